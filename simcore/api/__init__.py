@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, Unpack, cast
 
 from simcore.api.results import Explanation, Memory, Prediction, Timeline
 from simcore.api.shown import Asked, plain_as, remembered
+from simcore.api.signatures import takes_options
 from simcore.api.spaces import (
     compare,
     fleet,
@@ -25,6 +26,7 @@ from simcore.api.spaces import (
 )
 from simcore.api.tables import calibrate_from, validate, validate_ops
 from simcore.base.errors import InvalidConfig, SimcoreError, UsageError
+from simcore.base.numbers import number_problems
 from simcore.engine.advice import uneven
 from simcore.engine.options import Options
 from simcore.engine.predict import predict as _predict
@@ -32,9 +34,9 @@ from simcore.engine.request import make_request as _make_request
 from simcore.engine.resolved import Request
 from simcore.engine.result import Faster
 from simcore.engine.result import Prediction as PlainPrediction
-from simcore.engine.words import inputs_of, number_problems
 from simcore.hardware.cluster import ClusterSpec
 from simcore.hardware.profile import Profile
+from simcore.strategy.options.values import inputs_of
 from simcore.validate.known import measured_rows
 from simcore.workload.permission import trusts_call
 from simcore.workload.resolve import ModelSource, model_of, one_question
@@ -58,6 +60,7 @@ if TYPE_CHECKING:
 make_request = trusts_call()(_make_request)
 
 
+@takes_options()
 @trusts_call()
 @one_question()
 def predict(
@@ -71,11 +74,11 @@ def predict(
 ) -> Prediction:
     """Predict one training job on a cluster such as ``4x8xA6000ada``.
 
-    ``options`` are the command line's words (see ``Options``); what is not given takes the
-    model's default and is listed in ``Prediction.defaults``. ``steps`` or ``epochs`` ask for the
-    time of a whole run. ``model`` is a name, a file (text or a path), a callable
-    (``package.module:function``) or what ``read_config`` made. Raises UsageError (every
-    violation at once) for a wrong request; a job that does not fit is an answer, not an error.
+    ``options`` are those of ``simcore predict``, below; what is not given takes its default and is
+    listed in ``Prediction.defaults``. ``steps`` or ``epochs`` ask for the time of a whole run.
+    ``model`` is a name, a file (text or a path), a callable (``package.module:function``) or what
+    ``read_config`` made. Raises UsageError (every violation at once) for a wrong request; a job
+    that does not fit is an answer, not an error.
     """
     result = answer_of(model, gpus, options, keep_timeline=keep_timeline)
     inputs = inputs_of(options)
@@ -143,6 +146,7 @@ def answer_of(
     )
 
 
+@takes_options()
 @trusts_call()
 def explain(
     model: str | Path | ModelSource, gpus: str, term: str, **options: Unpack[Options]
@@ -158,6 +162,7 @@ def explain(
     return plain_as(Explanation, _explain(request, _predict(request), term))
 
 
+@takes_options()
 @trusts_call()
 def memory_timeline(
     model: str | Path | ModelSource,
@@ -185,6 +190,7 @@ def memory_timeline(
     return remembered(MemoryTimeline, found, "memory_timeline", words)
 
 
+@takes_options()
 @trusts_call()
 def timeline(model: str | Path | ModelSource, gpus: str, **options: Unpack[Options]) -> Timeline:
     """Start and finish of every task of one step [s], as ``predict(keep_timeline=True)`` has it."""
@@ -193,6 +199,7 @@ def timeline(model: str | Path | ModelSource, gpus: str, **options: Unpack[Optio
     return found
 
 
+@takes_options()
 @trusts_call()
 def replay(model: str | Path | ModelSource, gpus: str, **options: Unpack[Options]) -> Replay:
     """One step as work and messages that depend on each other, for simulators of networks.
@@ -208,6 +215,7 @@ def replay(model: str | Path | ModelSource, gpus: str, **options: Unpack[Options
         raise UsageError(str(err)) from None
 
 
+@takes_options()
 @trusts_call()
 @one_question()
 def scaling(
@@ -249,6 +257,7 @@ def scaling(
     return remembered(Scaling, scaling_of(group.gpu.name, predictions), "scaling", words)
 
 
+@takes_options()
 @trusts_call()
 def roofline(model: str | Path | ModelSource, gpus: str, **options: Unpack[Options]) -> Roofline:
     """Work, traffic and predicted time of every operator of one micro-step of one GPU."""
@@ -257,6 +266,7 @@ def roofline(model: str | Path | ModelSource, gpus: str, **options: Unpack[Optio
     return _roofline(make_request(model, gpus, **options))
 
 
+@takes_options()
 @trusts_call()
 def sensitivity(
     model: str | Path | ModelSource, gpus: str, **options: Unpack[Options]
@@ -284,6 +294,7 @@ def run_violations(steps: float | None, epochs: float | None) -> list[str]:
     return found
 
 
+@takes_options()
 @trusts_call(at=1)
 @one_question()
 def launch_file(
@@ -393,6 +404,7 @@ def _run_steps(
     return epochs * per_epoch
 
 
+@takes_options()
 @trusts_call()
 @one_question()
 def report(

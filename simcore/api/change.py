@@ -12,7 +12,7 @@ from simcore.engine.job_memory import memory_result
 from simcore.engine.predict import central_step_s
 from simcore.engine.resolved import Request
 from simcore.engine.result import MemoryResult
-from simcore.report.words import figure
+from simcore.report.formatting import figure
 
 Words = dict[str, Any]
 #: The request with some of its words changed, the cluster's ``gpus`` among them.

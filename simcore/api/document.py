@@ -12,9 +12,9 @@ from simcore.api.results import Prediction
 from simcore.base.errors import InvalidConfig, SimcoreError
 from simcore.engine.options import Options
 from simcore.engine.resolved import Request
-from simcore.engine.words import inputs_of
 from simcore.hardware.profile import Profile
 from simcore.report.html.document import Facts, Sources, Told
+from simcore.strategy.options.values import inputs_of
 from simcore.workload.resolve import ModelSource
 
 T = TypeVar("T")

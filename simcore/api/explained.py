@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, Unpack
 
+from simcore.api.signatures import takes_options
 from simcore.base.errors import DataError, InvalidConfig, UnknownName
 from simcore.engine.options import Options
 from simcore.engine.predict import predict
@@ -20,6 +21,7 @@ from simcore.workload.permission import trusts_call
 _ONE_NODE = 8
 
 
+@takes_options()
 @trusts_call(at=1)
 def explain_trace(
     files: Sequence[Path | str] | Path | str,

@@ -16,7 +16,7 @@ from simcore.engine.job_memory import memory_result
 from simcore.engine.predict import central_step_s
 from simcore.engine.resolved import Request
 from simcore.engine.result import Faster, Prediction
-from simcore.report.words import plural
+from simcore.report.formatting import plural
 from simcore.strategy.strategy import HYBRID
 
 #: A change is told from this gain of samples a second on.

@@ -10,7 +10,7 @@ from simcore.api.change import DOUBLINGS, GROWING, LONG_TOKENS, Change, Fix, Tri
 from simcore.engine.resolved import Request
 from simcore.hardware.cluster import ClusterSpec, parse_cluster
 from simcore.hardware.spec import GPUS
-from simcore.report.words import gigabytes
+from simcore.report.formatting import gigabytes
 
 #: Most nodes that are tried, and GPUs of a whole one.
 _MOST_NODES, _NODE = 256, 8

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from simcore.base.errors import UnknownName, UsageError
-from simcore.engine.options import Options
+from simcore.strategy.options import OPTIONS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -31,7 +31,7 @@ class Asked:
         from simcore import api
 
         words = dict(self.words)
-        known = {*words, *Options.__annotations__}
+        known = {*words, *OPTIONS.options()}
         for word, value in changes.items():
             if word not in known:
                 raise UnknownName("setting", word, known)

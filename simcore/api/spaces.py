@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Any, Unpack, cast
 
 from simcore.api.results import Prediction
 from simcore.api.shown import Asked, remembered
+from simcore.api.signatures import takes_options
 from simcore.base.errors import InvalidConfig, SimcoreError, UsageError
+from simcore.base.numbers import number_problems
 from simcore.engine.options import Options
 from simcore.engine.request import make_request
-from simcore.engine.words import inputs_of, number_problems, with_files
 from simcore.hardware.profile import load_profile
+from simcore.strategy.options.values import inputs_of, with_files
 from simcore.workload.permission import trusts_call
 from simcore.workload.resolve import model_of, one_question, resolve_model
 
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from simcore.planning.sweep import Progress, SweepResult
 
 
+@takes_options(several=True)
 @trusts_call()
 @one_question()
 def sweep(
@@ -49,7 +52,7 @@ def sweep(
 ) -> Sweep:
     """Every combination of clusters, strategies, degrees, precisions and batches, ranked.
 
-    Each word of ``Options`` is a value, a sequence or a grid: ``sweep("latte-xl",
+    Each option of a job, below, is a value, a sequence or a grid: ``sweep("latte-xl",
     "A6000ada:1..64x8", strategy="all", micro_batch="1..8")``. A combination that cannot be is
     counted with its reason and loses none of the others. ``output`` streams every point to a
     .parquet, .csv or .json file and can be ``resume``d; ``keep`` holds them in the result, for
@@ -133,6 +136,7 @@ def _advised(found: SweepResult, words: Mapping[str, Any]) -> SweepResult:
                    faster=said.faster)  # fmt: skip
 
 
+@takes_options(several=True)
 @trusts_call()
 @one_question()
 def compare(
@@ -187,6 +191,7 @@ def compare(
     return remembered(Comparison, _compare(space, book, ask), "compare", asked)
 
 
+@takes_options(several=True)
 @trusts_call()
 @one_question()
 def plan(
@@ -259,6 +264,7 @@ def plan(
     return remembered(Plan, found, "plan", {**asked, "start": found.goal.begins or start})
 
 
+@takes_options()
 @trusts_call()
 def goodput(
     model: str | Path,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Generic, TypeVar
 
 from simcore.base.errors import UnknownName
@@ -27,6 +28,15 @@ class Registry(Generic[T]):
             return entry
 
         return add
+
+    @contextmanager
+    def registered(self, name: str, entry: T) -> Iterator[T]:
+        """An entry that there is within a ``with`` block alone."""
+        self.register(name)(entry)
+        try:
+            yield entry
+        finally:
+            del self._entries[name]
 
     def __getitem__(self, name: str) -> T:
         try:

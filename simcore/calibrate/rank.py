@@ -86,7 +86,7 @@ def _work(words: argparse.Namespace, asked: Asked, world: World) -> dict[str, An
         return None
     answer = summary(made)
     if words.result is None:
-        from simcore.calibrate.words import render_summary
+        from simcore.calibrate.summaries import render_summary
 
         sys.stdout.write(render_summary(answer))
     return answer

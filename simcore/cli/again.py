@@ -8,9 +8,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from simcore.cli.job import job_words
+from simcore.strategy.layout import DEGREES
+from simcore.strategy.options import OPTIONS, Texts
+from simcore.strategy.options.values import shown
 
 _WIDTH = 78
-_DEGREES = ("tp", "pp", "vpp", "cp", "ep")
 
 
 def command_of(model: str, gpus: str, options: Mapping[str, Any]) -> str:
@@ -20,15 +22,13 @@ def command_of(model: str, gpus: str, options: Mapping[str, Any]) -> str:
     """
     words = ["simcore predict", f"--model {shlex.quote(model)}", f"--gpus {shlex.quote(gpus)}"]
     for name, value in options.items():
-        if value is None or (name in _DEGREES and value == 1):
+        if value is None or (name in DEGREES and value == 1):
             continue
-        if name == "inputs":
-            words += [f"--input {shlex.quote(str(v))}" for v in value]
-        elif name not in job_words():
+        option = OPTIONS.get(name)
+        if option is None or name not in job_words():
             return ""
-        else:
-            said = {True: "on", False: "off"}[value] if isinstance(value, bool) else str(value)
-            words.append(f"--{name.replace('_', '-')} {shlex.quote(said)}")
+        values = value if isinstance(option.kind, Texts) else [value]
+        words += [f"{option.typed} {shlex.quote(shown(v))}" for v in values]
     # A flag and its value stay on one line: the space between them breaks no line.
     text = " ".join(word.replace(" ", "\0") for word in words)
     lines = textwrap.wrap(text, _WIDTH, subsequent_indent="    ", break_long_words=False,

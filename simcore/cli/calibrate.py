@@ -106,14 +106,14 @@ def _machine(
 
         write(dumps(finite(found)))
         return
-    from simcore.calibrate.words import render_summary
+    from simcore.calibrate.summaries import render_summary
 
     write(render_summary(found))
 
 
 def _render(found: dict[str, Any]) -> str:
+    from simcore.report.formatting import WIDTH, percent, wrapped
     from simcore.report.tables import table
-    from simcore.report.words import WIDTH, percent, wrapped
 
     error = found["leave_one_out_mape_frac"]
     left_out = f"; a row left out is predicted within {percent(error)} (MAPE)"

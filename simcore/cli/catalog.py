@@ -43,7 +43,7 @@ def list_(
     ] = "",
     as_json: _AS_JSON = False,
 ) -> None:
-    """List gpus, models, nodes, links, strategies, precisions, optimizers, software."""
+    """List gpus, models, nodes, links, strategies, precisions, optimizers, software, options."""
     kind = _kind(kind, names.LISTS)
     from simcore.report import catalog
 
@@ -134,6 +134,6 @@ def _show_calibration(name: str, as_json: bool, plot: Path | None) -> None:
 
         write(render_blind(found))
         return
-    from simcore.calibrate.words import render_calibration
+    from simcore.calibrate.summaries import render_calibration
 
     write(render_calibration(found))

@@ -10,6 +10,8 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
+from simcore.strategy.options import OPTIONS
+
 
 @dataclass(frozen=True, slots=True)
 class Entry:
@@ -73,12 +75,12 @@ class _Command(TyperCommand):
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """The options in ``--help``: many stand under headings."""
-        from simcore.cli.panels import in_panels  # no other use of a command shows them
+        from simcore.cli.headings import under_headings  # only help shows them
 
         every = self.get_params(ctx)
         arguments = [p for p in every if p.param_type_name == "argument"]
         options = [p for p in every if p.param_type_name == "option"]
-        for heading, params in (("Arguments", arguments), *in_panels(options)):
+        for heading, params in (("Arguments", arguments), *under_headings(options)):
             if lines := [line for p in params if (line := p.get_help_record(ctx)) is not None]:
                 with formatter.section(heading):
                     formatter.write_dl(lines)
@@ -89,8 +91,12 @@ class _Commands(MutableMapping[str, Any]):
 
     def __init__(self) -> None:
         self._built: dict[str, Any] = {}
+        self._version = OPTIONS.version
 
     def __getitem__(self, name: str) -> Any:
+        if self._version != OPTIONS.version:  # an option was registered since
+            self._built.clear()
+            self._version = OPTIONS.version
         if name not in self._built:
             entry = COMMANDS[name]
             alone = typer.Typer(

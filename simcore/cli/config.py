@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from simcore.base.errors import DataError, InvalidConfig, nearest
-from simcore.cli.job import job_words
+from simcore.cli.job import job_words, repeated_words
+from simcore.strategy.options import OPTIONS
 
 LOCAL = "simcore.toml"
 TABLE = "defaults"
@@ -115,7 +116,8 @@ def _read(path: Path, problems: list[str]) -> dict[str, Any]:
 
 
 def _word(key: str) -> str:
-    return {"input": "inputs"}.get(key, key.replace("-", "_"))
+    by_flag = {o.flag.lstrip("-"): o.name for o in OPTIONS if o.flag}
+    return by_flag.get(key, key.replace("-", "_"))
 
 
 def _near(key: str, known: tuple[str, ...]) -> str:
@@ -134,7 +136,7 @@ def _place(path: Path, text: str, key: str) -> str:
 
 def _plain(word: str, value: Any, path: Path) -> Any:
     """A default as the command line would have it; None where it is of a wrong kind."""
-    if word == "inputs":
+    if word in repeated_words():
         texts = [value] if isinstance(value, str) else value
         return texts if isinstance(texts, list) and all(isinstance(t, str) for t in texts) else None
     if isinstance(value, bool) or not isinstance(value, (str, int)):
@@ -146,16 +148,17 @@ def _plain(word: str, value: Any, path: Path) -> Any:
 
 
 def with_defaults(
-    words: Mapping[str, Any], lists: Sequence[str] = ("inputs",), *, allow_code: bool = False
+    words: Mapping[str, Any], lists: Sequence[str] = (), *, allow_code: bool = False
 ) -> tuple[dict[str, Any], str]:
     """``words`` with defaults where nothing was given, and a sentence about what was taken.
 
-    A word that is None or an empty list was not given; ``lists`` are those that may be given more
-    than once. A model that was given is trusted to be Python code; one that a file has is that with
-    ``allow_code`` alone. Raises InvalidConfig, CodeRefused.
+    A word that is None or an empty list was not given; ``lists`` are those that this command takes
+    more than once, besides a job's own. A model that was given is trusted to be Python code; one
+    that a file names is trusted with ``allow_code`` only. Raises InvalidConfig, CodeRefused.
     """
     from simcore.workload.permission import TrustedName, name_in_file
 
+    lists = (*repeated_words(), *lists)
     result = dict(words)
     if isinstance(model := result.get("model"), str):
         result["model"] = TrustedName(model)

@@ -13,11 +13,11 @@ def emit_problems(dialect: str | None, as_json: bool, explain: str | None) -> li
     if dialect is None:
         return []
     from simcore.base.errors import UnknownName
-    from simcore.strategy.dialects import FILES
+    from simcore.strategy.dialects import DIALECTS
 
     found = []
-    if dialect not in FILES:
-        found.append(str(UnknownName("dialect", dialect, FILES)))
+    if dialect not in DIALECTS:
+        found.append(str(UnknownName("dialect", dialect, DIALECTS)))
     if as_json or explain is not None:
         other = "--json" if as_json else "--explain"
         found.append(f"--emit and {other} both write standard output: drop one")

@@ -44,7 +44,7 @@ def grid_of(
     ``example``: what to write where clusters are missing; ``sized``: these say how many GPUs;
     ``allow_code``: a default of a file may be Python code.
     """
-    given, told = with_defaults(given, lists=("inputs", "gpus"), allow_code=allow_code)
+    given, told = with_defaults(given, lists=("gpus",), allow_code=allow_code)
     model, gpus, words = given.pop("model"), given.pop("gpus"), grid_options(given, problems)
     launch = words["launch"]
     words, notes = grid_launch(model, gpus, words, problems, sized=sized)

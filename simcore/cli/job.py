@@ -1,66 +1,79 @@
-"""The words that describe a job, shared by every command that predicts one.
+"""The options of a job as the commands take them: parameters from the table, values read by it.
 
-``job_signature`` declares them once; commands take over its options with ``takes_job``.
+A command that ends in ``**job`` takes over the options of the table with ``takes_job``.
 """
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Collection, Mapping
-from copy import copy
-from typing import Annotated, Any, TypeVar, get_args, get_type_hints
+from functools import lru_cache
+from typing import Annotated, Any, TypeVar, get_type_hints
 
-from simcore.cli.job_signature import JOB
-from simcore.cli.values import whole, with_zero, with_zeros
+from simcore.cli import names
+from simcore.cli.options import option as typer_option
+from simcore.cli.values import with_zero, with_zeros
+from simcore.strategy.options import OPTIONS, Option
+from simcore.strategy.options.values import read_options
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
-#: Words of a grid that are no axis of it.
-ONE_VALUE = (
-    "inputs", "overlap", "recompute_modules", "node", "lora_targets", "quantised_base",
-    "calibration", "software", "growing_segments", "fp8_params", "nccl_algo", "nccl_proto",
-    "launch_blocking", "launch", "expert_padding", "compile", "sequence_parallel",
-    "optimizer_impl", "grad_clip",
-)  # fmt: skip
-#: How the values of an axis are written, by how one value is.
-_SEVERAL = {
-    "N": "GRID", "N|max": "GRID", "NAME": "NAMES", "MODE": "NAMES", "WIDTH": "NAMES",
-    "LINK": "LIST", "WHAT[:WHERE]": "LIST", "LAYERS": "CUT;CUT",
-    "RATIO": "LIST", "N|HxW": "LIST", "FACTOR": "LIST",
-}  # fmt: skip
-
 
 def job_words() -> tuple[str, ...]:
-    """The words of ``simcore.api`` that are options of a job, besides model and gpus."""
-    return tuple(JOB)
+    """What the command line has of a job, besides its model and its GPUs."""
+    return tuple(OPTIONS.typed())
+
+
+def repeated_words() -> tuple[str, ...]:
+    """Those of a job's options that are typed once for each of their values."""
+    return tuple(o.name for o in OPTIONS.typed().values() if o.repeated)
+
+
+def _given(words: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a job among a command's words; none of the repeated ones that are empty."""
+    typed = OPTIONS.typed()
+    found = {k: v for k, v in words.items() if k in typed}
+    for name, option in typed.items():
+        if option.repeated and name in found:
+            found[name] = tuple(found[name] or ()) or None
+    return found
 
 
 def job_options(words: Mapping[str, Any], problems: list[str]) -> dict[str, Any]:
     """The options of ``simcore.api`` that words of the command line mean.
 
-    What ``Options`` has as ``int | None`` is a whole number from 1; ``micro_batch`` may be "max"
-    and is read further in.
+    What is wrong with a value joins ``problems``, and the option is None.
     """
-    from simcore.engine.options import Options
-
-    options = {k: v for k, v in words.items() if k in job_words()}
-    for name, kind in get_type_hints(Options).items():
-        if name in options and kind == int | None:
-            options[name] = whole(name.replace("_", "-"), options[name], problems)
-    options["strategy"] = with_zero(words.get("strategy"), options.pop("zero", None), problems)
-    if options.get("inputs") is not None:
-        options["inputs"] = tuple(options["inputs"]) or None
-    return options
+    options = _given(words)
+    stage = options.pop("zero", None)
+    options["strategy"] = with_zero(words.get("strategy"), stage, problems)
+    read, wrong = read_options(options)
+    problems += wrong
+    return {name: read.get(name) for name in options}
 
 
 def grid_options(words: Mapping[str, Any], problems: list[str]) -> dict[str, Any]:
     """The axes of ``simcore.api`` that words of the command line mean; grids are read there."""
-    options = {k: v for k, v in words.items() if k in job_words()}
+    options = _given(words)
     stages = options.pop("zero", None)
     options["strategy"] = with_zeros(words.get("strategy"), stages, problems)
-    if options.get("inputs") is not None:
-        options["inputs"] = tuple(options["inputs"]) or None
     return options
+
+
+@lru_cache(maxsize=8)
+def _parameters(_version: int, several: bool) -> tuple[inspect.Parameter, ...]:
+    """The table's options as parameters of a command; ``several``: of several values each."""
+    return tuple(_parameter(option, several) for option in OPTIONS.typed().values())
+
+
+def _parameter(option: Option, several: bool) -> inspect.Parameter:
+    metavar = option.several if several else option.kind.metavar
+    info = typer_option(option.typed, metavar, option.help, names.of_option(option))
+    kind: Any = list[str] | None if option.repeated else str | None
+    return inspect.Parameter(
+        option.name, inspect.Parameter.KEYWORD_ONLY, default=None,
+        annotation=Annotated[kind, info],
+    )  # fmt: skip
 
 
 def takes_job(
@@ -68,33 +81,30 @@ def takes_job(
 ) -> Callable[[Command], Command]:
     """Give a command that ends in ``**job`` the options that describe a job.
 
-    ``only`` these, and never those that it declares itself; ``axes``: the words of a grid, of
-    several values each.
+    ``only`` these, and never those that it declares itself; ``axes``: with several values each.
     """
-    words = only or job_words()
 
     def decorate(command: Command) -> Command:
         own = get_type_hints(command, include_extras=True)
-        parameters = [
+        first = [
             p.replace(annotation=own[p.name])
             for p in inspect.signature(command).parameters.values()
             if p.kind is not inspect.Parameter.VAR_KEYWORD
         ]
-        parameters += [
-            p.replace(annotation=_axis(p.annotation)) if axes and name not in ONE_VALUE else p
-            for name, p in JOB.items()
-            if name in words and name not in own
-        ]
-        command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-        command.__annotations__ = {p.name: p.annotation for p in parameters}
+
+        def sign() -> None:
+            parameters = [
+                *first,
+                *(
+                    p
+                    for p in _parameters(OPTIONS.version, axes)
+                    if p.name not in own and (only is None or p.name in only)
+                ),
+            ]
+            command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+            command.__annotations__ = {p.name: p.annotation for p in parameters}
+
+        OPTIONS.when_changed(sign)
         return command
 
     return decorate
-
-
-def _axis(annotation: Any) -> Any:
-    """The annotation of an option that takes one value as that of one that takes several."""
-    kind, info = get_args(annotation)
-    several = copy(info)
-    several.metavar = _SEVERAL.get(info.metavar, info.metavar)
-    return Annotated[kind, several]

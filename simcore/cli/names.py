@@ -6,6 +6,8 @@ import re
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from simcore.strategy.options import OPTIONS, Option
+
 #: What stands before the GPU type being typed: earlier groups and counts.
 _BEFORE_TYPE = re.compile(r"^(?:.*\+)?(?:\d+x){0,2}")
 
@@ -49,41 +51,6 @@ def _links() -> list[str]:
     return names
 
 
-def _network_links() -> Iterable[str]:
-    within = ("pcie", "nvlink", "xgmi", "upi", "c2c")
-    return (n for n in _links() if not n.startswith(within))
-
-
-def _strategies() -> Iterable[str]:
-    from simcore.strategy.strategy import STRATEGIES
-
-    return STRATEGIES
-
-
-def _precisions() -> Iterable[str]:
-    from simcore.strategy.precision import PRECISIONS
-
-    return PRECISIONS
-
-
-def _software() -> Iterable[str]:
-    from simcore.strategy.software import SOFTWARE
-
-    return SOFTWARE
-
-
-def _optimizers() -> Iterable[str]:
-    from simcore.strategy.precision import OPTIMIZERS
-
-    return OPTIMIZERS
-
-
-def _calibrations() -> Iterable[str]:
-    from simcore.hardware.calibrations import CALIBRATIONS
-
-    return (n for n in CALIBRATIONS.names() if n != "runtime")
-
-
 def _terms() -> Iterable[str]:
     from simcore.engine.explain import TERMS
 
@@ -109,9 +76,9 @@ def _price_lists() -> Iterable[str]:
 
 
 def _dialects() -> Iterable[str]:
-    from simcore.strategy.dialects import FILES
+    from simcore.strategy.dialects import DIALECTS
 
-    return FILES
+    return DIALECTS
 
 
 dialects = _completer(_dialects)
@@ -119,64 +86,20 @@ models = _completer(_models)
 gpus = _completer(_gpus)
 nodes = _completer(_nodes)
 links = _completer(_links)
-networks = _completer(_network_links)
-strategies = _completer(_strategies)
-precisions = _completer(_precisions)
-optimizers = _completer(_optimizers)
-calibrations = _completer(_calibrations)
 terms = _completer(_terms)
 scores = _completer(_scores)
 policies = _completer(lambda: ("fifo", "backfill", "priority", "preempt"))
 objectives = _completer(_objectives)
 price_lists = _completer(_price_lists)
-recomputes = _completer(lambda: ("none", "selective", "full"))
-schedules = _completer(lambda: ("1f1b", "gpipe", "zb-1p", "zb-2p", "dualpipe"))
-dispatchers = _completer(lambda: ("alltoall", "deepep", "hybridep"))
-cp_comms = _completer(lambda: ("ring", "all-gather", "ulysses"))
-overlaps = _completer(lambda: ("grads", "params", "tensor", "dgrad", "experts", "pipeline", "none"))
-recompute_modules = _completer(
-    lambda: (
-        "core_attn",
-        "layernorm",
-        "mlp",
-        "moe_act",
-        "moe",
-        "shared_experts",
-        "mla_up_proj",
-        "operators",
-    )
-)
-optimizer_impls = _completer(lambda: ("foreach", "for-loop", "fused"))
-issuers = _completer(lambda: ("torch", "megatron", "megatron_graphs", "megatron_2022", "graph"))
-attentions = _completer(
-    lambda: (
-        "flash",
-        "flash2",
-        "flash3",
-        "cudnn",
-        "cudnn_fp8",
-        "flash1",
-        "flash_triton",
-        "masked",
-        "fused_softmax",
-        "xla",
-        "math",
-        "eager",
-    )
-)
-nccl_algorithms = _completer(
-    lambda: ("Tree", "Ring", "CollNetDirect", "CollNetChain", "NVLS", "NVLSTree", "PAT")
-)
-nccl_protocols = _completer(lambda: ("LL", "LL128", "Simple"))
-software = _completer(_software)
-main_grads = _completer(lambda: ("weights", "fused", "fp32"))
-offloads = _completer(
-    lambda: [
-        "none",
-        *(f"{w}:{t}" for w in ("optimizer", "params") for t in ("cpu", "cpu-far", "nvme")),
-        "optimizer+params",
-    ]
-)
+
+
+def of_option(option: Option) -> Completer | None:
+    """Completion of the names that an option takes; None of numbers and files."""
+    return _completer(option.names) if getattr(option.kind, "names", ()) else None
+
+
+networks = _completer(OPTIONS["network"].names)
+calibrations = _completer(OPTIONS["calibration"].names)
 
 
 def cluster(incomplete: str) -> list[str]:
@@ -196,7 +119,7 @@ plots = _completer(lambda: PLOTS)
 #: What ``list`` and ``show`` know; singular words are taken too.
 LISTS = (
     "gpus", "models", "configs", "nodes", "links", "strategies", "precisions", "optimizers",
-    "collectives", "software", "calibrations", "prices",
+    "collectives", "software", "dialects", "options", "calibrations", "prices",
 )  # fmt: skip
 SHOWS = ("gpu", "model", "node", "link", "calibration")
 kinds = _completer(lambda: LISTS)

@@ -58,7 +58,7 @@ def node_from_topo(
 
         write(dumps(finite(found)))
         return
-    from simcore.report.words import labelled
+    from simcore.report.formatting import labelled
 
     lines = [f"{found['node']['full_name']}"]
     for label, words in (("TOLD", found["told"]), ("ASSUMED", found["assumptions"])):

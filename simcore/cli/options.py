@@ -8,6 +8,12 @@ from typing import Annotated, Any
 import typer
 
 from simcore.cli import names
+from simcore.strategy.options import OPTIONS
+
+#: What ``--with`` does not take: files, and the node that is not a point's.
+_NOT_WITH = ("calibration", "launch", "node")
+#: Other words for the positions of a switch.
+_SAME = {"yes": "on", "true": "on", "no": "off", "false": "off"}
 
 
 def option(flag: str, metavar: str, text: str, complete: names.Completer | None = None) -> Any:
@@ -78,25 +84,22 @@ LOG_COLLECTIVE = Annotated[
 ]
 
 
-_SWITCHES: dict[str, Any] = {
-    "yes": True, "true": True, "on": True, "no": False, "false": False, "off": False,
-}  # fmt: skip
-
-
 def fixed_words(texts: Iterable[str], problems: list[str]) -> dict[str, Any]:
-    """``--with overlap=none`` texts as words of all points; what is wrong joins ``problems``."""
+    """``--with overlap=none`` texts as options of all points; what is wrong joins ``problems``."""
     from simcore.base.errors import UnknownName
-    from simcore.planning.space import FIXED
 
-    known = [w for w in FIXED if w not in ("calibration", "inputs")]
+    known = [
+        o.word for o in OPTIONS.typed().values()
+        if o.axis is None and not o.repeated and o.name not in _NOT_WITH
+    ]  # fmt: skip
     found: dict[str, Any] = {}
     for text in texts:
-        word, equals, value = text.partition("=")
-        key, value = word.strip().replace("-", "_"), value.strip()
+        word, equals, value = (part.strip() for part in text.partition("="))
+        word = word.replace("_", "-")
         if not equals or not value:
             problems.append(f"--with {text!r} is not WORD=VALUE, such as overlap=none")
-        elif key not in known:
-            problems.append(str(UnknownName("word", word, [w.replace("_", "-") for w in known])))
+        elif word not in known:
+            problems.append(str(UnknownName("word", word, known)))
         else:
-            found[key] = int(value) if value.isdigit() else _SWITCHES.get(value.lower(), value)
+            found[word.replace("-", "_")] = _SAME.get(value.lower(), value)
     return found

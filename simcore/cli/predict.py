@@ -46,7 +46,7 @@ def predict(
     emit: Annotated[
         str | None,
         option("--emit", "DIALECT", "Write the job's launch file instead of the answer: "
-                "deepspeed, megatron, torchtitan, accelerate, torchrun, slurm.", names.dialects),
+                "deepspeed, megatron ...: `simcore list dialects`.", names.dialects),
     ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="JSON as in docs/prediction.schema.json.")

@@ -50,7 +50,7 @@ def report(
     from simcore.report import html
 
     words, told = with_defaults(
-        {"model": model, "gpus": gpus, **job}, lists=("inputs", "gpus"), allow_code=allow_code
+        {"model": model, "gpus": gpus, **job}, lists=("gpus",), allow_code=allow_code
     )
     problems = folder_problems("--output", output)
     if output.suffix.lower() not in (".html", ".htm"):

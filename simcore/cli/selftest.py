@@ -34,7 +34,7 @@ def selftest(
 
         write(dumps(finite(found)))
     else:
-        from simcore.calibrate.words import render_selftest
+        from simcore.calibrate.summaries import render_selftest
 
         write(render_selftest(found))
     if not found["holds"]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from simcore.base.called import CALLED
 from simcore.base.errors import nearest
+from simcore.strategy.options.synonyms import called
 
-#: As ``CALLED``, of options that some commands have.
+#: As ``called()``, of options that some commands have.
 _OF_SOME = {
     "objective": "by rank-by minimise minimize",
     "by": "objective rank-by sort sort-by",
@@ -49,7 +49,7 @@ def option_meant(typed: str, known: Collection[str]) -> str:
     Another program's name comes first, then the nearest in letters, dashes apart.
     """
     name = typed.lstrip("-").replace("_", "-").lower()
-    for ours, theirs in (*CALLED.items(), *_OF_SOME.items()):
+    for ours, theirs in (*called().items(), *_OF_SOME.items()):
         if name in theirs.split() and (not ours or f"--{ours.split()[0]}" in known):
             return ours and f"--{ours}"
     long = [k.lstrip("-") for k in known if k.startswith("--")]

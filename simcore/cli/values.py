@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 
-from simcore.base.units import GIGA, KIB, KILO, MEGA, MIB, TERA
+from simcore.base.errors import InvalidConfig
+from simcore.base.units import GIGA, KILO, MEGA, TERA
+from simcore.strategy.options import OPTIONS, Whole
 
 
 def whole(flag: str, text: str | None, problems: list[str], *, least: int | None = 1) -> int | None:
@@ -12,32 +14,12 @@ def whole(flag: str, text: str | None, problems: list[str], *, least: int | None
     if text is None:
         return None
     try:
-        value = int(text)
-    except ValueError:
-        meant = _whole_meant(flag, text)
-        hint = f": did you mean {meant}?" if meant else ""
-        problems.append(f"--{flag} {text!r} is not a whole number{hint}")
+        option = OPTIONS.get(flag.replace("-", "_"))
+        binary = isinstance(kind := getattr(option, "kind", None), Whole) and kind.binary
+        return int(Whole(least=least, binary=binary).read(f"--{flag}", text))
+    except InvalidConfig as err:
+        problems += err.violations
         return None
-    if least is not None and value < least:
-        problems.append(f"--{flag} must be at least {least}, not {value}")
-        return None
-    return value
-
-
-#: Lengths of sequences are told in binary thousands: 128k are 131,072 tokens.
-_BINARY = {"K": KIB, "M": MIB}
-
-
-def _whole_meant(flag: str, text: str) -> int | None:
-    """The whole number that ``4k``, ``1e6``, ``4,096`` or ``2.0`` are; None where they are none."""
-    plain = text.strip().replace(",", "").replace("_", "")
-    letter = plain[-1:].upper()
-    times = (_BINARY if flag == "seq-len" else _LETTERS).get(letter, 1)
-    try:
-        value = float(plain[:-1] if times != 1 else plain) * times
-    except ValueError:
-        return None
-    return int(value) if math.isfinite(value) and value == int(value) else None
 
 
 def number(flag: str, text: str | None, problems: list[str]) -> float | None:

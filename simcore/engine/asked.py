@@ -14,11 +14,11 @@ from simcore.engine.placement import layout_of, usual_strategy
 from simcore.engine.routing import routing_of, settings_of
 from simcore.engine.sizes import SWITCHED, overrides_of
 from simcore.engine.training_library import Library, library_of
-from simcore.engine.words import inputs_of, on_or_off
 from simcore.hardware.cluster import ClusterSpec, parse_cluster
 from simcore.hardware.profile import load_profile
 from simcore.strategy.layout import Layout
 from simcore.strategy.nccl import parse_algorithms, parse_protocols
+from simcore.strategy.options.values import inputs_of, on_or_off
 from simcore.strategy.overlap import parse_overlap
 from simcore.strategy.precision import optimizer_named, precision_named, with_main_grads
 from simcore.strategy.routing import EVEN

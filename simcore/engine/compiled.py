@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from simcore.base.errors import InvalidConfig
-from simcore.engine.words import on_or_off
+from simcore.strategy.options.values import on_or_off
 from simcore.workload.models import ModelRecord, Scalar
 from simcore.workload.resolve import ModelSource
 

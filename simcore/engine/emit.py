@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from simcore.base.errors import InvalidConfig
-from simcore.base.units import FP32_BYTES
+from simcore.engine.options import Options
 from simcore.engine.placed import Placed
 from simcore.engine.resolved import Request
-from simcore.engine.words import shown
+from simcore.engine.resolved_options import main_grads
 from simcore.strategy.cuts import written
-from simcore.strategy.dialects import DIALECTS, FILES, Job, emit
+from simcore.strategy.dialects import Job, emit
+from simcore.strategy.layout import DEGREES
+from simcore.strategy.options import OPTIONS
+from simcore.strategy.options.values import shown
 from simcore.strategy.overlap import default_overlap
 from simcore.strategy.software import PLAIN
 from simcore.strategy.strategy import Strategy
@@ -71,9 +74,12 @@ def launch_file(
         software=None if strategy.software is PLAIN else strategy.software.name,
         issuer=None if strategy.issuer == "torch" else strategy.issuer,
         overlap=None if strategy.overlap == usual else str(strategy.overlap),
-        main_grads=_main_grads(strategy),
+        main_grads="fp32" if main_grads(request) == "fp32" else None,
         bucket_numel=strategy.zero_bucket_numel if strategy.zero_stage in (1, 2) else None,
     )
+    added = [w for w in OPTIONS.in_launch() if w not in Options.__annotations__]
+    said: dict[str, Any] = {w: request.options.get(w) for w in added}
+    job = replace(job, said={**said, **job.said})
     emitted = emit(dialect, job)
     words = job.words()
     left = [f"{w.replace('_', '-')} {shown(words[w])}" for w in emitted.left if w in words]
@@ -101,12 +107,6 @@ def _of_no_file(request: Request) -> tuple[str, ...]:
     return tuple(f"{word} {value}" for word, value in found.items() if value)
 
 
-def _main_grads(strategy: Strategy) -> str | None:
-    """``fp32`` sums; buffers of the weights' width are what a file means that does not ask."""
-    p = strategy.precision
-    return "fp32" if p.main_grads and p.grad_bytes == FP32_BYTES else None
-
-
 def _recompute(strategy: Strategy) -> dict[str, Any]:
     """The mode, and the parts that it is of; whole layers of the first ones are ``full``."""
     if strategy.recompute_modules == ("layer",):
@@ -125,9 +125,7 @@ def _degrees(placed: Placed | None) -> dict[str, Any]:
     if placed is None:
         return {}
     layout = placed.layout
-    found: dict[str, Any] = {
-        w: n for w in ("tp", "pp", "vpp", "cp", "ep") if (n := getattr(layout, w)) > 1
-    }
+    found: dict[str, Any] = {w: n for w in DEGREES if (n := getattr(layout, w)) > 1}
     if "tp" in found:
         found["sequence_parallel"] = layout.sequence_parallel
     sizes = [s.n_layers for s in placed.stages]
@@ -142,6 +140,3 @@ def _degrees(placed: Placed | None) -> dict[str, Any]:
     if "ep" in found and layout.dispatcher != "alltoall":
         found["dispatcher"] = layout.dispatcher
     return found
-
-
-__all__ = ["DIALECTS", "FILES", "LaunchFile", "launch_file"]

@@ -10,9 +10,9 @@ from typing import Any
 
 from simcore.base.errors import SimcoreError
 from simcore.engine.compiled import compiles
-from simcore.engine.words import shown
 from simcore.hardware.cluster import parse_cluster
 from simcore.strategy.dialects import DIALECTS, Launch, read_launch
+from simcore.strategy.options.values import shown
 from simcore.workload.archs.lm_attention import ATTENTIONS
 
 #: Words that say more of recompute: void where it is given.

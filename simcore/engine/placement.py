@@ -20,11 +20,18 @@ from simcore.engine.context import (
 )
 from simcore.engine.placed import LayerTraffic, Placed
 from simcore.engine.routing import expert_groups
-from simcore.engine.words import on_or_off
 from simcore.hardware.cluster import ClusterSpec
 from simcore.hardware.paths import mesh_share
 from simcore.strategy.cuts import cut_sizes, normalised, stages_told
-from simcore.strategy.layout import DISPATCHERS_CALLED, SCHEDULES, CpComm, Dispatcher, Layout
+from simcore.strategy.layout import (
+    DEGREES,
+    DISPATCHERS_CALLED,
+    SCHEDULES,
+    CpComm,
+    Dispatcher,
+    Layout,
+)
+from simcore.strategy.options.values import on_or_off
 from simcore.strategy.strategy import Strategy
 from simcore.workload.graph import Block, Workload, weight_grad_numel
 from simcore.workload.models import ModelRecord, Scalar
@@ -45,8 +52,6 @@ from simcore.workload.sharding import (
     tied_numel,
 )
 
-_DEGREES = ("tp", "pp", "vpp", "cp", "ep")
-
 
 def layout_of(options: Mapping[str, Any], problems: list[str] | None = None) -> Layout:
     """The layout that the options ask for; degrees that are not given are 1.
@@ -55,7 +60,7 @@ def layout_of(options: Mapping[str, Any], problems: list[str] | None = None) -> 
     are given: the rest of the layout can be judged all the same. Raises InvalidConfig, else
     UnknownName.
     """
-    degrees = {k: int(options[k]) for k in _DEGREES if options.get(k) is not None}
+    degrees = {k: int(options[k]) for k in DEGREES if options.get(k) is not None}
     stages = normalised(str(options.get("stages") or ""))
     if "pp" not in degrees and (told := stages_told(stages)) is not None:
         degrees["pp"] = told

@@ -28,6 +28,7 @@ from simcore.engine.points import KNOBS, Knob, Points
 from simcore.engine.rates import class_rates, conv_notes, knob_spread_of
 from simcore.engine.residual import step_residual, untold
 from simcore.engine.resolved import Request, rank_counts, rank_groups
+from simcore.engine.resolved_options import resolved_options
 from simcore.engine.result import Prediction, RankClass, StageRun, WhatIf
 from simcore.hardware.cluster import ClusterSpec, NodeGroup
 from simcore.hardware.library import library_values
@@ -291,6 +292,7 @@ def predict(request: Request, *, keep_timeline: bool = False) -> Prediction:
         uneven_split_gain_frac=gain,
         stages=_stage_runs(request, steps, memories),
         defaults=request.defaults,
+        options=resolved_options(request),
         assumptions=tuple(
             dict.fromkeys(
                 (

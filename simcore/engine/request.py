@@ -17,14 +17,15 @@ from simcore.engine.options import Options
 from simcore.engine.placed import Placed
 from simcore.engine.placement import place, strategy_told
 from simcore.engine.resolved import Request
+from simcore.engine.resolved_options import settings_in_effect
 from simcore.engine.routing import routing_told
 from simcore.engine.sizes import name_of
-from simcore.engine.words import with_files, word_problems
 from simcore.hardware.cluster import ClusterSpec
 from simcore.hardware.estimates import takes_either_layout
 from simcore.strategy.by_shape import fitted
 from simcore.strategy.cuts import AUTO
 from simcore.strategy.nccl import FREE
+from simcore.strategy.options.values import read_options
 from simcore.strategy.precision import with_remainders
 from simcore.strategy.routing import EVEN
 from simcore.strategy.strategy import Recompute, Strategy
@@ -43,11 +44,12 @@ def make_request(
     **options: Unpack[Options],
 ) -> Request:
     """Resolve names and defaults. Raises with every violation found."""
-    options = cast("Options", with_files(options))
-    tries = Attempts(word_problems(options, Options))
+    read, problems = read_options(options)
+    options = cast("Options", read)
+    tries = Attempts(problems)
     if not isinstance(gpus, str | ClusterSpec):
         tries.problems.append(f"gpus must be text such as 4x8xA6000ada, not {gpus!r:.60}")
-    tries.stop()
+        tries.stop()
     asked = asked_of(tries, model, gpus, options)
     mode = words_of(tries, asked)
     accum, batch = batches_of(tries, asked)
@@ -85,10 +87,16 @@ def make_request(
         software_assumed=asked.library.assumed,
         global_batch_given=asked.options.get("global_batch") is not None,
         peak_workload=peak,
+        options=settings_in_effect(asked.options, {**_settings(record), **overrides}),
     )
     if batch == "max":
         request = _with_largest_batch(request)
     return _uneven(request, tries.get("shares", ""), cut=_cut_later(tries))
+
+
+def _settings(record: ModelSource) -> dict[str, Any]:
+    """The settings of a model's architecture; none of one that was traced."""
+    return record.settings({}) if isinstance(record, ModelRecord) else {}
 
 
 def _workloads(
@@ -252,7 +260,7 @@ def _rounds_told(tries: Attempts, asked: Asked, accum: int) -> tuple[str, ...]:
 
 
 def _shares(text: str) -> str:
-    from simcore.engine.shares import check_shares  # most requests deal out nothing unevenly
+    from simcore.strategy.shares import check_shares  # most requests deal out nothing unevenly
 
     return check_shares(text)
 

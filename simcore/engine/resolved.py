@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 from simcore.engine.evaluate import Loading
 from simcore.engine.placed import Placed
@@ -20,7 +22,8 @@ class Request:
     are not ``micro_batch`` of all; their sum over the ranks is the same. ``software_assumed``:
     nobody named the training library of a layout that needs one. ``global_batch_given``: the
     samples of a step were said, not its micro-steps. ``peak_workload``: of the largest batch that
-    training meets, where batches vary.
+    training meets, where batches vary. ``options``: those that were given, and the model's settings
+    that are options.
     """
 
     workload: Workload
@@ -41,6 +44,7 @@ class Request:
     software_assumed: bool = False
     global_batch_given: bool = False
     peak_workload: Workload | None = None
+    options: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def held_workload(self) -> Workload:
@@ -56,6 +60,11 @@ class Request:
     def micro_steps(self) -> float:
         """Micro-batches that pass a rank's part of the model; DualPipe has half at either end."""
         return self.grad_accum / (self.placed.layout.directions if self.placed else 1)
+
+    @property
+    def global_batch(self) -> int:
+        """Samples of a step."""
+        return self.micro_batch * self.grad_accum * self.data_ranks
 
     @property
     def data_ranks(self) -> int:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from simcore.base.interval import Interval
 from simcore.engine.timeline import Timeline
@@ -135,7 +136,10 @@ class StageRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prediction:
-    """The answer to "will it fit, how fast, what limits it"."""
+    """The answer to "will it fit, how fast, what limits it".
+
+    ``options``: every option of the job by its name, with the value that it was predicted with.
+    """
 
     model: str
     model_full_name: str
@@ -181,6 +185,7 @@ class Prediction:
     why_none: str = ""  # why no more of these GPUs do, whatever else is changed
     uneven: tuple[WhatIf, ...] = ()
     faster: tuple[Faster, ...] = ()
+    options: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
     timeline: Timeline | None = field(default=None, repr=False, compare=False)
     pipeline: PipelineLine | None = field(default=None, repr=False, compare=False)
 

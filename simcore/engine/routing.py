@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from simcore.base.errors import InvalidConfig
-from simcore.engine.words import on_or_off
 from simcore.strategy.layout import Layout
+from simcore.strategy.options.values import on_or_off
 from simcore.strategy.routing import EVEN, Routing, factor
 from simcore.workload.models import ModelRecord, Scalar
 from simcore.workload.resolve import ModelSource

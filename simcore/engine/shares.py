@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import reduce
@@ -19,9 +18,8 @@ from simcore.base.errors import InvalidConfig
 from simcore.engine.job_memory import memory_at
 from simcore.engine.predict import alone_s, central_step_s
 from simcore.engine.resolved import Request, rank_counts, rank_groups
+from simcore.strategy.shares import AUTO
 
-EQUAL, AUTO = ("equal", "even"), "auto"
-_RATIO = re.compile(r"^\d+(:\d+)+$")
 #: Deals whose slowest kind alone is within this of the best are all held against the engine,
 _NEAR_FRAC = 0.05
 #: but no more of them than this.
@@ -32,18 +30,8 @@ _PACKETS, _MOST_PACKETS, _BITS = 512, 2048, 200_000
 _AROUND = 15
 
 
-def check_shares(text: str) -> str:
-    """``auto``, a ratio such as ``3:1``, or nothing for equal ones. Raises InvalidConfig."""
-    text = text.strip().lower()
-    if text not in (*EQUAL, AUTO) and (not _RATIO.match(text) or "0" in text.split(":")):
-        raise InvalidConfig(
-            [f"shares {text!r} are neither auto, equal nor samples of each kind of GPU: 3:1"]
-        )
-    return "" if text in EQUAL else text
-
-
 def with_shares(request: Request, text: str) -> Request:
-    """The same job with its batch dealt out as ``check_shares`` allows to say.
+    """The same job with its batch dealt out as ``strategy.shares.check_shares`` allows to say.
 
     Raises InvalidConfig with every rule that is broken.
     """

@@ -7,17 +7,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from simcore.base.errors import InvalidConfig
+from simcore.strategy.options import OPTIONS
+from simcore.strategy.resolution import sides
 from simcore.workload.models import ModelRecord, Scalar
 from simcore.workload.resolve import ModelSource
 
-#: Options that are settings of the architecture under the same name, and what is said of a model
-#: without it.
-_SETTINGS = {
-    "seq_len": "has no sequence length to change", "frames": "has no frames to change",
-    "attention": "has no attention kernel to choose", "lora_rank": "takes no adapters",
-    "layout": "has no layout of tensors to choose",
-    "lora_targets": "takes no adapters", "quantised_base": "has no frozen base to quantise",
-}  # fmt: skip
 #: Models of the library that has a switch of its own between fused and written attention.
 SWITCHED = "timm:"
 #: Layouts of images as PyTorch calls them.
@@ -25,20 +19,12 @@ _LAYOUTS = {"channels_last": "nhwc", "channels_first": "nchw"}
 #: How full names say sizes.
 _FRAMES = re.compile(r"\b\d+ frames\b")
 _SIDES = re.compile(r"\b\d+ x \d+\b")
-_SIZE = re.compile(r"(\d{1,5})(?:\s*[x×]\s*(\d{1,5}))?", re.IGNORECASE)
-
-
-def sides(text: str) -> tuple[int, int]:
-    """Height and width of ``512`` or ``480x832``. Raises InvalidConfig."""
-    found = _SIZE.fullmatch(text.strip())
-    if found is None or 0 in (height := int(found[1]), width := int(found[2] or found[1])):
-        raise InvalidConfig([f"resolution {text!r} is neither a side nor HEIGHTxWIDTH in pixels"])
-    return height, width
 
 
 def overrides_of(record: ModelSource | None, options: Mapping[str, Any]) -> dict[str, Scalar]:
     """Settings that a job's options change. Raises InvalidConfig where a model has no such size."""
-    found: dict[str, Scalar] = {k: v for k in _SETTINGS if (v := options.get(k)) is not None}
+    settings = [option.name for option in OPTIONS if option.setting]
+    found: dict[str, Scalar] = {k: v for k in settings if (v := options.get(k)) is not None}
     if layout := str(found.get("layout", "")).lower():
         found["layout"] = _LAYOUTS.get(layout.replace("-", "_"), layout)
     text = options.get("resolution")
@@ -62,7 +48,7 @@ def overrides_of(record: ModelSource | None, options: Mapping[str, Any]) -> dict
 
 
 def _lacking(name: str, key: str) -> str:
-    said = f"{name} {_SETTINGS[key]} (--{key.replace('_', '-')})"
+    said = f"{name} {OPTIONS[key].setting} ({OPTIONS[key].typed})"
     if key == "attention" and name.startswith(SWITCHED):
         return f"{said} but math, written out as before PyTorch 2.0"
     if key == "layout" and ":" in name:

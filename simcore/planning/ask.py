@@ -19,7 +19,7 @@ from simcore.planning.goodput import Reliability
 from simcore.planning.larger_batch import larger_batch
 from simcore.planning.moments import Deadline, deadline_of, start_of
 from simcore.planning.planner import Plan, make_plan
-from simcore.planning.space import DEGREES, Space, make_space
+from simcore.planning.space import CUTS, Space, make_space
 from simcore.strategy.software import PLAIN
 from simcore.workload.models import ModelRecord
 from simcore.workload.resolve import ModelSource, resolve_model
@@ -236,7 +236,7 @@ def _refuse_unpriced(space: Space, goal: Goal) -> None:
 
 def _held_by_one(source: ModelSource, words: Mapping[str, Any], space: Space) -> bool:
     """Whether one GPU holds a model's state, where neither a cut nor a library was asked for."""
-    if words.get("software") or any(words.get(k) for k in DEGREES):
+    if words.get("software") or any(words.get(k) for k in CUTS):
         return False
     if not isinstance(source, ModelRecord):
         return False

@@ -13,7 +13,8 @@ from simcore.engine.result import Prediction
 from simcore.hardware.cluster import ClusterSpec, parse_cluster
 from simcore.hardware.prices import PriceBook
 from simcore.planning.energy import busy_frac, power_w, tdp_w
-from simcore.planning.space import ARRAY_AXES, WHOLE_AXES, Space
+from simcore.planning.space import Space
+from simcore.strategy.options import OPTIONS, Whole
 
 #: More columns than this is a sweep.
 MAX_COLUMNS = 12
@@ -118,7 +119,7 @@ def compare(space: Space, prices: PriceBook, ask: Ask) -> Comparison:
         "global_batch": space.global_batches,
     }
     varying |= {name for name, values in arrays.items() if len(values) > 1}
-    numbers = (*WHOLE_AXES, *ARRAY_AXES)
+    numbers = [o.name for o in OPTIONS if isinstance(o.kind, Whole)]
     networks = {c.network for c in space.clusters}
     columns: list[Column] = []
     for model, form, cluster, batch in _points(space):

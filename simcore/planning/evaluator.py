@@ -25,7 +25,6 @@ from simcore.engine.points import Knob
 from simcore.engine.predict import point_values
 from simcore.engine.request import make_request
 from simcore.engine.resolved import Request
-from simcore.engine.shares import check_shares
 from simcore.engine.sweep import Axis
 from simcore.hardware.cluster import ClusterSpec
 from simcore.hardware.profile import Profile, load_profile
@@ -34,6 +33,7 @@ from simcore.planning.space import Space, digest_of
 from simcore.planning.variants import Deal, deals_of, evaluate_points
 from simcore.strategy.cuts import AUTO
 from simcore.strategy.layout import Layout
+from simcore.strategy.shares import check_shares
 from simcore.workload.resolve import ModelSource, resolve_model
 from simcore.workload.sharding import layer_counts
 

@@ -25,8 +25,8 @@ import numpy as np
 from simcore.base.arrays import NDArray
 from simcore.base.errors import InvalidConfig
 from simcore.base.interval import HIGH_QUANTILE, LOW_QUANTILE, Z80
+from simcore.base.numbers import number_problems
 from simcore.base.units import HOUR, MEGA
-from simcore.engine.words import number_problems
 
 Array = NDArray[np.float64]
 

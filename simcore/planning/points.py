@@ -11,16 +11,16 @@ import numpy as np
 from simcore.base.arrays import NDArray
 from simcore.base.units import FP32_BYTES
 from simcore.engine.resolved import Request
-from simcore.engine.shares import check_shares
 from simcore.planning.space import Form
-from simcore.strategy.layout import Layout
+from simcore.strategy.layout import DEGREES, Layout
+from simcore.strategy.shares import check_shares
 from simcore.strategy.strategy import HYBRID
 from simcore.workload.resolve import ModelSource
 
 Array = NDArray[np.float64]
 
 #: Words of a form that its layout says, and those of the program that is traced.
-_NAMED = ("tp", "pp", "vpp", "cp", "ep", "inputs")
+_NAMED = (*DEGREES, "inputs")
 NO_MEMORY = "does not fit in the GPU's memory"
 _FIGURES = re.compile(r"\d[\d,]*")
 _WHAT_IS_ALLOWED = re.compile(r"(?:: allowed|; allowed|: use |: try |, not ).*$")

@@ -8,75 +8,23 @@ configuration axis along which the engine evaluates a form in one call.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from math import prod
-from typing import Any, get_args
+from typing import Any
 
 from simcore.base.errors import InvalidConfig, SimcoreError
-from simcore.engine.options import Options
-from simcore.engine.shares import check_shares
-from simcore.engine.sizes import sides
 from simcore.engine.sweep import cluster_kind
 from simcore.engine.training_library import AUTO
-from simcore.engine.words import word_problems
 from simcore.hardware.cluster import ClusterSpec
-from simcore.hardware.host import ISSUERS
 from simcore.planning.grid import clusters as cluster_grid
 from simcore.planning.grid import named_values, whole_values
-from simcore.strategy.cuts import normalised
-from simcore.strategy.layout import SCHEDULES, CpComm, Dispatcher
-from simcore.strategy.precision import MAIN_GRADS, OPTIMIZERS, PRECISIONS
-from simcore.strategy.routing import factor
-from simcore.strategy.strategy import STRATEGIES, TORCH_NAMES, Recompute, parse_offload
-from simcore.workload.archs.lm_attention import ATTENTIONS
+from simcore.strategy.layout import DEGREES
+from simcore.strategy.options import OPTIONS, Name, Option, Text, Whole
+from simcore.strategy.options.values import read_options
 
-#: Form axes whose values are whole numbers, and those whose values are names.
-WHOLE_AXES = (
-    "seq_len", "lora_rank", "tp", "pp", "vpp", "cp", "ep", "expert_tp", "shard_ranks",
-    "recompute_layers", "offload_layers", "frames",
-)  # fmt: skip
-#: Those that make another workload: they turn slowest, so that its kernels are found once.
-WORKLOAD_AXES = (
-    "seq_len", "resolution", "frames", "lora_rank", "expert_imbalance", "expert_capacity",
-)  # fmt: skip
-NAMED_AXES: dict[str, tuple[str, ...]] = {
-    "strategy": STRATEGIES,
-    "precision": tuple(PRECISIONS),
-    "optimizer": tuple(OPTIMIZERS),
-    "recompute": get_args(Recompute),
-    "main_grads": MAIN_GRADS,
-    "dispatcher": get_args(Dispatcher),
-    "cp_comm": get_args(CpComm),
-    "attention": ATTENTIONS,
-    "schedule": SCHEDULES,
-    "issuer": ISSUERS,
-}
-#: What a name of an axis is called elsewhere.
-OTHER_NAMES: dict[str, Mapping[str, str]] = {"strategy": TORCH_NAMES}
 #: Degrees that cut the model over ranks.
-DEGREES = ("tp", "pp", "cp", "ep")
-#: Names that have a grammar of their own: what separates them, and what says that one is wrong.
-FREE_AXES: dict[str, tuple[str, Callable[[str], object]]] = {
-    "offload": (",", parse_offload),
-    "stages": (";", normalised),
-    "shares": (",", check_shares),
-    "resolution": (",", sides),
-    "expert_imbalance": (",", partial(factor, "expert-imbalance")),
-    "expert_capacity": (",", partial(factor, "expert-capacity")),
-}
-#: Axes along which a form is evaluated in one call.
-ARRAY_AXES = ("micro_batch", "grad_accum", "global_batch")
-#: What a space holds fixed: one value for all points.
-FIXED = (
-    "calibration", "inputs", "sequence_parallel", "overlap",
-    "recompute_modules", "grad_clip", "optimizer_impl", "bucket_numel", "quantised_base",
-    "lora_targets", "prefetch_blocks", "reuse_numel", "gather_tensors", "eager_kernels",
-    "growing_segments", "launch_blocking", "compile", "software", "fp8_params", "nccl_algo",
-    "nccl_proto",
-    "expert_padding",
-)  # fmt: skip
+CUTS = tuple(degree for degree in DEGREES if degree != "vpp")
 
 Form = Mapping[str, Any]
 #: Characters of a value that stands as it is in what was asked; longer ones as a digest.
@@ -188,7 +136,8 @@ def make_space(
     for name, value in words.items():
         if value is None:
             continue
-        if name in FIXED:
+        option = OPTIONS.get(name)
+        if option is not None and option.part == "option" and option.axis is None:
             fixed[name] = value
             continue
         try:
@@ -196,14 +145,15 @@ def make_space(
         except SimcoreError as err:
             problems += err.violations if isinstance(err, InvalidConfig) else [str(err)]
             continue
-        if name in ARRAY_AXES:
+        if _of(name) == "batch":
             arrays[name] = values
         else:
             axes.append((name, values))
-    axes.sort(key=lambda axis: axis[0] not in WORKLOAD_AXES)
+    axes.sort(key=lambda axis: _of(axis[0]) != "workload")  # so that its kernels are found once
     if "software" not in fixed and _cuts(axes):  # points without a cut run the same library
         fixed["software"] = AUTO
-    problems += word_problems(fixed, Options)
+    fixed, wrong = read_options(fixed)
+    problems += wrong
     if not names:
         problems.append("no model given: name one of `simcore list models`")
     if {"grad_accum", "global_batch"} <= arrays.keys():
@@ -224,7 +174,7 @@ def make_space(
 
 def _cuts(axes: Sequence[tuple[str, tuple[Any, ...]]]) -> bool:
     """Whether some point cuts the model over ranks."""
-    return any(name in DEGREES and max(values) > 1 for name, values in axes)
+    return any(name in CUTS and max(values) > 1 for name, values in axes)
 
 
 def axis_values(name: str, value: Any) -> tuple[Any, ...]:
@@ -237,23 +187,33 @@ def axis_values(name: str, value: Any) -> tuple[Any, ...]:
     if name == "micro_batch" and "max" in parts:
         raise InvalidConfig(["--micro-batch max is not a grid: write 1..64*2, what fits is ranked"])
     out: dict[Any, None] = {}
+    option = OPTIONS.get(name)
+    if option is None or option.axis is None:
+        raise InvalidConfig([f"a sweep has no axis {name!r}"])
     for part in parts:
-        if name in WHOLE_AXES or name in ARRAY_AXES:
-            out.update(dict.fromkeys(whole_values(flag, part)))
-        elif name in NAMED_AXES:
-            known, others = NAMED_AXES[name], OTHER_NAMES.get(name, {})
-            out.update(dict.fromkeys(named_values(name, str(part), known, others)))
-        elif name in FREE_AXES:
-            separator, check = FREE_AXES[name]
-            names = [p.strip() for p in str(part).split(separator)]
-            for one in names:
-                check(one)
-            out.update(dict.fromkeys(names))
-        else:
-            raise InvalidConfig([f"a sweep has no axis {name!r}"])
+        out.update(dict.fromkeys(_values(option, option.axis.separator, part)))
     if not out:
         raise InvalidConfig([f"{flag} has no values"])
     return tuple(out)
+
+
+def _of(name: str) -> str:
+    """What an axis changes: the batch, the model, the step graph, or nothing that is known."""
+    option = OPTIONS.get(name)
+    return option.axis.of if option is not None and option.axis is not None else ""
+
+
+def _values(option: Option, separator: str, part: Any) -> tuple[Any, ...]:
+    """Values of an option in one part of an axis, by its kind. Raises UsageError."""
+    kind = option.kind
+    if isinstance(kind, Whole):
+        return whole_values(f"--{option.word}", part, least=kind.least or 0)
+    if isinstance(kind, Name):
+        return named_values(option.word, str(part), option.names(), kind.others)
+    texts = [text.strip() for text in str(part).split(separator)]
+    for text in texts:
+        kind.judge(text) if isinstance(kind, Text) else option.read(text)
+    return tuple(texts)
 
 
 def _listed(value: str | Sequence[str]) -> tuple[str, ...]:

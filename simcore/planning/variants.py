@@ -14,10 +14,11 @@ from simcore.base.arrays import NDArray
 from simcore.base.errors import InvalidConfig
 from simcore.engine.points import Knob
 from simcore.engine.resolved import Request
-from simcore.engine.shares import check_shares, with_shares
+from simcore.engine.shares import with_shares
 from simcore.engine.stages import balanced_axis, with_stages
 from simcore.engine.sweep import Axis, Outcome, evaluate_axis
 from simcore.strategy.cuts import cut_sizes
+from simcore.strategy.shares import check_shares
 from simcore.workload.sharding import layer_counts
 
 #: Samples of a rank of each kind; none where all take as many.

@@ -22,7 +22,7 @@ from simcore.base.units import (
 )
 from simcore.hardware.calibrations import CALIBRATIONS, Calibration, calibration_names
 from simcore.hardware.spec import GPUS, LINKS, NODES, GpuSpec
-from simcore.report.words import WIDTH
+from simcore.report.formatting import WIDTH
 from simcore.strategy.strategy import HYBRID
 from simcore.workload.archs import KINDS, kind_of
 from simcore.workload.models import MODELS, ZOO_LISTS, ModelRecord
@@ -205,6 +205,25 @@ def _software_rows() -> Listing:
     return ["software", "also", "meaning"], rows, data
 
 
+def _dialect_rows() -> Listing:
+    from simcore.strategy.dialects import DIALECTS
+
+    found = [DIALECTS[name] for name in sorted(DIALECTS)]
+    rows = [[d.name, d.title, d.summary] for d in found]
+    data = [{"name": d.name, "title": d.title, "summary": d.summary} for d in found]
+    return ["dialect", "program", "launch file"], rows, data
+
+
+def _option_rows() -> Listing:
+    from simcore.strategy.options import OPTIONS
+
+    found = OPTIONS.options().values()
+    rows = [[o.name, o.kind.metavar or "-", o.heading, o.help] for o in found]
+    data = [{"name": o.name, "heading": o.heading, "unit": o.unit, "help": o.help,
+             "names": list(o.names())} for o in found]  # fmt: skip
+    return ["option", "value", "heading", "meaning"], rows, data
+
+
 def _precision_rows() -> Listing:
     from simcore.strategy.precision import PRECISIONS
 
@@ -250,7 +269,8 @@ _LISTINGS = {
     "gpus": _gpu_rows, "models": _model_rows, "configs": _config_rows,
     "nodes": _node_rows, "links": _link_rows,
     "strategies": _strategy_rows, "precisions": _precision_rows, "optimizers": _optimizer_rows,
-    "collectives": _collective_rows, "software": _software_rows,
+    "collectives": _collective_rows, "software": _software_rows, "dialects": _dialect_rows,
+    "options": _option_rows,
     "calibrations": _calibration_rows, "prices": _price_rows,
 }  # fmt: skip
 

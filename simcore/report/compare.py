@@ -10,9 +10,9 @@ from simcore.base.units import GIGA, format_seconds
 from simcore.engine.result import Prediction
 from simcore.planning.compare import Column, Comparison
 from simcore.planning.energy import SOURCE
+from simcore.report.formatting import WIDTH, figure, gigabytes, percent, plural, wrapped
 from simcore.report.sentences import beyond_all, fragmentation, lost_bytes, more, strategy
 from simcore.report.text_of import text_of
-from simcore.report.words import WIDTH, figure, gigabytes, percent, plural, wrapped
 
 _LABEL = 14
 #: Options that stand side by side at most; more begin a second block.

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from simcore.base.units import MILLI
+from simcore.report.formatting import figure, percent, wrapped
 from simcore.report.tables import table
-from simcore.report.words import figure, percent, wrapped
 
 _LABELS: Final = {
     "forward": "forward", "backward": "backward", "untold": "compute, phase not told",

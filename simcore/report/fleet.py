@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from simcore.base.units import HOUR, format_seconds
 from simcore.planning.fleet import Fleet
+from simcore.report.formatting import counted, figure, labelled, percent
 from simcore.report.text_of import text_of
-from simcore.report.words import counted, figure, labelled, percent
 
 
 @text_of.register

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from simcore.base.units import GIGA, format_seconds
 from simcore.planning.goodput import Goodput
+from simcore.report.formatting import figure, labelled, nearly_all, percent
 from simcore.report.text_of import text_of
-from simcore.report.words import figure, labelled, nearly_all, percent
 
 
 @text_of.register

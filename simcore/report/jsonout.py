@@ -55,6 +55,7 @@ def to_dict(p: Prediction) -> dict[str, Any]:
                 "sample_unit": p.sample_unit,
                 "tokens_per_sample": p.tokens_per_sample,
             },
+            "options": dict(p.options),
             "defaults": p.defaults,
             "step_time_s": {"value": t.value, "low": t.low, "high": t.high, "origin": t.origin},
             "samples_per_s": p.samples_per_s,

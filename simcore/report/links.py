@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from simcore.base.units import GIB, GIGA, KIB, MIB, MICRO, format_si
+from simcore.report.formatting import figure, percent, wrapped
 from simcore.report.tables import table
-from simcore.report.words import figure, percent, wrapped
 
 #: Sizes that a run shows unless more are asked for, from the largest down.
 _SIZES: Final = 6

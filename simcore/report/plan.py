@@ -20,10 +20,7 @@ from simcore.planning.constraints import Relaxation
 from simcore.planning.goal import Goal
 from simcore.planning.moments import minute
 from simcore.planning.planner import Option, Plan, kwh
-from simcore.report.sweep import reasons
-from simcore.report.tables import table
-from simcore.report.text_of import text_of
-from simcore.report.words import (
+from simcore.report.formatting import (
     WIDTH,
     figure,
     gigabytes,
@@ -32,6 +29,9 @@ from simcore.report.words import (
     percent,
     wrapped,
 )
+from simcore.report.sweep import reasons
+from simcore.report.tables import table
+from simcore.report.text_of import text_of
 
 
 @text_of.register

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from simcore.base.interval import Interval
 from simcore.engine.scaling import Scaling
+from simcore.report.formatting import WIDTH, figure, percent, plural
 from simcore.report.tables import table
-from simcore.report.words import WIDTH, figure, percent, plural
 
 #: Characters of the drawn efficiency, the widest that has room.
 BARS = (20, 16, 12, 10)

@@ -9,6 +9,7 @@ from typing import Any
 
 from simcore.engine.result import SCHEMA_VERSION
 from simcore.report.terms import BUBBLE, MEMORY, TIME
+from simcore.strategy.options import OPTIONS, Number, Pairs, Switch, Texts, Whole
 
 Schema = dict[str, Any]
 
@@ -86,6 +87,27 @@ def _inputs() -> Schema:
     )
 
 
+def _options() -> Schema:
+    """Every option of the table with its type; null where it has no value."""
+    found: dict[str, Schema] = {}
+    for option in OPTIONS.options().values():
+        if option.on_command_line:
+            kind = next((name for kinds, name in _JSON if isinstance(option.kind, kinds)), "string")
+            unit = f" [{option.unit}]" if option.unit else ""
+            found[option.name] = {
+                "type": [kind, "null"], "description": f"{option.help}{unit}",
+            }  # fmt: skip
+    said = "Every option with the value that was predicted with, whoever chose it."
+    return _object(said, found, required=[])
+
+
+#: JSON types of the kinds of options; else text.
+_JSON: tuple[tuple[Any, str], ...] = (
+    (Whole, "integer"), (Number, "number"), (Switch, "boolean"), (Texts, "array"),
+    (Pairs, "object"),
+)  # fmt: skip
+
+
 def _memory() -> Schema:
     terms = {key: _positive(f"{term.meaning[:1].upper()}{term.meaning[1:]} [bytes].")
              for key, term in MEMORY.items()}  # fmt: skip
@@ -117,6 +139,7 @@ def build() -> Schema:
         "schema_version": {"const": SCHEMA_VERSION, "description": "Version of this contract."},
         "fits": _of("boolean", "Whether memory_bytes.needed is within capacity."),
         "inputs": _inputs(),
+        "options": _options(),
         "defaults": _texts("Settings that nobody gave, as 'flag value'."),
         "step_time_s": _object(
             "Time of one optimizer step, mean over an epoch [s].",

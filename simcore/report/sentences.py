@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from simcore.base.units import GIB, GIGA, KILO, format_count, format_seconds
 from simcore.engine.result import MeasuredRow, MemoryResult, Prediction
+from simcore.report.formatting import counted, figure, gigabytes, percent, plural
 from simcore.report.terms import COMPUTE_PARTS, HIDDEN, memory_label, time_label
-from simcore.report.words import counted, figure, gigabytes, percent, plural
 
 #: A resource is worth a word when twice of it gains at least this.
 WORTH_FRAC = 0.005

@@ -8,10 +8,10 @@ from simcore.base.units import GIGA, format_seconds
 from simcore.engine.training_library import AUTO, assumed_of
 from simcore.planning.ranking import Point
 from simcore.planning.sweep import SweepResult
+from simcore.report.formatting import WIDTH, counted, figure, gigabytes, percent, wrapped
 from simcore.report.sentences import more
 from simcore.report.tables import table
 from simcore.report.text_of import text_of
-from simcore.report.words import WIDTH, counted, figure, gigabytes, percent, wrapped
 
 #: A text column is not cut below this.
 _SHORTEST = 12

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 
 from simcore.engine.result import Explanation, Prediction
 from simcore.report import sentences as say
+from simcore.report.formatting import EDGE, WIDTH, labelled, wrapped
 from simcore.report.tables import side_by_side
-from simcore.report.words import EDGE, WIDTH, labelled, wrapped
 
 HEIGHT = 30
 #: Where the memory column starts beside the time column.

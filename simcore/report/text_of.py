@@ -10,11 +10,11 @@ from simcore.engine.memory_timeline import MemoryTimeline
 from simcore.engine.result import MemoryResult, Prediction
 from simcore.engine.scaling import Scaling
 from simcore.engine.timeline import Timeline
+from simcore.report.formatting import gigabytes, percent
 from simcore.report.scaling import render_scaling
 from simcore.report.tables import table
 from simcore.report.terms import memory_label, time_label
 from simcore.report.text import render
-from simcore.report.words import gigabytes, percent
 
 #: Modules with the text of results that a prediction does without; loaded on first use.
 _LATER = ("compare", "fleet", "goodput", "plan", "sweep")

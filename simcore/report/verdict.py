@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from simcore.base.units import GIGA, format_seconds
+from simcore.report.formatting import figure, percent, share
 from simcore.report.tables import table
-from simcore.report.words import figure, percent, share
 
 _FIGURES = ("mape_frac", "median_abs_frac", "median_bias_frac", "p90_abs_frac", "coverage80_frac")
 #: Reasons for skipped rows that the text names.

@@ -1,6 +1,6 @@
 """The page and its JSON API. Every answer comes from ``simcore.api``, in one thread."""
 
-from __future__ import annotations
+# Annotations are values here: the query's fields are made from the table of options.
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -17,10 +17,11 @@ from starlette.exceptions import HTTPException
 from simcore import __version__, api
 from simcore.base.errors import SimcoreError
 from simcore.serve import downloads
+from simcore.serve.controls import Group, controls
 from simcore.serve.docs import docs_page
 from simcore.serve.guard import MOST_REPORTS, RATE, Guard, TooBusyError, Worker, busy, refusal
 from simcore.serve.problems import Problems, of_error, of_validation
-from simcore.serve.query import LaunchQuery, SetUp, arguments, predicted
+from simcore.serve.query import SetUp, arguments, launch_query, predicted, set_up
 from simcore.serve.scaling import Scaling, scaling
 from simcore.serve.uploads import Kind, Uploads
 from simcore.serve.view import Answer, answer
@@ -28,7 +29,6 @@ from simcore.serve.view import Answer, answer
 STATIC = Path(__file__).with_name("static")
 #: What the page opens with, and what is predicted once before the first visitor comes.
 OPENING = SetUp(model="latte-xl", gpus="4x8xA6000ada")
-Asked = Annotated[SetUp, Query()]
 _WRONG: dict[int | str, dict[str, Any]] = {
     400: {"model": Problems, "description": "Not this server's name, or no HTTP"},
     422: {"model": Problems, "description": "What is wrong, all of it, one sentence each"},
@@ -89,12 +89,19 @@ def _add_api(app: FastAPI, worker: Worker, reporter: Worker, uploads: Uploads) -
     async def get_choices() -> dict[str, tuple[str, ...]]:
         return await worker.run(api.choices)
 
+    asked_of: Any = Annotated[set_up(), Query()]
+    launch_of: Any = Annotated[launch_query(), Query()]
+
+    @app.get("/api/v1/controls", summary="The page's form", responses={429: _WRONG[429]})
+    async def get_controls() -> list[Group]:
+        return controls()
+
     @app.get("/api/v1/answer", summary="A prediction in words, for people", responses=_WRONG)
-    async def get_answer(asked: Asked) -> Answer:
+    async def get_answer(asked: asked_of) -> Answer:
         return await worker.run(_answer, asked, uploads)
 
     @app.get("/api/v1/scaling", summary="The set-up on more and fewer nodes", responses=_WRONG)
-    async def get_scaling(asked: Asked) -> Scaling:
+    async def get_scaling(asked: asked_of) -> Scaling:
         return await worker.run(_counted(scaling), asked, uploads)
 
     def file(
@@ -114,7 +121,7 @@ def _add_api(app: FastAPI, worker: Worker, reporter: Worker, uploads: Uploads) -
             response_class=Response,
             responses={**_WRONG, 200: content},
         )
-        async def get_file(asked: Asked) -> Response:
+        async def get_file(asked: asked_of) -> Response:
             found: downloads.Download = await by.run(_counted(make), asked, uploads)
             return found.response()
 
@@ -131,7 +138,7 @@ def _add_api(app: FastAPI, worker: Worker, reporter: Worker, uploads: Uploads) -
         response_class=Response,
         responses={**_WRONG, 200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
     )
-    async def get_launch(asked: Annotated[LaunchQuery, Query()]) -> Response:
+    async def get_launch(asked: launch_of) -> Response:
         make = _counted(downloads.as_launch)
         found: downloads.Download = await worker.run(make, asked, uploads, asked.dialect)
         return found.response()
@@ -175,7 +182,7 @@ def _counted(make: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _add_errors(app: FastAPI) -> None:
-    known = [*SetUp.model_fields, "dialect", "kind"]
+    known = [*set_up().model_fields, "dialect", "kind"]
 
     def wrong(found: Problems) -> JSONResponse:
         return JSONResponse(found.model_dump(), status_code=422)

@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 from pydantic import BaseModel, Field
 
-from simcore.base.called import word_meant
-from simcore.base.errors import DataError, InvalidConfig, SimcoreError, UnknownName, nearest
-from simcore.serve.query import SetUp
+from simcore.base.errors import (
+    DataError,
+    InvalidConfig,
+    SimcoreError,
+    UnknownName,
+    UsageError,
+    nearest,
+)
+from simcore.serve.query import set_up
+from simcore.strategy.options import OPTIONS
+from simcore.strategy.options.synonyms import word_meant
 
 
 class Problem(BaseModel):
@@ -26,71 +35,55 @@ class Problems(BaseModel):
     problems: list[Problem]
 
 
-#: First hit wins: what a sentence of simcore is about, told by its words.
-_ABOUT: tuple[tuple[str, str], ...] = (
-    (r"main-grads|main gradients", "main_grads"),
-    (r"^unknown dialect", "dialect"),
-    (r"^overlap ", "overlap"),
-    (r"^shard-ranks", "shard_ranks"),
-    (r"^recompute modules", "recompute_modules"),
-    (r"^recompute-layers", "recompute_layers"),
-    (r"^expert-tp=|x expert-tp=(?!1 )", "expert_tp"),
-    (r"^unknown model", "model"),
-    (r"^unknown gpu|NODESxGPUSxTYPE|^node count|^GPUs a node|no GPUs given", "gpus"),
-    (r"has a comma: join the GPUs", "gpus"),
-    (r"of a network is|^oversubscription|nodes a leaf", "network"),
-    (r"^--network|^unknown link|has no network|name one with --network|Gbit/s", "network"),
-    (r"needs GPUs of one type|^strategy ", "strategy"),
-    (r"^offload |has no NVMe", "offload"),
-    (r"^node ", "gpus"),
-    (r"^micro-batch", "micro_batch"),
-    (r"^grad-accum", "grad_accum"),
-    (r"^(?:give --)?global-batch", "global_batch"),
-    (r"^give --steps|^steps ", "steps"),
-    (r"^epochs |has no data set|is larger than data set", "epochs"),
-    (r"^tp\b", "tp"),
-    (r"^pp\b", "pp"),
-    (r"^vpp\b", "vpp"),
-    (r"^(?:give --)?stages?\b", "stages"),
-    (r"^(?:give --)?shares\b", "shares"),
-    (r"^cp\b", "cp"),
-    (r"^ep\b", "ep"),
-    (r"expert-imbalance", "expert_imbalance"),
-    (r"expert-padding", "expert_padding"),
-    (r"expert-capacity", "expert_capacity"),
-    (r"sequence-parallel", "sequence_parallel"),
-    (r"seq_len|seq-len|sequence", "seq_len"),
-    (r"\bresolution\b|\b(image|height|width)=", "resolution"),
-    (r"\bframes\b", "frames"),
-    (r"\blayout\b", "layout"),
-    (r"lora_targets|lora-targets|no product", "lora_targets"),
-    (r"lora_rank|lora-rank|adapter", "lora_rank"),
-    (r"\battention\b", "attention"),
-    (r"quantised_base|quantised-base", "quantised_base"),
-    (r"\bprecision\b|\bfp8\b|\bbf16\b|\btf32\b|\bnvfp4\b|\bfp16\b", "precision"),
-    (r"\btensor parallel|\btp=", "tp"),
-    (r"\bpp=|\bpipeline", "pp"),
-    (r"\bep=|\bexpert", "ep"),
-    (r"\bcp=|\bcontext", "cp"),
-)
-
-
 def field_of(message: str) -> str:
-    """The parameter that a sentence of simcore is about; empty where no word tells."""
+    """The parameter that a sentence of simcore is about; empty where no word tells.
+
+    A sentence begins with the option's name, or with other words of its own; else it holds such
+    words somewhere. Of several options that with the longest words counts.
+    """
     if (unknown := re.match(r"unknown ([a-z0-9-]+) '", message)) is not None:
         word = unknown[1].replace("-", "_")
-        if word in SetUp.model_fields:  # whatever the known names are called
+        if word in set_up().model_fields:  # whatever the known names are called
             return word
-    for pattern, field in _ABOUT:
-        if (match := re.search(pattern, message)) is not None:
-            return match.expand(field)
-    return ""
+    return _about(OPTIONS.version, message)
+
+
+#: Sentences about what is no option of a job.
+_OTHERS = {"dialect": (r"^unknown dialect",)}
+
+
+@lru_cache(maxsize=512)
+def _about(version: int, message: str) -> str:
+    """The field whose words are the longest at the beginning, else anywhere in the sentence."""
+    begins, holds = _patterns(version)
+    found = [(m[0], field) for field, p in begins if (m := p.match(message))]
+    found = found or [(m[0], field) for field, p in holds if (m := p.search(message))]
+    return max(found, key=lambda match: len(match[0]), default=("", ""))[1]
+
+
+Patterns = tuple[tuple[str, re.Pattern[str]], ...]
+
+
+@lru_cache(maxsize=2)
+def _patterns(_version: int) -> tuple[Patterns, Patterns]:
+    """Of each field: how sentences about it begin, and what they hold wherever it stands."""
+    begins: list[tuple[str, re.Pattern[str]]] = []
+    holds: list[tuple[str, re.Pattern[str]]] = []
+    known = {o.name: o.told_by for o in OPTIONS if o.control is not None} | _OTHERS
+    for name, told_by in known.items():
+        own = name.replace("_", "[-_]")
+        begins.append((name, re.compile(rf"(?:--)?{own}\b")))
+        if "_" in name:
+            holds.append((name, re.compile(own)))
+        for text in told_by:
+            (begins if text.startswith("^") else holds).append((name, re.compile(text)))
+    return tuple(begins), tuple(holds)
 
 
 def of_error(err: SimcoreError) -> Problems:
     """Every violation of an error as a problem."""
     sentences: Sequence[str] = err.violations if isinstance(err, InvalidConfig) else (str(err),)
-    if isinstance(err, UnknownName) and err.kind in SetUp.model_fields:
+    if isinstance(err, UnknownName) and err.kind in set_up().model_fields:
         return Problems(problems=[Problem(field=err.kind, message=str(err))])
     if isinstance(err, DataError):
         return Problems(problems=[Problem(field="", message=str(err))])
@@ -110,6 +103,8 @@ def _say(error: Mapping[str, Any], known: Sequence[str]) -> str:
     field = str(error["loc"][-1]) if error["loc"] else "request"
     flag = f"--{field.replace('_', '-')}"
     kind, limits = error["type"], error.get("ctx") or {}
+    if (sentence := _by_the_table(field, error.get("input"))) is not None:
+        return sentence
     given = repr(error.get("input"))
     given = given if len(given) <= 60 else given[:57] + "..."
     if kind == "missing":
@@ -134,3 +129,15 @@ def _say(error: Mapping[str, Any], known: Sequence[str]) -> str:
         return f"{flag} is longer than {limits['max_length']} letters"
     text = str(error.get("msg", "is not valid"))
     return f"{flag}: {text[:1].lower()}{text[1:]}"
+
+
+def _by_the_table(field: str, value: object) -> str | None:
+    """What the table says of a wrong value; None where it would take it, and of other fields."""
+    option = OPTIONS.get(field)
+    if option is None or option.part != "option" or not isinstance(value, str):
+        return None
+    try:
+        option.read(value)
+    except UsageError as err:
+        return str(err)
+    return None

@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field
 from simcore import api
 from simcore.base.errors import InvalidConfig, SimcoreError
 from simcore.base.units import format_seconds
-from simcore.report.words import figure, percent, plural
+from simcore.report.formatting import figure, percent, plural
 from simcore.serve.query import predicted
 
 #: Twice as many nodes each time, up to this many times what was asked for.

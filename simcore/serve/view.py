@@ -13,10 +13,11 @@ from pydantic import BaseModel, Field
 from simcore.api import Prediction
 from simcore.base.units import format_seconds
 from simcore.report import sentences as say
+from simcore.report.formatting import gigabytes, percent
 from simcore.report.jsonout import finite
 from simcore.report.text import by_weight, render
-from simcore.report.words import gigabytes, percent
 from simcore.serve.query import SetUp
+from simcore.strategy.options import OPTIONS
 
 
 class Fact(BaseModel):
@@ -157,6 +158,5 @@ def answer(p: Prediction, asked: SetUp) -> Answer:
 
 def command(asked: SetUp) -> str:
     """The set-up as a line for a shell."""
-    words = asked.words()
-    flags = (f"--{k.replace('_', '-')} {shlex.quote(str(v))}" for k, v in words.items())
+    flags = (f"{OPTIONS[k].typed} {shlex.quote(str(v))}" for k, v in asked.words().items())
     return " ".join(["simcore predict", *flags])

@@ -29,6 +29,10 @@ SCHEDULES: tuple[Schedule, ...] = get_args(Schedule)
 _ENDS = 2
 
 
+#: Options that are degrees of parallelism; those but chunks cut a model over ranks.
+DEGREES = ("tp", "pp", "vpp", "cp", "ep")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
     """Degrees; 1 is none. ``vpp`` chunks of layers a pipeline rank (interleaved 1F1B).
@@ -83,7 +87,7 @@ class Layout:
 
     def __str__(self) -> str:
         parts: list[str] = []
-        for name in ("tp", "pp", "vpp", "cp", "ep"):
+        for name in DEGREES:
             if (value := getattr(self, name)) > 1:
                 parts.append(f"{name}{value}")
                 parts += [self.cp_comm] * (name == "cp" and self.cp_comm != "ring")

@@ -36,6 +36,8 @@ class Overlap:
         return ",".join(f.name for f in fields(self) if getattr(self, f.name)) or "none"
 
 
+#: Kinds of traffic, and the word for none of them.
+KINDS = (*(f.name for f in fields(Overlap)), "none")
 DEFAULT = Overlap()
 NO_OVERLAP = Overlap(grads=False)
 

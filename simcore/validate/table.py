@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from simcore.base.called import word_meant
 from simcore.base.csv_text import between, decoded
 from simcore.base.errors import DataError
+from simcore.strategy.options.synonyms import word_meant
 from simcore.validate.case import Case, Skipped
 from simcore.validate.formats import (
     Format,

@@ -48,4 +48,5 @@ def test_quotes_and_what_has_no_flag() -> None:
         "simcore", "predict", "--model", "my models/net.yaml", "--gpus", "8xH100",
         "--network", "8xib-ndr 4:1 leaf=16", "--launch-blocking", "on",
     ]  # fmt: skip
-    assert command_of("gpt2", "8xH100", {"prefetch_blocks": 2}) == ""
+    assert command_of("gpt2", "8xH100", {"prefetch_blocks": 2}).endswith("--prefetch-blocks 2")
+    assert command_of("gpt2", "8xH100", {"profile": object()}) == ""

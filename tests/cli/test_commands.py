@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from typer.core import TyperOption
 
+from simcore.cli.headings import heading_of, headings
 from simcore.cli.job import job_words
-from simcore.cli.panels import PANELS
 
 ASK = ("predict", "--model", "latte-xl", "--gpus", "4x8xA6000ada")
 #: CPU seconds of one command; the best of three counts, for the machine is shared.
@@ -53,16 +53,21 @@ def test_help_has_every_flag_that_scripts_rely_on(simcore: Callable) -> None:
         assert f"--{flag} " in shown, flag
 
 
-def test_help_has_every_option_under_one_heading(simcore: Callable) -> None:
-    named = [name for names in PANELS.values() for name in names]
-    assert len(named) == len(set(named))
-    assert set(named) == {*job_words(), "model", "gpus"}
+def test_help_has_every_option_under_its_heading(simcore: Callable) -> None:
     for command in ("predict", "sweep", "plan"):
-        shown = simcore(command, "--help").out
-        headings = [x[:-1] for x in shown.splitlines() if x[:1].isalpha() and x.endswith(":")]
-        assert headings == list(PANELS)
-        flags = re.findall(r"^  (?:-\w, )?(--[a-z-]+)", shown, re.MULTILINE)
+        sections: dict[str, list[str]] = {}
+        for line in simcore(command, "--help").out.splitlines():
+            if line[:1].isalpha() and line.endswith(":"):
+                sections[line[:-1]] = []
+            elif flag := re.match(r"^  (?:-\w, )?(--[a-z0-9-]+)", line):
+                list(sections.values())[-1].append(flag[1])
+        assert list(sections) == list(headings())
+        flags = [flag for found in sections.values() for flag in found]
         assert len(flags) == len(set(flags)) > 40
+        for word in job_words():
+            flag = {"inputs": "--input"}.get(word, f"--{word.replace('_', '-')}")
+            assert flag in sections[heading_of(word)], (command, word)
+        assert sections["Expert"][0] == "--bucket-numel"
     few = simcore("list", "--help").out
     assert "Options:" in few and "Parallelism:" not in few
 

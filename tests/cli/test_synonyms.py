@@ -5,22 +5,22 @@ from __future__ import annotations
 import pytest
 import typer
 
-from simcore.base.called import CALLED
 from simcore.cli.main import app
 from simcore.cli.synonyms import _COMMANDS, command_meant, option_meant
+from simcore.strategy.options.synonyms import called
 
 COMMANDS = typer.main.get_command(app)
 PREDICT = [o for p in COMMANDS.commands["predict"].params for o in p.opts]  # type: ignore[attr-defined]
 
 
 def test_what_is_proposed_exists_and_what_exists_is_not_renamed() -> None:
-    for ours, theirs in CALLED.items():
+    for ours, theirs in called().items():
         assert not ours or f"--{ours.split()[0]}" in PREDICT, ours
         assert not {f"--{t}" for t in theirs.split()} & set(PREDICT), theirs
 
 
 def test_no_name_has_two_meanings() -> None:
-    names = [name for theirs in CALLED.values() for name in theirs.split()]
+    names = [name for theirs in called().values() for name in theirs.split()]
     assert len(names) == len(set(names))
 
 

@@ -6,8 +6,8 @@ import pytest
 
 from simcore import api
 from simcore.base.interval import Interval
+from simcore.report.formatting import WIDTH
 from simcore.report.scaling import bar, render_scaling
-from simcore.report.words import WIDTH
 
 
 @pytest.mark.parametrize(

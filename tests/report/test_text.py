@@ -14,9 +14,9 @@ from simcore.base.errors import SimcoreError
 from simcore.base.interval import Interval
 from simcore.base.units import GIB
 from simcore.engine.result import Explanation, MeasuredRow, RankClass
+from simcore.report.formatting import WIDTH, figure, labelled, percent, plural, wrapped
 from simcore.report.terms import MEMORY
 from simcore.report.text import HEIGHT, by_weight, render, render_explanation
-from simcore.report.words import WIDTH, figure, labelled, percent, plural, wrapped
 from simcore.workload.models import MODELS
 
 CLUSTERS: list[dict[str, object]] = [

@@ -16,7 +16,7 @@ from simcore.cli.main import app
 from simcore.report.schema import build
 from simcore.report.text import render
 from simcore.report.trace import to_trace
-from simcore.serve.query import SetUp, arguments
+from simcore.serve.query import arguments, set_up
 from simcore.serve.uploads import Uploads
 
 SEED = {"model": "latte-xl", "gpus": "4x8xA6000ada"}
@@ -191,7 +191,7 @@ def test_every_control_hears_of_its_own_mistakes(client: TestClient, value: str)
     """Whatever else a sentence names: known are experts, pipeline, fp8 …"""
     job = {"model": "mixtral-8x7b", "gpus": "8x8xH100", "precision": "bf16"}
     refused = set()
-    for name in SetUp.model_fields:
+    for name in set_up().model_fields:
         answer = client.get("/api/v1/answer", params={**job, name: value})
         if answer.status_code == 422:
             refused.add(name)
@@ -249,7 +249,7 @@ def test_static_files_end_at_their_folder(client: TestClient) -> None:
 
 
 def test_words_become_records_and_not_strings() -> None:
-    found = arguments(SetUp(**SEED), Uploads())
+    found = arguments(set_up()(**SEED), Uploads())
     assert not isinstance(found["model"], str)
 
 
@@ -268,8 +268,8 @@ def test_a_set_up_says_what_the_command_line_does_but_for_files_and_code() -> No
     torchrun = {"nnodes", "nproc_per_node"}  # `gpus` has the counts
     shown = {"as_json", "emit", "explain", "scaling", "plot_kind", "help"}
     other_names = {"zero"}  # of a strategy
-    assert words - set(SetUp.model_fields) <= files | torchrun | shown | other_names
-    assert set(SetUp.model_fields) <= words
+    assert words - set(set_up().model_fields) <= files | torchrun | shown | other_names
+    assert set(set_up().model_fields) <= words
 
 
 # -- the page -------------------------------------------------------------------------------------
@@ -283,7 +283,7 @@ def test_the_api_describes_itself_without_another_site(client: TestClient) -> No
     assert "http://127.0.0.1" in page.replace("https://", "http://")  # the example of curl alone
     assert page.count("http") == page.count("http://127.0.0.1")
     parameters = {p["name"] for p in schema["paths"]["/api/v1/answer"]["get"]["parameters"]}
-    assert parameters == set(SetUp.model_fields)
+    assert parameters == set(set_up().model_fields)
 
 
 def test_every_response_forbids_what_the_page_does_not_need(client: TestClient) -> None:

@@ -9,11 +9,11 @@ from simcore.engine.memory_timeline import MemoryTimeline
 from simcore.engine.result import MemoryResult, Prediction
 from simcore.engine.scaling import Scaling
 from simcore.engine.timeline import Timeline
+from simcore.report.formatting import counted, figure, gigabytes, percent, plural
 from simcore.report.html.parts import Card, Table, numeric, pictures
 from simcore.report.sentences import faster, fragmentation, run, speedup, strategy, throughput, what
 from simcore.report.terms import COMPUTE_PARTS, HIDDEN, memory_label, time_label
 from simcore.report.text_of import text_of
-from simcore.report.words import counted, figure, gigabytes, percent, plural
 
 
 @singledispatch

@@ -11,11 +11,11 @@ from simcore.planning.goodput import Goodput
 from simcore.planning.planner import Option, Plan
 from simcore.planning.sweep import SweepResult
 from simcore.report.compare import name_of, rows_of, sources, verdict, winners
+from simcore.report.formatting import figure, nearly_all, percent, plural
 from simcore.report.html.cards import card_of
 from simcore.report.html.parts import Card, Picture, Table, numeric, pictures
 from simcore.report.plan import days, how, money, notes_of
 from simcore.report.sweep import advice, words_of
-from simcore.report.words import figure, nearly_all, percent, plural
 
 
 @card_of.register

@@ -11,6 +11,7 @@ from simcore.engine.result import Explanation, Prediction
 from simcore.engine.scaling import Scaling
 from simcore.engine.views import Roofline, Swing
 from simcore.planning.compare import Comparison
+from simcore.report.formatting import figure, percent
 from simcore.report.html.cards import (
     facts_of,
     scaling_table,
@@ -23,7 +24,6 @@ from simcore.report.html.parts import Card, Section, Table, numeric, picture
 from simcore.report.sentences import faster, strategy
 from simcore.report.terms import HIDDEN, memory_label, time_label
 from simcore.report.text import by_weight
-from simcore.report.words import figure, percent
 
 #: Ops that the table of the roofline lists.
 _OPS = 12

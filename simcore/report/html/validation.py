@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from simcore.base.units import GIGA, format_seconds
+from simcore.report.formatting import figure, percent, share
 from simcore.report.html.parts import Section, Table, numeric, picture
-from simcore.report.words import figure, percent, share
 
 #: Rows furthest off, by quantity, that the page lists.
 _WORST = 25

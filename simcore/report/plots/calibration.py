@@ -9,8 +9,8 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from simcore.calibrate.curves import Curve
+from simcore.report.formatting import percent
 from simcore.report.plots.canvas import BLUE, INK, TEXT, Drawing, canvas, headline, plain
-from simcore.report.words import percent
 
 COLUMNS = 2
 

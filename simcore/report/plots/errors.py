@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from simcore.report.formatting import percent
 from simcore.report.plots.canvas import (
     INK,
     SERIES,
@@ -16,7 +17,6 @@ from simcore.report.plots.canvas import (
     headline,
     plain,
 )
-from simcore.report.words import percent
 
 #: Errors beyond this are drawn at the edge.
 _EDGE_FRAC = 0.6

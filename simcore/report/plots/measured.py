@@ -8,6 +8,7 @@ from typing import Any
 from matplotlib.axes import Axes
 
 from simcore.base.units import GIGA
+from simcore.report.formatting import percent
 from simcore.report.plots.canvas import (
     INK,
     MARKS,
@@ -20,7 +21,6 @@ from simcore.report.plots.canvas import (
     plain,
     plain_numbers,
 )
-from simcore.report.words import percent
 
 #: Quantity -> (title, unit, SI per unit).
 _QUANTITIES = {

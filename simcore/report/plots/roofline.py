@@ -8,6 +8,7 @@ from matplotlib.axes import Axes
 
 from simcore.base.units import TERA, format_si
 from simcore.engine.views import OpPoint, Roofline
+from simcore.report.formatting import percent
 from simcore.report.plots.canvas import (
     BLUE,
     GREEN,
@@ -26,7 +27,6 @@ from simcore.report.plots.canvas import (
     plain,
     plain_numbers,
 )
-from simcore.report.words import percent
 
 #: Mark and colour of a kind of kernel, its variants (conv_winograd, attention_v3) included.
 _KINDS = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from simcore.base.units import MILLI, format_seconds
 from simcore.engine.views import Swing
+from simcore.report.formatting import percent
 from simcore.report.plots.canvas import (
     INK,
     ORANGE,
@@ -15,7 +16,6 @@ from simcore.report.plots.canvas import (
     headline,
     plain,
 )
-from simcore.report.words import percent
 
 _MS_BELOW_S = 1.0
 

@@ -217,12 +217,13 @@ async function sent(kind, file) {
 
 async function start() {
   entries = fromQuery(location.search).slice(0, LETTERS.length).map(entry);
-  const named = get("choices");
+  const named = Promise.all([get("choices"), get("controls")]);
   for (const item of entries) item.early = get("answer", query(item.setup));
   for (const item of entries) item.early.catch(() => {}); // looked at by ask()
   $("patterns").append(...patterns());
-  choices = await named;
-  controls = new Controls($("controls"), choices, changed, sent);
+  const [names, groups] = await named;
+  choices = names;
+  controls = new Controls($("controls"), groups, choices, changed, sent);
   renderTabs();
   controls.show(entries[active].setup);
   for (const item of entries) ask(item);

@@ -1,108 +1,20 @@
-// The form: one table of controls, built once, filled from the set-up that is being edited.
+// The form: how each kind of control is drawn, filled from the set-up that is being edited. Which
+// controls there are says the server (/api/v1/controls), from its table of options.
 
 import { h } from "./dom.js";
 import { parts } from "./state.js";
 
-const NODES = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024];
-const BATCHES = [1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 40, 48, 64, 96, 128, 192, 256];
-
-// kind: select (choices of the server), number, text (with suggestions), file
-const GROUPS = [
-  ["Job", [
-    { name: "model", label: "Model", kind: "select", needed: true },
-    { name: "model_file", label: "or your own config.json", kind: "file", of: "model",
-      accept: ".json" },
-    { name: "micro_batch", label: "Micro-batch, samples a GPU", kind: "slider", steps: BATCHES },
-    { name: "grad_accum", label: "Micro-batches a step", kind: "number" },
-  ]],
-  ["Cluster", [
-    { name: "nodes", label: "Nodes", kind: "slider", steps: NODES, part: true },
-    { name: "gpu", label: "GPU", kind: "select", needed: true, part: true, wide: true },
-    { name: "perNode", label: "GPUs a node", kind: "number", part: true },
-    { name: "network", label: "Network between nodes", kind: "text", hint: "(default)" },
-    { name: "gpus", label: "", kind: "error" },
-  ]],
-  ["Strategy", [
-    { name: "strategy", label: "Strategy", kind: "select" },
-    { name: "precision", label: "Precision", kind: "select" },
-    { name: "recompute", label: "Recompute", kind: "select" },
-    { name: "optimizer", label: "Optimizer", kind: "select" },
-    { name: "offload", label: "Offload", kind: "select" },
-  ]],
-  ["Layout: tensor, pipeline, context, expert", [
-    { name: "tp", label: "Tensor parallel", kind: "number" },
-    { name: "sequence_parallel", label: "Tensor ranks cut norms too", kind: "select" },
-    { name: "pp", label: "Pipeline stages", kind: "number" },
-    { name: "vpp", label: "Chunks a pipeline rank", kind: "number" },
-    { name: "stages", label: "Layers of each stage", kind: "text", hint: "auto" },
-    { name: "cp", label: "Context parallel", kind: "number" },
-    { name: "cp_comm", label: "Exchange of context ranks", kind: "select" },
-    { name: "ep", label: "Expert parallel", kind: "number" },
-    { name: "expert_tp", label: "Tensor ranks of an expert", kind: "number" },
-    { name: "schedule", label: "Pipeline's schedule", kind: "select" },
-    { name: "dispatcher", label: "Dispatch of tokens", kind: "select" },
-    { name: "expert_imbalance", label: "Fullest expert rank, x the mean", kind: "number",
-      step: "any" },
-    { name: "expert_capacity", label: "Expert capacity, x the mean", kind: "number", step: "any" },
-    { name: "expert_padding", label: "Empty slots are computed", kind: "select" },
-    { name: "shard_ranks", label: "ZeRO shards over, ranks", kind: "number" },
-    { name: "overlap", label: "Hidden under compute", kind: "text", hint: "grads,tensor" },
-    { name: "recompute_modules", label: "Recomputed, of selective", kind: "text",
-      hint: "core_attn,mlp" },
-    { name: "recompute_layers", label: "Recomputed layers", kind: "number" },
-  ], "closed"],
-  ["More", [
-    { name: "gpus_text", label: "Cluster as text, for mixed ones", kind: "text",
-      hint: "1x2xA100+1x3xT4", wide: true },
-    { name: "shares", label: "Samples of each kind of GPU", kind: "text", hint: "auto" },
-    { name: "node", label: "Node", kind: "select", wide: true },
-    { name: "global_batch", label: "Global batch, samples a step", kind: "number" },
-    { name: "seq_len", label: "Sequence length", kind: "number" },
-    { name: "resolution", label: "Resolution of images", kind: "text", hint: "480x832" },
-    { name: "frames", label: "Frames of a clip", kind: "number" },
-    { name: "main_grads", label: "Main gradients", kind: "select" },
-    { name: "software", label: "Library", kind: "select" },
-    { name: "growing_segments", label: "Allocator's segments grow", kind: "select" },
-    { name: "fp8_params", label: "Weights in 8 bits", kind: "select" },
-    { name: "offload_layers", label: "Layers whose activations go to the host", kind: "number" },
-    { name: "issuer", label: "Issued by", kind: "select" },
-    { name: "compile", label: "torch.compile", kind: "select" },
-    { name: "optimizer_impl", label: "Kernels of the update", kind: "select" },
-    { name: "grad_clip", label: "Gradients clipped", kind: "select" },
-    { name: "launch_blocking", label: "Launches wait for kernels", kind: "select" },
-    { name: "attention", label: "Attention kernel", kind: "select" },
-    { name: "nccl_algo", label: "NCCL's algorithms", kind: "text", hint: "Ring,Tree" },
-    { name: "nccl_proto", label: "NCCL's protocols", kind: "text", hint: "Simple" },
-    { name: "lora_rank", label: "LoRA rank", kind: "number" },
-    { name: "lora_targets", label: "LoRA targets", kind: "text", hint: "q_proj,v_proj" },
-    { name: "quantised_base", label: "Quantised base", kind: "select" },
-    { name: "steps", label: "Steps of the run", kind: "number" },
-    { name: "epochs", label: "Epochs of the run", kind: "number" },
-    { name: "calibration", label: "Calibration", kind: "select" },
-    { name: "calibration_file", label: "or your own .yaml", kind: "file", of: "calibration",
-      accept: ".yaml,.yml" },
-  ], "closed"],
-];
-
-// Where nothing is said and no answer tells what was taken.
-const PLAIN = { dispatcher: "alltoall", cp_comm: "ring", schedule: "1f1b", offload: "none", main_grads: "as the library has it",
-  quantised_base: "none", attention: "as the model runs", issuer: "as the library does", launch_blocking: "off", compile: "off",
-  optimizer_impl: "as the model's loop", grad_clip: "as the model's loop",
-  expert_padding: "on", sequence_parallel: "on",
-  software: "as usual for the layout", growing_segments: "as the library has it", fp8_params: "off",
-  calibration: "blind", node: "as usual for the GPU" };
-
 /** The form of one set-up. `changed(setup)` is called on every move, `sent(kind, file)` on files. */
 export class Controls {
-  constructor(root, choices, changed, sent) {
+  constructor(root, groups, choices, changed, sent) {
     this.choices = choices;
     this.changed = changed;
     this.sent = sent;
     this.inputs = {};
     this.errors = {};
     this.sliders = {};
-    for (const [title, items, closed] of GROUPS) {
-      const body = h("div", { class: "fields" }, items.map((item) => this.control(item)));
+    for (const { title, closed, controls } of groups) {
+      const body = h("div", { class: "fields" }, controls.map((item) => this.control(item)));
       root.append(
         closed
           ? h("details", { class: "group" }, h("summary", {}, title), body)
@@ -123,7 +35,7 @@ export class Controls {
     const extra = [];
     if (item.kind === "select") {
       input = h("select", { ...common, onchange: move });
-      if (!item.needed) input.append(h("option", { value: "" }, `${PLAIN[item.name] ?? ""} (default)`));
+      if (!item.needed) input.append(h("option", { value: "" }, `${item.unsaid} (default)`));
       for (const name of this.choices[item.name] ?? []) {
         input.append(h("option", { value: name }, name));
       }
@@ -138,14 +50,14 @@ export class Controls {
           this.choices[item.name].map((name) => h("option", { value: name }))));
       }
     } else {
-      input = h("input", { ...common, type: "number", min: 1, step: item.step ?? 1,
-        inputmode: item.step ? "decimal" : "numeric", oninput: move });
+      input = h("input", { ...common, type: "number", min: item.least,
+        step: item.fine ? "any" : 1, inputmode: item.fine ? "decimal" : "numeric",
+        oninput: move });
     }
     this.inputs[item.name] = input;
     if (item.kind === "slider") extra.unshift(this.slider(item, input));
-    if (item.name === "micro_batch") extra.push(this.most(move));
-    const wide = item.kind === "slider" || item.kind === "file" || item.wide;
-    return h("div", { class: `field of-${item.kind}${wide || item.name === "model" ? " wide" : ""}` },
+    if (item.most) extra.push(this.most(move));
+    return h("div", { class: `field of-${item.kind}${item.wide ? " wide" : ""}` },
       h("label", { for: id }, item.label), input, ...extra, error);
   }
 

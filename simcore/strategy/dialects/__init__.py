@@ -1,7 +1,8 @@
 """Other people's launch files: read into simcore's words, and written from them.
 
 ``read_launch("ds_config.json")`` finds the dialect by the text; ``emit`` writes a job down. A new
-dialect is one file that registers in ``DIALECTS``, and its name in ``FILES`` here.
+dialect is one entry of ``DIALECTS``: a ``KeyedDialect``, where each of its keys means an option, or
+a file with a class of its own, whose name stands in ``FILES``.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from importlib import import_module
 
 from simcore.base.errors import UsageError
 from simcore.strategy.dialects.base import DIALECTS, Dialect, Emitted, Job, Launch, Unsupported
+from simcore.strategy.dialects.keyed import KeyedDialect
 from simcore.strategy.dialects.source import Source, read_source
 
 #: In the order in which they are asked whether a text is theirs.
@@ -19,14 +21,19 @@ for _name in FILES:
     import_module(f"simcore.strategy.dialects.{_name}")
 
 
+def dialects() -> tuple[str, ...]:
+    """Names of all dialects, in the order in which they are asked whether a text is theirs."""
+    return (*(name for name in DIALECTS if name not in FILES), *FILES)
+
+
 def find_dialect(source: Source) -> Dialect:
     """The first dialect that claims the text. Raises UsageError that names what is known."""
-    for name in FILES:
+    for name in dialects():
         if DIALECTS[name].claims(source):
             return DIALECTS[name]
     if not source.text.strip():
         raise UsageError(f"{source.where} is empty: no launch file")
-    known = "; ".join(f"{d}: {DIALECTS[d].summary}" for d in sorted(FILES))
+    known = "; ".join(f"{d}: {DIALECTS[d].summary}" for d in sorted(DIALECTS))
     raise UsageError(f"{source.where} is no launch file that is known ({known})")
 
 
@@ -49,6 +56,6 @@ def emit(dialect: str, job: Job) -> Emitted:
 
 
 __all__ = [
-    "DIALECTS", "FILES", "Dialect", "Emitted", "Job", "Launch", "Source", "Unsupported", "emit",
-    "find_dialect", "read_launch", "read_source",
+    "DIALECTS", "FILES", "Dialect", "Emitted", "Job", "KeyedDialect", "Launch", "Source",
+    "Unsupported", "dialects", "emit", "find_dialect", "read_launch", "read_source",
 ]  # fmt: skip

@@ -7,26 +7,14 @@ executed, and nothing of the cluster or the model is known here: the engine sett
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Protocol
+from dataclasses import MISSING, dataclass, field, fields, replace
+from typing import Any, Protocol
 
 from simcore.base.registry import Registry
 from simcore.strategy.dialects.source import Source
+from simcore.strategy.options import OPTIONS
 
-#: The words of ``simcore predict`` that a launch file may state, with the option of each.
-WORDS = (
-    "strategy", "micro_batch", "grad_accum", "precision", "recompute", "optimizer", "offload",
-    "seq_len", "nnodes", "nproc_per_node", "grad_clip", "bucket_numel", "tp", "pp", "vpp", "cp",
-    "ep", "stages", "sequence_parallel", "schedule", "main_grads", "recompute_modules",
-    "recompute_layers", "expert_tp", "dispatcher", "cp_comm", "shard_ranks", "attention",
-    "software", "issuer", "overlap", "expert_capacity", "expert_padding", "compile",
-)  # fmt: skip
 Word = str | int | float | bool
-
-
-def option(word: str) -> str:
-    """The command line's spelling of a word: ``micro_batch`` is ``--micro-batch``."""
-    return "--" + word.replace("_", "-")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,82 +25,62 @@ class Unsupported:
     word: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, init=False)
 class _Stated:
-    """Words that a launch file may leave unsaid and a job may not need; None where it does.
+    """Options that a launch file states, or that a job has; by their names, as attributes too.
 
-    grad_clip      whether gradients are clipped by their norm
-    bucket_numel   elements of a gradient bucket
-    tp, pp, vpp, cp, ep, stages, sequence_parallel, schedule   as in
-                   ``strategy.layout.Layout``; a degree of 1 is not stated
-    main_grads     "fp32" where gradients accumulate and are reduced in fp32 beside 16-bit weights
-    recompute_modules   what selective recompute runs again, as in ``workload.recompute``
-    recompute_layers    how many layers from the input on, where recompute is not of all
-    expert_tp, dispatcher   as in ``strategy.layout.Layout``, of a model that is cut by its experts
-    expert_capacity, expert_padding   as in ``strategy.routing.Routing``
-    shard_ranks    over how many ranks ZeRO shards, where not over all
-    attention      kernel of attention
-    compile        whether torch.compile fuses what stands between products
-    overlap        what communication hides under compute, as in ``strategy.overlap``
-    software, issuer   the library whose copies are held too, and what issues kernels: mostly the
-                   program itself that reads the file
+    The table says which options those may be (``in_launch``); one that is not stated is None.
     """
 
-    seq_len: int | None = None
-    grad_clip: bool | None = None
-    bucket_numel: int | None = None
-    tp: int | None = None
-    pp: int | None = None
-    vpp: int | None = None
-    cp: int | None = None
-    ep: int | None = None
-    stages: str | None = None
-    sequence_parallel: bool | None = None
-    schedule: str | None = None
-    main_grads: str | None = None
-    recompute_modules: str | None = None
-    recompute_layers: int | None = None
-    expert_tp: int | None = None
-    dispatcher: str | None = None
-    cp_comm: str | None = None
-    shard_ranks: int | None = None
-    attention: str | None = None
-    software: str | None = None
-    issuer: str | None = None
-    overlap: str | None = None
-    expert_capacity: float | None = None
-    expert_padding: bool | None = None
-    compile: bool | None = None
+    said: Mapping[str, Word] = field(default_factory=dict)
+
+    def __init__(self, **given: Any) -> None:
+        """``given``: options of a launch file by their names, and the fields of the class."""
+        said: dict[str, Word] = dict(given.pop("said", {}))
+        for own in fields(self):
+            if own.name == "said":
+                continue
+            if own.name in given:
+                value = given.pop(own.name)
+            elif own.default_factory is not MISSING:
+                value = own.default_factory()
+            elif own.default is not MISSING:
+                value = own.default
+            else:
+                raise TypeError(f"{type(self).__name__} needs {own.name}")
+            object.__setattr__(self, own.name, value)
+        said |= given
+        if unknown := said.keys() - set(OPTIONS.in_launch()):
+            raise TypeError(f"no options of a launch file: {', '.join(sorted(unknown))}")
+        told = {name: value for name, value in said.items() if value is not None}
+        object.__setattr__(self, "said", told)
+
+    def __getattr__(self, name: str) -> Any:
+        """The option of that name, None where it is not stated."""
+        option = OPTIONS.get(name)
+        if option is None or not option.in_launch:
+            raise AttributeError(f"{type(self).__name__} has no option {name!r}")
+        return self.said.get(name)
 
     def words(self) -> dict[str, Word]:
-        """Every word that is stated, with its value."""
-        return {w: v for w in WORDS if (v := getattr(self, w)) is not None}
+        """Every option that is stated, with its value, in the order of the table."""
+        return {w: self.said[w] for w in OPTIONS.in_launch() if w in self.said}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, init=False)
 class Launch(_Stated):
-    """A launch file in simcore's words; what it does not state is None.
+    """A launch file in simcore's options; what it does not state is None.
 
-    strategy … nproc_per_node   as in ``engine.options.Options``
     global_batch   samples a step, all ranks and micro-steps
     n_gpus         all ranks, where the file says so without saying the nodes
     whole_world    the sentence to raise where ``n_gpus`` is not the size of the cluster
-    shape          what it says about the model, in the words of models_db (layers, hidden …)
-    keys           word to the key it was read from
+    shape          what it says about the model, in the words of models_db (layers, hidden ...)
+    keys           option to the key it was read from
     unsupported, approximated, unknown, ignored   keys by what becomes of them
     """
 
-    dialect: str
-    where: str
-    strategy: str | None = None
-    micro_batch: int | None = None
-    grad_accum: int | None = None
-    precision: str | None = None
-    recompute: str | None = None
-    optimizer: str | None = None
-    offload: str | None = None
-    nnodes: int | None = None
-    nproc_per_node: int | None = None
+    dialect: str = ""
+    where: str = ""
     global_batch: int | None = None
     n_gpus: int | None = None
     whole_world: str = ""
@@ -124,39 +92,34 @@ class Launch(_Stated):
     ignored: tuple[str, ...] = ()
 
     def violations(self, given: Collection[str] = ()) -> list[str]:
-        """What cannot be predicted as it stands there, less what ``given`` words replace."""
+        """What cannot be predicted as it stands there, less what ``given`` options replace."""
         return [u.text for u in self.unsupported if u.word is None or u.word not in given]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, init=False)
 class Job(_Stated):
-    """A resolved job to write down."""
+    """A resolved job to write down.
 
-    model: str
-    strategy: str
-    micro_batch: int
-    grad_accum: int
-    precision: str
-    recompute: str
-    optimizer: str
-    offload: str
-    nnodes: int
-    nproc_per_node: int
+    Strategy, batch, precision, recompute, optimizer, offload and the counts of nodes and GPUs are
+    always said; other options where they are not what everybody has: a degree of 1 is not.
+    """
+
+    model: str = ""
 
     @property
     def n_gpus(self) -> int:
         """All ranks."""
-        return self.nnodes * self.nproc_per_node
+        return int(self.nnodes * self.nproc_per_node)
 
     @property
     def global_batch(self) -> int:
         """Samples a step."""
-        return self.micro_batch * self.grad_accum * self.data_ranks
+        return int(self.micro_batch * self.grad_accum * self.data_ranks)
 
     @property
     def data_ranks(self) -> int:
         """Replicas that read different samples."""
-        return self.n_gpus // ((self.tp or 1) * (self.pp or 1) * (self.cp or 1))
+        return int(self.n_gpus // ((self.tp or 1) * (self.pp or 1) * (self.cp or 1)))
 
     def cannot_recompute(self, title: str) -> list[str]:
         """A sentence where recompute is of parts: the format has none or all of it."""

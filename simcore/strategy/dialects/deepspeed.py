@@ -13,6 +13,7 @@ from simcore.base.errors import InvalidConfig
 from simcore.strategy.dialects.base import DIALECTS, Emitted, Job, Launch
 from simcore.strategy.dialects.reading import NOT_YET, Reading, Table
 from simcore.strategy.dialects.source import Source, json_table
+from simcore.strategy.options import OPTIONS
 from simcore.strategy.overlap import parse_overlap
 from simcore.strategy.strategy import parse_offload
 
@@ -184,14 +185,11 @@ def _auto(reading: Reading, key: str, value: object, word: str | None) -> bool:
 
 
 def _batch(reading: Reading, table: Table) -> None:
-    for key, word, needed in (
-        ("train_micro_batch_size_per_gpu", "micro_batch", "micro_batch"),
-        ("gradient_accumulation_steps", "grad_accum", "grad_accum"),
-        ("train_batch_size", "global_batch", None),
-    ):
+    plain = {key: word for key, word in OPTIONS.launch_keys("deepspeed").items() if word != "cp"}
+    for key, word in {**plain, "train_batch_size": "global_batch"}.items():
         value = table.take(key)
-        if not _auto(reading, key, value, needed):
-            reading.say(word, reading.whole(key, value), key)
+        if not _auto(reading, key, value, word if key in plain else None):
+            reading.option(key, value, word)
     clip = table.take("gradient_clipping")
     if not _auto(reading, "gradient_clipping", clip, None):
         norm = reading.number("gradient_clipping", clip)

@@ -33,6 +33,7 @@ from simcore.strategy.dialects.reading import NOT_YET, Reading
 from simcore.strategy.dialects.shell import flags, read_script
 from simcore.strategy.dialects.source import Source, yaml_table
 from simcore.strategy.dialects.torchrun import find_line, read_counts
+from simcore.strategy.options import OPTIONS
 from simcore.strategy.strategy import parse_offload
 from simcore.workload.recompute import DEFAULT_MODULES, MEGATRON_MODULES
 
@@ -205,12 +206,10 @@ def _yaml(source: Source) -> Given:
 
 
 def _batch(reading: Reading, given: Given) -> None:
-    for name, word in (
-        ("micro-batch-size", "micro_batch"), ("batch-size", "micro_batch"),
-        ("global-batch-size", "global_batch"), ("encoder-seq-length", "seq_len"),
-        ("seq-length", "seq_len"),
-    ):  # fmt: skip
-        reading.say(word, reading.whole(f"--{name}", given.pop(name, None)), f"--{name}")
+    plain = {key: word for key, word in OPTIONS.launch_keys("megatron").items()
+             if key not in DEGREES}  # fmt: skip
+    for name, word in {**plain, "global-batch-size": "global_batch"}.items():
+        reading.option(f"--{name}", given.pop(name, None), word)
     if reading.said("global_batch") is None and reading.said("micro_batch") is not None:
         reading.say("grad_accum", 1, "--global-batch-size (not stated)")
     if given.pop("rampup-batch-size", None):
@@ -237,8 +236,6 @@ def _strategy(reading: Reading, given: Given) -> None:
     if _on(reading, given, "use-torch-fsdp2"):
         strategy, key = "zero2" if keep else "zero3", "--use-torch-fsdp2"
     reading.say("strategy", strategy, key)
-    name = "ddp-bucket-size"
-    reading.say("bucket_numel", reading.whole(f"--{name}", given.pop(name, None)), f"--{name}")
 
 
 def _degrees(reading: Reading, given: Given) -> None:

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
+from simcore.strategy import layout
+from simcore.strategy.options import OPTIONS
+
 
 def _names(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-#: Degrees of parallelism, by simcore's word.
+#: Degrees of parallelism, by simcore's option.
 DEGREES = {
-    "tensor-model-parallel-size": "tp",
-    "model-parallel-size": "tp",
-    "pipeline-model-parallel-size": "pp",
-    "num-virtual-stages-per-pipeline-rank": "vpp",
-    "virtual-pipeline-model-parallel-size": "vpp",
-    "context-parallel-size": "cp",
-    "expert-model-parallel-size": "ep",
+    key: word for key, word in OPTIONS.launch_keys("megatron").items() if word in layout.DEGREES
 }
 
 #: Degrees above 1 that simcore does not have.

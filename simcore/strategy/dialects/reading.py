@@ -6,8 +6,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from simcore.base.errors import nearest
-from simcore.strategy.dialects.base import WORDS, Launch, Unsupported, Word, option
+from simcore.strategy.dialects.base import Launch, Unsupported, Word
 from simcore.strategy.dialects.source import Source
+from simcore.strategy.options import OPTIONS, Number, Switch, Whole
 
 _TRUE, _FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
 NOT_YET = "is not supported yet"
@@ -27,7 +28,7 @@ class Reading:
 
     def say(self, word: str, value: Word | None, key: str) -> None:
         """State a word, and the key that says so."""
-        assert word in WORDS or word in ("global_batch", "n_gpus"), word
+        assert word in OPTIONS.in_launch() or word in ("global_batch", "n_gpus"), word
         if value is not None:
             self._words[word] = value
             self._keys[word] = key
@@ -36,9 +37,21 @@ class Reading:
         """What was stated of a word so far."""
         return self._words.get(word)
 
+    def option(self, key: str, value: object, word: str) -> None:
+        """An option whose value the file has as simcore has it: read by its kind, and stated."""
+        kind = OPTIONS[word].kind
+        if isinstance(kind, Whole):
+            self.say(word, self.whole(key, value, least=kind.least), key)
+        elif isinstance(kind, Switch):
+            self.say(word, self.flag(key, value), key)
+        elif isinstance(kind, Number):
+            self.say(word, self.number(key, value), key)
+        elif value is not None:
+            self.say(word, str(value), key)
+
     def refuse(self, key: str, why: str, word: str | None = None) -> None:
         """A key that matters and cannot be used; ``word`` on the command line replaces it."""
-        hint = f": give {option(word)}" if word else ""
+        hint = f": give {OPTIONS[word].typed}" if word else ""
         self._unsupported.append(Unsupported(f"{self.where}: {key} {why}{hint}", word))
 
     def approximate(self, key: str, how: str) -> None:
@@ -137,7 +150,7 @@ class Reading:
         return Launch(
             dialect=self.dialect,
             where=self.where,
-            **self._words,  # type: ignore[arg-type]
+            **self._words,
             **more,
             keys=dict(self._keys),
             unsupported=tuple(dict.fromkeys(self._unsupported)),

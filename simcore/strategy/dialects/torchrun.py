@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from pathlib import PurePath
 
 from simcore.base.errors import InvalidConfig
-from simcore.strategy.dialects.base import DIALECTS, WORDS, Emitted, Job, Launch, joined
+from simcore.strategy.dialects.base import DIALECTS, Emitted, Job, Launch, joined
 from simcore.strategy.dialects.reading import NOT_YET, Reading
 from simcore.strategy.dialects.shell import flags, read_script
 from simcore.strategy.dialects.source import Source, read_source
 from simcore.strategy.dialects.trainer import read_argument, settle_precision
+from simcore.strategy.options import OPTIONS
 
 _VALUED = {
     "torchrun": "nnodes nproc-per-node rdzv-backend rdzv-endpoint rdzv-id rdzv-conf max-restarts "
@@ -126,7 +127,7 @@ class Torchrun:
 
 def left_to_script() -> tuple[str, ...]:
     """Words that a launch line says nothing about."""
-    return tuple(w for w in WORDS if w not in ("nnodes", "nproc_per_node"))
+    return tuple(w for w in OPTIONS.in_launch() if w not in ("nnodes", "nproc_per_node"))
 
 
 def torchrun_line(job: Job, endpoint: str = "$HEAD_NODE:29500") -> str:

@@ -14,6 +14,7 @@ from simcore.base.errors import InvalidConfig
 from simcore.strategy.dialects.base import DIALECTS, Emitted, Job, Launch
 from simcore.strategy.dialects.reading import NOT_YET, Reading, Table
 from simcore.strategy.dialects.source import Source, toml_table
+from simcore.strategy.options import OPTIONS
 from simcore.strategy.strategy import parse_offload
 
 _T, _P, _X, _A = "training", "parallelism", "experimental", "activation_checkpoint"
@@ -133,9 +134,8 @@ class Torchtitan:
         if sharded:
             reshard = "always" if job.strategy == "zero3" else "never"
             lines.append(f'fsdp_reshard_after_forward = "{reshard}"')
-        lines += [f"{name}_parallel_degree = {n}" for name, n in (
-            ("tensor", job.tp), ("pipeline", job.pp), ("context", job.cp), ("expert", job.ep),
-        ) if n]  # fmt: skip
+        degrees = OPTIONS.launch_keys("torchtitan").items()
+        lines += [f"{key} = {n}" for key, word in degrees if (n := getattr(job, word))]
         if job.tp:
             lines.append(f"enable_sequence_parallel = {str(bool(job.sequence_parallel)).lower()}")
         if job.pp:
@@ -232,9 +232,7 @@ def _parallelism(reading: Reading, table: Table) -> dict[str, Any]:
 
 def _degrees(reading: Reading, table: Table) -> int:
     """Degrees of model parallelism; the ranks of one replica."""
-    for name, word in (("tensor_parallel_degree", "tp"), ("pipeline_parallel_degree", "pp"),
-                       ("context_parallel_degree", "cp"),
-                       ("expert_parallel_degree", "ep")):  # fmt: skip
+    for name, word in OPTIONS.launch_keys("torchtitan").items():
         for section in (_P, _X, _T):
             reading.degree(f"{section}.{name}", table.take(f"{section}.{name}"), word)
     key = f"{_P}.expert_tensor_parallel_degree"

@@ -9,15 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from simcore.strategy.dialects.reading import NOT_YET, Reading
+from simcore.strategy.options import OPTIONS
 from simcore.strategy.precision import OPTIMIZER_ALIASES
 from simcore.strategy.strategy import HYBRID
 
-_COUNTS = {
-    "per-device-train-batch-size": "micro_batch",
-    "gradient-accumulation-steps": "grad_accum",
-    "max-seq-length": "seq_len",
-    "max-seq-len": "seq_len",
-}
 #: ``sgd`` is torch's without momentum.
 OPTIMIZERS = {**OPTIMIZER_ALIASES, "adafactor": "adafactor", "sgd": "sgd-plain"}
 #: Prefixes of what else the Trainer has.
@@ -33,9 +28,8 @@ def read_argument(reading: Reading, flag: str, values: Sequence[str]) -> bool:
     """One argument into words; False where it is none of the Trainer's that matters."""
     name = flag.lstrip("-").replace("_", "-")
     value = values[0] if values else "true"
-    if name in _COUNTS:
-        word = _COUNTS[name]
-        reading.say(word, reading.whole(flag, value), flag)
+    if (word := OPTIONS.launch_keys("trainer").get(name)) is not None:
+        reading.option(flag, value, word)
     elif name in ("bf16", "fp16") and reading.flag(flag, value):
         reading.say("precision", f"amp-{name}", flag)
     elif name == "gradient-checkpointing" and reading.flag(flag, value):

@@ -12,12 +12,12 @@ from functools import lru_cache
 from types import NoneType
 from typing import Any, get_args, get_type_hints
 
-from simcore.base.called import word_meant
 from simcore.base.errors import SimcoreError, nearest
 from simcore.base.units import GIB, GIGA
 from simcore.engine.options import Options
 from simcore.engine.request import make_request
-from simcore.engine.words import SWITCH
+from simcore.strategy.options.kinds import SWITCH
+from simcore.strategy.options.synonyms import word_meant
 from simcore.validate.case import Case, Skipped
 from simcore.validate.formats import Format, Row, number, present
 

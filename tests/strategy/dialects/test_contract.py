@@ -21,7 +21,7 @@ from simcore.strategy.dialects import (
     read_launch,
     read_source,
 )
-from simcore.strategy.dialects.base import WORDS
+from simcore.strategy.options import OPTIONS
 from simcore.strategy.precision import OPTIMIZERS, PRECISIONS
 from simcore.strategy.strategy import Strategy, parse_offload
 
@@ -78,7 +78,7 @@ def round_trip(dialect: str, asked: Job, folder: Path) -> bool:
     launch = read_back(dialect, emitted.text, folder)
     assert launch.violations() == []
     assert launch.unknown == ()
-    assert set(emitted.left) <= set(WORDS)
+    assert set(emitted.left) <= set(OPTIONS.in_launch())
     for word in ("software", "issuer"):  # of the program that reads it, whatever the job's were
         assert getattr(launch, word) == emitted.program.get(word), word
     for word, value in asked.words().items():
@@ -105,8 +105,8 @@ def test_every_file_registers_its_dialect() -> None:
     assert set(FILES) == set(DIALECTS) == set(SUFFIX)
     folder = Path(read_launch.__code__.co_filename).parent
     shared = {
-        "__init__", "base", "reading", "shell", "source", "megatron_keys", "megatron_stages",
-        "megatron_context", "megatron_overlap", "megatron_state", "trainer",
+        "__init__", "base", "keyed", "reading", "shell", "source", "megatron_keys",
+        "megatron_stages", "megatron_context", "megatron_overlap", "megatron_state", "trainer",
     }  # fmt: skip
     assert {p.stem for p in folder.glob("*.py")} - shared == set(FILES)
     for name in FILES:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from simcore.calibrate.words import render_selftest, render_summary
+from simcore.calibrate.summaries import render_selftest, render_summary
 
 
 def answer(**changes: Any) -> dict[str, Any]:

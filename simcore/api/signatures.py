@@ -1,0 +1,92 @@
+"""Signatures and docstrings of functions that take a job's options, made from the table.
+
+``inspect.signature`` and ``help`` show every option with its type and its default; a keyword that
+there is not is still refused by ``make_request``, with the nearest.
+"""
+
+from __future__ import annotations
+
+import inspect
+import textwrap
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Any, TypeVar
+
+from simcore.strategy.options import OPTIONS, Option
+from simcore.strategy.options.option import HEADINGS
+from simcore.strategy.options.values import shown
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+_WIDTH, _COLUMN = 92, 22
+_ONE = "None takes what the model, the training program or the cluster has by itself."
+_MANY = "A value, a sequence of values or the text of a grid each, but for those marked (one)."
+
+
+def takes_options(*, several: bool = False) -> Callable[[Function], Function]:
+    """Give a function that ends in ``**options`` the signature and the help of the table.
+
+    ``several``: an option may have several values there.
+    """
+
+    def decorate(function: Function) -> Function:
+        own = inspect.signature(function)
+        first = [p for p in own.parameters.values() if p.kind is not p.VAR_KEYWORD]
+        text = inspect.cleandoc(function.__doc__ or "")
+        taken = frozenset(p.name for p in first)
+
+        def sign() -> None:
+            parameters = [p for p in _parameters(OPTIONS.version, several) if p.name not in taken]
+            function.__signature__ = own.replace(parameters=[*first, *parameters])  # type: ignore[attr-defined]
+            function.__doc__ = f"{text}\n\n{_help(OPTIONS.version, several)}"
+
+        OPTIONS.when_changed(sign)
+        return function
+
+    return decorate
+
+
+@lru_cache(maxsize=4)
+def _parameters(_version: int, several: bool) -> tuple[inspect.Parameter, ...]:
+    return tuple(
+        inspect.Parameter(
+            option.name, inspect.Parameter.KEYWORD_ONLY, default=None,
+            annotation=_type(option, several),
+        )
+        for option in OPTIONS.options().values()
+    )  # fmt: skip
+
+
+def _type(option: Option, several: bool) -> Any:
+    one = option.kind.python
+    return one | Sequence[Any] if several and option.axis is not None else one
+
+
+@lru_cache(maxsize=4)
+def _help(_version: int, several: bool) -> str:
+    """The options by heading, a paragraph of columns each."""
+    found = [f"Options: {_MANY if several else _ONE}"]
+    for heading in HEADINGS:
+        options = [o for o in OPTIONS.options().values() if o.heading == heading]
+        lines = [line for o in options for line in _lines(o, several)]
+        if lines:
+            found.append("\n".join([f"{heading}:", "", *lines]))
+    return "\n\n".join(found) + "\n"
+
+
+def _lines(option: Option, several: bool) -> list[str]:
+    unit = f" [{option.unit}]" if option.unit else ""
+    one = " (one)" if several and option.axis is None else ""
+    text = f"{option.help.rstrip('.')}.{unit}{one}"
+    if option.unsaid is not None and "default" not in f"{option.help} {option.more}".lower():
+        text += f" Default: {shown(option.unsaid)}."
+    if option.more:
+        text += f" {option.more}"
+    told = textwrap.wrap(
+        text, _WIDTH - _COLUMN, break_long_words=False, break_on_hyphens=False
+    )  # fmt: skip
+    first = f"{option.name:<{_COLUMN - 4}}    {told[0]}"
+    return [first, *(f"{'':<{_COLUMN}}{line}" for line in told[1:])]
+
+
+__all__ = ["takes_options"]

@@ -1,0 +1,159 @@
+"""Options under the heading "Job": what is trained, in which batches, how it is spread."""
+
+from __future__ import annotations
+
+from simcore.strategy.options.option import (
+    Axis,
+    Control,
+    File,
+    Name,
+    Number,
+    Option,
+    Text,
+    Texts,
+    Whole,
+)
+
+#: Stops of the page's slider of micro-batches.
+BATCHES = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 40, 48, 64, 96, 128, 192, 256)
+
+DECLARED = (
+    Option(
+        name="model", part="subject", heading="Job",
+        kind=Text(names="simcore.workload.models:MODELS", metavar="NAME"),
+        help="What to train: a name of models_db, a YAML or config.json file, timm:NAME, "
+             "torchvision:NAME, package.module:function.",
+        control=Control(label="Model", group="Job", kind="select", place=-9, wide=True,
+                        example="latte-xl"),
+        called={"": "model-name model-name-or-path config arch network-name m"},
+        told_by=(r"^unknown model",),
+    ),
+    Option(
+        name="inputs", flag="--input", heading="Job",
+        kind=Texts(such_as="float32[B,3,224,224]", metavar="DTYPE[SHAPE]"),
+        help="Of a callable or of timm's: float32[B,3,224,224]; channels_last may follow; once an "
+             "input.",
+    ),
+    Option(
+        name="gpus", part="subject", heading="Job",
+        kind=Text(names="simcore.hardware.spec:GPUS", metavar="CLUSTER"),
+        help="NODESxGPUSxTYPE, joined by + where types are mixed.",
+        control=Control(label="", group="Cluster", kind="error", place=9, most_letters=200,
+                        example="4x8xA6000ada"),
+        called={"": "gpu num-gpus ngpus n-gpus world-size cluster hardware device devices g"},
+        told_by=(
+            r"^unknown gpu", r"NODESxGPUSxTYPE", r"^node count", r"^GPUs a node",
+            r"no GPUs given", r"^node ", r"has a comma: join the GPUs",
+        ),
+    ),
+    Option(
+        name="strategy", heading="Job",
+        kind=Name("simcore.strategy.strategy:STRATEGIES",
+                  also="simcore.strategy.strategy:TORCH_NAMES",
+                  judged=True),
+        help="dp, manual, ddp, zero1 to zero3 (fsdp), hsdp.",
+        more="How the work is spread over data-parallel ranks. Default: the model's own.",
+        axis=Axis(), in_launch=True, resolved="strategy.parallelism",
+        control=Control(label="Strategy", group="Strategy", example="zero2"),
+        called={
+            "": "parallel parallelism sharding sharding-strategy distributed",
+            "fsdp": "fsdp full-shard", "ddp": "ddp data-parallel dp",
+            "hsdp": "hsdp hybrid-shard",
+        },
+        told_by=(r"needs GPUs of one type",),
+    ),
+    Option(
+        name="zero", part="shorthand", heading="Job", kind=Whole(least=1, most=3),
+        help="ZeRO stage 1 to 3, as --strategy zeroN.", axis=Axis(),
+        called={"": "zero-stage stage"},
+    ),
+    Option(
+        name="micro_batch", heading="Job", kind=Whole(least=1, most=1_000_000, or_max=True),
+        unit="samples",
+        help="Samples a GPU at a time; max: the most that fits.",
+        more="Default: the model's own.",
+        axis=Axis(of="batch"), in_launch=True, resolved="micro_batch",
+        control=Control(label="Micro-batch, samples a GPU", group="Job", kind="slider",
+                        most_letters=8, example="4", wide=True),
+        called={"": "batch batch-size bs b mbs micro-batch-size per-device-train-batch-size "
+                    "train-micro-batch-size-per-gpu local-batch-size batch-per-gpu"},
+        launch_keys={"deepspeed": "train_micro_batch_size_per_gpu",
+                     "trainer": "per-device-train-batch-size",
+                     "megatron": "micro-batch-size batch-size"},
+    ),
+    Option(
+        name="grad_accum", heading="Job", kind=Whole(), unsaid=1, unit="micro-batches",
+        help="Micro-batches a step.", axis=Axis(of="batch"), in_launch=True,
+        resolved="grad_accum",
+        control=Control(label="Micro-batches a step", group="Job", example=2),
+        called={"": "gradient-accumulation-steps gradient-accumulation accumulation accum ga "
+                    "grad-acc accumulate"},
+        launch_keys={"deepspeed": "gradient_accumulation_steps",
+                     "trainer": "gradient-accumulation-steps"},
+    ),
+    Option(
+        name="global_batch", heading="Job", kind=Whole(), unit="samples",
+        help="Samples a step, instead of --grad-accum.", axis=Axis(of="batch"),
+        resolved="global_batch",
+        control=Control(label="Global batch, samples a step", example=256),
+        called={"": "global-batch-size gbs train-batch-size total-batch-size"},
+        told_by=(r"^give --global-batch",),
+    ),
+    Option(
+        name="precision", heading="Job",
+        kind=Name("simcore.strategy.precision:PRECISIONS",
+                  judged=True),
+        help="fp32, fp32-ieee, tf32, amp-fp16, amp-bf16, fp16, bf16, fp16-true, bf16-true, fp8, "
+             "mxfp8, nvfp4.",
+        more="Width of weights and products; fp16-true and bf16-true keep no fp32 copy. Default: "
+             "the model's own.",
+        axis=Axis(), in_launch=True, resolved="strategy.precision.name",
+        control=Control(label="Precision", group="Strategy", example="bf16"),
+        called={
+            "": "dtype torch-dtype mixed-precision amp data-type", "bf16": "bf16 bfloat16",
+            "fp16": "fp16 float16 half", "fp8": "fp8",
+        },
+        told_by=(r"\bprecision\b", r"\bfp8\b", r"\bbf16\b", r"\btf32\b", r"\bnvfp4\b", r"\bfp16\b"),
+    ),
+    Option(
+        name="optimizer", heading="Job",
+        kind=Name("simcore.strategy.precision:OPTIMIZERS",
+                  judged=True),
+        help="adamw, adam, sgd, sgd-plain, adamw-8bit, adafactor, lion ...: `simcore list "
+             "optimizers`.",
+        more="Default: the model's own.",
+        axis=Axis(), in_launch=True, resolved="strategy.optimizer.name",
+        control=Control(label="Optimizer", group="Strategy", place=2, example="adamw"),
+        called={"": "optim optimiser opt"},
+    ),
+    Option(
+        name="recompute", heading="Job",
+        kind=Name("simcore.strategy.strategy:Recompute", metavar="MODE", for_true=("none", "full"),
+                  judged=True),
+        help="none, selective or full.",
+        more="Activation checkpointing. Default: the model's own, or the training program's.",
+        axis=Axis(), in_launch=True, resolved="strategy.recompute",
+        control=Control(label="Recompute", group="Strategy", place=1, example="full"),
+        called={"": "activation-checkpoint checkpointing ac recompute-granularity",
+                "full": "gradient-checkpointing activation-checkpointing"},
+    ),
+    Option(
+        name="launch", heading="Job", kind=File(metavar="FILE|FLAGS"),
+        help="A launch file or quoted line: DeepSpeed JSON, Megatron flags, torchtitan TOML, "
+             "Accelerate YAML, torchrun; options above win.",
+        called={"": "config-file deepspeed deepspeed-config ds-config launch-file from-config"},
+    ),
+    Option(
+        name="steps", part="length", heading="Job", kind=Number(), unit="steps",
+        help="Time of a run of so many steps.",
+        control=Control(label="Steps of the run", place=8, example=100000),
+        called={"": "max-steps train-iters iterations"}, told_by=(r"^give --steps",),
+    ),
+    Option(
+        name="epochs", part="length", heading="Job", kind=Number(), unit="epochs",
+        help="Time of a run of so many epochs of its data set.",
+        control=Control(label="Epochs of the run", place=8, example=10),
+        called={"": "num-epochs num-train-epochs"},
+        told_by=(r"has no data set", r"is larger than data set"),
+    ),
+)  # fmt: skip

@@ -1,0 +1,371 @@
+"""The kinds of value that an option takes: how one is read, and what is said of a wrong one.
+
+Every kind has ``read(flag, value)``, which returns the value as the engine takes it and raises
+UsageError with one sentence, the same whether the value was typed, called with or sent by the page.
+Names of choices are looked up when they are first needed, so that the table itself imports neither
+the databases nor the models of the step.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from importlib import import_module
+from os import PathLike, fspath
+from pathlib import Path
+from typing import Any, ClassVar, get_args
+
+from simcore.base.errors import InvalidConfig, UnknownName
+from simcore.base.record import Record
+from simcore.base.units import GIGA, KIB, KILO, MEGA, MIB, TERA
+
+#: Names of choices: themselves, a function that returns them, or ``module:NAME`` of something that
+#: has them (a sequence, a mapping, a registry, a database, a Literal, a function).
+Names = Sequence[str] | Callable[[], Sequence[str]] | str
+#: The two positions of a switch, as they are typed.
+SWITCH: Mapping[str, bool] = {"on": True, "off": False}
+#: How people shorten counts; a billion has two letters.
+_DECIMAL = {"K": KILO, "M": MEGA, "G": GIGA, "B": GIGA, "T": TERA}
+#: Lengths of sequences are told in binary thousands: 128k are 131,072 tokens.
+_BINARY = {"K": KIB, "M": MIB}
+
+
+@cache
+def looked_up(place: str) -> Any:
+    """What ``module:NAME`` is."""
+    module, _, name = place.partition(":")
+    return getattr(import_module(module), name)
+
+
+def names_of(names: Names) -> tuple[str, ...]:
+    """The names of choices, in the order in which they are worth showing."""
+    found: Any = looked_up(names) if isinstance(names, str) else names
+    if literals := get_args(found):
+        return literals
+    if hasattr(found, "names"):  # a database of YAML files
+        return tuple(found.names())
+    return tuple(found() if callable(found) else found)
+
+
+def folded(name: str) -> str:
+    """A name without case, hyphens and underscores, by which it is recognised."""
+    return name.strip().lower().replace("_", "").replace("-", "")
+
+
+def whole_meant(text: str, *, binary: bool = False) -> int | None:
+    """The whole number that ``4k``, ``1e6``, ``4,096`` or ``2.0`` mean; None where it is none.
+
+    ``binary``: k is 1,024.
+    """
+    plain = text.strip().replace(",", "").replace("_", "")
+    times = (_BINARY if binary else _DECIMAL).get(plain[-1:].upper(), 1)
+    try:
+        value = float(plain[:-1] if times != 1 else plain) * times
+    except ValueError:
+        return None
+    return int(value) if math.isfinite(value) and value == int(value) else None
+
+
+class Whole(Record):
+    """A whole number of at least ``least``.
+
+    most      greatest value, where there is one
+    or_max    the word ``max`` is taken too
+    binary    thousands that people write behind it are of 1,024 (lengths of sequences)
+    """
+
+    least: int | None = 1
+    most: int | None = None
+    or_max: bool = False
+    binary: bool = False
+    control: ClassVar[str] = "number"
+
+    @property
+    def metavar(self) -> str:
+        """What stands for a value in help texts."""
+        return "N|max" if self.or_max else "N"
+
+    @property
+    def python(self) -> Any:
+        """The type of the keyword."""
+        return int | str | None if self.or_max else int | None
+
+    def read(self, flag: str, value: object) -> int | str:
+        """The number. Raises InvalidConfig."""
+        number: Any = value
+        if isinstance(value, str):
+            if self.or_max and value.strip().lower() == "max":
+                return "max"
+            try:
+                number = int(value)
+            except ValueError:
+                raise InvalidConfig([f"{flag} {value!r} {self._not_whole(value)}"]) from None
+        elif not _is_whole(value):
+            raise InvalidConfig([f"{flag} must be a whole number, not {value!r}"])
+        number = int(number)
+        if self.most is not None and not (self.least or 0) <= number <= self.most:
+            raise InvalidConfig([f"{flag} must be {self.least} to {self.most:,}, not {number}"])
+        if self.least is not None and number < self.least:
+            raise InvalidConfig([f"{flag} must be at least {self.least}, not {number}"])
+        return int(number)
+
+    def _not_whole(self, text: str) -> str:
+        if self.or_max:
+            return "is neither a whole number nor 'max'"
+        meant = whole_meant(text, binary=self.binary)
+        return "is not a whole number" + (f": did you mean {meant}?" if meant else "")
+
+
+class Number(Record):
+    """A finite number of at least ``least``."""
+
+    least: float | None = None
+    metavar: str = "X"
+    control: ClassVar[str] = "number"
+    python: ClassVar[Any] = float | str | None
+
+    def read(self, flag: str, value: object) -> float:
+        """The number. Raises InvalidConfig."""
+        try:
+            if isinstance(value, bool):
+                raise ValueError
+            number = float(value)  # type: ignore[arg-type]
+        except (TypeError, ValueError, OverflowError):
+            raise InvalidConfig([f"{flag} {value!r} is not a number"]) from None
+        if self.least is not None and not (math.isfinite(number) and number >= self.least):
+            least = f"{self.least:g}"
+            raise InvalidConfig([f"{flag} must be a number of at least {least}, not {value}"])
+        if not math.isfinite(number):
+            raise InvalidConfig([f"{flag} must be finite, not {value}"])
+        return number
+
+
+class Switch(Record):
+    """On or off; True or False in Python."""
+
+    control: ClassVar[str] = "select"
+    metavar: ClassVar[str] = "on|off"
+    python: ClassVar[Any] = bool | str | None
+    names: ClassVar[Names] = tuple(SWITCH)
+
+    def read(self, flag: str, value: object) -> bool:
+        """Whether it is on. Raises UnknownName, InvalidConfig."""
+        if isinstance(value, str):
+            if value not in SWITCH:
+                raise UnknownName(flag.lstrip("-"), value, list(SWITCH))
+            return SWITCH[value]
+        try:
+            good = bool(value in (True, False))  # numpy's too
+        except ValueError:
+            good = False
+        if not good:
+            raise InvalidConfig([f"{flag} must be True or False, not {value!r}"])
+        return bool(value)
+
+
+class Text(Record):
+    """Text with a grammar of its own, which ``check`` judges and the engine reads.
+
+    check      ``module:function`` that raises UsageError for text that is wrong
+    names      what completion and the page suggest
+    for_true   what False and True would be in words, where other programs have a switch
+    """
+
+    check: str = ""
+    names: Names = ()
+    metavar: str = "TEXT"
+    for_true: tuple[str, str] | None = None
+    control: ClassVar[str] = "text"
+    python: ClassVar[Any] = str | None
+
+    def read(self, flag: str, value: object) -> str:
+        """The text as it is. Raises InvalidConfig."""
+        return _text(flag, value, self.for_true)
+
+    def judge(self, text: str) -> None:
+        """Raises UsageError where the text is wrong."""
+        if self.check:
+            looked_up(self.check)(text)
+
+
+class Name(Record):
+    """One of several names.
+
+    also     other words for some of them: mapping of these to names, or ``module:NAME`` of one
+    judged   whether the engine refuses unknown names itself, where it acts on them; else the table
+             refuses what is none of ``names``
+    """
+
+    names: Names = ()
+    also: Mapping[str, str] | str = ""
+    judged: bool = False
+    metavar: str = "NAME"
+    for_true: tuple[str, str] | None = None
+    control: ClassVar[str] = "select"
+    python: ClassVar[Any] = str | None
+
+    @property
+    def others(self) -> Mapping[str, str]:
+        """Other words for some of the names."""
+        if isinstance(self.also, str):
+            named: Mapping[str, str] = looked_up(self.also) if self.also else {}
+            return named
+        return self.also
+
+    def read(self, flag: str, value: object) -> str:
+        """The name. Raises UnknownName with the nearest, InvalidConfig."""
+        text = _text(flag, value, self.for_true)
+        return text if self.judged else self.known(flag, text)
+
+    def known(self, flag: str, text: str) -> str:
+        """The name that is meant by ``text``. Raises UnknownName with the nearest."""
+        known = {**self.others, **{folded(n): n for n in names_of(self.names)}}
+        if (found := known.get(folded(text))) is None:
+            raise UnknownName(flag.lstrip("-"), text, names_of(self.names))
+        return found
+
+
+class NameList(Record):
+    """Several of a set of names, joined by commas; ``judged`` as in ``Name``."""
+
+    names: Names = ()
+    judged: bool = False
+    metavar: str = "LIST"
+    control: ClassVar[str] = "text"
+    python: ClassVar[Any] = str | None
+
+    def read(self, flag: str, value: object) -> str:
+        """The names, joined by commas. Raises UnknownName with the nearest, InvalidConfig."""
+        text = _text(flag, value)
+        if self.judged:
+            return text
+        one = Name(self.names)
+        return ",".join(one.known(flag, part) for part in text.split(",") if part.strip())
+
+
+class File(Record):
+    """A file, by its path; or one of ``names`` that stand for files of the package."""
+
+    names: Names = ()
+    metavar: str = "FILE"
+    control: ClassVar[str] = "select"
+    python: ClassVar[Any] = str | Path | None
+
+    def read(self, flag: str, value: object) -> str:
+        """The path or name as text. Raises InvalidConfig."""
+        return _text(flag, fspath(value) if isinstance(value, PathLike) else value)
+
+
+class Texts(Record):
+    """Several texts, given one by one; ``such_as`` is an example of one."""
+
+    such_as: str = ""
+    metavar: str = "TEXT"
+    control: ClassVar[str] = ""
+    python: ClassVar[Any] = Sequence[str] | str | None
+
+    def read(self, flag: str, value: object) -> Any:
+        """The texts as they were given. Raises InvalidConfig."""
+        if isinstance(value, str):
+            return value
+        if isinstance(value, Sequence) and all(isinstance(v, str) for v in value):
+            return value
+        raise InvalidConfig(
+            [f"{flag} must be a list of texts such as {self.such_as}, not {value!r}"]
+        )
+
+
+class Pairs(Record):
+    """Keys with a value each: ``KEY=VALUE``, given again for each, or a mapping in Python.
+
+    keys      the keys that there are; none: any
+    such_as   an example of a pair
+    """
+
+    keys: Names = ()
+    such_as: str = "layers=16"
+    metavar: str = "KEY=VALUE"
+    control: ClassVar[str] = "text"
+    python: ClassVar[Any] = Mapping[str, Any] | Sequence[str] | str | None
+
+    def read(self, flag: str, value: object) -> dict[str, Any]:
+        """Keys and values, numbers and switches read. Raises InvalidConfig with every mistake."""
+        if isinstance(value, str):
+            value = value.split()
+        problems: list[str] = []
+        found: dict[str, Any] = {}
+        if isinstance(value, Mapping):
+            found = {str(k): v for k, v in value.items()}
+        elif isinstance(value, Sequence) and all(isinstance(v, str) for v in value):
+            for text in (one for given in value for one in str(given).split()):
+                key, equals, word = (part.strip() for part in text.partition("="))
+                if not key or not equals or not word:
+                    problems.append(f"{flag} {text!r} is not KEY=VALUE, such as {self.such_as}")
+                else:
+                    found[key.replace("-", "_")] = _plain(word)
+        else:
+            problems.append(f"{flag} must be pairs such as {self.such_as}, not {value!r}")
+        if self.keys:
+            known = names_of(self.keys)
+            for key in found:
+                if key not in known:
+                    problems.append(f"{flag}: {UnknownName('key', key, known)}")
+        if problems:
+            raise InvalidConfig(problems)
+        return found
+
+
+class Made(Record):
+    """A value that Python code makes and no command line can type.
+
+    type_     ``module:Class`` of it
+    made_by   the function that makes one
+    """
+
+    type_: str
+    made_by: str
+    metavar: ClassVar[str] = ""
+    control: ClassVar[str] = ""
+
+    @property
+    def python(self) -> Any:
+        """The name of the keyword's type."""
+        return f"{self.type_.partition(':')[2]} | None"
+
+    def read(self, flag: str, value: object) -> Any:
+        """The value as it is. Raises InvalidConfig."""
+        if not isinstance(value, looked_up(self.type_)):
+            raise InvalidConfig([f"{flag} must be what {self.made_by} made, not {value!r}"])
+        return value
+
+
+Kind = Whole | Number | Switch | Text | Name | NameList | File | Texts | Pairs | Made
+
+
+def _text(flag: str, value: object, for_true: tuple[str, str] | None = None) -> str:
+    if isinstance(value, str):
+        return value
+    hint = ""
+    if isinstance(value, bool) and for_true:
+        hint = f" ({for_true[value]!r})"
+    elif isinstance(value, list | tuple) and value and all(isinstance(v, str) for v in value):
+        hint = f" ({','.join(value)!r})"
+    raise InvalidConfig([f"{flag} must be text{hint}, not {value!r}"])
+
+
+def _is_whole(value: Any) -> bool:
+    try:
+        return bool(value == int(value)) and not isinstance(value, bool)
+    except (TypeError, ValueError, OverflowError):
+        return False
+
+
+def _plain(word: str) -> Any:
+    """A word as the number or switch that it is, else as it is."""
+    for number in (int, float):
+        try:
+            return number(word)
+        except ValueError:
+            continue
+    return {**SWITCH, "true": True, "false": False}.get(word.lower(), word)

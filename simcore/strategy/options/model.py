@@ -1,0 +1,88 @@
+"""Options under the heading "Model": sizes of a sample, kernels, adapters."""
+
+from __future__ import annotations
+
+from simcore.strategy.options.option import Axis, Control, Name, Option, Switch, Text, Whole
+
+DECLARED = (
+    Option(
+        name="seq_len", heading="Model", kind=Whole(binary=True), unit="tokens",
+        help="Sequence length, where the model has one.",
+        axis=Axis(of="workload"), in_launch=True, setting="has no sequence length to change",
+        control=Control(label="Sequence length", example=2048),
+        called={"": "sequence-length seq-length seqlen context-length context max-seq-length "
+                    "max-length max-seq-len ctx block-size s"},
+        launch_keys={"trainer": "max-seq-length max-seq-len",
+                     "megatron": "encoder-seq-length seq-length"},
+        told_by=(r"sequence",),
+    ),
+    Option(
+        name="resolution", heading="Model", unit="pixels",
+        kind=Text(check="simcore.strategy.resolution:sides", metavar="N|HxW"),
+        help="Of images in pixels: 512, or 480x832 (height first), where the model has one.",
+        axis=Axis(of="workload"),
+        control=Control(label="Resolution of images", hint="480x832", example="480x832"),
+        called={"": "image-size img-size size image"},
+        told_by=(r"\bresolution\b", r"\b(?:image|height|width)="),
+    ),
+    Option(
+        name="frames", heading="Model", kind=Whole(), unit="frames",
+        help="Frames of a clip, where the model has them.",
+        axis=Axis(of="workload"), setting="has no frames to change",
+        control=Control(label="Frames of a clip", example=16), told_by=(r"\bframes\b",),
+    ),
+    Option(
+        name="layout", heading="Model",
+        kind=Name(("nchw", "nhwc"), judged=True,
+                  also={"channelslast": "nhwc", "channelsfirst": "nchw"}),
+        help="Of images in a convolutional net: nchw (PyTorch's default), nhwc (channels last: "
+             "TensorFlow in 16 bit, tuned PyTorch).",
+        axis=Axis(), setting="has no layout of tensors to choose",
+        control=Control(label="Layout of images", unsaid="as the model has it", example="nhwc"),
+        called={"": "data-format memory-format", "nhwc": "channels-last"}, told_by=(r"\blayout\b",),
+    ),
+    Option(
+        name="attention", heading="Model",
+        kind=Name("simcore.workload.archs.lm_attention:ATTENTIONS",
+                  judged=True),
+        help="Kernel of attention: flash (torch's choice: flash2, cudnn on B200 and kin), flash3, "
+             "flash1, flash_triton, masked (padded batches), fused_softmax, xla, math.",
+        more="Where the model names one. cudnn_fp8: in 8 bits, Transformer Engine's fp8_dpa; "
+             "masked: torch's choice for padded batches and windows in transformers; eager: "
+             "transformers', softmax in fp32.",
+        axis=Axis(), in_launch=True, setting="has no attention kernel to choose",
+        control=Control(label="Attention kernel", unsaid="as the model runs", example="cudnn"),
+        called={"": "attn attn-implementation attention-backend attn-impl",
+                "flash": "flash-attn use-flash-attn flash-attention flash-attention-2"},
+        told_by=(r"\battention\b",),
+    ),
+    Option(
+        name="lora_rank", heading="Model", kind=Whole(),
+        help="Train adapters of rank N, the base frozen (transformers).",
+        axis=Axis(of="workload"), setting="takes no adapters",
+        control=Control(label="LoRA rank", most=4096, example=16),
+        called={"": "lora lora-r rank r qlora"}, told_by=(r"adapter",),
+    ),
+    Option(
+        name="lora_targets", heading="Model", kind=Text(metavar="LIST"),
+        help="Products with an adapter: q_proj,v_proj or all-linear.", setting="takes no adapters",
+        control=Control(label="LoRA targets", hint="q_proj,v_proj", example="q_proj,v_proj"),
+        called={"": "target-modules lora-target-modules"},
+        told_by=(r"no product",),
+    ),
+    Option(
+        name="quantised_base", heading="Model",
+        kind=Name(("none", "nf4", "int8", "fp8"), metavar="FORMAT", judged=True),
+        help="Frozen base in none, nf4, int8 or fp8.", unsaid="none",
+        setting="has no frozen base to quantise",
+        control=Control(label="Quantised base", unsaid="none", example="nf4"),
+        called={"": "quantization quantisation quantized-base bits", "nf4": "load-in-4bit",
+                "int8": "load-in-8bit"},
+    ),
+    Option(
+        name="compile", heading="Model", kind=Switch(), in_launch=True, resolved="compiled",
+        help="torch.compile: one kernel between products (language models).", unsaid=False,
+        control=Control(label="torch.compile", unsaid="off", example="on"),
+        called={"on": "torch-compile inductor dynamo"},
+    ),
+)  # fmt: skip

@@ -1,0 +1,72 @@
+"""The options of a call, read by the table: values as the engine takes them, and what is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from os import PathLike, fspath
+from typing import Any
+
+from simcore.base.errors import InvalidConfig, UnknownName, UsageError
+from simcore.strategy.options import OPTIONS
+from simcore.strategy.options.kinds import SWITCH
+from simcore.strategy.options.synonyms import word_meant
+
+
+def read_options(given: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """The options of a call as the engine takes them, and one sentence for each that is wrong.
+
+    Text of numbers and switches is read; None stays what it is; what is wrong is left out. A name
+    that there is not says which option is meant.
+    """
+    found: dict[str, Any] = {}
+    problems: list[str] = []
+    for name, value in given.items():
+        option = OPTIONS.get(name)
+        if option is None or option.part != "option":
+            problems.append(_unknown(name, value))
+        elif value is None:
+            found[name] = None
+        else:
+            try:
+                found[name] = option.read(fspath(value) if isinstance(value, PathLike) else value)
+            except InvalidConfig as err:
+                problems += err.violations
+            except UsageError as err:
+                problems.append(str(err))
+    return found, problems
+
+
+def _unknown(name: str, value: object) -> str:
+    known = OPTIONS.options()
+    if meant := word_meant(name, value, known):
+        return f"unknown setting {name!r}: did you mean {meant}?"
+    return str(UnknownName("setting", name, known))
+
+
+def shown(value: object) -> str:
+    """A value as the command line has it."""
+    if isinstance(value, bool):
+        return {on: word for word, on in SWITCH.items()}[value]
+    if isinstance(value, Mapping):
+        return " ".join(f"{key}={shown(v)}" for key, v in value.items())
+    return str(value)
+
+
+def on_or_off(flag: str, value: bool | str | None) -> bool:
+    """What a switch says, ``None`` being off. Raises UnknownName."""
+    if isinstance(value, str):
+        if value not in SWITCH:
+            raise InvalidConfig([str(UnknownName(flag, value, list(SWITCH)))])
+        return SWITCH[value]
+    return bool(value)
+
+
+def with_files(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The options with paths as text: a calibration or a launch file may be one."""
+    return {k: fspath(v) if isinstance(v, PathLike) else v for k, v in given.items()}
+
+
+def inputs_of(given: Mapping[str, Any]) -> tuple[str, ...]:
+    """Shapes of a callable's inputs, of which one may stand without a list."""
+    found = given.get("inputs") or ()
+    return (found,) if isinstance(found, str) else tuple(found)

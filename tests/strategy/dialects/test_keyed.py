@@ -1,0 +1,152 @@
+"""A dialect that is one record is read, written, listed, explained and refused as any other."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from simcore import api
+from simcore.base.errors import InvalidConfig, UnknownName
+from simcore.cli.main import run
+from simcore.strategy.dialects import DIALECTS, Job, KeyedDialect, emit, find_dialect, read_launch
+from simcore.strategy.dialects.source import read_source
+
+JOB = ("gpt2", "1x8xA100")
+BARISTA = KeyedDialect(
+    name="barista", title="Barista", summary="TOML file of the barista trainer", form="toml",
+    marks=("[barista]",),
+    keys={
+        "barista.cups": "micro_batch", "barista.rounds": "grad_accum", "barista.width": "precision",
+        "barista.shards": "strategy", "barista.machine": "optimizer", "barista.again": "recompute",
+        "barista.tensor": "tp",
+    },
+    meanings={
+        "precision": {"narrow": "bf16", "wide": "fp32"},
+        "strategy": {"none": "ddp", "all": "zero3"},
+    },
+    ignored=("barista.name",), left=("seq_len", "grad_clip", "sequence_parallel"),
+)  # fmt: skip
+TEXT = """\
+[barista]
+name = "ristretto"
+cups = 4
+rounds = 2
+width = "narrow"
+shards = "all"
+machine = "adamw"
+"""
+
+
+@pytest.fixture(autouse=True)
+def _registered() -> Iterator[None]:
+    with DIALECTS.registered("barista", BARISTA):
+        yield
+    assert "barista" not in DIALECTS
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "run.toml"
+    path.write_text(TEXT, encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def typed(capfd: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+    def call(*words: str) -> tuple[int, str, str]:
+        capfd.readouterr()
+        code = run(words)
+        return (code, *capfd.readouterr())
+
+    return call
+
+
+def test_its_file_is_recognised_and_read(file: Path) -> None:
+    assert find_dialect(read_source(str(file))).name == "barista"
+    launch = read_launch(str(file))
+    assert launch.words() == {
+        "strategy": "zero3", "micro_batch": 4, "grad_accum": 2, "precision": "bf16",
+        "optimizer": "adamw",
+    }  # fmt: skip
+    assert launch.ignored == ("barista.name",) and not launch.unknown
+    titan = file.with_name("titan.toml")
+    titan.write_text("[training]\nlocal_batch_size = 2\n", encoding="utf-8")
+    assert find_dialect(read_source(str(titan))).name == "torchtitan"
+
+
+def test_the_command_line_predicts_its_file_and_says_so(file: Path, typed: Callable) -> None:
+    ask = ("predict", "--model", JOB[0], "--gpus", JOB[1])
+    by_file = typed(*ask, "--launch", str(file), "--json")
+    by_hand = typed(*ask, "--strategy", "zero3", "--micro-batch", "4", "--grad-accum", "2",
+                    "--precision", "bf16", "--optimizer", "adamw", "--json")  # fmt: skip
+    found, typed_out = json.loads(by_file[1]), json.loads(by_hand[1])
+    assert found["step_time_s"] == typed_out["step_time_s"]
+    told = [text for text in found["assumptions"] if "(Barista): strategy zero3" in text]
+    assert told and str(file) in told[0]
+
+
+@pytest.mark.parametrize("form", ["toml", "json", "yaml"])
+def test_what_it_writes_reads_as_the_job(form: str, tmp_path: Path) -> None:
+    from dataclasses import replace
+
+    record = replace(BARISTA, name="twin", form=form, marks=("cups",))
+    job = Job(model="gpt2", strategy="zero3", micro_batch=4, grad_accum=2, precision="bf16",
+              recompute="none", optimizer="adamw", offload="none", nnodes=1, nproc_per_node=8,
+              tp=2)  # fmt: skip
+    with DIALECTS.registered("twin", record):
+        path = tmp_path / f"run.{form}"
+        path.write_text(emit("twin", job).text, encoding="utf-8")
+        again = read_launch(f"twin:{path}")
+    said = {
+        w: v for w, v in job.words().items() if w not in ("offload", "nnodes", "nproc_per_node")
+    }
+    assert again.words() == said
+
+
+def test_the_command_line_writes_it(typed: Callable) -> None:
+    code, out, err = typed("predict", "--model", JOB[0], "--gpus", JOB[1], "--strategy", "zero3",
+                           "--precision", "bf16", "--emit", "barista")  # fmt: skip
+    assert code in (0, 1) and out.startswith("[barista]\n") and 'shards = "all"' in out
+    assert "nnodes 1" in err and "set them where you launch" in err
+
+
+def test_it_is_listed_and_completed(typed: Callable) -> None:
+    from simcore.cli.names import dialects
+
+    assert "TOML file of the barista trainer" in typed("list", "dialects")[1]
+    assert dialects("bar") == ["barista"]
+    assert "barista" in api.choices()["emit"]
+    with pytest.raises(UnknownName, match="did you mean 'barista'"):
+        emit("barsta", Job(model="gpt2"))
+
+
+def test_what_it_has_no_place_for_is_refused(typed: Callable) -> None:
+    with pytest.raises(InvalidConfig) as refused:
+        api.launch_file("barista", "llama3-8b", "1x8xH100", strategy="zero1", pp=2, grad_accum=2)
+    assert "Barista cannot say strategy zero1" in refused.value.violations
+    assert "Barista has no place for pp 2" in refused.value.violations
+    code, _, err = typed("predict", "--model", JOB[0], "--gpus", JOB[1], "--strategy", "zero2",
+                         "--emit", "barista")  # fmt: skip
+    assert code == 2 and "error: Barista cannot say strategy zero2" in err
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ('cups = "many"', "'many' is neither a whole number nor 'max'"),
+        ('width = "thick"', "is none of narrow, wide: give --precision"),
+    ],
+)
+def test_a_wrong_value_of_its_file_is_refused(line: str, says: str, file: Path) -> None:
+    file.write_text(f"[barista]\n{line}\n", encoding="utf-8")
+    (problem,) = read_launch(str(file)).violations()
+    assert says in problem and str(file) in problem
+
+
+def test_an_unknown_key_names_the_nearest(file: Path) -> None:
+    file.write_text(TEXT + "cubs = 3\n", encoding="utf-8")
+    (unknown,) = read_launch(str(file)).unknown
+    assert "unknown key 'barista.cubs': did you mean 'barista.cups'?" in unknown
