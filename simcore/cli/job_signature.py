@@ -24,7 +24,8 @@ _WORDS = (
     _word("inputs", "DTYPE[SHAPE]",
           "Of a callable or of timm's: float32[B,3,224,224]; channels_last may follow; once an "
           "input.", flag="--input", kind=list[str] | None),
-    _word("strategy", "NAME", "dp, manual, ddp, zero1 to zero3 (fsdp), hsdp.", names.strategies),
+    _word("strategy", "NAME", "single, dp, manual, ddp, zero1 to zero3 (fsdp), hsdp.",
+          names.strategies),
     _word("micro_batch", "N|max", "Samples a GPU at a time; max: the most that fits."),
     _word("grad_accum", "N", "Micro-batches a step."),
     _word("global_batch", "N", "Samples a step, instead of --grad-accum."),

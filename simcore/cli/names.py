@@ -55,9 +55,9 @@ def _network_links() -> Iterable[str]:
 
 
 def _strategies() -> Iterable[str]:
-    from simcore.strategy.strategy import STRATEGIES
+    from simcore.strategy.strategy import STRATEGY_NAMES
 
-    return STRATEGIES
+    return STRATEGY_NAMES
 
 
 def _precisions() -> Iterable[str]:

@@ -13,7 +13,7 @@ from simcore.strategy.dialects import FILES
 from simcore.strategy.layout import SCHEDULES, CpComm, Dispatcher
 from simcore.strategy.precision import MAIN_GRADS, OPTIMIZERS, PRECISIONS, OffloadTarget
 from simcore.strategy.software import SOFTWARE
-from simcore.strategy.strategy import STRATEGIES, Recompute, StepImpl
+from simcore.strategy.strategy import STRATEGY_NAMES, Recompute, StepImpl
 from simcore.workload.archs.lm_attention import ATTENTIONS
 from simcore.workload.models import MODELS
 
@@ -26,7 +26,7 @@ def choices() -> dict[str, tuple[str, ...]]:
         "gpu": tuple(GPUS.names()),
         "node": tuple(NODES.names()),
         "network": tuple(network_names()),
-        "strategy": STRATEGIES,
+        "strategy": STRATEGY_NAMES,
         "precision": tuple(PRECISIONS),
         "recompute": get_args(Recompute),
         "main_grads": MAIN_GRADS,

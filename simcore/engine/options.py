@@ -12,7 +12,7 @@ from simcore.hardware.profile import Profile
 class Options(TypedDict, total=False):
     """The words of the command line; what is missing or None takes the model's default.
 
-    strategy        dp, manual, ddp, zero1, zero2, zero3
+    strategy        single, dp, manual, ddp, zero1, zero2, zero3, hsdp
     micro_batch     samples a GPU and micro-step, or "max"
     grad_accum      micro-steps before an update
     precision       fp32, fp32-ieee, tf32, amp-fp16, amp-bf16, fp16, bf16, fp16-true

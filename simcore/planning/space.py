@@ -29,7 +29,7 @@ from simcore.strategy.cuts import normalised
 from simcore.strategy.layout import SCHEDULES, CpComm, Dispatcher
 from simcore.strategy.precision import MAIN_GRADS, OPTIMIZERS, PRECISIONS
 from simcore.strategy.routing import factor
-from simcore.strategy.strategy import STRATEGIES, TORCH_NAMES, Recompute, parse_offload
+from simcore.strategy.strategy import SINGLE, STRATEGIES, TORCH_NAMES, Recompute, parse_offload
 from simcore.workload.archs.lm_attention import ATTENTIONS
 
 #: Form axes whose values are whole numbers, and those whose values are names.
@@ -53,8 +53,8 @@ NAMED_AXES: dict[str, tuple[str, ...]] = {
     "schedule": SCHEDULES,
     "issuer": ISSUERS,
 }
-#: What a name of an axis is called elsewhere.
-OTHER_NAMES: dict[str, Mapping[str, str]] = {"strategy": TORCH_NAMES}
+#: What a name of an axis is called elsewhere, and names that ``all`` leaves out.
+OTHER_NAMES: dict[str, Mapping[str, str]] = {"strategy": {**TORCH_NAMES, SINGLE: SINGLE}}
 #: Degrees that cut the model over ranks.
 DEGREES = ("tp", "pp", "cp", "ep")
 #: Names that have a grammar of their own: what separates them, and what says that one is wrong.
