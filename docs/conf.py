@@ -47,7 +47,7 @@ myst_enable_extensions = ["colon_fence", "deflist"]
 copybutton_prompt_text = "$ "  # of a command and its output, the command is copied
 smartquotes = False  # two hyphens are an option, not a dash
 
-# Notebooks: run once, here, and from nothing; one that fails or takes too long (notebook_times)
+# Notebooks: run once, here, and from nothing; one that fails (notebook_times logs what each takes)
 # fails the build. The timeout is a cell's, and only ends what hangs.
 nb_execution_mode = "force"
 nb_execution_timeout = 120

@@ -10,10 +10,14 @@ from importlib.abc import MetaPathFinder
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 # Before torch loads: threads of tiny products wait for each other, and workers' for workers'.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 sys.path.insert(0, str(Path(__file__).parent))
+# An example of a property may take as long as it takes: no test asserts an absolute time.
+settings.register_profile("simcore", deadline=None)
+settings.load_profile("simcore")
 # Modules and tests are many objects that stay: looked through seldom, they cost next to nothing.
 gc.set_threshold(50_000)
 

@@ -114,8 +114,8 @@ def _buckets(f: Facts) -> Told:
         )
     return Told(
         "parameters x gradient bytes: DDP's flat buckets, beside the gradients unless these are "
-        "views of them; none on one GPU where nobody names ddp: a script started without "
-        "torchrun does not wrap its model",
+        "views of them; none on one GPU whose model nothing wraps: most scripts wrap it only under "
+        "torchrun (--strategy single), some always (wraps_one_gpu of the model's record)",
         (
             _params(f),
             ("bytes each", f"{s.precision.grad_bytes}"),

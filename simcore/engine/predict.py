@@ -268,6 +268,7 @@ def predict(request: Request, *, keep_timeline: bool = False) -> Prediction:
         n_nodes=cluster.n_nodes,
         strategy=strategy.parallelism,
         shard_ranks=strategy.shard_ranks,
+        unwrapped=strategy.unwrapped(cluster.n_gpus),
         precision=strategy.precision.name,
         optimizer=strategy.optimizer.name,
         recompute=strategy.recompute,

@@ -28,7 +28,7 @@ from simcore.strategy.nccl import FREE
 from simcore.strategy.options.values import read_options
 from simcore.strategy.precision import with_remainders
 from simcore.strategy.routing import EVEN
-from simcore.strategy.strategy import Recompute, Strategy
+from simcore.strategy.strategy import Recompute, Strategy, single_refused, wraps_on_one_gpu
 from simcore.workload.graph import Workload
 from simcore.workload.models import ModelRecord
 from simcore.workload.recompute import head_recomputed, offloaded, recomputed
@@ -165,12 +165,13 @@ def _strategy(tries: Attempts, asked: Asked, mode: str) -> Strategy | None:
         reuse_numel=_either_count(options.get("reuse_numel"), library.software.reuse_numel),
         ema=t.ema if t else False,
         grad_clip=tries.get("clip", t.grad_clip if t else False),
-        wraps_alone=options.get("strategy") is not None,
+        wraps_alone=wraps_on_one_gpu(options.get("strategy"), bool(t and t.wraps_one_gpu)),
         step_impl=tries.get("impl") or (t.optimizer_impl if t else "foreach"),
         ema_impl=t.ema_impl if t else "for-loop",
     )
     strategy = _with_buckets(strategy, options.get("bucket_numel"))
     if asked.cluster is not None:
+        tries.problems += single_refused(options.get("strategy"), asked.cluster.n_gpus)
         tries.problems += _strategy_violations(strategy, asked.cluster)
     return strategy
 

@@ -176,6 +176,7 @@ class Prediction:
     n_frozen_params: int = 0  # of adapters' base
     tokens_per_sample: float = 0.0
     shard_ranks: int = 0  # over how many ranks ZeRO shards, with replicas between; 0: all
+    unwrapped: bool = False  # one process on one GPU: no DistributedDataParallel, no buckets
     stages: tuple[StageRun, ...] = ()
     measured: tuple[MeasuredRow, ...] = ()
     run_time_s: float | None = None

@@ -14,7 +14,7 @@ from simcore.engine.resolved import Request
 from simcore.planning.space import Form
 from simcore.strategy.layout import DEGREES, Layout
 from simcore.strategy.shares import check_shares
-from simcore.strategy.strategy import HYBRID
+from simcore.strategy.strategy import HYBRID, SINGLE, folded_strategy
 from simcore.workload.resolve import ModelSource
 
 Array = NDArray[np.float64]
@@ -112,10 +112,11 @@ def checkpoint_bytes(request: Request) -> float:
 
 def words_of(source: ModelSource, request: Request, form: Form, layout: Layout) -> FormWords:
     """The resolved words of a form, whose ``layout`` is known."""
+    named = folded_strategy(form.get("strategy") or "")
     seq_len = form.get("seq_len") or getattr(source, "config", {}).get("seq_len")
     return FormWords(
         model=request.workload.name,
-        strategy=HYBRID if form.get("strategy") == HYBRID else request.strategy.parallelism,
+        strategy=named if named in (HYBRID, SINGLE) else request.strategy.parallelism,
         precision=request.strategy.precision.name,
         optimizer=request.strategy.optimizer.name,
         recompute=request.strategy.recompute,

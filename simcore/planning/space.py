@@ -209,7 +209,9 @@ def _values(option: Option, separator: str, part: Any) -> tuple[Any, ...]:
     if isinstance(kind, Whole):
         return whole_values(f"--{option.word}", part, least=kind.least or 0)
     if isinstance(kind, Name):
-        return named_values(option.word, str(part), option.names(), kind.others)
+        names = [name for name in option.names() if name not in kind.not_all]
+        others = {**kind.others, **{name: name for name in kind.not_all}}
+        return named_values(option.word, str(part), names, others)
     texts = [text.strip() for text in str(part).split(separator)]
     for text in texts:
         kind.judge(text) if isinstance(kind, Text) else option.read(text)

@@ -23,7 +23,7 @@ from simcore.base.units import (
 from simcore.hardware.calibrations import CALIBRATIONS, Calibration, calibration_names
 from simcore.hardware.spec import GPUS, LINKS, NODES, GpuSpec
 from simcore.report.formatting import WIDTH
-from simcore.strategy.strategy import HYBRID
+from simcore.strategy.strategy import HYBRID, SINGLE
 from simcore.workload.archs import KINDS, kind_of
 from simcore.workload.models import MODELS, ZOO_LISTS, ModelRecord
 
@@ -153,6 +153,7 @@ def _first_line(thing: object) -> str:
 
 
 _HYBRID = "zero3 within each node, replicas between; --shard-ranks N: of N ranks."
+_SINGLE = "One process on one GPU, whose model nothing wraps: no gradient buckets."
 
 
 def _strategy_rows() -> Listing:
@@ -162,8 +163,9 @@ def _strategy_rows() -> Listing:
     rows = [[name, _first_line(entry)] for name, entry in found.items()]
     data = [{"name": name, "meaning": _first_line(entry), "step": _first_line(entry.build)}
             for name, entry in found.items()]  # fmt: skip
-    rows.append([HYBRID, _HYBRID])
+    rows += [[HYBRID, _HYBRID], [SINGLE, _SINGLE]]
     data.append({"name": HYBRID, "meaning": _HYBRID, "step": data[-1]["step"]})
+    data.append({"name": SINGLE, "meaning": _SINGLE, "step": "Forward, backward, update."})
     return ["strategy", "meaning"], rows, data
 
 

@@ -46,7 +46,7 @@ def settings(p: Prediction) -> list[str]:
     shown = _marker(p)
     parts = [
         *([p.layout] if p.layout else []),
-        shown("strategy", "one process" if _unwrapped(p) else strategy(p)),
+        shown("strategy", "one process" if p.unwrapped else strategy(p)),
         shown("precision", p.precision),
         shown("optimizer", p.optimizer),
         shown("recompute", "no recompute" if p.recompute == "none" else "recompute " + p.recompute),
@@ -59,11 +59,6 @@ def settings(p: Prediction) -> list[str]:
 def strategy(p: Prediction) -> str:
     """``zero3 in groups of 8``: its name, and how many ranks share where not all do."""
     return f"{p.strategy} in groups of {p.shard_ranks}" if p.shard_ranks else p.strategy
-
-
-def _unwrapped(p: Prediction) -> bool:
-    """Whether the one GPU runs a plain script: DDP is the default of several."""
-    return p.n_gpus == 1 and "strategy ddp" in p.defaults
 
 
 def _marker(p: Prediction) -> Callable[[str, str], str]:

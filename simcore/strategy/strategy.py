@@ -42,8 +42,8 @@ class Strategy:
 
     ``bucket_cap_bytes`` and ``first_bucket_bytes``: DDP's gradient buckets (torch defaults
     25 MiB and 1 MiB); ``bucket_view``: gradients are views of them (gradient_as_bucket_view).
-    ``wraps_alone``: DDP wraps the model on one rank too; a script started without torchrun does
-    not. ``zero_bucket_numel``: DeepSpeed's ``reduce_bucket_size`` default.
+    ``wraps_alone``: DDP wraps the model on one rank too (``wraps_on_one_gpu``); most scripts wrap
+    only under torchrun. ``zero_bucket_numel``: DeepSpeed's ``reduce_bucket_size`` default.
     ``recompute_modules``: what runs again where recompute is selective (``workload.recompute``),
     in the first ``recompute_layers`` (0: in all).
     ``prefetch_blocks``: how many blocks ahead ZeRO-3 gathers parameters. ``overlap``: what
@@ -98,6 +98,10 @@ class Strategy:
     def zero_stage(self) -> int:
         """0 where nothing is sharded."""
         return int(self.parallelism[4]) if self.parallelism.startswith("zero") else 0
+
+    def unwrapped(self, n_gpus: int) -> bool:
+        """Whether such a job is one process whose model nothing wraps."""
+        return n_gpus == 1 and self.parallelism == "ddp" and not self.wraps_alone
 
     @property
     def keeps_grads(self) -> bool:
@@ -170,8 +174,12 @@ class Strategy:
 
 #: zero3 within each node, replicas between nodes (torch.distributed.fsdp, HYBRID_SHARD).
 HYBRID = "hsdp"
-#: What ``--strategy`` takes.
+#: One process on one GPU whose model nothing wraps: a ``ddp`` without its gradient buckets.
+SINGLE = "single"
+#: Strategies of several GPUs: what ``--strategy all`` of a sweep stands for.
 STRATEGIES: tuple[str, ...] = (*get_args(Parallelism), HYBRID)
+#: What ``--strategy`` takes.
+STRATEGY_NAMES: tuple[str, ...] = (*STRATEGIES, SINGLE)
 #: What torch calls a strategy (torch.distributed.fsdp, ShardingStrategy; fully_shard is FSDP2).
 TORCH_NAMES: Mapping[str, str] = {
     "dataparallel": "dp", "distributeddataparallel": "ddp", "fsdp": "zero3", "fsdp2": "zero3",
@@ -211,10 +219,10 @@ def parse_offload(text: str) -> Offload:
 
 
 def strategy_named(name: str) -> str:
-    """One of ``STRATEGIES``, by its name or torch's word for it. Raises UnknownName."""
+    """One of ``STRATEGY_NAMES``, by its name or torch's word for it. Raises UnknownName."""
     folded = folded_strategy(name)
-    if folded not in STRATEGIES:
-        raise UnknownName("strategy", name, STRATEGIES, aliases=_TOLD_NAMES)
+    if folded not in STRATEGY_NAMES:
+        raise UnknownName("strategy", name, STRATEGY_NAMES, aliases=_TOLD_NAMES)
     return folded
 
 
@@ -225,14 +233,33 @@ def folded_strategy(name: str) -> str:
 
 
 def parallelism_named(name: str) -> Parallelism:
-    """One of dp, manual, ddp, zero1, zero2, zero3; hsdp is a zero3. Raises UnknownName."""
+    """One of dp, manual, ddp, zero1, zero2, zero3; hsdp is a zero3, single a ddp.
+
+    Raises UnknownName.
+    """
     found = strategy_named(name)
-    return "zero3" if found == HYBRID else found  # type: ignore[return-value]
+    return {HYBRID: "zero3", SINGLE: "ddp"}.get(found, found)  # type: ignore[return-value]
 
 
 def hybrid(name: str) -> bool:
     """Whether a strategy's name, wrong or right, is that of hybrid sharding."""
     return folded_strategy(name) == HYBRID
+
+
+def wraps_on_one_gpu(name: str | None, script_wraps: bool) -> bool:
+    """Whether DistributedDataParallel wraps the model also where the job has one GPU.
+
+    ``name``: the strategy that the user names, None where nobody does. Then it is as the model's
+    own script does it (``script_wraps``): most wrap only under torchrun, some always.
+    """
+    return script_wraps if name is None else folded_strategy(name) != SINGLE
+
+
+def single_refused(name: str | None, n_gpus: int) -> list[str]:
+    """The sentence that refuses ``single`` on several GPUs; empty where nothing is wrong."""
+    if name is None or folded_strategy(name) != SINGLE or n_gpus == 1:
+        return []
+    return [f"strategy single is one process on one GPU, not {n_gpus} GPUs: use ddp"]
 
 
 def node_shard_ranks(gpus_per_node: Collection[int], n_nodes: int, tp: int) -> int:

@@ -42,7 +42,9 @@ class FrozenRecord(Part):
 class Training(Part):
     """What the model's own training script does where the user says nothing.
 
-    ``source`` is a sentence here: it says which of the choices are the script's own.
+    ``wraps_one_gpu``: it wraps the model in DistributedDataParallel on one GPU too, whose gradient
+    buckets are then held there as well. ``source`` is a sentence here: it says which of the
+    choices are the script's own.
     """
 
     cites: ClassVar[bool] = False
@@ -51,6 +53,7 @@ class Training(Part):
     precision: str
     optimizer: str
     strategy: str = "ddp"
+    wraps_one_gpu: bool = False
     recompute: Literal["none", "full"] = "none"
     ema: bool = False
     grad_clip: bool = False

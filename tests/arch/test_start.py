@@ -107,18 +107,23 @@ def test_schedules_of_pipelines_load_where_one_is_drawn(tmp_path: Path) -> None:
     assert pipeline <= loaded(command(drawn), tmp_path)
 
 
-@pytest.mark.timing
-def test_importing_simcore_costs_little_over_numpy(tmp_path: Path) -> None:
-    """Goal: within 0.1 s of what numpy costs. Least disturbed of five, from ``-X importtime``."""
+@needs_cli
+@pytest.mark.parametrize("action", ["", "; simcore.explain('latte-xl', '4x8xA6000ada', 'mfu')"])
+def test_explanations_load_where_one_is_asked_for(action: str, tmp_path: Path) -> None:
+    """A prediction does not pay for them."""
+    code = f"import simcore; simcore.predict('latte-xl', '4x8xA6000ada'){action}"
+    explains = {m for m in loaded(code, tmp_path) if m.startswith("simcore.engine.explain")}
+    assert bool(explains) is bool(action)
 
-    def seconds(package: str) -> float:
-        done = subprocess.run(
-            [sys.executable, "-X", "importtime", "-c", f"import {package}"],
-            cwd=tmp_path, capture_output=True, text=True, check=True,
-        )  # fmt: skip
-        last = [line for line in done.stderr.splitlines() if line.endswith(f" {package}")][-1]
-        return int(last.split("|")[1]) / 1e6
 
-    assert min(seconds("simcore") for _ in range(5)) <= 0.1 + min(
-        seconds("numpy") for _ in range(5)
+@needs_cli
+def test_a_completion_loads_no_engine(tmp_path: Path) -> None:
+    """One TAB reads names of files: it loads neither the engine nor what that needs."""
+    code = (
+        "import os\n"
+        "os.environ.update(_SIMCORE_COMPLETE='complete_bash', COMP_CWORD='5',\n"
+        "    COMP_WORDS='simcore predict --model bert-base --gpus A6000a')\n"
     )
+    modules = loaded(code + command([]), tmp_path)
+    assert "simcore.cli.names" in modules, "it completed nothing"
+    assert not modules & (HEAVY | WEB | {"simcore.engine.predict", "simcore.report"})

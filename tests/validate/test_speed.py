@@ -1,22 +1,15 @@
-"""What predictions cost: any row of the published steps, and a model of 10^12 parameters."""
+"""What a prediction of 10^12 parameters costs beside one of a single replica."""
 
-import os
-import resource
-import subprocess
-import sys
-import time
 from pathlib import Path
 
-import pytest
+from costs import cost_ratio
 
-from benchmarks.rows import LIMIT_S, rows_s, spent_s
 from simcore.engine.predict import predict
 from simcore.engine.resolved import Request
 from simcore.hardware.profile import load_profile
 from simcore.validate.judge import request_of
 from simcore.validate.table import read_table
 
-TABLES = os.environ.get("SIMCORE_TABLES")
 #: The largest model of Narayanan et al. 2021, table 1, on 131,072 GPUs.
 TRILLION = (
     "id,source,model,arch,params_b,layers,hidden,heads,kv_heads,ffn,vocab,seq_len,moe_experts,"
@@ -28,53 +21,19 @@ TRILLION = (
 )
 
 
-#: How far beside others a machine may fall behind a quiet one, on which the limits are meant.
-SHARED = 3.0
-
-
-@pytest.mark.timing
-@pytest.mark.skipif(not TABLES, reason="SIMCORE_TABLES names no folder of measured tables")
-def test_any_row_is_predicted_in_five_milliseconds(capsys: pytest.CaptureFixture[str]) -> None:
-    """Every fortieth; ``python -m benchmarks.rows`` holds all against the limit itself."""
-    found = rows_s(Path(str(TABLES)) / "steps", LIMIT_S, 10, every=40)
-    slowest = sorted(found, key=lambda key: -found[key])[:5]
-    told = ", ".join(f"{key} {found[key] * 1e3:.2f} ms" for key in slowest)
-    with capsys.disabled():
-        sys.stdout.write(f"\n{len(found)} rows, the slowest {told}\n")
-    assert found[slowest[0]] <= SHARED * LIMIT_S, told
-
-
-@pytest.mark.timing
-@pytest.mark.skipif(not TABLES, reason="SIMCORE_TABLES names no folder of measured tables")
-def test_the_table_takes_ten_seconds_of_two_cores(capsys: pytest.CaptureFixture[str]) -> None:
-    """Processor seconds of the whole command, its two processes and what each keeps included."""
-    files = [str(Path(str(TABLES)) / "steps" / n) for n in ("llm.csv", "llm_fits_or_not.csv")]
-    command = [sys.executable, "-m", "simcore", "validate", *files, "--json", "--jobs", "2"]
-    before, begun = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-    after, wall_s = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter() - begun
-    cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    with capsys.disabled():
-        sys.stdout.write(f"\nvalidate of llm.csv: {cpu_s:.1f} processor seconds, {wall_s:.1f} s\n")
-    assert cpu_s < SHARED * 2 * 10.0
-
-
-def trillion(tmp_path: Path) -> Request:
-    path = tmp_path / "t.csv"
-    path.write_text(TRILLION, encoding="utf-8")
+def trillion(tmp_path: Path, gpus: int) -> Request:
+    """The row on so many GPUs, in as many replicas of 512 as they hold, of equal batches."""
+    path = tmp_path / f"{gpus}.csv"
+    replicas = gpus // 512
+    row = TRILLION.replace(",65536,1,131072,", f",{256 * replicas},1,{gpus},")
+    path.write_text(row.replace(",8,64,2,256,", f",8,64,2,{replicas},"), encoding="utf-8")
     (case,) = read_table(path).cases
     return request_of(case, load_profile())
 
 
-@pytest.mark.timing
-def test_a_trillion_parameters_on_131072_gpus(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """50 ms a step, the first of the process too."""
-    request = trillion(tmp_path)
-    assert request.cluster.n_gpus == 131_072
-    first_s = spent_s(lambda: predict(request))
-    with capsys.disabled():
-        sys.stdout.write(f"\n10^12 parameters: {first_s * 1e3:.1f} ms\n")
-    assert predict(request).n_params > 1e12
-    assert first_s <= 50e-3
+def test_cost_does_not_grow_with_the_gpus_of_a_pipeline(tmp_path: Path) -> None:
+    """10^12 parameters on 131,072 GPUs in 8 x 64 ranks cost what one replica of 512 GPUs costs."""
+    many, one = trillion(tmp_path, 131_072), trillion(tmp_path, 512)
+    assert (many.cluster.n_gpus, one.cluster.n_gpus) == (131_072, 512)
+    assert predict(many).n_params > 1e12
+    assert cost_ratio(lambda: predict(one), lambda: predict(many)) < 2.0

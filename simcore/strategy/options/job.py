@@ -48,10 +48,10 @@ DECLARED = (
     ),
     Option(
         name="strategy", heading="Job",
-        kind=Name("simcore.strategy.strategy:STRATEGIES",
+        kind=Name("simcore.strategy.strategy:STRATEGY_NAMES",
                   also="simcore.strategy.strategy:TORCH_NAMES",
-                  judged=True),
-        help="dp, manual, ddp, zero1 to zero3 (fsdp), hsdp.",
+                  not_all=("single",), judged=True),
+        help="single, dp, manual, ddp, zero1 to zero3 (fsdp), hsdp.",
         more="How the work is spread over data-parallel ranks. Default: the model's own.",
         axis=Axis(), in_launch=True, resolved="strategy.parallelism",
         control=Control(label="Strategy", group="Strategy", example="zero2"),

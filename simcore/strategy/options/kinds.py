@@ -193,12 +193,14 @@ class Name(Record):
     """One of several names.
 
     also     other words for some of them: mapping of these to names, or ``module:NAME`` of one
+    not_all  names that ``all`` in a sweep does not include
     judged   whether the engine refuses unknown names itself, where it acts on them; else the table
              refuses what is none of ``names``
     """
 
     names: Names = ()
     also: Mapping[str, str] | str = ""
+    not_all: tuple[str, ...] = ()
     judged: bool = False
     metavar: str = "NAME"
     for_true: tuple[str, str] | None = None

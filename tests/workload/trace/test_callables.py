@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -214,7 +213,6 @@ def test_input_belongs_to_a_callable() -> None:
 # -- the cache -------------------------------------------------------------------------------------
 
 
-@pytest.mark.timing
 def test_the_second_time_comes_from_the_cache(
     net: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -222,9 +220,7 @@ def test_the_second_time_comes_from_the_cache(
     traced = []
     plain = tracing._trace
     monkeypatch.setattr(tracing, "_trace", lambda *a: traced.append(a) or plain(*a))
-    began = time.process_time()
     again = _record_of(f"{net}:build", INPUTS)
-    assert time.process_time() - began < 0.2
     assert not traced and again.model_dump() == first.model_dump()
     _record_of(f"{net}:build", ("float32[B,2,16]",))
     assert len(traced) == 1  # other inputs, another entry
@@ -346,8 +342,7 @@ def test_a_damaged_line_is_named(net: str, tmp_path: Path) -> None:
         read_ops("  > gemm flop=1\n")
 
 
-@pytest.mark.timing
-def test_resnet_50_loads_fast(tmp_path: Path) -> None:
+def test_resnet_50_comes_back_from_its_file(tmp_path: Path) -> None:
     from simcore.workload.archs.traced import traced_part
     from simcore.workload.trace.yamlout import yaml_text
 
@@ -364,42 +359,32 @@ def test_resnet_50_loads_fast(tmp_path: Path) -> None:
         "traced": traced_part(workload),
     }  # fmt: skip
     (tmp_path / "r.yaml").write_text(yaml_text(data, "r"))
-    began = time.process_time()
     built = resolve_model(str(tmp_path / "r.yaml")).build()
-    assert time.process_time() - began < 0.3
     assert built.trainable_numel == 25_557_032 and built.blocks == workload.blocks
 
 
 # -- the cost of a trace ---------------------------------------------------------------------------
 
 
-@pytest.mark.timing
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="peak memory is read in /proc")
-def test_a_24_layer_transformer_is_traced_fast_and_small(tmp_path: Path) -> None:
+def test_a_24_layer_transformer_is_traced_in_little_memory(tmp_path: Path) -> None:
+    """Half a GB with torch itself: its weights alone are 1.4 GB."""
     root = Path(__file__).parents[2]
     code = (
-        "import re, sys, time, torch\n"
+        "import re, sys, torch\n"
         f"sys.path[:0] = [{str(root)!r}, {str(root / 'workload')!r}, {str(root.parent)!r}]\n"
         "from reference.transformer import Gpt2\n"
         "from simcore.workload.trace.callables import Built, traced_workload\n"
-        "began = time.process_time()\n"
         "with torch.device('meta'):\n"
         "    model = Gpt2(24, 1024, 16, p=0.0)\n"
         "ids = torch.zeros(2, 1024, dtype=torch.long, device='meta')\n"
         "w = traced_workload(Built(model, (ids,), None), (), 'gpt')\n"
-        "spent = time.process_time() - began\n"
         # getrusage would tell the peak of the process that started this one
-        "print(spent, re.search(r'VmHWM:\\s+(\\d+)', open('/proc/self/status').read())[1])\n"
+        "print(re.search(r'VmHWM:\\s+(\\d+)', open('/proc/self/status').read())[1])\n"
         "assert w.trainable_numel == 354_823_168, w.trainable_numel\n"
     )
-    found = []
-    while len(found) < 3 and not any(seconds < 4 for seconds, _ in found):  # a shared machine
-        done = subprocess.run(
-            [sys.executable, "-c", code], capture_output=True, text=True, check=True
-        )
-        seconds, kib = map(float, done.stdout.split())
-        found.append((seconds, kib))
-    assert seconds < 4 and kib < 500_000
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert float(done.stdout) < 500_000  # KiB
 
 
 # -- estimate_memory -------------------------------------------------------------------------------

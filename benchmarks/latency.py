@@ -1,0 +1,108 @@
+"""What people wait for, measured and printed, never asserted: ``python -m benchmarks.latency``.
+
+Processor time of the least disturbed of several calls, beside what was asked of it. Judge it on a
+machine that nobody else uses: neighbours on its processor double the figures, and a slower
+processor has slower ones. Tests assert ratios and counts instead (``tests/costs.py``).
+
+    --only WORD    figures whose name holds this word
+    --calls N      calls of each, of which the quickest counts
+    --json         for machines
+
+``benchmarks.rows`` has a prediction of each published step, ``benchmarks.page`` the web page,
+``benchmarks.sweep`` strategies a second.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+
+from benchmarks import latency_calls as calls
+from simcore.base.units import MILLI
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One latency: what was asked, and ``measure(n)``, the least seconds of so many calls."""
+
+    name: str
+    asked_s: float
+    measure: Callable[[int], float]
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a figure came to; None where this machine cannot measure it, and why."""
+
+    name: str
+    asked_s: float
+    found_s: float | None
+    why_not: str = ""
+
+
+FIGURES = (
+    Figure("import simcore, beyond numpy", 0.1, calls.import_s),
+    Figure("simcore --help", 0.5, lambda n: calls.command_s(n, "--help")),
+    Figure("simcore predict --help", 0.5, lambda n: calls.command_s(n, "predict", "--help")),
+    Figure("simcore predict of latte-xl on 4x8", 0.5, lambda n: calls.command_s(n, *calls.ASK)),
+    Figure("one TAB", 0.4, calls.completion_s),
+    Figure("engine prediction of latte-xl on 4x8", 2e-3, calls.engine_s),
+    Figure("simcore.predict of latte-xl on 4x8", 2e-3, calls.public_s),
+    Figure("100,000 configurations in one call", 1.0, calls.configurations_s),
+    Figure("10^12 parameters on 131,072 GPUs, first call", 50e-3, calls.trillion_s),
+    Figure("validate llm.csv and out-of-memory rows", 20.0, calls.table_s),
+    Figure("allocator, 100,000 events in segments", 1.0, lambda n: calls.allocator_s(n, False)),
+    Figure("allocator, 100,000 events, expandable", 1.0, lambda n: calls.allocator_s(n, True)),
+    Figure("trace of a 24-layer transformer", 4.0, calls.trace_s),
+    Figure("model of a traced file (ResNet-50)", 0.3, calls.traced_file_s),
+    Figure("a month of 10,000 jobs on 4,096 GPUs", 60.0, calls.fleet_s),
+    Figure("cut of 1,000 layers into 64 stages", 1.0, calls.cut_s),
+    Figure("shares of a batch of a million", 20.0, calls.shares_s),
+    Figure("topology of 10,000 nodes", 1.0, calls.topology_s),
+)
+
+
+def measured(figure: Figure, n: int) -> Found:
+    """The figure on this machine; a reason instead where it cannot be had here."""
+    try:
+        return Found(figure.name, figure.asked_s, figure.measure(n))
+    except calls.NotHere as why:
+        return Found(figure.name, figure.asked_s, None, str(why))
+
+
+def line(found: Found) -> str:
+    """``engine prediction ...   asked    2 ms   found  1.31 ms``."""
+    if found.found_s is None:
+        return f"{found.name:46} not measured: {found.why_not}"
+    shown = (f"{s / MILLI:9,.2f} ms" for s in (found.asked_s, found.found_s))
+    return f"{found.name:46} asked {' found '.join(shown)}"
+
+
+def main() -> int:
+    """The command."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--only", default="")
+    parser.add_argument("--calls", type=int, default=10)
+    parser.add_argument("--json", action="store_true")
+    asked = parser.parse_args()
+    all_found = []
+    for figure in FIGURES:
+        if asked.only.lower() not in figure.name.lower():
+            continue
+        found = measured(figure, asked.calls)
+        all_found.append(found)
+        if not asked.json:
+            sys.stdout.write(line(found) + "\n")
+            sys.stdout.flush()
+    if asked.json:
+        sys.stdout.write(json.dumps([asdict(f) for f in all_found]) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

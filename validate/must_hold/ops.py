@@ -1,0 +1,54 @@
+"""Clauses about measured kernels, collectives and passes, and the closed loop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from validate.must_hold.clause import Clause, Found, at_most, percent
+from validate.must_hold.tables import Tables
+
+#: Class of ``simcore validate ops``, its dtype, limits with a GPU's own figures and blind.
+_CLASSES = (
+    ("products of 1 GFLOP and more", "bf16", 0.075, 0.11),
+    ("memory-bound, 32 MB and more", "", 0.07, 0.12),
+    ("attention of 5 GFLOP and more", "bf16", 0.09, 0.20),
+    ("collectives inside a node", "", 0.06, 0.20),
+)
+_LEAST_INSIDE, _LOOP_FRAC = 6, 0.15
+
+
+def _class(name: str, dtype: str, whose: str, limit_frac: float) -> Callable[[Tables], Found]:
+    """The mean over GPUs of each GPU's error: shapes left out (own), or the family too (blind)."""
+    refit = {"own": "shapes", "blind": "family"}[whose]
+
+    def compute(t: Tables) -> Found:
+        found = t.ops(refit)[name, dtype, whose]
+        return at_most(limit_frac, found["mape_frac"], f"{found['gpus']} GPUs, {found['n']:,} rows")
+
+    return compute
+
+
+def _models(t: Tables) -> Found:
+    found = t.ops_models
+    return at_most(0.095, found["mape_frac"], f"{found['n']} rows")
+
+
+def _loops(t: Tables) -> Found:
+    runs = t.closed_loops
+    errors = [r["median_error_frac"] for r in runs]
+    inside = [r["inside"] for r in runs]
+    text = ", ".join(f"{percent(e)} with {n} inside" for e, n in zip(errors, inside, strict=True))
+    holds = len(runs) == 3 and max(errors) <= _LOOP_FRAC and min(inside) >= _LEAST_INSIDE
+    return Found(holds, text, max(errors, default=None))
+
+
+CLAUSES = (
+    *(
+        Clause(f"{name}{f', {dtype}' if dtype else ''}: {whose}", f"at most {percent(limit)}", "4",
+               _class(name, dtype, whose, limit))
+        for name, dtype, own, blind in _CLASSES
+        for whose, limit in (("own", own), ("blind", blind))
+    ),
+    Clause("NeuSight's whole fp32 models: blind", "at most 9.5 %", "4", _models),
+    Clause("closed loop, the last three runs kept", "15 %, 6 of 8 inside", "4", _loops),
+)  # fmt: skip

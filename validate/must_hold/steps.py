@@ -1,0 +1,167 @@
+"""Clauses about measured training steps: time, order, memory, what fits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from validate.must_hold.clause import Clause, Found, at_least, at_most, between, percent, rows
+from validate.must_hold.tables import Tables
+from validate.plan_families import GOOD_FRAC
+
+#: Start of the reason why rows of quality C are skipped.
+_LOW_QUALITY = "quality C"
+
+
+def _simulated(t: Tables) -> Found:
+    """Of the rows of quality A and B and of those out of memory, the share that is predicted."""
+    usable = t.llm["rows"] - sum(
+        n for why, n in t.llm["skipped"].items() if why.startswith(_LOW_QUALITY)
+    )
+    return at_least(0.95, t.llm["simulated"] / usable, f"{t.llm['simulated']:,} of {usable:,}")
+
+
+def _complete(t: Tables) -> Found:
+    """Rows of ddp.csv that are complete and of tier A or B."""
+    unusable = sum(
+        n for why, n in t.ddp["skipped"].items() if why.startswith(("tier", "incomplete"))
+    )
+    usable = t.ddp["rows"] - unusable
+    return at_least(0.85, t.ddp["simulated"] / usable, f"{t.ddp['simulated']:,} of {usable:,}")
+
+
+def _of(
+    table: Callable[[Tables], dict[str, Any]], quantity: str, measure: str, limit_frac: float
+) -> Callable[[Tables], Found]:
+    """A measure of one quantity of a table, at most the limit."""
+
+    def compute(t: Tables) -> Found:
+        score = table(t)[quantity]
+        return at_most(limit_frac, score[measure], rows(score))
+
+    return compute
+
+
+def _source(name: str, quantity: str, limit_frac: float) -> Callable[[Tables], Found]:
+    """The mean error of one source of llm.csv."""
+
+    def compute(t: Tables) -> Found:
+        score = t.llm["groups"]["source"][name][quantity]
+        return at_most(limit_frac, score["mape_frac"], rows(score))
+
+    return compute
+
+
+def _bias(t: Tables) -> Found:
+    bias = t.llm["step_time"]["median_bias_frac"]
+    return Found(abs(bias) <= 0.04, f"{percent(bias)} ({rows(t.llm['step_time'])})", bias)
+
+
+def _coverage(
+    table: Callable[[Tables], dict[str, Any]], quantity: str, low: float, high: float
+) -> Callable[[Tables], Found]:
+    def compute(t: Tables) -> Found:
+        score = table(t)[quantity]
+        return between(low, high, score["coverage80_frac"], rows(score))
+
+    return compute
+
+
+def _rank(t: Tables) -> Found:
+    named, own = t.llm["rank_correlation"]["table_families"], t.llm["rank_correlation"]
+    value = named["weighted_mean"]
+    beside = f"{named['families']} families; by one model on one cluster {own['weighted_mean']:.3f}"
+    return Found(value >= 0.9, f"{value:.3f} ({beside})", value)
+
+
+def _zero3(t: Tables) -> Found:
+    worst = max(
+        (abs(r["error_frac"]) for r in t.zero3["per_row"] if r["quantity"] == "step_time"),
+        default=0.0,
+    )
+    score = t.zero3["step_time"]
+    return at_most(0.2, score["mape_frac"], f"{rows(score)}, the worst {percent(worst)}")
+
+
+def _plans(t: Tables) -> Found:
+    found = t.plan_families
+    good = sum(f["regret_frac"] <= GOOD_FRAC for f in found)
+    return at_least(0.8, good / len(found), f"{good} of {len(found)} families")
+
+
+def _vtrain_coverage(t: Tables) -> Found:
+    """Of the rows that the draw of median error judges."""
+    score = t.vtrain_few["step_time"]
+    return between(0.7, 0.9, score["coverage80_frac"], rows(score))
+
+
+def _oom(t: Tables) -> Found:
+    fits = t.llm["fits"]
+    return at_least(0.95, fits["out_of_memory_found_frac"], f"{fits['out_of_memory']} rows")
+
+
+def _ran(table: Callable[[Tables], dict[str, Any]], limit_frac: float) -> Callable[[Tables], Found]:
+    def compute(t: Tables) -> Found:
+        fits = table(t)["fits"]
+        return at_least(limit_frac, fits["fits_recall_frac"], f"{fits['ran']:,} rows")
+
+    return compute
+
+
+def _llm(t: Tables) -> dict[str, Any]:
+    return t.llm
+
+
+def _ddp(t: Tables) -> dict[str, Any]:
+    return t.ddp
+
+
+def _held_out(t: Tables) -> dict[str, Any]:
+    return t.held_out
+
+
+_MAPE, _MEDIAN = "mape_frac", "median_abs_frac"
+_STEP, _MEMORY = "step_time", "peak_memory"
+
+CLAUSES = (
+    Clause("llm.csv, out of memory: A and B simulated", "at least 95 %", "5", _simulated),
+    Clause("llm.csv: step, mean error", "at most 15 %", "5", _of(_llm, _STEP, _MAPE, 0.15)),
+    Clause("llm.csv: step, median error", "at most 10 %", "5", _of(_llm, _STEP, _MEDIAN, 0.10)),
+    Clause("llm.csv: step, median bias", "within 4 %", "5", _bias),
+    Clause("llm.csv: step, --calibrate 5", "at most 8 %", "5",
+           _of(lambda t: t.llm_few, _STEP, _MAPE, 0.08)),
+    Clause("llm.csv: rank within families", "at least 0.9", "5", _rank),
+    Clause("Korthikanti's rows", "at most 4 %", "5",
+           _source("korthikanti-recompute", _STEP, 0.04)),
+    Clause("ZeRO-3 rows of Megatron's table, mean", "at most 20 %", "5", _zero3),
+    Clause("llm.csv: peak memory, mean error", "at most 4 %", "5", _of(_llm, _MEMORY, _MAPE, 0.04)),
+    Clause("SimuMax B200: peak memory", "at most 1 %", "5", _source("simumax-b200", _MEMORY, 0.01)),
+    Clause("out-of-memory runs found", "at least 95 %", "5", _oom),
+    Clause("llm.csv: what ran is said to fit", "at least 97 %", "5", _ran(_llm, 0.97)),
+    Clause("ddp.csv: complete rows simulated", "at least 85 %", "3", _complete),
+    Clause("ddp.csv: step, mean error", "at most 25 %", "5", _of(_ddp, _STEP, _MAPE, 0.25)),
+    Clause("ddp.csv: step, fitted on one GPU", "at most 8 %", "5",
+           _of(lambda t: t.ddp_one_gpu, _STEP, _MAPE, 0.08)),
+    Clause("ddp.csv: speed-up, mean error", "at most 8 %", "5", _of(_ddp, "speedup", _MAPE, 0.08)),
+    Clause("ddp.csv: peak memory, mean error", "at most 12 %", "3",
+           _of(_ddp, _MEMORY, _MAPE, 0.12)),
+    Clause("ddp.csv: what ran is said to fit", "at least 97 %", "close of 5", _ran(_ddp, 0.97)),
+    Clause("vTrain on several nodes: step", "at most 14 %", "4",
+           _of(lambda t: t.vtrain, _STEP, _MAPE, 0.14)),
+    Clause("vTrain, 10 rows fitted, 20 draws", "at most 9 %", "4",
+           _of(lambda t: t.vtrain_few, _STEP, _MAPE, 0.09)),
+    Clause("vTrain: inside 80 % intervals", "70 to 90 %", "4", _vtrain_coverage),
+    Clause("plan: first layout within 3 % of best", "at least 80 %", "6", _plans),
+    Clause("held-out runs: step, mean error", "at most 16 %", "close of 5",
+           _of(_held_out, _STEP, _MAPE, 0.16)),
+    Clause("held-out runs: memory, mean error", "at most 13.7 %", "close of 5",
+           _of(_held_out, _MEMORY, _MAPE, 0.137)),
+    Clause("held-out runs: steps inside 80 %", "73 to 87 %", "close of 5",
+           _coverage(_held_out, _STEP, 0.73, 0.87)),
+    Clause("held-out runs: memory inside 80 %", "70 to 90 %", "close of 5",
+           _coverage(_held_out, _MEMORY, 0.70, 0.90)),
+    Clause("llm.csv: steps inside 80 %", "77 to 88 %", "close of 5",
+           _coverage(_llm, _STEP, 0.77, 0.88)),
+    Clause("llm.csv without the program: step", "at most 18.5 %", "close of 5",
+           _of(lambda t: t.unnamed, _STEP, _MAPE, 0.185)),
+)  # fmt: skip
