@@ -67,9 +67,10 @@ def _precisions() -> Iterable[str]:
 
 
 def _software() -> Iterable[str]:
-    from simcore.strategy.software import SOFTWARE
+    from simcore.strategy.programs import PROGRAMS, program_names
 
-    return SOFTWARE
+    releases = (f"{n}@{r}" for n in PROGRAMS.names() for r in PROGRAMS[n].releases)
+    return [*program_names(), *releases]
 
 
 def _optimizers() -> Iterable[str]:
@@ -198,7 +199,7 @@ LISTS = (
     "gpus", "models", "configs", "nodes", "links", "strategies", "precisions", "optimizers",
     "collectives", "software", "calibrations", "prices",
 )  # fmt: skip
-SHOWS = ("gpu", "model", "node", "link", "calibration")
+SHOWS = ("gpu", "model", "node", "link", "program", "calibration")
 kinds = _completer(lambda: LISTS)
 shown_kinds = _completer(lambda: SHOWS)
 
@@ -206,6 +207,6 @@ shown_kinds = _completer(lambda: SHOWS)
 def show_name(ctx: Any, incomplete: str) -> list[str]:
     """Names of the kind that ``show`` was asked for."""
     kind = str(ctx.params.get("kind") or "").rstrip("s")
-    by_kind = {"gpu": gpus, "model": models, "node": nodes, "link": links,
+    by_kind = {"gpu": gpus, "model": models, "node": nodes, "link": links, "program": software,
                "calibration": calibrations}  # fmt: skip
     return by_kind[kind](incomplete) if kind in by_kind else []

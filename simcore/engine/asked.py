@@ -21,8 +21,8 @@ from simcore.strategy.layout import Layout
 from simcore.strategy.nccl import parse_algorithms, parse_protocols
 from simcore.strategy.overlap import parse_overlap
 from simcore.strategy.precision import optimizer_named, precision_named, with_main_grads
+from simcore.strategy.programs import PLAIN
 from simcore.strategy.routing import EVEN
-from simcore.strategy.software import PLAIN
 from simcore.strategy.strategy import (
     Recompute,
     hybrid,

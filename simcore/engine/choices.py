@@ -12,7 +12,7 @@ from simcore.hardware.spec import GPUS, NODES
 from simcore.strategy.dialects import FILES
 from simcore.strategy.layout import SCHEDULES, CpComm, Dispatcher
 from simcore.strategy.precision import MAIN_GRADS, OPTIMIZERS, PRECISIONS, OffloadTarget
-from simcore.strategy.software import SOFTWARE
+from simcore.strategy.programs import program_names
 from simcore.strategy.strategy import STRATEGIES, Recompute, StepImpl
 from simcore.workload.archs.lm_attention import ATTENTIONS
 from simcore.workload.models import MODELS
@@ -48,7 +48,7 @@ def choices() -> dict[str, tuple[str, ...]]:
         "optimizer_impl": get_args(StepImpl),
         "grad_clip": tuple(SWITCH),
         "compile": tuple(SWITCH),
-        "software": tuple(SOFTWARE),
+        "software": tuple(program_names()),
         "growing_segments": tuple(SWITCH),
         "fp8_params": tuple(SWITCH),
         "quantised_base": ("none", "nf4", "int8", "fp8"),

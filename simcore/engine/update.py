@@ -15,7 +15,7 @@ from simcore.base.arrays import NDArray
 from simcore.base.units import FP32_BYTES
 from simcore.engine.points import Points
 from simcore.engine.rates import ClassRates
-from simcore.physics.asking import asking_s
+from simcore.physics.synchronised import synchronised_s
 from simcore.step.kernels import KINDS
 from simcore.step.parallel import PARALLELISMS
 from simcore.strategy.strategy import Strategy
@@ -73,7 +73,9 @@ class Update:
         routed = self.of_parts(lambda w: w.expert_numel)
         alike = self.strategy.expert_ranks if self.strategy.zero_stage else 1.0
         held: Array = (numel - routed) / shards + routed / np.maximum(shards / alike, 1.0)
-        if self.strategy.software.whole_tensors:  # the fullest owner's largest tensor at least
+        if (
+            self.strategy.program.optimizer_state.owned_tensor_by_tensor
+        ):  # the fullest owner's largest tensor at least
             largest = self.of_parts(lambda w: w.largest_param_numel)
             held = np.maximum(held, np.minimum(numel, largest))
         return held
@@ -115,7 +117,7 @@ class Update:
         for sizes in (w.tensor_sizes for w in self.workloads):
             moved = np.array(list(sizes))[:, None] * each_bytes / rate
             device = moved + kernels * c.kernel_start_s
-            turns = asking_s(device, kernels * self.issue_s, self.issue_s)
+            turns = synchronised_s(device, kernels * self.issue_s, self.issue_s)
             found.append(np.array(list(sizes.values())) @ turns)
         return found[0] if len(found) == 1 else np.stack(found)
 
@@ -128,7 +130,7 @@ class Update:
 
     def update_passes(self, index: int) -> Array:
         """What a library's update moves of all that a rank holds, several times a tensor."""
-        traffic = self.numel * self.strategy.software.update_passes_bytes
+        traffic = self.numel * self.strategy.program.optimizer_state.update_copies_bytes
         started = self.n_tensors * self.classes[index].kernel_start_s
         rate = self.classes[index].bytes_per_s[_ELEMENTWISE] * self.points.memory
         moved: Array = (traffic / rate + started) * (self.points.n_ranks > 1)

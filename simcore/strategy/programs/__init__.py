@@ -12,6 +12,7 @@ from simcore.strategy.programs.records import (
     program_names,
     read_as,
 )
+from simcore.strategy.programs.usual import UsualProgram, usual_of_language_models
 
 __all__ = [
     "PLAIN",
@@ -19,9 +20,11 @@ __all__ = [
     "Program",
     "ProgramRecord",
     "Runs",
+    "UsualProgram",
     "aliases",
     "facts_of",
     "program_named",
     "program_names",
     "read_as",
+    "usual_of_language_models",
 ]

@@ -94,24 +94,24 @@ def _runs_again(values: dict[str, Any]) -> Runs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
-    """One program, or one release of it: ``name`` as ``--software`` takes it, ``meaning`` in a line.
+    """One program, or a release of it: ``name`` as ``--software`` takes it, ``meaning`` in a line.
 
     ``runs`` is None of a library that is put around a user's own model and loop.
     """
 
     name: str
     meaning: str
-    gradients: Gradients = Gradients()
-    optimizer_state: OptimizerState = OptimizerState()
-    offload: Offload = Offload()
-    zero3: Zero3 = Zero3()
-    fsdp: Fsdp = Fsdp()
-    pipeline: Pipeline = Pipeline()
-    recompute: Recompute = Recompute()
-    ranks: ParallelRanks = ParallelRanks()
-    layers: Layers = Layers()
-    host: HostWork = HostWork()
-    evidence: Evidence = Evidence()
+    gradients: Gradients = field(default_factory=Gradients)
+    optimizer_state: OptimizerState = field(default_factory=OptimizerState)
+    offload: Offload = field(default_factory=Offload)
+    zero3: Zero3 = field(default_factory=Zero3)
+    fsdp: Fsdp = field(default_factory=Fsdp)
+    pipeline: Pipeline = field(default_factory=Pipeline)
+    recompute: Recompute = field(default_factory=Recompute)
+    ranks: ParallelRanks = field(default_factory=ParallelRanks)
+    layers: Layers = field(default_factory=Layers)
+    host: HostWork = field(default_factory=HostWork)
+    evidence: Evidence = field(default_factory=Evidence)
     runs: Runs | None = None
 
     def __hash__(self) -> int:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from functools import lru_cache
-from typing import Any
+from typing import Any, cast
 
 from pydantic import BaseModel, Field, model_validator
 
@@ -23,7 +23,7 @@ from simcore.strategy.programs.program import PLAIN, Program, Runs
 
 #: Subjects of facts and their dataclasses: the fields of a program but its name.
 SUBJECTS: Mapping[str, type] = {
-    f.name: Runs if f.name == "runs" else type(f.default)
+    f.name: Runs if f.name == "runs" else cast("type", f.default_factory)
     for f in fields(Program)
     if f.name not in ("name", "meaning")
 }
@@ -177,8 +177,7 @@ def full_name(part: Part) -> str:
 
 
 def facts_of(name: str) -> tuple[Told, ...]:
-    """Every fact that holds of a program, inherited ones first; later ones win. Raises UnknownName.
-    """
+    """Every fact of a program, inherited ones first; later ones win. Raises UnknownName."""
     return _facts(_parts(_part(name))) if fold_name(name) != PLAIN.name else ()
 
 
