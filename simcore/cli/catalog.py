@@ -85,7 +85,7 @@ def show(
         typer.Option("--plot", metavar="FILE", help="Of a calibration: fit and data (PNG, SVG)."),
     ] = None,
 ) -> None:
-    """Show a gpu, model, node, link, program or calibration: every figure with its source."""
+    """Show a gpu, model, node, link, program, optimizer or calibration, figures with sources."""
     kind = _kind(kind, names.SHOWS)
     if not name and plot is None:
         list_(kind, as_json=as_json)
@@ -97,8 +97,8 @@ def show(
         from simcore.base.errors import InvalidConfig
 
         raise InvalidConfig([f"--plot shows a calibration, not a {kind}"])
-    if kind == "program":
-        _show_program(name, as_json)
+    if kind in ("program", "optimizer"):
+        _show_program(kind, name, as_json)
         return
     from simcore.report import catalog
 
@@ -122,15 +122,19 @@ def _record(kind: str, name: str) -> Any:
     return catalog.DATABASES[kind][name]
 
 
-def _show_program(name: str, as_json: bool) -> None:
+def _show_program(kind: str, name: str, as_json: bool) -> None:
     from simcore.report import programs
 
+    as_data, as_text = {
+        "program": (programs.program_dict, programs.render_program),
+        "optimizer": (programs.optimizer_dict, programs.render_optimizer),
+    }[kind]
     if as_json:
         from simcore.report.jsonout import dumps
 
-        write(dumps(programs.program_dict(name)))
+        write(dumps(as_data(name)))
         return
-    write(programs.render_program(name))
+    write(as_text(name))
 
 
 def _show_calibration(name: str, as_json: bool, plot: Path | None) -> None:

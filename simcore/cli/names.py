@@ -74,7 +74,7 @@ def _software() -> Iterable[str]:
 
 
 def _optimizers() -> Iterable[str]:
-    from simcore.strategy.precision import OPTIMIZERS
+    from simcore.strategy.optimizers import OPTIMIZERS
 
     return OPTIMIZERS
 
@@ -147,7 +147,15 @@ recompute_modules = _completer(
         "operators",
     )
 )
-optimizer_impls = _completer(lambda: ("foreach", "for-loop", "fused"))
+
+
+def _optimizer_impls() -> Iterable[str]:
+    from simcore.strategy.optimizers import implementation_words
+
+    return implementation_words()
+
+
+optimizer_impls = _completer(_optimizer_impls)
 issuers = _completer(lambda: ("torch", "megatron", "megatron_graphs", "megatron_2022", "graph"))
 attentions = _completer(
     lambda: (
@@ -199,7 +207,7 @@ LISTS = (
     "gpus", "models", "configs", "nodes", "links", "strategies", "precisions", "optimizers",
     "collectives", "software", "calibrations", "prices",
 )  # fmt: skip
-SHOWS = ("gpu", "model", "node", "link", "program", "calibration")
+SHOWS = ("gpu", "model", "node", "link", "program", "optimizer", "calibration")
 kinds = _completer(lambda: LISTS)
 shown_kinds = _completer(lambda: SHOWS)
 
@@ -208,5 +216,5 @@ def show_name(ctx: Any, incomplete: str) -> list[str]:
     """Names of the kind that ``show`` was asked for."""
     kind = str(ctx.params.get("kind") or "").rstrip("s")
     by_kind = {"gpu": gpus, "model": models, "node": nodes, "link": links, "program": software,
-               "calibration": calibrations}  # fmt: skip
+               "optimizer": optimizers, "calibration": calibrations}  # fmt: skip
     return by_kind[kind](incomplete) if kind in by_kind else []

@@ -11,9 +11,10 @@ from simcore.hardware.host import ISSUERS
 from simcore.hardware.spec import GPUS, NODES
 from simcore.strategy.dialects import FILES
 from simcore.strategy.layout import SCHEDULES, CpComm, Dispatcher
-from simcore.strategy.precision import MAIN_GRADS, OPTIMIZERS, PRECISIONS, OffloadTarget
+from simcore.strategy.optimizers import OPTIMIZERS, implementation_words
+from simcore.strategy.precision import MAIN_GRADS, PRECISIONS, OffloadTarget
 from simcore.strategy.programs import program_names
-from simcore.strategy.strategy import STRATEGIES, Recompute, StepImpl
+from simcore.strategy.strategy import STRATEGIES, Recompute
 from simcore.workload.archs.lm_attention import ATTENTIONS
 from simcore.workload.models import MODELS
 
@@ -45,7 +46,7 @@ def choices() -> dict[str, tuple[str, ...]]:
         "schedule": SCHEDULES,
         "issuer": ISSUERS,
         "launch_blocking": tuple(SWITCH),
-        "optimizer_impl": get_args(StepImpl),
+        "optimizer_impl": implementation_words(),
         "grad_clip": tuple(SWITCH),
         "compile": tuple(SWITCH),
         "software": tuple(program_names()),

@@ -18,6 +18,7 @@ from simcore.engine.rates import ClassRates
 from simcore.physics.synchronised import synchronised_s
 from simcore.step.kernels import KINDS
 from simcore.step.parallel import PARALLELISMS
+from simcore.strategy.optimizers import TENSORS_A_LAUNCH
 from simcore.strategy.strategy import Strategy
 from simcore.workload.graph import Workload
 
@@ -28,7 +29,7 @@ _ELEMENTWISE = KINDS.index("elementwise")
 EMA_TRAFFIC_ELEMS = 5.0
 #: Parameter tensors that one multi-tensor kernel takes on average (torch foreach packs up to
 #: 110 pointers a launch for one list, fewer for Adam's five).
-FOREACH_TENSORS_PER_LAUNCH = 30.0
+FOREACH_TENSORS_PER_LAUNCH = float(TENSORS_A_LAUNCH)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,15 +104,15 @@ class Update:
         if s.widens_gradients:  # read in 16 bit, written in fp32
             state += s.precision.grad_bytes + FP32_BYTES
         state += 2 * s.precision.param_bytes * bool(s.precision.master_bytes)
-        if s.optimizer.asks:
-            return self.asking(state, index)
+        if s.optimizer.syncs_each_tensor:
+            return self.synchronised(state, index)
         launches = self.launches(s.optimizer.kernels, s.optimizer.kernels_per_tensor, s.step_impl)
         rate = self.classes[index].half_product_flop_per_s * self.points.compute_of(index)
         products = s.optimizer.flop * self.held
         return self.moved(state * self.held, index, launches) + products / rate
 
-    def asking(self, each_bytes: float, index: int) -> Array:
-        """A loop that asks the device at each tensor; ``each_bytes`` of an element."""
+    def synchronised(self, each_bytes: float, index: int) -> Array:
+        """A loop that waits for the device at each tensor; ``each_bytes`` of an element."""
         c, kernels, found = self.classes[index], self.strategy.optimizer.kernels_per_tensor, []
         rate = c.update_bytes_per_s * self.points.memory * self.shards()
         for sizes in (w.tensor_sizes for w in self.workloads):

@@ -27,7 +27,8 @@ from simcore.planning.grid import clusters as cluster_grid
 from simcore.planning.grid import named_values, whole_values
 from simcore.strategy.cuts import normalised
 from simcore.strategy.layout import SCHEDULES, CpComm, Dispatcher
-from simcore.strategy.precision import MAIN_GRADS, OPTIMIZERS, PRECISIONS
+from simcore.strategy.optimizers import OPTIMIZERS
+from simcore.strategy.precision import MAIN_GRADS, PRECISIONS
 from simcore.strategy.routing import factor
 from simcore.strategy.strategy import STRATEGIES, TORCH_NAMES, Recompute, parse_offload
 from simcore.workload.archs.lm_attention import ATTENTIONS

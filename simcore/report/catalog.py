@@ -224,12 +224,20 @@ def _precision_rows() -> Listing:
 
 
 def _optimizer_rows() -> Listing:
-    from simcore.strategy.precision import OPTIMIZERS
+    from simcore.strategy.optimizers import OPTIMIZERS, implementations
 
+    others = implementations()
     found = [OPTIMIZERS[name] for name in OPTIMIZERS]
-    rows = [[o.name, f"{o.state_bytes:.3g}", o.meaning] for o in found]
-    data = [{"name": o.name, "state_bytes": o.state_bytes, "meaning": o.meaning} for o in found]
-    return ["optimizer", "state bytes", "meaning"], rows, data
+    rows = [
+        [o.name, f"{o.state_bytes:.3g}", ", ".join(others.get(o.name, ())) or "-", o.meaning]
+        for o in found
+    ]
+    data = [
+        {"name": o.name, "state_bytes": o.state_bytes,
+         "implementations": list(others.get(o.name, ())), "meaning": o.meaning}
+        for o in found
+    ]  # fmt: skip
+    return ["optimizer", "state bytes", "--optimizer-impl", "meaning"], rows, data
 
 
 def _price_rows() -> Listing:

@@ -1,15 +1,20 @@
-"""A training program as text and data: what is known of it, and where that is from."""
+"""A training program or optimizer as text and data: what is known, and where that is from."""
 
 from __future__ import annotations
 
 import textwrap
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
+from simcore.strategy.optimizers import implementation_of, optimizer_named
 from simcore.strategy.programs import PLAIN, PROGRAMS, facts_of, program_named
 from simcore.strategy.programs.records import Told
 
 _WIDTH = 100
+#: What is shown of an optimizer, where it is not 0.
+_FIGURES = ("state_bytes", "traffic_elems", "temporary_elems", "kernels", "kernels_per_tensor",
+            "syncs_each_tensor", "own_state_width", "by_shape", "for_the_rest")  # fmt: skip
 
 
 def program_dict(name: str) -> dict[str, Any]:
@@ -58,6 +63,27 @@ def render_program(name: str) -> str:
         lines += ["", *(f"  {f}" for f in facts)]
         lines += [f"      {x}" for x in textwrap.wrap(f"{source} ({of})", _WIDTH - 6)]
         lines += [f"      {x}" for x in textwrap.wrap(note, _WIDTH - 6)] if note else []
+    return "\n".join(lines) + "\n"
+
+
+def optimizer_dict(name: str) -> dict[str, Any]:
+    """An optimizer's figures a parameter, with their source. Raises UnknownName."""
+    optimizer = optimizer_named(name)
+    record, word = implementation_of(optimizer)
+    said = record.implementations[word] if word else record
+    return {
+        **asdict(optimizer), "source": said.source, "aliases": list(said.aliases),
+        "implementations": {k: v.meaning for k, v in record.implementations.items()},
+    }  # fmt: skip
+
+
+def render_optimizer(name: str) -> str:
+    """The same as text."""
+    data = optimizer_dict(name)
+    lines = textwrap.wrap(f"{data['name']}: {data['meaning']}", _WIDTH)
+    lines += [f"  --optimizer-impl {k}: {v}" for k, v in data["implementations"].items()]
+    lines += ["", *(f"  {k} = {_shown(v)}" for k, v in data.items() if k in _FIGURES and v)]
+    lines += [f"      {x}" for x in textwrap.wrap(data["source"], _WIDTH - 6)]
     return "\n".join(lines) + "\n"
 
 

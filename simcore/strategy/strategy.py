@@ -10,14 +10,14 @@ from simcore.base.errors import InvalidConfig, UnknownName
 from simcore.base.units import FP32_BYTES, MIB
 from simcore.hardware.host import ISSUERS, Issuer
 from simcore.strategy.nccl import FREE, Held
+from simcore.strategy.optimizers import OPTIMIZERS, Optimizer, StepImpl
 from simcore.strategy.overlap import DEFAULT, Overlap
-from simcore.strategy.precision import OPTIMIZERS, PRECISIONS, OffloadTarget, Optimizer, Precision
+from simcore.strategy.precision import PRECISIONS, OffloadTarget, Precision
 from simcore.strategy.programs import PLAIN, Program
 from simcore.strategy.routing import EVEN, Routing
 
 Parallelism = Literal["dp", "manual", "ddp", "zero1", "zero2", "zero3"]
 Recompute = Literal["none", "selective", "full"]
-StepImpl = Literal["foreach", "for-loop", "fused"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -266,16 +266,6 @@ def issuer_named(name: str) -> Issuer:
     if name not in ISSUERS:
         raise UnknownName("issuer", name, ISSUERS)
     return name
-
-
-def step_impl_named(name: str | None) -> StepImpl | None:
-    """One of foreach, for-loop, fused; None: the model's own. Raises UnknownName."""
-    if name is None:
-        return None
-    found: StepImpl | None = next((i for i in get_args(StepImpl) if i == name), None)
-    if found is None:
-        raise UnknownName("optimizer-impl", name, get_args(StepImpl))
-    return found
 
 
 __all__ = [

@@ -17,7 +17,8 @@ from simcore.base.units import GIGA, MIB
 from simcore.engine.allocator import AllocatorConfig, replay
 from simcore.engine.memory import CUBLAS_WORKSPACE_BYTES, memory_of
 from simcore.engine.memory_events import EventList, step_events
-from simcore.strategy.precision import OPTIMIZERS, PRECISIONS
+from simcore.strategy.optimizers import OPTIMIZERS
+from simcore.strategy.precision import PRECISIONS
 from simcore.strategy.programs import program_named
 from simcore.strategy.strategy import Offload, Strategy
 from simcore.workload.graph import Block, Frozen, Kernel, Op, Workload

@@ -17,7 +17,8 @@ from simcore.engine.rates import class_rates
 from simcore.engine.request import make_request
 from simcore.engine.transients import backward_bytes, output_bytes, saved_bytes
 from simcore.strategy.layout import Layout
-from simcore.strategy.precision import OPTIMIZERS, with_main_grads
+from simcore.strategy.optimizers import OPTIMIZERS
+from simcore.strategy.precision import with_main_grads
 from simcore.strategy.programs import program_named
 from simcore.strategy.strategy import Strategy
 from simcore.workload import ops

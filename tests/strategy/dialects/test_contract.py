@@ -22,7 +22,8 @@ from simcore.strategy.dialects import (
     read_source,
 )
 from simcore.strategy.dialects.base import WORDS
-from simcore.strategy.precision import OPTIMIZERS, PRECISIONS
+from simcore.strategy.optimizers import OPTIMIZERS
+from simcore.strategy.precision import PRECISIONS
 from simcore.strategy.strategy import Strategy, parse_offload
 
 SAMPLES = Path(__file__).parent / "samples"

@@ -17,7 +17,8 @@ _BF16 = "--exp-avg-dtype bf16 --exp-avg-sq-dtype bf16"
         (_ZERO1, "adamw", "megatron", "fp32"),
         (_AWARE, "adamw", "megatron@precision-aware", "fp32"),
         (f"{_AWARE} {_BF16}", "adamw-bf16", "megatron@precision-aware", "fp32"),
-        (f"{_AWARE} {_BF16} --main-grads-dtype bf16", "adamw-bf16", "megatron@precision-aware", None),
+        (f"{_AWARE} {_BF16} --main-grads-dtype bf16", "adamw-bf16", "megatron@precision-aware",
+         None),
         # Transformer Engine holds the masters of fp8 with delayed scaling, its default, alone
         (f"{_AWARE} --fp8-format hybrid", "adamw", "megatron@precision-aware", "fp32"),
         (f"{_AWARE} --fp8-format e4m3 --fp8-recipe mxfp8", "adamw", "megatron", "fp32"),
