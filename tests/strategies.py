@@ -16,7 +16,8 @@ from simcore.hardware.spec import GPUS
 from simcore.physics.collectives import Group, Library
 from simcore.step.graph import StepGraph, Task
 from simcore.step.kernels import KINDS
-from simcore.strategy.precision import OPTIMIZERS, PRECISIONS
+from simcore.strategy.optimizers import OPTIMIZERS
+from simcore.strategy.precision import PRECISIONS
 from simcore.strategy.strategy import Strategy
 from simcore.workload.graph import Block, Kernel, Op, Param, Workload
 from simcore.workload.saved import Saved

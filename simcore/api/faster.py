@@ -108,7 +108,7 @@ def _interleaved(request: Request, found: Prediction, ask: Ask) -> Faster | None
     pp = placed.layout.pp
     bubble_frac = found.time_s.get("pipeline_bubble", 0.0) / found.step_time_s.value
     # Megatron-LM's interleaved schedule takes whole rounds of pp micro-batches; others have none.
-    none = accum % pp or not request.strategy.software.interleaves
+    none = accum % pp or not request.strategy.program.pipeline.interleaves
     if pp == 1 or none or bubble_frac < WORTH_FRAC:
         return None
     tried = (_tried(ask, {"vpp": n}, f"vpp {n}", found.samples_per_s) for n in _CHUNKS)

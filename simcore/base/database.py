@@ -20,8 +20,12 @@ from simcore.base.kept import kept
 from simcore.base.names import family
 
 #: Names are read without parsing the file: a look-up touches one file, not sixty. A list of them
-#: may go on over lines that are indented or begin with a dash.
-_NAMES = re.compile(r"^(?:name|aliases):(.*(?:\n(?:-[ \t]|[ \t]+\S).*)*)", re.MULTILINE)
+#: may go on over lines that are indented or begin with a dash. Aliases of a part of a record, such
+#: as a release, are an indented list in brackets.
+_NAMES = re.compile(
+    r"^(?:(?:name|aliases):(.*(?:\n(?:-[ \t]|[ \t]+\S).*)*)|[ \t]+aliases:[ \t]*(\[[^\]]*\]))",
+    re.MULTILINE,
+)
 _COMMENT = re.compile(r"(?:^|\s)#.*")
 
 
@@ -355,7 +359,8 @@ def _written_aliases(path: Path) -> list[str]:
         found = _NAMES.findall(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError):
         return []
-    lines = (_COMMENT.sub("", line).strip() for value in found for line in value.splitlines())
+    texts = (text for pair in found for text in pair)
+    lines = (_COMMENT.sub("", line).strip() for value in texts for line in value.splitlines())
     items = (i for line in lines for i in line.removeprefix("- ").strip("[]").split(","))
     return [n for i in items if (n := i.strip().strip("'\""))]
 

@@ -20,7 +20,8 @@ from simcore.calibrate.training import NETS, STRATEGY, Net
 from simcore.engine.resolved import Request
 from simcore.hardware.calibrations import Knob
 from simcore.hardware.profile import HOST_CPU, Profile
-from simcore.strategy.precision import OPTIMIZERS, PRECISIONS
+from simcore.strategy.optimizers import OPTIMIZERS
+from simcore.strategy.precision import PRECISIONS
 from simcore.strategy.strategy import Strategy, parallelism_named
 from simcore.workload.permission import TrustedName
 from simcore.workload.resolve import resolve_model

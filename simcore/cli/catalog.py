@@ -10,6 +10,8 @@ import typer
 from simcore.cli import names
 from simcore.cli.output import terminal_width, write
 
+#: What ``list`` and ``show`` call differently.
+_ALSO = {"software": ("program", "programs"), "program": ("software",)}
 _AS_JSON = Annotated[bool, typer.Option("--json", help="Everything as JSON.")]
 
 
@@ -18,6 +20,7 @@ def _kind(word: str, known: tuple[str, ...]) -> str:
     from simcore.base.errors import UnknownName, UsageError
 
     folded = word.strip().lower()
+    folded = next((kind for kind in known if folded in _ALSO.get(kind, ())), folded)
     for kind in known:
         singular = kind[:-3] + "y" if kind.endswith("ies") else kind.removesuffix("s")
         if folded in (kind, singular, singular + "s"):
@@ -82,7 +85,7 @@ def show(
         typer.Option("--plot", metavar="FILE", help="Of a calibration: fit and data (PNG, SVG)."),
     ] = None,
 ) -> None:
-    """Show a gpu, model, node, link or calibration: every figure with its source."""
+    """Show a gpu, model, node, link, program, optimizer or calibration, figures with sources."""
     kind = _kind(kind, names.SHOWS)
     if not name and plot is None:
         list_(kind, as_json=as_json)
@@ -94,6 +97,9 @@ def show(
         from simcore.base.errors import InvalidConfig
 
         raise InvalidConfig([f"--plot shows a calibration, not a {kind}"])
+    if kind in ("program", "optimizer"):
+        _show_program(kind, name, as_json)
+        return
     from simcore.report import catalog
 
     record: Any = _record(kind, name)
@@ -114,6 +120,21 @@ def _record(kind: str, name: str) -> Any:
 
         return api.model_named(name)
     return catalog.DATABASES[kind][name]
+
+
+def _show_program(kind: str, name: str, as_json: bool) -> None:
+    from simcore.report import programs
+
+    as_data, as_text = {
+        "program": (programs.program_dict, programs.render_program),
+        "optimizer": (programs.optimizer_dict, programs.render_optimizer),
+    }[kind]
+    if as_json:
+        from simcore.report.jsonout import dumps
+
+        write(dumps(as_data(name)))
+        return
+    write(as_text(name))
 
 
 def _show_calibration(name: str, as_json: bool, plot: Path | None) -> None:

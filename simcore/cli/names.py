@@ -93,6 +93,16 @@ objectives = _completer(_objectives)
 price_lists = _completer(_price_lists)
 
 
+def _programs() -> Iterable[str]:
+    from simcore.strategy.programs import PROGRAMS, program_names
+
+    releases = (f"{n}@{r}" for n in PROGRAMS.names() for r in PROGRAMS[n].releases)
+    return [*program_names(), *releases]
+
+
+programs = _completer(_programs)
+
+
 def of_option(option: Option) -> Completer | None:
     """Completion of the names that an option takes; None of numbers and files."""
     return _completer(option.names) if getattr(option.kind, "names", ()) else None
@@ -100,6 +110,7 @@ def of_option(option: Option) -> Completer | None:
 
 networks = _completer(OPTIONS["network"].names)
 calibrations = _completer(OPTIONS["calibration"].names)
+optimizers = _completer(OPTIONS["optimizer"].names)
 
 
 def cluster(incomplete: str) -> list[str]:
@@ -121,7 +132,7 @@ LISTS = (
     "gpus", "models", "configs", "nodes", "links", "strategies", "precisions", "optimizers",
     "collectives", "software", "dialects", "options", "calibrations", "prices",
 )  # fmt: skip
-SHOWS = ("gpu", "model", "node", "link", "calibration")
+SHOWS = ("gpu", "model", "node", "link", "program", "optimizer", "calibration")
 kinds = _completer(lambda: LISTS)
 shown_kinds = _completer(lambda: SHOWS)
 
@@ -129,6 +140,6 @@ shown_kinds = _completer(lambda: SHOWS)
 def show_name(ctx: Any, incomplete: str) -> list[str]:
     """Names of the kind that ``show`` was asked for."""
     kind = str(ctx.params.get("kind") or "").rstrip("s")
-    by_kind = {"gpu": gpus, "model": models, "node": nodes, "link": links,
-               "calibration": calibrations}  # fmt: skip
+    by_kind = {"gpu": gpus, "model": models, "node": nodes, "link": links, "program": programs,
+               "optimizer": optimizers, "calibration": calibrations}  # fmt: skip
     return by_kind[kind](incomplete) if kind in by_kind else []

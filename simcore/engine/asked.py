@@ -18,11 +18,12 @@ from simcore.hardware.cluster import ClusterSpec, parse_cluster
 from simcore.hardware.profile import load_profile
 from simcore.strategy.layout import Layout
 from simcore.strategy.nccl import parse_algorithms, parse_protocols
+from simcore.strategy.optimizers import optimizer_named, step_impl_named
 from simcore.strategy.options.values import inputs_of, on_or_off
 from simcore.strategy.overlap import parse_overlap
-from simcore.strategy.precision import optimizer_named, precision_named, with_main_grads
+from simcore.strategy.precision import precision_named, with_main_grads
+from simcore.strategy.programs import PLAIN
 from simcore.strategy.routing import EVEN
-from simcore.strategy.software import PLAIN
 from simcore.strategy.strategy import (
     Recompute,
     hybrid,
@@ -30,7 +31,6 @@ from simcore.strategy.strategy import (
     node_shard_ranks,
     parallelism_named,
     parse_offload,
-    step_impl_named,
 )
 from simcore.workload.models import Training
 from simcore.workload.recompute import modules_named
@@ -141,7 +141,8 @@ def words_of(tries: Attempts, asked: Asked) -> str:
     make(
         "optimizer",
         lambda: optimizer_named(
-            chosen("optimizer", options.get("optimizer"), t.optimizer if t else "adamw")
+            chosen("optimizer", options.get("optimizer"), t.optimizer if t else "adamw"),
+            options.get("optimizer_impl"),
         ),
     )
     make("overlap", lambda: parse_overlap(options.get("overlap"), options.get("vpp")))

@@ -16,7 +16,7 @@ from simcore.strategy.layout import DEGREES
 from simcore.strategy.options import OPTIONS
 from simcore.strategy.options.values import shown
 from simcore.strategy.overlap import default_overlap
-from simcore.strategy.software import PLAIN
+from simcore.strategy.programs import PLAIN
 from simcore.strategy.strategy import Strategy
 
 #: What the program that reads a file settles, and what it is where nothing is said.
@@ -71,7 +71,7 @@ def launch_file(
         shard_ranks=strategy.shard_ranks or None,
         attention=attention,
         compile=request.compiled or None,
-        software=None if strategy.software is PLAIN else strategy.software.name,
+        software=None if strategy.program is PLAIN else strategy.program.name,
         issuer=None if strategy.issuer == "torch" else strategy.issuer,
         overlap=None if strategy.overlap == usual else str(strategy.overlap),
         main_grads="fp32" if main_grads(request) == "fp32" else None,

@@ -94,7 +94,7 @@ class Steps:
 def program_of(workload: Workload, strategy: Strategy, n_classes: int) -> Program:
     """Build the step graph of a workload under a strategy."""
     # What is recomputed within layers is in their kernels; the graph knows whole layers alone.
-    again = strategy.recompute == "full" and not strategy.software.stops_early
+    again = strategy.recompute == "full" and not strategy.program.recompute.stops_early
     shape = replace(strategy, recompute="none", recompute_modules=(), recompute_layers=0)
     return _program(workload.outline, shape, n_classes, again)
 

@@ -135,7 +135,7 @@ class Facts:
         else:
             weights[n : 2 * n] = runs
             strategy = self.request.strategy
-            if strategy.recompute == "full" and not strategy.software.stops_early:
+            if strategy.recompute == "full" and not strategy.program.recompute.stops_early:
                 weights[:n] = runs * [b.recomputable for b in workload.blocks]
         batch = float(self.micro_batch)
         moved = t.bytes_fixed + t.bytes_per_sample * batch

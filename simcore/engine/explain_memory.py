@@ -261,7 +261,7 @@ def _nccl(f: Facts) -> Told:
     r = f.request
     layout = r.placed.layout if r.placed else Layout()
     n_gpus, a_node = np.array([float(r.cluster.n_gpus)]), r.cluster.n_gpus / r.cluster.n_nodes
-    groups = groups_of(layout, n_gpus, a_node, r.strategy.software.group_copies)
+    groups = groups_of(layout, n_gpus, a_node, r.strategy.program.ranks.communicators_a_dimension)
     busy = [g for g in groups if g.n_ranks[0] > 1]
     one_set = (SIMPLE_BYTES, LL128_BYTES, LL_BYTES)
     return Told(

@@ -105,7 +105,7 @@ def _forward(f: Facts) -> Told:
 def _backward(f: Facts) -> Told:
     again = f.request.strategy.recompute == "full"
     note = "; each recomputed block runs forward again" if again else ""
-    if again and f.request.strategy.software.stops_early:
+    if again and f.request.strategy.program.recompute.stops_early:
         note += " as far as backward needs it"
     if f.request.cluster.n_gpus > 1 and f.request.strategy.parallelism not in ("dp", "manual"):
         note += f"; x up to {1 + f.rates.overlap_slowdown_frac:.3g} while collectives run beside it"
@@ -142,8 +142,8 @@ def _moved(f: Facts) -> tuple[tuple[str, str], ...]:
 def _optimizer(f: Facts) -> Told:
     s = f.request.strategy
     norm = "; the gradient's norm for clipping adds one pass" if s.grad_clip else ""
-    if passes := s.software.update_passes_bytes:
-        norm += f"; copies and norms of {s.software.name} move {passes:g} bytes a parameter held"
+    if passes := s.program.optimizer_state.update_copies_bytes:
+        norm += f"; copies and norms of {s.program.name} move {passes:g} bytes a parameter held"
     work = s.optimizer.flop
     widened = "; gradients of 16 bits are copied to fp32 first" if s.widens_gradients else ""
     products = f"; {work:,.0f} FLOP a parameter in 16-bit products on top" if work else ""
@@ -196,8 +196,8 @@ def _offload(f: Facts) -> Told:
                                f"writes {_rate(r.nvme_write_bytes_per_s)} a node"))  # fmt: skip
     return Told(
         "gradients down + host update + parameters up, as far as the step waits; host update = "
-        f"parameters / shards x {s.software.host_update_bytes:g} bytes / (share of DRAM bandwidth "
-        f"x {HOST_DRAM_FRAC:g}), NVMe: state read and written too",
+        f"parameters / shards x {s.program.offload.host_update_bytes:g} bytes / "
+        f"(share of DRAM bandwidth x {HOST_DRAM_FRAC:g}), NVMe: state read and written too",
         tuple(inputs),
         "ZeRO-Offload (Ren et al. 2021), ZeRO-Infinity (Rajbhandari et al. 2021)",
     )
@@ -251,7 +251,7 @@ def _comm_inputs(f: Facts) -> tuple[tuple[str, str], ...]:
     if c.n_nodes > 1:
         inputs.append(("between nodes", _wire(f, inter)))
     inputs.append(("all collectives", _s(f.collectives_s)))
-    if lists := f.request.strategy.software.lists:
+    if lists := f.request.strategy.program.zero3.tensor_lists:
         for name, view in ("gather", lists.gathered_view), ("reduction", lists.reduced_view):
             text = f"{lists.call:.0f} + {view + lists.copy:.2g} a rank, in kernels' issue"
             inputs.append((f"list of a {name}", text))
@@ -293,7 +293,7 @@ def _host(f: Facts) -> Told:
     threads = f.result.n_gpus if strategy.parallelism == "dp" else 1
     each = f.rates.issue_s(strategy.issuer) * threads
     waited = sum(w.awaited for w in parts)
-    driver = strategy.software.driver
+    driver = strategy.program.host.trainer_loop
     between = driver_issues(f.request.workload, driver) if driver is not None else 0.0
     return Told(
         "step - step if the host issued kernels in no time; a kernel ends no sooner than it is "

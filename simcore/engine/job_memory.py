@@ -136,7 +136,10 @@ def beside_tensors(request: Request, n_gpus: Array, n_nodes: Array) -> Beside:
     intra, inter = cluster_paths(request.cluster)
     nvlink = intra.route == "nvlink"
     made = groups_of(
-        layout, n_gpus, np.ceil(n_gpus / n_nodes), request.strategy.software.group_copies
+        layout,
+        n_gpus,
+        np.ceil(n_gpus / n_nodes),
+        request.strategy.program.ranks.communicators_a_dimension,
     )
     return Beside(
         nvlink,

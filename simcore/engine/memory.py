@@ -108,7 +108,7 @@ class _Fullest(NamedTuple):
 def _hands_stubs(strategy: Strategy) -> bool:
     """Whether a tensor stands in for the gradients that go into main gradients at once."""
     fused = strategy.precision.main_grads and strategy.zero_stage < 3
-    return fused and strategy.software.weight_stubs
+    return fused and strategy.program.gradients.stub_after_fused_sum
 
 
 def _fullest_op(
@@ -146,7 +146,7 @@ def _fullest_op(
     total = live[:, kinds] + grads_then * gradients[first] + sums
     gathered = np.zeros((len(ops.held), 1))
     if strategy.zero_stage >= 3:
-        stays = np.minimum(strategy.software.live_numel, parts.sizes.trainable_numel)
+        stays = np.minimum(strategy.program.zero3.live_numel, parts.sizes.trainable_numel)
         wide = np.maximum(ops.window, stays) * p.param_bytes + ops.whole * p.grad_bytes
         gathered = wide[:, parts_then] * fetches[first]
         total = total + gathered
@@ -196,7 +196,11 @@ def _update_of(
         return _Update(temporaries, zero, zero, zero)
     updated = held.optimizer_state / (p.master_bytes + strategy.optimizer.state_bytes)
     wide = updated * FP32_BYTES
-    joins = strategy.zero_stage > 0 and strategy.software.joins_shard and not p.main_grads
+    joins = (
+        strategy.zero_stage > 0
+        and strategy.program.gradients.shard_joined_before_widening
+        and not p.main_grads
+    )
     joined = updated * p.grad_bytes * joins
     return _Update(temporaries, wide, joined, wide + np.maximum(joined - temporaries, 0.0))
 
@@ -212,7 +216,7 @@ def _fresh_bytes(
         return zero
     main_grads, wide, joined = strategy.precision.main_grads, update.wide, update.joined
     numel = norm_copy_numel(workload, shards, main_grads=main_grads)
-    norm = strategy.software.norm_bytes * numel * (strategy.zero_stage < 3)
+    norm = strategy.program.gradients.norm_copy_bytes * numel * (strategy.zero_stage < 3)
     inside = np.where(joined <= norm, joined, 0.0)
     fresh = norm + joined - inside
     found: Array = fresh + np.where(wide <= norm - inside, 0.0, wide) * (not main_grads)
@@ -260,7 +264,8 @@ def memory_of(
     p = strategy.precision
     parts = joined_parts(
         whose if isinstance(whose, tuple) else (whose,), p, strategy.recompute == "full",
-        strategy.prefetch_blocks, strategy.software.root_unit, strategy.software.tensors_at_once,
+        strategy.prefetch_blocks, strategy.program.fsdp.outer_layers_one_unit,
+        strategy.program.zero3.tensors_at_once,
     )  # fmt: skip
     part = np.zeros(len(micro_batch), dtype=np.intp) if part is None else part
     workload = acts = parts.sizes_at(part)
@@ -275,7 +280,7 @@ def memory_of(
     # Parameters come from other ranks, or from the host they were offloaded to.
     fetches = (n_ranks > 1) | (strategy.offload.params != "none")
     ops, stubs = parts.moments, _hands_stubs(strategy)
-    kept_whole = strategy.software.late_reduce and strategy.zero_stage >= 2
+    kept_whole = strategy.program.fsdp.reduces_last_micro_step and strategy.zero_stage >= 2
     unsent = workload.trainable_numel * p.grad_bytes * (grad_accum > 1) * one * kept_whole
     full = _fullest_op(
         parts, strategy, part, micro_batch, held.gradients * one, early, unsent, fetches
@@ -286,17 +291,21 @@ def memory_of(
         "parameters": held.parameters,
         "optimizer_state": held.optimizer_state,
         "ema": held.ema,
-        "gradient_buckets": zero if strategy.software.late_buckets else held.buckets,
+        "gradient_buckets": zero
+        if strategy.program.gradients.buckets_after_backward
+        else held.buckets,
         "replicas": held.replicas,
         "frozen_models": acts.resident_frozen
         - frozen_away((acts.base, acts.routed_base), shards, expert_ranks)
         * (strategy.zero_stage >= 3),
         "gradient_stubs": one * acts.stubs if stubs else zero,
     }
-    library, update = strategy.software, _update_of(held, strategy, workload, shards, zero)
+    library, update = strategy.program, _update_of(held, strategy, workload, shards, zero)
     at_update = {"working_set": update.temporaries, "gradient_copies": update.copies}
     buckets_at_peak = zero
-    if library.late_buckets:  # buckets of the update are gone before its copies are made
+    if (
+        library.gradients.buckets_after_backward
+    ):  # buckets of the update are gone before its copies are made
         reducing = held.buckets > update.temporaries + update.copies
         buckets_at_peak = held.buckets * reducing
         at_update = {name: made * ~reducing for name, made in at_update.items()}
@@ -329,7 +338,7 @@ def memory_of(
     sums[2] += buckets_at_peak
     moment: NDArray[np.intp] = sums.argmax(axis=0)
     terms = state | _at_moment(moments, moment, zero)
-    if library.late_buckets:
+    if library.gradients.buckets_after_backward:
         at_peak = buckets_at_peak * (moment == 2)
         terms["gradient_buckets"] = terms["gradient_buckets"] + at_peak
     terms["workspace"] = one * cublas_bytes

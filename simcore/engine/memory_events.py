@@ -148,7 +148,9 @@ class _Step:
         self.p = strategy.precision
         self.early = grad_accum > 1 or strategy.early_grads
         self.unsent = (  # whole sums of earlier micro-steps, of which the last makes shards
-            grad_accum > 1 and strategy.software.late_reduce and strategy.zero_stage >= 2
+            grad_accum > 1
+            and strategy.program.fsdp.reduces_last_micro_step
+            and strategy.zero_stage >= 2
         )
         self.sums: dict[int, list[int]] = {}
         self.out = EventList()
@@ -233,7 +235,7 @@ class _Step:
         for k, n in sorted(w.layer_weight_shapes) if self._stubs else ():
             out.alloc(k * n * self.p.param_bytes, "gradient_stubs", "layers")
         cap = float(self.s.bucket_cap_bytes)
-        left = self.state.buckets * (not self.s.software.late_buckets)
+        left = self.state.buckets * (not self.s.program.gradients.buckets_after_backward)
         if self.s.zero_stage or self.s.parallelism == "dp":
             cap = max(left, 1.0)
         while left >= 1.0:
@@ -280,7 +282,7 @@ class _Step:
             scale = self.state.optimizer / max(sum(pieces), 1.0)
             for piece in pieces:
                 self._tensors(piece * scale, "optimizer_state", self.state.flat_optimizer)
-        if s.software.late_buckets and self.state.buckets >= 1.0:
+        if s.program.gradients.buckets_after_backward and self.state.buckets >= 1.0:
             out.free([out.alloc(self.state.buckets, "gradient_buckets", "update")])
         wide = self._wide_gradients()
         if s.step_impl == "foreach" and s.offload.optimizer == "none":
@@ -323,13 +325,13 @@ class _Step:
 
     def _gathered_numel(self, block: Block) -> int:
         """Elements of a block that are there at a time, its largest tensors or all of it."""
-        tensors = self.s.software.tensors_at_once
+        tensors = self.s.program.zero3.tensors_at_once
         return tensors * block.largest_param_numel if tensors else block.numel
 
     def _gather(self, order: Sequence[int]) -> Iterator[int]:
         """Blocks in order, with their parameters and those of the next ones on the device."""
         there: dict[int, int] = {}
-        ahead = 0 if self.s.software.tensors_at_once else self.s.prefetch_blocks
+        ahead = 0 if self.s.program.zero3.tensors_at_once else self.s.prefetch_blocks
         gathers = self.s.zero_stage >= 3 and self.state.fetches
         for at, i in enumerate(order):
             if gathers:
@@ -411,7 +413,11 @@ class _Step:
             block = self.blocks[i]
             reduced = -1
             if whole:
-                made = block.largest_param_numel if self.s.software.tensors_at_once else block.numel
+                made = (
+                    block.largest_param_numel
+                    if self.s.program.zero3.tensors_at_once
+                    else block.numel
+                )
                 reduced = out.alloc(
                     made * p.grad_bytes, "gathered_parameters", self.names[i], "gradients"
                 )

@@ -13,18 +13,13 @@ import numpy as np
 
 from simcore.engine.memory import Memory, loose_bytes
 from simcore.engine.resolved import Request
-from simcore.strategy.software.megatron import MEGATRON, MEGATRON_LM
-
-#: Programs that hold what another does: they differ in what they overlap.
-_HOLDS_AS = {MEGATRON_LM.name: MEGATRON.name}
 
 
 def program_kind(request: Request) -> str:
-    """Whose tensors a job holds: the training library, else what issues kernels; and how old."""
+    """Whose tensors a job holds: the program, else what issues its kernels; and how old."""
     strategy = request.strategy
     issuer = strategy.issuer.removesuffix("_2022")  # Megatron-LM's modules hold what they held
-    program = issuer if strategy.software.plain_modules else strategy.software.name
-    program = _HOLDS_AS.get(program, program)
+    program = strategy.program.evidence.memory_figures_of or issuer
     return f"{program}, old libraries" if request.eager_kernels else program
 
 

@@ -161,9 +161,9 @@ def place(
             part,
             strategy.recompute_modules,
             strategy.recompute_layers,
-            strategy.software.stops_early,
+            strategy.program.recompute.stops_early,
         )
-        if strategy.recompute == "full" and strategy.software.head_again:
+        if strategy.recompute == "full" and strategy.program.recompute.full_includes_head:
             part = head_recomputed(part)
         part = offloaded(part, strategy.offload_layers, checkpointed=strategy.recompute == "full")
     if layout.sequence_parallel:
@@ -176,7 +176,7 @@ def place(
     sums = tensor_sums(record.arch, config) if isinstance(record, ModelRecord) else TENSOR_SUMS
     part = _with_exchanges(part, layout, sums)
     layers = _layers(workload)
-    sizes = cut_sizes(layout.stages, n_layers, layout.pp, strategy.software.cut, config)
+    sizes = cut_sizes(layout.stages, n_layers, layout.pp, strategy.program.pipeline.cut, config)
     hidden = max((b.boundary.high + b.boundary.low for b, _ in layers), default=0.0)
     routed = sum(n for b, n in layers if any(op.name.startswith("expert") for op in b.ops))
     column_grads_frac = _column_grads_frac(workload, strategy.recompute == "full")
@@ -218,7 +218,7 @@ def place(
         and not config.get("gathered_inputs"),
         gathered_frac=gathered_frac,
         bare_frac=bare_frac,
-        sends_whole=strategy.software.whole_sends and not layout.sequence_parallel,
+        sends_whole=strategy.program.pipeline.sends_whole_output and not layout.sequence_parallel,
         # a rank that is fed from both ends has both stages, and the table once
         tied_bytes=(layout.pp > 1 and layout.directions == 1)
         * strategy.precision.grad_bytes
@@ -251,7 +251,11 @@ def _own_settings(
 
 def _more_sums(layers: Sequence[tuple[Block, int]], layout: Layout, strategy: Strategy) -> int:
     """Sums over tensor ranks in backward beyond one an input of products cut by columns."""
-    if not strategy.software.sums_apart or layout.sequence_parallel or not layers:
+    if (
+        not strategy.program.ranks.input_gradients_summed_apart
+        or layout.sequence_parallel
+        or not layers
+    ):
         return 0
     names = {op.name.split(".")[-1] for op in layers[0][0].ops if weight_grad_numel(op)}
     return sum(len(names & set(of)) - 1 for of in ONE_INPUT if names & set(of))
@@ -312,10 +316,13 @@ def _stages(
     """What each pipeline rank holds: its stage, with dualpipe also that of the rank opposite."""
     both_ends = layout.directions > 1
     stages = pipeline_stages(part, layout.pp, sizes, one_table=both_ends)
-    library = strategy.software
+    library = strategy.program
     if strategy.zero_stage < 3 and any(b.recomputable for b in part.blocks):
         stages = buffered(
-            stages, library.received_copies, library.sent_copies, library.logits_bytes
+            stages,
+            library.pipeline.received_copies,
+            library.pipeline.sent_copies,
+            library.pipeline.logits_bytes,
         )
     return opposite_joined(stages) if both_ends else stages
 
@@ -324,7 +331,7 @@ def _sums_again_frac(strategy: Strategy, layout: Layout, sums: float) -> float:
     """Of the sums of a layer that runs again, those that do: not the last product's where recompute
     stops before it, of which sequence parallelism has gathered one half by then.
     """
-    if not strategy.software.stops_early:
+    if not strategy.program.recompute.stops_early:
         return 1.0
     return max(0.0, 1.0 - (0.5 if layout.sequence_parallel else 1.0) / sums)
 

@@ -14,11 +14,11 @@ import numpy as np
 from simcore.base.arrays import TINY, NDArray
 from simcore.base.units import FP32_BYTES
 from simcore.engine.compute import ComputeTimes, host_s, issue_s, issuing_devices
-from simcore.engine.listed import listed_s
 from simcore.engine.norms import sync_norms_s
-from simcore.engine.owners import broadcasts_s
+from simcore.engine.owned_tensors import broadcasts_s
 from simcore.engine.points import Points
 from simcore.engine.rates import ClassRates
+from simcore.engine.tensor_lists import tensor_lists_s
 from simcore.engine.transients import saved_bytes
 from simcore.engine.update import Update
 from simcore.physics.collectives import Group, collective_time_s
@@ -27,7 +27,7 @@ from simcore.step.kernels import KINDS, KernelTable
 from simcore.step.program import Scope
 from simcore.step.together import Sending, Together
 from simcore.strategy.precision import Precision
-from simcore.strategy.software import Lists
+from simcore.strategy.programs.mechanisms import TensorLists
 from simcore.strategy.strategy import Strategy
 from simcore.workload.graph import Workload
 from simcore.workload.saved import NOTHING
@@ -81,8 +81,8 @@ def price(
     column = computed.column
     wire_s = _messages_s(sending, points, strategy)
     message_s = wire_s
-    if lists := strategy.software.lists:
-        message_s = _listed_s(lists, sending, wire_s, points, strategy, classes)
+    if lists := strategy.program.zero3.tensor_lists:
+        message_s = _through_lists_s(lists, sending, wire_s, points, strategy, classes)
     # What is sent after backward has ended (DDP's last bucket) slows nothing.
     sent = sending.sent_counts @ message_s
     window = computed.overlapped_s.max(axis=0)[:, column]
@@ -182,8 +182,8 @@ def _messages_s(sending: Sending, points: Points, strategy: Strategy) -> Array:
     return seconds * points.use_comm
 
 
-def _listed_s(
-    lists: Lists, sending: Sending, wire_s: Array, points: Points, strategy: Strategy,
+def _through_lists_s(
+    lists: TensorLists, sending: Sending, wire_s: Array, points: Points, strategy: Strategy,
     classes: tuple[ClassRates, ...],
 ) -> Array:  # fmt: skip
     """Seconds of each message that goes through a list, where ``wire_s`` is NCCL's part of it."""
@@ -191,7 +191,7 @@ def _listed_s(
     seconds = wire_s.copy()
     for op, scope, sizes, rows in sending.messages:
         n_ranks = _communicator(points, scope, strategy).n_ranks
-        seconds[rows] = listed_s(lists, op, sizes, wire_s[rows], n_ranks, issue, classes)
+        seconds[rows] = tensor_lists_s(lists, op, sizes, wire_s[rows], n_ranks, issue, classes)
     return np.where(points.use_comm > 0, seconds, 0.0)
 
 
@@ -222,7 +222,10 @@ class _Context(Update):
     @cached_property
     def broadcasts_s(self) -> Array | float:
         """What parameters take from the ranks that own them to the others."""
-        if not self.strategy.software.whole_tensors or self.strategy.zero_stage != 1:
+        if (
+            not self.strategy.program.optimizer_state.owned_tensor_by_tensor
+            or self.strategy.zero_stage != 1
+        ):
             return 0.0
         group = _communicator(self.points, "shard", self.strategy)
         width = self.strategy.precision.param_bytes
@@ -250,7 +253,9 @@ class _Context(Update):
         """
         p = self.strategy.precision
         made = -p.param_bytes if self._sums_fused else min(p.grad_bytes, p.param_bytes)
-        early = self.strategy.zero_stage == 3 and not self.strategy.software.late_reduce
+        early = (
+            self.strategy.zero_stage == 3 and not self.strategy.program.fsdp.reduces_last_micro_step
+        )
         traffic = (self.held if early else self.numel) * (2.0 * p.grad_bytes + made)
         rate = self.classes[index].bytes_per_s[_ELEMENTWISE] * self.points.memory
         started = self._sum_launches() * self.classes[index].kernel_start_s
@@ -268,11 +273,14 @@ class _Context(Update):
 
     @property
     def _sums_fused(self) -> bool:
-        return self.strategy.precision.fused_grad_sum and not self.strategy.software.adds_grads
+        return (
+            self.strategy.precision.fused_grad_sum
+            and not self.strategy.program.gradients.added_by_own_kernel
+        )
 
     def _driver(self, index: int) -> Array:
         """What a trainer's Python takes between micro-steps, each of which it waits for."""
-        driver = self.strategy.software.driver
+        driver = self.strategy.program.host.trainer_loop
         if driver is None:
             return 0.0 * self.issue_s
         size = self.of_parts(lambda w: driver_issues(w, driver))
@@ -344,7 +352,9 @@ class _Context(Update):
 
     def _host_width(self, n_bytes: float) -> float:
         """Bytes an element between host and device."""
-        return max(n_bytes, FP32_BYTES) if self.strategy.software.wide_host else n_bytes
+        return (
+            max(n_bytes, FP32_BYTES) if self.strategy.program.offload.crosses_in_fp32 else n_bytes
+        )
 
     def _offload_up(self, index: int) -> Array:
         if self.strategy.offload.params != "none":  # they stay, and are fetched layer by layer
@@ -358,7 +368,7 @@ class _Context(Update):
             c.dram_bytes_per_s / c.ranks_per_socket,
             c.far_bytes_per_s / c.ranks_per_socket if target == "cpu-far" else np.inf,
         )
-        moved = self._shard_bytes(self.strategy.software.host_update_bytes)
+        moved = self._shard_bytes(self.strategy.program.offload.host_update_bytes)
         seconds = moved / (rate * HOST_DRAM_FRAC)
         if target == "nvme":
             ranks = float(c.gpus_per_node)

@@ -108,11 +108,11 @@ def _workloads(
         return
 
     def built(settings: dict[str, Any]) -> Workload:
-        early = asked.library.software.stops_early
+        early = asked.library.program.recompute.stops_early
         again = recomputed(
             record.build(**settings), tries.get("modules", ()), asked.recompute_layers, early
         )
-        if mode == "full" and asked.library.software.head_again:
+        if mode == "full" and asked.library.program.recompute.full_includes_head:
             again = head_recomputed(again)
         layers = asked.options.get("offload_layers") or 0
         return offloaded(again, layers, checkpointed=mode == "full")
@@ -140,7 +140,8 @@ def _strategy(tries: Attempts, asked: Asked, mode: str) -> Strategy | None:
     strategy = Strategy(
         parallelism=tries["parallelism"],
         precision=with_remainders(
-            tries["precision"], library.software.remainders and not fp8_params
+            tries["precision"],
+            library.program.optimizer_state.master_lower_halves and not fp8_params,
         ),
         optimizer=optimizer,
         recompute=cast("Recompute", mode),  # an unknown one is among the problems
@@ -153,16 +154,16 @@ def _strategy(tries: Attempts, asked: Asked, mode: str) -> Strategy | None:
         nccl_algorithms=tries.get("nccl_algorithms", FREE),
         nccl_protocols=tries.get("nccl_protocols", FREE),
         shard_ranks=tries.get("shard_ranks", 0),
-        gather_tensors=bool(options.get("gather_tensors") or library.software.lists),
-        software=library.software,
+        gather_tensors=bool(options.get("gather_tensors") or library.program.zero3.tensor_lists),
+        program=library.program,
         fp8_params=fp8_params,
         fp8_copies=1 if either else 2,
         routing=tries.get("routing", EVEN),
         offload_layers=options.get("offload_layers") or 0,
         prefetch_blocks=_either_count(
-            options.get("prefetch_blocks"), 0 if library.software.lists else 1
+            options.get("prefetch_blocks"), 0 if library.program.zero3.tensor_lists else 1
         ),
-        reuse_numel=_either_count(options.get("reuse_numel"), library.software.reuse_numel),
+        reuse_numel=_either_count(options.get("reuse_numel"), library.program.zero3.reuse_numel),
         ema=t.ema if t else False,
         grad_clip=tries.get("clip", t.grad_clip if t else False),
         wraps_alone=wraps_on_one_gpu(options.get("strategy"), bool(t and t.wraps_one_gpu)),
@@ -215,15 +216,15 @@ def _batch_problems(tries: Attempts, asked: Asked, accum: int, batch: int | str)
     if placed is not None and accum % placed.layout.directions:
         tries.problems.append(f"schedule dualpipe needs an even grad-accum, not {accum}")
     library = asked.library
-    if asked.layout.vpp > 1 and not library.software.interleaves:
+    if asked.layout.vpp > 1 and not library.program.pipeline.interleaves:
         tries.problems.append(
-            f"{library.software.name} has no interleaved pipeline schedule: vpp={asked.layout.vpp} "
+            f"{library.program.name} has no interleaved pipeline schedule: vpp={asked.layout.vpp} "
             "needs a program that has one (--software megatron), or vpp 1"
         )
     counted = placed is not None or asked.options.get("global_batch") is None
-    if counted and library.software.whole_rounds and not library.assumed:
+    if counted and library.program.pipeline.whole_rounds and not library.assumed:
         refused = asked.layout.rounds_refused(accum)
-        tries.problems += [f"{library.software.name}: {refused}"] if refused else []
+        tries.problems += [f"{library.program.name}: {refused}"] if refused else []
 
 
 def _told(tries: Attempts, asked: Asked, strategy: Strategy) -> tuple[str, ...]:
@@ -247,7 +248,7 @@ def _rounds_told(tries: Attempts, asked: Asked, accum: int) -> tuple[str, ...]:
     and of rounds that are not whole.
     """
     placed: Placed | None = tries.get("placed")
-    if placed is None or not asked.library.software.whole_rounds:
+    if placed is None or not asked.library.program.pipeline.whole_rounds:
         return ()
     layout = placed.layout
     if refused := layout.rounds_refused(accum):

@@ -24,7 +24,7 @@ def _unlayered(request: Request) -> float:
 def _unnamed(request: Request) -> float:
     """Nothing is said of the program's kernels: fused or not; loop and logging are assumed."""
     strategy = request.strategy
-    return float(strategy.software.plain_modules and strategy.issuer == "torch")
+    return float(strategy.program.layers.plain_pytorch_modules and strategy.issuer == "torch")
 
 
 def _assumed(request: Request) -> float:

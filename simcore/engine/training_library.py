@@ -1,9 +1,7 @@
-"""The training library of a job: what was asked for, else the usual one, and how it runs.
+"""The training program of a job: what was asked for, else the usual one, and how it runs.
 
-A job whose language model is cut over tensor, pipeline, context or expert ranks, or computes in the
-formats of Transformer Engine, is a Megatron job unless something else is said: libraries for that
-write the model themselves, with kernels and overlaps that plain modules do not have. What is taken
-so unasked is told.
+``programs_db/usual`` says which layouts and precisions of a language model need a program that
+writes the model itself. What is taken so unasked is told.
 """
 
 from __future__ import annotations
@@ -13,9 +11,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from simcore.strategy.layout import Layout
-from simcore.strategy.software import PLAIN, RUNS, Program, Software, software_named
-from simcore.strategy.software.megatron import MEGATRON
-from simcore.strategy.strategy import HYBRID, folded_strategy
+from simcore.strategy.programs import (
+    PLAIN,
+    Program,
+    Runs,
+    program_named,
+    read_as,
+    usual_of_language_models,
+)
+from simcore.strategy.strategy import folded_strategy
 from simcore.workload.archs.lm_attention import MASKED
 from simcore.workload.models import ModelRecord, Scalar
 from simcore.workload.recompute import DEFAULT_MODULES
@@ -29,33 +33,25 @@ _ARCH = "transformer"
 _USUAL: Mapping[str, Scalar] = {"attention": "flash", "loss": "eager", "norm": "rmsnorm"}
 #: The word that answers show as a default where nobody gave it.
 _LISTED = "recompute"
-#: Products of Transformer Engine, around which such libraries are built; torchao's is fp8-dynamic.
-_ENGINE_FORMATS = ("fp8", "mxfp8", "nvfp4")
-#: Strategies that shard what tensor ranks hold again: PyTorch's own composition (torchtitan).
-_TORCH_BESIDE_TENSOR = ("zero2", "zero3", HYBRID)
-
-
-#: What issues kernels where nobody says: modules of Megatron-Core with half of their kernels in
-#: graphs. It lies between the slowest that people run (Megatron-Core's modules one by one) and the
-#: fastest (NVIDIA's recipes that replay graphs where a host is slow, and Megatron-LM of 2022).
-_UNSAID = "megatron_graphs"
 
 
 @dataclass(frozen=True, slots=True)
 class Library:
-    """``software`` of a job; whether nobody asked for it, or a launch file of its own says so.
+    """``program`` of a job; whether nobody asked for it, or a launch file of its own says so.
 
-    A file means its program's defaults where it is silent, which its reader fills in.
+    A file means its program's defaults where it is silent, which its reader fills in. ``asked_as``:
+    the name that it was asked for by.
     """
 
-    software: Software
+    program: Program
     assumed: bool = False
     by_file: bool = False
+    asked_as: str = ""
 
     @property
-    def _run(self) -> Program | None:
+    def _run(self) -> Runs | None:
         """How it runs where nobody says how; None where that is the user's own program."""
-        return RUNS.get(self.software.name)
+        return self.program.runs
 
     def words(self, options: Mapping[str, Any]) -> dict[str, Any]:
         """The options, with how the library runs where they are silent."""
@@ -68,8 +64,8 @@ class Library:
         cut = {"tensor": given.get("tp"), "pipeline": given.get("vpp")}
         hidden = [w for w in own["overlap"].split(",") if int(cut.get(w, 2) or 1) > 1]
         own["overlap"] = ",".join(hidden)
-        if self.assumed and own.get("issuer") == "megatron":
-            own["issuer"] = _UNSAID
+        if self.assumed:
+            own["issuer"] = usual_of_language_models().issuers.get(own["issuer"], own["issuer"])
         return {**own, **given}
 
     def recompute(self, of_model: str) -> str:
@@ -79,7 +75,7 @@ class Library:
     @property
     def selective(self) -> str:
         """What selective recompute runs again where no module is named."""
-        return DEFAULT_MODULES if self._run is None else self._run.selective
+        return DEFAULT_MODULES if self._run is None else self._run.selective_modules
 
     def settings(self, record: ModelSource | None, options: Mapping[str, Any]) -> dict[str, Scalar]:
         """How it runs a language model's layers; nothing of a record that says how it was run."""
@@ -88,7 +84,7 @@ class Library:
         assert isinstance(record, ModelRecord)
         has = record.settings({})
         masked: dict[str, Scalar] = {}
-        if _masked(has, options, self._run, self.software):
+        if _masked(has, options, self.program):
             masked["attention"] = MASKED
         if self._run is None:
             return masked
@@ -106,17 +102,21 @@ class Library:
 
     def compiled(self) -> Mapping[str, Scalar]:
         """Settings of its layers under torch.compile that are not as of any other program."""
-        return {} if self._run is None else self._run.compiled
+        return {} if self._run is None else self._run.compiled_settings
 
     def told(self) -> tuple[str, ...]:
-        """A sentence where it was taken unasked."""
-        return (assumed_of(self.software),) if self.assumed else ()
+        """A sentence where it was taken unasked, or is read as the program that it is around."""
+        if self.assumed:
+            return (assumed_of(self.program),)
+        why = read_as(self.asked_as)
+        return (f"software: {self.asked_as} is read as {self.program.name}, {why}",) if why else ()
 
 
-def assumed_of(software: Software = MEGATRON) -> str:
-    """What is said of a library that nobody asked for."""
+def assumed_of(program: Program | None = None) -> str:
+    """What is said of a program that nobody asked for: the usual one where none is given."""
+    program = usual_of_language_models().record if program is None else program
     return (
-        f"software: {software.name}, {software.meaning} (--software plain: PyTorch's own modules), "
+        f"software: {program.name}, {program.meaning} (--software plain: PyTorch's own modules), "
         "half its kernels in CUDA graphs (--issuer)"
     )
 
@@ -124,25 +124,26 @@ def assumed_of(software: Software = MEGATRON) -> str:
 def library_of(
     options: Mapping[str, Any], record: ModelSource | None, layout: Layout, dialect: str = ""
 ) -> Library:
-    """The library asked for, else the usual one. Raises UnknownName.
+    """The program asked for, else the usual one. Raises UnknownName.
 
     ``dialect``: whose launch file is there, if any.
     """
     asked = options.get("software")
     if asked and asked != AUTO:
-        return Library(software_named(asked), by_file=bool(dialect))
-    likely = asked == AUTO or max(layout.tp, layout.pp, layout.cp, layout.ep) > 1
-    likely |= (options.get("precision") or "").lower() in _ENGINE_FORMATS
-    by_torch = folded_strategy(options.get("strategy") or "") in _TORCH_BESIDE_TENSOR
-    by_torch |= options.get("issuer") == "torch"
-    if dialect or not likely or by_torch or not _written_anew(record):
+        program = program_named(asked)
+        return Library(program, by_file=bool(dialect), asked_as="" if dialect else asked.strip())
+    if dialect or not _written_anew(record):
         return Library(PLAIN)
-    return Library(MEGATRON, assumed=True)
+    usual = usual_of_language_models()
+    cut = max(layout.tp, layout.pp, layout.cp, layout.ep) > 1
+    likely = asked == AUTO or (usual.cut and cut)
+    likely |= (options.get("precision") or "").lower() in usual.precisions
+    other = folded_strategy(options.get("strategy") or "") in usual.except_strategies
+    other |= options.get("issuer") in usual.except_issuers
+    return Library(usual.record, assumed=True) if likely and not other else Library(PLAIN)
 
 
-def _masked(
-    has: Mapping[str, Any], options: Mapping[str, Any], run: Program | None, software: Software
-) -> bool:
+def _masked(has: Mapping[str, Any], options: Mapping[str, Any], program: Program) -> bool:
     """Whether torch's attention is handed a mask that is a tensor, which its flash kernel does not
     take: ALiBi's biases, of a program without a kernel of its own, or transformers' windows.
 
@@ -151,9 +152,11 @@ def _masked(
     """
     if has.get("attention") != _USUAL["attention"]:
         return False
-    if software.window_masks and _windowed(has, options.get("seq_len")):
+    if program.layers.window_as_mask and _windowed(has, options.get("seq_len")):
         return True
-    return has.get("positions") == "alibi" and "attention" not in (run.settings if run else {})
+    return has.get("positions") == "alibi" and "attention" not in (
+        program.runs.settings if program.runs else {}
+    )
 
 
 def _windowed(has: Mapping[str, Any], seq_len: int | None) -> bool:

@@ -15,9 +15,10 @@ from simcore.base.arrays import NDArray
 from simcore.base.units import FP32_BYTES
 from simcore.engine.points import Points
 from simcore.engine.rates import ClassRates
-from simcore.physics.asking import asking_s
+from simcore.physics.synchronised import synchronised_s
 from simcore.step.kernels import KINDS
 from simcore.step.parallel import PARALLELISMS
+from simcore.strategy.optimizers import TENSORS_A_LAUNCH
 from simcore.strategy.strategy import Strategy
 from simcore.workload.graph import Workload
 
@@ -28,7 +29,7 @@ _ELEMENTWISE = KINDS.index("elementwise")
 EMA_TRAFFIC_ELEMS = 5.0
 #: Parameter tensors that one multi-tensor kernel takes on average (torch foreach packs up to
 #: 110 pointers a launch for one list, fewer for Adam's five).
-FOREACH_TENSORS_PER_LAUNCH = 30.0
+FOREACH_TENSORS_PER_LAUNCH = float(TENSORS_A_LAUNCH)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,7 +74,9 @@ class Update:
         routed = self.of_parts(lambda w: w.expert_numel)
         alike = self.strategy.expert_ranks if self.strategy.zero_stage else 1.0
         held: Array = (numel - routed) / shards + routed / np.maximum(shards / alike, 1.0)
-        if self.strategy.software.whole_tensors:  # the fullest owner's largest tensor at least
+        if (
+            self.strategy.program.optimizer_state.owned_tensor_by_tensor
+        ):  # the fullest owner's largest tensor at least
             largest = self.of_parts(lambda w: w.largest_param_numel)
             held = np.maximum(held, np.minimum(numel, largest))
         return held
@@ -101,21 +104,21 @@ class Update:
         if s.widens_gradients:  # read in 16 bit, written in fp32
             state += s.precision.grad_bytes + FP32_BYTES
         state += 2 * s.precision.param_bytes * bool(s.precision.master_bytes)
-        if s.optimizer.asks:
-            return self.asking(state, index)
+        if s.optimizer.syncs_each_tensor:
+            return self.synchronised(state, index)
         launches = self.launches(s.optimizer.kernels, s.optimizer.kernels_per_tensor, s.step_impl)
         rate = self.classes[index].half_product_flop_per_s * self.points.compute_of(index)
         products = s.optimizer.flop * self.held
         return self.moved(state * self.held, index, launches) + products / rate
 
-    def asking(self, each_bytes: float, index: int) -> Array:
-        """A loop that asks the device at each tensor; ``each_bytes`` of an element."""
+    def synchronised(self, each_bytes: float, index: int) -> Array:
+        """A loop that waits for the device at each tensor; ``each_bytes`` of an element."""
         c, kernels, found = self.classes[index], self.strategy.optimizer.kernels_per_tensor, []
         rate = c.update_bytes_per_s * self.points.memory * self.shards()
         for sizes in (w.tensor_sizes for w in self.workloads):
             moved = np.array(list(sizes))[:, None] * each_bytes / rate
             device = moved + kernels * c.kernel_start_s
-            turns = asking_s(device, kernels * self.issue_s, self.issue_s)
+            turns = synchronised_s(device, kernels * self.issue_s, self.issue_s)
             found.append(np.array(list(sizes.values())) @ turns)
         return found[0] if len(found) == 1 else np.stack(found)
 
@@ -128,7 +131,7 @@ class Update:
 
     def update_passes(self, index: int) -> Array:
         """What a library's update moves of all that a rank holds, several times a tensor."""
-        traffic = self.numel * self.strategy.software.update_passes_bytes
+        traffic = self.numel * self.strategy.program.optimizer_state.update_copies_bytes
         started = self.n_tensors * self.classes[index].kernel_start_s
         rate = self.classes[index].bytes_per_s[_ELEMENTWISE] * self.points.memory
         moved: Array = (traffic / rate + started) * (self.points.n_ranks > 1)

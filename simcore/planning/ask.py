@@ -20,7 +20,7 @@ from simcore.planning.larger_batch import larger_batch
 from simcore.planning.moments import Deadline, deadline_of, start_of
 from simcore.planning.planner import Plan, make_plan
 from simcore.planning.space import CUTS, Space, make_space
-from simcore.strategy.software import PLAIN
+from simcore.strategy.programs import PLAIN
 from simcore.workload.models import ModelRecord
 from simcore.workload.resolve import ModelSource, resolve_model
 

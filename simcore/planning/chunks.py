@@ -109,7 +109,7 @@ def _taken(c: Candidates, i: int, share: float) -> Candidates | None:
     asked = partial(_request, c, i)
     plain = asked(1)
     assert plain.placed is not None
-    if not plain.strategy.software.interleaves:
+    if not plain.strategy.program.pipeline.interleaves:
         return None
     room = share * c.capacity_bytes[i]
     counts = chunk_counts(layer_counts(plain.placed.part), plain.placed.layout.pp)

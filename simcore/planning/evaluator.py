@@ -330,7 +330,7 @@ def _dealt(
 def _asks_for_rounds(held: _Unit) -> bool:
     """Whether the program that was asked for refuses fewer micro-batches than stages."""
     r = held.request
-    if r is None or r.software_assumed or not r.strategy.software.whole_rounds:
+    if r is None or r.software_assumed or not r.strategy.program.pipeline.whole_rounds:
         return False
     return bool(held.layout.rounds_refused(0))
 

@@ -198,13 +198,21 @@ def _collective_rows() -> Listing:
 
 
 def _software_rows() -> Listing:
-    from simcore.strategy.software import SOFTWARE, also_called
+    from simcore.strategy.programs import PLAIN, PROGRAMS
 
-    found = [SOFTWARE[name] for name in sorted(SOFTWARE)]
-    others = {s.name: also_called(s.name) for s in found}
-    rows = [[s.name, ", ".join(others[s.name]) or "-", s.meaning] for s in found]
-    data = [{"name": s.name, "aliases": list(others[s.name]), "meaning": s.meaning} for s in found]
-    return ["software", "also", "meaning"], rows, data
+    data: list[dict[str, Any]] = [
+        {"name": p.name, "aliases": list(p.aliases), "meaning": p.meaning,
+         "releases": {r: {"aliases": list(v.aliases), "meaning": v.meaning}
+                      for r, v in p.releases.items()}}
+        for p in PROGRAMS.all()
+    ]  # fmt: skip
+    plain = {"name": PLAIN.name, "aliases": [], "meaning": PLAIN.meaning, "releases": {}}
+    data = sorted((*data, plain), key=lambda p: str(p["name"]))
+    rows = [
+        [p["name"], ", ".join(p["aliases"]) or "-", ", ".join(p["releases"]) or "-", p["meaning"]]
+        for p in data
+    ]
+    return ["software", "also", "releases", "meaning"], rows, data
 
 
 def _dialect_rows() -> Listing:
@@ -237,12 +245,20 @@ def _precision_rows() -> Listing:
 
 
 def _optimizer_rows() -> Listing:
-    from simcore.strategy.precision import OPTIMIZERS
+    from simcore.strategy.optimizers import OPTIMIZERS, implementations
 
+    others = implementations()
     found = [OPTIMIZERS[name] for name in OPTIMIZERS]
-    rows = [[o.name, f"{o.state_bytes:.3g}", o.meaning] for o in found]
-    data = [{"name": o.name, "state_bytes": o.state_bytes, "meaning": o.meaning} for o in found]
-    return ["optimizer", "state bytes", "meaning"], rows, data
+    rows = [
+        [o.name, f"{o.state_bytes:.3g}", ", ".join(others.get(o.name, ())) or "-", o.meaning]
+        for o in found
+    ]
+    data = [
+        {"name": o.name, "state_bytes": o.state_bytes,
+         "implementations": list(others.get(o.name, ())), "meaning": o.meaning}
+        for o in found
+    ]  # fmt: skip
+    return ["optimizer", "state bytes", "--optimizer-impl", "meaning"], rows, data
 
 
 def _price_rows() -> Listing:
@@ -306,7 +322,9 @@ def listing(kind: str, only: str = "") -> Listing:
 def _said(entry: dict[str, Any]) -> list[str]:
     """The words by which an entry may be looked for."""
     words = [str(entry[key]) for key in ("name", "full_name", "kind") if key in entry]
-    return [*words, *map(str, entry.get("aliases", ()))]
+    releases = entry.get("releases", {})
+    words += [a for r in releases.values() for a in r["aliases"]]
+    return [*words, *releases, *map(str, entry.get("aliases", ()))]
 
 
 # -- one record ---------------------------------------------------------------------------------

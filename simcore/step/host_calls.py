@@ -10,7 +10,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from simcore.base.arrays import NDArray
-from simcore.strategy.software.record import Driver, Hooks, Modules, Units
+from simcore.strategy.programs.mechanisms import (
+    ModuleHooks,
+    ModuleOverhead,
+    TrainerLoop,
+    UnitHooks,
+)
 from simcore.strategy.strategy import Strategy
 from simcore.workload.graph import Block, Workload
 
@@ -31,20 +36,20 @@ HOOKED_ISSUES = (17.0, 41.0)
 class Managed:
     """What a library's Python does around modules; elements of a bucket that it reduces."""
 
-    hooks: Hooks | None = None
+    hooks: ModuleHooks | None = None
     bucket_numel: int = 0
-    units: Units | None = None
-    modules: Modules | None = None
+    units: UnitHooks | None = None
+    modules: ModuleOverhead | None = None
 
 
 def managed(strategy: Strategy) -> Managed | None:
     """What a job's library does in Python around modules, if it does anything."""
-    library, sharded = strategy.software, strategy.zero_stage == 3
-    hooks, units = (library.hooks, library.units) if sharded else (None, None)
-    if hooks is None and units is None and library.modules is None:
+    library, sharded = strategy.program, strategy.zero_stage == 3
+    hooks, units = (library.zero3.hooks, library.fsdp.units) if sharded else (None, None)
+    if hooks is None and units is None and library.host.modules is None:
         return None
     numel = strategy.zero_bucket_numel if hooks else 0
-    return Managed(hooks, numel, units, library.modules)
+    return Managed(hooks, numel, units, library.host.modules)
 
 
 def calls(
@@ -78,7 +83,7 @@ def unit_calls(workload: Workload, by: Managed | None) -> Array:
     return found
 
 
-def driver_issues(workload: Workload, driver: Driver) -> float:
+def driver_issues(workload: Workload, driver: TrainerLoop) -> float:
     """What a trainer does between two micro-steps, in kernels' worth."""
     each = sum(
         n * (b.recomputable * driver.layer + adapters(b) * driver.adapter)
@@ -96,7 +101,7 @@ def _matrices(block: Block) -> int:
     return sum(any(k.flop and k.weight for k in op.fwd) for op in block.ops)
 
 
-def _hooked(block: Block, hooks: Hooks, room: int) -> tuple[float, float]:
+def _hooked(block: Block, hooks: ModuleHooks, room: int) -> tuple[float, float]:
     """What hooks take of the host in a block, forward and backward."""
     matrices = _matrices(block)
     owners = max(matrices, len({p.name.rpartition(".")[0] for p in block.params}))
@@ -112,7 +117,7 @@ def _hooked(block: Block, hooks: Hooks, room: int) -> tuple[float, float]:
 
 
 def _in_python(
-    block: Block, modules: Modules, forward: float, backward: float
+    block: Block, modules: ModuleOverhead, forward: float, backward: float
 ) -> tuple[float, float]:
     """What modules take beside the kernels that they issue, forward and backward."""
     adapted = adapters(block)
@@ -123,7 +128,7 @@ def _in_python(
     )
 
 
-def _around_units(block: Block, units: Units) -> tuple[float, float]:
+def _around_units(block: Block, units: UnitHooks) -> tuple[float, float]:
     """What hooks around a block's units take, forward and backward."""
     apart = 2 * adapters(block) if units.adapters else 0
     trained = len(block.params) - apart

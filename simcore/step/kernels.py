@@ -370,7 +370,8 @@ def kernel_table(
 def table_of(workload: Workload, strategy: Strategy) -> KernelTable:
     """The kernels of a workload as a strategy runs them."""
     return kernel_table(
-        workload, strategy.precision, strategy.recompute == "full", strategy.software.stops_early,
+        workload, strategy.precision, strategy.recompute == "full",
+        strategy.program.recompute.stops_early,
         managed(strategy),
     )  # fmt: skip
 

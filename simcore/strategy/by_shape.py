@@ -7,18 +7,17 @@ one model costs on average is worked out here, from the code of torch 2.13's ``_
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from simcore.base.units import FP32_BYTES
-from simcore.strategy.precision import OPTIMIZERS, Optimizer, Precision
+from simcore.strategy.optimizers import OPTIMIZERS, TENSORS_A_LAUNCH, Optimizer
+from simcore.strategy.precision import Precision
 from simcore.workload.graph import Block, Workload, weight_grad_numel
 
 #: Newton-Schulz iterations of Muon (Jordan et al. 2024; torch's default).
 NS_STEPS = 5
-#: One kernel of a foreach step takes about so many tensors (``engine.price``).
-_A_LAUNCH = 30
 #: fp32 elements that Muon moves a parameter: momentum 3, Nesterov's look-ahead 3, cast to bf16
 #: 1.5, norm 0.5, scaling 1, an iteration's reads and write in bf16 1.5, decay 2, update 2.5.
 _MUON_ELEMS = 3 + 3 + 1.5 + 0.5 + 1 + 1.5 * NS_STEPS + 2 + 2.5
@@ -62,11 +61,9 @@ def _of_block(block: Block) -> Iterator[Matrix]:
 def fitted(optimizer: Optimizer, workload: Workload, precision: Precision) -> Optimizer:
     """The optimizer with the averages of this model's parameters; most are what they were."""
     found = optimizer
-    if optimizer.name == "adafactor":
-        found = _adafactor(optimizer, workload)
-    if optimizer.name == "muon":
-        found = _muon(optimizer, workload)
-    if not precision.narrow_state or optimizer.name.endswith(("-8bit", "-bf16")):  # their own
+    if optimizer.by_shape:
+        found = _LAWS[optimizer.by_shape](optimizer, workload)
+    if not precision.narrow_state or optimizer.own_state_width:
         return found
     share = precision.param_bytes / FP32_BYTES
     return replace(
@@ -77,7 +74,7 @@ def fitted(optimizer: Optimizer, workload: Workload, precision: Precision) -> Op
     )
 
 
-def _adafactor(optimizer: Optimizer, workload: Workload) -> Optimizer:
+def _factored_moments(optimizer: Optimizer, workload: Workload) -> Optimizer:
     """A row and a column of second moments a matrix, one of every element of a vector.
 
     Tables (embeddings) are matrices as wide as the first product is deep. Kernels of convolutions
@@ -101,13 +98,13 @@ def _adafactor(optimizer: Optimizer, workload: Workload) -> Optimizer:
     return replace(optimizer, state_bytes=FP32_BYTES * moments / numel)
 
 
-def _muon(optimizer: Optimizer, workload: Workload) -> Optimizer:
-    """Momentum and Newton-Schulz for matrices of repeated layers, AdamW for all else.
+def _orthogonalised(optimizer: Optimizer, workload: Workload) -> Optimizer:
+    """Momentum and Newton-Schulz for matrices of repeated layers, another optimizer for all else.
 
     An iteration on s x l (s the shorter side) is X X^T, its square and their sum times X:
     4 s^2 l + 2 s^3 FLOP in bf16.
     """
-    adamw = OPTIMIZERS["adamw"]
+    rest = OPTIMIZERS[optimizer.for_the_rest]
     found = [m for m in matrices(workload) if m.hidden]
     numel, n_tensors = max(workload.trainable_numel, 1), max(workload.n_tensors, 1)
     flop = 0.0
@@ -117,15 +114,22 @@ def _muon(optimizer: Optimizer, workload: Workload) -> Optimizer:
     share = sum(m.numel for m in found) / numel
     n_matrices = sum(m.count for m in found)
     others = max(n_tensors - len(found), 0)
-    each = n_matrices * _MUON_KERNELS * _A_LAUNCH + others * adamw.kernels
+    each = n_matrices * _MUON_KERNELS * TENSORS_A_LAUNCH + others * rest.kernels
     return replace(
         optimizer,
-        state_bytes=share * FP32_BYTES + (1.0 - share) * adamw.state_bytes,
-        traffic_elems=share * _MUON_ELEMS + (1.0 - share) * adamw.traffic_elems,
-        temporary_elems=(1.0 - share) * adamw.temporary_elems,
+        state_bytes=share * FP32_BYTES + (1.0 - share) * rest.state_bytes,
+        traffic_elems=share * _MUON_ELEMS + (1.0 - share) * rest.traffic_elems,
+        temporary_elems=(1.0 - share) * rest.temporary_elems,
         kernels=round(each / n_tensors),
         kernels_per_tensor=round(
-            (n_matrices * _MUON_KERNELS + others * adamw.kernels_per_tensor) / n_tensors
+            (n_matrices * _MUON_KERNELS + others * rest.kernels_per_tensor) / n_tensors
         ),
         flop=flop / numel,
     )
+
+
+#: What follows from a model's shapes, by the word in an optimizer's record.
+_LAWS: dict[str, Callable[[Optimizer, Workload], Optimizer]] = {
+    "factored-moments": _factored_moments,
+    "orthogonalised": _orthogonalised,
+}

@@ -10,14 +10,14 @@ from simcore.base.errors import InvalidConfig, UnknownName
 from simcore.base.units import FP32_BYTES, MIB
 from simcore.hardware.host import ISSUERS, Issuer
 from simcore.strategy.nccl import FREE, Held
+from simcore.strategy.optimizers import OPTIMIZERS, Optimizer, StepImpl
 from simcore.strategy.overlap import DEFAULT, Overlap
-from simcore.strategy.precision import OPTIMIZERS, PRECISIONS, OffloadTarget, Optimizer, Precision
+from simcore.strategy.precision import PRECISIONS, OffloadTarget, Precision
+from simcore.strategy.programs import PLAIN, Program
 from simcore.strategy.routing import EVEN, Routing
-from simcore.strategy.software import PLAIN, Software
 
 Parallelism = Literal["dp", "manual", "ddp", "zero1", "zero2", "zero3"]
 Recompute = Literal["none", "selective", "full"]
-StepImpl = Literal["foreach", "for-loop", "fused"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +57,7 @@ class Strategy:
     ``offload_layers``: the first so many keep their activations on the host.
     ``expert_ranks``: data ranks over which one set of experts is spread, as the layout has it;
     ``routing``: how unevenly tokens go to experts.
-    ``software``: the library whose temporaries and copies are held beside what the method needs.
+    ``program``: whose temporaries and copies are held beside what the method needs.
     ``issuer``: the program that issues kernels; ``launch_blocking``: it waits for each to end.
     ``nccl_algorithms``, ``nccl_protocols``: what NCCL is held to; empty: its own choice.
     """
@@ -88,7 +88,7 @@ class Strategy:
     offload_layers: int = 0
     expert_ranks: float = 1.0
     routing: Routing = EVEN
-    software: Software = PLAIN
+    program: Program = PLAIN
     issuer: Issuer = "torch"
     launch_blocking: bool = False
     nccl_algorithms: Held = FREE
@@ -106,7 +106,7 @@ class Strategy:
     @property
     def keeps_grads(self) -> bool:
         """Whether gradients are there at every moment of a step, also before backward."""
-        return self.software.keeps_grads and self.zero_stage == 0
+        return self.program.gradients.zeroed_between_steps and self.zero_stage == 0
 
     @property
     def wide_shards(self) -> bool:
@@ -118,7 +118,7 @@ class Strategy:
         weights fp32 before it wraps them (accelerator.py, fsdp2_prepare_model; prepare_model).
         """
         p = self.precision
-        fsdp = self.software.units is not None or p.main_grads
+        fsdp = self.program.fsdp.units is not None or p.main_grads
         return self.zero_stage >= 3 and bool(p.master_bytes) and fsdp
 
     @property
@@ -142,14 +142,18 @@ class Strategy:
         fsdp/_runtime_utils.py, _reduce_grad), whose freed blocks no other stream's tensors take:
         what the allocator has reserved holds them at every moment.
         """
-        return self.zero_stage >= 3 and self.software.units is not None
+        return self.zero_stage >= 3 and self.program.fsdp.units is not None
 
     @property
     def widens_gradients(self) -> bool:
         """Whether an update on the device copies gradients of 16 bits for fp32 masters."""
         p = self.precision
         copied = bool(p.master_bytes) and p.grad_bytes < FP32_BYTES and not self.wide_shards
-        return copied and self.offload.optimizer == "none" and not self.software.remainders
+        return (
+            copied
+            and self.offload.optimizer == "none"
+            and not self.program.optimizer_state.master_lower_halves
+        )
 
     def violations(self, n_nodes: int, n_ranks: int, n_types: int) -> list[str]:
         """Every rule that this strategy breaks on such a cluster."""
@@ -289,16 +293,6 @@ def issuer_named(name: str) -> Issuer:
     if name not in ISSUERS:
         raise UnknownName("issuer", name, ISSUERS)
     return name
-
-
-def step_impl_named(name: str | None) -> StepImpl | None:
-    """One of foreach, for-loop, fused; None: the model's own. Raises UnknownName."""
-    if name is None:
-        return None
-    found: StepImpl | None = next((i for i in get_args(StepImpl) if i == name), None)
-    if found is None:
-        raise UnknownName("optimizer-impl", name, get_args(StepImpl))
-    return found
 
 
 __all__ = [

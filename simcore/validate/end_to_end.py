@@ -25,7 +25,8 @@ from simcore.hardware.cluster import parse_cluster
 from simcore.hardware.estimates import Estimate, Level
 from simcore.hardware.profile import Profile
 from simcore.hardware.spec import GPUS, GpuSpec
-from simcore.strategy.precision import OPTIMIZERS, PRECISIONS
+from simcore.strategy.optimizers import OPTIMIZERS
+from simcore.strategy.precision import PRECISIONS
 from simcore.strategy.strategy import Strategy
 from simcore.workload.archs import ARCHS, load
 from simcore.workload.graph import Block, Workload

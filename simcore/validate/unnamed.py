@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import cast
 
 from simcore.engine.options import Options
-from simcore.strategy.software.megatron import RUN
+from simcore.strategy.programs import Runs, usual_of_language_models
 from simcore.validate.case import Case
 from simcore.workload.models import ModelRecord, Scalar
 
@@ -40,7 +40,8 @@ def unnamed(case: Case, told: Collection[str] = ()) -> Case:
     record = case.record
     if isinstance(record, ModelRecord) and record.as_run:
         # adapters name products, which have to stay as they are
-        drop = set() if record.config.get("lora_rank") else {*RUN.settings, *_OWN}
+        usual = (usual_of_language_models().record.runs or Runs()).settings
+        drop = set() if record.config.get("lora_rank") else {*usual, *_OWN}
         config = {**_PLAIN, **{k: v for k, v in record.config.items() if k not in drop}}
         config["norm"] = _NORM.sub("", str(config.get("norm", "layernorm")))
         record = record.model_copy(update={"config": config, "as_run": False})

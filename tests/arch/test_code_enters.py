@@ -22,7 +22,6 @@ PLACES = {
     ("simcore/workload/archs/__init__.py", "import_module"): "names of a table in the file",
     ("simcore/workload/huggingface/registry.py", "import_module"): "names of a table in the file",
     ("simcore/strategy/dialects/__init__.py", "import_module"): "names of a table in the file",
-    ("simcore/strategy/software/__init__.py", "import_module"): "names of a table in the file",
     ("simcore/calibrate/bench/__init__.py", "import_module"): "names of a table in the file",
     ("simcore/report/plots/__init__.py", "import_module"): "names of a table in the file",
     ("simcore/report/text_of.py", "import_module"): "names of a table in the file",

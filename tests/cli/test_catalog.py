@@ -40,9 +40,25 @@ def test_a_list_may_be_of_what_has_a_word(simcore: Callable) -> None:
 def test_software_is_listed_with_what_others_call_it(simcore: Callable) -> None:
     data = json.loads(simcore("list", "software", "axolotl", "--json").out)
     assert [d["name"] for d in data] == ["transformers"]
-    assert "megatron-core" in simcore("list", "software", "nemo").out
+    assert "megatron-core" in simcore("list", "programs", "mcore").out
+    (one,) = json.loads(simcore("list", "software", "fsdp-no-sync", "--json").out)
+    assert one["name"] == "fsdp" and "no-sync" in one["releases"]
     refused = simcore("predict", "--model", "gpt2", "--gpus", "1xA100", "--software", "nonesuch")
     assert refused.code == 2 and "simcore list software" in refused.err
+
+
+def test_a_program_is_shown_with_the_sources_of_its_facts(simcore: Callable) -> None:
+    shown = simcore("show", "program", "fsdp-2022").out
+    assert shown.startswith("fsdp@2022: ")
+    assert "recompute.stops_early = no" in shown and "set_checkpoint_early_stop" in shown
+    data = json.loads(simcore("show", "software", "megatron-whole-sends", "--json").out)
+    facts = {f["fact"]: f for f in data["facts"]}
+    assert facts["pipeline.sends_whole_output"]["value"] is True
+    assert not any(name.startswith("runs.") for name in facts)  # it says nothing of that
+    assert all(f["source"] for f in data["facts"])
+    refused = simcore("show", "program", "fsdp@no-sink")
+    assert refused.code == 2 and "unknown release of fsdp" in refused.err
+    assert "did you mean 'no-sync'" in refused.err
 
 
 def test_models_stand_by_kind_then_by_size(simcore: Callable) -> None:

@@ -14,7 +14,8 @@ from simcore.hardware.profile import load_profile
 from simcore.hardware.spec import GPUS
 from simcore.hardware.tiles import only_batched_fp32_tile
 from simcore.step.kernels import BATCHED, KINDS, kernel_table
-from simcore.strategy.precision import OPTIMIZERS, PRECISIONS
+from simcore.strategy.optimizers import OPTIMIZERS
+from simcore.strategy.precision import PRECISIONS
 from simcore.strategy.strategy import Strategy
 from simcore.workload import ops
 from simcore.workload.graph import Block, Workload

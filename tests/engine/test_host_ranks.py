@@ -13,7 +13,8 @@ from simcore.hardware.calibrations import Calibration
 from simcore.hardware.measured import Contention, Fitted, FittedTime, MeasuredDevice
 from simcore.hardware.profile import Profile, profile_of
 from simcore.step.kernels import COMPUTE_KINDS, KINDS
-from simcore.strategy.precision import OPTIMIZERS, PRECISIONS
+from simcore.strategy.optimizers import OPTIMIZERS
+from simcore.strategy.precision import PRECISIONS
 from simcore.strategy.strategy import Strategy
 from simcore.workload.graph import OTHER_FLASH
 from simcore.workload.models import MODELS

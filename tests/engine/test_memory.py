@@ -25,7 +25,7 @@ from simcore.engine.memory_parts import activation_profile, stub_bytes
 from simcore.engine.transients import backward_bytes, saved_bytes
 from simcore.step.parallel import PARALLELISMS as REGISTRY
 from simcore.strategy.precision import PRECISIONS, with_main_grads
-from simcore.strategy.software import SOFTWARE
+from simcore.strategy.programs import program_named
 from simcore.strategy.strategy import Offload, Strategy
 from simcore.workload import ops
 from simcore.workload.archs import ARCHS, load
@@ -506,7 +506,9 @@ def test_a_root_unit_is_gathered_for_the_whole_step() -> None:
     )
     how = strategy("zero3", "bf16", step_impl="fused")
     one, root = (
-        memory(model, replace(how, software=SOFTWARE[n]), ranks=1e9).terms["gathered_parameters"][0]
+        memory(model, replace(how, program=program_named(n)), ranks=1e9).terms[
+            "gathered_parameters"
+        ][0]
         for n in ("plain", "fsdp")
     )
     gradients = 2 * 1e8  # of the head, when its backward begins

@@ -17,8 +17,9 @@ from simcore.base.units import GIGA, MIB
 from simcore.engine.allocator import AllocatorConfig, replay
 from simcore.engine.memory import CUBLAS_WORKSPACE_BYTES, memory_of
 from simcore.engine.memory_events import EventList, step_events
-from simcore.strategy.precision import OPTIMIZERS, PRECISIONS
-from simcore.strategy.software import SOFTWARE
+from simcore.strategy.optimizers import OPTIMIZERS
+from simcore.strategy.precision import PRECISIONS
+from simcore.strategy.programs import program_named
 from simcore.strategy.strategy import Offload, Strategy
 from simcore.workload.graph import Block, Frozen, Kernel, Op, Workload
 from simcore.workload.models import MODELS
@@ -95,8 +96,9 @@ def test_peak_of_the_timeline_is_the_closed_forms(
 def test_the_same_where_gradients_stay_whole(name: str, parallelism: str) -> None:
     """Sums of earlier micro-steps, cut to shards as the last one's backward comes to them."""
     _, model = record(name)
-    library = replace(SOFTWARE["fsdp-no-sync"], root_unit=False)
-    how = strategy(parallelism, "bf16", software=library, step_impl="fused")
+    library = program_named("fsdp-no-sync")
+    library = replace(library, fsdp=replace(library.fsdp, outer_layers_one_unit=False))
+    how = strategy(parallelism, "bf16", program=library, step_impl="fused")
     for batch in (1, 8):
         events = step_events(model, how, micro_batch=batch, grad_accum=2, n_ranks=8, steps=2)
         formula = closed(model, how, batch, 8.0, 2.0).allocated[0]

@@ -17,8 +17,9 @@ from simcore.engine.rates import class_rates
 from simcore.engine.request import make_request
 from simcore.engine.transients import backward_bytes, output_bytes, saved_bytes
 from simcore.strategy.layout import Layout
-from simcore.strategy.precision import OPTIMIZERS, with_main_grads
-from simcore.strategy.software import SOFTWARE
+from simcore.strategy.optimizers import OPTIMIZERS
+from simcore.strategy.precision import with_main_grads
+from simcore.strategy.programs import program_named
 from simcore.strategy.strategy import Strategy
 from simcore.workload import ops
 from simcore.workload.archs.lm_mlp import gate_product
@@ -44,7 +45,7 @@ def model() -> Workload:
 
 
 def fp32_sums(software: str, precision: str = "bf16") -> Strategy:
-    how = strategy("zero1", precision, step_impl="fused", software=SOFTWARE[software])
+    how = strategy("zero1", precision, step_impl="fused", program=program_named(software))
     return replace(how, precision=with_main_grads(how.precision, "fp32"))
 
 
@@ -60,13 +61,13 @@ def total(found: Memory, *terms: str) -> float:
 
 def test_gradients_that_stay_between_steps_are_there_all_through_backward() -> None:
     """Of a step of one micro-batch; ``zero1`` hands them on in buffers of its own."""
-    trainer = strategy("ddp", "fp32", software=SOFTWARE["transformers-2022"])
+    trainer = strategy("ddp", "fp32", program=program_named("transformers-2022"))
 
     def gradients(how: Strategy) -> float:
         found = memory_of(model(), how, ONE, ONE, ONE, ONE, nvlink=True, cuda_context_bytes=0.0)
         return float(found.terms["gradients"][0])
 
-    later = replace(trainer, software=SOFTWARE["transformers-2023"])
+    later = replace(trainer, program=program_named("transformers-2023"))
     assert trainer.keeps_grads and not later.keeps_grads
     assert not replace(trainer, parallelism="zero1").keeps_grads
     assert gradients(trainer) == 4 * P
@@ -106,7 +107,7 @@ def test_sums_that_are_not_reduced_stay_whole(software: str, whole: bool, precis
     plain = strategy("zero3", precision, step_impl="fused")
 
     def gradients(software: str, accum: float, ranks: float = 8.0) -> float:
-        how = replace(plain, software=SOFTWARE[software])
+        how = replace(plain, program=program_named(software))
         found = memory_of(
             big, how, ONE, accum * ONE, ranks * ONE, ONE, nvlink=True, cuda_context_bytes=0.0
         )
@@ -124,7 +125,7 @@ def test_segments_of_fsdp_s_reductions_stay_though_no_gradient_is_there() -> Non
     bytes a parameter of the shard; one rank has nothing to reduce."""
     whole = 2.0**26  # elements of 16 bit that fill their segments
     big = workload([block("layer", [P // 3, 2 * P // 3], saved=Saved(low=whole))])
-    how = replace(strategy("zero3", "bf16", step_impl="fused"), software=SOFTWARE["fsdp"])
+    how = replace(strategy("zero3", "bf16", step_impl="fused"), program=program_named("fsdp"))
     for ranks, beyond in ((8.0, 4.0 * P / 8), (1.0, 0.0)):
         found = memory_of(big, how, ONE, ONE, ranks * ONE, ONE, nvlink=True, cuda_context_bytes=0.0)
         assert found.moment[0] != 2 and found.terms["gradients"][0] == 0.0
@@ -170,15 +171,15 @@ def test_nanotron_has_buckets_under_ddp() -> None:
 
 def test_a_bucket_is_reduced_in_a_copy_of_full_width() -> None:
     """scaling joins 16-bit gradients and casts what it joined to fp32: 2 + 4 bytes."""
-    how = strategy("zero1", "bf16", step_impl="fused", software=SOFTWARE["scaling"])
+    how = strategy("zero1", "bf16", step_impl="fused", program=program_named("scaling"))
     assert total(memory(how), "gradient_buckets") == 6
-    assert total(memory(replace(how, software=SOFTWARE["plain"])), "gradient_buckets") == 2
+    assert total(memory(replace(how, program=program_named("plain"))), "gradient_buckets") == 2
     assert total(memory(how, ranks=1.0), "gradient_buckets") == 0
 
 
 def test_buckets_of_the_update_are_not_there_in_backward() -> None:
     """scaling joins and reduces gradients in its optimizer's step, when activations are gone."""
-    how = strategy("zero1", "bf16", step_impl="fused", software=SOFTWARE["scaling"])
+    how = strategy("zero1", "bf16", step_impl="fused", program=program_named("scaling"))
     early = replace(how, software=replace(how.software, late_buckets=False))
     full = workload([block("layer", [P // 3, 2 * P // 3], saved=Saved(low=1e8))])
 
@@ -203,7 +204,7 @@ def test_a_norm_in_double_needs_a_block_of_its_own(ranks: float, numel: float) -
     norm, joined, wide = 8 * numel, 2 * P / ranks, 4 * P / ranks
     fresh = norm + (0 if joined <= norm else joined)
     fresh += 0 if wide <= norm - (joined if joined <= norm else 0) else wide
-    found = memory(replace(plain, software=SOFTWARE["deepspeed"]), ranks)
+    found = memory(replace(plain, program=program_named("deepspeed")), ranks)
     usual = memory(plain, ranks)
     assert found.allocated[0] == usual.allocated[0]
     assert found.cached[0] - usual.cached[0] == pytest.approx(fresh - (joined + wide), abs=1.0)

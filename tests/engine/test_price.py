@@ -16,7 +16,7 @@ from simcore.engine.predict import predict as predicted
 from simcore.engine.rates import class_rates
 from simcore.engine.request import make_request
 from simcore.step.kernels import KINDS
-from simcore.strategy.strategy import StepImpl
+from simcore.strategy.optimizers import StepImpl
 from simcore.workload.graph import Affine, Block, Kernel, Op, Workload
 from simcore.workload.ops.gemm import linear
 

@@ -17,7 +17,7 @@ CUT: dict[str, Any] = {"tp": 4, "pp": 2, "micro_batch": 1, "global_batch": 64}
 
 def software(model: str, gpus: str = "8x8xH100", **words: Any) -> tuple[str, bool]:
     request = make_request(model, gpus, **words)
-    return request.strategy.software.name, request.software_assumed
+    return request.strategy.program.name, request.software_assumed
 
 
 def products(request: Request) -> int:
@@ -210,8 +210,8 @@ def test_alibi_s_biases_are_a_mask_for_torch(
     ("name", "library"),
     [
         ("axolotl", "transformers"), ("TRL", "transformers"), ("llama_factory", "transformers"),
-        ("trainer-2022", "transformers-2022"), ("liger", "transformers-liger"),
-        ("nemo", "megatron"), ("fsdp2", "fsdp"), ("torchtune", "torchtune"),
+        ("trainer-2022", "transformers@2022"), ("liger", "transformers-liger"),
+        ("nemo", "nemo"), ("mcore", "megatron"), ("fsdp2", "fsdp"), ("torchtune", "torchtune"),
         ("FlagScale", "megatron-lm"),
     ],
 )  # fmt: skip

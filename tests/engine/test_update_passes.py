@@ -7,6 +7,7 @@ import pytest
 from simcore.engine.predict import predict
 from simcore.engine.rates import class_rates
 from simcore.engine.request import Request, make_request
+from simcore.strategy.programs.mechanisms import OptimizerState
 
 
 def optimizer_s(request: Request) -> float:
@@ -18,8 +19,8 @@ def test_scaling_moves_its_gradients_several_times_whatever_its_shard() -> None:
 
     def added_s(gpus: str) -> tuple[float, float]:
         asked = make_request("gpt2-xl", gpus, strategy="zero1", software="scaling")
-        plain = replace(asked.strategy.software, update_passes_bytes=0.0)
-        still = replace(asked, strategy=replace(asked.strategy, software=plain))
+        plain = replace(asked.strategy.program, optimizer_state=OptimizerState())
+        still = replace(asked, strategy=replace(asked.strategy, program=plain))
         parameters = float(asked.workload.trainable_numel)
         return optimizer_s(asked) - optimizer_s(still), 34.0 * parameters
 

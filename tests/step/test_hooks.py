@@ -18,7 +18,8 @@ from simcore.engine.request import make_request
 from simcore.step.host_calls import driver_issues, managed
 from simcore.step.kernels import kernel_table
 from simcore.strategy.precision import PRECISIONS
-from simcore.strategy.software import SOFTWARE
+from simcore.strategy.programs import program_named
+from simcore.strategy.programs.mechanisms import HostWork
 from simcore.strategy.strategy import OPTIMIZERS, Strategy
 from simcore.workload.archs.bert import build as bert
 from simcore.workload.archs.transformer import build as transformer
@@ -45,7 +46,7 @@ ONE_MATRIX, ALL = 64, 10**8  # elements of a bucket
 def strategy(zero: str = "zero3", software: str = "deepspeed", numel: int = ALL) -> Strategy:
     return Strategy(
         parallelism=zero, precision=PRECISION, optimizer=OPTIMIZERS["adamw"],
-        software=SOFTWARE[software], zero_bucket_numel=numel,
+        program=program_named(software), zero_bucket_numel=numel,
     )  # fmt: skip
 
 
@@ -87,7 +88,7 @@ def test_only_zero_3_of_deepspeed_has_them() -> None:
     assert (found := managed(strategy(software="fsdp"))) is not None
     assert found.hooks is None
     assert managed(strategy("zero2", software="fsdp")) is None
-    assert managed(replace(strategy(), software=SOFTWARE["plain"])) is None
+    assert managed(replace(strategy(), program=program_named("plain"))) is None
 
 
 def units_us(workload: Workload, software: str) -> tuple[float, float]:
@@ -142,7 +143,7 @@ def test_a_trainer_walks_through_all_modules(model: str, adapters: int, walked_u
     few, more = (
         transformer(**{**_LLAMA, "layers": n}, **bias, lora_rank=4 * bool(adapters)) for n in (2, 3)
     )
-    driver = SOFTWARE["transformers"].driver
+    driver = program_named("transformers").host.trainer_loop
     assert driver is not None
     walked = driver_issues(more, driver) - driver_issues(few, driver)
     assert walked * KERNEL_US == pytest.approx(walked_us, rel=0.1)
@@ -172,11 +173,11 @@ def test_each_micro_step_waits_for_the_trainer(seq_len: int) -> None:
             micro_batch=2, seq_len=seq_len, grad_accum=accum, software="transformers", lora_rank=8,
         )  # fmt: skip
         if not driven:
-            library = replace(request.strategy.software, driver=None)
-            request = replace(request, strategy=replace(request.strategy, software=library))
+            library = replace(request.strategy.program, host=HostWork())
+            request = replace(request, strategy=replace(request.strategy, program=library))
         return float(predict(request).step_time_s.value)
 
-    driver = SOFTWARE["transformers"].driver
+    driver = program_named("transformers").host.trainer_loop
     assert driver is not None
     each_us = (driver.micro_step + 32 * (driver.layer + 7 * driver.adapter)) * KERNEL_US
     for accum in (1, 4):

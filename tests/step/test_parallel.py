@@ -18,7 +18,7 @@ from simcore.step.parallel import PARALLELISMS as REGISTRY
 from simcore.step.parallel.zero import gathered_params
 from simcore.step.together import together
 from simcore.strategy.overlap import Overlap
-from simcore.strategy.software import SOFTWARE
+from simcore.strategy.programs import program_named
 from simcore.workload.graph import Block, Frozen, Kernel, Op, Param, Workload
 
 
@@ -144,7 +144,7 @@ def sent_bytes(
     parallelism: str, model: Workload, precision: str, n: float, software: str = "plain"
 ) -> float:
     """Bytes that one rank sends in a step, from time on a wire of 1 byte/s without launches."""
-    how = strategy(parallelism, precision, software=SOFTWARE[software])
+    how = strategy(parallelism, precision, program=program_named(software))
     program = program_of(model, how, 1)
     passes = {"all_reduce": 2.0, "reduce_scatter": 1.0, "all_gather": 1.0}
     by_hand = sum(
@@ -269,7 +269,7 @@ def test_fsdp_without_a_sync_sends_gradients_once(name: str, gathers_s: float) -
     slow: dict[str, Any] = {"zero_bucket_numel": 1, "optimizer": "sgd-plain"}
 
     def a_micro_step(software: str) -> float:
-        job = Job(model, strategy(name, **slow, software=SOFTWARE[software]), (rates(),))
+        job = Job(model, strategy(name, **slow, program=program_named(software)), (rates(),))
         one, three = evaluate(job, points(2, grad_accum=np.array([1.0, 3.0]))).step_s
         return float(three - one) / 2
 
@@ -376,10 +376,10 @@ def test_recompute_gathers_again_what_is_used_too_late(
     params = tuple(Param(f"p{i}", int(n)) for i, n in enumerate(numels))
     small = Param("bias", 100_000)  # stage3_param_persistence_threshold: stays
     layer = Block(name="layer", ops=(), params=(*params, small), recomputable=True)
-    how = strategy("zero3", software=SOFTWARE.get("deepspeed"), reuse_numel=10**9)
+    how = strategy("zero3", program=program_named("deepspeed"), reuse_numel=10**9)
     assert gathered_params(layer, how) == params
     assert gathered_params(layer, how, again=True) == (*params, *params[:twice][::-1])
-    fsdp = strategy("zero3", software=SOFTWARE.get("fsdp"))
+    fsdp = strategy("zero3", program=program_named("fsdp"))
     assert gathered_params(layer, fsdp, again=True) == layer.params
 
 

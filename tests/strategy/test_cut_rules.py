@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from simcore.base.errors import InvalidConfig
 from simcore.strategy.cut_rules import CUT_RULES, costs_cut, modules_cut
 from simcore.strategy.cuts import cut_sizes
-from simcore.strategy.software import SOFTWARE
+from simcore.strategy.programs import program_named, program_names
 
 
 @given(st.integers(1, 130), st.integers(1, 20), st.integers(0, 3), st.integers(0, 3))
@@ -86,4 +86,6 @@ def test_costs_are_of_the_models_widths() -> None:
 
 
 def test_every_library_cuts_by_a_rule_that_there_is() -> None:
-    assert {SOFTWARE[name].cut for name in SOFTWARE} == set(CUT_RULES)
+    assert {
+        program_named(name).pipeline.cut for name in [*program_names(), "deepspeed@2022"]
+    } == set(CUT_RULES)

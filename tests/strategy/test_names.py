@@ -5,12 +5,8 @@ from __future__ import annotations
 import pytest
 
 from simcore.base.errors import UnknownName
-from simcore.strategy.precision import (
-    OPTIMIZERS,
-    PRECISIONS,
-    optimizer_named,
-    precision_named,
-)
+from simcore.strategy.optimizers import OPTIMIZERS, optimizer_named
+from simcore.strategy.precision import PRECISIONS, precision_named
 
 
 @pytest.mark.parametrize(

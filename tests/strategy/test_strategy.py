@@ -9,7 +9,8 @@ from strategies import PARALLELISMS, strategy
 
 from simcore.base.errors import InvalidConfig, UnknownName
 from simcore.base.units import MIB
-from simcore.strategy.precision import OPTIMIZERS, PRECISIONS, with_main_grads
+from simcore.strategy.optimizers import OPTIMIZERS
+from simcore.strategy.precision import PRECISIONS, with_main_grads
 from simcore.strategy.strategy import (
     Offload,
     hybrid,

@@ -471,10 +471,10 @@ def test_attention_and_checkpoints_are_as_the_row_says(
 @pytest.mark.parametrize(
     ("change", "optimizer"),
     [
-        ({"precision": "tf32"}, "bert-adam"),
-        ({"precision": "tf32", "notes": "PT1.10.0a0"}, "bert-adam-asking"),
-        ({"precision": "tf32", "notes": "PT1.13.0a0"}, "bert-adam"),
-        ({"precision": "fp32", "source": "NVIDIA/DeepLearningExamples"}, "bert-adam"),
+        ({"precision": "tf32"}, "adamw/op-by-op"),
+        ({"precision": "tf32", "notes": "PT1.10.0a0"}, "adamw/op-by-op-sync"),
+        ({"precision": "tf32", "notes": "PT1.13.0a0"}, "adamw/op-by-op"),
+        ({"precision": "fp32", "source": "NVIDIA/DeepLearningExamples"}, "adamw/op-by-op"),
         ({"precision": "amp-fp16"}, None),
         ({"precision": "tf32", "input_shape": "seq128"}, None),  # pretraining: LAMB
         ({"source": "NVIDIA/DeepLearningExamples", "framework": "TensorFlow1"}, None),

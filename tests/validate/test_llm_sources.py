@@ -2,15 +2,7 @@
 
 import pytest
 
-from simcore.strategy.software import Program
-from simcore.strategy.software.labs import MEGASCALE, NANOTRON
-from simcore.strategy.software.megatron import BRIDGE_BENCHMARKS, BRIDGE_BENCHMARKS_BF16
-from simcore.strategy.software.pytorch import (
-    FOUNDRY,
-    FOUNDRY_TORCH_1,
-    TORCHTITAN,
-    TORCHTITAN_2024,
-)
+from simcore.strategy.programs import program_named
 from simcore.validate.formats.llm_sources import SOURCES, cluster_state_of, source_of
 
 ROW = {"source": "", "precision": "bf16", "sharding": "zero1"}
@@ -19,27 +11,31 @@ ROW = {"source": "", "precision": "bf16", "sharding": "zero1"}
 @pytest.mark.parametrize(
     ("changes", "program"),
     [
-        ({"source": "pytorch-torchtitan", "source_ref": "a_202412_b"}, TORCHTITAN_2024),
-        ({"source": "pytorch-torchtitan", "source_ref": "a_202505_b"}, TORCHTITAN),
-        ({"source": "pytorch-torchtitan"}, TORCHTITAN),
-        ({"source": "mosaicml-llm-foundry", "notes": "mixed_precision=PURE"}, FOUNDRY_TORCH_1),
-        ({"source": "mosaicml-llm-foundry", "notes": "mixed_precision=DEFAULT"}, FOUNDRY),
-        ({"source": "nvidia-megatron-bridge"}, BRIDGE_BENCHMARKS_BF16),
-        ({"source": "nvidia-megatron-bridge", "precision": "mxfp8"}, BRIDGE_BENCHMARKS),
-        ({"source": "nvidia-megatron-bridge", "sharding": "fsdp"}, BRIDGE_BENCHMARKS),
-        ({"source": "megascale", "variant": "MegaScale"}, MEGASCALE),
-        ({"source": "huggingface-nanotron"}, NANOTRON),
-        ({"source": "a lab of its own"}, Program()),
+        ({"source": "pytorch-torchtitan", "source_ref": "a_202412_b"}, "torchtitan@2024"),
+        ({"source": "pytorch-torchtitan", "source_ref": "a_202505_b"}, "torchtitan@2025"),
+        ({"source": "pytorch-torchtitan"}, "torchtitan@2025"),
+        (
+            {"source": "mosaicml-llm-foundry", "notes": "mixed_precision=PURE"},
+            "llm-foundry@torch-1",
+        ),
+        ({"source": "mosaicml-llm-foundry", "notes": "mixed_precision=DEFAULT"}, "llm-foundry"),
+        ({"source": "nvidia-megatron-bridge"}, "megatron-bridge@benchmarks-bf16"),
+        ({"source": "nvidia-megatron-bridge", "precision": "mxfp8"}, "megatron-bridge@benchmarks"),
+        ({"source": "nvidia-megatron-bridge", "sharding": "fsdp"}, "megatron-bridge@benchmarks"),
+        ({"source": "megascale", "variant": "MegaScale"}, "megascale"),
+        ({"source": "huggingface-nanotron"}, "nanotron@2025"),
+        ({"source": "a lab of its own"}, "plain"),
     ],
 )
-def test_a_row_is_of_a_release(changes: dict[str, str], program: Program) -> None:
+def test_a_row_is_of_a_release(changes: dict[str, str], program: str) -> None:
     assert source_of(ROW | changes).program == program
+    assert source_of(ROW | changes).record is program_named(program)
 
 
 def test_what_a_source_says_is_of_its_jobs_alone() -> None:
     """Two sources on one release: what the one states is not the other's."""
     bubble, selective = SOURCES["zero-bubble"], SOURCES["korthikanti-recompute"]
-    assert bubble.program is selective.program
+    assert bubble.record is selective.record
     assert bubble.settings == {"vocab": 32_000} and not selective.settings
 
 

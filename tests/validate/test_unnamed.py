@@ -32,7 +32,7 @@ def test_nothing_of_a_program_is_left(tmp_path: Path, source: str) -> None:
     first, other = (request_of(c, load_profile()) for c in bare)
     assert first.strategy == other.strategy
     assert first.workload.blocks == other.workload.blocks
-    assert first.software_assumed and first.strategy.software.name == "megatron"
+    assert first.software_assumed and first.strategy.program.name == "megatron"
     # A program without an interleaved schedule refuses the row's chunks when it is named.
     named = request_of(row(tmp_path, source, vpp="1"), load_profile())
     assert not named.software_assumed

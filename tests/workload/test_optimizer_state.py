@@ -10,7 +10,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from simcore.engine.request import make_request
 from simcore.strategy.by_shape import fitted
-from simcore.strategy.precision import OPTIMIZERS, PRECISIONS
+from simcore.strategy.optimizers import OPTIMIZERS
+from simcore.strategy.precision import PRECISIONS
 from simcore.workload.archs.transformer import build
 from simcore.workload.graph import Workload
 

@@ -115,7 +115,7 @@ def inputs(builder: ProgramBuilder, strategy: Strategy) -> list[int]:
     """Input copy, frozen networks, autocast's weight copies."""
     # Without workers the training process loads: the host issues nothing meanwhile.
     loaded = builder.misc("load batch", "host", "loader", "loader_blocking_s")
-    if strategy.software.driver is not None:
+    if strategy.program.host.trainer_loop is not None:
         # it looks at each loss before it goes on, so that the device has nothing left to do
         loaded = builder.misc("between micro-steps", "host", "host", "driver_s")
     ready = builder.misc("copy input", "copy", "input copy", "input_copy_s", loaded)
@@ -185,7 +185,7 @@ def update(builder: ProgramBuilder, strategy: Strategy, deps: Sequence[int]) -> 
         done += builder.misc(
             "activations to device", "copy", "offload", "activations_copy_s", builder.leaving
         )
-    if strategy.software.update_passes_bytes:
+    if strategy.program.optimizer_state.update_copies_bytes:
         done = builder.misc("copies in update", "compute", "optimizer", "update_passes_s", done)
     if strategy.grad_clip:
         done = builder.misc("gradient norm", "compute", "optimizer", "grad_norm_s", done)

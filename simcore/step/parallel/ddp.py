@@ -54,7 +54,7 @@ class DistributedDataParallel:
         too (``Strategy.wraps_alone``). Main-grad buffers are both in one.
         """
         p, numel = strategy.precision, workload.trainable_numel
-        one, beside = np.ones_like(n_ranks), strategy.software.weight_buckets
+        one, beside = np.ones_like(n_ranks), strategy.program.gradients.ddp_buckets_of_weight_width
         wrapped = (n_ranks > 1) | strategy.wraps_alone
         own = p.main_grads | np.logical_not(wrapped & strategy.bucket_view)
         return Holdings(

@@ -33,7 +33,7 @@ def gathered_params(block: Block, strategy: Strategy, *, again: bool = False) ->
     first (``reuse_numel``: what is used between, once forward and once backward) is then among
     them twice.
     """
-    stays = strategy.software.persist_numel
+    stays = strategy.program.zero3.persistent_numel
     params = tuple(q for q in block.params if q.numel > stays)
     if not (again and strategy.reuse_numel and block.recomputable):
         return params
@@ -85,11 +85,11 @@ class Zero:
         cap = float(strategy.zero_bucket_numel * p.grad_bytes)
         buckets = gradient_buckets(builder.workload, p.grad_bytes, cap, cap)
         last, points = backward_with_buckets(builder, buckets, overlap=strategy.overlap.grads)
-        library = strategy.software
-        unsharded = library.all_reduces and self.stage == 1
+        library = strategy.program
+        unsharded = library.gradients.zero1_all_reduces and self.stage == 1
         op: Collective = "all_reduce" if unsharded else "reduce_scatter"
         among: Scope = "all" if unsharded else "shard"
-        wide = (library.reduce_copy_bytes or p.grad_bytes) / p.grad_bytes
+        wide = (library.gradients.bucket_copy_bytes or p.grad_bytes) / p.grad_bytes
         sent = [
             builder.comm(
                 f"{op.replace('_', '-')} bucket {i}", op, [size * wide], point,
@@ -103,7 +103,7 @@ class Zero:
         done = update(builder, strategy, [*last, *sent[-1:]])
         if strategy.overlap.params:
             return
-        if library.whole_tensors:
+        if library.optimizer_state.owned_tensor_by_tensor:
             builder.misc("broadcast parameters", "comm", "communication", "broadcasts_s", done)
             return
         sizes = _gathered_bytes(builder.workload.instances(), strategy)
@@ -112,7 +112,7 @@ class Zero:
 
     def _each_micro_step(self, strategy: Strategy) -> bool:
         """Whether gradients are cut to shards in every micro-step, not in the last alone."""
-        return self.stage > 1 and not strategy.software.late_reduce
+        return self.stage > 1 and not strategy.program.fsdp.reduces_last_micro_step
 
     def _between_replicas(
         self, builder: ProgramBuilder, strategy: Strategy, sent: list[int], sizes: list[float]
@@ -248,18 +248,18 @@ class Zero:
         one = np.ones_like(n_ranks)
         routed = workload.expert_numel
         shard = (numel - routed) / n_ranks + routed / np.maximum(n_ranks / expert_ranks, 1.0)
-        library = strategy.software
-        if library.whole_tensors:
+        library = strategy.program
+        if library.optimizer_state.owned_tensor_by_tensor:
             shard = np.maximum(shard, workload.largest_param_numel)
         summed = p.main_grads and stage < 3  # gradients are buffers of the method's own
         state = shard * (p.master_bytes + strategy.optimizer.state_bytes)
-        if library.whole_master and summed:
+        if library.optimizer_state.fp32_weights_whole and summed:
             state = one * numel * p.master_bytes + shard * strategy.optimizer.state_bytes
         params = p.param_bytes * shard if stage >= 3 else one * weight_bytes(workload, strategy)
         if strategy.wide_shards:
             params = shard * p.master_bytes
             state = shard * strategy.optimizer.state_bytes
-        beside = p.param_bytes * (library.grads_beside and summed)
+        beside = p.param_bytes * (library.gradients.narrow_beside_fp32_sums and summed)
         grads = (strategy.kept_grad_bytes + beside) * (shard if stage >= 2 else one * numel)
         largest = workload.largest_block_numel
         several: Array = np.where(n_ranks > 1, 1.0, 0.0)
@@ -267,20 +267,20 @@ class Zero:
         if stage >= 3:
             fetches = np.maximum(several, float(strategy.offload.params != "none"))
             at_once = 1 + strategy.prefetch_blocks
-            if library.tensors_at_once:
-                largest, at_once = workload.largest_param_numel, library.tensors_at_once
+            if library.zero3.tensors_at_once:
+                largest, at_once = workload.largest_param_numel, library.zero3.tensors_at_once
             gathered = fetches * largest * (at_once * p.param_bytes + p.grad_bytes)
             gathered = np.maximum(
-                gathered, fetches * np.minimum(library.live_numel, numel) * p.param_bytes
+                gathered, fetches * np.minimum(library.zero3.live_numel, numel) * p.param_bytes
             )
-            buckets = several * bucket * p.grad_bytes * bool(library.live_numel)
+            buckets = several * bucket * p.grad_bytes * bool(library.zero3.live_numel)
         else:
             gathered = 0 * one
-            buckets = several * bucket * (p.grad_bytes + library.reduce_copy_bytes)
+            buckets = several * bucket * (p.grad_bytes + library.gradients.bucket_copy_bytes)
             # FSDP that keeps whole parameters reduces a layer's gradients from a flat copy
             # (torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py, foreach_reduce).
-            flat = several * largest * p.grad_bytes * library.root_unit
-            buckets = flat if p.main_grads or library.root_unit else buckets
+            flat = several * largest * p.grad_bytes * library.fsdp.outer_layers_one_unit
+            buckets = flat if p.main_grads or library.fsdp.outer_layers_one_unit else buckets
         host, nvme = 0 * one, 0 * one
         targets = {"cpu": "host", "cpu-far": "host", "nvme": "nvme"}
         away = {"host": 0 * one, "nvme": 0 * one}

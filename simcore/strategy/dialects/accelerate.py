@@ -18,6 +18,7 @@ from simcore.strategy.dialects.base import DIALECTS, Emitted, Job, Launch, joine
 from simcore.strategy.dialects.deepspeed import STAGES, overlap_of
 from simcore.strategy.dialects.reading import NOT_YET, Reading, Table
 from simcore.strategy.dialects.source import Source, json_table, read_source, yaml_table
+from simcore.strategy.programs import program_named
 from simcore.strategy.strategy import HYBRID, parse_offload
 
 _TYPES: dict[str, str | None] = {
@@ -102,7 +103,7 @@ class Accelerate:
         left += [] if job.overlap is None else ["overlap"]
         program = {"software": "deepspeed"} if deepspeed else {}
         if fsdp:
-            program["software"] = "fsdp-no-sync"
+            program["software"] = "fsdp@no-sync"
         if deepspeed:  # its plugin writes no overlap_comm (utils/dataclasses.py, DeepSpeedPlugin)
             program["overlap"] = overlap_of(int(job.strategy[-1]), None)
         return Emitted("\n".join(lines) + "\n", tuple(left), program)
@@ -259,7 +260,7 @@ def _fsdp(reading: Reading, table: Table) -> None:
         reading.say("strategy", "zero3", "distributed_type: FSDP (FULL_SHARD is its default)")
     if reading.said("strategy") != "ddp":  # NO_SHARD gathers nothing
         # accelerator.py: accumulate and no_sync leave all micro-steps but the last unreduced
-        reading.say("software", "fsdp-no-sync", "distributed_type: FSDP")
+        reading.say("software", "fsdp@no-sync", "distributed_type: FSDP")
     key = "fsdp_config.fsdp_offload_params"
     offload = reading.flag(key, table.take(key))
     if offload and reading.said("strategy") not in ("zero3", HYBRID):
@@ -346,6 +347,11 @@ def _precision(reading: Reading, table: Table, kind: str | None, inner: Launch |
     reading.say("precision", found, "mixed_precision")
 
 
+def _fetches_by_module(job: Job) -> bool:
+    """Whether the job's program shards by hooks around each module, as DeepSpeed does."""
+    return job.software is not None and program_named(job.software).zero3.hooks is not None
+
+
 def _emit(job: Job, problems: list[str]) -> list[str]:
     offload = parse_offload(job.offload)
     if "cpu-far" in (offload.optimizer, offload.params):
@@ -354,7 +360,7 @@ def _emit(job: Job, problems: list[str]) -> list[str]:
     fsdp = (
         job.strategy in ("zero2", "zero3")
         and (not offload or (both and job.strategy == "zero3"))
-        and job.software != "deepspeed"
+        and not _fetches_by_module(job)
     )
     deepspeed = not fsdp and job.strategy in _STAGES.values() and job.strategy != "ddp"
     if job.strategy not in _STAGES.values():

@@ -24,6 +24,7 @@ from simcore.strategy.dialects.megatron_keys import (
 from simcore.strategy.dialects.megatron_overlap import emit_overlap, overlap_of, read_overlap
 from simcore.strategy.dialects.megatron_stages import emit_stages, read_stages
 from simcore.strategy.dialects.megatron_state import (
+    KEEPS_HALVES,
     emit_state,
     keeps_remainders,
     narrow_grads,
@@ -162,7 +163,7 @@ class Megatron:
             raise InvalidConfig(problems)
         issuer = job.issuer if job.issuer in ("megatron_graphs", "graph") else "megatron"
         program = {"issuer": issuer, "overlap": str(overlap_of(job))}
-        program["software"] = "precision-aware" if keeps_remainders(job) else "megatron"
+        program["software"] = KEEPS_HALVES if keeps_remainders(job) else "megatron"
         return Emitted("\n".join(lines) + "\n", tuple(left), program)
 
 

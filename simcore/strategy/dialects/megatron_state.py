@@ -13,6 +13,7 @@ from typing import Any
 
 from simcore.strategy.dialects.base import Job
 from simcore.strategy.dialects.reading import Reading
+from simcore.strategy.programs import program_named
 
 _AWARE = "use-precision-aware-optimizer"
 _MOMENTS = ("exp-avg-dtype", "exp-avg-sq-dtype")
@@ -21,6 +22,8 @@ _GRADS, _PARAMS = "main-grads-dtype", "main-params-dtype"
 _TWO_BYTES = ("bf16", "fp16")
 #: Precisions whose masters Transformer Engine holds; fp8 with its delayed scaling.
 _OWN_MASTERS = ("bf16", "fp8")
+#: Megatron-Core whose optimizer keeps lower halves of masters.
+KEEPS_HALVES = "megatron@precision-aware"
 
 
 def narrow_grads(given: dict[str, Any]) -> bool:
@@ -48,7 +51,13 @@ def read_state(reading: Reading, given: dict[str, Any]) -> None:
         reading.approximate(f"--{_MOMENTS[0]}", "is not followed: moments are predicted in fp32")
     masters = reading.said("precision") in _OWN_MASTERS and recipe == "delayed"
     if masters and at_home and reading.said("strategy") == "zero1":
-        reading.say("software", "precision-aware", f"--{_AWARE}")
+        reading.say("software", KEEPS_HALVES, f"--{_AWARE}")
+
+
+def _halves(job: Job) -> bool:
+    if job.software is None:
+        return False
+    return program_named(job.software).optimizer_state.master_lower_halves
 
 
 def keeps_remainders(job: Job) -> bool:
@@ -59,7 +68,7 @@ def keeps_remainders(job: Job) -> bool:
 def emit_state(job: Job, problems: list[str]) -> list[str]:
     """The flags for moments in 16 bits and for halves of masters."""
     narrow = job.optimizer == "adamw-bf16"
-    if not narrow and job.software != "precision-aware":
+    if not narrow and not _halves(job):
         return []
     if job.strategy != "zero1" or job.offload != "none":
         if narrow:

@@ -218,9 +218,7 @@ def _script(source: Source, line: Line, launch: Launch) -> Launch:
     if own:
         reading.ignore(f"{own} arguments of {PurePath(line.script).name or 'the script'}")
     # Beside a DeepSpeed file Trainer's --bf16 fills bf16.enabled.
-    settle_precision(
-        reading, sharded=inner is not None or reading.said("software") == "transformers"
-    )
+    settle_precision(reading, sharded=inner is not None or reading.said("software") is not None)
     said = reading.finish()
     return said if inner is None else joined(said, inner)
 

@@ -9,12 +9,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from simcore.strategy.dialects.reading import NOT_YET, Reading
+from simcore.strategy.optimizers import optimizer_named
 from simcore.strategy.options import OPTIONS
-from simcore.strategy.precision import OPTIMIZER_ALIASES
 from simcore.strategy.strategy import HYBRID
 
+#: Of ``--optim`` (training_args.py, OptimizerNames); paged ones are taken to stay on the device,
 #: ``sgd`` is torch's without momentum.
-OPTIMIZERS = {**OPTIMIZER_ALIASES, "adafactor": "adafactor", "sgd": "sgd-plain"}
+OPTIMIZERS = (
+    "adamw_torch", "adamw_torch_fused", "adamw_bnb_8bit", "adamw_8bit", "paged_adamw_32bit",
+    "paged_adamw_8bit", "lion_32bit", "paged_lion_32bit", "adafactor", "sgd",
+)  # fmt: skip
+_WITHOUT_MOMENTUM = {"sgd": "sgd-plain"}
 #: Prefixes of what else the Trainer has.
 _OTHERS = ("adamw", "ademamix", "paged_", "lion", "rmsprop", "galore", "lomo", "adalomo", "adagrad",
            "grokadamw", "schedule_free", "apollo", "stable_adamw")  # fmt: skip
@@ -48,7 +53,8 @@ def read_argument(reading: Reading, flag: str, values: Sequence[str]) -> bool:
 def _optimizer(reading: Reading, flag: str, value: str) -> bool:
     name = value.lower()
     if name in OPTIMIZERS:
-        reading.say("optimizer", OPTIMIZERS[name], flag)
+        meant = optimizer_named(_WITHOUT_MOMENTUM.get(name, name)).name
+        reading.say("optimizer", meant, flag)
         if name.startswith("paged_"):
             reading.approximate(f"{flag} {value}", "is predicted as kept on the device")
     elif name.startswith(_OTHERS):

@@ -78,7 +78,7 @@ DECLARED = (
     ),
     Option(
         name="optimizer_impl", heading=_HEADING,
-        kind=Name("simcore.strategy.strategy:StepImpl",
+        kind=Name("simcore.strategy.optimizers:implementation_words",
                   judged=True),
         help="Kernels of the update: foreach (torch's since 2.0), for-loop (some a tensor) or "
              "fused.",

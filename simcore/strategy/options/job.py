@@ -117,7 +117,7 @@ DECLARED = (
     ),
     Option(
         name="optimizer", heading="Job",
-        kind=Name("simcore.strategy.precision:OPTIMIZERS",
+        kind=Name("simcore.strategy.optimizers:OPTIMIZERS",
                   judged=True),
         help="adamw, adam, sgd, sgd-plain, adamw-8bit, adafactor, lion ...: `simcore list "
              "optimizers`.",

@@ -89,7 +89,7 @@ DECLARED = (
     ),
     Option(
         name="software", heading="Memory", in_launch=True,
-        kind=Name("simcore.strategy.software:SOFTWARE",
+        kind=Name("simcore.strategy.programs:program_names",
                   judged=True),
         help="Training library or program: megatron (default with tp, pp, cp, ep, fp8), "
              "transformers, trl, axolotl, torchtune, deepspeed ...",

@@ -16,8 +16,7 @@ from simcore.base.units import GIB, GIGA, MEGA, format_bytes
 from simcore.engine.options import Options
 from simcore.hardware.cluster import NO_P2P
 from simcore.hardware.spec import GPUS as GPU_RECORDS
-from simcore.strategy.software.pytorch import FOUNDRY, FOUNDRY_TORCH_1
-from simcore.strategy.software.record import Program
+from simcore.strategy.programs import Runs, program_named
 from simcore.validate.case import Case, Skipped
 from simcore.validate.formats import Format, Row, number, present, whole
 from simcore.validate.formats.ddp_eras import era_optimizer, era_settings
@@ -112,7 +111,7 @@ def _record(entry: str, row: Row) -> ModelSource | None:
     if row["framework"] == "PyTorch" and row["source"] in SENT_LAST_SOURCES:
         found |= era_settings(record.arch, record.config, _version(row))
     if (foundry := _foundry(row)) is not None:
-        found |= foundry.settings
+        found |= (program_named(foundry).runs or Runs()).settings
     if row["source"] == MMDET_SOURCE:
         found |= MMDET.get(record.arch, {})
     if record.arch == "rcnn":
@@ -135,11 +134,11 @@ def _detector(row: Row) -> dict[str, Scalar]:
     return found
 
 
-def _foundry(row: Row) -> Program | None:
+def _foundry(row: Row) -> str | None:
     """llm-foundry's release, where the row is of it."""
     if row["source"] not in LLM_FOUNDRY:
         return None
-    return FOUNDRY_TORCH_1 if LLM_FOUNDRY_TORCH_1 in row["notes"] else FOUNDRY
+    return "llm-foundry@torch-1" if LLM_FOUNDRY_TORCH_1 in row["notes"] else "llm-foundry"
 
 
 #: How far the row's own parameters and FLOP may be from those of the entry that has its name.
@@ -343,7 +342,7 @@ def _read(name: str, row: Row) -> Case | Skipped:
     if any(words in row["notes"] for words in RECOMPUTED):
         options["recompute"] = "full"
     if (foundry := _foundry(row)) is not None:
-        options["software"] = foundry.software.name
+        options["software"] = foundry
     memory = _memory(row)
     gpu = GPUS.get(row["gpu_type"], row["gpu_type"])
     # One GPU's speed-up is 1 by definition: nothing to judge.

@@ -92,6 +92,6 @@ def era_settings(
 
 def era_optimizer(optimizer: str, version: Version | None) -> str:
     """The optimizer that a loop of this name was, with the row's PyTorch."""
-    if optimizer == "bert-adam" and version is not None and version < CLIPS_ASIDE:
-        return "bert-adam-asking"
+    if optimizer == "adamw/op-by-op" and version is not None and version < CLIPS_ASIDE:
+        return "adamw/op-by-op-sync"
     return optimizer

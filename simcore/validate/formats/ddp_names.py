@@ -42,7 +42,7 @@ _TORCH = ("lambdal", "deeplearningexamples | pytorch")
 _IN_FP32 = tuple(
     Rule(
         f"BERT-{size}", f"bert-{size.lower()}-apex", f"{source} | seq384 | precision={p}", O2,
-        "bert-adam", "foreach", seq_len=True,
+        "adamw/op-by-op", "foreach", seq_len=True,
     )
     for size in ("Base", "Large") for source in _TORCH for p in ("fp32", "tf32")
 )  # fmt: skip

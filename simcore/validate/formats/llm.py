@@ -12,7 +12,6 @@ from typing import cast
 
 from simcore.base.figures import Figure
 from simcore.engine.options import Options
-from simcore.strategy.software.megatron import SCORES_A_BLOCK
 from simcore.validate.case import Case, Skipped
 from simcore.validate.formats import Format, Row, number, present, whole
 from simcore.validate.formats import llm_diffusion as diffusion
@@ -32,6 +31,7 @@ from simcore.validate.formats.llm_recipes import (
 )
 from simcore.validate.formats.llm_sources import SOURCES, Source, cluster_state_of, source_of
 from simcore.validate.unnamed import unnamed
+from simcore.workload.archs.lm_attention import FUSED_SOFTMAX_SCORES
 from simcore.workload.models import ModelRecord, Scalar, Training
 
 PRECISIONS = {
@@ -74,7 +74,7 @@ def _config(row: Row, source: Source) -> dict[str, Scalar]:
         "bias": not llama and "no bias" not in row.get("notes", ""),
         "tied": _tied(row, source, llama),
     }
-    config |= {**_LAYERS, "dropout": source.program.dropout, **source.program.settings}
+    config |= {**_LAYERS, "dropout": source.runs.dropout, **source.runs.settings}
     config |= source.settings
     config.pop("weighed_early", None)  # of mixtures
     config["norm"] = _norm(row, str(config["norm"])) if llama else "layernorm"
@@ -83,7 +83,7 @@ def _config(row: Row, source: Source) -> dict[str, Scalar]:
     if next_tokens_of(row):
         config["next_tokens"] = next_tokens_of(row)
     if row["arch"] == "moe":
-        config |= experts_of(row, layers, source.program)
+        config |= experts_of(row, layers, source.runs)
     return config | mlperf.layers_of(row)
 
 
@@ -105,8 +105,10 @@ def _attention(row: Row, usual: str) -> str:
     """The attention kernel: what the row's variant says, else that of its source's software."""
     named = row.get("variant", "") if row["source"] == "aleph-alpha" else ""
     found = next((k for word, k in _VARIANT_ATTENTION.items() if named.startswith(word)), usual)
-    heads = whole(row, "heads") // whole(row, "tp", 1) * whole(row, "micro_batch", SCORES_A_BLOCK)
-    return "math" if found == "fused_softmax" and heads % SCORES_A_BLOCK else found
+    heads = (
+        whole(row, "heads") // whole(row, "tp", 1) * whole(row, "micro_batch", FUSED_SOFTMAX_SCORES)
+    )
+    return "math" if found == "fused_softmax" and heads % FUSED_SOFTMAX_SCORES else found
 
 
 def _norm(row: Row, usual: str) -> str:
@@ -118,22 +120,22 @@ def _loss(row: Row, source: Source, usual: str) -> str:
     """The program's loss; stas00's one row without its fused kernel says what it would be with."""
     if usual == "chunked" and "with Liger" in row.get("notes", ""):
         return "eager"
-    of_cut = source.program.loss_of_cut
+    of_cut = source.runs.loss_with_tensor_ranks
     return of_cut if of_cut and whole(row, "tp", 1) > 1 else usual
 
 
 def _overlap(row: Row, source: Source) -> str:
     """What the row states, else what its source's recipes turn on."""
-    told, program = row.get("overlaps", ""), source.program
-    words = set(program.overlap)
+    told, runs = row.get("overlaps", ""), source.runs
+    words = set(runs.overlap)
     if "no DP/TP/PP overlap" in row.get("notes", ""):
         words.discard("grads")
-    if program.late_shards and row["sharding"] == "zero1":
+    if runs.zero1_reduces_after_backward and row["sharding"] == "zero1":
         words.discard("grads")
     if told or source.states_switches:
         words |= {found for word, found in OVERLAPS.items() if word in told}
     else:
-        words |= program.switched
+        words |= runs.recipe_overlap
     text = f"{row.get('variant', '')} {row.get('notes', '')}".lower()
     if "async tp" in text or "asynctp" in text:
         words.add("tensor")
@@ -149,7 +151,7 @@ def _modules(row: Row, source: Source) -> str:
     told = told or re.search(r"\b((?:mlp|core_attn|layernorm)(?:\+[a-z_]+)*) recompute", notes)
     if "recompute=selective:norm,act" in notes:  # words of Megatron-MoE-ModelZoo's table
         return "layernorm+moe_act"
-    return row.get("recompute_modules") or (told[1] if told else source.program.selective)
+    return row.get("recompute_modules") or (told[1] if told else source.runs.selective_modules)
 
 
 def _layers_again(row: Row, source: Source) -> int | None:
@@ -158,7 +160,7 @@ def _layers_again(row: Row, source: Source) -> int | None:
     if told:
         return int(told[1])
     counted = re.search(r"HFU/MFU=([\d.]+)", row.get("notes", ""))
-    if not source.program.selects_layers or not counted:
+    if not source.runs.selective_is_whole_layers or not counted:
         return None
     # both counts of FLOP are over one time: 3 passes of each layer, and one more of some
     layers = whole(row, "layers")
@@ -169,7 +171,7 @@ def _layers_again(row: Row, source: Source) -> int | None:
 def _recompute(row: Row, source: Source) -> str:
     """In the words of ``--recompute``: what some programs call selective is of whole layers."""
     told = mlperf.recompute_of(row)
-    return "full" if told == "selective" and source.program.selects_layers else told
+    return "full" if told == "selective" and source.runs.selective_is_whole_layers else told
 
 
 def _shard_ranks(row: Row) -> int | None:
@@ -191,14 +193,14 @@ def _sequence_parallel(row: Row, source: Source) -> bool:
     if told:
         return told != "False"
     without = "WITHOUT sequence parallelism" in row.get("notes", "")
-    return source.program.sequence_parallel and not without
+    return source.runs.sequence_parallel and not without
 
 
 def _main_grads(row: Row, source: Source) -> str:
     """Of the source's program, or what the row's own notes say."""
     notes = row.get("notes", "")
-    wide = source.program.wide_grads or any(w in notes for w in _WIDE_WORDS)
-    return "fp32" if wide and row["precision"] != "fp16" else source.program.grads
+    wide = source.runs.fp32_gradient_sums or any(w in notes for w in _WIDE_WORDS)
+    return "fp32" if wide and row["precision"] != "fp16" else source.runs.main_grads
 
 
 #: Notes that say gradients are reduced in fp32: BLOOM's, and llm-foundry's FSDP in DEFAULT mode.
@@ -207,7 +209,7 @@ _WIDE_WORDS = ("fp32 grad acc", "grad reduce fp32")
 
 def _precision(row: Row, source: Source) -> str:
     found = PRECISIONS[mlperf.precision_of(row)]
-    return source.program.fp8 if found == "fp8" else found
+    return source.runs.fp8_format if found == "fp8" else found
 
 
 @lru_cache(maxsize=2048)
@@ -262,7 +264,7 @@ def _read(name: str, row: Row) -> Case | Skipped:
     if row["precision"] not in PRECISIONS:
         return Skipped(name, f"precision {row['precision']!r} is not modelled")
     source = source_of(row)
-    program = source.program
+    runs = source.runs
     try:
         cluster, options = _cluster(row, source)
     except KeyError as err:
@@ -273,7 +275,7 @@ def _read(name: str, row: Row) -> Case | Skipped:
     recompute = _recompute(row, source)
     sharding = SHARDING[row["sharding"] or "ddp"]
     micro_batch = micro_batch_of(row)
-    if program.whole_stages and whole(row, "pp", 1) > 1:
+    if runs.stages_stay_gathered and whole(row, "pp", 1) > 1:
         sharding = "zero1"
         if not row.get("micro_batch"):
             parts = whole(row, "dp") * whole(row, "pp")
@@ -296,17 +298,17 @@ def _read(name: str, row: Row) -> Case | Skipped:
         "ep": whole(row, "ep", 1) if row["arch"] == "moe" else 1,
         "sequence_parallel": _sequence_parallel(row, source),
         "overlap": _overlap(row, source),
-        "issuer": issuer_of(row, program),
+        "issuer": issuer_of(row, runs),
         "launch_blocking": False,
         "dispatcher": dispatcher_of(row),
-        "software": program.software.name,
+        "software": source.record.name,
         "shard_ranks": _shard_ranks(row),
         "schedule": _schedule(row),
     }
-    options |= cast("Options", program.options)
+    options |= cast("Options", runs.options)
     options |= source.options
     options |= offloaded_of(row)
-    options |= fp8_params_of(row, program)
+    options |= fp8_params_of(row, runs)
     if row["arch"] == "dit":
         options |= diffusion.options_of(row)
     memory = number(row, "peak_mem_gib")

@@ -11,7 +11,7 @@ import re
 from simcore.engine.options import Options
 from simcore.strategy.cut_rules import modules_cut
 from simcore.strategy.cuts import written
-from simcore.strategy.software.record import Program
+from simcore.strategy.programs import Runs
 from simcore.validate.formats import Row, whole
 from simcore.validate.formats import llm_mlperf as mlperf
 from simcore.workload.models import Scalar
@@ -94,7 +94,7 @@ def next_tokens_of(row: Row) -> int:
     return int(row.get("mtp") == "yes")
 
 
-def experts_of(row: Row, layers: int, program: Program) -> dict[str, Scalar]:
+def experts_of(row: Row, layers: int, runs: Runs) -> dict[str, Scalar]:
     """Settings of a mixture's layers."""
     base = next((m for m in DENSE_FIRST if row["model"].startswith(m)), "")
     width = whole(row, "moe_ffn", whole(row, "ffn"))
@@ -102,7 +102,7 @@ def experts_of(row: Row, layers: int, program: Program) -> dict[str, Scalar]:
         "experts": whole(row, "moe_experts"),
         "top_k": whole(row, "moe_topk", 1),
         "expert_ffn": width,
-        "weighed_early": bool(program.settings.get("weighed_early")),
+        "weighed_early": bool(runs.settings.get("weighed_early")),
         "padded_rows": _padded_rows(row),
         "fused_experts": _fused_experts(row),
     }
@@ -154,14 +154,14 @@ def _padded_rows(row: Row) -> bool:
     return row["source"] == BRIDGE and row["precision"] != "bf16" and not blocks
 
 
-def issuer_of(row: Row, program: Program) -> str:
+def issuer_of(row: Row, runs: Runs) -> str:
     """What issues kernels: graphs of the step or of layers, Megatron-LM's modules, or torch's."""
     if _captured(row):
         return "graph"
     graph = row.get("cuda_graph", "")
     layers = "'attn'" in graph or graph.endswith("/mlp")
     layers |= "cuda graph attn" in row.get("notes", "")
-    return "megatron_graphs" if layers and program.issuer == "megatron" else program.issuer
+    return "megatron_graphs" if layers and runs.issuer == "megatron" else runs.issuer
 
 
 def _captured(row: Row) -> bool:
@@ -255,10 +255,10 @@ def offloaded_of(row: Row) -> Options:
     return {"offload_layers": away} if away and not row.get("cpu_offload") else {}
 
 
-def fp8_params_of(row: Row, program: Program) -> Options:
+def fp8_params_of(row: Row, runs: Runs) -> Options:
     """Whether weights are held in 8 bits, of a program that can."""
     if mlperf.narrow_params(row):
         return {"fp8_params": True}
-    if not program.fp8_params:
+    if not runs.fp8_weights:
         return {}
     return {"fp8_params": row["precision"] in ("fp8", "fp8-cs")}

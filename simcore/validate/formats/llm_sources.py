@@ -1,6 +1,6 @@
 """Which program each source of ``llm.csv`` ran, and what the source states beside its rows.
 
-What a program does stands with it (``strategy/software``).
+What a program does stands with it (``programs_db``).
 """
 
 from __future__ import annotations
@@ -12,42 +12,7 @@ from typing import Literal
 
 from simcore.base.units import GIB, GIGA
 from simcore.engine.options import Options
-from simcore.strategy.software.deepspeed import (
-    MEGATRON_DEEPSPEED,
-    MEGATRON_DEEPSPEED_2022,
-    TRANSFORMERS_LIGER,
-    ZERO3_AZURE,
-)
-from simcore.strategy.software.labs import (
-    DEEPSEEK_V3,
-    INTERNLM_2023,
-    LLAMA3,
-    MEGASCALE,
-    NANOTRON,
-    SCALING,
-)
-from simcore.strategy.software.megatron import (
-    BRIDGE,
-    BRIDGE_BENCHMARKS,
-    BRIDGE_BENCHMARKS_BF16,
-    MEGATRON_2021,
-    MEGATRON_2022,
-    MEGATRON_CORE,
-    MODEL_ZOO,
-    NEMO,
-    NEMO_1,
-    NEMO_RECIPES,
-    RECIPES,
-    TRANSFORMER_ENGINE,
-)
-from simcore.strategy.software.pytorch import (
-    FMS_FSDP,
-    FOUNDRY,
-    FOUNDRY_TORCH_1,
-    TORCHTITAN,
-    TORCHTITAN_2024,
-)
-from simcore.strategy.software.record import Program
+from simcore.strategy.programs import Program, Runs, program_named
 from simcore.validate.formats import Row
 from simcore.workload.models import Scalar
 
@@ -57,7 +22,7 @@ Memory = Literal["allocated", "reserved", "shown"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """A source: its program, and what it says itself.
+    """A source: its program (``NAME`` or ``NAME@RELEASE``), and what it says itself.
 
     ``settings``, ``options``: of its jobs, beside its program's. ``memory``: what its peaks are;
     who does not say is taken to report the framework's peak of tensors, as Megatron-LM does.
@@ -69,7 +34,7 @@ class Source:
     family have tables of their own.
     """
 
-    program: Program
+    program: str = "plain"
     settings: Mapping[str, Scalar] = field(default_factory=dict)
     options: Options = field(default_factory=Options)
     memory: Memory = "allocated"
@@ -80,11 +45,23 @@ class Source:
     states_switches: bool = False
     untied: bool = False
 
+    @property
+    def record(self) -> Program:
+        """Its program."""
+        return program_named(self.program)
+
+    @property
+    def runs(self) -> Runs:
+        """How its program runs language models."""
+        return self.record.runs or Runs()
+
 
 #: CUDA before 11.7, whose libraries load every kernel at start.
 _BIGSCIENCE: Options = {"eager_kernels": True}
-_MEGATRON_2021 = Source(program=MEGATRON_2021)
-_MLPERF = Source(program=NEMO, states_switches=True)
+#: Gradients summed and reduced in 16 bit.
+_NARROW_SUMS: Options = {"main_grads": "fused"}
+_MEGATRON_2021 = Source(program="megatron-lm@2021")
+_MLPERF = Source(program="nemo@mlperf", states_switches=True)
 
 SOURCES: Mapping[str, Source] = {
     "megatron-sc21-a100": _MEGATRON_2021,
@@ -93,7 +70,7 @@ SOURCES: Mapping[str, Source] = {
     "megatron-gpt3-example": _MEGATRON_2021,
     "mt-nlg-530b": _MEGATRON_2021,
     # its paper counts the masks of dropout
-    "korthikanti-recompute": Source(program=MEGATRON_2022),
+    "korthikanti-recompute": Source(program="megatron-lm@2022"),
     # Qi et al. 2023: table 1 counts sb(34h + 5as) bytes of activations a layer, scores and dropout
     # masks in them; its script says --no-overlap-p2p-communication and
     # --untie-embeddings-and-output-weights (examples/pretrain_zero_bubble.sh); it reports what a
@@ -102,9 +79,9 @@ SOURCES: Mapping[str, Source] = {
     # and 28.3 x 10^9, table 3) leave 25.5 to 33.6 thousand words of one table, and its examples
     # have a SentencePiece model, whose usual size this is.
     "zero-bubble": Source(
-        program=MEGATRON_2022, settings={"vocab": 32_000}, memory_bytes=GIGA, untied=True
+        program="megatron-lm@2022", settings={"vocab": 32_000}, memory_bytes=GIGA, untied=True
     ),
-    "vtrain": Source(program=MEGATRON_DEEPSPEED),
+    "vtrain": Source(program="megatron-deepspeed"),
     # CUDA_LAUNCH_BLOCKING=1: "do not remove or the training will hang" (bigscience,
     # train/tr11-176B-ml/setup-test-n2.slurm). Nodes have four Omni-Path adapters of 100 Gbit/s, of
     # which a communicator takes one: 40.5 from 2.10.3 between 4 nodes of 8 A100 (experiments/
@@ -112,55 +89,56 @@ SOURCES: Mapping[str, Source] = {
     # Intel OPA full bandwidth"). Four groups or more keep all four busy, as tensor ranks' are: each
     # GPU takes the nearest.
     "bigscience-bloom": Source(
-        program=MEGATRON_DEEPSPEED_2022, options={**_BIGSCIENCE, "launch_blocking": True},
+        program="megatron-deepspeed@2022", options={**_BIGSCIENCE, "launch_blocking": True},
         memory="shown", node_gbit_per_s=4 * 40.5,
     ),
     # of dropout nothing is said
     "bigscience-v100": Source(
-        program=MEGATRON_DEEPSPEED, options=_BIGSCIENCE, settings={"dropout": 0.0}, memory="shown",
+        program="megatron-deepspeed", options=_BIGSCIENCE, settings={"dropout": 0.0},
+        memory="shown",
     ),
-    "deepspeed-azure-zero3": Source(program=ZERO3_AZURE),
+    "deepspeed-azure-zero3": Source(program="megatron-deepspeed@azure"),
     # says FlashAttention-3 of its H200, and reserved memory
     "stas00-ml-engineering": Source(
-        program=TRANSFORMERS_LIGER, settings={"attention": "flash3"}, memory="reserved"
+        program="transformers-deepspeed@liger", settings={"attention": "flash3"}, memory="reserved"
     ),
-    "megascale": Source(program=replace(MEGATRON_CORE, wide_grads=False)),
+    "megascale": Source(program="megatron-lm@2023", options=_NARROW_SUMS),
     # of the gradients' width nothing is said; as NVIDIA's recipes have it
-    "simumax-a100pcie": Source(program=replace(MEGATRON_CORE, wide_grads=False)),
-    "simumax-b200": Source(program=TRANSFORMER_ENGINE, settings={"loss": "in_place"}),
-    "kwai-megatron": Source(program=TRANSFORMER_ENGINE),
+    "simumax-a100pcie": Source(program="megatron-lm@2023", options=_NARROW_SUMS),
+    "simumax-b200": Source(program="megatron-lm@2024", settings={"loss": "in_place"}),
+    "kwai-megatron": Source(program="megatron-lm@2024"),
     "nemotron4-340b": Source(
-        program=replace(TRANSFORMER_ENGINE, wide_grads=False), interleaved=True
+        program="megatron-lm@2024", options=_NARROW_SUMS, interleaved=True
     ),
-    "megatron-lm-h100": Source(program=RECIPES, interleaved=True),
-    "megatron-lm-llama-fp8": Source(program=RECIPES),
-    "moe-modelzoo": Source(program=MODEL_ZOO),
+    "megatron-lm-h100": Source(program="megatron-lm@2024-overlaps", interleaved=True),
+    "megatron-lm-llama-fp8": Source(program="megatron-lm@2024-overlaps"),
+    "moe-modelzoo": Source(program="megatron@moe-model-zoo"),
     # documents of 2024
-    "nvidia-nemo-docs": Source(program=NEMO_1),
-    "nvidia-dgxc-benchmarking": Source(program=NEMO_RECIPES),
+    "nvidia-nemo-docs": Source(program="nemo@1"),
+    "nvidia-dgxc-benchmarking": Source(program="nemo@recipes"),
     "mlperf-gpt3": _MLPERF,
-    "mlperf-llama405b": replace(_MLPERF, program=replace(NEMO, fp8_params=True)),
+    "mlperf-llama405b": replace(_MLPERF, program="nemo@mlperf-fp8-weights"),
     "mlperf-llama8b": _MLPERF,
     "mlperf-lora70b": _MLPERF,
-    "bridge-skills": Source(program=BRIDGE),
-    "nvidia-megatron-bridge": Source(program=BRIDGE_BENCHMARKS),
+    "bridge-skills": Source(program="megatron-bridge@recipes"),
+    "nvidia-megatron-bridge": Source(program="megatron-bridge@benchmarks"),
     # their modules are no language model's: llm_diffusion
-    "mlperf-flux1": Source(program=Program(), states_switches=True),
-    "nemo-bridge-wan": Source(program=Program()),
+    "mlperf-flux1": Source(states_switches=True),
+    "nemo-bridge-wan": Source(),
     # metrics.py prints reserved memory
-    "pytorch-torchtitan": Source(program=TORCHTITAN, memory="reserved"),
-    "mosaicml-llm-foundry": Source(program=FOUNDRY),
-    "ibm-fms-fsdp": Source(program=FMS_FSDP),
-    "aleph-alpha": Source(program=SCALING),
+    "pytorch-torchtitan": Source(program="torchtitan@2025", memory="reserved"),
+    "mosaicml-llm-foundry": Source(program="llm-foundry"),
+    "ibm-fms-fsdp": Source(program="fms-fsdp"),
+    "aleph-alpha": Source(program="scaling@2023"),
     # of Hugging Face's cluster at AWS
-    "huggingface-nanotron": Source(program=NANOTRON, memory="reserved", node="p5-aws"),
-    "internlm-internevo": Source(program=INTERNLM_2023, memory="shown"),
-    "llama3-paper": Source(program=LLAMA3, interleaved=True),
+    "huggingface-nanotron": Source(program="nanotron@2025", memory="reserved", node="p5-aws"),
+    "internlm-internevo": Source(program="internevo@2023", memory="shown"),
+    "llama3-paper": Source(program="llama3", interleaved=True),
     # trained with a module that predicts one more token (4.2)
-    "deepseek-v3-report": Source(program=DEEPSEEK_V3, settings={"next_tokens": 1}),
+    "deepseek-v3-report": Source(program="deepseek-v3", settings={"next_tokens": 1}),
 }  # fmt: skip
 #: Whose program nobody knows: it is judged as one that is not named.
-_UNKNOWN = Source(program=Program())
+_UNKNOWN = Source()
 
 #: torchtitan's releases, as file names of its reports date them.
 _DATED = re.compile(r"(?<=_)20\d{4}(?=_)")
@@ -172,8 +150,7 @@ _TORCH_1 = "mixed_precision=PURE"
 def source_of(row: Row) -> Source:
     """The row's source, with the release of its program that the row is of."""
     source = SOURCES.get(row["source"], _UNKNOWN)
-    release = _release(source.program, row)
-    return source if release is source.program else replace(source, program=release)
+    return replace(source, program=_release(source.program, row))
 
 
 def cluster_state_of(row: Row) -> str:
@@ -187,14 +164,15 @@ def cluster_state_of(row: Row) -> str:
     return "before its PCIe was put right" if before else ""
 
 
-def _release(program: Program, row: Row) -> Program:
+def _release(program: str, row: Row) -> str:
     if row.get("variant") == "MegaScale":
-        return MEGASCALE
-    if program is TORCHTITAN:
+        return "megascale"
+    if row["source"] == "pytorch-torchtitan":
         dated = _DATED.search(row.get("source_ref", ""))
-        return TORCHTITAN_2024 if dated and dated[0] < _COMPILED_SINCE else program
-    if program is FOUNDRY and _TORCH_1 in row.get("notes", ""):
-        return FOUNDRY_TORCH_1
-    if program is BRIDGE_BENCHMARKS and row["precision"] == "bf16" and row["sharding"] != "fsdp":
-        return BRIDGE_BENCHMARKS_BF16
+        return "torchtitan@2024" if dated and dated[0] < _COMPILED_SINCE else program
+    if row["source"] == "mosaicml-llm-foundry" and _TORCH_1 in row.get("notes", ""):
+        return "llm-foundry@torch-1"
+    narrow = row["precision"] == "bf16" and row["sharding"] != "fsdp"
+    if row["source"] == "nvidia-megatron-bridge" and narrow:
+        return "megatron-bridge@benchmarks-bf16"
     return program

@@ -19,6 +19,10 @@ FLASH: dict[str, KernelKind] = {
 }  # fmt: skip
 #: With scores in memory and a softmax that scales and masks: Megatron-LM's kernel, or XLA's passes.
 SCORES = ("fused_softmax", "xla")
+#: Megatron-LM's softmax kernel takes multiples of so many heads and samples of a rank, else tensor
+#: operations run instead (megatron/model/fused_softmax.py, is_kernel_available; bigscience's
+#: chronicles-prequel.md: "(HEADS/TP)*MBS % 4 = 0").
+FUSED_SOFTMAX_SCORES = 4
 #: Fused attention under a mask that is a tensor: torch's flash kernel takes none
 #: (aten/src/ATen/native/transformers/sdp_utils_cpp.h, check_for_attn_mask), CUTLASS's reads it.
 MASKED = "masked"

@@ -21,8 +21,9 @@ from simcore.strategy.dialects import (
     read_launch,
     read_source,
 )
+from simcore.strategy.optimizers import OPTIMIZERS
 from simcore.strategy.options import OPTIONS
-from simcore.strategy.precision import OPTIMIZERS, PRECISIONS
+from simcore.strategy.precision import PRECISIONS
 from simcore.strategy.strategy import Strategy, parse_offload
 
 SAMPLES = Path(__file__).parent / "samples"

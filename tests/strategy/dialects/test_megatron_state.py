@@ -15,11 +15,12 @@ _BF16 = "--exp-avg-dtype bf16 --exp-avg-sq-dtype bf16"
     ("flags", "optimizer", "software", "main_grads"),
     [
         (_ZERO1, "adamw", "megatron", "fp32"),
-        (_AWARE, "adamw", "precision-aware", "fp32"),
-        (f"{_AWARE} {_BF16}", "adamw-bf16", "precision-aware", "fp32"),
-        (f"{_AWARE} {_BF16} --main-grads-dtype bf16", "adamw-bf16", "precision-aware", None),
+        (_AWARE, "adamw", "megatron@precision-aware", "fp32"),
+        (f"{_AWARE} {_BF16}", "adamw-bf16", "megatron@precision-aware", "fp32"),
+        (f"{_AWARE} {_BF16} --main-grads-dtype bf16", "adamw-bf16", "megatron@precision-aware",
+         None),
         # Transformer Engine holds the masters of fp8 with delayed scaling, its default, alone
-        (f"{_AWARE} --fp8-format hybrid", "adamw", "precision-aware", "fp32"),
+        (f"{_AWARE} --fp8-format hybrid", "adamw", "megatron@precision-aware", "fp32"),
         (f"{_AWARE} --fp8-format e4m3 --fp8-recipe mxfp8", "adamw", "megatron", "fp32"),
         (f"{_AWARE} {_BF16} --fp8-format e4m3 --fp8-recipe tensorwise", "adamw-bf16", "megatron",
          "fp32"),

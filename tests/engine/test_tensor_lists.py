@@ -5,11 +5,11 @@ import pytest
 from strategies import rates
 
 from simcore import api
-from simcore.engine.listed import listed_s
-from simcore.strategy.software import Lists
+from simcore.engine.tensor_lists import tensor_lists_s
+from simcore.strategy.programs.mechanisms import TensorLists
 from simcore.validate.known import tables_folder
 
-LISTS = Lists(call=10.0, gathered_view=2.0, reduced_view=4.0, copy=3.0)
+LISTS = TensorLists(call=10.0, gathered_view=2.0, reduced_view=4.0, copy=3.0)
 TABLE = tables_folder() / "zero3_2021.csv"
 JOB = {"model": "llama2-7b", "strategy": "zero3", "precision": "bf16", "recompute": "full",
        "micro_batch": 1, "seq_len": 2048}  # fmt: skip
@@ -29,13 +29,13 @@ JOB = {"model": "llama2-7b", "strategy": "zero3", "precision": "bf16", "recomput
 def test_a_list_by_hand(op: str, wire_s: float, by_hand_s: float) -> None:
     device = (rates(update_bytes_per_s=10.0, kernel_start_s=0.125),)
     one = np.ones(1)
-    found = listed_s(LISTS, op, np.array([[100.0]]), wire_s * one, 8 * one, one, device)  # type: ignore[arg-type]
+    found = tensor_lists_s(LISTS, op, np.array([[100.0]]), wire_s * one, 8 * one, one, device)  # type: ignore[arg-type]
     assert found[0, 0] == pytest.approx(by_hand_s)
 
 
 def test_one_rank_has_no_list() -> None:
     one = np.ones(1)
-    found = listed_s(LISTS, "all_gather", np.array([[100.0]]), 0 * one, one, one, (rates(),))
+    found = tensor_lists_s(LISTS, "all_gather", np.array([[100.0]]), 0 * one, one, one, (rates(),))
     assert found[0, 0] == 0.0
 
 

@@ -9,7 +9,7 @@ from simcore.base.arrays import NDArray
 Array = NDArray[np.float64]
 
 
-def asking_s(device_s: Array, issued_s: Array | float, answer_s: Array | float) -> Array:
+def synchronised_s(device_s: Array, issued_s: Array | float, answer_s: Array | float) -> Array:
     """Seconds [n, C] of each tensor's turn, of what its kernels take on the device and to issue.
 
     What the host was ahead by is lost at the first answer: each turn takes as long as the slower of

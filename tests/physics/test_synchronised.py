@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simcore.physics.asking import asking_s
+from simcore.physics.synchronised import synchronised_s
 
 ISSUE_S = 10e-6
 
@@ -31,7 +31,7 @@ def test_never_less_than_the_slower_and_near_the_events(
 ) -> None:
     device = np.array(kernels_s)[:, None] * per_tensor
     issued = per_tensor * ISSUE_S
-    total = float(asking_s(device, issued, ISSUE_S).sum())
+    total = float(synchronised_s(device, issued, ISSUE_S).sum())
     assert total >= max(float(device.sum()), issued * len(kernels_s))
     assert total == pytest.approx(
         played(kernels_s, per_tensor), abs=len(kernels_s) * (ISSUE_S + max(kernels_s))
@@ -40,4 +40,4 @@ def test_never_less_than_the_slower_and_near_the_events(
 
 def test_small_tensors_take_what_the_host_does_and_large_ones_what_the_device_does() -> None:
     device = np.array([[1e-6], [5e-3]])
-    assert asking_s(device, 2e-4, 1e-5).ravel() == pytest.approx([2.1e-4, 5.01e-3])
+    assert synchronised_s(device, 2e-4, 1e-5).ravel() == pytest.approx([2.1e-4, 5.01e-3])

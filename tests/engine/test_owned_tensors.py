@@ -10,9 +10,9 @@ from strategies import strategy
 
 from simcore import api
 from simcore.engine.evaluate import program_of
-from simcore.engine.owners import broadcasts_s, owned_numel
+from simcore.engine.owned_tensors import broadcasts_s, owned_numel
 from simcore.physics.collectives import Group, collective_time_s
-from simcore.strategy.software import SOFTWARE
+from simcore.strategy.programs import program_named
 from simcore.workload.graph import Block, Param, Workload
 from simcore.workload.models import MODELS
 
@@ -79,7 +79,7 @@ def test_gradients_are_summed_among_all_whatever_the_shard() -> None:
         ("all_reduce", "replicas"),
         ("all_gather", "shard"),
     }
-    how = strategy("zero1", "bf16", shard_ranks=8, software=SOFTWARE["internevo"])
+    how = strategy("zero1", "bf16", shard_ranks=8, program=program_named("internevo"))
     sent = {(c.op, c.scope) for c in program_of(MODELS["llama-7b"].build(), how, 1).comm}
     assert sent == {("all_reduce", "all")}
 

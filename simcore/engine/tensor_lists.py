@@ -10,13 +10,13 @@ import numpy as np
 from simcore.base.arrays import NDArray
 from simcore.engine.rates import ClassRates
 from simcore.physics.collectives import Collective
-from simcore.strategy.software import Lists
+from simcore.strategy.programs.mechanisms import TensorLists
 
 Array = NDArray[np.float64]
 
 
-def listed_s(
-    lists: Lists, op: Collective, sizes_bytes: Array, wire_s: Array, n_ranks: Array,
+def tensor_lists_s(
+    lists: TensorLists, op: Collective, sizes_bytes: Array, wire_s: Array, n_ranks: Array,
     issue_s: Array, classes: tuple[ClassRates, ...],
 ) -> Array:  # fmt: skip
     """Seconds of messages of ``sizes_bytes`` [M, 1] that take ``wire_s`` [M, C] alone: [M, C].

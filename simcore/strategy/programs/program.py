@@ -1,0 +1,126 @@
+"""A training program: its mechanisms, and how it runs where nobody says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+from simcore.hardware.host import Issuer
+from simcore.strategy.programs.mechanisms import (
+    Evidence,
+    Fsdp,
+    Gradients,
+    HostWork,
+    Layers,
+    Offload,
+    OptimizerState,
+    ParallelRanks,
+    Pipeline,
+    Recompute,
+    Zero3,
+)
+from simcore.workload.models import Scalar
+from simcore.workload.recompute import DEFAULT_MODULES
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Runs:
+    """How a program runs language models where neither job nor launch file says.
+
+    ``issuer``: what issues kernels, in the words of ``--issuer``.
+    ``overlap``: communication that it hides whatever a job sets, in the words of ``--overlap``;
+    ``recipe_overlap``: what its recipes turn on beside, where a job does not list its switches;
+    ``zero1_reduces_after_backward``: ZeRO-1 alone does not hide its gradients.
+    ``main_grads``: the gradients' copies, in the words of ``--main-grads``;
+    ``fp32_gradient_sums``: sums in fp32 instead, of all precisions but fp16.
+    ``fp8_format``: the precision that its fp8 is; ``fp8_weights``: it can hold weights in 8 bits.
+    ``sequence_parallel``: tensor ranks cut the sequence too.
+    ``stages_stay_gathered``: parameters and gradients of FSDP stay whole in a pipeline, over as
+    many micro-batches as stages.
+    ``selective_modules``: what selective recompute runs again; ``selective_is_whole_layers``: it is
+    of whole layers.
+    ``dropout``: the rate that its jobs train with.
+    ``settings``: of a language model's layers; ``loss_with_tensor_ranks``: the loss where there
+    are any; ``compiled_settings``: under torch.compile, where they are other than usual.
+    ``options``: others, as the command line names them.
+    """
+
+    issuer: Issuer = "torch"
+    overlap: frozenset[str] = frozenset({"grads"})
+    recipe_overlap: frozenset[str] = frozenset()
+    zero1_reduces_after_backward: bool = False
+    main_grads: str = "weights"
+    fp32_gradient_sums: bool = False
+    fp8_format: str = "fp8"
+    fp8_weights: bool = False
+    sequence_parallel: bool = True
+    stages_stay_gathered: bool = False
+    selective_modules: str = DEFAULT_MODULES
+    selective_is_whole_layers: bool = False
+    dropout: float = 0.0
+    loss_with_tensor_ranks: str = ""
+    settings: Mapping[str, Scalar] = field(default_factory=dict, hash=False)
+    compiled_settings: Mapping[str, Scalar] = field(default_factory=dict, hash=False)
+    options: Mapping[str, Any] = field(default_factory=dict, hash=False)
+
+    def __post_init__(self) -> None:
+        for name in ("settings", "compiled_settings", "options"):
+            object.__setattr__(self, name, MappingProxyType(dict(getattr(self, name))))
+
+    def words(self) -> dict[str, Any]:
+        """Options where nothing is said, of a job that its recipes run."""
+        hidden = self.overlap | self.recipe_overlap
+        covered = {"dgrad"} if "tensor" in hidden else set()
+        return {
+            "issuer": self.issuer,
+            "overlap": ",".join(sorted(hidden - covered)),
+            "main_grads": "fp32" if self.fp32_gradient_sums else self.main_grads,
+            **self.options,
+        }
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        values = {name: getattr(self, name) for name in self.__slots__}
+        for name in ("settings", "compiled_settings", "options"):
+            values[name] = dict(values[name])
+        return _runs_again, (values,)
+
+
+def _runs_again(values: dict[str, Any]) -> Runs:
+    """The same in another process, whose mappings travel as dictionaries."""
+    return Runs(**values)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Program:
+    """One program, or a release of it: ``name`` as ``--software`` takes it, ``meaning`` in a line.
+
+    ``runs`` is None of a library that is put around a user's own model and loop.
+    """
+
+    name: str
+    meaning: str
+    gradients: Gradients = field(default_factory=Gradients)
+    optimizer_state: OptimizerState = field(default_factory=OptimizerState)
+    offload: Offload = field(default_factory=Offload)
+    zero3: Zero3 = field(default_factory=Zero3)
+    fsdp: Fsdp = field(default_factory=Fsdp)
+    pipeline: Pipeline = field(default_factory=Pipeline)
+    recompute: Recompute = field(default_factory=Recompute)
+    ranks: ParallelRanks = field(default_factory=ParallelRanks)
+    layers: Layers = field(default_factory=Layers)
+    host: HostWork = field(default_factory=HostWork)
+    evidence: Evidence = field(default_factory=Evidence)
+    runs: Runs | None = None
+
+    def __hash__(self) -> int:
+        return hash(self.name)  # programs are keys of caches; equal ones have one name
+
+
+#: Where no program is named: what the method itself needs, around PyTorch's own modules.
+PLAIN = Program(
+    name="plain",
+    meaning="what the method itself holds",
+    layers=Layers(plain_pytorch_modules=True),
+)

@@ -1,0 +1,256 @@
+"""Records of ``programs_db``: facts about training programs with their sources, and releases.
+
+A record is a list of facts. Each gives values to fields of some subjects (``mechanisms``, and
+``runs``) and says where that is from: ``source``, or ``origin: inferred, to verify``. It may
+inherit another record's facts; a release changes some of those of its record, or of another that
+it inherits. A value of null means the default again; ``runs: null`` a library that is put around a
+user's own model and loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from functools import lru_cache
+from typing import Any, cast
+
+from pydantic import BaseModel, Field, model_validator
+
+from simcore.base.database import Database, KeyedError, Record, fold_name
+from simcore.base.errors import DataError, UnknownName
+from simcore.strategy.programs.checked import check_key, checked, hints
+from simcore.strategy.programs.program import PLAIN, Program, Runs
+
+#: Subjects of facts and their dataclasses: the fields of a program but its name.
+SUBJECTS: Mapping[str, type] = {
+    f.name: Runs if f.name == "runs" else cast("type", f.default_factory)
+    for f in fields(Program)
+    if f.name not in ("name", "meaning")
+}
+#: What a fact says of itself.
+_OF_FACT = ("source", "origin", "note")
+_INFERRED = "inferred, to verify"
+_MAPPINGS = ("settings", "compiled_settings", "options")
+#: What parts a program's name from its release.
+_AT = "@"
+
+Facts = tuple[dict[str, Any], ...]
+
+
+class Release(BaseModel):
+    """What was, or is, different in one release of a program, or in one way that it is run."""
+
+    model_config = Record.model_config
+
+    aliases: tuple[str, ...] = ()
+    meaning: str
+    inherits: str | tuple[str, ...] = Field(
+        default=(), description="NAME or NAME@RELEASE, or several; else the record itself"
+    )
+    facts: Facts = ()
+
+
+class ProgramRecord(Record):
+    """One program: facts with sources, and its releases."""
+
+    meaning: str = Field(description="what it is, in a line that answers show")
+    inherits: str | tuple[str, ...] = Field(
+        default=(), description="NAME or NAME@RELEASE whose facts hold too, or several"
+    )
+    read_as: dict[str, str] = Field(
+        default_factory=dict,
+        description="aliases that are programs around this one, and what makes them so",
+    )
+    facts: Facts = ()
+    releases: dict[str, Release] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _checked(self) -> ProgramRecord:
+        _check_facts(self.facts, ("facts",))
+        for name, release in self.releases.items():
+            _check_facts(release.facts, ("releases", name, "facts"))
+        for alias in self.read_as:
+            if alias not in self.aliases:
+                raise KeyedError(("read_as", alias), f"{alias!r} is no alias of {self.name}")
+        return self
+
+    def release_of(self, alias: str) -> str:
+        """The release that an alias names; empty where it names the program itself."""
+        folded = fold_name(alias)
+        return next(
+            (r for r, v in self.releases.items() if folded in map(fold_name, v.aliases)), ""
+        )
+
+
+def _check_facts(facts: Facts, at: tuple[int | str, ...]) -> None:
+    for i, fact in enumerate(facts):
+        here = (*at, i)
+        told = [k for k in ("source", "origin") if fact.get(k)]
+        if len(told) != 1:
+            raise KeyedError(here, f"a fact needs its source, or origin: {_INFERRED}")
+        if fact.get("origin", _INFERRED) != _INFERRED:
+            raise KeyedError((*here, "origin"), f"must be {_INFERRED!r}")
+        for subject, values in fact.items():
+            if subject in _OF_FACT:
+                checked(values, str, (*here, subject))
+                continue
+            check_key(subject, {**SUBJECTS, **dict.fromkeys(_OF_FACT)}, here)
+            if subject == "runs" and values is None:
+                continue
+            checked(values, Mapping[str, Any], (*here, subject))
+            known = hints(SUBJECTS[subject])
+            for key, value in values.items():
+                check_key(str(key), known, (*here, subject))
+                if value is not None:
+                    checked(value, known[key], (*here, subject, key))
+
+
+PROGRAMS: Database[ProgramRecord] = Database("program", "programs_db", ProgramRecord)
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """A fact as a record has it, and the name of the program or release that it stands in."""
+
+    of: str
+    fact: Mapping[str, Any] = field(hash=False)
+
+    @property
+    def source(self) -> str:
+        """Where it is from."""
+        return str(self.fact.get("source") or f"{self.fact['origin']}")
+
+    def values(self) -> Iterator[tuple[str, str, Any]]:
+        """Each subject, key and value."""
+        for subject, values in self.fact.items():
+            if subject in _OF_FACT:
+                continue
+            if values is None:
+                yield subject, "", None
+            else:
+                yield from ((subject, k, v) for k, v in values.items())
+
+
+#: A record and one of its releases, or none of them.
+Part = tuple[ProgramRecord, str]
+
+
+def _part(name: str) -> Part:
+    """The record and release of a name or alias. Raises UnknownName."""
+    base, _, release = name.strip().partition(_AT)
+    if PROGRAMS.path(base) is None:
+        raise UnknownName("software", name, program_names(), "(`simcore list software`)", aliases())
+    record = PROGRAMS[base]
+    if not release:
+        return record, record.release_of(base)
+    found = next((r for r in record.releases if fold_name(r) == fold_name(release)), None)
+    if found is None:
+        raise UnknownName(f"release of {record.name}", release, record.releases)
+    return record, found
+
+
+def _parts(part: Part, before: tuple[Part, ...] = ()) -> tuple[Part, ...]:
+    """What a program inherits, the farthest first, and the program itself."""
+    record, release = part
+    if part in before:
+        raise DataError(f"{full_name(part)} inherits itself", file=PROGRAMS.path(record.name))
+    told = record.releases[release].inherits if release else record.inherits
+    names = (told,) if isinstance(told, str) else told
+    parents = [_parent(name, record) for name in names if fold_name(name) != PLAIN.name]
+    if release and not names:
+        parents = [(record, "")]
+    found = [p for parent in parents for p in _parts(parent, (*before, part))]
+    return (*found, part)
+
+
+def _parent(name: str, record: ProgramRecord) -> Part:
+    try:
+        return _part(name)
+    except UnknownName as err:
+        raise DataError(str(err), file=PROGRAMS.path(record.name), key="inherits") from None
+
+
+def full_name(part: Part) -> str:
+    """``NAME`` or ``NAME@RELEASE``."""
+    record, release = part
+    return record.name + (_AT + release if release else "")
+
+
+def facts_of(name: str) -> tuple[Told, ...]:
+    """Every fact of a program, inherited ones first; later ones win. Raises UnknownName."""
+    return _facts(_parts(_part(name))) if fold_name(name) != PLAIN.name else ()
+
+
+def _facts(parts: tuple[Part, ...]) -> tuple[Told, ...]:
+    return tuple(
+        Told(full_name((record, release)), fact)
+        for record, release in parts
+        for fact in (record.releases[release] if release else record).facts
+    )
+
+
+def program_named(name: str) -> Program:
+    """The program of a name, alias, or NAME@RELEASE. Raises UnknownName, DataError."""
+    if fold_name(name) == PLAIN.name:
+        return PLAIN
+    return _built(_parts(_part(name)))
+
+
+@lru_cache(maxsize=256)
+def _built(parts: tuple[Part, ...]) -> Program:
+    record, release = parts[-1]
+    values: dict[str, dict[str, Any]] = {}
+    runs = False
+    for told in _facts(parts):
+        for subject, key, value in told.values():
+            if subject == "runs":
+                runs = bool(key)
+            if not key:
+                values.pop(subject, None)
+            elif key in _MAPPINGS and value is not None:
+                values.setdefault(subject, {})[key] = _changed(
+                    values.get(subject, {}).get(key, {}), value
+                )
+            else:
+                values.setdefault(subject, {})[key] = value
+    return Program(
+        name=full_name(parts[-1]),
+        meaning=record.releases[release].meaning if release else record.meaning,
+        **{
+            subject: _subject(kind, values.get(subject, {}))
+            for subject, kind in SUBJECTS.items()
+            if subject in values or (subject == "runs" and runs)
+        },
+    )
+
+
+def _changed(before: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    return {k: v for k, v in {**before, **changes}.items() if v is not None}
+
+
+def _subject(kind: type, values: Mapping[str, Any]) -> Any:
+    known = hints(kind)
+    return kind(**{k: checked(v, known[k], ()) for k, v in values.items() if v is not None})
+
+
+def read_as(name: str) -> str:
+    """What makes an alias a program around another, where it is one; else nothing."""
+    base = name.strip().partition(_AT)[0]
+    if PROGRAMS.path(base) is None:
+        return ""
+    folded = fold_name(base)
+    return next((v for k, v in PROGRAMS[base].read_as.items() if fold_name(k) == folded), "")
+
+
+def program_names() -> list[str]:
+    """Names of every program, sorted, ``plain`` among them."""
+    return sorted({PLAIN.name, *PROGRAMS.names()}, key=str.lower)
+
+
+def aliases() -> dict[str, str]:
+    """Every alias, and the program or release that it names."""
+    return {
+        alias: full_name((PROGRAMS[name], PROGRAMS[name].release_of(alias)))
+        for alias, name in PROGRAMS.aliases().items()
+        if fold_name(alias) != fold_name(name)
+    }
