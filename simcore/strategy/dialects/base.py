@@ -154,9 +154,17 @@ class Emitted:
 class Dialect(Protocol):
     """One launch format. ``read`` raises DataError for a file that is none."""
 
-    name: str
-    title: str
-    summary: str
+    @property
+    def name(self) -> str:
+        """As it is typed."""
+
+    @property
+    def title(self) -> str:
+        """As people know the program."""
+
+    @property
+    def summary(self) -> str:
+        """What its files are."""
 
     def claims(self, source: Source) -> bool:
         """Whether the text looks like this dialect; the first registered that says so reads it."""

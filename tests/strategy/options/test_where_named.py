@@ -33,8 +33,9 @@ def _files_naming() -> dict[str, list[str]]:
             continue
         tree = ast.parse(path.read_text(encoding="utf-8"))
         texts = {n.value for n in ast.walk(tree) if isinstance(n, ast.Constant)}
-        for name in texts & found.keys():
-            found[name].append(place)
+        for name, places in found.items():
+            if name in texts:
+                places.append(place)
     return found
 
 
