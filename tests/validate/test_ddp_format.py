@@ -492,7 +492,7 @@ def test_fine_tuning_without_amp_has_a_loop_of_its_own(
 @pytest.mark.parametrize(
     ("notes", "found"),
     [
-        ("PT1.4.0a0", {"bias_apart": True, "old_blas": True}),
+        ("PT1.4.0a0", {"bias_add": "separate", "unaligned_products": "vector_units"}),
         ("PT1.7.0a0", {"bias_apart": True}),
         ("PT1.13.0a0", {}),
         ("tier=A", {"bias_apart": True}),  # no version told: tables of 1.x before 1.12

@@ -122,12 +122,11 @@ def _record(entry: str, row: Row) -> ModelSource | None:
 
 def _detector(row: Row) -> dict[str, Scalar]:
     """Whose host picks the row's proposals, and how many regions that leaves of an image."""
-    program = next((name for where, name in DETECTORS if _holds(where, row)), None)
-    if program is None or row["framework"].startswith("TensorFlow"):
+    settings = next((how for where, how in DETECTORS if _holds(where, row)), None)
+    if settings is None or row["framework"].startswith("TensorFlow"):
         return {}
-    found: dict[str, Scalar] = {"program": program}
-    batch = number(row, "local_batch")
-    if program == "nvidia" and batch:
+    found, batch = dict(settings), number(row, "local_batch")
+    if found["mask_targets"] == "device_polygons" and batch:
         regions = min(512, round(PROPOSALS_A_BATCH / batch) + OBJECTS)
         learns = row["source"] not in UNLEARNT
         positives = round(regions * POSITIVES_FRAC) if learns else UNLEARNT_POSITIVES
@@ -208,7 +207,7 @@ def _one_cluster(entry: str) -> bool:
     Norms that ranks average part it into clusters, since their exchange is Horovod's.
     """
     record = MODELS[entry]
-    compiled = bool(record.config.get("xla")) or record.config.get("framework") == "xla"
+    compiled = bool(record.config.get("xla"))
     return compiled and record.sync_norm_wait is None
 
 

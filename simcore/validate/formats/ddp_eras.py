@@ -65,13 +65,17 @@ class Era:
 
 
 ERAS = (
-    Era(("inverted_residual", "efficientdet"), ("old_depthwise", True), until=CUDNN_DEPTHWISE),
-    Era(("bert", "gnmt", "transformer_xl"), ("bias_apart", True), until=BIAS_FUSED),
+    Era(
+        ("inverted_residual", "efficientdet"),
+        ("depthwise_kernels", "native"),
+        until=CUDNN_DEPTHWISE,
+    ),
+    Era(("bert", "gnmt", "transformer_xl"), ("bias_add", "separate"), until=BIAS_FUSED),
     # a head over a vocabulary that is not padded
-    Era(("transformer_xl",), ("old_blas", True), until=CUBLAS_11, told=True),
-    Era(("waveglow",), ("old_dilated", True), until=CUDNN_8, told=True),
-    Era(("bert", "waveglow"), ("script_held", True), until=SCRIPT_RELEASED, told=True),
-    Era(("bert",), ("gelu", "biased"), since=BERT_UNSCRIPTED),
+    Era(("transformer_xl",), ("unaligned_products", "vector_units"), until=CUBLAS_11, told=True),
+    Era(("waveglow",), ("dilated_convolutions", "vector_units"), until=CUDNN_8, told=True),
+    Era(("bert", "waveglow"), ("scripted_activations", "held"), until=SCRIPT_RELEASED, told=True),
+    Era(("bert",), ("gelu", "separate_bias"), since=BERT_UNSCRIPTED),
     Era(("waveglow",), ("conditioning_copies", False), since=CONTIGUOUS_BELOW),
 )
 #: Settings that change an entry's own and leave others' alone.

@@ -189,12 +189,43 @@ MMDET: dict[str, dict[str, Scalar]] = {
 }
 #: Two-stage detectors: parts of a row that must all stand in it, and whose host picks proposals
 #: (workload/archs/proposals.py); of models built for TensorFlow the entry says it.
-DETECTORS = (
-    ("deeplearningexamples | pytorch", "nvidia"),
-    ("lambdal", "nvidia"),
-    ("detectron2 | maskrcnn-benchmark", "maskrcnn-benchmark"),
-    ("mmdetection", "mmdetection"),
-    ("detectron2", "detectron2"),
+DETECTORS: tuple[tuple[str, dict[str, Scalar]], ...] = (
+    (
+        "deeplearningexamples | pytorch",
+        {
+            "proposals": "each_level",
+            "mask_targets": "device_polygons",
+            "loader_bytes_per_pixel": 12,
+        },
+    ),
+    (
+        "lambdal",
+        {
+            "proposals": "each_level",
+            "mask_targets": "device_polygons",
+            "loader_bytes_per_pixel": 12,
+        },
+    ),
+    (
+        "detectron2 | maskrcnn-benchmark",
+        {
+            "proposals": "each_level_unfused",
+            "mask_targets": "host_cropped",
+            "loader_bytes_per_pixel": 12,
+        },
+    ),
+    (
+        "mmdetection",
+        {
+            "proposals": "each_level_unfused",
+            "mask_targets": "host_polygons",
+            "loader_bytes_per_pixel": 12,
+        },
+    ),
+    (
+        "detectron2",
+        {"proposals": "all_levels", "mask_targets": "host_polygons", "loader_bytes_per_pixel": 3},
+    ),
 )
 #: Proposals that NVIDIA's example keeps of a batch, whatever its size, and objects of an image,
 #: which join them (configs/e2e_mask_rcnn_R_50_FPN_1x.yaml, FPN_POST_NMS_TOP_N_TRAIN, in Lambda's
