@@ -30,6 +30,8 @@ _RIVALS = {
     "global_batch": ("grad_accum",), "grad_accum": ("global_batch",),
     "zero": ("strategy",), "strategy": ("zero",),
 }  # fmt: skip
+#: Words that may be given more than once.
+LISTS = ("inputs", "settings")
 #: Values that may be a file, which is then found beside the configuration.
 _FILES = ("model", "calibration", "launch")
 
@@ -115,7 +117,7 @@ def _read(path: Path, problems: list[str]) -> dict[str, Any]:
 
 
 def _word(key: str) -> str:
-    return {"input": "inputs"}.get(key, key.replace("-", "_"))
+    return {"input": "inputs", "set": "settings"}.get(key, key.replace("-", "_"))
 
 
 def _near(key: str, known: tuple[str, ...]) -> str:
@@ -134,7 +136,7 @@ def _place(path: Path, text: str, key: str) -> str:
 
 def _plain(word: str, value: Any, path: Path) -> Any:
     """A default as the command line would have it; None where it is of a wrong kind."""
-    if word == "inputs":
+    if word in LISTS:
         texts = [value] if isinstance(value, str) else value
         return texts if isinstance(texts, list) and all(isinstance(t, str) for t in texts) else None
     if isinstance(value, bool) or not isinstance(value, (str, int)):
@@ -146,7 +148,7 @@ def _plain(word: str, value: Any, path: Path) -> Any:
 
 
 def with_defaults(
-    words: Mapping[str, Any], lists: Sequence[str] = ("inputs",)
+    words: Mapping[str, Any], lists: Sequence[str] = LISTS
 ) -> tuple[dict[str, Any], str]:
     """``words`` with defaults where nothing was given, and a sentence about what was taken.
 

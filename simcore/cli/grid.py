@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from simcore.cli.config import with_defaults
+from simcore.cli.config import LISTS, with_defaults
 from simcore.cli.emit import grid_launch, warn_unknown
 from simcore.cli.job import grid_options
 from simcore.cli.options import fixed_words
@@ -42,7 +42,7 @@ def grid_of(
 
     ``example``: what to write where clusters are missing; ``sized``: these say how many GPUs.
     """
-    given, told = with_defaults(given, lists=("inputs", "gpus"))
+    given, told = with_defaults(given, lists=(*LISTS, "gpus"))
     model, gpus, words = given.pop("model"), given.pop("gpus"), grid_options(given, problems)
     launch = words["launch"]
     words, notes = grid_launch(model, gpus, words, problems, sized=sized)

@@ -17,11 +17,15 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 #: Words of a grid that are no axis of it.
 ONE_VALUE = (
-    "inputs", "overlap", "recompute_modules", "node", "lora_targets", "quantised_base",
+    "inputs", "settings", "overlap", "recompute_modules", "node", "lora_targets", "quantised_base",
     "calibration", "software", "growing_segments", "fp8_params", "nccl_algo", "nccl_proto",
     "launch_blocking", "launch", "expert_padding", "compile", "sequence_parallel",
-    "optimizer_impl", "grad_clip",
+    "optimizer_impl", "grad_clip", "prefetch_blocks", "reuse_numel", "gather_tensors",
+    "bucket_numel", "eager_kernels",
 )  # fmt: skip
+#: Counts that may be 0, and counts of which a grid has one value.
+_FROM_0 = ("prefetch_blocks", "reuse_numel")
+_ONE_NUMBER = ("prefetch_blocks", "reuse_numel", "bucket_numel")
 #: How the values of an axis are written, by how one value is.
 _SEVERAL = {
     "N": "GRID", "N|max": "GRID", "NAME": "NAMES", "MODE": "NAMES", "WIDTH": "NAMES",
@@ -46,11 +50,16 @@ def job_options(words: Mapping[str, Any], problems: list[str]) -> dict[str, Any]
     options = {k: v for k, v in words.items() if k in job_words()}
     for name, kind in get_type_hints(Options).items():
         if name in options and kind == int | None:
-            options[name] = whole(name.replace("_", "-"), options[name], problems)
+            least = int(name not in _FROM_0)
+            options[name] = whole(name.replace("_", "-"), options[name], problems, least=least)
     options["strategy"] = with_zero(words.get("strategy"), options.pop("zero", None), problems)
-    if options.get("inputs") is not None:
-        options["inputs"] = tuple(options["inputs"]) or None
-    return options
+    return options | _lists(options)
+
+
+def _lists(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Words that may be given several times, as tuples: they are a part of keys."""
+    given = (name for name in ("inputs", "settings") if options.get(name) is not None)
+    return {name: tuple(options[name]) or None for name in given}
 
 
 def grid_options(words: Mapping[str, Any], problems: list[str]) -> dict[str, Any]:
@@ -58,9 +67,12 @@ def grid_options(words: Mapping[str, Any], problems: list[str]) -> dict[str, Any
     options = {k: v for k, v in words.items() if k in job_words()}
     stages = options.pop("zero", None)
     options["strategy"] = with_zeros(words.get("strategy"), stages, problems)
-    if options.get("inputs") is not None:
-        options["inputs"] = tuple(options["inputs"]) or None
-    return options
+    for name in _ONE_NUMBER:
+        if name in options:
+            options[name] = whole(
+                name.replace("_", "-"), options[name], problems, least=int(name not in _FROM_0)
+            )
+    return options | _lists(options)
 
 
 def takes_job(

@@ -24,6 +24,9 @@ _WORDS = (
     _word("inputs", "DTYPE[SHAPE]",
           "Of a callable or of timm's: float32[B,3,224,224]; channels_last may follow; once an "
           "input.", flag="--input", kind=list[str] | None),
+    _word("settings", "KEY=VALUE",
+          "Settings of the model itself: --set layers=16; several are parted by blanks, or --set "
+          "again; of arch:NAME all dimensions.", flag="--set", kind=list[str] | None),
     _word("strategy", "NAME", "dp, manual, ddp, zero1 to zero3 (fsdp), hsdp.", names.strategies),
     _word("micro_batch", "N|max", "Samples a GPU at a time; max: the most that fits."),
     _word("grad_accum", "N", "Micro-batches a step."),
@@ -73,6 +76,14 @@ _WORDS = (
           "transformers, trl, axolotl, torchtune, deepspeed ...", names.software),
     _word("growing_segments", "on|off", "Allocator with expandable_segments: no fragmentation."),
     _word("fp8_params", "on|off", "Layers' weights held and gathered in 8 bits."),
+    _word("prefetch_blocks", "N", "Blocks ahead of which ZeRO-3 gathers parameters; default 1."),
+    _word("reuse_numel", "N",
+          "ZeRO-3 lets go of tensors that are not used again within N elements "
+          "(stage3_max_reuse_distance)."),
+    _word("gather_tensors", "on|off", "ZeRO-3 gathers each tensor on its own, not each block."),
+    _word("bucket_numel", "N", "Elements of a gradient bucket."),
+    _word("eager_kernels", "on|off",
+          "CUDA loads all kernels of its libraries at start, as before 11.7."),
     _word("offload_layers", "N", "Activations of the first N layers go to the host."),
     _word("optimizer", "NAME",
           "adamw, adam, sgd, sgd-plain, adamw-8bit, adafactor, lion ...: `simcore list "

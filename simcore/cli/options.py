@@ -82,7 +82,7 @@ def fixed_words(texts: Iterable[str], problems: list[str]) -> dict[str, Any]:
     from simcore.base.errors import UnknownName
     from simcore.planning.space import FIXED
 
-    known = [w for w in FIXED if w not in ("calibration", "inputs")]
+    known = [w for w in FIXED if w not in ("calibration", "inputs", "settings")]
     found: dict[str, Any] = {}
     for text in texts:
         word, equals, value = text.partition("=")

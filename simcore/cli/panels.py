@@ -16,8 +16,8 @@ PANELS: dict[str, tuple[str, ...]] = {
     ),
     OWN: (),
     "Model": (
-        "seq_len", "resolution", "frames", "layout", "attention", "lora_rank", "lora_targets",
-        "quantised_base", "compile",
+        "settings", "seq_len", "resolution", "frames", "layout", "attention", "lora_rank",
+        "lora_targets", "quantised_base", "compile",
     ),
     "Parallelism": (
         "tp", "sequence_parallel", "pp", "vpp", "stages", "schedule", "cp", "cp_comm", "ep",
@@ -31,6 +31,9 @@ PANELS: dict[str, tuple[str, ...]] = {
     "Cluster and software": (
         "network", "node", "nnodes", "nproc_per_node", "nccl_algo", "nccl_proto", "issuer",
         "optimizer_impl", "grad_clip", "launch_blocking", "calibration",
+    ),
+    "For experts": (
+        "prefetch_blocks", "reuse_numel", "gather_tensors", "bucket_numel", "eager_kernels",
     ),
 }  # fmt: skip
 _PANEL_OF = {name: panel for panel, names in PANELS.items() for name in names}

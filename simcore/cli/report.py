@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from simcore.cli import names
-from simcore.cli.config import with_defaults
+from simcore.cli.config import LISTS, with_defaults
 from simcore.cli.emit import warn_unknown
 from simcore.cli.files import folder_problems
 from simcore.cli.job import job_options, takes_job
@@ -47,7 +47,7 @@ def report(
     from simcore.base.errors import InvalidConfig, UsageError
     from simcore.report import html
 
-    words, told = with_defaults({"model": model, "gpus": gpus, **job}, lists=("inputs", "gpus"))
+    words, told = with_defaults({"model": model, "gpus": gpus, **job}, lists=(*LISTS, "gpus"))
     problems = folder_problems("--output", output)
     if output.suffix.lower() not in (".html", ".htm"):
         problems.append(f"--output {str(output)!r} must end in .html")

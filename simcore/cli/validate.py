@@ -47,6 +47,12 @@ def validate(
         bool,
         typer.Option("--unnamed", help="As somebody asks who does not name the program of a row."),
     ] = False,
+    commands: Annotated[
+        bool,
+        typer.Option(
+            "--commands", help="The command that predicts each row, instead of its errors."
+        ),
+    ] = False,
     html: Annotated[
         Path | None,
         typer.Option("--html", metavar="FILE", help="A self-contained page with scatter plots."),
@@ -133,6 +139,12 @@ def validate(
         problems.append("--calibrate, --only and --html are for measured runs, not for ops")
     if unnamed and (ops or calibrated or calibrate is not None or fill):
         problems.append("--unnamed judges measured runs blind: give it alone")
+    if commands:
+        others = {
+            "ops": ops, "--json": as_json, "--calibrated": calibrated, "--calibrate": calibrate,
+            "--fill": fill, "--by": by, "--worst": worst, "--html": html, "--plot": plot,
+        }  # fmt: skip
+        problems += [f"--commands and {k}: give one of them" for k, v in others.items() if v]
     if plot is not None:
         problems += plot_problems("--plot", plot)
         if ops:
@@ -155,6 +167,13 @@ def validate(
     problems += missing_problems(*files)
     if problems:
         raise InvalidConfig(problems)
+    if commands:
+        from simcore import api
+
+        how: Any = bad_rows or "refuse"
+        typed = api.commands(files, only=chosen, unnamed=unnamed, bad_rows=how)
+        write("\n".join(one.line for one in typed) + "\n")
+        return
     columns = tuple(c.strip() for c in by.split(",") if c.strip()) if by else ()
     from simcore import api
 

@@ -50,6 +50,8 @@ def choices() -> dict[str, tuple[str, ...]]:
         "compile": tuple(SWITCH),
         "software": tuple(SOFTWARE),
         "growing_segments": tuple(SWITCH),
+        "eager_kernels": tuple(SWITCH),
+        "gather_tensors": tuple(SWITCH),
         "fp8_params": tuple(SWITCH),
         "quantised_base": ("none", "nf4", "int8", "fp8"),
         "calibration": tuple(calibration_names()),

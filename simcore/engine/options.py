@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TypedDict
 
@@ -95,6 +95,8 @@ class Options(TypedDict, total=False):
                     modules and what the method needs. Default: megatron for language models cut by
                     tp, pp, cp or ep, or in fp8, mxfp8 or nvfp4; else plain. auto: megatron for any
                     language model, to set points without a cut beside others
+    settings        the model's own settings that this job changes: {"layers": 16}, or texts
+                    "layers=16"; they win over the model's record and the training library's
     launch          a launch file, or its flags: its words where none is given here
     """
 
@@ -138,7 +140,7 @@ class Options(TypedDict, total=False):
     shard_ranks: int | None
     prefetch_blocks: int | None
     reuse_numel: int | None
-    gather_tensors: bool | None
+    gather_tensors: bool | str | None
     expert_tp: int | None
     dispatcher: str | None
     cp_comm: str | None
@@ -148,10 +150,11 @@ class Options(TypedDict, total=False):
     global_batch: int | None
     shares: str | None
     inputs: Sequence[str] | str | None
+    settings: Mapping[str, int | float | bool | str] | Sequence[str] | str | None
     grad_clip: bool | str | None
     optimizer_impl: str | None
     bucket_numel: int | None
-    eager_kernels: bool | None
+    eager_kernels: bool | str | None
     launch_blocking: bool | str | None
     growing_segments: bool | str | None
     fp8_params: bool | str | None

@@ -9,6 +9,7 @@ from typing import Any
 from simcore.base.errors import InvalidConfig
 from simcore.workload.models import ModelRecord, Scalar
 from simcore.workload.resolve import ModelSource
+from simcore.workload.settings import settings_given
 
 #: Options that are settings of the architecture under the same name, and what is said of a model
 #: without it.
@@ -18,6 +19,8 @@ _SETTINGS = {
     "layout": "has no layout of tensors to choose",
     "lora_targets": "takes no adapters", "quantised_base": "has no frozen base to quantise",
 }  # fmt: skip
+#: Settings that a resolution changes.
+_OF_RESOLUTION = ("image", "image_width", "height", "width")
 #: Models of the library that has a switch of its own between fused and written attention.
 SWITCHED = "timm:"
 #: Layouts of images as PyTorch calls them.
@@ -42,6 +45,12 @@ def overrides_of(record: ModelSource | None, options: Mapping[str, Any]) -> dict
     if layout := str(found.get("layout", "")).lower():
         found["layout"] = _LAYOUTS.get(layout.replace("-", "_"), layout)
     text = options.get("resolution")
+    sizes = _OF_RESOLUTION if text is not None else ()
+    if twice := [k for k in settings_given(options.get("settings")) if k in (*found, *sizes)]:
+        flags = [f"--{k.replace('_', '-') if k in found else 'resolution'}" for k in twice]
+        raise InvalidConfig(
+            [f"give {f} or --set {k}, not both" for f, k in zip(flags, twice, strict=True)]
+        )
     if record is None or not (found or text is not None):
         return found
     known = record.settings({}) if isinstance(record, ModelRecord) else {}

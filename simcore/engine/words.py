@@ -12,6 +12,7 @@ from typing import Any, get_args, get_type_hints
 from simcore.base.called import word_meant
 from simcore.base.errors import InvalidConfig, UnknownName
 from simcore.hardware.profile import Profile
+from simcore.workload.settings import as_words, settings_given
 
 #: Least values of numbers whose rules nothing else checks.
 _LEAST = {
@@ -20,6 +21,24 @@ _LEAST = {
 }  # fmt: skip
 #: Words of options that are on or off.
 SWITCH = {"on": True, "off": False}
+
+
+#: How the command line calls words that it has under another name.
+_FLAGS = {"inputs": "input", "settings": "set"}
+
+
+def command_words(options: Mapping[str, Any]) -> list[str]:
+    """The flags and values of the command line, one after the other, that give these options."""
+    found: list[str] = []
+    for name, value in options.items():
+        if value is None:
+            continue
+        flag = "--" + _FLAGS.get(name, name).replace("_", "-")
+        if name == "settings":
+            value = " ".join(as_words(settings_given(value)))
+        for one in inputs_of(options) if name == "inputs" else [value]:
+            found += [flag, shown(one)]
+    return found
 
 
 def shown(value: object) -> str:
@@ -59,6 +78,9 @@ def _wrong_kind(name: str, value: Any, kinds: frozenset[object]) -> str:
         return "" if _switch(value) else "must be True or False"
     if bool in kinds and str not in kinds:
         return "must be True or False"
+    if name == "settings":
+        good = isinstance(value, Mapping) or _texts(value)
+        return "" if good else "must be settings by name, or texts such as layers=16"
     if name == "inputs":
         return "" if _texts(value) else "must be a list of texts such as float32[B,3,224,224]"
     if kinds - {int, str, NoneType}:

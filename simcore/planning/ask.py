@@ -75,7 +75,9 @@ def ask_plan(
         return None
 
     source: ModelSource | None = attempt(
-        lambda: resolve_model(model, inputs=tuple(words.get("inputs") or ()))
+        lambda: resolve_model(
+            model, inputs=tuple(words.get("inputs") or ()), settings=words.get("settings")
+        )
     )
     book: PriceBook | None = attempt(lambda: price_book(price, prices))
     there = attempt(lambda: available_gpus(tuple(available))) or ()
@@ -168,7 +170,8 @@ def _held_by_one(source: ModelSource, words: dict[str, Any], space: Space) -> bo
     if not isinstance(source, ModelRecord):
         return False
     most = max(g.gpu.usable_memory_bytes for c in space.clusters for g in c.groups)
-    return source.params.value * _STATE_BYTES <= most
+    numel = source.params.value or source.build().trainable_numel
+    return numel * _STATE_BYTES <= most
 
 
 def _told(space: Space, chosen: dict[str, Any]) -> list[str]:

@@ -31,6 +31,7 @@ from simcore.strategy.precision import MAIN_GRADS, OPTIMIZERS, PRECISIONS
 from simcore.strategy.routing import factor
 from simcore.strategy.strategy import STRATEGIES, TORCH_NAMES, Recompute, parse_offload
 from simcore.workload.archs.lm_attention import ATTENTIONS
+from simcore.workload.settings import as_words, settings_given
 
 #: Form axes whose values are whole numbers, and those whose values are names.
 WHOLE_AXES = (
@@ -70,7 +71,7 @@ FREE_AXES: dict[str, tuple[str, Callable[[str], object]]] = {
 ARRAY_AXES = ("micro_batch", "grad_accum", "global_batch")
 #: What a space holds fixed: one value for all points.
 FIXED = (
-    "calibration", "inputs", "sequence_parallel", "overlap",
+    "calibration", "inputs", "settings", "sequence_parallel", "overlap",
     "recompute_modules", "grad_clip", "optimizer_impl", "bucket_numel", "quantised_base",
     "lora_targets", "prefetch_blocks", "reuse_numel", "gather_tensors", "eager_kernels",
     "growing_segments", "launch_blocking", "compile", "software", "fp8_params", "nccl_algo",
@@ -176,10 +177,10 @@ def make_space(
     for name, value in words.items():
         if value is None:
             continue
-        if name in FIXED:
-            fixed[name] = value
-            continue
         try:
+            if name in FIXED:
+                fixed[name] = _fixed(name, value)
+                continue
             values = axis_values(name, value)
         except SimcoreError as err:
             problems += err.violations if isinstance(err, InvalidConfig) else [str(err)]
@@ -208,6 +209,11 @@ def make_space(
         fixed=tuple(sorted(fixed.items())),
         networked=len(networks) > 1,
     )
+
+
+def _fixed(name: str, value: Any) -> Any:
+    """A word of all points; settings as text, since a space is a key. Raises InvalidConfig."""
+    return " ".join(as_words(settings_given(value))) if name == "settings" else value
 
 
 def _cuts(axes: Sequence[tuple[str, tuple[Any, ...]]]) -> bool:

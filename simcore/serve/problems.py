@@ -46,6 +46,7 @@ _ABOUT: tuple[tuple[str, str], ...] = (
     (r"^micro-batch", "micro_batch"),
     (r"^grad-accum", "grad_accum"),
     (r"^(?:give --)?global-batch", "global_batch"),
+    (r"^--set |needs its dimensions|or --set |no settings to change", "settings"),
     (r"^give --steps|^steps ", "steps"),
     (r"^epochs |has no data set|is larger than data set", "epochs"),
     (r"^tp\b", "tp"),

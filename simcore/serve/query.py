@@ -85,12 +85,27 @@ class SetUp(BaseModel):
     main_grads: Name | None = _say("Gradients as wide as weights, or fp32", "fp32")
     optimizer: Name | None = _say("Optimizer", "adamw")
     offload: Name | None = _say("What lives in host memory or on NVMe", "optimizer:cpu")
+    settings: Annotated[str, StringConstraints(min_length=1, max_length=4000)] | None = _say(
+        "Settings of the model itself, parted by blanks; all dimensions of an arch:NAME",
+        "layers=16 hidden=2048",
+    )
     seq_len: Count | None = _say("Sequence length, where the model has one", 2048)
     resolution: Name | None = _say("Of images in pixels, where the model has one", "480x832")
     frames: Count | None = _say("Frames of a clip, where the model has them", 16)
     layout: Name | None = _say("Of images in a convolutional net: nchw or nhwc", "nhwc")
     attention: Name | None = _say("Kernel of attention, where the model names one", "cudnn")
     software: Name | None = _say("Training library", "deepspeed")
+    prefetch_blocks: Annotated[int, Field(ge=0, le=4096)] | None = _say(
+        "Blocks ahead of which ZeRO-3 gathers parameters", 1
+    )
+    reuse_numel: Annotated[int, Field(ge=0, le=10**12)] | None = _say(
+        "ZeRO-3 lets go of tensors not used again within so many elements", 10**9
+    )
+    gather_tensors: Name | None = _say("on: ZeRO-3 gathers each tensor on its own", "on")
+    bucket_numel: Annotated[int, Field(ge=1, le=10**12)] | None = _say(
+        "Elements of a gradient bucket", 500_000_000
+    )
+    eager_kernels: Name | None = _say("on: CUDA loads all kernels at start", "on")
     growing_segments: Name | None = _say("on: the allocator's segments grow", "on")
     fp8_params: Name | None = _say("on: layers' weights held in 8 bits", "on")
     offload_layers: Count | None = _say("Layers whose activations go to the host", 8)

@@ -12,6 +12,7 @@ from pydantic import BaseModel, Field
 
 from simcore.api import Prediction
 from simcore.base.units import format_seconds
+from simcore.engine.words import command_words
 from simcore.report import sentences as say
 from simcore.report.jsonout import finite
 from simcore.report.text import by_weight, render
@@ -157,6 +158,4 @@ def answer(p: Prediction, asked: SetUp) -> Answer:
 
 def command(asked: SetUp) -> str:
     """The set-up as a line for a shell."""
-    words = asked.words()
-    flags = (f"--{k.replace('_', '-')} {shlex.quote(str(v))}" for k, v in words.items())
-    return " ".join(["simcore predict", *flags])
+    return f"simcore predict {shlex.join(command_words(asked.words()))}"

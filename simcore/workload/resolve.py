@@ -6,6 +6,7 @@ my-model.yaml         a models_db file of one's own
 config.json           a Hugging Face config (never executed)
 mypkg.net:build       a callable that returns an nn.Module (executed: the user named it)
 timm:convnext_tiny    a model of an installed vision library, without weights (trace/zoos.py)
+arch:transformer      an architecture, whose dimensions are settings of the job (settings.py)
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from simcore.base.names import family
 from simcore.workload.graph import Workload
 from simcore.workload.library_names import named_alike
 from simcore.workload.models import MODELS, ZOO_LISTS, Dataset, ModelRecord, Scalar, Training
+from simcore.workload.settings import PREFIX, arch_record, with_settings
 
 #: What a name has more than its base model's, which has the same shapes.
 _TUNED = re.compile(r"[-_](?:instruct|chat|it|base)(?=[-_]|$)", re.IGNORECASE)
@@ -36,8 +38,8 @@ _SIZE = re.compile(r"[-_]\d{3}$")
 _SLIP_FRAC = 0.8
 #: Where a network is not in models_db.
 _OTHERS = (
-    "(`simcore list models`; others: timm:NAME, torchvision:NAME, a config.json, or "
-    "package.module:function that builds the network, with --input)"
+    "(`simcore list models`; others: timm:NAME, torchvision:NAME, a config.json, arch:NAME with "
+    "--set, or package.module:function that builds the network, with --input)"
 )
 #: Families of networks of vision libraries: the nearest name of models_db is none of them.
 _OF_LIBRARIES = re.compile(
@@ -86,15 +88,16 @@ def one_question() -> Iterator[None]:
         _traced.reset(token)
 
 
-def model_of(model: object, inputs: tuple[str, ...] = ()) -> ModelSource:
+def model_of(model: object, inputs: tuple[str, ...] = (), settings: object = None) -> ModelSource:
     """The model that text or a path names, or one that was read already (``read_config``).
 
-    Raises UsageError for anything else, saying how to name it, and as ``resolve_model`` does.
+    ``settings``: those that the job changes. Raises UsageError for anything else, saying how to
+    name it, and as ``resolve_model`` does.
     """
     if isinstance(model, str | PathLike):
-        return resolve_model(fspath(model), inputs=inputs)
+        return resolve_model(fspath(model), inputs=inputs, settings=settings)
     if isinstance(getattr(model, "training", None), Training):
-        return cast("ModelSource", model)
+        return with_settings(cast("ModelSource", model), settings)
     if callable(model):  # a module too
         raise UsageError(
             f"model must be text, not a {type(model).__name__}: name the function that builds it, "
@@ -108,11 +111,20 @@ def model_of(model: object, inputs: tuple[str, ...] = ()) -> ModelSource:
     raise UsageError(f"model must be text, not {model!r:.60}")
 
 
-def resolve_model(text: str, *, inputs: tuple[str, ...] = ()) -> ModelSource:
-    """The model that ``text`` names. Raises UnknownName, DataError or UsageError.
+def resolve_model(
+    text: str, *, inputs: tuple[str, ...] = (), settings: object = None
+) -> ModelSource:
+    """The model that ``text`` names. Raises UnknownName, DataError, UsageError or InvalidConfig.
 
-    ``inputs`` are shapes such as ``float32[B,3,224,224]`` for a callable or a library's model.
+    ``inputs`` are shapes such as ``float32[B,3,224,224]`` for a callable or a library's model;
+    ``settings`` those of the model that the job changes, as ``settings_given`` reads them.
     """
+    return with_settings(_resolved(text, inputs), settings)
+
+
+def _resolved(text: str, inputs: tuple[str, ...]) -> ModelSource:
+    if text.startswith(PREFIX):
+        return arch_record(text)
     path = Path(text)
     if path.suffix in (".yaml", ".yml"):
         if not path.is_file():

@@ -57,6 +57,8 @@ const GROUPS = [
     { name: "shares", label: "Samples of each kind of GPU", kind: "text", hint: "auto" },
     { name: "node", label: "Node", kind: "select", wide: true },
     { name: "global_batch", label: "Global batch, samples a step", kind: "number" },
+    { name: "settings", label: "Settings of the model", kind: "text", hint: "layers=16",
+      wide: true },
     { name: "seq_len", label: "Sequence length", kind: "number" },
     { name: "resolution", label: "Resolution of images", kind: "text", hint: "480x832" },
     { name: "frames", label: "Frames of a clip", kind: "number" },

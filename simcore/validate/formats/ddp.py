@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from simcore.base.errors import UsageError
 from simcore.base.units import GIB, GIGA, MEGA, format_bytes
 from simcore.engine.options import Options
+from simcore.engine.sizes import SWITCHED
 from simcore.hardware.cluster import NO_P2P
 from simcore.hardware.spec import GPUS as GPU_RECORDS
 from simcore.strategy.software.pytorch import FOUNDRY, FOUNDRY_TORCH_1
@@ -60,8 +61,6 @@ from simcore.validate.formats.ddp_names import (
     Rule,
 )
 from simcore.workload.models import MODELS, Scalar
-from simcore.workload.resolve import ModelSource
-from simcore.workload.trace import ZooModel
 from simcore.workload.trace.zoos import zoo_of
 
 #: Architectures whose builders take a layout.
@@ -100,8 +99,10 @@ def _by_library(row: Row) -> Rule | None:
     return Rule(row["model"], row["model"], optimizer=TRACED_OPTIMIZER)
 
 
-def _record(entry: str, row: Row) -> ModelSource | None:
-    """The entry as the row's program and its libraries have it: layout of tensors, products."""
+def _model_words(entry: str, row: Row) -> Options:
+    """Words by which the entry is as the row's program and its libraries have it: the layout of
+    tensors, products, the size of a traced network's images.
+    """
     last = next((last for where, last in CHANNELS_LAST if _holds(where, row)), False)
     if zoo_of(entry):
         return _traced(entry, row, channels_last=last)
@@ -117,7 +118,7 @@ def _record(entry: str, row: Row) -> ModelSource | None:
         found |= MMDET.get(record.arch, {})
     if record.arch == "rcnn":
         found |= _detector(row)
-    return record.model_copy(update={"config": {**record.config, **found}}) if found else None
+    return {"settings": found} if found else {}
 
 
 def _detector(row: Row) -> dict[str, Scalar]:
@@ -162,15 +163,14 @@ def _by_name(row: Row) -> Rule | None:
     return Rule(row["model"], record.name) if same else None
 
 
-def _traced(name: str, row: Row, *, channels_last: bool) -> ZooModel:
+def _traced(name: str, row: Row, *, channels_last: bool) -> Options:
     """A library's model at the row's size, its attention as the row's PyTorch had it."""
     shape = f"float32[B,{row['input_shape'].replace('x', ',')}]"
+    options: Options = {"inputs": (f"{shape} channels_last" if channels_last else shape,)}
     old = (_version(row) or FUSED_ATTENTION_SINCE) < FUSED_ATTENTION_SINCE
-    return ZooModel(
-        name,
-        (f"{shape} channels_last" if channels_last else shape,),
-        "written" if old else "own",
-    )
+    if old and name.startswith(SWITCHED):
+        options["attention"] = "math"
+    return options
 
 
 def _refusal(row: Row) -> str:
@@ -351,9 +351,8 @@ def _read(name: str, row: Row) -> Case | Skipped:
         id=name,
         table="ddp",
         model=rule.entry,
-        record=_record(rule.entry, row),
         gpus=f"{nodes}x{gpus // nodes}x{gpu}",
-        options=options,
+        options=options | _model_words(rule.entry, row),
         measured=present(
             step_time_s=number(row, "step_time_s"),
             speedup=number(row, faster) if faster else None,

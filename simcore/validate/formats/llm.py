@@ -7,14 +7,12 @@ say is stated in ``llm_sources``: which of them ran before fused attention exist
 from __future__ import annotations
 
 import re
-from functools import lru_cache
 from typing import cast
 
-from simcore.base.figures import Figure
 from simcore.engine.options import Options
 from simcore.strategy.software.megatron import SCORES_A_BLOCK
 from simcore.validate.case import Case, Skipped
-from simcore.validate.formats import Format, Row, number, present, whole
+from simcore.validate.formats import Format, Row, number, present, settled, whole
 from simcore.validate.formats import llm_diffusion as diffusion
 from simcore.validate.formats import llm_mlperf as mlperf
 from simcore.validate.formats.llm_recipes import (
@@ -32,7 +30,8 @@ from simcore.validate.formats.llm_recipes import (
 )
 from simcore.validate.formats.llm_sources import SOURCES, Source, cluster_state_of, source_of
 from simcore.validate.unnamed import unnamed
-from simcore.workload.models import ModelRecord, Scalar, Training
+from simcore.workload.models import Scalar
+from simcore.workload.settings import PREFIX
 
 PRECISIONS = {
     "bf16": "bf16", "fp16": "fp16", "fp8": "fp8", "mxfp8": "mxfp8", "fp8-cs": "fp8",
@@ -48,7 +47,7 @@ OVERLAPS = {
 }  # fmt: skip
 #: GPUs of an NVL72 rack that a job of n takes as one NVLink domain.
 RACK_GPUS = (72, 64, 36, 32, 16, 8, 4, 2, 1)
-SOURCE = "row"
+ARCH = "transformer"
 #: What is taken of a model's layers where a source's program is not known to have others.
 _LAYERS: dict[str, Scalar] = {
     "attention": "flash", "fused_pointwise": True, "fused_gate_up": True, "fused_qkv": True,
@@ -210,29 +209,14 @@ def _precision(row: Row, source: Source) -> str:
     return source.program.fp8 if found == "fp8" else found
 
 
-@lru_cache(maxsize=2048)
-def _record(name: str, config: tuple[tuple[str, Scalar], ...], billions: float) -> ModelRecord:
-    return ModelRecord(
-        name=name,
-        full_name=name,
-        arch="transformer",
-        sample_unit="sequence",
-        config=dict(config),
-        params=Figure(value=billions, source=SOURCE, note="10^9, as the row has it"),
-        training=Training(
-            micro_batch=1, precision="bf16", optimizer="adamw", strategy="zero1",
-            optimizer_impl="fused", grad_clip=True,
-            source="mixed-precision training with Adam, as the sources run it",
-        ),
-        sources={SOURCE: "dimensions of the table's row"},
-        as_run=True,
-    )  # fmt: skip
+#: Mixed-precision training with Adam, as the sources run it.
+_LOOP: Options = {"optimizer": "adamw", "optimizer_impl": "fused", "grad_clip": True}
 
 
-def _language_model(row: Row, source: Source) -> ModelRecord:
-    """A model of the row's dimensions."""
-    config = tuple(sorted(_config(row, source).items()))
-    return _record(row["model"], config, number(row, "params_b") or 0.0)
+def _language_model(row: Row, source: Source) -> Options:
+    """The words of a model of the row's dimensions."""
+    settings = settled(ARCH, _config(row, source), source.program.software.name)
+    return _LOOP | {"settings": settings}
 
 
 def _cluster(row: Row, source: Source) -> tuple[str, Options]:
@@ -267,9 +251,10 @@ def _read(name: str, row: Row) -> Case | Skipped:
         cluster, options = _cluster(row, source)
     except KeyError as err:
         return Skipped(name, str(err.args[0]))
-    record = diffusion.record_of(row) if row["arch"] == "dit" else _language_model(row, source)
-    if isinstance(record, str):
-        return Skipped(name, record)
+    words = diffusion.words_of(row) if row["arch"] == "dit" else _language_model(row, source)
+    if isinstance(words, str):
+        return Skipped(name, words)
+    options |= words
     recompute = _recompute(row, source)
     sharding = SHARDING[row["sharding"] or "ddp"]
     micro_batch = micro_batch_of(row)
@@ -314,8 +299,9 @@ def _read(name: str, row: Row) -> Case | Skipped:
     case = Case(
         id=name,
         table="llm",
-        model=row["model"],
-        record=record,
+        model=row["model"] if row["arch"] == "dit" else PREFIX + ARCH,
+        label=row["model"],
+        settings_of_program=row["arch"] != "dit",
         gpus=cluster,
         options=options,
         measured=present(

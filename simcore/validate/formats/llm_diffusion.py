@@ -25,8 +25,8 @@ MLPERF = "mlperf-flux1"
 _SEGMENT_GPUS = 64
 
 
-def record_of(row: Row) -> ModelRecord | str:
-    """The row's model with samples of its length, or why there is none."""
+def words_of(row: Row) -> Options | str:
+    """Settings of the row's model for samples of its length, or why there is none."""
     name = row["model"]
     record = None if MODELS.path(name) is None else MODELS[name]
     if record is None or record.arch not in ("mmdit", "wan"):
@@ -40,7 +40,7 @@ def record_of(row: Row) -> ModelRecord | str:
     if isinstance(sized, str):
         return sized
     changes |= sized
-    return record.model_copy(update={"config": {**record.config, **changes}})
+    return {"settings": changes}
 
 
 def _video(record: ModelRecord, row: Row) -> dict[str, Scalar] | str:
