@@ -15,6 +15,7 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import lru_cache
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Protocol, cast
@@ -24,8 +25,9 @@ from simcore.base.errors import DataError, UnknownName, UsageError, nearest
 from simcore.base.names import family
 from simcore.workload.graph import Workload
 from simcore.workload.library_names import named_alike
+from simcore.workload.model_aliases import alias_named
 from simcore.workload.models import MODELS, ZOO_LISTS, Dataset, ModelRecord, Scalar, Training
-from simcore.workload.settings import PREFIX, arch_record, with_settings
+from simcore.workload.settings import PREFIX, arch_record, settings_given, with_settings
 
 #: What a name has more than its base model's, which has the same shapes.
 _TUNED = re.compile(r"[-_](?:instruct|chat|it|base)(?=[-_]|$)", re.IGNORECASE)
@@ -119,7 +121,25 @@ def resolve_model(
     ``inputs`` are shapes such as ``float32[B,3,224,224]`` for a callable or a library's model;
     ``settings`` those of the model that the job changes, as ``settings_given`` reads them.
     """
+    if not inputs and ":" not in text and MODELS.path(text) is None and alias_named(text):
+        return _of_alias(text, tuple(settings_given(settings).items()))
     return with_settings(_resolved(text, inputs), settings)
+
+
+@lru_cache(maxsize=256)
+def _of_alias(name: str, settings: tuple[tuple[str, Scalar], ...]) -> ModelRecord:
+    """The model of an alias with its words; ``settings`` of the job win over them."""
+    alias = alias_named(name)
+    assert alias is not None
+    changed = {**alias.all_settings, **dict(settings)}
+    record = cast("ModelRecord", with_settings(_resolved(alias.model, ()), changed))
+    return record.model_copy(
+        update={
+            "training": alias.training(record.training),
+            "full_name": alias.about,
+            "notes": (*record.notes, *alias.notes),
+        }
+    )
 
 
 def _resolved(text: str, inputs: tuple[str, ...]) -> ModelSource:

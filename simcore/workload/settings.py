@@ -13,8 +13,17 @@ from typing import TYPE_CHECKING, cast
 
 from simcore.base.errors import InvalidConfig, UnknownName, UsageError, nearest
 from simcore.base.figures import Figure
+from simcore.base.units import parse_quantity
 from simcore.workload.archs import ARCHS, FILES, FROZEN_ARCHS, kind_of, load
 from simcore.workload.models import ModelRecord, Scalar, Training, setting_kinds
+from simcore.workload.record_settings import (
+    RELEASE,
+    SECONDS,
+    record_kinds,
+    record_update,
+    with_release,
+)
+from simcore.workload.releases import version_of
 
 if TYPE_CHECKING:
     from simcore.workload.resolve import ModelSource
@@ -140,14 +149,18 @@ def _changed(record: ModelRecord, settings: tuple[tuple[str, Scalar], ...]) -> M
     told = [f"{key} {_text(value)}" for key, value in settings]
     more = f" and {len(told) - _SHOWN} settings more" if len(told) > _SHOWN else ""
     full_name = f"{record.full_name} with {', '.join(told[:_SHOWN])}{more}"
-    update = {"config": {**record.config, **dict(settings)}, "full_name": full_name,
-              "params": Figure(value=0.0, source="settings")}  # fmt: skip
+    given = with_release(record, dict(settings))
+    own = {k: v for k, v in given.items() if k in setting_kinds(record.arch)}
+    beside = {k: v for k, v in given.items() if k not in own}
+    update = {"config": {**record.config, **own}, "full_name": full_name,
+              "params": Figure(value=0.0, source="settings"),
+              **record_update(record, beside)}  # fmt: skip
     return record.model_copy(update=update)
 
 
 def _typed(record: ModelRecord, settings: Mapping[str, Scalar]) -> dict[str, Scalar]:
     """Settings as the architecture takes them, text read as the kind that each is."""
-    kinds = setting_kinds(record.arch)
+    kinds = {**record_kinds(record), **setting_kinds(record.arch)}
     problems = [_unknown(record, key, list(kinds)) for key in settings if key not in kinds]
     found: dict[str, Scalar] = {}
     for key, value in settings.items():
@@ -168,7 +181,10 @@ def _unknown(record: ModelRecord, key: str, known: list[str]) -> str:
 
 
 def _said(kind: str) -> str:
-    words = {"int": "a whole number", "float": "a number", "bool": "true or false"}
+    words = {
+        "int": "a whole number", "float": "a number", "bool": "true or false",
+        SECONDS: "a time such as 3.7ms", RELEASE: "a release such as 1.10",
+    }  # fmt: skip
     return words.get(_plain(kind), "text")
 
 
@@ -176,10 +192,23 @@ def _plain(kind: str) -> str:
     return kind.removesuffix("| None").strip()
 
 
+def _seconds(text: str) -> float:
+    """Seconds of ``3.7ms``, or of a number of them. Raises ValueError."""
+    try:
+        return float(text)
+    except ValueError:
+        return parse_quantity(text, "seconds", positive=False)
+
+
 def _read(kind: str, value: Scalar) -> Scalar:
     plain = _plain(kind)
+    if plain == RELEASE:
+        version_of(str(value) if isinstance(value, str) else "")  # 1.10 as a number is 1.1
+        return value
     if not isinstance(value, str):
         return value  # of a wrong kind: the builder says so
+    if plain == SECONDS:
+        return _seconds(value)
     text = value.strip().lower()
     if plain == "int":
         return int(text)

@@ -8,7 +8,8 @@ from simcore import api
 from simcore.base.errors import InvalidConfig
 from simcore.engine.predict import predict
 from simcore.engine.request import make_request
-from simcore.workload.models import MODELS, ModelRecord
+from simcore.workload.models import ModelRecord
+from simcore.workload.resolve import resolve_model
 
 ISSUE_S, ZEN_2 = 10e-6, 1.34
 #: The same of DGX-1's Broadwell.
@@ -16,7 +17,8 @@ BROADWELL = 1.54
 
 
 def of(model: str = "mask-rcnn-r50-fpn", **settings: object) -> ModelRecord:
-    record = MODELS[model]
+    record = resolve_model(model)
+    assert isinstance(record, ModelRecord)
     return record.model_copy(update={"config": {**record.config, **settings}})
 
 

@@ -4,7 +4,7 @@ Dense parts are counted op by op. Of region proposals what counts is what the ho
 results that it waits for (``proposals.py``); boxes and masks of an image are fixed numbers. The
 stem and the first stage of the R-CNNs and RetinaNet are frozen and all their BatchNorms are
 constants (scale and shift), as the reference implementations train them, or run by their
-statistics with scale and shift trained (mmdetection's ``norm_eval``).
+statistics with scale and shift trained (``norms``).
 """
 
 from __future__ import annotations
@@ -169,7 +169,7 @@ def _roi_align(tape: Tape, levels: list[T], regions: float, size: int) -> T:
 
     Neighbouring bins share cache lines: a quarter of the sixteen reads reach memory. Backward
     clears the maps' gradients, then adds to them atomically. Both are fp32 under autocast too
-    (torchvision's csrc/ops/autocast/roi_align_kernel.cpp; NVIDIA's layers/roi_align.py), between
+    (torchvision's csrc/ops/autocast/roi_align_kernel.cpp), between
     casts of maps and regions. What each level gives is put at its place in zeros; backward
     copies the gradient of all regions for each level (torch, derivatives.yaml: index_put) to set
     that level's to zero, and reads that level's.
@@ -194,7 +194,7 @@ def _roi_align(tape: Tape, levels: list[T], regions: float, size: int) -> T:
 def _roi_stacked(tape: Tape, levels: list[T], regions: float, size: int) -> T:
     """The same from one tensor of all levels, each padded to the finest's size.
 
-    NVIDIA/DeepLearningExamples, TensorFlow2/Segmentation/MaskRCNN, ops/spatial_transform_ops.py:
+    A program for TensorFlow 2 that was read (ops/spatial_transform_ops.py; docs/model.md):
     padded and stacked for each head anew, four points a bin gathered, times the weights, averaged.
     Backward spreads the average, multiplies, adds the points up over zeros (UnsortedSegmentSum),
     takes the stack apart and the padding away, and sums it to the maps' other gradients.

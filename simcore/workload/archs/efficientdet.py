@@ -1,10 +1,10 @@
-"""EfficientDet-D0 (Tan et al. 2020) as NVIDIA trains it in PyTorch, after R. Wightman's code.
+"""EfficientDet-D0 (Tan et al. 2020) in PyTorch, after R. Wightman's code.
 
 EfficientNet-B0 without its head, a pyramid of levels 3 to 7 that runs in both directions
 (``cells`` times) with learned non-negative weights of what is fused, and two heads of
 depthwise-separable layers whose weights all levels share, but not their norms. Convolutions before
-a norm have no bias, pooling is padded evenly (DeepLearningExamples, PyTorch/Detection/Efficientdet,
-effdet/model.py, config/model_config.py: ``efficientdet_d0``). Anchors are labelled by the loader.
+a norm have no bias, pooling is padded evenly (effdet/model.py, config/model_config.py:
+``efficientdet_d0``). Anchors are labelled by the loader.
 """
 
 from __future__ import annotations

@@ -75,22 +75,19 @@ def _ops(issues: float, waits: float = 0.0) -> float:
     return issues + _WAIT * waits
 
 
-#: ``all_levels``: maskrcnn_resnet50_fpn of torchvision 0.27, second step of torch 2.13, by its
-#: dispatches with one image and with two; ``index_put_`` of a number at a mask of booleans waits
-#: for nothing. detectron2 comes within a tenth of it, read operator by operator
-#: (proposal_utils.py, sampling.py, roi_heads.py).
-#: ``each_level``: the Mask R-CNN that NVIDIA published for PyTorch, read: each level of each image
-#: is selected, suppressed and cut for itself, 13 operators and 3 waits
+#: ``all_levels``: by the dispatches of torchvision 0.27's maskrcnn_resnet50_fpn, second step of
+#: torch 2.13, with one image and with two; ``index_put_`` of a number at a mask of booleans
+#: waits for nothing.
+#: ``each_level``: read in a published program (docs/model.md, Host, names those that were read):
+#: each level of each image is selected, suppressed and cut for itself, 13 operators and 3 waits
 #: (modeling/rpn/inference.py, csrc/cuda/nms.cu); overlaps, matches and codes are a kernel each.
-#: ``each_level_unfused``: maskrcnn-benchmark, of which that is a fork, read: clipping, sizes,
-#: overlaps, matches and codes are written out, 9 operators more for each level, 12, 6 and 13 for
-#: each of these.
-#: ``host``: the Mask R-CNN that NVIDIA published for TensorFlow 2 (ops/roi_ops.py): under
-#: ``tf.device('CPU:0')`` combined_non_max_suppression goes through all boxes of a level until 2,000
-#: are kept, each held against those before. Levels and images run beside each other; the longest,
-#: 3,276 boxes of which 1,520 are kept with 2 million overlaps, takes a core of a Xeon 23 ms (the
-#: same algorithm in C++; 14 to 18 for the finer levels). All else is one graph, of so many small
-#: kernels, an assumption.
+#: ``each_level_unfused``: read likewise; clipping, sizes, overlaps, matches and codes are written
+#: out, 9 operators more for each level, 12, 6 and 13 for each of these.
+#: ``host``: read in a program for TensorFlow 2 (ops/roi_ops.py): under ``tf.device('CPU:0')``
+#: combined_non_max_suppression goes through all boxes of a level until 2,000 are kept, each held
+#: against those before. Levels and images run beside each other; the longest, 3,276 boxes of which
+#: 1,520 are kept with 2 million overlaps, takes a core of a Xeon 23 ms (the same algorithm in C++;
+#: 14 to 18 for the finer levels). All else is one graph, of so many small kernels, an assumption.
 SELECTIONS: dict[str, Selection] = {
     "all_levels": Selection(
         proposals=Share(step=_ops(103, 2), image=_ops(73, 6) + _AT_ONCE),
@@ -113,12 +110,11 @@ SELECTIONS: dict[str, Selection] = {
         regions=Share(launches=30.0),
     ),
 }
-#: ``device``: torchvision's, counted as above. ``host_polygons``: detectron2 draws them there
-#: (structures/masks.py, ``rasterize_polygons_within_box``): 17 us each (pycocotools 2.0.11, 25
-#: vertices). ``device_polygons``: ``SegmentationMask`` of NVIDIA's program takes polygons by
-#: numbers that it reads one by one, twice for each positive box (structures/segmentation_mask.py).
-#: ``host_cropped``: maskrcnn-benchmark crops, scales and draws them there, 39 us each
-#: (mask_head/loss.py; torch 2.13, pycocotools 2.0.11). ``graph``: as ``host`` above.
+#: ``device``: torchvision's, counted as above. ``host_polygons``: drawn there one by one
+#: (``rasterize_polygons_within_box``), 17 us each (pycocotools 2.0.11, 25 vertices).
+#: ``device_polygons``: polygons come as numbers that the host reads one by one, twice for each
+#: positive box (structures/segmentation_mask.py). ``host_cropped``: cropped, scaled and drawn
+#: there, 39 us each (mask_head/loss.py; torch 2.13, pycocotools 2.0.11). ``graph``: as ``host``.
 MASKS: dict[str, Share] = {
     "device": Share(step=_ops(5, 1), image=_ops(9, 1)),
     "device_polygons": Share(step=_ops(5, 1), image=_ops(33, 5), positive=2 * _ops(1, 1)),
@@ -129,8 +125,8 @@ MASKS: dict[str, Share] = {
     "graph": Share(launches=200.0),
 }
 #: Bytes a pixel that the loader hands over in pageable memory: torchvision scales images on the
-#: device, and what is copied is COCO's 640 x 480 in fp32, 3.8 bytes a pixel of 800 x 1216;
-#: detectron2's reach it as bytes (3), maskrcnn-benchmark's and its forks' in fp32 (12).
+#: device, and what is copied is COCO's 640 x 480 in fp32, 3.8 bytes a pixel of 800 x 1216. Images
+#: that were scaled before take 3 as bytes, 12 in fp32.
 LOADER_BYTES_PER_PIXEL = 3.8
 #: Matching of RetinaNet's anchors, image by image: 95 operators and 6 waits of each in torchvision
 #: (``RetinaNetHead.compute_loss`` and ``compute_loss`` of the model), counted as above.
