@@ -16,16 +16,13 @@ from simcore.base.errors import DataError
 from simcore.validate.case import Case, Skipped
 from simcore.validate.formats import (
     Format,
-    bert_mnist,
     ddp,
-    latte,
     llm,
     llm_fits,
-    opensora,
     project,
     published,
-    resnet,
 )
+from simcore.validate.formats.mapped import mapped_formats
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +46,8 @@ class Table:
 
 def formats() -> tuple[Format, ...]:
     """Known formats, the most specific first."""
-    modules = (ddp, llm, llm_fits, published, latte, bert_mnist, opensora, resnet, project)
-    return tuple(m.FORMAT for m in modules)
+    tables = (m.FORMAT for m in (ddp, llm, llm_fits, published))
+    return (*tables, *mapped_formats(), project.FORMAT)
 
 
 def read_table(

@@ -84,6 +84,23 @@ def corpus(name: str) -> Corpus:
     return _corpus(str(_folder() / f"{name}.yaml"))
 
 
+def corpus_data(name: str) -> dict[str, Any]:
+    """The plain data of ``validate/corpora/NAME.yaml``. Raises DataError."""
+    file = _folder() / f"{name}.yaml"
+    data = read_yaml(file)
+    if not isinstance(data, dict):
+        raise DataError("must be a mapping of sections", file=file, line=1)
+    return data
+
+
+def rule_of(data: Mapping[str, Any]) -> Rule:
+    """A rule as the file has it: its condition, its source, and all else that it gives."""
+    gives = {k: v for k, v in data.items() if k not in _OWN_KEYS}
+    return Rule(
+        MappingProxyType(data.get("when", {})), MappingProxyType(gives), data.get("source", "")
+    )
+
+
 def _folder() -> Path:
     """Of the checkout, or of the installed package."""
     root = shipped_root()
@@ -111,10 +128,7 @@ def _corpus(path: str) -> Corpus:
 def _rule(file: Path, section: str, data: Any) -> Rule:
     if not isinstance(data, dict) or not isinstance(data.get("when", {}), dict):
         raise DataError(f"{section}: a rule is a mapping, and so is its 'when'", file=file)
-    gives = {k: v for k, v in data.items() if k not in _OWN_KEYS}
-    return Rule(
-        MappingProxyType(data.get("when", {})), MappingProxyType(gives), data.get("source", "")
-    )
+    return rule_of(data)
 
 
 def _holds(when: Mapping[str, Any], facts: Facts) -> bool:
