@@ -1,4 +1,4 @@
-"""GNMT v2 as NVIDIA's PyTorch code trains it (Wu et al. 2016; MLPerf's RNN translator).
+"""GNMT v2, op by op as PyTorch runs it (Wu et al. 2016; MLPerf's RNN translator).
 
 Encoder: a bidirectional LSTM layer, then one-directional ones; decoder: an LSTM with normalised
 additive attention whose context joins the input of every further layer; residuals from the third

@@ -1,4 +1,4 @@
-"""Transformer-XL (Dai et al. 2019) as NVIDIA's code trains it: relative attention over a memory.
+"""Transformer-XL (Dai et al. 2019) op by op as PyTorch runs it: relative attention over a memory.
 
 Keys and values span the memory and the segment; scores are the sum of a content and a position
 product, the latter shifted. Post-norm. The adaptive softmax is approximated: every token goes

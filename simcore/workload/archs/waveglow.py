@@ -1,7 +1,7 @@
 """WaveGlow (Prenger et al. 2019): flows of an invertible 1x1 convolution and a WaveNet.
 
-A sample is one segment of ``segment`` audio samples with its mel frames, as NVIDIA's PyTorch code
-runs it; weights of the WaveNets are normalised in every forward.
+A sample is one segment of ``segment`` audio samples with its mel frames; weights of the WaveNets
+are normalised in every forward.
 """
 
 from __future__ import annotations
