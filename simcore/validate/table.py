@@ -19,8 +19,6 @@ from simcore.validate.formats import (
     bert_mnist,
     ddp,
     latte,
-    llm,
-    llm_fits,
     opensora,
     project,
     published,
@@ -49,8 +47,10 @@ class Table:
 
 def formats() -> tuple[Format, ...]:
     """Known formats, the most specific first."""
-    modules = (ddp, llm, llm_fits, published, latte, bert_mnist, opensora, resnet, project)
-    return tuple(m.FORMAT for m in modules)
+    from simcore.validate.formats.described import described_formats  # few commands read a table
+
+    modules = (published, latte, bert_mnist, opensora, resnet, project)
+    return (ddp.FORMAT, *described_formats(), *(m.FORMAT for m in modules))
 
 
 def read_table(
