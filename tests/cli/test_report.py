@@ -38,7 +38,7 @@ def test_report_and_predict_take_the_same_job(simcore: Callable) -> None:
     told = simcore("report", "--help").out
     asked = simcore("predict", "--help").out
     for word in job_words():
-        flag = {"inputs": "input"}.get(word, word.replace("_", "-"))
+        flag = {"inputs": "input", "settings": "set"}.get(word, word.replace("_", "-"))
         assert f"--{flag} " in told and f"--{flag} " in asked, flag
 
 
@@ -50,7 +50,7 @@ def test_commands_over_grids_take_the_same_job(simcore: Callable) -> None:
     for command in ("sweep", "compare", "plan"):
         told = simcore(command, "--help").out
         for word in job_words():
-            flag = {"inputs": "input"}.get(word, word.replace("_", "-"))
+            flag = {"inputs": "input", "settings": "set"}.get(word, word.replace("_", "-"))
             assert f"--{flag} " in told, (command, flag)
 
 
