@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 from simcore import api
 from simcore.base.database import fold_name
 from simcore.base.errors import InvalidConfig, UnknownName, UsageError
+from simcore.base.units import TERA
 from simcore.serve.uploads import PREFIX, Uploads
 
 #: Words whose values are names: long enough for any, too short to hurt.
@@ -23,6 +24,8 @@ Count = Annotated[int, Field(ge=1, le=1_000_000)]
 Degree = Annotated[int, Field(ge=1, le=4096)]
 #: A run is at most this long: beyond, a number is a slip of the keyboard.
 _LONGEST = 1e11
+#: Elements of a buffer: more than a device can hold.
+_MOST_ELEMENTS = int(TERA)
 #: Of rows of experts over their mean; no model has so many experts a token's choice.
 Factor = Annotated[float, Field(ge=1, le=4096, allow_inf_nan=False)]
 Length = Annotated[float, Field(gt=0, le=_LONGEST, allow_inf_nan=False)]
@@ -98,11 +101,11 @@ class SetUp(BaseModel):
     prefetch_blocks: Annotated[int, Field(ge=0, le=4096)] | None = _say(
         "Blocks ahead of which ZeRO-3 gathers parameters", 1
     )
-    reuse_numel: Annotated[int, Field(ge=0, le=10**12)] | None = _say(
-        "ZeRO-3 lets go of tensors not used again within so many elements", 10**9
+    reuse_numel: Annotated[int, Field(ge=0, le=_MOST_ELEMENTS)] | None = _say(
+        "ZeRO-3 lets go of tensors not used again within so many elements", 500_000_000
     )
     gather_tensors: Name | None = _say("on: ZeRO-3 gathers each tensor on its own", "on")
-    bucket_numel: Annotated[int, Field(ge=1, le=10**12)] | None = _say(
+    bucket_numel: Annotated[int, Field(ge=1, le=_MOST_ELEMENTS)] | None = _say(
         "Elements of a gradient bucket", 500_000_000
     )
     eager_kernels: Name | None = _say("on: CUDA loads all kernels at start", "on")

@@ -17,12 +17,9 @@ from simcore.validate.case import Case, Skipped
 from simcore.validate.formats import (
     Format,
     ddp,
-    llm,
-    llm_fits,
     project,
     published,
 )
-from simcore.validate.formats.mapped import mapped_formats
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +43,10 @@ class Table:
 
 def formats() -> tuple[Format, ...]:
     """Known formats, the most specific first."""
-    tables = (m.FORMAT for m in (ddp, llm, llm_fits, published))
+    from simcore.validate.formats.described import described_formats  # few commands read a table
+    from simcore.validate.formats.mapped import mapped_formats
+
+    tables = (ddp.FORMAT, *described_formats(), published.FORMAT)
     return (*tables, *mapped_formats(), project.FORMAT)
 
 

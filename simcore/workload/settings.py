@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
-from typing import TYPE_CHECKING, cast
+from typing import TypeVar, cast
 
 from simcore.base.errors import InvalidConfig, UnknownName, UsageError, nearest
 from simcore.base.figures import Figure
@@ -25,9 +25,8 @@ from simcore.workload.record_settings import (
 )
 from simcore.workload.releases import version_of
 
-if TYPE_CHECKING:
-    from simcore.workload.resolve import ModelSource
-
+#: A model, wherever it comes from (``resolve.ModelSource``).
+Source = TypeVar("Source")
 #: What names a model by its architecture alone.
 PREFIX = "arch:"
 #: The architecture of a traced network, whose shapes no setting changes.
@@ -110,37 +109,38 @@ def _arch_record(arch: str) -> ModelRecord:
     )  # fmt: skip
 
 
-def with_settings(source: ModelSource, given: object) -> ModelSource:
+def with_settings(source: Source, given: object) -> Source:
     """The model with the settings of a call in the place of its own; one of ``arch:`` needs them.
 
     Raises InvalidConfig for a setting that its architecture does not have or that is of a wrong
     kind, UsageError for a model that has none.
     """
     settings = settings_given(given)
-    if source.name.startswith(PREFIX):
-        _check_complete(source, settings)
+    name: str = getattr(source, "name", "")
+    if name.startswith(PREFIX):
+        _check_complete(name, settings)
     if not settings:
         return source
     if not isinstance(source, ModelRecord) or source.arch == _TRACED:
         raise UsageError(
-            f"{source.name} is a traced network, which has no settings to change: change its code, "
+            f"{name} is a traced network, which has no settings to change: change its code, "
             "or name an entry of models_db or arch:NAME"
         )
     typed = _typed(source, settings)
     if typed.items() <= source.config.items():
         return source
-    return _changed(source, tuple(typed.items()))
+    return cast("Source", _changed(source, tuple(typed.items())))
 
 
-def _check_complete(source: ModelSource, settings: Mapping[str, Scalar]) -> None:
+def _check_complete(name: str, settings: Mapping[str, Scalar]) -> None:
     """Raises InvalidConfig where a setting without a default is missing."""
-    arch = source.name.removeprefix(PREFIX)
+    arch = name.removeprefix(PREFIX)
     builder = inspect.signature(ARCHS[arch]).parameters.values()
     needed = [p.name for p in builder if p.default is p.empty and p.name in setting_kinds(arch)]
     missing = [name for name in needed if name not in settings]
     if missing:
         examples = " ".join(f"--set {name}=..." for name in missing)
-        raise InvalidConfig([f"{source.name} needs its dimensions: {examples}"])
+        raise InvalidConfig([f"{name} needs its dimensions: {examples}"])
 
 
 @lru_cache(maxsize=512)

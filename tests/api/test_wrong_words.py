@@ -37,7 +37,11 @@ def test_a_term_is_text(term: Any) -> None:
     ("word", "value", "says"),
     [
         ("sequence_parallel", "no", "unknown sequence-parallel .no."),
-        ("gather_tensors", "false", "True or False"),
+        ("gather_tensors", "false", "unknown gather-tensors .false."),
+        ("settings", 3, "settings by name"),
+        ("settings", "layers", "is not KEY=VALUE"),
+        ("settings", {"layer": 3}, "did you mean 'layers'"),
+        ("settings", {"layers": "x"}, "layers must be a whole number"),
         ("eager_kernels", [False], "True or False"),
         ("fp8_params", 3, "True or False, not 3"),
         ("offload_layers", -1, "at least 0, not -1"),

@@ -48,4 +48,9 @@ def test_quotes_and_what_has_no_flag() -> None:
         "simcore", "predict", "--model", "my models/net.yaml", "--gpus", "8xH100",
         "--network", "8xib-ndr 4:1 leaf=16", "--launch-blocking", "on",
     ]  # fmt: skip
-    assert command_of("gpt2", "8xH100", {"prefetch_blocks": 2}) == ""
+    assert command_of("gpt2", "8xH100", {"profile": 2}) == ""
+
+
+def test_settings_are_one_option() -> None:
+    said = command_of("gpt2", "8xH100", {"settings": {"layers": 16, "bias": False}})
+    assert shlex.split(said)[-2:] == ["--set", "layers=16 bias=false"]

@@ -10,8 +10,11 @@ A corpus is a YAML file of ``validate/corpora`` with one list of rules a section
 ``when`` maps names of facts to conditions, all of which must hold:
 
     text      the fact equals it; ``*``, ``?`` and ``[]`` as in file names (V100-*)
-    "<1.11"   a number or version compared: <, <=, >, >=; a fact that is not known never holds
+    "<1.11"   a number or version compared: <, <=, >, >=; a fact that is not known, or is text and
+              no number, never holds
+    /text/    a regular expression that is found in the fact
     unknown   the fact is not known, or blank
+    given     the fact is known
     [a, b]    any of these
 
 ``says`` lists words that must all stand in the row's text; ``not`` holds another ``when`` that must
@@ -39,8 +42,10 @@ Facts = Mapping[str, Fact]
 
 #: The fact that ``says`` looks into: all of a row's text, in lower case.
 TEXT = "text"
-UNKNOWN = "unknown"
+UNKNOWN, GIVEN = "unknown", "given"
+_EXPRESSION = re.compile(r"/(.+)/", re.DOTALL)
 _COMPARED = re.compile(r"(<=|>=|<|>)\s*(\d+(?:\.\d+)*)")
+_VERSION = re.compile(r"\d+(?:\.\d+)+")
 _SIGNS = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
 _OWN_KEYS = ("when", "source")
 
@@ -81,12 +86,12 @@ class Corpus:
 
 def corpus(name: str) -> Corpus:
     """The rules of ``validate/corpora/NAME.yaml``. Raises DataError."""
-    return _corpus(str(_folder() / f"{name}.yaml"))
+    return _corpus(str(corpora_folder() / f"{name}.yaml"))
 
 
 def corpus_data(name: str) -> dict[str, Any]:
     """The plain data of ``validate/corpora/NAME.yaml``. Raises DataError."""
-    file = _folder() / f"{name}.yaml"
+    file = corpora_folder() / f"{name}.yaml"
     data = read_yaml(file)
     if not isinstance(data, dict):
         raise DataError("must be a mapping of sections", file=file, line=1)
@@ -101,8 +106,8 @@ def rule_of(data: Mapping[str, Any]) -> Rule:
     )
 
 
-def _folder() -> Path:
-    """Of the checkout, or of the installed package."""
+def corpora_folder() -> Path:
+    """Where the corpora lie: in the wheel or the checkout."""
     root = shipped_root()
     packed = root / "validate_corpora"
     return packed if packed.is_dir() else root / "validate" / "corpora"
@@ -148,20 +153,39 @@ def _one_holds(name: str, condition: Any, facts: Facts) -> bool:
 
 
 def _matches(condition: Any, fact: Fact) -> bool:
-    if condition == UNKNOWN:
-        return fact is None or fact == ""
+    unknown = fact is None or fact == ""
+    if condition in (UNKNOWN, GIVEN):
+        return unknown == (condition == UNKNOWN)
     if fact is None:
         return False
+    if isinstance(fact, str) and not isinstance(condition, str):
+        return not isinstance(condition, bool) and _number_of(fact) == condition
     if isinstance(condition, str) and (found := _COMPARED.fullmatch(condition)):
         return _compares(fact, found[1], found[2])
     if isinstance(fact, str):
+        if isinstance(condition, str) and (found := _EXPRESSION.fullmatch(condition)):
+            return re.search(found[1], fact) is not None
         return fnmatchcase(fact, str(condition))
     return bool(fact == condition)
 
 
+def _number_of(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def _version_of(text: str) -> tuple[int, ...] | None:
+    return tuple(map(int, text.split("."))) if _VERSION.fullmatch(text) else None
+
+
 def _compares(fact: Fact, sign: str, bound: str) -> bool:
     if isinstance(fact, str):
-        raise TypeError(f"{fact!r} is text: it cannot be {sign} {bound}")
+        number = _number_of(fact)
+        fact = _version_of(fact) if number is None else number
+        if fact is None:
+            return False
     left: Any = fact if isinstance(fact, tuple) else (fact,)
     right: Any = tuple(map(int, bound.split("."))) if isinstance(fact, tuple) else (float(bound),)
     compare: Callable[[Any, Any], bool] = _SIGNS[sign]
