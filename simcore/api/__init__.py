@@ -24,7 +24,7 @@ from simcore.api.spaces import (
     simulate_goodput,
     sweep,
 )
-from simcore.api.tables import calibrate_from, validate, validate_ops
+from simcore.api.tables import calibrate_from, commands, validate, validate_ops
 from simcore.base.errors import InvalidConfig, SimcoreError, UsageError
 from simcore.base.numbers import number_problems
 from simcore.engine.advice import uneven
@@ -81,8 +81,7 @@ def predict(
     that does not fit is an answer, not an error.
     """
     result = answer_of(model, gpus, options, keep_timeline=keep_timeline)
-    inputs = inputs_of(options)
-    run_steps = _run_steps(model, inputs, result, steps, epochs)
+    run_steps = _run_steps(model, options, result, steps, epochs)
     told = replace(
         result,
         run_steps=run_steps,
@@ -336,15 +335,23 @@ def read_calibration(text: str, name: str) -> Profile:
 
 
 def model_named(name: str) -> ModelSource:
-    """An entry of models_db, or a vision library's model (``timm:NAME``) where it is installed.
+    """An entry of models_db, an architecture (``arch:NAME``) whose dimensions are settings, or a
+    vision library's model (``timm:NAME``) where it is installed.
 
     Never a path or a callable, whatever the name looks like. Raises UnknownName with the nearest,
     UsageError.
     """
+    from simcore.workload.model_aliases import alias_named
     from simcore.workload.models import MODELS
+    from simcore.workload.resolve import resolve_model
+    from simcore.workload.settings import PREFIX, arch_record
     from simcore.workload.trace import trace_zoo
     from simcore.workload.trace.zoos import zoo_of
 
+    if name.startswith(PREFIX):
+        return arch_record(name)
+    if MODELS.path(name) is None and alias_named(name):
+        return resolve_model(name)
     return trace_zoo(name) if zoo_of(name) else MODELS[name].under(name)
 
 
@@ -370,15 +377,14 @@ def _seq_len(model: str | Path | ModelSource, options: Options) -> int | None:
     """What was stated, or the model's own."""
     if (stated := _stated("seq_len", options)) is not None:
         return int(stated)
-    inputs = inputs_of(options)
-    source = model_of(model, inputs)
+    source = model_of(model, inputs_of(options), options.get("settings"))
     value = getattr(source, "config", {}).get("seq_len")
     return value if isinstance(value, int) else None
 
 
 def _run_steps(
     model: str | Path | ModelSource,
-    inputs: tuple[str, ...],
+    options: Options,
     result: PlainPrediction,
     steps: float | None,
     epochs: float | None,
@@ -389,7 +395,7 @@ def _run_steps(
         return float(steps)
     if epochs is None:
         return None
-    source = model_of(model, inputs)
+    source = model_of(model, inputs_of(options), options.get("settings"))
     data = source.dataset
     if data is None:
         raise InvalidConfig([f"{source.name} has no data set: give --steps"])
@@ -447,8 +453,8 @@ __all__ = [
     "Comparison", "Explanation", "Fleet", "Goodput", "Memory", "MemoryTimeline", "ModelSource",
     "Options", "Plan", "Prediction", "Request", "Scaling", "Sweep", "Timeline", "answer_of",
     "calibrate_from", "calibrate_machine", "calibration", "calibration_curves", "choices",
-    "compare", "explain", "explain_trace", "find_terms", "fleet", "goodput", "launch_file",
-    "launched_words", "make_request", "make_space", "memory_timeline", "model_named",
+    "commands", "compare", "explain", "explain_trace", "find_terms", "fleet", "goodput",
+    "launch_file", "launched_words", "make_request", "make_space", "memory_timeline", "model_named",
     "node_from_topo", "plan", "predict", "read_calibration", "read_config", "replay", "report",
     "roofline", "run_violations", "scaling", "selftest", "sensitivity", "simulate_goodput",
     "sweep", "timeline", "validate", "validate_nccl", "validate_ops",

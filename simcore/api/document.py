@@ -14,7 +14,7 @@ from simcore.engine.options import Options
 from simcore.engine.resolved import Request
 from simcore.hardware.profile import Profile
 from simcore.report.html.document import Facts, Sources, Told
-from simcore.strategy.options.values import inputs_of
+from simcore.strategy.options.values import command_words
 from simcore.workload.resolve import ModelSource
 
 T = TypeVar("T")
@@ -35,11 +35,7 @@ def facts_of(
     words = ["simcore", "report", "--model", named]
     for cluster in clusters:
         words += ["--gpus", cluster]
-    for shape in inputs_of(options):
-        words += ["--input", shape]
-    for flag, value in given:
-        if flag != "inputs":
-            words += [f"--{flag.replace('_', '-')}", value]
+    words += command_words({k: _one(v) for k, v in options.items()})
     told = tuple(_told(model, c, cast("dict[str, Any]", options)) for c in clusters)
     return Facts(
         version=__version__,
@@ -49,6 +45,11 @@ def facts_of(
         sources=_sources(requests),
         given=given,
     )
+
+
+def _one(value: object) -> object:
+    """A word as the command line takes it: a profile by its name."""
+    return value.name if isinstance(value, Profile) else value
 
 
 def _shown(value: object) -> str:

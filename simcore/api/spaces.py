@@ -123,10 +123,14 @@ def _advised(found: SweepResult, words: Mapping[str, Any]) -> SweepResult:
         "node": words.get("node"),
     }
     named = found.space.models
-    inputs = tuple(options.get("inputs") or ())
+    inputs, settings = tuple(options.get("inputs") or ()), options.get("settings")
     try:
         model = next(
-            (m for m in named if len(named) == 1 or model_of(m, inputs).name == point.form.model),
+            (
+                m
+                for m in named
+                if len(named) == 1 or model_of(m, inputs, settings).name == point.form.model
+            ),
             point.form.model,
         )
         said = answer_of(model, point.cluster, cast("Options", options))
@@ -419,12 +423,12 @@ def make_space(
     from simcore.planning.space import make_space as _make_space
 
     problems: list[str] = []
-    inputs = inputs_of(words)
+    inputs, settings = inputs_of(words), words.get("settings")
     names = _names(model)
     for name in names:
         for one in name.split(","):
             try:
-                resolve_model(one.strip(), inputs=inputs)
+                resolve_model(one.strip(), inputs=inputs, settings=settings)
             except UsageError as err:
                 problems.append(str(err))
     space: Space | None = None

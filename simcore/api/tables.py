@@ -13,6 +13,7 @@ from simcore.hardware.profile import load_profile
 
 if TYPE_CHECKING:
     from simcore.validate.case import Case
+    from simcore.validate.commands import Command
     from simcore.validate.table import Table
 
 
@@ -48,17 +49,8 @@ def validate(
     from simcore.validate.calibrated import calibrate_and_judge
     from simcore.validate.fill import filled_rows
     from simcore.validate.judge import contradictions, judge
-    from simcore.validate.table import read_table
 
-    tables = [read_table(f, on_bad=bad_rows, allow_code=allow_code) for f in paths_of(files)]
-    if only:
-        from simcore.validate.select import rows_with
-
-        tables = [rows_with(t, only) for t in tables]
-    if unnamed:
-        from simcore.validate.unnamed import unnamed as without_program
-
-        tables = [t.changed(without_program) for t in tables]
+    tables = _tables(files, only, unnamed, bad_rows, allow_code=allow_code)
     _check_columns(by, [case for t in tables for case in t.cases])
     if calibrate is not None:
         from simcore.validate.few_rows_dict import validated
@@ -91,6 +83,48 @@ def validate(
     if fill:
         out["filled"] = filled_rows(tables, found.profile_for if calibrated else lambda _: profile)
     return out
+
+
+def commands(
+    files: Sequence[Path | str] | Path | str,
+    *,
+    only: Mapping[str, str] | None = None,
+    unnamed: bool = False,
+    bad_rows: Literal["refuse", "skip"] = "refuse",
+    allow_code: bool = False,
+) -> tuple[Command, ...]:
+    """The command that predicts each row of measured tables, as ``simcore validate`` does.
+
+    ``words`` of a command follow ``simcore``; ``line`` is it for a shell, with the row's id. A row
+    that is no job has a ``reason`` instead. ``only``, ``unnamed`` and ``bad_rows`` as in
+    ``validate``. Raises DataError, InvalidConfig.
+    """
+    from simcore.validate.commands import commands_of
+
+    return commands_of(_tables(files, only, unnamed, bad_rows, allow_code=allow_code))
+
+
+def _tables(
+    files: Sequence[Path | str] | Path | str,
+    only: Mapping[str, str] | None,
+    unnamed: bool,
+    bad_rows: Literal["refuse", "skip"],
+    *,
+    allow_code: bool,
+) -> list[Table]:
+    """The tables of files: the rows that were asked for, as they are to be predicted."""
+    from simcore.validate.table import read_table
+
+    tables = [read_table(f, on_bad=bad_rows, allow_code=allow_code) for f in paths_of(files)]
+    if only:
+        from simcore.validate.select import rows_with
+
+        tables = [rows_with(t, only) for t in tables]
+    if unnamed:
+        from simcore.validate.unnamed import unnamed as without_program
+
+        tables = [t.changed(without_program) for t in tables]
+    return tables
 
 
 def _ignored(table: Table) -> tuple[str, ...]:

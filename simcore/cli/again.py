@@ -9,8 +9,7 @@ from typing import Any
 
 from simcore.cli.job import job_words
 from simcore.strategy.layout import DEGREES
-from simcore.strategy.options import OPTIONS, Texts
-from simcore.strategy.options.values import shown
+from simcore.strategy.options.values import command_words
 
 _WIDTH = 78
 
@@ -20,15 +19,12 @@ def command_of(model: str, gpus: str, options: Mapping[str, Any]) -> str:
 
     ``options`` are words of ``simcore.predict``; degrees of 1 and what is None go unsaid.
     """
-    words = ["simcore predict", f"--model {shlex.quote(model)}", f"--gpus {shlex.quote(gpus)}"]
-    for name, value in options.items():
-        if value is None or (name in DEGREES and value == 1):
-            continue
-        option = OPTIONS.get(name)
-        if option is None or name not in job_words():
-            return ""
-        values = value if isinstance(option.kind, Texts) else [value]
-        words += [f"{option.typed} {shlex.quote(shown(v))}" for v in values]
+    kept = {k: v for k, v in options.items() if v is not None and (k not in DEGREES or v != 1)}
+    if any(name not in job_words() for name in kept):
+        return ""
+    said = command_words({"model": model, "gpus": gpus, **kept})
+    flags = zip(said[::2], said[1::2], strict=True)
+    words = ["simcore predict", *(f"{flag} {shlex.quote(value)}" for flag, value in flags)]
     # A flag and its value stay on one line: the space between them breaks no line.
     text = " ".join(word.replace(" ", "\0") for word in words)
     lines = textwrap.wrap(text, _WIDTH, subsequent_indent="    ", break_long_words=False,

@@ -73,8 +73,8 @@ def reliability(
 
 #: What the size of a checkpoint depends on, beside the model.
 _KEPT = (
-    "inputs", "strategy", "precision", "main_grads", "optimizer", "lora_rank", "lora_targets",
-    "quantised_base",
+    "inputs", "settings", "strategy", "precision", "main_grads", "optimizer", "lora_rank",
+    "lora_targets", "quantised_base",
 )  # fmt: skip
 
 

@@ -47,6 +47,12 @@ def validate(
         bool,
         typer.Option("--unnamed", help="As somebody asks who does not name the program of a row."),
     ] = False,
+    commands: Annotated[
+        bool,
+        typer.Option(
+            "--commands", help="The command that predicts each row, instead of its errors."
+        ),
+    ] = False,
     html: Annotated[
         Path | None,
         typer.Option("--html", metavar="FILE", help="A self-contained page with scatter plots."),
@@ -122,40 +128,34 @@ def validate(
     n_draws = whole("draws", draws, problems)
     processes = whole("jobs", jobs, problems)
     chosen = _chosen(only or [], problems)
+    given = {
+        name
+        for name, value in {
+            "ops": ops, "json": as_json, "calibrated": calibrated, "calibrate": calibrate,
+            "draws": draws, "only": only, "unnamed": unnamed, "commands": commands, "html": html,
+            "fill": fill, "by": by, "worst": worst, "plot": plot, "refit": refit,
+            "calibration": calibration, "jobs": jobs, "gpus": gpus, "node": node,
+            "network": network, "collective": collective,
+        }.items()
+        if value
+    }  # fmt: skip
+    problems += _conflicts(given)
     if draws is not None and (rows_of_fit is None or rows_of_fit == "one-gpu"):
         problems.append("--draws is of the rows that --calibrate K fits: give a K")
-    if calibrate is not None and (calibrated or fill):
-        problems.append("--calibrate judges what is left: drop --calibrated and --fill")
-    if html is not None:
-        problems += folder_problems("--html", html)
-        if html.suffix.lower() not in (".html", ".htm"):
-            problems.append(f"--html {str(html)!r} must end in .html")
-    if ops and (calibrate is not None or only or html is not None):
-        problems.append("--calibrate, --only and --html are for measured runs, not for ops")
-    if unnamed and (ops or calibrated or calibrate is not None or fill):
-        problems.append("--unnamed judges measured runs blind: give it alone")
-    if plot is not None:
-        problems += plot_problems("--plot", plot)
-        if ops:
-            problems.append("--plot is for measured runs, not for ops")
-    for name, value, choices in (
-        ("refit", refit, ("shapes", "family")),
-        ("bad-rows", bad_rows, ("skip", "refuse")),
-    ):
-        if value is not None and value not in choices:
-            problems.append(f"--{name} is {' or '.join(choices)}, not {value!r}")
-    if not ops and (refit is not None or calibration is not None):
-        problems.append("--refit and --calibration are for `simcore validate ops`")
-    said = {"gpus": gpus, "node": node, "network": network, "collective": collective}
-    if not ops and any(v is not None for v in said.values()):
-        problems.append("--gpus, --node, --network and --collective are for `simcore validate ops`")
-    if ops and jobs is not None:
-        problems.append("--jobs is for measured runs, not for ops")
-    if refit is not None and calibration is not None:
-        problems.append("--refit judges figures fitted anew, --calibration those of a file")
+    problems += _wrong_files(html, plot)
+    problems += _wrong_names(refit=refit, bad_rows=bad_rows)
     problems += missing_problems(*files)
     if problems:
         raise InvalidConfig(problems)
+    if commands:
+        from simcore import api
+
+        how: Any = bad_rows or "refuse"
+        typed = api.commands(
+            files, only=chosen, unnamed=unnamed, bad_rows=how, allow_code=allow_code
+        )
+        write("\n".join(one.line for one in typed) + "\n")
+        return
     columns = tuple(c.strip() for c in by.split(",") if c.strip()) if by else ()
     from simcore import api
 
@@ -165,8 +165,8 @@ def validate(
             calibration=calibration,
             refit=refit,  # type: ignore[arg-type]
             bad_rows=bad_rows or "skip",  # type: ignore[arg-type]
-            **said,
-        )
+            gpus=gpus, node=node, network=network, collective=collective,
+        )  # fmt: skip
         write(_json(found) if as_json else _text_of_ops(found, count))
         return
     from simcore.validate.processes import default_jobs
@@ -188,6 +188,66 @@ def validate(
     from simcore.report.verdict import render_verdict
 
     write(_json(result) if as_json else render_verdict(result, count))
+
+
+#: Flags, flags that exclude them, and what is said of both.
+_EXCLUDED: tuple[tuple[str, str, str], ...] = (
+    ("calibrate", "calibrated fill",
+     "--calibrate judges what is left: drop --calibrated and --fill"),
+    ("ops", "calibrate only html",
+     "--calibrate, --only and --html are for measured runs, not for ops"),
+    ("ops", "plot", "--plot is for measured runs, not for ops"),
+    ("ops", "jobs", "--jobs is for measured runs, not for ops"),
+    ("unnamed", "ops calibrated calibrate fill",
+     "--unnamed judges measured runs blind: give it alone"),
+    ("refit", "calibration", "--refit judges figures fitted anew, --calibration those of a file"),
+)  # fmt: skip
+#: Flags of ``simcore validate ops`` alone, and what is said of them elsewhere.
+_OF_OPS: tuple[tuple[str, str], ...] = (
+    ("refit calibration", "--refit and --calibration are for `simcore validate ops`"),
+    ("gpus node network collective",
+     "--gpus, --node, --network and --collective are for `simcore validate ops`"),
+)  # fmt: skip
+#: Flags that say how errors are shown, of which ``--commands`` shows none.
+_SHOWN = "ops json calibrated calibrate fill by worst html plot"
+
+
+def _conflicts(given: set[str]) -> list[str]:
+    """What is wrong with the flags ``given`` together."""
+    found = [
+        sentence
+        for flag, others, sentence in _EXCLUDED
+        if flag in given and given & {*others.split()}
+    ]
+    if "ops" not in given:
+        found += [sentence for flags, sentence in _OF_OPS if given & {*flags.split()}]
+    if "commands" in given:
+        found += [
+            f"--commands and {flag if flag == 'ops' else '--' + flag}: give one of them"
+            for flag in _SHOWN.split()
+            if flag in given
+        ]
+    return found
+
+
+def _wrong_files(html: Path | None, plot: Path | None) -> list[str]:
+    """What is wrong with the files that pictures and pages are to be written to."""
+    found: list[str] = []
+    if html is not None:
+        found += folder_problems("--html", html)
+        if html.suffix.lower() not in (".html", ".htm"):
+            found.append(f"--html {str(html)!r} must end in .html")
+    return found if plot is None else [*found, *plot_problems("--plot", plot)]
+
+
+def _wrong_names(*, refit: str | None, bad_rows: str | None) -> list[str]:
+    """What is wrong with flags that take one of two names."""
+    chosen = (("refit", refit, ("shapes", "family")), ("bad-rows", bad_rows, ("skip", "refuse")))
+    return [
+        f"--{flag} is {' or '.join(names)}, not {value!r}"
+        for flag, value, names in chosen
+        if value is not None and value not in names
+    ]
 
 
 def _json(found: dict[str, Any]) -> str:

@@ -35,6 +35,7 @@ from simcore.strategy.strategy import (
 from simcore.workload.models import Training
 from simcore.workload.recompute import modules_named
 from simcore.workload.resolve import ModelSource, model_of
+from simcore.workload.settings import settings_given, with_settings
 
 if TYPE_CHECKING:
     from simcore.engine.launch import Launched
@@ -81,15 +82,15 @@ def asked_of(
     if launched is not None:
         tries.problems.extend(launched.problems)
         options = cast("Options", launched.options)
-    inputs = inputs_of(options)
+    inputs, settings = inputs_of(options), options.get("settings")
     zoo = _written_out(model, options)
     if zoo:
         options = cast("Options", {**options, "attention": None})
-    tries.make("record", lambda: _traced(zoo, inputs) if zoo else model_of(model, inputs))
+    tries.make("record", lambda: _model(model, zoo, inputs, settings))
     tries.make("cluster", lambda: _cluster(gpus, options))
     record: ModelSource | None = tries.get("record")
     if launched is not None:
-        options = cast("Options", launched.heeded(record))
+        options = cast("Options", launched.heeded(record, settings_given(settings)))
     unknown: list[str] = []
     layout = layout_of(options, unknown)
     dialect = launched.launch.dialect if launched is not None else ""
@@ -106,10 +107,15 @@ def asked_of(
     )
 
 
-def _traced(name: str, inputs: tuple[str, ...]) -> ModelSource:
+def _model(
+    model: str | Path | ModelSource, zoo: str, inputs: tuple[str, ...], settings: object
+) -> ModelSource:
+    """The model that was named; ``zoo``: timm's of that name with its attention written out."""
+    if not zoo:
+        return model_of(model, inputs, settings)
     from simcore.workload.trace import trace_zoo  # few jobs are of such models
 
-    return trace_zoo(name, inputs, "written")
+    return with_settings(trace_zoo(zoo, inputs, "written"), settings)
 
 
 def _written_out(model: str | Path | ModelSource, options: Options) -> str:
@@ -155,6 +161,8 @@ def words_of(tries: Attempts, asked: Asked) -> str:
     make("offload", lambda: parse_offload(options.get("offload") or "none"))
     make("growing", lambda: on_or_off("growing-segments", options.get("growing_segments")))
     make("fp8_params", lambda: on_or_off("fp8-params", options.get("fp8_params")))
+    make("eager", lambda: on_or_off("eager-kernels", options.get("eager_kernels")))
+    make("gathered", lambda: on_or_off("gather-tensors", options.get("gather_tensors")))
     make("blocking", lambda: on_or_off("launch-blocking", options.get("launch_blocking")))
     return _recompute(tries, asked)
 
@@ -199,8 +207,11 @@ def settings_asked(tries: Attempts, asked: Asked) -> dict[str, Any]:
     tries.make("overrides", lambda: overrides_of(record, options))
     routed = settings_of(record, tries.get("routing", EVEN), asked.layout)
     own = asked.library.settings(record, options)
+    given = settings_given(options.get("settings"))
     tries.make("compiled", lambda: compiled_of(record, options, own, asked.library.compiled()))
-    return {**own, **tries.get("compiled", {}), **tries.get("overrides", {}), **routed}
+    by_program = {**own, **tries.get("compiled", {})}
+    unsaid = {k: v for k, v in by_program.items() if k not in given}
+    return {**unsaid, **tries.get("overrides", {}), **routed}
 
 
 def _shard_ranks(options: Options, cluster: ClusterSpec | None, layout: Layout) -> int:

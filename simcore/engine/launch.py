@@ -42,15 +42,16 @@ class Launched:
         )
         return (*self.notes, *wrong)
 
-    def heeded(self, record: object) -> dict[str, Any]:
+    def heeded(self, record: object, settings: Collection[str] = ()) -> dict[str, Any]:
         """The options, less what of the file the model has no place for.
 
         A kernel of attention where the model does not name one, a capacity where it has no experts,
-        torch.compile where it is not known what that fuses.
+        torch.compile where it is not known what that fuses; and what ``settings`` of the job say.
         """
         void = [] if names_kernel(record) else ["attention"]
         void += [] if has_experts(record) else ["expert_capacity", "expert_padding"]
         void += [] if compiles(record) else ["compile"]
+        void += settings
         said = self.launch.words()
         return {k: None if k in void and v == said.get(k) else v for k, v in self.options.items()}
 

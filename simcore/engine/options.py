@@ -6,7 +6,7 @@ with these keys and types.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TypedDict
 
@@ -66,6 +66,7 @@ class Options(TypedDict, total=False):
     global_batch: int | None
     shares: str | None
     inputs: Sequence[str] | str | None
+    settings: Mapping[str, int | float | bool | str] | Sequence[str] | str | None
     grad_clip: bool | str | None
     optimizer_impl: str | None
     bucket_numel: int | None

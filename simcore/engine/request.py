@@ -81,7 +81,7 @@ def make_request(
             *(_miscounted(record, workload) if not overrides else ()),
         ),
         placed=placed,
-        eager_kernels=bool(asked.options.get("eager_kernels")),
+        eager_kernels=tries["eager"],
         growing_segments=tries["growing"],
         compiled=bool(tries.get("compiled")),
         software_assumed=asked.library.assumed,
@@ -154,7 +154,7 @@ def _strategy(tries: Attempts, asked: Asked, mode: str) -> Strategy | None:
         nccl_algorithms=tries.get("nccl_algorithms", FREE),
         nccl_protocols=tries.get("nccl_protocols", FREE),
         shard_ranks=tries.get("shard_ranks", 0),
-        gather_tensors=bool(options.get("gather_tensors") or library.program.zero3.tensor_lists),
+        gather_tensors=tries.get("gathered", False) or bool(library.program.zero3.tensor_lists),
         program=library.program,
         fp8_params=fp8_params,
         fp8_copies=1 if either else 2,
@@ -356,10 +356,10 @@ def _largest_told(largest: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _miscounted(record: ModelSource, workload: Workload) -> tuple[str, ...]:
-    """Of a file whose settings do not make the parameters that it states."""
+    """Of a file whose settings do not make the parameters that it states; 0: it states none."""
     stated = record.params.value if isinstance(record, ModelRecord) else None
     made = workload.trainable_numel
-    if stated is None or round(stated) == made:
+    if not stated or round(stated) == made:
         return ()
     return (f"{record.name}: its file states {stated:,.0f} parameters, its settings make {made:,}",)
 

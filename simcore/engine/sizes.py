@@ -11,7 +11,10 @@ from simcore.strategy.options import OPTIONS
 from simcore.strategy.resolution import sides
 from simcore.workload.models import ModelRecord, Scalar
 from simcore.workload.resolve import ModelSource
+from simcore.workload.settings import settings_given
 
+#: Settings that a resolution changes.
+_OF_RESOLUTION = ("image", "image_width", "height", "width")
 #: Models of the library that has a switch of its own between fused and written attention.
 SWITCHED = "timm:"
 #: Layouts of images as PyTorch calls them.
@@ -28,6 +31,12 @@ def overrides_of(record: ModelSource | None, options: Mapping[str, Any]) -> dict
     if layout := str(found.get("layout", "")).lower():
         found["layout"] = _LAYOUTS.get(layout.replace("-", "_"), layout)
     text = options.get("resolution")
+    sizes = _OF_RESOLUTION if text is not None else ()
+    if twice := [k for k in settings_given(options.get("settings")) if k in (*found, *sizes)]:
+        flags = [f"--{k.replace('_', '-') if k in found else 'resolution'}" for k in twice]
+        raise InvalidConfig(
+            [f"give {f} or --set {k}, not both" for f, k in zip(flags, twice, strict=True)]
+        )
     if record is None or not (found or text is not None):
         return found
     known = record.settings({}) if isinstance(record, ModelRecord) else {}

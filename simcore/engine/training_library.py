@@ -24,6 +24,7 @@ from simcore.workload.archs.lm_attention import MASKED
 from simcore.workload.models import ModelRecord, Scalar
 from simcore.workload.recompute import DEFAULT_MODULES
 from simcore.workload.resolve import ModelSource
+from simcore.workload.settings import settings_given
 
 #: The usual library of layouts that cut a model, for one beside them that does not.
 AUTO = "auto"
@@ -78,7 +79,7 @@ class Library:
         return DEFAULT_MODULES if self._run is None else self._run.selective_modules
 
     def settings(self, record: ModelSource | None, options: Mapping[str, Any]) -> dict[str, Scalar]:
-        """How it runs a language model's layers; nothing of a record that says how it was run."""
+        """How it runs a language model's layers, whatever settings the job gives itself."""
         if not _written_anew(record):
             return {}
         assert isinstance(record, ModelRecord)
@@ -93,6 +94,7 @@ class Library:
             apart.add("fused_qkv")
         if options.get("lora_rank") or has.get("lora_rank"):  # targets are named as they are
             apart |= {"fused_qkv", "fused_gate_up"}
+        apart |= settings_given(options.get("settings")).keys()  # the job's own win
         own = {**self._run.settings, **masked}
         return {
             key: value
@@ -166,4 +168,4 @@ def _windowed(has: Mapping[str, Any], seq_len: int | None) -> bool:
 
 
 def _written_anew(record: ModelSource | None) -> bool:
-    return isinstance(record, ModelRecord) and record.arch == _ARCH and not record.as_run
+    return isinstance(record, ModelRecord) and record.arch == _ARCH

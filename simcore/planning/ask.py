@@ -121,7 +121,12 @@ def _space(question: PlanQuestion, attempts: Attempts) -> tuple[Space | None, di
         )
     counts = {k: words.pop(k, None) for k in ("nnodes", "nproc_per_node")}
     attempts.make(
-        "model", lambda: resolve_model(question.model, inputs=tuple(words.get("inputs") or ()))
+        "model",
+        lambda: resolve_model(
+            question.model,
+            inputs=tuple(words.get("inputs") or ()),
+            settings=words.get("settings"),
+        ),
     )
     attempts.make("available", lambda: available_gpus(question.available))
     attempts.make(
@@ -241,7 +246,8 @@ def _held_by_one(source: ModelSource, words: Mapping[str, Any], space: Space) ->
     if not isinstance(source, ModelRecord):
         return False
     most = max(g.gpu.usable_memory_bytes for c in space.clusters for g in c.groups)
-    return source.params.value * _STATE_BYTES <= most
+    numel = source.params.value or source.build().trainable_numel
+    return numel * _STATE_BYTES <= most
 
 
 def _told(space: Space, chosen: dict[str, Any]) -> list[str]:

@@ -271,8 +271,11 @@ class _Unit:
 
 def _source(space: Space, model: str) -> ModelSource | str:
     """A model, or the reason why there is none."""
+    fixed = dict(space.fixed)
     try:
-        return resolve_model(model, inputs=tuple(dict(space.fixed).get("inputs") or ()))
+        return resolve_model(
+            model, inputs=tuple(fixed.get("inputs") or ()), settings=fixed.get("settings")
+        )
     except SimcoreError as err:
         return reason_of(str(err))
 

@@ -39,13 +39,14 @@ def launched_words(
         merged["global_batch"] = launch.global_batch
     if "attention" not in given and launch.attention is not None:
         inputs = tuple(options.get("inputs") or ())
-        if not all(_names_kernel(m, inputs) for m in models):
+        settings = options.get("settings")
+        if not all(_names_kernel(m, inputs, settings) for m in models):
             merged["attention"] = None
     return merged, (summary(launch), *notes, *launch.approximated)
 
 
-def _names_kernel(model: str, inputs: tuple[str, ...]) -> bool:
+def _names_kernel(model: str, inputs: tuple[str, ...], settings: object) -> bool:
     try:
-        return names_kernel(resolve_model(model, inputs=inputs))
+        return names_kernel(resolve_model(model, inputs=inputs, settings=settings))
     except UsageError:
         return True  # reported where models are looked up

@@ -242,7 +242,9 @@ def _samples(space: Space, goal: Goal) -> float | None:
     if goal.tokens is None:
         return goal.samples
     fixed = dict(space.fixed)
-    source = resolve_model(space.models[0], inputs=tuple(fixed.get("inputs") or ()))
+    source = resolve_model(
+        space.models[0], inputs=tuple(fixed.get("inputs") or ()), settings=fixed.get("settings")
+    )
     lengths = dict(space.axes).get("seq_len", (None,))
     if len(lengths) > 1:
         raise InvalidConfig(["a plan in tokens has one --seq-len"])

@@ -22,6 +22,7 @@ from simcore.planning.grid import named_values, whole_values
 from simcore.strategy.layout import DEGREES
 from simcore.strategy.options import OPTIONS, Name, Option, Text, Whole
 from simcore.strategy.options.values import read_options
+from simcore.workload.settings import as_words, settings_given
 
 #: Degrees that cut the model over ranks.
 CUTS = tuple(degree for degree in DEGREES if degree != "vpp")
@@ -137,10 +138,10 @@ def make_space(
         if value is None:
             continue
         option = OPTIONS.get(name)
-        if option is not None and option.part == "option" and option.axis is None:
-            fixed[name] = value
-            continue
         try:
+            if option is not None and option.part == "option" and option.axis is None:
+                fixed[name] = _fixed(name, value)
+                continue
             values = axis_values(name, value)
         except SimcoreError as err:
             problems += err.violations if isinstance(err, InvalidConfig) else [str(err)]
@@ -170,6 +171,11 @@ def make_space(
         fixed=tuple(sorted(fixed.items())),
         networked=len(networks) > 1,
     )
+
+
+def _fixed(name: str, value: Any) -> Any:
+    """A word of all points; settings as text, since a space is a key. Raises InvalidConfig."""
+    return " ".join(as_words(settings_given(value))) if name == "settings" else value
 
 
 def _cuts(axes: Sequence[tuple[str, tuple[Any, ...]]]) -> bool:

@@ -17,7 +17,7 @@ from simcore.report.formatting import gigabytes, percent
 from simcore.report.jsonout import finite
 from simcore.report.text import by_weight, render
 from simcore.serve.query import SetUp
-from simcore.strategy.options import OPTIONS
+from simcore.strategy.options.values import command_words
 
 
 class Fact(BaseModel):
@@ -158,5 +158,4 @@ def answer(p: Prediction, asked: SetUp) -> Answer:
 
 def command(asked: SetUp) -> str:
     """The set-up as a line for a shell."""
-    flags = (f"{OPTIONS[k].typed} {shlex.quote(str(v))}" for k, v in asked.words().items())
-    return " ".join(["simcore predict", *flags])
+    return f"simcore predict {shlex.join(command_words(asked.words()))}"

@@ -7,13 +7,14 @@ from dataclasses import dataclass, field
 
 from simcore.engine.options import Options
 from simcore.hardware.cluster import gpu_types
-from simcore.workload.resolve import ModelSource
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """One row of a table.
+    """One row of a table: the words of a command, and what was measured of it.
 
+    ``model``, ``gpus`` and ``options`` are the words of ``simcore predict``; ``label`` is what the
+    table calls the model, where that is another name.
     ``measured`` holds SI figures: ``step_time_s``, ``run_time_s``, ``samples_per_s``,
     ``peak_memory_bytes`` (all that the device holds), ``peak_allocated_bytes`` (the framework's
     live tensors), ``peak_reserved_bytes`` (its allocator's segments), ``peak_shown_bytes`` (what
@@ -23,6 +24,7 @@ class Case:
     run, over all ranks and per rank; ``work_known`` is false where the source does not give them.
     ``reference`` names the row that a speed-up is
     against; empty: the measured ``speedup`` is the source's own, against one GPU at this batch.
+    ``settings_of_program``: the model's settings say how the row's program writes its layers.
     ``flag`` says why a row is doubted.
     """
 
@@ -31,13 +33,14 @@ class Case:
     model: str
     gpus: str
     options: Options
+    label: str = ""
     measured: Mapping[str, float] = field(default_factory=dict)
     columns: Mapping[str, str] = field(default_factory=dict)
     train_samples: float | None = None
     eval_samples: float = 0.0
     work_known: bool = True
     reference: str | None = None
-    record: ModelSource | None = None
+    settings_of_program: bool = False
     flag: str = ""
     notes: str = ""
 
@@ -48,9 +51,14 @@ class Case:
         return self.columns.get(column, "")
 
     @property
+    def model_name(self) -> str:
+        """What the row's model is called: by its table, else by the command."""
+        return self.label or self.model
+
+    @property
     def job(self) -> tuple[str, str, str]:
         """What is run: model, GPUs and options. Rows of equal job leave a fit together."""
-        return self.model, self.gpus, str(sorted(self.options.items(), key=str))
+        return self.model_name, self.gpus, str(sorted(self.options.items(), key=str))
 
     @property
     def configuration(self) -> tuple[str, ...]:
@@ -60,7 +68,7 @@ class Case:
         """
         work = f"{self.train_samples} {self.eval_samples}"
         whose = (self.cell(c) for c in ("source", "framework", "cluster_state"))
-        return (self.table, *self.job, repr(self.record), work, *whose)
+        return (self.table, *self.job, work, *whose)
 
     @property
     def blank(self) -> bool:

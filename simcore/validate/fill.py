@@ -45,7 +45,7 @@ def _wanted(case: Case) -> list[Case]:
 def _filled(case: Case, profile: Profile) -> dict[str, object]:
     out: dict[str, object] = {
         "id": case.id,
-        "model": case.model,
+        "model": case.model_name,
         "gpus": case.gpus,
         "strategy": case.options.get("strategy"),
         "micro_batch": case.options.get("micro_batch"),

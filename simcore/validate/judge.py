@@ -139,7 +139,7 @@ def has_run(case: Case) -> bool | None:
 def request_of(case: Case, profile: Profile) -> Request:
     """The request of a row. Raises SimcoreError where it cannot be made."""
     options: Options = {**case.options, "profile": profile}
-    return make_request(case.record or case.model, case.gpus, **options)
+    return make_request(case.model, case.gpus, **options)
 
 
 def run_time_s(case: Case, request: Request, step_s: float, work: float = 1.0) -> float:
@@ -322,7 +322,7 @@ def reference_of(case: Case, others: Sequence[Case]) -> Case | None:
     single = [
         o
         for o in others
-        if o.table == case.table and o.model == case.model and o.gpus.startswith("1x1x")
+        if o.table == case.table and o.model_name == case.model_name and o.gpus.startswith("1x1x")
         and "+" not in o.gpus and measured_time_s(o) is not None
     ]  # fmt: skip
     if case in single or not single:
@@ -382,7 +382,7 @@ def _but_batch(case: Case) -> str:
     """What must be equal of two runs that differ in their batch alone."""
     options = sorted((k, str(v)) for k, v in case.options.items() if k != "micro_batch")
     columns = case.columns.get("host", ""), case.columns.get("framework", "")
-    return repr((case.table, case.model, case.gpus, columns, options))
+    return repr((case.table, case.model_name, case.gpus, columns, options))
 
 
 def _batch(case: Case) -> float:

@@ -114,7 +114,7 @@ def _traits(case: Case, request: Request, program: str, *, ranks: bool) -> Trait
     sizes = (request.micro_batch, request.data_ranks if ranks else 1, tp, pp, cp, ep,
              request.grad_accum, request.workload.trainable_numel)  # fmt: skip
     # A model of two frameworks is two programs' work.
-    model = f"{request.workload.name} {case.columns.get('framework', '')}"
+    model = f"{case.label or request.workload.name} {case.columns.get('framework', '')}"
     precision, recompute = request.strategy.precision.name, request.strategy.recompute
     length, cut = case.options.get("seq_len"), f"{tp} {pp} {cp} {ep}"
     version = case.columns.get("version", "")

@@ -246,7 +246,7 @@ def order_of(scored: Iterable[tuple[Case, Scored]]) -> Order:
     """The order of the step times among what was scored."""
     return Order(
         tuple(
-            Timed(model=case.model, cluster=_cluster(case), configuration=case.configuration,
+            Timed(model=case.model_name, cluster=_cluster(case), configuration=case.configuration,
                   predicted=s.predicted, measured=s.measured,
                   family=case.cell("family") if case.table in _OWN_FAMILIES else "",
                   doubted=bool(s.flag))

@@ -97,7 +97,7 @@ def _rows(blind: Verdict, calibrated: Calibrated) -> str:
         shown.append(
             [
                 s.id + (" (flagged)" if s.flag else ""),
-                f"{case.model} {case.gpus}"
+                f"{case.model_name} {case.gpus}"
                 + (f" b{b}" if (b := case.options.get("micro_batch")) else ""),
                 s.quantity.replace("_", " "),
                 _value(s, s.measured),

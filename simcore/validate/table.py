@@ -16,15 +16,9 @@ from simcore.strategy.options.synonyms import word_meant
 from simcore.validate.case import Case, Skipped
 from simcore.validate.formats import (
     Format,
-    bert_mnist,
     ddp,
-    latte,
-    llm,
-    llm_fits,
-    opensora,
     project,
     published,
-    resnet,
 )
 from simcore.workload.permission import CodeRefused, name_in_file
 
@@ -50,8 +44,11 @@ class Table:
 
 def formats() -> tuple[Format, ...]:
     """Known formats, the most specific first."""
-    modules = (ddp, llm, llm_fits, published, latte, bert_mnist, opensora, resnet, project)
-    return tuple(m.FORMAT for m in modules)
+    from simcore.validate.formats.described import described_formats  # few commands read a table
+    from simcore.validate.formats.mapped import mapped_formats
+
+    tables = (ddp.FORMAT, *described_formats(), published.FORMAT)
+    return (*tables, *mapped_formats(), project.FORMAT)
 
 
 def read_table(

@@ -8,14 +8,18 @@ on the command line.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import cast
 
 from simcore.engine.options import Options
+from simcore.engine.placement import layout_of
+from simcore.engine.training_library import library_of
 from simcore.strategy.programs import Runs, usual_of_language_models
 from simcore.validate.case import Case
-from simcore.workload.models import ModelRecord, Scalar
+from simcore.workload.models import Scalar
+from simcore.workload.resolve import resolve_model
+from simcore.workload.settings import settings_given
 
 #: Options that describe the job.
 _JOB = (
@@ -23,6 +27,8 @@ _JOB = (
     "grad_accum", "global_batch", "tp", "pp", "vpp", "cp", "ep", "shard_ranks", "schedule",
     "offload", "offload_layers", "network", "dispatcher", "seq_len", "resolution", "frames",
 )  # fmt: skip
+#: How large language models are trained, whoever's program it is.
+_LOOP: Options = {"optimizer": "adamw", "optimizer_impl": "fused", "grad_clip": True}
 #: Settings that a program has beside those that libraries set: as PyTorch's modules have them.
 _PLAIN: dict[str, Scalar] = {"fused_qkv": False, "upcast_loss": True}
 _OWN = (
@@ -37,12 +43,21 @@ def unnamed(case: Case, told: Collection[str] = ()) -> Case:
     """The case without what tells its program, but for the options that are ``told``."""
     kept = {*_JOB, *told}
     options = cast("Options", {k: v for k, v in case.options.items() if k in kept})
-    record = case.record
-    if isinstance(record, ModelRecord) and record.as_run:
-        # adapters name products, which have to stay as they are
-        usual = (usual_of_language_models().record.runs or Runs()).settings
-        drop = set() if record.config.get("lora_rank") else {*usual, *_OWN}
-        config = {**_PLAIN, **{k: v for k, v in record.config.items() if k not in drop}}
-        config["norm"] = _NORM.sub("", str(config.get("norm", "layernorm")))
-        record = record.model_copy(update={"config": config, "as_run": False})
-    return replace(case, options=options, record=record)
+    given = settings_given(case.options.get("settings"))
+    if case.settings_of_program:
+        options |= _LOOP
+        given = _plain_layers(case.model, given, options)
+    return replace(case, options=options | {"settings": given} if given else options)
+
+
+def _plain_layers(model: str, given: Mapping[str, Scalar], options: Options) -> dict[str, Scalar]:
+    """Settings as PyTorch's modules have them, less those that the assumed library sets."""
+    # adapters name products, which have to stay as they are
+    usual = (usual_of_language_models().record.runs or Runs()).settings
+    drop = set() if given.get("lora_rank") else {*usual, *_OWN}
+    plain = {**_PLAIN, **{k: v for k, v in given.items() if k not in drop}}
+    plain["norm"] = _NORM.sub("", str(plain.get("norm", "layernorm")))
+    record = resolve_model(model, settings=plain)
+    library = library_of(options, record, layout_of(options, []))
+    by_library = library.settings(record, options)
+    return {k: v for k, v in plain.items() if k not in by_library}

@@ -103,9 +103,6 @@ class ModelRecord(Sourced):
         default=None,
         description="batch norms take their statistics over all ranks: what each exchange waits",
     )
-    as_run: bool = Field(
-        default=False, description="the settings say how one program ran it, whatever the library"
-    )
     notes: tuple[str, ...] = ()
     #: What `simcore trace-model` writes; archs/traced.py checks it when the model is built.
     traced: dict[str, Any] | None = None
@@ -132,6 +129,23 @@ class ModelRecord(Sourced):
 def _renamed(record: ModelRecord, full_name: str) -> ModelRecord:
     """One copy a name: caches know records by identity."""
     return record.model_copy(update={"full_name": full_name})
+
+
+@lru_cache(maxsize=64)
+def setting_kinds(arch: str) -> Mapping[str, str]:
+    """The settings of an architecture and the kind of each, as its builder is annotated."""
+    load(arch)
+    return MappingProxyType({
+        p.name: str(p.annotation)
+        for p in _parameters(ARCHS[arch])
+        if p.name not in ("name", "sample_unit", "traced")
+    })  # fmt: skip
+
+
+def setting_defaults(arch: str) -> Mapping[str, Any]:
+    """What settings of an architecture are where neither record nor job says them."""
+    load(arch)
+    return _defaults(ARCHS[arch])
 
 
 @lru_cache(maxsize=256)

@@ -20,6 +20,7 @@ from typing import Any, ParamSpec, Self, SupportsIndex, TypeVar
 
 from simcore.base.errors import UsageError, nearest
 from simcore.workload.models import ZOO_LISTS
+from simcore.workload.settings import PREFIX as ARCHITECTURE
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -59,12 +60,15 @@ class UntrustedName(_Name):
 
 
 def names_code(text: str) -> bool:
-    """Whether a model's name is ``package.module:function``: no file and no library's model."""
+    """Whether a model's name is ``package.module:function``.
+
+    A file, a library's model (``timm:NAME``) and an architecture (``arch:NAME``) are not.
+    """
     path = Path(text)
     library, colon, _ = text.partition(":")
-    return (
-        bool(colon) and library not in ZOO_LISTS and path.suffix not in _FILES and not path.exists()
-    )
+    if not colon or library in ZOO_LISTS or text.startswith(ARCHITECTURE):
+        return False
+    return path.suffix not in _FILES and not path.exists()
 
 
 def permitted(text: str) -> TrustedName:

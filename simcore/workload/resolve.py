@@ -7,6 +7,7 @@ config.json           a Hugging Face config (never executed)
 mypkg.net:build       a callable that returns an nn.Module; run where a person typed the name
                       (permission.py), refused where a file has it
 timm:convnext_tiny    a model of an installed vision library, without weights (trace/zoos.py)
+arch:transformer      an architecture, whose dimensions are settings of the job (settings.py)
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import lru_cache
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Protocol, cast
@@ -24,8 +26,10 @@ from simcore.base.errors import DataError, UnknownName, UsageError, nearest
 from simcore.base.names import family
 from simcore.workload.graph import Workload
 from simcore.workload.library_names import named_alike
+from simcore.workload.model_aliases import alias_named
 from simcore.workload.models import MODELS, ZOO_LISTS, Dataset, ModelRecord, Scalar, Training
 from simcore.workload.permission import names_code, permitted
+from simcore.workload.settings import PREFIX, arch_record, settings_given, with_settings
 
 #: What a name has more than its base model's, which has the same shapes.
 _TUNED = re.compile(r"[-_](?:instruct|chat|it|base)(?=[-_]|$)", re.IGNORECASE)
@@ -38,8 +42,8 @@ _SIZE = re.compile(r"[-_]\d{3}$")
 _SLIP_FRAC = 0.8
 #: Where a network is not in models_db.
 _OTHERS = (
-    "(`simcore list models`; others: timm:NAME, torchvision:NAME, a config.json, or "
-    "package.module:function that builds the network, with --input)"
+    "(`simcore list models`; others: timm:NAME, torchvision:NAME, a config.json, arch:NAME with "
+    "--set, or package.module:function that builds the network, with --input)"
 )
 #: Families of networks of vision libraries: the nearest name of models_db is none of them.
 _OF_LIBRARIES = re.compile(
@@ -88,15 +92,16 @@ def one_question() -> Iterator[None]:
         _traced.reset(token)
 
 
-def model_of(model: object, inputs: tuple[str, ...] = ()) -> ModelSource:
+def model_of(model: object, inputs: tuple[str, ...] = (), settings: object = None) -> ModelSource:
     """The model that text or a path names, or one that was read already (``read_config``).
 
-    Raises UsageError for anything else, saying how to name it, and as ``resolve_model`` does.
+    ``settings``: those that the job changes. Raises UsageError for anything else, saying how to
+    name it, and as ``resolve_model`` does.
     """
     if isinstance(model, str | PathLike):
-        return resolve_model(fspath(model), inputs=inputs)
+        return resolve_model(fspath(model), inputs=inputs, settings=settings)
     if isinstance(getattr(model, "training", None), Training):
-        return cast("ModelSource", model)
+        return with_settings(cast("ModelSource", model), settings)
     if callable(model):  # a module too
         raise UsageError(
             f"model must be text, not a {type(model).__name__}: name the function that builds it, "
@@ -110,12 +115,39 @@ def model_of(model: object, inputs: tuple[str, ...] = ()) -> ModelSource:
     raise UsageError(f"model must be text, not {model!r:.60}")
 
 
-def resolve_model(text: str, *, inputs: tuple[str, ...] = ()) -> ModelSource:
-    """The model that ``text`` names. Raises UnknownName, DataError or UsageError.
+def resolve_model(
+    text: str, *, inputs: tuple[str, ...] = (), settings: object = None
+) -> ModelSource:
+    """The model that ``text`` names. Raises UnknownName, DataError, UsageError or InvalidConfig.
 
     Code is run for a ``TrustedName`` alone; CodeRefused for any other text that names code.
-    ``inputs`` are shapes such as ``float32[B,3,224,224]`` for a callable or a library's model.
+    ``inputs`` are shapes such as ``float32[B,3,224,224]`` for a callable or a library's model;
+    ``settings`` those of the model that the job changes, as ``settings_given`` reads them.
     """
+    if not inputs and ":" not in text and MODELS.path(text) is None and alias_named(text):
+        return _of_alias(text, tuple(settings_given(settings).items()))
+    return with_settings(_resolved(text, inputs), settings)
+
+
+@lru_cache(maxsize=256)
+def _of_alias(name: str, settings: tuple[tuple[str, Scalar], ...]) -> ModelRecord:
+    """The model of an alias with its words; ``settings`` of the job win over them."""
+    alias = alias_named(name)
+    assert alias is not None
+    changed = {**alias.all_settings, **dict(settings)}
+    record = cast("ModelRecord", with_settings(_resolved(alias.model, ()), changed))
+    return record.model_copy(
+        update={
+            "training": alias.training(record.training),
+            "full_name": alias.about,
+            "notes": (*record.notes, *alias.notes),
+        }
+    )
+
+
+def _resolved(text: str, inputs: tuple[str, ...]) -> ModelSource:
+    if text.startswith(PREFIX):
+        return arch_record(text)
     path = Path(text)
     if path.suffix in (".yaml", ".yml"):
         if not path.is_file():

@@ -38,6 +38,10 @@ def test_a_term_is_text(term: Any) -> None:
     [
         ("sequence_parallel", "no", "unknown sequence-parallel .no."),
         ("gather_tensors", "false", "unknown gather-tensors .false."),
+        ("settings", 3, "must be pairs"),
+        ("settings", "layers", "is not KEY=VALUE"),
+        ("settings", {"layer": 3}, "did you mean 'layers'"),
+        ("settings", {"layers": "x"}, "layers must be a whole number"),
         ("eager_kernels", [False], "True or False"),
         ("fp8_params", 3, "True or False, not 3"),
         ("offload_layers", -1, "at least 0, not -1"),

@@ -50,3 +50,8 @@ def test_quotes_and_what_has_no_flag() -> None:
     ]  # fmt: skip
     assert command_of("gpt2", "8xH100", {"prefetch_blocks": 2}).endswith("--prefetch-blocks 2")
     assert command_of("gpt2", "8xH100", {"profile": object()}) == ""
+
+
+def test_settings_are_one_option() -> None:
+    said = command_of("gpt2", "8xH100", {"settings": {"layers": 16, "bias": False}})
+    assert shlex.split(said)[-2:] == ["--set", "layers=16 bias=false"]

@@ -38,7 +38,7 @@ def test_report_and_predict_take_the_same_job(simcore: Callable) -> None:
     told = simcore("report", "--help").out
     asked = simcore("predict", "--help").out
     for word in job_words():
-        flag = {"inputs": "input"}.get(word, word.replace("_", "-"))
+        flag = {"inputs": "input", "settings": "set"}.get(word, word.replace("_", "-"))
         assert f"--{flag} " in told and f"--{flag} " in asked, flag
 
 
@@ -48,14 +48,18 @@ def test_commands_over_grids_take_the_same_job(simcore: Callable) -> None:
     for command in ("sweep", "compare", "plan"):
         told = simcore(command, "--help").out
         for word in job_words():
-            flag = {"inputs": "input"}.get(word, word.replace("_", "-"))
+            flag = {"inputs": "input", "settings": "set"}.get(word, word.replace("_", "-"))
             assert f"--{flag} " in told, (command, flag)
 
 
 def test_every_option_of_a_job_reaches_the_prediction(simcore: Callable) -> None:
     from simcore.cli.job import job_words
 
-    wrong = {"inputs": ("input", "q"), "launch": ("launch", "no such file --here")}
+    wrong = {
+        "inputs": ("input", "q"),
+        "settings": ("set", "no/such"),
+        "launch": ("launch", "no such file --here"),
+    }
     for word in job_words():
         flag, value = wrong.get(word, (word.replace("_", "-"), "no/such"))
         ran = simcore("predict", "--model", "llama3-8b", "--gpus", "2x8xH100", f"--{flag}", value)
@@ -65,7 +69,11 @@ def test_every_option_of_a_job_reaches_the_prediction(simcore: Callable) -> None
 def test_every_option_of_a_job_reaches_a_grid(simcore: Callable) -> None:
     from simcore.cli.job import job_words
 
-    wrong = {"inputs": ("input", "q"), "launch": ("launch", "no such file --here")}
+    wrong = {
+        "inputs": ("input", "q"),
+        "settings": ("set", "no/such"),
+        "launch": ("launch", "no such file --here"),
+    }
     for word in job_words():
         flag, value = wrong.get(word, (word.replace("_", "-"), "no/such"))
         ran = simcore("compare", "--model", "llama3-8b", "--gpus", "2x8xH100", f"--{flag}", value)

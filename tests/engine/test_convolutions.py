@@ -241,7 +241,10 @@ def test_depthwise_nets_wait_for_their_taps() -> None:
 def test_dilated_convolutions_of_cudnn_7_are_no_faster_in_16_bit(precision: str) -> None:
     """chainer pull request 4064: "no algorithm" has dilation and matrix units at once."""
     small = {"segment": 8000, "layers": 3, "channels": 512, "flows": 1}
-    old, new = (waveglow(name="x", old_dilated=told, **small) for told in (True, False))
+    old, new = (
+        waveglow(name="x", dilated_convolutions=units, **small)
+        for units in ("vector_units", "matrix_units")
+    )
     group = parse_cluster("1xV100-SXM-16GB").groups[0]
 
     def dilated_s(workload: Workload, named: str) -> float:

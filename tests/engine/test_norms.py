@@ -6,11 +6,11 @@ import pytest
 from simcore.api import predict
 from simcore.engine.norms import sync_norms_s
 from simcore.engine.points import Points
-from simcore.workload.models import MODELS
+from simcore.workload.resolve import resolve_model
 
 #: The same network twice, at a batch that either loads in time.
 SYNCED = "efficientnet-b4-autoaugment"
-PLAIN = MODELS[SYNCED].model_copy(update={"sync_norm_wait": None})
+PLAIN = resolve_model(SYNCED).model_copy(update={"sync_norm_wait": None})
 EIGHT = {"gpus": "1x8xV100-SXM2-32GB", "micro_batch": 32, "precision": "fp32"}
 
 
@@ -19,7 +19,7 @@ def step_s(model, **job):
 
 
 def test_every_batch_norm_waits_twice_a_step():
-    norms = MODELS[SYNCED].build().sync_norms
+    norms = resolve_model(SYNCED).build().sync_norms
     assert norms == 96
     added = step_s(SYNCED, **EIGHT) - step_s(PLAIN, **EIGHT)
     # Half a cycle of 1 ms each, and an all-reduce of a few hundred floats over NVLink.
@@ -35,7 +35,7 @@ def test_it_is_paid_in_every_micro_step_and_seen_as_communication():
 
 
 def test_each_configuration_of_an_axis_waits_for_its_own_ranks():
-    workload = MODELS[SYNCED].build()
+    workload = resolve_model(SYNCED).build()
     ranks = {"n_ranks": np.array([2.0, 8.0, 32.0]), "n_nodes": np.array([1.0, 1.0, 4.0])}
     wires = {"intra_bw_bytes_per_s": 1e11, "inter_bw_bytes_per_s": 1e10,
              "intra_hop_s": 1e-5, "inter_hop_s": 1e-5}  # fmt: skip

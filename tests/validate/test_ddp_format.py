@@ -11,11 +11,11 @@ from simcore import api
 from simcore.hardware.cluster import parse_cluster
 from simcore.hardware.spec import NODES as NODE_RECORDS
 from simcore.validate.case import Case
-from simcore.validate.formats.ddp_names import GPUS, NETWORKS, NODES, PRECISIONS, RULES, STRATEGIES
+from simcore.validate.formats.rules import corpus
 from simcore.validate.judge import judge
 from simcore.validate.table import Table, read_table
-from simcore.workload.models import MODELS, ModelRecord
-from simcore.workload.trace import ZooModel
+from simcore.workload.models import ModelRecord
+from simcore.workload.resolve import resolve_model
 from simcore.workload.trace.zoos import ZOOS
 
 COLUMNS = (
@@ -46,6 +46,17 @@ def table(tmp_path: Path, *changes: dict[str, str]) -> Table:
 def case(tmp_path: Path, **change: str) -> Case:
     (found,) = table(tmp_path, change).cases
     return found
+
+
+def entry(tmp_path: Path, **change: str) -> str:
+    """The model of a row by the name that its rule gives, an alias or an entry."""
+    return case(tmp_path, **change).columns["entry"]
+
+
+def config(found: Case) -> dict[str, object]:
+    """All that a row's words set of its model's own settings."""
+    words = {k: v for k in ("layout", "attention") if (v := found.options.get(k))}
+    return {**words, **dict(found.options.get("settings") or {})}  # type: ignore[arg-type]
 
 
 def test_a_row_as_a_case(tmp_path: Path) -> None:
@@ -94,12 +105,12 @@ def test_a_library_s_model_is_traced_as_its_row_ran(tmp_path: Path) -> None:
         "strategy": "single", "gpus": "1", "gpu_type": "RTX-3090", "intra_link": "",
     }  # fmt: skip
     found = case(tmp_path, **row)
-    assert found.record == ZooModel(
-        "timm:xcit_small_12_p16_224", ("float32[B,3,224,224] channels_last",), "written"
-    )
+    assert found.model == "timm:xcit_small_12_p16_224"
+    assert found.options["inputs"] == ("float32[B,3,224,224] channels_last",)
+    assert found.options["attention"] == "math"
     assert found.options["optimizer"] == "sgd"
-    newer = case(tmp_path, **{**row, "notes": "tier=A; layout=nchw; PT2.1"}).record
-    assert newer == ZooModel("timm:xcit_small_12_p16_224", ("float32[B,3,224,224]",), "own")
+    newer = case(tmp_path, **{**row, "notes": "tier=A; layout=nchw; PT2.1"}).options
+    assert newer["inputs"] == ("float32[B,3,224,224]",) and "attention" not in newer
     # what models_db has stays with it
     assert case(tmp_path, **{**row, "model": "timm:vit_small_patch16_224"}).model == "vit-s-16"
 
@@ -128,11 +139,13 @@ def test_a_library_that_is_not_installed_is_the_reason(
 
 
 def test_layout_and_precision_choose_the_entry(tmp_path: Path) -> None:
-    assert case(tmp_path, precision="amp-fp16").model == "resnet-50-nchw"
-    assert case(tmp_path, precision="amp-fp16", notes="NHWC").model == "resnet-50"
-    assert case(tmp_path, framework="MXNet", notes="").model == "resnet-50"
-    mixed = case(tmp_path, framework="MXNet", notes="", precision="amp-fp16")
-    assert mixed.model == "resnet-50-fused"
+    assert entry(tmp_path, precision="amp-fp16") == "resnet-50-nchw"
+    assert entry(tmp_path, precision="amp-fp16", notes="NHWC") == "resnet-50"
+    mxnet = {"framework": "MXNet", "notes": ""}
+    assert entry(tmp_path, **mxnet) == "resnet-50"
+    mixed = case(tmp_path, **mxnet, precision="amp-fp16")
+    assert mixed.columns["entry"] == "resnet-50-fused"
+    assert mixed.model == "resnet-50" and config(mixed) == {"layout": "nhwc", "fused_norm": True}
 
 
 @pytest.mark.parametrize(
@@ -150,14 +163,12 @@ def test_layout_and_precision_choose_the_entry(tmp_path: Path) -> None:
 def test_a_program_that_has_channels_last_is_described_so(
     tmp_path: Path, change: dict[str, str], layout: str
 ) -> None:
-    record = case(tmp_path, **change).record
-    assert (record is None) == (not layout)
-    assert record is None or record.config["layout"] == layout  # type: ignore[union-attr]
+    assert case(tmp_path, **change).options.get("layout", "") == layout
 
 
 def test_sequence_length_and_apex(tmp_path: Path) -> None:
     found = case(tmp_path, model="BERT-Large", input_shape="seq384", precision="amp-fp16")
-    assert found.model == "bert-large-apex"
+    assert found.model == "bert-large" and config(found)["gelu"] == "scripted"
     assert found.options["seq_len"] == 384
     assert found.options["precision"] == "fp16"  # fp16 weights and gradients
 
@@ -212,17 +223,19 @@ def test_measured_figures_never_change_a_prediction(tmp_path: Path) -> None:
 
 
 def test_every_name_of_the_tables_is_known() -> None:
-    for rule in RULES:
-        precisions = {rule.precision.get(p, p) for p in PRECISIONS.values()}
-        assert MODELS[rule.entry], rule.entry
+    rules = corpus("ddp")
+    for rule in rules.rules["models"]:
+        own = rule.gives.get("precision", {})
+        precisions = {own.get(p, p) for p in rules.names["precisions"].values()}
+        assert resolve_model(rule.gives["model"]).training, rule.gives
         assert precisions <= {"fp32", "tf32", "amp-fp16", "amp-bf16", "fp16", "bf16"}
-    for gpu in GPUS.values():
+    for gpu in rules.names["gpus"].values():
         parse_cluster(f"1x1x{gpu}")
-    for network in NETWORKS.values():
+    for network in rules.names["networks"].values():
         parse_cluster("2x8xA100", network=network)
-    for _, _, node in NODES:
-        assert NODE_RECORDS[node]
-    assert set(STRATEGIES.values()) <= {"ddp", "dp", "zero2", "zero3"}
+    for rule in rules.rules["nodes"]:
+        assert NODE_RECORDS[rule.gives["node"]]
+    assert set(rules.names["strategies"].values()) <= {"ddp", "dp", "zero2", "zero3"}
 
 
 @pytest.mark.slow
@@ -318,7 +331,8 @@ def test_programs_that_send_gradients_after_backward(
 def test_torch_updates_tensor_by_tensor_before_its_second_version(
     tmp_path: Path, change: dict[str, str], update: str | None
 ) -> None:
-    assert case(tmp_path, **change).options.get("optimizer_impl") == update
+    found = case(tmp_path, **change).options.get("optimizer_impl")
+    assert (found == "for-loop") == (update == "for-loop")
 
 
 def test_memory_that_the_named_gpu_does_not_have_is_flagged(tmp_path: Path) -> None:
@@ -360,7 +374,7 @@ def test_a_clock_that_does_not_wait_for_the_gpu_is_flagged(
 
 
 @pytest.mark.parametrize(
-    ("model", "framework", "entry"),
+    ("model", "framework", "name"),
     [
         # Their input pipelines are the processor's, and TensorFlow's norms are synchronised.
         ("EfficientNet-B0", "TensorFlow2", "efficientnet-b0-autoaugment"),
@@ -377,43 +391,56 @@ def test_a_clock_that_does_not_wait_for_the_gpu_is_flagged(
     ],
 )
 def test_the_program_decides_what_a_network_is(
-    tmp_path: Path, model: str, framework: str, entry: str
+    tmp_path: Path, model: str, framework: str, name: str
 ) -> None:
     source = "NVIDIA/DeepLearningExamples"
-    assert case(tmp_path, model=model, framework=framework, source=source).model == entry
+    assert entry(tmp_path, model=model, framework=framework, source=source) == name
 
 
 @pytest.mark.parametrize(
-    ("source", "framework", "batch", "program", "regions", "positives"),
+    ("source", "framework", "batch", "way", "regions", "positives"),
     [
         # 4,000 proposals of a batch and seven objects of an image, 512 at most; an eighth positive.
-        ("NVIDIA/DeepLearningExamples", "PyTorch", 12, "nvidia", 340, 42),
-        ("NVIDIA/DeepLearningExamples", "PyTorch", 4, "nvidia", 512, 64),
+        ("NVIDIA/DeepLearningExamples", "PyTorch", 12, "each_level device_polygons 12", 340, 42),
+        ("NVIDIA/DeepLearningExamples", "PyTorch", 4, "each_level device_polygons 12", 512, 64),
         # Trained with a rate of 0: objects and what falls upon them.
-        ("lambdal/deeplearning-benchmark", "PyTorch", 48, "nvidia", 90, 9),
-        ("facebookresearch/detectron2", "maskrcnn-benchmark", 2, "maskrcnn-benchmark", None, None),
-        ("facebookresearch/detectron2", "mmdetection", 2, "mmdetection", None, None),
-        ("facebookresearch/detectron2", "detectron2", 2, "detectron2", None, None),
-        ("NVIDIA/DeepLearningExamples", "TensorFlow2", 4, "tensorflow", None, 128),
+        ("lambdal/deeplearning-benchmark", "PyTorch", 48, "each_level device_polygons 12", 90, 9),
+        (
+            "facebookresearch/detectron2",
+            "maskrcnn-benchmark",
+            2,
+            "each_level_unfused host_cropped 12",
+            None,
+            None,
+        ),
+        (
+            "facebookresearch/detectron2",
+            "mmdetection",
+            2,
+            "each_level_unfused host_polygons 12",
+            None,
+            None,
+        ),
+        ("facebookresearch/detectron2", "detectron2", 2, "all_levels host_polygons 3", None, None),
+        ("NVIDIA/DeepLearningExamples", "TensorFlow2", 4, "host graph 0", None, 128),
     ],
 )
 def test_who_picks_the_regions_of_a_detector_and_how_many(
-    tmp_path: Path, source: str, framework: str, batch: int, program: str,
+    tmp_path: Path, source: str, framework: str, batch: int, way: str,
     regions: int | None, positives: int | None,
 ) -> None:  # fmt: skip
     of = case(
         tmp_path, model="MaskRCNN-R50-FPN", framework=framework, source=source,
         local_batch=str(batch),
     )  # fmt: skip
-    record = MODELS[of.model] if of.record is None else of.record
-    assert isinstance(record, ModelRecord)
-    config = record.config
-    assert config["program"] == program
-    assert (config.get("regions"), config.get("positives")) == (regions, positives)
+    found = config(of)
+    keys = ("proposals", "mask_targets", "loader_bytes_per_pixel")
+    assert [str(found[k]) for k in keys] == way.split()
+    assert (found.get("regions"), found.get("positives")) == (regions, positives)
 
 
 def test_elsewhere_networks_are_plain(tmp_path: Path) -> None:
-    assert case(tmp_path, model="EfficientNet-B0", source="timm").model == "efficientnet-b0"
+    assert entry(tmp_path, model="EfficientNet-B0", source="timm") == "efficientnet-b0"
 
 
 @pytest.mark.parametrize(
@@ -437,7 +464,7 @@ def test_tensorflow_s_language_models_are_graphs_or_clusters(
 ) -> None:
     row = {"source": "NVIDIA/DeepLearningExamples", "framework": f"TensorFlow{framework}"}
     found = case(tmp_path, **row, model=model, task=task, precision=precision)
-    assert found.model == entry
+    assert found.columns["entry"] == entry
     # gradients are fp32: apex's O2 is no TensorFlow's
     assert found.options["precision"] == precision
 
@@ -446,10 +473,10 @@ def test_tensorflow_s_language_models_are_graphs_or_clusters(
 def test_tensorflow_compiles_where_the_row_says_so(tmp_path: Path, model: str) -> None:
     row = {"source": "NVIDIA/DeepLearningExamples", "framework": "TensorFlow1", "model": model}
     compiled = case(tmp_path, **row, notes="tier=A; XLA; DP=Horovod")
-    assert compiled.model.endswith("-xla") and MODELS[compiled.model].config["xla"] is True
-    assert not case(tmp_path, **row, notes="tier=A; DP=Horovod").model.endswith("-xla")
+    assert config(compiled)["xla"] is True
+    assert "xla" not in config(case(tmp_path, **row, notes="tier=A; DP=Horovod"))
     torch = {**row, "framework": "PyTorch"}
-    assert not case(tmp_path, **torch, notes="tier=A; XLA").model.endswith("-xla")
+    assert "xla" not in config(case(tmp_path, **torch, notes="tier=A; XLA"))
 
 
 @pytest.mark.parametrize(
@@ -465,7 +492,7 @@ def test_attention_and_checkpoints_are_as_the_row_says(
 ) -> None:
     row = {"source": "baofff/U-ViT", "model": "U-ViT-H/2", "precision": "amp-fp16", "gpus": "1"}
     found = case(tmp_path, **row, notes=f"tier=B; {note}")
-    assert (found.model, found.options["recompute"]) == (entry, recompute)
+    assert (found.columns["entry"], found.options["recompute"]) == (entry, recompute)
 
 
 @pytest.mark.parametrize(
@@ -486,29 +513,26 @@ def test_fine_tuning_without_amp_has_a_loop_of_its_own(
     row = {"model": "BERT-Large", "input_shape": "seq384", "gpu_type": "A100-SXM4-40GB"}
     options = case(tmp_path, **(row | change)).options
     assert options.get("optimizer") == optimizer
-    assert options.get("optimizer_impl") == ("foreach" if optimizer else None)
+    assert (options.get("optimizer_impl") == "foreach") == bool(optimizer)
 
 
 @pytest.mark.parametrize(
     ("notes", "found"),
     [
-        ("PT1.4.0a0", {"bias_apart": True, "old_blas": True}),
-        ("PT1.7.0a0", {"bias_apart": True}),
+        ("PT1.4.0a0", {"bias_add": "separate", "unaligned_products": "vector_units"}),
+        ("PT1.7.0a0", {"bias_add": "separate"}),
         ("PT1.13.0a0", {}),
-        ("tier=A", {"bias_apart": True}),  # no version told: tables of 1.x before 1.12
+        ("tier=A", {"bias_add": "separate"}),  # no version told: tables of 1.x before 1.12
     ],
 )
-def test_old_libraries_in_the_record(tmp_path: Path, notes: str, found: dict[str, bool]) -> None:
+def test_old_libraries_in_the_record(tmp_path: Path, notes: str, found: dict[str, str]) -> None:
     row = case(tmp_path, model="Transformer-XL-base", input_shape="full softmax", notes=notes)
-    config = row.record.config if row.record else {}
-    assert {k: v for k, v in config.items() if k in ("bias_apart", "old_blas")} == found
+    watched = ("bias_add", "unaligned_products")
+    assert {k: v for k, v in config(row).items() if k in watched} == found
     bert = case(tmp_path, model="BERT-Large", input_shape="seq384", notes=notes)
-    assert bert.record is not None
-    assert ("bias_apart" in bert.record.config) == ("bias_apart" in found)
-    glow = case(
-        tmp_path, model="WaveGlow-512", input_shape="8000-sample segment", notes=notes
-    ).record
-    assert bool(glow and glow.config.get("old_dilated")) == ("old_blas" in found)
+    assert ("bias_add" in config(bert)) == ("bias_add" in found)
+    glow = case(tmp_path, model="WaveGlow-512", input_shape="8000-sample segment", notes=notes)
+    assert ("dilated_convolutions" in config(glow)) == ("unaligned_products" in found)
 
 
 @pytest.mark.parametrize(
@@ -523,26 +547,28 @@ def test_no_run_is_older_than_its_pytorch(tmp_path: Path, when: str, version: st
 @pytest.mark.parametrize(
     ("notes", "bert", "waveglow"),
     [
-        ("PT1.4.0a0", {"gelu": "scripted", "script_held": True},
-         {"conditioning_copies": True, "script_held": True}),
+        ("PT1.4.0a0", {"gelu": "scripted", "scripted_activations": "held"},
+         {"conditioning_copies": True, "scripted_activations": "held"}),
         ("PT1.7.0a0", {"gelu": "scripted"}, {"conditioning_copies": True}),
-        ("PT1.13.0a0", {"gelu": "biased"}, {"conditioning_copies": False}),
+        ("PT1.13.0a0", {"gelu": "separate_bias"}, {"conditioning_copies": False}),
         ("tier=A", {"gelu": "scripted"}, {"conditioning_copies": True}),
     ],
 )  # fmt: skip
 def test_scripts_and_copies_by_the_row_s_torch(
     tmp_path: Path, notes: str, bert: dict[str, object], waveglow: dict[str, object]
 ) -> None:
-    watched = ("gelu", "script_held", "conditioning_copies")
+    watched = ("gelu", "scripted_activations", "conditioning_copies")
     for row, found in (
         ({"model": "BERT-Large", "input_shape": "seq384"}, bert),
         ({"model": "WaveGlow-512", "input_shape": "segment 8000", "precision": "fp32"}, waveglow),
     ):
         read = case(tmp_path, **row, notes=notes)
-        config = (read.record or MODELS[read.model]).config
-        assert {k: v for k, v in config.items() if k in watched} == found
+        record = resolve_model(read.model)
+        assert isinstance(record, ModelRecord)
+        settings = {**record.config, **config(read)}
+        assert {k: v for k, v in settings.items() if k in watched} == found
     ours = case(tmp_path, model="BERT-Large", input_shape="seq384", notes=notes, source="a lab")
-    assert ours.record is None or "script_held" not in ours.record.config
+    assert "scripted_activations" not in config(ours)
 
 
 def test_llm_foundrys_attention_and_recompute(tmp_path: Path) -> None:
@@ -553,7 +579,7 @@ def test_llm_foundrys_attention_and_recompute(tmp_path: Path) -> None:
     }  # fmt: skip
     plain = case(tmp_path, **row, notes="tier=A; act_ckpt=False")
     again = case(tmp_path, **row, notes="tier=A; act_ckpt=True")
-    kernels = {c.record.config["attention"] for c in (plain, again) if c.record is not None}
+    kernels = {config(c)["attention"] for c in (plain, again)}
     assert kernels == {"flash_triton"}
     assert (plain.options.get("recompute"), again.options.get("recompute")) == (None, "full")
 
@@ -564,6 +590,7 @@ def test_paddles_bert_under_amp_is_all_16_bit_with_fp32_gradients(tmp_path: Path
         "input_shape": "seq128",
     }  # fmt: skip
     found = case(tmp_path, **row, precision="amp-fp16")
-    assert found.model == "bert-large-paddle"
+    assert found.columns["entry"] == "bert-large-paddle"
+    assert found.options["attention"] == "flash" and config(found)["epilogues"] is True
     assert (found.options["precision"], found.options["main_grads"]) == ("fp16", "fp32")
     assert case(tmp_path, **row, precision="tf32").model == "bert-large"

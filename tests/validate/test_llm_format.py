@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
+from case_models import record_of
 
 from simcore.engine.request import make_request
 from simcore.engine.transients import saved_bytes
@@ -45,8 +46,7 @@ def test_a_row_is_the_layout_that_it_describes(tmp_path: Path) -> None:
     assert case.options["network"] == "3200 Gbit/s"
     assert case.options["recompute"] == "full"
     assert case.measured["peak_allocated_bytes"] == 40.5 * 2**30
-    assert case.record is not None
-    assert case.record.build().trainable_numel == 8_030_261_248  # Llama-3-8B as published
+    assert record_of(case).build().trainable_numel == 8_030_261_248  # Llama-3-8B as published
 
 
 def test_a_network_is_what_its_source_measured_of_it(tmp_path: Path) -> None:
@@ -65,11 +65,10 @@ FLUX = (
 def test_a_row_of_flux_is_the_model_of_that_name(tmp_path: Path) -> None:
     """Its own architecture, in the modules and with the settings of its source's program."""
     case = one(tmp_path, FLUX)
-    assert case.record is not None
-    assert case.record.arch == "mmdit"
-    built = case.record.build()
+    assert record_of(case).arch == "mmdit"
+    built = record_of(case).build()
     assert (built.trainable_numel, built.tokens_per_sample) == (11_891_178_560, 512)
-    assert case.record.config["modules"] == "megatron"
+    assert record_of(case).config["modules"] == "megatron"
     assert case.options["overlap"] == "grads,params"
     assert case.options["issuer"] == "graph"
     assert case.options["shard_ranks"] == 16  # one of the optimizer's instances a rack
@@ -79,15 +78,13 @@ def test_a_row_of_flux_is_the_model_of_that_name(tmp_path: Path) -> None:
 
 def test_tokens_of_a_row_are_the_size_of_its_samples(tmp_path: Path) -> None:
     large = one(tmp_path, FLUX.replace(",512,,", ",1280,,"))  # 256 of text, 32 x 32 of image
-    assert large.record is not None
-    assert large.record.config["image"] == 512
+    assert record_of(large).config["image"] == 512
     wan = one(
         tmp_path, FLUX.replace("mlperf-flux1,flux.1-schnell", "nemo-bridge-wan,wan2.1-14b")
         .replace(",512,,", ",37440,,"),
     )  # fmt: skip
-    assert wan.record is not None
-    assert wan.record.build().tokens_per_sample == 37_440
-    assert wan.record.config["frames"] == 93
+    assert record_of(wan).build().tokens_per_sample == 37_440
+    assert record_of(wan).config["frames"] == 93
     path = tmp_path / "bad.csv"
     path.write_text(HEAD + FLUX.replace(",512,,", ",700,,"), encoding="utf-8")
     assert "no caption and square image" in read_table(path).skipped[0].reason
@@ -156,8 +153,7 @@ def test_zero_bubble_keeps_what_its_paper_counts(tmp_path: Path) -> None:
     row = ROW.replace("a,x,llama3-8b,llama,8.03,32,4096,32,8,14336,128256,8192",
                       "a,zero-bubble,gpt-1.5b,gpt,1.5,22,2304,24,24,9216,50257,1024")  # fmt: skip
     case = one(tmp_path, row)
-    assert case.record is not None
-    layer = next(b for b in case.record.build().blocks if b.recomputable)
+    layer = next(b for b in record_of(case).build().blocks if b.recomputable)
     kept = saved_bytes(layer.saved, PRECISIONS["bf16"])
     assert kept == pytest.approx(1024 * (34 * 2304 + 5 * 24 * 1024), rel=0.01)
 
@@ -227,8 +223,7 @@ def test_lora_keeps_activations_in_8_bits_where_context_is_whole(
     case = one(
         tmp_path, row.replace("2,2,2,8,1,1,", f"1,1,1,4,{cp},1,").replace("pretrain", "lora")
     )
-    assert isinstance(case.record, ModelRecord)
-    assert case.record.config.get("fp8_activation_input") is fp8
+    assert record_of(case).config.get("fp8_activation_input") is fp8
 
 
 @pytest.mark.parametrize(
@@ -269,15 +264,14 @@ def test_zero_bubbles_models_have_as_many_parameters_as_its_paper_says(
         f"a,zero-bubble,gpt,gpt,{billions},{layers},{hidden},{hidden // 128},,,50257,1024,,,,72,3,"
         "8,A100-SXM4-80GB,8,,1,8,1,1,1,1,ddp,none,bf16,2.5,,A,pretrain,1F1B,\n"
     )
-    record = one(tmp_path, row).record
+    record = record_of(one(tmp_path, row))
     assert record is not None
     assert round((record.build().trainable_numel - 32_000 * hidden) / 1e9, 1) == billions
 
 
 def test_internlm_is_what_its_program_was_in_july_2023(tmp_path: Path) -> None:
     case = one(tmp_path, ROW.replace("a,x,", "a,internlm-internevo,"))
-    assert isinstance(case.record, ModelRecord)
-    told = {k: case.record.config[k] for k in ("attention", "norm", "loss", "fused_gate_up")}
+    told = {k: record_of(case).config[k] for k in ("attention", "norm", "loss", "fused_gate_up")}
     assert told == {
         "attention": "flash1", "norm": "rmsnorm_again", "loss": "flash", "fused_gate_up": False,
     }  # fmt: skip
@@ -295,8 +289,7 @@ def test_llm_foundrys_rows_are_of_two_pytorches(tmp_path: Path, mode: str, softw
     path.write_text(HEAD.strip() + ",notes\n" + f"{row},{note}\n", encoding="utf-8")
     (case,) = read_table(path).cases
     assert case.options["software"] == software
-    assert isinstance(case.record, ModelRecord)
-    assert case.record.config["logit_metrics"] == 2
+    assert record_of(case).config["logit_metrics"] == 2
 
 
 @pytest.mark.parametrize(
@@ -361,8 +354,7 @@ def test_a_head_is_tied_where_the_row_says_so(
     row += ",,,,64,1,32,H100-SXM5-80GB,8,400,1,1,,32,1,1,zero1,none,bf16,3.0,40.5,A,pretrain,,"
     path.write_text(f'{HEAD.strip()},notes\n{row},"{note}"\n', encoding="utf-8")
     (case,) = read_table(path).cases
-    assert case.record is not None
-    assert case.record.build().trainable_numel == pytest.approx(published, rel=0.005)
+    assert record_of(case).build().trainable_numel == pytest.approx(published, rel=0.005)
 
 
 @pytest.mark.parametrize(
@@ -385,8 +377,7 @@ def test_aleph_alpha_keeps_the_masks_of_its_librarys_example(
 
     def kept(source: str, attention: str) -> float:
         case = one(tmp_path, row.format(source).replace(f",{kernel},", f",{attention},"))
-        assert case.record is not None
-        layer = next(b for b in case.record.build().blocks if b.recomputable)
+        layer = next(b for b in record_of(case).build().blocks if b.recomputable)
         return saved_bytes(layer.saved, PRECISIONS["bf16"])
 
     scores = kept("aleph-alpha", kernel) - kept("aleph-alpha", "flash_attention2")
@@ -400,8 +391,7 @@ def test_aleph_alpha_keeps_the_masks_of_its_librarys_example(
 
 
 def _layer_ops(case: Case) -> tuple[Op, ...]:
-    assert case.record is not None
-    return next(b for b in case.record.build().blocks if b.recomputable).ops
+    return next(b for b in record_of(case).build().blocks if b.recomputable).ops
 
 
 def test_deepseeks_own_run_is_as_its_report_says(tmp_path: Path) -> None:
@@ -409,8 +399,7 @@ def test_deepseeks_own_run_is_as_its_report_says(tmp_path: Path) -> None:
     row = ROW.replace("a,x,llama3-8b,llama,", "a,deepseek-v3-report,deepseek-v3,moe,")
     case = one(tmp_path, row.replace(",8192,,,,", ",8192,256,8,2048,"))
     assert (case.options["schedule"], case.options["dispatcher"]) == ("dualpipe", "deepep")
-    assert isinstance(case.record, ModelRecord)
-    assert case.record.config["next_tokens"] == 1
+    assert record_of(case).config["next_tokens"] == 1
 
 
 def test_modules_of_a_selective_recompute_are_read(tmp_path: Path) -> None:
@@ -445,7 +434,7 @@ def test_megatrons_softmax_takes_multiples_of_four(
     tmp_path: Path, heads: int, tp: int, batch: int, kernel: bool
 ) -> None:
     """BigScience: "(HEADS/TP)*MBS % 4 = 0", else its scores take tensor operations."""
-    record = bloom(tmp_path, 72, heads, tp, batch).record
+    record = record_of(bloom(tmp_path, 72, heads, tp, batch))
     assert isinstance(record, ModelRecord)
     assert record.config["attention"] == ("fused_softmax" if kernel else "math")
 
@@ -461,8 +450,7 @@ def test_blooms_stages_are_megatron_deepspeeds(
     tmp_path: Path, layers: int, variant: str, expected: list[int]
 ) -> None:
     case = bloom(tmp_path, layers, 64, 4, 2, variant)
-    assert case.record is not None
-    placed = make_request(case.record, case.gpus, **case.options).placed
+    placed = make_request(record_of(case), case.gpus, **case.options).placed
     assert placed is not None
     assert [s.n_layers for s in placed.stages] == expected
 
@@ -470,6 +458,6 @@ def test_blooms_stages_are_megatron_deepspeeds(
 def test_zero_bubbles_models_are_untied(tmp_path: Path) -> None:
     row = ROW.replace("a,x,llama3-8b,llama", "a,zero-bubble,gpt,dense_gpt")
     for source, tied in (("zero-bubble", False), ("x", True)):
-        record = one(tmp_path, row.replace("zero-bubble", source)).record
+        record = record_of(one(tmp_path, row.replace("zero-bubble", source)))
         assert isinstance(record, ModelRecord)
         assert record.config["tied"] is tied

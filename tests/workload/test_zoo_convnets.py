@@ -356,7 +356,7 @@ def test_older_programs_run_depthwise_kernels_of_either_layout() -> None:
         table = kernel_table(workload, PRECISIONS["amp-fp16"])
         return int((table.kind == KINDS.index(DEPTHWISE_LAST)).sum())
 
-    assert last() > 0 and last(old_depthwise=True) == 0
+    assert last() > 0 and last(depthwise_kernels="native") == 0
     # and nothing is told of turning tensors, which no matrix unit asks for
-    config = {"layout": "nhwc", "old_depthwise": True}
+    config = {"layout": "nhwc", "depthwise_kernels": "native"}
     assert not inverted_residual(name="e", **config).channels_first  # type: ignore[arg-type]

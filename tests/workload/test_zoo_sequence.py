@@ -62,9 +62,10 @@ def test_waveglow_layers_after_the_first_are_dilated() -> None:
     """By 1, 2, 4 ...: with cuDNN 7 all but the first leave matrix units, in all three passes."""
     size = {"segment": 1024, "layers": 3, "channels": 64, "flows": 5}
     for old in (False, True):
+        units = "vector_units" if old else "matrix_units"
         found = {
             (op.name, len(kernels))
-            for block in waveglow(name="x", old_dilated=old, **size).blocks
+            for block in waveglow(name="x", dilated_convolutions=units, **size).blocks
             for op in block.ops
             if (kernels := [k for k in (*op.fwd, *op.bwd) if k.unaligned])
         }
@@ -225,16 +226,19 @@ def test_what_a_node_keeps_is_there_twice_when_the_next_forward_is_through() -> 
 
 def test_scripts_of_old_torch_hold_the_last_step_s() -> None:
     size = {"layers": 3, "hidden": 64, "heads": 4, "seq_len": 32}
-    new, old = (bert(name="x", gelu="scripted", script_held=h, **size) for h in (False, True))
+    new, old = (
+        bert(name="x", gelu="scripted", scripted_activations=h, **size)
+        for h in ("released", "held")
+    )
     assert old.saved.low - new.saved.low == 3 * (3 * 32 * 256)  # layers, factors
     flows = {"segment": 1024, "layers": 3, "channels": 64, "flows": 5}
-    new, old = (waveglow(name="x", script_held=h, **flows) for h in (False, True))
+    new, old = (waveglow(name="x", scripted_activations=h, **flows) for h in ("released", "held"))
     assert old.saved.low - new.saved.low == 5 * 3 * (2 * 64 * 128)  # both halves of each gate
 
 
 def test_gelu_behind_a_bias_is_one_kernel_more_and_keeps_its_input_alone() -> None:
     size = {"layers": 1, "hidden": 64, "heads": 4, "seq_len": 32}
-    fused, biased = (bert(name="x", gelu=g, **size) for g in ("fused", "biased"))
+    fused, biased = (bert(name="x", gelu=g, **size) for g in ("fused", "separate_bias"))
     assert biased.saved == fused.saved
     launches = [
         sum(k.launches for b in w.instances() for op in b.ops for k in op.fwd)

@@ -292,20 +292,22 @@ class Pairs(Record):
     python: ClassVar[Any] = Mapping[str, Any] | Sequence[str] | str | None
 
     def read(self, flag: str, value: object) -> dict[str, Any]:
-        """Keys and values, numbers and switches read. Raises InvalidConfig with every mistake."""
+        """Keys and values; values of texts stay text. Raises InvalidConfig with every mistake."""
         if isinstance(value, str):
             value = value.split()
         problems: list[str] = []
         found: dict[str, Any] = {}
         if isinstance(value, Mapping):
-            found = {str(k): v for k, v in value.items()}
+            found = {str(k).replace("-", "_"): v for k, v in value.items()}
         elif isinstance(value, Sequence) and all(isinstance(v, str) for v in value):
             for text in (one for given in value for one in str(given).split()):
                 key, equals, word = (part.strip() for part in text.partition("="))
                 if not key or not equals or not word:
                     problems.append(f"{flag} {text!r} is not KEY=VALUE, such as {self.such_as}")
+                elif (key := key.replace("-", "_")) in found:
+                    problems.append(f"{flag} gives {key} twice")
                 else:
-                    found[key.replace("-", "_")] = _plain(word)
+                    found[key] = word
         else:
             problems.append(f"{flag} must be pairs such as {self.such_as}, not {value!r}")
         if self.keys:
@@ -361,13 +363,3 @@ def _is_whole(value: Any) -> bool:
         return bool(value == int(value)) and not isinstance(value, bool)
     except (TypeError, ValueError, OverflowError):
         return False
-
-
-def _plain(word: str) -> Any:
-    """A word as the number or switch that it is, else as it is."""
-    for number in (int, float):
-        try:
-            return number(word)
-        except ValueError:
-            continue
-    return {**SWITCH, "true": True, "false": False}.get(word.lower(), word)

@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
-from simcore.strategy.options.option import Axis, Control, Name, Option, Switch, Text, Whole
+from simcore.strategy.options.option import Axis, Control, Name, Option, Pairs, Switch, Text, Whole
 
 DECLARED = (
+    Option(
+        name="settings", flag="--set", heading="Model", kind=Pairs(),
+        help="Settings of the model itself: --set layers=16. Several are separated by blanks, or "
+             "--set is repeated. A model arch:NAME needs all its dimensions.",
+        more="A setting is a key of the model's config in models_db; it overrides what the "
+             "training program would set.",
+        control=Control(label="Settings of the model", hint="layers=16", most_letters=4000,
+                        wide=True, example="layers=16 hidden=2048"),
+        told_by=(r"^--set ", r"needs its dimensions", r"or --set ", r"no settings to change"),
+    ),
     Option(
         name="seq_len", heading="Model", kind=Whole(binary=True), unit="tokens",
         help="Sequence length, where the model has one.",

@@ -164,7 +164,9 @@ class Option(Record, kw_only=True):
 
     def read(self, value: object) -> Any:
         """The value as the engine takes it. Raises UsageError with what is wrong."""
-        return self.kind.read(f"--{self.word}", value)
+        return self.kind.read(
+            self.typed if isinstance(self.kind, Pairs) else f"--{self.word}", value
+        )
 
 
 __all__ = [

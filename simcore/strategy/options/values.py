@@ -7,7 +7,7 @@ from os import PathLike, fspath
 from typing import Any
 
 from simcore.base.errors import InvalidConfig, UnknownName, UsageError
-from simcore.strategy.options import OPTIONS
+from simcore.strategy.options import OPTIONS, Pairs, Texts
 from simcore.strategy.options.kinds import SWITCH
 from simcore.strategy.options.synonyms import word_meant
 
@@ -48,8 +48,31 @@ def shown(value: object) -> str:
     if isinstance(value, bool):
         return {on: word for word, on in SWITCH.items()}[value]
     if isinstance(value, Mapping):
-        return " ".join(f"{key}={shown(v)}" for key, v in value.items())
+        return " ".join(f"{key}={_pair_value(v)}" for key, v in value.items())
     return str(value)
+
+
+def _pair_value(value: object) -> str:
+    """A value of KEY=VALUE that reads back as it was."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def command_words(options: Mapping[str, Any]) -> list[str]:
+    """The flags and values of the command line, one after the other, that give these options."""
+    found: list[str] = []
+    for name, value in options.items():
+        if value is None:
+            continue
+        option = OPTIONS[name]
+        if isinstance(option.kind, Texts):
+            values = [value] if isinstance(value, str) else list(value)
+        elif isinstance(option.kind, Pairs):
+            values = [option.read(value)]
+        else:
+            values = [value]
+        for one in values:
+            found += [option.typed, shown(one)]
+    return found
 
 
 def on_or_off(flag: str, value: bool | str | None) -> bool:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from simcore.base.errors import BadQuantity
 from simcore.base.units import parse_quantity
+from simcore.strategy.programs import program_named
 from simcore.validate.case import Case, Skipped
+from simcore.workload.models import Scalar, setting_defaults
 
 Row = dict[str, str]
 
@@ -59,6 +61,13 @@ def whole(row: Row, column: str, default: int | None = None) -> int:
     if value != int(value) or value < 1:
         raise ValueError(f"{column}: {row[column]!r} must be a whole number of at least 1")
     return int(value)
+
+
+def settled(arch: str, settings: Mapping[str, Scalar], software: str) -> dict[str, Scalar]:
+    """Settings of an architecture with all that a training library would set otherwise, sorted."""
+    runs = program_named(software).runs
+    usual = {k: v for k, v in setting_defaults(arch).items() if runs and k in runs.settings}
+    return dict(sorted({**usual, **settings}.items()))
 
 
 def present(**figures: float | None) -> dict[str, float]:

@@ -1,15 +1,18 @@
 """Published data-parallel training runs of many sources, one row a run.
 
-Only complete rows of tier A or B become cases. ``peak_mem_gib`` is what nvidia-smi showed
-(reserved memory and context) or the framework's own peak of live tensors: column
-``memory_definition`` tells which. A speed-up is the table's own against one GPU of the same
-source, host, batch and accumulation; where its note says that the base differs, it is left out.
+What a row's words mean as options of ``simcore predict`` are rules in ``validate/corpora/ddp.yaml``
+(the language: ``rules.py``); this module makes the facts that they ask for. Only complete rows of
+tier A or B become cases. ``peak_mem_gib`` is what nvidia-smi showed (reserved memory and context)
+or the framework's own peak of live tensors: column ``memory_definition`` tells which. A speed-up is
+the table's own against one GPU of the same source, host, batch and accumulation; where its note
+says that the base differs, it is left out.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from typing import Any, cast
 
 from simcore.base.errors import UsageError
 from simcore.base.units import GIB, GIGA, MEGA, format_bytes
@@ -19,133 +22,67 @@ from simcore.hardware.spec import GPUS as GPU_RECORDS
 from simcore.strategy.programs import Runs, program_named
 from simcore.validate.case import Case, Skipped
 from simcore.validate.formats import Format, Row, number, present, whole
-from simcore.validate.formats.ddp_eras import era_optimizer, era_settings
-from simcore.validate.formats.ddp_names import (
-    CHANNELS_LAST,
-    DATED,
-    DETECTORS,
-    DOUBTS,
-    FUSED_ATTENTION_SINCE,
-    GPUS,
-    LLM_FOUNDRY,
-    LLM_FOUNDRY_TORCH_1,
-    LOOPED,
-    LOOPED_BEFORE,
-    MEMORY,
-    MMDET,
-    MMDET_SOURCE,
-    NETWORKS,
-    NO_P2P_RUNS,
-    NODES,
-    OBJECTS,
-    OTHERWISE,
-    POSITIVES_FRAC,
-    PRECISIONS,
-    PROPOSALS_A_BATCH,
-    RECOMPUTED,
-    REFUSED,
-    RULES,
-    SENT_LAST,
-    SENT_LAST_BEFORE,
-    SENT_LAST_ONCE,
-    SENT_LAST_SOURCES,
-    STRATEGIES,
-    TRACED_OPTIMIZER,
-    UNLEARNT,
-    UNLEARNT_POSITIVES,
-    UNWAITED,
-    UNWAITED_BEFORE,
-    UNWAITED_WHY,
-    Rule,
-)
-from simcore.workload.models import MODELS, Scalar
-from simcore.workload.resolve import ModelSource
-from simcore.workload.trace import ZooModel
+from simcore.validate.formats.rules import TEXT, Corpus, Fact, corpus
+from simcore.workload.model_aliases import alias_named
+from simcore.workload.models import MODELS, ModelRecord, Scalar, setting_kinds
+from simcore.workload.releases import settings_of_release
+from simcore.workload.resolve import resolve_model
 from simcore.workload.trace.zoos import zoo_of
 
-#: Architectures whose builders take a layout.
-LAID_OUT = (
-    "resnet", "resnext", "inverted_residual", "vgg", "densenet", "inception_v3", "ssd300", "rcnn",
-    "efficientdet",
-)  # fmt: skip
-#: Words of a note that make the speed-up's base another run than this one on one GPU.
-_OTHER_BASE = re.compile(r"strong scaling|from another host|base has grad_accum")
+Facts = dict[str, Fact]
+
 _ALLOCATED = re.compile(r"torch max_memory_allocated=([\d.]+)GiB")
 _VERSION = re.compile(r"\bPT(\d+)\.(\d+)")
-_CHECKPOINTS = re.compile(r"gradient checkpointing[ =](ON|OFF)")
 _SEQ = re.compile(r"\bseq(\d+)")
-
-
+#: Cells that tell a row's program.
 _TELLING = ("source", "framework", "model", "task", "input_shape", "notes")
-
-
-def _holds(where: str, row: Row) -> bool:
-    """Whether all parts of ``where`` stand in what tells the row's program."""
-    told = [*(row[c] for c in _TELLING), f"precision={row['precision']}"]
-    text = " | ".join(told).lower()
-    return all(w in text for w in where.split(" | "))
-
-
-def _rule(row: Row) -> Rule | None:
-    found = (r for r in RULES if r.model == row["model"] and _holds(r.where, row))
-    return next(found, None) or _by_name(row) or _by_library(row)
-
-
-def _by_library(row: Row) -> Rule | None:
-    """A library's model, traced. Raises UsageError where the library is not installed."""
-    if (found := zoo_of(row["model"])) is None:
-        return None
-    found[0].versions()
-    return Rule(row["model"], row["model"], optimizer=TRACED_OPTIMIZER)
-
-
-def _record(entry: str, row: Row) -> ModelSource | None:
-    """The entry as the row's program and its libraries have it: layout of tensors, products."""
-    last = next((last for where, last in CHANNELS_LAST if _holds(where, row)), False)
-    if zoo_of(entry):
-        return _traced(entry, row, channels_last=last)
-    record = MODELS[entry]
-    found: dict[str, Scalar] = {}
-    if last and record.arch in LAID_OUT:
-        found["layout"] = "nhwc"
-    if row["framework"] == "PyTorch" and row["source"] in SENT_LAST_SOURCES:
-        found |= era_settings(record.arch, record.config, _version(row))
-    if (foundry := _foundry(row)) is not None:
-        found |= (program_named(foundry).runs or Runs()).settings
-    if row["source"] == MMDET_SOURCE:
-        found |= MMDET.get(record.arch, {})
-    if record.arch == "rcnn":
-        found |= _detector(row)
-    return record.model_copy(update={"config": {**record.config, **found}}) if found else None
-
-
-def _detector(row: Row) -> dict[str, Scalar]:
-    """Whose host picks the row's proposals, and how many regions that leaves of an image."""
-    program = next((name for where, name in DETECTORS if _holds(where, row)), None)
-    if program is None or row["framework"].startswith("TensorFlow"):
-        return {}
-    found: dict[str, Scalar] = {"program": program}
-    batch = number(row, "local_batch")
-    if program == "nvidia" and batch:
-        regions = min(512, round(PROPOSALS_A_BATCH / batch) + OBJECTS)
-        learns = row["source"] not in UNLEARNT
-        positives = round(regions * POSITIVES_FRAC) if learns else UNLEARNT_POSITIVES
-        found |= {"regions": regions, "positives": positives}
-    return found
-
-
-def _foundry(row: Row) -> str | None:
-    """llm-foundry's release, where the row is of it."""
-    if row["source"] not in LLM_FOUNDRY:
-        return None
-    return "llm-foundry@torch-1" if LLM_FOUNDRY_TORCH_1 in row["notes"] else "llm-foundry"
-
-
+#: What a rule calls the release of PyTorch that the row states.
+_STATED = "stated"
 #: How far the row's own parameters and FLOP may be from those of the entry that has its name.
 _SAME_FRAC = 0.05
 
 
-def _by_name(row: Row) -> Rule | None:
+def _rules() -> Corpus:
+    return corpus("ddp")
+
+
+def _facts(row: Row) -> Facts:
+    """What rules may ask of a row: its cells, all of its text, its program and PyTorch."""
+    text = " | ".join([*(row[c] for c in _TELLING), f"precision={row['precision']}"]).lower()
+    facts: Facts = {**row, TEXT: text}
+    facts["gpus"] = float(row["gpus"]) if row["gpus"].replace(".", "").isdigit() else None
+    facts["torch"] = _torch_version(row, facts)
+    facts["program"] = _rules().value("programs", "program", facts)
+    facts["without_p2p"] = _rules().first("without_p2p", facts) is not None
+    return facts
+
+
+def _torch_version(row: Row, facts: Facts) -> tuple[int, ...] | None:
+    """PyTorch's version, where stated; no newer than the run."""
+    found = _VERSION.search(row["notes"])
+    if found is None:
+        return None
+    told = (int(found[1]), int(found[2]))
+    newest = _rules().value("newest_torch", "torch", facts)
+    return told if newest is None else min(told, tuple(map(int, newest.split("."))))
+
+
+def _model(row: Row, facts: Facts) -> Mapping[str, Any] | None:
+    """The row's model and how it is trained: a rule's, or its name where a model is called so.
+
+    Raises UsageError where a vision library is not installed.
+    """
+    if (rule := _rules().first("models", facts)) is not None:
+        return rule.gives
+    if (entry := _of_equal_name(row)) is not None:
+        return {"model": entry}
+    if (found := zoo_of(row["model"])) is None:
+        return None
+    found[0].versions()
+    return {"model": row["model"]}
+
+
+def _of_equal_name(row: Row) -> str | None:
     """An entry that is called as the row's model is, less its library, and is of the same size."""
     entry = row["model"].rpartition(":")[2]
     params, flop = number(row, "params_m"), number(row, "fwd_gflops_per_sample")
@@ -159,85 +96,77 @@ def _by_name(row: Row) -> Rule | None:
             (built.trainable_numel, params * MEGA), (built.forward_flop, flop * GIGA),
         )
     )  # fmt: skip
-    return Rule(row["model"], record.name) if same else None
+    return record.name if same else None
 
 
-def _traced(name: str, row: Row, *, channels_last: bool) -> ZooModel:
-    """A library's model at the row's size, its attention as the row's PyTorch had it."""
-    shape = f"float32[B,{row['input_shape'].replace('x', ',')}]"
-    old = (_version(row) or FUSED_ATTENTION_SINCE) < FUSED_ATTENTION_SINCE
-    return ZooModel(
-        name,
-        (f"{shape} channels_last" if channels_last else shape,),
-        "written" if old else "own",
-    )
+def _model_facts(name: str, library: bool) -> Facts:
+    """What rules may ask of a row's model: its architecture and settings (``set_gelu``)."""
+    if library:
+        return {"arch": "", "library": True, "compiled": False, "norms_synchronised": False}
+    record = resolve_model(name)
+    assert isinstance(record, ModelRecord)
+    settings = record.settings({})
+    return {
+        **{f"set_{key}": value for key, value in settings.items()},
+        "arch": record.arch,
+        "library": False,
+        "compiled": bool(settings.get("xla")),
+        "norms_synchronised": record.sync_norm_wait is not None,
+    }
 
 
-def _refusal(row: Row) -> str:
+def _regions(row: Row, facts: Facts) -> dict[str, Scalar]:
+    """Regions of an image, and positive ones, that a batch's proposals leave."""
+    rule, batch = _rules().first("regions", facts), number(row, "local_batch")
+    if rule is None or not batch:
+        return {}
+    gives = rule.gives
+    regions = min(gives["at_most"], round(gives["batch_total"] / batch) + gives["plus"])
+    positives = gives.get("positives") or round(regions * gives["positive_frac"])
+    return {"regions": regions, "positives": positives}
+
+
+def _model_words(name: str, row: Row, facts: Facts) -> Options:
+    """Words by which the model is as the row's program and its libraries have it."""
+    layout = _rules().value("layouts", "layout", facts)
+    if facts["library"]:
+        shape = f"float32[B,{row['input_shape'].replace('x', ',')}]"
+        return {"inputs": (f"{shape} channels_last" if layout == "nhwc" else shape,)}
+    words: Options = {}
+    if layout == "nhwc" and "layout" in setting_kinds(str(facts["arch"])):
+        words["layout"] = layout
+    settings: dict[str, Scalar] = {}
+    for rule in _rules().every("settings", facts):
+        if release := rule.gives.get("torch_release"):
+            stated = release if release != _STATED else ".".join(map(str, _version(facts) or ()))
+            settings |= settings_of_release(str(facts["arch"]), stated)
+        settings |= rule.gives.get("settings", {})
+    settings |= _regions(row, facts)
+    if settings:
+        words["settings"] = settings
+    return words
+
+
+def _refusal(row: Row, facts: Facts) -> str:
     """Why the row is no case, empty where it may be one."""
     if row["tier"] not in ("A", "B"):
         return f"tier {row['tier'] or '(blank)'}: known to be unusable"
     if row["complete"] != "1":
         return "incomplete: batch, step time, parameters or FLOP are not given"
-    strategy = row["strategy"]
-    if strategy not in STRATEGIES:
-        known = (why for start, why in REFUSED.items() if strategy.startswith(start))
-        return next(known, f"strategy {strategy!r} is not known")
-    if row["precision"] not in PRECISIONS:
+    strategy, names = row["strategy"], _rules().names
+    if strategy not in names["strategies"]:
+        known = _rules().value("skipped", "reason", facts)
+        return str(known or f"strategy {strategy!r} is not known")
+    if row["precision"] not in names["precisions"]:
         return f"precision {row['precision']!r} is not known"
     return ""
 
 
-def _node(row: Row) -> str | None:
-    gpu, link = row["gpu_type"], row["intra_link"]
-    preset = next((n for start, at, n in NODES if gpu.startswith(start) and link == at), None)
-    if not _without_p2p(row):
+def _node(facts: Facts) -> str | None:
+    preset = cast("str | None", _rules().value("nodes", "node", facts))
+    if not facts["without_p2p"]:
         return preset
     return f"{preset}:{NO_P2P}" if preset else NO_P2P
-
-
-def _without_p2p(row: Row) -> bool:
-    source, where = row["source"], row["source_ref"]
-    return any(source.startswith(s) and pattern.search(where) for s, pattern in NO_P2P_RUNS)
-
-
-def _one_cluster(entry: str) -> bool:
-    """Whether XLA compiles all of backward, whose gradients are then there at once.
-
-    Norms that ranks average part it into clusters, since their exchange is Horovod's.
-    """
-    record = MODELS[entry]
-    compiled = bool(record.config.get("xla")) or record.config.get("framework") == "xla"
-    return compiled and record.sync_norm_wait is None
-
-
-def _sent_last(row: Row, entry: str) -> bool:
-    """Whether the row's program sends its gradients after backward."""
-    if row["source"] not in SENT_LAST_SOURCES:
-        return False
-    if row["framework"].startswith("TensorFlow"):
-        return _one_cluster(entry)
-    if row["framework"] != "PyTorch":
-        return False
-    version = _version(row)
-    once = row["model"].startswith(SENT_LAST_ONCE)
-    old = version is not None and version < SENT_LAST_BEFORE
-    return row["model"].startswith(SENT_LAST) or (once and old)
-
-
-def _flag(row: Row, gpus: int) -> str:
-    """What the table itself doubts and no option of the job explains, or what ran otherwise."""
-    told = (row["source"], row["framework"], row["model"])
-    for *these, why in OTHERWISE:
-        if told == tuple(these) and gpus > 1:
-            return why
-    version = _version(row)
-    timed = (row["model"], row["source"], row["precision"])
-    if timed == UNWAITED and version is not None and version < UNWAITED_BEFORE:
-        return UNWAITED_WHY
-    if _without_p2p(row):
-        return ""
-    return next((text for word, text in DOUBTS if word in row["notes"]), "")
 
 
 def _beyond(gpu: str, memory: Mapping[str, float | None]) -> str:
@@ -253,7 +182,7 @@ def _host(row: Row) -> str:
     return f"{row['source']}/{row['source_ref'].rpartition('/')[0] or row['source_ref']}"
 
 
-def _memory(row: Row) -> dict[str, float | None]:
+def _memory(row: Row, facts: Facts) -> dict[str, float | None]:
     """The peak under the name of what it counts."""
     found = _ALLOCATED.search(row["notes"])
     if found:
@@ -261,50 +190,74 @@ def _memory(row: Row) -> dict[str, float | None]:
     value = number(row, "peak_mem_gib")
     if value is None:
         return {}
-    kind = next((k for s, k in MEMORY.items() if row["source"].startswith(s)), "nvidia-smi")
-    key = "peak_allocated_bytes" if kind == "allocated" else "peak_shown_bytes"
-    return {key: value * GIB}
+    allocated = _rules().value("memory", "kind", facts) == "allocated"
+    return {"peak_allocated_bytes" if allocated else "peak_shown_bytes": value * GIB}
 
 
-def _version(row: Row) -> tuple[int, int] | None:
-    """PyTorch's version, where stated."""
-    found = _VERSION.search(row["notes"])
-    if found is None:
-        return None
-    told = (int(found[1]), int(found[2]))
-    source, when, newest = DATED
-    dated = row["source"] == source and when.search(row["source_ref"])
-    return min(told, newest) if dated else told
+def _version(facts: Facts) -> tuple[int, ...] | None:
+    """PyTorch's version, where the row states one."""
+    version = facts["torch"]
+    return version if isinstance(version, tuple) else None
 
 
-def _software(row: Row) -> str:
+def _software(facts: Facts) -> str:
     """The framework's version in words: the same work with another is other work."""
-    version = _version(row)
+    version = _version(facts)
     return f"PyTorch {version[0]}.{version[1]}" if version else ""
 
 
-def _loads_all_kernels(row: Row) -> bool:
-    """Whether the framework's version, where stated, is before PyTorch's first lazy loading."""
-    version = _version(row)
-    return version is not None and version < (1, 13)
+def _options(row: Row, facts: Facts, found: Mapping[str, Any], batch: int) -> Options:
+    """All that the row says beside its model and GPUs."""
+    names = _rules().names
+    precision = names["precisions"][row["precision"]]
+    options: dict[str, Any] = {
+        "strategy": names["strategies"][row["strategy"]],
+        "micro_batch": batch,
+        "grad_accum": whole(row, "grad_accum", 1),
+        "precision": found.get("precision", {}).get(precision, precision),
+        **found.get("words", {}),
+    }
+    if found.get("seq_len") and (seq := _SEQ.search(row["input_shape"])):
+        options["seq_len"] = int(seq[1])
+    if whole(row, "nodes", 1) > 1 and row["inter_link"] in names["networks"]:
+        options["network"] = names["networks"][row["inter_link"]]
+    if (node := _node(facts)) is not None:
+        options["node"] = node
+    for rule in _rules().every("options", facts):
+        options |= rule.gives["words"]
+    options |= _model_words(found["model"], row, facts)
+    return cast("Options", options)
 
 
-def _updates_by_tensor(row: Row) -> bool:
-    """Whether the row's program updates and clips tensor by tensor, and the device waits for it."""
-    if row["framework"] != "PyTorch" or row["source"] not in SENT_LAST_SOURCES:
-        return False
-    return row["model"].startswith(LOOPED) and (_version(row) or (1, 0)) < LOOPED_BEFORE
+def _with_alias(name: str, options: Options) -> tuple[str, Options]:
+    """The plain model of an alias, and its words where the row says nothing."""
+    if (alias := alias_named(name)) is None:
+        return name, options
+    settings = {**alias.settings, **cast("dict[str, Scalar]", options.get("settings") or {})}
+    words = {**alias.words, **options, **({"settings": settings} if settings else {})}
+    return alias.model, cast("Options", words)
+
+
+def _with_program(options: Options) -> Options:
+    """The options with the settings that their program would leave to the model's record."""
+    if (name := options.get("software")) is None:
+        return options
+    program = program_named(name)
+    own = cast("dict[str, Scalar]", options.get("settings") or {})
+    settings = {**(program.runs or Runs()).settings, **own}
+    return {**options, "software": program.name, "settings": settings}
 
 
 def _read(name: str, row: Row) -> Case | Skipped:
-    reason = _refusal(row)
+    facts = _facts(row)
+    reason = _refusal(row, facts)
     if reason:
         return Skipped(name, reason)
     try:
-        rule = _rule(row)
+        found = _model(row, facts)
     except UsageError as err:
         return Skipped(name, str(err))
-    if rule is None:
+    if found is None:
         return Skipped(name, f"model {row['model']!r} is not in models_db")
     gpus, nodes = whole(row, "gpus"), whole(row, "nodes", 1)
     if gpus % nodes:
@@ -312,63 +265,35 @@ def _read(name: str, row: Row) -> Case | Skipped:
     batch = number(row, "local_batch", at_least=1)
     if batch is None or batch != int(batch):
         return Skipped(name, f"local batch {row['local_batch']!r} is not a whole number")
-    precision = PRECISIONS[row["precision"]]
-    options: Options = {
-        "strategy": STRATEGIES[row["strategy"]],
-        "micro_batch": int(batch),
-        "grad_accum": whole(row, "grad_accum", 1),
-        "precision": rule.precision.get(precision, precision),
-    }
-    if rule.optimizer:
-        options["optimizer"] = era_optimizer(rule.optimizer, _version(row))
-    if rule.optimizer_impl:
-        options["optimizer_impl"] = rule.optimizer_impl
-    if rule.main_grads:
-        options["main_grads"] = rule.main_grads
-    if rule.seq_len and (seq := _SEQ.search(row["input_shape"])):
-        options["seq_len"] = int(seq[1])
-    if nodes > 1 and row["inter_link"] in NETWORKS:
-        options["network"] = NETWORKS[row["inter_link"]]
-    if (node := _node(row)) is not None:
-        options["node"] = node
-    if _sent_last(row, rule.entry):
-        options["overlap"] = "none"
-    if _updates_by_tensor(row):
-        options["optimizer_impl"] = "for-loop"
-    if _loads_all_kernels(row):
-        options["eager_kernels"] = True
-    if (checkpoints := _CHECKPOINTS.search(row["notes"])) is not None:
-        options["recompute"] = "full" if checkpoints[1] == "ON" else "none"
-    if any(words in row["notes"] for words in RECOMPUTED):
-        options["recompute"] = "full"
-    if (foundry := _foundry(row)) is not None:
-        options["software"] = foundry
-    memory = _memory(row)
-    gpu = GPUS.get(row["gpu_type"], row["gpu_type"])
+    entry = found["model"]
+    facts |= _model_facts(entry, library=zoo_of(entry) is not None)
+    model, options = _with_alias(entry, _options(row, facts, found, int(batch)))
+    memory = _memory(row, facts)
+    gpu = _rules().names["gpus"].get(row["gpu_type"], row["gpu_type"])
     # One GPU's speed-up is 1 by definition: nothing to judge.
-    faster = None if gpus == 1 or _OTHER_BASE.search(row["notes"]) else "speedup_vs_1gpu"
+    other = gpus == 1 or _rules().first("other_base", facts) is not None
     return Case(
         id=name,
         table="ddp",
-        model=rule.entry,
-        record=_record(rule.entry, row),
+        model=model,
+        label=entry if entry != model else "",
         gpus=f"{nodes}x{gpus // nodes}x{gpu}",
-        options=options,
+        options=_with_program(options),
         measured=present(
             step_time_s=number(row, "step_time_s"),
-            speedup=number(row, faster) if faster else None,
+            speedup=None if other else number(row, "speedup_vs_1gpu"),
             **memory,
         ),
         columns={
             **row,
-            "entry": rule.entry,
+            "entry": entry,
             "host": _host(row),
-            "version": _software(row),
+            "version": _software(facts),
             "gpus_are": "one" if gpus == 1 else "several",
             "memory_definition": next(iter(memory), "").replace("peak_", "").replace("_bytes", ""),
         },
         reference="",
-        flag=_flag(row, gpus) or _beyond(gpu, memory),
+        flag=str(_rules().value("doubts", "why", facts) or "") or _beyond(gpu, memory),
         notes=row["notes"],
     )
 

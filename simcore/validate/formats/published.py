@@ -14,13 +14,13 @@ from types import NoneType
 from typing import Any, cast, get_args, get_type_hints
 
 from simcore.base.errors import SimcoreError, UnknownName
-from simcore.base.figures import Figure
 from simcore.base.units import GIB
 from simcore.engine.options import Options
 from simcore.validate.case import Case
 from simcore.validate.formats import Format, Row, number, present
-from simcore.workload.archs import FILES
-from simcore.workload.models import MODELS, ModelRecord, Scalar, Training
+from simcore.workload.models import Scalar
+from simcore.workload.resolve import resolve_model
+from simcore.workload.settings import PREFIX
 
 #: What a peak of memory counts.
 _PEAKS = {
@@ -40,17 +40,6 @@ def _pairs(row: Row, column: str) -> dict[str, str]:
             raise ValueError(f"{column}: {word!r} is not key=value")
         found[key.replace("-", "_")] = value
     return found
-
-
-def _scalar(text: str) -> Scalar:
-    if text in ("true", "false"):
-        return text == "true"
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return text
 
 
 @lru_cache(maxsize=1)
@@ -75,34 +64,15 @@ def _options(row: Row) -> Options:
     return cast("Options", found)
 
 
-@lru_cache(maxsize=512)
-def _record(name: str, arch: str, config: tuple[tuple[str, Scalar], ...]) -> ModelRecord:
-    if not arch:
-        entry = MODELS[name]
-        return entry.model_copy(update={"config": {**entry.config, **dict(config)}})
-    return ModelRecord(
-        name=name,
-        full_name=name,
-        arch=arch,
-        sample_unit="image" if arch == "vit" else "sequence",
-        config=dict(config),
-        params=Figure(value=0.0, source="row", note="follows from the settings"),
-        training=Training(
-            micro_batch=1, precision="fp32", optimizer="adamw",
-            source="the row's options; what they leave out is PyTorch's default",
-        ),
-        sources={"row": "settings of the table's row"},
-    )  # fmt: skip
-
-
-def _model(row: Row) -> ModelRecord:
-    config = tuple(sorted((k, _scalar(v)) for k, v in _pairs(row, "config").items()))
-    if row["arch"] and row["arch"] not in FILES:
-        raise ValueError(f"arch: {UnknownName('architecture', row['arch'], list(FILES))}")
+def _model(row: Row) -> tuple[str, dict[str, Scalar]]:
+    """The model as the command line names it, and its settings."""
+    model = PREFIX + row["arch"] if row["arch"] else row["model"]
+    settings: dict[str, Scalar] = dict(sorted(_pairs(row, "config").items()))
     try:
-        return _record(row["model"], row["arch"], config)
+        resolve_model(model, settings=settings)
     except SimcoreError as err:
         raise ValueError(f"model: {err}") from None
+    return model, settings
 
 
 def _read(name: str, row: Row) -> Case:
@@ -118,13 +88,14 @@ def _read(name: str, row: Row) -> Case:
     )
     if ran:
         measured["ran"] = float(_RAN[ran])
+    model, settings = _model(row)
     return Case(
         id=name,
         table="published",
-        model=row["model"],
-        record=_model(row),
+        model=model,
+        label=row["model"],
         gpus=row["gpus"],
-        options=_options(row),
+        options=_options(row) | {"settings": settings} if settings else _options(row),
         measured=measured,
         columns={**row, "memory_definition": kind},
         reference=row["reference"],

@@ -13,7 +13,7 @@ from simcore.base.units import INT64_BYTES
 from simcore.workload import ops
 from simcore.workload.archs import ARCHS
 from simcore.workload.archs.bert_tensorflow import graph_layer, xla_layer
-from simcore.workload.archs.checks import check_names, head_width
+from simcore.workload.archs.checks import BIAS_ADDS, SCRIPTED, check_names, head_width
 from simcore.workload.archs.params import norm_params, weight_and_bias
 from simcore.workload.graph import TIE, Block, Kernel, Op, Param, Workload
 from simcore.workload.ops import tensorflow
@@ -104,7 +104,7 @@ def _layer(
 ) -> tuple[Op, ...]:
     elems, head_dim = float(seq * hidden), hidden // heads
     scripted = gelu == "scripted"  # adds the bias itself
-    up_apart = gelu == "biased" or (apart and not scripted)
+    up_apart = gelu == "separate_bias" or (apart and not scripted)
     fused = attention == "sdpa"
     if fused:
         core: tuple[Op, ...] = (ops.sdpa("attention", 1, heads, heads, seq, seq, head_dim),)
@@ -227,46 +227,58 @@ def build(
     head: str = "classifier",
     pooler: str = "tanh",
     gelu: str = "fused",
-    bias_apart: bool = False,
+    bias_add: str = "fused",
     epilogues: bool = False,
     framework: str = "torch",
     masked_share: float = 1.0,
-    script_held: bool = False,
+    scripted_activations: str = "released",
+    xla: bool = False,
 ) -> Workload:
     """BERT over ``seq_len`` tokens. ``ffn`` 0: four times hidden.
 
     ``head``: ``classifier`` of the sequence behind a pooler, or ``masked-lm``, whose loss takes
     every position, or ``masked_share`` of them. ``pooler``: its activation, tanh or relu
     (DistilBERT, which has no ``token_types``). ``attention``: eager (or math), sdpa (or flash).
-    ``gelu="scripted"``: the formula as NVIDIA's code scripts it, which keeps its three factors,
-    with ``script_held`` until the next loss (PyTorch before 1.7); ``biased``: as that code has it
-    since, torch's own behind a bias added by a kernel (modeling.py, ``bias_gelu_training``).
-    ``bias_apart``: layers add biases by kernels of their own (PyTorch before 1.12).
-    ``epilogues``: GELU and biases' gradients are part of products (cuBLASLt, as Paddle's
-    ``fuse_gemm_epilogue`` has it). ``framework``: layers as torch runs them, as ``tensorflow`` does
-    (a kernel a node; ``gelu="tanh"`` is the approximation, else erf is written out) or as ``xla``
-    compiles them.
+    ``gelu``: ``fused``, torch's own; ``scripted``, the formula as a TorchScript function, which
+    keeps its three factors, ``released`` by backward or ``held`` until the next loss
+    (``scripted_activations``: PyTorch before 1.7); ``separate_bias``, torch's own after a kernel
+    that adds the bias; ``tanh``, the approximation. ``bias_add``: by the product (``fused``) or by
+    a kernel of its own (``separate``: PyTorch before 1.12).
+    ``epilogues``: GELU and biases' gradients are part of products (cuBLASLt).
+    ``framework``: layers as torch runs them, or as ``tensorflow`` does (a kernel a node; GELU by
+    ``tanh``, or with erf written out). ``xla``: as XLA compiles them.
     """
     check_names(
         head=(head, ("classifier", "masked-lm")),
         pooler=(pooler, ("tanh", "relu")),
         attention=(attention, ("eager", "sdpa", "math", "flash")),
-        gelu=(gelu, ("fused", "scripted", "biased", "tanh")),
-        framework=(framework, ("torch", "tensorflow", "xla")),
+        gelu=(gelu, ("fused", "scripted", "separate_bias", "tanh")),
+        framework=(framework, ("torch", "tensorflow")),
+        bias_add=(bias_add, BIAS_ADDS),
+        scripted_activations=(scripted_activations, SCRIPTED),
     )
     head_width(hidden, heads)
     if not 0 < seq_len <= max_positions:
         raise ValueError(f"seq_len {seq_len} is not within 1..{max_positions}")
     drop, inner = dropout > 0, ffn or 4 * hidden
     kind: Literal["eager", "sdpa"] = "sdpa" if attention in ("sdpa", "flash") else "eager"
-    graph, types = framework == "tensorflow", type_vocab if token_types else 0
+    graph, types = framework == "tensorflow" and not xla, type_vocab if token_types else 0
     if graph:
         body = graph_layer(seq_len, hidden, heads, inner, drop=drop, tanh=gelu == "tanh")
-    elif framework == "xla":
+    elif xla:
         body = xla_layer(seq_len, hidden, heads, inner, drop=drop)
     else:
         body = _layer(
-            seq_len, hidden, heads, inner, drop, kind, gelu, bias_apart, epilogues, script_held
+            seq_len,
+            hidden,
+            heads,
+            inner,
+            drop,
+            kind,
+            gelu,
+            bias_add == "separate",
+            epilogues,
+            scripted_activations == "held",
         )
     blocks: tuple[Block, ...] = (
         embeddings(seq_len, hidden, vocab, max_positions, types, drop, graph),
@@ -275,7 +287,7 @@ def build(
         if head == "classifier"
         else _masked_lm(seq_len, hidden, vocab, masked_share),
     )
-    if framework == "xla":
+    if xla:
         blocks = tuple(ops.compiled(b) for b in blocks)
     return Workload(
         name=name,

@@ -1,7 +1,7 @@
 """A layer of BERT as TensorFlow runs it: a kernel a node of the graph, or in XLA's fusions.
 
-Nodes: NVIDIA/DeepLearningExamples, TensorFlow/LanguageModeling/BERT/modeling.py (attention_layer,
-transformer_model), TensorFlow2's official/nlp/modeling/layers, ELECTRA's modeling_utils.py.
+Nodes as in the original modeling.py (attention_layer, transformer_model), TensorFlow 2's
+official/nlp/modeling/layers and ELECTRA's modeling_utils.py.
 """
 
 from __future__ import annotations

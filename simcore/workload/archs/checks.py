@@ -12,6 +12,14 @@ def check_names(**given: tuple[str, Sequence[str]]) -> None:
             raise ValueError(f"{key} {name!r} is none of {', '.join(known)}")
 
 
+#: How a linear layer's bias is added: by the product's own epilogue, or by a kernel after it.
+BIAS_ADDS = ("fused", "separate")
+#: What becomes of the tensors that a scripted function keeps, once its backward has run.
+SCRIPTED = ("released", "held")
+#: What computes products and convolutions that matrix units take only from some library on.
+UNITS = ("matrix_units", "vector_units")
+
+
 def head_width(hidden: int, heads: int) -> int:
     """Width of a head, where heads divide that of the model."""
     if hidden % heads:

@@ -14,6 +14,7 @@ import math
 from simcore.base.units import FP32_BYTES
 from simcore.workload import ops
 from simcore.workload.archs import ARCHS
+from simcore.workload.archs.checks import check_names
 from simcore.workload.archs.tape import T, Tape
 from simcore.workload.graph import Workload
 
@@ -58,6 +59,12 @@ def check_layout(layout: str) -> bool:
     if layout not in ("nhwc", "nchw"):
         raise ValueError(f"layout {layout!r} is neither 'nhwc' nor 'nchw'")
     return layout == "nchw"
+
+
+def native_depthwise(kernels: str) -> bool:
+    """Whether depthwise convolutions run the framework's own kernels. Raises ValueError."""
+    check_names(depthwise_kernels=(kernels, ("cudnn", "native")))
+    return kernels == "native"
 
 
 @ARCHS.register("resnext")
@@ -167,15 +174,15 @@ def inverted_residual(
     dropout: bool = True,
     layout: str = "nchw",
     xla: bool = False,
-    old_depthwise: bool = False,
+    depthwise_kernels: str = "cudnn",
 ) -> Workload:
     """EfficientNet (SiLU, squeeze-and-excitation), its second version S, or MobileNet V2 (ReLU6).
 
     ``family``: "efficientnet", "efficientnet_v2", "mobilenet_v2".
 
     ``se``: "narrow" squeezes to a quarter of the block's input channels, "wide" of its expanded
-    ones, "none" leaves it out. Stochastic depth drops no work. ``old_depthwise``: before PyTorch
-    1.11 took cuDNN's depthwise kernels.
+    ones, "none" leaves it out. Stochastic depth drops no work. ``depthwise_kernels``: cudnn, or
+    native, the framework's own in either layout (PyTorch before 1.11).
     """
     if family not in _INVERTED:
         raise ValueError(f"family {family!r} is none of {', '.join(_INVERTED)}")
@@ -184,7 +191,9 @@ def inverted_residual(
         raise ValueError(f"se {se!r} is none of narrow, wide, none")
     mobile = family == "mobilenet_v2"
     act = "relu" if mobile else "silu"
-    tape = Tape(nchw=check_layout(layout), xla=xla, old_depthwise=old_depthwise)
+    tape = Tape(
+        nchw=check_layout(layout), xla=xla, native_depthwise=native_depthwise(depthwise_kernels)
+    )
     x = tape.input(3, (image, image))
     x = tape.unit("stem", x, round8(stem * width), 3, stride=2, act=act)  # type: ignore[arg-type]
     tape.block("stem")

@@ -4,7 +4,7 @@ Dense parts are counted op by op. Of region proposals what counts is what the ho
 results that it waits for (``proposals.py``); boxes and masks of an image are fixed numbers. The
 stem and the first stage of the R-CNNs and RetinaNet are frozen and all their BatchNorms are
 constants (scale and shift), as the reference implementations train them, or run by their
-statistics with scale and shift trained (mmdetection's ``norm_eval``).
+statistics with scale and shift trained (``norms``).
 """
 
 from __future__ import annotations
@@ -15,8 +15,18 @@ from typing import Literal
 from simcore.base.units import FP32_BYTES
 from simcore.workload import ops
 from simcore.workload.archs import ARCHS
+from simcore.workload.archs.checks import check_names
 from simcore.workload.archs.convnets import bottleneck
-from simcore.workload.archs.proposals import HOSTS, RETINANET, Detector, HostWork
+from simcore.workload.archs.proposals import (
+    LOADER_BYTES_PER_PIXEL,
+    MASK_TARGETS,
+    MASKS,
+    PROPOSALS,
+    RETINANET,
+    SELECTIONS,
+    Selection,
+    loaded,
+)
 from simcore.workload.archs.tape import T, Tape
 from simcore.workload.graph import Kernel, Op, Workload
 from simcore.workload.saved import Saved
@@ -142,7 +152,7 @@ def _pyramid(tape: Tape, maps: list[T], width: int) -> list[T]:
     return [tape.conv(f"output{i}", m, width, 3, bias=True) for i, m in enumerate(summed)]
 
 
-def _rpn(tape: Tape, levels: list[T], anchors: int, host: HostWork) -> None:
+def _rpn(tape: Tape, levels: list[T], anchors: int, host: Selection) -> None:
     """The proposal network, its losses and the ranking of proposals."""
     total = 0.0
     for i, level in enumerate(levels):
@@ -159,7 +169,7 @@ def _roi_align(tape: Tape, levels: list[T], regions: float, size: int) -> T:
 
     Neighbouring bins share cache lines: a quarter of the sixteen reads reach memory. Backward
     clears the maps' gradients, then adds to them atomically. Both are fp32 under autocast too
-    (torchvision's csrc/ops/autocast/roi_align_kernel.cpp; NVIDIA's layers/roi_align.py), between
+    (torchvision's csrc/ops/autocast/roi_align_kernel.cpp), between
     casts of maps and regions. What each level gives is put at its place in zeros; backward
     copies the gradient of all regions for each level (torch, derivatives.yaml: index_put) to set
     that level's to zero, and reads that level's.
@@ -184,7 +194,7 @@ def _roi_align(tape: Tape, levels: list[T], regions: float, size: int) -> T:
 def _roi_stacked(tape: Tape, levels: list[T], regions: float, size: int) -> T:
     """The same from one tensor of all levels, each padded to the finest's size.
 
-    NVIDIA/DeepLearningExamples, TensorFlow2/Segmentation/MaskRCNN, ops/spatial_transform_ops.py:
+    A program for TensorFlow 2 that was read (ops/spatial_transform_ops.py; docs/model.md):
     padded and stacked for each head anew, four points a bin gathered, times the weights, averaged.
     Backward spreads the average, multiplies, adds the points up over zeros (UnsortedSegmentSum),
     takes the stack apart and the padding away, and sums it to the maps' other gradients.
@@ -232,7 +242,9 @@ def rcnn(
     norms: Norms = "constant",
     depth: int = 50,
     stacked: bool = False,
-    program: Detector = "torchvision",
+    proposals: str = "all_levels",
+    mask_targets: str = "device",
+    loader_bytes_per_pixel: float = LOADER_BYTES_PER_PIXEL,
 ) -> Workload:
     """Faster R-CNN, or Mask R-CNN with ``masks``, on a ResNet of ``depth`` with a feature pyramid.
 
@@ -240,14 +252,16 @@ def rcnn(
     head (He et al. 2017, with the 512 of Lin et al. 2017). Images are padded to ``height`` x
     ``width``. ``autocast``: the constant norms leave fp32 tensors, of which each convolution makes
     and keeps a 16-bit copy. ``stacked``: regions are cropped from all levels in one padded tensor,
-    as TensorFlow's programs have it. ``program``: whose host picks them (``proposals.py``).
+    as TensorFlow's programs have it. ``proposals``: which boxes are suppressed together and where;
+    ``mask_targets``: where they are drawn (``proposals.py`` names both).
+    ``loader_bytes_per_pixel``: of an image in pageable memory, for which the host waits; 0: none.
     """
-    if program not in HOSTS:
-        raise ValueError(f"program {program!r} is none of {', '.join(HOSTS)}")
-    host = HOSTS[program]
+    check_names(proposals=(proposals, PROPOSALS), mask_targets=(mask_targets, MASK_TARGETS))
+    host = SELECTIONS[proposals]
     tape = Tape(nchw=layout == "nchw", casts=autocast)
-    if host.input_bytes:
-        tape.op(host.loaded(float(height * width)).op("input", 0.0, 0.0))
+    if loader_bytes_per_pixel:
+        copied = loaded(float(height * width), loader_bytes_per_pixel)
+        tape.op(copied.op("input", 0.0, 0.0))
     maps, resident = _body(tape, (height, width), depth, norms)
     levels = _pyramid(tape, maps, 256)
     coarse = tape.reshape(levels[-1], 256, tuple((g + 1) // 2 for g in levels[-1].grid))
@@ -273,7 +287,7 @@ def rcnn(
             y = tape.act("mask", tape.conv(f"mask.conv{i}", y, 256, 3, bias=True), "relu")
         y = tape.conv("mask.up", y, 256, 2, stride=2, transposed=True, bias=True)
         y = tape.conv("mask.logits", tape.act("mask", y, "relu"), classes, 1, bias=True)
-        tape.op(host.masks.op("mask.loss", positives, 6.0 * y.elems / classes, bwd=6.0))
+        tape.op(MASKS[mask_targets].op("mask.loss", positives, 6.0 * y.elems / classes, bwd=6.0))
         tape.block("mask")
     tape.op(ops.loss_seed())
     tape.block("loss")

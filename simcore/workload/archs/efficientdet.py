@@ -1,10 +1,10 @@
-"""EfficientDet-D0 (Tan et al. 2020) as NVIDIA trains it in PyTorch, after R. Wightman's code.
+"""EfficientDet-D0 (Tan et al. 2020) in PyTorch, after R. Wightman's code.
 
 EfficientNet-B0 without its head, a pyramid of levels 3 to 7 that runs in both directions
 (``cells`` times) with learned non-negative weights of what is fused, and two heads of
 depthwise-separable layers whose weights all levels share, but not their norms. Convolutions before
-a norm have no bias, pooling is padded evenly (DeepLearningExamples, PyTorch/Detection/Efficientdet,
-effdet/model.py, config/model_config.py: ``efficientdet_d0``). Anchors are labelled by the loader.
+a norm have no bias, pooling is padded evenly (effdet/model.py, config/model_config.py:
+``efficientdet_d0``). Anchors are labelled by the loader.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 from simcore.base.units import FP32_BYTES
 from simcore.workload import ops
 from simcore.workload.archs import ARCHS
-from simcore.workload.archs.convnets import EFFICIENT, check_layout, inverted
+from simcore.workload.archs.convnets import EFFICIENT, check_layout, inverted, native_depthwise
 from simcore.workload.archs.tape import T, Tape
 from simcore.workload.graph import Kernel, Op, Workload
 from simcore.workload.saved import Saved
@@ -185,17 +185,19 @@ def efficientdet(
     padded_classes: bool = False,
     layout: str = "nchw",
     xla: bool = False,
-    old_depthwise: bool = False,
+    depthwise_kernels: str = "cudnn",
 ) -> Workload:
     """EfficientDet on EfficientNet-B0: D0 by its defaults.
 
     ``cells`` of the pyramid, ``channels`` wide; ``depth`` layers of each head. ``padded_classes``:
     scores are padded to a multiple of eight a box, as the fused focal loss asks. ``xla``: compiled
-    by XLA, the losses too. ``old_depthwise``: before PyTorch 1.11 took cuDNN's depthwise kernels.
+    by XLA, the losses too. ``depthwise_kernels``: as in ``convnets.inverted_residual``.
     """
     if image % 128 or image <= 0:
         raise ValueError(f"image={image} must be a multiple of 128, the coarsest level's stride")
-    tape = Tape(nchw=check_layout(layout), xla=xla, old_depthwise=old_depthwise)
+    tape = Tape(
+        nchw=check_layout(layout), xla=xla, native_depthwise=native_depthwise(depthwise_kernels)
+    )
     pixels = tape.input(3, (image, image))
     # the loader sends bytes; to fp32, less the mean, over the deviation
     scaled = Kernel(kind="elementwise", raw_bytes=(5.0 + 8.0 + 8.0) * pixels.elems, launches=3.0)

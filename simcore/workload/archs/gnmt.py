@@ -1,4 +1,4 @@
-"""GNMT v2 as NVIDIA's PyTorch code trains it (Wu et al. 2016; MLPerf's RNN translator).
+"""GNMT v2, op by op as PyTorch runs it (Wu et al. 2016; MLPerf's RNN translator).
 
 Encoder: a bidirectional LSTM layer, then one-directional ones; decoder: an LSTM with normalised
 additive attention whose context joins the input of every further layer; residuals from the third
@@ -11,6 +11,7 @@ from __future__ import annotations
 from simcore.base.units import INT64_BYTES
 from simcore.workload import ops
 from simcore.workload.archs import ARCHS
+from simcore.workload.archs.checks import BIAS_ADDS, check_names
 from simcore.workload.graph import Block, Kernel, KernelKind, Op, Param, Workload
 from simcore.workload.ops.lookup import BLOCK_ROW
 from simcore.workload.ops.recurrent import lstm
@@ -100,12 +101,14 @@ def build(
     vocab: int = 31794,
     seq_len: int = 25,
     dropout: float = 0.2,
-    bias_apart: bool = False,
+    bias_add: str = "fused",
 ) -> Workload:
     """GNMT with ``layers`` layers each way; embedding shared by both, output layer its own.
 
-    ``bias_apart``: its bias is added by a kernel of its own (PyTorch before 1.12).
+    ``bias_add``: its bias is added by the product (``fused``) or by a kernel of its own
+    (``separate``: PyTorch before 1.12).
     """
+    check_names(bias_add=(bias_add, BIAS_ADDS))
     if layers < 3:
         raise ValueError(f"layers must be at least 3, not {layers}")
     s, h = seq_len, hidden
@@ -163,7 +166,7 @@ def build(
     head = Block(
         name="classifier",
         ops=(
-            ops.linear("classifier", s, h, vocab, bias=True, bias_apart=bias_apart),
+            ops.linear("classifier", s, h, vocab, bias=True, bias_apart=bias_add == "separate"),
             *_smoothed_loss(float(s), vocab),
         ),
         params=(Param("classifier.weight", vocab * h), Param("classifier.bias", vocab)),

@@ -1,4 +1,4 @@
-"""What a detector's program has its host do between results of the device that it waits for.
+"""What a detector has its host do between results of the device that it waits for.
 
 Proposals are chosen image by image, and how many survive or are sampled decides the shapes of what
 comes next: the host asks the device (``nonzero``, masks of booleans, the overlaps of suppression),
@@ -10,15 +10,18 @@ runs and not counted.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 from simcore.base.units import GIGA, MICRO
 from simcore.workload.graph import Affine, Kernel, Op
 
-#: Programs whose hosts are described; ``tensorflow`` is NVIDIA's example for TensorFlow 2.
-Detector = Literal[
-    "torchvision", "detectron2", "mmdetection", "maskrcnn-benchmark", "nvidia", "tensorflow"
-]
+#: How proposals are suppressed: boxes of ``all_levels`` of an image together, or those of
+#: ``each_level`` by themselves, with a kernel each for overlaps, matches and box codes or
+#: (``_unfused``) these written out in small operators; or on the ``host`` processor.
+PROPOSALS = ("all_levels", "each_level", "each_level_unfused", "host")
+#: Where targets of masks are drawn: on the ``device`` from bitmaps, or from polygons whose numbers
+#: the host reads one by one (``device_polygons``); polygons on the host (``host_polygons``), or
+#: there cropped and scaled too (``host_cropped``); or inside a compiled ``graph``.
+MASK_TARGETS = ("device", "device_polygons", "host_polygons", "host_cropped", "graph")
 #: What figures below that were measured in seconds are divided by: one operator's issue [s].
 _ISSUE_S = 10 * MICRO
 #: What a result costs beside its operator: 5 to 7 us to submit the copy (Wu et al. 2026,
@@ -55,105 +58,76 @@ class Share:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HostWork:
-    """Ranking and matching in the proposal network, sampling of boxes, levels of regions for each
-    head, targets of masks; ``input_bytes`` a pixel that the loader hands over unpinned.
-    """
+class Selection:
+    """Ranking and matching of proposals, sampling of boxes, levels of regions for each head."""
 
     proposals: Share
     boxes: Share
     regions: Share
-    masks: Share
-    input_bytes: float
 
-    def loaded(self, pixels: float) -> Share:
-        """Images from the loader's processes to the device: the copy from pageable memory."""
-        return Share(image=self.input_bytes * pixels * _COPY_PER_BYTE)
+
+def loaded(pixels: float, bytes_per_pixel: float) -> Share:
+    """Images from the loader's processes to the device: the copy from pageable memory."""
+    return Share(image=bytes_per_pixel * pixels * _COPY_PER_BYTE)
 
 
 def _ops(issues: float, waits: float = 0.0) -> float:
     return issues + _WAIT * waits
 
 
-#: maskrcnn_resnet50_fpn of torchvision 0.27, second step of torch 2.13, by its dispatches with one
-#: image and with two; ``index_put_`` of a number at a mask of booleans waits for nothing. Images
-#: are scaled on the device: what is copied is COCO's 640 x 480 in fp32, 3.8 bytes a pixel of 800 x
-#: 1216.
-_TORCHVISION = HostWork(
-    proposals=Share(step=_ops(103, 2), image=_ops(73, 6) + _AT_ONCE),
-    boxes=Share(step=_ops(38), image=_ops(46, 3)),
-    regions=Share(step=_ops(34, 4), image=_ops(4)),
-    masks=Share(step=_ops(5, 1), image=_ops(9, 1)),
-    input_bytes=3.8,
-)
-#: facebookresearch/detectron2: operators as torchvision's, which its (proposal_utils.py,
-#: sampling.py, roi_heads.py) come within a tenth of, read one by one. Polygons are drawn on the
-#: host (structures/masks.py, ``rasterize_polygons_within_box``): 17 us each (pycocotools 2.0.11,
-#: 25 vertices). Bytes of an image reach the device.
-_DETECTRON2 = HostWork(
-    proposals=_TORCHVISION.proposals,
-    boxes=_TORCHVISION.boxes,
-    regions=_TORCHVISION.regions,
-    masks=Share(step=_ops(5, 4), image=_ops(9, 3), positive=17 * MICRO / _ISSUE_S),
-    input_bytes=3.0,
-)
-#: NVIDIA/DeepLearningExamples, PyTorch/Segmentation/MaskRCNN, read: each level of each image is
-#: selected, suppressed and cut for itself, 13 operators and 3 waits (modeling/rpn/inference.py,
-#: csrc/cuda/nms.cu); overlaps, matches and codes are a kernel each. Masks are drawn on the device,
-#: but ``SegmentationMask`` takes polygons by numbers that it reads one by one, twice for each
-#: positive box (structures/segmentation_mask.py). The loader pins nothing (data/build.py) and hands
-#: over fp32.
-_NVIDIA = HostWork(
-    proposals=Share(step=_ops(70, 7), image=_ops(5 * 13 + 9 + 32, 5 * 3 + 2 + 4) + _BY_LEVEL),
-    boxes=Share(step=_ops(15, 1), image=_ops(37, 5)),
-    regions=Share(step=_ops(40, 4), image=_ops(6)),
-    masks=Share(step=_ops(5, 1), image=_ops(33, 5), positive=2 * _ops(1, 1)),
-    input_bytes=12.0,
-)
-#: facebookresearch/maskrcnn-benchmark, read: as NVIDIA's, but clipping, sizes, overlaps, matches
-#: and codes are written out: 9 operators more for each level, 12, 6 and 13 for each of these. Masks
-#: are cropped, scaled and drawn on the host: 39 us each (mask_head/loss.py; torch 2.13,
-#: pycocotools 2.0.11).
-_MASKRCNN_BENCHMARK = HostWork(
-    proposals=Share(step=_ops(70, 7), image=_ops(5 * 22 + 9 + 63, 5 * 2 + 2 + 5) + _BY_LEVEL),
-    boxes=Share(step=_ops(15, 1), image=_ops(68, 5)),
-    regions=Share(step=_ops(40, 4), image=_ops(6)),
-    masks=Share(
+#: ``all_levels``: by the dispatches of torchvision 0.27's maskrcnn_resnet50_fpn, second step of
+#: torch 2.13, with one image and with two; ``index_put_`` of a number at a mask of booleans
+#: waits for nothing.
+#: ``each_level``: read in a published program (docs/model.md, Host, names those that were read):
+#: each level of each image is selected, suppressed and cut for itself, 13 operators and 3 waits
+#: (modeling/rpn/inference.py, csrc/cuda/nms.cu); overlaps, matches and codes are a kernel each.
+#: ``each_level_unfused``: read likewise; clipping, sizes, overlaps, matches and codes are written
+#: out, 9 operators more for each level, 12, 6 and 13 for each of these.
+#: ``host``: read in a program for TensorFlow 2 (ops/roi_ops.py): under ``tf.device('CPU:0')``
+#: combined_non_max_suppression goes through all boxes of a level until 2,000 are kept, each held
+#: against those before. Levels and images run beside each other; the longest, 3,276 boxes of which
+#: 1,520 are kept with 2 million overlaps, takes a core of a Xeon 23 ms (the same algorithm in C++;
+#: 14 to 18 for the finer levels). All else is one graph, of so many small kernels, an assumption.
+SELECTIONS: dict[str, Selection] = {
+    "all_levels": Selection(
+        proposals=Share(step=_ops(103, 2), image=_ops(73, 6) + _AT_ONCE),
+        boxes=Share(step=_ops(38), image=_ops(46, 3)),
+        regions=Share(step=_ops(34, 4), image=_ops(4)),
+    ),
+    "each_level": Selection(
+        proposals=Share(step=_ops(70, 7), image=_ops(5 * 13 + 9 + 32, 5 * 3 + 2 + 4) + _BY_LEVEL),
+        boxes=Share(step=_ops(15, 1), image=_ops(37, 5)),
+        regions=Share(step=_ops(40, 4), image=_ops(6)),
+    ),
+    "each_level_unfused": Selection(
+        proposals=Share(step=_ops(70, 7), image=_ops(5 * 22 + 9 + 63, 5 * 2 + 2 + 5) + _BY_LEVEL),
+        boxes=Share(step=_ops(15, 1), image=_ops(68, 5)),
+        regions=Share(step=_ops(40, 4), image=_ops(6)),
+    ),
+    "host": Selection(
+        proposals=Share(step=23e3 * MICRO / _ISSUE_S, launches=420.0),
+        boxes=Share(launches=400.0),
+        regions=Share(launches=30.0),
+    ),
+}
+#: ``device``: torchvision's, counted as above. ``host_polygons``: drawn there one by one
+#: (``rasterize_polygons_within_box``), 17 us each (pycocotools 2.0.11, 25 vertices).
+#: ``device_polygons``: polygons come as numbers that the host reads one by one, twice for each
+#: positive box (structures/segmentation_mask.py). ``host_cropped``: cropped, scaled and drawn
+#: there, 39 us each (mask_head/loss.py; torch 2.13, pycocotools 2.0.11). ``graph``: as ``host``.
+MASKS: dict[str, Share] = {
+    "device": Share(step=_ops(5, 1), image=_ops(9, 1)),
+    "device_polygons": Share(step=_ops(5, 1), image=_ops(33, 5), positive=2 * _ops(1, 1)),
+    "host_polygons": Share(step=_ops(5, 4), image=_ops(9, 3), positive=17 * MICRO / _ISSUE_S),
+    "host_cropped": Share(
         step=_ops(5, 1), image=_ops(51, 5), positive=2 * _ops(1, 1) + 39 * MICRO / _ISSUE_S
     ),
-    input_bytes=12.0,
-)
-#: open-mmlab/mmdetection 2: suppression level by level as in maskrcnn-benchmark, which stands for
-#: it here; bitmaps are cropped and scaled on the host (core/mask/mask_target.py), which is taken at
-#: detectron2's time.
-_MMDETECTION = HostWork(
-    proposals=_MASKRCNN_BENCHMARK.proposals,
-    boxes=_MASKRCNN_BENCHMARK.boxes,
-    regions=_MASKRCNN_BENCHMARK.regions,
-    masks=_DETECTRON2.masks,
-    input_bytes=12.0,
-)
-#: NVIDIA/DeepLearningExamples, TensorFlow2/Segmentation/MaskRCNN, ops/roi_ops.py: under
-#: ``tf.device('CPU:0')`` combined_non_max_suppression goes through all boxes of a level until 2,000
-#: are kept, each held against those before. Levels and images run beside each other; the longest,
-#: 3,276 boxes of which 1,520 are kept with 2 million overlaps, takes a core of a Xeon 23 ms (the
-#: same algorithm in C++; 14 to 18 for the finer levels). All else is one graph, of so many small
-#: kernels, an assumption.
-_TENSORFLOW = HostWork(
-    proposals=Share(step=23e3 * MICRO / _ISSUE_S, launches=420.0),
-    boxes=Share(launches=400.0),
-    regions=Share(launches=30.0),
-    masks=Share(launches=200.0),
-    input_bytes=0.0,
-)
-HOSTS: dict[Detector, HostWork] = {
-    "torchvision": _TORCHVISION,
-    "detectron2": _DETECTRON2,
-    "mmdetection": _MMDETECTION,
-    "maskrcnn-benchmark": _MASKRCNN_BENCHMARK,
-    "nvidia": _NVIDIA,
-    "tensorflow": _TENSORFLOW,
+    "graph": Share(launches=200.0),
 }
+#: Bytes a pixel that the loader hands over in pageable memory: torchvision scales images on the
+#: device, and what is copied is COCO's 640 x 480 in fp32, 3.8 bytes a pixel of 800 x 1216. Images
+#: that were scaled before take 3 as bytes, 12 in fp32.
+LOADER_BYTES_PER_PIXEL = 3.8
 #: Matching of RetinaNet's anchors, image by image: 95 operators and 6 waits of each in torchvision
 #: (``RetinaNetHead.compute_loss`` and ``compute_loss`` of the model), counted as above.
 RETINANET = Share(step=_ops(2), image=_ops(95, 6))

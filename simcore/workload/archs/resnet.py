@@ -9,7 +9,7 @@ from __future__ import annotations
 from simcore.base.units import FP32_BYTES
 from simcore.workload import ops
 from simcore.workload.archs import ARCHS
-from simcore.workload.archs.convnets import check_layout
+from simcore.workload.archs.convnets import check_layout, resnext
 from simcore.workload.graph import Block, Op, Param, Workload
 from simcore.workload.saved import Saved
 
@@ -102,12 +102,18 @@ def _unit(
 @ARCHS.register("resnet")
 def build(
     *, name: str, sample_unit: str = "image", depth: int, image: int = 224, classes: int = 1000,
-    layout: str = "nchw",
+    layout: str = "nchw", fused_norm: bool = False, xla: bool = False,
 ) -> Workload:  # fmt: skip
     """ResNet of ``depth`` 18, 34, 50, 101 or 152 on square RGB images of ``image`` pixels.
 
-    ``layout`` as in ``convnets``.
+    ``layout``, ``fused_norm`` and ``xla`` as in ``convnets``, which builds the latter two: of
+    bottlenecks, depth 50 and more.
     """
+    if fused_norm or xla:
+        return resnext(
+            name=name, sample_unit=sample_unit, depth=depth, image=image, classes=classes,
+            layout=layout, fused_norm=fused_norm, xla=xla,
+        )  # fmt: skip
     if depth not in _DEPTHS:
         raise ValueError(f"depth {depth} is none of {', '.join(map(str, _DEPTHS))}")
     layers, bottleneck = _DEPTHS[depth]

@@ -55,15 +55,17 @@ class Tape:
 
     def __init__(
         self, *, nchw: bool = True, fused_norm: bool = False, casts: bool = False,
-        xla: bool = False, old_depthwise: bool = False, old_dilated: bool = False,
+        xla: bool = False, native_depthwise: bool = False, dilated_on_vector_units: bool = False,
     ) -> None:  # fmt: skip
         """``nchw``: tensors are channels first, as PyTorch has them unless told otherwise.
 
         ``fused_norm``: persistent BatchNorm kernels that also add and apply ReLU. ``casts``: under
         autocast a convolution makes and keeps a 16-bit copy of an fp32 input. ``xla``: what stands
         between convolutions and sums over a tensor is one kernel, and backward makes it again.
-        ``old_depthwise``: convolutions of one channel run PyTorch's kernels in either layout.
-        ``old_dilated``: dilated ones have no kernel of matrix units in 16 bit (cuDNN 7).
+        ``native_depthwise``: convolutions of one channel a group run the framework's own kernels,
+        not cuDNN's, in either layout.
+        ``dilated_on_vector_units``: dilated ones have no kernel of
+        matrix units in 16 bit (cuDNN 7).
         """
         self.blocks: list[Block] = []
         self.order: list[int] = []
@@ -78,8 +80,8 @@ class Tape:
         self._fused = fused_norm
         self._casts = casts
         self.xla = xla
-        self._old_depthwise = old_depthwise
-        self._old_dilated = old_dilated
+        self._native_depthwise = native_depthwise
+        self._dilated_on_vector_units = dilated_on_vector_units
 
     # -- tensors ---------------------------------------------------------------------------
 
@@ -159,14 +161,14 @@ class Tape:
             channels=x.c,
         )  # fmt: skip
 
-        turned = self._nchw or (self._old_depthwise and kind == "conv_depthwise")
+        turned = self._nchw or (self._native_depthwise and kind == "conv_depthwise")
         planes = self._nchw and has_planes(kind, prod(x.grid))
 
         def one(m: Affine, n: float, k: Affine, relaid: float = io) -> Kernel:
             return Kernel(
                 kind=kind, flop=flop, low=io, weight=float(weight), m=m, n=Affine(n), k=k,
                 groups=Affine(groups), relaid=relaid * turned, planes=planes,
-                unaligned=self._old_dilated and dilation > 1,
+                unaligned=self._dilated_on_vector_units and dilation > 1,
             )  # fmt: skip
 
         rows = Affine(0, products)

@@ -1,4 +1,4 @@
-"""Transformer-XL (Dai et al. 2019) as NVIDIA's code trains it: relative attention over a memory.
+"""Transformer-XL (Dai et al. 2019) op by op as PyTorch runs it: relative attention over a memory.
 
 Keys and values span the memory and the segment; scores are the sum of a content and a position
 product, the latter shifted. Post-norm. The adaptive softmax is approximated: every token goes
@@ -14,7 +14,7 @@ from simcore.base.units import INT64_BYTES
 from simcore.workload import ops
 from simcore.workload.archs import ARCHS
 from simcore.workload.archs import transformer_xl_tensorflow as nodes
-from simcore.workload.archs.checks import check_names
+from simcore.workload.archs.checks import BIAS_ADDS, UNITS, check_names
 from simcore.workload.archs.params import norm_params, weight_and_bias
 from simcore.workload.graph import TIE, Block, Kernel, Op, Param, Workload
 from simcore.workload.ops import tensorflow
@@ -30,7 +30,7 @@ class _Shape(nodes.Shape):
     """That, and what of its kernels depends on the program."""
 
     bias_apart: bool
-    old_blas: bool
+    unaligned_on_vector_units: bool
     graph: bool
 
     @property
@@ -120,7 +120,7 @@ def _layer(s: _Shape, body: tuple[Op, ...]) -> Block:
 def _logits(s: _Shape, name: str, rows: float, k: int, words: int) -> Op:
     return ops.linear(
         name, rows, k, words, bias=True, bias_apart=s.bias_apart,
-        row_elems=ops.row_elems(k, words), vector_units=s.old_blas,
+        row_elems=ops.row_elems(k, words), vector_units=s.unaligned_on_vector_units,
     )  # fmt: skip
 
 
@@ -227,27 +227,33 @@ def build(
     div: int = 1,
     dropout: float = 0.1,
     attention_dropout: float | None = None,
-    bias_apart: bool = False,
-    old_blas: bool = False,
+    bias_add: str = "fused",
+    unaligned_products: str = "matrix_units",
     framework: str = "torch",
 ) -> Workload:
     """Transformer-XL over a segment of ``seq_len`` tokens after ``memory`` cached ones.
 
     ``adaptive=False``: one softmax over the whole vocabulary, tied to the embedding. ``div``
     divides the width of each further cluster of the adaptive one, embeddings included.
-    ``attention_dropout``: of attention's weights, ``dropout`` unless given. ``bias_apart``: biases
-    are added by kernels of their own (PyTorch before 1.12). ``old_blas``: cuBLAS before 11, whose
-    matrix units take aligned rows only. ``framework``: as torch runs it, or as ``tensorflow`` does,
-    a kernel a node (the adaptive softmax with one width alone).
+    ``attention_dropout``: of attention's weights, ``dropout`` unless given. ``bias_add``: by the
+    products (``fused``) or by kernels of their own (``separate``: PyTorch before 1.12).
+    ``unaligned_products``: in 16 bit on ``matrix_units``, or on ``vector_units`` (cuBLAS before 11,
+    whose matrix units take aligned rows only). ``framework``: as torch runs it, or as
+    ``tensorflow`` does, a kernel a node (the adaptive softmax with one width alone).
     """
-    check_names(framework=(framework, ("torch", "tensorflow")))
+    check_names(
+        framework=(framework, ("torch", "tensorflow")),
+        bias_add=(bias_add, BIAS_ADDS),
+        unaligned_products=(unaligned_products, UNITS),
+    )
     if framework == "tensorflow" and not (adaptive and div == 1):
         raise ValueError("framework tensorflow has the adaptive softmax with div 1 alone")
     if min(layers, hidden, heads, seq_len) < 1 or memory < 0:
         raise ValueError("layers, hidden, heads and seq_len must be at least 1")
     of_scores = dropout if attention_dropout is None else attention_dropout
     s = _Shape(seq_len, memory, hidden, heads, head_dim, ffn, dropout > 0, of_scores > 0,
-               bias_apart, old_blas, framework == "tensorflow")  # fmt: skip
+               bias_add == "separate", unaligned_products == "vector_units",
+               framework == "tensorflow")  # fmt: skip
     edges = (19997, 39997, 199997, vocab)
     if adaptive and vocab <= edges[-2]:
         raise ValueError(f"vocab {vocab} must exceed {edges[-2]} for the adaptive softmax")

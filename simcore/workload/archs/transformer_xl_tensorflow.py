@@ -1,7 +1,7 @@
 """Transformer-XL's layer and adaptive softmax as TensorFlow 1.15 runs them, a kernel a node.
 
-NVIDIA/DeepLearningExamples, TensorFlow/LanguageModeling/Transformer-XL/tf/model.py; the update
-alone is compiled (main.py, jit_optimizer). ``tf.einsum`` turns both operands to [shared, kept,
+As read in a published program's graph (tf/model.py); the update alone is compiled (main.py,
+jit_optimizer). ``tf.einsum`` turns both operands to [shared, kept,
 summed] and [shared, summed, kept], multiplies them, and turns the product to the order asked for
 (``special_math_ops.py``, _einsum_v1_reduction).
 """

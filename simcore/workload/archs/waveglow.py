@@ -1,7 +1,7 @@
 """WaveGlow (Prenger et al. 2019): flows of an invertible 1x1 convolution and a WaveNet.
 
-A sample is one segment of ``segment`` audio samples with its mel frames, as NVIDIA's PyTorch code
-runs it; weights of the WaveNets are normalised in every forward.
+A sample is one segment of ``segment`` audio samples with its mel frames; weights of the WaveNets
+are normalised in every forward.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from simcore.base.units import FP32_BYTES
 from simcore.workload import ops
 from simcore.workload.archs import ARCHS
+from simcore.workload.archs.checks import SCRIPTED, UNITS, check_names
 from simcore.workload.archs.tape import T, Tape
 from simcore.workload.graph import Kernel, Op, Workload
 from simcore.workload.saved import Saved
@@ -98,8 +99,8 @@ def build(
     channels: int = 512,
     layout: str = "nchw",
     conditioning_copies: bool = False,
-    script_held: bool = False,
-    old_dilated: bool = False,
+    scripted_activations: str = "released",
+    dilated_convolutions: str = "matrix_units",
 ) -> Workload:
     """WaveGlow with ``channels`` in each of ``layers`` layers of ``flows`` WaveNets.
 
@@ -107,14 +108,21 @@ def build(
     are not: cuDNN converts. Take it for mixed precision. ``conditioning_copies``: every layer keeps
     a copy of its own of the permuted spectrogram, since PyTorch before 1.11 made the input of a
     one-dimensional convolution contiguous above autograd (ATen ``Convolution.cpp``).
-    ``script_held``: what the scripted gates keep lives until the next loss (PyTorch before 1.7).
-    ``old_dilated``: cuDNN 7, none of whose algorithms has dilation and matrix units at once
-    (NVIDIA's A. Naruse in chainer pull request 4064): such convolutions run on vector units.
+    ``scripted_activations``: what the scripted gates keep is ``released`` by backward or ``held``
+    until the next loss (PyTorch before 1.7). ``dilated_convolutions`` in 16 bit run on
+    ``matrix_units`` or ``vector_units`` (cuDNN 7, none of whose algorithms has dilation and matrix
+    units at once: A. Naruse of NVIDIA in chainer pull request 4064).
     """
+    check_names(
+        scripted_activations=(scripted_activations, SCRIPTED),
+        dilated_convolutions=(dilated_convolutions, UNITS),
+    )
     if segment % group or group % 2:
         raise ValueError(f"segment {segment} must be a multiple of an even group, not {group}")
     steps, frames = segment // group, segment // _HOP + 1
-    tape = Tape(nchw=layout == "nchw", old_dilated=old_dilated)
+    tape = Tape(
+        nchw=layout == "nchw", dilated_on_vector_units=dilated_convolutions == "vector_units"
+    )
     up = tape.conv(
         "upsample", tape.input(mels, (frames,)), mels, (_WINDOW,), stride=_HOP, transposed=True,
         bias=True,
@@ -123,7 +131,7 @@ def build(
     unfold = Kernel(kind="copy", low=2.0 * mel.elems + up.elems)
     tape.op(Op(name="unfold", fwd=(unfold,), bwd=(unfold,)))
     tape.block("upsample")
-    left = group
+    left, held = group, scripted_activations == "held"
     for k in range(flows):
         left -= early_size if k and k % early_every == 0 else 0
         half = T(left // 2, (steps,))
@@ -131,9 +139,7 @@ def build(
         # log-determinant of a tiny matrix: an LU factorisation of a few launches
         tape.op(Op(name="logdet", fwd=(Kernel(kind="elementwise", launches=8.0),),
                    bwd=(Kernel(kind="elementwise", launches=6.0),)))  # fmt: skip
-        out = _wavenet(
-            tape, half, mel, channels, layers, copies=conditioning_copies, held=script_held
-        )
+        out = _wavenet(tape, half, mel, channels, layers, copies=conditioning_copies, held=held)
         # exp(log_s) * x + b, then the halves are joined again
         couple = Kernel(kind="elementwise", low=6.0 * out.elems, launches=6.0)
         tape.op(Op(name="couple", fwd=(couple,), bwd=(couple,),

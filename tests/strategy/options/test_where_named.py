@@ -13,7 +13,7 @@ from simcore.strategy.options import OPTIONS
 
 PACKAGE = Path(simcore.__file__).parent
 #: The table itself, and files of which each states what one program, or one published run, does.
-APART = ("strategy/options/", "strategy/dialects/", "strategy/software/", "validate/")
+APART = ("strategy/options/", "strategy/dialects/", "strategy/programs/", "validate/")
 #: Files that may name an option: those that act on it.
 MOST = 9
 #: Options whose name is also that of something else: columns of answers and of sweeps, kinds of

@@ -14,7 +14,6 @@ from simcore import api
 from simcore.base.errors import InvalidConfig, UnknownName, UsageError
 from simcore.cli.main import run
 from simcore.workload.graph import Workload
-from simcore.workload.models import MODELS
 from simcore.workload.resolve import resolve_model
 from simcore.workload.trace import trace_zoo
 from simcore.workload.trace.zoos import ZOOS, AttentionForm, Zoo, ready_torchvision, zoo_of
@@ -70,7 +69,7 @@ def test_torchvision_s_own_figures(name: str) -> None:
 def test_the_libraries_and_models_db_agree() -> None:
     """Three descriptions of one network: two traces and the builder."""
     theirs = [trace_zoo(f"{zoo}:resnet50").build() for zoo in ("timm", "torchvision")]
-    ours = MODELS["resnet-50-nchw"].build()
+    ours = resolve_model("resnet-50-nchw").build()
     for other in theirs:
         assert other.trainable_numel == ours.trainable_numel
         assert other.forward_flop == pytest.approx(ours.forward_flop, rel=1e-3)

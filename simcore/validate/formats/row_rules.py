@@ -1,0 +1,193 @@
+"""What rules make of a row: the words of its command, one rule after the other.
+
+A corpus is a folder of ``validate/corpora``; its files hold lists of ``rules``, each with the
+condition of ``rules.py`` in ``when`` (of the file or a group of ``rules``: of all in it) and
+
+    cells       what later rules and values read in the place of a cell, or beside the cells
+    skip        why a row is no job
+    program     the program that ran it: NAME or NAME@RELEASE
+    model       as --model names it, instead of the format's
+    words       options of ``simcore predict``; null takes one back
+    settings    settings of the model, as --set has them
+    usual_words, usual_settings    the same, where the program has no other
+    hidden      communication that hides under compute, beside what the program hides
+    exposed     communication that does not, though the program hides it
+    all_told    true: a row lists all that recipes switch on, so that a blank is none
+    memory, memory_unit    what a peak counts (allocated, reserved, shown), GiB or GB
+    columns     columns beside the table's own
+    flag        why the row is doubted
+    source      where this is from
+
+A later rule wins. A value is plain, a text with cells in braces ("{nodes}x{gpus}"), or
+
+    {cell: NAME}                  a cell; nothing where it is blank
+    {cell: NAME, among: {..}}     what a table has for it
+    {found: REGEX, in: NAME}      what the expression finds in a cell: its group, else all of it
+    {product: [..]}, {quotient: [a, b]}, {least: [..]}    of numbers; a quotient is a whole number
+    {formula: NAME, ...}          a named formula (``formulas.py``) of the row and these values
+
+each with ``else``, the value where it gives nothing. What gives nothing changes nothing.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from simcore.base.database import read_yaml
+from simcore.base.errors import DataError, nearest
+from simcore.validate.formats import Row
+from simcore.validate.formats.formulas import NoJobError, applied, as_number
+from simcore.validate.formats.rules import TEXT, Facts, Rule
+
+#: What a rule may give, in the order in which it is applied.
+GIVES = (
+    "cells", "skip", "program", "model", "usual_words", "words", "usual_settings", "settings",
+    "hidden", "exposed", "all_told", "memory", "memory_unit", "columns", "flag",
+)  # fmt: skip
+_MAPS = ("cells", "usual_words", "words", "usual_settings", "settings", "columns")
+_EXPRESSIONS = ("cell", "found", "product", "quotient", "least", "formula")
+_BRACES = re.compile(r"\{(\w+)\}")
+#: A value that gives nothing.
+NOTHING = object()
+
+
+@dataclass(slots=True)
+class Reading:
+    """What rules made of a row so far; ``steps``: what hides and what does not, in order."""
+
+    cells: Row
+    texts: dict[str, str] = field(default_factory=dict)
+    maps: dict[str, dict[str, Any]] = field(default_factory=lambda: {k: {} for k in _MAPS})
+    steps: list[tuple[str, str]] = field(default_factory=list)
+    all_told: bool = False
+
+    def facts(self) -> Facts:
+        """What conditions may ask: all cells, and the text of the row's remarks."""
+        return {**self.cells, TEXT: " | ".join(self.cells.values()).lower()}
+
+
+def rules_of(path: Path) -> tuple[Rule, ...]:
+    """The rules of a file, groups taken apart. Raises DataError for a key that no rule has."""
+    data = read_yaml(path)
+    if not isinstance(data, dict) or not isinstance(data.get("rules"), list):
+        raise DataError("must have a list of 'rules'", file=path, line=1)
+    return tuple(_flat(data, {}, path))
+
+
+def _flat(data: Mapping[str, Any], above: Mapping[str, Any], path: Path) -> Iterator[Rule]:
+    """The rules of a group, each with the conditions that stand above it."""
+    for one in data["rules"]:
+        if not isinstance(one, dict):
+            raise DataError(f"a rule is a mapping, not {one!r:.60}", file=path)
+        when = one.get("when", {})
+        twice = above.keys() & when.keys()
+        if twice:
+            raise DataError(f"{min(twice)!r} stands in a group's 'when' already", file=path)
+        if "rules" in one:
+            yield from _flat(one, {**above, **when}, path)
+            continue
+        gives = {k: v for k, v in one.items() if k not in ("when", "source")}
+        for key in gives:
+            if key not in GIVES:
+                near = nearest(key, GIVES, 1)
+                meant = f": did you mean {near[0]!r}?" if near else f" ({', '.join(GIVES)})"
+                raise DataError(f"a rule has no {key!r}{meant}", file=path)
+        yield Rule(MappingProxyType({**above, **when}), gives, str(one.get("source", "")))
+
+
+def read_by(rules: tuple[Rule, ...], cells: Row) -> Reading:
+    """What the rules make of a row. Raises NoJobError with the reason of a row that is skipped."""
+    made = Reading(dict(cells))
+    facts = made.facts()
+    for rule in rules:
+        try:
+            holds = rule.holds(facts)
+        except KeyError as err:
+            raise DataError(f"a rule asks for {err.args[0]!r}, which no row has") from None
+        if holds:
+            _apply(rule.gives, made)
+            if "cells" in rule.gives:
+                facts = made.facts()
+    return made
+
+
+def _apply(gives: Mapping[str, Any], made: Reading) -> None:
+    if "skip" in gives:
+        raise NoJobError(str(value_of(gives["skip"], made.cells)))
+    for key, given in gives.items():
+        if key in _MAPS:
+            for name, raw in given.items():
+                value = text_of(raw, made.cells) if key == "cells" else value_of(raw, made.cells)
+                if value is NOTHING:
+                    continue
+                if key == "cells":
+                    made.cells[name] = "" if value is None else _text(value)
+                elif value is None:
+                    made.maps[key].pop(name, None)
+                else:
+                    made.maps[key][name] = value
+        elif key in ("hidden", "exposed"):
+            made.steps += [(key, word) for word in given]
+        elif key == "all_told":
+            made.all_told = bool(given)
+        elif (text := value_of(given, made.cells)) not in (None, NOTHING):
+            made.texts[key] = str(text)
+
+
+def value_of(raw: Any, cells: Row) -> Any:
+    """A rule's value for a row; what an expression finds in a cell is a number where it is one."""
+    value = text_of(raw, cells)
+    return as_number(value) if isinstance(raw, dict) and isinstance(value, str) else value
+
+
+def text_of(raw: Any, cells: Row) -> Any:
+    """The same with the text of cells as it is."""
+    if isinstance(raw, str):
+        return _BRACES.sub(lambda m: cells[m[1]], raw) if "{" in raw else raw
+    if not isinstance(raw, dict):
+        return raw
+    value = _expression(raw, cells)
+    return text_of(raw["else"], cells) if value is NOTHING and "else" in raw else value
+
+
+def _expression(raw: Mapping[str, Any], cells: Row) -> Any:
+    kind = next((k for k in _EXPRESSIONS if k in raw), None)
+    if kind == "cell":
+        return _cell(raw, cells)
+    if kind == "found":
+        found = re.search(raw["found"], cells[raw["in"]])
+        return NOTHING if found is None else found[1 if found.re.groups else 0]
+    if kind == "formula":
+        arguments = {k: value_of(v, cells) for k, v in raw.items() if k not in ("formula", "else")}
+        value = applied(raw["formula"], cells, arguments)
+        return NOTHING if value is None else value
+    if kind is None:
+        raise DataError(f"no value: {dict(raw)!r:.80} (one of {', '.join(_EXPRESSIONS)})")
+    numbers = [value_of(one, cells) for one in raw[kind]]
+    if NOTHING in numbers:
+        return NOTHING
+    if kind == "product":
+        return math.prod(numbers)
+    return min(numbers) if kind == "least" else int(numbers[0] // numbers[1])
+
+
+def _cell(raw: Mapping[str, Any], cells: Row) -> Any:
+    text = cells[raw["cell"]]
+    if not text:
+        return NOTHING
+    if "among" not in raw:
+        return text
+    return raw["among"].get(text, raw["among"].get(as_number(text), NOTHING))
+
+
+def _text(value: Any) -> str:
+    """A value as a cell has it: numbers as short as they are exact."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:g}" if isinstance(value, float) else str(value)

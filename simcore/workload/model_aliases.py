@@ -1,0 +1,75 @@
+"""Names that stand for a model and words of ``simcore predict``: ``models_db/aliases/*.yaml``.
+
+An alias keeps a command working whose model was an entry of its own once. It is not listed: the
+model's own name and the words say the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from simcore.base.database import fold_name, read_yaml, shipped_root
+from simcore.base.errors import DataError
+from simcore.workload.models import Scalar, Training
+
+#: Words that are settings of the architecture under the same name.
+AS_SETTINGS = ("seq_len", "layout", "attention")
+
+
+class ModelAlias(BaseModel):
+    """What a name stands for.
+
+    ``words``: options where the job says nothing; ``settings``: the model's own, as of ``--set``;
+    ``params``: trained parameters that they make.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    model: str
+    words: dict[str, Scalar] = Field(default_factory=dict)
+    settings: dict[str, Scalar] = Field(default_factory=dict)
+    params: int
+    about: str
+    sources: dict[str, str]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def all_settings(self) -> dict[str, Scalar]:
+        """The settings, those among the words included."""
+        return {**{k: v for k, v in self.words.items() if k in AS_SETTINGS}, **self.settings}
+
+    def training(self, base: Training) -> Training:
+        """The training loop of the model with the words in its place."""
+        own: dict[str, Any] = {k: v for k, v in self.words.items() if k not in AS_SETTINGS}
+        return base.model_copy(update={**own, "source": "; ".join(self.sources.values())})
+
+
+def alias_named(name: str) -> ModelAlias | None:
+    """What a name stands for; None where it is no alias."""
+    return _by_folded_name().get(fold_name(name))
+
+
+def model_aliases() -> Mapping[str, ModelAlias]:
+    """Every alias by its name, as written. Raises DataError."""
+    found: dict[str, ModelAlias] = {}
+    for path in sorted((shipped_root() / "models_db" / "aliases").glob("*.yaml")):
+        found.update(_read(path))
+    return MappingProxyType(found)
+
+
+def _read(path: Path) -> dict[str, ModelAlias]:
+    try:
+        return {name: ModelAlias.model_validate(data) for name, data in read_yaml(path).items()}
+    except (ValueError, AttributeError) as err:
+        raise DataError(f"is no list of aliases: {err}", file=path) from None
+
+
+@lru_cache(maxsize=1)
+def _by_folded_name() -> Mapping[str, ModelAlias]:
+    return {fold_name(name): alias for name, alias in model_aliases().items()}

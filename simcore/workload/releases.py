@@ -1,0 +1,67 @@
+"""What a release of PyTorch makes of a model's layers: ``models_db/releases/torch.yaml``.
+
+``--set torch=1.10`` stands for all settings that follow from that release, where a model's
+architecture has any.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from simcore.base.database import read_yaml, shipped_root
+from simcore.base.errors import DataError
+from simcore.workload.models import Scalar
+
+#: The setting that names a release.
+TORCH = "torch"
+_VERSION = re.compile(r"\d+(?:\.\d+)+")
+
+
+class Release(BaseModel):
+    """Settings of some architectures before a release, or since one."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    archs: list[str]
+    before: str | None = Field(default=None, pattern=_VERSION.pattern)
+    since: str | None = Field(default=None, pattern=_VERSION.pattern)
+    settings: dict[str, Scalar]
+    source: str
+
+    def holds(self, arch: str, version: tuple[int, ...]) -> bool:
+        """Whether it is of this architecture and release."""
+        if arch not in self.archs:
+            return False
+        after = self.since is None or version >= version_of(self.since)
+        return after and (self.before is None or version < version_of(self.before))
+
+
+def version_of(text: str) -> tuple[int, ...]:
+    """A release as numbers, ``1.10`` being later than ``1.9``. Raises ValueError."""
+    if not _VERSION.fullmatch(text):
+        raise ValueError(f"{text!r} is no release such as 1.10")
+    return tuple(map(int, text.split(".")))
+
+
+def settings_of_release(arch: str, release: str) -> dict[str, Scalar]:
+    """Settings that follow from PyTorch's release. Raises ValueError for text that names none."""
+    version = version_of(release)
+    found: dict[str, Scalar] = {}
+    for rule in torch_releases():
+        if rule.holds(arch, version):
+            found |= rule.settings
+    return found
+
+
+@lru_cache(maxsize=1)
+def torch_releases() -> tuple[Release, ...]:
+    """Every rule of the shipped file. Raises DataError."""
+    path: Path = shipped_root() / "models_db" / "releases" / "torch.yaml"
+    try:
+        return tuple(Release.model_validate(one) for one in read_yaml(path))
+    except (ValueError, TypeError) as err:
+        raise DataError(f"is no list of releases: {err}", file=path) from None
