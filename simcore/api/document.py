@@ -14,7 +14,8 @@ from simcore.engine.options import Options
 from simcore.engine.resolved import Request
 from simcore.hardware.profile import Profile
 from simcore.report.html.document import Facts, Sources, Told
-from simcore.strategy.options.values import inputs_of
+from simcore.strategy.options import OPTIONS, Texts
+from simcore.strategy.options.values import inputs_of, shown
 from simcore.workload.resolve import ModelSource
 
 T = TypeVar("T")
@@ -35,11 +36,11 @@ def facts_of(
     words = ["simcore", "report", "--model", named]
     for cluster in clusters:
         words += ["--gpus", cluster]
-    for shape in inputs_of(options):
-        words += ["--input", shape]
-    for flag, value in given:
-        if flag != "inputs":
-            words += [f"--{flag.replace('_', '-')}", value]
+    for name, value in options.items():
+        if value is not None:
+            option = OPTIONS[name]
+            texts = inputs_of(options) if isinstance(option.kind, Texts) else [_shown(value)]
+            words += [word for text in texts for word in (option.typed, text)]
     told = tuple(_told(model, c, cast("dict[str, Any]", options)) for c in clusters)
     return Facts(
         version=__version__,
@@ -54,9 +55,7 @@ def facts_of(
 def _shown(value: object) -> str:
     if isinstance(value, Profile):
         return value.name
-    if isinstance(value, bool):
-        return "on" if value else "off"
-    return " ".join(map(str, value)) if isinstance(value, (tuple, list)) else str(value)
+    return " ".join(map(str, value)) if isinstance(value, (tuple, list)) else shown(value)
 
 
 def _told(model: str | Path | ModelSource, cluster: str, options: dict[str, Any]) -> Told:
