@@ -55,9 +55,7 @@ def _one(value: object) -> object:
 def _shown(value: object) -> str:
     if isinstance(value, Profile):
         return value.name
-    if isinstance(value, bool):
-        return "on" if value else "off"
-    return " ".join(map(str, value)) if isinstance(value, (tuple, list)) else str(value)
+    return " ".join(map(str, value)) if isinstance(value, (tuple, list)) else shown(value)
 
 
 def _told(model: str | Path | ModelSource, cluster: str, options: dict[str, Any]) -> Told:

@@ -15,7 +15,7 @@ from simcore.cli.output import complain
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """``words``: of ``simcore.api``; ``notes``: what was taken from files."""
+    """A grid of jobs: ``words`` are keywords of ``simcore.api``, ``notes`` say what files added."""
 
     model: str | None
     gpus: list[str] | None
@@ -24,7 +24,7 @@ class Grid:
     notes: tuple[str, ...]
 
     def tell(self) -> None:
-        """Say what was taken from files, and what of them is not known."""
+        """Write to standard error what files added, and their unknown keys."""
         for note in self.notes:
             complain(f"note: {note}")
         warn_unknown(self.launch)

@@ -43,9 +43,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Asked:
-    """Who is asked about: None where a name could not be resolved.
+    """A job's model, cluster, launch file, layout and training library, by the options given.
 
-    ``unknown``: what is wrong with the layout, said once the rest of it can be judged.
+    ``record`` and ``cluster`` are None where their names are unknown. ``unknown``: unknown names of
+    the layout's options, as sentences.
     """
 
     options: Options
@@ -58,12 +59,12 @@ class Asked:
 
     @property
     def training(self) -> Training | None:
-        """What the model's own script does."""
+        """Defaults of the model's own training script."""
         return self.record.training if self.record else None
 
     @property
     def usual_strategy(self) -> str:
-        """Where none is asked for."""
+        """The strategy where none is given."""
         return usual_strategy(self.training.strategy if self.training else "ddp", self.layout)
 
     @property
@@ -125,7 +126,7 @@ def _written_out(model: str | Path | ModelSource, options: Options) -> str:
 
 
 def words_of(tries: Attempts, asked: Asked) -> str:
-    """Every option that is a word, looked up; the recompute mode."""
+    """Look up every option that is a name, into ``tries``; returns the recompute mode."""
     options, t = asked.options, asked.training
     make, chosen = tries.make, tries.chosen
     make(
@@ -168,7 +169,7 @@ def words_of(tries: Attempts, asked: Asked) -> str:
 
 
 def _recompute(tries: Attempts, asked: Asked) -> str:
-    """The mode, with its modules among the attempts."""
+    """The recompute mode; its modules are kept in ``tries``."""
     options, t, first = asked.options, asked.training, asked.recompute_layers
     usual = asked.library.recompute(t.recompute if t else "none")
     mode = str(tries.chosen("recompute", options.get("recompute"), usual))
@@ -184,7 +185,9 @@ def _recompute(tries: Attempts, asked: Asked) -> str:
 
 
 def batches_of(tries: Attempts, asked: Asked) -> tuple[int, int | str]:
-    """Micro-steps, until a global batch tells, and the micro-batch: ``max`` to look for it."""
+    """Micro-batches a step (1 where a global batch is given, from which they follow) and samples of
+    a micro-batch; ``max``: to be searched for.
+    """
     options, t = asked.options, asked.training
     told = options.get("grad_accum")
     if told is None and options.get("global_batch") is not None:
@@ -198,7 +201,7 @@ def batches_of(tries: Attempts, asked: Asked) -> tuple[int, int | str]:
 
 
 def settings_asked(tries: Attempts, asked: Asked) -> dict[str, Any]:
-    """What is changed of a model's own settings; the profile and the routing beside."""
+    """Settings of the model that the options change; profile and routing are kept in ``tries``."""
     options, record = asked.options, asked.record
     tries.make(
         "profile", lambda: options.get("profile") or load_profile(options.get("calibration"))

@@ -26,7 +26,7 @@ _COUNTED = re.compile(r"(?:^|\+)\s*\d+\s*[x×*]")
 
 @dataclass(frozen=True, slots=True)
 class Launched:
-    """Options with the launch file's words in them, what to tell, and what is wrong."""
+    """A launch file, the options with its own filled in, notes for the user, and its problems."""
 
     launch: Launch
     options: dict[str, Any]
@@ -43,7 +43,7 @@ class Launched:
         return (*self.notes, *wrong)
 
     def heeded(self, record: object, settings: Collection[str] = ()) -> dict[str, Any]:
-        """The options, less what of the file the model has no place for.
+        """The options without those of the file that do not apply to the model.
 
         A kernel of attention where the model does not name one, a capacity where it has no experts,
         torch.compile where it is not known what that fuses; and what ``settings`` of the job say.

@@ -204,7 +204,7 @@ def axis_values(name: str, value: Any) -> tuple[Any, ...]:
 
 
 def _of(name: str) -> str:
-    """What an axis changes: the batch, the model, the step graph, or nothing that is known."""
+    """What an axis varies (``Axis.of``); nothing for a name that is no axis."""
     option = OPTIONS.get(name)
     return option.axis.of if option is not None and option.axis is not None else ""
 

@@ -15,7 +15,7 @@ from simcore.strategy.options.job import BATCHES
 from simcore.strategy.options.option import GROUPS
 
 #: Stops of the slider of nodes.
-NODES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
+NODES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 2 * 512)
 
 
 class ControlOf(BaseModel):

@@ -47,6 +47,15 @@ def test_importing_simcore_loads_nothing_heavy(tmp_path: Path) -> None:
     assert not {m for m in modules if m.startswith("simcore.")}
 
 
+def test_the_table_of_options_loads_neither_models_nor_the_command_line(tmp_path: Path) -> None:
+    """Every command imports it first; names of choices are looked up when one is needed."""
+    modules = loaded("import simcore.strategy.options", tmp_path)
+    assert not modules & (HEAVY | {"numpy", "pydantic", "typer", "rich", "ruamel"})
+    ours = {m for m in modules if m.startswith("simcore.")}
+    assert not {m for m in ours if not m.startswith(("simcore.base", "simcore.strategy"))}
+    assert not ours & {"simcore.strategy.strategy", "simcore.strategy.precision"}
+
+
 @pytest.mark.parametrize("package", ["torch", "scipy", "networkx", *sorted(WEB)])
 def test_what_must_not_load_could_be_loaded(package: str) -> None:
     """A check for absence says nothing where the package is not installed."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from simcore.base.units import GIGA, TERA
 from simcore.strategy.options.option import Control, Made, Option, Switch, Whole
 
 DECLARED = (
@@ -9,7 +10,7 @@ DECLARED = (
         name="bucket_numel", heading="Expert", kind=Whole(), unit="elements", in_launch=True,
         help="Elements of a gradient bucket.",
         more="Default: the program's own (DDP: 25 MiB, DeepSpeed: 5e8 elements).",
-        control=Control(label="Elements of a gradient bucket", most=10**12, example=500_000_000),
+        control=Control(label="Elements of a gradient bucket", most=int(TERA), example=500_000_000),
         launch_keys={"megatron": "ddp-bucket-size"},
     ),
     Option(
@@ -29,8 +30,8 @@ DECLARED = (
         name="reuse_numel", heading="Expert", kind=Whole(least=0), unit="elements",
         help="Elements between two uses of a tensor beyond which ZeRO-3 lets go of it.",
         more="DeepSpeed's stage3_max_reuse_distance.", resolved="strategy.reuse_numel",
-        control=Control(label="Elements over which ZeRO-3 keeps a tensor", most=10**12,
-                        example=1_000_000_000),
+        control=Control(label="Elements over which ZeRO-3 keeps a tensor", most=int(TERA),
+                        example=int(GIGA)),
     ),
     Option(
         name="eager_kernels", heading="Expert", kind=Switch(), unsaid=False,

@@ -278,6 +278,13 @@ class Texts(Record):
         )
 
 
+class Pairing(dict[str, Any]):
+    """Keys and values that can be a part of a key of a cache: they are not changed once read."""
+
+    def __hash__(self) -> int:  # type: ignore[override]
+        return hash(frozenset(self.items()))
+
+
 class Pairs(Record):
     """Keys with a value each: ``KEY=VALUE``, given again for each, or a mapping in Python.
 
@@ -291,14 +298,14 @@ class Pairs(Record):
     control: ClassVar[str] = "text"
     python: ClassVar[Any] = Mapping[str, Any] | Sequence[str] | str | None
 
-    def read(self, flag: str, value: object) -> dict[str, Any]:
+    def read(self, flag: str, value: object) -> Pairing:
         """Keys and values; values of texts stay text. Raises InvalidConfig with every mistake."""
         if isinstance(value, str):
             value = value.split()
         problems: list[str] = []
-        found: dict[str, Any] = {}
+        found = Pairing()
         if isinstance(value, Mapping):
-            found = {str(k).replace("-", "_"): v for k, v in value.items()}
+            found.update({str(k).replace("-", "_"): v for k, v in value.items()})
         elif isinstance(value, Sequence) and all(isinstance(v, str) for v in value):
             for text in (one for given in value for one in str(given).split()):
                 key, equals, word = (part.strip() for part in text.partition("="))

@@ -108,6 +108,13 @@ def test_it_is_an_axis_of_sweeps(typed: Callable) -> None:
     assert code == 0 and "2 " in out, err
 
 
+def test_pairs_hold_for_all_points_of_a_grid() -> None:
+    found = api.plan(JOB[0], "A100", tokens=1e9, max_gpus=8, mill={"size": 2}, top=1)
+    assert dict(found.best[0].form.options)["mill"] == {"size": 2}
+    (best, *_) = api.sweep(JOB[0], "A100:1x8", mill="size=2 speed=3", strategy="ddp").best
+    assert dict(best.form.options)["mill"] == {"size": 2, "speed": 3}
+
+
 def test_on_the_page() -> None:
     with _client() as client:
         form = client.get("/api/v1/controls").json()

@@ -61,7 +61,9 @@ def test_the_typed_dictionary_has_the_same_options_and_types() -> None:
 )
 def test_a_value_is_read(kind: Kind, value: object, read: object) -> None:
     found = kind.read("--x", value)
-    assert found == read and type(found) is type(read)
+    assert found == read and isinstance(found, type(read))
+    assert not isinstance(read, int) or type(found) is type(read)
+    hash(found)
 
 
 @pytest.mark.parametrize(
