@@ -14,7 +14,7 @@ from simcore.engine.options import Options
 from simcore.engine.resolved import Request
 from simcore.hardware.profile import Profile
 from simcore.report.html.document import Facts, Sources, Told
-from simcore.strategy.options.values import command_words
+from simcore.strategy.options.values import command_words, shown
 from simcore.workload.resolve import ModelSource
 
 T = TypeVar("T")
