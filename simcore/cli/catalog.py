@@ -115,7 +115,7 @@ def _record(kind: str, name: str) -> Any:
     """An entry of a database, or a vision library's model."""
     from simcore.report import catalog
 
-    if kind == "model" and ":" in name:
+    if kind == "model" and (":" in name or _is_alias(name)):
         from simcore import api
 
         return api.model_named(name)
@@ -135,6 +135,14 @@ def _show_program(kind: str, name: str, as_json: bool) -> None:
         write(dumps(as_data(name)))
         return
     write(as_text(name))
+
+
+def _is_alias(name: str) -> bool:
+    """Whether a name stands for a model and words (``models_db/aliases``)."""
+    from simcore.workload.model_aliases import alias_named
+    from simcore.workload.models import MODELS
+
+    return MODELS.path(name) is None and alias_named(name) is not None
 
 
 def _show_calibration(name: str, as_json: bool, plot: Path | None) -> None:

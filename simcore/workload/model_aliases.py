@@ -47,7 +47,7 @@ class ModelAlias(BaseModel):
     def training(self, base: Training) -> Training:
         """The training loop of the model with the words in its place."""
         own: dict[str, Any] = {k: v for k, v in self.words.items() if k not in AS_SETTINGS}
-        return base.model_copy(update={**own, "source": "; ".join(self.sources.values())})
+        return base.model_copy(update=own)
 
 
 def alias_named(name: str) -> ModelAlias | None:

@@ -23,12 +23,14 @@ from typing import Protocol, cast
 
 from simcore.base.database import load_record
 from simcore.base.errors import DataError, UnknownName, UsageError, nearest
+from simcore.base.figures import Figure
 from simcore.base.names import family
 from simcore.workload.graph import Workload
 from simcore.workload.library_names import named_alike
 from simcore.workload.model_aliases import alias_named
 from simcore.workload.models import MODELS, ZOO_LISTS, Dataset, ModelRecord, Scalar, Training
 from simcore.workload.permission import names_code, permitted
+from simcore.workload.record_settings import GIVEN
 from simcore.workload.settings import PREFIX, arch_record, settings_given, with_settings
 
 #: What a name has more than its base model's, which has the same shapes.
@@ -136,10 +138,13 @@ def _of_alias(name: str, settings: tuple[tuple[str, Scalar], ...]) -> ModelRecor
     assert alias is not None
     changed = {**alias.all_settings, **dict(settings)}
     record = cast("ModelRecord", with_settings(_resolved(alias.model, ()), changed))
+    params = {} if settings else {"params": Figure(value=alias.params, source=GIVEN)}
     return record.model_copy(
         update={
+            **params,
             "training": alias.training(record.training),
             "full_name": alias.about,
+            "sources": {**record.sources, **alias.sources, GIVEN: "settings of the alias"},
             "notes": (*record.notes, *alias.notes),
         }
     )
