@@ -1,1 +1,1 @@
-"""Units, errors, registry and database access: what every layer may use."""
+"""Units, errors, registries and database access, which every layer may import."""

@@ -1,5 +1,6 @@
-"""The array types that signatures name. numpy.typing itself is left to type checkers: importing
-it costs a tenth of what a whole prediction takes.
+"""Array types for signatures, and helpers on arrays.
+
+Only type checkers import numpy.typing: at run time that would take a tenth of a prediction's time.
 """
 
 from __future__ import annotations
@@ -16,28 +17,31 @@ else:
 
 __all__ = ["TINY", "NDArray", "distinct_columns", "equal_neighbours", "keep_freed_memory"]
 
-#: The least positive number: what a divisor that may be 0 is raised to. np.finfo is slow to ask.
+#: Smallest positive normal float, the lower bound for divisors that may be 0. A constant, since
+#: np.finfo is slow.
 TINY = float(np.finfo(np.float64).tiny)
 
-#: Up to so many columns are told apart one by one.
+#: Largest number of columns that ``distinct_columns`` compares in a Python loop.
 _FEW = 100
 
 
 def distinct_columns(rows: Sequence[NDArray[Any]]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Distinct columns of ``rows``, each [C]: where the first of each is, and which each is [C].
+    """(index of the first of each distinct column [D], number of each column among these [C]).
 
-    Only runs of equal neighbours are sorted, row by row, and only rows that vary: many times
-    faster than ``np.unique`` over an axis where, as along an axis of points, little changes.
+    ``rows``: arrays [C]; a column is the tuple of their values at one index. Only the first of
+    equal neighbours is sorted, row by row, and only rows that vary. That is many times faster than
+    ``np.unique`` over an axis along which little changes, such as a configuration axis.
     """
     n = len(rows[0])
     if n == 1:
         return np.zeros(1, dtype=np.intp), np.zeros(1, dtype=np.intp)
-    if n <= _FEW:  # a prediction's axis: sorting takes ten times as long
-        where: dict[tuple[float, ...], int] = {}
+    if n <= _FEW:  # the axis of a prediction: sorting would take ten times as long
+        first_index: dict[tuple[float, ...], int] = {}
         columns = zip(*(row.tolist() for row in rows), strict=True)
-        at = [where.setdefault(column, i) for i, column in enumerate(columns)]
-        number = {i: k for k, i in enumerate(where.values())}
-        return np.array([*number], dtype=np.intp), np.array([number[i] for i in at], dtype=np.intp)
+        equal = [first_index.setdefault(column, i) for i, column in enumerate(columns)]
+        number = {i: k for k, i in enumerate(first_index.values())}
+        numbers = np.array([number[i] for i in equal], dtype=np.intp)
+        return np.array([*number], dtype=np.intp), numbers
     begins = np.ones(n, dtype=bool)
     np.any([row[1:] != row[:-1] for row in rows], axis=0, out=begins[1:])
     starts = np.flatnonzero(begins)
@@ -45,28 +49,29 @@ def distinct_columns(rows: Sequence[NDArray[Any]]) -> tuple[NDArray[np.intp], ND
     for row in rows:
         values = row[starts]
         if len(values) and (values != values[0]).any():
-            found, place = np.unique(values, return_inverse=True)
-            code = code * len(found) + place
-    _, first, which = np.unique(code, return_index=True, return_inverse=True)
-    of: NDArray[np.intp] = which[np.cumsum(begins) - 1]
-    return starts[first], of
+            distinct, index = np.unique(values, return_inverse=True)
+            code = code * len(distinct) + index
+    _, first, number_of_run = np.unique(code, return_index=True, return_inverse=True)
+    number_of_column: NDArray[np.intp] = number_of_run[np.cumsum(begins) - 1]
+    return starts[first], number_of_column
 
 
 def equal_neighbours(row: NDArray[Any]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Where each stretch of equal values begins in a row that is not empty, and its length."""
+    """First index and length of each run of equal neighbours in a row, which must not be empty."""
     starts = np.flatnonzero(np.concatenate([[True], row[1:] != row[:-1]]))
     return starts, np.diff(starts, append=len(row))
 
 
 def keep_freed_memory() -> None:
-    """Let this process keep the memory of freed arrays, where the C library is glibc.
+    """Make glibc, where it is the C library, keep the memory of freed arrays in this process.
 
-    By default it returns every large array's pages to the system and faults them in again for
-    the next one, which costs a sweep up to half of its time.
+    By default glibc returns the pages of every large array to the system, which maps them in again
+    for the next array. That takes up to half of a sweep's time.
     """
     import ctypes
     import sys
 
+    # Option numbers of mallopt (M_TRIM_THRESHOLD, M_MMAP_THRESHOLD), and its largest value.
     trim_threshold, mmap_threshold, most = -1, -3, 2**31 - 1
     if sys.platform == "linux":
         try:

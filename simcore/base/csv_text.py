@@ -1,23 +1,24 @@
-"""Text of tables as spreadsheets save it: marks of encodings, and what stands between cells."""
+"""Text of tables as spreadsheets save it: its encoding and its delimiter."""
 
 from __future__ import annotations
 
 import codecs
 from typing import Final
 
-_WIDE: Final = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+_UTF16_MARKS: Final = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
 def decoded(raw: bytes) -> str:
-    """UTF-8 with or without a mark, or UTF-16 with one (Excel's two ways to save as text).
+    """The text of bytes in UTF-8, with or without a byte order mark, or in UTF-16 with one.
 
-    Raises UnicodeDecodeError.
+    These are the two encodings in which Excel saves text. Raises UnicodeDecodeError.
     """
-    return raw.decode("utf-16" if raw.startswith(_WIDE) else "utf-8-sig")
+    return raw.decode("utf-16" if raw.startswith(_UTF16_MARKS) else "utf-8-sig")
 
 
 def between(heading: str) -> str:
-    """What parts the cells of a heading: a comma; a semicolon, where the decimal point is a comma;
-    or a tab.
+    """Delimiter of a table's header line: a comma, a semicolon or a tab.
+
+    Spreadsheets write semicolons where the decimal point is a comma.
     """
     return max(",;\t", key=heading.count)

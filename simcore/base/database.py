@@ -1,7 +1,7 @@
-"""YAML databases: where they lie, how a name finds its file, how an error finds its line.
+"""YAML databases: their folders, the file of a name, and the line of an error.
 
-Search order, first hit wins: ``./<folder>``, ``$SIMCORE_DB/<folder>``, the user data folder,
-the folder shipped with the package.
+The first folder that has a name wins, in this order: ``./<folder>``, ``$SIMCORE_DB/<folder>``, the
+user data folder, the folder shipped with the package.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from typing import Any, Generic, TypeVar
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from simcore.base.errors import LISTED, DataError, UnknownName
-from simcore.base.kept import kept
 from simcore.base.names import family
+from simcore.base.yaml_cache import cached_parse
 
 #: Names are read without parsing the file: a look-up touches one file, not sixty. A list of them
 #: may go on over lines that are indented or begin with a dash. Aliases of a part of a record, such
@@ -37,7 +37,7 @@ class Record(BaseModel):
     name: str
     aliases: tuple[str, ...] = ()
 
-    # A record is loaded once; caches keyed by one must not compare sixty figures.
+    # A record is loaded once. Caches keyed by records compare identities, not sixty figures.
     def __eq__(self, other: object) -> bool:
         return self is other
 
@@ -49,7 +49,7 @@ R = TypeVar("R", bound=Record)
 
 
 class KeyedError(ValueError):
-    """A violation that a whole-record check finds, with the path of keys it is about."""
+    """A violation found by a check of a whole record, with the path of keys where it is."""
 
     def __init__(self, keys: tuple[int | str, ...], text: str) -> None:
         self.keys = keys
@@ -57,14 +57,14 @@ class KeyedError(ValueError):
 
 
 def shipped_root() -> Path:
-    """The folder that holds ``hardware_db`` and ``models_db``: in the wheel or the checkout."""
+    """The folder of the shipped ``hardware_db`` and ``models_db``, in the wheel or the checkout."""
     package = Path(__file__).resolve().parents[1]
     data = package / "_data"
     return data if data.is_dir() else package.parent
 
 
 def search_roots() -> tuple[Path, ...]:
-    """Folders that may hold ``hardware_db`` and ``models_db``, most important first."""
+    """Folders that may hold ``hardware_db`` and ``models_db``, in search order."""
     return _roots(str(Path.cwd()), os.environ.get("SIMCORE_DB"), os.environ.get("XDG_DATA_HOME"))
 
 
@@ -84,19 +84,20 @@ def _roots(cwd: str, extra: str | None, _data_home: str | None) -> tuple[Path, .
 
 
 def fold_name(name: str) -> str:
-    """Names compare without case, hyphens, underscores, blanks, slashes and most dots.
+    """A name as databases compare it: lower case, without blanks, hyphens, underscores and slashes.
 
-    A dot between digits stays: ``eth-2.5`` is not ``eth-25``.
+    Dots are dropped too, except between digits: ``eth-2.5`` is not ``eth-25``.
     """
     return re.sub(r"[\s_\-/]|(?<!\d)\.|\.(?!\d)", "", name).lower()
 
 
 def parse_shipped(text: str) -> Any:
-    """YAML 1.2 text that ships with the package, by libyaml and kept: a quarter of the time.
+    """Plain data of YAML 1.2 text that ships with the package; libyaml parses it, and it is cached.
 
-    Of no other text: libyaml's nesting has no limit but the C stack's.
+    libyaml takes a quarter of the pure parser's time. It must not parse other text, whose nesting
+    could overflow the C stack.
     """
-    return kept(text, _by_libyaml)
+    return cached_parse(text, _by_libyaml)
 
 
 def _by_libyaml(text: str) -> Any:
@@ -106,16 +107,16 @@ def _by_libyaml(text: str) -> Any:
 
 
 def read_yaml(path: Path) -> Any:
-    """A YAML 1.2 file as plain data. Raises DataError with the line of a syntax error."""
+    """Plain data of a YAML 1.2 file. Raises DataError with the line of a syntax error."""
     return _plain(_text_of(path), path)
 
 
 def _plain(text: str, path: Path) -> Any:
-    """A file's text as plain data, by the quick parser where the file is shipped."""
+    """Plain data of a file's text, by the fast parser where the file ships with the package."""
     if shipped_root() in path.parents:
         try:
             return parse_shipped(text)
-        except Exception as err:  # the pure parser has the better sentence
+        except Exception as err:  # parse it with the pure parser, whose message is better
             if not type(err).__module__.startswith("ruamel."):
                 raise
     return parse_yaml(text, path)
@@ -131,7 +132,7 @@ def _text_of(path: Path) -> str:
 
 
 def parse_yaml(text: str, file: object) -> Any:
-    """YAML 1.2 text as plain data; ``file`` is what errors name. Raises DataError."""
+    """Plain data of YAML 1.2 text; error messages call it ``file``. Raises DataError."""
     from ruamel.yaml import YAML
     from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
@@ -148,7 +149,7 @@ def parse_yaml(text: str, file: object) -> Any:
 
 
 def line_of(text: str, keys: tuple[int | str, ...]) -> int | None:
-    """Line (from 1) of the deepest of ``keys`` that YAML text has; read only after an error."""
+    """Line (from 1) of the deepest of ``keys`` in YAML text, for messages; None if unknown."""
     from ruamel.yaml import YAML
 
     try:
@@ -165,18 +166,19 @@ def line_of(text: str, keys: tuple[int | str, ...]) -> int | None:
     return line
 
 
-#: How many mistakes of a file a sentence tells beside the first.
-_TOLD = 3
+#: Largest number of mistakes that an error message lists after the first.
+_LISTED_MISTAKES = 3
 
 
 def _keys_of(error: Mapping[str, Any]) -> tuple[int | str, ...]:
-    """The path of keys that a mistake is about."""
+    """The path of keys at which a mistake is."""
     if isinstance(cause := error.get("ctx", {}).get("error"), KeyedError):
         return cause.keys
     return tuple(k for k in error["loc"] if not str(k).startswith("function-"))
 
 
-def _say(error: Mapping[str, Any], model: type[BaseModel]) -> str:
+def _message(error: Mapping[str, Any], model: type[BaseModel]) -> str:
+    """One sentence for one of pydantic's errors, with the nearest key for an unknown one."""
     kind = error["type"]
     if kind == "extra_forbidden":
         from simcore.base.errors import nearest
@@ -191,6 +193,7 @@ def _say(error: Mapping[str, Any], model: type[BaseModel]) -> str:
 
 
 def _field_names(model: type[BaseModel], depth: int = 3) -> set[str]:
+    """Keys of a record and, down to ``depth``, of its parts."""
     names: set[str] = set()
     for name, field in model.model_fields.items():
         names.add(field.alias or name)
@@ -208,26 +211,31 @@ def load_record(path: Path, model: type[R]) -> R:
 
 
 def check_record(data: Any, model: type[R], text: str, file: object) -> R:
-    """Plain data as a record; ``text`` is what it was read from, ``file`` what errors name.
+    """The record of plain data, checked.
 
-    Raises DataError with file, line and key.
+    ``text``: the YAML text of the data, in which the line of an error is found; ``file``: its name
+    in error messages. Raises DataError with file, line and key.
     """
     if not isinstance(data, dict):
         raise DataError("must be a mapping of keys to values", file=file, line=1)
     try:
-        # JSON-style input lets strict mode take lists for tuples, as YAML has only lists.
+        # Strict mode refuses lists for tuples, and YAML has only lists: convert them.
         return model.model_validate(_tuples(data))
     except ValidationError as err:
         first, *others = err.errors(include_url=False)
         keys = _keys_of(first)
-        said = [_say(first, model)]
-        said += [f"{'.'.join(map(str, _keys_of(e)))}: {_say(e, model)}" for e in others[:_TOLD]]
-        more = f" (and {len(others) - _TOLD} more)" if len(others) > _TOLD else ""
+        mistakes = [_message(first, model)]
+        mistakes += [
+            f"{'.'.join(map(str, _keys_of(e)))}: {_message(e, model)}"
+            for e in others[:_LISTED_MISTAKES]
+        ]
+        unlisted = len(others) - _LISTED_MISTAKES
+        more = f" (and {unlisted} more)" if unlisted > 0 else ""
         shown = ".".join(map(str, keys))
         line = line_of(text, keys)
-        raise DataError("; ".join(said) + more, file=file, line=line, key=shown) from None
+        raise DataError("; ".join(mistakes) + more, file=file, line=line, key=shown) from None
     except RecursionError:
-        raise DataError("an alias (*) refers to what contains it", file=file) from None
+        raise DataError("an alias (*) refers to a value that contains it", file=file) from None
 
 
 def _tuples(value: Any) -> Any:
@@ -245,29 +253,29 @@ class Database(Generic[R]):
         self.kind, self.folder, self.model = kind, folder, model
 
     def folders(self) -> tuple[tuple[Path, int], ...]:
-        """Existing folders in search order, with the time of their last change."""
-        found = []
+        """Existing folders in search order, each with its modification time [ns]."""
+        existing = []
         for folder, name in _folders(search_roots(), self.folder):
             try:
-                found.append((folder, os.stat(name).st_mtime_ns))  # noqa: PTH116 (half the cost)
+                existing.append((folder, os.stat(name).st_mtime_ns))  # noqa: PTH116 (half the cost)
             except OSError:
                 continue
-        return tuple(found)
+        return tuple(existing)
 
     def files(self) -> dict[str, Path]:
-        """Record name to file; a file in an earlier root hides one of the same name later."""
+        """Record name -> file; a file hides those of the same name in later folders."""
         return dict(_files(self.folders()))
 
     def index(self) -> Mapping[str, Path]:
-        """Folded names and aliases to files, from a scan of the names lines only."""
-        found: dict[str, Path] = {}
+        """Folded name or alias -> file, from the lines of names only, without parsing YAML."""
+        index: dict[str, Path] = {}
         for names in _indices(self.folders()):
             for folded, path in names.items():
-                found.setdefault(folded, path)
-        return found
+                index.setdefault(folded, path)
+        return index
 
     def path(self, name: str) -> Path | None:
-        """The file of a name or alias; files are scanned for aliases only where no name fits."""
+        """The file of a name or alias, or None; aliases are read only where no name matches."""
         folded = fold_name(name)
         if not folded:
             return None
@@ -278,7 +286,7 @@ class Database(Generic[R]):
         path = self.path(name)
         if path is None:
             names = self.names()
-            # of a family too large for a sentence, the list that has all of it
+            # For a family too large for the message, propose the command that lists all of it.
             part = f" {name}" if len(family(name, names)) > LISTED and name.isprintable() else ""
             hint = f"(`simcore list {self.kind}s{part}`)"
             raise UnknownName(self.kind, name, names, hint, self.aliases())
@@ -290,7 +298,7 @@ class Database(Generic[R]):
         return sorted(self.files(), key=str.lower)
 
     def aliases(self) -> dict[str, str]:
-        """Every alias as it is written, and the record that it names."""
+        """Alias as written in the file -> name of its record."""
         found: dict[str, str] = {}
         for name, path in self.files().items():
             for alias in _written_aliases(path):
@@ -328,7 +336,7 @@ def _listed(folder: Path) -> list[str]:
 
 
 def _indices(folders: Folders) -> Iterator[Mapping[str, Path]]:
-    """Of each folder, most important first, its names and then the aliases in its files."""
+    """For each folder in search order, its map of names and then its map of aliases."""
     for folder, _ in folders:
         yield _names(folders, folder)
         yield _aliases(folders, folder)
@@ -354,7 +362,7 @@ def _aliases(folders: Folders, folder: Path) -> Mapping[str, Path]:
 
 
 def _written_aliases(path: Path) -> list[str]:
-    """Names in a file's lines of names, which are read without parsing the rest."""
+    """Name and aliases in a file, read from its lines of names without parsing the rest."""
     try:
         found = _NAMES.findall(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError):

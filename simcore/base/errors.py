@@ -1,11 +1,11 @@
-"""What can go wrong, as a tree.
+"""Errors that simcore raises on purpose, as a tree.
 
 SimcoreError
-├── UsageError           the command or call is wrong            exit code 2
+├── UsageError           the command or call is wrong                exit code 2
 │   ├── UnknownName      no such GPU, model…; names the nearest
-│   ├── BadQuantity      a number without or with a wrong unit
+│   ├── BadQuantity      a number with no unit or a wrong one
 │   └── InvalidConfig    violated rules, all of them at once
-└── DataError            a file is wrong: says file, line, key    exit code 2
+└── DataError            a file is wrong: names file, line and key   exit code 2
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from typing import Any
 
 from simcore.base.names import family
 
-#: How many near names a sentence proposes.
+#: Largest number of similar names that a message proposes.
 _PROPOSED = 3
-#: Least share of letters in common of two names that look alike: difflib's own default.
+#: Least similarity (difflib's ratio) of a proposed name: difflib's own default.
 _ALIKE_FRAC = 0.6
-#: How many of a family, or of all where none is near.
+#: Largest number of names that a message lists, of a family or of all known names.
 LISTED = 12
 
 
@@ -29,11 +29,13 @@ class SimcoreError(Exception):
     exit_code = 2
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Travels between processes as it is, whatever its constructor takes."""
-        return _again, (type(self), self.args, self.__dict__)
+        """Arguments for pickle, which do not depend on the signature of the constructor."""
+        return _restored, (type(self), self.args, self.__dict__)
 
 
-def _again(kind: type[SimcoreError], args: tuple[Any, ...], state: dict[str, Any]) -> SimcoreError:
+def _restored(
+    kind: type[SimcoreError], args: tuple[Any, ...], state: dict[str, Any]
+) -> SimcoreError:
     error = kind.__new__(kind, *args)
     error.__dict__.update(state)
     return error
@@ -46,7 +48,8 @@ class UsageError(SimcoreError):
 class UnknownName(UsageError):
     """A name that no database entry or registry has.
 
-    ``aliases``: other names of what is known, with what they name; they are proposed, not listed.
+    ``known``: valid names; ``aliases``: other names -> valid name. The message proposes aliases
+    that are similar, but does not list them. ``hint`` ends the message.
     """
 
     def __init__(
@@ -61,7 +64,7 @@ class UnknownName(UsageError):
         known = sorted(set(known), key=str.lower)
         members = family(name, known) or _members(name, aliases or {})
         near = members[:1] or _proposed(name, known, aliases or {})
-        #: Whether something known is near.
+        #: Whether the message proposes a name.
         self.proposes = bool(near)
         text = f"unknown {kind} {name!r}"
         if len(members) > 1:
@@ -78,11 +81,11 @@ class UnknownName(UsageError):
 
 
 class BadQuantity(UsageError, ValueError):
-    """A figure without a unit, with an unknown one, or out of range."""
+    """A quantity without a unit, with an unknown unit, or out of range."""
 
 
 class InvalidConfig(UsageError):
-    """One or more rules are violated; every violation is listed."""
+    """One or more violated rules; the message lists every violation."""
 
     def __init__(self, violations: Sequence[str]) -> None:
         self.violations = tuple(violations)
@@ -90,7 +93,7 @@ class InvalidConfig(UsageError):
 
 
 class DataError(SimcoreError):
-    """A file that cannot be used, with where in it and why."""
+    """A file that cannot be used: the message says where in the file and why."""
 
     def __init__(
         self, message: str, *, file: object, line: int | None = None, key: str = ""
@@ -105,30 +108,30 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _members(name: str, aliases: Mapping[str, str]) -> list[str]:
-    """A family by its aliases, each thing once."""
-    found: dict[str, str] = {}
+    """Aliases of the family that ``name`` begins, one per thing named."""
+    alias_of: dict[str, str] = {}
     for alias in family(name, aliases):
-        found.setdefault(aliases[alias], alias)
-    return list(found.values())
+        alias_of.setdefault(aliases[alias], alias)
+    return list(alias_of.values())
 
 
 def _proposed(name: str, known: Sequence[str], aliases: Mapping[str, str]) -> list[str]:
-    """The nearest names, each thing by that of its names which is nearest."""
+    """The most similar names and aliases, for each thing only the most similar one."""
     means = {**aliases, **{k: k for k in known}}
-    found: dict[str, str] = {}
+    best: dict[str, str] = {}
     for near in nearest(name, list(means), 4 * _PROPOSED):
-        found.setdefault(means[near], near)
-    return list(found.values())[:_PROPOSED]
+        best.setdefault(means[near], near)
+    return list(best.values())[:_PROPOSED]
 
 
 def nearest(
     name: str, known: Sequence[str], n: int = _PROPOSED, alike_frac: float = _ALIKE_FRAC
 ) -> list[str]:
-    """Up to ``n`` of the known names that look like ``name``, best first.
+    """Up to ``n`` of the known names that are similar to ``name``, the most similar first.
 
-    ``alike_frac`` is the least share of letters that two names have in common
-    (difflib's ratio)."""
-    import difflib  # only needed once something has gone wrong
+    ``alike_frac`` is the least similarity (difflib's ratio). If no name reaches it, names that
+    contain ``name`` or are contained in it."""
+    import difflib  # only needed for error messages
 
     folded = {k.lower(): k for k in known}
     close = difflib.get_close_matches(name.lower(), list(folded), n=n, cutoff=alike_frac)

@@ -14,14 +14,14 @@ _Keys = tuple[int | str, ...]
 
 
 class Part(BaseModel):
-    """A piece of a record. ``cites``: its ``source`` is a key of the record's ``sources``."""
+    """A part of a record. ``cites``: whether ``source`` is a key of the record's ``sources``."""
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid", defer_build=True)
     cites: ClassVar[bool] = True
 
 
 class Figure(Part):
-    """A number (SI), the source it is from, and a note where the source needs one."""
+    """A number in SI units, its source, and a note where the source needs one."""
 
     value: float
     source: str
@@ -29,6 +29,8 @@ class Figure(Part):
 
 
 def _figure(dimension: Dimension | None) -> Any:
+    """A pydantic validator that parses a figure's value; None: a plain number without unit."""
+
     def parse(raw: object) -> object:
         if isinstance(raw, Figure):
             return raw
@@ -73,12 +75,12 @@ class Sourced(Record):
         return self
 
     def figures(self) -> dict[str, Figure]:
-        """Every figure of the record by its dotted key."""
+        """Dotted key -> figure, for every figure of the record."""
         return {_dotted(keys): part for keys, part in _parts(self) if isinstance(part, Figure)}
 
 
 def _parts(value: object, keys: _Keys = ()) -> Iterator[tuple[_Keys, BaseModel]]:
-    """Every model inside ``value`` with the keys that lead to it, outermost first."""
+    """Every pydantic model in ``value``, outermost first, with the path of keys to it."""
     inside: Iterable[tuple[int | str, object]] = ()
     if isinstance(value, BaseModel):
         yield keys, value

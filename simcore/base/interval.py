@@ -1,4 +1,4 @@
-"""A value with its 80 % interval and where that interval comes from."""
+"""A value with its 80 % interval and the origin of that interval."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ Z80 = 1.2815515655446004
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """``low`` and ``high`` bound 80 % of the probability around ``value`` (all in one unit)."""
+    """A value and the bounds of 80 % of the probability around it, all in one unit.
+
+    ``origin`` says in words where the bounds are from.
+    """
 
     value: float
     low: float

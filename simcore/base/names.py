@@ -1,13 +1,14 @@
-"""Names of things: which belong together, and the order in which people expect them."""
+"""Families of names, and their order by size."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
 
-#: Words and whole numbers of a name.
+#: Matches the words and whole numbers of a name.
 _PARTS = re.compile(r"\d+|[^\W\d_]+")
-#: Its words, numbers, and sizes: a number with m, b or t, which nothing but a number follows.
+#: Matches the words, numbers and sizes of a name. A size is a number with m, b or t that no letter
+#: follows.
 _SORTED = re.compile(r"(\d+(?:\.\d+)?)([mbt])(?![a-z])|(\d+(?:\.\d+)?)|([^\W\d_]+)")
 _BILLIONS = {"m": 1e-3, "b": 1.0, "t": 1e3}
 
@@ -15,7 +16,8 @@ _BILLIONS = {"m": 1e-3, "b": 1.0, "t": 1e3}
 def family(name: str, known: Iterable[str]) -> list[str]:
     """The known names that begin with all words and numbers of ``name``, in order of size.
 
-    ``llama3`` is the beginning of ``llama3-8b`` and ``llama3.1-405b``, ``bert-bas`` of nothing.
+    ``llama3`` begins ``llama3-8b`` and ``llama3.1-405b``; ``bert-bas`` begins none, since whole
+    words must match.
     """
     wanted = _PARTS.findall(name.lower())
     if not wanted:
@@ -25,14 +27,14 @@ def family(name: str, known: Iterable[str]) -> list[str]:
 
 
 def has(name: str, part: str) -> bool:
-    """Whether all words and numbers of ``part`` stand in ``name``, one behind the other."""
+    """Whether ``name`` contains all words and numbers of ``part``, one right after the other."""
     wanted, parts = _PARTS.findall(part.lower()), _PARTS.findall(name.lower())
     n = len(wanted)
     return bool(n) and any(parts[i : i + n] == wanted for i in range(len(parts) - n + 1))
 
 
 def by_size(name: str) -> tuple[tuple[int, float, str], ...]:
-    """A key to sort by: sizes (125m before 1.3b) before versions (2 before 10) before words."""
+    """Sort key of a name: sizes (125m before 1.3b) before numbers (2 before 10) before words."""
     return tuple(
         (0, float(size) * _BILLIONS[unit], "") if size else
         (1, float(number), "") if number else (2, 0.0, word)

@@ -12,14 +12,17 @@ T = TypeVar("T")
 
 
 class Registry(Generic[T]):
-    """Names to entries; a duplicate raises, an unknown name says which is nearest."""
+    """Name -> entry. Raises ValueError for a name registered twice, UnknownName for an unknown one.
+
+    ``kind``: what the entries are, for messages.
+    """
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
         self._entries: dict[str, T] = {}
 
     def register(self, name: str) -> Callable[[T], T]:
-        """Decorator: ``@ARCHS.register("dit")``."""
+        """Decorator that registers an entry under a name: ``@ARCHS.register("dit")``."""
 
         def add(entry: T) -> T:
             if name in self._entries:
@@ -45,7 +48,7 @@ class Registry(Generic[T]):
             raise UnknownName(self.kind, name, self._entries) from None
 
     def get(self, name: str) -> T | None:
-        """The entry, or None where there is none of the name."""
+        """The entry of a name, or None where there is none."""
         return self._entries.get(name)
 
     def __contains__(self, name: object) -> bool:

@@ -1,4 +1,4 @@
-"""A value known by which object it is: a key for caches of what is costly to compare."""
+"""A cache key that compares an object by identity, for objects that are slow to compare."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ T = TypeVar("T")
 
 
 class Same(Generic[T]):
-    """Equal and of equal hash for one object only, which lives as long as the key does."""
+    """A key equal only to keys of the same object ``it``, which it keeps alive."""
 
     __slots__ = ("it",)
 

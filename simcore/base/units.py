@@ -1,7 +1,7 @@
-"""Quantities cross the border here: text with a unit in, SI floats inside, text out.
+"""Conversion of quantities: text with a unit to SI floats, and SI floats to text.
 
-The only module that may hold a literal 1e9 or 2**30. Inside simcore every figure is SI:
-bytes, seconds, FLOP, FLOP/s, bytes/s, hertz, watts.
+The only module that may contain a literal 1e9 or 2**30. Inside simcore every figure is SI: bytes,
+seconds, FLOP, FLOP/s, bytes/s, hertz, watts.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ PERCENT: Final = 100.0
 HOUR: Final = 3600.0
 DAY: Final = 86400.0
 BITS_PER_BYTE: Final = 8
-#: An element of IEEE single precision, and an index of torch.
+#: Bytes of an IEEE single precision number, and of a torch index.
 FP32_BYTES: Final = 4
 INT64_BYTES: Final = 8
 
@@ -69,7 +69,7 @@ _NUMBER: Final = re.compile(
 
 
 def parse_quantity(text: object, dimension: Dimension, *, positive: bool = True) -> float:
-    """Text such as ``"960 GB/s"`` to an SI float.
+    """The SI value of a text such as ``"960 GB/s"``.
 
     Raises BadQuantity for a bare number, an unknown unit, NaN, infinity, or (with ``positive``)
     a value that is not above zero.
@@ -115,8 +115,9 @@ def format_si(value: float, unit: str, digits: int = 3) -> str:
 
 
 def format_count(value: float) -> str:
-    """Parameters as people count them: ``6.74 B``, ``124 M``."""
-    value = float(f"{value:.3g}") if value >= 100.0 else value  # first, or 999.9 M would be 1e+03 M
+    """A number of parameters as text: ``6.74 B``, ``124 M``."""
+    # Round first, or 999.9 M becomes 1e+03 M.
+    value = float(f"{value:.3g}") if value >= 100.0 else value
     for word, factor in (("T", TERA), ("B", GIGA), ("M", MEGA), ("k", KILO)):
         if value >= factor:
             return f"{value / factor:.3g} {word}"
@@ -124,7 +125,7 @@ def format_count(value: float) -> str:
 
 
 def _two_units(seconds: float) -> str:
-    """Two minutes and more in the largest unit and the next, to which it is rounded."""
+    """A time of a minute or more in its largest unit and the next, to which it is rounded."""
     sizes = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
     for (size, name), (small, rest) in pairwise(sizes):
         whole, left = divmod(round(seconds / small), size // small)
@@ -134,10 +135,10 @@ def _two_units(seconds: float) -> str:
 
 
 def format_seconds(seconds: float, digits: int = 3, *, padded: bool = True) -> str:
-    """A duration a person can read: ``1.2`` is ``1.20 s``, ``93784`` is ``1 d 2 h``.
+    """A duration as text: ``1.2`` is ``1.20 s``, ``93784`` is ``1 d 2 h``.
 
-    Always ``digits`` significant ones, so that columns read evenly; not ``padded``, as few as say
-    it, for constants and datasheets' figures.
+    ``padded``: always ``digits`` significant digits, so that columns line up; otherwise without
+    trailing zeros, for constants and figures of datasheets.
     """
     if not math.isfinite(seconds):
         return f"{seconds}"
@@ -145,7 +146,7 @@ def format_seconds(seconds: float, digits: int = 3, *, padded: bool = True) -> s
         return _two_units(seconds)
     if seconds <= 0:
         return "0 s"
-    seconds = float(f"{seconds:.{digits - 1}e}")  # first, or 999.7 ms would be 1e+03 ms
+    seconds = float(f"{seconds:.{digits - 1}e}")  # round first, or 999.7 ms becomes 1e+03 ms
     units = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"))
     factor, name = next((u for u in units if seconds >= u[0]), units[-1])
     text = f"{seconds / factor:#.{digits}g}" if padded else f"{seconds / factor:.{digits}g}"

@@ -1,7 +1,7 @@
-"""YAML from strangers: looked over as a stream of events before anything is built from it.
+"""Untrusted YAML: checked as a stream of events before any data is built from it.
 
-An alias can make ten lines stand for a billion values (a "billion laughs"), nesting can exhaust
-the stack. Neither has a place in a record, so both are refused where they stand.
+With aliases ten lines can stand for a billion values ("billion laughs"), and deep nesting can
+exhaust the stack. No record needs either, so both are refused, with the line where they occur.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from simcore.base.units import KIB
 
 MAX_BYTES = 64 * KIB
 MAX_DEPTH = 8
-#: Keys, values and containers; a calibration of a hundred knobs has two thousand.
+#: Largest number of keys, values and containers; a calibration of a hundred knobs has two thousand.
 MAX_NODES = 5_000
 
 
 def decode(raw: bytes, file: str, max_bytes: int) -> str:
-    """Bytes as text. Raises DataError where they are too many or no UTF-8."""
+    """The text of UTF-8 bytes. Raises DataError for too many bytes or another encoding."""
     if len(raw) > max_bytes:
         raise DataError(f"is larger than {max_bytes // KIB} KiB", file=file)
     try:
@@ -30,9 +30,10 @@ def decode(raw: bytes, file: str, max_bytes: int) -> str:
 
 
 def untrusted_yaml(text: str, file: str) -> Any:
-    """Plain data from YAML text without aliases, anchors, tags, deep nesting or great size.
+    """Plain data of YAML text; error messages call the text ``file``.
 
-    ``file`` is what errors name. Raises DataError with the line.
+    Raises DataError, with the line, for aliases, anchors, tags, nesting beyond ``MAX_DEPTH`` and
+    more than ``MAX_NODES`` values.
     """
     from ruamel.yaml import YAML
     from ruamel.yaml.error import YAMLError
@@ -43,9 +44,9 @@ def untrusted_yaml(text: str, file: str) -> Any:
             line = event.start_mark.line + 1
             kind = type(event).__name__
             if kind == "AliasEvent" or getattr(event, "anchor", None):
-                raise DataError("anchors (&) and aliases (*) are not taken", file=file, line=line)
+                raise DataError("anchors (&) and aliases (*) are refused", file=file, line=line)
             if getattr(event, "tag", None):
-                raise DataError("tags (!) are not taken", file=file, line=line)
+                raise DataError("tags (!) are refused", file=file, line=line)
             depth += kind.endswith("StartEvent") - kind.endswith("EndEvent")
             nodes += kind in ("ScalarEvent", "MappingStartEvent", "SequenceStartEvent")
             if depth > MAX_DEPTH + 2:  # the stream and the document are two levels
@@ -53,7 +54,7 @@ def untrusted_yaml(text: str, file: str) -> Any:
             if nodes > MAX_NODES:
                 raise DataError(f"has more than {MAX_NODES:,} values", file=file, line=line)
     except YAMLError:
-        pass  # said properly, with its line, when it is parsed
+        pass  # parse_yaml below reports it with its line
     except (RecursionError, ValueError, TypeError) as err:
         raise DataError(f"not valid YAML: {type(err).__name__}", file=file) from None
     try:

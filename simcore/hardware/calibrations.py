@@ -1,4 +1,4 @@
-"""Calibrations as records: fitted multipliers, a device's own figures, their provenance."""
+"""Calibration records: fitted multipliers, figures measured on one device, where both are from."""
 
 from __future__ import annotations
 
@@ -15,18 +15,21 @@ from simcore.hardware.measured import MeasuredDevice
 
 CalibratedKnob = Literal["compute", "memory", "host", "intra", "inter", "loader", "overlap"]
 
-#: A spread of more than e**3 says nothing at all.
+#: Largest standard deviation of a logarithm that is accepted: a factor of e**3 (20) either way says
+#: nothing about a value.
 MAX_SD_LOG = 3.0
 
 
 class Knob(Part):
-    """A fitted multiplier on what the blind profile says, for what it names.
+    """A fitted multiplier on a figure of the blind (uncalibrated) profile.
 
-    Empty ``gpu``, ``node`` and ``link`` mean everywhere.
+    ``knob``: which figure. It applies to the named ``gpu``, ``node``, ``link`` or ``workload``; an
+    empty name means every one. ``sd_log``: standard deviation of the multiplier's logarithm;
+    ``prior_sd_log``: the same before the fit.
     """
 
     knob: CalibratedKnob
-    value: float = Field(ge=1e-3, le=1e3)  # beyond a thousand times it is a mistake
+    value: float = Field(ge=1e-3, le=1e3)  # a factor beyond a thousand is a mistake
     sd_log: float = Field(ge=0.0, le=MAX_SD_LOG)
     gpu: str = ""
     node: str = ""
@@ -36,11 +39,12 @@ class Knob(Part):
 
 
 class Calibration(Record):
-    """Fitted multipliers with their provenance (``hardware_db/calibrations``).
+    """Fitted multipliers and where they are from (``hardware_db/calibrations``).
 
-    ``measured`` holds a device's own figures, where it was benchmarked; ``conditions`` what it was
-    measured under (date, versions, clocks). ``residual_sd_log``: scatter of whole steps around the
-    fit; none where no step was measured, and that of blind steps holds.
+    ``origin``: the measurements in words; ``rows``: their number. ``measured``: figures of one
+    benchmarked device. ``conditions``: date, versions and clocks of those benchmarks.
+    ``residual_sd_log``: scatter of the logarithms of measured step times around the fit; None where
+    no step was measured, and then the scatter of uncalibrated predictions applies.
     """
 
     origin: str
@@ -56,12 +60,12 @@ CALIBRATIONS: Database[Calibration] = Database(
     "calibration", "hardware_db/calibrations", Calibration
 )
 
-#: Files of the same folder that every profile is made of.
+#: Files of the same folder that are no calibrations: every profile is built from them.
 NOT_CALIBRATIONS = ("blind", "runtime", "collectives")
 
 
 def read_calibration(text: str, file: str) -> Calibration:
-    """A calibration from text that nobody vouches for; ``file`` is what errors name.
+    """The calibration in untrusted YAML text; error messages call the text ``file``.
 
     Raises DataError with the line.
     """
@@ -69,12 +73,12 @@ def read_calibration(text: str, file: str) -> Calibration:
 
 
 def calibration_names() -> list[str]:
-    """Names that ``load_profile`` takes besides files."""
+    """Names of the shipped and the user's calibrations, as ``load_profile`` accepts them."""
     return [n for n in CALIBRATIONS.names() if n not in NOT_CALIBRATIONS]
 
 
 def calibration_named(name: str) -> Calibration:
-    """A calibration by name or file. Raises UnknownName or DataError."""
+    """The calibration of a name, or in a ``.yaml`` file. Raises UnknownName or DataError."""
     path = Path(name)
     if path.suffix in (".yaml", ".yml"):
         if not path.is_file():

@@ -1,4 +1,4 @@
-"""Kernels that bring operands of products to blocks with scales of their own."""
+"""Kernels that cast the operands of matrix products to formats with one scale per block (MXFP8)."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from simcore.hardware.spec import GpuSpec
 
 
 def block_cast_share(runtime: Mapping[str, Any], gpu: GpuSpec) -> float | None:
-    """Share of the memory bandwidth that such a kernel reaches; None where none was timed.
+    """Share of the memory bandwidth that a block-scaling cast reaches; None where none was timed.
 
-    It finds the largest of 32 elements along rows and along columns and scales them twice:
-    arithmetic, not memory, holds it up (TransformerEngine pull request 1628).
+    The kernel finds the largest of 32 elements along rows and along columns and scales the elements
+    twice. Arithmetic limits it, not memory (TransformerEngine pull request 1628).
     """
     table: Mapping[str, Any] = runtime["block_cast"]
-    found = next((table[f] for f in families_of(gpu) if f in table), None)
-    return leaf(found).value if found else None
+    entry = next((table[f] for f in families_of(gpu) if f in table), None)
+    return leaf(entry).value if entry else None

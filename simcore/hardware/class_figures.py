@@ -1,8 +1,8 @@
-"""Figures of a class of kernels on a device: its own, or a relative's carried over to it.
+"""Efficiency of a class of kernels on a device: measured on it, or carried over from others.
 
-A relative's share of the peak holds at what the relative's power and issue of instructions left of
-its own; a share of the bandwidth at its own rate of issue, and without ECC that is kept in the
-memory. All are the device's here.
+A share of the peak that was measured on other devices is rescaled by what power limit and
+instruction issue leave of this device's peak, over what they left of theirs. A share of the memory
+bandwidth is rescaled for this device's instruction issue rate and for inline ECC.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from simcore.hardware.power import POWERED_KIN, Unit, open_frac
 from simcore.hardware.profile_tables import pick
 from simcore.hardware.spec import GpuSpec
 
-#: Share of the bandwidth that a plain stream reaches (gpu-benches: 0.74 to 0.95).
+#: Share of the memory bandwidth that a plain streaming kernel reaches (gpu-benches: 0.74 to 0.95).
 STREAM_FRAC: Final = 0.85
-#: Share of the bandwidth where a class has none of its own.
+#: Share of the memory bandwidth assumed for a class that states none.
 MEMORY_FRAC: Final = 0.75
 
 
 def figures_of(tables: Mapping[str, Any], cls: str, gpu: GpuSpec) -> ClassFigures | None:
-    """Figures of a class at burst clocks; None where the tables do not have the class.
+    """Efficiency of a class of kernels at burst clocks; None where the tables lack the class.
 
-    ``tables``: sections of a profile's file, ``compute_efficiency`` and ``memory_efficiency``.
+    ``tables``: the sections ``compute_efficiency`` and ``memory_efficiency`` of a profile's file.
     """
     table = tables["compute_efficiency"].get(cls) or tables["memory_efficiency"].get(cls)
     if table is None:
@@ -55,11 +55,13 @@ def figures_of(tables: Mapping[str, Any], cls: str, gpu: GpuSpec) -> ClassFigure
 
 
 def _row_clocks(table: Mapping[str, Any], entry: Mapping[str, Any], level: Level) -> float:
-    """Families known by their streams alone have all devices' rows; a device's own figure none
-    but its own: where rows were not told apart, its share holds what they cost.
+    """SM clocks per row: the entry's figure, else that of all devices pooled.
+
+    An entry measured on this very device without a figure per row gets 0: its share of the
+    bandwidth already includes what rows cost.
     """
-    others = table.get("pooled", {}).get("row", 0.0) if level != "own" else 0.0
-    return float(entry.get("row", others))
+    otherwise = table.get("pooled", {}).get("row", 0.0) if level != "own" else 0.0
+    return float(entry.get("row", otherwise))
 
 
 def _at_own_power(
@@ -70,13 +72,13 @@ def _at_own_power(
     cls: str,
     gpu: GpuSpec,
 ) -> Estimate:
-    """A relative's share of the peak at what the device's own power and issue leave open.
+    """Another device's share of the peak, rescaled to this device's power limit and issue rate.
 
-    ``held`` of an entry is what these left of its devices' peaks. A pooled figure has none: it is
-    that of a device which nothing limits.
+    ``held`` of an entry is the share of their peaks that power and issue left to the devices it was
+    measured on. A pooled figure has no ``held``: it stands for a device that nothing limits.
     """
     limit = table.get("pooled", {}).get("limit_j_per_flop")
-    if matrix_style(gpu) == POWERED_KIN:  # attention's is of its kin alone
+    if matrix_style(gpu) == POWERED_KIN:  # only register-operand kernels of attention have a limit
         kin = (table.get("by_kin") or {}).get(POWERED_KIN, {})
         limit = limit or kin.get("limit_j_per_flop")
     if not limit or level == "own" or (level == "family" and "held" not in entry):
@@ -87,7 +89,7 @@ def _at_own_power(
 
 
 def at_own_ecc(kind: str, share: Estimate, level: Level, gpu: GpuSpec) -> Estimate:
-    """A relative's share of the bandwidth beside what the device's own ECC fetches."""
+    """Another device's share of the bandwidth, rescaled for this device's inline ECC."""
     left = carried_frac(kind, level, gpu)
     if left == 1.0:
         return share
@@ -97,7 +99,10 @@ def at_own_ecc(kind: str, share: Estimate, level: Level, gpu: GpuSpec) -> Estima
 def _at_own_issue(
     table: Mapping[str, Any], share: Estimate, level: Level, gpu: GpuSpec
 ) -> Estimate:
-    """Kernels of narrow loads: the SMs' issue limits them beside the memory."""
+    """Share of the bandwidth of kernels with narrow loads, which instruction issue limits too.
+
+    1 / hypot(1 / STREAM_FRAC, memory bandwidth / (bytes per SM and clock · SMs · clock))
+    """
     issue = table.get("pooled", {}).get("issue_bytes_per_sm_clock")
     if not issue or level == "own" or not gpu.sm_count or not gpu.boost_clock:
         return share

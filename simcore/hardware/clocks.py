@@ -1,4 +1,4 @@
-"""What ops take at the clocks of long runs, of a profiler or of derived tables, over bursts."""
+"""Time of ops at the clocks of long runs, profiles or derived tables, over that of short bursts."""
 
 from __future__ import annotations
 
@@ -11,19 +11,20 @@ from simcore.hardware.power import MATRIX_CLASSES, sustained_over_burst
 from simcore.hardware.profile_tables import pick
 from simcore.hardware.spec import GpuSpec
 
-#: burst: milliseconds on a cool device; sustained: loops of seconds and sweeps of hours, at the
-#: clocks that heat leaves; profiled: kernel times that a profiler took in an eager loop; derived:
-#: efficiencies that a simulator of training was given.
+#: How an op was timed. burst: milliseconds on a cool device; sustained: loops of seconds and sweeps
+#: of hours, at the clock that a hot device keeps; profiled: kernel times recorded by a profiler
+#: in an eager loop; derived: computed from the efficiencies in another training simulator's tables.
 Clock = Literal["burst", "sustained", "profiled", "derived"]
 
 
 def clock_ratio(tables: Mapping[str, Any], cls: str, clock: Clock, gpu: GpuSpec) -> Estimate:
-    """Time over that at burst clocks; ``tables`` of an efficiency profile.
+    """Time of a class of kernels at ``clock``, over its time at burst clocks.
 
-    Sustained clocks of products are those of the device's own loops of seconds, those that its
-    vendor rates machines of it at, those of kernels profiled at length, else what its power
-    tells. Derived times are of loops as well: of attention, and of products of a device that has no
-    burst to compare them with, they count as sustained.
+    ``tables``: sections of an efficiency profile. The sustained ratio of matrix products comes from
+    the first of these that is known: loops of seconds timed on this device, the clock at which its
+    vendor rates machines built of it, kernels profiled over a long time, its power limit. Derived
+    times also stem from loops: they count as sustained for attention, and for products of a device
+    without burst times to compare them with.
     """
     clocks = tables["clocks"]
     unit = "simt" if cls.endswith("32") else "tensor"
@@ -47,7 +48,7 @@ def clock_ratio(tables: Mapping[str, Any], cls: str, clock: Clock, gpu: GpuSpec)
 
 
 def _rated(tables: Mapping[str, Any], gpu: GpuSpec) -> Estimate | None:
-    """Boost over the clock that the vendor says is held at the power limit for hours."""
+    """Boost clock over the clock that the vendor states for hours at the power limit, or None."""
     if gpu.sustained_clock is None or gpu.boost_clock is None:
         return None
     spread = pick(tables["clocks"]["tensor_sustained_over_burst"], gpu)[1]
@@ -56,7 +57,7 @@ def _rated(tables: Mapping[str, Any], gpu: GpuSpec) -> Estimate | None:
 
 
 def _by_power(tables: Mapping[str, Any], gpu: GpuSpec) -> Estimate | None:
-    """Sustained time over that of bursts on a device that was not timed both ways."""
+    """Sustained over burst time from the power limit; None where the device's power is unknown."""
     products = tables["compute_efficiency"].get("gemm_tensor16", {})
     limit = products.get("pooled", {}).get("limit_j_per_flop")
     ratio = sustained_over_burst(gpu, float(limit)) if limit else None

@@ -17,23 +17,24 @@ from simcore.hardware.spec import GPUS, LINKS, NODES, GpuSpec, LinkSpec, Nic, No
 _GROUP = re.compile(r"^\s*(?:(\d+)\s*[x×*]\s*)?(?:(\d+)\s*[x×*]\s*)?([^x×*+\s].*?)\s*$")
 _COUNTED = re.compile(r"^\s*(\d+)\s*[x×*]\s*(\S.*?)\s*$")
 _NO_TYPE = re.compile(r"^\s*(?:\d+\s*[x×*]\s*)+$")
-#: A network's rate as it is said in a shop, and kinds of networks by their full names.
+#: A network's rate in colloquial form (``10GbE``, ``10 Gb``), and link name prefixes by kind.
 _RATE_ALONE = re.compile(
     r"^\s*(\d+(?:\.\d+)?)\s*g(?:be|b|bit|ige|)\s*(?:ethernet)?$", re.IGNORECASE
 )
 _KINDS_OF_LINKS = {"infiniband": "ib", "ib": "ib", "ethernet": "eth", "eth": "eth", "roce": "roce",
                    "efa": "efa", "slingshot": "slingshot"}  # fmt: skip
-#: What is left of a part where two counts are taken off and another follows.
+#: A third count where the GPU type should stand.
 _MORE_COUNTS = re.compile(r"^\d+\s*[xX×*]")
-#: Counts as others write them: without x, with X, or behind the type.
+#: Counts in other notations: without x, with a capital X, or after the GPU type.
 _COUNT_FIRST = re.compile(r"^(?P<counts>\d+(?:\s*[xX×*]\s*\d+)?)\s*[xX×*]?\s*(?P<name>\D.*)$")
 _COUNT_LAST = re.compile(r"^(?P<name>\S+?)\s*[xX×*:]\s*(?P<counts>\d+)$")
 GENERIC_NODES = ("generic-nvswitch", "generic-pcie")
-#: Behind a node's name, or alone: devices exchange through host memory.
+#: Suffix of a node's name, or the whole name: devices exchange data through host memory.
 NO_P2P = "no-p2p"
-#: Nodes, or GPUs a node: more is a slip of the keys.
+#: Largest number of nodes, and of GPUs per node; more is taken for a typing error.
 _MOST_COUNTED = 1_000_000
-#: One way through an unnamed RDMA network, as NCCL's tuning assumes per hop (14 us, Simple).
+#: One-way latency of a network given by its rate alone: what NCCL's tuning assumes per hop (14 us,
+#: protocol Simple).
 _UNNAMED_LATENCY_S = 14e-6
 
 
@@ -57,9 +58,10 @@ class NodeGroup:
 
 @dataclass(frozen=True, slots=True)
 class ClusterSpec:
-    """Groups of nodes on one network. ``assumptions`` says what nobody stated.
+    """Groups of nodes on one network.
 
-    ``network_stated``: false where the network is that of the GPUs' usual node alone.
+    ``assumptions``: sentences about everything that the user did not state. ``network_stated``:
+    whether the user named the network or the node; otherwise it is that of the default preset.
     """
 
     groups: tuple[NodeGroup, ...]
@@ -79,21 +81,21 @@ class ClusterSpec:
 
     @property
     def network(self) -> str:
-        """What joins its nodes, as ``parse_cluster`` takes it; empty where nothing does."""
+        """The network as ``parse_cluster`` accepts it; empty for nodes without NICs."""
         nics = (n for g in self.groups for n in g.node.nics)
-        told = (n.link if n.count == 1 else f"{n.count}x{n.link}" for n in nics)
-        return " ".join(filter(None, ("+".join(dict.fromkeys(told)), str(self.fabric))))
+        links = (n.link if n.count == 1 else f"{n.count}x{n.link}" for n in nics)
+        return " ".join(filter(None, ("+".join(dict.fromkeys(links)), str(self.fabric))))
 
     def __str__(self) -> str:
         return "+".join(map(str, self.groups))
 
     def alone(self, group: int) -> ClusterSpec:
-        """One device of one group: what a speed-up is measured against."""
+        """The cluster of one device of one group: the baseline of a speed-up."""
         return replace(self, groups=(replace(self.groups[group], n_nodes=1, gpus_per_node=1),))
 
 
 def gpu_types(text: str) -> list[str]:
-    """The GPU types of a cluster's text as they are written there, a group each."""
+    """The GPU types in a cluster's text, spelt as in the text, one per group."""
     matches = (_GROUP.match(part) for part in text.split("+"))
     return [match[3] for match in matches if match is not None]
 
@@ -109,12 +111,12 @@ def parse_cluster(
     """A cluster from text such as ``4x8xA6000ada`` or ``1x2xA100+1x3xT4``.
 
     ``8xH100`` is one node, ``H100`` one device; ``nnodes`` and ``nproc_per_node`` (torchrun's
-    words) stand in for missing counts. ``network`` overrides the nodes' NIC: a link name,
-    ``4xib-hdr`` or a rate such as ``"25 Gbit/s"`` a node, with words on the switches between
-    nodes: ``4:1`` oversubscribed uplinks, ``leaf=16`` nodes a leaf switch, ``rails``, ``sharp``.
-    ``node`` names a preset; with ``:no-p2p`` behind it, or ``no-p2p`` alone for the default preset,
-    its devices exchange through host memory. Trays of a rack that is one NVLink domain are joined
-    to racks.
+    options) supply missing counts. ``network`` replaces the nodes' NICs: a link name, ``4xib-hdr``
+    or a rate per node such as ``"25 Gbit/s"``. Further words describe the switches between nodes:
+    ``4:1`` oversubscribed uplinks, ``leaf=16`` nodes per leaf switch, ``rails``, ``sharp``.
+    ``node`` names a preset. With the suffix ``:no-p2p``, or as ``no-p2p`` alone for the default
+    preset, its devices exchange data through host memory. Where the nodes are trays of a rack that
+    is one NVLink domain, whole racks become the nodes.
 
     Raises InvalidConfig with every violation, UnknownName with the nearest names.
     """
@@ -129,32 +131,32 @@ def parse_cluster(
     nics = parse_network(link) if link else None
     for part in text.split("+"):
         counted = _counted(part.strip(), (nnodes, nproc_per_node), violations)
-        if counted is None or violations:  # all that is wrong is found first
+        if counted is None or violations:  # go on only to collect further violations
             continue
         (n_nodes, per_node), gpu, name = counted
-        preset, told = _node_for(gpu, per_node, node)
+        preset, assumed = _node_for(gpu, per_node, node)
         if per_node > preset.max_gpus:
             violations.append(_too_many(preset, n_nodes, per_node, name))
             continue
-        assumptions += told
+        assumptions += assumed
         if nics is not None:
             preset = _with_nics(preset, nics)
-        group, told = _domains(NodeGroup(n_nodes, per_node, gpu, preset))
-        assumptions += told
+        group, assumed = _domains(NodeGroup(n_nodes, per_node, gpu, preset))
+        assumptions += assumed
         groups.append(group)
     if violations:
         raise InvalidConfig(violations)
-    found = ClusterSpec(tuple(groups), tuple(dict.fromkeys(assumptions)), fabric)
-    return _networked(found, link, node_named=node not in (None, NO_P2P))
+    cluster = ClusterSpec(tuple(groups), tuple(dict.fromkeys(assumptions)), fabric)
+    return _networked(cluster, link, node_named=node not in (None, NO_P2P))
 
 
 def _counted(
     part: str, given: tuple[int | None, int | None], violations: list[str]
 ) -> tuple[tuple[int, int], GpuSpec, str] | None:
-    """Nodes and GPUs a node, the device and its name as written; None where one is unknown.
+    """(nodes, GPUs per node), the device and its name as written; None where the part is invalid.
 
-    ``given``: both counts in torchrun's words, for a part without. What is wrong is added to
-    ``violations``.
+    ``given``: the counts from torchrun's options, for a part without counts. Every problem is
+    appended to ``violations``.
     """
     match = _GROUP.match(part)
     if match is None or part[:1] in "-x×*" or _NO_TYPE.match(part):
@@ -183,7 +185,7 @@ def _or_one(count: int | None) -> int:
 
 
 def _unknown_gpu(part: str, name: str) -> str:
-    """What is wrong with how a part is written, where that is why its GPU is unknown."""
+    """How a part is misspelt, where the spelling makes its GPU unknown; else an empty text."""
     if name.isdigit():
         return f"{part!r} has no GPU type: write NODESxGPUSxTYPE"
     if "," in name:
@@ -196,14 +198,14 @@ def _unknown_gpu(part: str, name: str) -> str:
 
 
 def _too_many(node: NodeSpec, n_nodes: int, n_gpus: int, name: str) -> str:
-    """What is wrong with more GPUs than a node holds, and how as many nodes of it are written."""
+    """The message for more GPUs than a node holds; proposes full nodes if they divide evenly."""
     text = f"node {node.name!r} holds {node.max_gpus} GPUs, not {n_gpus}"
-    whole, left = divmod(n_nodes * n_gpus, node.max_gpus)
-    return text if left else f"{text}: did you mean {whole}x{node.max_gpus}x{name}?"
+    full_nodes, rest = divmod(n_nodes * n_gpus, node.max_gpus)
+    return text if rest else f"{text}: did you mean {full_nodes}x{node.max_gpus}x{name}?"
 
 
 def _counted_otherwise(part: str) -> str:
-    """``8H100``, ``8XH100`` and ``H100x8`` as they are written here; empty where that is none."""
+    """``8H100``, ``8XH100`` or ``H100x8`` in this module's grammar; empty for any other text."""
     match = _COUNT_FIRST.match(part) or _COUNT_LAST.match(part)
     if match is None or GPUS.path(match["name"]) is None:
         return ""
@@ -211,14 +213,17 @@ def _counted_otherwise(part: str) -> str:
 
 
 def _domains(group: NodeGroup) -> tuple[NodeGroup, Sequence[str]]:
-    """Nodes that are trays of a rack, as the racks that they fill evenly."""
+    """The group with the racks as nodes where its nodes are trays of one, and an assumption on it.
+
+    The trays are spread evenly over the fewest racks that hold them.
+    """
     node, trays, each = group.node, group.n_nodes, group.gpus_per_node
     if node.tray_gpus is None or trays == 1 or each > node.tray_gpus:
         return group, ()
     most = node.max_gpus // node.tray_gpus
     racks = next(n for n in range(-(-trays // most), trays + 1) if trays % n == 0)
     a_rack = trays // racks
-    # A network that is given is that of a tray; a rack's own has a port for each of its GPUs.
+    # A network that the user gives is one tray's; the preset lists the ports of a whole rack.
     own = NODES[node.name].nics == node.nics
     counts = [n.count * a_rack * each // node.max_gpus if own else n.count * a_rack
               for n in node.nics]  # fmt: skip
@@ -235,7 +240,10 @@ def _with_nics(node: NodeSpec, nics: tuple[Nic, ...]) -> NodeSpec:
 
 
 def _networked(cluster: ClusterSpec, network: str, *, node_named: bool) -> ClusterSpec:
-    """Check that several nodes have a network, and say which one a preset brought along."""
+    """The cluster, with an assumption that names the network where it is the preset's.
+
+    Raises InvalidConfig where several nodes have no network.
+    """
     if cluster.n_nodes == 1:
         return cluster
     missing = [g.node.name for g in cluster.groups if not g.node.nics]
@@ -245,20 +253,23 @@ def _networked(cluster: ClusterSpec, network: str, *, node_named: bool) -> Clust
         )
     if network:
         return cluster
-    told = {
+    assumed = {
         f"network: {n.count} x {LINKS[n.link].full_name} a node, as preset {g.node.name!r} has it"
         for g in cluster.groups
         for n in g.node.nics
     }
     return replace(
         cluster,
-        assumptions=(*cluster.assumptions, *sorted(told)),
+        assumptions=(*cluster.assumptions, *sorted(assumed)),
         network_stated=node_named,
     )
 
 
 def parse_network(text: str) -> tuple[Nic, ...]:
-    """NICs of each node from ``ib-hdr``, ``8xib-ndr`` or a rate such as ``25 Gbit/s``."""
+    """NICs of each node from ``ib-hdr``, ``8xib-ndr`` or a rate such as ``25 Gbit/s``.
+
+    Raises InvalidConfig, UsageError, UnknownName or BadQuantity.
+    """
     count, name = 1, text.strip()
     if (match := _COUNTED.match(name)) is not None:
         count, name = int(match[1]), match[2]
@@ -270,8 +281,8 @@ def parse_network(text: str) -> tuple[Nic, ...]:
         except BadQuantity:
             if name[:1].isdigit() and ("/s" in name or "bps" in name):
                 raise
-            if meant := _link_meant(name):
-                raise UsageError(f"unknown link {name!r}: did you mean {meant}?") from None
+            if proposed := _link_proposed(name):
+                raise UsageError(f"unknown link {name!r}: did you mean {proposed}?") from None
             raise UnknownName("link", name, network_names(), "(or a rate: 25 Gbit/s)") from None
         return (Nic(link=name, count=count),)
     link = LINKS[name]
@@ -280,23 +291,26 @@ def parse_network(text: str) -> tuple[Nic, ...]:
     return (Nic(link=link.name, count=count),)
 
 
-def _link_meant(name: str) -> str:
-    """Of ``10GbE`` and ``10 Gb`` the rate, of ``infiniband`` the links of that kind; or nothing."""
+def _link_proposed(name: str) -> str:
+    """What to type for an unknown link; empty where there is no proposal.
+
+    The rate for ``10GbE`` and ``10 Gb``; the links of that kind for ``infiniband``.
+    """
     if match := _RATE_ALONE.match(name):
         return f"'{match[1]} Gbit/s'"
     kind = _KINDS_OF_LINKS.get(name.lower())
-    found = [n for n in network_names() if kind and n.startswith(f"{kind}-")]
-    return f"one of {', '.join(sorted(found, key=lambda n: LINKS[n].bw.value))}" if found else ""
+    links = [n for n in network_names() if kind and n.startswith(f"{kind}-")]
+    return f"one of {', '.join(sorted(links, key=lambda n: LINKS[n].bw.value))}" if links else ""
 
 
 def network_names() -> list[str]:
-    """Links that join nodes."""
+    """Names of the links that join nodes, not devices inside one."""
     return [n for n in LINKS.names() if not n.startswith(("pcie", "nvlink", "xgmi", "upi", "c2c"))]
 
 
 @lru_cache(maxsize=256)
 def link_named(name: str) -> LinkSpec:
-    """A link record, or one made of a bare rate: RDMA-like, payload at line rate."""
+    """The link record of a name, or of a bare rate: RDMA-like, with all of the rate as payload."""
     try:
         return LINKS[name]
     except UnknownName:
@@ -314,10 +328,11 @@ def link_named(name: str) -> LinkSpec:
 
 
 def _node_for(gpu: GpuSpec, n_gpus: int, name: str | None) -> tuple[NodeSpec, Sequence[str]]:
-    preset, _, asked = (name or "").rpartition(":")
-    if asked == NO_P2P:
-        found, told = _node_for(gpu, n_gpus, preset or None)
-        return _without_p2p(found), told
+    """The node that ``name`` states, or the default preset, and what was assumed."""
+    preset, _, last = (name or "").rpartition(":")
+    if last == NO_P2P:
+        node, assumed = _node_for(gpu, n_gpus, preset or None)
+        return _without_p2p(node), assumed
     if name is not None:
         return NODES[name], ()
     return _default_node(gpu.name, gpu.nvlink_bw is not None and gpu.form_factor != "pcie", n_gpus)
@@ -325,14 +340,15 @@ def _node_for(gpu: GpuSpec, n_gpus: int, name: str | None) -> tuple[NodeSpec, Se
 
 @lru_cache(maxsize=256)
 def _without_p2p(node: NodeSpec) -> NodeSpec:
-    """The same host, devices kept from each other: under a name of its own, since what was
-    calibrated on the host does not hold.
+    """The same node without peer-to-peer access between its devices.
+
+    It has another name, so that calibrations of the node with peer-to-peer access do not apply.
     """
     return node.model_copy(update={"peer_to_peer": False, "name": f"{node.name}:{NO_P2P}"})
 
 
 def default_node(gpu: GpuSpec, n_gpus: int) -> NodeSpec:
-    """The preset that holds so many GPUs of a type where none is named; a generic one else."""
+    """The smallest preset that holds ``n_gpus`` of a GPU type; a generic node where none does."""
     return _node_for(gpu, n_gpus, None)[0]
 
 
@@ -343,16 +359,16 @@ def _default_node(gpu_name: str, switched: bool, n_gpus: int) -> tuple[NodeSpec,
     if fitting:
         return fitting[0], (f"node: preset {fitting[0].name!r} ({fitting[0].full_name})",)
     generic = NODES[GENERIC_NODES[0] if switched else GENERIC_NODES[1]]
-    return generic, (f"node: no preset for {gpu_name}; generic {generic.name!r} taken",)
+    return generic, (f"node: no preset for {gpu_name}; generic {generic.name!r} assumed",)
 
 
 @lru_cache(maxsize=16)
 def _preset_index(_folders: Folders) -> dict[str, tuple[str, ...]]:
-    """GPU name to preset names, from the ``gpu_types`` lines without parsing every file."""
-    found: dict[str, list[str]] = {}
+    """GPU name to names of its presets, read from the ``gpu_types`` lines without parsing YAML."""
+    presets: dict[str, list[str]] = {}
     line = re.compile(r"^gpu_types:\s*\[(.*?)\]", re.MULTILINE)
     for stem, path in NODES.files().items():
         match = line.search(path.read_text(encoding="utf-8"))
         for gpu in match[1].split(",") if match else ():
-            found.setdefault(gpu.strip().strip("'\""), []).append(stem)
-    return {gpu: tuple(names) for gpu, names in found.items()}
+            presets.setdefault(gpu.strip().strip("'\""), []).append(stem)
+    return {gpu: tuple(names) for gpu, names in presets.items()}

@@ -1,7 +1,7 @@
-"""What error correction leaves of a memory's bandwidth.
+"""Share of the memory bandwidth that error correction (ECC) leaves.
 
-GDDR has no place for ECC bits beside the data: they are stored in it and fetched with every access.
-HBM carries them beside the data, which costs nothing.
+GDDR memory has no extra cells for ECC bits: they are stored among the data and fetched with every
+access (inline ECC). HBM has extra cells for them, which cost no bandwidth.
 """
 
 from __future__ import annotations
@@ -11,20 +11,23 @@ from typing import Final
 from simcore.hardware.spec import GpuSpec
 
 #: Bandwidth with inline ECC over that without (CUDA C++ Best Practices Guide, Theoretical Bandwidth
-#: Calculation: "approximately 20%" less on GPUs with GDDR). What NeuSight's rows show: fp32 streams
-#: reach 0.75 of P4 and 0.74 of T4, which have it, gpu-benches' 0.94 and 0.89 of A40 and L40.
+#: Calculation: "approximately 20%" less on GPUs with GDDR). Measurements agree: with inline ECC
+#: fp32 streams reach 0.75 of the bandwidth on P4 and 0.74 on T4 (NeuSight), without it 0.94 on A40
+#: and 0.89 on L40 (gpu-benches).
 INLINE_ECC_FRAC: Final = 0.8
-#: Kinds whose share is not that of a stream: their operands come from L2 in good part.
+#: Kinds of kernel that inline ECC does not slow like a stream: L2 serves much of their operands.
 _NOT_STREAMS: Final = ("gemm", "attention")
 
 
 def ecc_frac(gpu: GpuSpec) -> float:
-    """Share of its bandwidth that a device's error correction leaves, as shipped."""
+    """Share of its memory bandwidth that a device keeps with ECC as shipped."""
     return INLINE_ECC_FRAC if gpu.inline_ecc else 1.0
 
 
 def carried_frac(kind: str, level: str, gpu: GpuSpec) -> float:
-    """What a share of the bandwidth that is not the device's own is to be multiplied by: figures of
-    families and of all devices are those without inline ECC.
+    """Factor for a share of the bandwidth that was measured on other devices.
+
+    Figures of families and of all devices hold without inline ECC, so that a device with it keeps
+    less. A figure of the device itself (``level`` "own") already includes its ECC.
     """
     return 1.0 if level == "own" or kind in _NOT_STREAMS else ecc_frac(gpu)

@@ -1,4 +1,4 @@
-"""The switches between nodes: how many on a leaf, how thin its uplinks, rails, reduction."""
+"""Switches between nodes: nodes per leaf switch, oversubscribed uplinks, rails, SHARP."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from simcore.base.errors import InvalidConfig
 
-#: Ports of a leaf switch where nobody states its nodes: NVIDIA Quantum-2 QM9700, 64 x 400 Gbit/s.
+#: Ports assumed for a leaf switch where its number of nodes is not stated: NVIDIA Quantum-2 QM9700,
+#: 64 x 400 Gbit/s.
 LEAF_PORTS = 64
 _RATIO = re.compile(r"^(\d+(?:\.\d+)?):1$")
 _LEAF = re.compile(r"^leaf=?(\d+)$")
@@ -17,10 +18,10 @@ WORDS = ("rails", "sharp")
 
 @dataclass(frozen=True, slots=True)
 class Fabric:
-    """A fat tree: ``leaf_nodes`` nodes on each leaf (0: as many as a switch has ports for).
+    """A fat tree: ``leaf_nodes`` nodes per leaf switch (0: as many as a switch has ports for).
 
-    ``oversubscription``: what nodes may send into a leaf over what its uplinks carry. ``rails``:
-    each leaf joins the NICs of equal index of its nodes. ``sharp``: switches reduce.
+    ``oversubscription``: bandwidth from the nodes into a leaf over that of its uplinks. ``rails``:
+    each leaf joins the NICs of equal index of its nodes. ``sharp``: whether switches reduce.
     """
 
     oversubscription: float = 1.0
@@ -29,7 +30,7 @@ class Fabric:
     sharp: bool = False
 
     def nodes_of_leaf(self, nics: int) -> float:
-        """Nodes that share a leaf, of ``nics`` ports each; endless where uplinks never bind."""
+        """Nodes of ``nics`` ports each per leaf switch; infinite where uplinks never bind."""
         if self.oversubscription <= 1.0:
             return float("inf")
         if self.leaf_nodes:
@@ -38,19 +39,19 @@ class Fabric:
         return float(max(1, down if self.rails else down // max(1, nics)))
 
     def __str__(self) -> str:
-        """As ``parse_fabric`` takes it; empty for what is taken where nothing is said."""
+        """Text that ``parse_fabric`` accepts; empty for the default fabric."""
         words = [f"{self.oversubscription:g}:1"] if self.oversubscription > 1 else []
         words += [f"leaf={self.leaf_nodes}"] if self.leaf_nodes else []
         words += [w for w in WORDS if getattr(self, w)]
         return " ".join(words)
 
 
-#: Every node reaches every other at the rate of its NICs.
+#: The default fabric: every node reaches every other at the full rate of its NICs.
 FLAT = Fabric()
 
 
 def parse_fabric(words: Sequence[str]) -> Fabric:
-    """A fabric from ``4:1``, ``leaf=16``, ``rails`` and ``sharp``. Raises InvalidConfig."""
+    """The fabric that ``4:1``, ``leaf=16``, ``rails`` and ``sharp`` state. Raises InvalidConfig."""
     ratio, leaf, flags, problems = 1.0, 0, set(), []
     for word in (w.strip().lower() for w in words):
         if match := _RATIO.match(word):
@@ -71,6 +72,6 @@ def parse_fabric(words: Sequence[str]) -> Fabric:
 
 
 def is_fabric_word(word: str) -> bool:
-    """Whether a word of a network's text is of its fabric."""
+    """Whether a word of ``--network`` describes the fabric, and not the links."""
     low = word.strip().lower()
     return bool(_RATIO.match(low) or "=" in low or low in WORDS)

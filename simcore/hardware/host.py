@@ -1,15 +1,15 @@
-"""What it costs a host to issue a kernel: by its processor, and by the program that issues."""
+"""Host time to launch a kernel, by processor and by the program that launches it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any, Literal, get_args
 
-#: Programs that issue kernels. ``torch``: modules of torch, operator by operator. ``megatron``:
-#: Megatron-Core's modules and Transformer Engine's in them, whose products are autograd functions
-#: written in Python, with casts, views and hooks around them; ``megatron_graphs``: of these,
-#: attention and routing replayed as CUDA graphs. ``megatron_2022``: Megatron-LM's own modules, as
-#: they were before both. ``graph``: a CUDA graph of the step.
+#: Programs that launch kernels. ``torch``: modules of torch, operator by operator. ``megatron``:
+#: modules of Megatron-Core with those of Transformer Engine inside, whose products are autograd
+#: functions written in Python, with casts, views and hooks around them. ``megatron_graphs``: the
+#: same with attention and routing replayed as CUDA graphs. ``megatron_2022``: Megatron-LM's own
+#: modules before Megatron-Core and Transformer Engine. ``graph``: one CUDA graph of the step.
 Issuer = Literal["torch", "megatron", "megatron_graphs", "megatron_2022", "graph"]
 ISSUERS: tuple[Issuer, ...] = get_args(Issuer)
 
@@ -17,15 +17,15 @@ ISSUERS: tuple[Issuer, ...] = get_args(Issuer)
 def issue_over_torch(
     runtime: Mapping[str, Any], issuer: Issuer, cpu: str, *, eight_bit: bool = False
 ) -> float:
-    """Time to issue a kernel over what torch takes on an x86 host (``runtime.yaml``).
+    """Host time to launch a kernel, over that of torch on an x86 host (``runtime.yaml``).
 
     ``cpu``: the processor's name in the node's record; empty where the host itself was measured.
-    ``eight_bit``: whether products are in 8 bits or fewer, whose scales and casts Transformer
-    Engine handles in Python too.
+    ``eight_bit``: whether products run in 8 bits or fewer; Transformer Engine handles their scales
+    and casts in Python too.
     """
     table = runtime["issue_over_torch"]
     if issuer == "graph":
-        return float(table["graph"]["value"])  # the device replays: the processor hardly matters
+        return float(table["graph"]["value"])  # the device replays: the CPU hardly matters
     by_program = float(table[issuer]["value"]) if issuer in table else 1.0
     if issuer.startswith("megatron") and eight_bit:
         by_program *= float(table["megatron_eight_bit"]["value"])

@@ -1,4 +1,4 @@
-"""Kernels that integer arithmetic holds up: indices and conversions, element by element."""
+"""Kernels limited by integer arithmetic: indices and conversions computed for each element."""
 
 from __future__ import annotations
 
@@ -8,20 +8,21 @@ from typing import Any, Final
 from simcore.hardware.profile_tables import leaf
 from simcore.hardware.spec import GpuSpec
 
-#: Lanes of 32-bit integers in an SM since Volta, beside 64 or 128 of fp32 (CUDA C++ Programming
-#: Guide, throughput of native arithmetic instructions); before, every lane does both. In a compute
-#: unit of AMD's (CDNA white papers: 64 stream processors), whose fp32 peak counts pairs from CDNA3.
+#: 32-bit integer lanes of an SM since Volta, which has 64 or 128 fp32 lanes too (CUDA C++
+#: Programming Guide, throughput of native arithmetic instructions). Before Volta every lane does
+#: both. An AMD compute unit has as many (CDNA white papers: 64 stream processors); from CDNA3 on
+#: its fp32 peak counts pairs.
 INTEGER_LANES: Final = 64
 _VENDORS: Final = ("NVIDIA", "AMD")
 _BEFORE_VOLTA: Final = ("Kepler", "Maxwell", "Pascal")
 
 
 def integer_ops_per_s(gpu: GpuSpec) -> float:
-    """32-bit integer operations a second of a whole device; 0 where its vector rate is unknown.
+    """32-bit integer operations per second of a whole device; 0 where its vector rate is unknown.
 
-    Of other makers every fp32 lane is taken to do both.
+    Every fp32 lane of vendors other than NVIDIA and AMD is assumed to compute integers too.
     """
-    lanes_per_s = (gpu.peak("fp32") or 0.0) / 2.0  # a multiply-add a lane and clock
+    lanes_per_s = (gpu.peak("fp32") or 0.0) / 2.0  # one multiply-add per lane and clock
     if gpu.vendor not in _VENDORS or gpu.architecture in _BEFORE_VOLTA:
         return lanes_per_s
     clock = gpu.boost_clock.value if gpu.boost_clock else 0.0
@@ -31,10 +32,11 @@ def integer_ops_per_s(gpu: GpuSpec) -> float:
 
 
 def indexed_s(runtime: Mapping[str, Any], gpu: GpuSpec) -> float:
-    """Seconds an element that a kernel addresses or converts by itself; 0: not known.
+    """Seconds per element of a kernel that addresses or converts each singly; 0 if unknown.
 
-    ATen's elementwise kernels load vectors where all operands are contiguous and of one type; else
-    they compute an offset (``OffsetCalculator``) or look up a type (``LoadWithCast``) an element.
+    ATen's elementwise kernels load vectors where all operands are contiguous and of one type.
+    Otherwise they compute an offset (``OffsetCalculator``) or look up a type (``LoadWithCast``) for
+    each element.
     """
     rate = integer_ops_per_s(gpu)
     return leaf(runtime["indexed"]["integer_ops_per_element"]).value / rate if rate else 0.0

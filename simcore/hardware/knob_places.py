@@ -1,6 +1,6 @@
-"""Which GPU, node and link a calibration's knobs are of: names looked up, misspelt ones told.
+"""Checks the GPU, node and link names in a calibration, and spells them as the database does.
 
-Models are not known here: ``engine.knob_models`` says of which there are none.
+This layer does not know model names: ``engine.knob_models`` checks those.
 """
 
 from __future__ import annotations
@@ -10,49 +10,50 @@ from simcore.hardware.calibrations import Calibration, Knob
 from simcore.hardware.cluster import parse_network
 from simcore.hardware.spec import GPUS, NODES
 
-#: What a knob may be of: a word of another kind is looked at by nobody.
-_OF = {
+#: The one key that may restrict each knob ("": none may); pricing ignores every other key.
+_RESTRICTED_BY = {
     "compute": "gpu", "memory": "gpu", "host": "gpu", "intra": "node", "inter": "link",
     "loader": "workload", "overlap": "",
 }  # fmt: skip
 
 
 def placed_knobs(record: Calibration) -> tuple[Knob, ...]:
-    """The knobs of a calibration, by the names that clusters know their places by.
+    """The knobs of a calibration, with GPU, node and link by their canonical database names.
 
-    A knob of a place that there is not would change nothing, in silence. Raises InvalidConfig with
-    every such name. A measured machine's own GPU and node need not be in the database.
+    Without this check a knob with a misspelt name would silently change nothing. Raises
+    InvalidConfig with every unknown name. The GPU and node that the calibration itself measured
+    need not be in the database.
     """
     problems: list[str] = []
-    own = record.measured.gpu if record.measured else ""
+    own_gpu = record.measured.gpu if record.measured else ""
     own_node = record.measured.link.node if record.measured and record.measured.link else ""
 
-    def settled(at: int, knob: Knob) -> Knob:
-        found: dict[str, str] = {}
-        own_word = _OF[knob.knob]
-        for word in ("gpu", "node", "link", "workload"):
-            if getattr(knob, word) and word != own_word:
-                told = f"is of a {own_word}" if own_word else "is of everything"
-                problems.append(f"{_name(record, at, knob)}: has {word!r}, but {told}")
+    def with_canonical_names(index: int, knob: Knob) -> Knob:
+        canonical: dict[str, str] = {}
+        allowed = _RESTRICTED_BY[knob.knob]
+        for key in ("gpu", "node", "link", "workload"):
+            if getattr(knob, key) and key != allowed:
+                rule = f"may only name a {allowed}" if allowed else "applies everywhere"
+                problems.append(f"{_name(record, index, knob)}: has {key!r}, but {rule}")
         try:
-            if knob.gpu and knob.gpu != own:
-                found["gpu"] = GPUS[knob.gpu].name
+            if knob.gpu and knob.gpu != own_gpu:
+                canonical["gpu"] = GPUS[knob.gpu].name
             if knob.node and knob.node != own_node:
                 preset, colon, how = knob.node.partition(":")
-                found["node"] = NODES[preset].name + colon + how
+                canonical["node"] = NODES[preset].name + colon + how
             if knob.link:
-                found["link"] = parse_network(knob.link)[0].link
+                canonical["link"] = parse_network(knob.link)[0].link
         except InvalidConfig as err:
-            problems.extend(f"{_name(record, at, knob)}: {text}" for text in err.violations)
+            problems.extend(f"{_name(record, index, knob)}: {text}" for text in err.violations)
         except UsageError as err:
-            problems.append(f"{_name(record, at, knob)}: {err}")
-        return knob.model_copy(update=found) if found else knob
+            problems.append(f"{_name(record, index, knob)}: {err}")
+        return knob.model_copy(update=canonical) if canonical else knob
 
-    knobs = tuple(settled(at, knob) for at, knob in enumerate(record.knobs))
+    knobs = tuple(with_canonical_names(index, knob) for index, knob in enumerate(record.knobs))
     if problems:
         raise InvalidConfig(problems)
     return knobs
 
 
-def _name(record: Calibration, at: int, knob: Knob) -> str:
-    return f"calibration {record.name!r}, knob {at + 1} ({knob.knob})"
+def _name(record: Calibration, index: int, knob: Knob) -> str:
+    return f"calibration {record.name!r}, knob {index + 1} ({knob.knob})"

@@ -1,4 +1,4 @@
-"""What NCCL looks at when it chooses an algorithm, for ``physics.collectives.Library``."""
+"""Facts by which NCCL chooses an algorithm, as arguments of ``physics.collectives.Library``."""
 
 from __future__ import annotations
 
@@ -9,17 +9,19 @@ from simcore.hardware.paths import Path
 from simcore.hardware.profile import Profile, places
 from simcore.hardware.spec import GpuSpec
 
-#: Generations that NCCL's tables tell apart (src/graph/tuning.cc: 7.0, 8.0, 9.0 and 10.0 on).
+#: Architecture -> row of NCCL's tuning tables, by compute capability (src/graph/tuning.cc: 7.0,
+#: 8.0, 9.0, and 10.0 and later).
 _GENERATIONS = {
     "Kepler": 0, "Pascal": 0, "Volta": 0, "Turing": 0, "Ampere": 1, "Ada": 1, "Hopper": 2,
     "Blackwell": 3,
 }  # fmt: skip
-#: Routes within a node whose jobs over several nodes were measured; of PCIe nodes none were.
+#: Routes within a node for which collectives over several nodes were measured; for nodes with PCIe
+#: alone there are no measurements.
 MEASURED_INSIDE = ("nvlink", "none")
 
 
 def nccl_generation(gpu: GpuSpec) -> int:
-    """Which row of NCCL's tables a device has; -1: another vendor's library."""
+    """Row of NCCL's tuning tables for a device; -1 for other vendors, whose library is not NCCL."""
     if gpu.vendor.upper() != "NVIDIA":
         return -1
     return _GENERATIONS.get(gpu.architecture.split()[0], 0)
@@ -28,13 +30,16 @@ def nccl_generation(gpu: GpuSpec) -> int:
 def library_values(
     cluster: ClusterSpec, profile: Profile, intra: Path, inter: Path
 ) -> dict[str, Any]:
-    """NCCL's view of a cluster and its network; of several types of GPU the oldest decides."""
+    """Arguments of ``physics.collectives.Library`` for a cluster and its network.
+
+    With several GPU types the oldest generation decides.
+    """
     groups = cluster.groups
     node, _ = places(cluster)
     measured = profile.measured.link if profile.measured else None
-    ours = min(nccl_generation(g.gpu) for g in groups)
+    generation = min(nccl_generation(g.gpu) for g in groups)
     if measured is not None and measured.node == node:
-        ours = -1  # rate and hop are fits of a plain ring to this machine
+        generation = -1  # rate and hop latency were fitted on this machine as a plain ring's
     switched = all(g.node.fabric == "nvswitch" and g.gpu.nvlink_bw for g in groups)
     share = min(profile.in_switch_share(g.gpu) for g in groups) if switched else 0.0
     nvlink = min(g.gpu.nvlink_bw.value if g.gpu.nvlink_bw else 0.0 for g in groups)
@@ -42,7 +47,7 @@ def library_values(
     fabric = cluster.fabric
     ports = max((sum(n.count for n in g.node.nics) for g in groups), default=1)
     return {
-        "generation": ours,
+        "generation": generation,
         "nvlink": intra.route == "nvlink",
         "amd_host": any("AMD" in g.node.cpu.model for g in groups),
         "nvls_bw_bytes_per_s": nvlink * share,
@@ -58,9 +63,9 @@ def library_values(
 
 
 def _channel_bw(cluster: ClusterSpec, intra: Path, inter: Path, ports: int) -> float:
-    """What one channel between nodes has: a port's rate, or a device's share of a rate as given.
+    """Bytes/s of one NCCL channel between nodes: a port's rate, or a device's share of a bare rate.
 
-    Nodes without NVLink: 0, since how many channels share their port is not known.
+    0 for nodes without NVLink, where the number of channels that share a port is unknown.
     """
     if cluster.n_nodes == 1 or intra.route != "nvlink":
         return 0.0

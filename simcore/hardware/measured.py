@@ -1,7 +1,7 @@
-"""What ``simcore calibrate`` measured on one device: the ``measured`` section of a calibration.
+"""The ``measured`` section of a calibration: what ``simcore calibrate`` measured on one device.
 
-Efficiencies are shares of the device record's peaks, so that the two files belong together: a
-datasheet's record with what was reached of it, or a record of measured peaks beside it.
+Efficiencies are shares of the peaks in the device's record, so that the two files belong together.
+The record holds the datasheet's peaks, or peaks that were measured with the efficiencies.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from simcore.hardware.spec import PeakName
 
 
 def own_class(kind: str, peak: PeakName) -> str:
-    """The class that a kind of kernel at a peak has among a device's own figures."""
+    """Key of a kind of kernel at a peak in ``MeasuredDevice.compute_efficiency``."""
     unit = _UNITS.get(peak, "tensor16")
     return "attention" if kind == "attention" and unit == "tensor16" else f"{kind}_{unit}"
 
@@ -37,10 +37,11 @@ def _bytes(raw: object) -> object:
 
 
 class Fitted(Part):
-    """A fitted figure: its value, the spread of its logarithm, and what it stands on.
+    """A fitted figure and the measurements behind it.
 
-    ``rows`` measurements over ``valid`` (the range that they span); each left out of the fit in
-    turn was predicted within ``leave_one_out_mape_frac``.
+    ``sd_log``: standard deviation of the value's logarithm; ``rows``: number of measurements;
+    ``valid``: the range that they span; ``leave_one_out_mape_frac``: mean absolute relative error
+    of predicting each measurement from a fit without it.
     """
 
     value: float
@@ -52,19 +53,19 @@ class Fitted(Part):
 
 
 class FittedTime(Fitted):
-    """The same in seconds; text with a unit in the file. Zero where there is no such cost."""
+    """A fitted time [s], in the file a text with a unit; zero where there is no such cost."""
 
     value: Annotated[float, BeforeValidator(_seconds)]
 
 
 class FittedBytes(Fitted):
-    """The same in bytes."""
+    """A fitted size [bytes], in the file a text with a unit."""
 
     value: Annotated[float, BeforeValidator(_bytes)]
 
 
 class Contention(Part):
-    """What one rank keeps of its rates while ``ranks`` of one node compute (1: everything)."""
+    """Share of its compute and memory rates that each of ``ranks`` busy ranks of a node keeps."""
 
     ranks: int = Field(ge=2)
     compute: Fitted
@@ -72,10 +73,10 @@ class Contention(Part):
 
 
 class MeasuredLink(Part):
-    """Collectives within one node: share of the link's payload rate, and seconds a hop.
+    """Collectives measured within one node: share of the link's payload rate, and seconds per hop.
 
-    ``ramp``: what is lost between latency and rate (``physics.collectives.base.ramped_s``); none
-    where it was not fitted.
+    ``ramp``: loss at message sizes between the latency and the bandwidth regime
+    (``physics.collectives.base.ramped_s``); None where it was not fitted.
     """
 
     node: str
@@ -86,17 +87,18 @@ class MeasuredLink(Part):
 
 
 class Overlap(Part):
-    """By how much kernels, and a collective beside them, slow while both run."""
+    """Relative slowdown of kernels and of a collective while both run at once."""
 
     compute_slowdown: Fitted
     comm_slowdown: Fitted
 
 
 class MeasuredDevice(Part):
-    """Everything that was measured on ``gpu``; what is missing falls back to the blind profile.
+    """Figures measured on ``gpu``; a missing one is taken from the blind profile.
 
-    ``kernel_start``: device time of a kernel without work, which holds the host's part where the
-    host is the device (``host_issue`` 0). Keys of the two tables are those of ``blind.yaml``.
+    ``kernel_start``: device time of a kernel without work. Where the device is the host's own CPU
+    it includes the launch, and ``host_issue`` is 0. The keys of ``compute_efficiency`` and
+    ``memory_efficiency`` are those of ``blind.yaml``.
     """
 
     gpu: str
@@ -112,16 +114,16 @@ class MeasuredDevice(Part):
 
     @property
     def timed_kernels(self) -> bool:
-        """Whether kernels were timed: a device of which only links are known has none."""
+        """Whether kernels were timed, and not links alone."""
         return bool(self.compute_efficiency or self.memory_efficiency or self.kernel_start)
 
     @property
     def timed_attention(self) -> bool:
-        """Whether attention's figures hold both passes."""
+        """Whether attention was timed; its figures then cover forward and backward."""
         return any(key.startswith("attention") for key in self.compute_efficiency)
 
     def overlay(self, tables: Mapping[str, Any], source: str) -> dict[str, Any]:
-        """The blind tables with this device's own figures in their ``by_gpu`` sections."""
+        """The blind profile's tables with this device's figures in their ``by_gpu`` sections."""
 
         def leaf(f: Fitted) -> dict[str, Any]:
             return {"value": f.value, "sd_log": f.sd_log, "source": source}
@@ -148,10 +150,10 @@ class MeasuredDevice(Part):
         }
 
     def shared_rate(self, ranks: int) -> tuple[float, float]:
-        """(compute, memory) share of its rates that a rank keeps while ``ranks`` run on its node.
+        """(compute, memory) shares of its rates that a rank keeps while ``ranks`` run on its node.
 
-        Between measured numbers of ranks the logarithms are interpolated; beyond them the last
-        one holds.
+        Interpolated linearly in logarithms between the measured numbers of ranks; constant beyond
+        the largest.
         """
         if ranks <= 1 or not self.contention:
             return 1.0, 1.0

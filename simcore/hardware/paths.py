@@ -1,8 +1,7 @@
-"""What a group of ranks gets from the wires: bottleneck rate and hop latency, in closed form.
+"""Bottleneck bandwidth and hop latency of a ring of ranks, within a node and between nodes.
 
-The closed forms are what the topology graph (``topology.py``) yields for the regular nodes of
-``hardware_db``; a test holds the two against each other. Rates are of one direction, before
-the efficiency of the collective itself.
+Closed forms for the regular nodes of ``hardware_db``; a test compares them with a topology graph.
+Bandwidths are per direction, before the efficiency of the collective itself.
 """
 
 from __future__ import annotations
@@ -16,10 +15,10 @@ from simcore.base.units import GIGA
 from simcore.hardware.cluster import ClusterSpec, NodeGroup, link_named
 from simcore.hardware.spec import GpuSpec, LinkSpec, NodeSpec
 
-#: How neighbouring devices of a node exchange data; the efficiency of a collective depends on it.
-#: ``pcie_host``: staged through host memory, each device on a root of its own; ``_shared``:
-#: several on a root; ``_far``: and over the sockets of an AMD host; ``_gen3``, ``_gen5``: hosts of
-#: PCIe 3 and before, of PCIe 5.
+#: How neighbouring devices exchange data; the efficiency of a collective depends on it.
+#: ``pcie_host``: staged through host memory, one device per PCIe root port; ``_shared``: several
+#: devices per root port; ``_far``: several, and across the sockets of an AMD host; ``_gen3``:
+#: hosts of PCIe 3 and older; ``_gen5``: hosts of PCIe 5 and newer.
 Route = Literal[
     "nvlink", "pcie_p2p", "pcie_host", "pcie_host_shared", "pcie_host_far", "pcie_host_gen3",
     "pcie_host_gen5", "network_rdma", "network_tcp", "none",
@@ -28,7 +27,7 @@ Route = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Path:
-    """A ring's bottleneck: bytes/s of one direction, seconds a hop, what kind, which link."""
+    """Bottleneck of a ring: bytes/s per direction, seconds per hop, kind of route, link name."""
 
     bw_bytes_per_s: float
     hop_s: float
@@ -40,28 +39,31 @@ LOOPBACK = Path(float("inf"), 0.0, "none", "none")
 
 
 def pcie_generation(slot: LinkSpec) -> int:
-    """Generation of a PCIe link, 0 of others and of bare rates."""
+    """Generation of a PCIe link; 0 for other links and for bare rates."""
     match = re.match(r"pcie(\d)", slot.name)
     return int(match[1]) if match else 0
 
 
 def port_share(gpu: GpuSpec, slot: LinkSpec) -> float:
-    """Share of the slot's rate that the card's own generation and lanes allow."""
+    """Share of the slot's bandwidth that the card's PCIe generation and lanes allow."""
     if gpu.pcie is None:
         return 1.0
     older = max(0, pcie_generation(slot) - gpu.pcie.generation)
-    return min(1.0, gpu.pcie.lanes / PCIE_FULL_LANES) * 0.5**older  # a generation doubles
+    return min(1.0, gpu.pcie.lanes / PCIE_FULL_LANES) * 0.5**older  # a generation doubles the rate
 
 
 def mesh_share(node: NodeSpec, n_gpus: int) -> float:
-    """Share of a device's NVLinks that rings over the node's first ``n_gpus`` devices use."""
+    """Share of a device's NVLinks that rings over the node's first ``n_gpus`` devices use.
+
+    1 where the fabric is no mesh.
+    """
     if node.fabric != "nvlink-mesh" or not node.mesh_rings:
         return 1.0
     return node.mesh_rings[n_gpus - 2] / node.mesh_rings[-1]
 
 
 def over_nvlink(group: NodeGroup) -> bool:
-    """Whether NVLink joins all devices of the group that are in use, and may be used."""
+    """Whether NVLink joins all devices in use of a node, and peer-to-peer access is allowed."""
     gpu, node = group.gpu, group.node
     joined = node.fabric in ("nvswitch", "nvlink-mesh") or (
         node.fabric == "nvlink-pairs" and group.gpus_per_node == 2
@@ -71,7 +73,7 @@ def over_nvlink(group: NodeGroup) -> bool:
 
 @lru_cache(maxsize=4096)
 def intra_node_path(group: NodeGroup) -> Path:
-    """Bottleneck of a ring over the group's devices within one node."""
+    """Path of a ring over the group's devices within one node; ``LOOPBACK`` for one device."""
     gpu, node, n = group.gpu, group.node, group.gpus_per_node
     if n == 1:
         return LOOPBACK
@@ -81,7 +83,7 @@ def intra_node_path(group: NodeGroup) -> Path:
     port = link_named(node.pcie_link)
     port_bw = port.bw.value * port.payload_frac.value * port_share(gpu, port)
     if gpu.peer_to_peer == "none" or not node.peer_to_peer:
-        # Through host memory: every hop of every device crosses its root port both ways.
+        # Through host memory: each device's data crosses its root port in both directions.
         sharing = min(n, node.gpus_per_pcie_root)
         through_root = port_bw / sharing
         dram = node.cpu.dram_bw_per_socket.value * node.cpu.sockets
@@ -103,14 +105,14 @@ def intra_node_path(group: NodeGroup) -> Path:
     if node.socket_link is not None and n > node.max_gpus // node.cpu.sockets:
         socket = link_named(node.socket_link)
         socket_bw = socket.bw.value * socket.payload_frac.value
-        if socket_bw < bw:  # a ring crosses between sockets once in each direction
+        if socket_bw < bw:  # a ring crosses the socket link once per direction
             bw, name = socket_bw, socket.full_name
     return Path(bw, port.latency.value, "pcie_p2p", name)
 
 
 @lru_cache(maxsize=4096)
 def node_network_path(group: NodeGroup) -> Path:
-    """What one node of the group can send to other nodes, all its NICs together."""
+    """Path from one node of the group to other nodes, over all its NICs together."""
     if not group.node.nics:
         return LOOPBACK
     bw, hop, route, names = 0.0, 0.0, "network_rdma", []
@@ -125,7 +127,7 @@ def node_network_path(group: NodeGroup) -> Path:
 
 @lru_cache(maxsize=4096)
 def cluster_paths(cluster: ClusterSpec) -> tuple[Path, Path]:
-    """(within nodes, between nodes): the slowest of every group, as a global ring meets it."""
+    """(within nodes, between nodes): the slowest path of any group, which bounds a global ring."""
     intra = min((intra_node_path(g) for g in cluster.groups), key=lambda p: p.bw_bytes_per_s)
     if cluster.n_nodes == 1:
         return intra, LOOPBACK
@@ -133,18 +135,19 @@ def cluster_paths(cluster: ClusterSpec) -> tuple[Path, Path]:
     return intra, inter
 
 
-#: One hop of a ring over NVLink by the protocol of least latency (LL); NCCL 2.30's tuning table,
-#: src/graph/tuning.cc. Larger messages go by others: a collective's ramp has what they lose.
+#: Hop latency of a ring over NVLink in the protocol of least latency (LL), from NCCL 2.30's tuning
+#: table, src/graph/tuning.cc. Larger messages use other protocols; a collective's ramp includes
+#: what they lose.
 NVLINK_HOP_S = 0.6e-6
 PCIE_FULL_LANES = 16
-#: What staging itself takes of a port, whose own rate counts below that: NCCL's copies through host
-#: memory reach 5.16 GB/s on PCIe 4, 0.20 of its payload rate (four L40S, all-reduce of 512 MiB in
-#: ``collectives.yaml``; fewer were not timed), of a wire that is used as well as peer to peer
-#: (0.78). Before that generation a port shared by two carries less.
+#: Largest rate of NCCL's copies through host memory per device; a slower port limits them further.
+#: They reach 5.16 GB/s on PCIe 4, 0.20 of its payload rate (four L40S, all-reduce of 512 MiB in
+#: ``collectives.yaml``; fewer devices were not timed). Divided by 0.78, the efficiency of the route
+#: peer to peer. A port older than PCIe 4 that two devices share carries less.
 STAGING_BYTES_PER_S = 5.16 * GIGA / 0.78
 SLOW_PORT_GENERATION = 4
-#: From this generation of PCIe on, hosts pass on what devices leave in their memory at nearly the
-#: port's rate; processors before do not reach a quarter of it (``runtime.yaml``, both measured).
+#: PCIe generation from which on hosts forward data between devices through their memory at nearly
+#: the port's rate; older hosts reach less than a quarter of it (``runtime.yaml``, both measured).
 FAST_HOST_GENERATION = 5
-#: Cards of x16 that a socket of a two-socket server takes: 8 slots over both is the usual box.
+#: x16 cards per socket of a two-socket server: the usual server has 8 slots.
 CARDS_A_SOCKET = 4

@@ -1,4 +1,4 @@
-"""What an hour of a GPU costs: price lists as data, each figure with its date and source."""
+"""Prices of a GPU-hour: price lists as data, each figure with its date and source."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from simcore.hardware.spec import GPUS
 
 
 class ListedPrice(Part):
-    """US dollars for one GPU and hour, on the day it was read."""
+    """US dollars per GPU-hour, and the day on which the price was read."""
 
     value: float = Field(gt=0)
     date: datetime.date
@@ -25,7 +25,7 @@ class ListedPrice(Part):
 
 
 class PriceList(Sourced):
-    """The prices of one provider. ``rank``: lists of lower rank are asked first."""
+    """The prices of one provider. ``rank``: lists of lower rank take precedence."""
 
     full_name: str
     terms: str
@@ -46,7 +46,7 @@ PRICES: Database[PriceList] = Database("price", "hardware_db/prices", PriceList)
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """What one GPU and hour costs [US dollars], and who says so."""
+    """Price of a GPU-hour [US dollars], and its source."""
 
     usd_per_gpu_h: float
     source: str
@@ -54,23 +54,23 @@ class Price:
 
 @dataclass(frozen=True)
 class PriceBook:
-    """Prices by GPU name: given ones first, then those of the lists."""
+    """Prices by GPU name: those the user gave first, then those of the lists in order."""
 
     given: Mapping[str, float]
     lists: tuple[PriceList, ...]
 
     def of(self, gpu: str) -> Price | None:
-        """The price of a GPU type, or None where nobody states one."""
+        """The price of a GPU type; None where neither the user nor a list states one."""
         if gpu in self.given:
             return Price(self.given[gpu], "given")
-        for known in self.lists:
-            if gpu in known.prices:
-                found = known.prices[gpu]
-                return Price(found.value, f"{known.full_name}, {found.date.isoformat()}")
+        for price_list in self.lists:
+            if gpu in price_list.prices:
+                listed = price_list.prices[gpu]
+                return Price(listed.value, f"{price_list.full_name}, {listed.date.isoformat()}")
         return None
 
     def cluster_usd_per_h(self, cluster: ClusterSpec) -> float | None:
-        """What all GPUs of a cluster cost an hour; None where one has no price."""
+        """US dollars per hour of all GPUs of a cluster; None where one has no price."""
         total = 0.0
         for group in cluster.groups:
             price = self.of(group.gpu.name)
@@ -80,7 +80,7 @@ class PriceBook:
         return total
 
     def sources(self, clusters: Iterable[ClusterSpec]) -> dict[str, str]:
-        """GPU name to the sentence that says its price and where that is from."""
+        """For each GPU name of the clusters, a sentence with its price and the price's source."""
         out: dict[str, str] = {}
         for name in dict.fromkeys(g.gpu.name for c in clusters for g in c.groups):
             price = self.of(name)
@@ -93,12 +93,12 @@ class PriceBook:
 
 
 def price_book(given: Iterable[str] = (), prices: str | None = None) -> PriceBook:
-    """Prices from ``H100=2.5`` texts over the price lists, or over the one named.
+    """Prices from texts such as ``H100=2.5`` (``given``), then from the price lists.
 
-    Raises InvalidConfig with everything that is wrong.
+    ``prices`` names the one list to use instead of all. Raises InvalidConfig with every violation.
     """
     problems: list[str] = []
-    found: dict[str, float] = {}
+    by_gpu: dict[str, float] = {}
     for text in (t for part in given for t in part.split(",")):
         name, equals, value = text.partition("=")
         try:
@@ -109,7 +109,7 @@ def price_book(given: Iterable[str] = (), prices: str | None = None) -> PriceBoo
             problems.append(f"--price {text.strip()!r} is not GPU=DOLLARS, such as H100=2.5")
             continue
         try:
-            found[GPUS[name.strip()].name] = dollars
+            by_gpu[GPUS[name.strip()].name] = dollars
         except UnknownName as err:
             problems.append(str(err))
     lists: tuple[PriceList, ...] = ()
@@ -120,4 +120,4 @@ def price_book(given: Iterable[str] = (), prices: str | None = None) -> PriceBoo
         problems.append(str(err))
     if problems:
         raise InvalidConfig(problems)
-    return PriceBook(found, lists)
+    return PriceBook(by_gpu, lists)

@@ -1,7 +1,7 @@
-"""Efficiency profiles: how well hardware keeps its datasheet's promises, with spread and source.
+"""Efficiency profiles: the share of its datasheet's rates that hardware reaches, with uncertainty.
 
-A profile answers for any device: with its own figure, else its family's, else the pooled one;
-the answer says which, and how uncertain it is. Calibrated multipliers come on top.
+A profile has an answer for any device: the device's own figure, else its family's, else that of
+all devices pooled. The answer names its source and its spread. Calibrated multipliers apply last.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from simcore.hardware.profile_file import efficiencies, sources_of, text_of
 from simcore.hardware.profile_tables import leaf, pick
 from simcore.hardware.spec import GpuSpec, PeakName
 
-#: Products run at sustained clocks; memory-bound work is far from the power cap.
+#: Classes that run at sustained clocks; memory-bound work is far from the power cap.
 _SUSTAINED = ("gemm_tensor16", "gemm_tensor8", "gemm_tensor4", "attention", "gemm_simt32",
               "bmm_simt32", "conv_simt32")  # fmt: skip
 _CONVOLUTIONS = ("conv", "conv_winograd")
@@ -38,25 +38,25 @@ _PEAK_CLASS: dict[PeakName, str] = {
     "fp32": "simt32", "tf32": "tensor16", "fp16": "tensor16", "bf16": "tensor16",
     "fp8": "tensor8", "fp64": "simt32", "int8": "tensor8", "fp4": "tensor4",
 }  # fmt: skip
-#: Classes that a profile may lack -> what their kernels are priced as then.
+#: Class that a profile may lack -> class whose figures price its kernels then.
 STANDS_IN = {"bmm_simt32": "gemm_simt32"}
-#: Kinds of kernel that benchmarks of a machine time as another one.
+#: Kind of kernel -> kind as which ``simcore calibrate`` times it on a machine.
 _MEASURED_AS = {"bmm": "gemm"} | dict.fromkeys(
     ("conv_winograd", "conv_pointwise", "conv_depthwise"), "conv"
 )
-#: No table times TF32. It has half the 16-bit rate at about twice the energy a FLOP: the same
-#: share, a little less sure.
+#: Added uncertainty of TF32, which no table times. It has half the 16-bit rate at about twice the
+#: energy per FLOP, so that the same share of its peak is assumed.
 TF32_SD_LOG = 0.08
 
-#: Architecture of records that stand for a host's own cores; no table has any of them.
+#: Architecture of records that describe a host's own cores; no shipped table covers these.
 HOST_CPU = "CPU"
-#: FLOP of flash attention's backward over its forward: five products for two.
+#: FLOP of flash attention's backward pass over its forward: five products instead of two.
 ATTENTION_BACKWARD_FLOP = 2.5
 
 
 @dataclass(frozen=True, eq=False)
 class Profile:
-    """Efficiencies for any device. Hashed by identity; load it once."""
+    """Efficiencies for any device. Compared and hashed by identity, so load it only once."""
 
     name: str
     origin: str
@@ -73,7 +73,7 @@ class Profile:
         return pick(table, gpu, dimension)[1]
 
     def class_figures(self, cls: str, gpu: GpuSpec) -> ClassFigures:
-        """Figures of a class of the profile's file at burst clocks. Raises KeyError for none."""
+        """Figures of a kernel class at burst clocks. Raises KeyError where the profile has none."""
         key = ("class", cls, gpu.name)
         if key not in self._seen:
             tables = self._tables(gpu)
@@ -85,11 +85,11 @@ class Profile:
         return result
 
     def clock_ratio(self, cls: str, clock: Clock, gpu: GpuSpec) -> Estimate:
-        """Time of a class at a clock over that in a burst, as ``hardware.clocks`` has it."""
+        """Time of a class at ``clock`` over its time in a burst (``hardware.clocks``)."""
         return clock_ratio(self._tables(gpu), cls, clock, gpu)
 
     def scaled(self, base: Estimate, knob: CalibratedKnob, **where: str) -> Estimate:
-        """A figure times what a calibration found for its knob."""
+        """A figure times the calibration's multipliers of ``knob`` that apply to ``where``."""
         value, sd, source = base.value, base.sd_log, base.source
         for k in self.knob_values:
             if k.knob == knob and all(not getattr(k, key) or getattr(k, key) == at
@@ -103,8 +103,8 @@ class Profile:
     ) -> Estimate:
         """Share of the dense peak that large kernels of a kind reach.
 
-        Above one for fp32 on CDNA: ``peak`` is the vector unit's, the matrix unit's is higher.
-        ``sustained``: at the clocks that training holds; else those of a short burst.
+        Above one for fp32 on CDNA, where ``peak`` is the vector units' and matrix units are faster.
+        ``sustained``: at the clocks of long training; otherwise at those of a short burst.
         """
         key = (kind, peak, gpu.name, sustained)
         if key not in self._seen:
@@ -113,8 +113,8 @@ class Profile:
             found = figures.share
             if own in FP32_CLASSES and (matrix := gpu.peak("fp32_matrix")):
                 more = matrix / (gpu.peak("fp32") or matrix)
-                told = f"{found.source} x {more:.3g} for matrix units"
-                found = Estimate(found.value * more, found.sd_log, told)
+                source = f"{found.source} x {more:.3g} for matrix units"
+                found = Estimate(found.value * more, found.sd_log, source)
             if peak == "tf32" and not own.endswith("tf32"):
                 found = replace(found, sd_log=hypot(found.sd_log, TF32_SD_LOG))
             if as_gemm:
@@ -124,9 +124,9 @@ class Profile:
                     hypot(found.sd_log, share.sd_log),
                     f"{found.source} x {share.value:g} for convolutions ({share.source})",
                 )
-            # Half the rate leaves matrix units far from the power cap; vector units not.
-            spared = "half-rate" in families_of(gpu) and not own.endswith("simt32")
-            if sustained and own in _SUSTAINED and not spared:
+            # At half rate matrix units stay far below the power cap; vector units do not.
+            below_cap = "half-rate" in families_of(gpu) and not own.endswith("simt32")
+            if sustained and own in _SUSTAINED and not below_cap:
                 clocks = self.clock_ratio(own, "sustained", gpu)
                 found = Estimate(
                     found.value / clocks.value,
@@ -138,9 +138,9 @@ class Profile:
         return result
 
     def _class_of(self, kind: str, peak: PeakName, gpu: GpuSpec) -> tuple[str, bool]:
-        """Class of a kind of kernel at a peak, and whether it stands in for convolutions.
+        """Class of a kind of kernel at a peak, and whether a convolution uses a GEMM class.
 
-        ``bmm``: a product of activations alone; vector units have figures of their own for it.
+        ``bmm``: a product of activations alone, for which fp32 has separate figures.
         """
         unit, fast = _PEAK_CLASS[peak], kind == "conv_winograd"
         if (measured := self.own(gpu)) is not None:
@@ -151,7 +151,7 @@ class Profile:
             return f"bmm_{unit}", False
         if kind == "attention" and unit != "simt32":
             return "attention", False
-        # The table times 3x3 convolutions at stride 1, Winograd's among them, on vector units.
+        # The table times fp32 convolutions of 3x3 at stride 1, where Winograd kernels may run.
         known = "conv_simt32" in self._tables(gpu)["compute_efficiency"]
         if fast and unit == "simt32" and known and not gpu.peak("fp32_matrix"):
             return "conv_simt32", False
@@ -159,15 +159,15 @@ class Profile:
         return f"gemm_{unit}", as_gemm
 
     def by_winograd(self, kind: str, peak: PeakName, gpu: GpuSpec) -> bool:
-        """Whether figures of a kind are of kernels that Winograd's algorithm may be among."""
+        """Whether the figures of a kind of kernel may include Winograd's algorithm."""
         return self._class_of(kind, peak, gpu)[0] == "conv_simt32"
 
     def product_figures(self, peak: PeakName, gpu: GpuSpec) -> ClassFigures:
-        """What matrix products reach, and whether that was timed on a device or on its family."""
+        """Figures of matrix products; their ``level`` says which devices were timed."""
         return self.class_figures(self._class_of("gemm", peak, gpu)[0], gpu)
 
     def attention_backward_frac(self, gpu: GpuSpec) -> Estimate:
-        """Share of forward's rate that backward of flash attention reaches (2.5 times the FLOP)."""
+        """FLOP rate of flash attention's backward pass (2.5 times the FLOP) over its forward's."""
         measured = self.own(gpu)
         if measured is not None and measured.timed_attention:
             return Estimate(1.0, 0.0, f"both passes timed ({self.origin})")
@@ -178,7 +178,7 @@ class Profile:
         return Estimate(ATTENTION_BACKWARD_FLOP / found.value, found.sd_log, found.source)
 
     def kernel_shape(self, kind: str, peak: PeakName, gpu: GpuSpec) -> tuple[float, float]:
-        """(``wave_frac``, ``half_depth``) of a kind of kernel: how its shapes fill the device."""
+        """(``wave_frac``, ``half_depth``) of a kind of kernel, as ``physics.fill`` uses them."""
         figures = self.class_figures(self._class_of(kind, peak, gpu)[0], gpu)
         return figures.wave_frac, figures.half_depth
 
@@ -190,11 +190,11 @@ class Profile:
         key = ("memory", kind, gpu.name)
         if key not in self._seen:
             table = self._tables(gpu)["memory_efficiency"]
-            # An update is a chain of elementwise kernels, unless it was measured as what it is.
+            # An optimizer step is a chain of elementwise kernels, unless it was timed as a whole.
             known = "elementwise" if kind == "update" and kind not in table else kind
             known = "conv" if kind.startswith("conv_") else known
             own = self.own(gpu)
-            if kind == "batch_norm":  # a stream; benchmarks of a machine time it with other norms
+            if kind == "batch_norm":  # streams; a machine's benchmarks time it with other norms
                 known = "norm" if own and "norm" in own.memory_efficiency else "elementwise"
             measured = own is not None and "softmax" in own.memory_efficiency
             if kind == "softmax_short" and (measured or kind not in table):
@@ -207,7 +207,7 @@ class Profile:
 
     @property
     def sources(self) -> dict[str, str]:
-        """Source keys of the profile's files, spelt out (for explanations; parses a file once)."""
+        """Source key -> citation, of all the profile's files (for explanations)."""
         if "sources" not in self._seen:
             known = {**sources_of(text_of(self.efficiency_file)), **self.runtime["sources"]}
             self._seen["sources"] = {str(k): str(v) for k, v in known.items()}
@@ -215,15 +215,15 @@ class Profile:
         return found
 
     def tells_of(self, gpu: GpuSpec) -> bool:
-        """Whether this profile's rows are of a device, or name none in particular."""
+        """Whether this profile's calibration covers a device, or names no device at all."""
         named = {k.gpu for k in self.knob_values if k.gpu}
         named |= {self.measured.gpu} if self.measured else set()
         return not named or gpu.name in named
 
     def own(self, gpu: GpuSpec) -> MeasuredDevice | None:
-        """What kernels took on this very device, where this profile is from its benchmarks."""
-        of = self.measured
-        return of if of is not None and of.gpu == gpu.name and of.timed_kernels else None
+        """Measured figures of this very device, where this profile has its kernels' times."""
+        own = self.measured
+        return own if own is not None and own.gpu == gpu.name and own.timed_kernels else None
 
     def _tables(self, gpu: GpuSpec) -> Mapping[str, Any]:
         names = (gpu.name, *families_of(gpu), *kins_of(gpu))
@@ -236,29 +236,29 @@ class Profile:
             return merged
         if gpu.architecture == HOST_CPU:
             raise InvalidConfig(
-                [f"{gpu.name} is a processor: nothing is known of one blind; give --calibration "
-                 "with the profile that `simcore calibrate` wrote beside its record"]
+                [f"{gpu.name} is a CPU, which has no figures without a calibration: give "
+                 "--calibration with the profile that `simcore calibrate` wrote with its record"]
             )  # fmt: skip
         return tables
 
     def shared_rate(self, gpu: GpuSpec, ranks: int) -> tuple[float, float]:
-        """(compute, memory) share of its rates that a rank keeps beside the others of its node.
+        """(compute, memory) shares of its rates that a rank keeps while ``ranks`` share a node.
 
-        One where it was not measured: accelerators have their own units and their own memory.
+        One where it was not measured: accelerators share neither compute units nor memory.
         """
         own = self.own(gpu)
         return own.shared_rate(ranks) if own else (1.0, 1.0)
 
     def kernel_start_s(self, gpu: GpuSpec) -> Estimate:
-        """What the device spends to start a kernel."""
+        """Device time to start a kernel [s]."""
         return leaf(self._tables(gpu)["host"]["kernel_start"], "seconds")
 
     def eager_floor_s(self, gpu: GpuSpec) -> Estimate:
-        """One small eager operator between two events, host included."""
+        """Time of one small eager operator between two CUDA events, host time included [s]."""
         return leaf(self._tables(gpu)["host"]["eager_event_floor"], "seconds")
 
     def host_issue_s(self, gpu: GpuSpec) -> Estimate:
-        """What the host spends to issue one eager operator's kernel."""
+        """Host time to launch the kernel of one eager operator [s]."""
         base = leaf(self._tables(gpu)["host"]["host_issue"], "seconds")
         scaled = self.scaled(Estimate(1.0, base.sd_log, base.source), "host", gpu=gpu.name)
         return Estimate(base.value / scaled.value, scaled.sd_log, scaled.source)
@@ -277,12 +277,12 @@ class Profile:
         return self.scaled(found, "intra", node=node)
 
     def hop_s(self, node: str, otherwise: float) -> float:
-        """Seconds that a collective spends on a hop within the node."""
+        """Seconds per hop of a collective within the node, or ``otherwise`` if not measured."""
         own = self.measured.link if self.measured else None
         return own.hop.value if own is not None and node == own.node else otherwise
 
     def collective_ramp(self, route: Route, node: str = "") -> float:
-        """What collectives over a route lose between latency and rate (``Group.ramp``)."""
+        """Loss of collectives between latency and bandwidth regime on a route (``Group.ramp``)."""
         own = self.measured.link if self.measured else None
         if own is not None and node == own.node and not route.startswith("network"):
             return own.ramp.value if own.ramp is not None else 0.0
@@ -290,24 +290,24 @@ class Profile:
         return leaf(ramps[route]).value if route in ramps else 0.0
 
     def chunk_ramp(self, route: Route) -> float:
-        """The same of NCCL's protocols, whose latencies are their own (``Group.chunk_ramp``)."""
+        """The same loss with the latencies of NCCL's own tables (``Group.chunk_ramp``)."""
         ramps: Mapping[str, Any] = self.runtime["chunk_ramp"]
         return leaf(ramps[route]).value if route in ramps else 0.0
 
     def in_switch_share(self, gpu: GpuSpec) -> float:
-        """Bus bandwidth of reduction in the NVLink switch over NVLink's; 0: it does not reduce."""
+        """Bus bandwidth of in-switch reduction over NVLink's; 0 where the switch cannot reduce."""
         by_family: Mapping[str, Any] = self.runtime["in_switch"]
         found = next((by_family[f] for f in families_of(gpu) if f in by_family), None)
         return leaf(found).value if found else 0.0
 
     def loader(self, workload: str) -> Estimate:
-        """Multiplier on the rate at which samples load."""
+        """Multiplier on the rate at which the host loads samples."""
         return self.scaled(Estimate(1.0, LOADER_SD_LOG, "assumption"), "loader", workload=workload)
 
     def cuda_context_bytes(self, gpu: GpuSpec, *, eager: bool = False) -> Estimate:
-        """Device memory of a process before its first tensor.
+        """Device memory of a process's CUDA context before its first tensor [bytes].
 
-        ``eager``: with all kernels of its libraries loaded at start (CUDA before 11.7).
+        ``eager``: all kernels of its libraries are loaded at start (CUDA before 11.7).
         """
         own = self.own(gpu)
         if own is not None and own.context is not None:
@@ -320,9 +320,9 @@ class Profile:
         return found
 
     def attention_share(self, kind: str, gpu: GpuSpec) -> Estimate:
-        """Rate of a kind of flash kernel over that of the kernel which the op table timed.
+        """Rate of a kind of flash attention over that of the kernel that the op table timed.
 
-        The device's fastest, else FlashAttention-2; torch's choice where it was itself measured.
+        The table timed the family's fastest or FlashAttention-2; ``simcore calibrate`` torch's.
         """
         table = self.runtime["attention_over_v2"]
         names = () if self.own(gpu) is not None else families_of(gpu)
@@ -332,20 +332,20 @@ class Profile:
         if timed in (kind, runs):
             return Estimate(1.0, 0.0, "timed by the op table")
         second = Estimate(1.0, 0.0, "FlashAttention-2")
-        asked, known = (second if k in ("attention", "attention_v2") else self._for(table[k], gpu)
-                        for k in (runs, timed))  # fmt: skip
-        told = f"{kind} {asked.value:.3g}, {timed} {known.value:.3g} of FlashAttention-2"
-        return Estimate(asked.value / known.value, hypot(asked.sd_log, known.sd_log),
-                        f"{told} ({asked.source})")  # fmt: skip
+        ours, base = (second if k in ("attention", "attention_v2") else self._for(table[k], gpu)
+                      for k in (runs, timed))  # fmt: skip
+        ratio = f"{kind} {ours.value:.3g}, {timed} {base.value:.3g} of FlashAttention-2"
+        return Estimate(ours.value / base.value, hypot(ours.sd_log, base.sd_log),
+                        f"{ratio} ({ours.source})")  # fmt: skip
 
     @cached_property
     def device_spread(self) -> Estimate:
-        """Standard deviation of equal devices' compute times over their mean."""
+        """Standard deviation of the compute times of identical devices, over their mean."""
         return leaf(self.runtime["device_spread"])
 
     @property
     def overlap_slowdown(self) -> Estimate:
-        """By how much kernels slow while a collective runs beside them."""
+        """Relative slowdown of kernels while a collective runs at the same time."""
         if self.measured is not None and self.measured.overlap is not None:
             found = self.measured.overlap.compute_slowdown
             return Estimate(found.value, found.sd_log, self.origin)
@@ -353,15 +353,15 @@ class Profile:
 
     @property
     def comm_slowdown(self) -> Estimate:
-        """By how much a collective slows while kernels run beside it; none unless measured."""
+        """Relative slowdown of a collective while kernels run; 0 where it was not measured."""
         if self.measured is not None and self.measured.overlap is not None:
             found = self.measured.overlap.comm_slowdown
             return Estimate(found.value, found.sd_log, self.origin)
-        return Estimate(0.0, 0.0, "not modelled blind: it is in the link's efficiency")
+        return Estimate(0.0, 0.0, "not modelled blind: the link's efficiency includes it")
 
     @property
     def step_residual(self) -> dict[str, Estimate]:
-        """Scatter of blind steps around the model, by what adds to it (``engine.residual``)."""
+        """Scatter of measured steps around blind predictions, by cause (``engine.residual``)."""
         if "residual" not in self._seen:
             entries = self.runtime["step_residual"]
             self._seen["residual"] = {name: leaf(entry) for name, entry in entries.items()}
@@ -370,31 +370,31 @@ class Profile:
 
     @cached_property
     def allocator_holes_frac(self) -> Estimate:
-        """Holes between the caching allocator's blocks, over the bytes that come and go."""
+        """Free holes between the caching allocator's blocks, over the bytes a step allocates."""
         return leaf(self.runtime["allocator_holes"])
 
     def allocator_stuck_frac(self, kind: str = "any") -> Estimate:
-        """Holes that it cannot give back where memory is short, over the same bytes.
+        """Holes that the allocator cannot release when memory runs short, over the same bytes.
 
-        ``kind``: "layers" of equal repeated layers in one stage, "recompute" of such layers whose
-        inputs alone are kept, else "any".
+        ``kind``: "layers" for identical repeated layers in one stage, "recompute" for the same with
+        full recompute (only layer inputs are stored), otherwise "any".
         """
-        found: Estimate = leaf(self.runtime["allocator_stuck"][kind])
-        return found
+        estimate: Estimate = leaf(self.runtime["allocator_stuck"][kind])
+        return estimate
 
     def memory_sd_log(self, part: str = "", *, eager: bool = False) -> Estimate:
-        """Scatter of measured memory around the model, over what comes and goes in a step.
+        """Scatter of measured memory around the model, over the bytes that a step allocates.
 
-        ``eager``: with libraries from before CUDA 11.7, whose kernels and workspaces vary more.
-        ``part``: "segments_residual" of what the allocator holds beside live tensors, over the
-        same; "memory_foreign" of programs without figures, over all that the framework holds, and
-        "memory_assumed" of those that nobody named.
+        ``eager``: with libraries older than CUDA 11.7, whose kernels and workspaces vary more.
+        ``part``: "segments_residual" for what the allocator reserves beyond live tensors, over the
+        same bytes; "memory_foreign" for programs without measurements and "memory_assumed" for an
+        assumed program, both over all memory of the framework.
         """
         return leaf(self.runtime[part or ("memory_residual_eager" if eager else "memory_residual")])
 
     @cached_property
     def nccl_sd_log(self) -> Estimate:
-        """Spread of communicators' buffers around their formula."""
+        """Scatter of the buffer sizes of NCCL communicators around their formula."""
         return leaf(self.runtime["nccl_spread"])
 
     def knob_spread(
@@ -407,13 +407,13 @@ class Profile:
     ) -> dict[CalibratedKnob, float]:
         """Standard deviation of the logarithm of each knob for this cluster.
 
-        ``conv_frac`` is the share of convolutions in the workload's FLOP, ``conv_peak`` their peak
-        where it is not the products'.
+        ``conv_frac``: share of convolutions in the workload's FLOP; ``conv_peak``: their peak where
+        it differs from ``peak``, that of matrix products.
         """
         conv_peak = conv_peak or peak
         key = ("spread", cluster, peak, workload, conv_frac, conv_peak)
         if key not in self._seen:
-            if len(self._seen) >= _MOST_SEEN:  # a server sees ever new clusters
+            if len(self._seen) >= _MOST_SEEN:  # a server meets ever new clusters
                 self._seen.pop(next(iter(self._seen)), None)
             gpu = cluster.groups[0].gpu
             intra, inter = cluster_paths(cluster)
@@ -447,9 +447,9 @@ class Profile:
         residual: float | None,
         measured: MeasuredDevice | None = None,
     ) -> Profile:
-        """This profile with fitted multipliers, and a device's own figures, on top.
+        """This profile with fitted multipliers and a device's measured figures added.
 
-        ``residual``: scatter of steps around the fit; None: that of blind steps of their kind.
+        ``residual``: scatter of steps around the fit; None: that of blind predictions applies.
         """
         return Profile(
             name=name,
@@ -462,14 +462,14 @@ class Profile:
         )
 
 
-#: Answers that a profile keeps.
+#: Largest number of cached answers of a profile.
 _MOST_SEEN = 10_000
-#: Nobody publishes how fast a host decodes samples: a factor of 1.6 either way.
+#: Assumed uncertainty of the loading rate, which nobody publishes: a factor of 1.6 either way.
 LOADER_SD_LOG = 0.5
 
 
 def places(cluster: ClusterSpec) -> tuple[str, str]:
-    """(node preset, network link) names that calibrated link multipliers refer to."""
+    """(node preset, network link): the names by which calibrations refer to a cluster's links."""
     group = cluster.groups[0]
     return group.node.name, group.node.nics[0].link if group.node.nics else ""
 
@@ -479,7 +479,7 @@ BLIND_ORIGIN = "datasheet x op benchmarks of other jobs; not calibrated"
 
 @lru_cache(maxsize=32)
 def load_profile(calibration: str | None = None) -> Profile:
-    """The shipped blind profile, with a calibration (name or file) on top where one is given."""
+    """The shipped blind profile, with a calibration (name or file) applied where one is given."""
     folder = shipped_root() / "hardware_db" / "calibrations"
     blind = Profile(
         name="blind",
@@ -493,7 +493,7 @@ def load_profile(calibration: str | None = None) -> Profile:
 
 
 def profile_of(record: Calibration) -> Profile:
-    """The shipped blind profile with a calibration on top. Raises InvalidConfig for its places."""
+    """The blind profile with a calibration; raises InvalidConfig for unknown GPU, node or link."""
     return load_profile().with_knobs(
         placed_knobs(record), record.name, record.origin, record.residual_sd_log, record.measured
     )

@@ -1,4 +1,4 @@
-"""Tables of efficiencies: which entry answers for a device."""
+"""Choice of the entry for a device in a table of efficiencies."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from simcore.hardware.spec import GpuSpec
 
 
 def leaf(entry: Mapping[str, Any], dimension: Dimension | None = None) -> Estimate:
-    """The figure of an entry; text with a unit is read as ``dimension``."""
+    """The figure of a table's entry; a text with a unit is parsed as ``dimension``."""
     value = entry["value"]
     text = dimension is not None and isinstance(value, str)
     number = parse_quantity(value, dimension) if dimension and text else float(value)
@@ -22,16 +22,19 @@ def leaf(entry: Mapping[str, Any], dimension: Dimension | None = None) -> Estima
 def pick(
     table: Mapping[str, Any], gpu: GpuSpec, dimension: Dimension | None = None
 ) -> tuple[Mapping[str, Any], Estimate, Level]:
-    """The entry that answers for a device, its figure, and whose it is."""
+    """The most specific entry for a device, its figure, and which devices it was measured on.
 
-    def told(entry: Mapping[str, Any], said: str) -> Estimate:
-        found = leaf(entry, dimension)
-        return replace(found, source=f"{said} ({found.source})")
+    The order is the device itself, its families, devices with equal matrix units, all devices.
+    """
+
+    def estimate(entry: Mapping[str, Any], devices: str) -> Estimate:
+        figure = leaf(entry, dimension)
+        return replace(figure, source=f"{devices} ({figure.source})")
 
     places: list[tuple[str, str, str, Level]] = [("by_gpu", gpu.name, gpu.name, "own")]
     places += [("by_family", f, f"family {f}", "family") for f in families_of(gpu)]
     places += [("by_kin", k, f"all with {k}", "pooled") for k in kins_of(gpu)]
-    for part, key, said, level in places:
-        if (entry := (table.get(part) or {}).get(key)) is not None:
-            return entry, told(entry, said), level
-    return table["pooled"], told(table["pooled"], "all GPUs"), "pooled"
+    for section, key, devices, level in places:
+        if (entry := (table.get(section) or {}).get(key)) is not None:
+            return entry, estimate(entry, devices), level
+    return table["pooled"], estimate(table["pooled"], "all GPUs"), "pooled"

@@ -1,6 +1,6 @@
 """Records of ``hardware_db``: accelerators, links, nodes. Every figure names its source.
 
-YAML figures are ``{value: 960 GB/s, source: datasheet}``; ``source`` is a key of the file's
+YAML figures are written ``{value: 960 GB/s, source: datasheet}``; ``source`` is a key of the file's
 ``sources`` map, which holds the citation. Capacities of device memory are binary (a "48 GB"
 card holds 48 GiB), bandwidths are decimal and per direction.
 """
@@ -26,32 +26,32 @@ from simcore.base.figures import (
 )
 from simcore.base.units import MICRO
 
-#: Arithmetic that a kernel may run in. ``fp16`` and ``bf16`` accumulate in fp32;
-#: ``fp16_acc16`` is the rate with fp16 accumulation, where the two differ (GeForce);
-#: ``fp32_matrix`` that of fp32 products on matrix units, where it exceeds the vector units' (CDNA).
+#: Arithmetic that a kernel may run in. ``fp16`` and ``bf16`` accumulate in fp32.
+#: ``fp16_acc16``: with fp16 accumulation, where its peak differs (GeForce). ``fp32_matrix``: fp32
+#: products on matrix units, where their peak exceeds that of the vector units (CDNA).
 PeakName = Literal[
     "fp64", "fp32", "fp32_matrix", "tf32", "fp16", "fp16_acc16", "bf16", "fp8", "int8", "fp4"
 ]  # fmt: skip
 
 
 class PciePort(Part):
-    """The device's host port; the bandwidth is that of the link record it names."""
+    """The device's PCIe port; its bandwidth is in the link record of its generation."""
 
     generation: int = Field(ge=3, le=7)
     lanes: int = Field(ge=1, le=16)
     source: str
 
 
-#: Less of its memory than this is reported where ECC bits take a sixteenth of it; what firmware
-#: keeps is half of a hundredth.
+#: Share of its memory below which a device must have inline ECC: ECC bits take a sixteenth of the
+#: memory, firmware only 0.5 %.
 _ALL_BUT_ECC_BITS = 0.95
 
 
 class GpuSpec(Sourced):
-    """One accelerator as its datasheet has it. Peaks are dense.
+    """One accelerator by its datasheet. Peaks are dense (without sparsity).
 
-    ``nvlink_bw`` is the scale-up bandwidth of one device, all links, one direction (NVLink,
-    Infinity Fabric, HCCS, MTLink, ICI); absent where the device has none or none is fitted.
+    ``nvlink_bw``: scale-up bandwidth of one device over all its links, per direction (NVLink,
+    Infinity Fabric, HCCS, MTLink, ICI); absent where the device has no such links installed.
     """
 
     full_name: str
@@ -65,21 +65,21 @@ class GpuSpec(Sourced):
     sm_count: Count | None = None
     boost_clock: Hertz | None = None
     base_clock: Hertz | None = Field(
-        default=None, description="what the vendor states for the heaviest load within its power"
+        default=None, description="the vendor's clock for the heaviest load within the power limit"
     )
     sustained_clock: Hertz | None = Field(
-        default=None, description="what the vendor rates machines of it at, held for hours in HPL"
+        default=None, description="clock at which its vendor rates machines, held for hours in HPL"
     )
     exp_per_sm_clock: Count | None = Field(
-        default=None, description="exponentials of an SM and clock, where not the usual 16"
+        default=None, description="exponentials per SM and clock, where they are not 16"
     )
     peak_flop_per_s: dict[PeakName, FlopRate] = Field(min_length=1)
     memory_size: Bytes
     memory_visible: Bytes | None = Field(
-        default=None, description="what the driver reports as total, ECC as shipped in servers"
+        default=None, description="total that the driver reports, with ECC as shipped in servers"
     )
     memory_cuda: Bytes | None = Field(
-        default=None, description="what CUDA offers of it, as PyTorch's messages print"
+        default=None, description="total that CUDA offers, as PyTorch's messages print it"
     )
     memory_bw: Bandwidth
     l2_size: Bytes | None = None
@@ -93,7 +93,7 @@ class GpuSpec(Sourced):
     notes: str = ""
 
     def peak(self, name: PeakName) -> float | None:
-        """Dense peak [FLOP/s], or None where the device has no such unit."""
+        """Dense peak [FLOP/s]; None where the device has no such unit."""
         figure = self.peak_flop_per_s.get(name)
         return figure.value if figure else None
 
@@ -104,44 +104,45 @@ class GpuSpec(Sourced):
 
     @property
     def tdp_w(self) -> float:
-        """Board power [W]; not a number where nobody states it (a measured record)."""
+        """Board power [W]; NaN where it is not stated (a measured record)."""
         return self.tdp.value if self.tdp else nan
 
     @property
     def clock_hz(self) -> float:
-        """Boost clock [Hz]; not a number where nobody states it."""
+        """Boost clock [Hz]; NaN where it is not stated."""
         return self.boost_clock.value if self.boost_clock else nan
 
     @property
     def node_nm(self) -> float:
-        """Foundry node [nm]; not a number where nobody states it."""
+        """Foundry node [nm]; NaN where it is not stated."""
         return self.process_nm or nan
 
     @property
     def inline_ecc(self) -> bool:
-        """Whether error correction keeps its bits in the memory itself (GDDR), as shipped: a
-        sixteenth is missing from what the driver reports. HBM has a place of its own for them.
+        """Whether ECC, as shipped, stores its bits among the data (GDDR).
+
+        The driver then reports a sixteenth less memory. HBM has separate cells for ECC bits.
         """
-        seen = self.memory_visible
-        return seen is not None and seen.value < _ALL_BUT_ECC_BITS * self.memory_size.value
+        visible = self.memory_visible
+        return visible is not None and visible.value < _ALL_BUT_ECC_BITS * self.memory_size.value
 
     @property
     def usable_memory_bytes(self) -> float:
-        """Memory that the driver offers, before any context."""
+        """Device memory that the driver offers before any CUDA context [bytes]."""
         return (self.memory_cuda or self.memory_visible or self.memory_size).value
 
 
-#: A hop over a NIC in NCCL's tables, protocol Simple (src/graph/tuning.cc).
+#: Latency of a hop over a NIC in NCCL's tables, protocol Simple (src/graph/tuning.cc).
 NET_HOP_S = 14.0 * MICRO
 LinkKind = Literal["pcie", "nvlink", "infiniband", "roce", "ethernet", "socket", "c2c"]
 
 
 class LinkSpec(Sourced):
-    """One kind of link: line rate of one direction, and what of it payload can reach.
+    """One kind of link: its line rate per direction, and the share that payload reaches.
 
-    ``payload_frac`` is protocol and implementation overhead of bulk transfers (TLP headers,
-    TCP/IP copies); ``latency`` is one way, software included; ``nccl_latency`` what a network's
-    plugin reports to NCCL.
+    ``payload_frac``: what protocol and implementation overhead (TLP headers, TCP/IP copies) leave
+    of the line rate for bulk transfers. ``latency``: one way, software included. ``nccl_latency``:
+    the latency that a network's plugin reports to NCCL.
     """
 
     kind: LinkKind
@@ -153,8 +154,10 @@ class LinkSpec(Sourced):
 
     @property
     def nic_latency_s(self) -> float:
-        """What NCCL adds to a hop over this NIC: as reported, or half of what a hop of its
-        Simple protocol, which waits twice, has beyond its table's 14 us.
+        """Latency of this NIC that NCCL adds to a hop [s].
+
+        The latency that the plugin reports; otherwise half of what ``latency`` exceeds the 14 us in
+        NCCL's table, since a hop of the Simple protocol waits twice for the NIC.
         """
         if self.nccl_latency is not None:
             return self.nccl_latency.value
@@ -162,7 +165,7 @@ class LinkSpec(Sourced):
 
 
 class Cpu(Part):
-    """Host processor: what feeds loaders, CPU optimisers and pageable copies."""
+    """Host processors of a node, which run data loaders, CPU optimizers and pageable copies."""
 
     model: str
     sockets: int = Field(ge=1, le=72)
@@ -172,14 +175,14 @@ class Cpu(Part):
 
 
 class Nic(Part):
-    """Network ports of one kind; ``count`` of them share the node's traffic evenly."""
+    """Network ports of one kind; the node's traffic is spread evenly over ``count`` ports."""
 
     link: str
     count: int = Field(ge=1, le=144)
 
 
 class Nvme(Part):
-    """Local NVMe, all drives together."""
+    """Bandwidth of a node's local NVMe drives, all together."""
 
     read_bw: Bandwidth
     write_bw: Bandwidth
@@ -188,17 +191,17 @@ class Nvme(Part):
 class NodeSpec(Sourced):
     """A server or workstation.
 
-    ``fabric`` says how its GPUs reach each other:
-      nvswitch  every pair at full NVLink bandwidth
-      nvlink-mesh  point-to-point NVLinks (DGX-1, HCCS ring, bridges over all GPUs)
-      nvlink-pairs  bridges join pairs, PCIe the rest
-      pcie      PCIe only, through switches and sockets
-    ``mesh_rings`` of a mesh whose pairs are not all joined alike: how many of a device's links the
-    disjoint rings over its first 2, 3, … ``max_gpus`` devices use; all of them where it is empty.
-    ``tray_gpus``: devices of a tray, where the record is of a rack that clusters count in trays.
-    ``gpus_per_pcie_root`` GPUs share one upstream port of link ``pcie_link`` (1: each its own).
-    ``peer_to_peer``: whether devices reach each other's memory; otherwise all they exchange goes
-    through host memory, NVLink or not (NCCL_P2P_DISABLE=1, PCIe access control, some VMs).
+    ``fabric``: how its GPUs reach each other:
+      nvswitch      every pair at full NVLink bandwidth
+      nvlink-mesh   point-to-point NVLinks (DGX-1, HCCS ring, bridges over all GPUs)
+      nvlink-pairs  NVLink bridges within pairs, PCIe between pairs
+      pcie          PCIe only, through switches and sockets
+    ``mesh_rings``: for a mesh whose pairs have different numbers of links, the number of a device's
+    links that disjoint rings over the first 2, 3, … ``max_gpus`` devices use; empty: all links.
+    ``tray_gpus``: devices per tray, where the record is a rack that clusters count in trays.
+    ``gpus_per_pcie_root``: GPUs that share one upstream port of link ``pcie_link``.
+    ``peer_to_peer``: whether devices can access each other's memory. Otherwise all their traffic
+    goes through host memory, even with NVLink (NCCL_P2P_DISABLE=1, PCIe access control, some VMs).
     """
 
     full_name: str
@@ -218,7 +221,7 @@ class NodeSpec(Sourced):
 
     @model_validator(mode="after")
     def rings_of_every_size(self) -> NodeSpec:
-        """Refuse a mesh that leaves out a number of GPUs."""
+        """The record itself; raises ValueError where ``mesh_rings`` lacks a number of GPUs."""
         if self.mesh_rings and len(self.mesh_rings) != self.max_gpus - 1:
             raise ValueError(f"mesh_rings must name rings of 2 to {self.max_gpus} GPUs")
         return self

@@ -17,50 +17,54 @@ from simcore.measurements.nccl_runs import (
     NcclRun,
     Row,
     Side,
+    op_from_rows,
     side_of,
-    sound,
-    told_op,
+    without_bad_rows,
 )
 
 
 def is_nccl_json(text: str) -> bool:
-    """Whether a text begins like such a report."""
+    """Whether a text begins like a JSON report of nccl-tests."""
     head = text[:MIB]
     return head.lstrip().startswith("{") and '"nccl_version"' in head and '"start_time"' in head
 
 
 def read_nccl_json(path: Path, text: str, op: str = "") -> NcclFile:
-    """The run of one report. ``line`` of a row is the number of the result, from 1.
+    """The run of one JSON report; a row's ``line`` is the number of its result, from 1.
 
-    Raises DataError for text that ends early, or that is another program's.
+    ``op``: the collective, where the report does not name it. Raises DataError for a text that is
+    cut short or that another program wrote.
     """
     try:
         data = json.loads(text)
     except json.JSONDecodeError as err:
-        raise DataError(f"is cut short or no JSON: {err.msg}", file=path, line=err.lineno) from None
+        problem = f"is cut short or is not JSON: {err.msg}"
+        raise DataError(problem, file=path, line=err.lineno) from None
     if not isinstance(data, Mapping) or not isinstance(data.get("results"), list):
-        raise DataError("is no report of nccl-tests: it has no results", file=path)
+        raise DataError("is not a report of nccl-tests: it has no results", file=path)
     config = data.get("config") or {}
     devices = _devices(config)
     each = int(config.get("nthreads") or 1) * int(config.get("ngpus") or 1)
-    # One device a process is listed, its first: the others of the process sit beside it.
+    # The report lists only the first device of each process; ranks and host of the rest follow.
     ranks = [Device(d.rank + i, d.host, d.name) for d in devices for i in range(each)]
     rows: list[Row] = []
     problems: list[str] = []
     for number, raw in enumerate(data["results"], start=1):
         row = _row(raw, number)
         if isinstance(row, str):
-            problems.append(f"{path.name}:{number}: {row} (of the results)")
+            problems.append(f"{path.name}:{number}: {row} (in the results)")
         else:
             rows.append(row)
     n_ranks = len(ranks)
-    name = _program(data.get("args") or []) or op or (told_op(tuple(rows), n_ranks) if rows else "")
+    name = _program(data.get("args") or []) or op
+    if not name and rows:
+        name = op_from_rows(tuple(rows), n_ranks)
     run = NcclRun(path.name, 1, name, tuple(ranks), n_ranks, tuple(rows),
                   str(data.get("nccl_version", "")))  # fmt: skip
-    kept, wrong = sound(run)
-    if kept is None and not problems and not wrong:
+    valid, wrong = without_bad_rows(run)
+    if valid is None and not problems and not wrong:
         raise DataError("holds no result of nccl-tests", file=path)
-    return NcclFile((kept,) if kept else (), (*problems, *wrong))
+    return NcclFile((valid,) if valid else (), (*problems, *wrong))
 
 
 def _devices(config: Mapping[str, Any]) -> list[Device]:
@@ -72,11 +76,13 @@ def _devices(config: Mapping[str, Any]) -> list[Device]:
 
 
 def _program(args: list[Any]) -> str:
+    """The collective of the program in ``args[0]``; empty where it is unknown."""
     names = (re.sub(r"_perf(_mpi)?$", "", str(a).rpartition("/")[2]) for a in args[:1])
     return next((PROGRAMS[n] for n in names if n in PROGRAMS), "")
 
 
 def _row(raw: Mapping[str, Any], line: int) -> Row | str:
+    """One result of the report; a sentence where it is invalid."""
     sides: list[Side | None] = []
     for key in ("out_of_place", "in_place"):
         cells = raw.get(key)
@@ -84,15 +90,15 @@ def _row(raw: Mapping[str, Any], line: int) -> Row | str:
             sides.append(None)
             continue
         if "cpu_time" in cells:
-            return "times are the host's (-C 1): measure without it"
+            return "times are host times (-C 1): measure without -C 1"
         time, algbw, busbw, wrong = (
             "" if (cell := cells.get(c)) is None else str(cell)
             for c in ("time", "alg_bw", "bus_bw", "nwrong")
         )
-        made = side_of(time, algbw, busbw, wrong)
-        if isinstance(made, str):
-            return made
-        sides.append(made)
+        side = side_of(time, algbw, busbw, wrong)
+        if isinstance(side, str):
+            return side
+        sides.append(side)
     try:
         size = float(raw["size"])
     except (KeyError, TypeError, ValueError):

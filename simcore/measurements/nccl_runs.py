@@ -1,4 +1,4 @@
-"""What a run of nccl-tests is, and the checks that every row of it has to pass.
+"""Runs of nccl-tests, and the checks that each of their rows has to pass.
 
 Format and meaning of the columns: NVIDIA/nccl-tests, src/util.cu and doc/PERFORMANCE.md.
 """
@@ -13,29 +13,31 @@ from typing import Final
 
 from simcore.base.units import GIGA, MICRO
 
-#: Programs of the suite -> the collective as it is called here; the whole vector is its size.
+#: Program of the suite -> collective. The size column is the whole vector for each of them.
 PROGRAMS: Final = {
     "all_reduce": "all_reduce", "all_gather": "all_gather", "reduce_scatter": "reduce_scatter",
     "alltoall": "all_to_all", "alltoallv": "all_to_allv", "sendrecv": "send_recv",
     "broadcast": "broadcast", "reduce": "reduce", "gather": "gather", "scatter": "scatter",
     "hypercube": "hypercube",
 }  # fmt: skip
-#: Training reduces gradients and broadcasts in place; the others have a buffer for each side.
+#: Collectives that training runs in place (gradients, broadcasts); others use two buffers.
 IN_PLACE: Final = ("all_reduce", "broadcast", "reduce")
 #: Collectives whose bus factor doc/PERFORMANCE.md lists.
 _WITH_FACTOR: Final = (
     "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce", "send_recv",
 )  # fmt: skip
-#: Columns are printed with two decimals: a ratio of them says something from here on [GB/s].
-_TOLD_GBPS: Final = 1.0
+#: Least bandwidth [GB/s] for ratios of columns, which are printed with only two decimals.
+_PRECISE_GBPS: Final = 1.0
+#: Largest relative difference of bytes / time from the printed algbw.
 _AGREE_FRAC: Final = 0.1
-#: A median off by more than this is another collective's, or another number of ranks'.
+#: Largest relative difference of the median ratio from the bus factor; beyond it the file is of
+#: another collective or of another number of ranks.
 _RATIO_FRAC: Final = 0.05
 
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """One line of the rank list."""
+    """One line of the rank list: a rank's host and the name of its device."""
 
     rank: int
     host: str
@@ -44,7 +46,7 @@ class Device:
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """Out of place or in place: seconds, GB/s as printed, results that were wrong."""
+    """Out-of-place or in-place result: seconds, GB/s as printed, number of wrong values."""
 
     time_s: float
     algbw_gbps: float
@@ -54,7 +56,7 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One line of the table. ``out_of_place`` and ``in_place``: None where not measured."""
+    """One line of the table; ``out_of_place`` and ``in_place`` are None where not measured."""
 
     n_bytes: float
     dtype: str
@@ -65,17 +67,17 @@ class Row:
     line: int
 
     def side(self, op: str) -> Side | None:
-        """The side that a training job uses of the collective, or what there is."""
-        first, second = self.out_of_place, self.in_place
-        return (second or first) if op in IN_PLACE else (first or second)
+        """The result that a training job of this collective corresponds to, else the other one."""
+        out_of_place, in_place = self.out_of_place, self.in_place
+        return (in_place or out_of_place) if op in IN_PLACE else (out_of_place or in_place)
 
 
 @dataclass(frozen=True, slots=True)
 class NcclRun:
     """One run: a collective on some ranks over message sizes.
 
-    ``op`` is empty where the file does not tell it, ``n_ranks`` zero, ``devices`` empty.
-    ``line``: where the run begins.
+    Where the file does not say, ``op`` is empty, ``n_ranks`` zero and ``devices`` empty.
+    ``line``: line of the file where the run begins.
     """
 
     file: str
@@ -96,13 +98,13 @@ class NcclRun:
         return dict(Counter(d.host for d in self.devices))
 
     def gpu_names(self) -> tuple[str, ...]:
-        """Names of the devices as the driver calls them, each once."""
+        """Distinct names of the devices, as the driver spells them."""
         return tuple(dict.fromkeys(d.name for d in self.devices))
 
 
 @dataclass(frozen=True)
 class NcclFile:
-    """Runs of a file, and what is wrong with rows that are none, by file and line."""
+    """Runs of a file, and a sentence with file and line for each invalid row."""
 
     runs: tuple[NcclRun, ...]
     problems: tuple[str, ...] = field(default=())
@@ -112,14 +114,14 @@ class NcclFile:
 
 
 def bus_factor(op: str, n_ranks: int) -> float:
-    """Bus over algorithm bandwidth: 2(n-1)/n for all-reduce, (n-1)/n for what is dealt out."""
+    """Bus over algorithm bandwidth: 2(n-1)/n for all-reduce, 1 for broadcast, else (n-1)/n."""
     if op in ("broadcast", "reduce", "send_recv"):
         return 1.0
     return (2.0 if op.startswith("all_reduce") else 1.0) * (n_ranks - 1) / n_ranks
 
 
 def side_of(time_us: str, algbw: str, busbw: str, wrong: str) -> Side | str | None:
-    """Cells of one side; None where it was not measured, a sentence where it cannot be."""
+    """The result in cells of a row; None where it was not measured, a sentence if it is invalid."""
     blank = ("", "N/A")
     if time_us in blank:
         return None
@@ -128,35 +130,36 @@ def side_of(time_us: str, algbw: str, busbw: str, wrong: str) -> Side | str | No
         n_wrong = 0.0 if wrong in blank else float(wrong)
     except ValueError as err:
         return f"{str(err).rpartition(': ')[2]} is not a number"
-    time = numbers[0]
-    if not all(map(math.isfinite, numbers)) or time <= 0:
+    microseconds = numbers[0]
+    if not all(map(math.isfinite, numbers)) or microseconds <= 0:
         return f"time {time_us!r} us must be finite and above zero"
-    return Side(time * MICRO, numbers[1], numbers[2], n_wrong)
+    return Side(microseconds * MICRO, numbers[1], numbers[2], n_wrong)
 
 
 def row_problem(n_bytes: float, side: Side) -> str:
-    """Why a row is no measurement; empty where it is one."""
+    """Why a row is not a valid measurement; empty where it is one."""
     if side.n_wrong:
-        return f"{side.n_wrong:g} results were wrong: no measurement"
-    told = side.algbw_gbps
-    if told >= _TOLD_GBPS:
-        found = n_bytes / side.time_s / GIGA
-        if not 1 - _AGREE_FRAC < found / told < 1 + _AGREE_FRAC:
+        return f"{side.n_wrong:g} results were wrong: not a valid measurement"
+    printed_gbps = side.algbw_gbps
+    if printed_gbps >= _PRECISE_GBPS:
+        gbps = n_bytes / side.time_s / GIGA
+        if not 1 - _AGREE_FRAC < gbps / printed_gbps < 1 + _AGREE_FRAC:
             return (
-                f"{n_bytes:.0f} B in {side.time_s / MICRO:g} us are {found:.3g} GB/s, algbw says "
-                f"{told:g}: columns shifted or swapped?"
+                f"{n_bytes:.0f} B in {side.time_s / MICRO:g} us are {gbps:.3g} GB/s, algbw says "
+                f"{printed_gbps:g}: columns shifted or swapped?"
             )
     return ""
 
 
 def ratio_of(rows: Mapping[float, Side]) -> float | None:
-    """Median of bus over algorithm bandwidth where the digits printed tell it."""
-    ratios = sorted(s.busbw_gbps / s.algbw_gbps for s in rows.values() if s.algbw_gbps > _TOLD_GBPS)
+    """Median bus over algorithm bandwidth of rows printed precisely enough; None without any."""
+    precise = (s for s in rows.values() if s.algbw_gbps > _PRECISE_GBPS)
+    ratios = sorted(s.busbw_gbps / s.algbw_gbps for s in precise)
     return ratios[len(ratios) // 2] if ratios else None
 
 
-def told_op(rows: tuple[Row, ...], n_ranks: int) -> str:
-    """The collective by what only it prints: its reduction, its root, its bus factor; or ""."""
+def op_from_rows(rows: tuple[Row, ...], n_ranks: int) -> str:
+    """The collective, by the columns redop and root and the bus factor; "" where it is unclear."""
     sides = {r.n_bytes: s for r in rows if (s := r.out_of_place or r.in_place)}
     ratio = ratio_of(sides)
     if ratio is None or n_ranks < 2 or not rows[0].redop or rows[0].redop == "none":
@@ -169,11 +172,11 @@ def told_op(rows: tuple[Row, ...], n_ranks: int) -> str:
 
 
 def run_problem(run: NcclRun) -> str:
-    """Why a whole run cannot be what it says; empty where it can."""
+    """Why a whole run contradicts its own labels; empty where it does not."""
     ranks = [d.rank for d in run.devices]
     if len(set(ranks)) < len(ranks):
         return (
-            "a rank stands twice in the list of devices: processes that did not find each other "
+            "a rank is listed twice among the devices: the processes ran separately "
             "(nccl-tests built without MPI=1?)"
         )
     sides = {r.n_bytes: s for r in run.rows if (s := r.side(run.op)) is not None}
@@ -189,13 +192,13 @@ def run_problem(run: NcclRun) -> str:
     return ""
 
 
-def sound(run: NcclRun) -> tuple[NcclRun | None, list[str]]:
-    """A run without rows that cannot be, and what is wrong with these; None: nothing is left."""
+def without_bad_rows(run: NcclRun) -> tuple[NcclRun | None, list[str]]:
+    """A run with only its valid rows, or None without any; and a sentence for each invalid row."""
     problems: list[str] = []
-    kept: list[Row] = []
+    valid: list[Row] = []
     seen: dict[tuple[object, ...], int] = {}
     for row in run.rows:
-        if not row.n_bytes:  # below one element a rank: latency of nothing
+        if not row.n_bytes:  # less than one element per rank: nothing was sent
             continue
         where, side = f"{run.file}:{row.line}", row.side(run.op)
         if side is None:
@@ -210,9 +213,11 @@ def sound(run: NcclRun) -> tuple[NcclRun | None, list[str]]:
             problems.append(f"{where}: size {row.n_bytes:.0f} is listed in line {seen[key]} too")
             continue
         seen[key] = row.line
-        kept.append(row)
-    whole = NcclRun(run.file, run.line, run.op, run.devices, run.n_ranks, tuple(kept), run.version)
-    if why := run_problem(whole):
+        valid.append(row)
+    checked = NcclRun(
+        run.file, run.line, run.op, run.devices, run.n_ranks, tuple(valid), run.version
+    )
+    if why := run_problem(checked):
         problems.append(f"{run.where}: {why}")
         return None, problems
-    return (whole if kept else None), problems
+    return (checked if valid else None), problems

@@ -1,7 +1,7 @@
-"""Output of nccl-tests (``all_reduce_perf`` and its kin) as text: a log as it was printed.
+"""Parser of the printed output of nccl-tests (``all_reduce_perf`` and the other programs).
 
-Several runs in one file, lines of NCCL_DEBUG between them, prefixes of ``srun --label`` and
-``mpirun --tag-output`` are all fine.
+A log may hold several runs, lines of NCCL_DEBUG between them, and the prefixes of ``srun --label``
+and ``mpirun --tag-output``.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from simcore.measurements.nccl_runs import (
     NcclRun,
     Row,
     Side,
+    op_from_rows,
     side_of,
-    sound,
-    told_op,
+    without_bad_rows,
 )
 
 _LABEL: Final = re.compile(r"^(?:\[\d+,\d+\]<std\w+>:|\d{1,5}: )\s?")
@@ -37,13 +37,14 @@ _PROGRAM: Final = re.compile(rf"(?<![A-Za-z])({'|'.join(sorted(PROGRAMS, key=len
                              r"_perf(?:_mpi)?\b")  # fmt: skip
 _VERSION: Final = re.compile(r"NCCL version ([\d.]+)|nccl-library=(\d+)")
 _ROW: Final = re.compile(r"^\s*(\d+)\s+(\d+)\s+([a-z]\w*)\s+(\S.*?)\s*$")
-#: A timestamp column (-T) is a date and an hour.
+#: Words in a timestamp column (-T): a date and a time.
 _STAMP_TOKENS: Final = 2
-_SIDE: Final = 4  # time, algbw, busbw, #wrong (once: error)
+#: Columns of one result: time, algbw, busbw, #wrong (in older versions: error).
+_SIDE: Final = 4
 
 
 def is_nccl_tests(text: str) -> bool:
-    """Whether a text is nccl-tests output: its first line, or the head of its table."""
+    """Whether a text is output of nccl-tests, by its first line or its table's header."""
     return any(
         _START.match(line) or _HEAD.match(line)
         for line in (_bare(raw) for raw in text.splitlines() if "nThread" in raw or "algbw" in raw)
@@ -51,12 +52,13 @@ def is_nccl_tests(text: str) -> bool:
 
 
 def _bare(line: str) -> str:
+    """A line without the launcher's prefix and comment marks."""
     return _LABEL.sub("", line).lstrip("#> \t") if line else line
 
 
 @dataclass
 class _Open:
-    """A run while its lines come in."""
+    """A run whose lines are being read."""
 
     line: int = 1
     op: str = ""
@@ -67,32 +69,33 @@ class _Open:
 
 
 def read_nccl_tests(path: Path, text: str, op: str = "") -> NcclFile:
-    """The runs of a log or of one JSON report; ``op``: the collective where it does not tell.
+    """The runs of a log, or of one JSON report.
 
-    Rows that cannot be (NaN, zero or negative time, shifted columns, a size listed twice, a cut
-    line, wrong results) are told in ``problems``. Raises DataError for a file without any run.
+    ``op``: the collective, where the file does not name it. ``problems`` of the result lists the
+    invalid rows: NaN, zero or negative time, shifted columns, a size listed twice, a line cut
+    short, wrong results. Raises DataError for a file without any run.
     """
     if text.lstrip().startswith("{"):
         return read_nccl_json(path, text, op)
-    found: list[NcclRun] = []
+    runs: list[NcclRun] = []
     problems: list[str] = []
-    for run, told in _runs(path, text.splitlines()):
-        problems += told
-        n_ranks = len(run.devices)  # processes of MPI are told by the list alone
+    for run, bad_lines in _runs(path, text.splitlines()):
+        problems += bad_lines
+        n_ranks = len(run.devices)  # with MPI only the device list shows the number of ranks
         rows = tuple(run.rows)
-        name = run.op or op or (told_op(rows, n_ranks) if rows else "")
+        name = run.op or op or (op_from_rows(rows, n_ranks) if rows else "")
         whole = NcclRun(path.name, run.line, name, tuple(run.devices), n_ranks, rows, run.version)
-        kept, wrong = sound(whole)
+        valid, wrong = without_bad_rows(whole)
         problems += wrong
-        if kept is not None:
-            found.append(kept)
-    if not found and not problems:
+        if valid is not None:
+            runs.append(valid)
+    if not runs and not problems:
         raise DataError("holds no row of nccl-tests", file=path)
-    return NcclFile(tuple(found), tuple(problems))
+    return NcclFile(tuple(runs), tuple(problems))
 
 
 def _runs(path: Path, lines: list[str]) -> Iterator[tuple[_Open, list[str]]]:
-    """Runs as they stand, each with what is wrong with its lines."""
+    """Each run in the log, unchecked, with a sentence for each line that could not be read."""
     run, problems, named = _Open(), list[str](), ""
     for number, raw in enumerate(lines, start=1):
         line = _bare(raw)
@@ -106,7 +109,7 @@ def _runs(path: Path, lines: list[str]) -> Iterator[tuple[_Open, list[str]]]:
         elif (match := _RANK.match(line)) is not None:
             run.devices.append(Device(int(match[1]), match[2], match[3]))
         elif _HEAD.match(line):
-            if run.rows and run.columns:  # without a first line: a log that somebody shortened
+            if run.rows and run.columns:  # no first line of a run: a shortened log
                 yield run, problems
                 run, problems = _Open(number, devices=run.devices, version=run.version), []
             run.columns, run.op = line.split(), run.op or named
@@ -125,26 +128,26 @@ def _runs(path: Path, lines: list[str]) -> Iterator[tuple[_Open, list[str]]]:
 
 
 def _row(match: re.Match[str], columns: list[str], line: int) -> Row | str | None:
-    """A line of the table; a sentence where it cannot be one."""
+    """A line of the table; a sentence where it is invalid."""
     at = [i for i, c in enumerate(columns) if c in ("time", "cputime")]
     if "cputime" in columns:
-        return "times are the host's (-C 1): measure without it"
+        return "times are host times (-C 1): measure without -C 1"
     stamped = "timestamp" in columns
     width = len(columns) - at[0] - stamped
     words = match[4].split()
     if stamped:
         words = words[:-_STAMP_TOKENS]
     named = len(words) - width
-    most = at[0] - 3  # redop and root, where this version prints them
+    most = at[0] - 3  # redop and root, if this version prints them
     if named < 0 or named > max(most, 2):
         return f"has {len(words) + 3} columns, not {len(columns) - stamped}: cut short or shifted?"
     numbers = words[named:]
     sides: list[Side | None] = []
     for first in at:
-        made = side_of(*numbers[first - at[0] : first - at[0] + _SIDE])
-        if isinstance(made, str):
-            return made
-        sides.append(made)
+        side = side_of(*numbers[first - at[0] : first - at[0] + _SIDE])
+        if isinstance(side, str):
+            return side
+        sides.append(side)
     label = [*words[:named], "", ""]
     return Row(
         n_bytes=float(match[1]), dtype=match[3], redop=label[0], root=label[1],

@@ -1,4 +1,4 @@
-"""How many NVLinks of a device the disjoint rings over the first devices of a mesh use."""
+"""Number of a device's NVLinks that disjoint rings over the first devices of a mesh use."""
 
 from __future__ import annotations
 
@@ -6,18 +6,19 @@ from collections.abc import Sequence
 from itertools import permutations
 from typing import Final
 
-#: Rings that are tried at most: (8 - 1)! / 2 for the eight devices of the largest meshes.
+#: Largest number of devices, those of the largest meshes: (8 - 1)! / 2 rings are tried for eight.
 MOST_DEVICES: Final = 8
 
 Links = Sequence[Sequence[int]]
 
 
 def mesh_rings(links: Links) -> tuple[int, ...]:
-    """Links of a device that rings over the first 2, 3, … devices use; ``links`` [n, n].
+    """Links per device that disjoint rings over the first 2, 3, … devices use.
 
-    A ring takes one link of each pair it joins, so two of each device; two devices use what joins
-    them. Where no ring visits each device once but all are joined, one ring passes through a
-    device twice: two links. Zero where some are not joined at all.
+    ``links`` [n, n]: number of links between each pair. A ring uses one link of each pair that it
+    joins, so two links of each device; two devices use all links between them. Where no ring can
+    visit each device once, but all devices are connected, one ring that visits some devices twice
+    counts: two links. Zero where some devices are not connected.
     """
     return tuple(_links_of_rings(links, n) for n in range(2, len(links) + 1))
 
@@ -40,7 +41,7 @@ def _links_of_rings(links: Links, n: int) -> int:
 def _pack(
     rings: list[tuple[tuple[int, int], ...]], left: dict[tuple[int, int], int], most: int
 ) -> int:
-    """The most rings that links hold at once, each link used once; at most ``most``."""
+    """Largest number of rings, up to ``most``, that use each remaining link at most once."""
     best = 0
     for i, ring in enumerate(rings):
         if best == most:
@@ -59,6 +60,7 @@ def _pack(
 
 
 def _joined(links: Links, n: int) -> bool:
+    """Whether links connect all of the first ``n`` devices, directly or through others."""
     reached, todo = {0}, [0]
     while todo:
         at = todo.pop()

@@ -1,7 +1,7 @@
-"""``nvidia-smi topo -m`` (and ``-mp``): the matrix of GPUs and NICs, checked.
+"""Parser of the matrix of GPUs and NICs that ``nvidia-smi topo -m`` (or ``-mp``) prints.
 
-Drivers differ in the columns behind the matrix (CPU affinity, NUMA affinity, GPU NUMA ID), in the
-names of NICs (``mlx5_0`` or ``NIC0`` with a legend) and in blanks or tabs: all are read.
+Drivers differ in the columns after the matrix (CPU affinity, NUMA affinity, GPU NUMA ID), in the
+names of NICs (``mlx5_0`` or ``NIC0`` with a legend) and in blanks or tabs. All forms are accepted.
 """
 
 from __future__ import annotations
@@ -13,24 +13,24 @@ from typing import Final, NamedTuple
 
 from simcore.base.errors import DataError
 
-#: Paths of the legend, from near to far; drivers before 2017 write SOC for SYS.
+#: Kinds of PCIe path in the legend, from near to far; drivers before 2017 write SOC for SYS.
 PCIE_PATHS: Final = ("PIX", "PXB", "PHB", "NODE", "SYS")
 _OLD: Final = {"SOC": "SYS"}
 _NVLINK: Final = re.compile(r"^NV(\d+)$")
 _GPU: Final = re.compile(r"^GPU\d+$")
 _ESCAPES: Final = re.compile(r"\x1b\[[0-9;]*m")
 _MARGIN: Final = re.compile(r"^[\s#*>|]+")
-#: ``nvidia-smi -L``, which people print beside the matrix.
+#: A line of ``nvidia-smi -L``, which people often put into the same file.
 _LISTED: Final = re.compile(r"^\s*GPU \d+: (\S.*?)(?:\s+\(UUID.*)?$")
 _RANGES: Final = re.compile(r"^\d+(?:-\d+)?(?:,\d+(?:-\d+)?)*$")
 
 
 @dataclass(frozen=True, slots=True)
 class TopologyMatrix:
-    """What joins each pair: an NVLink count (``NV12``) or a PCIe path; "" with itself.
+    """The matrix: ``paths`` of each pair of different devices, as NVLinks (``NV12``) or PCIe path.
 
-    ``cpus`` and ``numa`` hold the affinities of GPUs as ranges ("0-47,96-143"), where printed.
-    ``listed``: names of the devices, where ``nvidia-smi -L`` stands in the same text.
+    ``cpus``, ``numa``: affinities of the GPUs as ranges ("0-47,96-143"), where printed.
+    ``listed``: names of the devices, where the same text has the output of ``nvidia-smi -L``.
     """
 
     gpus: tuple[str, ...]
@@ -41,17 +41,17 @@ class TopologyMatrix:
     listed: tuple[str, ...]
 
     def nvlinks(self, a: str, b: str) -> int:
-        """NVLinks between two devices."""
+        """Number of NVLinks between two devices."""
         match = _NVLINK.match(self.paths.get((a, b), ""))
         return int(match[1]) if match else 0
 
     def near(self, a: str, b: str) -> bool:
-        """Whether a PCIe switch joins two devices, without the host in between."""
+        """Whether PCIe switches alone join two devices, without the host in between."""
         return self.paths.get((a, b)) in ("PIX", "PXB")
 
 
 def n_cpus(ranges: str) -> int:
-    """How many processors ranges such as "0-47,96-143" name."""
+    """Number of processors in ranges such as "0-47,96-143"."""
     total = 0
     for part in ranges.split(","):
         low, _, high = part.partition("-")
@@ -60,7 +60,7 @@ def n_cpus(ranges: str) -> int:
 
 
 def read_topology(path: Path, text: str) -> TopologyMatrix:
-    """The first matrix of a text. Raises DataError with the line where it cannot be one."""
+    """The first matrix in a text. Raises DataError, with the line, for an invalid one."""
     lines = [_MARGIN.sub("", _ESCAPES.sub("", raw)) for raw in text.splitlines()]
     start = next((i for i, x in enumerate(lines) if re.match(r"GPU0\s+(?:GPU1|CPU|NIC|mlx)", x)),
                  None)  # fmt: skip
@@ -73,17 +73,19 @@ def read_topology(path: Path, text: str) -> TopologyMatrix:
         raise DataError(
             f"has no row of {', '.join(missing)}: cut short?", file=path, line=start + 1
         )
-    paths = {(a, b): found for a, row in rows.items() for b, found in row.paths.items()}
-    for (a, b), found in paths.items():
-        if paths.get((b, a), found) != found:
+    paths = {(a, b): joint for a, row in rows.items() for b, joint in row.paths.items()}
+    for (a, b), joint in paths.items():
+        if paths.get((b, a), joint) != joint:
             raise DataError(
-                f"{a} to {b} is {found}, but {b} to {a} {paths[b, a]}", file=path, line=rows[a].line
+                f"{a} to {b} is {joint}, but {b} to {a} is {paths[b, a]}",
+                file=path,
+                line=rows[a].line,
             )
-    ranges = {g: [w for w in rows[g].behind if _RANGES.match(w)] for g in gpus}
+    ranges = {g: [w for w in rows[g].affinities if _RANGES.match(w)] for g in gpus}
     return TopologyMatrix(
         gpus=gpus,
         nics=tuple(n for n in names if not _GPU.match(n)),
-        paths={pair: found for pair, found in paths.items() if found},
+        paths={pair: joint for pair, joint in paths.items() if joint},
         cpus={g: r[0] for g, r in ranges.items() if r},
         numa={g: r[1] for g, r in ranges.items() if len(r) > 1},
         listed=tuple(m[1] for x in lines if (m := _LISTED.match(x)) is not None),
@@ -91,15 +93,15 @@ def read_topology(path: Path, text: str) -> TopologyMatrix:
 
 
 class _Row(NamedTuple):
-    """One device's line: what joins it to each other, and the columns behind the matrix."""
+    """One device's line: its path to every device, and the words after the matrix."""
 
     line: int
     paths: dict[str, str]
-    behind: list[str]
+    affinities: list[str]
 
 
 def _rows(path: Path, lines: list[str], start: int, names: tuple[str, ...]) -> dict[str, _Row]:
-    """The rows below the heading in line ``start``; ends where the legend begins."""
+    """Device name -> row, from the line after ``start``, the header, to the legend."""
     rows: dict[str, _Row] = {}
     for number, line in enumerate(lines[start + 1 :], start=start + 2):
         words = line.split()
@@ -109,7 +111,7 @@ def _rows(path: Path, lines: list[str], start: int, names: tuple[str, ...]) -> d
             continue
         if words[0] in rows:
             raise DataError(
-                f"{words[0]} stands in line {rows[words[0]].line} already", file=path, line=number
+                f"{words[0]} is in line {rows[words[0]].line} already", file=path, line=number
             )
         cells = [w for w in words[1 : 1 + len(names)] if not _RANGES.match(w)]
         if len(cells) < len(names):
@@ -117,15 +119,16 @@ def _rows(path: Path, lines: list[str], start: int, names: tuple[str, ...]) -> d
                 f"{words[0]} has {len(cells)} of {len(names)} columns: cut short?",
                 file=path, line=number,
             )  # fmt: skip
-        found = {
+        paths = {
             other: _path(cell, words[0] == other, path, number)
             for other, cell in zip(names, cells, strict=True)
         }
-        rows[words[0]] = _Row(number, found, words[1 + len(names) :])
+        rows[words[0]] = _Row(number, paths, words[1 + len(names) :])
     return rows
 
 
 def _path(cell: str, same: bool, path: Path, line: int) -> str:
+    """The checked text of a cell; "" on the diagonal (``same``)."""
     if same != (cell == "X"):
         raise DataError(f"{cell!r} on {'' if same else 'other than '}the diagonal", file=path,
                         line=line)  # fmt: skip
@@ -133,6 +136,6 @@ def _path(cell: str, same: bool, path: Path, line: int) -> str:
         return ""
     cell = _OLD.get(cell, cell)
     if cell not in PCIE_PATHS and not _NVLINK.match(cell):
-        raise DataError(f"{cell!r} is no link: NV#, {', '.join(PCIE_PATHS)} are", file=path,
+        raise DataError(f"{cell!r} is no link: write NV# or {', '.join(PCIE_PATHS)}", file=path,
                         line=line)  # fmt: skip
     return cell

@@ -1,7 +1,7 @@
-"""A node description from ``nvidia-smi topo -m`` and the record of its GPU.
+"""A node record from the matrix of ``nvidia-smi topo -m`` and the record of its GPU.
 
-The matrix tells who is joined to whom. What it does not tell (rates of PCIe and of NICs, memory,
-drives) is taken from the GPU's record and from the node preset of that GPU, and said.
+The matrix shows which devices are connected, and how. Everything else (rates of PCIe and of NICs,
+memory, drives) is assumed from the GPU's record and from that GPU's node preset, and listed.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from simcore.hardware.spec import LINKS, Cpu, GpuSpec, Nic, NodeSpec, Nvme
 from simcore.measurements.rings import MOST_DEVICES, mesh_rings
 from simcore.measurements.topology_matrix import TopologyMatrix, n_cpus
 
-#: One direction of one link [GB/s]: NVLink 1, 2 to 4, 5, and that of GA102's bridges.
+#: Rate of one NVLink per direction [GB/s]: NVLink 1, NVLink 2 to 4, NVLink 5, bridges of GA102.
 _LINK_GBPS: Final = (20.0, 25.0, 50.0, 14.0625)
-#: NUMA domains beyond these are parts of a socket (AMD's NPS, Intel's SNC).
+#: Largest assumed number of sockets; more NUMA domains are parts of sockets (AMD's NPS, Intel's
+#: SNC).
 _MOST_SOCKETS: Final = 2
 _ON_HOST: Final = ("PHB", "NODE")
 _PCIE_SLOT: Final = "pcie{}-x16"
@@ -29,7 +30,7 @@ Fabric = Literal["nvswitch", "nvlink-mesh", "nvlink-pairs", "pcie"]
 
 @dataclass(frozen=True, slots=True)
 class TopologyNode:
-    """The node, what of it the matrix told, and what was assumed."""
+    """The node, and sentences on what the matrix shows (``told``) and on what is assumed."""
 
     node: NodeSpec
     told: tuple[str, ...]
@@ -40,32 +41,36 @@ def node_of_topology(
     matrix: TopologyMatrix, gpu: GpuSpec, *, name: str,
     nics: str | None = None, sockets: int | None = None,
 ) -> TopologyNode:  # fmt: skip
-    """The node of a matrix. ``nics``: their link, as ``--network`` takes it (``8xib-ndr``).
+    """The node of a matrix.
 
-    Raises InvalidConfig where the matrix and the record of ``gpu`` contradict each other.
+    ``nics``: the NICs as ``--network`` accepts them (``8xib-ndr``); ``sockets``: number of sockets.
+    Where they are None, they follow from the matrix and the preset. Raises InvalidConfig where the
+    matrix and the record of ``gpu`` contradict each other.
     """
     n = len(matrix.gpus)
     base = default_node(gpu, n)
-    told, assumed = [f"{n} GPUs"], [f"GPU type {gpu.name}"]
+    shown, assumed = [f"{n} GPUs"], [f"GPU type {gpu.name}"]
     fabric, rings, words = _fabric(matrix, gpu)
-    told.append(words)
+    shown.append(words)
     at_root = _gpus_a_root(matrix)
     if any(matrix.nvlinks(a, b) for a in matrix.gpus for b in matrix.gpus) and not matrix.nics:
         at_root = base.gpus_per_pcie_root
-        assumed.append(f"{at_root} GPUs a PCIe root, as {base.name}: NVLink hides it (topo -mp)")
+        assumed.append(
+            f"{at_root} GPUs a PCIe root, as {base.name}: not shown with NVLink (see topo -mp)"
+        )
     else:
-        told.append(f"{at_root} GPU{'s' if at_root > 1 else ''} a PCIe root")
+        shown.append(f"{at_root} GPU{'s' if at_root > 1 else ''} a PCIe root")
     domains = len(set(matrix.numa.values() or matrix.cpus.values())) or 1
     n_sockets = sockets or min(domains, _MOST_SOCKETS)
     if sockets is None:
-        told.append(f"{domains} NUMA domain{'s' if domains > 1 else ''} with GPUs")
+        shown.append(f"{domains} NUMA domain{'s' if domains > 1 else ''} with GPUs")
         assumed.append(f"{n_sockets} socket{'s' if n_sockets > 1 else ''} (--sockets)")
     link = _pcie_link(gpu, base)
-    assumed.append(f"slots {link}, as the GPU's port: the matrix has no generation")
+    assumed.append(f"slots {link}, as the GPU's port: generation not in the matrix")
     cpu, words = _cpu(matrix, base, domains, n_sockets)
     assumed.append(words)
     network, words = _nics(matrix, base, nics)
-    (told if nics is not None else assumed).append(words)
+    (shown if nics is not None else assumed).append(words)
     between = (base.socket_link or "xgmi-milan") if n_sockets > 1 else None
     if between:
         assumed.append(f"sockets joined by {between}")
@@ -74,10 +79,8 @@ def node_of_topology(
     source = "assumed"
     node = NodeSpec(
         name=name,
-        full_name=f"{n} x {gpu.full_name}, as nvidia-smi topo has it",
-        sources={
-            source: f"assumption: as preset {base.name} has it; nvidia-smi topo -m tells no rates"
-        },
+        full_name=f"{n} x {gpu.full_name}, by nvidia-smi topo -m",
+        sources={source: f"assumption: as preset {base.name}; nvidia-smi topo -m shows no rates"},
         max_gpus=n,
         fabric=fabric,
         mesh_rings=rings,
@@ -87,19 +90,20 @@ def node_of_topology(
         cpu=cpu,
         nics=network,
         nvme=_drives(base, source),
-        notes=f"Told by the matrix: {'; '.join(told)}. Assumed: {'; '.join(assumed)}.",
+        notes=f"Shown by the matrix: {'; '.join(shown)}. Assumed: {'; '.join(assumed)}.",
     )
-    return TopologyNode(node, tuple(told), tuple(assumed))
+    return TopologyNode(node, tuple(shown), tuple(assumed))
 
 
 def _fabric(matrix: TopologyMatrix, gpu: GpuSpec) -> tuple[Fabric, tuple[int, ...], str]:
-    """What joins the GPUs, the rings of a mesh, and what the matrix says in words."""
+    """The fabric of the GPUs, ``NodeSpec.mesh_rings``, and a sentence on both."""
     gpus = matrix.gpus
     links = [[matrix.nvlinks(a, b) if a != b else 0 for b in gpus] for a in gpus]
     counts = {x for row in links for x in row} - {0}
     if not counts:
-        told = {matrix.paths[a, b] for a in gpus for b in gpus if a != b}
-        return "pcie", (), "no NVLink: " + (", ".join(sorted(told)) if told else "one GPU")
+        pcie_paths = {matrix.paths[a, b] for a in gpus for b in gpus if a != b}
+        words = ", ".join(sorted(pcie_paths)) if pcie_paths else "one GPU"
+        return "pcie", (), f"no NVLink: {words}"
     if gpu.nvlink_bw is None:
         raise InvalidConfig(
             [f"the matrix has NV{max(counts)}, but {gpu.name} has no NVLink in its record: "
@@ -109,35 +113,40 @@ def _fabric(matrix: TopologyMatrix, gpu: GpuSpec) -> tuple[Fabric, tuple[int, ..
     if max(partners) == 1:
         if gpu.form_factor != "pcie" and len(gpus) == 2:
             return "nvlink-mesh", (), f"NV{max(counts)} between both GPUs"
-        return "nvlink-pairs", (), f"NV{max(counts)} bridges join pairs, PCIe the rest"
+        return "nvlink-pairs", (), f"NV{max(counts)} bridges within pairs, PCIe between pairs"
     full = min(partners) == len(gpus) - 1 and len(counts) == 1
     if full and _through_switch(gpu, counts.pop(), len(gpus)):
         return "nvswitch", (), f"NV{links[0][1]} from each GPU to every other: NVSwitch"
     rings = mesh_rings(links) if len(gpus) <= MOST_DEVICES else ()
     if len(gpus) <= MOST_DEVICES and not (rings[-1] and all(rings)):
-        return "nvlink-pairs", (), "NVLinks that do not join all GPUs: taken as bridged pairs"
+        return "nvlink-pairs", (), "NVLinks do not connect all GPUs: bridged pairs assumed"
     what = "all pairs" if full else "some pairs"
     return "nvlink-mesh", rings, f"point-to-point NVLinks of {what} ({_span(links)} a pair)"
 
 
 def _span(links: list[list[int]]) -> str:
-    found = sorted({x for row in links for x in row} - {0})
-    return f"{found[0]}" if len(found) == 1 else f"{found[0]} to {found[-1]}"
+    """Smallest and largest number of links of connected pairs, as text."""
+    counts = sorted({x for row in links for x in row} - {0})
+    return f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
 
 
 def _through_switch(gpu: GpuSpec, count: int, n: int) -> bool:
-    """Whether ``count`` links a pair are all links of a GPU (a switch) or its share of them."""
+    """Whether the ``count`` links shown per pair are all links of a GPU, as with an NVSwitch.
+
+    Otherwise they connect this pair alone. Of the two numbers of links that a GPU then has, the one
+    counts by which the GPU's rate comes closer to the known rates of one link.
+    """
     assert gpu.nvlink_bw is not None
     rate = gpu.nvlink_bw.value / GIGA
 
-    def off(n_links: int) -> float:
+    def error_frac(n_links: int) -> float:
         return min(abs(rate / n_links / known - 1.0) for known in _LINK_GBPS)
 
-    return off(count) <= off(count * (n - 1))
+    return error_frac(count) <= error_frac(count * (n - 1))
 
 
 def _gpus_a_root(matrix: TopologyMatrix) -> int:
-    """The most GPUs behind one switch: joined by PIX or PXB, or to one NIC by these."""
+    """Most GPUs on one PCIe root: GPUs joined by PIX or PXB to each other or to the same NIC."""
     groups = {g: {g} for g in matrix.gpus}
 
     def join(a: str, b: str) -> None:
@@ -155,6 +164,7 @@ def _gpus_a_root(matrix: TopologyMatrix) -> int:
 
 
 def _pcie_link(gpu: GpuSpec, base: NodeSpec) -> str:
+    """The link of the slots: that of the GPU's PCIe generation, else the preset's."""
     if gpu.pcie is None:
         return base.pcie_link
     name = _PCIE_SLOT.format(gpu.pcie.generation)
@@ -167,12 +177,12 @@ def _pcie_link(gpu: GpuSpec, base: NodeSpec) -> str:
 def _cpu(
     matrix: TopologyMatrix, base: NodeSpec, domains: int, sockets: int
 ) -> tuple[Cpu, str]:  # fmt: skip
-    """The host: cores by the affinities where these cover it, all else as the preset."""
+    """The preset's host, with cores by the CPU affinities where these cover it, and a sentence."""
     affinities = set(matrix.cpus.values())
     cores = base.cpu.cores_per_socket
     words = f"processor {base.cpu.model}, {cores} cores a socket, its memory: as {base.name}"
     if affinities and len(affinities) == domains <= sockets:
-        threads = 2 if all("," in a for a in affinities) else 1  # 0-47,96-143: two a core
+        threads = 2 if all("," in a for a in affinities) else 1  # 0-47,96-143: two per core
         cores = max(1, max(map(n_cpus, affinities)) // threads)
         words = f"memory of the host as {base.name} ({base.cpu.model})"
     figure = base.cpu.dram_bw_per_socket
@@ -185,22 +195,26 @@ def _cpu(
 
 
 def _nics(
-    matrix: TopologyMatrix, base: NodeSpec, asked: str | None
+    matrix: TopologyMatrix, base: NodeSpec, stated: str | None
 ) -> tuple[tuple[Nic, ...], str]:  # fmt: skip
-    """Ports that training uses: those by a switch with a GPU, else those nearest; their link."""
-    if asked is not None:
-        return parse_network(asked), f"network {asked}, as given"
+    """NICs that training uses, and a sentence on them.
+
+    The stated ones; else those that share a PCIe switch with a GPU, else the nearest, with the
+    link of the preset.
+    """
+    if stated is not None:
+        return parse_network(stated), f"network {stated}, as given"
     near = [n for n in matrix.nics if any(matrix.near(g, n) for g in matrix.gpus)]
     pairs = ((g, n) for n in matrix.nics for g in matrix.gpus)
     on_host = list(dict.fromkeys(n for g, n in pairs if matrix.paths.get((g, n)) in _ON_HOST))
     used = near or on_host or list(matrix.nics)
     if not used:
         return (), "no NIC in the matrix: name a network with --network when predicting"
-    beside = len(matrix.nics) - len(used)
-    left = f" ({beside} further from every GPU left out)" if beside else ""
+    n_unused = len(matrix.nics) - len(used)
+    left = f" ({n_unused} further away left out)" if n_unused else ""
     ports = f"{len(used)} NIC{'s' if len(used) > 1 else ''}"
     if not base.nics:
-        return (), f"{ports}{left} of unknown rate: say --nics, or --network later"
+        return (), f"{ports}{left} of unknown rate: state --nics, or --network when predicting"
     link = base.nics[0].link
     return (Nic(link=link, count=len(used)),), f"{ports}{left}, each {link} (--nics)"
 

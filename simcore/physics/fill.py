@@ -1,4 +1,4 @@
-"""How well a product's tiles fill a device: share of the kernel's large-shape rate, in (0, 1].
+"""Fill of a device by a product's tiles: rate at a shape over that at large shapes, in (0, 1].
 
 Pure functions on broadcasting arrays: usually K kernels x C configurations.
 """
@@ -11,16 +11,16 @@ import numpy as np
 
 from simcore.physics.roofline import FloatArray, FloatLike
 
-#: Output tiles that libraries choose among: the long side of the output, then the short one.
+#: Output tiles among which libraries choose: size along the output's long side, then the short one.
 TILES: Final[tuple[tuple[int, int], ...]] = ((256, 128), (128, 128), (128, 64), (64, 64), (64, 32))
-#: Cost of reloading operands for smaller tiles, per 1/128 of perimeter over area above that of
-#: 256 x 128: between 0.01 (Hopper, Blackwell) and 0.2 (A100) where fits of op tables leave it free.
+#: Relative cost of the operand loads of smaller tiles: per 1/128 by which 1/long + 1/short exceeds
+#: that of 256 x 128. Fits of op tables give 0.01 (Hopper, Blackwell) to 0.2 (A100).
 TILE_PENALTY: Final = 0.05
-#: Depth that split-K leaves each block at least.
+#: Least depth of a block with split-K.
 SPLIT_K: Final = 512
 #: Query rows of one block of flash attention.
 ATTENTION_ROWS: Final = 128
-#: Elements that one matrix instruction takes along the head dimension (16-bit inputs).
+#: Depth of one matrix instruction along the head dimension (16-bit inputs).
 MATRIX_DEPTH: Final = 16.0
 
 _LONG = np.array([t[0] for t in TILES], dtype=float)
@@ -42,22 +42,23 @@ def matmul_fill(
 
         max over tiles of  speed · useful / waves · depth / (depth + half_depth)
 
-    ``useful`` is the output in whole waves of tiles (so padding costs), ``waves`` what they take:
-    blocks / SMs, of which the last one counts fully by ``wave_frac`` (1: a block waits for a free
-    SM; 0: persistent kernels even the tail out). Below one wave split-K cuts k into slices of at
-    least 512; ``depth`` is a slice's. ``half_depth`` [elements] is the depth whose pipeline start
-    costs as much as its products. A short side of 1 (matrix by vector, depthwise convolution) runs
-    without tiles: its fill is 1, memory decides. Geometry below 1 counts as 1. ``tile`` (rows,
-    columns): where a library has no smaller one, outputs are padded to whole ones of it.
+    ``useful``: waves of tiles that the output would fill without padding. ``waves``: blocks / SMs;
+    ``wave_frac`` says how far the last, partial wave counts as a full one (1: fully, since a block
+    waits for a free SM; 0: not at all, since persistent kernels balance the tail). Below one wave
+    split-K cuts k into slices of at least 512; ``depth`` is that of a slice. ``half_depth``
+    [elements]: the depth at which starting the pipeline takes as long as the products. A product
+    with a short side of 1 (matrix by vector, depthwise convolution) uses no tiles: its fill is 1,
+    and memory limits it. Geometry below 1 counts as 1. ``tile`` (rows, columns): the smallest tile
+    of the library, to whole multiples of which outputs are padded.
     """
     m, n = np.maximum(m, 1.0), np.maximum(n, 1.0)
     k, groups = np.maximum(k, 1.0), np.maximum(groups, 1.0)
     no_tiles = np.minimum(m, n) <= 1.0
     useful: FloatLike = 1.0
     if tile is not None:
-        wide_m, wide_n = np.ceil(m / tile[0]) * tile[0], np.ceil(n / tile[1]) * tile[1]
-        useful = m * n / (wide_m * wide_n)
-        m, n = wide_m, wide_n
+        padded_m, padded_n = np.ceil(m / tile[0]) * tile[0], np.ceil(n / tile[1]) * tile[1]
+        useful = m * n / (padded_m * padded_n)
+        m, n = padded_m, padded_n
     long, short = np.maximum(m, n), np.minimum(m, n)
     shape = np.broadcast_shapes(
         *(np.shape(a) for a in (long, k, groups, sm_count, wave_frac, half_depth))
@@ -69,7 +70,7 @@ def matmul_fill(
     waves = blocks * per_sm
     tail = wave_frac * np.ceil(waves) + (1.0 - np.asarray(wave_frac)) * waves
     split = np.maximum(k / SPLIT_K, 1.0)
-    spread = np.maximum(waves, 1.0 / split)  # below one wave: share of the depth of one slice
+    spread = np.maximum(waves, 1.0 / split)  # below one wave: a slice's share of the depth
     spent = np.where(waves >= 1.0, tail, spread)
     depth = k * np.minimum(spread, 1.0)
     fill = (long * short * per_sm) * (_SPEED / (_LONG * _SHORT)).reshape(axes) / spent
@@ -92,9 +93,9 @@ def attention_fill(
         tail of (ceil(seq_q / 128) · heads / SMs) · seq_kv/(seq_kv + half_depth)
                                                   · head_dim/(padded + half_width)
 
-    ``half_depth`` [keys] covers what a call costs whatever its length: filling the pipeline,
-    rescaling, copies of the inputs. ``padded``: head_dim in steps of 16, the depth of a matrix
-    instruction. ``half_width`` comes from :func:`softmax_width`.
+    ``half_depth`` [keys] stands for the fixed cost of a call: filling the pipeline, rescaling,
+    copies of the inputs. ``padded``: head_dim rounded up to a multiple of 16, the depth of a matrix
+    instruction. ``half_width`` [elements] comes from :func:`softmax_width`.
     """
     waves = np.ceil(np.maximum(seq_q, 1.0) / ATTENTION_ROWS) * np.maximum(heads, 1.0) / sm_count
     wave_frac = np.asarray(wave_frac, dtype=float)
@@ -107,21 +108,24 @@ def attention_fill(
     return fill
 
 
-#: Exponentials of one SM and clock (MUFU.EX2): 4 a quadrant since Volta; doubled in Blackwell
+#: Exponentials per SM and clock (MUFU.EX2): 4 per quadrant since Volta; doubled in Blackwell
 #: Ultra (developer.nvidia.com, "Making Softmax More Efficient with NVIDIA Blackwell Ultra").
 EXP_PER_SM_CLOCK: Final = 16.0
-#: Share of the exponentials' time that the products do not hide: fits of op tables give 0.5 to
-#: 1.1 a device; the lower end lets devices tell each other most (families left out: 13 % at 0.4,
-#: 16 % at 0.8; own shapes 8.8 and 8.1 %).
+#: Share of the exponentials' time that the products do not hide. Fits of op tables give 0.5 to 1.1
+#: by device; the lower end transfers best to other devices (error on families left out of the fit
+#: 13 % at 0.4 and 16 % at 0.8; on the fitted shapes 8.8 and 8.1 %).
 EXP_EXPOSED_FRAC: Final = 0.5
-#: Products of attention take 4 FLOP a score and element of head dimension.
+#: FLOP of attention's two products per score and element of the head dimension.
 _FLOP_PER_SCORE_ELEMENT: Final = 4.0
 
 
 def softmax_width(
     peak_flop_per_s: float, sm_count: float, clock_hz: float, exp_per_sm_clock: float
 ) -> float:
-    """Head dimension [elements] whose products last as long as the exponentials of their scores."""
+    """Head dimension [elements] whose products take as long as the exposed exponentials.
+
+    0.5 · peak / (4 · SMs · clock · exponentials per SM and clock)
+    """
     exp_per_s = sm_count * clock_hz * exp_per_sm_clock
     return EXP_EXPOSED_FRAC * peak_flop_per_s / (_FLOP_PER_SCORE_ELEMENT * exp_per_s)
 

@@ -1,4 +1,4 @@
-"""How long the stages of a pipeline wait for each other, from what each takes for a micro-batch.
+"""Time that pipeline stages wait for each other, from the time of a micro-batch on each stage.
 
 # R runs of neighbouring stages that take equally long, C configs
 """
@@ -22,13 +22,13 @@ def bubble_s(
     micro_batches: Array,
     chunks: int = 1,
 ) -> Array:
-    """Seconds that each run's stage waits for others in one step, by the pipeline's schedule.
+    """Bubble time [s] of each run's stages in one step, by the pipeline's schedule: [R, C].
 
-    Arrays and ``chunks`` as of ``waiting_s``. gpipe: two flow shops, exactly. zb-1p and zb-2p:
-    (p - 1)(F + B - W) and (p - 1)(F + B - 2 W) of the average stage, B and W the backward of
-    inputs and weights, each half of backward (Qi et al. 2023, table 1: ZB-H1, ZB-H2). dualpipe:
-    (p/2 - 1)(F + B + W + B - 3 W) with B here all of backward (DeepSeek-AI 2024, table 2); a
-    rank's times are those of two stages.
+    Arguments as for ``waiting_s``. gpipe: exact, as two flow shops. zb-1p and zb-2p:
+    (p - 1)(F + B - W) and (p - 1)(F + B - 2 W) of the average stage, where B and W are the backward
+    passes of inputs and of weights, each half of backward (Qi et al. 2023, table 1: ZB-H1, ZB-H2).
+    dualpipe: (p/2 - 1)(F + B + W + B - 3 W) with B here all of backward (DeepSeek-AI 2024, table
+    2); a rank's times are those of two stages.
     """
     count = np.array(stages, dtype=np.float64)[:, None]
     ranks = count.sum()
@@ -57,27 +57,27 @@ def waiting_s(
     micro_batches: Array,
     chunks: int = 1,
 ) -> Array:
-    """Seconds beyond its own work until the pipeline of which a stage is the slowest is empty.
+    """Seconds of a step beyond a stage's own work if that stage is the pipeline's slowest: [R, C].
 
-    1F1B, and interleaved over ``chunks`` (Narayanan et al. 2021): the longest path through the
-    schedule that stays with one stage k of p. It fills the stages before k and empties them
-    (every f + b once), and leaves k for those behind it until the first backward is back and
-    again from the last forward on, as far as the micro-batches that k may have in flight,
-    w = p - 1 - k, do not fill that time:
+    Schedules: 1F1B, and interleaved over ``chunks`` (Narayanan et al. 2021). The wait is that on
+    the longest path through the schedule that stays with one stage k of p. The path fills the
+    stages before k and drains them (f + b of each once). It leaves k for the stages behind k until
+    the first backward returns, and once more after the last forward. The w = p - 1 - k
+    micro-batches that k may have in flight cover a part of either time:
 
         before + max(0, D - w f_k) + max(0, D - w b_k)      D: sum of f + b behind k
 
     Makespan = max over k of M (f_k + b_k) + this. Equal stages: (p - 1)(f + b), the closed form.
-    With chunks the times are a chunk's, w = 2 (p - 1 - k) + (chunks - 1) min(p, M), and D has the
-    other chunks' forwards (backwards) of all stages: no chunks shorten the way of one micro-batch,
-    p (f + b), and M < p equal stages wait p - M + (M - 1)/chunks times f + b. Exact where stages
-    differ by a tenth; else a lower
-    bound, since paths that change the stage are left out (``tests/physics/test_pipeline.py``
-    holds it against the event by event schedule).
+    With chunks, f and b are the times of one chunk, w = 2 (p - 1 - k) + (chunks - 1) min(p, M), and
+    D includes the forwards (backwards) of the other chunks on all stages. Chunks do not shorten the
+    path of a single micro-batch, p (f + b); with M < p equal stages wait p - M + (M - 1)/chunks
+    times f + b. Exact where stages differ by up to a tenth; otherwise a lower bound, since paths
+    that change the stage are left out (``tests/physics/test_pipeline.py`` compares it with the
+    event-by-event schedule).
 
-    ``forward_s``, ``backward_s`` [R, C]: one micro-batch on one stage of each run; ``stages`` [R]:
-    how many stages a run has; ``micro_batches`` [C]. Returns [R, C], for each run's last stage:
-    of equal neighbours it waits longest.
+    ``forward_s``, ``backward_s`` [R, C]: seconds of one micro-batch on one stage of each run;
+    ``stages`` [R]: number of stages in each run; ``micro_batches`` [C]. The result is for the last
+    stage of each run, which waits longest among equal neighbours.
     """
     count = np.array(stages, dtype=np.float64)[:, None]
     n_stages = float(count.sum())
@@ -87,7 +87,7 @@ def waiting_s(
     behind = upto[-1] - upto
     left = n_stages - np.cumsum(count, axis=0)  # stages behind the run
     others = chunks - 1
-    # An interleaved schedule deals out rounds of p micro-batches, or of all where there are fewer.
+    # An interleaved schedule processes rounds of p micro-batches, or of all if there are fewer.
     of_round = np.minimum(micro_batches, n_stages)
     flight = left if not others else 2.0 * left + others * of_round
     rounds = micro_batches * chunks
@@ -96,8 +96,8 @@ def waiting_s(
     back = behind + others * (count * backward_s).sum(axis=0)
     first = np.maximum(0.0, through - filled * forward_s)
     last = np.maximum(0.0, back - filled * backward_s)
-    # Fewer micro-batches than may be in flight: the stage is left once, not twice; but the last
-    # stage turns each round itself, and is left before and after.
+    # With fewer micro-batches than may be in flight, the path leaves the stage once, not twice. The
+    # last stage starts each round's backwards itself: the path leaves it before and after.
     twice = (rounds >= flight + 2.0) | (left == 0.0)
     idle = np.where(twice, first + last, np.maximum(first, last))
     result: Array = (before + idle) / chunks

@@ -1,4 +1,4 @@
-"""Time of one kernel from its work, its traffic and how well the device keeps its datasheet.
+"""Time of one kernel from its FLOP, its memory traffic and the device's efficiencies.
 
 Pure functions on broadcasting arrays: usually K kernels x C configurations.
 """
@@ -29,10 +29,10 @@ def kernel_time_s(
 
         launch + sqrt(tc^2 + tm^2),  tc = flop / (eff_c · peak · fill),  tm = bytes / (eff_m · bw)
 
-    ``peak`` and ``bw`` are the datasheet's (dense), ``eff_*`` the share a kernel reaches,
-    ``fill`` in (0, 1] comes from :mod:`simcore.physics.fill`. All arguments broadcast. The exponent
-    2 is near what op tables give (1.9) and needs no power function. A kernel without FLOP needs no
-    valid peak share: pass any positive one.
+    ``peak`` [FLOP/s] and ``bw`` [bytes/s] are the datasheet's (dense), ``eff_*`` the shares of them
+    that a kernel reaches; ``fill`` in (0, 1] comes from :mod:`simcore.physics.fill`. All arguments
+    broadcast. The exponent 2 is close to the fit of op tables (1.9) and needs no power function.
+    For a kernel without FLOP any positive ``eff_compute`` will do.
     """
     compute_s = np.asarray(flop, dtype=float) / (
         np.asarray(eff_compute, dtype=float) * peak_flop_per_s * fill

@@ -36,21 +36,22 @@ def slowest_rate_frac(n: int, sd_frac: float) -> float:
 
 
 def slowest_rates(n: Array, sd_frac: float) -> Array:
-    """``slowest_rate_frac`` of several numbers of devices, which may be no whole ones; [C]."""
-    counts, place = np.unique(np.rint(np.maximum(n, 1.0)), return_inverse=True)
+    """``slowest_rate_frac`` for numbers of devices ``n`` [C], rounded to whole ones: [C]."""
+    counts, index = np.unique(np.rint(np.maximum(n, 1.0)), return_inverse=True)
     rates = np.array([slowest_rate_frac(int(count), sd_frac) for count in counts])
-    return rates[place.reshape(np.shape(n))]
+    return rates[index.reshape(np.shape(n))]
 
 
 def most_work(n_ranks: Array, samples: Array, sd_frac: float) -> Array:
-    """Work of the rank that has most over that of the average one [C].
+    """Work of the rank with the most work, over that of the average rank [C].
 
         1 + sd / sqrt(samples) · E[max of n]
 
-    ``samples`` is what a rank takes between two meetings of all, ``sd_frac`` the standard deviation
-    of one sample's work over its mean: of a sum of independent samples it falls with their root.
+    ``samples``: samples of a rank between two synchronizations of all ranks. ``sd_frac``: standard
+    deviation of one sample's work over its mean; for the sum of independent samples it falls with
+    the square root of their number.
     """
-    counts, place = np.unique(n_ranks, return_inverse=True)
-    largest = np.array([expected_maximum(int(n)) for n in counts])[place]
-    found: Array = 1.0 + sd_frac / np.sqrt(samples) * largest
-    return found
+    counts, index = np.unique(n_ranks, return_inverse=True)
+    largest = np.array([expected_maximum(int(n)) for n in counts])[index]
+    work_frac: Array = 1.0 + sd_frac / np.sqrt(samples) * largest
+    return work_frac

@@ -94,7 +94,7 @@ BROKEN = {
     "python object": ("kind: fast", "kind: !!python/name:os.system", 3, "", "not valid YAML"),
     "key that is no text": ("kind: fast", "kind: fast\n3: x", None, "3", ""),
     "control character": ("kind: fast", "kind: fa\x07st", None, "", "not valid YAML"),
-    "alias to itself": ("kind: fast", "kind: &k [*k]", None, "", "refers to what contains it"),
+    "alias to itself": ("kind: fast", "kind: &k [*k]", None, "", "refers to a value that"),
 }  # fmt: skip
 
 

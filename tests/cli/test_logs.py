@@ -59,7 +59,7 @@ def test_node_from_topo(simcore: Callable, tmp_path: Path, monkeypatch: pytest.M
     (tmp_path / "bridged.txt").write_text(A6000, encoding="utf-8")
     ran = simcore("node-from-topo", "bridged.txt", "--nics", "2xeth-100")
     assert ran.code == 0 and ran.err == ""
-    assert "NV4 bridges join pairs" in ran.out and "--node bridged" in ran.out
+    assert "NV4 bridges within pairs" in ran.out and "--node bridged" in ran.out
     assert simcore("node-from-topo", "bridged.txt").code == 0  # again: its own file
     assert simcore("node-from-topo", "bridged.txt", "--nics", "2xeth-100").code == 0
     shown = simcore("show", "node", "bridged")

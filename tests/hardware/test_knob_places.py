@@ -62,9 +62,9 @@ def test_a_measured_machine_has_a_node_of_its_own() -> None:
 
 @pytest.mark.parametrize(
     ("kind", "where", "said"),
-    [("loader", {"gpu": "H100"}, "has 'gpu', but is of a workload"),
-     ("compute", {"workload": "latte-l"}, "has 'workload', but is of a gpu"),
-     ("overlap", {"node": "dgx-a100"}, "has 'node', but is of everything")],
+    [("loader", {"gpu": "H100"}, "has 'gpu', but may only name a workload"),
+     ("compute", {"workload": "latte-l"}, "has 'workload', but may only name a gpu"),
+     ("overlap", {"node": "dgx-a100"}, "has 'node', but applies everywhere")],
 )  # fmt: skip
 def test_a_word_that_a_knob_is_not_of_is_told(kind: str, where: dict[str, str], said: str) -> None:
     made = Knob(knob=kind, value=0.5, sd_log=0.1, **where)  # type: ignore[arg-type]

@@ -176,5 +176,5 @@ def test_a_processor_without_its_profile_is_not_guessed(
 
     write_record(record_of(facts()), tmp_path)
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(InvalidConfig, match="nothing is known of one blind; give --calibration"):
+    with pytest.raises(InvalidConfig, match="no figures without a calibration: give --calibration"):
         api.predict("mnist-cnn", "1x2xthis-box", precision="fp32")

@@ -14,7 +14,7 @@ from simcore import api
 from simcore.base.errors import DataError, InvalidConfig
 from simcore.measurements.kineto import stream
 from simcore.measurements.kineto.breakdown import Breakdown, breakdown, windows_of
-from simcore.measurements.kineto.kinds import collective_of, kind_of, updates
+from simcore.measurements.kineto.kinds import collective_of, is_optimizer_kernel, kind_of
 from simcore.measurements.kineto.trace import read_trace
 
 MICRO = 1e-6
@@ -71,7 +71,7 @@ def test_steps_by_updates_by_number_and_by_a_window(tmp_path: Path) -> None:
     with pytest.raises(InvalidConfig, match="has ProfilerStep#5, ProfilerStep#6"):
         taken_apart(path, step=9)
     alone = taken_apart(saved(tmp_path, gpu_trace(1, marked=False)))
-    assert alone.how.startswith("all of the trace")
+    assert alone.how.startswith("the whole trace")
 
 
 @pytest.mark.parametrize(
@@ -107,8 +107,9 @@ def test_kinds_of_kernels(name: str, op: str, kind: str) -> None:
 
 
 def test_a_lambda_is_no_optimizer() -> None:
-    assert not updates("void at::native::vectorized_elementwise_kernel<4, {lambda()#1}>")
-    assert updates("void at::native::multi_tensor_apply_kernel<TensorListMetadata<4>>")
+    elementwise = "void at::native::vectorized_elementwise_kernel<4, {lambda()#1}>"
+    assert not is_optimizer_kernel(elementwise)
+    assert is_optimizer_kernel("void at::native::multi_tensor_apply_kernel<TensorListMetadata<4>>")
 
 
 @pytest.mark.parametrize(

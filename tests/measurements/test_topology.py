@@ -102,7 +102,7 @@ def test_names_and_affinities() -> None:
         ("GPU1    NV4      X", "GPU1    NV2      X", "GPU0 to GPU1 is NV4"),
         ("GPU1    NV4      X", "GPU1    QPI      X", "'QPI' is no link"),
         ("GPU1    NV4      X      SYS", "GPU1    NV4      SYS    SYS", "diagonal"),
-        ("GPU2    SYS     SYS      X", "GPU1    SYS     SYS      X", "GPU1 stands in line 7"),
+        ("GPU2    SYS     SYS      X", "GPU1    SYS     SYS      X", "GPU1 is in line 7"),
         ("GPU3    SYS     SYS     NV4      X ", "# ", "has no row of GPU3"),
     ],
 )

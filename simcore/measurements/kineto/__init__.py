@@ -1,1 +1,1 @@
-"""Traces of PyTorch's profiler (Kineto's Chrome JSON), read as a stream and taken apart."""
+"""Reader of PyTorch profiler traces (Kineto's Chrome JSON), and their breakdown into terms."""

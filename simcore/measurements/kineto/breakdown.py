@@ -1,8 +1,9 @@
-"""A measured step in the terms of a prediction: what ran, what it waited for.
+"""Breakdown of a measured step into the terms of a prediction.
 
-At every moment of a step one thing counts: compute, where any runs; else a collective (exposed);
-else a copy between host and device; else nothing runs, which is loading where the host is in a
-data loader and the host's own time otherwise. So the terms add up to the step.
+At every moment of a step exactly one term counts: compute, if any kernel computes; else a
+collective (exposed communication), if one runs; else a copy between host and device. Idle time of
+the device is loading if the host is in a data loader, and host time otherwise. The terms therefore
+add up to the step.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ from simcore.measurements.kineto.trace import Mark, Trace, Work
 
 Array = NDArray[np.float64]
 Key = TypeVar("Key", bound=Hashable)
-#: Kernels that a step names.
+#: Number of kernels in ``Breakdown.slowest``.
 _SLOWEST: Final = 10
-#: Kinds of compute, as they are shown.
+#: Kinds of compute, in the order of reports.
 COMPUTE_KINDS: Final = ("gemm", "conv", "attention", "memory_bound")
-#: Parts of the step that add up to it.
+#: Terms that add up to the step. ``untold``: compute of unknown phase.
 PARTS: Final = (
     "forward", "backward", "optimizer", "untold", "communication_exposed", "input_copy", "loader",
     "host",
@@ -34,7 +35,7 @@ PARTS: Final = (
 
 @dataclass(frozen=True)
 class Window:
-    """One step on the device's clock [s]."""
+    """A step's name, start and end on the trace's clock [s]."""
 
     name: str
     start_s: float
@@ -43,10 +44,13 @@ class Window:
 
 @dataclass(frozen=True)
 class Breakdown:
-    """Seconds of a step, a mean where several were recorded.
+    """Seconds of a step by term, the mean over ``n_steps`` recorded steps.
 
-    ``parts`` add up to ``step_s``. ``kinds``: device time of compute by kind, the optimizer's
-    apart, and none of a prediction's own trace; ``collectives``: by kind (all, exposed).
+    ``how``: how the steps were found, in words. ``parts``: the terms ``PARTS``, which add up to
+    ``step_s``. ``kinds``: device time of compute by kind, with the optimizer as a kind; empty for
+    simcore's own traces. ``collectives``: (all, exposed) seconds by kind of collective.
+    ``n_kernels``: kernels, collectives and copies. ``slowest``: (name, kind, seconds) of the
+    kernels that take most time.
     """
 
     step_s: float
@@ -62,11 +66,13 @@ class Breakdown:
 def windows_of(
     trace: Trace, step: int | None = None, window_s: tuple[float, float] | None = None
 ) -> tuple[tuple[Window, ...], str]:
-    """The steps of a trace, and how they were found.
+    """The steps of a trace, and a description of how they were found.
 
-    By ``ProfilerStep#N``; else from optimizer step to optimizer step; else all of it as one.
-    ``step``: that one alone; ``window_s``: this stretch since the first event instead.
-    A step of the device begins with the first work that the host's step launched.
+    Steps are those marked ``ProfilerStep#N``; without marks, from optimizer step to optimizer step;
+    else the whole trace is one step. ``step``: number of the only step to return; ``window_s``:
+    (start, end) since the first event, to return instead. A step on the device begins with the
+    first work that the host launched in its step. Raises InvalidConfig for a step that the trace
+    does not have, and for an empty window.
     """
     if window_s is not None:
         low, high = window_s
@@ -82,47 +88,49 @@ def windows_of(
     if len(trace.updates) > 1:
         ends = [_end_of(trace, m) for m in trace.updates]
         pairs = enumerate(pairwise(ends), start=1)
-        found = [Window(f"update {i}", a, b) for i, (a, b) in pairs if b > a]
-        if found:
-            return tuple(found), "from optimizer step to optimizer step"
+        windows = [Window(f"update {i}", a, b) for i, (a, b) in pairs if b > a]
+        if windows:
+            return tuple(windows), "from optimizer step to optimizer step"
     start = min(w.start_s for w in trace.work)
     end = max(w.end_s for w in trace.work)
-    return (Window("all", start, end),), "all of the trace as one step: it marks none"
+    return (Window("all", start, end),), "the whole trace as one step: no steps are marked"
 
 
 def _end_of(trace: Trace, mark: Mark) -> float:
-    mine = [w.end_s for w in trace.work if mark.start_s <= w.launched_s <= mark.end_s]
-    return max(mine, default=mark.end_s)
+    """When the device finishes the work that the host launched during a mark [s]."""
+    ends = [w.end_s for w in trace.work if mark.start_s <= w.launched_s <= mark.end_s]
+    return max(ends, default=mark.end_s)
 
 
 def _by_marks(trace: Trace, step: int | None) -> tuple[tuple[Window, ...], str]:
+    """The steps marked ``ProfilerStep#N``, or the one asked for, and a description of them."""
     starts: list[float] = []
     last_end = 0.0
     launched = np.array([w.launched_s for w in trace.work])
     begins = np.array([w.start_s for w in trace.work])
     ends = np.array([w.end_s for w in trace.work])
     for mark in trace.steps:
-        mine = (launched >= mark.start_s) & (launched <= mark.end_s)
-        first = float(begins[mine].min()) if mine.any() else mark.start_s
+        of_step = (launched >= mark.start_s) & (launched <= mark.end_s)
+        first = float(begins[of_step].min()) if of_step.any() else mark.start_s
         starts.append(mark.start_s if trace.on_host or len(trace.steps) == 1 else first)
-        last_end = max(mark.end_s, float(ends[mine].max()) if mine.any() else mark.end_s)
+        last_end = max(mark.end_s, float(ends[of_step].max()) if of_step.any() else mark.end_s)
     names = [m.name for m in trace.steps]
     bounds = [*starts, last_end]
-    found = {n: Window(n, a, b) for n, a, b in zip(names, starts, bounds[1:], strict=True)}
+    windows = {n: Window(n, a, b) for n, a, b in zip(names, starts, bounds[1:], strict=True)}
     if step is not None:
         name = f"ProfilerStep#{step}"
-        if name not in found:
+        if name not in windows:
             raise InvalidConfig([f"--step {step}: {trace.path.name} has {', '.join(names)}"])
-        return (found[name],), name
-    # The last step has no successor: what of its end is the host's cannot be told.
-    kept = names[:-1] if len(names) > 1 and not trace.on_host else names
-    told = kept[0] if len(kept) == 1 else f"mean of {kept[0]} to {kept[-1].partition('#')[2]}"
-    return tuple(found[n] for n in kept), told
+        return (windows[name],), name
+    # Where the last step ends on the device is unknown, since no step follows: leave it out.
+    used = names[:-1] if len(names) > 1 and not trace.on_host else names
+    how = used[0] if len(used) == 1 else f"mean of {used[0]} to {used[-1].partition('#')[2]}"
+    return tuple(windows[n] for n in used), how
 
 
 @dataclass
-class Taken:
-    """One window taken apart; seconds, as ``Breakdown`` has them."""
+class WindowTerms:
+    """Seconds of one window by term, as in ``Breakdown``; ``names``: by (kernel name, kind)."""
 
     parts: dict[str, float]
     kinds: dict[str, float]
@@ -131,54 +139,58 @@ class Taken:
     n_kernels: int
 
 
-def take_apart(work: Sequence[Work], loading: Sequence[Mark], window: Window) -> Taken:
-    """What ran in a window and what it waited for; the parts add up to the window."""
-    mine = [w for w in work if w.start_s < window.end_s and w.end_s > window.start_s]
-    found = Taken(dict.fromkeys(PARTS, 0.0), defaultdict(float), defaultdict(lambda: [0.0, 0.0]),
-                  defaultdict(float), len(mine))  # fmt: skip
-    comm = [w for w in mine if w.kind == "collective"]
-    busy = _Union()
-    for w, alone in busy.add((w for w in mine if w.kind in COMPUTE_KINDS), window):
-        found.parts[w.phase if w.phase in PARTS else "untold"] += alone
-        found.kinds["optimizer" if w.phase == "optimizer" else w.kind] += alone
-        found.names[w.name, w.kind] += alone
+def take_apart(work: Sequence[Work], loading: Sequence[Mark], window: Window) -> WindowTerms:
+    """The terms of one window; its parts add up to the window's length.
+
+    ``work``: device work; ``loading``: marks of the host in a data loader.
+    """
+    inside = [w for w in work if w.start_s < window.end_s and w.end_s > window.start_s]
+    terms = WindowTerms(dict.fromkeys(PARTS, 0.0), defaultdict(float),
+                        defaultdict(lambda: [0.0, 0.0]), defaultdict(float),
+                        len(inside))  # fmt: skip
+    comm = [w for w in inside if w.kind == "collective"]
+    covered = _CoveredTime()
+    for w, seconds in covered.add((w for w in inside if w.kind in COMPUTE_KINDS), window):
+        terms.parts[w.phase if w.phase in PARTS else "untold"] += seconds
+        terms.kinds["optimizer" if w.phase == "optimizer" else w.kind] += seconds
+        terms.names[w.name, w.kind] += seconds
     for w in comm:
-        inside = min(w.end_s, window.end_s) - max(w.start_s, window.start_s)
-        found.collectives[w.collective][0] += inside
-    for w, alone in busy.add(comm, window):
-        found.parts["communication_exposed"] += alone
-        found.collectives[w.collective][1] += alone
-    for _, alone in busy.add((w for w in mine if w.kind == "copy"), window):
-        found.parts["input_copy"] += alone
-    for _, alone in busy.add(map(_as_work, loading), window):
-        found.parts["loader"] += alone
-    found.parts["host"] = window.end_s - window.start_s - busy.length_s
-    return found
+        duration_s = min(w.end_s, window.end_s) - max(w.start_s, window.start_s)
+        terms.collectives[w.collective][0] += duration_s
+    for w, seconds in covered.add(comm, window):
+        terms.parts["communication_exposed"] += seconds
+        terms.collectives[w.collective][1] += seconds
+    for _, seconds in covered.add((w for w in inside if w.kind == "copy"), window):
+        terms.parts["input_copy"] += seconds
+    for _, seconds in covered.add(map(_as_work, loading), window):
+        terms.parts["loader"] += seconds
+    terms.parts["host"] = window.end_s - window.start_s - covered.length_s
+    return terms
 
 
 def breakdown(trace: Trace, windows: Sequence[Window], how: str) -> Breakdown:
-    """Terms of the steps in ``windows``, their mean."""
-    found = [take_apart(trace.work, trace.loading, w) for w in windows]
+    """Mean terms of the steps in ``windows``; ``how`` is what ``windows_of`` says of these."""
+    steps = [take_apart(trace.work, trace.loading, w) for w in windows]
     n = len(windows)
 
-    def mean(of: Iterable[Mapping[Key, float]]) -> dict[Key, float]:
+    def mean(by_step: Iterable[Mapping[Key, float]]) -> dict[Key, float]:
         total: dict[Key, float] = defaultdict(float)
-        for one in of:
+        for one in by_step:
             for key, value in one.items():
                 total[key] += value / n
         return dict(total)
 
-    whole, exposed = (mean({k: v[i] for k, v in f.collectives.items()} for f in found)
+    whole, exposed = (mean({k: v[i] for k, v in s.collectives.items()} for s in steps)
                       for i in (0, 1))  # fmt: skip
-    names = sorted(mean(f.names for f in found).items(), key=lambda x: -x[1])
+    names = sorted(mean(s.names for s in steps).items(), key=lambda x: -x[1])
     return Breakdown(
         step_s=sum(w.end_s - w.start_s for w in windows) / n,
         n_steps=n,
         how=how,
-        parts=mean(f.parts for f in found),
-        kinds={} if trace.predicted else mean(f.kinds for f in found),
+        parts=mean(s.parts for s in steps),
+        kinds={} if trace.predicted else mean(s.kinds for s in steps),
         collectives={k: (whole[k], exposed[k]) for k in whole},
-        n_kernels=sum(f.n_kernels for f in found) / n,
+        n_kernels=sum(s.n_kernels for s in steps) / n,
         slowest=tuple((name, kind, s) for (name, kind), s in names[:_SLOWEST]),
     )
 
@@ -187,21 +199,21 @@ def _as_work(mark: Mark) -> Work:
     return Work(mark.name, "copy", "", "untold", mark.start_s, mark.end_s, mark.start_s, "")
 
 
-class _Union:
-    """The stretches that are taken already; what is added counts where nothing was before."""
+class _CoveredTime:
+    """A union of time intervals; new work counts only where no earlier work covers the time."""
 
     def __init__(self) -> None:
         self._low: Array = np.zeros(0)
         self._high: Array = np.zeros(0)
-        self._total: Array = np.zeros(1)  # seconds taken before each stretch
+        self._total: Array = np.zeros(1)  # covered seconds before each interval
 
     @property
     def length_s(self) -> float:
-        """Seconds taken."""
+        """Covered seconds."""
         return float(self._total[-1])
 
-    def _taken(self, until: Array) -> Array:
-        """Seconds taken before each time."""
+    def _covered_until(self, until: Array) -> Array:
+        """Covered seconds before each time."""
         i = np.searchsorted(self._low, until, side="right")
         inside = np.zeros_like(until)
         some = i > 0
@@ -212,9 +224,9 @@ class _Union:
         return before + inside
 
     def add(self, work: Iterable[Work], window: Window) -> list[tuple[Work, float]]:
-        """Each piece with the seconds that it alone takes; then they are taken.
+        """Each piece of work with the seconds that only it covers; then adds it to the union.
 
-        Of pieces that run at once the one that began first counts.
+        Where pieces overlap, the one that began first counts.
         """
         pieces = sorted(work, key=lambda w: w.start_s)
         pieces = [w for w in pieces if w.start_s < window.end_s and w.end_s > window.start_s]
@@ -225,7 +237,7 @@ class _Union:
         reached = np.maximum.accumulate(end)
         begun = np.maximum(start, np.concatenate([[-np.inf], reached[:-1]]))
         begun = np.minimum(begun, end)
-        alone = (end - begun) - (self._taken(end) - self._taken(begun))
+        alone = (end - begun) - (self._covered_until(end) - self._covered_until(begun))
         self._merge(start, reached)
         return list(zip(pieces, np.maximum(alone, 0.0).tolist(), strict=True))
 

@@ -1,7 +1,7 @@
-"""What a device kernel does, by its name and by the operator that launched it.
+"""Kind of a device kernel, by its name and by the operator that launched it.
 
-The kinds are those that a prediction prices: products, convolutions, attention, collectives by
-kind, copies, and all else, which memory binds.
+The kinds are those that a prediction prices: matrix products, convolutions, attention, collectives,
+copies; all other kernels count as memory-bound.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ Kind = Literal[
     "gemm", "conv", "attention", "memory_bound", "collective", "copy",
 ]  # fmt: skip
 
-#: Collectives by what stands in a name once it is down to small letters; the first that fits.
+#: (part of a kernel's name in small letters only, collective); the first match counts.
 COLLECTIVES: Final = (
     ("allreduce", "all_reduce"), ("reducescatter", "reduce_scatter"), ("allgather", "all_gather"),
     ("alltoall", "all_to_all"), ("sendrecv", "send_recv"), ("broadcast", "broadcast"),
@@ -39,7 +39,8 @@ _GEMM: Final = re.compile(
     r"|mkldnn_linear|_scaled_mm",
     re.IGNORECASE,
 )
-#: Kernels of maps, sums and moves, whichever operator they belong to (a bias under a product).
+#: Elementwise, reduction and copy kernels, whatever operator launches them (such as the bias of a
+#: linear layer).
 _MAP: Final = re.compile(
     r"elementwise|vectorized|reduce_kernel|memset|copy_|fill|catarray|transpose|nchwtonhwc"
     r"|nhwctonchw|triton_(?:poi|red|per|for)|layer_?norm|softmax|dropout|index",
@@ -49,16 +50,20 @@ _CONV_OP: Final = re.compile(r"conv(?!ert)", re.IGNORECASE)
 _GEMM_OP: Final = re.compile(
     r"^aten::(?:mm|bmm|addmm|baddbmm|addbmm|linear|matmul|mv|dot|einsum|_scaled_mm|_grouped_mm)$"
 )
-#: Not "lamb": most kernels of torch are made of lambdas.
+#: Kernels of optimizers. Not "lamb": the names of most torch kernels contain "lambda".
 _OPTIMIZER: Final = re.compile(r"multi_tensor_apply|fusedadam|fusedoptimizer|adamw?_kernel",
                                re.IGNORECASE)  # fmt: skip
-#: torch.compile names its maps and sums by all they fuse, products beside them included.
+#: Elementwise and reduction kernels of torch.compile. Their names list all fused operators, even
+#: matrix products that run as separate kernels.
 _FUSED_MAP: Final = re.compile(r"^triton_(?:poi|red|per|for)_")
 
 
 @lru_cache(maxsize=65536)
 def kind_of(name: str, op: str = "", collective: str = "") -> Kind:
-    """Of a kernel, by its name, the operator that launched it and its collective's name."""
+    """Kind of a kernel: by its name, the operator that launched it, and the profiler's note.
+
+    ``collective``: the profiler's ``Collective name``, empty for other kernels.
+    """
     if collective or _COMM.search(name):
         return "collective"
     if name.startswith(("Memcpy HtoD", "Memcpy DtoH", "CopyHostToDevice", "CopyDeviceToHost")):
@@ -81,9 +86,12 @@ def kind_of(name: str, op: str = "", collective: str = "") -> Kind:
 
 
 @lru_cache(maxsize=4096)
-def collective_of(name: str, told: str = "") -> str:
-    """Which collective: by the profiler's own note (``Collective name``), else by the name."""
-    for text in (told, name):
+def collective_of(name: str, note: str = "") -> str:
+    """The collective that a kernel runs; ``other`` where it is unknown.
+
+    ``note``: the profiler's ``Collective name``, which takes precedence over the kernel's name.
+    """
+    for text in (note, name):
         plain = re.sub(r"[^a-z]", "", text.lower()).removeprefix("nccldevkernel")
         for part, op in COLLECTIVES:
             if part in plain:
@@ -92,6 +100,6 @@ def collective_of(name: str, told: str = "") -> str:
 
 
 @lru_cache(maxsize=65536)
-def updates(name: str) -> bool:
-    """Whether a kernel is an optimizer's by its name alone."""
+def is_optimizer_kernel(name: str) -> bool:
+    """Whether a kernel's name alone says that it is an optimizer's."""
     return bool(_OPTIMIZER.search(name))

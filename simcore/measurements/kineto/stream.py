@@ -1,7 +1,7 @@
-"""The events of a trace one by one: a file of gigabytes never stands in memory as a whole.
+"""Reader of a trace's events one by one, so that files of gigabytes need little memory.
 
-A trace is one JSON object whose ``traceEvents`` is the long list, or that list alone. Every other
-key is small and is kept as it is.
+A trace is a JSON object with the long list ``traceEvents``, or that list alone. All other keys are
+small and are stored unchanged.
 """
 
 from __future__ import annotations
@@ -18,16 +18,17 @@ from simcore.base.units import MIB
 
 _CHUNK: Final = MIB
 _BLANK: Final = " \t\r\n"
-#: zlib reads the gzip format.
+#: Window bits that make zlib read the gzip format.
 _GZIP: Final = 31
-#: Bytes of an event, or of another value, at most: beyond this the file is no trace.
+#: Largest size of an event or another value [bytes]; a file with a larger one is no trace.
 _MOST: Final = 256 * MIB
 
 
 class TraceStream:
-    """Iterate over it for the events; ``header`` and ``cut`` are complete afterwards.
+    """Iterator over the events of a trace; ``header`` and ``cut`` are complete afterwards.
 
-    ``cut``: where the file ends early, as "event 1234"; empty where it is whole.
+    ``header``: all keys but ``traceEvents``. ``cut``: where a truncated file ends, such as "after
+    event 1234"; empty for a complete file.
     """
 
     def __init__(self, path: Path) -> None:
@@ -38,10 +39,10 @@ class TraceStream:
         self._text, self._at, self._over = "", 0, False
         self._gzip = zlib.decompressobj(_GZIP) if path.suffix == ".gz" else None
         self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
-        self._decoder = json.JSONDecoder(strict=False)  # names of kernels hold what they like
+        self._decoder = json.JSONDecoder(strict=False)  # kernel names may hold control characters
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        """Events as dictionaries. Raises DataError for a file that is no trace."""
+        """The events, as dictionaries. Raises DataError for a file that is no trace."""
         try:
             with self.path.open("rb") as self._file:
                 yield from self._document()
@@ -109,7 +110,7 @@ class TraceStream:
     # -- the buffer ------------------------------------------------------------------------
 
     def _more(self) -> bool:
-        """Read on; False at the end, or where compressed data are damaged."""
+        """Read the next chunk; False at the end of the file or at damaged compressed data."""
         text = ""
         while not text:
             data = self._file.read(_CHUNK)
@@ -135,7 +136,7 @@ class TraceStream:
         return out
 
     def _peek(self) -> str:
-        """The next character that is no blank, "" at the end."""
+        """The next character that is not blank; "" at the end."""
         while True:
             while self._at < len(self._text) and self._text[self._at] in _BLANK:
                 self._at += 1
@@ -145,7 +146,7 @@ class TraceStream:
                 return ""
 
     def _value(self) -> Any:
-        """The next JSON value; what lies on the border of two chunks is read again, longer."""
+        """The next JSON value; one that ends beyond the buffer is parsed anew after reading on."""
         self._peek()
         while True:
             try:

@@ -1,4 +1,4 @@
-"""One rank's trace as arrays of what matters: device work, who launched it, the steps."""
+"""One rank's trace as records: device work with the operator that launched it, and the steps."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from typing import Any, Final, Literal
 
 from simcore.base.errors import DataError
 from simcore.base.units import MICRO
-from simcore.measurements.kineto.kinds import Kind, collective_of, kind_of, updates
+from simcore.measurements.kineto.kinds import Kind, collective_of, is_optimizer_kernel, kind_of
 from simcore.measurements.kineto.stream import TraceStream
 
-#: ``untold``: nothing says what launched it; ``loading``: in a data loader.
+#: Phase of the step. ``untold``: unknown, as no operator around the launch tells; ``loading``: in a
+#: data loader.
 Phase = Literal["forward", "backward", "optimizer", "untold", "loading"]
 OnBad = Literal["refuse", "skip"]
 
@@ -24,21 +25,24 @@ _LAUNCH: Final = ("cuda_runtime", "cuda_driver", "hip_runtime", "xpu_runtime")
 _STEP: Final = re.compile(r"^ProfilerStep#(\d+)$")
 _LOADER: Final = re.compile(r"enumerate\(DataLoader\)|DataLoader.*__next__")
 _BACKWARD: Final = ("autograd::engine::evaluate_function", "AutogradEngine", "## backward")
-#: Operators that work; nodes of autograd and annotations have no such name.
+#: Names of operators that compute, unlike nodes of autograd and annotations.
 _WORKS: Final = re.compile(r"^(?!autograd::|torch::)\w+::|^(?:gloo|nccl|mpi):")
-#: simcore's own traces say each slice's term (report/trace/kineto.py).
+#: Argument of each event in simcore's own traces that names its term (report/trace/kineto.py).
 TERM: Final = "term"
 PHASE_OF_TERM: Final[dict[str, Phase]] = {
     "forward": "forward", "frozen": "forward", "backward": "backward", "optimizer": "optimizer",
     "ema": "optimizer",
 }  # fmt: skip
-#: Bad events that a refusal spells out.
+#: Largest number of bad events that an error message lists.
 _SHOWN: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """One piece of device work [s, on the trace's clock]; ``launched_s``: when it was asked for."""
+    """One kernel, copy or collective on the device; times in seconds on the trace's clock.
+
+    ``launched_s``: when the host launched it; ``op``: the operator that launched it.
+    """
 
     name: str
     kind: Kind
@@ -52,7 +56,7 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A named stretch of the host's time: a step, an optimizer's step, a wait for data."""
+    """A named interval on the host: a training step, an optimizer step, a wait for data [s]."""
 
     name: str
     start_s: float
@@ -61,11 +65,12 @@ class Mark:
 
 @dataclass(frozen=True)
 class Trace:
-    """A rank: its device work in order of start, and marks on the host.
+    """The trace of one rank: device work in order of start, and marks on the host.
 
-    ``on_host``: the profiler saw no device, and operators of the host are the work.
-    Of several devices in one file (one process, DataParallel) the first counts.
-    ``predicted``: simcore's own, whose work are stretches of a step, not kernels.
+    ``steps``, ``updates``, ``loading``: marks of training steps, optimizer steps and data loading.
+    ``on_host``: whether the profiler recorded no device; ``work`` is then the host's operators. If
+    one file has several devices (one process, DataParallel), only the first counts. ``predicted``:
+    whether simcore wrote the trace, whose events are terms of a step instead of kernels.
     """
 
     path: Path
@@ -83,7 +88,11 @@ class Trace:
 
 @dataclass(slots=True)
 class _Raw:
-    """Events as they come in, by what they are; times in seconds."""
+    """Events in the order of the file, by category; times in seconds.
+
+    ``device``: (name, start, end, correlation id, arguments). ``launches``: correlation id ->
+    (thread, start, name). ``ops``: thread -> (start, end, name). ``marks``: (name, start, end).
+    """
 
     device: list[tuple[str, float, float, int, dict[str, Any]]]
     launches: dict[int, tuple[int, float, str]]
@@ -92,10 +101,10 @@ class _Raw:
 
 
 def read_trace(path: Path, on_bad: OnBad = "refuse") -> Trace:
-    """Read one rank's trace. Raises DataError for a file that is none, or that is damaged.
+    """The trace of one rank in a file. Raises DataError for a damaged file or another format.
 
-    ``skip``: a truncated file is read as far as it goes and events that cannot be are left out;
-    both are told in ``problems``.
+    ``on_bad`` "skip": a truncated file is read up to its end, and invalid events are left out;
+    ``problems`` of the result lists both.
     """
     stream = TraceStream(path)
     raw = _Raw([], {}, defaultdict(list), [])
@@ -115,9 +124,10 @@ def read_trace(path: Path, on_bad: OnBad = "refuse") -> Trace:
                 f"dur {event.get('dur')!r} is no time"
             )
             continue
-        origin = ts if origin is None else origin  # seconds since 1970 leave no nanoseconds
+        # Floats of seconds since 1970 cannot resolve nanoseconds: count from the first event.
+        origin = ts if origin is None else origin
         start = (ts - origin) * MICRO
-        _take(raw, event, name, start, start + dur * MICRO)
+        _store(raw, event, name, start, start + dur * MICRO)
     if stream.cut:
         problems.append(f"{path.name}: is cut short {stream.cut}")
     if problems and on_bad == "refuse":
@@ -126,14 +136,15 @@ def read_trace(path: Path, on_bad: OnBad = "refuse") -> Trace:
             f"bad trace: {'; '.join(problems[:_SHOWN])}{more} (--bad-rows skip reads the rest)",
             file=path,
         )
-    return _made(path, raw, stream.header, tuple(problems))
+    return _trace_of(path, raw, stream.header, tuple(problems))
 
 
-def _take(raw: _Raw, event: dict[str, Any], name: str, start: float, end: float) -> None:
+def _store(raw: _Raw, event: dict[str, Any], name: str, start: float, end: float) -> None:
+    """Add an event to the lists of its category; other categories are ignored."""
     category, args = event.get("cat"), event.get("args") or {}
     if category in _DEVICE:
-        kept = {k: args[k] for k in (TERM, "Collective name", "device") if k in args}
-        raw.device.append((name, start, end, int(args.get("correlation", -1)), kept))
+        needed = {k: args[k] for k in (TERM, "Collective name", "device") if k in args}
+        raw.device.append((name, start, end, int(args.get("correlation", -1)), needed))
     elif category in _LAUNCH:
         if "correlation" in args:
             raw.launches[int(args["correlation"])] = (event.get("tid", 0), start, name)
@@ -147,7 +158,7 @@ def _take(raw: _Raw, event: dict[str, Any], name: str, start: float, end: float)
             raw.ops[event.get("tid", 0)].append((start, end, name))
 
 
-def _made(path: Path, raw: _Raw, header: dict[str, Any], problems: tuple[str, ...]) -> Trace:
+def _trace_of(path: Path, raw: _Raw, header: dict[str, Any], problems: tuple[str, ...]) -> Trace:
     on_host = not raw.device
     used = {args.get("device", 0) for *_, args in raw.device}
     first = min(used, default=0)
@@ -159,8 +170,8 @@ def _made(path: Path, raw: _Raw, header: dict[str, Any], problems: tuple[str, ..
                         file=path)  # fmt: skip
 
     def marks(wanted: Any) -> tuple[Mark, ...]:
-        found = {Mark(n, a, b) for n, a, b in raw.marks if wanted(n)}
-        return tuple(sorted(found, key=lambda m: m.start_s))
+        matching = {Mark(n, a, b) for n, a, b in raw.marks if wanted(n)}
+        return tuple(sorted(matching, key=lambda m: m.start_s))
 
     info = header.get("distributedInfo") or {}
     devices = header.get("deviceProperties") or [{}]
@@ -181,7 +192,10 @@ def _made(path: Path, raw: _Raw, header: dict[str, Any], problems: tuple[str, ..
 
 
 class _Calls:
-    """Operators of one thread, nested as they were called."""
+    """Operators of one host thread, as the tree of their calls.
+
+    ``parent``: index of the caller of each operator, -1 without one; ``phase``: of each operator.
+    """
 
     def __init__(self, ops: list[tuple[float, float, str]]) -> None:
         self.ops = sorted(ops, key=lambda o: (o[0], -o[1]))
@@ -193,78 +207,83 @@ class _Calls:
         for i, (start, end, name) in enumerate(self.ops):
             while stack and self.ops[stack[-1]][1] <= start and self.ops[stack[-1]][1] < end:
                 stack.pop()
-            over = stack[-1] if stack else -1
-            self.parent.append(over)
-            if over >= 0:
-                self.children[over].append(i)
-            self.phase.append(_phase(name, self.phase[over] if over >= 0 else "untold"))
+            caller = stack[-1] if stack else -1
+            self.parent.append(caller)
+            if caller >= 0:
+                self.children[caller].append(i)
+            self.phase.append(_phase(name, self.phase[caller] if caller >= 0 else "untold"))
             stack.append(i)
 
     def own(self, i: int) -> list[tuple[float, float]]:
-        """The stretches of an operator in which none that it calls runs."""
+        """Intervals (start, end) of an operator in which no operator that it calls runs."""
         start, end, _ = self.ops[i]
-        found = []
+        intervals = []
         for child in self.children[i]:
             if self.ops[child][0] > start:
-                found.append((start, self.ops[child][0]))
+                intervals.append((start, self.ops[child][0]))
             start = max(start, self.ops[child][1])
         if end > start:
-            found.append((start, end))
-        return found
+            intervals.append((start, end))
+        return intervals
 
     def at(self, time_s: float) -> int:
-        """The innermost operator that runs at a time; -1 where none does."""
+        """Index of the innermost operator that runs at a time; -1 where none runs."""
         i = bisect_right(self.starts, time_s) - 1
         while i >= 0 and self.ops[i][1] < time_s:
             i = self.parent[i]
         return i
 
 
-def _phase(name: str, above: Phase) -> Phase:
-    """Of an operator, by its name, else by what called it."""
+def _phase(name: str, of_caller: Phase) -> Phase:
+    """Phase of an operator: by its name, else that of its caller."""
     if name.startswith(("Optimizer.", "clip_grad")):
         return "optimizer"
     if _LOADER.search(name):
         return "loading"
     if name.startswith(_BACKWARD) or re.search(r"Backward\d*$", name):
         return "backward"
-    return "forward" if above == "untold" else above
+    return "forward" if of_caller == "untold" else of_caller
 
 
 def _device_work(raw: _Raw, calls: dict[int, _Calls]) -> list[Work]:
-    found = []
+    """Device work, with kind, phase and operator by the operators around its launch."""
+    work = []
     for name, start, end, correlation, args in raw.device:
-        thread, launched, by = raw.launches.get(correlation, (0, start, ""))
+        thread, launched, launch = raw.launches.get(correlation, (0, start, ""))
         op = ""
         phase: Phase = "untold"
-        if by and (of := calls.get(thread)) is not None and (i := of.at(launched)) >= 0:
-            op, phase = of.ops[i][2], of.phase[i]
-        told = str(args.get("Collective name", ""))
-        kind = kind_of(name, op, told)
-        if TERM in args:  # a prediction's own trace: a stretch of compute, its kernels together
+        if launch and (on_thread := calls.get(thread)) is not None:
+            i = on_thread.at(launched)
+            if i >= 0:
+                op, phase = on_thread.ops[i][2], on_thread.phase[i]
+        note = str(args.get("Collective name", ""))
+        kind = kind_of(name, op, note)
+        if TERM in args:  # simcore's own trace: one event stands for all kernels of a term
             phase = PHASE_OF_TERM.get(str(args[TERM]), "untold")
-        elif "GraphLaunch" in by:  # kernels of one launch belong to whatever was captured
+        elif "GraphLaunch" in launch:  # the kernels of a CUDA graph may be of any phase
             phase = "untold"
-        if phase in ("untold", "forward") and updates(name):
+        if phase in ("untold", "forward") and is_optimizer_kernel(name):
             phase = "optimizer"
-        which = collective_of(name, told) if kind == "collective" else ""
-        found.append(Work(name, kind, which, phase, start, end, launched, op))
-    return found
+        collective = collective_of(name, note) if kind == "collective" else ""
+        work.append(Work(name, kind, collective, phase, start, end, launched, op))
+    return work
 
 
 def _host_work(calls: dict[int, _Calls]) -> list[Work]:
-    """Operators' own time, less what they call: on a processor that is what kernels are.
+    """Work of a trace without a device: the time of each operator less that of those it calls.
 
-    Annotations and nodes of autograd only call; their own time is the host's.
+    Annotations and nodes of autograd only call operators; the rest of their time is host time.
     """
-    found = []
-    for of in calls.values():
-        for i, (_, _, name) in enumerate(of.ops):
-            if not _WORKS.match(name) or of.phase[i] == "loading":
+    work = []
+    for on_thread in calls.values():
+        for i, (_, _, name) in enumerate(on_thread.ops):
+            phase = on_thread.phase[i]
+            if not _WORKS.match(name) or phase == "loading":
                 continue
             kind = kind_of(name, name)
-            which = collective_of(name) if kind == "collective" else ""
-            above = of.ops[of.parent[i]][2] if of.parent[i] >= 0 else ""
-            for start, end in of.own(i):
-                found.append(Work(name, kind, which, of.phase[i], start, end, start, above))
-    return found
+            collective = collective_of(name) if kind == "collective" else ""
+            parent = on_thread.parent[i]
+            caller = on_thread.ops[parent][2] if parent >= 0 else ""
+            for start, end in on_thread.own(i):
+                work.append(Work(name, kind, collective, phase, start, end, start, caller))
+    return work

@@ -1,6 +1,6 @@
-"""Collective cost formulas, one algorithm a file, cheapest valid one chosen as NCCL does.
+"""Cost formulas of collectives, one file per algorithm; the fastest is chosen, as NCCL does.
 
-Bytes are the message per rank: the whole vector of an all-reduce, the gathered output of an
+Message sizes are bytes per rank: the whole vector of an all-reduce, the gathered output of an
 all-gather, the input of a reduce-scatter.
 """
 

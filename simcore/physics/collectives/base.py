@@ -1,4 +1,4 @@
-"""What a collective algorithm is, and the choice among them."""
+"""Interface of a collective algorithm, its inputs, and the choice of the fastest algorithm."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ Collective = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Allowed:
-    """Names of algorithms and protocols that a library is held to; empty: its own choice.
+    """Algorithms and protocols that the user allows a library (NCCL_ALGO, NCCL_PROTO).
 
-    ``algorithms_of``, ``protocols_of``: those of single collectives, instead.
+    Empty: the library chooses freely. ``algorithms_of``, ``protocols_of``: pairs of a collective
+    and the names that apply to it instead.
     """
 
     algorithms: tuple[str, ...] = ()
@@ -33,11 +34,11 @@ class Allowed:
 
     @property
     def by_function(self) -> bool:
-        """Whether collectives are held to different names."""
+        """Whether some collectives have their own restrictions."""
         return bool(self.algorithms_of or self.protocols_of)
 
     def of(self, op: Collective) -> Allowed:
-        """What one collective is held to."""
+        """The restrictions of one collective."""
         if not self.by_function:
             return self
         return Allowed(
@@ -48,20 +49,22 @@ class Allowed:
 
 @dataclass(frozen=True, slots=True)
 class Library:
-    """What NCCL's choice looks at, and the network's switches; the same over an axis.
+    """Facts by which NCCL chooses an algorithm, and the network's switches.
 
-    ``generation`` of the device: 0 Volta and before, 1 Ampere and Ada, 2 Hopper, 3 Blackwell;
-    below 0 another library, whose rings and trees are priced plainly. ``nvlink``: whether ranks of
-    a node meet over NVLink. ``nvls_bw_bytes_per_s``: bus bandwidth of reduction in the NVLink
-    switch before its share of heads (0: none). ``sharp``: whether the network's switches reduce.
-    ``nic_latency_s``: on top of a NIC's usual one. Chunk ramps: as a group's, of NCCL's protocols,
-    within a node and between nodes. ``allowed``: what the library is held to.
+    They are equal in all configurations of the axis.
 
-    ``channel_bw_bytes_per_s``: what one of NCCL's channels between nodes has of a node's NICs (0:
-    unknown).
+    ``generation`` of the device: 0 Volta and older, 1 Ampere and Ada, 2 Hopper, 3 Blackwell;
+    below 0: a library other than NCCL, priced by plain formulas for rings and trees. ``nvlink``:
+    whether NVLink joins the ranks of a node. ``amd_host``: whether the host has AMD processors.
+    ``nvls_bw_bytes_per_s``: bus bandwidth of reduction in the NVLink switch, before the factor
+    (heads - 1) / heads (0: the switch does not reduce). ``sharp``: whether the network's switches
+    reduce. ``nic_latency_s``: latency beyond that of the NIC in NCCL's tables.
+    ``intra_chunk_ramp``, ``inter_chunk_ramp``: ``Group.chunk_ramp`` within a node and between
+    nodes. ``allowed``: algorithms and protocols that the user allows.
+    ``channel_bw_bytes_per_s``: bandwidth of a node's NICs that one NCCL channel gets (0: unknown).
 
-    Of the network: ``leaf_nodes`` on one switch, ``oversubscription`` of its uplinks, ``rails``:
-    whether each switch joins NICs of equal index.
+    Network: ``leaf_nodes`` per leaf switch, ``oversubscription`` of its uplinks; ``rails``: whether
+    each switch joins the NICs of equal index.
     """
 
     generation: int = -1
@@ -79,23 +82,21 @@ class Library:
     allowed: Allowed = Allowed()
 
 
-#: Rings and trees of one protocol, over a network without bottlenecks.
+#: A library with rings and trees of one protocol, on a network without bottlenecks.
 PLAIN = Library()
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """The ranks of a communicator, per configuration  # C configs, all fields [C] or scalar.
+    """The ranks of a communicator  # C configs, all fields [C] or scalar.
 
-    ``intra_bw_bytes_per_s``: bus bandwidth that a ring reaches within a node, of one direction;
-    ``inter_bw_bytes_per_s``: between nodes, all NICs of a node together. ``base_s``: the cost of
-    launching one collective. Rates already hold their efficiency. ``ramp``: how much of the
-    geometric mean of latency and transfer is lost where neither rules (``ramped_s``).
-
-    ``nvls_bw_bytes_per_s``: as ``library`` has it, with what a configuration makes of links within
-    a node.
-    ``node_stride``: the group's nodes are every so many of the job's, and share their leaf switch
-    with those between.
+    ``intra_bw_bytes_per_s``: bus bandwidth of a ring within a node, per direction;
+    ``inter_bw_bytes_per_s``: between nodes, over all NICs of a node. Both include the efficiency of
+    collectives. ``intra_hop_s``, ``inter_hop_s``: latency per hop. ``base_s``: time to launch one
+    collective. ``ramp``: coefficient of the loss between latency and bandwidth regime
+    (``ramped_s``). ``nvls_bw_bytes_per_s``: as in ``library``, scaled by the configuration's link
+    rate within a node. ``node_stride``: 1 if the group's nodes are neighbours; s if it has every
+    s-th node of the job, whose leaf switches also serve the nodes between.
     """
 
     n_ranks: Array
@@ -109,45 +110,45 @@ class Group:
     nvls_bw_bytes_per_s: Array | float = 0.0
     node_stride: float = 1.0
     library: Library = PLAIN
-    #: ``options_of`` by collective, as far as it was asked.
+    #: Cache of ``options_of`` by collective.
     known_options: dict[Collective, list[Option]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
 
     @property
     def a_node(self) -> Array:
-        """Ranks of the group in a node."""
+        """Ranks of the group per node."""
         return np.maximum(self.n_ranks / self.n_nodes, 1.0)
 
     @property
     def bus_bw_bytes_per_s(self) -> Array:
-        """The slowest link that a ring over all ranks crosses."""
+        """Bus bandwidth of a ring over all ranks: that of the slowest link that it crosses."""
         return self.bus(1.0)
 
     def bus(self, crossings: float) -> Array:
-        """Bus bandwidth where the traffic of ``crossings`` nodes leaves a leaf switch at a time."""
+        """Bus bandwidth if the traffic of ``crossings`` nodes leaves each leaf switch at a time."""
         within = np.where(self.n_ranks > self.n_nodes, self.intra_bw_bytes_per_s, np.inf)
         between = np.where(self.n_nodes > 1, self.across(crossings), np.inf)
         return np.minimum(within, between)
 
     def across(self, crossings: float) -> Array:
-        """What a node sends to others, where its leaf's uplinks carry that of ``crossings``."""
+        """Bytes/s from a node to other nodes, if ``crossings`` nodes use its leaf's uplinks."""
         uplinks = self.leaf_nodes / (self.library.oversubscription * crossings)
         if uplinks >= 1.0:
             return self.inter_bw_bytes_per_s
-        found: Array = self.inter_bw_bytes_per_s * np.where(
+        bw_bytes_per_s: Array = self.inter_bw_bytes_per_s * np.where(
             self.n_nodes > self.leaf_nodes, uplinks, 1.0
         )
-        return found
+        return bw_bytes_per_s
 
     @property
     def leaf_nodes(self) -> float:
-        """Nodes of the group on one leaf switch."""
+        """Nodes of the group per leaf switch, at least 1."""
         return max(1.0, self.library.leaf_nodes / self.node_stride)
 
     @property
     def chunk_ramp(self) -> Array | float:
-        """What NCCL's protocols lose between latency and rate."""
+        """``ramp`` of NCCL's protocols, whose latencies are those of NCCL's own tables."""
         lib = self.library
         if lib.inter_chunk_ramp == lib.intra_chunk_ramp:
             return lib.intra_chunk_ramp
@@ -155,10 +156,11 @@ class Group:
 
 
 def ramped_s(fixed_s: Array | float, transfer_s: Array, ramp: Array | float) -> Array:
-    """Latency, transfer, and what filling the pipeline costs in between: L + x + ramp·sqrt(L·x).
+    """Seconds of a message with latency L and transfer time x: L + x + ramp · sqrt(L · x).
 
-    Short messages travel by protocols of low latency and half the rate or less, long ones in
-    chunks that must be many before all links work; measured curves bend as the square root does.
+    The last term is the loss between latency and bandwidth regime. Short messages use protocols of
+    low latency and at most half the bandwidth; long ones need many chunks before all links are
+    busy. Measured curves bend like the square root.
     """
     plain: Array = fixed_s + transfer_s
     if isinstance(ramp, float) and not ramp:
@@ -168,10 +170,10 @@ def ramped_s(fixed_s: Array | float, transfer_s: Array, ramp: Array | float) -> 
 
 
 class Option(NamedTuple):
-    """One way to run a collective: latency [s] and seconds a byte, all [C].
+    """One algorithm and protocol for a collective: latency [s] and seconds per byte, all [C].
 
-    ``ok``: where a library has it; ``everywhere``: in every configuration. ``protocol`` is empty
-    where the algorithm has but one.
+    ``ok``: configurations in which the library offers it; ``everywhere``: whether that is all of
+    them. ``protocol`` is empty where the algorithm has only one.
     """
 
     algorithm: str
@@ -183,7 +185,7 @@ class Option(NamedTuple):
     everywhere: bool
 
     def time_s(self, n_bytes: Array) -> Array:
-        """Seconds for messages [T, 1]: [T, C]; infinite where there is no such way."""
+        """Seconds for messages [T, 1]: [T, C]; infinite where the option is not offered."""
         seconds = ramped_s(self.fixed_s, n_bytes * self.s_per_byte, self.ramp)
         return seconds if self.everywhere else np.where(self.ok, seconds, np.inf)
 
@@ -198,7 +200,7 @@ def option(
     ramp: Array | float = 0.0,
     ok: Flags | None = None,
 ) -> Option:
-    """An option that costs one rank nothing; arrays are brought to [C]."""
+    """An ``Option`` with arrays broadcast to [C], at no cost for groups of one rank."""
     active = group.n_ranks > 1
     if ok is None and active.all():
         return Option(algorithm, protocol, fixed_s, s_per_byte, ramp, active, True)
@@ -217,7 +219,7 @@ def options_by_protocol(
     *,
     ramp: Array | float,
 ) -> list[Option]:
-    """Options of an algorithm that is everywhere, a protocol each; arrays [protocols, C]."""
+    """One option per protocol, for an algorithm offered everywhere; arrays [protocols, C]."""
     active = group.n_ranks > 1
     if not active.all():
         fixed_s, s_per_byte = (np.where(active, x, 0.0) for x in (fixed_s, s_per_byte))
@@ -229,37 +231,37 @@ def options_by_protocol(
 
 
 class Algorithm:
-    """A collective algorithm; ``options`` is what it is."""
+    """A collective algorithm; a subclass implements ``options``."""
 
     def options(self, op: Collective, group: Group) -> Sequence[Option]:
-        """Its protocols for a collective on a group; none where it does not offer it."""
+        """One option per protocol for a collective; none where the algorithm does not run it."""
         raise NotImplementedError
 
     def time_s(self, op: Collective, n_bytes: Array, group: Group) -> Array:
-        """Seconds of its quickest protocol for messages [T, 1] on groups [C]: [T, C].
+        """Seconds of its fastest protocol for messages [T, 1] on groups [C]: [T, C].
 
-        Zero for one rank; infinite where the algorithm does not offer the collective.
+        Zero for one rank; infinite where the algorithm does not run the collective.
         """
-        found = np.where(group.n_ranks > 1, np.inf, 0.0) + 0.0 * n_bytes
+        fastest_s = np.where(group.n_ranks > 1, np.inf, 0.0) + 0.0 * n_bytes
         for one in self.options(op, group):
-            found = np.minimum(found, one.time_s(n_bytes))
-        return found
+            fastest_s = np.minimum(fastest_s, one.time_s(n_bytes))
+        return fastest_s
 
 
 ALGORITHMS: Registry[Algorithm] = Registry("collective algorithm")
 
 
 def priced_as(op: Collective) -> Collective:
-    """The collective whose ways an operation has: a reduce-scatter is an all-gather backwards."""
+    """The collective of equal cost: all-gather for reduce-scatter, which is its reverse."""
     return "all_gather" if op == "reduce_scatter" else op
 
 
 def options_of(op: Collective, group: Group) -> list[Option]:
-    """Every way to run a collective on a group that is allowed.
+    """Every allowed algorithm and protocol for a collective on a group.
 
-    Where what is allowed leaves nothing (a tree for an all-gather), rings stay, as in NCCL before
-    2.24; of exchanges that are no collectives of NCCL's, all ways. None depends on the message: a
-    group keeps them.
+    Where the restrictions leave none (a tree for an all-gather), rings remain, as in NCCL before
+    2.24. Exchanges that NCCL runs by send and receive are not restricted. No option depends on the
+    message size, so the group caches them.
     """
     op = op if group.library.allowed.by_function else priced_as(op)
     if op not in group.known_options:
@@ -268,55 +270,57 @@ def options_of(op: Collective, group: Group) -> list[Option]:
     return group.known_options[op]
 
 
-def _allowed(every: list[Option], told: Allowed) -> list[Option]:
-    if not told.algorithms and not told.protocols:
+def _allowed(every: list[Option], allowed: Allowed) -> list[Option]:
+    """The allowed options; if they do not cover all configurations: rings, else all options."""
+    if not allowed.algorithms and not allowed.protocols:
         return every
-    spoken = [o for o in every if _named(o.protocol, told.protocols)]
+    by_protocol = [o for o in every if _named(o.protocol, allowed.protocols)]
     rings = [o for o in every if o.algorithm == "Ring"]
-    for found in (
-        [o for o in spoken if _named(o.algorithm, told.algorithms)],
-        [o for o in rings if _named(o.protocol, told.protocols)],
+    for options in (
+        [o for o in by_protocol if _named(o.algorithm, allowed.algorithms)],
+        [o for o in rings if _named(o.protocol, allowed.protocols)],
         rings,
     ):
-        if _covers(found):
-            return found
+        if _covers(options):
+            return options
     return every
 
 
 def _named(name: str, allowed: Sequence[str]) -> bool:
-    """Whether a way's name is allowed; one without protocols speaks any."""
+    """Whether a name is allowed; an option without a protocol name matches every restriction."""
     return not allowed or not name or name in allowed
 
 
 def _covers(options: Sequence[Option]) -> bool:
-    """Whether each configuration has a way."""
+    """Whether every configuration has at least one of ``options``."""
     return bool(options) and bool(np.logical_or.reduce([o.ok for o in options]).all())
 
 
 def obeys(op: Collective, group: Group) -> bool:
-    """Whether a collective of a group runs as the library is held to; what NCCL leaves to send
-    and receive does.
+    """Whether every option of a collective obeys the user's restrictions.
+
+    True for exchanges that NCCL runs by send and receive, to which no restriction applies.
     """
-    told = group.library.allowed.of(op)
+    allowed = group.library.allowed.of(op)
     return op in ("one_to_all", "all_to_one", "all_to_all") or all(
-        _named(o.algorithm, told.algorithms) and _named(o.protocol, told.protocols)
+        _named(o.algorithm, allowed.algorithms) and _named(o.protocol, allowed.protocols)
         for o in options_of(op, group)
     )
 
 
 def collective_time_s(op: Collective, n_bytes: Array, group: Group) -> Array:
-    """Time of the quickest way for each message and configuration [s]."""
-    found: Array | None = None
+    """Seconds of the fastest allowed option, for messages [T, 1] on groups [C]: [T, C]."""
+    fastest_s: Array | None = None
     for one in options_of(op, group):
         seconds = one.time_s(n_bytes)
-        found = seconds if found is None else np.minimum(found, seconds)
-    if found is None:
+        fastest_s = seconds if fastest_s is None else np.minimum(fastest_s, seconds)
+    if fastest_s is None:
         return np.where(group.n_ranks > 1, np.inf, 0.0) + 0.0 * n_bytes
-    return found
+    return fastest_s
 
 
 def ways(op: Collective, n_bytes: float, group: Group) -> list[tuple[str, str, float]]:
-    """(algorithm, protocol, seconds) of a message on one group, the quickest first."""
+    """(algorithm, protocol, seconds) of a message on one group, the fastest first."""
     size = np.array([[n_bytes]])
-    found = [(o.algorithm, o.protocol, float(o.time_s(size)[0, 0])) for o in options_of(op, group)]
-    return sorted((w for w in found if np.isfinite(w[2])), key=lambda w: w[2])
+    timed = [(o.algorithm, o.protocol, float(o.time_s(size)[0, 0])) for o in options_of(op, group)]
+    return sorted((w for w in timed if np.isfinite(w[2])), key=lambda w: w[2])

@@ -1,4 +1,4 @@
-"""Collectives that switches reduce: NVLink SHARP within a node, SHARP in the network."""
+"""Collectives reduced in switches: NVLink SHARP within a node, SHARP in the network."""
 
 from __future__ import annotations
 
@@ -20,47 +20,50 @@ from simcore.physics.collectives.tree import LEAF_CROSSINGS
 
 
 def switch_bus(group: Group) -> Array:
-    """Bus bandwidth of an all-reduce in the NVLink switch: heads work side by side, one fills.
+    """Bus bandwidth of an all-reduce in the NVLink switch: rate · (heads - 1) / heads.
 
-    On H100 and B200 this is 1.05 and 0.93 of the NVLink rate with 8 ranks, where 445 to 480 and
-    838 GB/s are measured; on B200 with 6 and 7 ranks 778 and 811.
+    Heads are parts of the vector that the switch reduces in parallel; one is always in transit. On
+    H100 and B200 the result is 1.05 and 0.93 of the NVLink rate with 8 ranks (measured: 445 to 480
+    and 838 GB/s); measured on B200 with 6 and 7 ranks: 778 and 811 GB/s.
     """
     heads = np.minimum(group.a_node, nccl.NVLS_HEADS)
-    found: Array = group.nvls_bw_bytes_per_s * (heads - 1.0) / heads
-    return found
+    bus: Array = group.nvls_bw_bytes_per_s * (heads - 1.0) / heads
+    return bus
 
 
 def _has_switch(group: Group) -> Flags:
+    """Whether NCCL reduces in the NVLink switch, by configuration [C]."""
     lib = group.library
     if lib.generation < 0 or not lib.nvls_bw_bytes_per_s:
         return np.zeros(1, dtype=bool)
-    found: Flags = group.a_node >= nccl.NVLS_LEAST_RANKS[lib.generation]
-    return found
+    enough_ranks: Flags = group.a_node >= nccl.NVLS_LEAST_RANKS[lib.generation]
+    return enough_ranks
 
 
 def _simple(
     group: Group, name: str, fixed_s: Array | float, s_per_byte: Array, ok: Flags
 ) -> list[Option]:
-    """These algorithms have but one protocol."""
+    """The only option of an algorithm with protocol Simple alone; none if it is never offered."""
     if not ok.any():
         return []
     fixed = np.broadcast_to(fixed_s, np.shape(group.n_ranks))
     return [option(group, name, "Simple", fixed, s_per_byte, ramp=group.chunk_ramp, ok=ok)]
 
 
-def _once(group: Group, bus: Array) -> Array:
-    """Seconds a byte of an all-reduce at a bus bandwidth."""
+def _all_reduce_s_per_byte(group: Group, bus: Array) -> Array:
+    """Seconds per byte of an all-reduce at a bus bandwidth."""
     n = group.n_ranks
-    found: Array = 2.0 * (n - 1.0) / n / np.maximum(bus, TINY)
-    return found
+    s_per_byte: Array = 2.0 * (n - 1.0) / n / np.maximum(bus, TINY)
+    return s_per_byte
 
 
 class Nvls(Algorithm):
     """All-reduce in the NVLink switch: every rank sends its vector once and receives the sum.
 
-    25 us + 2(n-1)/n·S/switch; with SHARP in the network too, 18 us more and no faster than twice
-    the NICs, which then carry each vector once a direction. NCCL reduce-scatters and all-gathers
-    so at the most at half the all-reduce's rate, and rings are quicker.
+    25 us + 2(n-1)/n·S/switch. With SHARP in the network it spans nodes, for 18 us more and at most
+    at twice the NICs' rate, since these carry each vector once per direction. NCCL runs
+    reduce-scatter and all-gather this way at half the all-reduce's rate or less, so that rings are
+    faster.
     """
 
     def options(self, op: Collective, group: Group) -> list[Option]:
@@ -73,17 +76,17 @@ class Nvls(Algorithm):
         bus = np.minimum(switch_bus(group), np.where(several, 2.0 * group.across(1.0), np.inf))
         fixed = nccl.NVLS_S + np.where(several, nccl.net_s(group, nccl.NVLS_NET_S), 0.0)
         if op == "all_reduce":
-            return _simple(group, "NVLS", fixed, _once(group, bus), ok)
+            return _simple(group, "NVLS", fixed, _all_reduce_s_per_byte(group, bus), ok)
         share = (group.a_node - 1.0) / group.a_node / 2.0
         per_byte = 1.0 / np.maximum(bus * share, TINY)
         return _simple(group, "NVLS", fixed, per_byte, ok & ~several)
 
 
 class NvlsTree(Algorithm):
-    """Reduction in each node's switch, a tree between nodes.
+    """All-reduce in each node's NVLink switch, and by a tree between nodes.
 
-    25 us + 2 log2(nodes)·20.9 us + 2(n-1)/n·S / min(switch, NICs); two nodes exchange their sums
-    directly, which is half the traffic of a ring.
+    25 us + 2 log2(nodes)·20.9 us + 2(n-1)/n·S / min(switch, NICs). Two nodes exchange their sums
+    directly, with half the traffic of a ring.
     """
 
     def options(self, op: Collective, group: Group) -> list[Option]:
@@ -96,13 +99,14 @@ class NvlsTree(Algorithm):
         fixed = nccl.NVLS_S + 2.0 * nccl.depth(nodes) * nccl.net_s(group, nccl.NVLS_TREE_NET_S)
         between = np.where(nodes <= 2, 2.0 * group.across(1.0), group.across(LEAF_CROSSINGS))
         bus = np.minimum(switch_bus(group), between)
-        return _simple(group, "NVLSTree", fixed, _once(group, bus), ok)
+        return _simple(group, "NVLSTree", fixed, _all_reduce_s_per_byte(group, bus), ok)
 
 
 class CollNet(Algorithm):
-    """The network's switches reduce what chains, or all ranks at once, have summed in a node.
+    """All-reduce whose sums within nodes are reduced in the network's switches (SHARP).
 
-    NCCL counts half the bus bandwidth as algorithm bandwidth.
+    Within a node the sum runs along a chain, or over all ranks at once (``direct``). NCCL takes
+    half the bus bandwidth as algorithm bandwidth.
     """
 
     def __init__(self, *, direct: bool) -> None:

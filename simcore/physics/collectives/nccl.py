@@ -1,11 +1,12 @@
-"""What NCCL's algorithms and protocols cost by its own account: NCCL 2.30, src/graph/tuning.cc.
+"""Cost tables of NCCL's algorithms and protocols, from its own tuning (2.30, src/graph/tuning.cc).
 
-NCCL takes the cheapest of latency + bytes / bandwidth over algorithms and protocols. The tables
-here are its latencies, its limits and the rules by which it enables a way; bandwidths are those of
-the links at hand. Left out: its correction of trees by message size, for which the ramp of all
-protocols stands, and limits a channel within a node, which do not bind on links in the database.
+NCCL chooses the lowest latency + bytes / bandwidth over algorithms and protocols. The tables here
+are its latencies, its bandwidth limits and the conditions under which it enables a protocol; the
+bandwidths are those of the cluster's links. Left out: NCCL's correction of trees by message size,
+which the ramp of all protocols replaces, and its limits per channel within a node, which are above
+all links in the database.
 
-Generations: 0 Volta and before, 1 Ampere and Ada, 2 Hopper, 3 Blackwell.
+Generations: 0 Volta and older, 1 Ampere and Ada, 2 Hopper, 3 Blackwell.
 # C configs, all arrays [C]; tables by protocol are columns [protocols, 1] in the order of PROTOCOLS
 """
 
@@ -31,7 +32,7 @@ def _column(ll: float, ll128: float, simple: float) -> Array:
 RING_BASE_S: Final = _column(6.6 * US, 14.0 * US, 8.4 * US)
 TREE_BASE_S: Final = _column(6.8 * US, 14.0 * US, 8.4 * US)
 PAT_BASE_S: Final = 8.0 * US
-#: Seconds of a hop over NVLink, over PCIe and between nodes.
+#: Seconds per hop over NVLink, over PCIe and between nodes.
 RING_NVLINK_S: Final = _column(0.6 * US, 1.9 * US, 3.4 * US)
 RING_PCIE_S: Final = _column(1.0 * US, 2.5 * US, 5.7 * US)
 RING_NET_S: Final = _column(2.7 * US, 4.0 * US, 14.0 * US)
@@ -41,53 +42,56 @@ TREE_NET_S: Final = _column(5.0 * US, 8.5 * US, 14.0 * US)
 NVLS_S: Final = 25.0 * US
 NVLS_NET_S: Final = 18.0 * US
 NVLS_TREE_NET_S: Final = 20.9 * US
-#: CollNet, in microseconds: a hop in the node; direct, what each further rank waits for its turn.
+#: CollNet [us]: a hop within the node (direct), the wait per further rank (direct), a hop (chain).
 COLLNET_DIRECT_US, COLLNET_TURN_US, COLLNET_CHAIN_US = 3.7, 0.4, 2.8
 COLLNET_DIRECT_NET_S, COLLNET_CHAIN_NET_S = 31.0 * US, 30.0 * US
-#: Share of the bus bandwidth that direct CollNet has on devices from Hopper on.
+#: Share of the bus bandwidth that direct CollNet reaches from Hopper on.
 COLLNET_DIRECT_SHARE: Final = 0.85
-#: A ring posts to the NIC at every step, on hosts of Intel and Arm, and of AMD; three for Simple.
+#: Seconds to post to the NIC, which a ring does at every step: on hosts with Intel or Arm
+#: processors, and with AMD. POSTS: posts per step, three for Simple.
 POST_S, POST_AMD_S = 1.0 * US, 2.0 * US
 POSTS: Final = _column(1.0, 1.0, 3.0)
-#: How often the NIC's own latency counts in a hop.
+#: How many times the NIC's own latency counts in a hop.
 NIC_LATENCIES: Final = _column(1.0, 1.0, 2.0)
-#: Share of the bus bandwidth that a protocol's words leave to data: 8-byte words carry 4; 120 of
-#: 128 bytes; on one node a tree's LL128 has 7 of 9 threads to move data.
+#: Share of the bus bandwidth that carries data: LL's 8-byte words carry 4 bytes, LL128's 128-byte
+#: lines 120; in a tree within one node 7 of 9 threads of LL128 move data.
 RING_SHARE: Final = _column(0.5, 0.92, 1.0)
-#: Of the first and the last step of a ring's loop, of which one only sends and the other only
-#: receives, what no other step hides, in steps of S/n bytes: device/all_reduce.h and all_gather.h
-#: run 2n - 1 and n of them one after another, where 2n - 2 and n - 1 pieces cross a link. Fitted to
-#: the curves that NVLink's rate is from: without it two ranks come out 16 to 42 % too fast.
+#: Exposed part of the first and last step of a ring's loop, in steps of S/n bytes. The first step
+#: only sends and the last only receives: device/all_reduce.h and all_gather.h run 2n - 1 and n
+#: steps, where 2n - 2 and n - 1 pieces cross a link. Fitted to the curves that also give NVLink's
+#: rate; without it two ranks come out 16 to 42 % too fast.
 RING_OPEN_STEP: Final = 0.5
 TREE_SHARE: Final = 0.92
 TREE_LL_SHARE: Final = 1.0 / 3.8
 TREE_LL128_SHARE, TREE_LL128_NODE_SHARE = 120.0 / 128.0, 7.0 / 9.0
 PAT_SHARE: Final = 0.75
-#: Bytes/s that LL reaches at most on one node, by generation; on two nodes and on more, by host
-#: (Intel and others, AMD).
+#: Largest bytes/s of LL: on one node, by generation; by host (Intel and others, AMD), on two nodes
+#: and on more.
 _LL_NODE: Final = (39.0 * GIGA, 87.7 * GIGA, 141.0 * GIGA, 282.0 * GIGA)
 _LL_NET: Final = ((39.0 * GIGA, 20.4 * GIGA), (22.5 * GIGA, 19.0 * GIGA))
-#: Bytes/s of a channel at most between two nodes and between more, by generation.
+#: Largest bandwidth per channel [GB/s] between (two, more) nodes, by generation.
 TREE_CHANNEL: Final = ((18.5, 10.0), (23.6, 17.8), (41.4, 36.0), (42.8, 24.0))
 TREE_LL128_CHANNEL: Final = ((20.0, 20.0), (20.0, 20.0), (36.7, 29.0), (31.67, 20.0))
 RING_LL128_CHANNEL: Final = ((20.0, 20.0), (20.0, 20.0), (36.7, 36.7), (40.0, 40.0))
-#: Ranks of a node from which on NCCL reduces in the NVLink switch: as it chose on H200 and B200.
+#: Least ranks per node with which NCCL reduces in the NVLink switch, by generation; from its
+#: choices on H200 and B200.
 NVLS_LEAST_RANKS: Final = (np.inf, np.inf, 5.0, 6.0)
-#: Parts that a switch reduces side by side, of which one is always on its way.
+#: Heads: parts of the vector that the switch reduces in parallel, one of which is in transit.
 NVLS_HEADS: Final = 8.0
 
 
 def protocols(op: Collective, group: Group) -> slice:
-    """Which of ``PROTOCOLS`` NCCL enables: LL128 over NVLink, where a node has but one rank, or if
-    named.
+    """The slice of ``PROTOCOLS`` that NCCL enables for a collective.
+
+    LL128 only over NVLink, with one rank per node, or where the user allows it by name.
     """
     safe = group.library.nvlink or bool((group.n_ranks <= group.n_nodes).all())
-    named = "LL128" in group.library.allowed.of(op).protocols  # its own condition is a default's
-    return slice(None) if safe or named else slice(None, None, SIMPLE)  # else the first and last
+    named = "LL128" in group.library.allowed.of(op).protocols  # a name overrides NCCL's condition
+    return slice(None) if safe or named else slice(None, None, SIMPLE)  # else LL and Simple
 
 
 def hop_s(group: Group, nvlink_s: Array, pcie_s: Array) -> Array:
-    """A hop within a node; over PCIe with what the path takes beyond one port."""
+    """Seconds per hop within a node; over PCIe plus the path's latency beyond that of one port."""
     if group.library.nvlink:
         return nvlink_s
     more: Array = np.maximum(group.intra_hop_s - RING_PCIE_S[SIMPLE], 0.0) + pcie_s
@@ -95,35 +99,35 @@ def hop_s(group: Group, nvlink_s: Array, pcie_s: Array) -> Array:
 
 
 def net_s(group: Group, seconds: float, latencies: float = 2.0) -> float:
-    """A hop between nodes; a NIC's own latency counts twice where data is flushed (Simple)."""
+    """Seconds per hop between nodes; the NIC's latency counts twice if data is flushed (Simple)."""
     return seconds + latencies * group.library.nic_latency_s
 
 
 def nets_s(group: Group, seconds: Array, rows: slice) -> Array:
-    """``net_s`` of several protocols."""
+    """``net_s`` for the protocols in ``rows``: [protocols, C]."""
     return seconds + NIC_LATENCIES[rows] * group.library.nic_latency_s
 
 
 def ll_limit(group: Group) -> Array:
-    """Bytes/s that LL reaches at most."""
+    """Largest bytes/s of protocol LL."""
     two, more = _LL_NET[group.library.amd_host]
-    wide = np.where(group.n_nodes > 2, more, two)
-    found: Array = np.where(group.n_nodes > 1, wide, _LL_NODE[group.library.generation])
-    return found
+    between = np.where(group.n_nodes > 2, more, two)
+    limit: Array = np.where(group.n_nodes > 1, between, _LL_NODE[group.library.generation])
+    return limit
 
 
 def channel_limit(group: Group, table: tuple[tuple[float, float], ...]) -> Array | float:
-    """Bytes/s that the channels of a group between nodes reach at most, all together."""
+    """Largest bytes/s of all channels of a group between nodes, by the limits per channel."""
     each = group.library.channel_bw_bytes_per_s
     if not each:
         return np.inf
     two, more = table[group.library.generation]
     share = np.where(group.n_nodes > 2, more, two) * (GIGA / each)
-    found: Array = np.where(group.n_nodes > 1, group.inter_bw_bytes_per_s * share, np.inf)
-    return found
+    limit: Array = np.where(group.n_nodes > 1, group.inter_bw_bytes_per_s * share, np.inf)
+    return limit
 
 
 def depth(nodes: Array) -> Array:
     """Levels of a tree over nodes: floor(log2 nodes)."""
-    found: Array = np.floor(np.log2(np.maximum(nodes, 1.0)))
-    return found
+    levels: Array = np.floor(np.log2(np.maximum(nodes, 1.0)))
+    return levels

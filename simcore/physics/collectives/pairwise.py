@@ -1,4 +1,4 @@
-"""All-to-all as pairwise exchanges: every rank keeps 1/n of its vector and sends the rest."""
+"""All-to-all by pairwise exchanges: every rank keeps 1/n of its vector and sends the rest."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from simcore.physics.collectives.base import (
 
 
 class Pairwise(Algorithm):
-    """Every rank sends to every other, all at once: all-to-all only.
+    """Every rank sends to every other at the same time: only all-to-all.
 
-    NCCL runs it as grouped send and receive: base + hop + the slowest of
+    NCCL runs it as grouped send and receive: base + hop + the slowest transfer of
 
-    - what stays in the node,
-    - what leaves it over the node's NICs, together with that of its neighbours,
-    - what leaves the switch that joins neighbouring nodes, over its uplinks.
+    - traffic within the node,
+    - traffic of all ranks of the node through the node's NICs,
+    - traffic that leaves the leaf switch over its uplinks.
 
-    Where switches join NICs of equal index (rails), NCCL first hands what is for another rail to
-    the neighbour on that rail over NVLink (PXN, NCCL 2.12); without NVLink it crosses the spine.
+    Where switches join NICs of equal index (rails), NCCL first passes traffic for another rail over
+    NVLink to the GPU on that rail (PXN, NCCL 2.12). Without NVLink it crosses the spine.
     """
 
     def options(self, op: Collective, group: Group) -> list[Option]:
@@ -39,11 +39,13 @@ class Pairwise(Algorithm):
 def exchange(
     group: Group, across_frac: Array | float = 1.0, inside_frac: Array | float = 1.0
 ) -> Option:
-    """An all-to-all; ``across_frac``: copies that really cross between nodes over a plain one's,
-    ``inside_frac``: copies that reach other ranks of the node.
+    """The option of an all-to-all over ``group``.
+
+    ``across_frac``: traffic between nodes over that of a plain all-to-all; ``inside_frac``: the
+    same for traffic to other ranks of the node.
     """
     n, nodes, a_node = group.n_ranks, group.n_nodes, group.a_node
-    others = (n - a_node) / n * across_frac  # of a rank's vector, what is for other nodes
+    others = (n - a_node) / n * across_frac  # share of a rank's vector for other nodes
     lib = group.library
     inside, up = (a_node - 1.0) / n * inside_frac, np.zeros_like(n)
     if lib.oversubscription > 1.0:
@@ -68,25 +70,26 @@ def exchange_s(
     across_frac: Array | float = 1.0,
     inside_frac: Array | float = 1.0,
 ) -> Array:
-    """Seconds of an exchange of ``n_bytes`` a rank over ``group``: [T, 1] on [C]."""
+    """Seconds of an all-to-all of ``n_bytes`` [T, 1] per rank over ``group`` [C]: [T, C]."""
     return exchange(group, across_frac, inside_frac).time_s(n_bytes)
 
 
 def once_each_frac(places: Array, copies: float, groups: int = 1, chosen: int = 1) -> Array:
-    """Share of traffic that stays when a token goes to each of m places once.
+    """Traffic if a token is sent once to each place that needs it, over that of one send per copy.
 
-        (1 - (1 - 1/m)^k) · m / k   over m nodes or ranks with k copies to places drawn at random
+        (1 - (1 - 1/m)^k) · m / k   for m ``places`` and k ``copies`` to random places
 
-    The numerator counts distinct places: DeepEP sends a token to a node once, and over NVLink there
-    to a rank once, however many of its experts the token takes (DeepSeek-V3 2024, section 3.2.2;
-    DeepEP's get_dispatch_layout: num_tokens_per_rdma_rank, is_token_in_rank). A token that takes
-    its experts from ``chosen`` (M) of G ``groups`` alone, which lie over the places in their order
-    (ibid., 2.1.2), reaches one with
+    A place is a node or a rank; the numerator is the expected number of distinct places. DeepEP
+    sends a token to a node once, and over NVLink to a rank once, however many of the token's
+    experts are there (DeepSeek-V3 2024, section 3.2.2; DeepEP's get_dispatch_layout:
+    num_tokens_per_rdma_rank, is_token_in_rank). If the experts of a token lie in ``chosen`` (M) of
+    G ``groups`` only, which are laid over the places in order (ibid., 2.1.2), the token reaches a
+    given place with probability
 
         M/G · (1 - (1 - G/(M m))^k)             G <= m: a group covers m/G places
         1 - mean of (1 - sum of f_g/M)^k        G > m: a place has shares f_g of some groups; the
-                                                sum is of those chosen, the mean over all choices
-                                                and places
+                                                sum runs over the chosen groups, the mean over
+                                                all choices and places
     """
     m = np.maximum(places, 1.0)
     if chosen >= groups:
@@ -96,16 +99,16 @@ def once_each_frac(places: Array, copies: float, groups: int = 1, chosen: int = 
     reached = np.array(chosen / groups * (1.0 - (1.0 - spread) ** copies))
     for n in np.unique(m[m < groups]):
         reached[m == n] = _reached_frac(round(float(n)), copies, groups, chosen)
-    found: Array = m * reached / copies
-    return found
+    traffic_frac: Array = m * reached / copies
+    return traffic_frac
 
 
 @lru_cache(maxsize=256)
 def _reached_frac(places: int, copies: float, groups: int, chosen: int) -> float:
-    """How likely one of ``copies`` falls into the groups, or parts of groups, of a place."""
+    """Mean probability that at least one of ``copies`` goes to a given place, for G > m."""
     total = 0.0
     for place in range(places):
-        # in parts of a group over the number of places, whole numbers
+        # bounds in units of a group divided by the number of places, so that they are integers
         first, last = place * groups, (place + 1) * groups
         parts = [
             (min((g + 1) * places, last) - max(g * places, first)) / places

@@ -1,4 +1,4 @@
-"""Parallel aggregated trees: all-gather and reduce-scatter in a logarithm of steps."""
+"""Parallel aggregated trees: all-gather and reduce-scatter in log2(n) steps."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from simcore.physics.collectives.base import (
     option,
 )
 
-#: Of a hop's latency, what is left of a step when steps follow each other; and what each rank adds.
+#: Latency of one of several pipelined steps over that of a single hop; seconds added per rank.
 STEP_SHARE = 1.0 / 3.5
 A_RANK_S = 2.8 * nccl.US
 
 
 class Pat(Algorithm):
-    """Jeaugey 2025 (arXiv:2506.20252), as NCCL's tuning has it; one rank a node only.
+    """Jeaugey 2025 (arXiv:2506.20252), costs from NCCL's tuning; only with one rank per node.
 
     8 us + log2(n)·hop/3.5 + 2.8 us·n + S/(0.75 bw)
     """

@@ -1,4 +1,4 @@
-"""Ring collectives: bandwidth-optimal, latency grows with the ranks."""
+"""Ring collectives: optimal bandwidth, latency linear in the number of ranks."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from simcore.physics.collectives.base import (
 class Ring(Algorithm):
     """Every rank passes pieces to the next: 2(n-1)/n·S/bw and 2(n-1) hops for all-reduce.
 
-    Patarasuk & Yuan 2009; hops and protocols as NCCL's tuning has them, over NVLink also what the
-    ends of its loop leave open (``nccl.RING_OPEN_STEP``). Half of both for
-    reduce-scatter and all-gather; broadcast and reduce stream the vector once round the ring:
-    S/bw + (n-1) hops.
+    Patarasuk & Yuan 2009; latencies and protocols from NCCL's tuning. Over NVLink within a node the
+    exposed part of the loop's first and last step is added (``nccl.RING_OPEN_STEP``).
+    Reduce-scatter and all-gather take half of both terms; broadcast and reduce stream the vector
+    once around the ring: S/bw + (n-1) hops.
     """
 
-    #: How often the vector crosses the slowest link, in units of (n-1)/n.
+    #: Traffic over the slowest link, in units of (n-1)/n vectors.
     _PASSES: Final = {"all_reduce": 2.0, "reduce_scatter": 1.0, "all_gather": 1.0}
 
     def options(self, op: Collective, group: Group) -> list[Option]:
@@ -45,7 +45,7 @@ class Ring(Algorithm):
         return self._nccl(op, group, traffic, rounds)
 
     def _plain(self, group: Group, traffic: Array, rounds: float) -> Option:
-        """One protocol: base and hops as the links have them."""
+        """The option of a library other than NCCL: one protocol, latencies of the links."""
         n, nodes = group.n_ranks, group.n_nodes
         across = np.where(nodes > 1, rounds * nodes, 0.0)
         inside = np.maximum(rounds * (n - 1) - across, 0.0)
@@ -58,7 +58,7 @@ class Ring(Algorithm):
         several = nodes > 1
         across = np.where(several, rounds * (nodes - 1), 0.0)
         inside = rounds * (n - 1) - across
-        alone = n <= nodes  # nothing within the node to hide the network behind
+        alone = n <= nodes  # one rank per node
         post = nccl.POST_AMD_S if group.library.amd_host else nccl.POST_S
         rows = nccl.protocols(op, group)
         hop = nccl.hop_s(group, nccl.RING_NVLINK_S[rows], nccl.RING_PCIE_S[rows])

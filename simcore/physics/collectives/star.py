@@ -1,4 +1,4 @@
-"""One device exchanges with every other in turn over its own port, as DataParallel does."""
+"""Star: one device exchanges with each other device in turn over its own port (DataParallel)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from simcore.physics.collectives.base import (
 
 
 class Star(Algorithm):
-    """(n-1)·(S/bw + hop): linear in the devices; one-to-all and all-to-one only."""
+    """(n-1)·(base + hop + S/bw), linear in the devices; only one-to-all and all-to-one."""
 
     def options(self, op: Collective, group: Group) -> list[Option]:
         if op not in ("one_to_all", "all_to_one"):

@@ -1,4 +1,4 @@
-"""Double binary tree all-reduce: latency grows with the logarithm of the nodes."""
+"""Double binary tree all-reduce: latency grows with the logarithm of the number of nodes."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from simcore.physics.collectives.base import (
     options_by_protocol,
 )
 
-#: Nodes whose traffic leaves an aligned leaf switch at a time: in the order of ranks a leaf is a
-#: subtree of each of the two trees, and joined to others at its root and at one more node.
+#: Nodes whose traffic leaves an aligned leaf switch at a time. With ranks in order a leaf is a
+#: subtree of both trees, joined to other leaves at the subtree's root and at one more node.
 LEAF_CROSSINGS: Final = 2.0
 
 
 class Tree(Algorithm):
-    """Two binary trees, each with half of the vector; chains in a node, trees between nodes.
+    """Two binary trees, each with half of the vector: chains within a node, trees between nodes.
 
-    Sanders, Speck & Träff 2009, as NCCL runs it. Every rank's vector goes up and down once, so
-    algorithm bandwidth is half the bus bandwidth; NCCL grants a tree 0.92 of the ring's:
-    2·S/(0.92 bw) + 2[(ranks a node - 1)·intra + log2(nodes)·inter].
+    Sanders, Speck & Träff 2009, as NCCL runs it. Every rank's vector goes up and down once, so that
+    algorithm bandwidth is half the bus bandwidth; NCCL assumes 0.92 of a ring's bus bandwidth:
+    2·S/(0.92 bw) + 2[(ranks per node - 1)·intra + log2(nodes)·inter].
     """
 
     bus_frac = nccl.TREE_SHARE

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from evil import Evil
 
-from simcore.base.kept import kept
+from simcore.base.yaml_cache import cached_parse
 from simcore.planning.store import _read_part
 from simcore.workload.trace import cache
 
@@ -18,12 +18,12 @@ def test_entries_are_json_whatever_they_hold(evil: Evil, monkeypatch: pytest.Mon
     assert cache.load("entry") is None and not evil.ran
 
 
-def test_so_are_kept_records(evil: Evil, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_so_are_cached_records(evil: Evil, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SIMCORE_CACHE", str(evil.folder))
-    assert kept("text", lambda t: [t]) == ["text"]
+    assert cached_parse("text", lambda t: [t]) == ["text"]
     (entry,) = (evil.folder / "yaml").iterdir()
     entry.write_bytes(evil.pickled())
-    assert kept("text", lambda t: [t]) == ["text"] and not evil.ran
+    assert cached_parse("text", lambda t: [t]) == ["text"] and not evil.ran
 
 
 def test_parts_of_a_sweep_hold_numbers_alone(evil: Evil) -> None:

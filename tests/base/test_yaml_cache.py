@@ -1,4 +1,4 @@
-"""Kept YAML: the same data, of the same text only, and no error where nothing can be kept."""
+"""Cached YAML: the same data, for the same text only, and no error where the cache is unusable."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from typing import Any
 import pytest
 
 from simcore.base.database import parse_shipped, shipped_root
-from simcore.base.kept import kept
+from simcore.base.yaml_cache import cached_parse
 
 DATA: dict[str, Any] = {"a": [1, 1.0, True, None, "é"], "b": {"c": float("inf")}}
 
 
 class Parser:
-    """Counts how often it was asked."""
+    """Counts its calls."""
 
     def __init__(self, data: Any) -> None:
-        self.data, self.asked = data, 0
+        self.data, self.calls = data, 0
 
     def __call__(self, text: str) -> Any:
-        self.asked += 1
+        self.calls += 1
         return self.data
 
 
@@ -33,39 +33,39 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_a_text_is_parsed_once_and_gives_the_same_values_of_the_same_types() -> None:
     parse = Parser(DATA)
-    first, second = kept("x", parse), kept("x", parse)
+    first, second = cached_parse("x", parse), cached_parse("x", parse)
     assert first == second == DATA and repr(first) == repr(second)
-    assert parse.asked == 1
-    kept("y", parse)
-    assert parse.asked == 2
+    assert parse.calls == 1
+    cached_parse("y", parse)
+    assert parse.calls == 2
 
 
 @pytest.mark.parametrize("broken", [b"", b'{"a": [1', b"\xff\xfe"])
 def test_a_broken_entry_is_parsed_anew(broken: bytes, folder: Path) -> None:
     parse = Parser(DATA)
-    kept("x", parse)
+    cached_parse("x", parse)
     (entry,) = folder.iterdir()
     entry.write_bytes(broken)
-    assert kept("x", parse) == kept("x", parse) == DATA
-    assert parse.asked == 2
+    assert cached_parse("x", parse) == cached_parse("x", parse) == DATA
+    assert parse.calls == 2
 
 
 @pytest.mark.parametrize("data", [{1: "a"}, {"day": date(2026, 1, 1)}, {"a": float("nan")}])
-def test_what_json_does_not_give_back_is_not_kept(data: Any, folder: Path) -> None:
+def test_data_that_json_does_not_restore_is_not_cached(data: Any, folder: Path) -> None:
     parse = Parser(data)
-    assert kept("x", parse) is data and kept("x", parse) is data
+    assert cached_parse("x", parse) is data and cached_parse("x", parse) is data
     assert not folder.exists()
 
 
-def test_off_and_a_folder_that_cannot_be_made_keep_nothing(
+def test_off_and_a_folder_that_cannot_be_made_cache_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: Path
 ) -> None:
     (tmp_path / "file").write_text("")
     for chosen in ("off", str(tmp_path / "file")):
         monkeypatch.setenv("SIMCORE_CACHE", chosen)
         parse = Parser(DATA)
-        assert kept("x", parse) == kept("x", parse) == DATA
-        assert parse.asked == 2
+        assert cached_parse("x", parse) == cached_parse("x", parse) == DATA
+        assert parse.calls == 2
     assert not folder.exists()
 
 

@@ -1,8 +1,9 @@
-"""Shipped YAML as JSON in the user's cache folder: parsing is a sixth of a prediction's start.
+"""Cache of parsed YAML as JSON in the user's cache folder.
 
-An entry is named by the hash of the text it was parsed from, so an edited file is another entry,
-and one that cannot be read or written costs a parse and nothing else. ``SIMCORE_CACHE`` names
-another folder; ``off`` keeps nothing.
+Parsing shipped YAML would take a sixth of a prediction's start. The file name of an entry is the
+hash of the parsed text, so that an edited text gets a new entry. An entry that cannot be read or
+written costs one parse and is no error. ``SIMCORE_CACHE`` names another folder; ``off`` disables
+the cache.
 """
 
 from __future__ import annotations
@@ -15,14 +16,14 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
-#: Of how texts become data; another figure makes old entries unknown.
+#: Version of the entries' format; a new version makes old entries unreachable.
 _FORMAT = b"1"
 
 
-def kept(text: str, parse: Callable[[str], Any]) -> Any:
-    """``parse(text)``, from the cache where that is possible.
+def cached_parse(text: str, parse: Callable[[str], Any]) -> Any:
+    """``parse(text)``, from the cache where it has an entry for ``text``.
 
-    ``parse`` is the same for all texts. What JSON does not give back as it was is never kept.
+    All calls must pass the same ``parse``. Data that JSON does not restore exactly is not cached.
     """
     folder = _folder(os.environ.get("SIMCORE_CACHE"), os.environ.get("XDG_CACHE_HOME"))
     if folder is None:
@@ -48,7 +49,7 @@ def _folder(chosen: str | None, _cache_home: str | None) -> Path | None:
 
 
 def _store(entry: Path, data: Any) -> None:
-    """Write an entry in one piece; a folder that cannot be written is no error."""
+    """Write an entry atomically; does nothing where the folder cannot be written."""
     try:
         text = json.dumps(data)
         if json.loads(text) != data:
