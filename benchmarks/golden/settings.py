@@ -48,7 +48,7 @@ _WRITTEN: dict[str, tuple[tuple[Any, ...], tuple[str, ...], dict[str, Any]]] = {
     "steps": ((1000,), ALL, {}),
     "epochs": ((3,), ("dataset",), {}),
     "seq_len": ((512, 1024, 2048, 4096, 8192), LANGUAGE, {}),
-    "resolution": (("128", "256", "512", "256x512"), ("image", "video"), {}),
+    "resolution": (("128", "256", "512"), ("image", "video"), {}),
     "frames": ((8, 17, 33), ("video",), {}),
     "lora_rank": ((8, 16, 64), ("text",), {}),
     "lora_targets": (("q_proj,v_proj", "all-linear"), ("text",), {"lora_rank": 16}),
@@ -142,6 +142,7 @@ def _written() -> Iterator[Setting]:
     for option, (values, styles, words) in _WRITTEN.items():
         for value in values:
             yield Setting(option, value, styles, words)
+    yield Setting("resolution", "480x832", ("video",), {}, LARGE)
     for mixed in MIXED:
         for shares in ("equal", "auto"):
             yield Setting("shares", shares, ("any",), {"gpus": mixed})
