@@ -155,7 +155,7 @@ def _one_holds(name: str, condition: Any, facts: Facts) -> bool:
 def _matches(condition: Any, fact: Fact) -> bool:
     unknown = fact is None or fact == ""
     if condition in (UNKNOWN, GIVEN):
-        return unknown == (condition == UNKNOWN)
+        return unknown is (condition == UNKNOWN)
     if fact is None:
         return False
     if isinstance(fact, str) and not isinstance(condition, str):
