@@ -57,18 +57,19 @@ def closed(model: Workload, how: Strategy, batch: float, ranks: float, accum: fl
 
 
 def settings() -> Iterator[tuple[str, str, str]]:
-    """Every model without and with recompute; every strategy for the first of an architecture.
+    """Every model; for the first of an architecture each strategy without and with recompute.
 
-    The others take turns at the strategies: what a model brings of its own is its blocks.
+    The others take turns at strategies and recompute: only their blocks are new.
     """
     strategies = ("ddp", "zero1", "zero2", "zero3")
+    modes = ("none", "full")
     seen = set()
     for at, name in enumerate(MODELS.names()):
         arch = MODELS[name].arch
-        for shift, recompute in enumerate(("none", "full")):
-            its_own = (strategies[(at + shift) % 4],)
-            for parallelism in its_own if arch in seen else strategies:
-                yield name, recompute, parallelism
+        if arch in seen:
+            yield name, modes[at // 4 % 2], strategies[at % 4]
+        else:
+            yield from ((name, mode, strategy) for mode in modes for strategy in strategies)
         seen.add(arch)
 
 

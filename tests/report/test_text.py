@@ -43,7 +43,7 @@ def _within(text: str) -> None:
     [
         pytest.param(model, CLUSTERS[(at + shift) % len(CLUSTERS)], id=f"{model}-{shift}")
         for at, model in enumerate(MODELS.names())
-        for shift in (0, 2)
+        for shift in ((0, 2) if at % 4 == 0 else (0,))
     ],
 )
 def test_every_model_and_cluster_is_within_bounds(model: str, where: dict[str, object]) -> None:

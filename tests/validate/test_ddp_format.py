@@ -238,7 +238,7 @@ def test_every_name_of_the_tables_is_known() -> None:
     assert set(rules.names["strategies"].values()) <= {"ddp", "dp", "zero2", "zero3"}
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.skipif(not SHARED, reason="SIMCORE_TABLES names no folder of measured tables")
 def test_the_whole_table(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the rows of libraries' models: their traces, kept nowhere here, take minutes."""
