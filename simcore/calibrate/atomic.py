@@ -1,4 +1,4 @@
-"""Files that are written in one piece."""
+"""Atomic writing of files."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def write_text(path: Path, text: str) -> None:
-    """Replace ``path`` at once: a reader sees the old file or the new one, never half."""
+    """Write ``path`` atomically: a reader sees the old file or the new one, never a part."""
     handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=f"{path.suffix}.part")
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as file:
