@@ -1,1 +1,1 @@
-"""Fits: op efficiencies from kernel tables, a few physical parameters from measured steps."""
+"""Calibration: op efficiencies from kernel tables, a few parameters from measured steps."""

@@ -1,4 +1,4 @@
-"""One rank of a calibration or a selftest.
+"""The process of one rank of a calibration or a selftest.
 
     torchrun --nproc-per-node 8 -m simcore.calibrate --minutes 3 -o profile.yaml
 

@@ -1,4 +1,4 @@
-"""Measured collectives between nodes, where a table says over which network."""
+"""Measured collectives between nodes, from tables that state the network."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from simcore.hardware.cluster import ClusterSpec, parse_cluster
 from simcore.hardware.spec import GPUS
 from simcore.physics.collectives import ALGORITHMS
 
-#: What tables call the library's own choice of algorithm.
+#: Entries of the algorithm column that mean: the library chose the algorithm.
 TUNED: Final = ("", "NCCL", "auto")
-#: Ports of a node and their rate: 8x400G IB, EFAv4 8x400G/node.
+#: A node's ports and their rate in Gbit/s, as in "8x400G IB" or "EFAv4 8x400G/node".
 _PORTS: Final = re.compile(r"(?P<ports>\d+)x(?P<gbit>\d+)G")
-#: InfiniBand's generations by the rate of a port, Gbit/s.
+#: Rate of an InfiniBand port in Gbit/s -> the link's name.
 _INFINIBAND: Final = {100: "ib-edr", 200: "ib-hdr", 400: "ib-ndr", 800: "ib-xdr"}
 
 
 @dataclass(frozen=True)
 class AcrossRun:
-    """One collective over all devices of a cluster.
+    """Measured times of one collective over all devices of a cluster.
 
-    ``algorithm``: the one that the library was held to, "" for its own choice. Sizes [rows] in
-    bytes of the message (all-gather: the gathered output), seconds beside.
+    ``algorithm`` is the algorithm that the run forced, "" if the library chose. ``n_bytes`` and
+    ``time_s`` are [rows]; a size is that of the message (all-gather: the gathered output).
     """
 
     op: str
@@ -43,16 +43,17 @@ class AcrossRun:
 
     @property
     def title(self) -> str:
-        """The collective, nodes by devices in each, and what the library was held to."""
+        """The collective, nodes x devices per node, and the algorithm if it was forced."""
         group = self.cluster.groups[0]
-        told = f"{self.op} {group.n_nodes}x{group.gpus_per_node}"
-        return f"{told} {self.algorithm}" if self.algorithm else told
+        name = f"{self.op} {group.n_nodes}x{group.gpus_per_node}"
+        return f"{name} {self.algorithm}" if self.algorithm else name
 
 
 def network_of(link: str) -> str:
-    """The network of a table's words, as ``--network`` says it; "" where they leave its kind open.
+    """The network that a table describes, in the syntax of ``--network``; "" if it states no kind.
 
-    Raises KeyError for a rate that no link of the kind has.
+    ``link`` is the table's text, such as "8x400G IB". Raises KeyError for a rate that no
+    InfiniBand port has.
     """
     ports = _PORTS.search(link)
     words = set(link.replace("/", " ").split())
@@ -70,13 +71,14 @@ def network_of(link: str) -> str:
 
 
 def why_not(table: Table, row: int) -> str:
-    """Why a row between nodes is not judged; "" where it is."""
+    """Why a row between nodes cannot be compared with a prediction; "" if it can."""
     op, algo = table.text("collective")[row], table.text("algo")[row]
     if not table.text("time_us")[row] or not table.text("size_bytes")[row]:
         return "no time or no size (published as bus bandwidth)"
     if op not in PRICED:
         return f"collective {op!r} is not modelled between nodes"
-    if not _held_to(algo) and algo.split(" ")[0] not in TUNED:  # auto (a tuner of the cloud's)
+    # The first word of, say, "auto (a cloud provider's tuner)" counts.
+    if not _forced_algorithm(algo) and algo.split(" ")[0] not in TUNED:
         return str(UnknownName("collective algorithm", algo, ALGORITHMS))
     try:
         network = network_of(table.text("inter_link")[row])
@@ -85,17 +87,18 @@ def why_not(table: Table, row: int) -> str:
     return "" if network else "collectives between nodes over a network that is not stated"
 
 
-def _held_to(algo: str) -> str:
-    """The algorithm that a table says was forced; "" for the library's own choice."""
+def _forced_algorithm(algo: str) -> str:
+    """The algorithm that a run forced; "" if the library chose."""
     return algo if algo in ALGORITHMS else ""
 
 
 def across_runs(
     table: Table, rows: NDArray[np.intp], device_of: dict[str, str], skipped: Counter[str]
 ) -> list[AcrossRun]:
-    """Runs of the good ``rows`` [n] of a table; ``skipped`` counts those of unknown clusters.
+    """The runs in the rows [n] of a table that are still marked good.
 
-    ``device_of``: names of devices that tables shorten to what is another card here.
+    ``device_of`` maps a table's device names to names in the database, where these differ. Adds
+    rows of unknown clusters to ``skipped`` and marks rows bad whose ranks do not divide by nodes.
     """
     time_s, sizes = table.number("time_us") * MICRO, table.number("size_bytes")
     ranks, nodes = table.number("gpus"), table.number("nodes")
@@ -109,8 +112,9 @@ def across_runs(
         if n % m:
             table.bad(row, f"gpus: {n} is no multiple of {m} nodes")
             continue
-        groups[ops[row], names[row], m, n // m, links[row], _held_to(algos[row])].append(int(row))
-    found = []
+        algorithm = _forced_algorithm(algos[row])
+        groups[ops[row], names[row], m, n // m, links[row], algorithm].append(int(row))
+    runs = []
     for (op, name, m, each, link, algorithm), mine in groups.items():
         try:
             gpu = GPUS[device_of.get(name, name)].name
@@ -119,5 +123,5 @@ def across_runs(
             skipped[str(err)] += len(mine)
             continue
         order = np.array(mine)[np.argsort(sizes[mine], kind="stable")]
-        found.append(AcrossRun(op, algorithm, cluster, sizes[order], time_s[order]))
-    return found
+        runs.append(AcrossRun(op, algorithm, cluster, sizes[order], time_s[order]))
+    return runs

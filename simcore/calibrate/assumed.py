@@ -1,11 +1,12 @@
-"""What no op table has: assumed figures with their reason, and figures of published runs."""
+"""Figures of the blind profile that no op table gives: assumptions and published rates."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Final
 
-#: Public collections behind the tables. A key joined by ``+`` means pooled over those.
+#: Public collections behind the op tables, by key. A figure whose source is several keys joined by
+#: ``+`` is pooled over these collections.
 SOURCES: Final[Mapping[str, str]] = {
     "aic": "aiconfigurator (Apache-2.0) systems/data/*/gemm, attention, comm; CUDA graph, burst",
     "vidur": "vidur (MIT) data/profiling; kernel times by profiler, 1 us resolution",
@@ -23,7 +24,8 @@ SOURCES: Final[Mapping[str, str]] = {
     "assumption": "no table has it: see the note",
 }
 
-#: (section, class, level, key) -> value, sd of its log, reason. Written with source "assumption".
+#: (section, class, level, key) -> value, standard deviation of its logarithm, reason. The profile
+#: states their source as "assumption".
 ASSUMED: Final[Mapping[tuple[str, str, str, str], tuple[float, float, str]]] = {
     ("compute_efficiency", "gemm_tensor16", "by_gpu", "RTX4090"): (
         0.92, 0.08, "half-rate tensor cores (fp32 accumulate) feed easily, 450 W seldom binds; "
@@ -56,15 +58,16 @@ ASSUMED: Final[Mapping[tuple[str, str, str, str], tuple[float, float, str]]] = {
         0.80, 0.15, "strided on one side; a plain stream reaches 0.74 to 0.95 (gpu-benches)"),
 }  # fmt: skip
 
-#: GB/s of plain streams (mean of scale and triad, all threads resident) on devices that no op table
-#: has. The same benchmark gives what fp32 elementwise ops reach of V100 and MI100 within 2 %, of
-#: MI210 within 5 %. H200 is left out: its rate still rises with the number of threads.
+#: Bandwidth in GB/s of a stream benchmark (mean of scale and triad, all threads resident) on
+#: devices that are in no op table. On V100 and MI100 the same benchmark agrees with the bandwidth
+#: of fp32 elementwise ops within 2 %, on MI210 within 5 %. H200 is left out: its rate still rises
+#: with the number of threads.
 STREAM_GB_PER_S: Final[Mapping[str, float]] = {
     "A40": 652.5, "L40": 769.0, "H100-PCIE-80GB": 1768.0,
 }  # fmt: skip
 
 #: Backward over forward time of memory-bound ops (NeuSight's per-op labels, fp32 eager, medians
-#: over ops above 60 us): op class -> (ratio, sd of its log, what it covers).
+#: over ops above 60 us): op class -> (ratio, standard deviation of its logarithm, ops covered).
 BACKWARD_RATIO: Final[Mapping[str, tuple[float, float, str]]] = {
     "elementwise": (1.5, 0.20, "gelu"),
     "product": (1.8, 0.20, "mul: two gradients"),
@@ -74,7 +77,7 @@ BACKWARD_RATIO: Final[Mapping[str, tuple[float, float, str]]] = {
     "gemm": (1.85, 0.05, "linear 1.9, bmm 1.8"),
 }
 
-#: Host and launch: name -> (value, sd of its log, source, note).
+#: Times of host and launch: name -> (value, standard deviation of its logarithm, source, note).
 HOST: Final[Mapping[str, tuple[str, float, str, str]]] = {
     "host_issue": ("10 us", 0.35, "assumption",
                    "one eager PyTorch op, Python included: torch 2.13 issues a GPT layer of empty "

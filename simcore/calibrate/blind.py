@@ -1,4 +1,4 @@
-"""The blind profile in words: what each class reaches on each family, and by whose figures."""
+"""The blind profile as data and text: the efficiency of each class of op on each GPU family."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from simcore.base.units import PERCENT
 from simcore.calibrate.pooling import family_of
 from simcore.hardware.profile import load_profile
 
-#: Sections of the file -> what their figures are shares of.
+#: Section of the profile's file -> the datasheet figure that its values are shares of.
 SECTIONS: Final[Mapping[str, str]] = {
     "compute_efficiency": "peak", "memory_efficiency": "bandwidth",
 }  # fmt: skip
@@ -21,8 +21,8 @@ _ALL: Final = "all others"
 def blind_data() -> dict[str, Any]:
     """The profile's sources and, by class, a figure for each family and for all others.
 
-    ``devices`` are those that a family's figure is from; none where a source or an assumption
-    tells of the family.
+    ``devices`` are the GPUs that a family's figure was measured on; empty if the figure is an
+    assumption or comes from a source that names no device.
     """
     data = read_yaml(load_profile("blind").efficiency_file)
     figures = [
@@ -38,18 +38,18 @@ def _figures(cls: str, of: str, table: Mapping[str, Any]) -> list[dict[str, Any]
     devices: dict[str, list[str]] = defaultdict(list)
     for gpu in table.get("by_gpu", {}):
         devices[family_of(gpu)].append(gpu)
-    kept = ("value", "sd_log", "source")
+    copied = ("value", "sd_log", "source")
     return [
         {"class": cls, "share_of": of, "family": family, "devices": sorted(devices[family]),
-         "of_what_power_leaves": "limit_j_per_flop" in leaf, **{k: leaf[k] for k in kept}}
+         "of_what_power_leaves": "limit_j_per_flop" in leaf, **{k: leaf[k] for k in copied}}
         for family, leaf in (*table.get("by_family", {}).items(), (_ALL, table["pooled"]))
     ]  # fmt: skip
 
 
 def render_blind(found: Mapping[str, Any]) -> str:
-    """The answer of ``simcore show calibration blind``."""
+    """The output of ``simcore show calibration blind`` from :func:`blind_data`."""
     lines = [
-        "blind: what devices reach of their datasheets, where nothing of one's own is measured.",
+        "blind: shares of their datasheets that devices reach, without measurements of your own.",
         "A device takes its own figure, else its family's, else that of all; sd of its logarithm.",
     ]  # fmt: skip
     last, share = "", ""
@@ -58,12 +58,13 @@ def render_blind(found: Mapping[str, Any]) -> str:
             share = f["share_of"]
             head = f"share of {share}"
             lines += ["", f"{head:<22}{'family':<17}{'share':>6}{'sd':>6}  from"]
-        whose = ", ".join(f["devices"]) or f["source"]
-        whose += ", of what its power leaves" if f["of_what_power_leaves"] else ""
+        origin = ", ".join(f["devices"]) or f["source"]
+        origin += ", of the peak at its power limit" if f["of_what_power_leaves"] else ""
         name = "" if f["class"] == last else f["class"]
         last = f["class"]
         lines.append(
-            f"{name:<22}{f['family']:<17}{f['value'] * PERCENT:>4.0f} %{f['sd_log']:>6.2f}  {whose}"
+            f"{name:<22}{f['family']:<17}{f['value'] * PERCENT:>4.0f} %{f['sd_log']:>6.2f}  "
+            f"{origin}"
         )
     lines += ["", *(f"{key}: {text}" for key, text in found["sources"].items() if "+" not in key)]
     return "\n".join(lines) + "\n"

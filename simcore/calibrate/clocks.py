@@ -1,4 +1,4 @@
-"""What kernels take at the clocks that a device holds for long, over short bursts."""
+"""Kernel time at sustained clocks over that in short bursts, by device."""
 
 from __future__ import annotations
 
@@ -15,46 +15,56 @@ from simcore.calibrate.op_tables import collection_of
 from simcore.calibrate.pooling import family_of, figure, mean_log
 from simcore.hardware.clocks import Clock
 
-#: Spread of the ratio where fewer than two devices show one.
+#: The least standard deviation of the ratio's logarithm.
 LONE_SD = 0.08
 
 
 @dataclass(frozen=True)
 class ClockRatios:
-    """Time over that of bursts, by way of timing and device; pooled where both were measured."""
+    """Kernel time over that in bursts, by way of timing and device.
+
+    A device is in a table if both ways were measured on it.
+    """
 
     ratios: Mapping[Clock, Mapping[str, float]]
 
     def of(self, clock: Clock, gpu: str) -> float:
-        """Ratio of one device, or of all; without any, what devices hold for long."""
-        found = self.ratios.get(clock) or self.ratios.get("sustained") or {}
-        return found.get(gpu, float(np.median(list(found.values()))) if found else 1.0)
+        """The ratio of a device, else the median over devices, else 1.
+
+        If no device has a ratio for ``clock``, the ratios of sustained clocks are used.
+        """
+        by_gpu = self.ratios.get(clock) or self.ratios.get("sustained") or {}
+        return by_gpu.get(gpu, float(np.median(list(by_gpu.values()))) if by_gpu else 1.0)
 
     def section(self) -> dict[str, Any]:
-        """As the profile writes it: each way of timing over burst."""
+        """The section of the profile: for each way of timing, its time over that in bursts."""
         out: dict[str, Any] = {}
-        for clock, found in self.ratios.items():
-            logs = np.log(list(found.values()) or [1.0])
+        for clock, by_gpu in self.ratios.items():
+            logs = np.log(list(by_gpu.values()) or [1.0])
             source = "simumax" if clock == "derived" else "sustained-fit"
             pooled = figure(float(np.exp(np.median(logs))), max(robust_sd(logs), LONE_SD), source,
-                            len(found))  # fmt: skip
+                            len(by_gpu))  # fmt: skip
+            figures = {g: figure(r, 0.05, source) for g, r in by_gpu.items()}
             out[f"{clock}_over_burst"] = {"pooled": pooled} | (
-                {"by_gpu": {g: figure(r, 0.05, source) for g, r in found.items()}} if found else {}
+                {"by_gpu": figures} if by_gpu else {}
             )
         return out
 
 
 def _share(fit: KernelFit, clock: Clock, op: str | None = None) -> dict[str, float]:
-    """Collection -> share of the peak at one clock."""
-    found: dict[str, list[float]] = {}
+    """Collection -> share of the peak at one clock, of one op or of all."""
+    shares: dict[str, list[float]] = {}
     for name, value in fit.eff.get(clock, {}).items():
         if op is None or name.endswith(f" {op}"):
-            found.setdefault(collection_of(name), []).append(value)
-    return {c: mean_log(v) for c, v in found.items()}
+            shares.setdefault(collection_of(name), []).append(value)
+    return {c: mean_log(v) for c, v in shares.items()}
 
 
 def _ratio(fit: KernelFit, clock: Clock) -> float | None:
-    """Burst over ``clock``, within one collection where it has both, of ops that both have."""
+    """The share of the peak in bursts over that at ``clock``; None if either was not measured.
+
+    Where possible both come from the same collection and the same op.
+    """
     ops = {n.rsplit(" ", 1)[1] for n in fit.eff.get("burst", {})}
     ops &= {n.rsplit(" ", 1)[1] for n in fit.eff.get(clock, {})}
     op = next(iter(sorted(ops)), None)
@@ -68,17 +78,21 @@ def _ratio(fit: KernelFit, clock: Clock) -> float | None:
 def clock_ratios(
     fits: Mapping[str, Mapping[str, KernelFit]], without: Collection[str] = ()
 ) -> dict[str, ClockRatios]:
-    """Ratios of products on matrix units (``tensor``) and on vector units (``simt``)."""
-    found: dict[str, ClockRatios] = {}
+    """The ratios of products on matrix units (``tensor``) and on vector units (``simt``).
+
+    ``fits`` is class -> device -> fit; families in ``without`` are left out.
+    """
+    ratios: dict[str, ClockRatios] = {}
     clock: Clock
     for name, cls in (("tensor", "gemm_tensor16"), ("simt", "gemm_simt32")):
-        kept = {g: f for g, f in fits.get(cls, {}).items() if family_of(g) not in without}
+        by_gpu = {g: f for g, f in fits.get(cls, {}).items() if family_of(g) not in without}
         pairs: dict[Clock, dict[str, float]] = {}
         for clock in ("sustained", "profiled", "derived"):
-            for gpu, fit in sorted(kept.items()):
+            for gpu, fit in sorted(by_gpu.items()):
                 ratio = _ratio(fit, clock)
                 if ratio is not None and math.isfinite(ratio):
                     pairs.setdefault(clock, {})[gpu] = ratio
-        # Long eager loops under a profiler heat a device as well: told of where nothing else is.
-        found[name] = ClockRatios({"sustained": pairs.get("profiled", {}), **pairs})
-    return found
+        # Long eager loops under a profiler heat a device as well: without sustained timings, the
+        # profiled ones stand for them.
+        ratios[name] = ClockRatios({"sustained": pairs.get("profiled", {}), **pairs})
+    return ratios

@@ -1,4 +1,4 @@
-"""Collectives inside one node: measured curves, what they pool to, bandwidths of real hosts."""
+"""Collectives inside one node for the shipped profile: measured curves and pooled fits."""
 
 from __future__ import annotations
 
@@ -14,21 +14,27 @@ from simcore.calibrate.curve_fits import fit_collective
 from simcore.calibrate.pooling import family_of
 from simcore.measurements.nccl_runs import bus_factor
 
-#: Points that a written curve keeps at most, evenly over ln(size).
+#: The largest number of points of a written curve, evenly spread over ln(size).
 POINTS: Final = 24
+#: The least number of points of a curve that is written or fitted.
 MIN_POINTS: Final = 6
-#: Kernel times of that collection jump between 20 and 60 us at any size: judged, not pooled.
+#: A collection whose kernel times jump between 20 and 60 us at any size. Its curves are written
+#: and compared with predictions, but not pooled.
 NOISY: Final = "vidur"
-#: Spread of (bus share, latency, ramp) where one group stands for all: what PCIe hosts show.
+#: Standard deviations of the logarithms of (bus share, latency, ramp) if fewer than three families
+#: were measured: those between PCIe hosts, and those of other paths.
 _ALONE_PCIE, _ALONE = (0.35, 0.35, 0.8), (0.12, 0.25, 0.4)
-#: No such spread is smaller, and one within a family is this share of that between families; a
-#: host's own beside that between hosts; the least ramp, whose logarithm is pooled. Assumptions.
+#: The least such standard deviations; the share of the standard deviation between families that
+#: holds within one; and the least ramp, since its logarithm is pooled. All are assumptions.
 _LEAST_SD, _FAMILY_SHARE = (0.05, 0.10, 0.2), 0.7
 _LEAST_RAMP = 0.01
 
 
 def curve_rows(curves: Iterable[CollectiveCurve], without: Collection[str] = ()) -> list[Any]:
-    """The curves as the file writes them: sizes [bytes] and times [us]."""
+    """The curves as entries of the profile's file: message sizes in bytes and times in us.
+
+    Curves with fewer than ``MIN_POINTS`` points and of families in ``without`` are left out.
+    """
     rows = []
     for c in merged(curves):
         if len(c.n_bytes) < MIN_POINTS or family_of(c.gpu) in without:
@@ -48,7 +54,11 @@ def curve_rows(curves: Iterable[CollectiveCurve], without: Collection[str] = ())
 def collective_section(
     curves: Sequence[CollectiveCurve], without: Collection[str] = ()
 ) -> dict[str, Any]:
-    """Fits by path, collective and ranks: pooled over families, and by family."""
+    """Fits by path, collective and ranks: pooled over families, and by family.
+
+    A value is the bus bandwidth as a share of one direction of the link. Families in ``without``
+    are left out.
+    """
     fitted: dict[tuple[str, str, int], dict[str, list[tuple[float, float, float]]]] = defaultdict(
         lambda: defaultdict(list)
     )
@@ -70,8 +80,8 @@ def collective_section(
         place = section["pooled"].setdefault(path, {}).setdefault(op, {})
         place[ranks] = _leaf(np.exp(np.median(logs, axis=0)), spread, len(mids))
         for family, mid in sorted(mids.items()):
-            near = section["by_family"].setdefault(family, {}).setdefault(path, {})
-            near.setdefault(op, {})[ranks] = _leaf(
+            by_op = section["by_family"].setdefault(family, {}).setdefault(path, {})
+            by_op.setdefault(op, {})[ranks] = _leaf(
                 mid, _FAMILY_SHARE * spread, len(families[family])
             )
     return section

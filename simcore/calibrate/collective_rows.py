@@ -1,4 +1,4 @@
-"""Measured collectives as curves over message size: inside one node, and between nodes."""
+"""Reads tables of measured collectives as curves over message size."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ from simcore.measurements.nccl_runs import bus_factor
 
 CommPath: TypeAlias = Literal["nvswitch", "nvlink_mesh", "pcie_p2p", "pcie_host"]
 
-#: Names of devices that the tables shorten to what is another card here, or do not have.
+#: Names of devices in the tables -> their names in the database, where these differ.
 DEVICE_OF: Final = {"V100": "V100-SXM-32GB", "A100": "A100-SXM-80GB", "H100": "H100-SXM-80GB"}
-#: nccl-tests measures these; the fused all-reduces of inference servers are no part of training.
+#: The collectives of nccl-tests. Fused all-reduces of inference servers do not occur in training.
 OPS: Final = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv", "broadcast")
-#: A bus no link can show: another unit or swapped columns.
+#: A bus bandwidth above this share of the link is impossible: a wrong unit or swapped columns.
 FASTEST_SHARE: Final = 4.0
 
 
 @dataclass(frozen=True)
 class CollectiveCurve:
-    """One collective on one group of one kind of device.
+    """Measured times of one collective on one group of one kind of device.
 
-    ``op`` carries the dtype where it decides the algorithm (in-switch reduction takes floats
-    only). ``link_bytes_per_s``: one direction of a device's link. Sizes [rows] in bytes of the
-    message (all-gather: the gathered output), seconds beside.
+    ``op`` includes the dtype if it decides the algorithm (in-switch reduction takes floats only).
+    ``link_bytes_per_s`` is the rate of one direction of a device's link. ``n_bytes`` and
+    ``time_s`` are [rows]; a size is that of the message (all-gather: the gathered output).
     """
 
     path: CommPath
@@ -52,7 +52,7 @@ class CollectiveCurve:
         return self.path, self.gpu, self.op, self.ranks
 
     def thinned(self) -> CollectiveCurve:
-        """One point a size: the median of those measured again."""
+        """The curve with one point per size: the median of repeated measurements."""
         sizes = np.unique(self.n_bytes)
         times = np.array([np.median(self.time_s[self.n_bytes == s]) for s in sizes])
         return CollectiveCurve(self.path, self.gpu, self.op, self.ranks, self.origin,
@@ -61,7 +61,10 @@ class CollectiveCurve:
 
 @dataclass(frozen=True)
 class CollectiveRows:
-    """Curves of one table, and what was not read and why; ``across``: runs between nodes."""
+    """The curves of one table; ``across`` are the runs between nodes.
+
+    ``skipped`` counts the rows that were left out by reason; ``problems`` names the bad rows.
+    """
 
     curves: tuple[CollectiveCurve, ...]
     n_rows: int
@@ -71,14 +74,16 @@ class CollectiveRows:
 
 
 def is_collective_table(table: Table) -> bool:
-    """Whether a table is one of collectives."""
+    """Whether a table has the columns of a table of collectives."""
     return {"gpu_type", "gpus", "collective", "size_bytes", "time_us"} <= table.columns.keys()
 
 
 def route(spec: GpuSpec, ranks: int, link: str) -> tuple[CommPath, float]:
-    """The path that ``ranks`` devices of a node take, and the rate of one device's link.
+    """The path between ``ranks`` devices of a node, and the rate of one device's link in bytes/s.
 
-    Past two devices, PCIe cards without NVLink mostly cross a socket and fall to host memory.
+    ``link`` is the table's text on the link. More than two PCIe cards without NVLink mostly span
+    two sockets, so their traffic goes through host memory. Raises KeyError for a device with
+    neither NVLink nor PCIe in the database.
     """
     if ("PCIe" in link and "NVLink" not in link) or spec.nvlink_bw is None:
         if spec.pcie is None:
@@ -95,7 +100,7 @@ def _between_nodes(table: Table, row: int) -> bool:
 
 
 def _reason(table: Table, row: int) -> str:
-    """Why a row is none that a profile answers for."""
+    """Why a row cannot be compared with a prediction; "" if it can."""
     if _between_nodes(table, row):
         return why_not(table, row)
     op = table.text("collective")[row]
@@ -112,16 +117,18 @@ def _reason(table: Table, row: int) -> str:
 
 
 def collective_rows(table: Table, on_bad: OnBad = "skip") -> CollectiveRows:
-    """Curves of one table. Raises DataError for bad rows refused."""
+    """The curves of one table, without rows that no prediction exists for.
+
+    Raises DataError if it is no table of collectives, or has bad rows and ``on_bad`` is "refuse".
+    """
     if not is_collective_table(table):
         raise DataError("is no table of collectives", file=table.path)
     n_rows = len(table) + len(table.problems)
     skipped: Counter[str] = Counter()
-    told = np.array([_reason(table, row) for row in range(len(table))], dtype=object)
-    for reason in told[told != ""]:
+    reasons = np.array([_reason(table, row) for row in range(len(table))], dtype=object)
+    for reason in reasons[reasons != ""]:
         skipped[reason] += 1
-    other = told != ""
-    table.good &= ~other
+    table.good &= reasons == ""
     time_s = table.number("time_us") * MICRO
     sizes, ranks = table.number("size_bytes"), table.number("gpus", low=1.0)
     ops, notes = table.text("collective"), table.text("notes")
@@ -157,12 +164,12 @@ def collective_rows(table: Table, on_bad: OnBad = "skip") -> CollectiveRows:
 
 
 def read_collectives(path: Path, on_bad: OnBad = "skip") -> CollectiveRows:
-    """Curves of one file."""
+    """The curves of one file. Raises DataError as :func:`collective_rows`."""
     return collective_rows(read_table(path), on_bad)
 
 
 def merged(curves: Iterable[CollectiveCurve]) -> list[CollectiveCurve]:
-    """Curves of one group and collection as one, a point a size."""
+    """The curves with those of the same group, op and collection joined; one point per size."""
     groups: dict[tuple[object, ...], list[CollectiveCurve]] = defaultdict(list)
     for c in curves:
         groups[(*c.key, c.origin)].append(c)

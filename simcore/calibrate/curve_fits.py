@@ -1,6 +1,6 @@
-"""Coefficients of the physics formulas from measured rows, robust to the odd wrong one.
+"""Fits of the physics formulas to measured rows, robust to a few wrong rows.
 
-Residuals are of ln(time) under a soft-L1 loss. scipy is imported where it is used.
+Residuals are of ln(time) under a soft-L1 loss. scipy is imported only where it is used.
 """
 
 from __future__ import annotations
@@ -18,19 +18,23 @@ from simcore.physics.roofline import kernel_time_s
 
 Array: TypeAlias = NDArray[np.float64]
 
-EFF_MAX: Final = 1.05  # boost clocks above the datasheet's; more would be a wrong peak
+#: The largest efficiency: boost clocks exceed the datasheet's a little; more means a wrong peak.
+EFF_MAX: Final = 1.05
 BINS_PER_DECADE: Final = 4
 ROWS_PER_BIN: Final = 150
-SOFT_SCALE: Final = 0.1  # ln units: beyond 10 % a residual counts linearly
+#: Residual of ln(time) above which the loss grows linearly: an error of 10 %.
+SOFT_SCALE: Final = 0.1
+#: Standard deviation of a normal distribution over its median absolute deviation.
 MAD_TO_SD: Final = 1.4826
 
 
 @dataclass(frozen=True, slots=True)
 class RooflineFit:
-    """Coefficients of ``launch + sqrt(tc^2 + tm^2)`` with the standard deviation of their logs.
+    """Coefficients of ``launch + sqrt(tc^2 + tm^2)``, and standard deviations of their logarithms.
 
-    ``resid_sd_log`` is the robust scatter of ln(measured / fitted) over the compute-bound rows
-    (over all rows for a memory fit): how far one shape strays.
+    ``resid_sd_log`` is the robust standard deviation of ln(measured / fitted) over the
+    compute-bound rows (over all rows for a memory fit), that is the error of a single shape.
+    ``n`` is the number of rows.
     """
 
     eff_compute: float
@@ -43,25 +47,28 @@ class RooflineFit:
 
 
 def robust_sd(values: Array) -> float:
-    """Median absolute deviation, scaled to a normal's standard deviation."""
+    """The median absolute deviation, scaled to the standard deviation of a normal distribution."""
     return float(MAD_TO_SD * np.median(np.abs(values - np.median(values))))
 
 
 def solve(
     residual: Callable[[Array], Array], start: Array, low: Array, high: Array
 ) -> tuple[Array, Array]:
-    """Minimise soft-L1 of ``residual``; returns the parameters and their standard deviations."""
+    """The parameters that minimise the soft-L1 loss of ``residual``, and their standard deviations.
+
+    ``start``, ``low`` and ``high`` are [parameters]; ``residual`` maps parameters to [rows].
+    """
     from scipy.optimize import least_squares
 
     got = least_squares(
         residual, start, bounds=(low, high), loss="soft_l1", f_scale=SOFT_SCALE, x_scale=1.0
     )
-    left = residual(got.x)
-    # Sandwich: rows scatter and weigh unequally; the odd wrong one counts no more than 3 sd.
-    wide = 3.0 * max(robust_sd(left), 1e-6)
+    off = residual(got.x)
+    # Sandwich estimator, since rows scatter and weigh unequally; a wrong row counts at most 3 sd.
+    most = 3.0 * max(robust_sd(off), 1e-6)
     bread = np.linalg.pinv(got.jac.T @ got.jac)
-    scored = got.jac * np.clip(left, -wide, wide)[:, None]
-    cov = bread @ (scored.T @ scored) @ bread * (len(left) / max(len(left) - len(got.x), 1))
+    scored = got.jac * np.clip(off, -most, most)[:, None]
+    cov = bread @ (scored.T @ scored) @ bread * (len(off) / max(len(off) - len(got.x), 1))
     return np.asarray(got.x), np.sqrt(np.diag(cov))
 
 
@@ -76,10 +83,11 @@ def fit_roofline(
     eff_memory_min: float = 0.1,
     launch_max_s: float = 60 * MICRO,
 ) -> RooflineFit:
-    """Fit both efficiencies and the launch time to rows of one device. Arrays are [rows].
+    """Both efficiencies and the launch time of one device, fitted to its rows. Arrays are [rows].
 
-    ``eff_memory_min``: without rows that stream memory, a low memory share would take up what
-    the compute term misses; the bound keeps it physical.
+    ``fill`` is the share of the device that each shape fills. ``eff_memory_min`` bounds the memory
+    efficiency from below: without rows that are bound by memory, a low efficiency would absorb
+    the errors of the compute term.
     """
 
     def predict(p: Array) -> Array:
@@ -106,7 +114,10 @@ def fit_roofline(
 
 
 def fit_memory(n_bytes: Array, time_s: Array, bw_bytes_per_s: float) -> RooflineFit:
-    """Fit ``launch + bytes / (eff · bw)`` to kernels without notable arithmetic."""
+    """The memory efficiency and launch time of memory-bound kernels. Arrays are [rows].
+
+    The formula is ``launch + bytes / (eff · bw)``.
+    """
 
     def predict(p: Array) -> Array:
         time: Array = math.exp(p[1]) + n_bytes / (math.exp(p[0]) * bw_bytes_per_s)
@@ -127,9 +138,11 @@ def fit_memory(n_bytes: Array, time_s: Array, bw_bytes_per_s: float) -> Roofline
 
 @dataclass(frozen=True, slots=True)
 class CollectiveFit:
-    """``latency + S/B + ramp · sqrt(latency · S/B)``; B in bytes of message a second.
+    """Coefficients of ``latency + S/B + ramp · sqrt(latency · S/B)`` for a message of S bytes.
 
-    The dimensionless ramp is the c of c·sqrt(S): c = ramp · sqrt(latency / B).
+    B is ``message_bytes_per_s``. The ramp has no unit; written as c·sqrt(S), the last term has
+    c = ramp · sqrt(latency / B). ``resid_sd_log`` is the robust standard deviation of
+    ln(measured / fitted).
     """
 
     latency_s: float
@@ -140,7 +153,7 @@ class CollectiveFit:
 
 
 def fit_collective(n_bytes: Array, time_s: Array) -> CollectiveFit:
-    """Fit one curve of one collective on one group. Arrays are [sizes]."""
+    """Latency, rate and ramp of one collective on one group. Arrays are [sizes]."""
     start = np.log([time_s.min(), (n_bytes / time_s).max(), 0.5])
 
     def predict(p: Array) -> Array:
@@ -148,7 +161,7 @@ def fit_collective(n_bytes: Array, time_s: Array) -> CollectiveFit:
         time: Array = latency + transfer + math.exp(p[2]) * np.sqrt(latency * transfer)
         return time
 
-    # B is barred from running far past the best rate seen: the ramp would take its place.
+    # B stays near the best measured rate; a much larger one would be offset by the ramp.
     x, _ = solve(
         lambda p: np.log(predict(p) / time_s),
         start,
@@ -161,9 +174,9 @@ def fit_collective(n_bytes: Array, time_s: Array) -> CollectiveFit:
 
 
 def stratify(key: Array, rng: np.random.Generator, per_bin: int = ROWS_PER_BIN) -> NDArray[np.intp]:
-    """Indices of at most ``per_bin`` rows from each quarter decade of ``key``, in row order."""
+    """Indices of at most ``per_bin`` random rows per quarter decade of ``key``, in row order."""
     bins = np.floor(np.log10(np.maximum(key, 1.0)) * BINS_PER_DECADE).astype(int)
-    kept = [
+    picked = [
         rng.permutation(np.flatnonzero(bins == b))[:per_bin] for b in np.unique(bins)
     ]  # fmt: skip
-    return np.sort(np.concatenate(kept)) if kept else np.array([], dtype=np.intp)
+    return np.sort(np.concatenate(picked)) if picked else np.array([], dtype=np.intp)

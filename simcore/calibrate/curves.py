@@ -1,4 +1,4 @@
-"""A machine's fits beside its raw measurements, as curves that a plot can draw."""
+"""A machine's fits and raw measurements as curves for a plot."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from simcore.hardware.measured import MeasuredDevice
 
 @dataclass(frozen=True)
 class Curve:
-    """Measured points and what the fit says of them, both [rows], sorted by ``x``."""
+    """Measured points and the fitted value at each, arrays [rows], sorted by ``x``."""
 
     title: str
     x_label: str
@@ -32,21 +32,28 @@ class Curve:
 
 
 def curves_of(record: Calibration, path: Path) -> list[Curve]:
-    """Every class that the raw tables beside the profile ``path`` hold. Raises DataError."""
+    """The curves of the classes in the raw tables that belong to the profile at ``path``.
+
+    The tables are in the folder with the profile's name and the suffix ``.raw``. Raises DataError
+    if there is none.
+    """
     store = Store(path.with_suffix(".raw"))
     if record.measured is None or not store.folder.is_dir():
-        raise DataError("has no raw measurements beside it to plot", file=path)
+        raise DataError(f"has no raw measurements in {store.folder.name} to plot", file=path)
     rows, _ = store.rows("skip")
     own = record.measured
-    gpu = _record_beside(own.gpu, path)
-    found = [_gemm(own, rows, gpu["peak"], gpu["bandwidth"])]
-    found += _memory(own, rows, gpu["bandwidth"])
-    found += _link(own, rows, gpu["bus"])
-    return [c for c in found if c is not None]
+    gpu = _peaks_of(own.gpu, path)
+    curves = [_gemm(own, rows, gpu["peak"], gpu["bandwidth"])]
+    curves += _memory(own, rows, gpu["bandwidth"])
+    curves += _link(own, rows, gpu["bus"])
+    return [c for c in curves if c is not None]
 
 
-def _record_beside(name: str, path: Path) -> dict[str, float]:
-    """Peaks that efficiencies are shares of: of the record beside the profile, or shipped."""
+def _peaks_of(name: str, path: Path) -> dict[str, float]:
+    """Peak FLOP/s, bandwidth and bus rate that the efficiencies are shares of.
+
+    They come from the hardware record in the profile's folder, else from the shipped one.
+    """
     from simcore.base.database import load_record
     from simcore.hardware.cluster import link_named
     from simcore.hardware.spec import GPUS, GpuSpec, NodeSpec

@@ -1,4 +1,4 @@
-"""Starts the ranks of a calibration on this machine, as torchrun would, and waits for them."""
+"""Starts the ranks of a calibration on this machine, as torchrun does, and waits for them."""
 
 from __future__ import annotations
 
@@ -17,14 +17,19 @@ from typing import Any, Final
 
 from simcore.base.errors import UsageError
 
-#: Ranks of a host's cores: the least that show what ranks take from each other.
+#: Ranks on a host's cores: the least number that shows contention between ranks.
 CPU_RANKS: Final = 2
+#: Seconds between two checks of the ranks.
 POLL_S: Final = 0.1
+#: Seconds that a terminated rank has to end before it is killed.
 STOP_S: Final = 10.0
 
 
 def ranks_here(device: str | None) -> tuple[str, int]:
-    """(cpu or cuda, ranks) of this machine. Raises UsageError where torch is missing."""
+    """("cpu" or "cuda", number of ranks) for this machine; ``device`` None prefers CUDA.
+
+    Raises UsageError if torch or the device is missing.
+    """
     from simcore.calibrate.machine import needed_torch
 
     torch = needed_torch()
@@ -37,9 +42,10 @@ def ranks_here(device: str | None) -> tuple[str, int]:
 
 
 def run_ranks(arguments: Sequence[str], device: str | None) -> dict[str, Any]:
-    """Run ``python -m simcore.calibrate`` on every rank of this machine; rank 0's answer.
+    """Run ``python -m simcore.calibrate`` as every rank of this machine and return rank 0's answer.
 
-    Raises UsageError with what the first rank to fail said. Interrupting it stops the ranks.
+    Raises UsageError with the last line printed by the first rank that fails. An interrupt stops
+    all ranks.
     """
     kind, ranks = ranks_here(device)
     threads = max(1, len(os.sched_getaffinity(0)) // ranks) if kind == "cpu" else None
@@ -68,15 +74,15 @@ def run_ranks(arguments: Sequence[str], device: str | None) -> dict[str, Any]:
                 )  # fmt: skip
             failed = _wait(processes)
         if failed is not None:
-            said = logs[failed].read_text(encoding="utf-8").strip().splitlines()
-            last = next((s.removeprefix("error: ") for s in reversed(said) if s.strip()), "")
+            printed = logs[failed].read_text(encoding="utf-8").strip().splitlines()
+            last = next((s.removeprefix("error: ") for s in reversed(printed) if s.strip()), "")
             raise UsageError(last or f"rank {failed} failed: see what it printed above")
         answer: dict[str, Any] = json.loads(result.read_text(encoding="utf-8"))
         return answer
 
 
 def _wait(processes: Sequence[subprocess.Popen[str]]) -> int | None:
-    """The first rank that failed, None where all ended well; none is left running."""
+    """The first rank that failed, None if all succeeded; stops all ranks before it returns."""
 
     def stop(*_: object) -> None:
         raise KeyboardInterrupt

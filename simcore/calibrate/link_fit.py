@@ -1,4 +1,6 @@
-"""A ring's link from measured collectives: bus rate, hop and ramp, as the engine uses them.
+"""Fits a ring's link to measured collectives: bus rate, time per hop and ramp.
+
+The formula is the engine's:
 
     t = L + x + ramp·sqrt(L·x),  L = base + r(n-1)·hop,  x = r(n-1)/n · S / bus
 
@@ -17,23 +19,24 @@ import numpy as np
 from simcore.base.arrays import NDArray
 from simcore.calibrate.curve_fits import Array, robust_sd, solve
 
-#: Beyond this the rows have not told a figure at all.
+#: The standard deviation of a logarithm from which on a figure counts as unknown.
 UNKNOWN_SD: Final = 1.0
-#: No spread is taken to be smaller: clocks and caches differ from run to run.
+#: The least standard deviation of a logarithm: clocks and caches differ from run to run.
 LEAST_SD: Final = 0.02
-#: Rounds of the ring: how often the vector goes round.
+#: r of the formula: how often the vector passes round the ring.
 ROUNDS: Final = {"all_reduce": 2.0, "reduce_scatter": 1.0, "all_gather": 1.0}
-#: Rows that a ramp needs on top of rate and hop: latency, bend and rate, and some to judge by.
+#: The least number of sizes from which a ramp is fitted besides the rate and the hop.
 ENOUGH_FOR_RAMP: Final = 6
-_RAMP: Final = (0.3, 1e-3, 10.0)  # start and bounds
+_RAMP: Final = (0.3, 1e-3, 10.0)  # start, lower and upper bound
 _FOLDS: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
 class LinkFit:
-    """Bus rate of one direction, hop, ramp (0: not fitted), and how well each is known.
+    """Bus rate of one direction, seconds per hop and ramp (0: not fitted), with their spreads.
 
-    ``scatter`` is the robust standard deviation of ln(measured / fitted).
+    ``rounds`` is r of the formula and ``base_s`` its base. The ``_sd_log`` are standard deviations
+    of logarithms; ``scatter`` is the robust standard deviation of ln(measured / fitted).
     """
 
     ranks: int
@@ -48,7 +51,7 @@ class LinkFit:
     scatter: float
 
     def time_s(self, n_bytes: Array) -> Array:
-        """Seconds of messages [bytes]."""
+        """Seconds of the collective for messages of ``n_bytes`` bytes, an array."""
         hops = self.rounds * (self.ranks - 1)
         latency = self.base_s + hops * self.hop_s
         transfer = hops / self.ranks * n_bytes / self.bus_bytes_per_s
@@ -56,15 +59,15 @@ class LinkFit:
 
     @property
     def latency_s(self) -> float:
-        """Seconds of an empty message."""
+        """Seconds of the collective for an empty message."""
         return self.base_s + self.rounds * (self.ranks - 1) * self.hop_s
 
 
 def small_sample(n: int, parameters: int) -> float:
-    """By how much few rows understate a fit's spread.
+    """The factor by which a fit to few rows understates the spread of its parameters.
 
-    Residuals of ``parameters`` fitted lack so many degrees of freedom, and their own spread is
-    known from ``n`` rows only (Student's t at 95 % over the normal's).
+    The residuals of ``n`` rows have only n - ``parameters`` degrees of freedom, and their standard
+    deviation is itself uncertain (Student's t at 95 % over the normal's quantile).
     """
     from scipy.stats import norm, t
 
@@ -79,14 +82,17 @@ def fit_link(
     n_bytes: Array, seconds: Array, ranks: int, base_s: float, *,
     rounds: float = 2.0, ramped: bool = False,
 ) -> LinkFit:  # fmt: skip
-    """Fit one collective on one group; arrays [sizes] in bytes and seconds."""
+    """The link fitted to one collective on one group of ``ranks``; arrays [sizes].
+
+    ``ramped``: fit the ramp too; otherwise it is 0.
+    """
     hops = rounds * (ranks - 1)
     passes = hops / ranks
     latency_s = max(float(seconds.min()) - base_s, 0.05 * float(seconds.min()))
     start = [math.log(float((passes * n_bytes / seconds).max())), math.log(latency_s / hops)]
     low, high = [start[0] - 3.0, start[1] - 3.0], [start[0] + 1.0, start[1] + 1.0]
     if ramped:
-        # A bus far above the best rate seen would take the ramp's place.
+        # The bus rate stays near the best measured one; a much larger one would offset the ramp.
         high[0] = start[0] + math.log(1.25)
         start, low, high = (
             [*p, math.log(r)] for p, r in zip((start, low, high), _RAMP, strict=True)
@@ -104,25 +110,27 @@ def fit_link(
     off = -residual(x)
     scatter = robust_sd(off)
     slopes = _slopes(residual, x)
-    # The sandwich of ``solve`` knows each figure's spread from the residuals of the few sizes that
-    # decide it (three large messages the rate); where those happen to lie well it is too narrow.
-    # All sizes together tell the scatter better: the wider of both, each widened for few rows.
-    wide = 3.0 * max(scatter, LEAST_SD / 3.0)
+    # The sandwich estimator of ``solve`` gets each parameter's spread from the residuals of the few
+    # sizes that determine it (the rate, from three large messages). If these happen to be small,
+    # it is too narrow. The scatter of all sizes gives a second estimate. The larger of the two
+    # counts, each widened for few rows.
+    most = 3.0 * max(scatter, LEAST_SD / 3.0)
     free = max(len(off) - len(x), 1)
-    pooled = math.sqrt(float(np.square(np.clip(off, -wide, wide)).sum()) / free)
-    known = pooled * np.sqrt(np.diag(np.linalg.pinv(slopes.T @ slopes)))
-    more = small_sample(len(seconds), len(x))
-    student = more / math.sqrt(len(seconds) / free)  # ``pooled`` lacks no degrees of freedom
-    sds = [*np.maximum(more * sd, student * known), 0.0]
-    found = link(x)
+    pooled = math.sqrt(float(np.square(np.clip(off, -most, most)).sum()) / free)
+    pooled_sd = pooled * np.sqrt(np.diag(np.linalg.pinv(slopes.T @ slopes)))
+    few_rows = small_sample(len(seconds), len(x))
+    # ``pooled`` is already divided by the degrees of freedom.
+    student = few_rows / math.sqrt(len(seconds) / free)
+    sds = [*np.maximum(few_rows * sd, student * pooled_sd), 0.0]
+    fitted = link(x)
     return LinkFit(
-        ranks, rounds, base_s, found.bus_bytes_per_s, found.hop_s, found.ramp,
+        ranks, rounds, base_s, fitted.bus_bytes_per_s, fitted.hop_s, fitted.ramp,
         float(sds[0]), float(sds[1]), float(sds[2]), scatter,
     )  # fmt: skip
 
 
 def _slopes(residual: Callable[[Array], Array], x: Array) -> NDArray[np.float64]:
-    """Derivatives of ``residual`` at ``x`` by central differences, [rows, parameters]."""
+    """The derivatives of ``residual`` at ``x`` by central differences, [rows, parameters]."""
     step = 1e-4
     columns = []
     for i in range(len(x)):
@@ -135,7 +143,10 @@ def _slopes(residual: Callable[[Array], Array], x: Array) -> NDArray[np.float64]
 def left_out_link_mape(
     n_bytes: Array, seconds: Array, fit: Callable[[Array, Array], LinkFit], least: int
 ) -> float | None:
-    """Mean error of rows, a tenth at a time, by a fit of the others; None where these are few."""
+    """Mean absolute relative error of each tenth of the rows, predicted by a fit of the others.
+
+    None if a fit would have fewer than ``least`` rows. Arrays are [sizes].
+    """
     n = len(seconds)
     fold = np.empty(n, dtype=int)
     fold[np.argsort(n_bytes, kind="stable")] = np.arange(n) % min(_FOLDS, n)

@@ -1,7 +1,7 @@
-"""Calibration of the machine that this runs on: measure, fit, write.
+"""Calibration of the machine that this runs on: measure, fit, write the profile.
 
-Every rank of a node runs ``calibrate_rank``; rank 0 decides, fits and writes. ``simcore calibrate``
-starts the ranks (``calibrate.launch``); torchrun does as well.
+Every rank of a node runs ``calibrate_rank``; rank 0 decides what runs, fits and writes. ``simcore
+calibrate`` starts the ranks (``calibrate.launch``); torchrun can start them as well.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ from simcore.hardware.spec import GPUS
 
 DeviceKind = Literal["cpu", "cuda"]
 THIS_MACHINE: Final = "this-machine"
-#: Left of the budget for fits and for reading what was written.
+#: Seconds of the time budget that are reserved for fitting and writing.
 FIT_S: Final = 8.0
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What a calibration was asked for. ``families`` None: all of them."""
+class CalibrationOptions:
+    """The options of a calibration. ``families``: benchmarks to run, None for all."""
 
     output: Path
     device: DeviceKind
@@ -56,13 +56,13 @@ class Asked:
 
     @property
     def raw(self) -> Path:
-        """Where the raw measurements go."""
+        """The folder of the raw measurements."""
         return self.output.with_suffix(".raw")
 
 
 @dataclass(frozen=True)
 class Calibrated:
-    """What came of it, on rank 0."""
+    """The result of a calibration, on rank 0."""
 
     record: Calibration
     found: Found
@@ -72,12 +72,15 @@ class Calibrated:
 
     @property
     def profile(self) -> Profile:
-        """The profile that a prediction takes."""
+        """The calibrated profile for predictions."""
         return profile_of(self.record)
 
 
 def open_device(kind: DeviceKind, name: str, world: World) -> Any:
-    """This rank's device. Raises UsageError where torch or the device is missing."""
+    """This rank's device. Raises UsageError if torch or the device is missing.
+
+    ``name`` is the device's name in the tables if the database does not have it.
+    """
     torch = needed_torch()
     from simcore.calibrate.bench.devices import CpuDevice, CudaDevice
     from simcore.calibrate.bench.world import local_rank
@@ -93,7 +96,7 @@ def open_device(kind: DeviceKind, name: str, world: World) -> Any:
 
 
 def needed_torch() -> Any:
-    """torch, or one sentence about how to get it."""
+    """The module torch. Raises UsageError with how to install it if it is missing."""
     try:
         import torch
     except ModuleNotFoundError as err:
@@ -106,7 +109,7 @@ def needed_torch() -> Any:
 
 
 def known_gpu(device_name: str) -> str | None:
-    """The database's name of a GPU by what its driver calls it."""
+    """The database's name of a GPU from the name that its driver reports; None if unknown."""
     for name in (device_name, device_name.removeprefix("NVIDIA ")):
         try:
             return GPUS[name].name
@@ -116,44 +119,57 @@ def known_gpu(device_name: str) -> str | None:
 
 
 def calibrate_rank(
-    asked: Asked, world: World | None = None, progress: Progress | None = None
+    options: CalibrationOptions, world: World | None = None, progress: Progress | None = None
 ) -> Calibrated | None:
-    """Measure on every rank; fit and write on rank 0, whose answer is returned."""
+    """Measure on every rank; on rank 0 also fit, write and return the result (None elsewhere)."""
     world = world or Alone()
     load_families()
-    device = open_device(asked.device, asked.name, world)
-    held = probe(device, world)
-    store = Store(asked.raw)
+    device = open_device(options.device, options.name, world)
+    outside_tensors = probe(device, world)
+    store = Store(options.raw)
     known: frozenset[tuple[str, ...]] = frozenset()
     notes: list[str] = []
     if world.rank == 0:
-        known, notes = _earlier(store, asked)
+        known, notes = _earlier(store, options)
     known = world.share(known)
     outcome = run_cases(
-        plan(device, world, asked.families), device, world, store,
-        budget_s=asked.minutes * 60.0 - FIT_S, known=known, progress=progress,
+        plan(device, world, options.families), device, world, store,
+        budget_s=options.minutes * 60.0 - FIT_S, known=known, progress=progress,
     )  # fmt: skip
     if world.rank != 0:
         return None
-    rows, problems = store.rows(asked.bad_rows)
-    made = fit_and_write(asked, device, world.size, rows, held)
-    told = (*notes, *problems, *(f"{k}: {v}" for k, v in outcome.failed.items()), *made.notes)
-    return replace(made, outcome=outcome, notes=told)
+    rows, problems = store.rows(options.bad_rows)
+    made = fit_and_write(options, device, world.size, rows, outside_tensors)
+    failures = (f"{k}: {v}" for k, v in outcome.failed.items())
+    return replace(made, outcome=outcome, notes=(*notes, *problems, *failures, *made.notes))
 
 
-def _earlier(store: Store, asked: Asked) -> tuple[frozenset[tuple[str, ...]], list[str]]:
-    """Cases that are measured already, where they are to be kept."""
-    if not asked.resume:
+def _earlier(
+    store: Store, options: CalibrationOptions
+) -> tuple[frozenset[tuple[str, ...]], list[str]]:
+    """(keys of the cases measured by an earlier run, problems of its files).
+
+    Without --resume the files of an earlier run are deleted.
+    """
+    if not options.resume:
         store.clear()
         return frozenset(), []
-    rows, problems = store.rows(asked.bad_rows)
+    rows, problems = store.rows(options.bad_rows)
     return frozenset(r.key for r in rows), problems
 
 
 def fit_and_write(
-    asked: Asked, device: Any, ranks: int, rows: Sequence[RawRow], held: dict[str, int]
+    options: CalibrationOptions,
+    device: Any,
+    ranks: int,
+    rows: Sequence[RawRow],
+    outside_tensors: dict[str, int],
 ) -> Calibrated:
-    """The profile, and a hardware record where the database has none, from raw rows."""
+    """Fit and write the profile from raw rows, and a hardware record if the database has none.
+
+    ``outside_tensors``: bytes of memory as from ``memory_probe.probe``. Raises UsageError if too
+    little was measured.
+    """
     if not own_rows(rows, "gemm") or not own_rows(rows, "memory_bound"):
         raise UsageError(
             "too little was measured for a profile: give it more --minutes, or --resume"
@@ -162,7 +178,7 @@ def fit_and_write(
         "date": datetime.date.today().isoformat(), "ranks": str(ranks), **device.conditions(),
     }  # fmt: skip
     origin = f"benchmarks of this machine, {conditions['date']}, torch {conditions['torch']}"
-    found = _found(asked, device, ranks, rows, conditions)
+    found = _found(options, device, ranks, rows, conditions)
     measured = fit_device(
         rows,
         found.gpu,
@@ -170,11 +186,11 @@ def fit_and_write(
         link_bytes_per_s=cluster_paths(found.cluster(ranks))[0].bw_bytes_per_s,
         on_host=device.kind == "cpu",
     )
-    measured = _with_memory(measured, held)
+    measured = _with_memory(measured, outside_tensors)
     files: list[Path] = []
     if found.new:
-        files += write_record(found, asked.output.parent)
-    ops_only = load_profile().with_knobs((), asked.output.stem, origin, 0.0, measured)
+        files += write_record(found, options.output.parent)
+    ops_only = load_profile().with_knobs((), options.output.stem, origin, 0.0, measured)
     notes: list[str] = []
     try:
         summed = fit_reference_steps(rows, found, ops_only)
@@ -182,14 +198,14 @@ def fit_and_write(
         raise UsageError(f"the reference steps cannot be predicted: {err}") from err
     if ranks > 1 and not (measured.contention and measured.overlap):
         notes.append(
-            "others used the machine: what ranks take from each other is not in the profile "
+            "others used the machine: contention between ranks is not in the profile "
             "(measure again when it is quiet)"
         )
     notes += summed.left_out
     if not summed.steps:
         notes.append("no reference step was measured: the interval is an assumption")
     record = Calibration(
-        name=asked.output.stem,
+        name=options.output.stem,
         origin=origin,
         rows=len(rows),
         residual_sd_log=summed.residual_sd_log,
@@ -200,14 +216,15 @@ def fit_and_write(
     )
     from simcore.calibrate.profile_file import write_profile
 
-    write_profile(asked.output, record)
+    write_profile(options.output, record)
     return Calibrated(
-        record, found, Outcome(0, 0, 0), (asked.output, asked.raw, *files), tuple(notes)
+        record, found, Outcome(0, 0, 0), (options.output, options.raw, *files), tuple(notes)
     )
 
 
-def _with_memory(measured: MeasuredDevice, held: dict[str, int]) -> MeasuredDevice:
-    context = held.get("context", 0) + held.get("kernels", 0)
+def _with_memory(measured: MeasuredDevice, outside_tensors: dict[str, int]) -> MeasuredDevice:
+    """``measured`` with the context's memory, loaded kernels included, if it was measured."""
+    context = outside_tensors.get("context", 0) + outside_tensors.get("kernels", 0)
     if not context:
         return measured
     return measured.model_copy(
@@ -216,9 +233,13 @@ def _with_memory(measured: MeasuredDevice, held: dict[str, int]) -> MeasuredDevi
 
 
 def _found(
-    asked: Asked, device: Any, ranks: int, rows: Sequence[RawRow], conditions: dict[str, str]
+    options: CalibrationOptions,
+    device: Any,
+    ranks: int,
+    rows: Sequence[RawRow],
+    conditions: dict[str, str],
 ) -> Found:
-    """The database's record of this GPU and a node of it, or one made of what was measured."""
+    """The hardware record of this machine: the database's, else one made from measured rates."""
     from simcore.calibrate.bench.devices import host_memory_bytes, processor_name
 
     if device.kind == "cuda" and device.name in GPUS.names():
@@ -242,7 +263,7 @@ def _found(
         what = f"{what}, {device.threads} core{'s' if device.threads > 1 else ''} a rank"
     return record_of(
         Facts(
-            name=asked.name, kind=device.kind, device=what,
+            name=options.name, kind=device.kind, device=what,
             source=f"best of simcore calibrate's benchmarks on {conditions['date']}, "
             f"torch {conditions['torch']}",
             ranks=ranks, cores=os.cpu_count() or 1, memory_bytes=float(device.memory_bytes),

@@ -1,7 +1,7 @@
-"""From raw measurements of one machine to its own figures, in the engine's formulas.
+"""Fits the figures of one machine to its raw measurements, with the engine's formulas.
 
-Each class of op is fitted by the functions that made the shipped profile, so that a figure means
-the same in both. Every fit says its range and how far off it is on rows that it has not seen.
+The functions that made the shipped profile fit each class of op, so that a figure means the same
+in both. Every fit states its range and its error on rows that were left out of it.
 """
 
 from __future__ import annotations
@@ -47,32 +47,34 @@ from simcore.hardware.measured import (
 from simcore.hardware.spec import GpuSpec, PeakName
 from simcore.physics.fill import attention_fill, matmul_fill
 
-#: Share of the scatter between shapes that a step keeps: it mixes many (as the shipped profile).
+#: Share of the scatter between shapes that remains in a step, which mixes many shapes. The shipped
+#: profile uses the same share.
 SHAPE_SHARE: Final = 0.5
-#: A kernel is busy with its work for at least this share of its time.
+#: The least share of its time that a kernel is taken to spend on its memory traffic.
 LEAST_BUSY: Final = 0.1
-#: Standard deviation of a median over that of a mean (normal).
+#: Standard deviation of a median over that of a mean, for a normal distribution.
 MEDIAN_SD: Final = 1.2533
-#: Kernels that AdamW runs a tensor, as a loop (``strategy.precision``).
+#: Kernels that AdamW as a loop launches per tensor (``strategy.precision``).
 ADAMW_KERNELS: Final = 14
-#: A fit is judged on this many parts, each predicted from the others.
+#: Parts of the cross-validation; each part is predicted by a fit of the others.
 FOLDS: Final = 10
-#: Ranks at once, while others used more than this share of the machine, say nothing of it alone.
+#: Measurements with several ranks are ignored if other processes used more than this share of the
+#: machine.
 DOUBTED_FRAC: Final = 0.2
-#: Rows that a class needs before it is fitted.
+#: The least number of rows of a class that is fitted.
 ENOUGH_ROWS: Final = 3
 
 
 @dataclass(frozen=True)
 class Peaks:
-    """What efficiencies are shares of: a datasheet's figures, or the best that was measured."""
+    """The rates that efficiencies are shares of: the datasheet's, or the best measured ones."""
 
     flop_per_s: Mapping[str, float]
     bytes_per_s: float
 
     @staticmethod
     def of(gpu: GpuSpec) -> Peaks:
-        """Those of a record."""
+        """The peaks of a hardware record."""
         names: tuple[PeakName, ...] = ("fp32", "tf32", "bf16", "fp16")
         known: dict[str, float] = {n: p for n in names if (p := gpu.peak(n)) is not None}
         return Peaks(known, gpu.memory_bw.value)
@@ -80,7 +82,7 @@ class Peaks:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """Rows of one class as arrays: FLOP, bytes, tile fill, seconds."""
+    """The rows of one class as arrays [rows]: FLOP, bytes, tile fill, seconds."""
 
     flop: Array
     n_bytes: Array
@@ -88,33 +90,36 @@ class Work:
     seconds: Array
 
     def part(self, index: NDArray[np.intp]) -> Work:
-        """Some rows."""
+        """The rows at ``index``."""
         return Work(self.flop[index], self.n_bytes[index], self.fill[index], self.seconds[index])
 
 
 def own_rows(rows: Iterable[RawRow], table: str, mode: str = "alone") -> list[RawRow]:
-    """Rows of one table that were measured in one mode."""
+    """The rows of one table that were measured in one mode."""
     return [r for r in rows if r.table == table and r.cells["mode"] == mode]
 
 
 def disturbed(row: RawRow) -> float:
-    """Share of a row's calls that were disturbed; of ranks at once, of the machine others used."""
+    """The share of a row's calls that were disturbed.
+
+    With several ranks it is the share of the machine that other processes used.
+    """
     return float(row.cells.get("disturbed_frac") or 0.0)
 
 
 def gemm_flop(r: RawRow) -> float:
-    """Multiply-adds count twice."""
+    """FLOP of a row of matrix products; a multiply-add counts as two."""
     return 2.0 * math.prod(r.number(c) for c in ("m", "n", "k", "batch"))
 
 
 def best_flop_per_s(rows: Sequence[RawRow], dtype: str) -> float:
-    """The fastest product of a dtype."""
+    """FLOP/s of the fastest product of a dtype; 0 if none was measured."""
     mine = (r for r in own_rows(rows, "gemm") if r.cells["dtype"] == dtype)
     return max((gemm_flop(r) / r.seconds for r in mine), default=0.0)
 
 
 def best_bytes_per_s(rows: Sequence[RawRow], beyond_bytes: float) -> float:
-    """The fastest plain stream from memory of at least ``beyond_bytes``."""
+    """Bytes/s of the fastest cold stream of at least ``beyond_bytes`` bytes; 0 without one."""
     return max(
         (
             r.number("bytes") / r.seconds
@@ -126,13 +131,14 @@ def best_bytes_per_s(rows: Sequence[RawRow], beyond_bytes: float) -> float:
     )  # fmt: skip
 
 
+#: FLOP, bytes and geometry (m, n, k, groups) of a row.
 Row = tuple[float, float, tuple[float, float, float, float]]
 
 
 def _work(
     rows: Sequence[RawRow], of: Callable[[RawRow], Row], fill: Callable[..., Array] | None
 ) -> Work:
-    """Rows as arrays; ``fill`` of their geometry, none on a host."""
+    """The rows as arrays. ``fill`` maps their geometry to the tile fill; None (on a host) is 1."""
     made = [of(r) for r in rows]
     m, n, k, g = np.array([d for _, _, d in made], dtype=float).reshape(-1, 4).T
     return Work(
@@ -144,7 +150,7 @@ def _work(
 
 
 def _fill_of(table: str, dtype: str, gpu: GpuSpec) -> Callable[..., Array] | None:
-    """How the engine says that shapes fill the device, without what a fit of shapes would add."""
+    """The engine's fill of the device by shapes, without the fitted corrections; None on a host."""
     if gpu.sm_count is None:
         return None
     sm_count = gpu.sm_count.value
@@ -180,7 +186,11 @@ def _attention(r: RawRow) -> Row:
 
 
 def left_out_mape(work: Work, predict: Callable[[Work, Work], Array]) -> float | None:
-    """Mean error of rows that took no part in the fit that predicts them."""
+    """Mean absolute relative error of rows that are predicted by a fit without them.
+
+    ``predict(seen, unseen)`` fits ``seen`` and returns the seconds of ``unseen``. None for too few
+    rows.
+    """
     n = len(work.seconds)
     if n < 2 * ENOUGH_ROWS:
         return None
@@ -215,7 +225,7 @@ def _compute_class(work: Work, peak: float, bandwidth: float) -> tuple[Fitted, R
 
 
 def roofline_s(fit: RooflineFit, work: Work, peak: float, bandwidth: float) -> Array:
-    """Seconds by a fit."""
+    """The seconds of ``work`` [rows] by a fit; ``peak`` in FLOP/s, ``bandwidth`` in bytes/s."""
     compute = work.flop / (fit.eff_compute * peak * work.fill)
     memory = work.n_bytes / (fit.eff_memory * bandwidth)
     return np.asarray(fit.launch_s + np.sqrt(compute**2 + memory**2))
@@ -224,20 +234,21 @@ def roofline_s(fit: RooflineFit, work: Work, peak: float, bandwidth: float) -> A
 def _memory_class(
     rows: Sequence[RawRow], bandwidth: float, start_s: float | None, note: str = ""
 ) -> Fitted:
-    """Share of the bandwidth. ``start_s``: what a kernel costs anyway; None: to be fitted.
+    """The share of the bandwidth that a class of kernels reaches.
 
-    On a host the start is known from kernels without work, and a free one would take up what
-    cold caches cost. The rows then hold both states of the caches, as a step meets both.
+    ``start_s`` is the fixed time of a kernel; None: fit it too. On a host it is known from kernels
+    without work, and if it were fitted it would absorb the cost of cold caches. The rows of a host
+    are measured with cold and with warm caches, since a step meets both.
     """
     n_bytes = np.array([r.number("bytes") for r in rows])
     seconds = np.array([r.seconds for r in rows])
     counts = np.array([float(r.cells.get("count") or 1) for r in rows])
     one = np.ones(len(rows))
-    # fill holds the kernels started, which the fit below needs and a stream has no other use for
+    # The field ``fill`` holds the number of kernels, since a stream has no tile fill.
     work = Work(0 * one, n_bytes, counts, seconds)
 
     def fitted(w: Work) -> tuple[float, float, float, float]:
-        """(efficiency, sd of its log, start, scatter)"""
+        """(efficiency, standard deviation of its logarithm, start in seconds, scatter)"""
         if start_s is None:
             f = fit_memory(w.n_bytes, w.seconds, bandwidth)
             return f.eff_memory, f.sd_memory_log, f.launch_s, f.resid_sd_log
@@ -271,10 +282,10 @@ def fit_device(
     link_bytes_per_s: float,
     on_host: bool,
 ) -> MeasuredDevice:
-    """Everything that the rows tell of ``gpu``; what they do not is left out.
+    """The figures of ``gpu`` that the rows determine; figures without enough rows are left out.
 
-    ``link_bytes_per_s``: payload rate of the link that a ring on ``node`` meets, from its record.
-    ``on_host``: the device is the host, so that issuing a kernel is part of running it.
+    ``link_bytes_per_s``: payload rate of the link of a ring on ``node``, from its record.
+    ``on_host``: the device is the host, so that launching a kernel is part of running it.
     """
     peaks = Peaks.of(gpu)
     bandwidth = peaks.bytes_per_s
@@ -293,9 +304,11 @@ def fit_device(
             work = _work(mine, of, _fill_of(table, dtype, gpu))
             fitted, fit = _compute_class(work, peaks.flop_per_s[dtype], bandwidth)
             compute[name] = fitted
-            # The widest type moves most: its memory share is the best known.
+            # One memory efficiency per table: that of the dtype whose rows come first. It is known
+            # best for dtypes with large elements, which move more bytes.
             sd = min(UNKNOWN_SD, max(LEAST_SD, fit.sd_memory_log))
-            note = "not identified: compute binds" if sd == UNKNOWN_SD else "beside its FLOP"
+            unknown = sd == UNKNOWN_SD
+            note = "not identified: compute-bound" if unknown else "of kernels that also compute"
             memory.setdefault(table, Fitted(value=fit.eff_memory, sd_log=sd, rows=fit.n, note=note))
     host = own_rows(rows, "host")
     start, issue = _launch(host, on_host)
@@ -324,24 +337,25 @@ def fit_device(
 
 
 def _launch(host: Sequence[RawRow], on_host: bool) -> tuple[FittedTime | None, FittedTime | None]:
-    found = {
+    """(start of a kernel on the device, launch by the host), each None if not measured."""
+    times = {
         r.cells["op"]: FittedTime(
             value=r.seconds / r.number("count"), sd_log=max(LEAST_SD, r.sd_log), rows=1,
             note=f"{r.cells['count']} kernels, {r.cells['op']}",
         )
         for r in host if r.cells["op"] in ("eager", "graph")
     }  # fmt: skip
-    eager = found.get("eager")
+    eager = times.get("eager")
     if on_host:
-        nothing = FittedTime(value=0.0, sd_log=0.0, note="the host is the device: in kernel_start")
-        return eager, nothing if eager else None
-    return found.get("graph"), eager
+        zero = FittedTime(value=0.0, sd_log=0.0, note="the host is the device: in kernel_start")
+        return eager, zero if eager else None
+    return times.get("graph"), eager
 
 
 def _ratios(rows: Sequence[RawRow], table: str) -> Array:
-    """Seconds alone over seconds together, for cases that were measured both ways."""
+    """Seconds alone over seconds with all ranks, of the cases that were measured both ways."""
     alone = {r.key[2:]: r.seconds for r in own_rows(rows, table)}
-    # Beside busy others, ranks take from them as well as from each other.
+    # If other processes were busy, the ranks also competed with them, so the rows do not count.
     both = [r for r in own_rows(rows, table, "together") if disturbed(r) <= DOUBTED_FRAC]
     return np.array([alone[r.key[2:]] / r.seconds for r in both if r.key[2:] in alone])
 
@@ -361,7 +375,7 @@ def _contention(rows: Sequence[RawRow]) -> tuple[Contention, ...]:
 
 
 def best_bus_bytes_per_s(rows: Sequence[RawRow]) -> float:
-    """The fastest all-reduce, as bus bandwidth."""
+    """Bus bandwidth in bytes/s of the fastest all-reduce; 0 if none was measured."""
     return max(
         (
             2.0 * (r.number("gpus") - 1) / r.number("gpus") * r.number("size_bytes") / r.seconds
@@ -419,13 +433,14 @@ def _overlap(rows: Sequence[RawRow]) -> Overlap | None:
         return None
 
     def slowdown(own: Literal["compute", "comm"], other: Literal["compute", "comm"]) -> Fitted:
-        # Slower only while the other runs: the share of the time that it could.
-        found = np.array(
+        # A part can be slower only while the other one runs, so its excess time is divided by
+        # that share of its time.
+        slower = np.array(
             [(p[f"{own}-beside"] / p[own] - 1.0) / min(1.0, p[other] / p[own]) for p in whole]
         )
-        value = float(np.clip(np.median(found), 0.0, None))
-        sd = float(np.std(np.log1p(np.maximum(found, 0.0)))) if len(found) > 1 else 0.0
-        return Fitted(value=value, sd_log=max(0.1, sd), rows=len(found))
+        value = float(np.clip(np.median(slower), 0.0, None))
+        sd = float(np.std(np.log1p(np.maximum(slower, 0.0)))) if len(slower) > 1 else 0.0
+        return Fitted(value=value, sd_log=max(0.1, sd), rows=len(slower))
 
     return Overlap(
         compute_slowdown=slowdown("compute", "comm"), comm_slowdown=slowdown("comm", "compute")

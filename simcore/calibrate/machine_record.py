@@ -1,7 +1,7 @@
-"""A hardware record for a machine that the database does not know, of measured peaks.
+"""The hardware record of a machine that is not in the database, made from measured peaks.
 
-Written as ``hardware_db/gpus/NAME.yaml`` and ``hardware_db/nodes/NAME.yaml`` beside the profile, so
-that ``--gpus 1x2xNAME`` finds them from that folder (or with SIMCORE_DB naming it).
+It is written as ``hardware_db/gpus/NAME.yaml`` and ``hardware_db/nodes/NAME.yaml`` in the profile's
+folder, so that ``--gpus 1x2xNAME`` finds it from that folder (or with SIMCORE_DB set to it).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MEASURED: Final = "measured"
 
 @dataclass(frozen=True)
 class Found:
-    """What a machine turned out to be: its devices' record, its node, and whether both are new."""
+    """The records of a machine's devices and node; ``new``: both were made from measurements."""
 
     gpu: GpuSpec
     node: NodeSpec
@@ -32,13 +32,16 @@ class Found:
     new: bool
 
     def cluster(self, ranks: int) -> ClusterSpec:
-        """One node of it with ``ranks`` devices in use."""
+        """A cluster of one such node with ``ranks`` devices in use."""
         return ClusterSpec((NodeGroup(1, ranks, self.gpu, self.node),))
 
 
 @dataclass(frozen=True)
 class Facts:
-    """What the system says and what was measured; rates in SI, zero where not measured."""
+    """What the system reports of a machine, and measured rates in SI units (0: not measured).
+
+    ``peer``: devices can copy to each other directly.
+    """
 
     name: str
     kind: str
@@ -59,7 +62,7 @@ class Facts:
 
 
 def record_of(facts: Facts) -> Found:
-    """The record of a machine nobody has a datasheet of: best measured rates, marked as such."""
+    """The record of a machine without a datasheet: its best measured rates, marked as measured."""
 
     def figure(value: float) -> Figure:
         return Figure(value=float(f"{value:.4g}"), source=MEASURED)
@@ -77,9 +80,10 @@ def record_of(facts: Facts) -> Found:
         memory_bw=figure(facts.bytes_per_s),
         peer_to_peer="pcie" if facts.peer else "none",
         sources={MEASURED: facts.source},
-        notes="Peaks are the best that was measured here, not a datasheet's.",
+        notes="Peaks are the best measured rates, not a datasheet's.",
     )
-    # A rate in words is a link; a single rank needs none, and is given its memory's.
+    # ``pcie_link`` also accepts a rate as text. A single rank has no link; it gets the memory's
+    # bandwidth.
     bus = facts.bus_bytes_per_s or facts.bytes_per_s
     node = NodeSpec(
         name=facts.name,
@@ -107,7 +111,7 @@ def record_of(facts: Facts) -> Found:
 
 
 def write_record(found: Found, folder: Path) -> tuple[Path, Path]:
-    """Write both files under ``folder``/hardware_db; returns them."""
+    """Write both records under ``folder``/hardware_db and return the paths (device, node)."""
     gpu, node = found.gpu, found.node
     targets = tuple(
         folder / "hardware_db" / kind / f"{gpu.name}.yaml" for kind in ("gpus", "nodes")
@@ -135,12 +139,12 @@ def write_record(found: Found, folder: Path) -> tuple[Path, Path]:
         card["sm_count"] = {"value": gpu.sm_count.value, "source": MEASURED}
     for target, data in zip(targets, (card, node_data(node)), strict=True):
         target.parent.mkdir(parents=True, exist_ok=True)
-        write_text(target, "# Measured by `simcore calibrate`; no datasheet.\n" + dumped(data))
+        write_text(target, "# Measured by `simcore calibrate`; not a datasheet.\n" + dumped(data))
     return targets[0], targets[1]
 
 
 def node_data(node: NodeSpec) -> dict[str, Any]:
-    """A node as its file has it; what is not there is left out."""
+    """A node as plain data in the form of its file; empty fields are left out."""
 
     def figure(of: Figure, unit: str) -> dict[str, str]:
         return {"value": _plain(of.value, unit), "source": of.source}
@@ -171,8 +175,9 @@ def node_data(node: NodeSpec) -> dict[str, Any]:
         },
         "notes": node.notes,
     }
-    kept = ("gpu_types",)  # empty: no GPU takes the node unless it is named
-    return {k: v for k, v in data.items() if k in kept or v not in (None, [], "")}
+    # Empty ``gpu_types`` are written too: they mean that no GPU uses the node by default.
+    always = ("gpu_types",)
+    return {k: v for k, v in data.items() if k in always or v not in (None, [], "")}
 
 
 def _plain(value: float, unit: str) -> str:
@@ -181,7 +186,7 @@ def _plain(value: float, unit: str) -> str:
 
 
 def dumped(data: Mapping[str, Any]) -> str:
-    """YAML text, leaves of figures on one line."""
+    """The data as YAML text, with each figure (value, source, …) on one line."""
     from ruamel.yaml import YAML
     from ruamel.yaml.comments import CommentedMap, CommentedSeq
 

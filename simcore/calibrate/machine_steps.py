@@ -1,4 +1,4 @@
-"""Reference steps: two multipliers, and the error that a network not measured must expect."""
+"""Fits multipliers to measured reference steps, and estimates the error for other networks."""
 
 from __future__ import annotations
 
@@ -26,14 +26,20 @@ from simcore.strategy.strategy import Strategy, parallelism_named
 from simcore.workload.permission import TrustedName
 from simcore.workload.resolve import resolve_model
 
-#: Where steps of fewer than two networks were measured, what one scatters around a sum of its ops:
-#: the reference networks' own, on two cores before any multiplier is fitted (docs/calibration.md).
+#: Standard deviation of ln(step time) around the sum of the ops, if steps of fewer than two
+#: networks were measured. It is that of the reference networks on two cores before any multiplier
+#: is fitted (docs/calibration.md).
 UNMEASURED_SD = 0.15
 
 
 @dataclass(frozen=True)
 class Summed:
-    """Multipliers fitted to steps, the scatter that is left, and each step left out."""
+    """Multipliers fitted to steps, and the error of steps of networks left out of the fit.
+
+    ``residual_sd_log`` is the standard deviation of ln(step time) to expect for another network,
+    ``steps`` the number of steps in the fit. ``left_out`` names disturbed steps, which do not
+    count.
+    """
 
     knobs: tuple[Knob, ...]
     residual_sd_log: float
@@ -45,7 +51,7 @@ class Summed:
 def request_for(
     net: Net, batch: int, kind: str, found: Found, ranks: int, profile: Profile
 ) -> Request:
-    """What the engine is asked about a step of ``training.step_of``: the same step."""
+    """The engine's request for the step that ``training.step_of`` runs."""
     record = resolve_model(TrustedName(net.model))
     on_host = found.gpu.architecture == HOST_CPU
     strategy = Strategy(
@@ -66,17 +72,17 @@ def request_for(
 
 
 def fit_reference_steps(rows: Sequence[RawRow], found: Found, profile: Profile) -> Summed:
-    """Fit compute, memory and link multipliers to the measured steps of the reference networks.
+    """Compute, memory and link multipliers, fitted to the measured steps of the reference networks.
 
-    Priors are the spreads of the op fits. The scatter is that of steps of a network that took no
-    part in the fit.
+    The priors are the spreads of the op fits. The residual is that of steps of a network that was
+    left out of the fit.
     """
     steps = [r for r in rows if r.table == "steps" and r.cells["net"] in NETS]
-    # What others took part in says nothing of this machine; it stays in the raw table.
+    # Steps that other processes disturbed do not count; they stay in the raw table.
     mine = [r for r in steps if r.cells["mode"] == "alone" or _quiet(r)]
-    told = tuple(f"{r.where}: left out, others used the machine" for r in steps if r not in mine)
+    notes = tuple(f"{r.where}: left out, others used the machine" for r in steps if r not in mine)
     if not mine:
-        return Summed((), UNMEASURED_SD, None, 0, told)
+        return Summed((), UNMEASURED_SD, None, 0, notes)
     requests = {
         r.where: request_for(
             NETS[r.cells["net"]], int(r.number("batch")), r.cells["strategy"], found,
@@ -88,20 +94,21 @@ def fit_reference_steps(rows: Sequence[RawRow], found: Found, profile: Profile) 
     parameters = _parameters(requests, found, profile, several)
     fit_rows = [_row(r, requests[r.where], parameters) for r in mine]
     fit = fit_steps(fit_rows, parameters)
-    left = leave_one_out(fit_rows, parameters) if len({r.group for r in fit_rows}) > 1 else {}
-    errors = [math.log(left[r.key][0] / r.measured_s) for r in fit_rows if r.key in left]
+    unseen = leave_one_out(fit_rows, parameters) if len({r.group for r in fit_rows}) > 1 else {}
+    errors = [math.log(unseen[r.key][0] / r.measured_s) for r in fit_rows if r.key in unseen]
     networks = len({r.group for r in fit_rows})
     residual = predictive_sd(errors, networks) if errors else UNMEASURED_SD
-    mape = float(np.mean([abs(math.exp(e) - 1.0) for e in errors])) if left else None
-    return Summed(fit.knobs(), residual, mape, len(mine), told)
+    mape = float(np.mean([abs(math.exp(e) - 1.0) for e in errors])) if unseen else None
+    return Summed(fit.knobs(), residual, mape, len(mine), notes)
 
 
 def predictive_sd(errors: Sequence[float], networks: int) -> float:
-    """Standard deviation that gives the next network's step an honest 80 % interval.
+    """The standard deviation of ln(step time) whose 80 % interval holds for the next network.
 
-    Root mean square of the left-out ``errors`` (of the logarithm), widened for what ``networks``
-    independent ones can tell: another one's own scatter, and Student's t for a spread known from
-    so few. Never below the scatter that a step has around a model whose parameters are known.
+    It is the root mean square of the left-out ``errors`` (of the logarithm), widened because only
+    ``networks`` independent networks were measured: by the next network's own scatter, and by
+    Student's t for a spread known from so few. It is at least ``ROW_SD_LOG``, the scatter of a
+    step around a model whose parameters are known.
     """
     from scipy.stats import norm, t
 

@@ -1,4 +1,4 @@
-"""Runs of nccl-tests on the cluster that they ran on: what a fit and a judgement both read."""
+"""Reads runs of nccl-tests together with their cluster, for fits and for comparisons."""
 
 from __future__ import annotations
 
@@ -27,19 +27,20 @@ from simcore.measurements.nccl_runs import (
 )
 from simcore.measurements.nccl_tests import is_nccl_tests, read_nccl_tests
 
-#: What the engine prices alone (``physics.collectives.Collective``).
+#: Collectives whose time the engine predicts (``physics.collectives.Collective``).
 PRICED: Final = (
     "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce",
 )  # fmt: skip
-#: Share of its links above which an all-reduce is no ring's.
+#: Share of the link's rate above which an all-reduce cannot be a ring.
 _BEYOND_RING: Final = 0.9
-#: Sums of these take no in-switch reduction: another algorithm than a training job's.
+#: Integer dtypes. Their sums cannot be reduced in the switch, so NCCL uses another algorithm than
+#: for the gradients of a training job.
 _INTEGERS: Final = ("int8", "uint8", "int32", "uint32", "int64", "uint64")
 
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """What the user says of runs whose file does not: cluster, node, network, collective."""
+    """Options that state what a log of nccl-tests leaves out; None for what the log states."""
 
     gpus: str | None = None
     node: str | None = None
@@ -49,7 +50,11 @@ class Said:
 
 @dataclass(frozen=True)
 class Measured:
-    """One collective on one cluster: message sizes [bytes] ascending, seconds beside."""
+    """Measured times of one collective on one cluster.
+
+    ``n_bytes`` [sizes] are ascending message sizes, ``time_s`` [sizes] seconds; ``where`` is the
+    place in the file, ``version`` NCCL's version.
+    """
 
     op: str
     cluster: ClusterSpec
@@ -60,18 +65,21 @@ class Measured:
 
     @property
     def ranks(self) -> int:
-        """All of them."""
+        """The number of ranks, one per GPU of the cluster."""
         return self.cluster.n_gpus
 
     @property
     def title(self) -> str:
-        """The collective and where it ran."""
+        """The collective and the cluster."""
         return f"{self.op} {self.cluster}"
 
 
 @dataclass(frozen=True)
 class NcclGroups:
-    """Everything that some files hold, and what was left out and why."""
+    """The measurements of one or more files.
+
+    ``skipped`` counts the rows left out by reason; ``problems`` names the bad rows.
+    """
 
     groups: tuple[Measured, ...]
     skipped: Counter[str] = field(default_factory=Counter)
@@ -79,15 +87,16 @@ class NcclGroups:
 
     @property
     def n_rows(self) -> int:
-        """Sizes measured, over all groups."""
+        """The number of sizes over all groups."""
         return sum(len(g.n_bytes) for g in self.groups)
 
 
 def beyond_rings(m: Measured) -> str:
-    """What to say of an all-reduce that is faster than a ring over the node's links; "" for none.
+    """A sentence on an all-reduce that is faster than a ring over the node's links; otherwise "".
 
-    NCCL's protocol leaves a ring some 0.82 of NVLink (370 of 450 GB/s; NVIDIA/nccl-tests issue
-    212); more is the switches' sum, of which each GPU sends and receives one part only.
+    With NCCL's protocol a ring reaches about 0.82 of NVLink (370 of 450 GB/s; NVIDIA/nccl-tests
+    issue 212). A higher bus bandwidth means that the switches reduce, so that each GPU sends and
+    receives the message only once.
     """
     link = cluster_paths(m.cluster)[0]
     if m.op != "all_reduce" or link.route != "nvlink" or m.cluster.groups[0].gpus_per_node < 2:
@@ -97,12 +106,12 @@ def beyond_rings(m: Measured) -> str:
         return ""
     return (
         f"{m.where}: {format_si(bus, 'B/s', 3)} of bus bandwidth are more than a ring carries over "
-        f"{link.bottleneck}: the switches reduce (NVLink SHARP), which tells nothing of a ring"
+        f"{link.bottleneck}: the switches reduce (NVLink SHARP), so the run cannot calibrate a ring"
     )
 
 
 def is_nccl_file(path: Path) -> bool:
-    """Whether a file is output of nccl-tests, as text or JSON."""
+    """Whether a file is an output of nccl-tests, as text or JSON."""
     try:
         text, _ = open_text(path)
     except DataError:
@@ -111,9 +120,10 @@ def is_nccl_file(path: Path) -> bool:
 
 
 def read_nccl_groups(paths: Sequence[Path], said: Said, on_bad: OnBad) -> NcclGroups:
-    """Runs of files as groups. Bad rows are skipped and named, or refused (DataError).
+    """The measurements of files of nccl-tests.
 
-    Raises InvalidConfig naming the option that says what a file leaves out.
+    Raises DataError for bad rows if ``on_bad`` is "refuse" (otherwise they are skipped and named),
+    and InvalidConfig if a file leaves something out, with the option that states it.
     """
     op = _collective(said)
     found = NcclFile(())
@@ -130,26 +140,26 @@ def read_nccl_groups(paths: Sequence[Path], said: Said, on_bad: OnBad) -> NcclGr
             f"bad measurements: {'; '.join(found.problems[:SHOWN])}{tail} (--bad-rows skip leaves "
             "them out)", file=paths[0],
         )  # fmt: skip
-    asked: list[str] = []
+    missing: list[str] = []
     clusters = []
     for run in found.runs:
         if not run.op:
-            asked.append(
-                f"{run.where}: the log does not tell which collective ran: say --collective NAME, "
-                "such as all_gather"
+            missing.append(
+                f"{run.where}: the log does not state which collective ran: say --collective "
+                "NAME, such as all_gather"
             )
         try:
             clusters.append(_cluster(run, said))
         except SimcoreError as err:
-            asked.append(f"{run.where}: {err}")
-    if asked:
-        raise InvalidConfig(list(dict.fromkeys(asked)))
+            missing.append(f"{run.where}: {err}")
+    if missing:
+        raise InvalidConfig(list(dict.fromkeys(missing)))
     skipped: Counter[str] = Counter(found.problems)
     groups = []
     for run, cluster in zip(found.runs, clusters, strict=True):
-        made, left = _measured(run, cluster)
-        groups += made
-        skipped += left
+        measured, left_out = _measured(run, cluster)
+        groups += measured
+        skipped += left_out
     return NcclGroups(tuple(groups), skipped, found.problems)
 
 
@@ -163,7 +173,7 @@ def _collective(said: Said) -> str:
 
 
 def _cluster(run: NcclRun, said: Said) -> ClusterSpec:
-    """Where a run was. Raises a SimcoreError in one sentence that names the option to give."""
+    """The cluster of a run. Raises SimcoreError with one sentence that names the option to give."""
 
     def parsed(text: str) -> ClusterSpec:
         return parse_cluster(text, node=said.node, network=said.network)
@@ -184,7 +194,7 @@ def _cluster(run: NcclRun, said: Said) -> ClusterSpec:
         raise InvalidConfig([f"ran on several GPU types ({', '.join(names)}): say --gpus"])
     if len(set(hosts.values())) > 1:
         each = ", ".join(f"{h} {n}" for h, n in hosts.items())
-        raise InvalidConfig([f"has unlike numbers of ranks on its hosts ({each}): say --gpus"])
+        raise InvalidConfig([f"has different numbers of ranks on its hosts ({each}): say --gpus"])
     try:
         gpu = GPUS[names[0]]
     except UnknownName as err:
@@ -198,7 +208,7 @@ def _cluster(run: NcclRun, said: Said) -> ClusterSpec:
 def _measured(run: NcclRun, cluster: ClusterSpec) -> tuple[list[Measured], Counter[str]]:
     skipped: Counter[str] = Counter()
     if run.op not in PRICED:
-        skipped[f"{run.op} is not priced alone: {', '.join(PRICED)} are"] += len(run.rows)
+        skipped[f"{run.op} is not modelled: {', '.join(PRICED)} are"] += len(run.rows)
         return [], skipped
     if cluster.n_gpus < 2:
         skipped["a single rank sends nothing"] += len(run.rows)
@@ -209,7 +219,7 @@ def _measured(run: NcclRun, cluster: ClusterSpec) -> tuple[list[Measured], Count
         if side is None:
             continue
         if row.dtype in _INTEGERS and row.redop not in ("", "none"):
-            skipped["integer sums take another algorithm than gradients"] += 1
+            skipped["sums of integers use another algorithm than gradients"] += 1
             continue
         times.setdefault(row.n_bytes, []).append(side.time_s)
     if not times:

@@ -1,8 +1,8 @@
-"""nccl-tests runs as a calibration: the links of a node, and the network between nodes.
+"""A calibration from runs of nccl-tests: the links of a node, and the network between nodes.
 
-Within a node the engine's ring is fitted (``link_fit``); between nodes its bandwidth is scaled by
-one multiplier, told by the sizes at which the network binds. Nothing else is touched: kernels and
-the scatter of whole steps stay blind.
+Within a node, the engine's ring is fitted (``link_fit``). Between nodes, one multiplier on the
+network's bandwidth is fitted to the sizes that are bound by the network. Everything else, kernels
+and the scatter of whole steps, stays as in the blind profile.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ from simcore.hardware.measured import Fitted, FittedTime, MeasuredDevice, Measur
 from simcore.hardware.paths import cluster_paths
 from simcore.hardware.profile import Profile, load_profile, places
 
-#: Two figures need three sizes to be judged at all.
+#: The least number of sizes of a fit: two parameters and one more size to judge them.
 ENOUGH_SIZES: Final = 3
-#: Share of the scatter between sizes that a step keeps: it mixes many.
+#: Share of the scatter between sizes that remains in a step, which mixes many sizes.
 _SHAPE_SHARE: Final = 0.5
-#: A size tells the network where half its bandwidth would make it this much slower.
+#: A size is bound by the network if half the bandwidth makes it slower by more than this share.
 _BINDS_FRAC: Final = 0.2
 
 
 @dataclass(frozen=True)
 class GroupFit:
-    """The ring of one group: what ``calibrate --from`` prints of it."""
+    """The ring fitted to one group, as ``calibrate --from`` prints it."""
 
     measured: Measured
     link: LinkFit
@@ -52,7 +52,7 @@ class GroupFit:
     left_out_mape_frac: float | None
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data."""
+        """The fit as plain data in SI units."""
         return {
             "collective": self.measured.op,
             "cluster": str(self.measured.cluster),
@@ -71,7 +71,7 @@ class GroupFit:
 
 
 def fit_group(m: Measured) -> GroupFit:
-    """The ring of one collective in a node, with its ramp where there are sizes enough."""
+    """The ring fitted to one collective in a node, with a ramp if there are enough sizes."""
     ramped, rounds = len(m.n_bytes) >= ENOUGH_FOR_RAMP, ROUNDS[m.op]
 
     def fit(n_bytes: Array, seconds: Array) -> LinkFit:
@@ -85,7 +85,11 @@ def fit_group(m: Measured) -> GroupFit:
 
 @dataclass(frozen=True)
 class NetworkFit:
-    """A multiplier on the network between nodes, the sizes that told it, how far off they stay."""
+    """A multiplier on the network between nodes.
+
+    ``n`` is the number of sizes that it is fitted to, ``mape_frac`` their mean error after the
+    fit.
+    """
 
     knob: Knob
     n: int
@@ -93,23 +97,24 @@ class NetworkFit:
 
 
 def fit_network(groups: Sequence[Measured], profile: Profile) -> NetworkFit | None:
-    """What groups over several nodes tell of their network; None where it binds at no size.
+    """The multiplier on the network between nodes, fitted to ``groups`` that span several nodes.
 
-    ``profile`` has the links within a node. Sizes at which half of the network would be notably
-    slower tell it; where they end up bound by the node instead, its rate is not known.
+    ``profile`` has the calibrated links within a node. Only sizes that are bound by the network
+    count. None if there are none, or if after the fit they are bound by the node instead, so that
+    the network's rate stays unknown.
     """
-    told: list[tuple[Callable[[float], Array], Array]] = []
+    bound: list[tuple[Callable[[float], Array], Array]] = []
     for m in groups:
-        binds = _alone(m, m.n_bytes, profile)
-        mine = binds(0.5) / binds(1.0) - 1.0 > _BINDS_FRAC
+        seconds = _alone(m, m.n_bytes, profile)
+        mine = seconds(0.5) / seconds(1.0) - 1.0 > _BINDS_FRAC
         if mine.any():
-            told.append((_alone(m, m.n_bytes[mine], profile), m.time_s[mine]))
-    if not told:
+            bound.append((_alone(m, m.n_bytes[mine], profile), m.time_s[mine]))
+    if not bound:
         return None
 
     def residual(p: Array) -> Array:
         factor = math.exp(float(p[0]))
-        return np.concatenate([np.log(price(factor) / took) for price, took in told])
+        return np.concatenate([np.log(price(factor) / took) for price, took in bound])
 
     x, sd = solve(residual, np.zeros(1), np.array([-4.0]), np.array([2.0]))
     off = residual(x)
@@ -127,7 +132,7 @@ def fit_network(groups: Sequence[Measured], profile: Profile) -> NetworkFit | No
 
 
 def _alone(m: Measured, n_bytes: Array, profile: Profile) -> Callable[[float], Array]:
-    """Seconds of a group's collective by the multiplier on its network."""
+    """A function from the multiplier on the network to the seconds [sizes] of the collective."""
 
     def price(inter: float) -> Array:
         return collective_alone_s(m.cluster, profile, m.op, n_bytes, inter)  # type: ignore[arg-type]
@@ -136,57 +141,59 @@ def _alone(m: Measured, n_bytes: Array, profile: Profile) -> Callable[[float], A
 
 
 def calibration_of_nccl(found: NcclGroups, name: str, file: str) -> tuple[Calibration, list[Any]]:
-    """A calibration of links from runs, and the fits behind it as plain data.
+    """(calibration of the links, the fits behind it as plain data).
 
-    Raises InvalidConfig where no run tells a link.
+    ``name`` is the calibration's name, ``file`` the name of the log. Raises InvalidConfig if no
+    run determines a link.
     """
     ring = [g for g in found.groups if g.op in ROUNDS]
     inside = [g for g in ring if g.cluster.n_nodes == 1 and len(g.n_bytes) >= ENOUGH_SIZES]
-    # What switches add up says nothing of the network that a ring would meet.
+    # Runs that are reduced in the switches do not determine the network's rate for a ring.
     across = [g for g in ring if g.cluster.n_nodes > 1 and not beyond_rings(g)]
     fits = [fit_group(g) for g in inside]
-    # The engine has one link a node: its all-reduce over the most ranks, as gradients take it.
+    # The engine has one link per node. It gets the fit over the most ranks, preferably that of an
+    # all-reduce, which gradients use.
     best = max(fits, key=lambda f: (f.measured.ranks, f.measured.op == "all_reduce"), default=None)
     gpu = best.measured.cluster.groups[0].gpu.name if best else ""
     own = MeasuredDevice(gpu=gpu, link=_link(best)) if best else None
-    inside_told = load_profile().with_knobs((), name, file, None, own)
-    told = fit_network(across, inside_told) if across else None
-    if best is None and told is None:
-        raise InvalidConfig(_why_untold(found, file))
+    with_links = load_profile().with_knobs((), name, file, None, own)
+    network = fit_network(across, with_links) if across else None
+    if best is None and network is None:
+        raise InvalidConfig(_why_no_fit(found, file))
     versions = [g.version for g in found.groups if g.version]
-    rows = (len(best.measured.n_bytes) if best else 0) + (told.n if told else 0)
+    rows = (len(best.measured.n_bytes) if best else 0) + (network.n if network else 0)
     record = Calibration(
         name=name,
         origin=f"links calibrated on {rows} sizes of nccl-tests in {file}; kernels blind",
         rows=rows,
         leave_one_out_mape_frac=best.left_out_mape_frac if best else None,
-        knobs=(told.knob,) if told else (),
+        knobs=(network.knob,) if network else (),
         measured=own,
         conditions={"nccl_version": versions[0]} if versions else {},
     )
     details: list[Any] = [f.to_dict() for f in fits]
-    if told:
-        details.append(_network_dict(told, across))
+    if network:
+        details.append(_network_dict(network, across))
     return record, details
 
 
-def _why_untold(found: NcclGroups, file: str) -> list[str]:
-    """Why no run of a log tells a link."""
+def _why_no_fit(found: NcclGroups, file: str) -> list[str]:
+    """Why no run of a log determines a link."""
     ring = [g for g in found.groups if g.op in ROUNDS]
     if beyond := [note for g in ring if (note := beyond_rings(g))]:
         return beyond
     ops = ", ".join(dict.fromkeys(g.title for g in found.groups)) or "no run"
-    return [f"nothing of {file} tells a link ({ops}): {ENOUGH_SIZES} sizes and more of "
-            f"{', '.join(ROUNDS)} that it binds do"]  # fmt: skip
+    return [f"no run of {file} determines a link ({ops}): that takes at least {ENOUGH_SIZES} sizes "
+            f"of {', '.join(ROUNDS)} that the link limits"]  # fmt: skip
 
 
-def _network_dict(told: NetworkFit, across: Sequence[Measured]) -> dict[str, Any]:
+def _network_dict(network: NetworkFit, across: Sequence[Measured]) -> dict[str, Any]:
     return {
         "collective": ", ".join(dict.fromkeys(g.op for g in across)),
         "cluster": ", ".join(dict.fromkeys(str(g.cluster) for g in across)),
-        "network": told.knob.link, "multiplier": told.knob.value,
-        "sd_log": told.knob.sd_log, "prior_sd_log": told.knob.prior_sd_log,
-        "sizes": told.n, "mape_frac": told.mape_frac,
+        "network": network.knob.link, "multiplier": network.knob.value,
+        "sd_log": network.knob.sd_log, "prior_sd_log": network.knob.prior_sd_log,
+        "sizes": network.n, "mape_frac": network.mape_frac,
     }  # fmt: skip
 
 

@@ -1,7 +1,7 @@
-"""Fits of one class of kernel on one device: what it reaches, source by source.
+"""Fits one class of kernel on one device.
 
-Sources differ in clocks, libraries and hosts: each has its own efficiency, all share what the
-silicon decides (memory, start, tails of waves, depth).
+Sources differ in clocks, libraries and hosts, so each has its own compute efficiency. They share
+the parameters that the silicon decides: memory efficiency, start, last wave, depth.
 """
 
 from __future__ import annotations
@@ -22,21 +22,25 @@ from simcore.hardware.power import FP32_CLASSES
 from simcore.hardware.spec import GpuSpec
 
 SEED: Final = 20240607
+#: Bytes of traffic that exceed the L2 cache of every device.
 BEYOND_L2: Final = 100 * MEGA
-#: Smaller products say little about efficiency; shorter sequences are all start.
+#: The least FLOP of a product in a fit: smaller ones say little about efficiency.
 FIT_FLOP: Final = 100 * MEGA
+#: The least sequence length of attention in a fit: the time of shorter ones is mostly the start.
 FIT_SEQ: Final = 64
-#: Deepest fp32 product with weights that tells of their share: the widest input of a layer among
-#: NeuSight's models (T5's 16,384). Its sweep sends what backward contracts, tokens and vocabularies
-#: of 30,522 to 65,536, through nn.Linear too, whose kernels walk both operands along the depth, 8
-#: elements of every row a step: rows that far apart cost up to two thirds of the rate (P100, CDNA),
-#: nothing on matrix units. Backward's own products read such operands along their rows.
+#: The largest depth k of an fp32 product with weights in a fit: the widest input of a layer among
+#: NeuSight's models (T5's 16,384). Its sweep also runs the depths of backward products, tokens and
+#: vocabularies of 30,522 to 65,536, through nn.Linear. Its kernels read both operands along the
+#: depth, 8 elements of every row at a time. With rows that far apart they lose up to two thirds of
+#: the rate (P100, CDNA), though nothing on matrix units. The products of a real backward pass read
+#: such operands along their rows.
 DEEPEST_FP32: Final = 16384.0
-#: A small shape's residual counts half: the figures are for steps, where large ones weigh.
+#: Weight of a small shape's residual: the figures are for steps, whose time is in large shapes.
 SMALL_WEIGHT: Final = 0.5
+#: The least number of rows of a fit.
 MIN_ROWS: Final = 10
 
-#: Figure -> (start, low, high); logs are taken of all but ``wave_frac``.
+#: Parameter -> (start, low, high) of the fit. All but ``wave_frac`` are fitted as logarithms.
 BOUNDS: Final[Mapping[str, tuple[float, float, float]]] = {
     "eff_memory": (0.75, 0.5, 1.0),
     "start_s": (3 * MICRO, 0.3 * MICRO, 300 * MICRO),
@@ -44,25 +48,28 @@ BOUNDS: Final[Mapping[str, tuple[float, float, float]]] = {
     "half_depth": (50.0, 1.0, 2000.0),
     "floor_s": (30 * MICRO, 0.3 * MICRO, 300 * MICRO),
 }
-#: Of eager fp32 products: the host that issues them is that of elementwise ops of the same sweep,
-#: which show a start of 11 to 23 us and a floor of 13 to 46 (P100 both). What small products lose
-#: beyond that is their shapes' (waves, depth), and is lost within steps as well.
+#: The same for eager fp32 products. The host that launches them is that of the elementwise ops of
+#: the same sweep, whose start is 11 to 23 us and whose floor 13 to 46 us (P100 the largest of
+#: both). Any further loss of small products is due to their shapes (waves, depth), and occurs
+#: within steps too.
 EAGER_BOUNDS: Final[Mapping[str, tuple[float, float, float]]] = {
     **BOUNDS,
     "start_s": (10 * MICRO, 0.3 * MICRO, 23 * MICRO),
     "floor_s": (30 * MICRO, 0.3 * MICRO, 46 * MICRO),
 }
+#: The largest efficiency of a class, if it is not ``EFF_MAX``.
 CLASS_EFF_MAX: Final = {"attention": 1.3, "attention_serving": 1.3,
                         "attention_encoder": 1.3}  # fmt: skip
 
 
 @dataclass(frozen=True)
 class KernelFit:
-    """Figures of one class on one device.
+    """The fitted figures of one class on one device.
 
-    ``eff``: clock -> source and op -> share of the peak. ``sd_log``: standard deviations of the
-    logs of the shared figures (of ``wave_frac`` itself).
-    ``resid_sd_log``: robust scatter of ln(measured / fitted) over large shapes.
+    ``shared``: the figures that all sources share. ``eff``: clock -> source and op -> share of the
+    peak. ``sd_log``: standard deviations of the logarithms of the parameters (of ``wave_frac``
+    itself). ``resid_sd_log``: robust standard deviation of ln(measured / fitted) over large
+    shapes. ``n``: number of rows.
     """
 
     shared: OpFigures
@@ -73,14 +80,14 @@ class KernelFit:
 
 
 def _rows_to_fit(batch: OpBatch) -> OpBatch:
-    """Rows that tell about efficiency, at most so many of a size."""
-    keep = batch.flop >= FIT_FLOP
+    """The rows of a batch that determine the efficiency, a limited number of each size."""
+    usable = batch.flop >= FIT_FLOP
     if batch.cls == "gemm_simt32":
-        keep &= batch.k <= DEEPEST_FP32
+        usable &= batch.k <= DEEPEST_FP32
     if batch.form == "attention":
-        keep &= batch.m >= FIT_SEQ
-    kept = batch.take(keep)
-    return kept.take(stratify(kept.flop, np.random.default_rng(SEED)))
+        usable &= batch.m >= FIT_SEQ
+    rows = batch.take(usable)
+    return rows.take(stratify(rows.flop, np.random.default_rng(SEED)))
 
 
 def fit_kernels(
@@ -90,10 +97,11 @@ def fit_kernels(
     fixed: Mapping[str, float] | None = None,
     half_width: float = 0.0,
 ) -> KernelFit | None:
-    """Fit one class of products, convolutions or attention on one device, sources together.
+    """The figures of one class of products, convolutions or attention on one device.
 
-    ``fixed``: figures of :data:`BOUNDS` to hold. ``half_width``: see
-    :func:`simcore.physics.fill.softmax_width`. None where there are too few rows.
+    All sources are fitted together. ``fixed``: parameters of :data:`BOUNDS` that are not fitted,
+    with their values. ``half_width``: see :func:`simcore.physics.fill.softmax_width`. None if
+    there are too few rows.
     """
     parts = [p for p in map(_rows_to_fit, batches) if len(p) >= MIN_ROWS]
     if not parts:
@@ -131,7 +139,7 @@ def fit_kernels(
     eff: dict[Clock, dict[str, float]] = {}
     for i, part in enumerate(parts):
         eff.setdefault(part.clock, {})[f"{part.source} {part.op}"] = math.exp(x[len(free) + i])
-    left = np.concatenate([
+    off = np.concatenate([
         residual(x, i)[parts[i].large if parts[i].large.any() else slice(None)]
         for i in range(len(parts))
     ])  # fmt: skip
@@ -139,15 +147,17 @@ def fit_kernels(
     return KernelFit(
         shared=figures(x, 0), eff=eff,
         sd_log={n: float(s) for n, s in zip(names, sd, strict=True)},
-        resid_sd_log=robust_sd(left), n=sum(len(p) for p in parts),
+        resid_sd_log=robust_sd(off), n=sum(len(p) for p in parts),
     )  # fmt: skip
 
 
 @dataclass(frozen=True)
 class MemoryFit:
-    """Share of the bandwidth of memory-bound kernels, start and eager floor of one kernel [s].
+    """The fitted figures of a class of memory-bound kernels on one device.
 
-    ``row_clocks``: what an SM takes a row at least, of kernels of a block a row.
+    ``eff_memory``: share of the bandwidth. ``start_s``: start of a kernel. ``floor_s``: least time
+    of a kernel in an eager loop, set by the host. ``row_clocks``: least clocks of an SM per row,
+    for kernels that run one thread block per row (``physics.rows``).
     """
 
     eff_memory: float
@@ -161,12 +171,12 @@ class MemoryFit:
 
 
 def fit_memory_class(batches: Sequence[OpBatch], gpu: GpuSpec) -> MemoryFit | None:
-    """Memory-bound kernels of one class on one device: ``start + bytes / (eff · bandwidth)``.
+    """The figures of one class of memory-bound kernels on one device.
 
-    The share comes from rows beyond the L2 of every device (smaller ones run from L2 in a
-    benchmark's loop), weighted double; the start, and the host's floor where rows are eager, from
-    all of them. None where there are too few rows. Norms (``physics.rows``) take the longer of
-    that and of what their rows cost.
+    The time is ``start + bytes / (eff · bandwidth)``; that of norms is at least the time of their
+    rows (``physics.rows``). Kernels that exceed the L2 of every device weigh most, since smaller
+    ones run from L2 in a benchmark's loop. Eager rows also determine the host's floor. None if
+    there are too few rows.
     """
     parts = [b.take(stratify(b.n_bytes, np.random.default_rng(SEED), 60)) for b in batches]
     rows = parts[0].join(parts[1:])
@@ -191,9 +201,9 @@ def fit_memory_class(batches: Sequence[OpBatch], gpu: GpuSpec) -> MemoryFit | No
             [1.05, 300 * MICRO, 300 * MICRO, 5000.0],
         )),
     )  # fmt: skip
-    found = figures(x)
+    fitted = figures(x)
     return MemoryFit(
-        found.eff_memory, found.start_s, found.floor_s, rows.eager, float(sd[0]),
+        fitted.eff_memory, fitted.start_s, fitted.floor_s, rows.eager, float(sd[0]),
         robust_sd(residual(x)[rows.large] if rows.large.any() else residual(x)), len(rows),
-        found.row_clocks,
+        fitted.row_clocks,
     )  # fmt: skip

@@ -1,12 +1,12 @@
-"""Fit the shipped ``blind`` profile: the share of its datasheet that each class of op reaches.
+"""Fits the shipped ``blind`` profile: the share of the datasheet that each class of op reaches.
 
     python -m simcore.calibrate.op_fit OPS_DIR -o hardware_db/calibrations/blind.yaml
 
-Reads measured op tables (gemm, conv, memory_bound, attention, collectives, each ``.csv.gz``) and
-fits them with the formulas of :mod:`simcore.physics`, so that the coefficients belong to those
-formulas. Every sampling step is seeded: the same tables give the same file. Nothing here reads a
-table of whole training steps. Figures that no op table gives stand in ``ASSUMED`` (each with its
-reason), ``BACKWARD_RATIO`` and ``HOST``.
+It reads measured op tables (gemm, conv, memory_bound, attention, collectives, each ``.csv.gz``)
+and fits them with the formulas of :mod:`simcore.physics`, so that the coefficients belong to those
+formulas. Every sampling step is seeded: the same tables give the same file. No table of whole
+training steps is read. Figures that no op table gives are in ``ASSUMED`` (each with its reason),
+``BACKWARD_RATIO`` and ``HOST``.
 """
 
 from __future__ import annotations
@@ -52,37 +52,44 @@ from simcore.hardware.spec import GPUS, GpuSpec
 Profile: TypeAlias = dict[str, Any]
 OP_TABLES: Final = ("gemm", "conv", "memory_bound", "attention")
 
-#: Unit -> the classes that tell together what power leaves of its peak, and those that follow it.
+#: Unit -> (classes to which its power limit is fitted together, classes that the limit applies to).
 POWERED: Final[Mapping[Unit, tuple[tuple[str, ...], tuple[str, ...]]]] = {
     "tensor": (("gemm_tensor16",), MATRIX_CLASSES),
     "simt": (FP32_CLASSES, (*FP32_CLASSES, "conv_simt32")),
 }
-#: Error of ln(eff) on matrix units where the law's form, too, is chosen without the family that is
-#: predicted, among six (a constant, two exponents of the cap, base clock, the means of both).
+#: Error of ln(eff) on matrix units if the form of the power law, too, is chosen without the family
+#: that is predicted. Six forms compete: a constant, two exponents of the power limit, the base
+#: clock, and the means of both.
 FORM_SD: Final = 0.13
-#: Fall back to kernels that were built for something else.
+#: Classes without a specialised kernel; they run kernels that were built for other shapes.
 NO_KERNEL_OF_ITS_OWN: Final = ("attention_encoder_odd",)
-#: Spread of a figure that nothing was measured to give one.
+#: Standard deviation of ln(eff) of a class without any fit.
 ALONE_SD: Final = 0.15
-#: Spreads that no rows tell [sd of ln], assumptions: of the traffic behind products and attention
-#: between collections, of attention carried over from an inference library's, of a ratio that one
-#: device or none has.
+#: Assumed standard deviations of logarithms that no rows determine: of the memory efficiency of
+#: products and attention between collections; of attention scaled from an inference library's;
+#: and of a backward/forward ratio measured on at most one device.
 TRAFFIC_SD: Final = {"gemm": 0.06, "attention": 0.2}
 CARRIED_SD: Final = 0.15
 LONE_RATIO_SD: Final = 0.1
-#: Fewer rows than ENOUGH_ROWS, mostly of one size, cannot tell how shapes matter: only the share
-#: is fitted, with these held (middles of the devices that were measured in full).
+#: Parameters that are not fitted on a device with fewer rows than ENOUGH_ROWS, mostly of one size:
+#: these cannot determine the influence of shapes. The values are middles of the devices that were
+#: measured in full.
 HELD: Final[Mapping[str, Mapping[str, float]]] = {
     "matmul": {"eff_memory": 0.75, "wave_frac": 0.1, "half_depth": 20.0},
     "attention": {"eff_memory": 0.5, "wave_frac": 0.5, "start_s": 12 * MICRO},
 }
-#: Fixed time of a tile of attention where it is held: that of A100 and L40S, the middle of four.
+#: Fixed time of a tile of attention on such a device: that of A100 and L40S, the middle of four.
 HELD_RAMP_S: Final = 2.76 * MICRO
 
 
 @dataclass(frozen=True)
 class OpFits:
-    """Fits of every class on every device; ``memory`` apart for eager rows and device times."""
+    """The fits of every class on every device.
+
+    ``kernels`` and ``memory``: class -> device -> fit; ``memory`` has separate fits of eager rows
+    and of times on the device. ``backward``: device -> ln(backward time / forward time) of
+    attention [shapes]. ``collectives``: measured curves.
+    """
 
     kernels: Mapping[str, Mapping[str, KernelFit]]
     memory: Mapping[str, Mapping[str, tuple[MemoryFit, ...]]]
@@ -91,17 +98,18 @@ class OpFits:
 
 
 def usable(batch: OpBatch) -> bool:
-    """Whether a batch's times mean what its class says."""
+    """Whether the times of a batch are valid for its class of op."""
     vllm_weights = "vllm" in batch.source and batch.cls.startswith("gemm")
     return not (
-        # Weights left uninitialised draw less power: too fast. Arc Pro B60 has no other source.
+        # Uninitialised weights draw less power, so the times are too short. For Arc Pro B60 there
+        # is no other source.
         (vllm_weights and batch.gpu != "Arc-Pro-B60")
         or (batch.source.startswith("LLMCompass") and batch.gpu != "MI210")  # eager, 20 rows
     )
 
 
 def fit_ops(batches: Iterable[OpBatch], collectives: Sequence[CollectiveCurve] = ()) -> OpFits:
-    """Fit every class of kernel on every device of the rows."""
+    """The fits of every class of kernel on every device of the batches."""
     groups: dict[tuple[str, str], list[OpBatch]] = defaultdict(list)
     batches = list(batches)
     for batch in filter(usable, batches):
@@ -128,13 +136,13 @@ def fit_ops(batches: Iterable[OpBatch], collectives: Sequence[CollectiveCurve] =
 
 
 def _held(form: str, gpu: GpuSpec) -> Mapping[str, float]:
-    """What is not fitted of a device with few rows."""
+    """The parameters that are not fitted on a device with few rows, with their values."""
     depth = {"half_depth": ramp_depth(HELD_RAMP_S, gpu)} if form == "attention" else {}
     return {**HELD[form], **depth}
 
 
 def backward_over_forward(batches: Iterable[OpBatch]) -> dict[str, Array]:
-    """GPU -> ln(backward time / forward time) over attention shapes that have both."""
+    """GPU -> ln(backward time / forward time) [shapes] of attention shapes that have both."""
     times: dict[str, dict[str, dict[tuple[float, ...], float]]] = {}
     for b in batches:
         if b.form == "attention" and b.clock == "derived":
@@ -149,18 +157,18 @@ def backward_over_forward(batches: Iterable[OpBatch]) -> dict[str, Array]:
 
 
 def _found(fit: KernelFit, gpu: str, ratios: ClockRatios, *, attention: bool = False) -> Found:
-    """The device's figure at burst clocks, from those or else from what it holds for long.
+    """A device's figures at burst clocks; other clocks are converted with ``ratios``.
 
-    Attention's is of forward passes: what backward takes over them is a figure of its own.
+    Those of attention are of forward passes; the backward pass has a separate ratio.
     """
     best: tuple[Clock, ...] = ("burst", "profiled", "sustained", "derived")
     clock = next(c for c in best if c in fit.eff)
     by_collection: dict[str, list[float]] = defaultdict(list)
     forward = {s: v for s, v in fit.eff[clock].items() if not s.endswith("_bwd")}
-    for source, value in (forward or fit.eff[clock]).items():  # else what there is of the device
+    for source, value in (forward or fit.eff[clock]).items():  # backward only if nothing else
         by_collection[collection_of(source)].append(value)
     value = mean_log(mean_log(v) for v in by_collection.values())
-    if clock == "derived":  # a training simulator's kernels are of loops, as long as others'
+    if clock == "derived":  # a training simulator's kernels were timed in long loops too
         value *= ratios.of("sustained", gpu)
     elif clock != "burst":
         value *= ratios.of(clock, gpu)
@@ -170,7 +178,7 @@ def _found(fit: KernelFit, gpu: str, ratios: ClockRatios, *, attention: bool = F
     }  # fmt: skip
     if attention:
         beside["ramp"] = ramp_s(shared.half_depth, GPUS[gpu])
-    if clock != "derived":  # without small shapes a start is a guess
+    if clock != "derived":  # derived times have no small shapes, which determine the start
         beside["start"] = shared.start_s
     if shared.floor_s:
         beside["floor"] = shared.floor_s
@@ -178,7 +186,10 @@ def _found(fit: KernelFit, gpu: str, ratios: ClockRatios, *, attention: bool = F
 
 
 def _spread(fits: Mapping[str, KernelFit]) -> float:
-    """Between sources of one GPU, or half of what one shape strays."""
+    """The standard deviation of ln(eff) of a device: between sources of one GPU.
+
+    It is at least half of the scatter of single shapes.
+    """
     if not fits:
         return ALONE_SD
     squares, freedom = 0.0, 0
@@ -192,7 +203,7 @@ def _spread(fits: Mapping[str, KernelFit]) -> float:
 
 
 def profile_from(fits: OpFits, without: Collection[str] = ()) -> Profile:
-    """The profile as plain data, ready to be written; families ``without`` told nothing to it."""
+    """The profile as plain data, ready to be written, without rows of the families ``without``."""
     compute: Profile = {}
     memory: Profile = {}
     ratios = clock_ratios(fits.kernels, without)
@@ -234,7 +245,10 @@ def profile_from(fits: OpFits, without: Collection[str] = ()) -> Profile:
 
 
 def collective_profile(fits: OpFits, without: Collection[str] = ()) -> Profile:
-    """What is known of collectives inside one node: pooled fits, and the measured curves."""
+    """The collectives inside one node for the profile: pooled fits and measured curves.
+
+    Families in ``without`` are left out.
+    """
     return {
         "collectives": collective_section(fits.collectives, without),
         "curves": curve_rows(fits.collectives, without),
@@ -244,9 +258,9 @@ def collective_profile(fits: OpFits, without: Collection[str] = ()) -> Profile:
 def _from_serving(
     compute: Profile, found: Mapping[str, Mapping[str, Found]], cls: str, own_sd: float
 ) -> None:
-    """Training's or an encoder's attention where only an inference library's decoder was measured.
+    """Add the attention class ``cls`` on devices where only an inference library's was measured.
 
-    Its share over that library's, where a device has both, carries over to the others.
+    The ratio of the two classes' shares, from devices that have both, is applied to the others.
     """
     flash, serving = found.get(cls, {}), found.get("attention_serving", {})
     both = [
@@ -274,41 +288,49 @@ def _is_attention(cls: str) -> bool:
 
 
 def _kin(cls: str) -> Callable[[GpuSpec], str]:
-    """What devices of other families share in a class: kernels on matrix units, their style."""
+    """A function from a device to the group whose figures it shares in a class.
+
+    For kernels on matrix units the group is the style of the matrix instructions; otherwise "".
+    """
     if cls in MATRIX_CLASSES or (_is_attention(cls) and cls not in NO_KERNEL_OF_ITS_OWN):
         return matrix_style
     return lambda _: ""
 
 
 def _depth_or_ramp(table: Levels) -> None:
-    """What carries over of attention: the fixed time of a tile, not how many keys it is worth."""
+    """Keep one of two equivalent parameters of attention: ``depth`` by GPU, ``ramp`` elsewhere.
+
+    ``ramp`` is the fixed time of a tile, which carries over to other devices; ``depth`` is that
+    time as a number of keys.
+    """
     for place, entries in table.items():
         for leaf in [entries] if place == "pooled" else entries.values():
             leaf.pop("ramp" if place == "by_gpu" else "depth", None)
 
 
 def _power(compute: Profile) -> Profile:
-    """Let figures for all follow the clock that power leaves, where that tells families better.
+    """Make pooled figures follow the power-limited clock where that predicts families better.
 
-    Returns the test against a constant. A device's clock under a load of matrix units is one, so
-    what products in 16 bit tell serves every class on them. On vector units the cap is one, but
-    how near kernels come to it differs by class (P100 0.70 with weights transposed, 0.94 batched):
-    both classes tell of the cap, with equal weight, and each keeps a level of its own.
+    Returns the errors of the power law and of a constant, each family predicted from the others.
+    A device has one clock under a load of matrix units, so the limit fitted to 16-bit products
+    applies to every class on them. Vector units also have one limit, but classes differ in how
+    close they come to it (P100 0.70 with weights transposed, 0.94 batched). So both classes
+    determine the limit with equal weight, and each has its own level.
     """
     section: Profile = {}
-    for unit, (told_by, classes) in POWERED.items():
-        told_of: dict[str, list[float]] = defaultdict(list)
-        for cls in told_by:
+    for unit, (fitted_to, classes) in POWERED.items():
+        by_gpu: dict[str, list[float]] = defaultdict(list)
+        for cls in fitted_to:
             for g, leaf in compute.get(cls, {}).get("by_gpu", {}).items():
                 if leaf["n"] >= ENOUGH_ROWS:
-                    told_of[g].append(leaf["value"])
-        eff = {g: mean_log(v) if len(v) > 1 else v[0] for g, v in told_of.items()}
+                    by_gpu[g].append(leaf["value"])
+        eff = {g: mean_log(v) if len(v) > 1 else v[0] for g, v in by_gpu.items()}
         if len({family_of(g) for g in eff}) < 4:
             continue
         fit = fit_power(eff, {g: GPUS[g] for g in eff}, unit)
         left = rms_log(fit.left_out)
         constant = rms_log(constant_left_out(eff))
-        section[told_by[0]] = {
+        section[fitted_to[0]] = {
             "left_family_out_rms_log": {
                 "constant": float(f"{constant:.2g}"), "power_term": float(f"{left:.2g}"),
             }
@@ -318,14 +340,14 @@ def _power(compute: Profile) -> Profile:
         for cls in (c for c in classes if c in compute):
             table = compute[cls]
             limit = float(f"{fit.limit_j_per_flop:.3g}")
-            told = figure(fit.unlimited, max(left, FORM_SD), "power-fit", len(eff))
+            unlimited = figure(fit.unlimited, max(left, FORM_SD), "power-fit", len(eff))
             for kin, leaf in (("", table["pooled"]), *table.get("by_kin", {}).items()):
                 at_full = {
                     g: one["value"] / open_frac(GPUS[g], unit, limit)
                     for g, one in table["by_gpu"].items() if kin in ("", _kin(cls)(GPUS[g]))
                 }  # fmt: skip
-                leaf |= told if cls in told_by else {}
-                if told_by != (cls,):
+                leaf |= unlimited if cls in fitted_to else {}
+                if fitted_to != (cls,):
                     leaf["value"] = round(median_of_families(at_full), 3)
             table["pooled"]["limit_j_per_flop"] = limit
             _mark_held(table, unit, limit)
@@ -335,7 +357,10 @@ def _power(compute: Profile) -> Profile:
 
 
 def _attention_held(compute: Profile, limit: float) -> None:
-    """Let attention of warp-wise kernels follow the clock that products hold (hardware.power)."""
+    """Make attention with warp-level matrix instructions follow the clock of products.
+
+    That is the clock that the power limit allows (``hardware.power``).
+    """
     for cls in filter(_is_attention, compute):
         table = compute[cls]
         leaf = table.get("by_kin", {}).get(POWERED_KIN)
@@ -349,11 +374,14 @@ def _attention_held(compute: Profile, limit: float) -> None:
 
 
 def _mark_held(table: Levels, unit: Unit, limit: float) -> None:
-    """Beside each family's figure: what power left its measured devices of their peaks."""
-    held: dict[str, list[float]] = defaultdict(list)
+    """Add ``held`` to each family's figure: the share of the peak that its power limit allows.
+
+    It is the geometric mean over the family's measured devices.
+    """
+    by_family: dict[str, list[float]] = defaultdict(list)
     for gpu in table["by_gpu"]:
-        held[family_of(gpu)].append(open_frac(GPUS[gpu], unit, limit))
-    for family, shares in held.items():
+        by_family[family_of(gpu)].append(open_frac(GPUS[gpu], unit, limit))
+    for family, shares in by_family.items():
         table["by_family"][family]["held"] = float(f"{mean_log(shares):.3g}")
 
 
@@ -396,22 +424,22 @@ def _host(
 
 
 def read_fits(ops_dir: Path) -> OpFits:
-    """Fit every class from the tables in ``ops_dir``."""
+    """The fits of every class from the tables in the folder ``ops_dir``."""
     batches = [b for name in OP_TABLES for b in read_op_rows(ops_dir / f"{name}.csv.gz").batches]
     return fit_ops(batches, read_collectives(ops_dir / "collectives.csv.gz").curves)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Command line: fit and write the profile, and the collectives beside it."""
+    """The command line: fit the profile and write it and ``collectives.yaml`` to one folder."""
     parser = argparse.ArgumentParser(prog="python -m simcore.calibrate.op_fit", description=__doc__)
     parser.add_argument("ops_dir", type=Path, help="folder of the measured op tables (*.csv.gz)")
     parser.add_argument("-o", "--output", type=Path, required=True)
     args = parser.parse_args(argv)
     fits = read_fits(args.ops_dir)
-    beside = args.output.with_name("collectives.yaml")
+    collectives = args.output.with_name("collectives.yaml")
     for path, name, profile in (
         (args.output, "blind", profile_from(fits)),
-        (beside, "collectives", collective_profile(fits)),
+        (collectives, "collectives", collective_profile(fits)),
     ):
         path.write_text(to_yaml(profile, used_sources(profile), name), encoding="utf-8")
 

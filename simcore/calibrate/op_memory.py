@@ -1,4 +1,4 @@
-"""Memory-bound classes: what single devices reach of their bandwidth, as figures for any device."""
+"""The profile's memory-bound classes: shares of the bandwidth by device, family and for all."""
 
 from __future__ import annotations
 
@@ -17,19 +17,20 @@ from simcore.hardware.class_figures import STREAM_FRAC
 from simcore.hardware.ecc import ecc_frac
 from simcore.hardware.spec import GPUS
 
-#: Kernels that load 16 bits at a time: the rate at which SMs issue loads limits them (A100 and
-#: H100 agree in bytes an SM and clock, not in shares of their bandwidths).
+#: Classes of kernels that load 16 bits at a time. The rate at which SMs issue loads limits them:
+#: A100 and H100 agree in bytes per SM and clock, not in shares of their bandwidths.
 ISSUE_BOUND: Final = ("norm_serving", "gate_serving", "act_serving")
-#: Classes whose share of the bandwidth goes with that of elementwise ops.
+#: Classes whose share of the bandwidth is in a fixed ratio to that of elementwise ops.
 AS_STREAMS: Final = ("add_serving", "norm", "pow", "softmax", "softmax_short")
 
 
 def memory_levels(
     fits: Mapping[str, Mapping[str, tuple[MemoryFit, ...]]], without: Collection[str]
 ) -> dict[str, Levels]:
-    """Class -> figures by device, by family and for all; families ``without`` told nothing.
+    """Class -> figures by device, by family and for all devices.
 
-    Figures of families and for all are those without inline ECC (``hardware.ecc``).
+    ``fits`` is class -> device -> fits; families in ``without`` are left out. Figures of families
+    and for all devices are those without inline ECC (``hardware.ecc``).
     """
     memory: dict[str, Levels] = {}
     found: dict[str, dict[str, Found]] = {"elementwise": _streams()}
@@ -56,22 +57,22 @@ def memory_levels(
 
 
 def _beside(fit: MemoryFit) -> dict[str, float]:
-    """Of eager rows what a call costs; of norms a row."""
-    found = {"start": fit.start_s, "floor": fit.floor_s} if fit.eager else {}
-    return found | ({"row": fit.row_clocks} if fit.row_clocks else {})
+    """The further figures of a fit: start and floor of eager kernels, clocks per row of norms."""
+    times = {"start": fit.start_s, "floor": fit.floor_s} if fit.eager else {}
+    return times | ({"row": fit.row_clocks} if fit.row_clocks else {})
 
 
 def _as_shipped(leaf: Leaf, gpu: str) -> Leaf:
-    """A device's own figure: what its ECC leaves of the share that its kind reaches without."""
+    """A device's own figure with its ECC; the fits before this are without ECC."""
     return leaf | {"value": float(f"{leaf['value'] * ecc_frac(GPUS[gpu]):.3g}")}
 
 
 def _from_streams(
     cls: str, seen: Mapping[str, Found], streams: Mapping[str, Found]
 ) -> dict[str, Found]:
-    """What families that were not measured in a class reach, from their plain streams.
+    """The shares of families that were not measured in a class, scaled from plain streams.
 
-    The class's share over that of streams is the median of the families that have both.
+    The ratio of the class's share to that of streams is the median over families that have both.
     """
     families = {family_of(g) for g in seen}
     if cls not in AS_STREAMS:
@@ -85,9 +86,9 @@ def _from_streams(
 
 
 def _streams() -> dict[str, Found]:
-    """Share of the bandwidth on devices of which only a stream benchmark was published.
+    """The share of the bandwidth on devices for which only a stream benchmark was published.
 
-    A40 and L40 reach more of theirs than ECC in GDDR leaves: it was off.
+    A40 and L40 reach more than inline ECC in GDDR would allow, so ECC was off.
     """
     return {
         g: Found(rate * GIGA / GPUS[g].memory_bw.value, ("gpu-benches",), 0)
@@ -96,7 +97,7 @@ def _streams() -> dict[str, Found]:
 
 
 def _issue_rate(found: Mapping[str, Found]) -> float:
-    """Bytes an SM and clock that explain the shares beside a plain stream's."""
+    """Bytes per SM and clock that explain why the shares are below that of a plain stream."""
     rates = []
     for gpu, one in found.items():
         spec = GPUS[gpu]

@@ -1,4 +1,4 @@
-"""The time of measured kernels from the figures of a profile: one formula for fit and judgement."""
+"""The time of measured kernels from a profile's figures: one formula for fits and comparisons."""
 
 from __future__ import annotations
 
@@ -18,29 +18,31 @@ from simcore.physics.roofline import kernel_time_s
 from simcore.physics.rows import missed_frac
 from simcore.physics.winograd import TAPS, conv_fill
 
-#: Sharpness of the knee between the host's floor and the device's time; errors of held-out shapes
-#: are the same from 3 to 10.
+#: Exponent p of (device^p + floor^p)^(1/p), which joins the device's time and the host's floor.
+#: Errors of held-out shapes are the same from 3 to 10.
 KNEE: Final = 4.0
 
 
-#: A burst of a few calls starts at boost clock, and power management answers within milliseconds:
-#: kernels of matrix units that last much longer than this run slower than shorter ones.
+#: A burst of a few calls starts at boost clock, and power management reduces it within
+#: milliseconds: kernels on matrix units that last much longer than this run at a lower clock.
 THROTTLE_S: Final = 1e-3
-#: Duration that a burst's figures refer to: the middle of the tables' large products.
+#: Duration at which the efficiencies of bursts hold: the middle of the tables' large products.
 REFERENCE_S: Final = 0.33e-3
-#: All of it is what power leaves of the peak (hardware.power, by a limit near the fitted one) to
-#: this exponent. Fits of single devices give 0.5 to 0.65 on Ada, Hopper and Blackwell and nothing
-#: on GA100, whose power binds least; errors with families left out are flat from 0.55 to 0.8.
+#: The full slowdown is the share of the peak that power allows (hardware.power, with a limit near
+#: the fitted one) to this exponent. Fits of single devices give 0.5 to 0.65 on Ada, Hopper and
+#: Blackwell, and no effect on GA100, which power limits least; errors with families left out are
+#: flat from 0.55 to 0.8.
 BURST_EXPONENT: Final = 0.55
 BURST_LIMIT_J_PER_FLOP: Final = 4.15e-12
 
 
 @dataclass(frozen=True, slots=True)
 class OpFigures:
-    """What one class of kernel reaches on one device.
+    """The figures of one class of kernel on one device.
 
-    ``half_width`` [elements] of attention alone. ``floor_s`` of eager rows: see :func:`op_time_s`.
-    ``row_clocks`` of kernels of a block a row alone (``physics.rows``).
+    ``half_width`` [elements] is for attention only, ``floor_s`` for eager rows (see
+    :func:`op_time_s`), ``row_clocks`` for kernels with one thread block per row
+    (``physics.rows``).
     """
 
     eff_compute: float
@@ -54,7 +56,7 @@ class OpFigures:
 
 
 def op_fill(batch: OpBatch, gpu: GpuSpec, figures: OpFigures) -> Array:
-    """Share of the large-shape rate [rows]."""
+    """The share of the rate of large shapes that each shape reaches [rows]."""
     if gpu.sm_count is None:
         return np.ones(len(batch))
     geometry = (batch.m, batch.n, batch.k, batch.groups, gpu.sm_count.value)
@@ -72,17 +74,21 @@ def op_fill(batch: OpBatch, gpu: GpuSpec, figures: OpFigures) -> Array:
 
 
 def burst_clock(busy_s: Array, gpu: GpuSpec) -> Array:
-    """Clock in a burst of kernels that keep matrix units busy so long, over that at REFERENCE_S."""
-    answered = busy_s / (busy_s + THROTTLE_S) - REFERENCE_S / (REFERENCE_S + THROTTLE_S)
-    held: Array = held_frac(gpu, "tensor", BURST_LIMIT_J_PER_FLOP) ** (BURST_EXPONENT * answered)
-    return held
+    """The clock in a burst of kernels on matrix units, over that at REFERENCE_S [rows].
+
+    ``busy_s`` [rows]: how long a kernel keeps the matrix units busy.
+    """
+    throttled = busy_s / (busy_s + THROTTLE_S) - REFERENCE_S / (REFERENCE_S + THROTTLE_S)
+    clock: Array = held_frac(gpu, "tensor", BURST_LIMIT_J_PER_FLOP) ** (BURST_EXPONENT * throttled)
+    return clock
 
 
 def op_time_s(batch: OpBatch, gpu: GpuSpec, figures: OpFigures) -> Array:
-    """Seconds of each row. Kernels that cast or copy its input run before it, not beside it.
+    """The seconds of each row, including kernels that cast or copy its input before it.
 
-    A short kernel between two events of an eager loop waits for the host (``floor_s``); behind long
-    ones the host runs ahead and only the device's start is left: no sum of both.
+    In an eager loop, a short kernel between two events waits for the host, so its time is at least
+    ``floor_s``. Behind long kernels the host runs ahead, and only the device's start remains. So
+    the time is the larger of both, not their sum.
     """
     bandwidth = gpu.memory_bw.value
     if batch.form == "memory":
@@ -102,7 +108,7 @@ def op_time_s(batch: OpBatch, gpu: GpuSpec, figures: OpFigures) -> Array:
 
 
 def _by_rows(batch: OpBatch, gpu: GpuSpec, figures: OpFigures) -> Array:
-    """Of kernels of a block a row."""
+    """The seconds of kernels with one thread block per row, without the start."""
     missed = missed_frac(batch.n_bytes / batch.m, rows_per_l2_byte(gpu))
     n_bytes = batch.n_bytes + batch.again_bytes * missed
     moved: Array = n_bytes / (figures.eff_memory * gpu.memory_bw.value)
@@ -110,7 +116,7 @@ def _by_rows(batch: OpBatch, gpu: GpuSpec, figures: OpFigures) -> Array:
 
 
 def _no_sooner(time_s: Array, floor_s: float) -> Array:
-    """The longer of both, with a rounded knee."""
+    """The larger of both times, with a smooth transition; a floor of 0 means none."""
     if not floor_s:
         return time_s
     longer: Array = (time_s**KNEE + floor_s**KNEE) ** (1.0 / KNEE)

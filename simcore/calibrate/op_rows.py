@@ -1,6 +1,6 @@
-"""Measured op tables as batches of kernels: what each computes and moves, and how it was timed.
+"""Reads measured op tables as batches of kernels: FLOP, bytes, shape and timing of each.
 
-One reader for fits and for judgement, so that both mean the same by a row.
+Fits and comparisons use this one reader, so that a row means the same in both.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ from simcore.hardware.spec import GPUS, GpuSpec, PeakName
 from simcore.step.kernels import SHORT_SOFTMAX, WARP_ROW
 
 Form: TypeAlias = Literal["matmul", "attention", "memory"]
-#: dtype of a table -> class of product, bytes an element of its inputs, peak, bytes that casting
-#: the 16-bit left side moves an element (reads for the scale and for the cast, the write).
+#: dtype of a table -> class of product, bytes per input element, name of the peak, and bytes per
+#: element that the cast of the 16-bit left operand moves (reads for the scale and the cast, and the
+#: write).
 _PRODUCTS: Final[dict[str, tuple[str, float, PeakName, float]]] = {
     "fp32": ("gemm_simt32", 4.0, "fp32", 0.0),
     "bf16": ("gemm_tensor16", 2.0, "bf16", 0.0),
@@ -34,35 +35,41 @@ _PRODUCTS: Final[dict[str, tuple[str, float, PeakName, float]]] = {
     "fp8_block": ("gemm_block8", 1.0, "fp8", 3.0),
     "nvfp4": ("gemm_tensor4", 0.5, "fp4", 4.5),
 }
-_OUT_BYTES: Final = 2.0  # a product's output where its inputs are narrower than 16 bit
+#: The least bytes per output element of a product: inputs below 16 bit have a 16-bit output.
+_OUT_BYTES: Final = 2.0
 _WIDTH: Final = {"fp32": 4.0, "bf16": 2.0, "fp16": 2.0, "fp8": 1.0}
 _NORMS: Final = ("ln", "norm", "layernorm", "rmsnorm")
-#: Softmax of PyTorch keeps a row in registers to 1024 elements and in shared memory to about
-#: 8000; longer rows are read once more (ATen SoftMax.cu; the times show it from 8192 on).
+#: The largest row of PyTorch's softmax that is read once. Rows up to 1024 elements stay in
+#: registers, up to about 8000 in shared memory; longer rows are read twice (ATen SoftMax.cu; the
+#: measured times show it from 8192 on).
 SOFTMAX_ROW_ON_CHIP: Final = 8192.0
-#: Kernels of an inference library, timed behind the ops that feed them: some load 16 bits at a
-#: time (norms read their input twice so; phi's activation has no gate), of sums' operands L2 may
-#: hold more than is counted. They say nothing of training's, and are classes of their own.
+#: Op of an inference library -> its class. These kernels were timed directly after the ops that
+#: produce their input. Some load 16 bits at a time (norms read their input twice in this way; phi's
+#: activation has no gate), and L2 may hold more of the operands of sums than is counted. They do
+#: not represent training's kernels, so they have separate classes.
 _SERVING_OPS: Final = {
     "norm": "norm_serving", "norm_phi": "norm_serving", "gated_act": "gate_serving",
     "gated_act_phi": "act_serving", "add": "add_serving", "add_phi": "add_serving",
 }  # fmt: skip
-#: Share of the bytes that the op before has just written, for ops timed behind the ops that feed
-#: them. Half of it is read from L2 where it takes up to 0.4 of that, less until 0.6 (times of A100
-#: and H100 step there); sums, which nothing but memory limits, show 0.15 of L2 at any size.
+#: Share of an op's bytes that the previous op has just written, for ops that were timed directly
+#: after it.
 _JUST_WRITTEN: Final = {"add": 1 / 3, "add_phi": 1 / 3, "norm": 1 / 2, "norm_phi": 1 / 2}
+#: Half (``_READ_FROM_L2``) of these bytes is read from L2 if they are at most 0.4 of its size; from
+#: there the share falls to zero at 0.6 (the times of A100 and H100 change there). Sums, which only
+#: memory limits, read at least 0.15 of the size of L2 from it at any size, but no more than half.
 _STAYS_IN_L2, _LEAVES_L2, _READ_FROM_L2, _LEFT_FOR_SUMS = 0.4, 0.6, 0.5, 0.15
-#: Attention of an inference library: a decoder's copies its inputs into a cache in the same
-#: measurement, an encoder's does not. Head dimensions that 16 does not divide have no kernel of
-#: their own there (on Blackwell a fifth of the rate), so they are a class of their own.
+#: Kernels of attention of an inference library. A decoder's measurement includes copies of its
+#: inputs into a cache, an encoder's does not. Head dimensions that are no multiples of 16 have no
+#: specialised kernel (on Blackwell they reach a fifth of the rate), so they have a separate class.
 _SERVING_ATTENTION: Final = ("torch_flow",)
 
+#: Sizes from which on a kernel counts as large: FLOP by kind, and bytes of memory-bound kernels.
 LARGE_FLOP: Final = {"gemm": 1 * GIGA, "attention": 5 * GIGA, "conv": 1 * GIGA}
 LARGE_BYTES: Final = 32 * MEGA
-#: Large products also fill the device: this many rows in all, and this many columns and depth.
+#: A large product also has at least so many rows over all groups, and so many columns and depth.
 LARGE_ROWS, LARGE_COLS = 512, 256
-#: Beyond these a time is no time of that op: two columns are swapped or a unit is wrong.
-#: Winograd and caches exceed the datasheet, by less than this; nothing large is this slow.
+#: Shares of the datasheet's rate beyond which a time must be wrong: swapped columns or a wrong
+#: unit. Winograd and caches exceed the datasheet by less, and no large kernel is so slow.
 FASTEST_SHARE, SLOWEST_SHARE = 20.0, 2e-4
 
 
@@ -70,9 +77,11 @@ FASTEST_SHARE, SLOWEST_SHARE = 20.0, 2e-4
 class OpBatch:
     """Kernels of one device, op, dtype, source and way of timing; arrays are [rows].
 
-    ``cast_bytes``: what kernels before the one timed move to cast or copy its input;
-    ``again_bytes``: what the kernel itself reads a second time, of ``m`` rows. ``kind``
-    groups summaries; ``cls`` is the class of the profile's figures.
+    ``kind`` groups kernels in summaries; ``cls`` is the class of the profile's figures; ``line``
+    is the line in the file. ``m``, ``n``, ``k`` and ``groups`` are the shape of a product; for
+    attention the query length, head dimension, key length and batch x heads. ``cast_bytes``: bytes
+    that kernels before the timed one move to cast or copy its input. ``again_bytes``: bytes that a
+    kernel over ``m`` rows reads a second time.
     """
 
     gpu: str
@@ -101,12 +110,12 @@ class OpBatch:
         return len(self.time_s)
 
     def take(self, rows: NDArray[np.intp] | NDArray[np.bool_]) -> OpBatch:
-        """The batch with some of its rows."""
-        kept: dict[str, Any] = {name: getattr(self, name)[rows] for name in _ARRAYS}
-        return replace(self, **kept)
+        """The batch with the rows that ``rows`` selects, a mask or indices."""
+        arrays: dict[str, Any] = {name: getattr(self, name)[rows] for name in _ARRAYS}
+        return replace(self, **arrays)
 
     def join(self, others: Iterable[OpBatch]) -> OpBatch:
-        """Rows of several batches under this one's labels."""
+        """A batch of the rows of this and other batches, with this one's labels."""
         all_of = (self, *others)
         joined: dict[str, Any] = {
             n: np.concatenate([getattr(b, n) for b in all_of]) for n in _ARRAYS
@@ -115,7 +124,7 @@ class OpBatch:
 
     @property
     def peak_flop_per_s(self) -> float:
-        """Peak that the class's efficiency refers to."""
+        """The peak FLOP/s that the class's efficiency is a share of; 0 if the device has none."""
         spec = GPUS[self.gpu]
         same: dict[PeakName, PeakName] = {"bf16": "fp16", "fp16": "bf16"}
         if self.cls in FP32_CLASSES:
@@ -130,7 +139,10 @@ assert set(_ARRAYS) <= {f.name for f in fields(OpBatch)}
 
 @dataclass(frozen=True)
 class OpRows:
-    """Batches of one or more tables, and what could not be read and why."""
+    """The batches of one or more tables.
+
+    ``skipped`` counts the rows left out by reason; ``problems`` names the bad rows.
+    """
 
     batches: tuple[OpBatch, ...]
     n_rows: int
@@ -185,7 +197,8 @@ def _attention(table: Table) -> _Columns:
     half = np.where(causal & (sq == skv), 0.5, 1.0)
     work = 2.0 * batch * heads * sq * skv * (dim + v_dim) * half * np.where(back, 2.5, 1.0)
     moved = batch * (heads * sq * (dim + v_dim) + kv * skv * (dim + v_dim)) * 2.0
-    cached = 2.0 * 2.0 * batch * (heads * sq * dim + kv * skv * (dim + v_dim))  # read, written
+    # Copies into the cache: 16-bit elements, each read and written.
+    cached = 2.0 * 2.0 * batch * (heads * sq * dim + kv * skv * (dim + v_dim))
     serving = [k.startswith(_SERVING_ATTENTION) for k in table.text("kernel")]
     dtype = [d.lower() for d in table.text("dtype")]
     return {
@@ -219,13 +232,13 @@ def _memory(table: Table) -> _Columns:
         kinds.append(kind)
         own = "pow" if base in ("pow", "powu") else kind
         classes.append(_SERVING_OPS.get(op, own) if served[i] else own)
-        if classes[-1] == "norm":  # of two tensors, it reads one
+        if classes[-1] == "norm":  # its bytes are two tensors: the input (read) and the output
             rows[i], again[i] = each[i], moved[i] / 2.0
         if kind == "softmax" and 1.0 < cols[i] <= WARP_ROW:
             classes[-1] = SHORT_SOFTMAX
         elif kind == "softmax" and cols[i] > SOFTMAX_ROW_ON_CHIP:
             factor[i] = 1.5
-        elif op == "add_phi":  # attention and MLP both added to the residual: two adds, one row
+        elif op == "add_phi":  # one row for two adds: attention and MLP are added to the residual
             factor[i] = 2.0
     ones = _one(table)
     return {
@@ -243,7 +256,7 @@ def _conv(table: Table) -> _Columns:
     pad = table.number("pad", 0.0, low=-1.0)
     out = np.maximum(np.floor((hw + 2 * pad - size) / stride) + 1, 1.0)
     depth, pixels = cin * size * size, batch * out * out
-    # Those that Winograd's algorithm may compute: m is an image's outputs, groups the images.
+    # For shapes of Winograd's algorithm, m is the number of outputs per image, groups the images.
     winograd = (size == 3.0) & (stride == 1.0)
     flop = 2.0 * pixels * cout * depth
     dtype = [d.lower() for d in table.text("dtype")]
@@ -255,7 +268,7 @@ def _conv(table: Table) -> _Columns:
         "cls": ["conv_tensor16" if d != "fp32" else "conv_simt32" if w else "gemm_simt32"
                 for d, w in zip(dtype, winograd, strict=True)],
         "peak": [peaks.get(d, "fp32") for d in dtype],
-        "why": ["only forward convolutions are judged" if p not in ("fwd", "")
+        "why": ["only forward convolutions are compared" if p not in ("fwd", "")
                 else "" if d in peaks else f"dtype {d!r} is not modelled"
                 for p, d in zip(passes, dtype, strict=True)],
         "flop": flop, "n_bytes": (batch * cin * hw * hw + pixels * cout + cout * depth) * width,
@@ -265,7 +278,7 @@ def _conv(table: Table) -> _Columns:
     }  # fmt: skip
 
 
-#: Columns that tell a table, the reader of its rows, and the columns that tell its rows apart.
+#: The columns by which a kind of table is recognised, and the reader of its rows.
 READERS: Final[tuple[tuple[frozenset[str], Callable[[Table], _Columns]], ...]] = (
     (frozenset({"m", "n", "k", "time_us"}), _gemm),
     (frozenset({"seq_q", "head_dim", "time_us"}), _attention),
@@ -276,12 +289,15 @@ _LABELS: Final = ("gpu", "op", "dtype", "kind", "cls", "peak", "eager", "clock",
 
 
 def is_op_table(table: Table) -> bool:
-    """Whether a table is one of single kernels."""
+    """Whether a table is a table of measured kernels."""
     return "gpu" in table.columns and any(needs <= table.columns.keys() for needs, _ in READERS)
 
 
 def op_rows(table: Table, on_bad: OnBad = "skip") -> OpRows:
-    """Batches of one table. Raises DataError for no op table, or for bad rows refused."""
+    """The batches of one table, without rows that are not modelled.
+
+    Raises DataError if it is no op table, or has bad rows and ``on_bad`` is "refuse".
+    """
     read = next((p for needs, p in READERS if needs <= table.columns.keys()), None)
     if read is None or "gpu" not in table.columns:
         raise DataError("is no op table: it needs gpu, time_us and an op's sizes", file=table.path)
@@ -332,27 +348,30 @@ def op_rows(table: Table, on_bad: OnBad = "skip") -> OpRows:
 def _clock(timing: str, source: str) -> Clock:
     if timing.startswith("derived_from_eff"):
         return "derived"
-    # Products of that sweep last up to seconds each; those of its other sweeps are short.
-    swept = source.startswith("NeuSight/linear_train")
+    # Products of this sweep last up to seconds each; those of NeuSight's other sweeps are short.
+    is_long = source.startswith("NeuSight/linear_train")
     if timing.startswith("kernel_profiler"):
         return "profiled"
-    return "sustained" if timing.startswith("graph_sustained") or swept else "burst"
+    return "sustained" if timing.startswith("graph_sustained") or is_long else "burst"
 
 
 def _without_l2(batch: OpBatch, spec: GpuSpec) -> OpBatch:
-    """With the bytes that memory moves, where the op's input may still lie in L2."""
+    """The batch with only the bytes that come from memory, for ops whose input may be in L2."""
     written = _JUST_WRITTEN.get(batch.op, 0.0) * batch.n_bytes
     if batch.clock != "profiled" or batch.form != "memory" or not spec.l2_size:
         return batch
     l2 = spec.l2_size.value
-    there = np.clip((_LEAVES_L2 - written / l2) / (_LEAVES_L2 - _STAYS_IN_L2), 0.0, 1.0)
-    left = _LEFT_FOR_SUMS * l2 if batch.op.startswith("add") else 0.0
-    read = np.maximum(_READ_FROM_L2 * written * there, np.minimum(_READ_FROM_L2 * written, left))
+    in_l2 = np.clip((_LEAVES_L2 - written / l2) / (_LEAVES_L2 - _STAYS_IN_L2), 0.0, 1.0)
+    least = _LEFT_FOR_SUMS * l2 if batch.op.startswith("add") else 0.0
+    read = np.maximum(_READ_FROM_L2 * written * in_l2, np.minimum(_READ_FROM_L2 * written, least))
     return replace(batch, n_bytes=batch.n_bytes - read)
 
 
 def _plausible(batch: OpBatch, spec: GpuSpec, at: NDArray[np.intp], table: Table) -> OpBatch:
-    """Without rows whose times no device can show."""
+    """The batch without rows whose times are impossible; these are marked bad in ``table``.
+
+    ``at`` are the batch's row numbers in the table.
+    """
     if batch.form == "memory":
         share = batch.n_bytes / batch.time_s / spec.memory_bw.value
     else:
@@ -367,5 +386,5 @@ def _plausible(batch: OpBatch, spec: GpuSpec, at: NDArray[np.intp], table: Table
 
 
 def read_op_rows(path: Path, on_bad: OnBad = "skip") -> OpRows:
-    """Batches of one file. Raises DataError as :func:`op_rows`."""
+    """The batches of one file. Raises DataError as :func:`op_rows`."""
     return op_rows(read_table(path), on_bad)

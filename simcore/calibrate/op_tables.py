@@ -1,6 +1,6 @@
-"""Measured op tables as columns, with every bad field named by file and line.
+"""Reads measured tables as columns, and names every bad field by file and line.
 
-A table is a CSV, gzipped or not. Bad rows are skipped or refused, as the caller chooses.
+A table is a CSV file, gzipped or not. The caller chooses whether bad rows are skipped or refused.
 """
 
 from __future__ import annotations
@@ -20,13 +20,17 @@ from simcore.base.errors import DataError
 from simcore.calibrate.curve_fits import Array
 
 OnBad: TypeAlias = Literal["skip", "refuse"]
-#: Bad rows that a refusal spells out.
+#: The number of bad rows that an error message lists.
 SHOWN = 10
 
 
 @dataclass
 class Table:
-    """Columns of one file. ``good`` masks rows; ``problems`` says what is wrong with the others."""
+    """The columns of one file.
+
+    ``lines`` [rows] are the line numbers, ``good`` [rows] marks the valid rows; ``problems`` says
+    what is wrong with the others.
+    """
 
     path: Path
     columns: dict[str, list[str]]
@@ -38,18 +42,22 @@ class Table:
         return len(self.lines)
 
     def text(self, name: str, default: str = "") -> list[str]:
-        """A column's fields, stripped; ``default`` where the table has no such column."""
-        found = self.columns.get(name)
-        return [default] * len(self) if found is None else found
+        """The fields of a column; ``default`` in each row if the table has no such column."""
+        fields = self.columns.get(name)
+        return [default] * len(self) if fields is None else fields
 
     def bad(self, row: int | np.integer[Any], why: str) -> None:
-        """Take a row out and say why."""
+        """Mark a row as bad, for the reason ``why``."""
         if self.good[row]:
             self.good[row] = False
             self.problems.append(f"{self.path.name}:{self.lines[row]}: {why}")
 
     def number(self, name: str, default: float | None = None, low: float = 0.0) -> Array:
-        """A column as numbers; a field that is none, not finite or not above ``low`` is bad."""
+        """A column as numbers [rows]; blank fields are ``default``, bad rows hold 1.
+
+        A row is marked bad if its field is not a number, not finite or not above ``low``, or is
+        blank without a default.
+        """
         fields = self.text(name)
         try:
             values = np.array(fields, dtype=float)
@@ -69,7 +77,7 @@ class Table:
         return values
 
     def settle(self, on_bad: OnBad) -> None:
-        """Raises DataError naming the bad rows, where they are to be refused."""
+        """Raises DataError with the bad rows if ``on_bad`` is "refuse" and there are any."""
         if on_bad == "refuse" and self.problems:
             more = len(self.problems) - SHOWN
             tail = f"; and {more} more" if more > 0 else ""
@@ -85,7 +93,10 @@ def _number(text: str, blank: float = np.nan) -> float:
 
 
 def open_text(path: Path) -> tuple[str, bool]:
-    """The text of a CSV, gzipped or not, and whether its end is missing. Raises DataError."""
+    """(text of a CSV file, gzipped or not; whether its end is missing).
+
+    Raises DataError if the file cannot be read.
+    """
     try:
         raw = path.read_bytes()
     except OSError as err:
@@ -102,7 +113,10 @@ def open_text(path: Path) -> tuple[str, bool]:
 
 
 def read_table(path: Path) -> Table:
-    """Columns of one file; rows of the wrong length and a missing end are among its problems."""
+    """The columns of one file; rows of the wrong length and a missing end are in ``problems``.
+
+    Raises DataError if the file cannot be read.
+    """
     text, cut = open_text(path)
     reader = csv.reader(io.StringIO(text))
     header = next(reader, [])
@@ -130,7 +144,10 @@ def read_table(path: Path) -> Table:
 
 
 def mark_repeats(table: Table, key: Sequence[Sequence[object]], judged: Sequence[bool]) -> None:
-    """A shape listed twice: the later row is bad. ``key``: columns that tell rows apart."""
+    """Mark each row bad that repeats the shape of an earlier one.
+
+    ``key``: the columns that identify a shape; ``judged`` [rows]: the rows to look at.
+    """
     seen: dict[tuple[object, ...], int] = {}
     for row, one in enumerate(zip(*key, strict=True)):
         if not (judged[row] and table.good[row]):
@@ -141,6 +158,6 @@ def mark_repeats(table: Table, key: Sequence[Sequence[object]], judged: Sequence
 
 
 def collection_of(source: str) -> str:
-    """The table's source column to a key of SOURCES."""
+    """The key in ``assumed.SOURCES`` for a text of the source column."""
     name = source.split("/")[0].split()[0] if source.strip() else "unnamed"
     return {"AIC": "aic", "aiconfigurator": "aic"}.get(name, name.lower())

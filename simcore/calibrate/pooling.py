@@ -1,4 +1,4 @@
-"""From fits of single devices to figures by device, by family and for all, with spreads."""
+"""Pools fits of single devices into figures by device, by family and for all, with spreads."""
 
 from __future__ import annotations
 
@@ -14,16 +14,20 @@ from simcore.base.units import MICRO
 from simcore.hardware.estimates import families_of
 from simcore.hardware.spec import GPUS, GpuSpec
 
-#: Rows of one device that tell how shapes matter, not only the share.
+#: The least number of rows of a device that also determine the influence of shapes; fewer rows
+#: determine only the share of the peak.
 ENOUGH_ROWS: Final = 100
-NOT_FOUND_SD: Final = 0.30  # spread given to what is assumed, not measured
+#: Standard deviation between families if only one was measured: an assumption.
+NOT_FOUND_SD: Final = 0.30
 
+#: One figure of the profile: value, spread, source and further figures.
 Leaf: TypeAlias = dict[str, Any]
+#: Figures of one class: ``pooled``, ``by_kin``, ``by_family`` and ``by_gpu``.
 Levels: TypeAlias = dict[str, Any]
 
 
 def family_of(gpu: str) -> str:
-    """The family whose figures a device falls back to first."""
+    """The family whose figures a device uses first if it has none itself."""
     return families_of(GPUS[gpu])[0]
 
 
@@ -34,7 +38,11 @@ def mean_log(values: Iterable[float]) -> float:
 
 @dataclass(frozen=True)
 class Found:
-    """What one device reaches: a share, figures beside it, the collections, how many rows."""
+    """The fitted figures of one class on one device.
+
+    ``value``: share of the peak or bandwidth. ``origins``: keys of the collections. ``n``: number
+    of rows. ``beside``: further figures by name (see ``_BESIDE``).
+    """
 
     value: float
     origins: Collection[str]
@@ -42,7 +50,7 @@ class Found:
     beside: Mapping[str, float] = field(default_factory=dict)
 
 
-#: Figures written beside a share: unit (as YAML text) and whether they pool as logs.
+#: Further figure of a leaf -> its form in the YAML file, and whether logarithms are pooled.
 _BESIDE: Final[Mapping[str, tuple[Callable[[float], str | float], bool]]] = {
     "memory": (lambda v: float(f"{v:.3g}"), True),
     "start": (lambda v: f"{v / MICRO:.3g} us", True),
@@ -55,6 +63,7 @@ _BESIDE: Final[Mapping[str, tuple[Callable[[float], str | float], bool]]] = {
 
 
 def _pool(found: Iterable[Mapping[str, float]], middle: Callable[[Any], Any]) -> dict[str, float]:
+    """Each further figure pooled over devices or families with ``middle``, a mean or a median."""
     values: dict[str, list[float]] = defaultdict(list)
     for one in found:
         for name, value in one.items():
@@ -70,13 +79,18 @@ def levels(
     own_sd: float,
     kin: Callable[[GpuSpec], str] = lambda _: "",
 ) -> Levels:
-    """Pooled, by_kin, by_family and by_gpu figures of one class.
+    """The figures of one class: pooled, by_kin, by_family and by_gpu; empty without devices.
 
-    by_gpu: sd is ``own_sd`` (between collections, or what one shape strays where there is one).
-    by_family: geometric mean over its GPUs; sd adds the spread between GPUs (half the spread of
-    families where the family has a single GPU, since that GPU need not be typical). pooled:
-    median over families; sd is between families and own; by_kin: the same over the families that
-    share what ``kin`` says of a device, as unsure as all. Empty where nothing is left.
+    ``found`` is device -> figures. Standard deviations are of logarithms:
+
+    - by_gpu: ``own_sd``, that between collections (or of single shapes, for one collection).
+    - by_family: the geometric mean over the family's GPUs. Its standard deviation adds that
+      between GPUs; for a family of one GPU at least half of that between families, since this GPU
+      need not be typical.
+    - pooled: the median over families. Its standard deviation combines that between families,
+      that between GPUs and ``own_sd``.
+    - by_kin: the same over the devices with an equal ``kin(device)`` that is not "", with the
+      standard deviation of pooled.
     """
     if not found:
         return {}
@@ -93,9 +107,9 @@ def levels(
     gpu_sd = math.sqrt(sum(w * w for w in within) / freedom) if freedom else 0.0
     logs = np.log(list(family_value.values()))
     between = float(np.std(logs, ddof=1)) if len(logs) > 1 else NOT_FOUND_SD
-    # What few rows told of shapes is held or a guess: good for that device alone.
-    told = {f: [g for g in names if found[g].n >= ENOUGH_ROWS] for f, names in families.items()}
-    beside = {f: _pool((found[g].beside for g in names), np.mean) for f, names in told.items()}
+    # With few rows the influence of shapes is not fitted or a guess, good only for that device.
+    enough = {f: [g for g in names if found[g].n >= ENOUGH_ROWS] for f, names in families.items()}
+    beside = {f: _pool((found[g].beside for g in names), np.mean) for f, names in enough.items()}
     pooled = figure(
         float(np.exp(np.median(logs))), math.hypot(between, gpu_sd, own_sd), "pooled", len(found),
         beside=_pool(beside.values(), np.median),
@@ -134,7 +148,10 @@ def figure(
     *,
     beside: Mapping[str, float] | None = None,
 ) -> Leaf:
-    """One leaf of the profile; ``n`` counts rows (by_gpu) or GPUs (by_family, pooled)."""
+    """One figure of the profile as it is written to YAML, rounded.
+
+    ``n`` counts rows (by_gpu) or GPUs (by_family, pooled); ``beside`` are further figures by name.
+    """
     shown = value if isinstance(value, str) else float(f"{value:.3g}")
     leaf: Leaf = {"value": shown, "sd_log": float(f"{sd_log:.2g}")}
     leaf |= {name: _BESIDE[name][0](v) for name, v in (beside or {}).items()}

@@ -1,4 +1,4 @@
-"""How much of its peak a power cap leaves: fit, and the test against a constant."""
+"""Fits the share of the peak that the power limit allows, and tests that law against a constant."""
 
 from __future__ import annotations
 
@@ -27,23 +27,25 @@ from simcore.hardware.spec import GpuSpec
 
 @dataclass(frozen=True, slots=True)
 class PowerFit:
-    """``eff = unlimited · open_frac(gpu, unit, limit_j_per_flop)`` and what it explains.
+    """The law ``eff = unlimited · open_frac(gpu, unit, limit_j_per_flop)`` and its errors.
 
-    ``limit_j_per_flop`` is that of 16 nm and 1.5 GHz; hardware.power scales it.
+    ``limit_j_per_flop`` holds at 16 nm and 1.5 GHz; ``hardware.power`` scales it.
+    ``resid_sd_log``: standard deviation of ln(measured / fitted). ``left_out``: GPU -> (measured,
+    predicted by a fit without its family).
     """
 
     unlimited: float
     limit_j_per_flop: float
     resid_sd_log: float
-    left_out: dict[str, tuple[float, float]]  # gpu -> (measured, predicted without its family)
+    left_out: dict[str, tuple[float, float]]
 
 
 def _fit(
     names: Sequence[str], eff: Mapping[str, float], gpus: Mapping[str, GpuSpec],
     unit: Unit, family: Callable[[str], str],
 ) -> tuple[float, float]:  # fmt: skip
-    """(unlimited, limit): each family counts once."""
-    # Energy a FLOP divides the watts, so that one limit serves all.
+    """(unlimited, limit_j_per_flop) of the law; each family has the same weight."""
+    # Watts are divided by the relative energy per FLOP, so that one limit applies to all devices.
     watts = np.array([
         gpus[g].tdp_w / flop_energy_frac(gpus[g].node_nm, gpus[g].clock_hz) for g in names
     ])  # fmt: skip
@@ -62,7 +64,7 @@ def _fit(
         np.log([EFF_MAX, 20 / TERA]),
     )  # fmt: skip
     unlimited, limit = math.exp(x[0]), math.exp(x[1])
-    if unit == "tensor":  # the mean of two indications, each with its own level
+    if unit == "tensor":  # the geometric mean of the levels by power limit and by base clock
         at_clock = {g: eff[g] / clock_frac(gpus[g]) for g in names}
         unlimited = math.sqrt(unlimited * median_of_families(at_clock, family))
     return unlimited, limit
@@ -74,7 +76,10 @@ def fit_power(
     unit: Unit,
     family: Callable[[str], str] = family_of,
 ) -> PowerFit:
-    """Fit shares against the clock that power leaves, and predict each family from the others."""
+    """The power law fitted to the shares ``eff`` of devices, with its errors of left-out families.
+
+    Devices without a known clock are left out.
+    """
     names = sorted(g for g in eff if not math.isnan(gpus[g].clock_hz))
     unlimited, limit = _fit(names, eff, gpus, unit, family)
     left_out: dict[str, tuple[float, float]] = {}
@@ -90,17 +95,17 @@ def fit_power(
 def median_of_families(
     values: Mapping[str, float], family: Callable[[str], str] = family_of
 ) -> float:
-    """Median over families of each family's geometric mean."""
-    found: dict[str, list[float]] = defaultdict(list)
+    """The median over families of each family's geometric mean."""
+    by_family: dict[str, list[float]] = defaultdict(list)
     for g, value in values.items():
-        found[family(g)].append(value)
-    return math.exp(float(np.median([math.log(mean_log(v)) for v in found.values()])))
+        by_family[family(g)].append(value)
+    return math.exp(float(np.median([math.log(mean_log(v)) for v in by_family.values()])))
 
 
 def constant_left_out(
     eff: Mapping[str, float], family: Callable[[str], str] = family_of
 ) -> dict[str, tuple[float, float]]:
-    """Each GPU predicted by the median over the other families' means."""
+    """GPU -> (measured, predicted); the prediction is the median over the other families' means."""
     return {
         g: (eff[g], median_of_families(
             {x: v for x, v in eff.items() if family(x) != family(g)}, family
@@ -110,5 +115,5 @@ def constant_left_out(
 
 
 def rms_log(pairs: Mapping[str, tuple[float, float]]) -> float:
-    """Root mean square of ln(predicted / measured)."""
+    """The root mean square of ln(predicted / measured) over pairs (measured, predicted)."""
     return math.sqrt(float(np.mean([math.log(p / m) ** 2 for m, p in pairs.values()])))

@@ -1,4 +1,4 @@
-"""A machine's profile as YAML: every figure on one line, comments that say what it is."""
+"""Writes a machine's profile as YAML, with each figure on one line and a comment at the top."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from simcore.calibrate.machine_record import dumped
 from simcore.hardware.calibrations import Calibration
 
 HEAD: Final = """\
-# What one machine reaches of its record, from `simcore calibrate` (docs/calibration.md).
-# value: share of the record's peak, or a cost with its unit; sd_log: standard deviation of its
-# logarithm; rows over the range `valid`; leave_one_out_mape_frac: error on rows left out.
-# knobs: multipliers that whole reference steps put on top. residual_sd_log: scatter of a step of
-# a network that took no part in the fit.
+# The measured figures of one machine, from `simcore calibrate` (docs/calibration.md).
+# value: share of the peak in its hardware record, or a time with its unit. sd_log: standard
+# deviation of its logarithm. rows: measurements in the fit, over the range `valid`.
+# leave_one_out_mape_frac: mean error of rows left out of the fit. knobs: multipliers fitted to
+# whole reference steps. residual_sd_log: standard deviation of ln(step time) for a network that
+# was left out of the fit.
 """
 
 
@@ -33,7 +34,7 @@ def _seconds(raw: dict[str, Any]) -> dict[str, Any]:
 
 
 def profile_data(record: Calibration) -> dict[str, Any]:
-    """The record as plain data, in the file's order."""
+    """The record as plain data, in the order of the file."""
     data: dict[str, Any] = {
         "name": record.name,
         "origin": record.origin,
@@ -86,6 +87,6 @@ def profile_data(record: Calibration) -> dict[str, Any]:
 
 
 def write_profile(path: Path, record: Calibration) -> None:
-    """Write the file in one piece."""
+    """Write the record to ``path`` atomically, making its folder if needed. Raises OSError."""
     path.parent.mkdir(parents=True, exist_ok=True)
     write_text(path, HEAD + dumped(profile_data(record)))

@@ -1,4 +1,4 @@
-"""The profile as YAML text: one leaf a line, a comment above each section."""
+"""Formats the shipped profile as YAML text: one figure per line, a comment above each section."""
 
 from __future__ import annotations
 
@@ -9,51 +9,59 @@ from simcore.calibrate.assumed import SOURCES
 
 Profile = dict[str, Any]
 
+#: Section -> the comment above it; "" is the comment at the top of ``blind.yaml``.
 COMMENTS: Final[Mapping[str, str]] = {
-    "": """The shipped profile: what devices reach of their datasheets, from published op tables.
+    "": """The shipped profile: shares of datasheets that devices reach, from published op tables.
 Written by `python -m simcore.calibrate.op_fit`: change the tables or that module, not this file.
-Whole training steps fed nothing here.
-A value comes with sd_log, the standard deviation of its logarithm; n counts rows in by_gpu, devices
-in by_family and pooled. Look a figure up by GPU, then by family, then pooled. Families are
-architectures, but Ampere-GA100 and Blackwell (GB100) stand apart from the graphics chips, and
-half-rate (GeForce: fp16_acc16 above fp16) goes before the architecture.
-Left out: vLLM's products (uninitialised weights) where another source exists, grouped products.""",
-    "compute_efficiency": """Share of the dense datasheet peak at burst clocks, in
-start + sqrt(tc^2 + tm^2), tc = flop / (value * peak * fill), tm = bytes / (memory * bandwidth);
-fill from tiles, with the last wave counted by `wave` and the depth ramp k / (k + depth)
-(simcore/physics/fill.py). A pooled limit_j_per_flop (of 16 nm, 1.5 GHz) makes pooled values shares
-of what power leaves, `held` of a family's devices (simcore/hardware/power.py). by_kin: all whose
-matrix instructions take operands from registers (mma.sync; attention's follows power there alone)
-or asynchronously (wgmma, tcgen05).
-`rates_only`: rates published over many shapes at once; no table has the family.
-`ramp` is the fixed time of a tile of attention, which `depth` counts in keys on one device.
-  gemm_tensor16  bf16 and fp16, fp32 accumulate    gemm_tensor8, _block8, _tensor4  fp8, blockwise
-  fp8 and nvfp4, after kernels that cast the input  gemm_simt32  fp32 on vector units, CDNA's on
-  its matrix units (TF32: as gemm_tensor16); bmm_simt32 the same of activations alone, batched
-  conv_simt32    3x3 stride 1, of what is multiplied as products or after Winograd's transforms
-  (simcore/physics/winograd.py)    conv_tensor16, conv_tf32  no table
-  attention      flash, forward; causal FLOP halved; against the 16-bit peak
-  attention_serving, _encoder, _encoder_odd  an inference library's: copies of its inputs into a
-  cache included, an encoder's, the same with head dimensions that 16 does not divide""",
-    "memory_efficiency": """Share of the datasheet bandwidth: tm = bytes / (value * bandwidth), with
-the traffic of unfused kernels, after start; in an eager loop no sooner than `floor`, the host's.
-Of norms a row takes an SM `row` clocks at least (simcore/physics/rows.py).
-Families and all devices: without the ECC that GDDR keeps in itself (simcore/hardware/ecc.py). Of
-fp32 eager kernels, or of plain streams (gpu-benches) times what a class reaches of them elsewhere;
-softmax_short: rows to 1024; gemm's and attention's from the fits above; _serving: kernels of
-inference servers.""",
+No measurements of whole training steps are used.
+sd_log is the standard deviation of a value's logarithm. n counts rows in by_gpu, devices in
+by_family and pooled. A figure is looked up by GPU, then by family, then pooled. Families are
+architectures, except that Ampere-GA100 and Blackwell (GB100) are separate from the graphics chips
+of their architectures, and that half-rate (GeForce: fp16_acc16 above fp16) precedes the
+architecture. Left out: vLLM's products (uninitialised weights) if another source exists, and
+grouped products.""",
+    "compute_efficiency": """Share of the dense datasheet peak at burst clocks. The time is
+start + sqrt(tc^2 + tm^2), tc = flop / (value * peak * fill), tm = bytes / (memory * bandwidth).
+fill is from tiles; `wave` weighs the last wave, and the depth k counts as k / (k + depth)
+(simcore/physics/fill.py). With a pooled limit_j_per_flop (at 16 nm, 1.5 GHz), pooled values are
+shares of the peak that the power limit allows; `held` is that peak's share of the datasheet's for
+a family's measured devices (simcore/hardware/power.py). by_kin: devices by their matrix
+instructions, with operands from registers (mma.sync; the only ones on which attention follows the
+power limit) or asynchronous (wgmma, tcgen05).
+`rates_only`: from rates published over many shapes at once; the family is in no table.
+`ramp` is the fixed time of a tile of attention; `depth` is that time as keys on one device.
+  gemm_tensor16     bf16 and fp16, fp32 accumulation
+  gemm_tensor8, gemm_block8, gemm_tensor4  fp8, block-scaled fp8 and nvfp4; kernels that cast the
+                    input run before
+  gemm_simt32       fp32 on vector units (on CDNA's matrix units); TF32 is as gemm_tensor16
+  bmm_simt32        the same for batched products of activations
+  conv_simt32       convolutions 3x3 of stride 1, as products or by Winograd's algorithm
+                    (simcore/physics/winograd.py)
+  conv_tensor16, conv_tf32  in no table
+  attention         flash attention, forward; causal FLOP halved; share of the 16-bit peak
+  attention_serving, attention_encoder, attention_encoder_odd  of an inference library: attention of
+                    a decoder with copies of its inputs into a cache, of an encoder, and of an
+                    encoder with head dimensions that are no multiples of 16""",
+    "memory_efficiency": """Share of the datasheet bandwidth. The time is start + bytes / (value *
+bandwidth) with the traffic of unfused kernels; in an eager loop it is at least `floor`, which the
+host sets. Norms take an SM at least `row` clocks per row (simcore/physics/rows.py).
+Figures of families and pooled ones are without inline ECC of GDDR (simcore/hardware/ecc.py). They
+are from fp32 eager kernels, or from plain streams (gpu-benches) times the ratio of the class to
+streams on other devices. softmax_short: rows up to 1024; gemm and attention: from the fits above;
+_serving: kernels of inference servers.""",
     "backward_over_forward_time": """Measured ratios of time, not of FLOP or bytes.""",
-    "power": """Error of ln(eff) when each family is predicted from the others, by a constant and by
-the share of the peak that power leaves (simcore/hardware/power.py).""",
-    "clocks": """Time of kernels repeated for seconds over the same kernels in short bursts
-(training runs sustained), of kernels under a profiler, and of a training simulator's table
+    "power": """Error of ln(eff) with each family predicted from the others, by a constant and by
+the share of the peak that the power limit allows (simcore/hardware/power.py).""",
+    "clocks": """Time of kernels over that of the same kernels in short bursts: repeated for seconds
+(sustained, as in training), under a profiler (profiled), and in a training simulator's table
 (derived). tensor: matrix units; simt: vector units.""",
-    "host": """Launch path: what the device and the host spend on a kernel beside its work.""",
+    "host": """Overhead of a kernel on the device and on the host, besides its work.""",
     "collectives": """Inside one node, for groups that were not measured: latency + S/B + ramp *
-sqrt(latency * S/B), S = message bytes (all-gather: the gathered output), B = value * link / bus
-factor, the factor 2(n-1)/n for all_reduce and (n-1)/n for the others; keys below the collective are
-ranks. link is one way: the device's NVLink or its PCIe port. Above 1 the switch itself reduces.""",
-    "curves": """Measured message bytes and microseconds; between sizes a line in bytes.""",
+sqrt(latency * S/B). S is the message in bytes (all-gather: the gathered output), B = value * link
+/ bus factor; the bus factor is 2(n-1)/n for all_reduce and (n-1)/n for the others. Keys below the
+collective are ranks. link is one direction of the device's NVLink or PCIe port. A value above 1
+means that the switch reduces.""",
+    "curves": """Measured message sizes in bytes, times in microseconds; linear between sizes.""",
 }
 
 
@@ -71,7 +79,10 @@ def _flow(leaf: Mapping[str, Any]) -> str:
 
 
 def to_yaml(profile: Profile, sources: Mapping[str, str], name: str = "blind") -> str:
-    """YAML 1.2 text: one leaf a line, a comment above each section."""
+    """The profile as YAML 1.2 text: one figure per line, a comment above each section.
+
+    ``sources`` are the citations by key.
+    """
     lines = [f"# {text}" for text in COMMENTS[""].splitlines()] if name == "blind" else []
     lines += [f"name: {name}", "sources:"]
     lines += [f"  {key}: {_scalar(text)}" for key, text in sources.items()]
@@ -96,7 +107,10 @@ def to_yaml(profile: Profile, sources: Mapping[str, str], name: str = "blind") -
 
 
 def used_sources(profile: Profile) -> dict[str, str]:
-    """The citations that the profile's leaves name; joined keys cite each part."""
+    """Key -> citation of the sources that the profile's figures name.
+
+    A joined key such as ``aic+vidur`` gets an entry that lists its parts.
+    """
     keys: set[str] = set()
 
     def walk(node: object) -> None:

@@ -1,4 +1,4 @@
-"""A progress bar with the time that is left, on standard error."""
+"""A progress bar with the remaining time, on standard error."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from simcore.calibrate.bench.harness import Progress, Silent
 
 
 class Bar:
-    """rich's bar on a terminal; a line at each tenth elsewhere."""
+    """A bar of the library rich on a terminal; elsewhere one line per tenth of the cases."""
 
     def __init__(self) -> None:
         self._progress: Any = None
         self._task: Any = None
         self._total = 0
-        self._told = -1
+        self._last_tenth = -1
 
     def start(self, total: int, budget_s: float) -> None:
-        """``total`` cases in at most ``budget_s``."""
+        """Show the bar for ``total`` cases."""
         self._total = max(total, 1)
         if not sys.stderr.isatty():
             return
@@ -34,20 +34,20 @@ class Bar:
         self._task = self._progress.add_task("", total=self._total, left="")
 
     def step(self, what: str, done: int, left_s: float) -> None:
-        """A case begins."""
+        """Show that the case ``what`` begins; ``done`` cases are done, ``left_s`` seconds left."""
         minutes, seconds = divmod(max(0, int(left_s)), 60)
         left = f"{minutes}:{seconds:02d}"
         if self._progress is not None:
             self._progress.update(self._task, completed=done, left=left, description=what[:44])
             return
         tenth = 10 * done // self._total
-        if tenth > self._told:
-            self._told = tenth
+        if tenth > self._last_tenth:
+            self._last_tenth = tenth
             sys.stderr.write(f"{done}/{self._total} benchmarks, at most {left} left: {what}\n")
             sys.stderr.flush()
 
     def end(self, done: int, total: int) -> None:
-        """No more cases."""
+        """Remove the bar and print how many of ``total`` cases were measured."""
         if self._progress is not None:
             self._progress.stop()
             self._progress = None
@@ -56,5 +56,5 @@ class Bar:
 
 
 def bar(*, quiet: bool) -> Progress:
-    """A bar, or nothing."""
+    """A progress bar, or a silent stand-in if ``quiet``."""
     return Silent() if quiet else Bar()

@@ -1,4 +1,4 @@
-"""The process of one rank: options, the world it joins, what it prints."""
+"""The process of one rank of a calibration or selftest: its options, and what it prints."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ from simcore.calibrate.bench.case import Alone, World
 from simcore.calibrate.bench.world import Ranks, launched_by_torchrun
 from simcore.calibrate.machine import (
     THIS_MACHINE,
-    Asked,
     Calibrated,
+    CalibrationOptions,
     DeviceKind,
     calibrate_rank,
     needed_torch,
 )
 from simcore.calibrate.progress import bar
 
+#: Exit code after an interrupt.
 INTERRUPTED = 130
 
 
@@ -42,26 +43,26 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _asked(words: argparse.Namespace) -> Asked:
+def _options(words: argparse.Namespace) -> CalibrationOptions:
     device: DeviceKind = words.device or ("cuda" if needed_torch().cuda.is_available() else "cpu")
     families = tuple(words.families.split(",")) if words.families else None
-    return Asked(
+    return CalibrationOptions(
         words.output, device, words.name, words.minutes, words.resume, words.bad_rows, families
     )
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run one rank; returns the exit code. Rank 0 alone prints."""
+    """Run one rank and return the exit code. Only rank 0 prints the result."""
     words = _parser().parse_args(argv)
     try:
-        asked = _asked(words)
+        options = _options(words)
         several = launched_by_torchrun() and int(os.environ["WORLD_SIZE"]) > 1
-        backend = "gloo" if asked.device == "cpu" else "cpu:gloo,cuda:nccl"
-        if asked.device == "cuda" and several:
+        backend = "gloo" if options.device == "cpu" else "cpu:gloo,cuda:nccl"
+        if options.device == "cuda" and several:
             needed_torch().cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
         world: World = Ranks.join(backend) if several else Alone()
         try:
-            found = _work(words, asked, world)
+            answer = _work(words, options, world)
         finally:
             if several:
                 Ranks.leave()
@@ -70,18 +71,20 @@ def main(argv: Sequence[str]) -> int:
         return err.exit_code
     except KeyboardInterrupt:
         return INTERRUPTED
-    if found is not None and words.result is not None:
-        words.result.write_text(json.dumps(found), encoding="utf-8")
+    if answer is not None and words.result is not None:
+        words.result.write_text(json.dumps(answer), encoding="utf-8")
     return 0
 
 
-def _work(words: argparse.Namespace, asked: Asked, world: World) -> dict[str, Any] | None:
+def _work(
+    words: argparse.Namespace, options: CalibrationOptions, world: World
+) -> dict[str, Any] | None:
     progress = bar(quiet=words.quiet or world.rank != 0)
     if words.selftest:
         from simcore.calibrate.selftest import selftest_rank
 
-        return selftest_rank(asked, words.calibration, world, progress)
-    made = calibrate_rank(asked, world, progress)
+        return selftest_rank(options, words.calibration, world, progress)
+    made = calibrate_rank(options, world, progress)
     if made is None:
         return None
     answer = summary(made)
@@ -93,7 +96,7 @@ def _work(words: argparse.Namespace, asked: Asked, world: World) -> dict[str, An
 
 
 def summary(made: Calibrated) -> dict[str, Any]:
-    """The answer of a calibration as plain data."""
+    """The result of a calibration as plain data: the profile, counts of cases, files written."""
     from simcore.calibrate.profile_file import profile_data
 
     o = made.outcome

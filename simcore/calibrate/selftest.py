@@ -1,4 +1,4 @@
-"""The closed loop: calibrate, predict networks that calibration has not seen, then train them."""
+"""The selftest: calibrate, predict networks that were not in the calibration, then train them."""
 
 from __future__ import annotations
 
@@ -15,20 +15,23 @@ from simcore.base.errors import UsageError
 from simcore.calibrate.bench.case import Case, Device, Run, World
 from simcore.calibrate.bench.harness import Progress
 from simcore.calibrate.bench.timing import Typical, measure
-from simcore.calibrate.machine import Asked, calibrate_rank, open_device
+from simcore.calibrate.machine import CalibrationOptions, calibrate_rank, open_device
 from simcore.calibrate.machine_steps import request_for
 from simcore.calibrate.selftest_nets import SELFTEST
 from simcore.calibrate.training import NETS, step_of
 from simcore.engine.predict import predict
 
-#: Calibration's share of the five minutes that all of it may take.
+#: Minutes of the calibration, of five minutes for the whole selftest.
 CALIBRATE_MINUTES: Final = 1.8
-#: No second round is begun after this.
+#: Seconds after the start from which on no second round begins.
 SECOND_UNTIL_S: Final = 230.0
 #: Each step is measured in two rounds, minutes apart, and the less disturbed one counts.
 ROUNDS: Final = 2
+#: Seconds of a round, by mode.
 ROUND_S: Final = {"alone": 2.0, "lockstep": 4.0}
-#: What must hold of the steps on one and on all ranks (DDP); sharded ones are shown beside them.
+#: The selftest passes if the median error of the steps on one rank and on all ranks (DDP) is at
+#: most this, and at least this share of them is inside its 80 % interval. Steps with sharding are
+#: shown but do not count.
 MEDIAN_ERROR_FRAC: Final = 0.15
 INSIDE_OF_EIGHT: Final = 0.75
 #: Networks that are also trained with ZeRO-1 and FSDP.
@@ -38,7 +41,7 @@ SEED: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One step to predict and to run."""
+    """One training step to predict and to run; ``kind`` is a ``training.Kind``."""
 
     net: str
     batch: int
@@ -47,34 +50,37 @@ class Step:
 
     @property
     def counted(self) -> bool:
-        """Whether it is one of those that must hold."""
+        """Whether the step counts for the verdict."""
         return self.kind in ("single", "ddp")
 
 
 def steps_to_run(device: str, ranks: int) -> list[Step]:
-    """Every network on one rank and on all of them; some sharded too."""
-    found = []
+    """Every network on one rank and on all ranks with DDP; those in ``SHARDED`` sharded too."""
+    steps = []
     for name in SELFTEST:
         batch = NETS[name].batches[device][0]
-        found.append(Step(name, batch, 1, "single"))
+        steps.append(Step(name, batch, 1, "single"))
         if ranks > 1:
-            found.append(Step(name, batch, ranks, "ddp"))
+            steps.append(Step(name, batch, ranks, "ddp"))
             if name in SHARDED:
-                found += [Step(name, batch, ranks, "zero1"), Step(name, batch, ranks, "zero3")]
-    return found
+                steps += [Step(name, batch, ranks, "zero1"), Step(name, batch, ranks, "zero3")]
+    return steps
 
 
 def selftest_rank(
-    asked: Asked, calibration: Path | None, world: World, progress: Progress
+    options: CalibrationOptions, calibration: Path | None, world: World, progress: Progress
 ) -> dict[str, Any] | None:
-    """One rank of the loop; rank 0 returns the table."""
+    """Run one rank of the selftest; rank 0 returns the rows and the verdict, the others None.
+
+    Raises UsageError if a calibration is given, since the selftest makes one.
+    """
     if calibration is not None:
-        raise UsageError("the selftest calibrates: it takes no --calibration")
+        raise UsageError("the selftest makes a calibration: it takes no --calibration")
     begin = time.perf_counter()
-    made = calibrate_rank(replace(asked, minutes=CALIBRATE_MINUTES), world, progress)
+    made = calibrate_rank(replace(options, minutes=CALIBRATE_MINUTES), world, progress)
     calibrated_s = time.perf_counter() - begin
-    device = open_device(asked.device, asked.name, world)
-    steps = steps_to_run(asked.device, world.size)
+    device = open_device(options.device, options.name, world)
+    steps = steps_to_run(options.device, world.size)
     predicted: dict[Step, dict[str, float]] = {}
     if made is not None:
         for s in steps:
@@ -105,25 +111,24 @@ def selftest_rank(
 def run_steps(
     steps: list[Step], device: Device, world: World, second_until: float
 ) -> dict[Step, Typical | str]:
-    """Train each for real, in random order, twice; a kind that a backend lacks says why.
+    """The measured time of each step, or why it could not run; two rounds in random order.
 
-    What is not begun by ``second_until`` (of ``time.perf_counter``) has its first round only.
+    After ``second_until`` (a time of ``time.perf_counter``) no step begins its second round.
     """
     rng = random.Random(SEED)
-    found: dict[Step, Typical | str] = {}
+    measured: dict[Step, Typical | str] = {}
     for _ in range(ROUNDS):
         for s in rng.sample(steps, len(steps)):
-            late = world.share(s in found and time.perf_counter() > second_until)
-            if isinstance(found.get(s), str) or late:
+            late = world.share(s in measured and time.perf_counter() > second_until)
+            if isinstance(measured.get(s), str) or late:
                 continue
-            got = _measured(s, device, world)
-            before = found.get(s)
-            if isinstance(before, Typical) and isinstance(got, Typical):
-                # both rounds, where both were quiet; else the quieter
-                quiet = sorted((before, got), key=lambda t: (t.disturbed_frac, t.seconds))
-                got = quiet[0]
-            found[s] = got
-    return found
+            call = _measured(s, device, world)
+            before = measured.get(s)
+            if isinstance(before, Typical) and isinstance(call, Typical):
+                # The less disturbed round counts; of two equally disturbed ones the faster.
+                call = min((before, call), key=lambda t: (t.disturbed_frac, t.seconds))
+            measured[s] = call
+    return measured
 
 
 def _measured(s: Step, device: Device, world: World) -> Typical | str:
@@ -146,31 +151,31 @@ def _measured(s: Step, device: Device, world: World) -> Typical | str:
         return f"not run: {problem}"
     prepare: Callable[[Device], Run] = lambda _, run=run: run  # type: ignore[misc]  # noqa: E731
     case = Case("selftest", "steps", {}, prepare, mode=mode, calls=5)  # type: ignore[arg-type]
-    got = measure(case, device, world, ROUND_S[mode])
+    call = measure(case, device, world, ROUND_S[mode])
     if mode == "alone":
         world.barrier()
-    return got
+    return call
 
 
-def _row(s: Step, predicted: dict[str, float], got: Typical | str) -> dict[str, Any]:
+def _row(s: Step, predicted: dict[str, float], call: Typical | str) -> dict[str, Any]:
     row: dict[str, Any] = {
         "net": s.net, "batch": s.batch, "ranks": s.ranks, "kind": s.kind, "counted": s.counted,
         **predicted,
     }  # fmt: skip
-    if isinstance(got, str):
-        return {**row, "counted": False, "note": got}
+    if isinstance(call, str):
+        return {**row, "counted": False, "note": call}
     return {
         **row,
-        "measured_s": got.seconds,
-        "measured_sd_log": got.sd_log,
-        "disturbed_frac": got.disturbed_frac,
-        "error_frac": predicted["predicted_s"] / got.seconds - 1.0,
-        "inside": predicted["low_s"] <= got.seconds <= predicted["high_s"],
+        "measured_s": call.seconds,
+        "measured_sd_log": call.sd_log,
+        "disturbed_frac": call.disturbed_frac,
+        "error_frac": predicted["predicted_s"] / call.seconds - 1.0,
+        "inside": predicted["low_s"] <= call.seconds <= predicted["high_s"],
     }
 
 
 def judged(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """Median error and coverage of the rows that count, and whether they are good enough."""
+    """The median error and the coverage of the rows that count, and whether the selftest passes."""
     counted = [r for r in rows if r["counted"]]
     if not counted:
         return {"holds": False, "median_error_frac": None, "inside": 0, "steps": 0}

@@ -1,4 +1,4 @@
-"""Four networks that no calibration has seen: an MLP, a conv net, a transformer, a DiT."""
+"""The four networks of the selftest, in no calibration: MLP, conv net, transformer and DiT."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ PLACE: Final = "simcore.calibrate.selftest_nets"
 
 
 class _Sizes:
-    """Of the networks; none is one of calibration's."""
+    """The sizes of the networks; they differ from those of the calibration's networks."""
 
     MLP = (784, 1000, 1000, 500, 10)
     CONV = (32, 64, 128)
@@ -23,7 +23,7 @@ def _mlp() -> Any:
     from torch import nn
 
     class Mlp(nn.Module):  # type: ignore[misc]
-        """Linear layers and ReLUs; classes of images."""
+        """A classifier of linear layers and ReLUs."""
 
         def __init__(self) -> None:
             super().__init__()
@@ -49,7 +49,7 @@ def _conv() -> Any:
     from torch import nn
 
     class Block(nn.Module):  # type: ignore[misc]
-        """Two convolutions beside a shortcut (He et al. 2016)."""
+        """A residual block: two convolutions and a shortcut (He et al. 2016)."""
 
         def __init__(self, cin: int, cout: int, stride: int) -> None:
             super().__init__()
@@ -65,7 +65,7 @@ def _conv() -> Any:
             return nn.functional.relu(y + (self.short(x) if self.short is not None else x))
 
     class Conv(nn.Module):  # type: ignore[misc]
-        """A small residual net for images of 32 by 32."""
+        """A small residual network for images of 32 x 32 pixels."""
 
         def __init__(self) -> None:
             super().__init__()
@@ -104,7 +104,7 @@ def _transformer() -> Any:
     h = _Sizes.GPT_HIDDEN
 
     class Layer(nn.Module):  # type: ignore[misc]
-        """Causal attention and an MLP, norms before each."""
+        """A pre-norm layer: causal attention and an MLP."""
 
         def __init__(self) -> None:
             super().__init__()
@@ -149,7 +149,7 @@ def _dit() -> Any:
     places = (_Sizes.DIT_LATENT // patch) ** 2
 
     class Layer(nn.Module):  # type: ignore[misc]
-        """Attention and MLP, shifted, scaled and gated by the condition (adaLN-Zero)."""
+        """Attention and an MLP, shifted, scaled and gated by the condition (adaLN-Zero)."""
 
         def __init__(self) -> None:
             super().__init__()

@@ -1,4 +1,4 @@
-"""Standard deviations such that 80 % of errors lie inside: quantile regression of their size.
+"""Fits standard deviations such that 80 % of errors are inside, by quantile regression.
 
 # R errors, P parts of the variance
 """
@@ -15,31 +15,32 @@ from simcore.base.interval import HIGH_QUANTILE, LOW_QUANTILE, Z80
 
 Array = NDArray[np.float64]
 
-#: Share of errors inside: the quantile of |error| that is fitted.
+#: Share of errors that should be inside: the quantile of |error| that is fitted.
 INSIDE_FRAC = HIGH_QUANTILE - LOW_QUANTILE
-#: Pull of each ln(sd) towards that of one part alone (the pooled one), beside a mean loss of about
-#: 0.25: a part that a tenth of the errors has is moved by it by some 5 %.
+#: Strength of the penalty that pulls each ln(sd) towards the pooled one, that of a fit with one
+#: part. The mean loss is about 0.25; the penalty moves a part that applies to a tenth of the errors
+#: by some 5 %.
 SHRINKAGE = 2e-3
-#: The loss is rounded over so much of ln|error|, so that its minimum can be searched by slopes.
+#: The range of ln|error| over which the kink of the loss is smoothed, for a gradient-based search.
 _ROUND = 0.08
-#: Where the search begins, and between what it stays.
+#: Standard deviations at which the search starts, and its bounds.
 _STARTS, _LEAST, _MOST = (0.05, 0.15), 0.005, 2.0
 
 
 @dataclass(frozen=True)
 class Errors:
-    """Sizes of errors [R], the variance known of them [R], and weights of its parts [R, P]."""
+    """Absolute errors [R], the known part of their variance [R], weights of its parts [R, P]."""
 
     size: Array
     known: Array
     weights: Array
 
     def take(self, index: NDArray[np.bool_]) -> Errors:
-        """Some of the rows."""
+        """The rows that the mask ``index`` selects."""
         return Errors(self.size[index], self.known[index], self.weights[index])
 
     def needed(self, widths: Array) -> Array:
-        """What to multiply all widths by for each error to lie inside [R]; inf: nothing helps."""
+        """The factor on all widths with which each error is just inside [R]; inf: none does."""
         least = np.maximum(np.square(self.size / Z80) - self.known, 0.0)
         parts = self.weights @ np.square(widths)
         found: Array = np.sqrt(
@@ -48,34 +49,36 @@ class Errors:
         return found
 
     def sd(self, widths: Array) -> Array:
-        """Standard deviation of each error [R]."""
+        """The standard deviation of each error [R]."""
         found: Array = np.sqrt(self.known + self.weights @ np.square(widths))
         return found
 
     def inside(self, widths: Array) -> NDArray[np.bool_]:
-        """Which errors lie inside their 80 % interval [R]."""
+        """Whether each error is inside its 80 % interval [R]."""
         found: NDArray[np.bool_] = self.size <= Z80 * self.sd(widths)
         return found
 
 
 def fit_widths(errors: Errors) -> Array:
-    """Standard deviation of each part [P].
+    """The standard deviation of each part [P].
 
-    The pinball loss of ln|error| at the 80 % quantile is least where 80 % lie inside, in each kind
-    of job that the parts tell apart. No error counts by how far it lies outside.
+    The pinball loss of ln|error| at the 80 % quantile is smallest if 80 % of the errors are inside,
+    in each kind of job that the parts distinguish. Its slope does not depend on how far an error
+    is outside, so single large errors do not dominate the fit.
     """
     pooled = _search(Errors(errors.size, errors.known, np.ones((len(errors.size), 1))), None)
     return _search(errors, float(np.log(pooled[0])))
 
 
 def width_of_a_new_source(beyond: Array, sources: NDArray[np.str_]) -> float:
-    """The width that holds 80 % of a source that no width has seen, each source counted once.
+    """The width that holds 80 % of the errors of a source that was not in the fit.
 
-    ``beyond`` [R]: the width that each error needs. Errors of one source are alike, so that the
-    level is of sources, not of rows: of n sources that could as well have come in another order
-    one more lies within the quantile at 0.8 (n + 1)/n of theirs, each source with one weight in
-    all (hierarchical conformal prediction: Lee, Barber & Willett 2023, arXiv:2306.06342). Of fewer
-    than four sources no quantile holds as much: the largest error.
+    ``beyond`` [R]: the width that each error needs; ``sources`` [R]: its source. Errors of one
+    source are correlated, so each source gets the same total weight, and the quantile is over
+    sources: a further source, exchangeable with the n known ones, is within the quantile at
+    0.8 (n + 1)/n (hierarchical conformal prediction: Lee, Barber & Willett 2023,
+    arXiv:2306.06342). With fewer than four sources that exceeds one, and the largest width is
+    returned.
     """
     names, of, rows = np.unique(sources, return_inverse=True, return_counts=True)
     level = min(INSIDE_FRAC * (len(names) + 1) / len(names), 1.0)
@@ -107,10 +110,10 @@ def _search(errors: Errors, centre: float | None) -> Array:
         return total, slope
 
     bounds = [(math.log(_LEAST), math.log(_MOST))] * n
-    found = [
+    results = [
         minimize(loss, np.full(n, math.log(s)), jac=True, method="L-BFGS-B", bounds=bounds)
         for s in _STARTS
     ]
-    best = min(found, key=lambda f: float(f.fun))
+    best = min(results, key=lambda f: float(f.fun))
     widths: Array = np.exp(best.x)
     return widths

@@ -1,10 +1,11 @@
 """Maximum a posteriori fit of a few physical parameters to measured steps.
 
-Parameters are multipliers on what the blind profile says (sustained compute, memory traffic,
+Parameters are multipliers on the figures of the blind profile (sustained compute, memory traffic,
 link bandwidth, loading, host, amount of work) and seconds that a program adds to each step. Each
-has a prior whose width is the profile's own spread. One row moves what it identifies; the rest
-stays with the prior. Residuals are of ln(time), Student's t with few degrees of freedom, so that
-the odd wrong row counts little, and may be correlated (``step_residual``).
+has a prior with the spread of the profile's figure. A row changes only the parameters that it
+identifies; the others stay at their priors. Residuals are of ln(time) with Student's t
+distribution and few degrees of freedom, so that a few wrong rows count little, and may be
+correlated (``step_residual``).
 """
 
 from __future__ import annotations
@@ -39,9 +40,11 @@ from simcore.hardware.calibrations import Knob
 
 @dataclass(frozen=True, slots=True)
 class Predicted:
-    """ln(seconds): by parameters and what residuals share, its deviation; both by parameters alone.
+    """A predicted ln(seconds) and its standard deviation.
 
-    1.28 deviations bound 80 %, in Student's t of the rows there are and by their scatter.
+    ``log_s`` includes the correlated residuals of the fit's rows; ``by_parameters_log_s`` is by
+    the parameters alone. Each has a standard deviation of which 1.28 bound 80 %: it is widened for
+    the scatter of the fit's rows and by Student's t for their number.
     """
 
     log_s: float
@@ -52,10 +55,10 @@ class Predicted:
 
 @dataclass(frozen=True)
 class StepFit:
-    """Fitted multipliers, their posterior spread, and how the rows lie around them.
+    """The fitted parameters, their posterior spreads, and the scatter of the rows around them.
 
-    ``values`` of added seconds are seconds. ``widths``: of levels, of the residual's parts and of
-    a row's own scatter.
+    ``values`` are multipliers, or seconds for added seconds. ``widths`` are standard deviations of
+    the residual's parts and of a row's own scatter, and factors on the priors of each level.
     """
 
     parameters: tuple[Parameter, ...]
@@ -68,16 +71,16 @@ class StepFit:
     _blocks: dict[str, tuple[Block, Array, Array]] = field(default_factory=dict, repr=False)
 
     def knobs(self) -> tuple[Knob, ...]:
-        """Calibrated knobs for a profile."""
+        """The parameters that are figures of hardware, as knobs for a profile."""
         made = (p.as_knob(self.values[p.name], self.sd_log[p.name]) for p in self.parameters)
         return tuple(k for k in made if k is not None)
 
     def central_log_s(self, row: FitRow) -> float:
-        """ln(seconds) of a row by the fitted parameters alone."""
+        """The predicted ln(seconds) of a row by the fitted parameters alone."""
         return float(row.log_s(shifts_of(row, self._theta)[:, None])[0])
 
     def predict(self, row: FitRow) -> Predicted:
-        """The time of a row that need not be of the fit."""
+        """The predicted time of a row, which need not be one of the fit's rows."""
         line = line_of(row, shifts_of(row, self._theta))
         names = [p.name for p in self.parameters]
         a = row_of(row, line.slopes, {n: i for i, n in enumerate(names)})
@@ -92,20 +95,22 @@ class StepFit:
             return Predicted(line.log_s, math.sqrt(own), line.log_s, math.sqrt(own))
         block, inverse, alpha = seen
         shared = (block.slopes_of * prior) @ a
-        mean, wider = line.log_s, _widening(row, block, inverse, alpha)
+        mean, factor = line.log_s, _widening(row, block, inverse, alpha)
         alone = max(own - float(shared @ inverse @ shared), noise)
         if here is not None and (there := features_of(block.rows, block.slopes)) is not None:
             between = part_covariances(here, there)
             residual = sum(v * between[k][0] for k, v in parts.items())
             mean += float(residual @ alpha)
             shared = shared + residual
-        left = max(own - float(shared @ inverse @ shared), noise)
-        return Predicted(mean, math.sqrt(left) * wider, line.log_s, math.sqrt(alone) * wider)
+        with_residual = max(own - float(shared @ inverse @ shared), noise)
+        return Predicted(
+            mean, math.sqrt(with_residual) * factor, line.log_s, math.sqrt(alone) * factor
+        )
 
     def together(self, names: Sequence[str]) -> tuple[float, float]:
-        """Spread of a sum of parameters before the rows and after.
+        """The standard deviation of a sum of parameters (prior, posterior).
 
-        What two parameters add up to is often known where neither is.
+        The rows often determine the sum of two parameters, but neither of them alone.
         """
         along = np.array([float(p.name in names) for p in self.parameters])
         prior = np.array([self._width(p) ** 2 for p in self.parameters])
@@ -121,7 +126,10 @@ class StepFit:
 
 
 def _widening(row: FitRow, block: Block, inverse: Array, alpha: Array) -> float:
-    """By the fit's rows of the same program, where it is known, each left out."""
+    """The factor on a standard deviation from the leave-one-out errors of the fit's rows.
+
+    If the row's program is known, only the rows of that program count.
+    """
     off = left_out_deviations(inverse, alpha)
     if row.traits is None:
         return widening(off)
@@ -130,7 +138,7 @@ def _widening(row: FitRow, block: Block, inverse: Array, alpha: Array) -> float:
 
 
 def _heavier() -> float:
-    """Student's t over the normal of a row's own error."""
+    """The 80 % quantile of Student's t for a row's own error, over that of the normal."""
     return few(ROW_FREEDOM)
 
 
@@ -141,9 +149,10 @@ def fit_steps(
     learn: bool = False,
     row_sd_log: float | None = None,
 ) -> StepFit:
-    """Fit all parameters to all rows. ``learn``: widths of priors and residual too.
+    """All parameters fitted to all rows.
 
-    ``row_sd_log``: a row's own scatter, where the rows cannot tell it.
+    ``learn``: also fit the widths of the priors and of the residual. ``row_sd_log``: a row's own
+    scatter, if it is known and is not to be fitted.
     """
     solver = Solver(rows, parameters, learn=learn, row_sd_log=row_sd_log)
     theta, sd = solver.solve()
@@ -166,33 +175,35 @@ def fit_steps(
 def _residual(
     rows: Sequence[FitRow], errors: Sequence[float], parameters: Sequence[Parameter], sd: Array
 ) -> float:
-    """Scatter of further rows about the parameters; never below that of one measured step."""
+    """The scatter of further rows around the parameters; at least that of one measured step."""
     known = [r.residual_sd_log for r in rows if r.residual_sd_log is not None]
     blind = float(np.sqrt(np.mean(np.square(known)))) if known else 0.0
-    told = sum(1.0 - (float(s) / p.prior_sd_log) ** 2
+    # Degrees of freedom that the parameters take: one for each that the rows fully determine.
+    lost = sum(1.0 - (float(s) / p.prior_sd_log) ** 2
                for p, s in zip(parameters, sd, strict=True) if p.prior_sd_log)  # fmt: skip
     prior = max(OF_ONE_PROGRAM_FRAC * blind, ROW_SD_LOG)
-    return max(scatter_sd_log(errors, told, prior), ROW_SD_LOG)
+    return max(scatter_sd_log(errors, lost, prior), ROW_SD_LOG)
 
 
-#: Configurations above which the rows leave in so many parts rather than one by one.
+#: The largest number of fits; with more configurations, several are left out at once.
 _MOST_FITS = 40
 
 
 def leave_one_out(
     rows: Sequence[FitRow], parameters: Sequence[Parameter], never: Set[str] = frozenset()
 ) -> dict[str, tuple[float, StepFit]]:
-    """Prediction of every row from a fit that has not seen its configuration.
+    """Row key -> (predicted seconds, fit), each from a fit without the row's configuration.
 
-    Rows with a key in ``never`` are predicted but take part in no fit. Of more than forty
-    configurations every fortieth leaves at once.
+    Rows with a key in ``never`` are predicted but are in no fit. With more than forty
+    configurations, every fortieth is left out together.
     """
     out: dict[str, tuple[float, StepFit]] = {}
     groups = list(dict.fromkeys(r.group for r in rows))
     for first in range(min(_MOST_FITS, len(groups))):
-        left = set(groups[first::_MOST_FITS])
-        fit = fit_steps([r for r in rows if r.group not in left and r.key not in never], parameters)
+        unseen = set(groups[first::_MOST_FITS])
+        seen = [r for r in rows if r.group not in unseen and r.key not in never]
+        fit = fit_steps(seen, parameters)
         for row in rows:
-            if row.group in left:
+            if row.group in unseen:
                 out[row.key] = (math.exp(fit.central_log_s(row)), fit)
     return out

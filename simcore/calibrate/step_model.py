@@ -1,4 +1,4 @@
-"""What a fit of steps is of: parameters with priors, rows with their response to them.
+"""The model of a fit of steps: parameters with priors, and rows with their response to them.
 
 # R rows, P parameters, X axes of a row's response
 """
@@ -16,19 +16,19 @@ from simcore.hardware.calibrations import CalibratedKnob, Knob
 
 Array = NDArray[np.float64]
 
-#: What a multiplier's logarithm is moved by to see what the time does.
+#: The change of a multiplier's logarithm with which slopes are computed.
 _MOVE_LOG = 0.02
 
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """One multiplier (its logarithm is fitted), or seconds.
+    """One parameter: a multiplier, whose logarithm is fitted, or added seconds.
 
-    ``knob`` None: no hardware's, but a run's amount of work (``workload``) or added seconds.
-    ``level``: parameters of one level have their priors widened together, as the rows demand.
-    ``may_bind``: at first it may move nothing and yet be what binds (a host). ``seconds``: not a
-    multiplier; ``prior_sd_log`` is then in seconds. ``prior_mean_log``: where it is expected before
-    any row; zero is the blind profile's.
+    ``knob``: the figure of hardware that it multiplies; None for a run's amount of work
+    (``workload``) or added seconds. ``level``: the priors of the parameters of one level are
+    widened by a common factor. ``may_bind``: the time may not depend on it at first, though it
+    limits the step at other values (a host). ``seconds``: it is in seconds, as is then
+    ``prior_sd_log``. ``prior_mean_log``: the prior's mean; zero is the blind profile's figure.
     """
 
     name: str
@@ -44,7 +44,7 @@ class Parameter:
     prior_mean_log: float = 0.0
 
     def as_knob(self, value: float, sd_log: float) -> Knob | None:
-        """The calibrated knob of this parameter."""
+        """The knob of a profile for this parameter; None if it is no figure of hardware."""
         if self.knob is None:
             return None
         return Knob(
@@ -55,12 +55,12 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class FitRow:
-    """One measurement.
+    """One measured step or run.
 
-    ``log_s`` maps shifts [X, C] of the row's axes to ln(seconds) [C]; ``uses`` says which axes
-    each parameter shifts. Rows of equal ``group`` are one configuration measured again: they
-    leave together. Rows of different ``block`` share no parameter. ``shares``: the resource of
-    each axis, an index, or -1. ``residual_sd_log``: the residual of such a step predicted blind.
+    ``log_s`` maps shifts [X, C] of the row's axes to ln(seconds) [C]; ``uses``: parameter -> the
+    axes that it shifts. Rows of equal ``group`` measure one configuration, so they are left out
+    together. Rows of different ``block`` share no parameter. ``shares``: index of the resource of
+    each axis, -1 for none. ``residual_sd_log``: the error of such a step in a blind prediction.
     """
 
     key: str
@@ -77,30 +77,30 @@ class FitRow:
 
 @dataclass(frozen=True)
 class Line:
-    """A row's response about a point: ln(seconds) there, and how it moves [X]."""
+    """A row's linearised response at a point: ln(seconds) there, and its slopes [X]."""
 
     log_s: float
     slopes: Array
 
 
 def line_of(row: FitRow, shifts: Array) -> Line:
-    """Response of a row about ``shifts`` [X]."""
+    """The linearised response of a row at ``shifts`` [X]."""
     n = row.n_axes
     columns = np.repeat(shifts[:, None], 1 + 2 * n, axis=1)
     for i in range(n):
         columns[i, 1 + 2 * i] += _MOVE_LOG
         columns[i, 2 + 2 * i] -= _MOVE_LOG
-    found = row.log_s(columns)
-    return Line(float(found[0]), (found[1::2] - found[2::2]) / (2.0 * _MOVE_LOG))
+    log_s = row.log_s(columns)
+    return Line(float(log_s[0]), (log_s[1::2] - log_s[2::2]) / (2.0 * _MOVE_LOG))
 
 
 @dataclass(frozen=True)
 class Block:
-    """Rows that share parameters, about a point: ``z`` = ``slopes_of`` moved + residual + noise.
+    """Rows that share parameters, linearised at a point.
 
-    ``moved``: of the parameters, from where they were expected.
-
-    ``slopes_of`` [R, P]; ``off`` [R] is ln(measured / predicted); ``slopes`` is by axis of a row.
+    The linear model is ``z`` = ``slopes_of`` @ (parameters - prior means) + residual + noise, with
+    ``slopes_of`` [R, P]. ``off`` [R] is ln(measured / predicted) at the point. ``slopes`` are those
+    of each row by its axes; ``parts`` are correlations [R, R] of the parts of the residual.
     """
 
     rows: tuple[FitRow, ...]
@@ -112,25 +112,25 @@ class Block:
 
 
 def shifts_of(row: FitRow, theta: Mapping[str, float]) -> Array:
-    """How far ln of each of the row's axes is moved by the parameters that it uses [axes]."""
-    found = np.zeros(row.n_axes)
+    """The logarithmic shift of each of the row's axes at the parameters ``theta`` [X]."""
+    shifts = np.zeros(row.n_axes)
     for name, axes in row.uses.items():
         for axis in axes:
-            found[axis] += theta.get(name, 0.0)
-    return found
+            shifts[axis] += theta.get(name, 0.0)
+    return shifts
 
 
 def row_of(row: FitRow, slopes: Array, index: Mapping[str, int]) -> Array:
-    """The row's slopes along the parameters [P]."""
-    found = np.zeros(len(index))
+    """The slopes of the row's ln(seconds) along the parameters [P], from those along its axes."""
+    by_parameter = np.zeros(len(index))
     for name, axes in row.uses.items():
         if name in index:
-            found[index[name]] = sum(slopes[a] for a in axes)
-    return found
+            by_parameter[index[name]] = sum(slopes[a] for a in axes)
+    return by_parameter
 
 
 def features_of(rows: Sequence[FitRow], slopes: Sequence[Array]) -> Features | None:
-    """What the residual's covariance is of; None where rows have no traits."""
+    """The features that determine the residual's covariance; None if a row has no traits."""
     traits = [r.traits for r in rows]
     if not traits or any(t is None for t in traits):
         return None

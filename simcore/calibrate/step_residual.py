@@ -1,9 +1,10 @@
-"""What steps of one program err by in common: the covariance of their residuals.
+"""The covariance of the residuals of steps of one program.
 
-The engine's error is no coin toss. Two steps of one program that spend their time on the same
-resources err alike, and so do those of one model or one precision: a kernel that is slower than
-described is slower in both. The residual of ln(time) is taken as a Gaussian process over what a
-step is, never over what it measured. Its widths are learnt from the rows of the fit alone.
+The engine's errors are correlated. Two steps of one program that spend their time on the same
+resources have similar errors, and so have those of one model or one precision: a kernel that is
+slower than described is slower in both. The residual of ln(time) is modelled as a Gaussian process
+over the properties of a step, never over its measured time. Its widths are learnt from the rows of
+the fit alone.
 
 # A, B rows; K what a step's time depends on (engine.points.KNOBS)
 """
@@ -19,19 +20,19 @@ from simcore.base.arrays import NDArray
 
 Array = NDArray[np.float64]
 
-#: Distance between shares of the time at which errors have lost most of what they share: a fifth
-#: of the step moved from one resource to others.
+#: Length scale of the correlation over shares of the time: it falls to 1/e if about a fifth of the
+#: step moves from one resource to others.
 SHARE_SCALE = 0.2
-#: The same of a job's sizes, in doublings.
+#: Length scale of the correlation over a job's sizes, in doublings.
 SIZE_SCALE = 1.5
 
 
 @dataclass(frozen=True, slots=True)
 class Traits:
-    """What a step is, for its likeness to others.
+    """The properties of a step that determine the correlation of its error with others.
 
-    ``program``: whose it is (a source on a GPU type); nothing is shared across programs.
-    ``work``: what one device computes in a micro-step, the same on any number of devices.
+    ``program``: a source on a GPU type; steps of different programs are not correlated. ``work``:
+    an identifier of what one device computes in a micro-step, the same on any number of devices.
     ``sizes``: log2 of batch, ranks, degrees and parameters.
     """
 
@@ -44,7 +45,7 @@ class Traits:
 
 @dataclass(frozen=True, slots=True)
 class Features:
-    """Traits of several rows as arrays, with their shares of the time [A, K]."""
+    """The traits of several rows as arrays, with their shares of the time [A, K]."""
 
     program: NDArray[np.int64]
     model: NDArray[np.int64]
@@ -55,7 +56,7 @@ class Features:
 
     @staticmethod
     def of(traits: Sequence[Traits], shares: Array) -> Features:
-        """Features of rows whose elasticities of the time are ``shares``."""
+        """The features of rows; ``shares`` [A, K] are the elasticities of the time."""
         return Features(
             program=_codes([t.program for t in traits]),
             model=_codes([t.model for t in traits]),
@@ -67,14 +68,15 @@ class Features:
 
 
 def _codes(names: Sequence[str]) -> NDArray[np.int64]:
-    """A number for each name, the same in every call."""
+    """A number for each name, the same in every call and process."""
     import zlib
 
     return np.array([zlib.crc32(n.encode()) for n in names], dtype=np.int64)
 
 
-#: Parts of the covariance with their widths (sd of ln time) before any row is seen: about what
-#: published steps of one source share of a blind error of 15 %. Learnt anew from each fit's rows.
+#: Part of the covariance -> its prior width, a standard deviation of ln(time). Together they are
+#: about the correlated share of a blind error of 15 % in published steps of one source. Each fit
+#: learns the widths from its rows.
 PARTS: dict[str, float] = {
     "precision": 0.04,
     "model": 0.04,
@@ -85,7 +87,7 @@ PARTS: dict[str, float] = {
 
 
 def part_covariances(a: Features, b: Features) -> dict[str, Array]:
-    """Correlation [A, B] of each part; one on the diagonal."""
+    """The correlation [A, B] of each part between rows ``a`` and rows ``b``; one for equal rows."""
     program = a.program[:, None] == b.program[None, :]
     model = program & (a.model[:, None] == b.model[None, :])
     precision = program & (a.precision[:, None] == b.precision[None, :])

@@ -1,6 +1,6 @@
-"""How a step's time moves with what hardware delivers: the engine's axis, asked by a fit.
+"""The response of a step's time to multipliers on the hardware's figures, computed by the engine.
 
-On GPUs of several types compute and host have an axis of each rank class beside the common one.
+With several GPU types, compute and host have one axis per rank class besides the common one.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from simcore.hardware.calibrations import CalibratedKnob
 
 Array = NDArray[np.float64]
 
-#: Axes of a response: multipliers on what hardware delivers, the amount of work of a run, and
+#: Axes of a response: first the multipliers of KNOBS, then the amount of work of a run, and the
 #: seconds that a program adds to each step and to each micro-step.
 WORK, STEP, MICRO_STEP = len(KNOBS), len(KNOBS) + 1, len(KNOBS) + 2
 N_AXES = len(KNOBS) + 3
-#: The resource of each axis, as ``FitRow.shares`` has it.
+#: The resource of each axis, as in ``FitRow.shares``.
 SHARES = (*range(len(KNOBS)), -1, -1, -1)
-#: What added seconds may take off a step at most: a step cannot take less than nothing.
+#: The least share of a step's time that remains if the added seconds are negative.
 _LEAST_FRAC = 0.2
 
-#: Seconds of a whole run from points, seconds of a step and the amount of work, all [C].
+#: A function from points, seconds of a step and amount of work, all [C], to the seconds of a run.
 RunTime = Callable[[Points, Array, Array], Array]
 
 
-#: What rank classes have axes of their own of, after the common ones.
+#: Multipliers that have one axis per rank class, after the common axes.
 _BY_CLASS: tuple[CalibratedKnob, ...] = ("compute", "host")
 
 
@@ -41,7 +41,7 @@ def axis_of(knob: CalibratedKnob) -> int:
 
 
 def axes_of(knob: CalibratedKnob, request: Request, gpu: str) -> tuple[int, ...]:
-    """The axes that a multiplier shifts, of the classes of one type of GPU where it names one."""
+    """The axes that a multiplier shifts; if it is for one GPU type, those of its rank classes."""
     groups = rank_groups(request.cluster)
     if knob not in _BY_CLASS or not gpu or len(groups) == 1:
         return (axis_of(knob),)
@@ -50,14 +50,14 @@ def axes_of(knob: CalibratedKnob, request: Request, gpu: str) -> tuple[int, ...]
 
 
 def shares_of(request: Request) -> tuple[int, ...]:
-    """The resource of each axis of a request's response, as ``FitRow.shares`` has it."""
+    """The resource of each axis of a request's response, as in ``FitRow.shares``."""
     classes = len(rank_groups(request.cluster))
     own = [axis_of(k) for k in _BY_CLASS for _ in range(classes)] if classes > 1 else []
     return (*SHARES, *own)
 
 
 def points_at(request: Request, shifts: Array) -> Points:
-    """The request under logarithmic shifts [axes, C]."""
+    """The engine's points for a request with logarithmic shifts [axes, C] of its multipliers."""
     size = shifts.shape[1]
     columns: dict[str, Any] = dict(values_of(request))
     for name, shift in zip(KNOBS, shifts, strict=False):
@@ -69,8 +69,8 @@ def points_at(request: Request, shifts: Array) -> Points:
 
 
 def response(request: Request, run: RunTime | None = None) -> Callable[[Array], Array]:
-    """ln(seconds) [C] of a step, or of a run, under shifts [axes, C]."""
-    # A pipeline's last stage begins when the first has done as many micro-steps as lie between.
+    """A function from shifts [axes, C] to ln(seconds) [C] of a step, or of a ``run``."""
+    # With pp stages, a pipeline takes pp - 1 micro-steps more until its last stage begins.
     stages = request.placed.layout.pp if request.placed is not None else 1
     micro_steps = request.grad_accum + stages - 1
 
@@ -80,7 +80,7 @@ def response(request: Request, run: RunTime | None = None) -> Callable[[Array], 
         added = shifts[STEP] + micro_steps * shifts[MICRO_STEP]
         step = np.maximum(step + added, _LEAST_FRAC * step)
         total = step if run is None else run(points, step, np.exp(shifts[WORK]))
-        found: Array = np.log(total)
-        return found
+        log_total: Array = np.log(total)
+        return log_total
 
     return log_s

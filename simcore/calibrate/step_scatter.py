@@ -1,4 +1,4 @@
-"""How wide predictions after a fit are: what its own rows, left out one by one, say of the widths.
+"""The width of predictions after a fit, from the leave-one-out errors of the fit's rows.
 
 # R rows of a fit
 """
@@ -15,33 +15,36 @@ from simcore.base.interval import HIGH_QUANTILE, Z80
 
 Array = NDArray[np.float64]
 
-#: What the widths are worth that held before the rows, in rows: those of Student's t of a row's
-#: own error. Few rows say little of a scatter, ten say most of it.
+#: Weight of the prior width, as a number of rows: the degrees of freedom of a row's own error. So a
+#: few rows change the width little, and ten determine most of it.
 PRIOR_FREEDOM = 4.0
-#: An error counts as no more than so many deviations: wrong rows are a few in a hundred.
+#: The most standard deviations that an error counts: a few rows in a hundred are wrong.
 MOST_DEVIATIONS = 3.0
-#: Half of normal errors lie within so many deviations.
+#: Half of the errors of a normal distribution are within so many standard deviations.
 _MIDDLE = 0.6745
-#: Steps of one program on one GPU type around what they share, over the residual of blind steps:
-#: 0.75 of it at the 80 % quantile, in 2,946 published steps of 55 programs (0.5 for one model).
+#: Scatter of steps of one program on one GPU type around their common error, over the residual of
+#: blind predictions: 0.75 at the 80 % quantile, in 2,946 published steps of 55 programs (0.5 for
+#: one model).
 OF_ONE_PROGRAM_FRAC = 0.75
 
 
 def left_out_deviations(inverse: Array, alpha: Array) -> Array:
-    """Errors of rows each predicted from the others, over their predicted deviations [R].
+    """Leave-one-out errors of the rows over their predicted standard deviations [R].
 
-    Of a Gaussian process with covariance K: alpha / sqrt(diag(K^-1)), alpha = K^-1 z (Rasmussen
-    and Williams 2006, equations 5.10 to 5.12); no fit is done again.
+    For a Gaussian process with covariance K they are alpha / sqrt(diag(K^-1)) with alpha = K^-1 z
+    (Rasmussen and Williams 2006, equations 5.10 to 5.12), so no refit is needed. ``inverse`` is
+    K^-1 [R, R], ``alpha`` [R].
     """
-    found: Array = alpha / np.sqrt(np.diag(inverse))
-    return found
+    deviations: Array = alpha / np.sqrt(np.diag(inverse))
+    return deviations
 
 
 def widening(deviations: Sequence[float] | Array) -> float:
-    """What a deviation before the rows is multiplied by, 1.28 of which then bound 80 %.
+    """The factor on a predicted standard deviation with which 1.28 of it bound 80 % of the errors.
 
-    Scaled inverse chi-squared with ``PRIOR_FREEDOM`` degrees about one, and the rows' own squares:
-    the variance's posterior. What is predicted with it is Student's t.
+    The variance's prior is a scaled inverse chi-squared distribution with ``PRIOR_FREEDOM`` degrees
+    of freedom around one; the squared ``deviations`` update it. The predictive distribution is
+    Student's t.
     """
     capped = np.minimum(np.abs(np.asarray(deviations, dtype=np.float64)), MOST_DEVIATIONS)
     freedom = PRIOR_FREEDOM + len(capped)
@@ -50,11 +53,11 @@ def widening(deviations: Sequence[float] | Array) -> float:
 
 
 def scatter_sd_log(errors: Sequence[float] | Array, lost: float, prior_sd_log: float) -> float:
-    """Deviation, 1.28 of which bound 80 % of further rows' errors about fitted parameters.
+    """The standard deviation of which 1.28 bound 80 % of the errors of further rows.
 
-    ``errors`` of the fit's own rows, whose parameters took ``lost`` degrees of freedom;
-    ``prior_sd_log``: the residual of such rows before any was seen. The posterior is as of
-    ``widening``.
+    ``errors`` are those of the fit's own rows, ``lost`` the degrees of freedom that the fitted
+    parameters take; ``prior_sd_log`` is the expected residual before any row. The posterior is as
+    in :func:`widening`.
     """
     off = np.abs(np.asarray(errors, dtype=np.float64))
     n = max(len(off) - lost, 0.0)
@@ -66,7 +69,7 @@ def scatter_sd_log(errors: Sequence[float] | Array, lost: float, prior_sd_log: f
 
 
 def few(freedom: float) -> float:
-    """Student's t over the normal at 80 %."""
+    """The quantile of Student's t over that of the normal, for 80 % intervals."""
     from scipy.special import stdtrit
 
     return float(stdtrit(max(freedom, 2.0), HIGH_QUANTILE)) / Z80

@@ -1,4 +1,4 @@
-"""Gauss-Newton on the fit of steps: linearise, solve in the rows' space, look whether it helped.
+"""Solves the fit of steps by Gauss-Newton with step halving.
 
 # R rows, P parameters
 """
@@ -24,24 +24,28 @@ from simcore.calibrate.step_model import (
 )
 from simcore.calibrate.step_residual import PARTS, part_covariances
 
-#: Scatter of one measured step around the model with its parameters known: timing noise (0.2 to
-#: 5 %, notes on the corpus) and the form of the model.
+#: Standard deviation of ln(time) of one measured step around a model whose parameters are known:
+#: timing noise (0.2 to 5 %, notes on the corpus) and the error of the model's form.
 ROW_SD_LOG = 0.07
-#: Degrees of freedom of a row's own error: wrong rows are a few in a hundred.
+#: Degrees of freedom of Student's t for a row's own error: a few rows in a hundred are wrong.
 ROW_FREEDOM = 4.0
+#: Limits of the iteration: steps, halvings of a step, and the move that counts as converged.
 _MOST_ITERATIONS, _MOST_HALVINGS, _DONE = 8, 2, 4e-3
-#: Fits with the widths before any row, then with those learnt from the fit before.
+#: Number of fits: the first with the prior widths, the others with those learnt from the previous.
 _TURNS = 3
-#: Largest move of one multiplier's logarithm at once.
+#: The largest move of one multiplier's logarithm in a step.
 _LARGEST_MOVE = 0.7
-#: Where a parameter that moves nothing at first may begin to bind.
+#: Start values to try for a parameter that may not influence the time at first.
 _STARTS = (0.0, -0.5, -1.0, -1.5)
-#: How far widths may stray from what they were before the rows (sd of their logarithm).
+#: Standard deviation of the prior of a width's logarithm.
 _WIDTH_SD_LOG = 1.0
 
 
 class Solver:
-    """The state of one fit: parameters ``theta`` [P], widths, and the rows' weights."""
+    """The state of one fit: parameters ``theta`` [P], widths, and the rows' weights.
+
+    The arguments are those of ``step_fit.fit_steps``.
+    """
 
     def __init__(
         self,
@@ -68,7 +72,7 @@ class Solver:
         self.by_block = dict(by_block)
         self.blocks: dict[str, Block] = {}
 
-    # -- the model about a point -----------------------------------------------------------
+    # -- the model, linearised at a point --------------------------------------------------
 
     def _line(self, row: FitRow, theta: Array) -> Line:
         shifts = shifts_of(row, {n: float(theta[i]) for n, i in self.index.items()
@@ -93,26 +97,28 @@ class Solver:
 
     @property
     def prior(self) -> Array:
-        """Variances of the parameters before the rows [P]."""
+        """The prior variances of the parameters [P]."""
         return np.array(
             [(p.prior_sd_log * self.widths.get(f"level {p.level}", 1.0)) ** 2
              for p in self.parameters]
         )  # fmt: skip
 
     def _noise(self, block: Block) -> Array:
-        """Covariance of what parameters do not explain [R, R]."""
+        """The covariance of the residual and of the rows' own errors [R, R]."""
         own = [self.widths["row"] ** 2 / self.weight[r.key] for r in block.rows]
-        found: Array = np.diag(own) + sum(
+        covariance: Array = np.diag(own) + sum(
             (self.widths[k] ** 2 * c for k, c in block.parts.items()), np.zeros(())
         )
-        return found
+        return covariance
 
     def _covariance(self, block: Block) -> Array:
+        """The covariance of ``block.z`` with uncertain parameters [R, R]."""
         along = block.slopes_of
-        found: Array = (along * self.prior) @ along.T + self._noise(block)
-        return found
+        covariance: Array = (along * self.prior) @ along.T + self._noise(block)
+        return covariance
 
     def _cost(self, block: Block, noise: Array, theta: Array) -> float:
+        """Minus twice the logarithm of the posterior at ``theta``, without constants."""
         prior = self.prior
         moved = (theta - self.expected)[prior > 0]
         cost = float(np.sum(moved**2 / prior[prior > 0]))
@@ -129,30 +135,33 @@ class Solver:
             if turn:
                 self._learn()
             for name, rows in self.by_block.items():
-                self._settle(name, rows)
+                self._converge(name, rows)
         variance = self.prior.copy()
         for block, inverse, _ in self.solved().values():
             shared = block.slopes_of * self.prior
             variance -= np.einsum("rp,rs,sp->p", shared, inverse, shared)
         return self.theta, np.sqrt(np.maximum(variance, 0.0))
 
-    def _settle(self, name: str, rows: Sequence[FitRow]) -> None:
-        """Parameters of one block, until they no longer move."""
+    def _converge(self, name: str, rows: Sequence[FitRow]) -> None:
+        """Iterate the parameters of one block until they converge."""
         self.blocks[name] = self._about(rows, self.theta)
         for iteration in range(_MOST_ITERATIONS):
             move = self._step(name)
-            if iteration:  # before the parameters have moved every row looks wrong
+            if iteration:  # at the start values every row would look wrong
                 self._weigh(self.blocks[name])
                 if move < _DONE:
                     return
 
     def _step(self, name: str) -> float:
-        """Move to the solution about here, as far as that lowers the cost; how far it moved."""
+        """Move to the solution of the linear model, or part of the way if that has a lower cost.
+
+        Returns the largest move of a parameter.
+        """
         block = self.blocks[name]
         noise = self._noise(block)
-        told = block.slopes_of.T @ np.linalg.solve(self._covariance(block), block.z)
-        aim = self.expected + self.prior * told
-        mine = np.zeros(len(self.theta), dtype=bool)  # what other blocks use stays
+        gradient = block.slopes_of.T @ np.linalg.solve(self._covariance(block), block.z)
+        aim = self.expected + self.prior * gradient
+        mine = np.zeros(len(self.theta), dtype=bool)  # parameters of other blocks do not move
         mine[[self.index[n] for r in block.rows for n in r.uses if n in self.index]] = True
         move = np.where(mine, np.clip(aim - self.theta, -_LARGEST_MOVE, _LARGEST_MOVE), 0.0)
         before = self._cost(block, noise, self.theta)
@@ -165,7 +174,7 @@ class Solver:
         return 0.0
 
     def _weigh(self, block: Block) -> None:
-        """Weights of Student's t: what a row's own error says of its being wrong."""
+        """Update the rows' weights of Student's t, which are low for rows with large errors."""
         alpha = np.linalg.solve(self._covariance(block), block.z)
         variance = self.widths["row"] ** 2
         for row, a in zip(block.rows, alpha, strict=True):
@@ -173,7 +182,7 @@ class Solver:
             self.weight[row.key] = (ROW_FREEDOM + 1.0) / (ROW_FREEDOM + error**2 / variance)
 
     def _start(self) -> None:
-        """Where a parameter does nothing at first, see whether its binding explains the rows."""
+        """Choose the start value of each ``may_bind`` parameter that explains the rows best."""
         scatter = sum(v**2 for k, v in self.widths.items() if not k.startswith("level"))
         for p in self.parameters:
             mine = [r for r in self.rows if p.name in r.uses]
@@ -199,7 +208,7 @@ class Solver:
     # -- widths ----------------------------------------------------------------------------
 
     def _learn(self) -> None:
-        """Widths that make the rows most likely, near what they were before (type II)."""
+        """Set the widths to the maximum of marginal likelihood times their priors (type II)."""
         from scipy.optimize import minimize
 
         names = list(self.widths)
@@ -240,23 +249,23 @@ class Solver:
         if self.row_sd_log is not None:
             fixed_at = math.log(self.row_sd_log)
             bounds[names.index("row")] = (fixed_at, fixed_at)
-        found = minimize(
+        best = minimize(
             cost, start, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": 30}
         )
-        self.widths = {n: math.exp(v) for n, v in zip(names, found.x, strict=True)}
+        self.widths = {n: math.exp(v) for n, v in zip(names, best.x, strict=True)}
 
     # -- the result ------------------------------------------------------------------------
 
     def solved(self) -> dict[str, tuple[Block, Array, Array]]:
-        """By block: the rows about the solution, inverse of their covariance, and weights."""
-        found = {}
+        """Block name -> (block at the solution, inverse of its covariance K, K^-1 z)."""
+        solved = {}
         for name, block in self.blocks.items():
             inverse: Array = np.linalg.inv(self._covariance(block)).astype(np.float64)
-            found[name] = (block, inverse, inverse @ block.z)
-        return found
+            solved[name] = (block, inverse, inverse @ block.z)
+        return solved
 
     def predicted_s(self) -> dict[str, float]:
-        """Seconds of the rows by the parameters alone."""
+        """Row key -> predicted seconds by the parameters alone."""
         return {
             r.key: math.exp(self._line(r, self.theta).log_s) for r in self.rows
         }  # fmt: skip

@@ -1,4 +1,4 @@
-"""A real training step with torch: one process, DDP, ZeRO-1, FSDP."""
+"""Real training steps with torch: in one process, with DDP, ZeRO-1 or FSDP."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from simcore.base.registry import Registry
 from simcore.calibrate.bench.case import set_tf32
 
 Kind = Literal["single", "ddp", "zero1", "zero3"]
-#: What simcore calls the strategy that each kind runs.
+#: Kind of step -> the name of its strategy in simcore.
 STRATEGY: Final[dict[str, str]] = {
     "single": "ddp", "ddp": "ddp", "zero1": "zero1", "zero3": "zero3",
 }  # fmt: skip
@@ -18,9 +18,11 @@ STRATEGY: Final[dict[str, str]] = {
 
 @dataclass(frozen=True)
 class Net:
-    """A network to train. ``build`` gives a module whose output is its loss, ``inputs`` a batch.
+    """A network to train.
 
-    ``batches``: micro-batches that it is trained with, small first, by kind of device.
+    ``build()`` makes a module that returns its loss, ``inputs(batch)`` the module's arguments.
+    ``batches``: kind of device -> sizes of micro-batches to train with, the smallest first.
+    ``place``: the Python module that defines it.
     """
 
     name: str
@@ -31,11 +33,11 @@ class Net:
 
     @property
     def model(self) -> str:
-        """What ``--model`` names it by."""
+        """The name of the network for ``--model``."""
         return f"{self.place}:{self.name}"
 
     def traced(self) -> tuple[Any, tuple[Any, ...]]:
-        """What a model callable returns: the module and a sample."""
+        """The module and its arguments for a small batch, as a model callable returns them."""
         return self.build(), self.inputs(2)
 
 
@@ -43,9 +45,10 @@ NETS: Registry[Net] = Registry("network")
 
 
 def step_of(net: Net, batch: int, kind: str, device: str) -> Callable[[], None]:
-    """One optimizer step (AdamW as PyTorch has it by default) on ``device``, every rank the same.
+    """A function that runs one training step with PyTorch's default AdamW on ``device``.
 
-    ddp, zero1 and zero3 need a process group.
+    ``kind`` is a :data:`Kind`. All ranks get the same network and batch; ddp, zero1 and zero3 need
+    a process group.
     """
     import torch
 

@@ -1,1 +1,1 @@
-"""Predictions as text, JSON, traces and tables: shows what the engine found, computes nothing."""
+"""Results as text, JSON, tables, plots and traces. Formats what the engine computed, no more."""

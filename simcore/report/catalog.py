@@ -28,16 +28,17 @@ from simcore.workload.archs import KINDS, kind_of
 from simcore.workload.models import MODELS, ZOO_LISTS, ModelRecord
 
 DATABASES: dict[str, Database[Any]] = {"gpu": GPUS, "model": MODELS, "node": NODES, "link": LINKS}
-#: Columns of figures, aligned to the right.
+#: Indices of the columns that hold numbers and are aligned to the right, by kind of listing.
 NUMERIC: dict[str, Sequence[int]] = {
     "gpus": range(2, 7), "models": (2,), "nodes": (2,), "links": (2, 3, 4), "precisions": (1, 2),
     "optimizers": (1,), "prices": (1,),
 }  # fmt: skip
+#: The header, the rows as text and the rows as data of one listing.
 Listing = tuple[list[str], list[list[str]], list[dict[str, Any]]]
 
 
 def unit_of(key: str) -> str:
-    """The SI unit suffix of a figure, by its dotted key; "" for counts and shares."""
+    """The SI unit suffix of the figure at a dotted key of a record; "" for counts and shares."""
     group, _, last = key.rpartition(".")
     last = last.partition("[")[0]
     if group == "peak_flop_per_s":
@@ -52,7 +53,10 @@ def unit_of(key: str) -> str:
 
 
 def figure_text(key: str, value: float) -> str:
-    """A figure with its unit; device and cache memory in binary units, as they are sold."""
+    """A figure with its unit as text; device memory and caches in binary units, as vendors do.
+
+    ``key`` is the figure's dotted key, ``value`` its value in SI units.
+    """
     unit = unit_of(key)
     if unit == "bytes":
         return format_bytes(value, unit="GiB") if value >= GIB else f"{value / MEGA:.4g} MB"
@@ -152,17 +156,17 @@ def _first_line(thing: object) -> str:
     return (getattr(thing, "__doc__", None) or "").strip().splitlines()[0]
 
 
-_HYBRID = "zero3 within each node, replicas between; --shard-ranks N: of N ranks."
-_SINGLE = "One process on one GPU, whose model nothing wraps: no gradient buckets."
+_HYBRID = "zero3 within each node, replicated across nodes; --shard-ranks N: groups of N ranks."
+_SINGLE = "One process on one GPU without DDP: no gradient buckets."
 
 
 def _strategy_rows() -> Listing:
     from simcore.step.parallel import PARALLELISMS
 
-    found = {name: PARALLELISMS[name] for name in PARALLELISMS}
-    rows = [[name, _first_line(entry)] for name, entry in found.items()]
+    entries = {name: PARALLELISMS[name] for name in PARALLELISMS}
+    rows = [[name, _first_line(entry)] for name, entry in entries.items()]
     data = [{"name": name, "meaning": _first_line(entry), "step": _first_line(entry.build)}
-            for name, entry in found.items()]  # fmt: skip
+            for name, entry in entries.items()]  # fmt: skip
     rows += [[HYBRID, _HYBRID], [SINGLE, _SINGLE]]
     data.append({"name": HYBRID, "meaning": _HYBRID, "step": data[-1]["step"]})
     data.append({"name": SINGLE, "meaning": _SINGLE, "step": "Forward, backward, update."})
@@ -170,23 +174,23 @@ def _strategy_rows() -> Listing:
 
 
 def _calibration_rows() -> Listing:
-    found = [CALIBRATIONS[n] for n in calibration_names()]
+    calibrations = [CALIBRATIONS[n] for n in calibration_names()]
     rows = [
-        ["blind", "any GPU; what a job takes that names none", "datasheets and op benchmarks", "-",
+        ["blind", "any GPU; used by a job that names none", "datasheets and op benchmarks", "-",
          "-"],
         *([c.name, _made_for(c), c.origin, str(c.rows),
            "-" if c.leave_one_out_mape_frac is None else f"{c.leave_one_out_mape_frac:.1%}"]
-          for c in found),
+          for c in calibrations),
     ]  # fmt: skip
     data = [{"name": "blind", "for": rows[0][1], "origin": rows[0][2]}]
-    data += [{**c.model_dump(), "for": _made_for(c)} for c in found]
+    data += [{**c.model_dump(), "for": _made_for(c)} for c in calibrations]
     return ["calibration", "for", "origin", "rows", "left out"], rows, data
 
 
 def _made_for(c: Calibration) -> str:
-    """The devices that a calibration has figures of its own for."""
-    own = [c.measured.gpu] if c.measured else []
-    gpus = dict.fromkeys([*own, *(k.gpu for k in c.knobs if k.gpu)])
+    """Names of the GPUs for which a calibration holds specific figures, else "any GPU"."""
+    measured = [c.measured.gpu] if c.measured else []
+    gpus = dict.fromkeys([*measured, *(k.gpu for k in c.knobs if k.gpu)])
     return ", ".join(gpus) or "any GPU"
 
 
@@ -294,20 +298,22 @@ _LISTINGS = {
 
 
 def listing(kind: str, only: str = "") -> Listing:
-    """(header, rows as text, rows as data) of one kind, a plural word.
+    """The listing of one kind of record: header, rows as text, rows as data.
 
-    ``only``: those that have its words in name, full name, kind or an alias; where none has, those
-    that have it as a part of words. Raises UnknownName for none.
+    ``kind`` is a plural such as ``gpus``. ``only`` keeps the records whose name, full name, kind
+    or alias has its words; if no record has them as whole words, those that have them as part of
+    a word. Raises UnknownName if none matches, and UsageError if ``only`` is a model library such
+    as ``torchvision:``, whose models are not in the database.
     """
     header, rows, data = _LISTINGS[kind]()
     if not only:
         return header, rows, data
     part = fold_name(only)
-    kept = [i for i, entry in enumerate(data) if any(has(s, only) for s in _said(entry))]
-    kept = kept or [
-        i for i, entry in enumerate(data) if any(part in fold_name(s) for s in _said(entry))
+    matches = [i for i, entry in enumerate(data) if any(has(s, only) for s in _searchable(entry))]
+    matches = matches or [
+        i for i, entry in enumerate(data) if any(part in fold_name(s) for s in _searchable(entry))
     ]
-    if not kept:
+    if not matches:
         if kind == "models" and only.partition(":")[0].lower() in ZOO_LISTS:
             library = only.partition(":")[0].lower()
             raise UsageError(
@@ -316,11 +322,11 @@ def listing(kind: str, only: str = "") -> Listing:
             )
         singular = next((k for k in DATABASES if k + "s" == kind), kind)
         raise UnknownName(singular, only, [d["name"] for d in data], f"(`simcore list {kind}`)")
-    return header, [rows[i] for i in kept], [data[i] for i in kept]
+    return header, [rows[i] for i in matches], [data[i] for i in matches]
 
 
-def _said(entry: dict[str, Any]) -> list[str]:
-    """The words by which an entry may be looked for."""
+def _searchable(entry: dict[str, Any]) -> list[str]:
+    """The texts of an entry that a search looks at: name, full name, kind and aliases."""
     words = [str(entry[key]) for key in ("name", "full_name", "kind") if key in entry]
     releases = entry.get("releases", {})
     words += [a for r in releases.values() for a in r["aliases"]]
@@ -331,7 +337,7 @@ def _said(entry: dict[str, Any]) -> list[str]:
 
 
 def _plain(record: Sourced) -> list[tuple[str, str]]:
-    """What a record says besides its figures: names, kinds, settings."""
+    """(key, text) of every field of a record that is not a sourced figure: kinds, settings."""
     found: list[tuple[str, str]] = []
 
     def walk(prefix: str, value: Any) -> None:
@@ -349,7 +355,8 @@ def _plain(record: Sourced) -> list[tuple[str, str]]:
         elif value not in (None, ""):
             found.append((prefix, str(value)))
 
-    skip = {"sources", "notes", "name", "full_name", "traced"}  # a trace is no figure of a source
+    # "traced" is a whole traced module, too long to show.
+    skip = {"sources", "notes", "name", "full_name", "traced"}
     walk("", {k: v for k, v in record.model_dump().items() if k not in skip})
     return found
 
@@ -360,7 +367,7 @@ def _notes(record: Any) -> list[str]:
 
 
 def render_record(record: Any) -> str:
-    """A record as text: settings, figures with their source's key, then the sources."""
+    """A record as text: settings, figures with the key of their source, sources, notes."""
     figures: dict[str, Figure] = record.figures()
     lines = textwrap.wrap(f"{record.name}: {record.full_name}", WIDTH, subsequent_indent="  ")
     plain = _plain(record)
@@ -386,13 +393,16 @@ def render_record(record: Any) -> str:
 
 
 def _wrapped(text: str, indent: int) -> list[str]:
-    """Lines of 80 columns, all but the first ``indent`` columns in; addresses stay whole."""
+    """``text`` in lines of 80 columns, continuation lines indented by ``indent`` columns.
+
+    A text with a web address is not broken inside a word.
+    """
     return textwrap.wrap(text, WIDTH, initial_indent="  ", subsequent_indent=" " * indent,
                          break_long_words="://" not in text, break_on_hyphens=False)  # fmt: skip
 
 
 def sourced(record: Any) -> list[tuple[str, str, str]]:
-    """(figure, value with unit, citation) of every figure of a record."""
+    """(name, value with unit, citation) of every figure of a record."""
     return [
         (
             key.replace("_", " "),
@@ -404,12 +414,12 @@ def sourced(record: Any) -> list[tuple[str, str, str]]:
 
 
 def notes_of(record: Any) -> list[str]:
-    """What else the record says of itself."""
+    """The notes of a record; empty if it has none."""
     return _notes(record)
 
 
 def record_dict(record: Any) -> dict[str, Any]:
-    """A record as data; a figure's key ends in its unit, its source is spelt out."""
+    """A record as plain data; a figure's key ends in its unit, its source is the full citation."""
 
     def named(key: str) -> str:
         unit = "" if key.startswith("peak_flop_per_s") else unit_of(key)

@@ -1,4 +1,4 @@
-"""Options side by side in 80 columns."""
+"""A comparison of several options as text: one column per option, 80 characters wide."""
 
 from __future__ import annotations
 
@@ -14,21 +14,22 @@ from simcore.report.formatting import WIDTH, figure, gigabytes, percent, plural,
 from simcore.report.sentences import beyond_all, fragmentation, lost_bytes, more, strategy
 from simcore.report.text_of import text_of
 
+#: Characters of the row labels at the left.
 _LABEL = 14
-#: Options that stand side by side at most; more begin a second block.
+#: The largest number of options in one block of columns; further options start a second block.
 _ACROSS = 4
 
 
 @text_of.register
 def render_comparison(c: Comparison) -> str:
-    """The whole answer as text."""
+    """The whole comparison as text of 80 columns."""
     lines = wrapped(f"{c.model}", WIDTH)
     if c.defaults:
         lines += wrapped(f"defaults: {', '.join(c.defaults)}", WIDTH)
     for start in range(0, len(c.columns), _ACROSS):
         lines += ["", *_block(c.columns[start : start + _ACROSS], c.sample_unit)]
-    told = [line for words in sources(c) for line in _indented(*words)]
-    return "\n".join([*lines, "", *verdict(c), *told]).rstrip() + "\n"
+    source_lines = [line for words in sources(c) for line in _indented(*words)]
+    return "\n".join([*lines, "", *verdict(c), *source_lines]).rstrip() + "\n"
 
 
 def _block(columns: Sequence[Column], unit: str) -> list[str]:
@@ -40,21 +41,23 @@ def _block(columns: Sequence[Column], unit: str) -> list[str]:
     return lines
 
 
+#: The text of one cell from an option and its prediction.
 Cell = Callable[[Column, Prediction], str]
 
 
 def rows_of(columns: Sequence[Column], unit: str) -> Iterator[tuple[str, list[str]]]:
-    """(what, one value a column), in order; a heading has no values.
+    """(label, one value per column) of every row, in order; a heading has no values.
 
-    Of what cannot be, the first row says why.
+    ``unit`` is what one sample is, such as "image". A column without a prediction has its reason
+    in the first row and is empty below.
     """
     units = plural(unit)
-    there = [c.prediction for c in columns if c.prediction is not None]
-    helps: list[tuple[str, Cell | None]] = []
-    if any(p.faster for p in there):
-        helps.append(("faster with", lambda _c, p: _faster(p)))
-    if not all(p.fits for p in there):
-        helps.append(("fits with", lambda _c, p: _fix(p)))
+    predictions = [c.prediction for c in columns if c.prediction is not None]
+    advice: list[tuple[str, Cell | None]] = []
+    if any(p.faster for p in predictions):
+        advice.append(("faster with", lambda _c, p: _faster(p)))
+    if not all(p.fits for p in predictions):
+        advice.append(("fits with", lambda _c, p: _fix(p)))
     rows: list[tuple[str, Cell | None]] = [
         ("fits", lambda _c, p: _fits(p)),
         ("memory", lambda _c, p: f"{figure(p.memory.device_bytes / GIGA)} of "
@@ -68,7 +71,7 @@ def rows_of(columns: Sequence[Column], unit: str) -> Iterator[tuple[str, list[st
         ("batch a step", lambda _c, p: f"{p.global_batch:,} ({p.micro_batch}x{p.grad_accum})"),
         ("MFU", lambda _c, p: percent(p.mfu_frac)),
         ("bound by", lambda _c, p: p.bound_by.split(" (")[0]),
-        *helps,
+        *advice,
         ("strategy", lambda _c, p: " ".join(filter(None, (strategy(p), p.layout)))),
         ("precision", lambda _c, p: p.precision),
         (f"a million {units}:", None),
@@ -76,9 +79,9 @@ def rows_of(columns: Sequence[Column], unit: str) -> Iterator[tuple[str, list[st
         ("  cost", lambda c, _p: _spent(c, c.usd_per_million, "$")),
         ("  GPU energy", lambda c, _p: _spent(c, c.kwh_per_million, unit=" kWh")),
     ]  # fmt: skip
-    if any(fragmentation(p.memory) for p in there):
+    if any(fragmentation(p.memory) for p in predictions):
         rows.insert(2, ("  fragmented", lambda _c, p: f"{gigabytes(lost_bytes(p.memory))} GB"))
-    if any(p.run_time_s for p in there):
+    if any(p.run_time_s for p in predictions):
         rows.append(("run", lambda _c, p: format_seconds(p.run_time_s) if p.run_time_s else "-"))
     for label, cell in rows:
         if cell is None:
@@ -92,7 +95,7 @@ def rows_of(columns: Sequence[Column], unit: str) -> Iterator[tuple[str, list[st
 
 
 def _row(label: str, cells: Sequence[str], width: int) -> list[str]:
-    """A row whose cells wrap; the label stands on the first line."""
+    """The lines of a row whose cells wrap to ``width``; the label is on the first line."""
     parts = [textwrap.wrap(_breakable(c), width) or [""] for c in cells]
     height = max(map(len, parts))
     lines = []
@@ -113,71 +116,77 @@ def _fits(p: Prediction) -> str:
 
 
 def _faster(p: Prediction) -> str:
-    """The change of this column's own job that gains most."""
+    """The change to this job that raises its throughput most, with the gain."""
     return f"{p.faster[0].change} ({more(p.faster[0].gain_frac)})" if p.faster else "-"
 
 
 def _fix(p: Prediction) -> str:
-    """What makes a job fit that does not, and its samples a second then."""
+    """The first change that makes a job fit, with its throughput then; "-" if it fits already."""
     if p.fits:
         return "-"
     return p.fixes[0] if p.fixes else "nothing that was tried"
 
 
 def _range(low_s: float, high_s: float) -> str:
-    """Both ends of an interval; the unit once where it is the same."""
+    """Both ends of an interval as text; a unit that both share is written once."""
     low, high = format_seconds(low_s), format_seconds(high_s)
     number, _, unit = low.partition(" ")
     return f"{number} - {high}" if unit == high.partition(" ")[2] else f"{low} - {high}"
 
 
 def _spent(c: Column, value: float | None, sign: str = "", unit: str = "") -> str:
-    """A job that does not fit spends nothing."""
+    """A cost or an energy as text; "-" for a job that does not fit in memory."""
     if not c.fits:
         return "-"
     return "price unknown" if value is None else f"{sign}{figure(value)}{unit}"
 
 
 def verdict(c: Comparison) -> list[str]:
-    """Which is fastest, and which cheapest, of those that fit."""
+    """Lines that name the fastest and the cheapest of the options that fit."""
     return [f"{label:<10}{name}" for label, name in winners(c)] or ["None of them fits."]
 
 
 def winners(c: Comparison) -> list[tuple[str, str]]:
-    """(fastest, its name), (cheapest, its name) of those that fit; empty where none does."""
+    """("fastest", name) and ("cheapest", name) of the options that fit; empty if none fits.
+
+    Only options with a price can be the cheapest.
+    """
     fit = [x for x in c.columns if x.fits and x.prediction is not None]
     if not fit:
         return []
     fastest = max(fit, key=lambda x: x.prediction.samples_per_s if x.prediction else 0.0)
-    found = [("fastest", name_of(fastest))]
+    winning = [("fastest", name_of(fastest))]
     priced = [x for x in fit if x.usd_per_million is not None]
     if priced:
         cheapest = min(priced, key=lambda x: x.usd_per_million or 0.0)
         of = "" if len(priced) == len(fit) else " (of those with a price)"
-        found.append(("cheapest", f"{name_of(cheapest)}{of}"))
-    return found
+        winning.append(("cheapest", f"{name_of(cheapest)}{of}"))
+    return winning
 
 
 def name_of(c: Column) -> str:
-    """The cluster and the words that tell a column from the others."""
+    """The name of a column: its cluster and the settings in which it differs from the others."""
     return " ".join(filter(None, [c.cluster, c.words]))
 
 
 def sources(c: Comparison) -> list[tuple[str, str]]:
-    """(what, where its figures are from): the library that nobody named, prices and energy; why an
-    efficiency is above one."""
+    """(label, text) of what the figures rest on.
+
+    These are the training library that was assumed, the sources of prices and energy, and the
+    reason for a scaling efficiency above one.
+    """
     assumed = dict.fromkeys(
         text.removeprefix("software: ")
         for x in c.columns if x.prediction is not None
         for text in x.prediction.assumptions if text.startswith("software: ")
     )  # fmt: skip
-    told = [
+    origins = [
         *(("assumed", text) for text in assumed),
         *(("price", f"{k}: {v}") for k, v in c.price_sources.items()),
         ("energy", SOURCE),
     ]
     reasons = (beyond_all(x.prediction) for x in c.columns if x.prediction is not None)
-    return [*told, *(("above 1", f"efficiency: {why}") for why in dict.fromkeys(reasons) if why)]
+    return [*origins, *(("above 1", f"efficiency: {why}") for why in dict.fromkeys(reasons) if why)]
 
 
 def _indented(label: str, text: str) -> list[str]:

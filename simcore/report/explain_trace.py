@@ -1,4 +1,4 @@
-"""Text of a measured step beside its prediction."""
+"""A measured step, read from a profiler trace, and its prediction as text."""
 
 from __future__ import annotations
 
@@ -10,20 +10,23 @@ from simcore.report.formatting import figure, percent, wrapped
 from simcore.report.tables import table
 
 _LABELS: Final = {
-    "forward": "forward", "backward": "backward", "untold": "compute, phase not told",
+    "forward": "forward", "backward": "backward", "untold": "compute, phase unknown",
     "optimizer": "optimizer", "communication_exposed": "comm. exposed",
     "input_copy": "copies to and from host", "loader": "data loading",
     "host": "host: nothing runs", "gemm": "matrix products", "conv": "convolutions",
     "attention": "attention", "memory_bound": "memory-bound",
 }  # fmt: skip
 _WIDTH: Final = 78
+#: Kernels, and problems of the trace, that the text lists at most.
 _KERNELS: Final = 5
+#: From this ratio of measured to predicted on, the ratio is written without decimals.
 _FAR: Final = 10.0
+#: Characters of a kernel's name that are shown.
 _NAME: Final = 52
 
 
 def label(term: str) -> str:
-    """A term as people read it."""
+    """The name of a term of the step as text."""
     return _LABELS.get(term, term.replace("_", "-"))
 
 
@@ -39,8 +42,8 @@ def _ratio(pair: Mapping[str, Any]) -> str:
 
 
 def render_explained(found: Mapping[str, Any]) -> str:
-    """What ``api.explain_trace`` found, in tables of 80 columns."""
-    trace, told, step = found["trace"], found["prediction"], found["step"]
+    """The result of ``api.explain_trace`` as text of 80 columns."""
+    trace, predicted, step = found["trace"], found["prediction"], found["step"]
     ranks = f", {len(trace['files'])} ranks" if len(trace["files"]) > 1 else ""
     lines = wrapped(
         f"{trace['files'][0]}{ranks}: {trace['device']}, {trace['steps']} step"
@@ -48,27 +51,27 @@ def render_explained(found: Mapping[str, Any]) -> str:
         f"{trace['kernels_a_step']:.0f} kernels and copies a step", _WIDTH,
     )  # fmt: skip
     lines += [f"left out: {x}" for x in trace["problems"][:_KERNELS]]
-    if told:
+    if predicted:
         lines += wrapped(
-            f"predicted: {told['model']} on {told['cluster']}, {told['strategy']}, "
-            f"{told['precision']}, micro-batch {told['micro_batch']} x accum "
-            f"{told['grad_accum']}; {told['profile']}", _WIDTH,
+            f"predicted: {predicted['model']} on {predicted['cluster']}, {predicted['strategy']}, "
+            f"{predicted['precision']}, micro-batch {predicted['micro_batch']} x accum "
+            f"{predicted['grad_accum']}; {predicted['profile']}", _WIDTH,
         )  # fmt: skip
     lines += [f"note: {x}" for x in trace["notes"]]
     lines += ["", _table("where the step goes", found["terms"], step, step["measured_s"])]
-    if told:
-        inside = told["low_s"] <= step["measured_s"] <= told["high_s"]
+    if predicted:
+        inside = predicted["low_s"] <= step["measured_s"] <= predicted["high_s"]
         lines.append(
             f"the step measured lies {'inside' if inside else 'outside'} the predicted 80 %: "
-            f"{_ms(told['low_s'])} to {_ms(told['high_s'])}"
+            f"{_ms(predicted['low_s'])} to {_ms(predicted['high_s'])}"
         )
     if found["kinds"]:
         lines += ["", _table("device time of compute", found["kinds"], None, step["measured_s"])]
     if found["collectives"]:
         lines += ["", _collectives(found["collectives"])]
-        if told:
-            lines.append(f"predicted to be hidden under compute: {_ms(told['comm_hidden_s'])}")
-    if told:
+        if predicted:
+            lines.append(f"predicted to be hidden under compute: {_ms(predicted['comm_hidden_s'])}")
+    if predicted:
         lines += ["", *_differences(found)]
     elif found["kernels"]:
         cells = [[k["name"][:_NAME], label(k["kind"]), _ms(k["seconds"])]

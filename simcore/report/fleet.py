@@ -1,4 +1,4 @@
-"""A fleet's outcome as text."""
+"""The simulated schedule of a fleet of jobs as text."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from simcore.report.text_of import text_of
 
 @text_of.register
 def render_fleet(f: Fleet) -> str:
-    """The whole answer as text of 80 columns."""
+    """Jobs, utilisation, waiting times and preemptions of a fleet as text of 80 columns."""
     waits = ", ".join(f"p{q} {format_seconds(f.wait_s(q / 100))}" for q in (50, 90, 95, 99))
     lines = [
         f"FLEET       {counted(len(f.done), 'job')} on {f.gpus:,} GPUs, {f.policy}, "

@@ -1,4 +1,7 @@
-"""Results as pandas DataFrames: one row a thing, the unit in each column's name."""
+"""Results as pandas DataFrames, with the unit in each column's name.
+
+A row is one prediction, option, job, memory term, task or point, by the type of the result.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,7 @@ def frame(result: object) -> DataFrame:
     except ImportError:
         raise UsageError("to_pandas needs pandas: pip install 'simcore[frames]'") from None
     columns = {
-        # A word that a million rows share is held once.
+        # A text that a million rows share is stored once.
         name: pandas.Categorical.from_codes(v.codes, pandas.Index(v.words))
         if isinstance(v, Coded)
         else v
@@ -44,12 +47,12 @@ def frame(result: object) -> DataFrame:
 
 @singledispatch
 def columns_of(result: object) -> Columns:
-    """Columns of equal length by name."""
+    """The columns of a result, all of equal length, by name. Raises TypeError for other types."""
     raise TypeError(f"{type(result).__name__} is not a table")
 
 
 def _row(p: Prediction) -> dict[str, Any]:
-    """Everything of a prediction that is one figure or one word."""
+    """Every field of a prediction that is a single number or text, by column name."""
     m = p.memory
     return {
         "model": p.model,
@@ -88,7 +91,7 @@ def _row(p: Prediction) -> dict[str, Any]:
 
 
 def _table(rows: list[dict[str, Any]]) -> Columns:
-    """Rows as columns; what a row does not have is 0 for seconds and bytes, else None."""
+    """Rows as columns; a value that a row lacks is 0 for seconds and bytes, otherwise None."""
     names = dict.fromkeys(k for row in rows for k in row)
     return {
         k: [row.get(k, 0.0 if k.endswith(("_s", "_bytes")) else None) for row in rows]
@@ -104,18 +107,18 @@ def _prediction(p: Prediction) -> Columns:
 @columns_of.register
 def _comparison(c: Comparison) -> Columns:
     rows = [_column(column) for column in c.columns]
-    nothing = dict.fromkeys(k for row in rows for k in row)
-    return _table([row if x.prediction else {**nothing, **row}
+    all_none = dict.fromkeys(k for row in rows for k in row)
+    return _table([row if x.prediction else {**all_none, **row}
                    for row, x in zip(rows, c.columns, strict=True)])  # fmt: skip
 
 
 def _column(c: Column) -> dict[str, Any]:
-    """A row of a comparison; what cannot be has no figures."""
-    told = {"option": c.words, "reason": c.reason}
+    """One option of a comparison as a row; an option that cannot be predicted has no figures."""
+    option = {"option": c.words, "reason": c.reason}
     if c.prediction is None:
-        return {"cluster": c.cluster, "fits": False, **told}
+        return {"cluster": c.cluster, "fits": False, **option}
     return {
-        **_row(c.prediction), **told,
+        **_row(c.prediction), **option,
         "gpu_hours_per_million_samples": c.gpu_h_per_million,
         "usd_per_million_samples": c.usd_per_million,
         "kwh_per_million_samples": c.kwh_per_million,
@@ -124,7 +127,7 @@ def _column(c: Column) -> dict[str, Any]:
 
 @columns_of.register
 def _plan(p: Plan) -> Columns:
-    """The options of the answer and of the front, the best first."""
+    """The listed options of a plan, best first, then the other options of its Pareto front."""
     best = {_key(o) for o in p.best}
     front = {_key(o) for o in p.front}
     options = [*p.best, *(o for o in p.front if _key(o) not in best)]

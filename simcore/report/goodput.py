@@ -1,4 +1,4 @@
-"""Effective time as text."""
+"""Goodput, the share of the wall time that is useful training, as text."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from simcore.report.text_of import text_of
 
 @text_of.register
 def render_goodput(g: Goodput, simulated: dict[str, float] | None = None) -> str:
-    """The whole answer as text of 80 columns."""
+    """Goodput, failures, checkpoint interval and run time as text of 80 columns.
+
+    ``simulated`` holds the run times of a simulation of the failures: runs, mean_s, p10_s, p90_s.
+    """
     lines = labelled(
         "GOODPUT",
         f"{nearly_all(g.goodput_frac)} of the time on {g.cluster} ({g.n_gpus:,} GPUs) moves the "
@@ -39,6 +42,6 @@ def render_goodput(g: Goodput, simulated: dict[str, float] | None = None) -> str
             f"10 to 90 % {format_seconds(simulated['p10_s'])} to "
             f"{format_seconds(simulated['p90_s'])}",
         )
-    for name, told in g.sources:
-        lines += labelled("source", f"{name}: {told}")
+    for name, source in g.sources:
+        lines += labelled("source", f"{name}: {source}")
     return "\n".join(lines) + "\n"

@@ -1,4 +1,4 @@
-"""Predictions and explanations as JSON: SI figures with the unit in the key, no NaN."""
+"""Predictions, explanations and scaling curves as JSON: SI units named in the keys, no NaN."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def finite(value: Any) -> Any:
-    """``value`` with NaN and infinities, which JSON does not have, as None."""
+    """``value`` with None in place of NaN and infinities, which JSON does not have."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, dict):
@@ -27,7 +27,7 @@ def finite(value: Any) -> Any:
 
 
 def to_dict(p: Prediction) -> dict[str, Any]:
-    """A prediction as plain data, as ``docs/prediction.schema.json`` describes it."""
+    """A prediction as plain data that conforms to ``docs/prediction.schema.json``."""
     m, t = p.memory, p.step_time_s
     result: dict[str, Any] = finite(
         {
@@ -135,10 +135,10 @@ def to_dict(p: Prediction) -> dict[str, Any]:
     return result
 
 
-def _gains(found: Iterable[WhatIf]) -> list[dict[str, Any]]:
+def _gains(what_ifs: Iterable[WhatIf]) -> list[dict[str, Any]]:
     return [
         {"resource": w.resource, "step_time_s": w.step_time_s, "gain_frac": w.gain_frac}
-        for w in found
+        for w in what_ifs
     ]
 
 
@@ -184,5 +184,5 @@ def scaling_to_dict(s: Scaling) -> dict[str, Any]:
 
 
 def dumps(data: Any) -> str:
-    """Indented JSON that every parser takes; raises ValueError on NaN."""
+    """Indented JSON that every parser accepts. Raises ValueError on NaN or infinity."""
     return json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False) + "\n"

@@ -1,4 +1,4 @@
-"""Text of measured collectives: what a log told of links, and predictions beside it."""
+"""Measured collectives as text: links fitted from logs of nccl-tests, logs against predictions."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from simcore.base.units import GIB, GIGA, KIB, MIB, MICRO, format_si
 from simcore.report.formatting import figure, percent, wrapped
 from simcore.report.tables import table
 
-#: Sizes that a run shows unless more are asked for, from the largest down.
+#: Message sizes that the text shows of a run unless the caller names a number.
 _SIZES: Final = 6
+#: Reasons for skipped lines that the text lists.
 _SKIPS_SHOWN: Final = 12
 _WIDTH: Final = 78
 
@@ -20,17 +21,23 @@ def _bus(value: float) -> str:
 
 
 def _skipped(found: Mapping[str, Any]) -> list[str]:
-    left = list(found["skipped"].items())
-    lines = [f"skipped {n}: {why}" if n > 1 else f"skipped {why}" for why, n in left[:_SKIPS_SHOWN]]
-    if len(left) > _SKIPS_SHOWN:
-        lines.append(f"and {len(left) - _SKIPS_SHOWN} more: --json has them all")
+    skips = list(found["skipped"].items())
+    lines = [
+        f"skipped {n}: {why}" if n > 1 else f"skipped {why}" for why, n in skips[:_SKIPS_SHOWN]
+    ]
+    if len(skips) > _SKIPS_SHOWN:
+        lines.append(f"and {len(skips) - _SKIPS_SHOWN} more: --json has them all")
     for note in found["notes"]:
         lines += wrapped(f"note: {note}", _WIDTH)
     return lines
 
 
 def render_links(found: Mapping[str, Any]) -> str:
-    """What ``api.calibrate_from`` made of a log of nccl-tests."""
+    """The result of ``api.calibrate_from`` on a log of nccl-tests: fitted links and networks.
+
+    A fitted ring shows latency and bus bandwidth, each with its standard deviation of the natural
+    logarithm, and its error on sizes left out of the fit.
+    """
     lines = [*wrapped(f"{found['name']}: {found['origin']}", _WIDTH), ""]
     rings = [link for link in found["links"] if "bus_bytes_per_s" in link]
     if rings:
@@ -49,9 +56,9 @@ def render_links(found: Mapping[str, Any]) -> str:
     for x in found["links"]:
         if "multiplier" in x:
             lines += wrapped(
-                f"network {x['network']} ({x['cluster']}): x {x['multiplier']:.3g} of what is "
-                f"assumed blind, sd {x['sd_log']:.2f} (before: {x['prior_sd_log']:.2f}), from "
-                f"{x['sizes']} sizes of {x['collective']}, off by {percent(x['mape_frac'])}",
+                f"network {x['network']} ({x['cluster']}): x {x['multiplier']:.3g} of the blind "
+                f"assumption, sd {x['sd_log']:.2f} (before: {x['prior_sd_log']:.2f}), from "
+                f"{x['sizes']} sizes of {x['collective']}, MAPE {percent(x['mape_frac'])}",
                 _WIDTH,
             )  # fmt: skip
     lines += _skipped(found)
@@ -62,14 +69,14 @@ def render_links(found: Mapping[str, Any]) -> str:
 
 
 def render_runs(found: Mapping[str, Any], sizes: int | None) -> str:
-    """Runs of ``api.validate_nccl``, each with its largest ``sizes``."""
+    """The result of ``api.validate_nccl``: each run with its errors and ``sizes`` message sizes."""
     lines = [
         *wrapped(f"{found['rows']} rows, {found['simulated']} predicted: {found['profile']}",
                  _WIDTH), *_skipped(found),
     ]  # fmt: skip
     for run in found["runs"]:
         large = run["large"]
-        told = (
+        large_sizes = (
             f"; {large['n']} of {format_size(64 * MIB)} and more: {percent(large['mape_frac'])}, "
             f"bias {percent(large['median_bias_frac'], signed=True)}" if large["n"] else ""
         )  # fmt: skip
@@ -77,7 +84,7 @@ def render_runs(found: Mapping[str, Any], sizes: int | None) -> str:
         lines += [
             "", f"{run['collective']} on {run['cluster']} ({where}), {run['where']}",
             f"{run['n']} sizes: MAPE {percent(run['mape_frac'])}, bias "
-            f"{percent(run['median_bias_frac'], signed=True)}{told}", "",
+            f"{percent(run['median_bias_frac'], signed=True)}{large_sizes}", "",
         ]  # fmt: skip
         cells = [
             [
@@ -94,7 +101,10 @@ def render_runs(found: Mapping[str, Any], sizes: int | None) -> str:
 
 
 def _picked(points: list[Any], sizes: int | None) -> list[Any]:
-    """So many points, evenly over the sizes, the largest and the smallest among them."""
+    """``sizes`` points, evenly spread over the message sizes, with the largest and the smallest.
+
+    Without a number: all points of a short run, otherwise ``_SIZES`` of them.
+    """
     n = len(points) if sizes is None and len(points) <= 2 * _SIZES else sizes or _SIZES
     if n >= len(points):
         return points
@@ -103,7 +113,7 @@ def _picked(points: list[Any], sizes: int | None) -> list[Any]:
 
 
 def format_size(n_bytes: float) -> str:
-    """A message as nccl-tests users write it: 64 MiB; otherwise in decimal units."""
+    """A message size as text: in binary units if it is a whole number of them, else decimal."""
     for unit, size in (("GiB", GIB), ("MiB", MIB), ("KiB", KIB)):
         if n_bytes >= size and n_bytes % size == 0:
             return f"{n_bytes / size:.0f} {unit}"

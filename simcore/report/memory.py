@@ -1,7 +1,7 @@
-"""Memory over a step as a snapshot for pytorch.org/memory_viz.
+"""The memory over one step as a snapshot for pytorch.org/memory_viz.
 
 The snapshot has the structure that ``torch.cuda.memory._snapshot()`` returns and
-``_dump_snapshot`` pickles; frames name module and op instead of Python code.
+``_dump_snapshot`` pickles. Its stack frames name a module and an op instead of Python code.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from simcore.engine.memory_timeline import MemoryTimeline
 
 
 def _frames(what: Allocation) -> list[dict[str, Any]]:
-    """Innermost first, as PyTorch lists them."""
+    """The stack frames of an allocation, the innermost first, as in PyTorch's snapshots."""
     return [
         {"filename": what.module, "line": 0, "name": what.op or what.module},
         {"filename": "simcore", "line": 0, "name": what.term},
@@ -52,7 +52,10 @@ def _segment(segment: SegmentState, whats: list[Allocation]) -> dict[str, Any]:
 
 
 def snapshot(timeline: MemoryTimeline) -> dict[str, Any]:
-    """Segments at the end of the last step, and every event since the start, one a microsecond."""
+    """The snapshot: segments at the end of the last step, and every event since the start.
+
+    Events have no time of their own; they follow each other by one microsecond.
+    """
     played, whats = timeline.replay, timeline.events.what
     trace: list[dict[str, Any]] = []
     changes = iter((*played.segment_events, None))
@@ -93,11 +96,11 @@ def snapshot(timeline: MemoryTimeline) -> dict[str, Any]:
 
 
 def _free(timeline: MemoryTimeline) -> int:
-    held = int(timeline.replay.reserved[-1]) if len(timeline.replay.reserved) else 0
-    return max(int(timeline.limit_bytes - timeline.outside_bytes) - held, 0)
+    reserved = int(timeline.replay.reserved[-1]) if len(timeline.replay.reserved) else 0
+    return max(int(timeline.limit_bytes - timeline.outside_bytes) - reserved, 0)
 
 
 def write_snapshot(timeline: MemoryTimeline, path: Path) -> None:
-    """Pickle a snapshot. Raises OSError."""
+    """Write a snapshot to ``path`` as a pickle. Raises OSError."""
     with path.open("wb") as file:
         pickle.dump(snapshot(timeline), file)

@@ -1,4 +1,4 @@
-"""Names of jobs side by side: the cluster, and every word in which they differ."""
+"""Names for jobs shown side by side: the cluster, and every setting in which they differ."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 
 from simcore.engine.result import Prediction
 
-#: Words of a call that a prediction has as an answer, and so as a name of its own.
-_ANSWERED = {
+#: Options of a request that need no look-up, since the prediction states what they became.
+_IN_PREDICTION = {
     "model", "gpus", "nnodes", "nproc_per_node", "strategy", "precision", "recompute", "optimizer",
     "offload", "micro_batch", "grad_accum", "global_batch", "tp", "pp", "vpp", "cp", "ep",
     "sequence_parallel", "schedule", "keep_timeline", "steps", "epochs",
@@ -17,8 +17,8 @@ _ANSWERED = {
 
 
 def told_apart(predictions: Sequence[Prediction]) -> list[tuple[str, ...]]:
-    """The words of each prediction that tell it from the others; the cluster is always one."""
-    answers = [
+    """For each prediction its cluster and the settings in which it differs from the others."""
+    results = [
         [p.model for p in predictions],
         [p.strategy for p in predictions],
         [p.layout for p in predictions],
@@ -29,27 +29,29 @@ def told_apart(predictions: Sequence[Prediction]) -> list[tuple[str, ...]]:
         [f"micro-batch {p.micro_batch}" for p in predictions],
         [f"accum {p.grad_accum}" for p in predictions],
     ]
-    telling = [words for words in answers if len(set(words)) > 1]
-    asked = [_asked(p) for p in predictions]
-    for word in dict.fromkeys(w for words in asked for w in words):
-        shown = [_shown(word, words.get(word)) for words in asked]
+    differing = [texts for texts in results if len(set(texts)) > 1]
+    requests = [_other_options(p) for p in predictions]
+    for option in dict.fromkeys(name for request in requests for name in request):
+        shown = [_shown(option, request.get(option)) for request in requests]
         if len(set(shown)) > 1:
-            telling.append(shown)
+            differing.append(shown)
     return [
-        (p.cluster, *(words[i] for words in telling if words[i])) for i, p in enumerate(predictions)
+        (p.cluster, *(texts[i] for texts in differing if texts[i]))
+        for i, p in enumerate(predictions)
     ]
 
 
-def _asked(p: Prediction) -> Mapping[str, Any]:
-    """What was asked beyond what the answer repeats; nothing of a plain prediction."""
-    asked = getattr(p, "asked", None)
-    words: Mapping[str, Any] = asked.words if asked is not None else {}
-    return {k: v for k, v in words.items() if k not in _ANSWERED}
+def _other_options(p: Prediction) -> Mapping[str, Any]:
+    """The requested options that the prediction does not repeat; empty if it has no request."""
+    request = getattr(p, "asked", None)
+    options: Mapping[str, Any] = request.words if request is not None else {}
+    return {k: v for k, v in options.items() if k not in _IN_PREDICTION}
 
 
-def _shown(word: str, value: Any) -> str:
+def _shown(option: str, value: Any) -> str:
+    """An option and its value as text; of a path only the file's name. "" without a value."""
     if value is None:
         return ""
     if isinstance(value, str) and ("/" in value or "\\" in value):
         value = Path(value).stem
-    return f"{word.replace('_', '-')} {value}"
+    return f"{option.replace('_', '-')} {value}"

@@ -1,4 +1,4 @@
-"""A plan in 80 columns: what to take, why, how sure, what else would change it."""
+"""A plan as text of 80 columns: the best options, why, with which risk, and the sensitivities."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from simcore.report.text_of import text_of
 
 @text_of.register
 def render_plan(p: Plan) -> str:
-    """The whole answer as text."""
+    """The whole plan as text of 80 columns."""
     lines = [*_head(p), ""]
     if p.best:
         lines += [*option_table(p.best), "", *_why(p), ""]
@@ -51,7 +51,7 @@ def render_plan(p: Plan) -> str:
 
 
 def _between(g: Goal) -> str:
-    """From when to when, where a deadline was said as a moment."""
+    """The start and the end of the run, if the deadline was given as a date; otherwise empty."""
     return f" ({minute(g.begins)} to {minute(g.ends)})" if g.begins and g.ends else ""
 
 
@@ -81,32 +81,32 @@ def _head(p: Plan) -> list[str]:
     lines += labelled("LIMITS", ", ".join(limits) or "none")
     lines += labelled(
         "SPACE",
-        f"{p.n_points:,} points, {p.n_valid:,} valid: {p.n_timed:,} fit or lack at most "
-        f"{MORE_MEMORY_BYTES / GIGA:.0f} GB, {p.n_feasible:,} within all limits",
+        f"{p.n_points:,} points, {p.n_valid:,} valid: {p.n_timed:,} fit or need at most "
+        f"{MORE_MEMORY_BYTES / GIGA:.0f} GB more memory, {p.n_feasible:,} within all limits",
     )
     return lines
 
 
 def option_table(options: Sequence[Option]) -> list[str]:
-    """Ranked options; what all share is left to the lines below."""
+    """The lines of a table of ranked options, at most 80 columns wide."""
     header = ["", "cluster", "how", "batch", "step", "time", "cost", "GPUs", "in time"]
-    room = max(len(how(o)) for o in options)
-    lines = _option_lines(options, header, min(room, _HOW))
+    longest = max(len(how(o)) for o in options)
+    lines = _option_lines(options, header, min(longest, _HOW))
     if (over := max(map(len, lines)) - WIDTH) > 0:
-        lines = _option_lines(options, header, max(len(header[2]), min(room, _HOW) - over))
+        lines = _option_lines(options, header, max(len(header[2]), min(longest, _HOW) - over))
     return [line[:WIDTH] for line in lines]
 
 
-#: Most letters of how an option trains; less where the table is too wide with them.
+#: Characters of the column that says how an option trains; fewer if the table gets too wide.
 _HOW = 26
 
 
-def _option_lines(options: Sequence[Option], header: Sequence[str], room: int) -> list[str]:
+def _option_lines(options: Sequence[Option], header: Sequence[str], how_width: int) -> list[str]:
     rows = [
         [
             str(i + 1),
             _cut(o.cluster, 20),
-            _cut(how(o), room),
+            _cut(how(o), how_width),
             f"{o.micro_batch}x{o.grad_accum}",
             format_seconds(o.step_time_s),
             days(o.time_s),
@@ -116,11 +116,11 @@ def _option_lines(options: Sequence[Option], header: Sequence[str], room: int) -
         ]
         for i, o in enumerate(options)
     ]
-    # What says least goes first, where the table is too wide.
-    drop: list[int] = [i for i in (8, 6) if all(r[i] == "-" for r in rows)]
+    # Empty columns are left out; if the table is still too wide, then GPUs, then the batch.
+    empty: list[int] = [i for i in (8, 6) if all(r[i] == "-" for r in rows)]
     for extra in ([], [7], [7, 3]):
-        gone = {*drop, *extra}
-        keep = [i for i in range(len(header)) if i not in gone]
+        left_out = {*empty, *extra}
+        keep = [i for i in range(len(header)) if i not in left_out]
         right = [n for n, i in enumerate(keep) if i not in (1, 2)]
         text = table([header[i] for i in keep], [[r[i] for i in keep] for r in rows], right=right)
         if max(map(len, text.splitlines())) <= WIDTH:
@@ -129,7 +129,7 @@ def _option_lines(options: Sequence[Option], header: Sequence[str], room: int) -
 
 
 def how(o: Option) -> str:
-    """Strategy, degrees and recompute in few words."""
+    """Strategy, parallel degrees and recompute of an option as short text."""
     parts = [o.form.strategy, *str(o.form.layout).split()]
     if o.form.recompute != "none":
         parts.append(f"rc-{o.form.recompute}")
@@ -145,21 +145,22 @@ def _why(p: Plan) -> list[str]:
 
 
 def _first(o: Option, p: Plan) -> list[str]:
-    """The winner in full."""
-    said = o.prediction
-    # A model's own default may be to recompute: what is taken is said either way.
-    again = "" if o.form.recompute != "none" else ", no recompute"
+    """The best option in full: settings, step, run, risk and goodput."""
+    prediction = o.prediction
+    # A model's default may be to recompute, so the line says "no recompute" explicitly.
+    recompute = "" if o.form.recompute != "none" else ", no recompute"
     lines = labelled(
         "TAKE",
-        f"{o.cluster}, {how(o)}{again}, {o.form.precision}, micro-batch {o.micro_batch} x accum "
-        f"{o.grad_accum} = {o.global_batch:,} samples a step, {o.n_steps:,.0f} steps",
+        f"{o.cluster}, {how(o)}{recompute}, {o.form.precision}, micro-batch {o.micro_batch} "
+        f"x accum {o.grad_accum} = {o.global_batch:,} samples a step, {o.n_steps:,.0f} steps",
     )
-    if said is not None:
-        t = said.step_time_s
+    if prediction is not None:
+        t = prediction.step_time_s
         lines += labelled(
             "STEP",
             f"{format_seconds(t.value)}, 80 % between {format_seconds(t.low)} and "
-            f"{format_seconds(t.high)}; MFU {percent(said.mfu_frac)}; bound by {said.bound_by}; "
+            f"{format_seconds(t.high)}; MFU {percent(prediction.mfu_frac)}; "
+            f"bound by {prediction.bound_by}; "
             f"memory {figure(o.memory_bytes / GIGA)} of {figure(o.capacity_bytes / GIGA)} GB",
         )
         low, high = t.low / t.value, t.high / t.value
@@ -177,12 +178,12 @@ def _first(o: Option, p: Plan) -> list[str]:
     if o.budget_prob is not None:
         risks.append(f"{_odds(o.budget_prob)} to stay within the budget")
     if risks:
-        lines += labelled("RISK", " and ".join(risks) + ", as the step's interval has it")
+        lines += labelled("RISK", " and ".join(risks) + ", from the interval of the step time")
     g = o.goodput
     if g is not None and g.run_s is not None and g.failures:
         lines += labelled(
             "GOODPUT",
-            f"{nearly_all(g.goodput_frac)} of the time counts: a failure every "
+            f"{nearly_all(g.goodput_frac)} of the time is useful: a failure every "
             f"{format_seconds(g.mtbf_s)} ({_expected(g.failures)}), a checkpoint "
             f"({figure(g.checkpoint_bytes / GIGA)} GB, {format_seconds(g.save_s)}) every "
             f"{format_seconds(g.interval_s)}, {format_seconds(g.restart_s)} to restart",
@@ -191,7 +192,7 @@ def _first(o: Option, p: Plan) -> list[str]:
 
 
 def _expected(failures: float) -> str:
-    """Of a short run less than one: ``0.16 expected``."""
+    """The number of failures as text: ``120 in all``, or ``0.16 expected`` for a short run."""
     return f"{failures:,.0f} in all" if failures >= 10.0 else f"{figure(failures)} expected"
 
 
@@ -221,7 +222,7 @@ def _sensitivity(p: Plan) -> list[str]:
     parts = []
     for s in p.sensitivities:
         if s.best is None:
-            parts.append(f"{s.change}: nothing would pass")
+            parts.append(f"{s.change}: nothing would meet all limits")
             continue
         change = s.best / base - 1.0
         where = "" if s.same else f" ({s.cluster})"
@@ -256,16 +257,16 @@ def _impossible(p: Plan) -> list[str]:
 
 
 def _leanest(o: Option) -> str:
-    """What needs least memory of all, and more of it than there is."""
+    """One sentence on the option that needs the least memory, which is still too much."""
     return (
         f"the leanest way needs {gigabytes(o.memory_bytes)} of {gigabytes(o.capacity_bytes)} GB a "
         f"GPU: {o.cluster}, {how(o)}, micro-batch {o.micro_batch}"
     )
 
 
-#: By so much what is written is more than what is needed, and suffices when rounded.
+#: Factor on a relaxed limit, so that the rounded value in the text still suffices.
 _MORE = 1.0005
-#: Limits that points are held against which are timed.
+#: Limits that only points with a computed time can violate.
 _OF_TIME = ("deadline", "budget")
 
 
@@ -282,7 +283,7 @@ def _relax(r: Relaxation, goal: Goal) -> str:
 
 
 def _amount(kind: str, value: float, *, up: bool = False) -> str:
-    """A limit as text; ``up``: rounded so that what is written suffices."""
+    """A limit as text. With ``up`` the value is rounded up, so that the text's value suffices."""
     if kind == "time":
         return days(value * (_MORE if up else 1.0))
     if kind == "money":
@@ -297,19 +298,19 @@ def _amount(kind: str, value: float, *, up: bool = False) -> str:
 
 
 def days(seconds: float) -> str:
-    """``27.4 d``, below two days ``31.2 h``."""
+    """A duration as text: ``27.4 d``, or ``31.2 h`` below two days."""
     if seconds >= 2 * DAY:
         return f"{figure(seconds / DAY)} d"
     return f"{figure(seconds / HOUR)} h" if seconds >= HOUR else format_seconds(seconds)
 
 
 def energy(n_kwh: float) -> str:
-    """``121 MWh``, below one ``11.0 kWh``."""
+    """An energy as text: ``121 MWh``, or ``11.0 kWh`` below one MWh."""
     return f"{figure(n_kwh / KILO)} MWh" if n_kwh >= KILO else f"{figure(n_kwh)} kWh"
 
 
 def money(dollars: float) -> str:
-    """``$2.31M``, ``$412k``, ``$88.2``."""
+    """An amount of dollars as text: ``$2.31M``, ``$412k``, ``$88.2``."""
     for size, unit in ((GIGA, "G"), (MEGA, "M"), (KILO, "k")):
         if dollars >= size:
             return f"${figure(dollars / size)}{unit}"
@@ -323,20 +324,21 @@ def _odds(prob: float) -> str:
 
 
 def _sources(p: Plan) -> list[str]:
-    return [line for label, told in _told(p) for line in labelled(label, told)]
+    return [line for label, text in _origins(p) for line in labelled(label, text)]
 
 
-def _told(p: Plan) -> list[tuple[str, str]]:
+def _origins(p: Plan) -> list[tuple[str, str]]:
+    """(label, text) of the sources and the assumptions of a plan."""
     return [
-        *(("source", f"{name}: {told}") for name, told in p.sources),
-        *(("assumed", told) for told in p.assumptions),
+        *(("source", f"{name}: {source}") for name, source in p.sources),
+        *(("assumed", assumption) for assumption in p.assumptions),
     ]
 
 
 def notes_of(p: Plan) -> list[str]:
-    """What stops a plan that is impossible, and where its figures are from."""
-    stops = [f"relax: {_relax(r, p.goal)}" for r in p.relaxations]
-    return [*stops, *(f"{label}: {told}" for label, told in _told(p))]
+    """The relaxations that would make an impossible plan possible, its sources and assumptions."""
+    relaxations = [f"relax: {_relax(r, p.goal)}" for r in p.relaxations]
+    return [*relaxations, *(f"{label}: {text}" for label, text in _origins(p))]
 
 
 def _cut(text: str, width: int) -> str:

@@ -1,4 +1,4 @@
-"""A scaling curve as text: one line a cluster, its efficiency drawn with its interval."""
+"""A scaling curve as text: one line per cluster, with a bar for its efficiency and interval."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from simcore.engine.scaling import Scaling
 from simcore.report.formatting import WIDTH, figure, percent, plural
 from simcore.report.tables import table
 
-#: Characters of the drawn efficiency, the widest that has room.
+#: Widths of the efficiency bar in characters; the first with which the table fits is used.
 BARS = (20, 16, 12, 10)
 
 
 def bar(frac: Interval, width: int) -> str:
-    """An efficiency as ``==|====---`` of ``width`` characters at 100 %.
+    """An efficiency as a bar such as ``==|====---``; ``width`` characters are 100 %.
 
-    ``=`` up to it, ``|`` at the low end of its interval, ``-`` up to the high end.
+    ``=`` up to the value, ``|`` at the low end of its interval, ``-`` up to the high end.
     """
     at = max(0, min(width, round(frac.value * width)))
     low = max(0, min(at, round(frac.low * width)))
@@ -26,14 +26,14 @@ def bar(frac: Interval, width: int) -> str:
 
 
 def render_scaling(s: Scaling) -> str:
-    """The curve in 80 columns; ``*`` marks what does not fit."""
+    """The curve as text of 80 columns; ``*`` marks clusters on which the job does not fit."""
     drawn = ""
     for width in BARS:
         drawn = _table(s, width)
         if max(map(len, drawn.splitlines())) <= WIDTH:
             break
     lines = [
-        f"{s.model} on {s.gpu}, {s.strategy}, micro-batch {s.micro_batch:,} kept",
+        f"{s.model} on {s.gpu}, {s.strategy}, micro-batch {s.micro_batch:,} at every size",
         "",
         drawn,
         "",

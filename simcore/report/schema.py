@@ -56,18 +56,18 @@ def _list(description: str, properties: dict[str, Schema]) -> Schema:
 
 def _inputs() -> Schema:
     return _object(
-        "What was predicted, defaults filled in.",
+        "The job that was predicted, with defaults filled in.",
         {
             "model": _text("Name in models_db."),
             "model_full_name": _text("Name as its authors write it."),
-            "n_params": _of("integer", "Trained parameters, ties counted once.", minimum=0),
-            "n_frozen_params": _of("integer", "Parameters of adapters' frozen base.", minimum=0),
+            "n_params": _of("integer", "Trained parameters; tied ones count once.", minimum=0),
+            "n_frozen_params": _of("integer", "Frozen parameters under adapters.", minimum=0),
             "cluster": _text("NODESxGPUSxTYPE, joined with + for mixed clusters."),
             "n_gpus": _count("All GPUs."),
             "n_nodes": _count("All nodes."),
             "strategy": _text("dp, manual, ddp, zero1, zero2 or zero3."),
             "shard_ranks": _of(
-                "integer", "Ranks that ZeRO shards over, replicas between; 0: all.", minimum=0
+                "integer", "Ranks of a ZeRO group; groups are replicas. 0: all ranks.", minimum=0
             ),
             "precision": _text(
                 "fp32, fp32-ieee, tf32, amp-fp16, amp-bf16, fp16, bf16, fp16-true, bf16-true, fp8, "
@@ -75,14 +75,14 @@ def _inputs() -> Schema:
             ),
             "optimizer": _text("adamw, adam, sgd or sgd-plain."),
             "recompute": _text("none, selective or full."),
-            "offload": _text("none, or what goes where: optimizer:cpu,params:nvme."),
-            "layout": _text("Model parallel degrees above one: tp4 pp2 vpp3; empty without any."),
+            "offload": _text("none, or a list such as optimizer:cpu,params:nvme."),
+            "layout": _text("Model-parallel degrees above one: tp4 pp2 vpp3; empty without any."),
             "data_ranks": _count("Replicas that read different samples."),
-            "micro_batch": _count("Samples a replica in one forward and backward."),
-            "grad_accum": _count("Micro-steps a step."),
-            "global_batch": _count("Samples a step: micro_batch x grad_accum x data_ranks."),
+            "micro_batch": _count("Samples per replica in one forward and backward pass."),
+            "grad_accum": _count("Micro-steps per step."),
+            "global_batch": _count("Samples per step: micro_batch x grad_accum x data_ranks."),
             "sample_unit": _text("What one sample is: image, sequence, video…"),
-            "tokens_per_sample": _positive("Tokens (patches, frames) of one sample; 0: has none."),
+            "tokens_per_sample": _positive("Tokens (patches, frames) of one sample; 0: no tokens."),
         },
     )
 
@@ -116,23 +116,25 @@ def _memory() -> Schema:
         {
             "allocated": _positive("Tensors: torch.cuda.max_memory_allocated."),
             "reserved": _positive("Held by the allocator: torch.cuda.max_memory_reserved."),
-            "device": _positive("All that the process holds, without fragmentation."),
-            "needed": _positive("device and the allocator's fragmentation; decides fits."),
-            "capacity": _positive("What the driver offers on the smallest GPU."),
+            "device": _positive("All device memory of the process, without fragmentation."),
+            "needed": _positive("device plus the allocator's fragmentation; decides fits."),
+            "capacity": _positive("Memory that the driver offers on the smallest GPU."),
             "low": _positive("Lower end of the 80 % interval of device."),
             "high": _positive("Upper end of the 80 % interval of device."),
-            "host": _positive("Pinned host memory a GPU, with offload."),
-            "host_lack": _positive("What a node's GPUs keep beyond its host memory; not in fits."),
+            "host": _positive("Pinned host memory per GPU, with offload."),
+            "host_lack": _positive("Host memory that a node is short of; fits ignores it."),
             "host_capacity": _positive("Host memory of a node."),
-            "nvme": _positive("NVMe a GPU, with offload."),
-            "moment": _text("When the peak is: frozen forward, forward, backward, optimizer step."),
+            "nvme": _positive("NVMe space per GPU, with offload."),
+            "moment": _text(
+                "Phase of the peak: frozen forward, forward, backward, optimizer step."
+            ),
             "terms": _object("Terms above zero; they add up to device.", terms, required=[]),
         },
     )
 
 
 def build() -> Schema:
-    """The schema, draft 2020-12."""
+    """The JSON Schema (draft 2020-12) of a prediction."""
     times = {key: _positive(f"{term.meaning[:1].upper()}{term.meaning[1:]} [s].")
              for key, term in TIME.items()}  # fmt: skip
     properties = {
@@ -140,7 +142,7 @@ def build() -> Schema:
         "fits": _of("boolean", "Whether memory_bytes.needed is within capacity."),
         "inputs": _inputs(),
         "options": _options(),
-        "defaults": _texts("Settings that nobody gave, as 'flag value'."),
+        "defaults": _texts("Settings that the user did not choose, as 'flag value'."),
         "step_time_s": _object(
             "Time of one optimizer step, mean over an epoch [s].",
             {
@@ -150,15 +152,17 @@ def build() -> Schema:
                 "origin": _text("Where the estimate and its interval come from."),
             },
         ),
-        "samples_per_s": _positive("Samples of the whole job a second."),
-        "tokens_per_s": _maybe("Tokens of the whole job a second; null where a sample is no text."),
-        "iter_per_s": _positive("Steps a second."),
-        "speedup_vs_1gpu": _positive("samples_per_s over that of one single_gpu alone."),
-        "single_gpu": _text("The GPU that speed-up is measured against: the fastest type."),
-        "scaling_efficiency_frac": _positive("samples_per_s over the sum of all GPUs alone."),
-        "mfu_frac": _positive("Model FLOP a second over the dense peak of the precision."),
+        "samples_per_s": _positive("Samples per second of the whole job."),
+        "tokens_per_s": _maybe("Tokens per second of the whole job; null if samples are not text."),
+        "iter_per_s": _positive("Steps per second."),
+        "speedup_vs_1gpu": _positive("samples_per_s over that of a job on one single_gpu."),
+        "single_gpu": _text("The GPU type of the speed-up's reference: the job's fastest."),
+        "scaling_efficiency_frac": _positive(
+            "samples_per_s over the sum of the rates of all GPUs, each as a job of one GPU."
+        ),
+        "mfu_frac": _positive("Model FLOP per second over the dense peak of the precision."),
         "time_s": _object(
-            "Where the step goes [s]. All but compute (a sum) and communication_hidden add up "
+            "Terms of the step time [s]. All but compute (a sum) and communication_hidden add up "
             "to step_time_s.value.",
             times,
             [key for key in TIME if key != BUBBLE],
@@ -166,16 +170,20 @@ def build() -> Schema:
         "memory_bytes": _memory(),
         "margin_frac": _of("number", "Share of the capacity left; negative: does not fit."),
         "fixes": _texts("Changes that make it fit, each computed; empty where it fits."),
-        "instead": _texts("Changes that make another kind of training of it, adapters, that fits."),
-        "why_none": _text("Why no number of these GPUs holds it; empty where one was found."),
+        "instead": _texts(
+            "Changes that train adapters, another kind of training, and fit on these GPUs."
+        ),
+        "why_none": _text(
+            "Why no number of these GPUs makes it fit; empty if one was found or is not needed."
+        ),
         "bound_by": _text(
-            "The resource whose doubling gains most, two that bind together, 'fixed costs', or "
-            "'pipeline bubble' where that is the longest term."
+            "The resource whose doubling gains most, or two that limit the step together, or "
+            "'fixed costs', or 'pipeline bubble' if that is the longest term."
         ),
         "what_if": _list(
-            "Twice as much of one resource, best first.",
+            "The step with twice as much of one resource, best first.",
             {
-                "resource": _text("What is doubled."),
+                "resource": _text("The resource that is doubled."),
                 "step_time_s": _positive("Step time then [s]."),
                 "gain_frac": _of("number", "Share of the step time saved."),
             },
@@ -184,57 +192,57 @@ def build() -> Schema:
             "Kinds of GPU in the job.",
             {
                 "gpu": _text("Name in hardware_db."),
-                "n_gpus": _count("How many."),
-                "micro_batch": _count("Samples that each takes at a time."),
+                "n_gpus": _count("Number of GPUs of this kind."),
+                "micro_batch": _count("Samples per GPU in one forward and backward pass."),
                 "compute_s": _positive("Forward, backward and frozen networks of a step [s]."),
             },
         ),
         "uneven": _list(
-            "What an uneven deal of the batch over unequal GPUs would give, where it is faster.",
+            "Steps with the batch split unevenly over unequal GPUs, where that is faster.",
             {
-                "resource": _text("What to do."),
+                "resource": _text("The split."),
                 "step_time_s": _positive("Step time then [s]."),
                 "gain_frac": _of("number", "Share of the step time saved."),
             },
         ),
         "faster": _list(
-            "Other strategies and batches that fit and bring more samples a second, best first; "
-            "empty where the job does not fit.",
+            "Other strategies and batches that fit and have a higher throughput, best first; "
+            "empty if the job does not fit.",
             {
                 "change": _text("What to change."),
-                "samples_per_s": _positive("Samples of the whole job a second then."),
+                "samples_per_s": _positive("Samples per second of the whole job then."),
                 "gain_frac": _of("number", "Share of samples_per_s gained."),
             },
         ),
         "stages": _list(
-            "Runs of equal pipeline stages, from the input on; empty without a pipeline.",
+            "Groups of consecutive equal pipeline stages, from the input on; empty without them.",
             {
-                "first": _of("integer", "Number of the first of them, from 0."),
-                "count": _count("How many."),
-                "layers": _of("integer", "Layers of each."),
+                "first": _of("integer", "Number of the first stage of the group, from 0."),
+                "count": _count("Stages of the group."),
+                "layers": _of("integer", "Layers per stage."),
                 "micro_step_s": _positive("Forward and backward of a micro-batch [s]."),
-                "memory_bytes": _positive("Peak of the first, the fullest of them [B]."),
+                "memory_bytes": _positive("Peak of the group's first stage, its fullest [B]."),
             },
         ),
         "uneven_split_gain_frac": _positive(
             "Share of the step that a batch split by speed would save; 0 with one kind of GPU."
         ),
-        "run_steps": _maybe("Steps of the run, where --steps or --epochs was given."),
-        "run_time_s": _maybe("Time of the run [s], likewise."),
+        "run_steps": _maybe("Steps of the run, if --steps or --epochs was given."),
+        "run_time_s": _maybe("Time of the run [s], if --steps or --epochs was given."),
         "measured": _list(
             "Measurements of the same set-up.",
             {
                 "source": _text("Where it was published."),
                 "quantity": _text("What was measured; its unit is the suffix."),
-                "measured": _of("number", "As published, in SI."),
-                "predicted": _of("number", "Of this prediction, in SI."),
+                "measured": _of("number", "The published value, in SI units."),
+                "predicted": _of("number", "The value of this prediction, in SI units."),
                 "error_frac": _maybe("(predicted - measured) / measured."),
-                "note": _text("What else is known of it."),
+                "note": _text("A remark on the measurement."),
             },
         ),
-        "assumptions": _texts("What nobody stated and the prediction took for granted."),
+        "assumptions": _texts("What the job does not state and the prediction assumes."),
     }
-    schema = _object("What `simcore predict --json` prints. SI units.", properties)
+    schema = _object("The output of `simcore predict --json`, in SI units.", properties)
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "simcore prediction",

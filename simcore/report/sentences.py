@@ -1,4 +1,4 @@
-"""What an answer says, sentence by sentence: the same words in a terminal and on a page."""
+"""The sentences of a prediction's report, shared by the terminal and the HTML pages."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from simcore.engine.result import MeasuredRow, MemoryResult, Prediction
 from simcore.report.formatting import counted, figure, gigabytes, percent, plural
 from simcore.report.terms import COMPUTE_PARTS, HIDDEN, memory_label, time_label
 
-#: A resource is worth a word when twice of it gains at least this.
+#: A resource is mentioned if doubling it saves at least this share of the step time.
 WORTH_FRAC = 0.005
 
 
 class Line(NamedTuple):
-    """One term: its name, its figure and its share as text, and the share itself.
+    """One term of time or memory: its name, value and share as text, and the share as a number.
 
-    ``part``: it is a part of the line above it, ``compute``.
+    ``part`` is true for a part of ``compute``, which is a line above it.
     """
 
     key: str
@@ -29,12 +29,12 @@ class Line(NamedTuple):
 
 
 def what(p: Prediction) -> str:
-    """``Latte-XL/2, 674 M parameters``."""
+    """The model and its size: ``Latte-XL/2, 674 M parameters``."""
     return f"{p.model_full_name}, {parameters(p)}"
 
 
 def parameters(p: Prediction) -> str:
-    """``674 M parameters``; of adapters also what they adapt."""
+    """The number of parameters: ``674 M parameters``; with frozen ones, how many are trained."""
     trained = format_count(p.n_params)
     if not p.n_frozen_params:
         return f"{trained} parameters"
@@ -42,7 +42,10 @@ def parameters(p: Prediction) -> str:
 
 
 def settings(p: Prediction) -> list[str]:
-    """What was chosen, each default marked; a default's first word is its flag."""
+    """Layout, strategy, precision, optimizer, recompute and offload; defaults are marked as such.
+
+    An entry of ``p.defaults`` begins with the flag that it is the default of.
+    """
     shown = _marker(p)
     parts = [
         *([p.layout] if p.layout else []),
@@ -57,7 +60,10 @@ def settings(p: Prediction) -> list[str]:
 
 
 def strategy(p: Prediction) -> str:
-    """``zero3 in groups of 8``: its name, and how many ranks share where not all do."""
+    """The strategy, and the size of its groups if it does not shard over all ranks.
+
+    For example ``zero3 in groups of 8``.
+    """
     return f"{p.strategy} in groups of {p.shard_ranks}" if p.shard_ranks else p.strategy
 
 
@@ -67,33 +73,33 @@ def _marker(p: Prediction) -> Callable[[str, str], str]:
 
 
 def batch(p: Prediction) -> str:
-    """How the samples of a step are dealt out."""
+    """The global batch as micro-batch x accumulation x GPUs (replicas, with model parallelism)."""
     shown = _marker(p)
-    dealt = " x ".join(
+    product = " x ".join(
         [
             shown("micro-batch", f"micro-batch {p.micro_batch:,}"),
             shown("grad-accum", f"accum {p.grad_accum:,}"),
             counted(p.data_ranks, "replica" if p.layout else "GPU"),
         ]
     )
-    return f"{dealt} = {counted(p.global_batch, p.sample_unit)} a step"
+    return f"{product} = {counted(p.global_batch, p.sample_unit)} a step"
 
 
-#: Fragmentation of a smaller share of the capacity is not told.
-_TOLD_FRAC = 0.01
+#: Fragmentation below this share of the capacity is not mentioned.
+_FRAGMENTATION_FRAC = 0.01
 
 
 def verdict(p: Prediction) -> tuple[str, str]:
-    """("FITS" or "NO", how much of the device is used)."""
+    """("FITS" or "NO", a sentence on how much of the device's memory the job needs)."""
     m = p.memory
-    held = m.device_bytes if p.fits else m.least_bytes
-    decimal = f"{gigabytes(held)} of {gigabytes(m.capacity_bytes)} GB a GPU"
-    binary = f"({figure(held / GIB)} of {figure(m.capacity_bytes / GIB)} GiB)"
+    used = m.device_bytes if p.fits else m.least_bytes
+    decimal = f"{gigabytes(used)} of {gigabytes(m.capacity_bytes)} GB a GPU"
+    binary = f"({figure(used / GIB)} of {figure(m.capacity_bytes / GIB)} GiB)"
     if not p.fits:
-        over = gigabytes(held - m.capacity_bytes)
+        over = gigabytes(used - m.capacity_bytes)
         lost = lost_bytes(m)
-        told = lost >= _TOLD_FRAC * m.capacity_bytes
-        fragments = f", {gigabytes(lost)} GB of it fragmentation" if told else ""
+        is_large = lost >= _FRAGMENTATION_FRAC * m.capacity_bytes
+        fragments = f", {gigabytes(lost)} GB of it fragmentation" if is_large else ""
         return "NO", f"needs {decimal} {binary}{fragments}: {over} GB too much"
     text = f"{decimal} {binary}{fragmentation(m)}, {percent(m.margin_frac)} left"
     most = m.high_bytes + lost_bytes(m)
@@ -103,22 +109,22 @@ def verdict(p: Prediction) -> tuple[str, str]:
 
 
 def fragmentation(m: MemoryResult) -> str:
-    """`` + 3.31 GB fragmentation``: what a job that fits needs besides what it holds.
+    """The fragmentation of a job that fits, as in `` + 3.31 GB fragmentation``.
 
-    Empty where that changes nothing that is read beside it.
+    Empty below ``_FRAGMENTATION_FRAC`` of the capacity.
     """
     lost = lost_bytes(m)
-    told = lost >= _TOLD_FRAC * m.capacity_bytes
-    return f" + {gigabytes(lost)} GB fragmentation" if told else ""
+    is_large = lost >= _FRAGMENTATION_FRAC * m.capacity_bytes
+    return f" + {gigabytes(lost)} GB fragmentation" if is_large else ""
 
 
 def lost_bytes(m: MemoryResult) -> float:
-    """Holes of the allocator that it cannot give back."""
+    """Bytes of fragmentation: memory that the allocator reserves and can neither use nor free."""
     return m.least_bytes - m.device_bytes
 
 
 def fixes(p: Prediction) -> str:
-    """What makes a job fit that does not; empty where it does."""
+    """The changes that make a job fit, with the throughput of each; empty if it fits already."""
     if p.fits:
         return ""
     if not p.fixes:
@@ -127,22 +133,24 @@ def fixes(p: Prediction) -> str:
 
 
 def why_none(p: Prediction) -> str:
-    """Why more of the same GPUs do not help; empty where they do."""
-    return f"no number of these GPUs was found; nearest: {p.why_none}" if p.why_none else ""
+    """Why no number of the same GPUs makes the job fit; empty if one was found."""
+    if not p.why_none:
+        return ""
+    return f"no number of these GPUs that fits was found; nearest: {p.why_none}"
 
 
 def instead(p: Prediction) -> str:
-    """Adapters that would fit, said to be another kind of training; empty where none are told."""
+    """Ways of training adapters instead that fit, named as another kind of training; else empty."""
     if not p.instead:
         return ""
     return (
-        "another kind of training, of adapters on frozen weights, fits on these GPUs"
+        "training adapters on frozen weights, another kind of training, fits on these GPUs"
         f" ({plural(p.sample_unit)}/s): {'; '.join(p.instead)}"
     )
 
 
 def faster(p: Prediction) -> str:
-    """Other strategies and batches that fit and are faster; empty where none was found."""
+    """Other strategies and batches that fit and are faster; empty if none was found."""
     units = plural(p.sample_unit)
     return "; ".join(
         f"{f.change}: {figure(f.samples_per_s)} {units}/s ({more(f.gain_frac)})" for f in p.faster
@@ -150,23 +158,26 @@ def faster(p: Prediction) -> str:
 
 
 def more(gain_frac: float) -> str:
-    """``+24 %``, ``12.3 x``: from twice on a share is hard to read."""
+    """A gain as text: ``+24 %``; from a doubling on as a factor, ``12.3 x``."""
     if gain_frac < 1.0:
         return percent(gain_frac, signed=True)
     return f"{figure(1.0 + gain_frac)} x"
 
 
 def elsewhere(p: Prediction) -> str:
-    """What a GPU keeps in host memory and on NVMe; empty where nothing is."""
+    """Host memory and NVMe space that the job uses per GPU; empty if it uses neither.
+
+    Also says how much host memory a node is short of.
+    """
     m = p.memory
-    away = [
+    offloaded = [
         f"{gigabytes(n)} GB of {where}"
         for n, where in ((m.host_bytes, "host memory"), (m.nvme_bytes, "NVMe"))
         if n > 0
     ]
-    if not away:
+    if not offloaded:
         return ""
-    text = f"and a GPU keeps {' and '.join(away)}"
+    text = f"and a GPU keeps {' and '.join(offloaded)}"
     if m.host_lack_bytes:
         text += (
             f"; its node's {gigabytes(m.host_capacity_bytes)} GB of host memory are"
@@ -176,31 +187,31 @@ def elsewhere(p: Prediction) -> str:
 
 
 def interval(p: Prediction) -> str:
-    """``80 % between 830 ms and 1.71 s``."""
+    """The interval of the step time: ``80 % between 830 ms and 1.71 s``."""
     t = p.step_time_s
     return f"80 % between {format_seconds(t.low)} and {format_seconds(t.high)}"
 
 
 def step(p: Prediction) -> str:
-    """The step time, its interval and where that is from."""
+    """The step time, its interval and the origin of the interval."""
     t = p.step_time_s
     return f"{format_seconds(t.value)}, {interval(p)} ({t.origin})"
 
 
 def throughput(p: Prediction) -> str:
-    """Samples (of text also tokens) and steps a second, and the share of the peak."""
+    """Samples, tokens (for text) and steps per second, and the MFU."""
     rate = f"{figure(p.samples_per_s)} {plural(p.sample_unit)}/s"
     if p.tokens_per_s is not None:
         rate += f" x {p.tokens_per_sample:,.0f} = {figure(p.tokens_per_s)} tokens/s"
     return f"{rate}, {figure(p.iter_per_s)} iter/s, MFU {percent(p.mfu_frac)}"
 
 
-#: An efficiency above this share needs a reason.
+#: A scaling efficiency above this is explained.
 _NO_MORE_THAN = 1.005
 
 
 def speedup(p: Prediction) -> str:
-    """Against one GPU; empty where there is but one."""
+    """The speed-up over one GPU and the scaling efficiency; empty for a job on one GPU."""
     if p.n_gpus < 2:
         return ""
     one = f"one {p.single_gpu}" + (" (the fastest)" if len(p.rank_classes) > 1 else "")
@@ -213,7 +224,11 @@ def speedup(p: Prediction) -> str:
 
 
 def beyond_all(p: Prediction) -> str:
-    """Why many GPUs do more than as many times one; empty where they do not."""
+    """Why the scaling efficiency is above 100 %; empty if it is not.
+
+    The reason is that one GPU alone would update (or also hold) all parameters, while with
+    sharding each GPU handles only its share.
+    """
     if p.scaling_efficiency_frac <= _NO_MORE_THAN:
         return ""
     if p.layout:
@@ -224,7 +239,10 @@ def beyond_all(p: Prediction) -> str:
 
 
 def slowest(p: Prediction) -> str:
-    """Which type holds up a mixed cluster; empty for a uniform one."""
+    """Which GPU type of a mixed cluster is slowest, and what another split of the batch would gain.
+
+    Empty if all GPUs are of one type.
+    """
     if len(p.rank_classes) < 2:
         return ""
     slow = max(p.rank_classes, key=lambda c: c.compute_s)
@@ -243,12 +261,12 @@ def slowest(p: Prediction) -> str:
         dealt = ", ".join(f"{c.gpu} {c.micro_batch}" for c in p.rank_classes)
         return f"{busy}; samples a GPU: {dealt}"
     gain = f"{busy}; an uneven split would gain {percent(p.uneven_split_gain_frac)}"
-    # One sample a GPU cannot be dealt out otherwise.
+    # With one sample per GPU no uneven split is possible.
     return f"{gain} (from micro-batch 2 on)" if p.micro_batch == 1 else gain
 
 
 def stages(p: Prediction) -> str:
-    """Which pipeline stage is slowest and which is fullest, where they were cut on purpose."""
+    """The slowest and the fullest pipeline stage; empty unless the layers per stage were chosen."""
     if "stages" not in p.layout:
         return ""
     slow = max(p.stages, key=lambda s: s.micro_step_s)
@@ -263,7 +281,7 @@ def stages(p: Prediction) -> str:
 
 
 def run(p: Prediction) -> str:
-    """How long the run takes; empty where none was asked for."""
+    """The time of the whole run; empty unless its number of steps or epochs was given."""
     if p.run_time_s is None or p.run_steps is None:
         return ""
     low, high = (p.run_steps * s for s in (p.step_time_s.low, p.step_time_s.high))
@@ -274,7 +292,10 @@ def run(p: Prediction) -> str:
 
 
 def gains(p: Prediction, most: int = 3) -> list[str]:
-    """What twice of each resource that is worth it would give."""
+    """The step time with twice of each resource that saves at least ``WORTH_FRAC``.
+
+    At most ``most`` resources, in the order of ``p.what_if``, best first.
+    """
     worth = [w for w in p.what_if if w.gain_frac >= WORTH_FRAC][:most]
     binding = "of both" if " and " in p.bound_by else "of it"
     return [
@@ -285,13 +306,13 @@ def gains(p: Prediction, most: int = 3) -> list[str]:
 
 
 def time_lines(p: Prediction) -> list[Line]:
-    """Where the time goes, in the order of the step; what rounds to zero is left out."""
+    """The terms of the step time in the order of the step, without those that round to zero."""
     total = p.step_time_s.value
     unit, scale = ("s", 1.0) if total >= 2.0 else ("ms", 1.0 / KILO)
     digits = 1 if total / scale >= 10 else 2
     least = 0.5 * scale / 10.0**digits
     terms = {k: v for k, v in p.time_s.items() if v >= least}
-    if sum(k in terms for k in COMPUTE_PARTS) == 1:  # the sum would say it twice
+    if sum(k in terms for k in COMPUTE_PARTS) == 1:  # the sum would repeat its only part
         terms.pop("compute", None)
     return [
         Line(
@@ -307,7 +328,10 @@ def time_lines(p: Prediction) -> list[Line]:
 
 
 def memory_lines(p: Prediction, limit: int | None = None) -> list[Line]:
-    """Where the memory goes, largest first; beyond ``limit`` lines the rest is one line."""
+    """The terms of the peak memory, largest first, without those that round to zero.
+
+    With ``limit`` there are at most that many lines; the last one sums up the smaller terms.
+    """
     total = p.memory.device_bytes
     digits = 1 if total >= 100 * GIGA else 2
     least = 0.5 * GIGA / 10.0**digits
@@ -332,7 +356,7 @@ def _measured_value(row: MeasuredRow, value: float) -> str:
 
 
 def measured(row: MeasuredRow) -> str:
-    """One measurement of the same set-up, and how far off the prediction is."""
+    """One measurement of the same set-up, the predicted value, the error and the source."""
     name = row.quantity.removesuffix("_s").removesuffix("_bytes").replace("_", " ")
     return (
         f"{name} {_measured_value(row, row.measured)}, predicted "

@@ -1,4 +1,4 @@
-"""A sweep in 80 columns: the leading points, what they share, why the others fell out."""
+"""A sweep as text of 80 columns: the best points, the front, and why points are not valid."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from simcore.report.sentences import more
 from simcore.report.tables import table
 from simcore.report.text_of import text_of
 
-#: A text column is not cut below this.
+#: The smallest width in characters to which a column of text is cut.
 _SHORTEST = 12
-#: Points of the front that the text shows.
+#: The number of points of the Pareto front that the text shows.
 _OF_FRONT = 6
 
 
 @text_of.register
 def render_sweep(result: SweepResult) -> str:
-    """The whole answer as text."""
+    """The whole sweep as text of 80 columns."""
     lines = [*_head(result), ""]
     if result.best:
         lines += [*point_tables(result), ""]
     else:
         lines += ["No point fits." if result.n_evaluated else "No point is valid.", ""]
-    if told := advice(result):
-        lines += [*(x for label, s in told for x in wrapped(f"{label}: {s}", WIDTH)), ""]
+    if hints := advice(result):
+        lines += [*(x for label, s in hints for x in wrapped(f"{label}: {s}", WIDTH)), ""]
     lines += reasons(result.invalid, result.n_done)
     if result.output is not None:
         lines += _output(result)
@@ -54,7 +54,11 @@ def _head(r: SweepResult) -> list[str]:
 
 
 def advice(r: SweepResult) -> list[tuple[str, str]]:
-    """What is faster than the first though no point of the space; what makes the nearest fit."""
+    """(label, text) of advice beyond the points of the sweep.
+
+    Either changes outside the sweep that are faster than its best point; or, if no point fits,
+    the nearest point and what makes it fit.
+    """
     faster = [f"{f.change} ({figure(f.samples_per_s)}/s, {more(f.gain_frac)})" for f in r.faster]
     if faster:
         return [("faster than the first, and not in this sweep", "; ".join(faster))]
@@ -64,20 +68,23 @@ def advice(r: SweepResult) -> list[tuple[str, str]]:
     how = ", ".join([p.cluster, *words_of(p), f"batch {p.micro_batch}x{p.grad_accum}"])
     need = f"{gigabytes(p.needed_bytes)} of {gigabytes(p.capacity_bytes)} GB a GPU"
     fixes = "; ".join(r.fixes) or "nothing that was tried"
-    told = [
+    hints = [
         ("nearest", f"{how}, needs {need}"),
         ("what makes it fit (samples/s then)", fixes),
     ]
     if r.why_none:
-        told.append(("no number of these GPUs was found; nearest", r.why_none))
+        hints.append(("no number of these GPUs that fits was found; nearest", r.why_none))
     if r.instead:
-        label = "another kind of training, of adapters, fits on these GPUs (samples/s)"
-        told.append((label, "; ".join(r.instead)))
-    return told
+        label = "training adapters, another kind of training, fits on these GPUs (samples/s)"
+        hints.append((label, "; ".join(r.instead)))
+    return hints
 
 
 def point_tables(r: SweepResult) -> list[str]:
-    """The best and, of several points, the front; what all have in common stands above them."""
+    """The lines of a table of the best points and, if it has several points, one of the front.
+
+    A line above them lists the settings that all shown points have in common.
+    """
     spread = _spread(r.front)
     shown = [*r.best, *spread]
     networks = {p.network for p in shown} - {""}
@@ -88,14 +95,14 @@ def point_tables(r: SweepResult) -> list[str]:
         [
             p.cluster,
             " ".join([*([p.form.model] if len(models) > 1 else []),
-                      *(w for w in own if w not in shared)]),
+                      *(w for w in settings if w not in shared)]),
             f"{p.micro_batch}x{p.grad_accum}",
             format_seconds(p.step_time_s),
             figure(p.samples_per_s),
             figure(p.samples_per_s_per_gpu),
             figure(p.memory_bytes / GIGA),
         ]
-        for p, own in zip(shown, words, strict=True)
+        for p, settings in zip(shown, words, strict=True)
     ]  # fmt: skip
     one = networks if len(networks) == 1 else ()
     same = [*(models if len(models) == 1 else ()), *shared, *one]
@@ -106,17 +113,17 @@ def point_tables(r: SweepResult) -> list[str]:
     if len(spread) > 1:
         spent = _SPENT[r.front_of]
         some = f" ({len(spread)} of {len(r.front)})" if len(spread) < len(r.front) else ""
-        lines += ["", f"the front{some}: nothing that fits is as fast with {spent}"]
+        lines += ["", f"Pareto front{some}: no other point that fits is as fast with {spent}"]
         lines += _fitted(header, [["", *row] for row in rows[n:]])
     return lines
 
 
-#: How the text says that a point spends no more of the front's column.
+#: The phrase for "no more of the resource" by the resource of the Pareto front.
 _SPENT = {"n_gpus": "as few GPUs", "memory_bytes": "as little memory"}
 
 
 def _spread(points: Sequence[Point]) -> list[Point]:
-    """Some points of a long front, the first and the last among them."""
+    """At most ``_OF_FRONT`` points of a front, evenly spread, with the first and the last."""
     last = len(points) - 1
     return [
         points[i] for i in sorted({round(i * last / (_OF_FRONT - 1)) for i in range(_OF_FRONT)})
@@ -124,7 +131,11 @@ def _spread(points: Sequence[Point]) -> list[Point]:
 
 
 def _fitted(header: list[str], rows: list[list[str]]) -> list[str]:
-    """A table of 80 columns: without what follows from the rest, then with shorter texts."""
+    """The lines of a table that is cut to 80 columns.
+
+    Empty columns are left out. If it is too wide, the throughput per GPU goes first, then the
+    longest texts are shortened.
+    """
     empty = [i for i in range(len(header)) if not any(row[i] for row in rows)]
     widths = {1: WIDTH, 2: WIDTH}
     while True:
@@ -146,17 +157,17 @@ def _fitted(header: list[str], rows: list[list[str]]) -> list[str]:
 
 
 def words_of(p: Point, *, named: bool = True) -> list[str]:
-    """How a point is run; its network is ``named`` where several are shown."""
+    """The settings of a point as short texts; with ``named`` its network too."""
     f = p.form
-    found = [f.strategy, *str(f.layout).split(), f"rc-{f.recompute}", f.precision]
+    settings = [f.strategy, *str(f.layout).split(), f"rc-{f.recompute}", f.precision]
     if f.offload != "none":
-        found.append(f"offload {f.offload}")
+        settings.append(f"offload {f.offload}")
     if f.seq_len is not None:
-        found.append(f"seq {f.seq_len}")
+        settings.append(f"seq {f.seq_len}")
     network = p.network if named else ""
-    said = set(str(f.layout).split())  # "schedule zb-1p" is "zb-1p" there
-    more = [w for w in f.more.split(", ") if w.partition(" ")[2] not in said]
-    return [*found, f.optimizer, *filter(None, [*more, network])]
+    in_layout = set(str(f.layout).split())  # the layout writes "schedule zb-1p" as "zb-1p"
+    more = [w for w in f.more.split(", ") if w.partition(" ")[2] not in in_layout]
+    return [*settings, f.optimizer, *filter(None, [*more, network])]
 
 
 def _cut(text: str, width: int) -> str:
@@ -164,19 +175,22 @@ def _cut(text: str, width: int) -> str:
 
 
 def reasons(invalid: dict[str, int], n_points: int, most: int = 8) -> list[str]:
-    """Why points fell out, with counts, the most frequent first."""
+    """Lines with the reasons why points are not valid and their counts, in the given order.
+
+    ``most`` reasons are listed; a last line counts the points of the others.
+    """
     if not invalid:
         return []
-    lines = [f"fell out, of {n_points:,}:"]
+    lines = [f"left out, of {n_points:,} points:"]
     shown = list(invalid.items())[:most]
     width = len(f"{shown[0][1]:,}")
     for reason, n in shown:
         parts = wrapped(reason, WIDTH - width - 4)
         lines.append(f"  {n:>{width},}  {parts[0]}")
         lines += [" " * (width + 4) + p for p in parts[1:]]
-    left = sum(list(invalid.values())[most:])
-    if left:
-        lines.append(f"  {left:,}  for {len(invalid) - most} other reasons")
+    others = sum(list(invalid.values())[most:])
+    if others:
+        lines.append(f"  {others:,}  for {len(invalid) - most} other reasons")
     return lines
 
 
@@ -184,5 +198,5 @@ def _output(r: SweepResult) -> list[str]:
     if r.finished:
         return ["", f"{counted(r.n_evaluated, 'point')} in {r.output}"]
     if not r.n_done:
-        return ["", f"stopped before a point was done: nothing was added to {r.output}.parts"]
-    return ["", f"what is done is kept in {r.output}.parts: the same command with --resume goes on"]
+        return ["", f"stopped before a point was finished: {r.output}.parts has nothing new"]
+    return ["", f"finished points are in {r.output}.parts: the same command with --resume goes on"]

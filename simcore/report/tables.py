@@ -1,4 +1,4 @@
-"""Plain text tables: aligned columns, no escape codes."""
+"""Plain-text tables with aligned columns and without escape codes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from textwrap import wrap
 def table(
     header: Sequence[str], rows: Iterable[Sequence[str]], *, right: Sequence[int] = ()
 ) -> str:
-    """Columns as wide as their widest cell, two blanks apart; ``right`` aligns to the right."""
+    """The text of a table whose columns are as wide as their widest cell, two blanks apart.
+
+    ``right`` are the indices of the columns that are aligned to the right.
+    """
     cells = [list(header), *(list(r) for r in rows)]
     return "\n".join(_line(row, _widths(cells), right) for row in cells)
 
@@ -26,7 +29,7 @@ def _line(row: Sequence[str], widths: Sequence[int], right: Sequence[int]) -> st
     return "  ".join(parts).rstrip()
 
 
-#: A column of text is not wrapped below this; headings of figures break from this length on.
+#: The smallest width in characters to which a column of text is wrapped.
 _NARROW = 16
 
 
@@ -37,13 +40,15 @@ def wrapped_table(
     *,
     right: Sequence[int] = (),
 ) -> str:
-    """``table`` where it has room; else its widest texts go on in the next line, headings too.
+    """The text of ``table``, with cells wrapped over several lines if it is wider than ``width``.
 
-    The first column names the row and stays whole.
+    Headings of numeric columns wrap first, then the widest text columns. The first column, which
+    names the row, is never wrapped. If the text columns would get too narrow, the table stays
+    wider than ``width``.
     """
     cells = [list(header), *(list(r) for r in rows)]
     widths = _widths(cells)
-    # A heading may break where that lets its figures stand closer.
+    # A heading of a numeric column wraps if the table is too wide.
     for i in right:
         words = max(len(w) for w in header[i].split())
         if sum(widths) + 2 * (len(widths) - 1) > width:
@@ -65,7 +70,7 @@ def wrapped_table(
 
 
 def side_by_side(left: Sequence[str], right: Sequence[str], *, column: int) -> list[str]:
-    """Two blocks of lines next to each other; the second starts at ``column``."""
+    """Lines with two blocks next to each other; the right block starts at ``column``."""
     height = max(len(left), len(right))
     padded = [*left, *[""] * (height - len(left))]
     other = [*right, *[""] * (height - len(right))]

@@ -1,4 +1,4 @@
-"""What each term of a prediction is called and means: one list for text, JSON and its schema."""
+"""Names and meanings of the terms of time and memory, for the text, the JSON and its schema."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Term(NamedTuple):
-    """``label`` for people, ``meaning`` for the schema."""
+    """A term's name in texts (``label``) and its description in the schema (``meaning``)."""
 
     label: str
     meaning: str
@@ -14,38 +14,38 @@ class Term(NamedTuple):
 
 #: Parts of ``time_s["compute"]``.
 COMPUTE_PARTS = ("forward", "backward", "frozen_networks", "accumulation")
-#: Not part of the step time: it runs under other work.
+#: Overlapped communication, which is not part of the step time.
 HIDDEN = "communication_hidden"
-#: There only where the model is cut.
+#: A term only of jobs with pipeline stages.
 BUBBLE = "pipeline_bubble"
 
 TIME: dict[str, Term] = {
     "compute": Term("compute", "forward + backward + frozen_networks + accumulation"),
-    "forward": Term("forward", "forward of all micro-steps"),
-    "backward": Term("backward", "backward of all micro-steps, recompute included"),
+    "forward": Term("forward", "forward passes of all micro-steps"),
+    "backward": Term("backward", "backward passes of all micro-steps, with recompute"),
     "frozen_networks": Term("frozen networks", "networks that only run forward (VAE, encoders)"),
     "accumulation": Term("gradient sums", "casts and sums of gradients over micro-steps"),
     "optimizer": Term("optimizer", "gradient norm and parameter update"),
     "ema": Term("EMA update", "moving average of the parameters"),
     "input_copy": Term("input copy", "batch from host to device"),
-    "offload": Term("offload", "host or NVMe optimizer and its copies, as far as they show"),
+    "offload": Term("offload", "optimizer on the host or NVMe and its copies, the exposed part"),
     BUBBLE: Term("pipeline bubble", "waiting for other stages; with pipeline stages only"),
     "communication_exposed": Term("comm. exposed", "collectives that the step waits for"),
     "host": Term("host", "waiting for the host to launch kernels"),
     "loader": Term("data loading", "waiting for the next batch"),
-    HIDDEN: Term("comm. hidden", "collectives under compute; not part of the step time"),
+    HIDDEN: Term("comm. hidden", "collectives overlapped by compute; not part of the step time"),
 }
 
 MEMORY: dict[str, Term] = {
     "parameters": Term("parameters", "trained parameters of this rank"),
     "gradients": Term("gradients", "gradients held at the peak"),
-    "optimizer_state": Term("optimizer state", "momentum, variance, master copy of this rank"),
+    "optimizer_state": Term("optimizer state", "this rank's momentum, variance and master copy"),
     "ema": Term("EMA copy", "moving average of the parameters"),
     "gradient_buckets": Term("gradient buckets", "flat buffers that gradients are sent from"),
-    "gathered_parameters": Term("gathered blocks", "sharded parameters fetched for use"),
+    "gathered_parameters": Term("gathered blocks", "sharded parameters gathered for a pass"),
     "replicas": Term("replica gradients", "DataParallel: a replica's gradients on the master"),
     "frozen_models": Term("frozen networks", "parameters of frozen networks and buffers"),
-    "activations": Term("activations", "what forward saved for backward"),
+    "activations": Term("activations", "tensors that forward saves for backward"),
     "autocast_weights": Term("autocast weights", "16-bit copies that autocast keeps"),
     "working_set": Term("working set", "temporaries of the kernel at the peak"),
     "gradient_stubs": Term("gradient stubs", "placeholders of fused gradient accumulation"),
@@ -58,10 +58,10 @@ MEMORY: dict[str, Term] = {
 
 
 def time_label(key: str) -> str:
-    """The name of a time term as text; an unknown key reads as itself."""
+    """The name of a term of time; for an unknown key the key with blanks for underscores."""
     return TIME[key].label if key in TIME else key.replace("_", " ")
 
 
 def memory_label(key: str) -> str:
-    """The name of a memory term as text; an unknown key reads as itself."""
+    """The name of a term of memory; for an unknown key the key with blanks for underscores."""
     return MEMORY[key].label if key in MEMORY else key.replace("_", " ")

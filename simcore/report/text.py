@@ -1,4 +1,4 @@
-"""The answer as plain text: at most 30 lines of 80 columns, whatever the model and cluster."""
+"""A prediction as plain text: at most 30 lines of 80 columns for any model and cluster."""
 
 from __future__ import annotations
 
@@ -10,15 +10,16 @@ from simcore.report import sentences as say
 from simcore.report.formatting import EDGE, WIDTH, labelled, wrapped
 from simcore.report.tables import side_by_side
 
+#: The largest number of lines.
 HEIGHT = 30
-#: Where the memory column starts beside the time column.
+#: The column at which the memory table starts, to the right of the time table.
 _COLUMN = 40
 _GREEN, _RED, _BOLD, _PLAIN = "\033[32m", "\033[31m", "\033[1m", "\033[0m"
 
 
 def _title(p: Prediction) -> list[str]:
     what, where = f"{say.what(p)},", f"on {p.cluster}"
-    if len(what) > WIDTH:  # a long name is cut rather than what is behind it
+    if len(what) > WIDTH:  # shorten the model's name, not the number of parameters after it
         rest = f", {say.parameters(p)},"
         what = textwrap.shorten(p.model_full_name, WIDTH - len(rest), placeholder=" ...") + rest
     lines = [f"{what} {where}"] if len(what) + len(where) < WIDTH else [what, where]
@@ -26,7 +27,7 @@ def _title(p: Prediction) -> list[str]:
 
 
 def _breakable(text: str) -> str:
-    """A word longer than a line, such as a cluster of many groups, cut to fit."""
+    """``text`` with every word longer than a line cut, such as a cluster of many groups."""
     return " ".join(w if len(w) < WIDTH - 4 else w[: WIDTH - 10] + "..." for w in text.split())
 
 
@@ -40,8 +41,8 @@ def _verdict(p: Prediction) -> list[str]:
         lines += labelled("", fixes, 4)
     for other in (say.why_none(p), say.instead(p)):
         lines += labelled("", other, 3) if other else []
-    if away := say.elsewhere(p):
-        lines += labelled("", away)
+    if offloaded := say.elsewhere(p):
+        lines += labelled("", offloaded)
     return lines
 
 
@@ -66,7 +67,7 @@ def _rows(lines: Iterable[say.Line]) -> list[Row]:
 
 def _time_rows(p: Prediction, limit: int) -> list[Row]:
     lines = say.time_lines(p)
-    if len(lines) > limit:  # many terms, little room: compute stays as its sum
+    if len(lines) > limit:  # too many lines: show compute as one sum
         lines = [x for x in lines if not x.part]
     return _rows(lines)[:limit]
 
@@ -104,7 +105,7 @@ def _measured(p: Prediction) -> list[str]:
     return lines
 
 
-#: Assumptions that move the answer most stand first.
+#: Phrases that occur in assumptions, those of the most influential assumptions first.
 _WEIGHT = (
     ".toml: ", "no such way", "the language model only", "is predicted", "software:",
     "micro-batch", "not even", " unit: ", "was timed", "strategy:", "sequences of", "network:",
@@ -113,7 +114,7 @@ _WEIGHT = (
 
 
 def by_weight(assumptions: Iterable[str]) -> list[str]:
-    """Assumptions in the order of how much they usually matter."""
+    """The assumptions, sorted by how much they usually influence the prediction."""
 
     def rank(text: str) -> int:
         return next((i for i, w in enumerate(_WEIGHT) if w in text), len(_WEIGHT))
@@ -121,24 +122,24 @@ def by_weight(assumptions: Iterable[str]) -> list[str]:
     return sorted(assumptions, key=rank)
 
 
-def _assumptions(p: Prediction, room: int) -> list[str]:
-    """As many assumptions as ``room`` lines hold; the last line says how many are left out."""
+def _assumptions(p: Prediction, n_lines: int) -> list[str]:
+    """The assumptions in at most ``n_lines`` lines; the last one says how many are left out."""
     ranked = by_weight(p.assumptions)
-    if not ranked or room < 1:
+    if not ranked or n_lines < 1:
         return []
     lines: list[str] = []
     for i, text in enumerate(ranked):
         left = len(ranked) - i - 1
         more = labelled("" if lines else "ASSUMED", text)
-        if len(lines) + len(more) + bool(left) <= room:
+        if len(lines) + len(more) + bool(left) <= n_lines:
             lines += more
             continue
         note = f"+{left + 1} more (--json)"
         if not lines:
-            if room == 1:
+            if n_lines == 1:
                 return labelled("ASSUMED", f"{left + 1} things (--json lists them)")
-            return [*labelled("ASSUMED", text, room - 1), *(labelled("", f"+{left} more (--json)")
-                                                        if left else [])]  # fmt: skip
+            return [*labelled("ASSUMED", text, n_lines - 1),
+                    *(labelled("", f"+{left} more (--json)") if left else [])]  # fmt: skip
         return [*lines, *labelled("", note)]
     return lines
 
@@ -152,13 +153,13 @@ def _paint(line: str, fits: bool) -> str:
 
 
 def render(p: Prediction, *, colour: bool = False) -> str:
-    """The whole answer. Without ``colour`` it holds no escape codes."""
+    """The whole prediction as text. Without ``colour`` it holds no escape codes."""
     head = [*_title(p), *_settings(p)]
     verdict = _verdict(p)
     facts = _facts(p)
     tail = [*_bound(p), *_faster(p), *_measured(p)]
     outside = len(head) + len(verdict) + len(facts) + len(tail)
-    # The columns leave room for their heading and one line of assumptions.
+    # Two lines less: one for the tables' heading, one for assumptions.
     middle = _breakdown(p, max(3, HEIGHT - outside - 2))
     spare = HEIGHT - outside - len(middle)
     gaps = 3 if spare >= 5 else 2 if spare >= 4 else 0
@@ -183,7 +184,10 @@ def render(p: Prediction, *, colour: bool = False) -> str:
 
 
 def render_explanation(e: Explanation, related: Sequence[str] = ()) -> str:
-    """Formula, inputs and source of one term in at most 19 lines."""
+    """The value, formula, inputs and source of one term as text of at most 19 lines.
+
+    ``related`` are the names of terms to look at as well.
+    """
     lines = [f"{e.term} = {e.value}", *labelled("formula", e.formula, 5)]
     width = max((len(name) for name, _ in e.inputs), default=0)
     for i, (name, value) in enumerate(e.inputs[:8]):

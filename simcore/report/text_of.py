@@ -1,4 +1,4 @@
-"""Every result as plain text of 80 columns: what ``print`` and the command line show."""
+"""The plain text of every type of result, in 80 columns, for ``print`` and the command line."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from simcore.report.tables import table
 from simcore.report.terms import memory_label, time_label
 from simcore.report.text import render
 
-#: Modules with the text of results that a prediction does without; loaded on first use.
+#: Modules that render other results than predictions; they are imported when first needed.
 _LATER = ("compare", "fleet", "goodput", "plan", "sweep")
 
 
 @singledispatch
 def text_of(result: object) -> str:
-    """The text of a result."""
+    """The text of a result. Raises TypeError for a type that has none."""
     unknown = text_of.dispatch(object)
     for name in _LATER:
         import_module(f"simcore.report.{name}")

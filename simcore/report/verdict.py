@@ -1,4 +1,4 @@
-"""``simcore validate`` as text: scores, groups, rows beside their measurements, filled cells."""
+"""The output of ``simcore validate`` as text: errors by group, single rows, predicted blanks."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from simcore.report.formatting import figure, percent, share
 from simcore.report.tables import table
 
 _FIGURES = ("mape_frac", "median_abs_frac", "median_bias_frac", "p90_abs_frac", "coverage80_frac")
-#: Reasons for skipped rows that the text names.
+#: The number of reasons for skipped rows that the text lists.
 SKIPS_SHOWN = 12
 _HEAD = ("n", "MAPE", "median", "bias", "P90", "in 80 %")
 
 
 def _scores(label: str, scores: dict[str, Any]) -> list[list[str]]:
-    """One line a quantity that has rows."""
+    """One table row per quantity that has measured rows: their number and the errors."""
     return [
-        [label, quantity.replace("_", " "), str(found["n"]), *(share(found[k]) for k in _FIGURES)]
-        for quantity, found in scores.items()
-        if isinstance(found, dict) and found.get("n")
+        [label, quantity.replace("_", " "), str(score["n"]), *(share(score[k]) for k in _FIGURES)]
+        for quantity, score in scores.items()
+        if isinstance(score, dict) and score.get("n")
     ]
 
 
@@ -69,7 +69,7 @@ def _filled(rows: list[dict[str, Any]]) -> str:
 
 
 def _fitting(fits: dict[str, Any]) -> list[str]:
-    """What is predicted to fit; only where a table holds runs that failed."""
+    """How well "fits in memory" is predicted; empty if no run of the table was out of memory."""
     if not fits.get("out_of_memory"):
         return []
     lines = [f"{share(fits['out_of_memory_found_frac'])} of {fits['out_of_memory']} rows out of "
@@ -81,7 +81,10 @@ def _fitting(fits: dict[str, Any]) -> list[str]:
 
 
 def _order(ranks: dict[str, Any]) -> list[str]:
-    """How well the order of configurations is met; only where a table has families."""
+    """How well the order of configurations is predicted; empty if the table has no families.
+
+    A family is the rows of one model and cluster that differ in other settings.
+    """
     if not ranks.get("families"):
         return []
     lines = [
@@ -89,12 +92,13 @@ def _order(ranks: dict[str, Any]) -> list[str]:
         f"rank correlation within {ranks['families']} families (one model and cluster, "
         f"{ranks['rows']} rows): mean {ranks['weighted_mean']:.2f}, median {ranks['median']:.2f}",
     ]
-    of, again = ranks.get("configurations") or {}, ranks.get("repeatable")
-    if again:
+    # Measurements of one configuration scatter, so even an exact prediction stays below 1.
+    joined, best = ranks.get("configurations") or {}, ranks.get("repeatable")
+    if best:
         lines.append(
-            f"repeats joined ({of['rows']} configurations): mean {of['weighted_mean']:.2f}, median "
-            f"{of['median']:.2f}; exact but for their scatter: {again['weighted_mean']:.2f}, "
-            f"{again['median']:.2f}"
+            f"repeats joined ({joined['rows']} configurations): mean "
+            f"{joined['weighted_mean']:.2f}, median {joined['median']:.2f}; an exact prediction "
+            f"would reach {best['weighted_mean']:.2f}, {best['median']:.2f}"
         )
     sound = ranks.get("without_flagged") or {}
     if sound.get("families") and sound["rows"] < ranks["rows"]:
@@ -102,11 +106,11 @@ def _order(ranks: dict[str, Any]) -> list[str]:
             f"without flagged rows ({sound['rows']} rows): mean {sound['weighted_mean']:.2f}, "
             f"median {sound['median']:.2f}"
         )
-    if told := [p for p in ranks.get("pairs") or () if p["n"]]:
+    if pairs := [p for p in ranks.get("pairs") or () if p["n"]]:
         shares = ", ".join(
             f"{p['right_frac']:.0%} of {p['n']}"
             + (f" at least {p['apart_frac']:.0%} apart" if p["apart_frac"] else "")
-            for p in told
+            for p in pairs
         )
         lines.append(f"pairs of them in the measured order: {shares}")
     own = ranks.get("table_families") or {}
@@ -119,7 +123,10 @@ def _order(ranks: dict[str, Any]) -> list[str]:
 
 
 def _few_rows(calibration: dict[str, Any]) -> list[str]:
-    """Of a fit on few rows: how it varies with the choice of rows, and what they could tell."""
+    """A calibration on few rows: how its error varies with the rows drawn, and what they identify.
+
+    A parameter is identified if the rows narrow its spread clearly below that of its prior.
+    """
     if not calibration:
         return []
     lines = [""]
@@ -135,18 +142,21 @@ def _few_rows(calibration: dict[str, Any]) -> list[str]:
     kinds = dict.fromkeys(k["parameter"] for k in calibration["identified"])
     cells = []
     for kind in kinds:
-        of = [k for k in calibration["identified"] if k["parameter"] == kind]
-        told = [k["value"] for k in of if k["identified"]]
+        fitted = [k for k in calibration["identified"] if k["parameter"] == kind]
+        values = [k["value"] for k in fitted if k["identified"]]
         unit = " s" if kind in ("step", "micro-step") else ""
         times = "" if unit else "x "
-        span = f"{times}{min(told):.2g} to {times}{max(told):.2g}{unit}" if told else "-"
-        cells.append([kind, str(len(of)), str(len(told)), span])
-    head = ["fitted, by source and GPU", "n", "told by the rows", "between"]
+        span = f"{times}{min(values):.2g} to {times}{max(values):.2g}{unit}" if values else "-"
+        cells.append([kind, str(len(fitted)), str(len(values)), span])
+    head = ["fitted, by source and GPU", "n", "identified", "between"]
     return [*lines, table(head, cells, right=(1, 2))]
 
 
 def render_verdict(result: dict[str, Any], worst: int | None = None) -> str:
-    """The verdict of ``api.validate``; ``worst`` keeps the rows furthest off."""
+    """The result of ``api.validate`` as text; ``worst`` is the number of rows shown, worst first.
+
+    Without ``worst`` all rows are shown in their order.
+    """
     mode = result.get("mode", "blind")
     noun = "row" if result["rows"] == 1 else "rows"
     lines = [f"{result['rows']} {noun}, {result['simulated']} predicted ({mode})"]
@@ -197,9 +207,12 @@ def _ops_summary(lines: list[dict[str, Any]]) -> str:
 
 
 def render_ops(result: dict[str, Any], worst: int | None) -> str:
-    """Errors of the op models: own and blind by class, then by kind, by GPU, op and dtype."""
-    told = f" (fitted anew without the {result['refit']} judged)" if result.get("refit") else ""
-    lines = [f"{result['rows']} rows, {result['simulated']} predicted{told}"]
+    """The errors of the op models as text: by class, then by kind, then by GPU, op and dtype.
+
+    ``worst`` is the number of the last groups shown, worst first; None shows all.
+    """
+    refit = f" (fitted anew without the {result['refit']} judged)" if result.get("refit") else ""
+    lines = [f"{result['rows']} rows, {result['simulated']} predicted{refit}"]
     skipped = list(result["skipped"].items())
     lines += [f"  skipped {n}: {why}" for why, n in skipped[:SKIPS_SHOWN]]
     if len(skipped) > SKIPS_SHOWN:
@@ -208,9 +221,9 @@ def render_ops(result: dict[str, Any], worst: int | None) -> str:
     figures = ("mape_frac", "median_bias_frac", "p90_abs_frac")
     head = ["", "n", "MAPE", "bias", "P90", "large", "MAPE", "bias", "P90"]
     for part in ("kinds", "groups"):
-        found = sorted(result[part].items())
+        groups = sorted(result[part].items())
         if part == "groups" and worst is not None:
-            found = sorted(found, key=lambda g: -g[1]["mape_frac"])[:worst]
+            groups = sorted(groups, key=lambda g: -g[1]["mape_frac"])[:worst]
         rows = [
             [
                 name if scores["profile"] == "own" or part == "kinds" else f"{name} *",
@@ -220,8 +233,8 @@ def render_ops(result: dict[str, Any], worst: int | None) -> str:
                     for cell in (str(score["n"]), *(share(score[k]) for k in figures))
                 ),
             ]
-            for name, scores in found
+            for name, scores in groups
         ]
         lines += ["", table(head, rows, right=range(1, 9))]
-    lines += ["", "* blind: by figures of the device's family or of all GPUs"]
+    lines += ["", "* blind: with the figures of the device's family or of all GPUs"]
     return "\n".join(lines) + "\n"

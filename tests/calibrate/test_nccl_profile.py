@@ -100,7 +100,7 @@ def test_a_slow_network_is_told_by_large_messages(tmp_path: Path) -> None:
         (nccl_log(ring, SIZES), {"gpus": "1x4xH100"}, "has 4 GPUs, the run 8 ranks"),
         (nccl_log(ring, SIZES, listed=False), {"gpus": "4xH100"}, "another number of ranks"),
         (nccl_log(ring, SIZES), {"collective": "all_reducer"}, "did you mean 'all_reduce'"),
-        (nccl_log(ring, SIZES, op="broadcast"), {}, "nothing of log.txt tells a link"),
+        (nccl_log(ring, SIZES, op="broadcast"), {}, "no run of log.txt determines a link"),
     ],
 )
 def test_what_a_log_leaves_out_is_asked_for(

@@ -90,7 +90,7 @@ def test_without_a_name_show_lists_what_there_is(simcore: Callable) -> None:
     assert shown == simcore("list", "calibrations").out
     by_name = {line.split()[0]: line for line in shown.splitlines()[1:]}
     # the profile that every job takes, and the devices that a fitted one is for
-    assert "what a job takes that names none" in by_name["blind"]
+    assert "used by a job that names none" in by_name["blind"]
     assert "RTX4090, A6000ada, H100-SXM-80GB" in by_name["latte-ddp"]
 
 

@@ -112,8 +112,8 @@ def test_the_page_says_everything(single: str) -> None:
     tree = Tree(single)
     heads = tree.text("h2")
     for heading in ("Inputs and defaults", "Assumptions", "Where the time goes", "What if",
-                    "Where the memory goes", "Scaling", "The model's ops", "Beside measurements",
-                    "Sources of the hardware's figures"):  # fmt: skip
+                    "Where the memory goes", "Scaling", "The model's ops",
+                    "Compared with measurements", "Sources of the hardware's figures"):  # fmt: skip
         assert heading in heads, heading
     cells = tree.text("table")
     p = api.predict(*ASK)

@@ -64,6 +64,6 @@ def test_order_of_rows_and_of_configurations_with_what_an_exact_prediction_reach
     text = " ".join(render_verdict({**RESULT, "rank_correlation": ranks}).split())
     assert "within 1 families (one model and cluster, 9 rows): mean 0.70, median 0.75" in text
     assert "repeats joined (6 configurations): mean 0.81, median 0.82" in text
-    assert "exact but for their scatter: 0.93, 0.94" in text
+    assert "an exact prediction would reach 0.93, 0.94" in text
     alone = render_verdict({**RESULT, "rank_correlation": {**ranks, "repeatable": None}})
     assert "0.75" in alone and "repeats" not in alone

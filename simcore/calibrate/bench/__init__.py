@@ -1,6 +1,6 @@
-"""Micro-benchmarks: one file a family, each a list of cases; the harness times them.
+"""Micro-benchmarks: one module per family, each with a list of cases that the harness times.
 
-Nothing here imports torch before a benchmark runs.
+No module here imports torch before a benchmark runs.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from importlib import import_module
 
 from simcore.calibrate.bench.case import FAMILIES, Case, Device
 
-#: Modules that register families.
+#: The modules that register families of benchmarks.
 FILES = (
     "launch", "memory_bound", "gemm", "attention", "conv", "optimizer", "transfer", "disk",
     "memory_probe", "collectives", "overlap", "steps",
@@ -17,7 +17,7 @@ FILES = (
 
 
 def load_families() -> None:
-    """Import every family's file once."""
+    """Import the module of every family, which registers it in ``FAMILIES``."""
     for name in FILES:
         import_module(f"simcore.calibrate.bench.{name}")
 

@@ -1,4 +1,4 @@
-"""Fused attention (``scaled_dot_product_attention``), forward and backward."""
+"""Benchmarks of fused attention (``scaled_dot_product_attention``), forward and backward."""
 
 from __future__ import annotations
 
@@ -18,16 +18,17 @@ from simcore.calibrate.bench.case import (
     shapes,
 )
 
-#: (batch, heads, sequence, head dimension)
+#: (batch, heads, sequence length, head dimension)
 SHAPES: Final = shapes(
     "2x4x128x64 8x4x256x32 4x6x200x64 1x8x512x64 2x12x384x64 "
     "1x4x1024x64 4x16x1024x64 1x16x4096x128 2x32x2048x128 8x12x512x80 "
 )
+#: FLOP of the largest case, by kind of device.
 LARGEST: Final = {"cpu": 2.0 * GIGA, "cuda": 1e3 * GIGA}
 
 
 def prepare_of(dtype: str, shape: tuple[int, int, int, int], causal: bool, back: bool) -> Prepare:
-    """``prepare`` of one call."""
+    """The function that makes the tensors of one case; ``back``: the backward pass is timed."""
 
     def prepare(device: Device) -> Run:
         import torch
@@ -54,7 +55,7 @@ def prepare_of(dtype: str, shape: tuple[int, int, int, int], causal: bool, back:
 
 @FAMILIES.register("attention")
 def cases(device: Device, world: World) -> Iterable[Case]:
-    """Causal and not, both passes."""
+    """Every shape that the device can do in reasonable time, causal and not, both passes."""
     for dtype in device.dtypes:
         if dtype == "tf32":
             continue

@@ -1,4 +1,4 @@
-"""What a benchmark is: a case with the columns that name it, on a device, in a world of ranks."""
+"""The types of a benchmark: a case, the device it runs on, and the group of ranks it runs in."""
 
 from __future__ import annotations
 
@@ -9,29 +9,29 @@ from typing import Any, Literal, Protocol, TypeVar
 from simcore.base.registry import Registry
 
 T = TypeVar("T")
-#: One timed call. It may return its own seconds, where only a part of the call is meant.
+#: One call to time. It returns seconds itself if only a part of the call is to be timed.
 Run = Callable[[], float | None]
-#: Cells that name a case in its table.
+#: The cells that identify a case in its table.
 Columns = dict[str, str | int | float]
-#: alone: rank 0, the others wait. together: every rank at its own pace, so that they compete.
-#: lockstep: every rank starts at once, the slowest counts.
+#: alone: rank 0 runs, the others wait. together: every rank runs without synchronisation, so that
+#: they compete for the machine. lockstep: all ranks start each call together; the slowest counts.
 Mode = Literal["alone", "together", "lockstep"]
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """Seconds of one call, and whether something else was seen to take the processor from it."""
+    """Seconds of one call, and whether another process interrupted it."""
 
     seconds: float
     disturbed: bool = False
 
 
 class Device(Protocol):
-    """What cases run on: a CUDA device, the host's cores, or a fake in tests."""
+    """The device that cases run on: a CUDA device, the host's cores, or a fake in tests."""
 
     @property
     def name(self) -> str:
-        """Name in the tables."""
+        """The device's name in the tables."""
 
     @property
     def kind(self) -> str:
@@ -39,21 +39,21 @@ class Device(Protocol):
 
     @property
     def dtypes(self) -> tuple[str, ...]:
-        """Dtypes to benchmark: fp32, bf16, …"""
+        """The dtypes to benchmark: fp32, bf16, …"""
 
     @property
     def cache_bytes(self) -> int:
-        """Last-level cache; what is flushed before a cold call."""
+        """Size of the last-level cache, which is flushed before a cold call."""
 
     @property
     def memory_bytes(self) -> int:
         """Memory that one rank may use."""
 
     def flush(self) -> None:
-        """Drive what was used before out of the caches."""
+        """Evict the data of earlier calls from the caches."""
 
     def time(self, run: Run) -> Sample:
-        """One timed call."""
+        """Time one call."""
 
 
 #: Makes the tensors of a case and returns the call to time.
@@ -61,15 +61,15 @@ Prepare = Callable[[Device], Run]
 
 
 class World(Protocol):
-    """The ranks of a calibration: how they agree on what comes next."""
+    """The group of ranks of a calibration, and how they exchange values."""
 
     @property
     def rank(self) -> int:
-        """This process."""
+        """The number of this process."""
 
     @property
     def size(self) -> int:
-        """All processes."""
+        """The number of processes."""
 
     def share(self, value: T) -> T:
         """Rank 0's value, on every rank."""
@@ -78,35 +78,36 @@ class World(Protocol):
         """Every rank's value, on every rank."""
 
     def barrier(self) -> None:
-        """Wait for all."""
+        """Wait until every rank is here."""
 
 
 @dataclass(frozen=True)
 class Alone:
-    """A world of one."""
+    """A group of one rank."""
 
     rank: int = 0
     size: int = 1
 
     def share(self, value: T) -> T:
-        """The value."""
+        """The value itself."""
         return value
 
     def gather(self, value: T) -> list[T]:
-        """The value, alone."""
+        """A list of the value."""
         return [value]
 
     def barrier(self) -> None:
-        """Nothing to wait for."""
+        """Return at once."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """One measurement. ``columns`` name it in its ``table``; equal columns are the same case.
+    """One measurement. ``columns`` identify it in its ``table``; equal columns are the same case.
 
     ``prepare`` makes the tensors and returns the call to time; it runs on every rank that takes
-    part. ``cold``: caches are flushed before each call. ``seconds``: the least time to spend.
-    ``first``: a profile cannot do without it, so that it comes before all others.
+    part. ``cold``: caches are flushed before each call. ``seconds``: the least time to spend on
+    the case; ``calls``: the least number of calls. ``first``: no profile can be fitted without the
+    case, so it runs before all others.
     """
 
     family: str
@@ -121,24 +122,24 @@ class Case:
 
     @property
     def key(self) -> tuple[str, ...]:
-        """What tells it from others; also in a table written earlier."""
+        """What identifies the case, also among the rows of an earlier run."""
         state = "cold" if self.cold else "warm"
         named = (f"{k}={text(v)}" for k, v in sorted(self.columns.items()))
         return (self.table, self.mode, state, *named)
 
 
 def text(value: str | float) -> str:
-    """A cell as it is written, the same each time."""
+    """A value as the text of a cell; equal values give equal texts."""
     if isinstance(value, float):
         return f"{value:.6g}" if value != int(value) else str(int(value))
     return str(value)
 
 
 class Family(Protocol):
-    """A family of cases for a device in a world."""
+    """A family of benchmarks."""
 
     def __call__(self, device: Device, world: World) -> Iterable[Case]:
-        """Its cases, the same on every rank."""
+        """The family's cases on ``device``, the same on every rank of ``world``."""
 
 
 FAMILIES: Registry[Family] = Registry("benchmark")
@@ -146,7 +147,11 @@ FAMILIES: Registry[Family] = Registry("benchmark")
 
 @dataclass(frozen=True)
 class Measured:
-    """A case's result: seconds of a typical undisturbed call, its spread, and how it was got."""
+    """The result of a case: seconds of a typical undisturbed call, and how they were measured.
+
+    ``sd_log`` is the standard deviation of ln(seconds), ``calls`` the number of calls that count,
+    ``disturbed_frac`` the share of calls that were disturbed.
+    """
 
     case: Case
     seconds: float
@@ -157,19 +162,19 @@ class Measured:
 
 
 def of_dtype(torch: Any, name: str) -> Any:
-    """The torch dtype of a table's name."""
+    """The torch dtype for a dtype's name in the tables."""
     return {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16,
             "fp16": torch.float16}[name]  # fmt: skip
 
 
 def set_tf32(torch: Any, dtype: str) -> None:
-    """Let products of fp32 tensors run in TF32 for ``tf32``, and in no other case."""
+    """Allow TF32 for products and convolutions of fp32 tensors if ``dtype`` is ``tf32``."""
     torch.backends.cuda.matmul.allow_tf32 = dtype == "tf32"
     torch.backends.cudnn.allow_tf32 = dtype == "tf32"
 
 
 def width(dtype: str) -> int:
-    """Bytes of one element."""
+    """Bytes per element."""
     return {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2}[dtype]
 
 
@@ -184,5 +189,5 @@ def spread_over(families: Sequence[Sequence[T]]) -> list[T]:
 
 
 def shapes(text: str) -> tuple[tuple[int, ...], ...]:
-    """``"64x256 128x512"`` as tuples of whole numbers."""
+    """The shapes in a text such as ``"64x256 128x512"``, as tuples of integers."""
     return tuple(tuple(map(int, word.split("x"))) for word in text.split())

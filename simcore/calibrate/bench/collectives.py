@@ -1,4 +1,4 @@
-"""Collectives and point-to-point messages over sizes, on the backend that training uses."""
+"""Benchmarks of collectives and point-to-point messages, on the backend that training uses."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ from typing import Any, Final
 from simcore.base.units import GIB, KIB, MIB
 from simcore.calibrate.bench.case import FAMILIES, Case, Columns, Device, Prepare, Run, World
 
-#: Message [bytes] as the tables count it: the whole vector, the gathered output.
+#: Message sizes of all-reduce in bytes, by kind of device. A size is that of the whole vector (of
+#: the output, for all-gather), as in the tables.
 SIZES: Final = {
     "cpu": (4 * KIB, 64 * KIB, 256 * KIB, MIB, 4 * MIB, 12 * MIB, 32 * MIB),
     "cuda": (4 * KIB, 64 * KIB, MIB, 4 * MIB, 16 * MIB, 64 * MIB, 256 * MIB, GIB),
 }
+#: Message sizes of the other collectives in bytes.
 OTHERS: Final = {
     "cpu": (64 * KIB, MIB, 12 * MIB), "cuda": (64 * KIB, 4 * MIB, 64 * MIB, 256 * MIB),
 }  # fmt: skip
@@ -20,7 +22,10 @@ NAMES: Final = ("all_reduce", "reduce_scatter", "all_gather", "all_to_all", "bro
 
 
 def call_of(name: str, n_bytes: int, device: Device, world: World) -> Callable[[], Any]:
-    """The collective on fp32 tensors; it returns when the result is there."""
+    """A call that runs the collective ``name`` on an fp32 message of ``n_bytes`` bytes.
+
+    ``p2p`` sends from the first rank to the last.
+    """
     import torch
     import torch.distributed as dist
 
@@ -30,7 +35,7 @@ def call_of(name: str, n_bytes: int, device: Device, world: World) -> Callable[[
     if name == "all_reduce":
         return lambda: dist.all_reduce(whole)
     if name == "reduce_scatter":
-        # named anew in torch 2.13
+        # torch 2.13 renames this function.
         scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
         return lambda: scatter(part, whole)
     if name == "all_gather":
@@ -65,7 +70,7 @@ def _prepare(name: str, n_bytes: int, world: World) -> Prepare:
 
 @FAMILIES.register("collectives")
 def cases(device: Device, world: World) -> Iterable[Case]:
-    """All-reduce over every size, the others over some."""
+    """All-reduce at every size, the other collectives at fewer sizes; none for a single rank."""
     if world.size < 2:
         return
     for name in NAMES:

@@ -1,4 +1,4 @@
-"""Convolutions in PyTorch's default layout, forward and backward."""
+"""Benchmarks of convolutions in PyTorch's default layout (NCHW), forward and backward."""
 
 from __future__ import annotations
 
@@ -27,12 +27,13 @@ SHAPES: Final = shapes(
     "32x3x64x7x224x2 32x64x64x3x56x1 32x256x128x1x56x1 32x256x256x3x14x1 "
     "64x512x512x3x7x1 "
 )
+#: Forward FLOP of the largest and of the smallest case, by kind of device.
 LARGEST: Final = {"cpu": 1.5 * GIGA, "cuda": 1e3 * GIGA}
 SMALLEST: Final = {"cpu": 0.0, "cuda": 2.0 * GIGA}
 
 
 def flop_of(b: int, cin: int, cout: int, size: int, hw: int, stride: int) -> float:
-    """Forward FLOP with padding size // 2."""
+    """Forward FLOP of a convolution with padding ``size // 2``; ``hw`` is height and width."""
     out = (hw + 2 * (size // 2) - size) // stride + 1
     return 2.0 * b * out * out * cout * cin * size * size
 
@@ -67,7 +68,7 @@ def _prepare(dtype: str, shape: tuple[int, ...], back: bool) -> Prepare:
 
 @FAMILIES.register("conv")
 def cases(device: Device, world: World) -> Iterable[Case]:
-    """Forward, and both gradients together."""
+    """Every shape in range: the forward pass, and a backward pass with both gradients."""
     for dtype in device.dtypes:
         for shape in SHAPES:
             b, cin, cout, size, hw, stride = shape

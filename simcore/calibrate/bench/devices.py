@@ -1,4 +1,4 @@
-"""The two real devices: a CUDA GPU timed by events, the host's cores timed by the clock."""
+"""The two kinds of device: a CUDA GPU timed by events, the host's cores timed by the clock."""
 
 from __future__ import annotations
 
@@ -14,16 +14,17 @@ from typing import Any, Final
 from simcore.base.units import KIB, MIB
 from simcore.calibrate.bench.case import Run, Sample
 
-#: A call of one thread took this much longer than its processor time: it was interrupted.
+#: A call of one thread whose wall time exceeds its processor time by this share plus these seconds
+#: was interrupted.
 INTERRUPTED_FRAC: Final = 0.05
 INTERRUPTED_S: Final = 20e-6
-#: Assumed where the system does not say how large its last cache is.
+#: Size of the last-level cache if the system does not state it: an assumption.
 CACHE_UNKNOWN_BYTES: Final = 32 * MIB
 
 
 @dataclass
 class CpuDevice:
-    """``threads`` of the host's cores: what one rank computes on."""
+    """The host's cores as a device: one rank computes on ``threads`` of them."""
 
     name: str
     threads: int
@@ -34,19 +35,19 @@ class CpuDevice:
 
     @property
     def cache_bytes(self) -> int:
-        """The largest cache that the system names."""
+        """Size of the largest cache that the system lists."""
         sizes = Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size")
-        found = [re.match(r"(\d+)([KM])", p.read_text(encoding="ascii")) for p in sizes]
-        known = [int(m[1]) * (MIB if m[2] == "M" else KIB) for m in found if m]
+        matches = [re.match(r"(\d+)([KM])", p.read_text(encoding="ascii")) for p in sizes]
+        known = [int(m[1]) * (MIB if m[2] == "M" else KIB) for m in matches if m]
         return max(known, default=CACHE_UNKNOWN_BYTES)
 
     @property
     def memory_bytes(self) -> int:
-        """A rank's share of the host's memory."""
+        """One rank's share of the host's memory."""
         return host_memory_bytes() // self.ranks
 
     def flush(self) -> None:
-        """Write twice the cache."""
+        """Evict the caches by writing twice the size of the last-level cache."""
         import torch
 
         if self._sink is None:
@@ -54,23 +55,23 @@ class CpuDevice:
         self._sink.add_(1.0)
 
     def time(self, run: Run) -> Sample:
-        """Wall time; of one thread that was taken off its core, the processor time it had.
+        """The wall time of a call; of a single thread that was interrupted, its processor time.
 
-        Undisturbed the two are equal: the thread computes and never waits.
+        For an undisturbed thread the two are equal, since it computes and never waits.
         """
-        switched = resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw
+        switches = resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw
         cpu, wall = time.process_time(), time.perf_counter()
-        own = run()
+        returned_s = run()
         wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
-        taken = resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw > switched
+        preempted = resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw > switches
         waited = self.threads == 1 and wall > cpu * (1.0 + INTERRUPTED_FRAC) + INTERRUPTED_S
-        if own is not None:
-            return Sample(own, taken)
-        disturbed = taken or waited
+        if returned_s is not None:
+            return Sample(returned_s, preempted)
+        disturbed = preempted or waited
         return Sample(cpu if disturbed and self.threads == 1 else wall, disturbed)
 
     def conditions(self) -> dict[str, str]:
-        """What a reader must know to trust or repeat the figures."""
+        """Processor, threads, clock and versions: what a reader needs to repeat the figures."""
         import torch
 
         return {
@@ -82,7 +83,7 @@ class CpuDevice:
 
 @dataclass
 class CudaDevice:
-    """One GPU, timed by events; the clock is the device's own."""
+    """One GPU, timed by CUDA events, that is by the device's clock."""
 
     name: str
     index: int
@@ -91,7 +92,7 @@ class CudaDevice:
 
     @property
     def dtypes(self) -> tuple[str, ...]:
-        """fp32 (TF32 off) and what its matrix units take."""
+        """fp32 with TF32 off, and the dtypes of the GPU's matrix units."""
         import torch
 
         major = torch.cuda.get_device_capability(self.index)[0]
@@ -99,21 +100,21 @@ class CudaDevice:
 
     @property
     def cache_bytes(self) -> int:
-        """L2 as the driver reports it."""
+        """Size of the L2 cache as the driver reports it."""
         import torch
 
-        found = getattr(torch.cuda.get_device_properties(self.index), "L2_cache_size", 0)
-        return int(found) or CACHE_UNKNOWN_BYTES
+        l2_bytes = getattr(torch.cuda.get_device_properties(self.index), "L2_cache_size", 0)
+        return int(l2_bytes) or CACHE_UNKNOWN_BYTES
 
     @property
     def memory_bytes(self) -> int:
-        """Memory that the driver reports as total."""
+        """Total memory as the driver reports it."""
         import torch
 
         return int(torch.cuda.get_device_properties(self.index).total_memory)
 
     def flush(self) -> None:
-        """Write twice the L2; the launch of what follows hides behind it."""
+        """Evict the L2 by writing twice its size; this also hides the launch of the next kernel."""
         import torch
 
         if self._sink is None:
@@ -121,39 +122,39 @@ class CudaDevice:
         self._sink.add_(1.0)
 
     def time(self, run: Run) -> Sample:
-        """Device time between two events."""
+        """The time on the device between an event before the call and one after it."""
         import torch
 
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         start.record()
-        own = run()
+        returned_s = run()
         end.record()
         end.synchronize()
-        return Sample(start.elapsed_time(end) / 1e3 if own is None else own)
+        return Sample(start.elapsed_time(end) / 1e3 if returned_s is None else returned_s)
 
     def conditions(self) -> dict[str, str]:
-        """Versions, driver, clocks as NVML has them where it is installed."""
+        """The device, versions of the libraries, and the clock that NVML reports if installed."""
         import torch
 
-        found = {
+        conditions = {
             "device": torch.cuda.get_device_name(self.index), "torch": str(torch.__version__),
             "cuda": str(torch.version.cuda), "cudnn": str(torch.backends.cudnn.version()),
             "nccl": ".".join(map(str, torch.cuda.nccl.version())),
         }  # fmt: skip
         try:
-            found["clock"] = f"{torch.cuda.clock_rate(self.index)} MHz when asked"
+            conditions["clock"] = f"{torch.cuda.clock_rate(self.index)} MHz when read"
         except Exception:  # NVML's Python bindings are optional
-            found["clock"] = "not known"
-        return found
+            conditions["clock"] = "not known"
+        return conditions
 
 
 def host_memory_bytes() -> int:
-    """Physical memory of the host."""
+    """Physical memory of the host in bytes."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def processor_name() -> str:
-    """The processor's model as the system prints it."""
+    """The name of the processor's model, from /proc/cpuinfo if there is one."""
     try:
         text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
     except OSError:
@@ -163,10 +164,10 @@ def processor_name() -> str:
 
 
 def processor_clock() -> str:
-    """The first core's clock at this moment."""
+    """The current clock of the first core as text."""
     try:
         text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
     except OSError:
         return "not known"
     match = re.search(r"^cpu MHz\s*:\s*([\d.]+)$", text, re.MULTILINE)
-    return f"{float(match[1]):.0f} MHz when asked" if match else "not known"
+    return f"{float(match[1]):.0f} MHz when read" if match else "not known"

@@ -1,4 +1,7 @@
-"""Reading and writing the local drive past the page cache, in the folder of temporary files."""
+"""Benchmarks of reading and writing the local drive, without the page cache.
+
+The files are in the folder of temporary files.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +50,7 @@ def _prepare(write: bool, n_bytes: int) -> Prepare:
 
 @FAMILIES.register("disk")
 def cases(device: Device, world: World) -> Iterable[Case]:
-    """One size, both ways; few calls: drives are slow."""
+    """Writing and reading at one size, with few calls because drives are slow."""
     n_bytes = SIZE_BYTES[device.kind]
     for op in ("disk-write", "disk-read"):
         columns: Columns = {"gpu": device.name, "op": op, "bytes": n_bytes, "count": 1}

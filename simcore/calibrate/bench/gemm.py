@@ -1,4 +1,4 @@
-"""Matrix products: a linear layer's forward and both backward layouts, and batched products."""
+"""Benchmarks of matrix products: a linear layer's forward and backward ones, and batched ones."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ from simcore.calibrate.bench.case import (
     shapes,
 )
 
-#: (m, n, k) of a linear layer: log-spaced, and awkward: no multiple of 8, 64 or 128.
+#: (m, n, k) of a linear layer: sizes spaced logarithmically, and sizes that are no multiples of 8,
+#: 64 or 128.
 SHAPES: Final = shapes(
     "64x256x256 256x256x256 512x512x128 128x1024x1024 1024x512x512 "
     "2048x256x1024 1024x1024x1024 512x3072x768 2048x2048x512 4096x512x256 "
@@ -28,16 +29,17 @@ SHAPES: Final = shapes(
     "2048x2048x2048 4096x4096x1024 4096x4096x4096 8192x8192x2048 8192x8192x8192 "
     "16384x4096x4096 4095x8191x1023 "
 )
-#: Products that say how fast matrix units are, one of them in reach of a host.
+#: Products that determine the rate of the matrix units; some are small enough for a host.
 FIRST: Final = shapes("1024x1024x1024 2048x2048x512 1024x512x512 4096x4096x4096 8192x8192x2048")
 #: (groups, m, n, k)
 BATCHED: Final = shapes("16x128x128x64 64x64x64x32 8x512x512x64 96x1024x1024x128 ")
-#: Work of the largest product [FLOP]: about 50 ms of a core, 5 ms of a GPU at 50 TFLOP/s.
+#: FLOP of the largest product, by kind of device: about 50 ms on a core, and 24 ms on a GPU at
+#: 50 TFLOP/s.
 LARGEST: Final = {"cpu": 4.5 * GIGA, "cuda": 1.2e3 * GIGA}
 
 
 def linear(op: str, dtype: str, m: int, n: int, k: int) -> Prepare:
-    """``prepare`` of one product [m, k] @ [k, n] in the layout that autograd uses."""
+    """The function that makes the tensors of a product [m, k] @ [k, n], laid out as in autograd."""
 
     def prepare(device: Device) -> Run:
         import torch
@@ -78,13 +80,13 @@ def _columns(device: Device, dtype: str, op: str, shape: tuple[int, ...]) -> Col
             "batch": groups, "layout": LAYOUTS[op]}  # fmt: skip
 
 
-#: A linear layer's forward and the two products of its backward, as (input, weight) lie.
+#: BLAS layout (T: transposed, N: not) of a linear layer's forward and of its backward products.
 LAYOUTS: Final = {"linear": "TN", "linear_dgrad": "NN", "linear_wgrad": "NT", "bmm": "NN"}
 
 
 @FAMILIES.register("gemm")
 def cases(device: Device, world: World) -> Iterable[Case]:
-    """Every shape that the device can do in reasonable time."""
+    """Every product that the device can do in reasonable time, by dtype."""
     for dtype in device.dtypes:
         for m, n, k in SHAPES:
             if 2.0 * m * n * k > LARGEST[device.kind]:
@@ -99,15 +101,16 @@ def cases(device: Device, world: World) -> Iterable[Case]:
                 yield Case("gemm", "gemm", columns, _batched(dtype, g, m, n, k), cold=True)
 
 
-#: What every rank computes at once, to see what they take from each other.
+#: (m, n, k) of products that all ranks compute at once, to measure their contention.
 CROWD: Final = shapes("1024x1024x512 512x768x768")
 
 
 @FAMILIES.register("gemm-crowd")
 def crowd(device: Device, world: World) -> Iterable[Case]:
-    """The same products alone and on all ranks together.
+    """The same products on one rank alone and on all ranks together.
 
-    No flush: it would be the heaviest traffic of all, beside what the other rank times.
+    Caches are not flushed: a flush would be the heaviest memory traffic of all, and would disturb
+    the measurement of the other ranks.
     """
     if world.size < 2:
         return

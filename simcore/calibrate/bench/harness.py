@@ -1,4 +1,4 @@
-"""Runs cases: in random order, within a time budget, each saved as it ends, resumable."""
+"""Runs cases in random order within a time budget, and saves each result so that it can resume."""
 
 from __future__ import annotations
 
@@ -20,41 +20,46 @@ from simcore.calibrate.bench.store import Store
 from simcore.calibrate.bench.timing import Clock, measure
 
 SEED: Final = 20261121
-#: Share of the budget that is planned for calls; preparing takes the rest.
+#: Share of the budget that is planned for timed calls; preparing the cases takes the rest.
 CALLS_FRAC: Final = 0.6
-#: No case is given more than this, however few there are.
+#: The longest time in seconds that is planned for one case, however few cases there are.
 MOST_S: Final = 3.0
 
 
 class Progress(Protocol):
-    """Who is told how far it is."""
+    """Receives reports on the progress of a run."""
 
     def start(self, total: int, budget_s: float) -> None:
-        """``total`` cases are to be run in at most ``budget_s``."""
+        """Called before the first of ``total`` cases, which may take ``budget_s`` seconds."""
 
     def step(self, what: str, done: int, left_s: float) -> None:
-        """A case is about to run."""
+        """Called before each case ``what``; ``done`` cases are done, ``left_s`` seconds left."""
 
     def end(self, done: int, total: int) -> None:
-        """No more cases will run."""
+        """Called after the last case."""
 
 
 class Silent:
-    """Says nothing."""
+    """Ignores reports on progress."""
 
     def start(self, total: int, budget_s: float) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def step(self, what: str, done: int, left_s: float) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def end(self, done: int, total: int) -> None:
-        """Nothing."""
+        """Do nothing."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a run of the harness did. ``failed`` holds cases that raised, with the reason."""
+    """The counts of a run of the harness.
+
+    ``done`` cases were measured, ``skipped`` ones were known from an earlier run, ``left`` ones
+    did not fit into the budget. ``failed`` maps cases that raised an error to its message;
+    ``disturbed_frac`` is the mean over the measured cases.
+    """
 
     done: int
     skipped: int
@@ -64,10 +69,10 @@ class Outcome:
 
 
 def plan(device: Device, world: World, families: Iterable[str] | None = None) -> list[Case]:
-    """Every case in the order to run: random within a family, families spread evenly.
+    """All cases in the order to run them, which is the same on every rank.
 
-    A short budget then still sees some of each, after what no profile can do without. The order is
-    the same on every rank.
+    The cases that every profile needs come first. The others are in random order within a family,
+    and families are spread evenly, so that a short budget covers a part of each family.
     """
     rng = random.Random(SEED)
     lists: list[list[Case]] = []
@@ -91,15 +96,17 @@ def run_cases(
     progress: Progress | None = None,
     clock: Clock = time.perf_counter,
 ) -> Outcome:
-    """Run what is not ``known`` yet until the budget is spent. Rank 0 decides, stores and tells.
+    """Run the cases whose key is not ``known`` until ``budget_s`` seconds are spent.
 
-    A case that fails (out of memory, an operation that a backend lacks) is reported and loses
-    none of the others. KeyboardInterrupt passes through: what has ended is stored.
+    Rank 0 decides what runs, stores the results and reports progress. A case that fails (out of
+    memory, an operation that a backend lacks) is recorded, and the others still run; if it fails
+    while several ranks take part, the error is raised. KeyboardInterrupt passes through: finished
+    cases are stored already.
     """
-    told = progress or Silent()
+    reports = progress or Silent()
     todo = [c for c in cases if c.key not in known]
     if world.rank == 0:
-        told.start(len(todo), budget_s)
+        reports.start(len(todo), budget_s)
     begin = clock()
     done, failed, disturbed = 0, {}, 0.0
     for i, case in enumerate(todo):
@@ -108,26 +115,26 @@ def run_cases(
         if not go:
             break
         if world.rank == 0:
-            told.step(_label(case), done, left_s)
+            reports.step(_label(case), done, left_s)
         if case.mode == "alone" and world.rank != 0:
             continue
         problem = ""
         try:
-            got = measure(case, device, world, slot, clock)
+            call = measure(case, device, world, slot, clock)
         except (RuntimeError, NotImplementedError, OSError, ValueError) as err:
             problem = (str(err).splitlines() or [type(err).__name__])[0][:160]
             if case.mode != "alone" and world.size > 1:
-                raise  # the other ranks are in the middle of it
+                raise  # the other ranks are inside the same case and would wait forever
         if problem:
             failed[_label(case)] = problem
             continue
         done += 1
-        disturbed = max(disturbed, 0.0) + got.disturbed_frac
+        disturbed = max(disturbed, 0.0) + call.disturbed_frac
         if world.rank == 0:
-            found = Measured(case, got.seconds, got.sd_log, got.calls, got.disturbed_frac)
-            store.add(found, world.size)
+            result = Measured(case, call.seconds, call.sd_log, call.calls, call.disturbed_frac)
+            store.add(result, world.size)
     if world.rank == 0:
-        told.end(done, len(todo))
+        reports.end(done, len(todo))
     return Outcome(
         done, len(cases) - len(todo), len(todo) - done - len(failed), failed,
         disturbed / done if done else 0.0,

@@ -1,4 +1,4 @@
-"""What a kernel costs beside its work: on the device, and on the host that issues it."""
+"""Benchmarks of the overhead of a kernel: its start on the device, its launch on the host."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from typing import Any, Final
 
 from simcore.calibrate.bench.case import FAMILIES, Case, Device, Run, World
 
-#: Layers of a net whose kernels have no work to speak of.
+#: Layers of the network of the eager benchmark; its kernels have almost no work.
 DEPTH: Final = 32
 #: Kernels of one layer (linear and ReLU): 2 forward; gradients of ReLU, input, weight, bias.
 KERNELS_A_LAYER: Final = 6
+#: Kernels of the CUDA graph.
 GRAPH_KERNELS: Final = 200
 
 
@@ -22,7 +23,7 @@ def _tiny(torch: Any, device: Device) -> tuple[Any, Any]:
 
 
 def _eager(device: Device) -> Run:
-    """Forward and backward of the tiny net; on CUDA the time to issue it, not to run it."""
+    """Forward and backward of the tiny network; on CUDA only the time to launch it counts."""
     import torch
 
     net, x = _tiny(torch, device)
@@ -39,7 +40,7 @@ def _eager(device: Device) -> Run:
 
 
 def _graph(device: Device) -> Run:
-    """Empty kernels of a CUDA graph: what the device itself needs for one."""
+    """Replay of a CUDA graph of near-empty kernels: the device's own time per kernel."""
     import torch
 
     x = torch.zeros(8, device="cuda")
@@ -56,7 +57,7 @@ def _graph(device: Device) -> Run:
 
 @FAMILIES.register("launch")
 def cases(device: Device, world: World) -> Iterable[Case]:
-    """Eager kernels; on CUDA also those of a graph."""
+    """Eagerly launched kernels; on CUDA also those of a CUDA graph."""
     named = {"gpu": device.name}
     yield Case("launch", "host", {**named, "op": "eager", "count": DEPTH * KERNELS_A_LAYER},
                _eager, seconds=0.3, first=True)  # fmt: skip

@@ -1,7 +1,7 @@
-"""Kernels without notable arithmetic: copy, triad, maps, norms, softmax, sums, look-ups.
+"""Benchmarks of memory-bound kernels: copies, elementwise ops, norms, softmax, sums, look-ups.
 
-Traffic is counted as the workload graph counts it (``workload.trace.flop``): every input read
-once, every output written once; batch norm's two passes over its input are two reads.
+Traffic is counted as in the workload graph (``workload.trace.flop``): every input is read once,
+every output written once; batch norm passes over its input twice, which counts as two reads.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from simcore.calibrate.bench.case import (
 )
 from simcore.workload.graph import KernelKind
 
-#: torch, rows, cols, options of a tensor -> the call.
+#: (torch, rows, columns, keyword arguments of a new tensor) -> the call to time.
 Build = Callable[[Any, int, int, dict[str, Any]], Callable[[], Any]]
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryOp:
-    """An op: what kind of kernel it is, and elements moved per element of its input."""
+    """An op: its kind of kernel, and the elements that it moves per element of its input."""
 
     kind: KernelKind
     moved: float
@@ -39,7 +39,7 @@ class MemoryOp:
 
 
 def _x(torch: Any, rows: int, cols: int, made: dict[str, Any]) -> Any:
-    """One row of random numbers, repeated: values do not matter, making many is slow."""
+    """A tensor [rows, cols] of one repeated random row: making many random numbers is slow."""
     return torch.randn(cols, **made).repeat(rows, 1)
 
 
@@ -60,7 +60,7 @@ def _binary(function: Callable[[Any], Callable[[Any, Any], Any]]) -> Build:
 
 
 def _backward(function: Callable[[Any, Any], Any]) -> Build:
-    """The gradient of ``function(torch, x)`` towards x and its parameters."""
+    """The gradient of ``function(torch, x)`` with respect to x and its parameters."""
 
     def build(torch: Any, rows: int, cols: int, made: dict[str, Any]) -> Callable[[], Any]:
         x = _x(torch, rows, cols, made).requires_grad_()
@@ -88,7 +88,7 @@ def _accumulate(torch: Any, rows: int, cols: int, made: dict[str, Any]) -> Calla
 
 
 def _transposed(torch: Any, rows: int, cols: int, made: dict[str, Any]) -> Callable[[], Any]:
-    """[b, s, h, d] to [b, h, s, d], as attention needs its heads."""
+    """A copy from [b, s, h, d] to [b, h, s, d], as before attention."""
     heads = max(1, cols // 64)
     x = torch.randn(max(1, rows // 128), min(rows, 128), heads, cols // heads, **made)
     return lambda: x.transpose(1, 2).contiguous()
@@ -101,7 +101,7 @@ def _layer_norm(torch: Any, x: Any) -> Any:
 
 
 def _batch_norm(torch: Any, x: Any) -> Any:
-    """Channels of 256 pixels, as in a convolutional net."""
+    """Batch norm over channels of 256 pixels, as in a convolutional network."""
     made = {"device": x.device, "dtype": x.dtype, "requires_grad": True}
     channels = max(8, x.shape[1] // 16)
     images = x.view(-1, channels, 16, 16)
@@ -137,7 +137,7 @@ OPS: Final[dict[str, MemoryOp]] = {
     "relu_bwd": MemoryOp("elementwise", 3, _backward(lambda t, x: t.relu(x))),
     "gelu_bwd": MemoryOp("elementwise", 3, _backward(lambda t, x: t.nn.functional.gelu(x))),
     "ln": MemoryOp("norm", 2, _forward(_layer_norm)),
-    # gradient of the input (3) and of the weights, which reads both again (2)
+    # gradient of the input (3 elements) and of the weights, which reads both tensors once more (2)
     "ln_bwd": MemoryOp("norm", 5, _backward(_layer_norm)),
     "bn": MemoryOp("norm", 3, _forward(_batch_norm)),
     "bn_bwd": MemoryOp("norm", 5, _backward(_batch_norm)),
@@ -148,17 +148,18 @@ OPS: Final[dict[str, MemoryOp]] = {
     "mean_cols": MemoryOp("reduction", 1, _unary(lambda t: lambda x: x.mean(1))),
     "embedding": MemoryOp("gather", 2, _embedding),
 }  # fmt: skip
-#: (rows, columns): 0.5 to 16 MB in fp32 on a host, where activations lie; to 1 GiB on a GPU.
+#: (rows, columns): 0.5 to 16 MB in fp32 on a host, the range of activations; up to 1 GiB on a GPU.
 SHAPES: Final = {
     "cpu": shapes("512x256 1024x1024 2048x2048"),
     "cuda": shapes("1024x1024 4096x1024 4096x4096 16384x4096 16384x16384"),
 }
-#: What streams without computing, also at sizes that no cache holds: the bandwidth's peak.
+#: Ops that only stream memory; they determine the peak bandwidth.
 STREAMS: Final = ("copy", "triad")
+#: Further shapes of these ops, larger than the caches.
 STREAM_SHAPES: Final = {"cpu": ((4096, 4096),), "cuda": ()}
-#: Rows of the streams that say how fast the memory is.
+#: Rows of the streams that determine the memory's bandwidth, and so run first.
 SHAPES_FIRST: Final = {"cpu": 4096, "cuda": 16384}
-#: A host's caches hold what the op before has just written, up to about this.
+#: Up to about this size a host's caches still hold the output of the previous op.
 WARM_BYTES: Final = 16 * MIB
 
 
@@ -185,10 +186,11 @@ def _columns(device: Device, op: str, dtype: str, rows: int, cols: int) -> dict[
 
 
 def from_memory_bytes(device: Device) -> float:
-    """Bytes from which on a cold stream tells the memory's speed: no cache holds as much.
+    """The least bytes of a cold stream that is taken as one from memory: twice the last cache.
 
-    A virtual machine names its host's whole cache, which may exceed every stream. Then the largest
-    stream must do: caches are flushed before each call, so it too comes from memory.
+    A virtual machine reports its host's whole cache, which may exceed every stream. Then the bytes
+    of the largest stream are returned: caches are flushed before each call, so it also reads from
+    memory.
     """
     largest = max((*SHAPES[device.kind], *STREAM_SHAPES[device.kind]), key=math.prod)
     least = min(_columns(device, op, device.dtypes[-1], *largest)["bytes"] for op in STREAMS)
@@ -197,7 +199,7 @@ def from_memory_bytes(device: Device) -> float:
 
 @FAMILIES.register("memory-bound")
 def cases(device: Device, world: World) -> Iterable[Case]:
-    """Every op and size; on a host from memory and from the caches, where a step finds both."""
+    """Every op at every size; on a host also with warm caches, since a step meets both states."""
     dtypes = [d for d in device.dtypes if d != "tf32"]
     for dtype in dtypes:
         for op in OPS:
@@ -213,12 +215,16 @@ def cases(device: Device, world: World) -> Iterable[Case]:
                     yield Case("memory-bound", "memory_bound", columns, prepare, seconds=0.05)
 
 
+#: (op, rows, columns) of the kernels that all ranks run at once, to measure their contention.
 CROWD: Final = (("add", 1000, 1000), ("gelu", 1000, 1000), ("ln", 1000, 1000), ("add", 4000, 1000))
 
 
 @FAMILIES.register("memory-crowd")
 def crowd(device: Device, world: World) -> Iterable[Case]:
-    """The same kernels alone and on all ranks together, in the caches and beyond; no flush."""
+    """The same kernels on one rank alone and on all ranks together, without flushing caches.
+
+    Sizes are chosen within the caches and beyond them.
+    """
     if world.size < 2:
         return
     dtype = device.dtypes[0]

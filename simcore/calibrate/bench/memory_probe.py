@@ -1,4 +1,4 @@
-"""Device memory that no tensor accounts for: context, cuBLAS workspace, NCCL's buffers."""
+"""Device memory that is not in tensors: CUDA context, cuBLAS workspace, NCCL buffers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def _used(torch: Any) -> int:
 
 
 def _resident_bytes() -> int:
-    """Memory of this process that is in use now; 0 where the system does not say."""
+    """Resident memory of this process in bytes; 0 if the system does not report it."""
     try:
         pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
     except OSError:
@@ -25,10 +25,12 @@ def _resident_bytes() -> int:
 
 
 def probe(device: Device, world: World) -> dict[str, int]:
-    """Bytes by what holds them: of a processor what the interpreter and its libraries take.
+    """Bytes of memory outside tensors, by what holds them.
 
-    Asked once at the start of a process, since nothing gives it back: what the driver counts as
-    used less what the allocator has reserved.
+    On CUDA these are the context, loaded kernels, the cuBLAS workspace and (with several ranks)
+    NCCL's buffers: what the driver counts as used less what the allocator has reserved. On a
+    processor it is the resident memory of the process. Call it once, at the start of a process,
+    because this memory is never freed.
     """
     if device.kind != "cuda":
         return {"context": _resident_bytes()}
@@ -36,23 +38,23 @@ def probe(device: Device, world: World) -> dict[str, int]:
 
     x = torch.ones(8, device="cuda")
     torch.cuda.synchronize()
-    found = {"context": _used(torch)}
+    n_bytes = {"context": _used(torch)}
     before = torch.cuda.memory_reserved()
     a = torch.randn(512, 512, device="cuda")
     (a @ a).sum().item()
-    found["kernels"] = max(0, _used(torch) - found["context"])
-    found["cublas"] = max(0, torch.cuda.memory_reserved() - before)
+    n_bytes["kernels"] = max(0, _used(torch) - n_bytes["context"])
+    n_bytes["cublas"] = max(0, torch.cuda.memory_reserved() - before)
     if world.size > 1:
         import torch.distributed as dist
 
-        held = _used(torch)
+        before = _used(torch)
         dist.all_reduce(x)
         torch.cuda.synchronize()
-        found["nccl"] = max(0, _used(torch) - held)
-    return found
+        n_bytes["nccl"] = max(0, _used(torch) - before)
+    return n_bytes
 
 
 @FAMILIES.register("memory-probe")
 def cases(device: Device, world: World) -> Iterable[Any]:
-    """None that are timed: ``probe`` is asked once, before the others."""
+    """No cases: ``probe`` is called once, before all benchmarks."""
     return ()

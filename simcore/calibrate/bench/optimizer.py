@@ -1,4 +1,4 @@
-"""AdamW's update as a training script runs it, and fused."""
+"""Benchmarks of AdamW's update: PyTorch's default implementation and the fused one."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ from typing import Final
 from simcore.base.units import GIB
 from simcore.calibrate.bench.case import FAMILIES, Case, Columns, Device, Prepare, Run, World
 
-#: (tensors, elements of each)
+#: (number of tensors, elements of each), by kind of device.
 SIZES: Final = {
     "cpu": ((24, 40_000), (12, 400_000), (8, 2_000_000)),
     "cuda": ((200, 100_000), (100, 4_000_000), (40, 16_000_000)),
 }
-#: What PyTorch takes where the script says nothing, and the alternative.
+#: PyTorch's default implementation and the fused one, by kind of device.
 IMPLS: Final = {"cpu": ("for-loop", "fused"), "cuda": ("foreach", "fused")}
-#: fp32 elements that a step reads and writes, with the gradient; foreach and loop materialise
-#: temporaries (``strategy.precision``), one pass reads g, w, m, v and writes w, m, v.
+#: fp32 elements that an update reads and writes per parameter, with the gradient. foreach and the
+#: loop materialise temporaries (``strategy.precision``); the fused update reads g, w, m, v and
+#: writes w, m, v in one pass.
 ELEMENTS_MOVED: Final = {"for-loop": 16, "foreach": 16, "fused": 7}
 
 
@@ -43,7 +44,7 @@ def _prepare(impl: str, tensors: int, numel: int) -> Prepare:
 
 @FAMILIES.register("optimizer")
 def cases(device: Device, world: World) -> Iterable[Case]:
-    """Few large tensors and many small ones."""
+    """Both implementations on few large tensors and on many small ones."""
     for impl in IMPLS[device.kind]:
         for tensors, numel in SIZES[device.kind]:
             n_bytes = 4 * ELEMENTS_MOVED[impl] * tensors * numel
@@ -77,7 +78,7 @@ def _on_host(numel: int) -> Prepare:
 
 @FAMILIES.register("host-adam")
 def host_adam(device: Device, world: World) -> Iterable[Case]:
-    """The update on the host, as offloading runs it."""
+    """The fused update on the host of a GPU, as with an offloaded optimizer."""
     if device.kind == "cuda":
         for numel in (4_000_000, 64_000_000):
             columns: Columns = {

@@ -1,7 +1,8 @@
-"""Computing and communicating at once: how much slower each becomes.
+"""Benchmarks of overlapped compute and communication: how much slower each becomes.
 
 Four calls of equal work: compute alone, an all-reduce alone, and each of the two timed while the
-other runs. Gradients are what overlaps, so it is an all-reduce beside matrix products.
+other runs. Training overlaps gradients with the backward pass, so the two are an all-reduce and
+matrix products.
 """
 
 from __future__ import annotations
@@ -13,11 +14,12 @@ from typing import Any, Final
 from simcore.base.units import MIB
 from simcore.calibrate.bench.case import FAMILIES, Case, Columns, Device, Prepare, Run, World
 
-#: (bytes of the message, products of [n, n] by [n, n], n): about equally long.
+#: (bytes of the message, number of products of [n, n] by [n, n], n): both take about equally long.
 WORK: Final = {
     "cpu": ((4 * MIB, 2, 512), (12 * MIB, 5, 512)),
     "cuda": ((64 * MIB, 4, 4096), (256 * MIB, 8, 4096)),
 }
+#: The timed parts; "-beside" means that the other one runs at the same time.
 PARTS: Final = ("compute", "comm", "compute-beside", "comm-beside")
 
 
@@ -73,7 +75,7 @@ def _none(_: object) -> None:
 
 @FAMILIES.register("overlap")
 def cases(device: Device, world: World) -> Iterable[Case]:
-    """Every part of every amount of work, on all ranks."""
+    """Every part at every amount of work, on all ranks; none for a single rank."""
     if world.size < 2:
         return
     for n_bytes, products, n in WORK[device.kind]:

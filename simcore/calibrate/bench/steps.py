@@ -1,7 +1,8 @@
-"""Training steps of reference networks: what ops add up to, and what no single op shows.
+"""Benchmarks of whole training steps of reference networks.
 
-They are fitted (two multipliers) and each is predicted by a fit without it: the error that is
-left is what a calibrated prediction of another network must expect.
+They show whether the ops add up, and effects that no single op shows. Two multipliers are fitted
+to them. Each is also predicted by a fit without it: the remaining error is the one to expect of a
+calibrated prediction for another network.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ def _net(name: str, batches: dict[str, tuple[int, ...]]) -> Callable[[Any], Any]
 
 def _mean_square(torch: Any) -> Any:
     class MeanSquare(torch.nn.Module):  # type: ignore[misc]
-        """A body and the mean of its squared output."""
+        """A network whose loss is the mean of the squared output of ``body``."""
 
         def __init__(self, body: Any) -> None:
             super().__init__()
@@ -41,7 +42,7 @@ def _mean_square(torch: Any) -> Any:
 
 def _residual(torch: Any) -> Any:
     class Residual(torch.nn.Module):  # type: ignore[misc]
-        """x + f(x)."""
+        """A residual block: x + inner(x)."""
 
         def __init__(self, inner: Any) -> None:
             super().__init__()
@@ -55,7 +56,7 @@ def _residual(torch: Any) -> Any:
 
 @_net("reference_dense", {"cpu": (160, 640), "cuda": (2048, 8192)})
 def reference_dense() -> Any:
-    """Residual blocks of norm, product, GELU, product."""
+    """Residual blocks of layer norm, linear layer, GELU, linear layer."""
 
     def build() -> Any:
         import torch
@@ -104,7 +105,7 @@ def _attention_net() -> Any:
     from torch import nn
 
     class Attention(nn.Module):  # type: ignore[misc]
-        """Norm, heads, fused attention, projection."""
+        """Layer norm, fused multi-head attention, output projection."""
 
         def __init__(self, hidden: int, heads: int) -> None:
             super().__init__()
@@ -123,7 +124,7 @@ def _attention_net() -> Any:
             return self.out(y.transpose(1, 2).reshape(b, s, h))
 
     class Reader(nn.Module):  # type: ignore[misc]
-        """Embedded tokens, two attention blocks, the tokens' log-likelihood."""
+        """A language model: embedding, two attention blocks, logits, cross-entropy loss."""
 
         def __init__(self) -> None:
             super().__init__()
@@ -150,7 +151,7 @@ def _attention_net() -> Any:
 
 @_net("reference_attention", {"cpu": (4, 12), "cuda": (64, 256)})
 def reference_attention() -> Any:
-    """Look-up, attention, SiLU, logits."""
+    """A language model with embedding, attention, SiLU and logits."""
 
     def inputs(batch: int) -> tuple[Any, ...]:
         import torch
@@ -172,7 +173,7 @@ def _prepare(net: Net, batch: int, kind: str) -> Prepare:
 
 @FAMILIES.register("steps")
 def cases(device: Device, world: World) -> Iterable[Case]:
-    """Every reference network at both batches, on one rank and as DDP on all."""
+    """Every reference network at both batch sizes, on one rank and with DDP on all ranks."""
     for name in REFERENCES:
         net = NETS[name]
         for batch in net.batches[device.kind]:

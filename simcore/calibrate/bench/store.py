@@ -1,8 +1,8 @@
-"""Raw measurements on disk: one CSV a table, a row appended as each case ends.
+"""Raw measurements on disk: one CSV file per table, with a row appended after each case.
 
-The columns are those of the measured op tables, so that ``simcore validate ops`` reads them, and
-behind them how each figure was got. A row is flushed to the disk before the next case begins: an
-interruption loses at most what was running.
+The columns are those of the measured op tables, so that ``simcore validate ops`` reads them,
+followed by columns that say how each figure was measured. A row is flushed to the disk before the
+next case begins: an interruption loses at most the case that was running.
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ from simcore.calibrate.bench.case import Case, Measured, text
 
 BadRows = Literal["refuse", "skip"]
 
+#: Columns of every table that say how a row was measured.
 _HOW: Final = ("mode", "cache", "ranks_at_once", "sd_log", "calls", "disturbed_frac")
-#: Table -> its columns; the first ones as in the measured op tables.
+#: Table -> its columns; the first ones are those of the measured op tables.
 TABLES: Final[Mapping[str, tuple[str, ...]]] = {
     "gemm": ("gpu", "dtype", "op", "m", "n", "k", "batch", "layout", "time_us", "timing",
              "power_w", "kernel", "source", *_HOW),
@@ -38,7 +39,7 @@ TABLES: Final[Mapping[str, tuple[str, ...]]] = {
     "host": ("gpu", "op", "bytes", "count", "time_us", "value_bytes", "source", *_HOW),
     "steps": ("gpu", "net", "batch", "ranks", "strategy", "time_us", "source", *_HOW),
 }  # fmt: skip
-#: Columns that say how a case was measured, not which case it is.
+#: Columns that hold the result of a case or how it was measured; the others identify the case.
 _RESULT: Final = frozenset(
     {"time_us", "timing", "power_w", "kernel", "source", "busbw_GBps", "notes", "value_bytes",
      "mode", "cache", "ranks_at_once", "sd_log", "calls", "disturbed_frac"}
@@ -48,7 +49,7 @@ SOURCE: Final = "simcore calibrate"
 
 @dataclass(frozen=True, slots=True)
 class RawRow:
-    """One row as read back: its cells, seconds, and where it stands."""
+    """One row read from a file: its cells, seconds, and ``where`` it is (file and line)."""
 
     table: str
     cells: Mapping[str, str]
@@ -57,28 +58,31 @@ class RawRow:
     where: str
 
     def number(self, column: str) -> float:
-        """A cell as a number."""
+        """The value of a cell as a number."""
         return float(self.cells[column])
 
     @property
     def key(self) -> tuple[str, ...]:
-        """As ``Case.key``."""
+        """The key of the row's case, equal to its ``Case.key``."""
         named = (f"{k}={v}" for k, v in sorted(self.cells.items()) if k not in _RESULT and v != "")
         return (self.table, self.cells["mode"], self.cells["cache"], *named)
 
 
 class Store:
-    """A folder of raw tables."""
+    """A folder with the raw tables of one calibration."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     def path(self, table: str) -> Path:
-        """The file of a table."""
+        """The file of a table, which need not exist."""
         return self.folder / f"{table}.csv"
 
     def add(self, found: Measured, ranks: int) -> None:
-        """Append one result, on the disk when this returns."""
+        """Append one result; it is on the disk when this returns. ``ranks``: ranks of the run.
+
+        Raises ValueError for a column that the table does not have.
+        """
         case = found.case
         columns = TABLES[case.table]
         if unknown := set(case.columns) - set(columns):
@@ -113,29 +117,30 @@ class Store:
             os.fsync(file.fileno())
 
     def clear(self) -> None:
-        """Remove the tables of an earlier run."""
+        """Delete the tables of an earlier run."""
         for table in TABLES:
             self.path(table).unlink(missing_ok=True)
 
     def rows(self, bad: BadRows = "refuse") -> tuple[list[RawRow], list[str]]:
-        """Every sound row, and what is wrong with the others, by file and line.
+        """The valid rows, and the problems of the others with file and line.
 
-        Raises InvalidConfig with all of them where bad rows are to be refused.
+        Of several rows of one case the first counts. Raises InvalidConfig with all problems if
+        ``bad`` is "refuse", and DataError if a file cannot be read.
         """
-        found: list[RawRow] = []
+        valid: list[RawRow] = []
         problems: list[str] = []
         for table in TABLES:
             if self.path(table).exists():
                 for row in self._read(table):
-                    (problems if isinstance(row, str) else found).append(row)  # type: ignore[arg-type]
-        kept: dict[tuple[str, ...], RawRow] = {}
-        for row in found:
-            if row.key in kept:
-                problems.append(f"{row.where}: the same case as {kept[row.key].where}")
-            kept.setdefault(row.key, row)
+                    (problems if isinstance(row, str) else valid).append(row)  # type: ignore[arg-type]
+        by_key: dict[tuple[str, ...], RawRow] = {}
+        for row in valid:
+            if row.key in by_key:
+                problems.append(f"{row.where}: the same case as {by_key[row.key].where}")
+            by_key.setdefault(row.key, row)
         if problems and bad == "refuse":
             raise InvalidConfig(problems)
-        return list(kept.values()), problems
+        return list(by_key.values()), problems
 
     def _read(self, table: str) -> Iterator[RawRow | str]:
         path = self.path(table)
@@ -164,7 +169,7 @@ def _checked(table: str, cells: Mapping[str, str | None], where: str, content: s
         if not math.isfinite(value) or value < 0 or (column == "time_us" and value == 0):
             return f"{where}: {column} {plain[column]!r} must be finite and above zero"
     if plain["mode"] not in ("alone", "together", "lockstep"):
-        return f"{where}: mode {plain['mode']!r} is none of alone, together, lockstep"
+        return f"{where}: mode {plain['mode']!r} is not one of alone, together, lockstep"
     if plain["source"] != SOURCE:
         return f"{where}: source {plain['source']!r}: columns are shifted, or not simcore's row"
     for column in set(_NUMBERS) & set(plain):
@@ -187,5 +192,5 @@ def _positive(cell: str) -> bool:
 
 
 def key_of(case: Case) -> tuple[str, ...]:
-    """The key under which a case's row is found again."""
+    """The key of a case, equal to that of its row in a file."""
     return case.key

@@ -1,4 +1,4 @@
-"""Repeated calls to one robust figure: medians of the calls that nothing disturbed."""
+"""A robust time from repeated calls: the median of the calls that were not disturbed."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ import numpy as np
 from simcore.calibrate.bench.case import Case, Device, Run, Sample, World
 from simcore.calibrate.curve_fits import Array, robust_sd
 
-#: Calls before the first that counts: lazy initialisation, primitives' caches.
+#: Calls before the first that counts, for lazy initialisation and the libraries' caches.
 WARM_UP: Final = 2
 MAX_CALLS: Final = 200
 #: Undisturbed calls that a median needs.
 ENOUGH: Final = 3
-#: Where every call was disturbed, the quantile that is least so.
+#: The quantile of the times that is used if too few calls were undisturbed.
 LEAST_DISTURBED: Final = 0.1
-#: A call of at least this many ticks of the system's clock is judged by itself.
+#: Ticks of the system's clock from which on a single call can be tested for disturbance.
 JUDGED_TICKS: Final = 4
-#: Share of the cores that others may use before a measurement counts as disturbed.
+#: Share of the cores that other processes may use before a measurement counts as disturbed.
 OTHERS_FRAC: Final = 0.05
 
 Clock = Callable[[], float]
@@ -31,7 +31,11 @@ Clock = Callable[[], float]
 
 @dataclass(frozen=True, slots=True)
 class Typical:
-    """Seconds of a typical call and the robust standard deviation of their logarithm."""
+    """Seconds of a typical call and the robust standard deviation of their logarithm.
+
+    ``calls`` is the number of calls behind the figure, ``disturbed_frac`` the share of calls that
+    were disturbed or, if larger, the share of the machine that other processes used.
+    """
 
     seconds: float
     sd_log: float
@@ -40,48 +44,52 @@ class Typical:
 
 
 def typical(samples: Sequence[Sample], others_frac: float = 0.0) -> Typical:
-    """Median of the undisturbed calls; of too few, or beside busy others, a low quantile.
+    """The typical call of ``samples``: the median of the undisturbed ones.
 
-    A call can only be made longer by what else runs, never shorter. ``others_frac``: share of the
-    machine that others used meanwhile.
+    If these are too few, or other processes are busy, it is a low quantile: other processes can
+    only make a call longer, never shorter. ``others_frac`` is the share of the machine that other
+    processes used during the calls.
     """
     seconds = np.array([s.seconds for s in samples])
     good = np.array([s.seconds for s in samples if not s.disturbed])
     if len(good) >= ENOUGH and others_frac <= OTHERS_FRAC:
-        kept, value = good, float(np.median(good))
+        used, value = good, float(np.median(good))
     else:
-        kept = good if len(good) >= ENOUGH else seconds
-        value = float(np.quantile(kept, LEAST_DISTURBED))
-    sd = robust_sd(np.log(np.maximum(kept, np.finfo(float).tiny)))
+        used = good if len(good) >= ENOUGH else seconds
+        value = float(np.quantile(used, LEAST_DISTURBED))
+    sd = robust_sd(np.log(np.maximum(used, np.finfo(float).tiny)))
     frac = max(1.0 - len(good) / len(seconds), others_frac)
-    return Typical(value, sd, len(kept), float(frac))
+    return Typical(value, sd, len(used), float(frac))
 
 
 class Busy:
-    """How much of the machine others use: the system's busy time less one's own."""
+    """How much of the machine other processes use: the system's busy time less that of simcore."""
 
     def __init__(self, stat: Path = Path("/proc/stat")) -> None:
         self._stat = stat
 
     def ticks(self) -> tuple[float, float]:
-        """(jiffies of all cores that were not idle, all jiffies) since the start; 0 if unknown."""
+        """(busy ticks of all cores, all ticks) since the system's start; zeros if unknown."""
         try:
             words = self._stat.read_text(encoding="ascii").split("\n", 1)[0].split()[1:9]
         except OSError:
             return 0.0, 0.0
-        found = [float(w) for w in words]
-        return sum(found) - found[3] - found[4], sum(found)
+        ticks = [float(w) for w in words]
+        return sum(ticks) - ticks[3] - ticks[4], sum(ticks)  # 3: idle, 4: waiting for the disk
 
     @staticmethod
     def others_frac(busy_s: float, own_cpu_s: float, wall_s: float, n_cores: int) -> float:
-        """Share of all cores that other processes used in ``wall_s``."""
+        """The share of all cores that other processes used in ``wall_s`` seconds."""
         return max(0.0, busy_s - own_cpu_s) / (wall_s * n_cores) if wall_s > 0 else 0.0
 
 
 def measure(
     case: Case, device: Device, world: World, budget_s: float, clock: Clock = time.perf_counter
 ) -> Typical:
-    """Time one case on the ranks that take part; the same answer on each of them."""
+    """The typical call of one case, the same on every rank that takes part.
+
+    ``budget_s``: seconds to spend, unless the case asks for more. ``clock`` is replaced in tests.
+    """
     run = case.prepare(device)
     for _ in range(WARM_UP):
         device.time(run)
@@ -100,7 +108,11 @@ def measure(
 
 @dataclass(frozen=True, slots=True)
 class AtOnce:
-    """What one rank saw while every rank ran at its own pace: its calls, and who had the cores."""
+    """One rank's result while all ranks ran without synchronisation.
+
+    ``busy_s``: busy time of all cores; ``own_cpu_s``: processor time of this rank; ``wall_s``: the
+    time of the measurement.
+    """
 
     call: Typical
     busy_s: float
@@ -116,7 +128,7 @@ def _together(
     ticks, cpu, start = busy.ticks()[0], time.process_time(), clock()
     until = start + max(budget_s, case.seconds)
     samples: list[Sample] = []
-    # For the whole time, or the slowest would run alone at the end.
+    # Every rank runs for the whole time; otherwise the slowest would run alone at the end.
     while clock() < until or len(samples) < case.calls:
         samples.append(_one(case, device, run))
     wall, cpu = clock() - start, time.process_time() - cpu
@@ -125,17 +137,18 @@ def _together(
 
 
 def of_ranks_at_once(ranks: Sequence[AtOnce], n_cores: int) -> Typical:
-    """The mean rank's call, disturbed by the share of the machine that others used meanwhile.
+    """The mean over ranks of their typical call.
 
-    Where ranks fill the machine, whatever else runs takes a core from one of them for a moment:
-    nearly every long call is interrupted, by little. So it is not calls that count but time.
+    ``disturbed_frac`` is the share of the machine that other processes used, not a share of calls:
+    if the ranks fill the machine, any other process briefly takes a core from one of them, so
+    nearly every long call is interrupted, but only by a little.
     """
-    found = [r.call for r in ranks]
+    calls = [r.call for r in ranks]
     busy = float(np.mean([r.busy_s / r.wall_s for r in ranks]))
     own = sum(r.own_cpu_s / r.wall_s for r in ranks)
     return Typical(
-        float(np.mean([t.seconds for t in found])), max(t.sd_log for t in found),
-        min(t.calls for t in found), Busy.others_frac(busy, own, 1.0, n_cores),
+        float(np.mean([t.seconds for t in calls])), max(t.sd_log for t in calls),
+        min(t.calls for t in calls), Busy.others_frac(busy, own, 1.0, n_cores),
     )  # fmt: skip
 
 
@@ -153,7 +166,7 @@ def _lockstep(
     wanted = max(budget_s, case.seconds) / max(first, 1e-6)
     calls = int(world.share(min(MAX_CALLS, max(case.calls, int(wanted)))))
     busy, tick_s = Busy(), 1.0 / os.sysconf("SC_CLK_TCK")
-    mine: list[tuple[float, float, float]] = []  # wall, own processor time, busy time of all
+    mine: list[tuple[float, float, float]] = []  # wall, own processor time, busy time of all cores
     for _ in range(calls):
         if case.cold:
             device.flush()
@@ -172,10 +185,13 @@ def _lockstep(
 
 
 def least_disturbed(walls: Array, others: Array, tick_s: float) -> Typical:
-    """A typical call of ranks in step, by how much of the machine others used in each.
+    """The typical call of ranks in lockstep.
 
-    The system counts in ticks, so that only calls of several ticks can be judged one by one; of
-    shorter ones, and where all were disturbed, the low quantile of the least disturbed is taken.
+    ``walls`` [calls] are seconds; ``others`` [calls] is the share of the machine that other
+    processes used in each. The system counts busy time in ticks of ``tick_s``, so only calls of
+    several ticks can be tested one by one; their undisturbed ones give a median. Shorter calls
+    give the median or low quantile of :func:`typical`. If too few calls are undisturbed, the
+    result is the low quantile of the least disturbed ones.
     """
     total = float((others * walls).sum() / walls.sum())
     if float(np.median(walls)) < JUDGED_TICKS * tick_s:
@@ -195,12 +211,12 @@ def least_disturbed(walls: Array, others: Array, tick_s: float) -> Typical:
 
 
 def _wall(run: Run, clock: Clock) -> float:
-    """Ranks wait for each other: only the clock on the wall tells."""
+    """Wall time of a call: ranks wait for each other, so processor time would not do."""
     start = clock()
-    own = run()
-    return clock() - start if own is None else own
+    returned_s = run()
+    return clock() - start if returned_s is None else returned_s
 
 
 def cores() -> int:
-    """Logical processors of the machine (all of them: /proc/stat counts all)."""
+    """Number of logical processors of the machine; all of them, as /proc/stat counts all."""
     return os.cpu_count() or 1

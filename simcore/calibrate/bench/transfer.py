@@ -1,4 +1,4 @@
-"""Copies between host and GPU, from pinned and from pageable memory."""
+"""Benchmarks of copies between host and GPU, with pinned and with pageable memory."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _prepare(to_device: bool, pinned: bool, n_bytes: int) -> Prepare:
 
 @FAMILIES.register("transfer")
 def cases(device: Device, world: World) -> Iterable[Case]:
-    """Both ways; on a processor there is nothing to copy across."""
+    """Copies in both directions; none if the device is the host itself."""
     if device.kind != "cuda":
         return
     for n_bytes in (64 * KIB, MIB, 16 * MIB, 256 * MIB):

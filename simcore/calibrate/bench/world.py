@@ -1,4 +1,4 @@
-"""Ranks that torch.distributed joins: gloo for what they agree on, NCCL for what is measured."""
+"""Ranks joined by torch.distributed: gloo for control messages, NCCL for what is measured."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Ranks:
-    """A world of torchrun's making (RANK, WORLD_SIZE, LOCAL_RANK in the environment)."""
+    """The ranks that torchrun started (RANK, WORLD_SIZE, LOCAL_RANK in the environment)."""
 
     rank: int
     size: int
@@ -19,7 +19,7 @@ class Ranks:
 
     @staticmethod
     def join(backend: str) -> Ranks:
-        """Join the ranks; control messages go over gloo, which waits without computing."""
+        """Join the process group; control messages use gloo, which waits without using a core."""
         import torch.distributed as dist
 
         dist.init_process_group(backend)
@@ -27,7 +27,7 @@ class Ranks:
 
     @staticmethod
     def leave() -> None:
-        """Take the process group down."""
+        """Destroy the process group."""
         import torch.distributed as dist
 
         if dist.is_initialized():
@@ -45,22 +45,22 @@ class Ranks:
         """Every rank's value, on every rank."""
         import torch.distributed as dist
 
-        found: list[Any] = [None] * self.size
-        dist.all_gather_object(found, value, group=self._control)
-        return found
+        values: list[Any] = [None] * self.size
+        dist.all_gather_object(values, value, group=self._control)
+        return values
 
     def barrier(self) -> None:
-        """Wait for all."""
+        """Wait until every rank is here."""
         import torch.distributed as dist
 
         dist.barrier(group=self._control)
 
 
 def launched_by_torchrun() -> bool:
-    """Whether a launcher has set the ranks."""
+    """Whether a launcher such as torchrun has set the rank variables."""
     return "RANK" in os.environ and "WORLD_SIZE" in os.environ
 
 
 def local_rank() -> int:
-    """This process's place on its node."""
+    """The number of this process on its node."""
     return int(os.environ.get("LOCAL_RANK", os.environ.get("RANK", "0")))

@@ -1,7 +1,7 @@
-"""Results as HTML: a card in a notebook, a whole report as one file.
+"""Results as HTML: a card for a notebook, or a whole report as one file.
 
-Templates (jinja2, escaping everything) hold the markup, ``cards`` and ``document`` what stands in
-it. Nothing refers to another file or host, and nothing needs a script.
+The jinja2 templates, which escape every value, hold the markup; ``cards`` and ``document`` build
+its content. The pages refer to no other file or host and need no script.
 """
 
 from __future__ import annotations
@@ -16,20 +16,24 @@ if TYPE_CHECKING:
 
 
 def fragment(result: object) -> str:
-    """``result`` as an element for a notebook; its text where jinja2 is not installed."""
+    """``result`` as an HTML element for a notebook; as plain text if jinja2 is not installed."""
     from simcore.report.text_of import text_of
 
     try:
         from simcore.report.html.render import render
     except ImportError:
         return f"<pre>{escape(text_of(result))}</pre>"
-    from simcore.report.html.cards_of_many import card_of  # with those of ``cards``
+    # This import also registers the cards of sweeps, comparisons and plans.
+    from simcore.report.html.cards_of_many import card_of
 
     return render("fragment.html.j2", card=card_of(result))
 
 
 def page(facts: Facts) -> str:
-    """A report as one self-contained page. Raises UsageError without jinja2 or matplotlib."""
+    """A report as one self-contained HTML page.
+
+    Raises UsageError if jinja2 or matplotlib is not installed.
+    """
     from simcore.report.plots import require_matplotlib
 
     require_matplotlib("a report", "report")

@@ -1,4 +1,4 @@
-"""Each kind of result as a card: the words of the command line, as a table and a picture."""
+"""Single results as cards: the facts that the command line prints, as tables and plots."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ from simcore.report.text_of import text_of
 
 @singledispatch
 def card_of(result: object) -> Card:
-    """The card of a result."""
+    """The card of a result. Raises TypeError for a type that has none."""
     raise TypeError(f"{type(result).__name__} has no card")
 
 
 def verdict_of(m: MemoryResult) -> str:
-    """Whether it fits, with the margin, in one sentence."""
+    """One sentence that says whether the job fits in memory, and with which margin."""
     n_bytes = m.device_bytes if m.fits else m.least_bytes
-    held = f"{gigabytes(n_bytes)} of {gigabytes(m.capacity_bytes)} GB a GPU "
-    held += f"({figure(n_bytes / GIB)} of {figure(m.capacity_bytes / GIB)} GiB)"
+    used = f"{gigabytes(n_bytes)} of {gigabytes(m.capacity_bytes)} GB a GPU "
+    used += f"({figure(n_bytes / GIB)} of {figure(m.capacity_bytes / GIB)} GiB)"
     if m.fits:
-        return f"Fits: {held}{fragmentation(m)}, {percent(m.margin_frac)} left"
-    return f"Does not fit: needs {held}"
+        return f"Fits: {used}{fragmentation(m)}, {percent(m.margin_frac)} left"
+    return f"Does not fit: needs {used}"
 
 
 def facts_of(p: Prediction) -> list[tuple[str, str]]:
-    """The headline figures."""
+    """(label, text) of the main figures: step time, throughput, speed-up, bottleneck, advice."""
     t = p.step_time_s
-    found = [
+    facts = [
         (
             "step time",
             f"{format_seconds(t.value)}, 80 % between {format_seconds(t.low)} and "
@@ -45,25 +45,25 @@ def facts_of(p: Prediction) -> list[tuple[str, str]]:
         ("throughput", throughput(p)),
     ]
     if p.n_gpus > 1:
-        found.append(("speed-up", speedup(p)))
-    found.append(("bound by", p.bound_by))
-    if told := run(p):
-        found.append(("run", told))
-    found += [("makes it fit", fix) for fix in p.fixes]
-    found += [("adapters instead", other) for other in p.instead]
-    if told := faster(p):
-        found.append(("faster", told))
-    return found
+        facts.append(("speed-up", speedup(p)))
+    facts.append(("bound by", p.bound_by))
+    if text := run(p):
+        facts.append(("run", text))
+    facts += [("makes it fit", fix) for fix in p.fixes]
+    facts += [("adapters instead", other) for other in p.instead]
+    if text := faster(p):
+        facts.append(("faster", text))
+    return facts
 
 
 def time_table(p: Prediction) -> Table:
-    """Every time term that is not zero."""
+    """A table of the terms of the step time that are not zero."""
     step = p.step_time_s.value
     rows = [
         (
             ("– " if k in COMPUTE_PARTS else "") + time_label(k),
             format_seconds(v),
-            "beside it" if k == HIDDEN else percent(v / step),
+            "overlapped" if k == HIDDEN else percent(v / step),
         )
         for k, v in p.time_s.items()
         if v > 0
@@ -72,7 +72,7 @@ def time_table(p: Prediction) -> Table:
 
 
 def memory_table(m: MemoryResult) -> Table:
-    """Every memory term, the largest first."""
+    """A table of the memory terms, the largest first."""
     rows = [
         (memory_label(k), f"{v / GIGA:,.2f} GB", percent(v / m.device_bytes))
         for k, v in sorted(m.terms.items(), key=lambda t: -t[1])
@@ -84,7 +84,7 @@ def memory_table(m: MemoryResult) -> Table:
 
 
 def settings_line(p: Prediction) -> str:
-    """What was run, in one line."""
+    """Layout, strategy, precision, optimizer, recompute, offload and batch in one line."""
     parts = [p.layout, strategy(p), p.precision, p.optimizer]
     parts.append("no recompute" if p.recompute == "none" else f"recompute {p.recompute}")
     if p.offload != "none":
@@ -97,7 +97,7 @@ def settings_line(p: Prediction) -> str:
 
 
 def title_of(p: Prediction) -> str:
-    """The job."""
+    """The model, its size and the cluster."""
     return f"{what(p)}, on {p.cluster}"
 
 
@@ -166,11 +166,11 @@ def _timeline(t: Timeline) -> Card:
 
 
 def scaling_table(s: Scaling) -> Table:
-    """A row a cluster."""
+    """A table with one row per cluster of a scaling curve."""
     measured = {m.n_gpus: m for m in s.measured}
     rows = []
     for p in s.points:
-        found = measured.get(p.n_gpus)
+        point = measured.get(p.n_gpus)
         rows.append(
             (
                 p.cluster,
@@ -179,16 +179,16 @@ def scaling_table(s: Scaling) -> Table:
                 figure(p.speedup.value),
                 f"{figure(p.speedup.low)} to {figure(p.speedup.high)}",
                 percent(p.efficiency_frac.value),
-                f"{figure(found.speedup)} ({found.source})" if found else "",
+                f"{figure(point.speedup)} ({point.source})" if point else "",
                 "yes" if p.fits else "no",
             )
         )
     head = ("cluster", "GPUs", f"{plural(s.sample_unit)}/s", "speed-up", "80 %", "efficiency",
             "measured", "fits")  # fmt: skip
     over = {m.over for m in s.measured}
-    caption = f"{s.model} on more GPUs, micro-batch {s.micro_batch:,} kept"
+    caption = f"{s.model} on more GPUs, micro-batch {s.micro_batch:,} at every size"
     if "predicted" in over:
-        caption += "; measured: over the predicted rate of one GPU"
+        caption += "; measured: speed-up over the predicted rate of one GPU"
     return Table(caption, head, rows, numeric(1, 2, 3, 4, 5, 6))
 
 

@@ -1,4 +1,4 @@
-"""Cards of sweeps, comparisons, plans and goodput."""
+"""Cards of results about several jobs or options: sweeps, comparisons, plans, fleets, goodput."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _sweep(s: SweepResult) -> Card:
         for p in s.best
     ]
     head = ("cluster", "GPUs", "how", "batch", "step", "memory", "samples/s")
-    caption = "samples a second against GPUs or memory, with the front of what fits"
+    caption = "samples a second against GPUs or memory, with the Pareto front of what fits"
     shown: tuple[Picture, ...] = ()
     if s.batches:
         shown = pictures(("pareto", s, caption))
@@ -55,7 +55,7 @@ def _sweep(s: SweepResult) -> Card:
 
 
 def _best(s: SweepResult) -> list[tuple[str, str]]:
-    """The leading point in words."""
+    """("best", text) of the first-ranked point; ("fits", "none") if every point is too large."""
     if not s.best:
         return [("fits", "none")] if s.n_evaluated else []
     p = s.best[0]
@@ -65,22 +65,22 @@ def _best(s: SweepResult) -> list[tuple[str, str]]:
 
 
 def comparison_table(c: Comparison) -> Table:
-    """One column an option."""
+    """A table with one column per option; an indented label gets that of its heading in front."""
     head = ("quantity", *map(name_of, c.columns))
-    rows, above = [], ""
+    rows, heading = [], ""
     for label, cells in rows_of(c.columns, c.sample_unit):
         if not cells:
-            above = label.rstrip(":") + ", "
+            heading = label.rstrip(":") + ", "
         elif label.startswith("  "):
-            rows.append((above + label.strip(), *cells))
+            rows.append((heading + label.strip(), *cells))
         else:
-            above = f"{label}, "
+            heading = f"{label}, "
             rows.append((label, *cells))
     return Table("side by side", head, rows, numeric(*range(1, len(head))))
 
 
 def comparison_notes(c: Comparison) -> list[str]:
-    """Which is fastest and cheapest, and where prices are from."""
+    """Lines that name the fastest and the cheapest option, and the sources of the figures."""
     return [*(" ".join(line.split()) for line in verdict(c)), *(f"{k}: {v}" for k, v in sources(c))]
 
 
@@ -101,15 +101,15 @@ def _comparison(c: Comparison) -> Card:
 
 
 def _facts(c: Comparison) -> list[tuple[str, str]]:
-    """The answer, which the pictures do not say."""
+    """(label, text): the fastest with its throughput, the cheapest, and the options too large."""
     units = plural(c.sample_unit)
     rate = {name_of(x): x.prediction.samples_per_s for x in c.columns if x.prediction is not None}
-    told = [
+    best = [
         (label, f"{name}: {figure(rate[name])} {units}/s" if label == "fastest" else name)
         for label, name in winners(c)
     ]
     return [
-        *told,
+        *best,
         *(("does not fit", name_of(x)) for x in c.columns if not x.fits and x.prediction),
     ]
 
@@ -134,13 +134,13 @@ def _options(caption: str, options: Sequence[Option]) -> Table:
 
 @card_of.register
 def _plan(p: Plan) -> Card:
-    """The answer, and what stands in the way where there is none."""
+    """The best options; for an impossible plan, the notes say which limits would have to move."""
     tables = [_options("the best of each cluster", p.best)] if p.best else []
-    caption = "time to train against cost, with the front of what meets all limits"
+    caption = "time to train against cost, with the Pareto front of what meets all limits"
     return Card(
         title=f"{p.model}: the least {p.objective}",
         good=p.feasible,
-        verdict="There is a way" if p.feasible else "Nothing meets all limits",
+        verdict="All limits can be met" if p.feasible else "Nothing meets all limits",
         facts=[
             ("points", f"{p.n_points:,}"),
             ("valid", f"{p.n_valid:,}"),
@@ -185,8 +185,10 @@ def _goodput(g: Goodput) -> Card:
     return Card(
         title=f"goodput on {g.cluster}",
         facts=facts,
-        pictures=pictures(("goodput", g, "share of the time that counts against the interval")),
-        notes=[f"{name}: {told}" for name, told in g.sources],
+        pictures=pictures(
+            ("goodput", g, "share of the time that is useful, against the checkpoint interval")
+        ),
+        notes=[f"{name}: {source}" for name, source in g.sources],
     )
 
 

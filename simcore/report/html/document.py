@@ -1,4 +1,4 @@
-"""A report of one job on one cluster or several: what stands in it, section by section."""
+"""The content of a report on one job on one cluster or several, section by section."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from simcore.report.sentences import faster, strategy
 from simcore.report.terms import HIDDEN, memory_label, time_label
 from simcore.report.text import by_weight
 
-#: Ops that the table of the roofline lists.
+#: The number of ops that the roofline's table lists.
 _OPS = 12
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sources:
-    """The figures of one record of the database: (figure, value, source, note)."""
+    """The figures of one record of the database: rows of (figure, value, source), and notes."""
 
     name: str
     rows: tuple[tuple[str, str, str], ...]
@@ -40,7 +40,10 @@ class Sources:
 
 @dataclass(frozen=True, kw_only=True)
 class Told:
-    """All that a report knows of one cluster; what could not be had is None, ``gaps`` says why."""
+    """The results for one cluster. A result that is not available is None; ``gaps`` says why.
+
+    ``sensitivity`` is the step time in seconds and its change with each resource.
+    """
 
     prediction: Prediction
     explanations: tuple[Explanation, ...] = ()
@@ -53,7 +56,11 @@ class Told:
 
 @dataclass(frozen=True, kw_only=True)
 class Facts:
-    """What a report is made of; several clusters are ``compared`` too."""
+    """The input of a report: one entry of ``told`` per cluster, and the rest for all of them.
+
+    ``compared`` sets several clusters side by side. ``given`` are the (option, value) that the
+    user chose.
+    """
 
     version: str
     command: str
@@ -66,7 +73,7 @@ class Facts:
 
 @dataclass(frozen=True)
 class Document:
-    """What the template lays out."""
+    """The content that the page template lays out. ``made`` says how the figures came about."""
 
     title: str
     made: Sequence[str]
@@ -76,7 +83,7 @@ class Document:
 
 
 def document(facts: Facts) -> Document:
-    """The report of ``facts``."""
+    """The title, cards and sections of the report on ``facts``."""
     first = facts.told[0].prediction
     clusters = ", ".join(dict.fromkeys(t.prediction.cluster for t in facts.told))
     several = len(facts.told) > 1
@@ -86,9 +93,9 @@ def document(facts: Facts) -> Document:
     sections += [_inputs(facts), _assumptions(facts)]
     for told in facts.told:
         for part in (_time, _memory, _scaling, _what_if, _ops, _measured, _gaps):
-            found = part(told, several)
-            if found is not None:
-                sections.append(_of_cluster(found, told, several))
+            section = part(told, several)
+            if section is not None:
+                sections.append(_of_cluster(section, told, several))
     if facts.sources:
         sections.append(_sources(facts))
     named = {"compared", "inputs", "assumptions", "sources"}
@@ -108,7 +115,7 @@ def document(facts: Facts) -> Document:
 
 
 def _card(p: Prediction, several: bool) -> Card:
-    """The answer in short; tables and pictures have their sections."""
+    """The verdict and the main figures; tables and plots are in sections of the report."""
     return Card(
         title=p.cluster if several else title_of(p),
         subtitle=settings_line(p),
@@ -119,7 +126,10 @@ def _card(p: Prediction, several: bool) -> Card:
 
 
 def _of_cluster(section: Section, told: Told, several: bool) -> Section:
-    """Of several clusters each section names its own, and one link on top leads to the first."""
+    """``section`` with its cluster in the heading and key, if the report has several clusters.
+
+    Of a cluster's sections only the first, on time, has a link at the top of the page.
+    """
     if not several:
         return section
     cluster = told.prediction.cluster
@@ -147,7 +157,7 @@ def _side_by_side(compared: Comparison) -> Section:
 
 
 def _inputs(facts: Facts) -> Section:
-    """Settings with who chose them."""
+    """The settings of the job: each one's value, and whether it was given, derived or default."""
     p = facts.told[0].prediction
     default = {d.split()[0] for d in p.defaults}
     given = {flag.replace("_", "-") for flag, _ in facts.given}
@@ -185,28 +195,31 @@ def _inputs(facts: Facts) -> Section:
 
 
 def _assumptions(facts: Facts) -> Section:
-    found: dict[str, list[str]] = {}
+    clusters: dict[str, list[str]] = {}
     for told in facts.told:
         for text in told.prediction.assumptions:
-            found.setdefault(text, []).append(told.prediction.cluster)
+            clusters.setdefault(text, []).append(told.prediction.cluster)
     items = [
-        text if len(found[text]) == len(facts.told) else f"{text} ({', '.join(found[text])})"
-        for text in by_weight(found)
+        text if len(clusters[text]) == len(facts.told) else f"{text} ({', '.join(clusters[text])})"
+        for text in by_weight(clusters)
     ]
-    lines = ["What nobody stated and the prediction took for granted, what matters most first."]
+    lines = ["What the job does not state and the prediction assumes, the most influential first."]
     return Section("assumptions", "Assumptions", lines, items)
 
 
 def _terms(
     told: Told, group: str, values: dict[str, float], value: Callable[[float], str], total: float
 ) -> Table:
-    """Terms with formula and source."""
+    """A table of the terms of time or memory, each with its formula and source.
+
+    ``value`` formats a term of ``values``; ``total`` is what the shares are taken of.
+    """
     by_term = {e.term: e for e in told.explanations}
     label = time_label if group == "time" else memory_label
     rows = []
     for key, v in sorted(values.items(), key=lambda t: -t[1]):
         e = by_term.get(f"{group}.{key}")
-        share = "beside it" if key == HIDDEN else percent(v / total)
+        share = "overlapped" if key == HIDDEN else percent(v / total)
         rows.append((label(key), value(v), share, e.formula if e else "", e.source if e else ""))
     return Table(
         f"{group} by term, with formula and where its figures come from",
@@ -215,7 +228,7 @@ def _terms(
 
 
 def _time(told: Told, several: bool) -> Section:
-    """Beside others the bar is in the comparison already."""
+    """Where the step's time goes. With several clusters the comparison already has the bars."""
     p = told.prediction
     values = {k: v for k, v in p.time_s.items() if v > 0 and k != "compute"}
     pictures = []
@@ -282,17 +295,17 @@ def _what_if(told: Told, several: bool) -> Section | None:
     if p.fixes:
         lines.append(f"What makes it fit, each computed: {'; '.join(p.fixes)}.")
     if p.why_none:
-        lines.append(f"No number of these GPUs was found; nearest: {p.why_none}.")
+        lines.append(f"No number of these GPUs that fits was found; nearest: {p.why_none}.")
     if p.instead:
-        lines.append(f"Another kind of training, of adapters, fits: {'; '.join(p.instead)}.")
-    if found := faster(p):
-        lines.append(f"Faster, each computed: {found}.")
+        lines.append(f"Training adapters, another kind of training, fits: {'; '.join(p.instead)}.")
+    if changes := faster(p):
+        lines.append(f"Faster, each computed: {changes}.")
     shown = (picture("sensitivity", told.sensitivity, caption),)
     return Section("what-if", "What if", lines, tables=(table,), pictures=shown)
 
 
 def _ops(told: Told, several: bool) -> Section | None:
-    """With several clusters the table alone: a picture of each would pass a megabyte."""
+    """The slowest ops. With several clusters there is no plot: one each would pass a megabyte."""
     r = told.roofline
     if r is None or not r.ops:
         return None
@@ -342,7 +355,7 @@ def _measured(told: Told, several: bool) -> Section | None:
     ]
     head = ("source", "quantity", "measured", "predicted", "error", "note")
     table = Table("the same set-up, measured", head, rows, numeric(2, 3, 4))
-    return Section("measured", "Beside measurements", tables=(table,))
+    return Section("measured", "Compared with measurements", tables=(table,))
 
 
 def _gaps(told: Told, several: bool) -> Section | None:

@@ -1,4 +1,4 @@
-"""What a page is made of: tables, pictures, sections; plain values that a template lays out."""
+"""The parts of a page: tables, pictures, sections and cards, as values for a template."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from simcore.base.errors import UsageError
 
 @dataclass(frozen=True)
 class Table:
-    """``right`` are columns of figures; the first cell of a row names it."""
+    """A table; the first cell of a row names the row.
+
+    ``right`` are the indices of the columns of numbers, which are aligned to the right.
+    """
 
     caption: str
     head: Sequence[str]
@@ -22,7 +25,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Picture:
-    """An SVG element and what it shows."""
+    """A plot as an SVG element, and a caption that says what it shows."""
 
     svg: str
     caption: str
@@ -30,7 +33,10 @@ class Picture:
 
 @dataclass(frozen=True)
 class Section:
-    """A heading and what stands under it; ``label`` names it among the links on top."""
+    """A heading and its content.
+
+    ``key`` is the section's anchor, ``label`` the text of its link at the top ("": no link).
+    """
 
     key: str
     heading: str
@@ -43,7 +49,10 @@ class Section:
 
 @dataclass(frozen=True)
 class Card:
-    """The answer in short: a verdict, its facts, and what else is to be seen."""
+    """A result in short: title, verdict, main facts, tables, plots and notes.
+
+    ``good`` colours the verdict; None if there is nothing to judge.
+    """
 
     title: str
     subtitle: str = ""
@@ -56,7 +65,10 @@ class Card:
 
 
 def picture(kind: str, data: Any, caption: str) -> Picture:
-    """A plot as an element. Raises UsageError without matplotlib."""
+    """A plot of ``data``; ``kind`` is one of ``plots.KINDS``.
+
+    Raises UsageError if matplotlib is not installed.
+    """
     from simcore.report.plots import draw, svg_element
 
     figure = draw(kind, data)
@@ -64,14 +76,14 @@ def picture(kind: str, data: Any, caption: str) -> Picture:
     return Picture(svg_element(figure, caption, prefix), caption)
 
 
-def pictures(*asked: tuple[str, Any, str]) -> tuple[Picture, ...]:
-    """The plots (kind, data, caption); none where matplotlib is not installed."""
+def pictures(*plots: tuple[str, Any, str]) -> tuple[Picture, ...]:
+    """One picture per (kind, data, caption); none if matplotlib is not installed."""
     try:
-        return tuple(picture(*words) for words in asked)
+        return tuple(picture(*plot) for plot in plots)
     except UsageError:
         return ()
 
 
 def numeric(*columns: int) -> frozenset[int]:
-    """Columns of figures."""
+    """The indices of a table's columns of numbers."""
     return frozenset(columns)

@@ -1,4 +1,4 @@
-"""The templates, filled in; every value is escaped but the pictures made here."""
+"""Fills in the HTML templates; every value is escaped except simcore's own SVG pictures."""
 
 from __future__ import annotations
 
@@ -19,5 +19,5 @@ def _environment() -> Environment:
 
 
 def render(template: str, **values: object) -> str:
-    """Fill in a template."""
+    """The text of a template of this package, filled in with ``values``."""
     return _environment().get_template(template).render(**values)

@@ -1,4 +1,4 @@
-"""The page of ``simcore validate --html``: errors, scatter plots, the rows furthest off."""
+"""The page of ``simcore validate --html``: errors, scatter plots, rows with the largest errors."""
 
 from __future__ import annotations
 
@@ -9,14 +9,18 @@ from simcore.base.units import GIGA, format_seconds
 from simcore.report.formatting import figure, percent, share
 from simcore.report.html.parts import Section, Table, numeric, picture
 
-#: Rows furthest off, by quantity, that the page lists.
+#: The number of rows that the page lists, those with the largest errors.
 _WORST = 25
 _FIGURES = ("mape_frac", "median_abs_frac", "median_bias_frac", "p90_abs_frac", "coverage80_frac")
 _HEAD = ("", "quantity", "n", "MAPE", "median", "bias", "P90", "inside 80 %")
 
 
 def validation_page(result: dict[str, Any], files: Sequence[str]) -> str:
-    """One self-contained page of ``api.validate``'s result. Raises UsageError without jinja2."""
+    """The result of ``api.validate`` as one self-contained HTML page.
+
+    ``files`` are the names of the measured tables. Raises UsageError if jinja2 or matplotlib is
+    not installed.
+    """
     from simcore import __version__
     from simcore.base.errors import UsageError
     from simcore.report.plots import require_matplotlib
@@ -34,7 +38,7 @@ def validation_page(result: dict[str, Any], files: Sequence[str]) -> str:
         made=(
             f"simcore {__version__}; {result['simulated']:,} of {result['rows']:,} rows; "
             f"{result.get('mode', 'blind')}.",
-            "Errors are of prediction against measurement; blind and calibrated ones stand apart.",
+            "Errors are of prediction against measurement; blind and calibrated ones are separate.",
         ),
         command=f"simcore validate {' '.join(files)}",
         cards=(),
@@ -44,25 +48,27 @@ def validation_page(result: dict[str, Any], files: Sequence[str]) -> str:
 
 
 def _sections(result: dict[str, Any]) -> list[Section]:
-    found = [Section("scores", "Errors", label="Errors", tables=(_scores(result),))]
+    sections = [Section("scores", "Errors", label="Errors", tables=(_scores(result),))]
     scatter = picture("measured", result, "predicted against measured, by source of the rows")
     errors = picture("errors", result, "errors of the step time and coverage of the interval")
-    found.append(Section("plots", "Rows", label="Rows", pictures=(scatter, errors)))
+    sections.append(Section("plots", "Rows", label="Rows", pictures=(scatter, errors)))
     if (blind := result.get("blind")) and blind.get("per_row"):
         before = picture("measured", blind, "the same rows blind")
-        found.append(Section("blind", "Blind", label="Blind", pictures=(before,)))
+        sections.append(Section("blind", "Blind", label="Blind", pictures=(before,)))
     for column, groups in (result.get("groups") or {}).items():
         rows = [row for name, scores in groups.items() for row in _lines(name, scores)]
         table = Table(f"by {column}", _HEAD, rows, numeric(2, 3, 4, 5, 6, 7))
-        found.append(Section(f"by-{column}", f"By {column}", label=f"By {column}", tables=(table,)))
-    found.append(Section("worst", "Furthest off", label="Furthest off", tables=(_worst(result),)))
-    told = [f"{name}: {why}" for name, why in (result.get("suspects") or {}).items()]
-    if told:
-        found.append(Section("flagged", "Flagged", label="Flagged", items=told))
-    left = [f"{n} rows: {why}" for why, n in result["skipped"].items()]
-    if left:
-        found.append(Section("skipped", "Not predicted", label="Not predicted", items=left))
-    return found
+        heading = f"By {column}"
+        sections.append(Section(f"by-{column}", heading, label=heading, tables=(table,)))
+    worst = _worst(result)
+    sections.append(Section("worst", "Largest errors", label="Largest errors", tables=(worst,)))
+    flagged = [f"{name}: {why}" for name, why in (result.get("suspects") or {}).items()]
+    if flagged:
+        sections.append(Section("flagged", "Flagged", label="Flagged", items=flagged))
+    skipped = [f"{n} rows: {why}" for why, n in result["skipped"].items()]
+    if skipped:
+        sections.append(Section("skipped", "Not predicted", label="Not predicted", items=skipped))
+    return sections
 
 
 def _scores(result: dict[str, Any]) -> Table:
@@ -94,7 +100,8 @@ def _worst(result: dict[str, Any]) -> Table:
         for r in ranked
     ]  # fmt: skip
     head = ("row", "quantity", "predicted", "low", "high", "measured", "error")
-    return Table(f"the {len(rows)} rows furthest off", head, rows, numeric(2, 3, 4, 5, 6))
+    caption = f"the {len(rows)} rows with the largest errors"
+    return Table(caption, head, rows, numeric(2, 3, 4, 5, 6))
 
 
 def _value(quantity: str, value: float) -> str:

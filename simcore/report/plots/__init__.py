@@ -1,7 +1,7 @@
-"""Pictures of results, one file a kind; matplotlib's Figure, never pyplot.
+"""Plots of results, one module per kind. They use matplotlib's Figure, never pyplot.
 
-A file named in ``KINDS`` has ``draw(data) -> Figure``. Its modules import matplotlib, so nothing
-imports them but ``draw`` here. To add a kind: one file, one name.
+Each kind in ``KINDS`` has a module with ``draw(data) -> Figure``. These modules import matplotlib,
+so only ``draw`` below imports them. A new kind needs one module and one entry in ``KINDS``.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from simcore.base.errors import UnknownName, UsageError
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-#: Kind -> what it shows. The module is the kind with underscores.
+#: Kind -> what it shows. The module's name is the kind with underscores for hyphens.
 KINDS = {
     "overview": "where the time of a step and the memory of a GPU go",
     "time": "step time, stacked by term, of one prediction or several",
@@ -27,9 +27,9 @@ KINDS = {
     "scaling": "speed-up and efficiency against GPUs, with intervals and measured points",
     "roofline": "the model's ops against peak and bandwidth",
     "timeline": "when each stream works in one step",
-    "pareto": "samples a second against GPUs or memory, with the front of what fits",
-    "trade-off": "a plan's options: time to train against cost, with their front",
-    "goodput": "share of the time that counts against the time between checkpoints",
+    "pareto": "samples a second against GPUs or memory, with the Pareto front of what fits",
+    "trade-off": "a plan's options: time to train against cost, with their Pareto front",
+    "goodput": "share of the time that is useful against the time between checkpoints",
     "sensitivity": "step time with half and twice of each resource",
     "measured": "predicted against measured rows",
     "errors": "errors of predicted step times, and how many measurements lie inside 80 %",
@@ -37,16 +37,22 @@ KINDS = {
 }
 FORMATS = ("svg", "png")
 _DPI = 150
+#: The paths of an SVG, and their coordinates with more than two decimals.
 _PATH, _LONG = re.compile(r' d="[^"]*"'), re.compile(r"-?\d+\.\d{3,}")
-#: The same picture gives the same file; text stays text, so that pages can select and scale it.
-_SETTINGS = Lock()  # matplotlib's settings are the process's: one thread at a time
+#: matplotlib's settings belong to the whole process, so one thread changes them at a time.
+_SETTINGS = Lock()
+#: A fixed salt makes equal plots equal files; text is written as text, so that readers can select
+#: it.
 _SVG = {"svg.hashsalt": "simcore", "svg.fonttype": "none"}
-#: Fonts of a page: DejaVu Sans, which the picture was laid out with, is wider than all of these.
+#: Fonts for a page. DejaVu Sans, with which matplotlib lays text out, is the widest of them.
 _FONTS = "DejaVu Sans, Verdana, system-ui, sans-serif"
 
 
 def draw(kind: str, data: Any) -> Figure:
-    """Draw ``data`` as ``kind``. Raises UnknownName, or UsageError without matplotlib."""
+    """The plot of ``data`` of a kind in ``KINDS``.
+
+    Raises UnknownName for another kind, UsageError if matplotlib is not installed.
+    """
     if kind not in KINDS:
         raise UnknownName("plot", kind, KINDS)
     require_matplotlib()
@@ -55,7 +61,10 @@ def draw(kind: str, data: Any) -> Figure:
 
 
 def require_matplotlib(what: str = "a plot", extra: str = "plot") -> None:
-    """Raises UsageError where matplotlib is not installed; ``extra`` brings what ``what`` needs."""
+    """Raises UsageError if matplotlib is not installed.
+
+    The message says that ``what`` needs it and that simcore's ``extra`` installs it.
+    """
     try:
         import matplotlib.figure  # noqa: F401
     except ImportError:
@@ -63,7 +72,10 @@ def require_matplotlib(what: str = "a plot", extra: str = "plot") -> None:
 
 
 def write(figure: Figure, path: Path) -> None:
-    """Write as SVG or PNG, by the file's ending. Raises UsageError or OSError."""
+    """Write a figure as SVG or PNG, by the suffix of ``path``.
+
+    Raises UsageError for another suffix, OSError if the file cannot be written.
+    """
     kind = path.suffix.lstrip(".").lower()
     if kind not in FORMATS:
         raise UsageError(f"{str(path)!r} must end in .svg or .png")
@@ -74,13 +86,13 @@ def write(figure: Figure, path: Path) -> None:
 
 
 def svg_file(figure: Figure) -> str:
-    """The picture as an SVG file's text; the same picture gives the same text."""
+    """The text of an SVG file of the figure; equal figures give equal texts."""
     import matplotlib
     from matplotlib.backends.backend_svg import FigureCanvasSVG
 
     text, canvas, dpi = io.StringIO(), figure.canvas, figure.dpi
     with _SETTINGS, matplotlib.rc_context(_SVG):
-        try:  # savefig draws everything once more beforehand, for a layout that drawing makes too
+        try:  # Figure.savefig would first draw everything once more, only for the layout
             FigureCanvasSVG(figure).print_svg(text, metadata={"Date": None})
         finally:
             figure.set_canvas(canvas)
@@ -89,14 +101,15 @@ def svg_file(figure: Figure) -> str:
 
 
 def _shorter(number: re.Match[str]) -> str:
-    """A coordinate to a hundredth of a point: what nobody sees is half of the file."""
+    """A coordinate rounded to a hundredth of a point, which about halves the file."""
     return f"{float(number[0]):.2f}".rstrip("0").rstrip(".")
 
 
 def svg_element(figure: Figure, title: str, prefix: str) -> str:
-    """The picture as an element for a page: named for a screen reader, its ids its own.
+    """The figure as an SVG element for an HTML page; it scales with the page's width.
 
-    It scales with the page; ``prefix`` keeps ids of several pictures apart.
+    ``title`` is its name for screen readers. ``prefix`` is put before every id, so that the ids of
+    several figures on a page differ.
     """
     from html import escape
 

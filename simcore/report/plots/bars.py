@@ -1,4 +1,4 @@
-"""Stacked horizontal bars, one a prediction: the common part of time and memory."""
+"""Stacked horizontal bars, one per prediction, shared by the plots of time and of memory."""
 
 from __future__ import annotations
 
@@ -13,38 +13,38 @@ from simcore.report.names import told_apart
 from simcore.report.plots.canvas import SMALL, TEXT, fill_of, plain
 from simcore.report.terms import HIDDEN
 
-#: Terms below this share of the longest bar are drawn together.
+#: Terms below this share of the longest bar are drawn together as "other terms".
 _LEAST_FRAC = 0.004
 
 
 @dataclass(frozen=True)
 class Bar:
-    """One stacked bar: its name and its parts by term, in one unit."""
+    """One stacked bar: its name, and the length of each term; all bars of a plot share a unit."""
 
     name: str
     parts: dict[str, float]
 
     @property
     def total(self) -> float:
-        """Length of the bar."""
+        """The length of the bar: the sum of its parts."""
         return sum(self.parts.values())
 
 
 def time_bar(p: Prediction, name: str = "") -> Bar:
-    """Seconds of the step by term."""
+    """The step time of a prediction by term, in seconds."""
     parts = {k: v for k, v in p.time_s.items() if k not in ("compute", HIDDEN) and v > 0}
     return Bar(name, parts)
 
 
 def memory_bar(m: MemoryResult, scale: float, name: str = "") -> Bar:
-    """Memory at the peak by term, in units of ``scale`` bytes."""
+    """The peak memory by term, in units of ``scale`` bytes."""
     return Bar(name, {k: v / scale for k, v in m.terms.items() if v > 0})
 
 
 def names_of(predictions: Sequence[Prediction], *, fitting: bool = False) -> list[str]:
-    """What tells the predictions apart: the cluster, and what else differs; one needs no name.
+    """The names of the bars: the cluster and all else that differs; "" for a single prediction.
 
-    ``fitting``: also which of them do not fit, where no limit is drawn.
+    With ``fitting`` a name also says that the job does not fit, for plots without a memory limit.
     """
     if len(predictions) == 1:
         return [""]
@@ -55,7 +55,7 @@ def names_of(predictions: Sequence[Prediction], *, fitting: bool = False) -> lis
 
 
 def title_of(predictions: Sequence[Prediction], what: str) -> str:
-    """What the bars are of; a single one says its job, as its bar has no name."""
+    """The title of a plot; for a single prediction it names the job, because its bar does not."""
     if len(predictions) != 1:
         models = {p.model for p in predictions}
         return f"{what}: {models.pop()}" if len(models) == 1 else what
@@ -63,16 +63,19 @@ def title_of(predictions: Sequence[Prediction], what: str) -> str:
 
 
 def stack(axes: Axes, bars: Sequence[Bar], label: object, order: Sequence[str]) -> None:
-    """Draw the bars from the top; ``label(term)`` names a term in the legend."""
+    """Draw the bars from the top down, their terms stacked in ``order``.
+
+    ``label(term)`` is the term's name in the legend.
+    """
     assert callable(label)
     longest = max((b.total for b in bars), default=0.0)
-    kept = [t for t in order if any(b.parts.get(t, 0.0) > _LEAST_FRAC * longest for b in bars)]
+    shown = [t for t in order if any(b.parts.get(t, 0.0) > _LEAST_FRAC * longest for b in bars)]
     starts = [0.0] * len(bars)
-    for term in [*kept, "other"]:
+    for term in [*shown, "other"]:
         widths = [
             b.parts.get(term, 0.0)
             if term != "other"
-            else b.total - sum(b.parts.get(t, 0.0) for t in kept)
+            else b.total - sum(b.parts.get(t, 0.0) for t in shown)
             for b in bars
         ]
         if term == "other" and max(widths, default=0.0) < 1e-9 * longest:
@@ -87,13 +90,13 @@ def stack(axes: Axes, bars: Sequence[Bar], label: object, order: Sequence[str]) 
 
 
 def order_of(bars: Sequence[Bar], known: Sequence[str]) -> list[str]:
-    """Terms in the ``known`` order, others last."""
-    found = dict.fromkeys(t for b in bars for t in b.parts)
-    return [t for t in known if t in found] + [t for t in found if t not in known]
+    """The terms of the bars in the order of ``known``; terms not in it come last."""
+    terms = dict.fromkeys(t for b in bars for t in b.parts)
+    return [t for t in known if t in terms] + [t for t in terms if t not in known]
 
 
 def legend_right(axes: Axes) -> None:
-    """The legend beside the axes, where it covers nothing: areas, then lines and marks."""
+    """Draw the legend to the right of the axes: first the areas, then lines and marks."""
     handles, labels = axes.get_legend_handles_labels()
     ranked = sorted(
         zip(handles, labels, strict=True), key=lambda pair: not isinstance(pair[0], BarContainer)

@@ -1,4 +1,4 @@
-"""A machine's fits against its own measurements: a panel a class of benchmark."""
+"""The fits of a calibrated machine against its measurements, one panel per class of benchmark."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ COLUMNS = 2
 
 
 def draw(curves: Sequence[Curve]) -> Drawing:
-    """Measured points and what the fit says of each, over the size of the work."""
+    """Measured points, and the fit's value at each, over the size of the work."""
     rows = max(1, math.ceil(len(curves) / COLUMNS))
     figure = canvas(4.0 * COLUMNS, 0.2 + 3.0 * rows)
     panels = list(figure.subplots(rows, COLUMNS, squeeze=False).flat)

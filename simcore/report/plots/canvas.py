@@ -1,4 +1,7 @@
-"""What all pictures share: a Figure that shows itself, fills and marks that need no colour."""
+"""The style of all plots: the figure, colours, hatches, marks and axes.
+
+Areas and series also differ in hatch or mark, so that the plots are readable without colour.
+"""
 
 from __future__ import annotations
 
@@ -10,15 +13,16 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from simcore.report.plots import svg_file
 
-#: Colours told apart with every common colour vision (Okabe & Ito 2002, Color Universal Design).
+#: Colours that people with colour blindness can distinguish (Okabe & Ito 2002, Color Universal
+#: Design).
 BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
 YELLOW, BLUE, VERMILION, PURPLE = "#F0E442", "#0072B2", "#D55E00", "#CC79A7"
 GREY, LIGHT, WHITE = "#999999", "#DDDDDD", "#FFFFFF"
 INK = "0.15"
 TITLE, TEXT, SMALL = 11, 9, 8
 
-#: Colour and hatch of a term; neighbours in a stack differ in hatch, so that grey paper will do.
-#: Hatches of lines only: a field of dots is a hundred kilobytes of SVG.
+#: Colour and hatch of a term. Neighbours in a stack differ in hatch, so that a grey print will do.
+#: All hatches are lines: an area filled with dots takes a hundred kilobytes of SVG.
 FILLS: dict[str, tuple[str, str]] = {
     "input_copy": (LIGHT, "xxx"),
     "frozen_networks": (GREEN, "|||"),
@@ -50,7 +54,7 @@ FILLS: dict[str, tuple[str, str]] = {
     "workspace": (WHITE, "\\\\\\"),
     "allocator_rounding": (WHITE, "xx"),
 }
-#: Terms in the order in which they are stacked.
+#: Terms of time, and of memory, in the order in which they are stacked.
 TIME_ORDER = (
     "input_copy",
     "frozen_networks",
@@ -84,33 +88,36 @@ MEMORY_ORDER = (
     "workspace",
     "allocator_rounding",
 )
-#: Of the notebooks' own pictures.
+#: Line styles, marks and colours of the series of a plot; the notebooks use them too.
 LINES = ("-", "--", "-.", ":")
 MARKS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">")
 SERIES = (BLUE, VERMILION, GREEN, ORANGE, PURPLE, SKY, BLACK)
 
 
 class Drawing(Figure):
-    """A Figure that a notebook shows as a picture, without pyplot and its global state."""
+    """A Figure that a notebook displays as SVG, without pyplot and its global state."""
 
     def _repr_svg_(self) -> str:
         return svg_file(self)
 
 
 def canvas(width_in: float = 8.0, height_in: float = 4.5) -> Drawing:
-    """An empty page."""
+    """An empty figure of the given size in inches."""
     return Drawing(figsize=(width_in, height_in), layout="constrained", facecolor="white")
 
 
 def fill_of(term: str) -> dict[str, Any]:
-    """Face, hatch and edge of a term's area."""
+    """matplotlib's keyword arguments for the area of a term: colour, hatch and outline."""
     colour, hatch = FILLS.get(term, (WHITE, "+++"))
     return {"facecolor": colour, "hatch": hatch, "edgecolor": INK, "linewidth": 0.6,
             "hatch_linewidth": 0.5}  # fmt: skip
 
 
 def plain(axes: Axes, *, grid: str | None = "y") -> None:
-    """Only the lines that carry something."""
+    """Style the axes: no line at the top and right, and a light ``grid`` behind the data.
+
+    ``grid`` is "x", "y" or "both"; None draws no grid.
+    """
     axes.spines[["top", "right"]].set_visible(False)
     axes.tick_params(labelsize=TEXT)
     if grid:
@@ -119,12 +126,15 @@ def plain(axes: Axes, *, grid: str | None = "y") -> None:
 
 
 def plain_numbers(axis: Any, *, subs: tuple[float, ...] = (1.0,)) -> None:
-    """Ticks of a logarithmic axis as people write numbers: 0.1, 20, 1,000."""
+    """Label a logarithmic axis with plain numbers: 0.1, 20, 1,000.
+
+    Ticks are at the multiples ``subs`` of every power of ten.
+    """
     axis.set_major_locator(LogLocator(base=10.0, subs=subs))
     axis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:,.0f}" if v >= 10 else f"{v:g}"))
     axis.set_minor_formatter(NullFormatter())
 
 
 def headline(axes: Axes, text: str) -> None:
-    """A title at the left edge."""
+    """Set a title that is aligned to the left."""
     axes.set_title(text, loc="left", fontsize=TITLE)

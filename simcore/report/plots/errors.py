@@ -1,4 +1,4 @@
-"""Errors of a verdict: how they are spread, and how many measurements lie inside the interval."""
+"""Errors of predicted step times: their histogram, and the share of rows inside the interval."""
 
 from __future__ import annotations
 
@@ -18,16 +18,17 @@ from simcore.report.plots.canvas import (
     plain,
 )
 
-#: Errors beyond this are drawn at the edge.
-_EDGE_FRAC = 0.6
+#: Larger errors are counted in the outermost bins.
+_LIMIT_FRAC = 0.6
 _BIN_FRAC = 0.05
-#: Groups with their coverage, the largest first.
+#: The number of groups whose coverage is drawn, the largest groups first.
 _MOST_GROUPS = 16
+#: The share of measurements that the interval should hold.
 TARGET_FRAC = 0.8
 
 
 def draw(verdict: dict[str, Any]) -> Drawing:
-    """Histogram of step-time errors; beside it the share inside 80 % by group of rows."""
+    """A histogram of step-time errors, and the share inside the 80 % interval by group of rows."""
     rows = [r for r in verdict["per_row"] if r["quantity"] == "step_time"]
     groups = _groups(rows)
     figure = canvas(7.4, max(2.8, 0.9 + 0.2 * len(groups)))
@@ -35,11 +36,11 @@ def draw(verdict: dict[str, Any]) -> Drawing:
         figure.text(0.5, 0.5, "no step time could be compared", ha="center", fontsize=TEXT)
         return figure
     left, right = figure.subplots(1, 2)
-    errors = np.clip([r["error_frac"] for r in rows], -_EDGE_FRAC, _EDGE_FRAC) * 100.0
-    edges = np.arange(-_EDGE_FRAC, _EDGE_FRAC + _BIN_FRAC, _BIN_FRAC) * 100.0
-    left.hist(errors, bins=list(edges), color=SERIES[0], edgecolor=INK, linewidth=0.5)
+    errors = np.clip([r["error_frac"] for r in rows], -_LIMIT_FRAC, _LIMIT_FRAC) * 100.0
+    bins = np.arange(-_LIMIT_FRAC, _LIMIT_FRAC + _BIN_FRAC, _BIN_FRAC) * 100.0
+    left.hist(errors, bins=list(bins), color=SERIES[0], edgecolor=INK, linewidth=0.5)
     left.axvline(0.0, color="black", linewidth=1.0)
-    left.set_xlabel("error of the step time [%]; the edges hold what lies beyond", fontsize=SMALL)
+    left.set_xlabel("error of the step time [%]; end bins: and beyond", fontsize=SMALL)
     left.set_ylabel("rows", fontsize=TEXT)
     headline(left, f"errors of {len(rows):,} rows")
     plain(left, grid="y")
@@ -57,9 +58,9 @@ def draw(verdict: dict[str, Any]) -> Drawing:
 
 
 def _groups(rows: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
-    """Rows by the beginning of their names, the largest groups first."""
-    found: dict[str, list[dict[str, Any]]] = {}
+    """Rows grouped by their id without its last part, the largest groups first."""
+    groups: dict[str, list[dict[str, Any]]] = {}
     for r in rows:
-        found.setdefault(r["id"].rpartition("-")[0] or r["id"], []).append(r)
-    ranked = sorted(found.items(), key=lambda g: (-len(g[1]), g[0]))
+        groups.setdefault(r["id"].rpartition("-")[0] or r["id"], []).append(r)
+    ranked = sorted(groups.items(), key=lambda g: (-len(g[1]), g[0]))
     return dict(ranked[:_MOST_GROUPS])

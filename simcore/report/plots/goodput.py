@@ -1,4 +1,4 @@
-"""Effective time of a job against the time between checkpoints."""
+"""Goodput, the share of the time that is useful training, against the checkpoint interval."""
 
 from __future__ import annotations
 
@@ -19,12 +19,15 @@ from simcore.report.plots.canvas import (
     plain_numbers,
 )
 
-#: The curve reaches so many times below and above the best interval.
+#: The factor by which the curve extends below the smallest and above the largest marked interval.
 _SPAN = 20.0
 
 
 def draw(g: Goodput) -> Drawing:
-    """The curve, the interval that is taken, and the best after Young, Daly and exactly."""
+    """Goodput over the interval, with marks at the chosen one and at three optima.
+
+    The optima are the exact one, Young's and Daly's approximations.
+    """
     figure = canvas(8.0, 4.0)
     axes = figure.add_subplot()
     if not np.isfinite(g.exact_s):
@@ -44,7 +47,7 @@ def draw(g: Goodput) -> Drawing:
     axes.set(xscale="log", ylim=(0.0, 102.0))
     plain_numbers(axes.xaxis, subs=(1.0,))
     axes.set_xlabel("work between checkpoints [h]", fontsize=TEXT)
-    axes.set_ylabel("of the time counts [%]", fontsize=TEXT)
+    axes.set_ylabel("useful share of the time [%]", fontsize=TEXT)
     headline(axes, f"goodput of {g.n_gpus:,} GPUs")
     plain(axes, grid="both")
     axes.legend(loc="lower center", fontsize=SMALL, framealpha=0.95, ncols=len(marks))

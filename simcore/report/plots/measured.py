@@ -1,4 +1,4 @@
-"""Predicted against measured rows, with intervals: the verdict of ``api.validate`` as a picture."""
+"""Predicted against measured values, with intervals: the result of ``api.validate`` as a plot."""
 
 from __future__ import annotations
 
@@ -22,20 +22,21 @@ from simcore.report.plots.canvas import (
     plain_numbers,
 )
 
-#: Quantity -> (title, unit, SI per unit).
+#: Quantity -> (title, unit, the unit in SI).
 _QUANTITIES = {
     "step_time": ("step or run time", "s", 1.0),
     "peak_memory": ("peak memory", "GB", GIGA),
     "speedup": ("speed-up", "x", 1.0),
     "resident_memory": ("resident memory", "GB", GIGA),
 }
-#: More rows than this are drawn without their intervals, which would hide them.
+#: More rows than this are drawn without their intervals, which would hide the marks.
 _MANY = 80
+#: The error at which the dotted lines are drawn.
 _BAND_FRAC = 0.25
 
 
 def draw(verdict: dict[str, Any]) -> Drawing:
-    """A panel a quantity that has rows; flagged rows are hollow."""
+    """One panel per quantity that has rows; the marks of flagged rows are hollow."""
     rows = [r for r in verdict["per_row"] if r["measured"] > 0 and r["predicted"] > 0]
     kinds = [q for q in _QUANTITIES if any(r["quantity"] == q for r in rows)]
     figure = canvas(3.7 * min(max(len(kinds), 1), 2), 0.2 + 3.9 * math.ceil(max(len(kinds), 1) / 2))
@@ -45,7 +46,7 @@ def draw(verdict: dict[str, Any]) -> Drawing:
     panels = figure.subplots(math.ceil(len(kinds) / 2), min(len(kinds), 2), squeeze=False).flat
     for quantity, axes in zip(kinds, panels, strict=False):
         _panel(axes, [r for r in rows if r["quantity"] == quantity], quantity, verdict)
-    for axes in list(panels):  # what is left of the grid
+    for axes in list(panels):  # panels of the grid that are not used
         axes.set_visible(False)
     figure.suptitle(
         f"{verdict['simulated']:,} of {verdict['rows']:,} rows predicted, "
@@ -94,12 +95,12 @@ def _panel(axes: Axes, rows: list[dict[str, Any]], quantity: str, verdict: dict[
     axes.set_xlabel(f"measured [{unit}]", fontsize=TEXT)
     axes.set_ylabel(f"predicted [{unit}]", fontsize=TEXT)
     score = verdict.get(quantity) or {}
-    told = [f"{len(rows):,} rows"]
+    scores = [f"{len(rows):,} rows"]
     if (mape := score.get("mape_frac")) is not None:
-        told.append(f"MAPE {percent(mape)}")
+        scores.append(f"MAPE {percent(mape)}")
     if (inside := score.get("coverage80_frac")) is not None:
-        told.append(f"{percent(inside)} inside 80 %")
-    headline(axes, f"{title}\n{', '.join(told)}")
+        scores.append(f"{percent(inside)} inside 80 %")
+    headline(axes, f"{title}\n{', '.join(scores)}")
     subs: tuple[float, ...] = (1.0, 2.0, 5.0) if high / low < 40 else (1.0,)
     if high / low < 10:
         subs = (1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 7.0)
@@ -111,5 +112,5 @@ def _panel(axes: Axes, rows: list[dict[str, Any]], quantity: str, verdict: dict[
 
 
 def _group(row_id: str) -> str:
-    """Rows of one table share the beginning of their names."""
+    """The group of a row: its id without the last part, which numbers the rows of a table."""
     return row_id.rpartition("-")[0] or row_id

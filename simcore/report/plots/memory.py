@@ -1,4 +1,4 @@
-"""Memory of the fullest GPU at its peak, stacked by term, with what the device has."""
+"""The peak memory of the fullest GPU, stacked by term, with the capacity of the device."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from simcore.report.terms import memory_label
 
 
 def draw(results: Sequence[Prediction] | MemoryResult) -> Drawing:
-    """One bar a prediction; the heavy line is the limit of its device."""
+    """One bar per prediction; the thick line is the capacity of its device."""
     if isinstance(results, MemoryResult):
         figure = canvas(8.0, 3.0)
         panel(figure.add_subplot(), [results], [""])
@@ -32,14 +32,17 @@ def panel(
     predictions: Sequence[Prediction] = (),
     title: str = "",
 ) -> None:
-    """The same on given axes."""
+    """Draw the bars on given axes, with 80 % intervals, device limits and measured peaks.
+
+    ``names`` label the bars; ``predictions`` supply the measured peaks and the default title.
+    """
     bars = [memory_bar(m, GIGA, name) for m, name in zip(memories, names, strict=True)]
     stack(axes, bars, memory_label, order_of(bars, MEMORY_ORDER))
     limits = [m.capacity_bytes / GIGA for m in memories]
     for i, m in enumerate(memories):
-        held = m.device_bytes / GIGA
+        used = m.device_bytes / GIGA
         axes.errorbar(
-            held, i, xerr=[[held - m.low_bytes / GIGA], [m.high_bytes / GIGA - held]],
+            used, i, xerr=[[used - m.low_bytes / GIGA], [m.high_bytes / GIGA - used]],
             fmt="none", ecolor=INK, elinewidth=1.4, capsize=5, capthick=1.4, zorder=5,
             label="80 % interval" if i == 0 else None,
         )  # fmt: skip

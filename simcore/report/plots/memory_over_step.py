@@ -1,4 +1,4 @@
-"""Memory after every allocation of one step: terms stacked, reserved memory, the device limit."""
+"""Memory after every allocation and free of one step: terms, reserved memory, device limit."""
 
 from __future__ import annotations
 
@@ -15,16 +15,17 @@ from simcore.report.terms import memory_label
 
 Array = NDArray[np.float64]
 
-#: Space above the highest line; a device limit further above than this is left to the legend.
+#: The axis ends at ``_HEADROOM`` times the highest value. A device limit above ``_FAR`` times that
+#: is outside the plot, and only the legend states it.
 _HEADROOM, _FAR = 1.15, 2.5
-#: Columns of a plot; each shows the fullest event of its stretch.
+#: Points of the plot; each shows the event with the most memory of its part of the step.
 _COLUMNS = 300
-#: A phase narrower than this share of the plot gets no name.
+#: A phase narrower than this share of the plot is not labelled.
 _NARROW_FRAC = 0.02
 
 
 def draw(timeline: MemoryTimeline) -> Drawing:
-    """Over allocations and frees in order, in GB."""
+    """Memory in GB over the allocations and frees in their order."""
     total = sum(timeline.terms.values(), np.zeros(len(timeline.reserved)))
     at = _fullest(total)
     figure = canvas()
@@ -61,14 +62,16 @@ def draw(timeline: MemoryTimeline) -> Drawing:
 
 
 def _area(axes: Axes, at: NDArray[np.intp], base: Array, top: Array, term: str, label: str) -> None:
-    """Between two stepped lines, with a corner only where one of them moves."""
-    moves = (np.diff(base, prepend=np.nan) != 0) | (np.diff(top, prepend=np.nan) != 0)
-    moves[-1:] = True
-    axes.fill_between(at[moves], base[moves], top[moves], step="post", label=label, **fill_of(term))
+    """Fill between two stepped lines, with points only where one of them changes."""
+    changes = (np.diff(base, prepend=np.nan) != 0) | (np.diff(top, prepend=np.nan) != 0)
+    changes[-1:] = True
+    axes.fill_between(
+        at[changes], base[changes], top[changes], step="post", label=label, **fill_of(term)
+    )
 
 
 def _phases(axes: Axes, timeline: MemoryTimeline, n_events: int) -> None:
-    """Where forward, backward… begin, named above."""
+    """Draw a line at the start of every phase, such as forward, and its name above the axes."""
     starts = [*timeline.phases, (n_events, "")]
     shown = [
         (first, following, name)
@@ -84,7 +87,7 @@ def _phases(axes: Axes, timeline: MemoryTimeline, n_events: int) -> None:
 
 
 def _fullest(total: NDArray[np.float64]) -> NDArray[np.intp]:
-    """The event that holds most in each column of the plot."""
+    """The index of the event with the most memory in each of ``_COLUMNS`` parts of the step."""
     if len(total) <= _COLUMNS:
         return np.arange(len(total))
     edges = np.linspace(0, len(total), _COLUMNS + 1).astype(np.intp)

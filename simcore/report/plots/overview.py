@@ -1,4 +1,4 @@
-"""Where the time of a step and the memory of a GPU go: two bars, one above the other."""
+"""The step time and the peak memory by term, as bars in two panels."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from simcore.report.plots.canvas import Drawing, canvas
 
 
 def draw(predictions: Sequence[Prediction]) -> Drawing:
-    """Time above, memory below."""
+    """The step time in the upper panel, the memory of the fullest GPU in the lower one."""
     figure = canvas(8.0, 5.0 + 0.9 * (len(predictions) - 1))
     above, below = figure.subplots(2, 1)
     time.panel(above, predictions)

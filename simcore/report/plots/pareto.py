@@ -1,4 +1,4 @@
-"""Points of a sweep: samples a second against GPUs (or memory), and the front of what fits."""
+"""Points of a sweep: throughput against GPUs or memory, and the Pareto front of what fits."""
 
 from __future__ import annotations
 
@@ -21,16 +21,17 @@ from simcore.report.plots.canvas import (
     plain_numbers,
 )
 
-#: A step of the front narrower than this share of the axis carries no name.
-_ROOM_FRAC = 0.12
-#: Of more GPU counts than this the axis names powers of two, and of more points marks are pixels.
+#: A step of the front narrower than this share of the axis is not labelled.
+_LABEL_FRAC = 0.12
+#: With more GPU counts than ``_COUNTS`` the axis labels only powers of two; with more points than
+#: ``_MARKS`` the marks are drawn as a bitmap.
 _COUNTS, _MARKS = 12, 3_000
 
 
 def draw(sweep: SweepResult) -> Drawing:
-    """A mark a strategy, hollow where it does not fit; the front is a stepped line.
+    """One mark per strategy, hollow if the point does not fit; the front is a stepped line.
 
-    Raises UsageError where the sweep did not keep its points.
+    Raises UsageError if the sweep did not store its points.
     """
     columns = sweep.columns()
     figure = canvas(8.0, 4.5)
@@ -57,12 +58,12 @@ def draw(sweep: SweepResult) -> Drawing:
     front = np.flatnonzero(on_front)
     front = front[np.argsort(x[front])]
     axes.step(x[front], rate[front], where="post", color="black", linewidth=1.6, zorder=3,
-              label="front of what fits")  # fmt: skip
+              label="Pareto front of what fits")  # fmt: skip
     widest = np.log(x.max() / x.min()) if len(front) else 0.0
     for n, (i, after) in enumerate(zip(front, [*front[1:], None], strict=True)):
         step = np.log(x[after] / x[i]) if after is not None else widest
-        if step < _ROOM_FRAC * widest:
-            continue  # its name would run into the next
+        if step < _LABEL_FRAC * widest:
+            continue  # its label would overlap the next one
         last = after is None and n > 0
         axes.annotate(
             f"{strategy[i]}, {columns['micro_batch'][i]:.0f}",
@@ -95,7 +96,7 @@ def draw(sweep: SweepResult) -> Drawing:
 
 
 def _counts(axes: Axes, counts: list[int]) -> None:
-    """The axis names the counts that were asked."""
+    """Label the axis at the GPU counts of the sweep."""
     if len(counts) > _COUNTS:
         counts = [n for n in counts if n & (n - 1) == 0] or counts[:: len(counts) // _COUNTS]
     axes.xaxis.set_major_locator(FixedLocator([float(n) for n in counts]))

@@ -1,4 +1,4 @@
-"""The ops of a model against the peak and the memory bandwidth of a GPU."""
+"""The roofline plot: a model's ops against the peak and the memory bandwidth of a GPU."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from simcore.report.plots.canvas import (
     plain_numbers,
 )
 
-#: Mark and colour of a kind of kernel, its variants (conv_winograd, attention_v3) included.
+#: Mark and colour by kind of kernel; variants such as conv_winograd have those of their kind.
 _KINDS = {
     "gemm": ("o", BLUE),
     "conv": ("s", GREEN),
@@ -40,9 +40,9 @@ _KINDS = {
     "gather": ("<", GREY),
     "copy": (">", GREY),
 }
-#: Area of a mark that is all of the step, in points squared; and the smallest one.
+#: Area in square points of the mark of an op that takes all of the time, and the smallest area.
 _AREA, _LEAST = 1800.0, 14.0
-#: How many ops are named, and the distance in decades below which they share a number.
+#: The number of ops that are named, and the distance in decades below which ops share a label.
 _NAMED, _NEAR = 6, 0.06
 
 
@@ -51,7 +51,7 @@ def _is_of(op: OpPoint, kind: str) -> bool:
 
 
 def draw(data: Roofline) -> Drawing:
-    """Marks have the area of their share of time; ops without FLOP are told in the corner."""
+    """One mark per op, its area by the share of the time; the legend sums up ops without FLOP."""
     figure = canvas(8.0, 4.8)
     axes = figure.add_subplot()
     total = sum(op.time_s for op in data.ops)
@@ -100,7 +100,7 @@ def draw(data: Roofline) -> Drawing:
 
 
 def _name(axes: Axes, ops: list[OpPoint], total_s: float) -> None:
-    """Numbers at the ops that take longest, and what they are; near ones share a number."""
+    """Number the ops that take longest and list them; ops close to each other share a number."""
     places: list[tuple[float, float, list[OpPoint]]] = []
     for op in ops[:_NAMED]:
         x, y = log10(op.intensity_flop_per_byte), log10(op.achieved_flop_per_s / TERA)
@@ -110,14 +110,14 @@ def _name(axes: Axes, ops: list[OpPoint], total_s: float) -> None:
         else:
             near[2].append(op)
     lines = ["ops that take longest, share of the time"]
-    for number, (x, y, found) in enumerate(places, 1):
+    for number, (x, y, here) in enumerate(places, 1):
         axes.annotate(
             str(number), (10**x, 10**y), xytext=(0, 22), textcoords="offset points", ha="center",
             va="center", fontsize=TEXT, zorder=7, bbox={"boxstyle": "circle,pad=0.2",
             "facecolor": "white", "edgecolor": INK, "linewidth": 0.7},
             arrowprops={"arrowstyle": "-", "color": INK, "linewidth": 0.7},
         )  # fmt: skip
-        for op in found:
+        for op in here:
             lines.append(f"{number}  {op.name} {op.part}, {percent(op.time_s / total_s)}")
     axes.text(0.02, 0.97, "\n".join(lines), transform=axes.transAxes, ha="left", va="top",
               fontsize=SMALL, linespacing=1.35, zorder=7,

@@ -1,4 +1,4 @@
-"""Speed-up and efficiency against GPUs, with 80 % bands and measured points."""
+"""Speed-up and efficiency against the number of GPUs, with 80 % intervals and measured points."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from simcore.report.plots.canvas import (
     plain,
 )
 
-#: How a measured speed-up is drawn, by what it is taken against.
+#: The mark of a measured speed-up, by whether the rate of one GPU is measured or predicted.
 _MARKS = {
     "measured": {"marker": "D", "markerfacecolor": VERMILION},
     "predicted": {"marker": "s", "markerfacecolor": "white"},
@@ -32,7 +32,7 @@ _OVER = {
 
 
 def draw(scaling: Scaling) -> Drawing:
-    """Two panels over the number of GPUs, logarithmic."""
+    """Two panels over the number of GPUs on a logarithmic axis: speed-up and efficiency."""
     figure = canvas(8.0, 4.2)
     left, right = figure.subplots(1, 2)
     gpus = [p.n_gpus for p in scaling.points]
@@ -47,7 +47,7 @@ def draw(scaling: Scaling) -> Drawing:
     _curve(right, scaling, "efficiency_frac", PERCENT)
     right.set_ylim(0.0, 112.0)
     right.set_ylabel("scaling efficiency [%]", fontsize=TEXT)
-    headline(right, f"{scaling.strategy}, micro-batch {scaling.micro_batch} kept")
+    headline(right, f"{scaling.strategy}, micro-batch {scaling.micro_batch} at every size")
     for axes in (left, right):
         axes.set_xscale("log")
         _ticks(axes, gpus, "xaxis", min(gpus) * 0.9, max(gpus) * 1.12)
@@ -62,12 +62,12 @@ def draw(scaling: Scaling) -> Drawing:
 def _curve(axes: Axes, scaling: Scaling, what: str, scale: float) -> None:
     points = scaling.points
     gpus = [p.n_gpus for p in points]
-    found = [getattr(p, what) for p in points]
+    values = [getattr(p, what) for p in points]
     axes.fill_between(
-        gpus, [scale * i.low for i in found], [scale * i.high for i in found], facecolor=SKY,
+        gpus, [scale * i.low for i in values], [scale * i.high for i in values], facecolor=SKY,
         alpha=0.45, edgecolor=BLUE, linewidth=0.8, label="80 % interval",
     )  # fmt: skip
-    axes.plot(gpus, [scale * i.value for i in found], "o-", color=BLUE, markersize=5,
+    axes.plot(gpus, [scale * i.value for i in values], "o-", color=BLUE, markersize=5,
               linewidth=1.8, label="predicted")  # fmt: skip
     _unfit(axes, points, what, scale)
     for over, style in _MARKS.items():
@@ -81,7 +81,7 @@ def _curve(axes: Axes, scaling: Scaling, what: str, scale: float) -> None:
 
 
 def _unfit(axes: Axes, points: tuple[ScalingPoint, ...], what: str, scale: float) -> None:
-    """Points that do not fit in memory are crossed out."""
+    """Cross out the points that do not fit in memory."""
     rows = [p for p in points if not p.fits]
     if rows:
         axes.plot([p.n_gpus for p in rows], [scale * getattr(p, what).value for p in rows], "x",
@@ -94,13 +94,13 @@ def _measured(point: MeasuredPoint, what: str) -> float:
 
 
 def _ticks(axes: Axes, gpus: list[int], which: str, low: float, high: float) -> None:
-    """Ticks at the clusters themselves, those that would touch left out."""
-    kept: list[int] = []
+    """Ticks at the numbers of GPUs of the curve, without those whose labels would overlap."""
+    ticks: list[int] = []
     for n in gpus:
-        if not kept or n / kept[-1] >= (max(gpus) / min(gpus)) ** 0.07:
-            kept.append(n)
+        if not ticks or n / ticks[-1] >= (max(gpus) / min(gpus)) ** 0.07:
+            ticks.append(n)
     axis = getattr(axes, which)
-    axis.set_major_locator(FixedLocator([float(n) for n in kept]))
-    axis.set_major_formatter(FixedFormatter([f"{n:,}" for n in kept]))
+    axis.set_major_locator(FixedLocator([float(n) for n in ticks]))
+    axis.set_major_formatter(FixedFormatter([f"{n:,}" for n in ticks]))
     axis.set_minor_locator(NullLocator())
     (axes.set_xlim if which == "xaxis" else axes.set_ylim)(low, high)

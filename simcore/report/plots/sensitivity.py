@@ -1,4 +1,4 @@
-"""Step time with half and with twice as much of each resource: a tornado."""
+"""The step time with half and with twice as much of each resource, as a tornado chart."""
 
 from __future__ import annotations
 
@@ -17,11 +17,15 @@ from simcore.report.plots.canvas import (
     plain,
 )
 
+#: Shorter times are drawn in milliseconds.
 _MS_BELOW_S = 1.0
 
 
 def draw(data: tuple[float, tuple[Swing, ...]]) -> Drawing:
-    """The widest swing on top; percentages are changes of the step time."""
+    """One bar per resource in the order given; percentages are changes of the step time.
+
+    ``data`` is the step time in seconds and its swings.
+    """
     centre, swings = data
     widest = max([centre, *(s.half_s for s in swings)])
     scale, unit = (1.0, "s") if widest >= _MS_BELOW_S else (MILLI, "ms")

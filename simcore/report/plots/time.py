@@ -1,4 +1,4 @@
-"""Step time, stacked by term, with its 80 % interval."""
+"""The step time, stacked by term, with its 80 % interval."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from simcore.report.plots.bars import (
 from simcore.report.plots.canvas import INK, TEXT, TIME_ORDER, Drawing, canvas, headline
 from simcore.report.terms import time_label
 
-#: Steps shorter than this read better in milliseconds.
+#: Shorter steps are drawn in milliseconds.
 _MS_BELOW_S = 1.0
 
 
 def draw(predictions: Sequence[Prediction]) -> Drawing:
-    """One bar a prediction; the whisker is the 80 % interval."""
+    """One bar per prediction; the whisker is the 80 % interval."""
     figure = canvas(8.0, 2.6 + 0.45 * (len(predictions) - 1))
     axes = figure.add_subplot()
     panel(axes, predictions)
@@ -33,7 +33,7 @@ def draw(predictions: Sequence[Prediction]) -> Drawing:
 
 
 def panel(axes: Axes, predictions: Sequence[Prediction], title: str = "") -> None:
-    """The same on given axes."""
+    """Draw the bars on given axes, with 80 % intervals and measured step times."""
     seconds = max(p.step_time_s.high for p in predictions)
     scale, unit = (1.0, "s") if seconds >= _MS_BELOW_S else (MILLI, "ms")
     bars = [

@@ -1,4 +1,4 @@
-"""When each stream works in one step, by kind of work."""
+"""The timeline of one step: when each stream or pipeline stage works, and on what."""
 
 from __future__ import annotations
 
@@ -13,28 +13,29 @@ from simcore.report.plots.canvas import SMALL, TEXT, Drawing, canvas, fill_of, h
 from simcore.report.terms import time_label
 from simcore.report.trace.slices import COMPUTE, EXCHANGE, Slice, lines_of
 
-#: The schedule's words for what the breakdown calls otherwise.
+#: The timeline's names of terms -> the names that the time breakdown uses.
 _TERMS = {
     "frozen": "frozen_networks",
     "communication": "communication_exposed",
     "input copy": "input_copy",
 }
 _LABELS = {"communication": "communication", "host": "host: issuing kernels"}
-#: Gaps below this share of the step do not part two pieces of the same work.
+#: Pieces of the same work are joined if the gap between them is below this share of the step.
 _GAP_FRAC = 0.0015
 
-#: From this many pieces on, their edges would be all that shows.
+#: From this many pieces of a kind on, the outlines are thin: they would hide the pieces.
 _MANY = 12
 
+#: Start and finish in seconds.
 Piece = tuple[float, float]
-#: Where within its row a bar lies: its middle, its height.
+#: The vertical position of a bar within its row: its middle and its height, in rows.
 Band = tuple[float, float]
 _WHOLE: Band = (0.0, 0.72)
-#: Of a pipeline's stage: what computes above, exchanges and everything else in strips below.
+#: Bands of a pipeline stage: compute at the top, exchanges below it, all else at the bottom.
 _STAGE: dict[str, Band] = {COMPUTE: (-0.12, 0.48), EXCHANGE: (0.18, 0.12)}
 _BELOW: Band = (0.3, 0.12)
-#: From this many pieces of work on, a stage's forward and backward have a half each: in turn they
-#: would be thinner than what parts them.
+#: If a stage has more pieces than this, forward and backward are drawn in separate bands:
+#: alternating in one band, the bars would be thinner than the lines between them.
 _DENSE = 200
 _DENSE_GAP_FRAC = 0.006
 _HALVES: dict[str, Band] = {"forward": (-0.24, 0.24), "backward": (0.0, 0.24)}
@@ -48,14 +49,14 @@ class _Row:
 
     @property
     def gap_frac(self) -> float:
-        """Of the step, what does not part pieces of one kind."""
+        """The share of the step below which a gap between pieces of one kind is not drawn."""
         return _DENSE_GAP_FRAC if self.dense else _GAP_FRAC
 
 
 def draw(data: Timeline | Prediction) -> Drawing:
-    """One row a stream, or a pipeline stage; work of one kind that follows on itself is one bar.
+    """One row per stream or pipeline stage over the time in ms.
 
-    Time in ms.
+    Consecutive work of one kind is one bar. Raises ValueError if a prediction has no timeline.
     """
     rows, title = _rows_of(data)
     end = max(finish for row in rows for _, _, _, finish in row.work)
@@ -145,15 +146,18 @@ def _stages(p: Prediction) -> list[_Row]:
 
 
 def _pieces(row: _Row, gap_s: float) -> dict[tuple[Band, str], list[Piece]]:
-    """Stretches of work by (band, term), those of one kind that touch joined."""
-    found: dict[tuple[Band, str], list[Piece]] = {}
+    """The pieces of work by (band, term), joined if the gap between them is at most ``gap_s``.
+
+    In a band of a pipeline stage, a piece of another term between two pieces keeps them separate.
+    """
+    pieces: dict[tuple[Band, str], list[Piece]] = {}
     latest: dict[Band, str] = {}
     for band, term, start, finish in sorted(row.work, key=lambda w: w[2]):
-        bars = found.setdefault((band, term), [])
-        alone = band == _WHOLE or latest.get(band) == term  # of a stream, thin ones in turn too
+        bars = pieces.setdefault((band, term), [])
+        joinable = band == _WHOLE or latest.get(band) == term
         latest[band] = term
-        if bars and alone and start - bars[-1][1] <= gap_s:
+        if bars and joinable and start - bars[-1][1] <= gap_s:
             bars[-1] = (bars[-1][0], max(finish, bars[-1][1]))
         else:
             bars.append((start, finish))
-    return found
+    return pieces

@@ -1,4 +1,4 @@
-"""A plan's options: time to train against cost, and the front of what meets all limits."""
+"""A plan's options: time to train against cost, and the Pareto front of what meets all limits."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from simcore.report.plots.canvas import (
 
 
 def draw(plan: Plan) -> Drawing:
-    """A mark an option; without prices against GPUs. Limits are dashed."""
+    """One mark per option over time and cost, or GPUs if a price is missing; limits are dashed."""
     figure = canvas(8.0, 4.5)
     axes = figure.add_subplot()
     shown = [*plan.front, *plan.best]
@@ -34,7 +34,7 @@ def draw(plan: Plan) -> Drawing:
 
     front = [at(o) for o in plan.front]
     axes.step([x for x, _ in front], [y for _, y in front], where="post", color="black",
-              linewidth=1.6, zorder=3, label="front of what meets all limits")  # fmt: skip
+              linewidth=1.6, zorder=3, label="Pareto front of what meets all limits")  # fmt: skip
     axes.plot([x for x, _ in front], [y for _, y in front], "o", markersize=5,
               markerfacecolor="white", markeredgecolor=INK, zorder=4)  # fmt: skip
     best = [at(o) for o in plan.best]
@@ -55,7 +55,7 @@ def draw(plan: Plan) -> Drawing:
     axes.margins(x=0.12, y=0.16)
     axes.set_xlabel("time to train [days]", fontsize=TEXT)
     axes.set_ylabel("cost [1,000 $]" if priced else "GPUs", fontsize=TEXT)
-    headline(axes, f"{plan.model}: {plan.n_feasible:,} of {plan.n_points:,} points will do")
+    headline(axes, f"{plan.model}: {plan.n_feasible:,} of {plan.n_points:,} points meet all limits")
     plain(axes, grid="both")
     axes.legend(loc="best", fontsize=SMALL, framealpha=0.95)
     return figure

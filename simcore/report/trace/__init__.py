@@ -1,4 +1,4 @@
-"""Traces of one step, for programs that show or replay them."""
+"""Traces of one predicted step, in the formats of programs that show or replay traces."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from simcore.report.trace.kineto import write_rank_traces
 
 
 def write_trace(p: Prediction, path: Path) -> None:
-    """Write the trace; a name that ends in ``.gz`` is compressed. Raises OSError."""
+    """Write a step as a Chrome trace, compressed if ``path`` ends in ``.gz``.
+
+    Raises OSError, and ValueError if the prediction has no timeline.
+    """
     data = json.dumps(to_trace(p), separators=(",", ":"), allow_nan=False).encode()
     path.write_bytes(gzip.compress(data, mtime=0) if path.suffix == ".gz" else data)
 

@@ -1,7 +1,7 @@
-"""One step as Chakra execution traces, which ASTRA-sim replays on a network of its own.
+"""One step as Chakra execution traces, which ASTRA-sim replays on a network that it simulates.
 
-``PREFIX.<rank>.et`` for every rank, and ``PREFIX.groups.json`` with the ranks of every
-communicator, as ASTRA-sim's ``--comm-group-configuration`` takes it.
+The files are ``PREFIX.<rank>.et`` for every rank, and ``PREFIX.groups.json`` with the ranks of
+every communicator in the form of ASTRA-sim's ``--comm-group-configuration``.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from simcore.report.trace.chakra_schema import (
     messages,
 )
 
-#: A file a rank: beyond this many nobody replays them.
+#: The largest number of ranks; each gets a file, and replays of more are not practical.
 MOST_RANKS = 1000
-#: Of the schema (mlcommons/chakra's own examples).
+#: Version of the schema, as in the examples of mlcommons/chakra.
 _VERSION = "0.0.4"
 
 
 def _numbered(graph: Replay) -> dict[tuple[str, tuple[int, ...]], int]:
-    """Communicators and their numbers; 0 is everyone in ASTRA-sim, so they start at 1."""
+    """(name, ranks) of every communicator -> its number, from 1: in ASTRA-sim 0 is all ranks."""
     every = [(name, ranks) for name, groups in graph.groups.items() for ranks in groups]
     return {group: i for i, group in enumerate(every, start=1)}
 
@@ -71,7 +71,10 @@ def _rank(graph: Replay, rank: int, numbers: dict[str, int]) -> bytes:
 
 
 def write_chakra(graph: Replay, prefix: Path) -> int:
-    """Write the files; returns how many ranks. Raises UsageError for too many, OSError."""
+    """Write the files of all ranks and return the number of ranks.
+
+    Raises UsageError for more than ``MOST_RANKS`` ranks or without protobuf, and OSError.
+    """
     if graph.n_ranks > MOST_RANKS:
         raise UsageError(
             f"--chakra writes a file a rank: {graph.n_ranks} ranks are more than {MOST_RANKS}"

@@ -1,7 +1,7 @@
-"""The messages of MLCommons Chakra that simcore writes, described to protobuf.
+"""The protobuf messages of MLCommons Chakra that simcore writes.
 
-Numbers and names: mlcommons/chakra, schema/protobuf/et_def.proto. Only what is written stands
-here; a reader with the whole schema understands it.
+Numbers and names: mlcommons/chakra, schema/protobuf/et_def.proto. Only the fields that simcore
+writes are described here; a reader with the whole schema can parse them.
 """
 
 from __future__ import annotations
@@ -11,17 +11,18 @@ from typing import Any
 
 from simcore.base.errors import UsageError
 
-#: NodeType.
+#: Values of Chakra's enum NodeType.
 COMPUTE, SEND, RECV, COLLECTIVE = 4, 5, 6, 7
-#: simcore's names of collectives -> CollectiveCommType.
+#: simcore's names of collectives -> values of Chakra's enum CollectiveCommType.
 COLLECTIVES = {"all_reduce": 0, "reduce": 1, "all_gather": 2, "all_to_one": 3, "one_to_all": 4,
                "broadcast": 5, "all_to_all": 6, "reduce_scatter": 7}  # fmt: skip
 
 _PACKAGE = "ChakraProtoMsg"
-#: FieldDescriptorProto.Type; an enum is a uint32 on the wire.
+#: Values of protobuf's FieldDescriptorProto.Type; an enum is encoded as a uint32.
 _INT64, _UINT64, _BOOL, _STRING, _MESSAGE, _UINT32 = 3, 4, 8, 9, 11, 13
 _OPTIONAL, _REPEATED = 1, 3
-#: Message -> fields: name, number, type, and of what a repeated one is made.
+#: Message -> fields: name, number, type, and a fourth entry. This is "value" for a member of the
+#: oneof ``value``, "repeated" for a repeated scalar, the message's name for a repeated message.
 _FIELDS: dict[str, tuple[tuple[str, int, int, str], ...]] = {
     "AttributeProto": (
         ("name", 1, _STRING, ""),
@@ -45,7 +46,7 @@ _FIELDS: dict[str, tuple[tuple[str, int, int, str], ...]] = {
 
 @cache
 def messages() -> dict[str, Any]:
-    """Message classes by name. Raises UsageError where protobuf is not installed."""
+    """The message classes by name. Raises UsageError if protobuf is not installed."""
     try:
         from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
     except ImportError:
@@ -62,7 +63,7 @@ def messages() -> dict[str, Any]:
             )
             if kind == _MESSAGE:
                 made.type_name = f".{_PACKAGE}.{of}"
-            elif of == "value":  # of a oneof: a zero is written too
+            elif of == "value":  # a member of a oneof is encoded even if it is zero
                 if not message.oneof_decl:
                     message.oneof_decl.add(name="value")
                 made.oneof_index = 0

@@ -1,8 +1,9 @@
 """One step as a Chrome trace, for ui.perfetto.dev and chrome://tracing.
 
-One process for each kind of rank (or pipeline stage), one thread for each stream, complete events
-(``ph: X``) in microseconds, arrows from stage to stage (``s``, ``f``), memory as a counter (``C``).
-Streams that all ranks share (host, collectives) stand in every process.
+The trace has one process for each kind of rank (or pipeline stage) and one thread for each stream.
+Work is in complete events (``ph: X``) in microseconds, messages between stages are arrows (``s``,
+``f``), memory is a counter (``C``). Streams that all ranks share (host, collectives) are in every
+process.
 """
 
 from __future__ import annotations
@@ -15,12 +16,12 @@ from simcore.report.trace.slices import COMPUTE, EXCHANGE, Arrow, Line, Lines, l
 
 Event = dict[str, Any]
 
-#: Digits behind the point of a microsecond: nanoseconds.
+#: Decimals of a time in microseconds: the resolution is a nanosecond.
 _DIGITS = 3
 
 
 def micros(seconds: float) -> float:
-    """Microseconds, to the nanosecond."""
+    """Seconds as microseconds, rounded to the nanosecond."""
     return round(seconds / MICRO, _DIGITS)
 
 
@@ -58,14 +59,14 @@ def _slices(pid: int, line: Line) -> list[Event]:
 
 def _counters(pid: int, line: Line) -> list[Event]:
     return [
-        {"ph": "C", "name": "memory", "pid": pid, "tid": 0, "ts": micros(at),
-         "args": {"GB": round(held / GIGA, _DIGITS)}}
-        for at, held in line.held_bytes
+        {"ph": "C", "name": "memory", "pid": pid, "tid": 0, "ts": micros(at_s),
+         "args": {"GB": round(n_bytes / GIGA, _DIGITS)}}
+        for at_s, n_bytes in line.held_bytes
     ]  # fmt: skip
 
 
 def _arrow(number: int, arrow: Arrow, lines: Lines) -> list[Event]:
-    """An arrow leaves within the slice that sends, and enters the one that waits."""
+    """The events of an arrow: it starts inside the slice that sends and ends at the receiver's."""
     tracks = lines.lines[arrow.source].tracks
     leaves = tracks.index(EXCHANGE if EXCHANGE in tracks else COMPUTE)
     enters = lines.lines[arrow.target].tracks.index(COMPUTE)
@@ -80,10 +81,10 @@ def _arrow(number: int, arrow: Arrow, lines: Lines) -> list[Event]:
 
 
 def to_trace(p: Prediction) -> dict[str, Any]:
-    """The trace of the central estimate. Raises ValueError without a kept timeline.
+    """The trace of the central estimate as data in Chrome's trace format.
 
-    A slice runs from a task's start to its finish, so that work which waits for the host to
-    issue it shows as long as it takes.
+    A slice lasts from a task's start to its finish, so the slice of a kernel that waits for its
+    launch includes that wait. Raises ValueError if the prediction has no timeline.
     """
     lines = lines_of(p)
     events: list[Event] = []

@@ -1,10 +1,10 @@
-"""One step as PyTorch's profiler would have written it: a file a sampled rank, in a folder.
+"""One step in the format of PyTorch's profiler: a folder with one file for each sampled rank.
 
-Holistic Trace Analysis reads such folders. Kernels (``cat: kernel``) carry a stream and the
-correlation of the launch before them; names of collectives begin with ``nccl``, by which
-programs tell them from compute. A predicted kernel is a stretch of the step, not one kernel of
-the device, and its launch is drawn just before it: the host's own time is not in these files.
-``args.term`` is the slice's line of the time breakdown, by which simcore reads its own files back.
+Holistic Trace Analysis reads such folders. Kernels (``cat: kernel``) have a stream and the
+correlation number of their launch. Names of collectives begin with ``nccl``, by which programs
+distinguish them from compute. A predicted kernel is a part of the step, not a single kernel of the
+device, and its launch is written just before it: the host's time is not in these files.
+``args.term`` is the term of the time breakdown; simcore uses it to read these files.
 """
 
 from __future__ import annotations
@@ -18,12 +18,13 @@ from simcore.engine.result import Prediction
 from simcore.report.trace.chrome import Event, micros
 from simcore.report.trace.slices import COMPUTE, Line, Slice, lines_of
 
-#: Stream numbers as PyTorch's: 7 is the first after the default ones; a communicator has its own.
+#: Stream numbers as in PyTorch's traces: compute is on 7, the first after the default streams; each
+#: communicator has another stream.
 _COMPUTE_STREAM, _FIRST_OTHER_STREAM = 7, 20
 _HOST_THREAD = 1
-#: Tracks of the host, and of copies to it and from it; what of these goes down.
+#: Names of the host's tracks, of the track of copies, and of its copies from device to host.
 HOST, COPY, DOWN = ("host", "host cpu"), "copy", "gradients to host"
-#: A launch before its kernel: a microsecond of cudaLaunchKernel, in the trace's unit.
+#: Duration of a launch before its kernel, in microseconds.
 _LAUNCH = 1.0
 
 
@@ -32,7 +33,7 @@ def _is_compute(track: str) -> bool:
 
 
 def _kernel(piece: Slice) -> tuple[str, str]:
-    """Category and name: compute as it is, copies as CUDA's, all else as NCCL's."""
+    """The category and name of a slice: as CUDA names copies, as NCCL names collectives."""
     if _is_compute(piece.track):
         return "kernel", piece.name
     if piece.track == COPY:
@@ -79,9 +80,9 @@ def _rank(p: Prediction, line: Line) -> dict[str, Any]:
 
 
 def write_rank_traces(p: Prediction, folder: Path) -> tuple[Path, ...]:
-    """Write a file for one rank of each kind (or stage) into ``folder``; returns their paths.
+    """Write a file for one rank of each kind (or stage) into ``folder`` and return their paths.
 
-    Raises ValueError without a kept timeline, OSError where a file cannot be written.
+    Raises ValueError if the prediction has no timeline, OSError if a file cannot be written.
     """
     written = []
     for line in lines_of(p).lines:

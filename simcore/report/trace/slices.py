@@ -1,6 +1,6 @@
-"""What a trace shows, before any format: slices on named tracks, arrows, counters.
+"""The content of a trace, independent of its format: slices on named tracks, arrows, memory.
 
-Times in seconds. A ``Line`` is one rank that stands for ``n_gpus`` equal ones.
+Times are in seconds. A ``Line`` is one rank that represents ``n_gpus`` equal ones.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from simcore.engine.pipeline_order import last_place, place_of
 from simcore.engine.result import Prediction
 from simcore.strategy.layout import Layout
 
-#: Tracks in the order they are shown.
+#: The tracks of a pipeline stage that are shown first, in this order.
 COMPUTE, EXCHANGE, GRADIENTS = "compute", "exchange", "comm"
 
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """Work on a track. ``term`` is its line of the time breakdown."""
+    """A piece of work on a track; ``term`` is the term of the time breakdown that it is part of."""
 
     name: str
     track: str
@@ -30,7 +30,7 @@ class Slice:
 
 @dataclass(frozen=True, slots=True)
 class Arrow:
-    """Activations or gradients on their way from one line to another."""
+    """Activations or gradients that line ``source`` sends to line ``target`` (indices of lines)."""
 
     source: int
     source_s: float
@@ -40,7 +40,10 @@ class Arrow:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One rank: its title, its tracks in order, what it does and holds (time, bytes)."""
+    """One rank: its title, its tracks in the order shown, its slices, and its memory over time.
+
+    ``n_gpus`` is the number of equal ranks; ``held_bytes`` are pairs of a time and the bytes held.
+    """
 
     title: str
     rank: int
@@ -52,19 +55,19 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Lines:
-    """A whole trace."""
+    """The content of a whole trace."""
 
     lines: tuple[Line, ...]
     arrows: tuple[Arrow, ...] = ()
 
 
 def lines_of(p: Prediction) -> Lines:
-    """The step of a prediction. Raises ValueError without a kept timeline."""
+    """The trace of a prediction's step. Raises ValueError if it was made without keep_timeline."""
     if p.pipeline is not None:
         return _pipeline(p, p.pipeline)
     if p.timeline is None:
         raise ValueError("predict with keep_timeline=True to get a trace")
-    graph, found, first = p.timeline.graph, [], 0
+    graph, lines, first = p.timeline.graph, [], 0
     for index, rank in enumerate(p.rank_classes):
         tracks = tuple(
             s for s in graph.streams if not s.startswith("compute ") or s == f"compute {index}"
@@ -77,13 +80,13 @@ def lines_of(p: Prediction) -> Lines:
             > (start := float(p.timeline.start_s[i, 0]))
         )
         title = f"{rank.gpu} (each of {rank.n_gpus})"
-        found.append(Line(title, first, rank.n_gpus, tracks, slices))
+        lines.append(Line(title, first, rank.n_gpus, tracks, slices))
         first += rank.n_gpus
-    return Lines(tuple(found))
+    return Lines(tuple(lines))
 
 
 def _pipeline(p: Prediction, line: PipelineLine) -> Lines:
-    found = []
+    lines = []
     for i, stage in enumerate(line.stages):
         slices = (
             *(piece for slot in stage.slots for piece in pieces(slot, stage, line.layout)),
@@ -98,13 +101,16 @@ def _pipeline(p: Prediction, line: PipelineLine) -> Lines:
         title = (
             f"stage {i}, {stage.n_layers} layers: {p.rank_classes[0].gpu} (each of {stage.n_gpus})"
         )
-        rank = i * stage.n_gpus  # stages lie furthest apart in the order of ranks
-        found.append(Line(title, rank, stage.n_gpus, tuple(tracks), slices, stage.held_bytes))
-    return Lines(tuple(found), tuple(_arrows(line)))
+        rank = i * stage.n_gpus  # the stage is the slowest-varying part of a rank's number
+        lines.append(Line(title, rank, stage.n_gpus, tuple(tracks), slices, stage.held_bytes))
+    return Lines(tuple(lines), tuple(_arrows(line)))
 
 
 def pieces(slot: Slot, stage: StageLine, layout: Layout) -> Iterator[Slice]:
-    """A slot as compute and then the exchanges of all its layers, which really alternate."""
+    """The slices of a slot: its compute, then the exchanges of its layers.
+
+    In reality compute and exchanges alternate layer by layer; the trace joins each of the two.
+    """
     work = slot.work
     parts = layout.vpp * layout.directions
     chunk = f", {'end' if layout.directions > 1 else 'chunk'} {work.chunk}" if parts > 1 else ""

@@ -68,7 +68,7 @@ def test_columns_begin_as_those_of_the_measured_op_tables(store: Store) -> None:
         ("time_us", "-3", "time_us '-3' must be finite and above zero"),
         ("time_us", "TN", "time_us 'TN' is not a number"),
         ("m", "-8", "m '-8' must be a number above zero"),
-        ("mode", "cold", "mode 'cold' is none of"),
+        ("mode", "cold", "mode 'cold' is not one of"),
         ("source", "7", "columns are shifted"),
     ],
 )

@@ -219,7 +219,7 @@ def test_pareto_front_is_of_what_fits() -> None:
     swept = api.sweep("gpt2-xl", ["1x1xA100", "1x8xA100", "2x8xA100"], strategy=("ddp", "zero3"),
                       micro_batch=(1, 4, 64))  # fmt: skip
     (axes,) = swept.plot().axes
-    front = lines(axes)["front of what fits"]
+    front = lines(axes)["Pareto front of what fits"]
     x, y = np.asarray(front.get_xdata()), np.asarray(front.get_ydata())
     assert (np.diff(x) > 0).all() and (np.diff(y) > 0).all()
     table = swept.to_pandas()
@@ -235,7 +235,7 @@ def test_on_one_cluster_the_front_is_over_memory() -> None:
     assert axes.get_xlabel() == "memory a GPU [GB]"
     table = swept.to_pandas()
     on_front = table[table.on_front].sort_values("memory_bytes")
-    assert lines(axes)["front of what fits"].get_xdata() == pytest.approx(
+    assert lines(axes)["Pareto front of what fits"].get_xdata() == pytest.approx(
         on_front.memory_bytes / 1e9
     )
     for row in on_front.itertuples():
@@ -255,7 +255,7 @@ def test_a_plan_is_drawn_as_its_front_within_its_limits() -> None:
     found = api.plan("llama3.2-1b", "H100:1..4x8,A100:1..4x8", tokens=1e10, deadline="20d")
     (axes,) = found.plot().axes
     drawn = lines(axes)
-    front = drawn["front of what meets all limits"]
+    front = drawn["Pareto front of what meets all limits"]
     assert front.get_xdata() == pytest.approx([o.time_s / 86400 for o in found.front])
     assert front.get_ydata() == pytest.approx([o.cost_usd / 1e3 for o in found.front])
     assert max(front.get_xdata()) <= drawn["deadline"].get_xdata()[0] == pytest.approx(20)
