@@ -12,8 +12,8 @@ ROW = {"source": "", "precision": "bf16", "sharding": "zero1"}
     ("changes", "program"),
     [
         ({"source": "pytorch-torchtitan", "source_ref": "a_202412_b"}, "torchtitan@2024"),
-        ({"source": "pytorch-torchtitan", "source_ref": "a_202505_b"}, "torchtitan@2025"),
-        ({"source": "pytorch-torchtitan"}, "torchtitan@2025"),
+        ({"source": "pytorch-torchtitan", "source_ref": "a_202505_b"}, "torchtitan"),
+        ({"source": "pytorch-torchtitan"}, "torchtitan"),
         (
             {"source": "mosaicml-llm-foundry", "notes": "mixed_precision=PURE"},
             "llm-foundry@torch-1",
@@ -23,7 +23,7 @@ ROW = {"source": "", "precision": "bf16", "sharding": "zero1"}
         ({"source": "nvidia-megatron-bridge", "precision": "mxfp8"}, "megatron-bridge@benchmarks"),
         ({"source": "nvidia-megatron-bridge", "sharding": "fsdp"}, "megatron-bridge@benchmarks"),
         ({"source": "megascale", "variant": "MegaScale"}, "megascale"),
-        ({"source": "huggingface-nanotron"}, "nanotron@2025"),
+        ({"source": "huggingface-nanotron"}, "nanotron"),
         ({"source": "a lab of its own"}, "plain"),
     ],
 )

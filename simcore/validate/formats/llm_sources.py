@@ -126,12 +126,12 @@ SOURCES: Mapping[str, Source] = {
     "mlperf-flux1": Source(states_switches=True),
     "nemo-bridge-wan": Source(),
     # metrics.py prints reserved memory
-    "pytorch-torchtitan": Source(program="torchtitan@2025", memory="reserved"),
+    "pytorch-torchtitan": Source(program="torchtitan", memory="reserved"),
     "mosaicml-llm-foundry": Source(program="llm-foundry"),
     "ibm-fms-fsdp": Source(program="fms-fsdp"),
-    "aleph-alpha": Source(program="scaling@2023"),
+    "aleph-alpha": Source(program="scaling"),
     # of Hugging Face's cluster at AWS
-    "huggingface-nanotron": Source(program="nanotron@2025", memory="reserved", node="p5-aws"),
+    "huggingface-nanotron": Source(program="nanotron", memory="reserved", node="p5-aws"),
     "internlm-internevo": Source(program="internevo@2023", memory="shown"),
     "llama3-paper": Source(program="llama3", interleaved=True),
     # trained with a module that predicts one more token (4.2)
