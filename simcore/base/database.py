@@ -57,14 +57,14 @@ class KeyedError(ValueError):
 
 
 def shipped_root() -> Path:
-    """The folder of the shipped ``hardware_db`` and ``models_db``, in the wheel or the checkout."""
+    """The folder that holds the shipped databases: in the wheel or the checkout."""
     package = Path(__file__).resolve().parents[1]
     data = package / "_data"
     return data if data.is_dir() else package.parent
 
 
 def search_roots() -> tuple[Path, ...]:
-    """Folders that may hold ``hardware_db`` and ``models_db``, in search order."""
+    """Folders that may hold databases, most important first."""
     return _roots(str(Path.cwd()), os.environ.get("SIMCORE_DB"), os.environ.get("XDG_DATA_HOME"))
 
 

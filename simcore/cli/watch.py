@@ -16,7 +16,7 @@ from simcore.base.errors import UsageError
 from simcore.cli.output import complain
 
 FLAG = "--watch"
-_FOLDERS = ("hardware_db", "models_db")
+_FOLDERS = ("hardware_db", "models_db", "programs_db")
 Changes = Iterable[Collection[tuple[Any, str]]]
 
 

@@ -413,11 +413,8 @@ class _Step:
             block = self.blocks[i]
             reduced = -1
             if whole:
-                made = (
-                    block.largest_param_numel
-                    if self.s.program.zero3.tensors_at_once
-                    else block.numel
-                )
+                apart = self.s.program.zero3.tensors_at_once
+                made = block.largest_param_numel if apart else block.numel
                 reduced = out.alloc(
                     made * p.grad_bytes, "gathered_parameters", self.names[i], "gradients"
                 )

@@ -64,7 +64,7 @@ class Library:
             own.pop("main_grads", None)  # gradients of bf16 are the ones that need wider sums
         cut = {"tensor": given.get("tp"), "pipeline": given.get("vpp")}
         hidden = [w for w in own["overlap"].split(",") if int(cut.get(w, 2) or 1) > 1]
-        own["overlap"] = ",".join(hidden)
+        own["overlap"] = ",".join(hidden) or "none"
         if self.assumed:
             own["issuer"] = usual_of_language_models().issuers.get(own["issuer"], own["issuer"])
         return {**own, **given}

@@ -55,7 +55,7 @@ def test_unsupported_keys_are_all_named(simcore: Callable) -> None:
 PROGRAMS = {"deepspeed": ["--software", "deepspeed"],
             "megatron": ["--software", "megatron", "--issuer", "megatron"],
             "torchtitan": ["--software", "fsdp"],
-            "accelerate": ["--software", "fsdp-no-sync"]}  # fmt: skip
+            "accelerate": ["--software", "fsdp@no-sync"]}  # fmt: skip
 
 
 @pytest.mark.parametrize("dialect", FILES)

@@ -180,7 +180,8 @@ def test_a_bucket_is_reduced_in_a_copy_of_full_width() -> None:
 def test_buckets_of_the_update_are_not_there_in_backward() -> None:
     """scaling joins and reduces gradients in its optimizer's step, when activations are gone."""
     how = strategy("zero1", "bf16", step_impl="fused", program=program_named("scaling"))
-    early = replace(how, software=replace(how.software, late_buckets=False))
+    grads = replace(how.program.gradients, buckets_after_backward=False)
+    early = replace(how, program=replace(how.program, gradients=grads))
     full = workload([block("layer", [P // 3, 2 * P // 3], saved=Saved(low=1e8))])
 
     def held(strategy: Strategy) -> Memory:

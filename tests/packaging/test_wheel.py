@@ -62,7 +62,7 @@ def run(
 
 def test_the_wheel_holds_the_databases_and_nothing_of_the_rest(wheel: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
-    for folder in ("hardware_db", "models_db"):
+    for folder in ("hardware_db", "models_db", "programs_db"):
         files = [p.relative_to(ROOT) for p in (ROOT / folder).rglob("*.yaml")]
         assert len(files) > 10, folder
         assert {f"simcore/_data/{f.as_posix()}" for f in files} <= names

@@ -19,7 +19,6 @@ from simcore.step.host_calls import driver_issues, managed
 from simcore.step.kernels import kernel_table
 from simcore.strategy.precision import PRECISIONS
 from simcore.strategy.programs import program_named
-from simcore.strategy.programs.mechanisms import HostWork
 from simcore.strategy.strategy import OPTIMIZERS, Strategy
 from simcore.workload.archs.bert import build as bert
 from simcore.workload.archs.transformer import build as transformer
@@ -173,7 +172,8 @@ def test_each_micro_step_waits_for_the_trainer(seq_len: int) -> None:
             micro_batch=2, seq_len=seq_len, grad_accum=accum, software="transformers", lora_rank=8,
         )  # fmt: skip
         if not driven:
-            library = replace(request.strategy.program, host=HostWork())
+            library = request.strategy.program
+            library = replace(library, host=replace(library.host, trainer_loop=None))
             request = replace(request, strategy=replace(request.strategy, program=library))
         return float(predict(request).step_time_s.value)
 

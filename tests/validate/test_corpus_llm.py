@@ -16,8 +16,8 @@ SOURCES = corpora_folder() / "llm" / "1-sources.yaml"
     ("changes", "program"),
     [
         ({"source": "pytorch-torchtitan", "source_ref": "a_202412_b"}, "torchtitan@2024"),
-        ({"source": "pytorch-torchtitan", "source_ref": "a_202505_b"}, "torchtitan@2025"),
-        ({"source": "pytorch-torchtitan"}, "torchtitan@2025"),
+        ({"source": "pytorch-torchtitan", "source_ref": "a_202505_b"}, "torchtitan"),
+        ({"source": "pytorch-torchtitan"}, "torchtitan"),
         (
             {"source": "mosaicml-llm-foundry", "notes": "mixed_precision=PURE"},
             "llm-foundry@torch-1",
@@ -30,7 +30,7 @@ SOURCES = corpora_folder() / "llm" / "1-sources.yaml"
         ),
         ({"source": "nvidia-megatron-bridge", "sharding": "fsdp"}, "megatron-bridge@benchmarks"),
         ({"source": "megascale", "variant": "MegaScale"}, "megascale"),
-        ({"source": "huggingface-nanotron"}, "nanotron@2025"),
+        ({"source": "huggingface-nanotron"}, "nanotron"),
         ({"source": "a lab of its own"}, None),
     ],
 )

@@ -234,7 +234,7 @@ def test_lora_keeps_activations_in_8_bits_where_context_is_whole(
         ("bridge-skills", "B200-SXM-180GB", "", {"fp8_params": True}),
         ("bridge-skills", "H100-SXM5-80GB", "", {"fp8_params": True}),
         ("mlperf-llama8b", "B200-SXM-180GB", "", {"fp8_params": None, "growing_segments": None}),
-        ("bigscience-bloom", "A100-SXM4-80GB", "", {"software": "deepspeed-2022"}),
+        ("bigscience-bloom", "A100-SXM4-80GB", "", {"software": "megatron-deepspeed@2022"}),
         ("x", "A100-SXM4-80GB", "", {"software": None, "growing_segments": None}),
     ],
 )  # fmt: skip
@@ -277,11 +277,13 @@ def test_internlm_is_what_its_program_was_in_july_2023(tmp_path: Path) -> None:
     }  # fmt: skip
     chosen = {k: case.options[k] for k in ("software", "sequence_parallel", "bucket_numel")}
     assert chosen == {
-        "software": "internevo", "sequence_parallel": False, "bucket_numel": 512 * 2**20,
+        "software": "internevo@2023", "sequence_parallel": False, "bucket_numel": 512 * 2**20,
     }  # fmt: skip
 
 
-@pytest.mark.parametrize(("mode", "software"), [("PURE", "fsdp-2022"), ("DEFAULT", "fsdp")])
+@pytest.mark.parametrize(
+    ("mode", "software"), [("PURE", "llm-foundry@torch-1"), ("DEFAULT", "llm-foundry")]
+)
 def test_llm_foundrys_rows_are_of_two_pytorches(tmp_path: Path, mode: str, software: str) -> None:
     path = tmp_path / "t.csv"
     row = ROW.replace("a,x,", "a,mosaicml-llm-foundry,").strip()

@@ -24,10 +24,9 @@ from simcore.strategy.dialects.megatron_keys import (
 from simcore.strategy.dialects.megatron_overlap import emit_overlap, overlap_of, read_overlap
 from simcore.strategy.dialects.megatron_stages import emit_stages, read_stages
 from simcore.strategy.dialects.megatron_state import (
-    KEEPS_HALVES,
     emit_state,
-    keeps_remainders,
     narrow_grads,
+    program_of,
     read_state,
 )
 from simcore.strategy.dialects.reading import NOT_YET, Reading
@@ -163,7 +162,7 @@ class Megatron:
             raise InvalidConfig(problems)
         issuer = job.issuer if job.issuer in ("megatron_graphs", "graph") else "megatron"
         program = {"issuer": issuer, "overlap": str(overlap_of(job))}
-        program["software"] = KEEPS_HALVES if keeps_remainders(job) else "megatron"
+        program["software"] = program_of(job)
         return Emitted("\n".join(lines) + "\n", tuple(left), program)
 
 

@@ -23,7 +23,7 @@ _TWO_BYTES = ("bf16", "fp16")
 #: Precisions whose masters Transformer Engine holds; fp8 with its delayed scaling.
 _OWN_MASTERS = ("bf16", "fp8")
 #: Megatron-Core whose optimizer keeps lower halves of masters.
-KEEPS_HALVES = "megatron@precision-aware"
+_KEEPS_HALVES = "megatron@precision-aware"
 
 
 def narrow_grads(given: dict[str, Any]) -> bool:
@@ -51,7 +51,7 @@ def read_state(reading: Reading, given: dict[str, Any]) -> None:
         reading.approximate(f"--{_MOMENTS[0]}", "is not followed: moments are predicted in fp32")
     masters = reading.said("precision") in _OWN_MASTERS and recipe == "delayed"
     if masters and at_home and reading.said("strategy") == "zero1":
-        reading.say("software", KEEPS_HALVES, f"--{_AWARE}")
+        reading.say("software", _KEEPS_HALVES, f"--{_AWARE}")
 
 
 def _halves(job: Job) -> bool:
@@ -60,9 +60,10 @@ def _halves(job: Job) -> bool:
     return program_named(job.software).optimizer_state.master_lower_halves
 
 
-def keeps_remainders(job: Job) -> bool:
-    """Whether the flags of ``emit_state`` make Megatron keep halves of masters."""
-    return bool(emit_state(job, [])) and job.precision in _OWN_MASTERS
+def program_of(job: Job) -> str:
+    """The program that reads the flags: one that keeps halves of masters where these say so."""
+    keeps = bool(emit_state(job, [])) and job.precision in _OWN_MASTERS
+    return _KEEPS_HALVES if keeps else "megatron"
 
 
 def emit_state(job: Job, problems: list[str]) -> list[str]:

@@ -75,7 +75,7 @@ class Runs:
         covered = {"dgrad"} if "tensor" in hidden else set()
         return {
             "issuer": self.issuer,
-            "overlap": ",".join(sorted(hidden - covered)),
+            "overlap": ",".join(sorted(hidden - covered)) or "none",
             "main_grads": "fp32" if self.fp32_gradient_sums else self.main_grads,
             **self.options,
         }

@@ -9,6 +9,7 @@ user's own model and loop.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from functools import lru_cache
@@ -16,7 +17,7 @@ from typing import Any, cast
 
 from pydantic import BaseModel, Field, model_validator
 
-from simcore.base.database import Database, KeyedError, Record, fold_name
+from simcore.base.database import Database, Folders, KeyedError, Record, fold_name
 from simcore.base.errors import DataError, UnknownName
 from simcore.strategy.programs.checked import check_key, checked, hints
 from simcore.strategy.programs.program import PLAIN, Program, Runs
@@ -139,7 +140,7 @@ def _part(name: str) -> Part:
     """The record and release of a name or alias. Raises UnknownName."""
     base, _, release = name.strip().partition(_AT)
     if PROGRAMS.path(base) is None:
-        raise UnknownName("software", name, program_names(), "(`simcore list software`)", aliases())
+        raise UnknownName("software", base, program_names(), "(`simcore list software`)", aliases())
     record = PROGRAMS[base]
     if not release:
         return record, record.release_of(base)
@@ -193,7 +194,26 @@ def program_named(name: str) -> Program:
     """The program of a name, alias, or NAME@RELEASE. Raises UnknownName, DataError."""
     if fold_name(name) == PLAIN.name:
         return PLAIN
-    return _built(_parts(_part(name)))
+    folders, seen = PROGRAMS.folders(), _SEEN.get(name)
+    if (
+        seen is not None
+        and seen[0] == folders
+        and all(
+            os.stat(file).st_mtime_ns == changed  # noqa: PTH116 (half the cost)
+            for file, changed in seen[1]
+        )
+    ):
+        return seen[2]
+    parts = _parts(_part(name))
+    files = {str(PROGRAMS.path(record.name)) for record, _ in parts}
+    changes = tuple((f, os.stat(f).st_mtime_ns) for f in files)  # noqa: PTH116
+    found = _built(parts)
+    _SEEN[name] = folders, changes, found
+    return found
+
+
+#: Programs looked up before, with the folders and files that they were read from as these were.
+_SEEN: dict[str, tuple[Folders, tuple[tuple[str, int], ...], Program]] = {}
 
 
 @lru_cache(maxsize=256)

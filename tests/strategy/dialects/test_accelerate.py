@@ -32,9 +32,9 @@ def test_sharding_strategies_are_those_of_torch() -> None:
     [
         ("fsdp", {"strategy": "zero3", "precision": "bf16", "recompute": "full",
                   "offload": "none", "nnodes": 2, "nproc_per_node": 8,
-                  "software": "fsdp-no-sync"}),
+                  "software": "fsdp@no-sync"}),
         ("fsdp1", {"strategy": "zero2", "precision": "fp32", "offload": "none", "nnodes": 1,
-                   "nproc_per_node": 4, "software": "fsdp-no-sync"}),
+                   "nproc_per_node": 4, "software": "fsdp@no-sync"}),
         ("deepspeed", {"strategy": "zero2", "precision": "fp16", "offload": "optimizer:cpu",
                        "grad_accum": 4, "grad_clip": True, "nnodes": 1, "nproc_per_node": 8,
                        "software": "deepspeed", "overlap": "none"}),

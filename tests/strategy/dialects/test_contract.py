@@ -165,7 +165,7 @@ def test_round_trip_of_every_strategy_precision_and_offload(dialect: str, tmp_pa
         ("deepspeed", {"attention": "flash", "issuer": "megatron", "software": "deepspeed"}),
         ("accelerate", {"strategy": "zero3", "software": "deepspeed", "attention": "cudnn"}),
         *(("megatron", {"strategy": "zero1", "precision": p, "optimizer": o,
-                        "software": "precision-aware"})
+                        "software": "megatron@precision-aware"})
           for p in ("bf16", "fp8", "mxfp8", "fp16") for o in ("adamw", "adamw-bf16")),
         *(("megatron", {"cp": 4, "cp_comm": kind}) for kind in ("ring", "all-gather", "ulysses")),
         ("deepspeed", {"cp": 4, "cp_comm": "ulysses", "strategy": "zero3", "precision": "bf16"}),

@@ -137,7 +137,7 @@ def test_accelerate_launch_flags() -> None:
     launch = read_launch(str(SAMPLES / "accelerate_launch.txt"))
     assert launch.words() == {
         "strategy": "zero3", "precision": "bf16", "offload": "optimizer:cpu,params:cpu",
-        "nnodes": 2, "nproc_per_node": 4, "software": "fsdp-no-sync",
+        "nnodes": 2, "nproc_per_node": 4, "software": "fsdp@no-sync",
     }  # fmt: skip
     config = SAMPLES / "accelerate_fsdp.yaml"
     over = read_launch(f"accelerate launch --config_file {config} --num_processes 4 train.py")

@@ -200,7 +200,7 @@ def test_a_program_of_one_s_own(folder: Path) -> None:
         ("pipeline:", "pipelines:", 8, "unknown key 'pipelines': did you mean 'pipeline'?"),
         ("interleaves: false", "interleaves: 1", 8, "must be true or false"),
         ("source: my_trainer/loop.py", "note: none", 7, "a fact needs its source"),
-        ("origin: inferred, to verify", "origin: a guess", 16, "must be 'inferred, to verify'"),
+        ("origin: inferred, to verify", "origin: a guess", 17, "must be 'inferred, to verify'"),
         ("inherits: fsdp", "inherited: fsdp", 3, "did you mean 'inherits'?"),
         ("my-wrapper: ", "my-rapper: ", 5, "'my-rapper' is no alias of my-trainer"),
     ],

@@ -12,7 +12,7 @@ def test_a_folder_of_one_s_own_says_which_program_is_usual(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert usual_of_language_models().record.name == "megatron"
-    monkeypatch.setenv("SIMCORE_DB", str(tmp_path))
+    monkeypatch.chdir(tmp_path)  # where one works comes before what is shipped
     (tmp_path / "programs_db" / "usual").mkdir(parents=True)
     (tmp_path / "programs_db" / "usual" / "language-models.yaml").write_text(
         "name: language-models\nmeaning: mine\nprogram: nanotron\ncut: true\n"
