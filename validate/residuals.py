@@ -37,6 +37,7 @@ from simcore.validate.judge import Judged, judge, request_of
 from simcore.validate.table import read_table
 from simcore.validate.unnamed import unnamed
 from simcore.workload.models import ModelRecord
+from simcore.workload.resolve import resolve_model
 
 #: Parts of the variance of memory, over the square of what comes and goes within a step.
 MEMORY_PARTS = ("memory_residual", "memory_residual_eager", "segments_residual")
@@ -231,7 +232,7 @@ def assumed(files: Sequence[Path]) -> dict[str, Any]:
 
 def writes_scores(case: Case) -> bool:
     """Whether the program of a row keeps attention's scores."""
-    record = case.record
+    record = resolve_model(case.model, settings=case.options.get("settings"))
     return isinstance(record, ModelRecord) and record.settings({}).get("attention") in WRITES_SCORES
 
 

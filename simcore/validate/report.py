@@ -10,23 +10,24 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from simcore.base.database import read_yaml
 from simcore.base.units import GIGA, PERCENT, format_seconds
 from simcore.validate.calibrated import Calibrated, calibrate_and_judge
 from simcore.validate.closed_loop import TITLE, closed_loop
 from simcore.validate.fill import filled_rows
 from simcore.validate.formats.published import FORMAT as PUBLISHED
+from simcore.validate.formats.rules import corpora_folder
 from simcore.validate.judge import Verdict, judge
 from simcore.validate.metrics import QUANTITIES, Score, Scored
 from simcore.validate.ranking import Order
 from simcore.validate.table import Table, read_table
-from simcore.validate.words import TITLES, WORDS
 
 _HEAD = """# Validation report
 
 Written by `python -m simcore.validate.report validate/tables/*.csv
 $SIMCORE_TABLES/steps/{ddp,llm,llm_fits_or_not}.csv validate/held_out/*.csv
 validate/selftest/*.json > validate/REPORT.md`; change the tables or the words in
-`simcore/validate/words.py`, not this file.
+`validate/corpora/report.yaml`, not this file.
 
 **Blind** predictions know datasheets and op benchmarks of other jobs, and none of the rows below.
 **Calibrated** ones come from a maximum a posteriori fit of a few physical parameters (sustained
@@ -235,23 +236,30 @@ def _order(order: Order) -> list[str]:
     return [told + ".\n"]
 
 
+def remarks() -> dict[str, dict[str, str]]:
+    """The ``title`` of each table, and its ``remarks`` where it has some."""
+    found: dict[str, dict[str, str]] = read_yaml(corpora_folder() / "report.yaml")
+    return found
+
+
 def report(paths: Sequence[Path]) -> str:
     """The whole report as Markdown, of tables (.csv) and runs of the selftest (.json)."""
-    parts = [_HEAD]
+    parts, said = [_HEAD], remarks()
     runs = [p for p in paths if p.suffix == ".json"]
     for path in paths:
         if path in runs:
             continue
         table = read_table(path)
-        parts.append(f"## {TITLES.get(path.stem, path.stem)}\n")
+        own = said.get(path.stem, {})
+        parts.append(f"## {own.get('title', path.stem)}\n")
         if table.n_rows > _LARGE_ROWS or table.format == PUBLISHED.name:
-            if words := WORDS.get(path.stem):
+            if words := own.get("remarks"):
                 parts.append(words.strip() + "\n")
             parts.append(_large(table))
             continue
         blind, calibrated = judge([table]), calibrate_and_judge([table])
         parts.append(_summary(blind, calibrated))
-        if words := WORDS.get(path.stem):
+        if words := own.get("remarks"):
             parts.append(words.strip() + "\n")
         for contradicted, why in calibrated.suspects.items():
             parts.append(f"Flagged: {contradicted}: {why}.\n")

@@ -4,10 +4,9 @@ import pytest
 from corpus_rows import ROW, case_of, hidden_in, read, settings_of
 
 from simcore.validate.case import Skipped
-from simcore.validate.formats.described import corpora_folder
 from simcore.validate.formats.program_names import PROGRAMS
 from simcore.validate.formats.row_rules import read_by, rules_of
-from simcore.validate.formats.rules import Rule
+from simcore.validate.formats.rules import Rule, corpora_folder
 
 SOURCES = corpora_folder() / "llm" / "1-sources.yaml"
 
@@ -132,7 +131,7 @@ def test_a_row_that_leaves_out_what_makes_the_job_is_none(column: str) -> None:
 def test_a_cell_that_is_no_whole_number_is_refused() -> None:
     with pytest.raises(ValueError, match="layers: 'many' is not a number"):
         read(layers="many")
-    with pytest.raises(ValueError, match="tp: '2.5' must be a whole number"):
+    with pytest.raises(ValueError, match=r"tp: '2\.5' must be a whole number"):
         read(tp="2.5")
     with pytest.raises(ValueError, match="step_time_s: 'nan'"):
         read(step_time_s="nan")

@@ -32,7 +32,14 @@ from simcore.validate.formats import Format, Row, number, present, settled, whol
 from simcore.validate.formats.formulas import NoJobError
 from simcore.validate.formats.program_names import program_named
 from simcore.validate.formats.program_words import Told, layers_of, words_of
-from simcore.validate.formats.row_rules import NOTHING, Reading, read_by, rules_of, value_of
+from simcore.validate.formats.row_rules import (
+    NOTHING,
+    Reading,
+    cells_asked,
+    read_by,
+    rules_of,
+    value_of,
+)
 from simcore.validate.formats.rules import Rule, corpora_folder
 from simcore.validate.unnamed import unnamed
 from simcore.workload.settings import PREFIX
@@ -77,7 +84,11 @@ def _description(folder: Path) -> Description:
         rules += behind.rules
         columns = [*data.get("columns", ()), *behind.columns]
         data = {**behind.data, **data, "columns": columns}
-    return Description(folder.name, data, tuple(rules))
+    found = Description(folder.name, data, tuple(rules))
+    unknown = cells_asked(rules) - {*found.columns}
+    if unknown:
+        raise DataError(f"rules ask for {', '.join(sorted(unknown))}, which no row has", file=path)
+    return found
 
 
 @dataclass(frozen=True)

@@ -33,16 +33,16 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 from simcore.base.database import read_yaml
-from simcore.base.errors import DataError, nearest
+from simcore.base.errors import DataError, UnknownName, nearest
 from simcore.validate.formats import Row
-from simcore.validate.formats.formulas import NoJobError, applied, as_number
+from simcore.validate.formats.formulas import FORMULAS, NoJobError, applied, as_number
 from simcore.validate.formats.rules import TEXT, Facts, Rule
 
 #: What a rule may give, in the order in which it is applied.
@@ -52,7 +52,7 @@ GIVES = (
 )  # fmt: skip
 _MAPS = ("cells", "usual_words", "words", "usual_settings", "settings", "columns")
 _EXPRESSIONS = ("cell", "found", "product", "quotient", "least", "formula")
-_BRACES = re.compile(r"\{(\w+)\}")
+_BRACES = re.compile(r"\{([a-z_]\w*)\}")
 #: A value that gives nothing.
 NOTHING = object()
 
@@ -98,7 +98,55 @@ def _flat(data: Mapping[str, Any], above: Mapping[str, Any], path: Path) -> Iter
                 near = nearest(key, GIVES, 1)
                 meant = f": did you mean {near[0]!r}?" if near else f" ({', '.join(GIVES)})"
                 raise DataError(f"a rule has no {key!r}{meant}", file=path)
+        for raw in _values(gives):
+            if not any(kind in raw for kind in _EXPRESSIONS):
+                kinds = ", ".join(_EXPRESSIONS)
+                raise DataError(f"{raw!r:.80} is no value: it has none of {kinds}", file=path)
+            if (formula := raw.get("formula")) is not None and formula not in FORMULAS:
+                raise DataError(str(UnknownName("formula", formula, FORMULAS)), file=path)
         yield Rule(MappingProxyType({**above, **when}), gives, str(one.get("source", "")))
+
+
+def cells_asked(rules: Iterable[Rule]) -> set[str]:
+    """The cells that conditions and values of rules ask for."""
+    found: set[str] = set()
+    for rule in rules:
+        found |= _conditions(rule.when)
+        for raw in _values(rule.gives):
+            found |= {str(raw[key]) for key in ("cell", "in") if key in raw}
+        found |= {name for text in _texts(rule.gives) for name in _BRACES.findall(text)}
+    return found
+
+
+def _conditions(when: Mapping[str, Any]) -> set[str]:
+    inner = _conditions(when["not"]) if "not" in when else set()
+    return inner | (when.keys() - {"not", "says"})
+
+
+def _values(gives: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Every expression that a rule gives, in any nesting."""
+    for key, given in gives.items():
+        for one in given.values() if key in _MAPS else [given]:
+            yield from _expressions_in(one)
+
+
+def _expressions_in(raw: Any) -> Iterator[dict[str, Any]]:
+    if isinstance(raw, dict):
+        yield raw
+        raw = [value for key, value in raw.items() if key != "among"]
+    if isinstance(raw, list):
+        for one in raw:
+            yield from _expressions_in(one)
+
+
+def _texts(given: Any) -> Iterator[str]:
+    """Every text that a rule gives, in any nesting."""
+    if isinstance(given, str):
+        yield given
+    for one in (
+        given.values() if isinstance(given, dict) else given if isinstance(given, list) else ()
+    ):
+        yield from _texts(one)
 
 
 def read_by(rules: tuple[Rule, ...], cells: Row) -> Reading:
@@ -106,11 +154,7 @@ def read_by(rules: tuple[Rule, ...], cells: Row) -> Reading:
     made = Reading(dict(cells))
     facts = made.facts()
     for rule in rules:
-        try:
-            holds = rule.holds(facts)
-        except KeyError as err:
-            raise DataError(f"a rule asks for {err.args[0]!r}, which no row has") from None
-        if holds:
+        if rule.holds(facts):
             _apply(rule.gives, made)
             if "cells" in rule.gives:
                 facts = made.facts()
@@ -167,8 +211,7 @@ def _expression(raw: Mapping[str, Any], cells: Row) -> Any:
         arguments = {k: value_of(v, cells) for k, v in raw.items() if k not in ("formula", "else")}
         value = applied(raw["formula"], cells, arguments)
         return NOTHING if value is None else value
-    if kind is None:
-        raise DataError(f"no value: {dict(raw)!r:.80} (one of {', '.join(_EXPRESSIONS)})")
+    assert kind is not None  # looked at when the file was read
     numbers = [value_of(one, cells) for one in raw[kind]]
     if NOTHING in numbers:
         return NOTHING

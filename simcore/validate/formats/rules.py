@@ -153,13 +153,13 @@ def _one_holds(name: str, condition: Any, facts: Facts) -> bool:
 
 
 def _matches(condition: Any, fact: Fact) -> bool:
-    unknown = fact is None or fact == ""
+    unknown = fact in (None, "")
     if condition in (UNKNOWN, GIVEN):
-        return unknown == (condition == UNKNOWN)
+        return unknown is (condition == UNKNOWN)
     if fact is None:
         return False
     if isinstance(fact, str) and not isinstance(condition, str):
-        return not isinstance(condition, bool) and _number_of(fact) == condition
+        return not isinstance(condition, bool) and bool(_number_of(fact) == condition)
     if isinstance(condition, str) and (found := _COMPARED.fullmatch(condition)):
         return _compares(fact, found[1], found[2])
     if isinstance(fact, str):
