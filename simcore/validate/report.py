@@ -15,8 +15,8 @@ from simcore.base.units import GIGA, PERCENT, format_seconds
 from simcore.validate.calibrated import Calibrated, calibrate_and_judge
 from simcore.validate.closed_loop import TITLE, closed_loop
 from simcore.validate.fill import filled_rows
-from simcore.validate.formats.described import corpora_folder
 from simcore.validate.formats.published import FORMAT as PUBLISHED
+from simcore.validate.formats.rules import corpora_folder
 from simcore.validate.judge import Verdict, judge
 from simcore.validate.metrics import QUANTITIES, Score, Scored
 from simcore.validate.ranking import Order

@@ -118,3 +118,10 @@ def test_every_record_can_be_shown(kind: str) -> None:
 )  # fmt: skip
 def test_units(key: str, unit: str) -> None:
     assert unit_of(key) == unit
+
+
+def test_a_former_name_shows_the_model_with_its_words(simcore: Callable) -> None:
+    shown = simcore("show", "model", "efficientnet-b0-pillow").out
+    assert shown.startswith("efficientnet-b0: EfficientNet-B0, augmented by Pillow")
+    assert "3.7 ms" in shown and "5,288,548" in shown
+    assert "pillow" not in simcore("list", "models").out
