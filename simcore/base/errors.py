@@ -64,8 +64,6 @@ class UnknownName(UsageError):
         known = sorted(set(known), key=str.lower)
         members = family(name, known) or _members(name, aliases or {})
         near = members[:1] or _proposed(name, known, aliases or {})
-        #: Whether the message proposes a name.
-        self.proposes = bool(near)
         text = f"unknown {kind} {name!r}"
         if len(members) > 1:
             text += f": did you mean one of {_listed(members)}?"

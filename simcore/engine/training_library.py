@@ -67,6 +67,8 @@ class Library:
         own["overlap"] = ",".join(hidden) or "none"
         if self.assumed:
             own["issuer"] = usual_of_language_models().issuers.get(own["issuer"], own["issuer"])
+        if self._run.selective_is_whole_layers and given.get(_LISTED) == "selective":
+            given[_LISTED] = "full"
         return {**own, **given}
 
     def recompute(self, of_model: str) -> str:

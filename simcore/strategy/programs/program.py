@@ -37,10 +37,8 @@ class Runs:
     ``fp32_gradient_sums``: sums in fp32 instead, of all precisions but fp16.
     ``fp8_format``: the precision that its fp8 is; ``fp8_weights``: it can hold weights in 8 bits.
     ``sequence_parallel``: tensor ranks cut the sequence too.
-    ``stages_stay_gathered``: parameters and gradients of FSDP stay whole in a pipeline, over as
-    many micro-batches as stages.
-    ``selective_modules``: what selective recompute runs again; ``selective_is_whole_layers``: it is
-    of whole layers.
+    ``selective_modules``: what selective recompute runs again; ``selective_is_whole_layers``: whole
+    layers, so that its selective recompute is full recompute.
     ``dropout``: the rate that its jobs train with.
     ``settings``: of a language model's layers; ``loss_with_tensor_ranks``: the loss where there
     are any; ``compiled_settings``: under torch.compile, where they are other than usual.
@@ -56,7 +54,6 @@ class Runs:
     fp8_format: str = "fp8"
     fp8_weights: bool = False
     sequence_parallel: bool = True
-    stages_stay_gathered: bool = False
     selective_modules: str = DEFAULT_MODULES
     selective_is_whole_layers: bool = False
     dropout: float = 0.0

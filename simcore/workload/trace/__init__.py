@@ -9,13 +9,11 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 from simcore.base.errors import UsageError
-from simcore.workload.graph import Workload
-from simcore.workload.models import ModelRecord, Scalar, Training
+from simcore.workload.models import ModelRecord
 from simcore.workload.permission import TrustedName, permitted
 from simcore.workload.trace import cache, loaded
 from simcore.workload.trace.inputs import InputShape, parse_inputs
@@ -73,38 +71,6 @@ def trace_zoo(
     ``attention``: how it is computed, where it is the library's own code that does.
     """
     return _record(_zoo_data(text, parse_inputs(inputs), attention))
-
-
-@dataclass(frozen=True, slots=True)
-class ZooModel:
-    """A model of a vision library that is traced when something of it is asked for."""
-
-    name: str
-    inputs: tuple[str, ...] = ()
-    attention: AttentionForm = "own"
-
-    @property
-    def record(self) -> ModelRecord:
-        """As traced. Raises UsageError."""
-        return trace_zoo(self.name, self.inputs, self.attention)
-
-    @property
-    def full_name(self) -> str:
-        """Its class and name."""
-        return self.record.full_name
-
-    @property
-    def training(self) -> Training:
-        """Assumed: the library's model says nothing of it."""
-        return self.record.training
-
-    @property
-    def dataset(self) -> None:
-        """None is described."""
-
-    def build(self, **overrides: Scalar) -> Workload:
-        """The workload. Raises UsageError."""
-        return self.record.build(**overrides)
 
 
 def _record(data: dict[str, Any]) -> ModelRecord:
