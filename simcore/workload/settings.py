@@ -35,7 +35,7 @@ _TRACED = "traced"
 _SAMPLES = {"language": "sequence", "text": "sequence", "speech": "clip", "recommender": "pair"}
 _CLIPS = ("latte", "stdit", "mmdit_video", "wan", "cogvideox")
 #: Settings that a full name lists before it says how many more there are.
-_SHOWN = 4
+_SHOWN = 3
 _TRUE, _FALSE = ("true", "on", "yes"), ("false", "off", "no")
 
 
@@ -147,7 +147,7 @@ def _check_complete(name: str, settings: Mapping[str, Scalar]) -> None:
 def _changed(record: ModelRecord, settings: tuple[tuple[str, Scalar], ...]) -> ModelRecord:
     """One copy of the same settings: caches know records by identity."""
     told = [f"{key} {_text(value)}" for key, value in settings]
-    more = f" and {len(told) - _SHOWN} settings more" if len(told) > _SHOWN else ""
+    more = f" and {len(told) - _SHOWN} more" if len(told) > _SHOWN else ""
     full_name = f"{record.full_name} with {', '.join(told[:_SHOWN])}{more}"
     given = with_release(record, dict(settings))
     own = {k: v for k, v in given.items() if k in setting_kinds(record.arch)}

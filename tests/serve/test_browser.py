@@ -155,6 +155,7 @@ MOVES = {
     "shares": ("?model=resnet-50&gpus=1x1xA40%2B1x1xL40&micro_batch=4", "5:3", "shares", "5:3"),
     "node": (SEED, "8xA6000ada-pcie", "node", "8xA6000ada-pcie"),
     "global_batch": (SEED, "128", "global_batch", "128"),
+    "settings": (LLM, "layers=16", "settings", "layers=16"),
     "seq_len": (LLM, "2048", "seq_len", "2048"),
     "resolution": (SEED, "512", "resolution", "512"),
     "frames": (SEED, "8", "frames", "8"),

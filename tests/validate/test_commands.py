@@ -69,6 +69,7 @@ def test_a_handful_of_published_rows() -> None:
 
 @needs_tables
 @pytest.mark.long
+@pytest.mark.timeout(3600)
 def test_300_published_rows() -> None:
     _same(300)
 
