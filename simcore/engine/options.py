@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TypedDict
+from typing import Any, TypedDict
 
 from simcore.hardware.profile import Profile
 
@@ -66,7 +66,7 @@ class Options(TypedDict, total=False):
     global_batch: int | None
     shares: str | None
     inputs: Sequence[str] | str | None
-    settings: Mapping[str, int | float | bool | str] | Sequence[str] | str | None
+    settings: Mapping[str, Any] | Sequence[str] | str | None
     grad_clip: bool | str | None
     optimizer_impl: str | None
     bucket_numel: int | None

@@ -10,6 +10,7 @@ from simcore.calibrate.bench import load_families
 from simcore.calibrate.selftest import judged, steps_to_run
 from simcore.calibrate.selftest_nets import SELFTEST
 from simcore.calibrate.training import NETS
+from simcore.workload.permission import TrustedName
 from simcore.workload.resolve import resolve_model
 
 load_families()
@@ -51,7 +52,7 @@ def test_four_networks_on_one_rank_and_on_all() -> None:
 def test_the_engine_sees_the_parameters_that_torch_trains(name: str) -> None:
     net = NETS[name]
     module = net.build()
-    workload = resolve_model(net.model).build()
+    workload = resolve_model(TrustedName(net.model)).build()
     assert workload.trainable_numel == sum(p.numel() for p in module.parameters())
     assert workload.forward_flop > 1e6
 
@@ -60,7 +61,7 @@ def test_calibration_has_seen_none_of_them() -> None:
     """No reference network shares a product's shape with a network of the selftest."""
 
     def products(name: str) -> set[tuple[float, ...]]:
-        blocks = resolve_model(NETS[name].model).build().blocks
+        blocks = resolve_model(TrustedName(NETS[name].model)).build().blocks
         kernels = (k for b in blocks for op in b.ops for k in op.fwd if k.kind == "gemm")
         return {(k.n.fixed, k.k.fixed) for k in kernels}
 

@@ -111,7 +111,7 @@ def test_the_page_is_one_file_without_script_or_address(sound: Path) -> None:
     assert "<script" not in page and "://" not in page and "t&lt;b&gt;.csv" in page
     assert len(page) < 1_000_000
     assert page.count("<svg") == 2
-    for words in ("inside 80 %", "blind", "multipliers alone", "Furthest off", "By model"):
+    for words in ("inside 80 %", "blind", "multipliers alone", "Largest errors", "By model"):
         assert words in page
 
 

@@ -4,7 +4,7 @@ A corpus is a YAML file of ``validate/corpora`` with one list of rules a section
 
     models:
       - when: {model: BERT-Large, says: [seq384, precision=fp32], torch: [unknown, "<1.11"]}
-        words: {optimizer: bert-adam}       # what the reader makes of it is the section's business
+        words: {optimizer: lamb}            # what the reader makes of it is the section's business
         source: optimization.py of the program, if args.fp16
 
 ``when`` maps names of facts to conditions, all of which must hold:

