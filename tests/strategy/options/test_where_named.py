@@ -60,7 +60,7 @@ def test_what_shows_options_names_none() -> None:
                 named.setdefault(place, set()).add(name)
     assert named == {
         "cli/names.py": {"software"},  # what `list` knows
-        "report/schema.py": {"layout", "shard_ranks"},  # of the answer's own
+        "report/schema.py": {"shard_ranks"},  # of the answer's own
     }
 
 
