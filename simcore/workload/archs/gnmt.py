@@ -1,9 +1,9 @@
 """GNMT v2, op by op as PyTorch runs it (Wu et al. 2016; MLPerf's RNN translator).
 
-Encoder: a bidirectional LSTM layer, then one-directional ones; decoder: an LSTM with normalised
-additive attention whose context joins the input of every further layer; residuals from the third
-layer on. One sample is a pair of sentences, both ``seq_len`` tokens long; batches are bucketed by
-length and padded, so that this is a mean.
+Encoder: a bidirectional LSTM layer, then one-directional ones. Decoder: an LSTM with normalised
+additive attention, whose context is joined to the input of every further layer. Both have residuals
+from the third layer on. One sample is a pair of sentences, both ``seq_len`` tokens long; batches
+are bucketed by length and padded, so that this is a mean.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def _lstm_params(name: str, k: int, hidden: int) -> tuple[Param, ...]:
 
 
 def _attention(steps: int, source: int, hidden: int) -> tuple[Op, ...]:
-    """Scores ``v · tanh(W q + U k)`` of every target with every source position, and the mean."""
+    """Additive attention: scores ``v · tanh(W q + U k)`` of all pairs, and the weighted mean."""
     pairs = float(steps * source)
     wide = pairs * hidden
     score = Op(
@@ -61,15 +61,16 @@ def _attention(steps: int, source: int, hidden: int) -> tuple[Op, ...]:
 
 
 def _smoothed_loss(rows: float, vocab: int) -> tuple[Op, ...]:
-    """Label smoothing as smoothing.py writes it: fp32 log-probabilities, gathered and averaged.
+    """Label smoothing as in smoothing.py: fp32 log-probabilities, gathered and averaged.
 
     ``log_softmax(..., dtype=torch.float32)`` reads 16 bit and writes fp32 in one kernel. The mean
-    reads them once more. Backward makes two gradients as large, zeros to which the gathered ones
-    are added and the mean's, expanded by a division, sums them, and goes back through the softmax.
+    reads the result once more. Backward makes two gradients of that size: zeros to which the
+    gathered ones are added, and the mean's, expanded by a division. It sums them and goes back
+    through the softmax.
     """
     scores = rows * vocab
     wide = 4.0 * scores  # bytes of one fp32 tensor
-    # Long rows stream through a block once a pass, as in ``ops.cross_entropy``.
+    # Long rows are read from memory once per pass, as in ``ops.cross_entropy``.
     streams = vocab > BLOCK_ROW
     kind: KernelKind = "elementwise" if streams else "softmax"
     held = Op(name="loss.logits", fwd=(), saved=Saved(low=scores))
@@ -103,9 +104,9 @@ def build(
     dropout: float = 0.2,
     bias_add: str = "fused",
 ) -> Workload:
-    """GNMT with ``layers`` layers each way; embedding shared by both, output layer its own.
+    """GNMT with ``layers`` layers each way; both share the embedding, the output layer is separate.
 
-    ``bias_add``: its bias is added by the product (``fused``) or by a kernel of its own
+    ``bias_add``: its bias is added by the product (``fused``) or by a separate kernel
     (``separate``: PyTorch before 1.12).
     """
     check_names(bias_add=(bias_add, BIAS_ADDS))
