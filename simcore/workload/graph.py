@@ -186,7 +186,7 @@ class Param:
 
     @property
     def routed(self) -> bool:
-        """Whether the tensor belongs to routed experts, over whose ranks experts are spread."""
+        """Whether the tensor belongs to routed experts, which expert parallelism spreads."""
         return self.name.startswith("experts.")
 
 

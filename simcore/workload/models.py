@@ -83,7 +83,7 @@ class ModelRecord(Sourced):
 
     full_name: str
     called: dict[str, str] = Field(
-        default_factory=dict, description="full names of aliases that are models of their own"
+        default_factory=dict, description="full names of aliases that name a separate model"
     )
     arch: str
     sample_unit: str
@@ -97,12 +97,12 @@ class ModelRecord(Sourced):
     )
     largest: dict[str, Scalar] = Field(
         default_factory=dict,
-        description="settings of the largest batch that training meets, where batches vary: memory "
-        "is of it",
+        description="settings of the largest batch of training, where batches vary in size; "
+        "memory is predicted for it",
     )
     sync_norm_wait: Seconds | None = Field(
         default=None,
-        description="batch norms take their statistics over all ranks: what each exchange waits",
+        description="time that each exchange of batch-norm statistics over all ranks waits",
     )
     notes: tuple[str, ...] = ()
     #: The network that `simcore trace-model` wrote; archs/traced.py checks it when the model is

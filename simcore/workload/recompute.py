@@ -61,7 +61,7 @@ MODULES: dict[str, Module] = {
                              "the experts that every token passes"),
     "mla_up_proj": Module(lambda op: op.name in _LATENT, False,
                           "products that spread latent attention's q, k and v"),
-    "layer": Module(lambda op: True, True, "whole layers, of which their input is kept; for some "
+    "layer": Module(lambda op: True, True, "whole layers, whose input alone is saved; for some "
                     "of them (Megatron-LM's --recompute-method block)"),
     "operators": Module(lambda op: False, False, "all but attention and every second product "
                         "(torchtitan's selective activation checkpointing by operator)"),
@@ -251,7 +251,7 @@ def _copy_back(result: Saved) -> Kernel:
 
 
 def _from_outside(op: Op) -> Saved:
-    """What an op whose first input is recomputed saves of its other inputs: v, of attention."""
+    """The inputs that an op saves in addition to its recomputed first input: v, of attention."""
     if not op.name.endswith("context"):
         return NOTHING
     kernel = op.fwd[0]

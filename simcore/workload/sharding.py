@@ -394,5 +394,8 @@ def _with_own_tables(blocks: list[Block]) -> list[Block]:
 
 
 def tied_numel(workload: Workload) -> int:
-    """Elements of a table that the first and last pipeline stage both hold and keep equal."""
+    """Elements of a table of which the first and last pipeline stage each hold a copy.
+
+    The stages must keep their copies equal.
+    """
     return max((sum(p.numel for p in _own_tables(b)) for b in workload.blocks), default=0)

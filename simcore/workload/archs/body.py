@@ -308,7 +308,7 @@ class Body:
         high = reads in self.high
         if wide:
             self.add(ops.widened(f"{name}.lora_cast", rows * k, narrow=not high))
-        if dropped:  # a tensor of its own, though q, k and v read one
+        if dropped:  # each has a separate result, although q, k and v read the same input
             draw = ops.dropout(f"{name}.lora_dropout", rows * k, high=high, wide=wide)
             self.add(
                 draw if chosen.kernels == "apart" else ops.without_mask(draw, joined * rows * k)

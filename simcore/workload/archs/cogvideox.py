@@ -37,12 +37,12 @@ from simcore.workload.ops.modulate import modulate
 from simcore.workload.saved import Saved
 
 _TWO, _NORM = 6, 2  # shift, scale and gate of both streams; shift and scale of one
-_ENCODED_BYTES = 2.0  # of an element of latent or encoding that is read from storage
+_ENCODED_BYTES = 2.0  # per element of a latent or encoding that the loader reads
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Model:
-    clip: int  # rows a sample
+    clip: int  # rows per sample
     text: int
     hidden: int
     heads: int
@@ -111,7 +111,7 @@ def _layer(m: _Model) -> Body:
     elems, width = float(m.rows * m.hidden), m.heads * m.head_dim
     _norms(body, "norm1", m)
     split_qkv(body, "", m.rows, m.hidden, width, "norm1.joined", megatron=False)
-    for part in "qk":  # heads are strided, and a norm copies what is not contiguous
+    for part in "qk":  # heads are strided, and a norm copies tensors that are not contiguous
         copied = Kernel(kind="copy", low=2 * elems, indexed=elems)
         body.add(Op(name=f"{part}_norm.copy", fwd=(copied,), bwd=(copied,)))
         body.norm(f"{part}_norm", float(m.rows * m.heads), m.head_dim, "layernorm")

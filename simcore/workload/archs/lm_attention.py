@@ -136,7 +136,7 @@ def rope(name: str, elems: float, passed: float = 0.0) -> Op:
             indexed=3.5 * elems,
             autocasts=3 * elems,
         ),
-        Kernel(kind="elementwise", low=3 * elems),  # both halves, each written whole
+        Kernel(kind="elementwise", low=3 * elems),  # both halves, each written as a full tensor
         Kernel(kind="copy", low=2 * elems, launches=2.0, indexed=elems),
         Kernel(kind="elementwise", low=2 * elems, launches=2.0),  # zeros
     ]

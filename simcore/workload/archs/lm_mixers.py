@@ -46,15 +46,17 @@ def check_mixers(m: MixerShape, order: Sequence[Kind], residual: str, kv_rank: i
     mixers = {k.mixer for k in order}
     of_mamba = mixers & {"m", "h"}
     if any(k.halves == 0 for k in order):
-        raise ValueError("mixer_pattern and expert_pattern leave a layer with nothing in it")
+        raise ValueError("mixer_pattern and expert_pattern leave a layer empty")
     if residual != "serial" and any(k.halves == 1 or k.mixer in RECURRENT for k in order):
-        raise ValueError(f"residual {residual!r} is of layers of attention and a feed-forward part")
+        raise ValueError(f"residual {residual!r} needs layers of attention and a feed-forward part")
     if kv_rank and mixers & RECURRENT - {"k"}:
-        raise ValueError("mixer_pattern: latent attention beside recurrent mixers is not described")
+        raise ValueError(
+            "mixer_pattern: latent attention together with recurrent mixers is not supported"
+        )
     if of_mamba and (not m.ssd.heads or m.ssd.heads % m.ssd.groups):
         raise ValueError(f"ssm_heads {m.ssd.heads} must be a multiple of ssm_groups {m.ssd.groups}")
     if "s" in mixers and not (m.selective.inner and m.selective.rank):
-        raise ValueError("ssm_inner and ssm_rank must say Mamba-1's widths")
+        raise ValueError("Mamba-1 needs its widths ssm_inner and ssm_rank")
     if "k" in mixers and (not m.delta.value_heads or m.delta.key_heads != m.delta.value_heads):
         raise ValueError("delta_key_heads and delta_value_heads must be equal where decays are "
                          "by channel")  # fmt: skip

@@ -62,7 +62,7 @@ class _Field:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Model:
-    image: int  # rows a sample
+    image: int  # rows per sample
     text: int
     hidden: int
     heads: int

@@ -54,7 +54,7 @@ class Share:
     launches: float = 0.0
 
     def op(self, name: str, positives: float, elems: float, *, bwd: float = 0.0) -> Op:
-        """The work as an operator whose small kernels move ``elems`` elements per sample in all."""
+        """The work as an operator; its small kernels move ``elems`` elements per sample in all."""
         awaited = Affine(self.step, self.image + self.positive * positives)
         fwd = Kernel(kind="elementwise", high=elems, launches=self.launches, awaited=awaited)
         back = (Kernel(kind="elementwise", high=elems, launches=bwd),) if bwd else ()

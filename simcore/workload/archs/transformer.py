@@ -444,8 +444,8 @@ def build(
     )  # fmt: skip
     if next_tokens and routed[-1] == "n":
         raise ValueError(
-            "expert_pattern ends in a layer without feed-forward part: what layer a module that "
-            "predicts a further token has is not described"
+            "expert_pattern ends in a layer without feed-forward part: modules "
+            "that predict further tokens are not supported then"
         )
     extra = [_next_token(m, vocab, routed[-1] == "e", loss, upcast_loss)] if next_tokens else []
     input_of_layer = Saved(high=m.elems)

@@ -53,7 +53,10 @@ def _laid_into_zeros(part: float, whole: float, times: int) -> tuple[Kernel, ...
 
 
 def _contiguous(tape: Tape, x: T, kept: bool) -> T:
-    """The copy of a permuted input for a convolution; it is ``kept`` for backward or made again."""
+    """The contiguous copy of a permuted input that a convolution reads.
+
+    ``kept``: the copy is saved for backward; otherwise backward makes it again.
+    """
     copy = Kernel(kind="copy", low=2.0 * x.elems)
     tape.op(Op(name="contiguous", fwd=(copy,), bwd=() if kept else (copy,)))
     return T(x.c, x.grid) if kept else x

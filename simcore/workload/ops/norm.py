@@ -151,15 +151,19 @@ def rms_norm_eager(
         Kernel(kind="reduction", raw_bytes=wide_bytes + 4.0 * rows),
         Kernel(kind="elementwise", raw_bytes=8.0 * rows, launches=2.0),
         Kernel(kind="elementwise", raw_bytes=2 * wide_bytes + 4.0 * rows, indexed=elems),
-        *(cast_kernel, cast_kernel),  # of the input, of what is normalised
+        *(cast_kernel, cast_kernel),  # of the input and the normalised tensor
         Kernel(kind="elementwise", low=low, high=2 * elems - low, indexed=elems),  # times weight
     )
     bwd = [
         *(cast_kernel, cast_kernel),  # of their gradients
-        Kernel(kind="elementwise", high=2 * elems, indexed=elems),  # towards what is normalised
-        Kernel(kind="elementwise", raw_bytes=3 * wide_bytes),  # towards the reciprocal
+        Kernel(
+            kind="elementwise", high=2 * elems, indexed=elems
+        ),  # gradient of the normalised tensor
+        Kernel(kind="elementwise", raw_bytes=3 * wide_bytes),  # gradient of the reciprocal
         Kernel(kind="reduction", raw_bytes=wide_bytes + 4.0 * rows),
-        Kernel(kind="elementwise", raw_bytes=2 * wide_bytes, indexed=elems),  # towards the input
+        Kernel(
+            kind="elementwise", raw_bytes=2 * wide_bytes, indexed=elems
+        ),  # gradient of the input
         Kernel(kind="elementwise", raw_bytes=24.0 * rows, launches=4.0),
         Kernel(kind="elementwise", raw_bytes=wide_bytes + 4.0 * rows, indexed=elems),  # the mean's
         Kernel(kind="copy", raw_bytes=2 * wide_bytes),  # the square's: a power of one,

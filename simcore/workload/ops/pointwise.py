@@ -37,10 +37,10 @@ def activation(
 
 
 def script_kept(elems: float, *, held: bool) -> Saved:
-    """What a scripted function saves for backward, of ``elems`` elements per sample.
+    """Activations that a scripted function saves, for ``elems`` elements per sample.
 
-    ``held``: PyTorch before 1.7 released it with the graph, not when its backward had run
-    (pytorch/pytorch pull request 42994). A loop that names its loss holds the last step's graph
+    ``held``: PyTorch before 1.7 released them with the graph, not when the function's backward had
+    run (pytorch/pytorch pull request 42994). A loop that names its loss holds the last step's graph
     until the next forward is through, which is the time of the peak: the tensors then exist twice.
     """
     return Saved(low=2.0 * elems if held else elems)
