@@ -155,15 +155,12 @@ def rms_norm_eager(
         Kernel(kind="elementwise", low=low, high=2 * elems - low, indexed=elems),  # times weight
     )
     bwd = [
-        *(cast_kernel, cast_kernel),  # of their gradients
-        Kernel(
-            kind="elementwise", high=2 * elems, indexed=elems
-        ),  # gradient of the normalised tensor
-        Kernel(kind="elementwise", raw_bytes=3 * wide_bytes),  # gradient of the reciprocal
+        # casts of both gradients, then the gradients of each step:
+        *(cast_kernel, cast_kernel),
+        Kernel(kind="elementwise", high=2 * elems, indexed=elems),  # normalised tensor's
+        Kernel(kind="elementwise", raw_bytes=3 * wide_bytes),  # the reciprocal's
         Kernel(kind="reduction", raw_bytes=wide_bytes + 4.0 * rows),
-        Kernel(
-            kind="elementwise", raw_bytes=2 * wide_bytes, indexed=elems
-        ),  # gradient of the input
+        Kernel(kind="elementwise", raw_bytes=2 * wide_bytes, indexed=elems),  # the input's
         Kernel(kind="elementwise", raw_bytes=24.0 * rows, launches=4.0),
         Kernel(kind="elementwise", raw_bytes=wide_bytes + 4.0 * rows, indexed=elems),  # the mean's
         Kernel(kind="copy", raw_bytes=2 * wide_bytes),  # the square's: a power of one,
