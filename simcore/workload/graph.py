@@ -303,14 +303,14 @@ class Workload:
     order: tuple[int, ...]
     frozen: tuple[Frozen, ...] = ()
     buffers_numel: int = 0  # frozen tensors of the trained module itself (position tables, …)
-    n_buffers: int = 0  # how many such tensors DDP broadcasts each forward
-    sync_norms: int = 0  # batch norms whose statistics all ranks average
-    sync_norm_wait_s: float = 0.0  # before each such exchange is sent
+    n_buffers: int = 0  # number of such tensors, which DDP broadcasts before each forward
+    sync_norms: int = 0  # batch norms with statistics over all ranks
+    sync_norm_wait_s: float = 0.0  # wait before each exchange of these statistics
     input_bytes: float = 0.0  # host-to-device bytes per sample
     tokens_per_sample: float = 0.0
-    frozen_weight_flop: float = 0.0  # per sample: weight gradients that frozen weights do not need
-    uneven_flop: float = 0.0  # forward, per sample: experts' beyond those of balanced routing
-    work_sd_frac: float = 0.0  # standard deviation of one sample's work over the mean
+    frozen_weight_flop: float = 0.0  # per sample: gradients of frozen weights, not computed
+    uneven_flop: float = 0.0  # forward, per sample: experts' rows beyond balanced routing
+    work_sd_frac: float = 0.0  # standard deviation over mean of a sample's work
     notes: tuple[str, ...] = field(default=())
 
     def __post_init__(self) -> None:

@@ -27,7 +27,7 @@ def library_names(library: str) -> frozenset[str]:
     if spec is None or spec.origin is None:
         return frozenset()
     folder = Path(spec.origin).parent / _FOLDERS[library]
-    files = sorted(folder.glob("*.py"))  # folders within are of detection, segmentation, video
+    files = sorted(folder.glob("*.py"))  # subfolders: detection, segmentation, video
     return frozenset(
         name for file in files for name in _MARKED.findall(file.read_text(encoding="utf-8"))
     )

@@ -106,7 +106,7 @@ def model_of(model: object, inputs: tuple[str, ...] = (), settings: object = Non
         return resolve_model(fspath(model), inputs=inputs, settings=settings)
     if isinstance(getattr(model, "training", None), Training):
         return with_settings(cast("ModelSource", model), settings)
-    if callable(model):  # a module too
+    if callable(model):  # an nn.Module is callable too
         raise UsageError(
             f"model must be text, not a {type(model).__name__}: name the function that builds it, "
             "'package.module:function' ('__main__:function' in a notebook), with its inputs"

@@ -314,7 +314,7 @@ def opposite_joined(stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
     The embedding and the head are then on one rank, which shares their table (DeepSeek-V3 2024,
     section 3.2.3); ``stages`` must have been made with ``one_table``.
     """
-    pairs: dict[tuple[int, int], Workload] = {}  # equal pairs are one part, and priced once
+    pairs: dict[tuple[int, int], Workload] = {}  # equal pairs are one object, priced once
     made = []
     for s, stage in enumerate(stages):
         near, far = stages[min(s, len(stages) - 1 - s)], stages[max(s, len(stages) - 1 - s)]

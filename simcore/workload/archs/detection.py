@@ -206,7 +206,7 @@ def _roi_stacked(tape: Tape, levels: list[T], regions: float, size: int) -> T:
     out = T(c, (size, size), share=regions)
     finest, maps = levels[0].elems, sum(level.elems for level in levels)
     stack, points = len(levels) * finest, 4.0 * out.elems
-    pads = maps - finest + stack - finest  # the finest has none
+    pads = maps - finest + stack - finest  # the finest level has no padding
     n = float(len(levels))
 
     def copied(elems: float, launches: float) -> Kernel:

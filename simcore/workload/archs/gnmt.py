@@ -32,23 +32,25 @@ def _lstm_params(name: str, k: int, hidden: int) -> tuple[Param, ...]:
 def _attention(steps: int, source: int, hidden: int) -> tuple[Op, ...]:
     """Additive attention: scores ``v · tanh(W q + U k)`` of all pairs, and the weighted mean."""
     pairs = float(steps * source)
-    wide = pairs * hidden
+    pair_elems = pairs * hidden
     score = Op(
         name="attention.score",
         fwd=(
-            # queries and keys broadcast over each other, then the bias over both
-            Kernel(kind="elementwise", low=wide + hidden * (steps + source), indexed=wide),
-            Kernel(kind="elementwise", low=2 * wide, indexed=wide),
-            Kernel(kind="elementwise", low=2 * wide),  # tanh
-            Kernel(kind="gemm", flop=2 * wide, low=wide + pairs),
+            # Queries and keys are broadcast over each other, then the bias over both.
+            Kernel(
+                kind="elementwise", low=pair_elems + hidden * (steps + source), indexed=pair_elems
+            ),
+            Kernel(kind="elementwise", low=2 * pair_elems, indexed=pair_elems),
+            Kernel(kind="elementwise", low=2 * pair_elems),  # tanh
+            Kernel(kind="gemm", flop=2 * pair_elems, low=pair_elems + pairs),
         ),
         bwd=(
-            Kernel(kind="gemm", flop=2 * wide, low=wide + pairs),
-            Kernel(kind="gemm", flop=2 * wide, low=wide + pairs),
-            Kernel(kind="elementwise", low=3 * wide),
-            Kernel(kind="reduction", low=wide, launches=3.0),  # bias, query, keys
+            Kernel(kind="gemm", flop=2 * pair_elems, low=pair_elems + pairs),
+            Kernel(kind="gemm", flop=2 * pair_elems, low=pair_elems + pairs),
+            Kernel(kind="elementwise", low=3 * pair_elems),
+            Kernel(kind="reduction", low=pair_elems, launches=3.0),  # bias, query, keys
         ),
-        saved=Saved(low=wide),
+        saved=Saved(low=pair_elems),
     )
     return (
         ops.linear("attention.query", steps, hidden, hidden, save_input=False),
@@ -69,27 +71,27 @@ def _smoothed_loss(rows: float, vocab: int) -> tuple[Op, ...]:
     through the softmax.
     """
     scores = rows * vocab
-    wide = 4.0 * scores  # bytes of one fp32 tensor
+    fp32_bytes = 4.0 * scores  # bytes of one fp32 tensor
     # Long rows are read from memory once per pass, as in ``ops.cross_entropy``.
     streams = vocab > BLOCK_ROW
     kind: KernelKind = "elementwise" if streams else "softmax"
-    held = Op(name="loss.logits", fwd=(), saved=Saved(low=scores))
+    logits = Op(name="loss.logits", fwd=(), saved=Saved(low=scores))
     read = 3.0 if streams else 1.0
     loss = Op(
         name="loss",
         fwd=(
-            Kernel(kind=kind, low=read * scores, raw_bytes=wide + 8.0 * rows),
-            Kernel(kind="reduction", raw_bytes=wide, launches=2.0),
+            Kernel(kind=kind, low=read * scores, raw_bytes=fp32_bytes + 8.0 * rows),
+            Kernel(kind="reduction", raw_bytes=fp32_bytes, launches=2.0),
         ),
         bwd=(
-            Kernel(kind="elementwise", raw_bytes=wide),
-            Kernel(kind="elementwise", raw_bytes=wide, indexed=scores),
-            Kernel(kind="elementwise", raw_bytes=3 * wide),
-            Kernel(kind=kind, low=scores, raw_bytes=(3.0 if streams else 2.0) * wide),
+            Kernel(kind="elementwise", raw_bytes=fp32_bytes),
+            Kernel(kind="elementwise", raw_bytes=fp32_bytes, indexed=scores),
+            Kernel(kind="elementwise", raw_bytes=3 * fp32_bytes),
+            Kernel(kind=kind, low=scores, raw_bytes=(3.0 if streams else 2.0) * fp32_bytes),
         ),
-        saved=Saved(raw_bytes=8.0 * rows + wide),
+        saved=Saved(raw_bytes=8.0 * rows + fp32_bytes),
     )
-    return held, loss, ops.loss_seed()
+    return logits, loss, ops.loss_seed()
 
 
 @ARCHS.register("gnmt")

@@ -145,7 +145,7 @@ def _resnet(tape: _Tape, net: _Net, x: T, cout: int) -> T:
             tape.op(Op(name="shortcut.input", fwd=(), saved=Saved(autocast=x.elems)))
         x = _conv(tape, "shortcut", held, cout, 1)
     out = tape.add("sum", x, h)
-    tape.both_ways(ops.scale("sum.scale", out.elems), out)  # by one
+    tape.both_ways(ops.scale("sum.scale", out.elems), out)  # the factor is one
     tape.block("resnet", boundary=start)
     return out
 
@@ -173,7 +173,7 @@ def _attend(body: Body, net: _Net, name: str, points: int, width: int, heads: in
                           kind=_FLASH[net.attention]))  # fmt: skip
         body.kept.add(f"{name}.context")
     body.linear(f"{name}.attention.out", points, width, width, bias=True, reads=f"{name}.context")
-    body.add(ops.scale(f"{name}.rescale", elems))  # by one
+    body.add(ops.scale(f"{name}.rescale", elems))  # the factor is one
     _sum(body, name, elems)
 
 
@@ -196,9 +196,9 @@ def _feed_forward(body: Body, points: int, width: int) -> None:
             name="ff.geglu",
             fwd=(gelu, product),
             bwd=(
-                Kernel(kind="elementwise", low=3 * inner),  # towards the factor
-                product,  # towards GELU
-                product,  # GELU's own
+                Kernel(kind="elementwise", low=3 * inner),  # gradient of the factor
+                product,  # gradient of GELU's result
+                product,  # gradient of GELU's input
                 Kernel(kind="copy", low=4 * inner),  # halves joined
             ),
             saved=Saved(low=3 * inner),
@@ -214,7 +214,7 @@ def _transformer(tape: _Tape, net: _Net, x: T, depth: int, heads: int) -> T:
     Each layer is a block.
     """
     points = int(x.points)
-    layout = ops.copy("layout", x.elems)  # channels to the end, and back
+    layout = ops.copy("layout", x.elems)  # channels last, and back
 
     def project(name: str, h: T) -> T:
         first = name == "proj_in"
@@ -235,7 +235,7 @@ def _transformer(tape: _Tape, net: _Net, x: T, depth: int, heads: int) -> T:
         _feed_forward(body, points, x.c)
         for op in body.ops:
             tape.op(op)
-        for p in body.params:  # of adapters alone, where there are any
+        for p in body.params:  # with adapters, only theirs
             Tape.param(tape, p.name, p.numel)
         tape.resident += body.frozen_numel
         tape.bodies.append(body)

@@ -176,7 +176,9 @@ class Tape:
             )  # fmt: skip
 
         rows = Affine(0, products)
-        fwd = [one(rows, width, Affine(depth), x.elems)]  # its kernels write either layout
+        fwd = [
+            one(rows, width, Affine(depth), x.elems)
+        ]  # kernels of the forward pass write either layout
         bwd = [] if frozen else [one(Affine(depth), width, rows)]
         if x.grad:
             bwd.append(one(rows, from_channels // groups, Affine(width * area)))
@@ -236,7 +238,7 @@ class Tape:
         self.read(x, save=False)
         first = Kernel(kind="elementwise", low=x.elems, high=x.elems, indexed=x.elems)
         second = Kernel(kind="elementwise", high=2 * x.elems, indexed=x.elems)
-        back = replace(second, autocasts=x.elems)  # an fp32 product, which autograd casts down
+        back = replace(second, autocasts=x.elems)  # an fp32 product, which autograd casts to 16 bit
         self._ops.append(
             Op(name=f"{name}.scale", fwd=(first, second), bwd=(back,) if x.grad else ())
         )
@@ -265,7 +267,7 @@ class Tape:
         """An activation; ReLU in place saves its output, SiLU its input, others their output."""
         if kind == "none":
             return x
-        if self.xla:  # computed where its input is made, and again in backward
+        if self.xla:  # computed with its input, and a second time in backward
             self.read(x, save=False)
             return self._new(x.c, x.grid, x)
         if kind == "silu":
@@ -292,7 +294,7 @@ class Tape:
         y = self.conv(name, x, cout, kernel, stride=stride, pad=pad, groups=groups)
         fold = self._fused and act == "relu"
         y = self.batch_norm(name, y)
-        if fold:  # the norm's kernel applies ReLU while it writes: one storage, one pass
+        if fold:  # the norm's kernel applies ReLU as it writes: one storage, one pass
             y.pinned = True
             self._ops.append(Op(name=f"{name}.relu", fwd=(), saved=Saved(low=y.elems)))
             return y

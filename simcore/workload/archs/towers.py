@@ -77,7 +77,7 @@ def _attend(body: Body, t: Tower, prefix: str, reads: str, *, cross: bool) -> No
                 mask="bias" if cross else "permuted_bias", drop=t.drop, scaled=False,
             )
         )  # fmt: skip
-        if not cross:  # a learned bias, one for all layers: their gradients are summed
+        if not cross:  # all layers share one learned bias: its gradients are summed
             scores = float(t.heads) * t.rows * keys
             body.add(ops.accumulate("attention.bias_grads", scores, high=True))
     elif t.math:

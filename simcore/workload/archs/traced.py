@@ -67,7 +67,7 @@ class Traced(Part):
     order: str
     blocks: tuple[TracedBlock, ...]
     buffers: tuple[float, ...] = (0.0, 0.0)  # elements, tensors
-    frozen: tuple[float, ...] = ()  # parameters that are not trained, bytes of each
+    frozen: tuple[float, ...] = ()  # untrained parameters, bytes per parameter
     input_bytes: float = 0.0
     tokens_per_sample: float = 0.0
 
@@ -234,7 +234,7 @@ def _checked(section: dict[str, Any] | None) -> Traced:
     if section is None:
         raise ValueError("the 'traced' section is missing")
     try:
-        return Traced.model_validate_json(json.dumps(section))  # lists and tuples alike
+        return Traced.model_validate_json(json.dumps(section))  # accepts lists and tuples
     except ValidationError as err:
         first = err.errors(include_url=False)[0]
         where = ".".join(map(str, ("traced", *first["loc"])))

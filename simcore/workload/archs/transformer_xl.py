@@ -46,7 +46,7 @@ def _attention(s: _Shape) -> tuple[Op, ...]:
     d, h = s.hidden, s.inner
     scores = float(s.heads * s.tgt * s.keys)
     q, kv, elems = float(s.tgt * h), float(s.keys * h), float(s.tgt * d)
-    # r_net runs once for the batch: rows do not grow with it, so it is weight traffic.
+    # r_net runs once for the batch: its rows do not grow with it, so its traffic counts as weights.
     relative = Kernel(kind="gemm", weight=float(d * h + s.keys * (d + h)))
     shift = Kernel(kind="copy", low=2 * scores, indexed=scores)
     return (

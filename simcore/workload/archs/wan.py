@@ -39,7 +39,7 @@ from simcore.workload.archs.modulated import (
 from simcore.workload.graph import Kernel, Op, Workload
 from simcore.workload.saved import Saved
 
-_PARTS, _LAST_PARTS = 6, 2  # shift, scale and gate of two sublayers; shift and scale
+_PARTS, _LAST_PARTS = 6, 2  # shift, scale and gate of two sublayers; shift and scale of a norm
 _ENCODED_BYTES = 2.0  # per element of a latent or encoding that the loader reads
 
 

@@ -47,7 +47,11 @@ def cross_entropy(name: str, rows: float, classes: int, *, upcast: bool = False)
     fwd, bwd = [passes(0.0), passes(2.0)], [passes(1.0), passes(3.0)]
     if streams:
         fwd[0] = passes(2.0)
-        bwd = [passes(1.0, 0.5), bwd[0], passes(3.0, 0.5)]  # one kernel that reads twice
+        bwd = [
+            passes(1.0, 0.5),
+            bwd[0],
+            passes(3.0, 0.5),
+        ]  # half a launch each: one kernel that reads twice
     saved = Saved(high=elems * (not upcast), raw_bytes=8.0 * rows + 4.0 * elems * upcast)
     return Op(name=name, fwd=tuple(fwd), bwd=tuple(bwd), saved=saved, saves_result=True)
 

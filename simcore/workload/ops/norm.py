@@ -143,16 +143,18 @@ def rms_norm_eager(
     """
     elems = rows * dim
     cast_kernel = cast(elems, narrow=narrow)
-    # times a weight that is fp32 under autocast, as the product is
+    # The product with a weight that is fp32 under autocast is fp32 too.
     low, mixed = (elems, elems) if narrow else (0.0, 0.0)
-    wide_bytes = 4.0 * elems  # between the casts all is fp32, whatever the precision
+    wide_bytes = 4.0 * elems  # tensors between the casts are fp32 in any precision
     fwd = (
         Kernel(kind="elementwise", raw_bytes=2 * wide_bytes),
         Kernel(kind="reduction", raw_bytes=wide_bytes + 4.0 * rows),
         Kernel(kind="elementwise", raw_bytes=8.0 * rows, launches=2.0),
         Kernel(kind="elementwise", raw_bytes=2 * wide_bytes + 4.0 * rows, indexed=elems),
         *(cast_kernel, cast_kernel),  # of the input and the normalised tensor
-        Kernel(kind="elementwise", low=low, high=2 * elems - low, indexed=elems),  # times weight
+        Kernel(
+            kind="elementwise", low=low, high=2 * elems - low, indexed=elems
+        ),  # the product with the weight
     )
     bwd = [
         # casts of both gradients, then the gradients of each step:
@@ -163,9 +165,9 @@ def rms_norm_eager(
         Kernel(kind="elementwise", raw_bytes=2 * wide_bytes, indexed=elems),  # the input's
         Kernel(kind="elementwise", raw_bytes=24.0 * rows, launches=4.0),
         Kernel(kind="elementwise", raw_bytes=wide_bytes + 4.0 * rows, indexed=elems),  # the mean's
-        Kernel(kind="copy", raw_bytes=2 * wide_bytes),  # the square's: a power of one,
-        Kernel(kind="elementwise", raw_bytes=5 * wide_bytes, launches=2.0),  # twice it, times it
-        Kernel(kind="elementwise", raw_bytes=3 * wide_bytes),  # and the sum
+        Kernel(kind="copy", raw_bytes=2 * wide_bytes),  # the square's: copied,
+        Kernel(kind="elementwise", raw_bytes=5 * wide_bytes, launches=2.0),  # doubled, multiplied
+        Kernel(kind="elementwise", raw_bytes=3 * wide_bytes),  # and summed
     ]
     if trained:
         bwd.append(Kernel(kind="elementwise", low=low, high=3 * elems - low, mixed=mixed))

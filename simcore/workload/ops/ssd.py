@@ -104,7 +104,7 @@ def ssd_scan(name: str, s: SsdShape, *, gated: bool, again: bool = False) -> Op:
     state_sides = (s.head_dim, s.state, chunk)
     pair_sides = (chunk, s.head_dim, chunk)
     cb_sides = (chunk, chunk, s.state)
-    seen = FP32_BYTES * pairs / 2  # of fp32 pairs, those that causality leaves
+    causal = FP32_BYTES * pairs / 2  # bytes of the fp32 pairs that causality leaves
 
     def by_states(low: float, raw_bytes: float, more: float = 0.0) -> Kernel:
         return chunk_product(of_states + more, low, state_sides, each, raw_bytes=raw_bytes)
@@ -116,24 +116,24 @@ def ssd_scan(name: str, s: SsdShape, *, gated: bool, again: bool = False) -> Op:
     )  # fmt: skip
     passed = Kernel(kind="elementwise", low=states, raw_bytes=FP32_BYTES * states)
     # x is read and the result written; if gated, z is read and the other result written too.
-    scan = by_states((4 if gated else 2) * x + bc + states, seen + 2 * FP32_BYTES * dt, of_pairs)
+    scan = by_states((4 if gated else 2) * x + bc + states, causal + 2 * FP32_BYTES * dt, of_pairs)
     passed_wide = Kernel(kind="elementwise", raw_bytes=2 * FP32_BYTES * states)
     passed_back = Kernel(kind="elementwise", low=2 * states, raw_bytes=2 * FP32_BYTES * states)
     # Reads dout, z, the ungated result and x (for D); writes both gradients.
     ungate = (Kernel(kind="elementwise", low=(6 + again) * x),) if gated else ()
     bwd = (
         decays, cb, of_chunks, passed_wide, *ungate,
-        by_states(x + bc, FP32_BYTES * (states + dt)),  # states'
+        by_states(x + bc, FP32_BYTES * (states + dt)),  # gradient of the states
         passed_back,
-        by_states(3 * x + bc + states, seen + 3 * FP32_BYTES * dt, of_pairs),  # x's
-        by_states(x + bc + states, FP32_BYTES * (bc + 2 * dt)),  # B's
-        by_states(x + bc + states, FP32_BYTES * (bc + 2 * dt)),  # C's
+        by_states(3 * x + bc + states, causal + 3 * FP32_BYTES * dt, of_pairs),  # gradient of x
+        by_states(x + bc + states, FP32_BYTES * (bc + 2 * dt)),  # gradient of B
+        by_states(x + bc + states, FP32_BYTES * (bc + 2 * dt)),  # gradient of C
         chunk_product(of_pairs, 2 * x, pair_sides, each, raw_bytes=FP32_BYTES * pairs),
         chunk_product(
             2 * of_cb, 4 * bc, cb_sides, chunks * s.groups, launches=2.0,
             raw_bytes=2 * FP32_BYTES * (pairs + bc),
         ),
-        chunk_product(of_pairs, 2 * x, pair_sides, each, raw_bytes=seen + 2 * FP32_BYTES * dt),
+        chunk_product(of_pairs, 2 * x, pair_sides, each, raw_bytes=causal + 2 * FP32_BYTES * dt),
         Kernel(
             kind="elementwise", low=dt, raw_bytes=2 * FP32_BYTES * dt * _SMALL, launches=_SMALL
         ),
