@@ -1,1 +1,1 @@
-"""What is computed: ops, blocks, workloads, and the architectures that make them."""
+"""The computation of a step: ops, blocks, workloads, and the architectures that build them."""

@@ -1,12 +1,13 @@
 """A workload as data: kernels, ops, blocks, and the order in which blocks run.
 
-Everything is linear in the local batch: a quantity is ``fixed + per_sample * batch``. Element
-counts come in two classes, whose width the precision decides:
+Every quantity is linear in the local batch: ``fixed + per_sample * batch``. Elements of tensors are
+counted in two classes; the precision of the run decides how wide the elements of each are:
 
     low   results of ops that autocast runs in 16 bit (linear, conv, matmul and what follows)
     high  results that autocast keeps in fp32 (norms, softmax, losses, the residual sum)
 
-fp32/tf32: 4 and 4 bytes; AMP: 2 and 4; pure 16-bit training: 2 and 2.
+Bytes per element of ``low`` and ``high``: 4 and 4 in fp32 and tf32, 2 and 4 under AMP, 2 and 2 in
+pure 16-bit training.
 """
 
 from __future__ import annotations
@@ -25,35 +26,38 @@ KernelKind = Literal[
     "attention_cudnn_fp8", "elementwise", "norm", "batch_norm", "softmax", "reduction", "gather",
     "copy",
 ]  # fmt: skip
-#: Kernels of fused attention that a configuration names, at a rate over FlashAttention-2's;
-#: ``attention`` is what torch's scaled_dot_product_attention takes on the device.
+#: Kernels of fused attention that a configuration names; their rates are given relative to
+#: FlashAttention-2's. ``attention`` is the kernel that torch's scaled_dot_product_attention takes
+#: on the device.
 OTHER_FLASH: tuple[KernelKind, ...] = (
     "attention_v1", "attention_triton", "attention_v2", "attention_v3", "attention_cudnn",
     "attention_cudnn_fp8",
 )  # fmt: skip
 FLASH_KINDS: tuple[KernelKind, ...] = ("attention", *OTHER_FLASH)
-#: Convolutions; the second are those that Winograd's algorithm may compute: 3x3 at stride 1,
-#: neither dilated nor in groups (Lavin & Gray 2016). cuDNN has it for all three passes (cudnn.h:
-#: FWD_ALGO_WINOGRAD, BWD_DATA_ALGO_WINOGRAD, BWD_FILTER_ALGO_WINOGRAD_NONFUSED). The third, 1x1 at
-#: stride 1, are matrix products of the input as it lies. The last have one channel a group: kernels
-#: without products.
+#: Kinds of convolution. ``conv_winograd``: Winograd's algorithm may compute it, which needs 3x3 at
+#: stride 1, neither dilated nor in groups (Lavin & Gray 2016). cuDNN has that algorithm for all
+#: three passes (cudnn.h: FWD_ALGO_WINOGRAD, BWD_DATA_ALGO_WINOGRAD,
+#: BWD_FILTER_ALGO_WINOGRAD_NONFUSED). ``conv_pointwise``: 1x1 at stride 1, a matrix product that
+#: reads the input in its present layout. ``conv_depthwise``: one channel per group, computed by
+#: kernels without matrix products.
 CONV_KINDS: tuple[KernelKind, ...] = (
     "conv", "conv_winograd", "conv_pointwise", "conv_depthwise",
 )  # fmt: skip
-#: Those that are products, whose operands matrix units want channels last.
+#: Convolutions that are matrix products; matrix units want their operands channels last.
 DENSE_CONVS: tuple[KernelKind, ...] = ("conv", "conv_winograd", "conv_pointwise")
-#: Elements that a matrix unit's kernel loads at a time of aligned rows: 16 bytes in 16 bit.
+#: Elements that a kernel of matrix units loads at a time where rows are aligned: 16 bytes in 16
+#: bit.
 FULL_LOAD = 8
-#: Ops by whose names a cut finds a table that two blocks share: the first sums up its two gradients
-#: where the head reads the embedding's, the second looks the next tokens of a further-token module
-#: up in it.
+#: Names of two ops that read an embedding table of another block; a pipeline cut finds shared
+#: tables by them. ``TIE`` adds the table's two gradients where the head shares the embedding's
+#: table. ``NEXT_TOKENS`` looks up the next tokens for a module that predicts further tokens.
 TIE = "tie"
 NEXT_TOKENS = "mtp.tokens"
 
 
 @dataclass(frozen=True, slots=True)
 class Affine:
-    """``fixed + per_sample * batch``."""
+    """A quantity that is linear in the local batch: ``fixed + per_sample * batch``."""
 
     fixed: float = 0.0
     per_sample: float = 0.0
@@ -65,29 +69,43 @@ NONE = Affine()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kernel:
-    """One device kernel (or ``launches`` equal ones issued together).
+    """One device kernel, or ``launches`` equal kernels that are issued together.
 
-    ``flop`` counts 2 per multiply-add, per sample. ``low``/``high`` are elements read plus written
-    per sample, ``weight`` elements of parameters read or written per call whatever the batch,
-    ``raw_bytes`` bytes per sample of fixed width (masks, indices). GEMM geometry ``m n k groups``
-    (``groups`` independent products) is used for tile occupancy only; ``n`` of a softmax is the
-    length of its rows, where known. Where products compute in 8 bits or fewer, ``cast`` elements
-    per sample are brought to that format before this one; a ``wide`` product stays in 16 bit.
-    ``unaligned``: rows of its operands begin at addresses that 8 elements do not divide, and vector
-    units compute it (a convolution: no kernel of matrix units takes it); ``load_elems``: that many
-    do divide them, and matrix units load as many at a time. ``relaid`` elements per sample are of
-    tensors that are channels first where a kernel of matrix units wants channels last; with
-    ``planes`` 16-bit products take them as they lie. ``indexed`` elements per sample are addressed
-    or converted one by one: an operand is strided, broadcast or of another type than the result, so
-    that PyTorch's kernel has no vector loads. Under autocast alone so are ``mixed`` elements, whose
-    operands are of both widths, and ``autocasts`` elements are brought from one width to the other
-    by a kernel beside this one. ``rows`` per sample are a block each of the kernel, which reads the
-    share ``again`` of its bytes a second time once a row is reduced (``physics.rows``).
-    ``channels`` are a block each whatever the batch (``physics.channels``), ``instances`` per
-    sample beside them: instance norm is a batch norm of each image's channels. ``issues``: what
-    issuing the launches costs the host, in kernels' worth, where they are not issued one by one.
-    ``awaited``: what the host does, in kernels' worth, while the device has nothing left to do: it
-    reads results of the device before it knows what comes next.
+    Amounts are per sample of the batch, except where the list says otherwise.
+
+    - ``flop``: floating-point operations; a multiply-add counts 2.
+    - ``low``, ``high``: elements read plus elements written, by class of width (see the module).
+    - ``weight``: elements of parameters read or written per call, whatever the batch.
+    - ``raw_bytes``: bytes of tensors whose width is fixed (masks, indices).
+    - ``m``, ``n``, ``k``, ``groups``: geometry of a GEMM (``groups`` independent products), used
+      for tile occupancy only. ``n`` of a softmax is the length of its rows, where known.
+    - ``launches``: number of kernel launches.
+    - ``cast``: elements converted to the format of products before this kernel, where products
+      compute in 8 bits or fewer.
+    - ``wide``: the product stays in 16 bit where other products compute in 8 bits or fewer.
+    - ``unaligned``: rows of the operands begin at addresses that are no multiple of 8 elements, and
+      vector units compute the product (a convolution: no kernel of matrix units takes it).
+    - ``load_elems``: elements that a kernel of matrix units loads at a time; the addresses at which
+      rows begin are multiples of it.
+    - ``relaid``: elements of tensors that are channels first where a kernel of matrix units wants
+      channels last, so that they are transposed.
+    - ``planes``: 16-bit products read such tensors as they are, without transposing them.
+    - ``indexed``: elements that are addressed or converted one by one because an operand is
+      strided, broadcast or of another type than the result, so that PyTorch's kernel has no vector
+      loads.
+    - ``mixed``: elements that are ``indexed`` under autocast alone: the operands then have
+      different widths.
+    - ``autocasts``: elements that a separate kernel converts from one width to the other, under
+      autocast alone.
+    - ``rows``: rows that a thread block each reduces; ``again``: the fraction of the kernel's bytes
+      that it reads a second time once the row is reduced (``physics.rows``).
+    - ``channels``: channels that a thread block each reduces, whatever the batch
+      (``physics.channels``); ``instances``: such channels per sample (instance norm is a batch norm
+      over each image's channels).
+    - ``issues``: host work of issuing the launches, in units of one kernel launch; None:
+      ``launches``.
+    - ``awaited``: host work, in units of one kernel launch, during which the device is idle: the
+      host reads results of the device before it knows what comes next.
     """
 
     kind: KernelKind
@@ -120,14 +138,19 @@ class Kernel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Op:
-    """One framework operator: its forward and backward kernels and what it saves.
+    """One framework operator: its forward and backward kernels, and what it saves for backward.
 
-    ``sink``: it writes next to nothing, so that backward makes its input's gradient alone.
-    ``in_place``: it writes its result, and backward its gradient, into the storage that it reads.
-    ``result``: what forward writes for the next op, where that is not half of what it moves.
-    ``saves_result``: of an input and a result as large, it is the result that is saved.
-    ``grad_early``: elements of the weight whose gradient forward makes already, piece by piece;
-    ``early_flop``: work of gradients among forward's kernels.
+    - ``gemm_weight``: elements of the weight that autocast copies to 16 bit.
+    - ``in_place``: the op writes its result, and backward its gradient, into the storage of its
+      input.
+    - ``sink``: the op writes next to nothing (a loss), so that backward holds the gradient of its
+      input and none of its output.
+    - ``result``: elements that forward writes for the next op, where that is not half of the
+      elements that it moves.
+    - ``saves_result``: where input and result are equally large, the op saves its result.
+    - ``grad_early``: elements of the weight whose gradient forward already computes, piece by
+      piece.
+    - ``early_flop``: FLOP of gradients that forward's kernels compute.
     """
 
     name: str
@@ -144,39 +167,42 @@ class Op:
 
     @property
     def forward_flop(self) -> float:
-        """Work a sample of forward itself."""
+        """FLOP per sample of forward itself, without gradients that its kernels compute early."""
         return sum(k.flop for k in self.fwd) - self.early_flop
 
 
 def weight_grad_numel(op: Op) -> float:
-    """Elements of the matrix that an op's backward makes the gradient of; 0 where it makes none."""
+    """Elements of the matrix whose gradient an op's backward computes; 0 where it computes none."""
     has = any(k.kind == "gemm" and k.k.per_sample for k in op.bwd)
     return op.gemm_weight if has and op.fwd and op.fwd[0].kind == "gemm" else 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Param:
-    """One parameter tensor, in definition order."""
+    """One parameter tensor. A block lists its tensors in the order of their definition."""
 
     name: str
     numel: int
 
     @property
     def routed(self) -> bool:
-        """Whether it belongs to routed experts, which expert parallelism spreads over ranks."""
+        """Whether the tensor belongs to routed experts, which expert parallelism spreads."""
         return self.name.startswith("experts.")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Block:
-    """A stretch of the model that repeats as a whole; the unit of recompute and of gathering.
+    """A part of the model that may repeat as a whole: the unit of recompute and of FSDP's gathers.
 
-    ``boundary`` is what is kept of a block that is recomputed: its input. ``remade`` is what
-    selective recompute makes again, held while the block's backward runs; ``away`` what goes to
-    the host in forward and comes back in backward. ``exchanges``: collectives among tensor ranks
-    that its forward issues, and its backward. ``base_numel``, ``packed_bytes``: of adapters' frozen
-    base, what is as wide as the weights and what is quantised; ``routed_base_numel``,
-    ``routed_packed_bytes``: of these, what is experts'.
+    - ``boundary``: the input of the block, which is all that is saved of a recomputed block.
+    - ``recomputable``: whether the block is one of the repeated layers.
+    - ``remade``: activations that selective recompute computes a second time; they are held while
+      the block's backward runs.
+    - ``away``: activations that are offloaded to the host in forward and copied back in backward.
+    - ``exchanges``: collectives among tensor ranks that forward issues; backward issues as many.
+    - ``base_numel``, ``packed_bytes``: the frozen base weights under adapters: elements stored as
+      wide as the trained weights, and bytes of quantised ones. ``routed_base_numel`` and
+      ``routed_packed_bytes`` are the parts of these that belong to routed experts.
     """
 
     name: str
@@ -193,11 +219,11 @@ class Block:
     routed_packed_bytes: float = 0.0
 
     def routed_base_bytes(self, param_bytes: float) -> float:
-        """What of the frozen base belongs to routed experts."""
+        """Bytes of routed experts' frozen base weights, ``param_bytes`` per unquantised element."""
         return self.routed_base_numel * param_bytes + self.routed_packed_bytes
 
     def base_bytes(self, param_bytes: float) -> float:
-        """The frozen base of adapters in one instance, where weights are so wide."""
+        """Bytes of one instance's frozen base weights, ``param_bytes`` per unquantised element."""
         return self.base_numel * param_bytes + self.packed_bytes
 
     @cached_property
@@ -207,17 +233,17 @@ class Block:
 
     @cached_property
     def largest_param_numel(self) -> int:
-        """Elements of its largest parameter tensor."""
+        """Elements of the largest parameter tensor."""
         return max((q.numel for q in self.params), default=0)
 
     @cached_property
     def routed_numel(self) -> int:
-        """Of these, those of routed experts."""
+        """Parameters of one instance that belong to routed experts."""
         return sum(p.numel for p in self.params if p.routed)
 
     @cached_property
     def gemm_weights(self) -> tuple[int, float]:
-        """(how many matrix weights autocast copies, their elements)."""
+        """Number of matrix weights that autocast copies to 16 bit, and their elements together."""
         sizes = [op.gemm_weight for op in self.ops if op.gemm_weight]
         return len(sizes), float(sum(sizes))
 
@@ -228,12 +254,12 @@ class Block:
 
     @cached_property
     def kept_input(self) -> Saved:
-        """What of it stays on the device where it is recomputed."""
+        """The part of the block's input that stays on the device until the block is recomputed."""
         return self.boundary - self.away
 
     @cached_property
     def saved(self) -> Saved:
-        """Activation storages that one instance pins, per sample."""
+        """Activations per sample that forward of one instance saves for backward."""
         total = NOTHING
         for op in self.ops:
             total = total + op.saved
@@ -241,7 +267,7 @@ class Block:
 
 
 def _flop(ops: tuple[Op, ...], kinds: tuple[KernelKind, ...] = ()) -> float:
-    """Forward FLOP per sample of some operators; of some kinds of kernel, where they are given."""
+    """Forward FLOP per sample of ``ops``; only of kernels of ``kinds`` if these are given."""
     return sum((k.flop for op in ops for k in op.fwd if not kinds or k.kind in kinds), 0.0)
 
 
@@ -249,10 +275,10 @@ def _flop(ops: tuple[Op, ...], kinds: tuple[KernelKind, ...] = ()) -> float:
 class Frozen:
     """A network that only runs forward in each step (VAE, text encoder), on the same device.
 
-    ``resident_numel`` counts every parameter held on the device, used or not;
-    ``transient_low`` is the peak of live activation elements per sample while it runs.
-    ``bytes_per_param`` is its storage width; None means it follows the run's precision, and that of
-    trained weights under autocast too with ``as_trained``.
+    - ``resident_numel``: all parameters held on the device, used or not.
+    - ``transient_low``: peak of live activation elements per sample while the network runs.
+    - ``bytes_per_param``: storage width; None: the width follows the run's precision. With
+      ``as_trained`` that is the width of trained weights under autocast too.
     """
 
     name: str
@@ -265,9 +291,10 @@ class Frozen:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Workload:
-    """A model with the shape of one sample fixed. ``order`` indexes ``blocks`` as forward runs.
+    """A model with the shape of one sample fixed.
 
-    Compared and hashed by identity: caches keyed by a workload must not walk thousands of ops.
+    ``order`` lists indices into ``blocks`` in the order of forward. Workloads are compared and
+    hashed by identity: caches keyed by a workload must not walk thousands of ops.
     """
 
     name: str
@@ -276,14 +303,14 @@ class Workload:
     order: tuple[int, ...]
     frozen: tuple[Frozen, ...] = ()
     buffers_numel: int = 0  # frozen tensors of the trained module itself (position tables, …)
-    n_buffers: int = 0  # how many such tensors DDP broadcasts each forward
-    sync_norms: int = 0  # batch norms whose statistics all ranks average
-    sync_norm_wait_s: float = 0.0  # before each such exchange is sent
+    n_buffers: int = 0  # number of such tensors, which DDP broadcasts before each forward
+    sync_norms: int = 0  # batch norms with statistics over all ranks
+    sync_norm_wait_s: float = 0.0  # wait before each exchange of these statistics
     input_bytes: float = 0.0  # host-to-device bytes per sample
     tokens_per_sample: float = 0.0
-    frozen_weight_flop: float = 0.0  # per sample: weight gradients that frozen weights do not need
-    uneven_flop: float = 0.0  # forward, per sample: experts' beyond those of balanced routing
-    work_sd_frac: float = 0.0  # standard deviation of one sample's work over the mean
+    frozen_weight_flop: float = 0.0  # per sample: gradients of frozen weights, not computed
+    uneven_flop: float = 0.0  # forward, per sample: experts' rows beyond balanced routing
+    work_sd_frac: float = 0.0  # standard deviation over mean of a sample's work
     notes: tuple[str, ...] = field(default=())
 
     def __post_init__(self) -> None:
@@ -296,15 +323,15 @@ class Workload:
 
     @cached_property
     def frozen_base_numel(self) -> int:
-        """Parameters that adapters train beside: resident, without work of their own."""
+        """Parameters of the frozen base weights under adapters; they have no kernels here."""
         return sum(f.resident_numel for f in self.frozen if not f.ops)
 
     @cached_property
     def outline(self) -> Workload:
-        """The same blocks, parameters and buffers without what they compute and save.
+        """The same blocks, parameters and buffers, without the ops and without saved activations.
 
-        What shapes a step's graph; one object for all models that agree in it, whatever the
-        length of a sample.
+        The outline determines the graph of a step. All models that agree in it share one object,
+        whatever the length of a sample.
         """
         return _outline(
             tuple(replace(b, ops=(), boundary=NOTHING, remade=NOTHING) for b in self.blocks),
@@ -316,27 +343,30 @@ class Workload:
         )
 
     def count(self, block_index: int) -> int:
-        """How many times a block runs in one forward."""
+        """Number of times that a block runs in one forward."""
         return self.order.count(block_index)
 
     @cached_property
     def repeats(self) -> tuple[tuple[Block, int], ...]:
-        """Each block that runs and how many times it does in one forward."""
+        """Each block that runs, with the number of times that it runs in one forward."""
         return tuple((self.blocks[i], n) for i, n in Counter(self.order).items())
 
     @cached_property
     def layer_starts(self) -> tuple[int, ...]:
-        """Where in ``order`` the repeated layers begin; what follows one is its, up to the next."""
+        """Indices in ``order`` at which repeated layers begin.
+
+        Blocks between one repeated layer and the next belong to the former.
+        """
         return tuple(i for i, b in enumerate(self.order) if self.blocks[b].recomputable)
 
     @cached_property
     def trainable_numel(self) -> int:
-        """Trained parameters, ties counted once."""
+        """Trained parameters; a tied tensor counts once."""
         return sum(n * b.numel for b, n in self.repeats)
 
     @cached_property
     def expert_numel(self) -> int:
-        """Trained parameters of routed experts: what expert parallelism spreads over ranks."""
+        """Trained parameters of routed experts, which expert parallelism spreads over ranks."""
         return sum(n * b.routed_numel for b, n in self.repeats)
 
     @cached_property
@@ -356,7 +386,7 @@ class Workload:
 
     @cached_property
     def layer_weight_shapes(self) -> frozenset[tuple[float, float]]:
-        """Shapes of the matrices in repeated layers that have a gradient, each once."""
+        """Distinct shapes of the matrices in repeated layers that have a gradient."""
         return frozenset(
             (op.fwd[0].k.fixed, op.fwd[0].n.fixed)
             for b in self.blocks if b.recomputable
@@ -370,9 +400,10 @@ class Workload:
 
     @cached_property
     def model_flop(self) -> float:
-        """FLOP of a step per sample as MFU counts them: no recompute, no padding of experts.
+        """FLOP per sample of a step as MFU counts them: without recompute and padding of experts.
 
-        Forward once and backward twice, less what frozen weights do not need.
+        Forward once and backward twice its FLOP, less the gradients that frozen weights do not
+        need.
         """
         forward = self.forward_flop - self.uneven_flop
         return 3.0 * forward - self.frozen_weight_flop + self.frozen_flop
@@ -389,18 +420,22 @@ class Workload:
 
     @cached_property
     def tensor_sizes(self) -> Counter[int]:
-        """How many trained parameter tensors have so many elements."""
+        """Number of trained parameter tensors by number of elements."""
         return Counter(p.numel for b in self.instances() for p in b.params)
 
     @cached_property
     def gemm_weights(self) -> tuple[int, float]:
-        """(how many matrix weights autocast copies, their elements)."""
+        """Number of matrix weights that autocast copies to 16 bit, and their elements together."""
         found = [(n, *b.gemm_weights) for b, n in self.repeats]
         return sum(n * count for n, count, _ in found), float(sum(n * w for n, _, w in found))
 
     @cached_property
     def conv_frac(self) -> float:
-        """Share of convolutions in a training step's FLOP, frozen parts once, the model thrice."""
+        """Fraction of a training step's FLOP in convolutions.
+
+        Forward and backward of the trained model count three times its forward; frozen parts count
+        once.
+        """
         trained = sum(n * _flop(b.ops, CONV_KINDS) for b, n in self.repeats)
         frozen = sum(_flop(f.ops, CONV_KINDS) for f in self.frozen)
         total = 3.0 * self.forward_flop + self.frozen_flop
@@ -408,21 +443,25 @@ class Workload:
 
     @cached_property
     def channels_first(self) -> bool:
-        """Whether convolutions are given tensors that are channels first."""
+        """Whether convolutions read tensors that are channels first."""
         ops = [*(b.ops for b in self.blocks), *(f.ops for f in self.frozen)]
         kernels = (k for part in ops for op in part for k in (*op.fwd, *op.bwd))
         return any(k.relaid and k.kind in DENSE_CONVS for k in kernels)
 
     @cached_property
     def layered_frac(self) -> float:
-        """Share of a training step's FLOP in repeated layers, frozen parts once, those thrice."""
+        """Fraction of a training step's FLOP in repeated layers.
+
+        Forward and backward of the trained model count three times its forward; frozen parts count
+        once.
+        """
         layered = sum(n * b.forward_flop for b, n in self.repeats if b.recomputable)
         total = 3.0 * self.forward_flop + self.frozen_flop
         return min(1.0, 3.0 * layered / total) if total else 0.0
 
     @property
     def saved(self) -> Saved:
-        """Activation storages that forward pins, per sample, without recompute."""
+        """Activations per sample that forward saves for backward, without recompute."""
         total = NOTHING
         for block in self.instances():
             total = total + block.saved

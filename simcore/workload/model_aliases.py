@@ -1,7 +1,7 @@
-"""Names that stand for a model and words of ``simcore predict``: ``models_db/aliases/*.yaml``.
+"""Names that stand for a model plus options of ``simcore predict``: ``models_db/aliases/*.yaml``.
 
-An alias keeps a command working whose model was an entry of its own once. It is not listed: the
-model's own name and the words say the same.
+An alias keeps commands working whose model was once an entry of the database. Aliases are not
+listed, since the model's own name with the options says the same.
 """
 
 from __future__ import annotations
@@ -18,15 +18,16 @@ from simcore.base.database import fold_name, read_yaml, shipped_root
 from simcore.base.errors import DataError
 from simcore.workload.models import Scalar, Training
 
-#: Words that are settings of the architecture under the same name.
+#: Options that are settings of the architecture under the same name.
 AS_SETTINGS = ("seq_len", "layout", "attention")
 
 
 class ModelAlias(BaseModel):
-    """What a name stands for.
+    """The model and options that a name stands for.
 
-    ``words``: options where the job says nothing; ``settings``: the model's own, as of ``--set``;
-    ``params``: trained parameters that they make.
+    - ``words``: values of options that the job does not state.
+    - ``settings``: settings of the model, as of ``--set``.
+    - ``params``: trained parameters of the model with these settings.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -41,26 +42,26 @@ class ModelAlias(BaseModel):
 
     @property
     def all_settings(self) -> dict[str, Scalar]:
-        """The settings, those among the words included."""
+        """The settings, including those that are given among the options."""
         return {**{k: v for k, v in self.words.items() if k in AS_SETTINGS}, **self.settings}
 
     def training(self, base: Training) -> Training:
-        """The training loop of the model with the words in its place."""
+        """The model's training loop with the alias's options replacing its own values."""
         own: dict[str, Any] = {k: v for k, v in self.words.items() if k not in AS_SETTINGS}
         return base.model_copy(update=own)
 
 
 def alias_named(name: str) -> ModelAlias | None:
-    """What a name stands for; None where it is no alias."""
+    """The alias of that name; None if there is none."""
     return _by_folded_name().get(fold_name(name))
 
 
 def model_aliases() -> Mapping[str, ModelAlias]:
-    """Every alias by its name, as written. Raises DataError."""
-    found: dict[str, ModelAlias] = {}
+    """All aliases by name, as written in their files. Raises DataError."""
+    aliases: dict[str, ModelAlias] = {}
     for path in sorted((shipped_root() / "models_db" / "aliases").glob("*.yaml")):
-        found.update(_read(path))
-    return MappingProxyType(found)
+        aliases.update(_read(path))
+    return MappingProxyType(aliases)
 
 
 def _read(path: Path) -> dict[str, ModelAlias]:

@@ -1,4 +1,4 @@
-"""Records of ``models_db`` and how one becomes a Workload."""
+"""Records of ``models_db``, and how a ``Workload`` is built from one."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from simcore.workload.graph import Frozen, Op, Workload
 
 Scalar = int | float | bool | str
 
-#: Settings that say how large a sample is: a network that encodes it takes them over.
+#: Settings for the size of a sample; a frozen network that encodes samples takes the job's values.
 SIZES = ("image", "frames")
-#: No figure of an architecture is larger, nor one that says how often something is repeated.
+#: Largest allowed value of a setting, and of one that counts layers or other repeats.
 _MOST, _MOST_LAYERS = 2_000_000_000, 10_000
-#: Of a batch norm: running mean, running variance, count of batches.
+#: Buffers of one batch norm: running mean, running variance, count of batches.
 BUFFERS_A_NORM = 3
-#: Of a weight that was cast to 16 bit.
+#: Bytes per weight that was cast to 16 bit.
 _HALF_BYTES = 2.0
 
 
 class FrozenRecord(Part):
-    """A frozen network that the training loop runs each step."""
+    """A frozen network that the training loop runs in each step."""
 
     name: str
     arch: str
@@ -40,11 +40,11 @@ class FrozenRecord(Part):
 
 
 class Training(Part):
-    """What the model's own training script does where the user says nothing.
+    """What the model's own training script does unless the user states otherwise.
 
-    ``wraps_one_gpu``: it wraps the model in DistributedDataParallel on one GPU too, whose gradient
-    buckets are then held there as well. ``source`` is a sentence here: it says which of the
-    choices are the script's own.
+    ``wraps_one_gpu``: the script wraps the model in DistributedDataParallel on a single GPU too, so
+    that gradient buckets take memory there as well. ``source`` is a sentence here: it says which of
+    the choices the script itself makes.
     """
 
     cites: ClassVar[bool] = False
@@ -63,11 +63,12 @@ class Training(Part):
 
 
 class Dataset(Part):
-    """The data set of the measured runs: matters where an epoch is short or loading is slow.
+    """The data set of the measured runs; it matters where an epoch is short or loading is slow.
 
-    ``sample_load`` is the processor time that one worker takes to read and decode one sample;
-    ``workers`` loader processes a rank (0: in the training process itself);
-    ``persistent_workers`` false means they start anew each epoch.
+    - ``sample_load``: processor time that one loader worker takes to read and decode one sample.
+    - ``workers``: loader processes per rank; 0: the training process itself loads.
+    - ``persistent_workers``: whether the workers live on from one epoch to the next; if not, they
+      are started once per epoch.
     """
 
     name: str
@@ -78,11 +79,11 @@ class Dataset(Part):
 
 
 class ModelRecord(Sourced):
-    """One model: its architecture, the shape of a sample, its training loop, its sources."""
+    """One model: its architecture, the shape of a sample, its training loop and its sources."""
 
     full_name: str
     called: dict[str, str] = Field(
-        default_factory=dict, description="full names of aliases that are models of their own"
+        default_factory=dict, description="full names of aliases that name a separate model"
     )
     arch: str
     sample_unit: str
@@ -96,44 +97,45 @@ class ModelRecord(Sourced):
     )
     largest: dict[str, Scalar] = Field(
         default_factory=dict,
-        description="settings of the largest batch that training meets, where batches vary: memory "
-        "is of it",
+        description="settings of the largest batch of training, where batches vary in size; "
+        "memory is predicted for it",
     )
     sync_norm_wait: Seconds | None = Field(
         default=None,
-        description="batch norms take their statistics over all ranks: what each exchange waits",
+        description="time that each exchange of batch-norm statistics over all ranks waits",
     )
     notes: tuple[str, ...] = ()
-    #: What `simcore trace-model` writes; archs/traced.py checks it when the model is built.
+    #: The network that `simcore trace-model` wrote; archs/traced.py checks it when the model is
+    #: built.
     traced: dict[str, Any] | None = None
 
     def under(self, name: str) -> ModelRecord:
-        """This record by the full name of the alias that it was asked for by, if that has one."""
+        """This record, under the full name of the alias ``name`` if that alias has one."""
         if not self.called:
             return self
-        own = {fold_name(k.rpartition("/")[2]): v for k, v in self.called.items()}
-        found = own.get(fold_name(name.rpartition("/")[2]))
-        return self if found is None else _renamed(self, found)
+        by_alias = {fold_name(k.rpartition("/")[2]): v for k, v in self.called.items()}
+        full_name = by_alias.get(fold_name(name.rpartition("/")[2]))
+        return self if full_name is None else _renamed(self, full_name)
 
     def build(self, **overrides: Scalar) -> Workload:
-        """The workload, with config keys (``seq_len=…``) overridden. Raises InvalidConfig."""
+        """The workload with some config keys (``seq_len=…``) overridden. Raises InvalidConfig."""
         return _build(self, tuple(sorted(overrides.items())))
 
     def settings(self, overrides: Mapping[str, Scalar]) -> dict[str, Scalar]:
-        """Every setting of the architecture: its defaults, the record's, then ``overrides``."""
+        """All settings of the architecture: its defaults, then the record's, then ``overrides``."""
         load(self.arch)
         return {**_defaults(ARCHS[self.arch]), **self.config, **overrides}
 
 
 @lru_cache(maxsize=256)
 def _renamed(record: ModelRecord, full_name: str) -> ModelRecord:
-    """One copy a name: caches know records by identity."""
+    """A copy with another full name, one object per name: caches compare records by identity."""
     return record.model_copy(update={"full_name": full_name})
 
 
 @lru_cache(maxsize=64)
 def setting_kinds(arch: str) -> Mapping[str, str]:
-    """The settings of an architecture and the kind of each, as its builder is annotated."""
+    """The type of each setting of an architecture, as its builder is annotated."""
     load(arch)
     return MappingProxyType({
         p.name: str(p.annotation)
@@ -143,7 +145,7 @@ def setting_kinds(arch: str) -> Mapping[str, str]:
 
 
 def setting_defaults(arch: str) -> Mapping[str, Any]:
-    """What settings of an architecture are where neither record nor job says them."""
+    """The values of an architecture's settings that neither the record nor the job states."""
     load(arch)
     return _defaults(ARCHS[arch])
 
@@ -155,13 +157,13 @@ def _parameters(builder: Callable[..., Any]) -> tuple[inspect.Parameter, ...]:
 
 @lru_cache(maxsize=256)
 def _defaults(builder: Callable[..., Any]) -> Mapping[str, Any]:
-    found = {p.name: p.default for p in _parameters(builder) if p.default is not p.empty}
-    return MappingProxyType(found)
+    defaults = {p.name: p.default for p in _parameters(builder) if p.default is not p.empty}
+    return MappingProxyType(defaults)
 
 
 def _call(
     builder: Callable[..., Any],
-    what: str,
+    described: str,
     name: str,
     config: dict[str, Any],
     sample_unit: str | None = None,
@@ -171,25 +173,28 @@ def _call(
     if bad:
         raise InvalidConfig(
             [
-                f"{name}: {what} has no setting {key!r}"
-                + (f": did you mean {near[0]!r}?" if (near := nearest(key, allowed)) else "")
+                f"{name}: {described} has no setting {key!r}"
+                + (f": did you mean {close[0]!r}?" if (close := nearest(key, allowed)) else "")
                 for key in bad
             ]
         )
     wrong = [text for p in _parameters(builder) if p.name in config
              for text in _wrong(p, config[p.name])]  # fmt: skip
     if wrong:
-        raise InvalidConfig([f"{name}: {what}: {text}" for text in wrong])
+        raise InvalidConfig([f"{name}: {described}: {text}" for text in wrong])
     try:
         if sample_unit is not None:
             config = {**config, "sample_unit": sample_unit}
         return builder(name=name, **config)
     except (TypeError, ValueError, ZeroDivisionError) as err:
-        raise InvalidConfig([f"{name}: {what}: {err}"]) from None
+        raise InvalidConfig([f"{name}: {described}: {err}"]) from None
 
 
 def _wrong(setting: inspect.Parameter, value: object) -> list[str]:
-    """What is wrong with a setting's value by its type; a count whose default is 0 may be none."""
+    """What is wrong with the type or range of a setting's value; empty if nothing is.
+
+    The least whole number allowed is 1, or 0 where the default is 0.
+    """
     kind = str(setting.annotation)
     if kind == "bool" and not isinstance(value, bool):
         return [f"{setting.name} {value!r} is neither true nor false"]
@@ -198,34 +203,35 @@ def _wrong(setting: inspect.Parameter, value: object) -> list[str]:
     whole = kind == "int"
     least = 1 if whole and setting.default != 0 else 0
     most = _MOST_LAYERS if setting.name.split("_")[-1] in ("layers", "depth") else _MOST
-    known = isinstance(value, int if whole else int | float) and not isinstance(value, bool)
-    if known and least <= value <= most:  # type: ignore[operator]
+    fits_type = isinstance(value, int if whole else int | float) and not isinstance(value, bool)
+    if fits_type and least <= value <= most:  # type: ignore[operator]
         return []
     return [f"{setting.name} {value!r} is no {'whole ' * whole}number from {least} to {most:,}"]
 
 
 def _build_frozen(record: FrozenRecord, overrides: Mapping[str, Scalar]) -> Frozen:
-    """A network of the step, of samples as large as the model's."""
+    """A frozen network that a step runs, on samples of the model's size."""
     load(record.arch)
-    what = f"frozen architecture {record.arch!r}"
+    described = f"frozen architecture {record.arch!r}"
     sizes = {k: v for k, v in overrides.items() if k in SIZES and k in record.config}
     config = {**record.config, **sizes}
-    part: Frozen = _call(FROZEN_ARCHS[record.arch], what, record.name, config)
-    narrow = record.bytes_per_param == _HALF_BYTES
-    steps = tuple(map(_narrow, part.ops)) if narrow else part.ops
-    return replace(part, ops=steps, bytes_per_param=record.bytes_per_param)
+    part: Frozen = _call(FROZEN_ARCHS[record.arch], described, record.name, config)
+    is_16_bit = record.bytes_per_param == _HALF_BYTES
+    ops = tuple(map(_narrow, part.ops)) if is_16_bit else part.ops
+    return replace(part, ops=ops, bytes_per_param=record.bytes_per_param)
 
 
 def _narrow(op: Op) -> Op:
-    """An operator of a network that was cast to 16 bit and runs outside of autocast.
+    """An operator of a network that was cast to 16 bit and runs outside autocast.
 
-    It has norms and softmax in 16 bit too (diffusers, examples/text_to_image/
-    train_text_to_image.py: vae.to(weight_dtype), beside a U-Net whose forward alone is wrapped).
+    Its norms and softmax are 16 bit too (diffusers, examples/text_to_image/train_text_to_image.py:
+    vae.to(weight_dtype), while autocast wraps the forward of the U-Net alone).
     """
     return replace(op, fwd=tuple(replace(k, low=k.low + k.high, high=0.0) for k in op.fwd))
 
 
-#: Workloads kept: a long-running process must not keep every sequence length it was asked for.
+#: At most 256 workloads are cached: a long-running process must not store one for every sequence
+#: length that was ever requested.
 @lru_cache(maxsize=256)
 def _build(record: ModelRecord, overrides: tuple[tuple[str, Scalar], ...]) -> Workload:
     load(record.arch)
@@ -237,18 +243,18 @@ def _build(record: ModelRecord, overrides: tuple[tuple[str, Scalar], ...]) -> Wo
         builder, f"architecture {record.arch!r}", record.name, config, record.sample_unit
     )
     frozen = tuple(_build_frozen(f, dict(overrides)) for f in record.frozen)
-    spread, wait = record.work_sd_frac, record.sync_norm_wait
+    sd_frac, wait = record.work_sd_frac, record.sync_norm_wait
     return workload.replace(
         frozen=workload.frozen + frozen,
         notes=workload.notes + record.notes,
-        work_sd_frac=spread.value if spread else workload.work_sd_frac,
+        work_sd_frac=sd_frac.value if sd_frac else workload.work_sd_frac,
         sync_norms=workload.n_buffers // BUFFERS_A_NORM if wait else 0,
         sync_norm_wait_s=wait.value if wait else 0.0,
     )
 
 
 MODELS: Database[ModelRecord] = Database("model", "models_db", ModelRecord)
-#: Vision libraries whose models have names (``trace.zoos``) -> what lists them.
+#: Vision libraries whose models are known by name (``trace.zoos``), and the call that lists them.
 ZOO_LISTS = {
     "timm": "timm.list_models()",
     "torchvision": "torchvision.models.list_models()",

@@ -1,14 +1,15 @@
-"""Which names of models may run Python code: those that a person typed, never those of data.
+"""Which model names may run Python code: names that a person typed, never names read from data.
 
-``package.module:function`` imports and calls what it names. The permission to do so travels with
-the name itself, as its type, and is asked for where the import happens (``permitted``):
+``package.module:function`` imports and calls the function that it names. The type of the name
+carries the permission to do so, and ``permitted`` checks it where the import happens:
 
-TrustedName    typed on a command line or in a Python call
-UntrustedName  read from a file: refused by the public functions too, which trust plain text
-str            nobody said where it is from: refused
+    TrustedName    typed on a command line or in a Python call
+    UntrustedName  read from a file; public functions refuse it too, although they trust plain text
+    str            of unknown origin: refused
 
-A name that is cut, joined or read anew is plain text again, so that what forgets the permission
-refuses. ``split`` and ``strip`` alone keep it, as lists of models are taken apart by them.
+A name that is cut, joined or read once more becomes plain text, so code that loses the permission
+on the way is refused. Only ``split`` and ``strip`` preserve the type, because they take lists of
+models apart.
 """
 
 from __future__ import annotations
@@ -25,44 +26,44 @@ from simcore.workload.settings import PREFIX as ARCHITECTURE
 P = ParamSpec("P")
 R = TypeVar("R")
 
-#: Names that end so are files of data.
+#: Suffixes of data files.
 _FILES = (".yaml", ".yml", ".json")
 
 
 class CodeRefused(UsageError):
-    """A file names Python code, and nobody permitted that it runs."""
+    """A file names Python code, and nobody has permitted that the code runs."""
 
 
 class _Name(str):
-    """A name whose parts have its own type."""
+    """Text whose parts have the type of the whole."""
 
     __slots__ = ()
 
     def split(self, sep: str | None = None, maxsplit: SupportsIndex = -1) -> list[Self]:  # type: ignore[override]
-        """As of text; the parts are as trusted as the whole."""
+        """As ``str.split``; the parts are as trusted as the whole."""
         return [type(self)(part) for part in super().split(sep, maxsplit)]
 
     def strip(self, chars: str | None = None, /) -> Self:
-        """As of text; the rest is as trusted as the whole."""
+        """As ``str.strip``; the result is as trusted as the whole."""
         return type(self)(super().strip(chars))
 
 
 class TrustedName(_Name):
-    """A model's name that a person typed: code that it names may run."""
+    """A model name that a person typed: the code that it names may run."""
 
     __slots__ = ()
 
 
 class UntrustedName(_Name):
-    """A model's name that stands in a file: code that it names may not run."""
+    """A model name read from a file: the code that it names may not run."""
 
     __slots__ = ()
 
 
 def names_code(text: str) -> bool:
-    """Whether a model's name is ``package.module:function``.
+    """Whether a model name has the form ``package.module:function``.
 
-    A file, a library's model (``timm:NAME``) and an architecture (``arch:NAME``) are not.
+    A file, a library's model (``timm:NAME``) and an architecture (``arch:NAME``) do not.
     """
     path = Path(text)
     library, colon, _ = text.partition(":")
@@ -72,16 +73,17 @@ def names_code(text: str) -> bool:
 
 
 def permitted(text: str) -> TrustedName:
-    """The name, where code that it names may run. Raises CodeRefused."""
+    """The name, if the code that it names may run. Raises CodeRefused otherwise."""
     if isinstance(text, TrustedName):
         return text
     raise _refusal(text)
 
 
 def name_in_file(text: str, where: str, *, allow_code: bool) -> TrustedName | UntrustedName:
-    """A model's name that ``where``, a file or a line of one, has; several are parted by commas.
+    """The model name ``text`` read from ``where``, a file or a line of one.
 
-    ``allow_code``: the user trusts what the file names. Raises CodeRefused for code otherwise.
+    The text may be several names separated by commas. ``allow_code``: the user trusts the code that
+    the file names. Raises CodeRefused for code otherwise.
     """
     if allow_code:
         return TrustedName(text)
@@ -92,7 +94,7 @@ def name_in_file(text: str, where: str, *, allow_code: bool) -> TrustedName | Un
 
 
 def name_in_call(model: Any) -> Any:
-    """A model as a Python caller gave it: its text, or each text of a list, is trusted."""
+    """A model as a Python caller gave it, with its text, or each text of a list, made trusted."""
     if isinstance(model, str):
         return model if isinstance(model, _Name) else TrustedName(model)
     if isinstance(model, list | tuple):
@@ -101,7 +103,7 @@ def name_in_call(model: Any) -> Any:
 
 
 def trusts_call(at: int = 0) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Decorate a public function whose argument ``model``, the ``at``-th, is typed by a person."""
+    """Decorator of a public function: a person types its argument ``model``, the ``at``-th."""
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
         @wraps(function)

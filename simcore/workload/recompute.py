@@ -1,7 +1,8 @@
-"""Recompute of parts of a layer: their forward runs again in backward, and keeps nothing between.
+"""Recompute and offload of parts of a layer, as a model in which time and memory follow.
 
-Full recompute (a whole layer from its input) is the engine's own; what is here rewrites a model so
-that time and memory follow without more ado.
+The forward of a recomputed part runs a second time in backward, and nothing inside it is saved in
+between. The engine itself handles full recompute (a whole layer from its input); this module
+rewrites the ops of a model.
 """
 
 from __future__ import annotations
@@ -15,23 +16,26 @@ from simcore.base.errors import UnknownName
 from simcore.workload.graph import FLASH_KINDS, Block, Kernel, Op, Workload
 from simcore.workload.saved import NOTHING, Saved
 
-#: The block behind the layers, and its product.
+#: Name of the block after the layers, and of the product in it.
 _HEAD = "head"
 _NORMS = ("norm", "norm1", "norm2", "mlp.norm")
-#: Of experts: what lies between their products.
+#: Ops between the two products of experts.
 _ACTIVATION = ("clamps", "product")
 _MLP = (
     "gate", "up", "up.bias", "gate_up", "down", "gelu", "gelu_new", "quick_gelu", "relu", "relu2",
     "silu", "activation", *_ACTIVATION,
 )  # fmt: skip
-#: Of two streams in one layer (archs.mmdit).
+#: Prefix of ops of a layer that has two streams (archs.mmdit).
 _STREAM = re.compile(r"^(image|text)\.")
 _LATENT = ("q_b", "kv_b", "rope.q", "rope.k", "kv.expand", "q_a_norm", "kv_a_norm")
 
 
 @dataclass(frozen=True, slots=True)
 class Module:
-    """Which ops of a layer run again. ``output_kept``: what follows still keeps their result."""
+    """A part of a layer that can be recomputed: the ops that run a second time.
+
+    ``output_kept``: the op that follows still saves the part's result.
+    """
 
     picks: Callable[[Op], bool]
     output_kept: bool
@@ -44,7 +48,7 @@ def _core_attention(op: Op) -> bool:
                                              "scores_dropout", "cast", "context")  # fmt: skip
 
 
-#: Names as Megatron-Core's --recompute-modules has them.
+#: Recompute modules, named as in Megatron-Core's --recompute-modules.
 MODULES: dict[str, Module] = {
     "core_attn": Module(_core_attention, True, "scores, softmax, dropout and their product with v "
                         "(Korthikanti et al. 2022, selective recompute)"),
@@ -57,17 +61,17 @@ MODULES: dict[str, Module] = {
                              "the experts that every token passes"),
     "mla_up_proj": Module(lambda op: op.name in _LATENT, False,
                           "products that spread latent attention's q, k and v"),
-    "layer": Module(lambda op: True, True, "whole layers, of which their input is kept; for some "
+    "layer": Module(lambda op: True, True, "whole layers, whose input alone is saved; for some "
                     "of them (Megatron-LM's --recompute-method block)"),
     "operators": Module(lambda op: False, False, "all but attention and every second product "
                         "(torchtitan's selective activation checkpointing by operator)"),
 }  # fmt: skip
 
 
-#: Those that Megatron-Core has (transformer_config.py, recompute_modules).
+#: Modules that Megatron-Core has too (transformer_config.py, recompute_modules).
 MEGATRON_MODULES = tuple(m for m in MODULES if m not in ("layer", "operators"))
 
-#: What Megatron-LM's --recompute-granularity selective runs again.
+#: Module that Megatron-LM's --recompute-granularity selective recomputes.
 DEFAULT_MODULES = "core_attn"
 
 
@@ -81,10 +85,11 @@ def modules_named(text: str) -> tuple[str, ...]:
 
 
 def left_out(block: Block) -> tuple[Op, ...]:
-    """The last ops of a layer, which a recompute need not run where it stops early.
+    """The last ops of a layer, which a recompute that stops early does not run.
 
-    What no op after them keeps for backward: a product keeps its input, so that a layer's last one
-    does not run again, nor the sum behind it; of others what is kept is their own.
+    These are the ops after the last one whose saved tensors the recompute must produce. A product
+    saves its input, so a layer's last product need not run, nor the sum after it; other ops save
+    tensors that they compute themselves and have to run.
     """
     ops = block.ops
     keeps = [i for i, op in enumerate(ops) if op.fwd and op.saved != NOTHING]
@@ -99,83 +104,87 @@ def recomputed(
 ) -> Workload:
     """The model with ``modules`` of its repeated layers recomputed in backward.
 
-    ``first``: of so many layers from the input on; 0 is of all. ``stops_early``: a whole layer is
-    run no further than backward needs.
+    ``first``: number of layers, counted from the input, that are recomputed; 0: all of them.
+    ``stops_early``: a recomputed whole layer runs no further than backward needs.
     """
     if not modules:
         return workload
-    again = {
-        i: _block(b, modules, stops_early)
+    rewritten = {
+        i: _recomputed_layer(b, modules, stops_early)
         for i, b in enumerate(workload.blocks)
         if b.recomputable
     }  # fmt: skip
     if not first:
-        blocks = (again.get(i, b) for i, b in enumerate(workload.blocks))
+        blocks = (rewritten.get(i, b) for i, b in enumerate(workload.blocks))
         return workload.replace(blocks=tuple(blocks))
-    moved = {i: len(workload.blocks) + at for at, i in enumerate(again)}
-    order, left = [], first
+    moved = {i: len(workload.blocks) + at for at, i in enumerate(rewritten)}
+    order, remaining = [], first
     for i in workload.order:
-        order.append(moved[i] if i in moved and left > 0 else i)
-        left -= i in moved
-    return _used(workload, (*workload.blocks, *again.values()), order)
+        order.append(moved[i] if i in moved and remaining > 0 else i)
+        remaining -= i in moved
+    return _with_order(workload, (*workload.blocks, *rewritten.values()), order)
 
 
 @lru_cache(maxsize=256)
 def head_recomputed(workload: Workload) -> Workload:
-    """The model whose final norm and head run again in backward, as its layers do.
+    """The model whose final norm and head are recomputed in backward as its layers are.
 
-    Each keeps its input; of the loss behind them nothing runs again.
+    Norm and head each save their input; the loss after them is not recomputed.
     """
     return workload.replace(
-        blocks=tuple(_head_again(b) if b.name == _HEAD else b for b in workload.blocks)
+        blocks=tuple(_recomputed_head(b) if b.name == _HEAD else b for b in workload.blocks)
     )
 
 
-def _head_again(block: Block) -> Block:
+def _recomputed_head(block: Block) -> Block:
     inputs = {op.saved for op in block.ops if op.name == _HEAD}
     kept = inputs.pop() if inputs else NOTHING
     ops = tuple(
-        _again(op, kept if op.name in _NORMS else op.saved)
+        _run_twice(op, kept if op.name in _NORMS else op.saved)
         if op.name in (*_NORMS, _HEAD, f"{_HEAD}.join")
         else op
         for op in block.ops
     )
-    found = replace(block, ops=ops)
-    return replace(found, remade=block.saved + block.remade - found.saved)
+    changed = replace(block, ops=ops)
+    return replace(changed, remade=block.saved + block.remade - changed.saved)
 
 
 @lru_cache(maxsize=256)
 def offloaded(workload: Workload, first: int, *, checkpointed: bool = False) -> Workload:
-    """The model whose first ``first`` repeated layers keep their activations on the host.
+    """The model whose first ``first`` repeated layers keep their activations in host memory.
 
-    They are there in forward and again in backward, while the layer runs (Megatron-Core's
-    --cpu-offloading-num-layers). ``checkpointed``: layers are recomputed as a whole, and their
-    inputs alone go (torchtune's enable_activation_offloading).
+    The activations are on the device in forward and, while the layer's backward runs, once more
+    (Megatron-Core's --cpu-offloading-num-layers). ``checkpointed``: layers are recomputed as a
+    whole, and only their inputs are offloaded (torchtune's enable_activation_offloading).
     """
     if not first:
         return workload
-    sent = _input_away if checkpointed else _away
-    away = {i: sent(b) for i, b in enumerate(workload.blocks) if b.recomputable}
+    offload = _with_input_offloaded if checkpointed else _offloaded_layer
+    away = {i: offload(b) for i, b in enumerate(workload.blocks) if b.recomputable}
     moved = {i: len(workload.blocks) + at for at, i in enumerate(away)}
-    order, left = [], first
+    order, remaining = [], first
     for i in workload.order:
-        order.append(moved[i] if i in moved and left > 0 else i)
-        left -= i in moved
-    return _used(workload, (*workload.blocks, *away.values()), order)
+        order.append(moved[i] if i in moved and remaining > 0 else i)
+        remaining -= i in moved
+    return _with_order(workload, (*workload.blocks, *away.values()), order)
 
 
-def _away(block: Block) -> Block:
+def _offloaded_layer(block: Block) -> Block:
+    """A layer all of whose saved activations are offloaded."""
     ops = tuple(replace(op, saved=NOTHING) for op in block.ops)
     return replace(block, ops=ops, remade=block.saved + block.remade, away=block.saved)
 
 
-def _input_away(block: Block) -> Block:
-    """Backward brings the input back, which the first op that keeps it counts."""
+def _with_input_offloaded(block: Block) -> Block:
+    """A recomputed layer whose input is offloaded.
+
+    Backward copies the input back; the first op that saves it counts its memory.
+    """
     return replace(block, away=block.boundary)
 
 
-def _used(workload: Workload, blocks: tuple[Block, ...], order: list[int]) -> Workload:
-    """The model with those of ``blocks`` that ``order`` names."""
+def _with_order(workload: Workload, blocks: tuple[Block, ...], order: list[int]) -> Workload:
+    """The model with those of ``blocks`` that ``order`` refers to."""
     kept = sorted(set(order))
     index = {old: new for new, old in enumerate(kept)}
     return workload.replace(
@@ -183,7 +192,7 @@ def _used(workload: Workload, blocks: tuple[Block, ...], order: list[int]) -> Wo
     )
 
 
-def _block(block: Block, modules: tuple[str, ...], stops_early: bool) -> Block:
+def _recomputed_layer(block: Block, modules: tuple[str, ...], stops_early: bool) -> Block:
     before = block.saved
     routed = any(op.name.startswith("experts.") for op in block.ops)
     for name in (m for m in modules if m != "mlp" or not routed):
@@ -197,52 +206,52 @@ def _block(block: Block, modules: tuple[str, ...], stops_early: bool) -> Block:
     return replace(block, remade=before - block.saved)
 
 
-def _again(op: Op, saved: Saved) -> Op:
+def _run_twice(op: Op, saved: Saved) -> Op:
     return replace(op, bwd=(*op.fwd, *op.bwd), saved=saved)
 
 
 def _by_module(block: Block, module: Module) -> tuple[Op, ...]:
     ops: list[Op] = []
-    inside, began = False, ""
+    inside, first_op = False, ""
     for op in block.ops:
         if module.picks(op):
-            outside = _from_outside(op) if began.startswith("attention") else NOTHING
-            ops.append(_again(op, outside if inside else op.saved))
-            began = began if inside else op.name
+            from_outside = _from_outside(op) if first_op.startswith("attention") else NOTHING
+            ops.append(_run_twice(op, from_outside if inside else op.saved))
+            first_op = first_op if inside else op.name
             inside = True
             continue
         discarded = inside and not module.output_kept and op.saved != NOTHING
         if discarded:
-            own = _attended(op) if op.fwd and op.fwd[0].kind in FLASH_KINDS else NOTHING
-            ops[-1] = replace(ops[-1], bwd=(_copied(op.saved - own), *ops[-1].bwd))
-            op = replace(op, saved=own)
+            result = _attention_output(op) if op.fwd and op.fwd[0].kind in FLASH_KINDS else NOTHING
+            ops[-1] = replace(ops[-1], bwd=(_copy_back(op.saved - result), *ops[-1].bwd))
+            op = replace(op, saved=result)
         ops.append(op)
         inside = False
     return tuple(ops)
 
 
-def _attended(op: Op) -> Saved:
-    """What latent attention keeps that is not its input: its output and an fp32 number a row.
+def _attention_output(op: Op) -> Saved:
+    """What latent attention saves apart from its input: its output and an fp32 number per row.
 
-    It has as many heads of k as of q, and as many of v as its output has.
+    It has as many heads of k as of q, and v is as wide as the output.
     """
     kernel = op.fwd[0]
     query = kernel.m.fixed * kernel.groups.per_sample * kernel.n.fixed
     return Saved(low=op.saved.low / 2 - query, raw_bytes=op.saved.raw_bytes)
 
 
-def _copied(result: Saved) -> Kernel:
-    """What was computed again goes to the storage that forward had let go of.
+def _copy_back(result: Saved) -> Kernel:
+    """The copy of a recomputed result into the storage that forward had released.
 
-    Megatron-Core, tensor_parallel/random.py, CheckpointWithoutOutput: resize_ and copy_. It is as
-    activations are, whatever format a product then keeps of it.
+    Megatron-Core, tensor_parallel/random.py, CheckpointWithoutOutput: resize_ and copy_. The result
+    has the width of activations, whatever format a product then saves of it.
     """
     elems = result.low + result.matmul
     return Kernel(kind="copy", low=2 * elems, raw_bytes=2 * result.raw_bytes, issues=0.0)
 
 
 def _from_outside(op: Op) -> Saved:
-    """Of an op whose first input is computed again, what it keeps of others: v, of attention."""
+    """The inputs that an op saves in addition to its recomputed first input: v, of attention."""
     if not op.name.endswith("context"):
         return NOTHING
     kernel = op.fwd[0]
@@ -251,30 +260,32 @@ def _from_outside(op: Op) -> Saved:
 
 
 def _by_operator(block: Block) -> tuple[Op, ...]:
-    """Matrix products keep their result, but every second runs again; so does attention.
+    """A layer's ops under torchtitan's selective recompute by operator.
 
-    Nothing else is kept but the layer's input (torchtitan, activation_checkpoint.py).
+    Matrix products save their result, but every second one is recomputed instead; attention saves
+    its result too. All other ops are recomputed from the layer's input (torchtitan,
+    activation_checkpoint.py).
     """
     ops: list[Op] = []
     products = 0
     for op in block.ops:
         kinds = {k.kind for k in op.fwd}
         if not kinds.isdisjoint(FLASH_KINDS) or not op.fwd:
-            results = [_output(k) for k in op.fwd if k.kind not in ("elementwise", "copy")]
+            results = [_flash_result(k) for k in op.fwd if k.kind not in ("elementwise", "copy")]
             ops.append(replace(op, saved=results[0] if results else NOTHING))
         elif "gemm" in kinds:
             products += 1
             kernel = op.fwd[0]
             result = kernel.m.per_sample * kernel.n.fixed
             kept = NOTHING if products % 2 == 0 else Saved(low=result)
-            ops.append(_again(op, NOTHING) if products % 2 == 0 else replace(op, saved=kept))
+            ops.append(_run_twice(op, NOTHING) if products % 2 == 0 else replace(op, saved=kept))
         else:
-            ops.append(_again(op, NOTHING))
+            ops.append(_run_twice(op, NOTHING))
     ops[0] = replace(ops[0], saved=ops[0].saved + block.boundary)
     return tuple(ops)
 
 
-def _output(kernel: Kernel) -> Saved:
-    """The result of a flash kernel and its fp32 number a row."""
+def _flash_result(kernel: Kernel) -> Saved:
+    """The result of a flash attention kernel and its fp32 number per row."""
     rows = kernel.m.fixed * kernel.groups.per_sample
     return Saved(low=rows * kernel.n.fixed, raw_bytes=4.0 * rows)

@@ -1,13 +1,13 @@
-"""Settings of a model that are not its architecture's: how it is loaded, what runs beside it.
+"""Settings of a model outside its architecture: how data is loaded, what runs besides the model.
 
-sample_load      processor time that one loader worker takes for a sample: 3.7ms
-loader_workers   loader processes a rank; 0: the training process itself
-sync_norm_wait   batch norms average over all ranks, and each exchange waits so long first: 25us
-samples_vary     false where every sample is as much work as the mean one (shapes are fixed)
-torch            a release of PyTorch, 1.10: all settings that follow from it (``releases.py``)
+    sample_load      processor time that one loader worker takes for a sample: 3.7ms
+    loader_workers   loader processes per rank; 0: the training process itself loads
+    sync_norm_wait   batch norms average over all ranks; each exchange waits this long first: 25us
+    samples_vary     false: every sample is as much work as the mean one (shapes are fixed)
+    torch            a release of PyTorch, 1.10: sets all that follows from it (``releases.py``)
 
-and every setting of the frozen networks of a step (``stored_moments`` of an autoencoder), where the
-model's own architecture has none of that name.
+The settings of a step's frozen networks (``stored_moments`` of an autoencoder) are settable too,
+unless the model's own architecture has a setting of that name.
 """
 
 from __future__ import annotations
@@ -21,33 +21,33 @@ from simcore.workload.archs import FROZEN_ARCHS, load
 from simcore.workload.models import FrozenRecord, ModelRecord, Scalar
 from simcore.workload.releases import TORCH, settings_of_release
 
-#: The kind of a time: text with its unit, or seconds.
+#: Type of a time: text with its unit, or seconds.
 SECONDS = "seconds"
-#: The kind of a release: text, since 1.10 is later than 1.9.
+#: Type of a release: text, since 1.10 is later than 1.9.
 RELEASE = "release"
-#: Where figures come from that a job sets.
+#: Source of figures that the job sets.
 GIVEN = "settings"
 _ALWAYS = {"sync_norm_wait": SECONDS, "samples_vary": "bool", TORCH: RELEASE}
 _OF_DATA = {"sample_load": SECONDS, "loader_workers": "int"}
 
 
 def record_kinds(record: ModelRecord) -> dict[str, str]:
-    """Settings of the record beside its architecture's, and the kind of each."""
+    """Settings of the record outside its architecture, with the type of each."""
     kinds = {k: v for one in record.frozen for k, v in _frozen_kinds(one.arch).items()}
     return {**kinds, **_ALWAYS, **(_OF_DATA if record.dataset else {})}
 
 
 def with_release(record: ModelRecord, settings: Mapping[str, Scalar]) -> dict[str, Scalar]:
-    """The settings, with all that follows from a release among them where they say nothing."""
-    given = dict(settings)
-    release = given.pop(TORCH, None)
+    """The settings, with those that follow from a stated PyTorch release added where absent."""
+    stated = dict(settings)
+    release = stated.pop(TORCH, None)
     if release is None:
-        return given
-    return {**settings_of_release(record.arch, str(release)), **given}
+        return stated
+    return {**settings_of_release(record.arch, str(release)), **stated}
 
 
 def record_update(record: ModelRecord, settings: Mapping[str, Scalar]) -> dict[str, Any]:
-    """Fields of the record that these settings change, values of their kinds."""
+    """The fields of the record that these settings change, with their new values."""
     update: dict[str, Any] = {}
     if "sync_norm_wait" in settings:
         update["sync_norm_wait"] = _figure(settings["sync_norm_wait"])

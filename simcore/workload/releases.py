@@ -1,7 +1,7 @@
-"""What a release of PyTorch makes of a model's layers: ``models_db/releases/torch.yaml``.
+"""What a release of PyTorch changes in a model's layers: ``models_db/releases/torch.yaml``.
 
-``--set torch=1.10`` stands for all settings that follow from that release, where a model's
-architecture has any.
+``--set torch=1.10`` stands for all settings of the model's architecture that follow from that
+release, if there are any.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _VERSION = re.compile(r"\d+(?:\.\d+)+")
 
 
 class Release(BaseModel):
-    """Settings of some architectures before a release, or since one."""
+    """Settings of some architectures that apply before a release, or since one."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
@@ -33,7 +33,7 @@ class Release(BaseModel):
     source: str
 
     def holds(self, arch: str, version: tuple[int, ...]) -> bool:
-        """Whether it is of this architecture and release."""
+        """Whether the rule applies to this architecture and release."""
         if arch not in self.archs:
             return False
         after = self.since is None or version >= version_of(self.since)
@@ -41,25 +41,25 @@ class Release(BaseModel):
 
 
 def version_of(text: str) -> tuple[int, ...]:
-    """A release as numbers, ``1.10`` being later than ``1.9``. Raises ValueError."""
+    """A release as numbers, so that ``1.10`` is later than ``1.9``. Raises ValueError."""
     if not _VERSION.fullmatch(text):
         raise ValueError(f"{text!r} is no release such as 1.10")
     return tuple(map(int, text.split(".")))
 
 
 def settings_of_release(arch: str, release: str) -> dict[str, Scalar]:
-    """Settings that follow from PyTorch's release. Raises ValueError for text that names none."""
+    """Settings of ``arch`` that follow from a PyTorch release. Raises ValueError for other text."""
     version = version_of(release)
-    found: dict[str, Scalar] = {}
+    settings: dict[str, Scalar] = {}
     for rule in torch_releases():
         if rule.holds(arch, version):
-            found |= rule.settings
-    return found
+            settings |= rule.settings
+    return settings
 
 
 @lru_cache(maxsize=1)
 def torch_releases() -> tuple[Release, ...]:
-    """Every rule of the shipped file. Raises DataError."""
+    """All rules of the shipped file. Raises DataError."""
     path: Path = shipped_root() / "models_db" / "releases" / "torch.yaml"
     try:
         return tuple(Release.model_validate(one) for one in read_yaml(path))

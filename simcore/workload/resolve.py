@@ -1,11 +1,11 @@
 """What ``--model`` may name: a database entry, a YAML or JSON file, a Python callable.
 
-latte-xl              an entry of models_db; Llama-3.1-8B-Instruct: of its base model;
-                      somebody/name: of its own hub name, else of the name alone
-my-model.yaml         a models_db file of one's own
+latte-xl              an entry of models_db; Llama-3.1-8B-Instruct names its base model's entry;
+                      somebody/name: the entry of that hub name, else of the name alone
+my-model.yaml         a file in the format of models_db
 config.json           a Hugging Face config (never executed)
-mypkg.net:build       a callable that returns an nn.Module; run where a person typed the name
-                      (permission.py), refused where a file has it
+mypkg.net:build       a callable that returns an nn.Module; it is run if a person typed the name
+                      (permission.py) and refused if a file contains it
 timm:convnext_tiny    a model of an installed vision library, without weights (trace/zoos.py)
 arch:transformer      an architecture, whose dimensions are settings of the job (settings.py)
 """
@@ -33,21 +33,23 @@ from simcore.workload.permission import names_code, permitted
 from simcore.workload.record_settings import GIVEN
 from simcore.workload.settings import PREFIX, arch_record, settings_given, with_settings
 
-#: What a name has more than its base model's, which has the same shapes.
+#: Parts of a name that its base model's does not have; both models have the same shapes.
 _TUNED = re.compile(r"[-_](?:instruct|chat|it|base)(?=[-_]|$)", re.IGNORECASE)
 _HF = re.compile(r"-hf$")
-#: Pixels behind the name of an image model, as hubs have it (``convnext-tiny-224``).
+#: The image size in pixels that hubs append to a model's name (``convnext-tiny-224``).
 _SIZE = re.compile(r"[-_]\d{3}$")
 
 
-#: Share of letters from which on a name is a slip for another: below, something else is meant.
+#: Fraction of equal letters from which a name counts as a misspelling of another; below it, the
+#: user means something else.
 _SLIP_FRAC = 0.8
-#: Where a network is not in models_db.
+#: Hint for a network that is not in models_db.
 _OTHERS = (
     "(`simcore list models`; others: timm:NAME, torchvision:NAME, a config.json, arch:NAME with "
     "--set, or package.module:function that builds the network, with --input)"
 )
-#: Families of networks of vision libraries: the nearest name of models_db is none of them.
+#: Families of networks that vision libraries have; the nearest name of models_db is not one of
+#: them.
 _OF_LIBRARIES = re.compile(
     r"(?:swin|convnext|regnet|maxvit|beit|dinov2|mixer|coat|cait|nfnet|eva|ghostnet|shufflenet|"
     r"squeezenet|mnasnet|googlenet|resnest|tresnet|volo|xcit|poolformer|pvt|levit|convit|twins|"
@@ -57,7 +59,7 @@ _OF_LIBRARIES = re.compile(
 
 
 class ModelSource(Protocol):
-    """What a request needs of a model, wherever it comes from."""
+    """What a request needs of a model, whatever kind of source it comes from."""
 
     @property
     def name(self) -> str:
@@ -65,27 +67,27 @@ class ModelSource(Protocol):
 
     @property
     def full_name(self) -> str:
-        """Name as people know it."""
+        """Name as people write it."""
 
     @property
     def training(self) -> Training:
-        """What its training script does where the user says nothing."""
+        """What the model's training script does unless the user states otherwise."""
 
     @property
     def dataset(self) -> Dataset | None:
-        """The data set, if one is described."""
+        """The data set; None if none is described."""
 
     def build(self, **overrides: Scalar) -> Workload:
-        """The workload with config keys overridden. Raises InvalidConfig."""
+        """The workload with some config keys overridden. Raises InvalidConfig."""
 
 
-#: Callables' models while one question of many predictions is answered.
+#: Models of callables, cached while one question that takes many predictions is answered.
 _traced: ContextVar[dict[tuple[str, ...], ModelSource] | None] = ContextVar("_traced", default=None)
 
 
 @contextmanager
 def one_question() -> Iterator[None]:
-    """While it is answered a callable is called once, however many predictions it takes."""
+    """A context in which each callable is called once, however many predictions are made."""
     outer = _traced.get()
     token = _traced.set({} if outer is None else outer)
     try:
@@ -95,16 +97,16 @@ def one_question() -> Iterator[None]:
 
 
 def model_of(model: object, inputs: tuple[str, ...] = (), settings: object = None) -> ModelSource:
-    """The model that text or a path names, or one that was read already (``read_config``).
+    """The model that text or a path names, or one that was already read (``read_config``).
 
-    ``settings``: those that the job changes. Raises UsageError for anything else, saying how to
-    name it, and as ``resolve_model`` does.
+    ``settings``: those of the model's settings that the job changes. Raises UsageError for any
+    other value and says how to name a model; otherwise raises as ``resolve_model`` does.
     """
     if isinstance(model, str | PathLike):
         return resolve_model(fspath(model), inputs=inputs, settings=settings)
     if isinstance(getattr(model, "training", None), Training):
         return with_settings(cast("ModelSource", model), settings)
-    if callable(model):  # a module too
+    if callable(model):  # an nn.Module is callable too
         raise UsageError(
             f"model must be text, not a {type(model).__name__}: name the function that builds it, "
             "'package.module:function' ('__main__:function' in a notebook), with its inputs"
@@ -120,11 +122,12 @@ def model_of(model: object, inputs: tuple[str, ...] = (), settings: object = Non
 def resolve_model(
     text: str, *, inputs: tuple[str, ...] = (), settings: object = None
 ) -> ModelSource:
-    """The model that ``text`` names. Raises UnknownName, DataError, UsageError or InvalidConfig.
+    """The model that ``text`` names.
 
-    Code is run for a ``TrustedName`` alone; CodeRefused for any other text that names code.
-    ``inputs`` are shapes such as ``float32[B,3,224,224]`` for a callable or a library's model;
-    ``settings`` those of the model that the job changes, as ``settings_given`` reads them.
+    ``inputs``: shapes such as ``float32[B,3,224,224]``, for a callable or a library's model.
+    ``settings``: those of the model's settings that the job changes, in a form that
+    ``settings_given`` reads. Code runs for a ``TrustedName`` alone; any other text that names code
+    raises CodeRefused. Also raises UnknownName, DataError, UsageError and InvalidConfig.
     """
     if not inputs and ":" not in text and MODELS.path(text) is None and alias_named(text):
         return _of_alias(text, tuple(settings_given(settings).items()))
@@ -133,7 +136,7 @@ def resolve_model(
 
 @lru_cache(maxsize=256)
 def _of_alias(name: str, settings: tuple[tuple[str, Scalar], ...]) -> ModelRecord:
-    """The model of an alias with its words; ``settings`` of the job win over them."""
+    """The model of an alias with the alias's options; the job's ``settings`` override these."""
     alias = alias_named(name)
     assert alias is not None
     changed = {**alias.all_settings, **dict(settings)}
@@ -161,8 +164,8 @@ def _resolved(text: str, inputs: tuple[str, ...]) -> ModelSource:
     if path.suffix == ".json" or (path.is_dir() and (path / "config.json").is_file()):
         from simcore.workload.huggingface import read_config
 
-        found: ModelSource = read_config(path / "config.json" if path.is_dir() else path)
-        return found
+        config: ModelSource = read_config(path / "config.json" if path.is_dir() else path)
+        return config
     if "/" in text and path.is_file():
         raise DataError("is no model file: a .yaml of models_db or a config.json", file=path)
     if ":" in text and not path.exists():
@@ -170,12 +173,12 @@ def _resolved(text: str, inputs: tuple[str, ...]) -> ModelSource:
             text = permitted(text)
         from simcore.workload.trace import trace_callable
 
-        kept, key = _traced.get(), (text, *inputs)
-        if kept is None:
+        traced, key = _traced.get(), (text, *inputs)
+        if traced is None:
             return trace_callable(text, inputs)
-        if key not in kept:
-            kept[key] = trace_callable(text, inputs)
-        return kept[key]
+        if key not in traced:
+            traced[key] = trace_callable(text, inputs)
+        return traced[key]
     if inputs:
         raise UsageError(
             "--input is for a model given as package.module:callable, timm:NAME or torchvision:NAME"
@@ -191,7 +194,7 @@ def _resolved(text: str, inputs: tuple[str, ...]) -> ModelSource:
 
 
 def _unknown(text: str, name: str, err: UnknownName) -> UnknownName:
-    """What to say of a name that no entry has: of a vision library, near an entry, or neither."""
+    """The error for a name without an entry: it hints at vision libraries, entries, or both."""
     names, aliases = MODELS.names(), MODELS.aliases()
     known = [*names, *aliases]
     if family(text, known):
@@ -208,13 +211,13 @@ def _unknown(text: str, name: str, err: UnknownName) -> UnknownName:
 
 
 def _base_of(name: str) -> str:
-    """The name, or its base model's where that is what is known."""
-    owner, _, alone = name.rpartition("/")
+    """The name, or its base model's name if only the base model has an entry."""
+    owner, _, without_owner = name.rpartition("/")
     if owner in ZOO_LISTS:
-        alone = name
-    plain = [
+        without_owner = name
+    candidates = [
         form
-        for n in (name, alone)
+        for n in (name, without_owner)
         for form in (n, _TUNED.sub("", n), _TUNED.sub("-pt", n), _HF.sub("", _TUNED.sub("", n)))
     ]
-    return next((n for n in plain if MODELS.path(n) is not None), name)
+    return next((n for n in candidates if MODELS.path(n) is not None), name)

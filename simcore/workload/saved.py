@@ -1,4 +1,4 @@
-"""What forward pins until backward."""
+"""Activations that forward saves for backward."""
 
 from __future__ import annotations
 
@@ -7,14 +7,18 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Saved:
-    """What forward pins until backward, per sample: storages, each counted once.
+    """Activations per sample that forward saves for backward; each storage counts once.
 
-    ``matmul``: elements that only matrix products read, kept in the format that these compute in
-    (fp8 where they do); ``again``: elements that a 16-bit storage holds already, which products of
-    another format keep once more; ``autocast``: elements of an fp32 tensor that autocast alone
-    keeps once more in 16 bit, for one more product of it or beside an operator that keeps it in
-    fp32; ``narrowed``: of what is fp32 in any precision, kept once more where activations have 16
-    bit.
+    - ``low``, ``high``: elements, by class of width (``workload.graph``).
+    - ``raw_bytes``: bytes of tensors whose width is fixed.
+    - ``matmul``: elements that only matrix products read, saved in the format in which products
+      compute (fp8 where they do).
+    - ``again``: elements that a 16-bit storage already holds and that products of another format
+      save a second time.
+    - ``autocast``: elements of an fp32 tensor that autocast alone saves a second time, in 16 bit:
+      for one more product of it, or next to an operator that saves it in fp32.
+    - ``narrowed``: elements of a tensor that is fp32 in any precision, saved a second time where
+      activations are 16 bit.
     """
 
     low: float = 0.0
@@ -37,7 +41,7 @@ class Saved:
         )
 
     def __sub__(self, other: Saved) -> Saved:
-        """What is left of each class; none below zero."""
+        """The remainder of each class, at least zero."""
         return Saved(
             low=max(self.low - other.low, 0.0),
             high=max(self.high - other.high, 0.0),

@@ -1,7 +1,7 @@
-"""A model's settings as words of a job: ``--set layers=16``, and models of free dimensions.
+"""A model's settings as options of a job (``--set layers=16``), and models of free dimensions.
 
 A setting is a key of ``config`` in ``models_db``: an argument of the architecture's builder.
-``arch:NAME`` is a model of which nothing is given but its architecture.
+``arch:NAME`` is a model of which only the architecture is given.
 """
 
 from __future__ import annotations
@@ -25,44 +25,44 @@ from simcore.workload.record_settings import (
 )
 from simcore.workload.releases import version_of
 
-#: A model, wherever it comes from (``resolve.ModelSource``).
+#: A model from any kind of source (``resolve.ModelSource``).
 Source = TypeVar("Source")
-#: What names a model by its architecture alone.
+#: Prefix of a name that gives a model's architecture alone.
 PREFIX = "arch:"
-#: The architecture of a traced network, whose shapes no setting changes.
+#: Architecture of traced networks, whose shapes no setting changes.
 _TRACED = "traced"
-#: What one sample is, by kind of architecture; ``image`` of any other.
+#: What one sample is, by kind of architecture; any other kind: ``image``.
 _SAMPLES = {"language": "sequence", "text": "sequence", "speech": "clip", "recommender": "pair"}
 _CLIPS = ("latte", "stdit", "mmdit_video", "wan", "cogvideox")
-#: Settings that a full name lists before it says how many more there are.
+#: Number of settings that a full name lists; it then says how many more there are.
 _SHOWN = 3
 _TRUE, _FALSE = ("true", "on", "yes"), ("false", "off", "no")
 
 
 def settings_given(given: object) -> dict[str, Scalar]:
-    """The settings of a call: a mapping, or texts of ``key=value`` words parted by blanks.
+    """The settings of a call, given as a mapping or as texts of ``key=value`` separated by blanks.
 
-    Values of texts stay text until a model says what they are. Raises InvalidConfig.
+    Values in texts remain text until a model gives their types. Raises InvalidConfig.
     """
     if not given:
         return {}
     if isinstance(given, Mapping):
         return {str(k).replace("-", "_"): cast("Scalar", v) for k, v in given.items()}
     texts = [given] if isinstance(given, str) else list(cast("Iterable[str]", given))
-    found: dict[str, Scalar] = {}
+    settings: dict[str, Scalar] = {}
     for word in (word for text in texts for word in str(text).split()):
         key, sign, value = word.partition("=")
         key = key.strip().replace("-", "_")
         if not sign or not key:
             raise InvalidConfig([f"--set {word!r} is not KEY=VALUE, such as layers=16"])
-        if key in found:
+        if key in settings:
             raise InvalidConfig([f"--set gives {key} twice"])
-        found[key] = value.strip()
-    return found
+        settings[key] = value.strip()
+    return settings
 
 
 def as_words(settings: Mapping[str, Scalar]) -> tuple[str, ...]:
-    """Settings as ``key=value`` texts, each of which reads back as it was."""
+    """Settings as ``key=value`` texts; reading a text gives the setting back."""
     return tuple(f"{key}={_text(value)}" for key, value in settings.items())
 
 
@@ -83,7 +83,7 @@ def _settable(name: str) -> bool:
 
 
 def arch_record(text: str) -> ModelRecord:
-    """The record that ``arch:NAME`` stands for, without settings. Raises UnknownName."""
+    """The record of ``arch:NAME``, before any settings. Raises UnknownName."""
     name = text.removeprefix(PREFIX).strip().lower().replace("-", "_")
     if not _settable(name):
         raise UnknownName("architecture", name, list(settable_archs()))
@@ -92,7 +92,7 @@ def arch_record(text: str) -> ModelRecord:
 
 @lru_cache(maxsize=64)
 def _arch_record(arch: str) -> ModelRecord:
-    """One record an architecture: caches know records by identity."""
+    """The record of an architecture, one object each: caches compare records by identity."""
     unit = "video" if arch in _CLIPS else _SAMPLES.get(kind_of(arch), "image")
     return ModelRecord(
         name=PREFIX + arch,
@@ -110,10 +110,10 @@ def _arch_record(arch: str) -> ModelRecord:
 
 
 def with_settings(source: Source, given: object) -> Source:
-    """The model with the settings of a call in the place of its own; one of ``arch:`` needs them.
+    """The model with the settings of a call replacing its own; ``arch:`` models need theirs.
 
-    Raises InvalidConfig for a setting that its architecture does not have or that is of a wrong
-    kind, UsageError for a model that has none.
+    Raises InvalidConfig for a setting that the architecture does not have or that has the wrong
+    type, and UsageError for a model without settings.
     """
     settings = settings_given(given)
     name: str = getattr(source, "name", "")
@@ -133,7 +133,7 @@ def with_settings(source: Source, given: object) -> Source:
 
 
 def _check_complete(name: str, settings: Mapping[str, Scalar]) -> None:
-    """Raises InvalidConfig where a setting without a default is missing."""
+    """Raises InvalidConfig if a setting without a default is missing."""
     arch = name.removeprefix(PREFIX)
     builder = inspect.signature(ARCHS[arch]).parameters.values()
     needed = [p.name for p in builder if p.default is p.empty and p.name in setting_kinds(arch)]
@@ -145,76 +145,76 @@ def _check_complete(name: str, settings: Mapping[str, Scalar]) -> None:
 
 @lru_cache(maxsize=512)
 def _changed(record: ModelRecord, settings: tuple[tuple[str, Scalar], ...]) -> ModelRecord:
-    """One copy of the same settings: caches know records by identity."""
-    told = [f"{key} {_text(value)}" for key, value in settings]
-    more = f" and {len(told) - _SHOWN} more" if len(told) > _SHOWN else ""
-    full_name = f"{record.full_name} with {', '.join(told[:_SHOWN])}{more}"
-    given = with_release(record, dict(settings))
-    own = {k: v for k, v in given.items() if k in setting_kinds(record.arch)}
-    beside = {k: v for k, v in given.items() if k not in own}
-    update = {"config": {**record.config, **own}, "full_name": full_name,
+    """A record with these settings, one object per set: caches compare records by identity."""
+    described = [f"{key} {_text(value)}" for key, value in settings]
+    more = f" and {len(described) - _SHOWN} more" if len(described) > _SHOWN else ""
+    full_name = f"{record.full_name} with {', '.join(described[:_SHOWN])}{more}"
+    stated = with_release(record, dict(settings))
+    of_arch = {k: v for k, v in stated.items() if k in setting_kinds(record.arch)}
+    of_record = {k: v for k, v in stated.items() if k not in of_arch}
+    update = {"config": {**record.config, **of_arch}, "full_name": full_name,
               "params": Figure(value=0.0, source="settings"),
-              **record_update(record, beside)}  # fmt: skip
+              **record_update(record, of_record)}  # fmt: skip
     return record.model_copy(update=update)
 
 
 def _typed(record: ModelRecord, settings: Mapping[str, Scalar]) -> dict[str, Scalar]:
-    """Settings as the architecture takes them, text read as the kind that each is."""
+    """Settings with texts converted to the types that the architecture takes."""
     kinds = {**record_kinds(record), **setting_kinds(record.arch)}
     problems = [_unknown(record, key, list(kinds)) for key in settings if key not in kinds]
-    found: dict[str, Scalar] = {}
+    typed: dict[str, Scalar] = {}
     for key, value in settings.items():
         if key in kinds:
             try:
-                found[key] = _read(kinds[key], value)
+                typed[key] = _convert(kinds[key], value)
             except ValueError:
-                problems.append(f"--set {key}={value}: {key} must be {_said(kinds[key])}")
+                problems.append(f"--set {key}={value}: {key} must be {_type_in_words(kinds[key])}")
     if problems:
         raise InvalidConfig(problems)
-    return found
+    return typed
 
 
 def _unknown(record: ModelRecord, key: str, known: list[str]) -> str:
-    near = nearest(key, known)
-    meant = f": did you mean {near[0]!r}?" if near else ""
-    return f"--set {key}: architecture {record.arch!r} has no setting {key!r}{meant}"
+    close = nearest(key, known)
+    hint = f": did you mean {close[0]!r}?" if close else ""
+    return f"--set {key}: architecture {record.arch!r} has no setting {key!r}{hint}"
 
 
-def _said(kind: str) -> str:
+def _type_in_words(kind: str) -> str:
     words = {
         "int": "a whole number", "float": "a number", "bool": "true or false",
         SECONDS: "a time such as 3.7ms", RELEASE: "a release such as 1.10",
     }  # fmt: skip
-    return words.get(_plain(kind), "text")
+    return words.get(_without_none(kind), "text")
 
 
-def _plain(kind: str) -> str:
+def _without_none(kind: str) -> str:
     return kind.removesuffix("| None").strip()
 
 
 def _seconds(text: str) -> float:
-    """Seconds of ``3.7ms``, or of a number of them. Raises ValueError."""
+    """Seconds from text such as ``3.7ms`` or a plain number of seconds. Raises ValueError."""
     try:
         return float(text)
     except ValueError:
         return parse_quantity(text, "seconds", positive=False)
 
 
-def _read(kind: str, value: Scalar) -> Scalar:
-    plain = _plain(kind)
-    if plain == RELEASE:
+def _convert(kind: str, value: Scalar) -> Scalar:
+    type_name = _without_none(kind)
+    if type_name == RELEASE:
         version_of(str(value) if isinstance(value, str) else "")  # 1.10 as a number is 1.1
         return value
     if not isinstance(value, str):
-        return value  # of a wrong kind: the builder says so
-    if plain == SECONDS:
+        return value  # of a wrong type: the builder raises the error
+    if type_name == SECONDS:
         return _seconds(value)
     text = value.strip().lower()
-    if plain == "int":
+    if type_name == "int":
         return int(text)
-    if plain == "float":
+    if type_name == "float":
         return float(text)
-    if plain == "bool":
+    if type_name == "bool":
         if text not in (*_TRUE, *_FALSE):
             raise ValueError(text)
         return text in _TRUE

@@ -1,8 +1,9 @@
 """One rank's part of a model: columns and heads over tensor ranks, layers over pipeline stages.
 
-Tensor parallelism (Shoeybi et al. 2019) leaves a layer of the same hidden width with fewer heads,
-a narrower MLP and a part of the vocabulary, so a rank's part is the architecture built with those
-numbers. Sequence parallelism (Korthikanti et al. 2022) then cuts what is left whole.
+With tensor parallelism (Shoeybi et al. 2019) a rank's layer has the same hidden width, fewer heads,
+a narrower MLP and a part of the vocabulary; the rank's part is the architecture built with those
+numbers. Sequence parallelism (Korthikanti et al. 2022) then divides what every rank still holds
+whole.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from simcore.workload.graph import (
 from simcore.workload.models import ModelRecord, Scalar
 from simcore.workload.saved import NOTHING, Saved
 
-#: What tensor ranks divide of an architecture that they can cut.
+#: Settings that tensor ranks divide, by architecture; other architectures cannot be divided.
 _DIVIDED = {
     "transformer": (
         "heads", "vocab", "ffn", "expert_ffn", "shared_ffn",
@@ -36,37 +37,41 @@ _DIVIDED = {
     "mmdit": ("heads", "ffn"),
     "wan": ("heads", "ffn"),
 }  # fmt: skip
-#: Of layers by letter of a mixer's pattern, what must divide: tensor ranks take whole heads and
-#: groups (Megatron-Core, ssm/mamba_mixer.py, ssm/gated_delta_net.py), none of which two may share.
+#: Settings that the number of tensor ranks must divide, with their defaults, by letter of the mixer
+#: pattern. Tensor ranks take whole heads and whole groups, and no two ranks share one
+#: (Megatron-Core, ssm/mamba_mixer.py, ssm/gated_delta_net.py).
 _OF_MAMBA = {"ssm_heads": 0, "ssm_groups": 1}
 _WHOLE = {
     "m": _OF_MAMBA, "h": _OF_MAMBA, "s": {"ssm_inner": 0},
     "g": {"delta_key_heads": 0, "delta_value_heads": 0}, "k": {"delta_value_heads": 0},
 }  # fmt: skip
-#: How often a layer sums its output up over tensor ranks, in forward and again in backward, where
-#: it is not twice (Shoeybi et al. 2019). Wan's has three sublayers, and its queries and keys are
-#: normalised over all heads: ranks gather q, k and the q of cross-attention, half of a sum each,
-#: and their gradients (DFM, dit_attention.py, layernorm_across_heads); the caption's keys are few.
+#: Sums of a layer's output over tensor ranks in forward (backward has as many), for architectures
+#: that do not have two (Shoeybi et al. 2019). Wan's layer has three sublayers, and its queries and
+#: keys are normalised over all heads: ranks gather q, k and the q of cross-attention, each gather
+#: half the traffic of a sum, and their gradients (DFM, dit_attention.py, layernorm_across_heads).
+#: The keys of the caption are few and left out.
 _SUMS_A_LAYER = {"wan": 3 + 3 / 2}
 TENSOR_SUMS = 2.0
-#: Ops of a layer that work on whole hidden rows: norms, the residual sum and what belongs to it.
+#: Words in names of ops that work on whole hidden rows: norms, the residual sum and ops next to it.
 _WHOLE_ROWS = ("norm", "residual", "fork", "dropout", "positions", "tokens", "scale")
-#: Products whose kept input is a whole hidden row, cut over the ranks by sequence parallelism.
+#: Products whose saved input is a whole hidden row, which sequence parallelism divides over ranks.
 _WHOLE_INPUT = (
     "qkv", "q", "k", "v", "q_a", "kv_a", "gate", "up", "gate_up", "head", "router", "in_proj",
 )  # fmt: skip
 
-#: Products of a layer that tensor ranks have columns of; the gradient of their input is summed up.
+#: Products of which each tensor rank has some columns; the gradient of their input is summed over
+#: ranks.
 CUT_BY_COLUMNS = ("qkv", "q", "k", "v", "gate", "up", "gate_up", "in_proj")
-#: Those of them that read one input, where they are products apart.
+#: Groups of these that read the same input where they are separate products.
 ONE_INPUT = (("q", "k", "v"), ("gate", "up"))
 
 
 @dataclass(frozen=True)
 class Stage:
-    """The part of one pipeline rank. ``position`` counts from the input; ``n_layers`` repeated.
+    """The part of a model that one pipeline rank holds.
 
-    Stages of equal parts share one ``workload``.
+    ``position``: place of the stage, counted from the input; ``n_layers``: its repeated layers.
+    Stages with equal parts share one ``workload``.
     """
 
     workload: Workload
@@ -81,10 +86,11 @@ def _divisors(whole: int, most: int) -> list[int]:
 def tensor_overrides(
     record: ModelRecord, tp: int, ep: int, expert_tp: int = 1
 ) -> dict[str, Scalar]:
-    """Settings of one tensor and expert rank's part. Raises InvalidConfig with every violation.
+    """The settings of the part that one tensor and expert rank holds.
 
-    Of an expert's columns a rank has 1/``expert_tp``; a part of the routed rows instead where
-    tensor ranks hold different experts.
+    ``expert_tp``: a rank holds 1/``expert_tp`` of each expert's columns. Where tensor ranks hold
+    different experts, it processes a fraction of the routed rows instead. Raises InvalidConfig with
+    all violations.
     """
     if tp == 1 and ep == 1:
         return {}
@@ -115,53 +121,53 @@ def tensor_overrides(
                 problems.append(f"tp={tp} does not divide {key}={whole}; allowed here: {allowed}")
     if problems:
         raise InvalidConfig([f"{record.name}: {p}" for p in problems])
-    out: dict[str, Scalar] = {"head_dim": int(config.get("head_dim", 0)) or hidden // heads}
+    overrides: dict[str, Scalar] = {"head_dim": int(config.get("head_dim", 0)) or hidden // heads}
     given = {"ffn": 4 * hidden, **config}
     for key in _DIVIDED[record.arch]:
         degree = expert_tp if key == "expert_ffn" else tp
         if value := int(given.get(key, 0)):
-            out[key] = max(1, -(-value // degree))
-    out["heads"] = max(1, heads // tp)
+            overrides[key] = max(1, -(-value // degree))
+    overrides["heads"] = max(1, heads // tp)
     if record.arch == "wan":
-        out["qk_width"] = int(config.get("qk_width", 0)) or heads * int(out["head_dim"])
+        overrides["qk_width"] = int(config.get("qk_width", 0)) or heads * int(overrides["head_dim"])
     if record.arch != "transformer":
-        return out
+        return overrides
     kv = int(config.get("kv_heads", 0)) or heads
-    # Fewer kv heads than ranks: each rank keeps a whole one.
-    out["kv_heads"] = max(1, kv // tp)
+    # Where there are fewer kv heads than ranks, each rank holds one whole head.
+    overrides["kv_heads"] = max(1, kv // tp)
     if config.get("gathered_logits"):
-        out["loss_vocab"] = int(config["vocab"])
+        overrides["loss_vocab"] = int(config["vocab"])
     if experts:
-        out["local_experts"] = experts // ep
-        out["routed_share"] = expert_tp / tp
-    return out
+        overrides["local_experts"] = experts // ep
+        overrides["routed_share"] = expert_tp / tp
+    return overrides
 
 
 def tensor_sums(arch: str, config: Mapping[str, Scalar] | None = None) -> float:
-    """How often a layer of an architecture sums its output up over tensor ranks, each way.
+    """Sums of a layer's output over tensor ranks in forward; backward has as many.
 
-    Once for each product cut by rows, on average over the layers of ``config``. Mamba-1's second
-    product is cut by rows too: ranks sum up steps, B and C, and their gradients (vLLM,
-    mamba_mixer.py, of which Megatron-Core has none).
+    There is one for each product that is divided by rows, averaged over the layers of ``config``.
+    Mamba-1's second product is divided by rows too: ranks sum the step sizes, B and C, and their
+    gradients (vLLM, mamba_mixer.py; Megatron-Core has no such layer).
     """
     if arch != "transformer" or not config:
         return _SUMS_A_LAYER.get(arch, TENSOR_SUMS)
-    mixers, fed = str(config["mixer_pattern"]), str(config["expert_pattern"] or "d")
+    mixers, feed_forward = str(config["mixer_pattern"]), str(config["expert_pattern"] or "d")
     layers = int(config["layers"])
-    sums = TENSOR_SUMS / 2 * last_products(mixers, fed, layers)
+    sums = TENSOR_SUMS / 2 * last_products(mixers, feed_forward, layers)
     if "s" not in mixers:
         return sums
-    narrow = int(config["ssm_rank"]) + 2 * int(config["ssm_state"])
+    summed_width = int(config["ssm_rank"]) + 2 * int(config["ssm_state"])
     share = (mixers * layers)[:layers].count("s") / layers
-    return sums + TENSOR_SUMS / 2 * share * narrow / int(config["hidden"])
+    return sums + TENSOR_SUMS / 2 * share * summed_width / int(config["hidden"])
 
 
 def splits(arch: str) -> bool:
-    """Whether tensor ranks can cut an architecture."""
+    """Whether tensor ranks can divide an architecture."""
     return arch in _DIVIDED
 
 
-def _thin(kernel: Kernel, share: float) -> Kernel:
+def _scaled(kernel: Kernel, share: float) -> Kernel:
     return replace(
         kernel, low=kernel.low * share, high=kernel.high * share, relaid=kernel.relaid * share,
         raw_bytes=kernel.raw_bytes * share, indexed=kernel.indexed * share,
@@ -172,25 +178,25 @@ def _thin(kernel: Kernel, share: float) -> Kernel:
 def _sequence_parallel(block: Block, tp: int, gathered: bool) -> Block:
     share = 1.0 / tp
 
-    def cut(op: Op) -> Op:
-        words = op.name.replace(".", " ").split()
-        if words[0] in ("qkv", "attention") and "out" in words:
+    def divided(op: Op) -> Op:
+        parts = op.name.replace(".", " ").split()
+        if parts[0] in ("qkv", "attention") and "out" in parts:
             return op
-        if any(w.rstrip("0123456789") in _WHOLE_ROWS for w in words):
+        if any(w.rstrip("0123456789") in _WHOLE_ROWS for w in parts):
             return replace(
                 op,
-                fwd=tuple(_thin(k, share) for k in op.fwd),
-                bwd=tuple(_thin(k, share) for k in op.bwd),
+                fwd=tuple(_scaled(k, share) for k in op.fwd),
+                bwd=tuple(_scaled(k, share) for k in op.bwd),
                 saved=op.saved * share,
                 result=op.result * share,
             )
-        if words[-1] in _WHOLE_INPUT and not gathered:
+        if parts[-1] in _WHOLE_INPUT and not gathered:
             return replace(op, saved=op.saved * share)
         return op
 
     return replace(
         block,
-        ops=tuple(cut(op) for op in block.ops),
+        ops=tuple(divided(op) for op in block.ops),
         boundary=block.boundary * share,
         remade=block.remade * share,
         away=block.away * share,
@@ -199,9 +205,9 @@ def _sequence_parallel(block: Block, tp: int, gathered: bool) -> Block:
 
 @lru_cache(maxsize=256)
 def sequence_parallel(workload: Workload, tp: int, gathered: bool = False) -> Workload:
-    """The same part with norms, residual and their activations cut over the tensor ranks.
+    """The same part with norms, residual and their activations divided over the tensor ranks.
 
-    ``gathered``: what products read is kept as it was gathered, not gathered again in backward.
+    ``gathered``: the gathered input of a product is saved, not gathered once more in backward.
     """
     if tp == 1:
         return workload
@@ -211,14 +217,14 @@ def sequence_parallel(workload: Workload, tp: int, gathered: bool = False) -> Wo
 
 
 def layer_counts(workload: Workload) -> int:
-    """How many repeated layers a model has: what pipeline stages divide."""
+    """Number of repeated layers of a model, which pipeline stages share out."""
     return len(workload.layer_starts)
 
 
 def even_cut(n_layers: int, n_stages: int) -> tuple[int, ...]:
-    """Layers of each stage dealt out evenly; what does not divide goes to the middle.
+    """Layers of each stage, shared out evenly; a remainder goes to the stages in the middle.
 
-    The last stage has the head, the first the embedding: the ends are the shorter ones, as in
+    The first stage has the embedding and the last one the head, so the ends get fewer layers, as in
     Megatron-LM with embedding and loss counted as layers.
     """
     base, longer = divmod(n_layers, n_stages)
@@ -231,11 +237,12 @@ def even_cut(n_layers: int, n_stages: int) -> tuple[int, ...]:
 def pipeline_stages(
     workload: Workload, pp: int, sizes: tuple[int, ...] | None = None, *, one_table: bool = False
 ) -> tuple[Stage, ...]:
-    """The stages of ``sizes`` layers each, evenly where these are not given.
+    """The pipeline stages, with ``sizes`` layers each; evenly many if these are not given.
 
-    What comes before the first layer is the first stage's, what follows the last layer the last
-    stage's. ``one_table``: a rank holds both of these, and what they share once. Raises
-    InvalidConfig where there are fewer layers than stages, or not as many.
+    Blocks before the first layer belong to the first stage, blocks after the last layer to the last
+    stage. ``one_table``: one rank holds both of these stages, and a table that they share once.
+    Raises InvalidConfig if there are fewer layers than stages, or if ``sizes`` do not add up to the
+    layers.
     """
     layers = workload.layer_starts
     if len(layers) < pp:
@@ -254,23 +261,24 @@ def pipeline_stages(
     return tuple(stages)
 
 
-def _part(net: Frozen, share: float) -> Frozen:
-    """A frozen network of one stage; of adapters' base, which lies in the layers, its share."""
+def _frozen_of_stage(net: Frozen, share: float) -> Frozen:
+    """A frozen network of one stage; of the base weights under adapters, the layers' fraction."""
     return net if net.ops else replace(net, resident_numel=round(net.resident_numel * share))
 
 
 def buffered(
     stages: tuple[Stage, ...], received: int, sent: int, logits_bytes: float
 ) -> tuple[Stage, ...]:
-    """Stages whose pipeline buffers hold what they exchange as long as a micro-batch is in flight.
+    """Stages that also hold pipeline buffers for each micro-batch in flight.
 
-    ``received``, ``sent``: copies of a layer's input; ``logits_bytes``: on the last stage, of an
-    element of the logits.
+    ``received``: copies that a stage holds of the tensor received from the previous stage;
+    ``sent``: copies of the tensor sent to the next one; both are as large as a layer's input.
+    ``logits_bytes``: bytes per element of the logits that the last stage holds.
     """
     if not (received or sent or logits_bytes):
         return stages
     made: dict[tuple[int, bool, bool], Workload] = {}
-    out = []
+    result = []
     for stage in stages:
         ends = stage.position == 0, stage.position == len(stages) - 1
         key = (id(stage.workload), *ends)
@@ -279,33 +287,34 @@ def buffered(
                 stage.workload, received * (not ends[0]) + sent * (not ends[1]),
                 logits_bytes * ends[1],
             )  # fmt: skip
-        out.append(replace(stage, workload=made[key]))
-    return tuple(out)
+        result.append(replace(stage, workload=made[key]))
+    return tuple(result)
 
 
 def _with_buffers(part: Workload, copies: int, logits_bytes: float) -> Workload:
     layer = next(b for b in part.blocks if b.recomputable)
     logits = max(widest(op.saved) for op in part.blocks[part.order[-1]].ops)
-    kept = layer.boundary * copies + Saved(raw_bytes=logits_bytes * logits)
-    if kept == NOTHING:
+    buffers = layer.boundary * copies + Saved(raw_bytes=logits_bytes * logits)
+    if buffers == NOTHING:
         return part
-    # before all others: held until the backward of the stage's first layer has run
-    held = Block(name="pipeline buffers", ops=(Op(name="kept", fwd=(), saved=kept),))
+    # The buffers come before all other blocks, so that they are held until the backward of the
+    # stage's first layer has run.
+    held = Block(name="pipeline buffers", ops=(Op(name="kept", fwd=(), saved=buffers),))
     return part.replace(blocks=(held, *part.blocks), order=(0, *(b + 1 for b in part.order)))
 
 
 def widest(saved: Saved) -> float:
-    """Elements of the widest tensor that an op keeps; bytes alone are those of fp32."""
+    """Elements of the largest tensor that an op saves; plain bytes are taken to be fp32."""
     return max(saved.low, saved.high, saved.raw_bytes / 4.0)
 
 
 def opposite_joined(stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
-    """Stages of a pipeline fed from both ends: rank s holds stage s and stage pp - 1 - s.
+    """Stages of a pipeline that is fed from both ends: rank s holds stages s and pp - 1 - s.
 
-    So the embedding and the head lie on one rank, which shares their table (DeepSeek-V3 2024,
-    section 3.2.3): the stages are those of ``one_table``.
+    The embedding and the head are then on one rank, which shares their table (DeepSeek-V3 2024,
+    section 3.2.3); ``stages`` must have been made with ``one_table``.
     """
-    pairs: dict[tuple[int, int], Workload] = {}  # equal pairs are one part, and priced once
+    pairs: dict[tuple[int, int], Workload] = {}  # equal pairs are one object, priced once
     made = []
     for s, stage in enumerate(stages):
         near, far = stages[min(s, len(stages) - 1 - s)], stages[max(s, len(stages) - 1 - s)]
@@ -317,7 +326,7 @@ def opposite_joined(stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
 
 
 def joined(first: Workload, second: Workload) -> Workload:
-    """Two parts of a model as one, the second behind the first."""
+    """Two parts of a model as one; the second runs after the first."""
     behind = len(first.blocks)
     return first.replace(
         blocks=first.blocks + second.blocks,
@@ -328,13 +337,12 @@ def joined(first: Workload, second: Workload) -> Workload:
 
 
 def stretch(workload: Workload, start: int, stop: int, *, one_table: bool = False) -> Workload:
-    """The part of a model from one place in ``order`` to before another.
+    """The part of a model that runs from index ``start`` of ``order`` up to before ``stop``.
 
-    Frozen networks and the input are what the first block needs. A head whose table is the
-    embedding's has one of its own where the embedding is not there too (``one_table``: it is, in
-    another stretch of the rank's), and so has a module that predicts a further token. Equal
-    stretches are one object, whoever asks: what is cached by it is worked out once for all cuts of
-    a model.
+    Frozen networks and the input belong to the part with the first block. A head that shares the
+    embedding's table gets its own table if the embedding is not on the same rank (``one_table``: it
+    is, in another part), and so does a module that predicts a further token. Equal parts are one
+    object, so that what is cached by a part is computed once for all cuts of a model.
     """
     return _stretch(workload, start == 0, workload.order[start:stop], one_table)
 
@@ -350,13 +358,15 @@ def _stretch(workload: Workload, first: bool, order: tuple[int, ...], one_table:
     return workload.replace(
         blocks=tuple(blocks),
         order=tuple(index[b] for b in order),
-        frozen=tuple(_part(net, share) for net in workload.frozen if first or not net.ops),
+        frozen=tuple(
+            _frozen_of_stage(net, share) for net in workload.frozen if first or not net.ops
+        ),
         input_bytes=workload.input_bytes if first else 0.0,
     )
 
 
 def _own_tables(block: Block) -> tuple[Param, ...]:
-    """Matrices that a block's operators read and another block holds, which shares them."""
+    """Tables that a block's operators read and that another block, sharing them, holds."""
     for op in block.ops:
         if op.name == NEXT_TOKENS:
             return (Param(f"{op.name}.weight", round(op.bwd[0].weight)),)
@@ -368,21 +378,24 @@ def _own_tables(block: Block) -> tuple[Param, ...]:
 
 
 def _with_own_tables(blocks: list[Block]) -> list[Block]:
-    """Blocks of a later stage, which keeps one copy of a table that the first has too.
+    """Blocks of a later stage, which holds its own copy of a table that the first stage has.
 
     Megatron-LM, module.py, initialize_word_embeddings, and models/gpt/gpt_model.py (an embedding
     where mtp_process is set); DeepSpeed, runtime/pipe/module.py, TiedLayerSpec: a module of each
-    stage that uses it. A head's table serves the module that predicts a further token too.
+    stage that uses it. The module that predicts a further token uses the head's copy too.
     """
     heads = [b for b in blocks if any(op.name == TIE for op in b.ops)]
     holder = next((b for b in heads or blocks if _own_tables(b)), None)
     if holder is None:
         return blocks
     ops = tuple(op for op in holder.ops if op.name != TIE)
-    kept = replace(holder, ops=ops, params=(*holder.params, *_own_tables(holder)))
-    return [kept if b is holder else b for b in blocks]
+    with_tables = replace(holder, ops=ops, params=(*holder.params, *_own_tables(holder)))
+    return [with_tables if b is holder else b for b in blocks]
 
 
 def tied_numel(workload: Workload) -> int:
-    """Elements of what the first and the last stage of a pipeline both hold and must keep equal."""
+    """Elements of a table of which the first and last pipeline stage each hold a copy.
+
+    The stages must keep their copies equal.
+    """
     return max((sum(p.numel for p in _own_tables(b)) for b in workload.blocks), default=0)

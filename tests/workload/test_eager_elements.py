@@ -335,7 +335,7 @@ def test_t5_in_fp32() -> None:
 
 def test_sequence_parallel_ranks_share_elements_out() -> None:
     from simcore.workload.ops import rms_norm_eager
-    from simcore.workload.sharding import _thin
+    from simcore.workload.sharding import _scaled
 
     for kernel in rms_norm_eager("norm", 64.0, 32).fwd:
-        assert _thin(kernel, 0.25).indexed == kernel.indexed / 4
+        assert _scaled(kernel, 0.25).indexed == kernel.indexed / 4

@@ -234,7 +234,7 @@ def test_stages_of_a_hybrid_are_the_model(pp: int) -> None:
     ("settings", "words"),
     [
         ({"mixer_pattern": "mx"}, "letters a, m, s, g, k, l, h, n"),
-        ({"mixer_pattern": "n", "expert_pattern": "n"}, "nothing in it"),
+        ({"mixer_pattern": "n", "expert_pattern": "n"}, "leave a layer empty"),
         ({"ssm_heads": 0}, "ssm_heads 0"),
         ({"ssm_groups": 3}, "multiple of ssm_groups 3"),
         ({"residual": "parallel"}, "residual 'parallel'"),

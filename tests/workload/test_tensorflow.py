@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from reference.tensorflow_graph import Graph, Node, dropout, gelu, layer_norm
@@ -177,8 +178,8 @@ def test_what_xla_clusters_reads_random_numbers_that_tensorflow_writes() -> None
 
 
 def test_xla_moves_less_than_a_kernel_a_node() -> None:
-    def of(framework: str) -> float:
-        net = bert(name="x", layers=1, hidden=64, heads=2, seq_len=32, framework=framework)
+    def of(**how: Any) -> float:
+        net = bert(name="x", layers=1, hidden=64, heads=2, seq_len=32, **how)
         return moved(net.blocks[1].ops)
 
-    assert of("xla") < 0.5 * of("tensorflow")
+    assert of(xla=True) < 0.5 * of(framework="tensorflow")

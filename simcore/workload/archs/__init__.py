@@ -1,4 +1,4 @@
-"""Architecture builders: a config in, a Workload out. One file a family, registered by name."""
+"""Architecture builders: a config in, a Workload out; one file per family, registered by name."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ ARCHS: Registry[Callable[..., Workload]] = Registry("architecture")
 #: ``build(name=…, **config) -> Frozen``: networks that only run forward in each step.
 FROZEN_ARCHS: Registry[Callable[..., Frozen]] = Registry("frozen architecture")
 
-#: Which file registers what (explicit: no folder scanning); a prediction imports only its own.
+#: The file that registers each architecture. The list is explicit (no folder is scanned), so that a
+#: prediction imports only the files that it needs.
 FILES = {
     "bert": "bert",
     "albert": "albert",
@@ -60,7 +61,7 @@ FILES = {
     "neumf": "ncf",
 }
 
-#: What each architecture's models are, in the order in which a list shows them.
+#: Architectures by kind of model, in the order in which a list shows them.
 KINDS = {
     "language": ("transformer", "transformer_xl", "zamba2"),
     "text": (
@@ -85,11 +86,14 @@ KINDS = {
 
 
 def kind_of(name: str) -> str:
-    """What the models of architecture ``name`` are."""
+    """The kind of the models of architecture ``name``."""
     return next((kind for kind, archs in KINDS.items() if name in archs), "other")
 
 
 def load(name: str) -> None:
-    """Import the file that registers ``name``; an unknown name imports all, to name the nearest."""
+    """Import the file that registers ``name``, or all files for an unknown name.
+
+    With all files imported, the error for an unknown name can state the nearest architecture.
+    """
     for file in [FILES[name]] if name in FILES else dict.fromkeys(FILES.values()):
         import_module(f"{__name__}.{file}")

@@ -1,4 +1,4 @@
-"""ALBERT (Lan et al. 2019): BERT's layer, one for all depths, under a narrow embedding.
+"""ALBERT (Lan et al. 2019): one layer like BERT's for all depths, after a narrow embedding.
 
 Op by op as transformers runs it (models/albert/modeling_albert.py).
 """
@@ -52,8 +52,11 @@ def _layer(seq: int, hidden: int, heads: int, ffn: int, act: str, drop: bool, fu
     return body.block("layer", boundary=Saved(high=elems), recomputable=True)
 
 
-def _again(layer: Block) -> Block:
-    """The layer at a further depth: weights of the first, to whose gradients its own are added."""
+def _repeated_layer(layer: Block) -> Block:
+    """The layer at a further depth, with the weights of the first.
+
+    Its gradients are added to those of the first.
+    """
     sums = ops.grad_only("shared", 0.0, weight=3.0 * layer.numel, launches=len(layer.params))
     body = tuple(replace(op, gemm_weight=0.0) for op in layer.ops)
     return replace(layer, name="layer again", ops=(*body, sums), params=())
@@ -93,9 +96,11 @@ def build(
     head: str = "classifier",
     attention: str = "sdpa",
 ) -> Workload:
-    """ALBERT over ``seq_len`` tokens; ``embedding``: width of the tables. ``ffn`` 0: four times
-    hidden. ``head``: classifier behind a pooler, or masked-lm. ``attention``: sdpa (or flash),
-    transformers' own choice, or eager (or math).
+    """ALBERT over ``seq_len`` tokens.
+
+    ``embedding``: width of the tables. ``ffn`` 0: four times hidden. ``head``: classifier after a
+    pooler, or masked-lm. ``attention``: sdpa (or flash), transformers' own choice, or eager (or
+    math).
     """
     check_names(
         head=(head, ("classifier", "masked-lm")),
@@ -122,7 +127,7 @@ def build(
         else _masked_lm(seq_len, hidden, embedding, vocab, mlp),
     ]
     if layers > 1:
-        blocks.append(_again(layer))
+        blocks.append(_repeated_layer(layer))
     return Workload(
         name=name,
         sample_unit=sample_unit,

@@ -1,4 +1,4 @@
-"""BART (Lewis et al. 2019) and mBART (Liu et al. 2020): encoder and decoder of biased products.
+"""BART (Lewis et al. 2019) and mBART (Liu et al. 2020): encoder and decoder, products with biases.
 
 Op by op as transformers runs them (models/bart/modeling_bart.py, models/mbart), on pairs without
 padding, so that fused attention needs no mask.
@@ -19,16 +19,17 @@ from simcore.workload.archs.towers import ENCODED, check_length
 from simcore.workload.graph import TIE, Block, Kernel, Op, Workload
 from simcore.workload.saved import NOTHING, Saved
 
-#: Rows of a table of positions that no position has.
+#: Extra rows of a table of positions that no position uses.
 OFFSET = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stack:
-    """One of both stacks. ``source`` > 0: its layers attend to so many encoded rows too.
+    """The encoder or the decoder.
 
-    ``pre``: norms stand before what they feed (mBART), not behind the sum (BART). ``drop``,
-    ``drop_inner``, ``drop_scores``: of results, of the activation, of probabilities.
+    ``source`` > 0: the layers also attend to as many encoded rows. ``pre``: norms come before their
+    sublayer (mBART), not after the sum (BART). ``drop``, ``drop_inner``, ``drop_scores``: dropout
+    on results, on the activation, on probabilities.
     """
 
     rows: int
@@ -54,7 +55,7 @@ class Stack:
 
 def _scores(body: Body, t: Stack, prefix: str, keys: int, *, causal: bool) -> None:
     name = f"{prefix}attention"
-    if t.fused:  # whose dropout is its own
+    if t.fused:  # the fused kernel includes the dropout
         body.add(ops.sdpa(name, 1, t.heads, t.heads, t.rows, keys, t.head_dim, causal=causal))
         body.kept.add(f"{prefix}context")
         return
@@ -70,7 +71,7 @@ def _attend(body: Body, t: Stack, prefix: str, reads: str, *, cross: bool = Fals
         keys, source = t.source, ENCODED
     for part, rows, read in (("q", t.rows, reads), ("k", keys, source), ("v", keys, source)):
         body.linear(f"{prefix}{part}", rows, d, d, bias=True, reads=read)
-    # gradients of what q, k and v read, or of what the source's k and v do
+    # The gradients of the input of q, k and v are summed, or those of the source of k and v.
     body.add(ops.accumulate(f"{prefix}forks", float(keys * d), times=1 if cross else 2, high=True))
     _scores(body, t, prefix, keys, causal=t.source > 0 and not cross)
     body.linear(f"{prefix}attention.out", t.rows, d, d, bias=True, reads=f"{prefix}context")
@@ -81,14 +82,14 @@ def _feed(body: Body, t: Stack, prefix: str, reads: str) -> None:
     body.linear("up", t.rows, t.hidden, t.ffn, bias=True, reads=reads)
     body.add(plain_activation(t.act, inner))
     if t.drop_inner:
-        if t.act == "relu":  # whose output nothing else keeps then
+        if t.act == "relu":  # no other op saves its output then
             body.add(ops.keep("relu.output", inner))
         body.add(ops.dropout("inner.dropout", inner))
     body.linear("down", t.rows, t.ffn, t.hidden, bias=True, reads="inner")
 
 
 def _sublayer(body: Body, t: Stack, name: str, reads: str) -> None:
-    """Dropout, sum, and the norm ``name`` behind it where norms stand there."""
+    """Dropout, residual sum, and the norm ``name`` after it if norms come there."""
     if t.drop:
         body.add(ops.dropout(f"{name}.dropout", t.elems))
     body.add(
@@ -101,7 +102,7 @@ def _sublayer(body: Body, t: Stack, name: str, reads: str) -> None:
 
 def layer(t: Stack, name: str) -> Block:
     body = Body()
-    body.kept.add(ENCODED)  # kept where the encoder ends
+    body.kept.add(ENCODED)  # saved where the encoder ends
     body.high |= {ENCODED, "input"}
     parts = ["norm1", *(["cross.norm"] if t.source else []), "norm2"]
     reads = "input"
@@ -120,17 +121,17 @@ def layer(t: Stack, name: str) -> Block:
 
 
 def _embedded(t: Stack, name: str, vocab: int, positions: int, *, own_table: bool) -> Block:
-    """Tokens, scaled, and positions, each looked up for every row; a norm."""
+    """Tokens, scaled, and positions, each looked up for every row; then a norm."""
     body = Body()
     if own_table:
         body.embedding("shared", t.rows, t.hidden, vocab)
-    else:  # whose gradient is added to the other's
+    else:  # the gradient is added to that of the encoder's look-up
         body.add(
             ops.embedding("shared", t.rows, t.hidden, vocab),
             ops.grad_only("shared.sum", 0.0, weight=3.0 * vocab * t.hidden),
         )
-        # labels become inputs: zeros, a copy of all but the last, the first, padding replaced;
-        # mBART looks for each row's last token
+        # Labels become inputs: zeros, a copy of all but the last, the first, padding replaced;
+        # mBART also looks for each row's last token.
         steps = 14.0 if t.pre else 8.0
         shifted = Kernel(kind="copy", raw_bytes=INT64_BYTES * steps * t.rows, launches=steps)
         body.add(Op(name="shift", fwd=(shifted,)))
@@ -138,7 +139,7 @@ def _embedded(t: Stack, name: str, vocab: int, positions: int, *, own_table: boo
     body.add(
         ops.scale("scale", t.elems, high=True),
         Op(name="positions.ids", fwd=(Kernel(kind="elementwise", launches=2.0),)),
-        replace(looked_up, saved=NOTHING),  # numbers that all sequences have in common
+        replace(looked_up, saved=NOTHING),  # the ids are the same for all sequences
         ops.binary("positions.sum", t.elems, grads=0, high=True),
     )
     body.param("positions.weight", (positions + OFFSET) * t.hidden)
@@ -149,7 +150,7 @@ def _embedded(t: Stack, name: str, vocab: int, positions: int, *, own_table: boo
 
 
 def _encoded(t: Stack, readers: int) -> Block:
-    """What ``readers`` decoder layers read of the source, normalised where norms stand before."""
+    """The encoded source that ``readers`` decoder layers read, normalised if norms come first."""
     body = Body()
     if t.pre:
         body.norm("norm", t.rows, t.hidden, "layernorm")
@@ -161,7 +162,10 @@ def _encoded(t: Stack, readers: int) -> Block:
 
 
 def _head(t: Stack, vocab: int) -> Block:
-    """The shared table and a bias that is not trained, which autocast has in fp32; the loss."""
+    """The head with the shared table, a bias and the loss.
+
+    The bias is not trained, and autocast leaves it in fp32.
+    """
     body = Body(in_layer=False)
     body.high.add("last")
     if t.pre:
@@ -208,9 +212,10 @@ def build(
     activation_dropout: float = 0.0,
     attention: str = "sdpa",
 ) -> Workload:
-    """BART on ``seq_len`` source and ``target_len`` (0: as many) target tokens; one table for both
-    and the head. ``norm_first``: as mBART, with a norm at the end of either stack too.
-    ``attention``: sdpa (or flash), transformers' own choice, or eager (or math).
+    """BART on ``seq_len`` source tokens and ``target_len`` target tokens (0: as many).
+
+    One table serves both and the head. ``norm_first``: as mBART, with a norm at the end of either
+    stack too. ``attention``: sdpa (or flash), transformers' own choice, or eager (or math).
     """
     check_names(
         attention=(attention, ("sdpa", "flash", "eager", "math")), mlp=(mlp, ("gelu", "relu"))

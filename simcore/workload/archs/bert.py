@@ -1,7 +1,8 @@
 """BERT (Devlin et al. 2018) with its pooler and a classification head; post-norm encoder.
 
-Op by op as the eager implementation of transformers 4.3x runs it: scores materialised, dropout
-on the probabilities; ``attention="sdpa"`` fuses them. TensorFlow's layers: ``bert_tensorflow.py``.
+Op by op as the eager implementation of transformers 4.3x runs it: scores are written to memory,
+with dropout on the probabilities; ``attention="sdpa"`` fuses them. TensorFlow's layers are in
+``bert_tensorflow.py``.
 """
 
 from __future__ import annotations
@@ -58,9 +59,9 @@ def embeddings(
 
 
 def _scripted_gelu(elems: float, *, held: bool) -> Op:
-    """``0.5 x (1 + erf(x / sqrt 2))`` scripted: one kernel each way, the three factors kept.
+    """``0.5 x (1 + erf(x / sqrt 2))`` as a script: one kernel each way; three factors are saved.
 
-    ``held``: beside those of the step before (``ops.script_kept``).
+    ``held``: the factors of the step before are still in memory too (``ops.script_kept``).
     """
     fwd = Kernel(kind="elementwise", low=5 * elems)
     bwd = Kernel(kind="elementwise", low=5 * elems)
@@ -69,9 +70,9 @@ def _scripted_gelu(elems: float, *, held: bool) -> Op:
 
 
 def _with_epilogues(body: tuple[Op, ...], gelu_elems: float) -> tuple[Op, ...]:
-    """A layer whose products add biases, apply GELU and sum biases' gradients themselves.
+    """A layer whose products add biases, apply GELU and sum the biases' gradients themselves.
 
-    cuBLASLt's epilogues: ``up`` writes what GELU reads beside its result, for its derivative in the
+    These are cuBLASLt's epilogues: ``up`` also writes the input of GELU, whose derivative is in the
     epilogue of ``down``'s gradient (CUBLASLT_EPILOGUE_GELU_AUX_BIAS, DGELU_BGRAD).
     """
 
@@ -164,14 +165,14 @@ def _layer_block(body: tuple[Op, ...], seq: int, hidden: int, ffn: int) -> Block
 
 
 def classifier_head(seq: int, hidden: int, classes: int, drop: bool, pooler: str) -> Block:
-    # The first token is a view: the pooler keeps the whole last hidden state.
+    # The first token is a view, so the whole last hidden state is saved for the pooler.
     pinned = ops.keep("last_hidden", float(seq * hidden), high=True)
     first = ops.grad_only("first_token", 2.0 * seq * hidden, high=True, kind="copy")
     body = (
         pinned,
         first,
         ops.linear("pooler", 1, hidden, hidden, bias=True, save_input=False),
-        # dropout's output is what the classifier keeps, the activation's its own
+        # The classifier saves dropout's output; the activation saves its own output.
         ops.activation(pooler, hidden, saves="output"),
         *_dropout("dropout", hidden, drop),
         ops.linear("classifier", 1, hidden, classes, bias=True, save_input=drop),
@@ -186,7 +187,7 @@ def classifier_head(seq: int, hidden: int, classes: int, drop: bool, pooler: str
 
 
 def _masked_lm(seq: int, hidden: int, vocab: int, share: float) -> Block:
-    """A product, GELU and norm before the tied table; the loss over a ``share`` of positions."""
+    """A product, GELU and norm before the tied table; loss over ``share`` of the positions."""
     rows = seq * share
     gathered = Kernel(kind="gather", high=2.0 * rows * hidden)
     chosen = (Op(name="positions", fwd=(gathered,), bwd=(gathered,)),) if share < 1.0 else ()
@@ -236,17 +237,21 @@ def build(
 ) -> Workload:
     """BERT over ``seq_len`` tokens. ``ffn`` 0: four times hidden.
 
-    ``head``: ``classifier`` of the sequence behind a pooler, or ``masked-lm``, whose loss takes
-    every position, or ``masked_share`` of them. ``pooler``: its activation, tanh or relu
-    (DistilBERT, which has no ``token_types``). ``attention``: eager (or math), sdpa (or flash).
-    ``gelu``: ``fused``, torch's own; ``scripted``, the formula as a TorchScript function, which
-    keeps its three factors, ``released`` by backward or ``held`` until the next loss
-    (``scripted_activations``: PyTorch before 1.7); ``separate_bias``, torch's own after a kernel
-    that adds the bias; ``tanh``, the approximation. ``bias_add``: by the product (``fused``) or by
-    a kernel of its own (``separate``: PyTorch before 1.12).
-    ``epilogues``: GELU and biases' gradients are part of products (cuBLASLt).
-    ``framework``: layers as torch runs them, or as ``tensorflow`` does (a kernel a node; GELU by
-    ``tanh``, or with erf written out). ``xla``: as XLA compiles them.
+    - ``head``: ``classifier`` of the sequence after a pooler, or ``masked-lm``, with a loss over
+      all positions or a fraction ``masked_share`` of them.
+    - ``pooler``: its activation, tanh or relu (DistilBERT, which has no ``token_types``).
+    - ``attention``: eager (or math), sdpa (or flash).
+    - ``gelu``: ``fused``, torch's own; ``scripted``, the formula as a TorchScript function, which
+      saves its three factors; ``separate_bias``, torch's own after a kernel that adds the bias;
+      ``tanh``, the approximation.
+    - ``scripted_activations``: whether backward frees these factors (``released``) or they live
+      until the next loss (``held``: PyTorch before 1.7).
+    - ``bias_add``: by the product (``fused``) or by a separate kernel (``separate``: PyTorch before
+      1.12).
+    - ``epilogues``: GELU and the biases' gradients are part of products (cuBLASLt).
+    - ``framework``: layers as ``torch`` runs them, or as ``tensorflow`` does (one kernel per node;
+      GELU by ``tanh``, or with erf as separate operators).
+    - ``xla``: XLA compiles the layers.
     """
     check_names(
         head=(head, ("classifier", "masked-lm")),
@@ -296,7 +301,7 @@ def build(
         order=(0, *[1] * layers, 2),
         buffers_numel=2 * max_positions,  # position ids, token type ids
         n_buffers=2,
-        # token ids, token types, attention mask; one label, or one a token
+        # Token ids, token types, attention mask; one label per sequence or per token.
         input_bytes=INT64_BYTES * (3 * seq_len + (1 if head == "classifier" else seq_len)),
         tokens_per_sample=seq_len,
     )

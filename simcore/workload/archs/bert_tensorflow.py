@@ -1,6 +1,6 @@
-"""A layer of BERT as TensorFlow runs it: a kernel a node of the graph, or in XLA's fusions.
+"""A layer of BERT as TensorFlow runs it: one kernel per node of the graph, or fused by XLA.
 
-Nodes as in the original modeling.py (attention_layer, transformer_model), TensorFlow 2's
+Nodes are those of the original modeling.py (attention_layer, transformer_model), TensorFlow 2's
 official/nlp/modeling/layers and ELECTRA's modeling_utils.py.
 """
 
@@ -15,12 +15,13 @@ from simcore.workload.ops import xla
 def graph_layer(
     seq: int, hidden: int, heads: int, ffn: int, *, drop: bool, tanh: bool
 ) -> tuple[Op, ...]:
-    """Without XLA. Under mixed precision what lies between q, k, v and the context is 16 bit.
+    """A layer without XLA.
 
-    Norms begin with a mean and GELU's approximation (``tanh``) with a power, so that all from a
-    product's result to the next product's operand is fp32: the bias, dropout and residual, GELU,
-    and in backward everything between products. A result's gradient is cast once for both products
-    that read it.
+    Under mixed precision everything from q, k and v to the context is 16 bit. Norms begin with a
+    mean, and GELU's approximation (``tanh``) with a power, so that everything from a product's
+    result to the next product's operand is fp32: the bias, dropout and residual, GELU, and in
+    backward everything between products. A result's gradient is cast once for both products that
+    read it.
     """
     elems, inner = float(seq * hidden), float(seq * ffn)
     scores = float(heads) * seq * seq
@@ -38,7 +39,7 @@ def graph_layer(
         Op(name="mask", fwd=(tf.node(2 * scores, each=scores, low=True),)),
         tf.softmax("softmax", scores),
         *((tf.dropout("softmax.dropout", scores, low=True),) if drop else ()),
-        # the gradient to and from the scores crosses over, forward is 16 bit all along
+        # The gradient is cast before and after the scores; forward is 16 bit throughout.
         *(tf.crossed(f"scores.{end}", scores, forward=False) for end in ("in", "out")),
         ops.bmm("context", heads, seq, head_dim, seq, save_left=drop, save_right=False),
         ops.copy("merge", elems),
@@ -47,7 +48,8 @@ def graph_layer(
         tf.layer_norm("attention.norm", seq, hidden),
         tf.crossed("up.input", elems),
         ops.linear("up", seq, hidden, ffn),
-        # to GELU's power and back; its gradient comes to the product in fp32 with erf too
+        # Cast to fp32 for GELU's power and back; with erf, too, the gradient reaches the product in
+        # fp32.
         tf.crossed("up.result", inner, forward=tanh),
         tf.bias("up.bias", inner, ffn, low=not tanh),
         tf.gelu("gelu", inner, tanh=tanh),
@@ -60,9 +62,9 @@ def graph_layer(
 
 
 def _added(name: str, elems: float, width: int, drop: bool, *, forks: int) -> tuple[Op, ...]:
-    """A branch's result brought to fp32, its bias, dropout and the residual.
+    """A branch's result cast to fp32, its bias, dropout and the residual.
 
-    Backward sums the gradients of ``forks`` products and the residual in one node (AddN).
+    Backward sums the gradients of ``forks`` products and of the residual in one node (AddN).
     """
     fork = tf.node((forks + 2) * elems)
     casts = (ops.autocast_cast(elems),) * (forks if forks > 1 else 0)
@@ -75,10 +77,10 @@ def _added(name: str, elems: float, width: int, drop: bool, *, forks: int) -> tu
 
 
 def xla_layer(seq: int, hidden: int, heads: int, ffn: int, *, drop: bool) -> tuple[Op, ...]:
-    """Compiled: what stands between products and sums is one kernel, casts are part of it.
+    """A layer that XLA compiles: ops between products and sums are one kernel, casts included.
 
-    Each bias is added where its result is read: by the copy to heads, GELU, or the sum with the
-    residual, which is dropped out there. Random numbers stay TensorFlow's (``xla.random``).
+    A bias is added where the result is read: by the copy to heads, by GELU, or by the sum with the
+    residual, which also applies dropout. TensorFlow's kernels draw random numbers (``xla.random``).
     """
     elems, inner = float(seq * hidden), float(seq * ffn)
     return (

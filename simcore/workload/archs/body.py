@@ -1,7 +1,7 @@
-"""One block as it is collected: operators, parameters, and which storages are kept already.
+"""A block while it is built: its operators, its parameters, and which tensors are already saved.
 
 With adapters (LoRA, Hu et al. 2021) the base is frozen: its products have no weight gradient, its
-parameters are resident but not trained, and each targeted product gets two small ones beside it.
+parameters are resident but not trained, and each targeted product gets two small ones in addition.
 """
 
 from __future__ import annotations
@@ -14,18 +14,19 @@ from simcore.workload.archs.checks import check_names
 from simcore.workload.graph import Block, Frozen, Kernel, Op, Param
 from simcore.workload.saved import NOTHING, Saved
 
-#: Bytes a parameter of a quantised base. nf4: 4 bits, and doubly quantised scales of 0.127 bit
-#: (Dettmers et al. 2023, QLoRA, section 3); int8: LLM.int8's one fp32 scale a row is left out;
-#: fp8: one scale a tensor, read by fp8 products as it is (Transformer Engine's fp8 parameters).
+#: Bytes per parameter of a quantised base. nf4: 4 bits, and doubly quantised scales of 0.127 bit
+#: (Dettmers et al. 2023, QLoRA, section 3). int8: LLM.int8's one fp32 scale per row is left out.
+#: fp8: one scale per tensor; fp8 products read it without a cast (Transformer Engine's fp8
+#: parameters).
 QUANTISED_BYTES = {"nf4": (4 + 0.127) / 8, "int8": 1.0, "fp8": 1.0}
-#: Formats that are spread to 16 bit before each product.
+#: Formats that are dequantised to 16 bit before each product.
 SPREAD = ("nf4", "int8")
-#: Formats whose products hand back what their input is, fp32 where that is (bitsandbytes,
-#: nn/modules.py, Linear4bit.forward: ``.to(inp_dtype)``).
+#: Formats whose products return the type of their input, fp32 where the input is fp32
+#: (bitsandbytes, nn/modules.py, Linear4bit.forward: ``.to(inp_dtype)``).
 AS_WIDE_AS_INPUT = ("nf4",)
 QUANTISED = ("none", *QUANTISED_BYTES)
 
-#: Names that checkpoints use for the products of a layer, and ours.
+#: Names that checkpoints use for the products of a layer, and the names used here.
 TARGETS = {
     "q_proj": ("q",), "k_proj": ("k",), "v_proj": ("v",), "o_proj": ("attention.out",),
     "out_proj": ("attention.out", "out_proj"), "o": ("attention.out",), "dense": ("attention.out",),
@@ -44,22 +45,25 @@ TARGETS = {
     "to_add_out": ("text.attention.out",),
 }  # fmt: skip
 ALL_LINEAR = "all-linear"
-#: How an adapter runs beside its product: tensor operations (PEFT, tuners/lora/layer.py); with the
-#: dropout drawn anew in backward, so that no mask is kept (NeMo, parallel_adapters.py,
-#: dropout_recompute: Thunder's); or with sums and scale in the products, of which the second adds
-#: to what the first wrote, each way (NeMo, TEFusedLoRALinear on Transformer Engine's operation
-#: fuser: AddExtraInput, MakeExtraOutput and ConstantScale inside BasicLinear).
+#: How an adapter runs in addition to its product. ``apart``: in tensor operations (PEFT,
+#: tuners/lora/layer.py). ``redrawn``: the same, but backward draws the dropout once more, so that
+#: no mask is saved (NeMo, parallel_adapters.py, dropout_recompute: Thunder's). ``joined``: sums and
+#: scale are part of the products, of which the second adds to the result of the first, each way
+#: (NeMo, TEFusedLoRALinear on Transformer Engine's operation fuser: AddExtraInput, MakeExtraOutput
+#: and ConstantScale inside BasicLinear).
 LORA_KERNELS = ("apart", "redrawn", "joined")
 
 
 @dataclass(frozen=True, slots=True)
 class Adapters:
-    """Low-rank adapters of ``rank`` on ``targets``; ``quantised``: format of the frozen base.
+    """Low-rank adapters of ``rank`` on ``targets``.
 
-    ``drop``: each has a dropout of its own before it (PEFT, tuners/lora/layer.py). ``wide``: they
-    are fp32 beside 16-bit weights, under autocast. ``kernels``: one of ``LORA_KERNELS``.
-    ``inputs``: a frozen product behind a norm keeps what it reads, as a trained one does
-    (Transformer Engine 2, LayerNormLinear: saves ln_out whether or not the weight has a gradient).
+    - ``quantised``: format of the frozen base.
+    - ``drop``: each adapter has its own dropout before it (PEFT, tuners/lora/layer.py).
+    - ``wide``: adapters are fp32 while weights are 16 bit, under autocast.
+    - ``kernels``: one of ``LORA_KERNELS``.
+    - ``inputs``: a frozen product after a norm saves its input, as a trained one does (Transformer
+      Engine 2, LayerNormLinear: saves ln_out whether or not the weight has a gradient).
     """
 
     rank: int
@@ -76,10 +80,11 @@ class Adapters:
 
 
 def _plain(name: str) -> str:
-    """Without the prefix of a shared layer, of one of two attentions, or of an image's stream.
+    """A product's name without prefixes.
 
-    Libraries match the end of a name. Where text has a stream of its own, diffusers calls its
-    products add_q_proj and so on.
+    These are the prefix of a shared layer, of one of two attentions, or of an image stream.
+    Libraries match the end of a name. Where text is a separate stream, diffusers calls its products
+    add_q_proj and so on.
     """
     for prefix in ("shared.", "image.", "self.", "cross."):
         name = name.removeprefix(prefix)
@@ -95,7 +100,7 @@ def adapters(
     kernels: str = "apart",
     inputs: bool = False,
 ) -> Adapters | None:
-    """The adapters that settings describe, None without any. Raises ValueError."""
+    """The adapters that settings describe; None without any. Raises ValueError."""
     check_names(quantised_base=(quantised_base, QUANTISED), lora_kernels=(kernels, LORA_KERNELS))
     if rank < 0:
         raise ValueError(f"lora_rank {rank} must not be negative")
@@ -117,7 +122,7 @@ def adapters(
 
 
 def assumptions(chosen: Adapters | None) -> tuple[str, ...]:
-    """What a prediction with adapters takes for granted."""
+    """Sentences on what a prediction with adapters assumes."""
     if chosen is None:
         return ()
     base = "" if chosen.quantised == "none" else f" in {chosen.quantised}"
@@ -129,14 +134,14 @@ def assumptions(chosen: Adapters | None) -> tuple[str, ...]:
 
 
 def check_targets(chosen: Adapters | None, bodies: Sequence[Body]) -> None:
-    """Raise ValueError if a target names no product of any layer."""
+    """Raises ValueError if a target names no product of any layer."""
     if chosen is None:
         return
     known = {plain for b in bodies for n in b.products for plain in (n, _plain(n))}
-    # a name that means several products is of those that there are
-    meant = {ours for several in TARGETS.values() if known & chosen.targets & {*several}
-             for ours in several}  # fmt: skip
-    for target in sorted(chosen.targets - {ALL_LINEAR} - known - meant):
+    # A checkpoint's name for several products stands for those of them that exist.
+    of_these_names = {product for several in TARGETS.values() if known & chosen.targets & {*several}
+             for product in several}  # fmt: skip
+    for target in sorted(chosen.targets - {ALL_LINEAR} - known - of_these_names):
         raise ValueError(
             f"lora_targets {target!r} is no matrix product of a layer: "
             f"write {ALL_LINEAR} or some of {', '.join(sorted({_plain(n) for n in known}))}"
@@ -144,34 +149,37 @@ def check_targets(chosen: Adapters | None, bodies: Sequence[Body]) -> None:
 
 
 def _missing_flop(op: Op) -> float:
-    """What a product's backward lacks of twice its forward: of scans, run again in it, nothing."""
+    """FLOP by which a product's backward falls short of twice its forward.
+
+    Backward of a scan also runs its forward a second time, so that nothing is missing.
+    """
     forward = sum(k.flop for k in op.fwd if k.kind == "gemm")
     backward = sum(k.flop for k in op.bwd if k.kind == "gemm")
     return max(0.0, 2 * (forward - op.early_flop) - (backward + op.early_flop))
 
 
 def _onto(kernels: tuple[Kernel, ...], elems: float) -> tuple[Kernel, ...]:
-    """The first of the products adds to a tensor of ``elems``, which it reads."""
+    """The kernels, of which the first also reads a tensor of ``elems`` and adds to it."""
     return tuple(replace(k, low=k.low + elems) for k in kernels[:1]) + kernels[1:]
 
 
 class Body:
-    """Operators and parameters of one block in definition order. Mutable while it is built."""
+    """Operators and parameters of one block in order of definition; mutable while it is built."""
 
     def __init__(
         self, chosen: Adapters | None = None, *, in_layer: bool = True, fused: bool = False
     ) -> None:
-        """``fused``: a compiler has casts in the kernels that they stand between."""
+        """An empty block; ``fused``: a compiler makes casts part of the kernels next to them."""
         self.adapters, self.in_layer, self.fused = chosen, in_layer, fused
         self.ops: list[Op] = []
         self.params: list[Param] = []
-        self.kept: set[str] = set()  # storages that an operator before keeps
-        self.pinned: set[str] = set()  # those of them that it keeps in 16 bit for itself
-        self.high: set[str] = set()  # those that autocast leaves in fp32
+        self.kept: set[str] = set()  # storages that an earlier operator saves
+        self.pinned: set[str] = set()  # those of them that it saves as a separate 16-bit copy
+        self.high: set[str] = set()  # tensors that autocast leaves in fp32
         self.products: list[str] = []
         self.frozen_numel = 0
         self.quantised_numel = 0
-        #: Of both, those of routed experts.
+        #: The parts of both counts that belong to routed experts.
         self.frozen_routed = 0
         self.quantised_routed = 0
 
@@ -181,17 +189,17 @@ class Body:
         return self.adapters is None
 
     def conditioned(self, product: str = "adaln.linear") -> bool:
-        """Whether shifts, scales and gates have gradients: their ``product`` is trained."""
+        """Whether shifts, scales and gates have gradients: whether their ``product`` is trained."""
         return self.adapters is None or (self.in_layer and self.adapters.on(product))
 
     @property
     def routed_flop(self) -> float:
-        """Forward FLOP a sample of the experts' grouped products."""
+        """Forward FLOP per sample of the experts' grouped products."""
         return sum(k.flop for op in self.ops if op.name.startswith("experts.") for k in op.fwd)
 
     @property
     def frozen_weight_flop(self) -> float:
-        """FLOP a sample of the weight gradients that a frozen base does not need."""
+        """FLOP per sample of the weight gradients that a frozen base does not need."""
         if self.trains:
             return 0.0
         return sum(_missing_flop(op) for op in self.ops)
@@ -201,14 +209,14 @@ class Body:
         self.ops += new
 
     def param(self, name: str, numel: int, *, trained: bool = True) -> None:
-        """A parameter: trained, or resident only."""
+        """Add a parameter, trained or only resident."""
         if self.trains and trained:
             self.params.append(Param(name, numel))
         else:
             self._freeze(Param(name, numel))
 
     def _freeze(self, p: Param, *, packed: bool = False) -> None:
-        """A parameter that is resident only, as wide as the run's weights or quantised."""
+        """Add a parameter that is only resident, as wide as the run's weights or quantised."""
         if packed:
             self.quantised_numel += p.numel
             self.quantised_routed += p.numel * p.routed
@@ -229,15 +237,16 @@ class Body:
         wide: bool = False,
         input_grad: bool = True,
     ) -> None:
-        """``[rows, k] @ [k, n]`` of the storage ``reads``, kept once for all that need it.
+        """Add ``[rows, k] @ [k, n]`` of the storage ``reads``, which is saved once for all ops.
 
-        ``weight=False``: the weight is another block's (a tied head). ``wide``: in 16 bit whatever
-        products compute in, as all that is outside of layers. ``input_grad=False``: it is data.
+        ``weight=False``: the weight belongs to another block (a tied head). ``wide``: the product
+        is 16 bit whatever products compute in, as everything outside of layers is.
+        ``input_grad=False``: the input is data.
         """
         chosen = self.adapters
         wide = wide or not self.in_layer
         if chosen is None:
-            # the head stays in 16 bit where a layer's products do not
+            # The head stays in 16 bit where a layer's products do not.
             op = ops.linear(name, rows, k, n, bias=bias, save_input=reads not in self.kept,
                             formatted=self.in_layer, wide=wide,
                             input_grad=input_grad, input_high=reads in self.high)  # fmt: skip
@@ -259,7 +268,7 @@ class Body:
         if quantised or weight:
             self._freeze(Param(f"{name}.weight", k * n), packed=quantised)
         if quantised and chosen.quantised in SPREAD:
-            # read at its width, written in 16 bit, before each product
+            # Before each product the weight is read at its width and written in 16 bit.
             share = QUANTISED_BYTES[chosen.quantised] / 2
             spread = Kernel(kind="copy", weight=float(k) * n * (1 + share))
             self.add(Op(name=f"{name}.dequantise", fwd=(spread,), bwd=(spread,)))
@@ -282,7 +291,7 @@ class Body:
             self._adapt(chosen.rank, name, rows, k, n, reads)
 
     def _frozen_input(self, name: str, elems: float, reads: str) -> Saved:
-        """What a frozen product keeps of its input: once more where an adapter keeps that too."""
+        """The input that a frozen product saves; a second copy if an adapter saves it too."""
         chosen = self.adapters
         if chosen is None or not (chosen.inputs and self.in_layer and reads.startswith("norm")):
             return NOTHING
@@ -299,17 +308,17 @@ class Body:
         high = reads in self.high
         if wide:
             self.add(ops.widened(f"{name}.lora_cast", rows * k, narrow=not high))
-        if dropped:  # a tensor of its own, though q, k and v read one
+        if dropped:  # each has a separate result, although q, k and v read the same input
             draw = ops.dropout(f"{name}.lora_dropout", rows * k, high=high, wide=wide)
             self.add(
                 draw if chosen.kernels == "apart" else ops.without_mask(draw, joined * rows * k)
             )
-        own = dropped or wide
+        has_own_input = dropped or wide
         down = ops.linear(
-            f"{name}.lora_a", rows, k, rank, save_input=own or reads not in self.kept,
+            f"{name}.lora_a", rows, k, rank, save_input=has_own_input or reads not in self.kept,
             input_high=high,
         )  # fmt: skip
-        if not own:
+        if not has_own_input:
             self.kept.add(reads)
         up = ops.linear(f"{name}.lora_b", rows, rank, n)
         if joined:
@@ -333,7 +342,7 @@ class Body:
         ]
 
     def stacked(self, name: str, numel: int) -> None:
-        """Matrices of all experts as one tensor: quantised with the base, without an adapter."""
+        """Add all experts' matrices as one tensor: quantised with the base, without an adapter."""
         if self.adapters is not None and self.adapters.quantised != "none":
             self._freeze(Param(f"{name}.weight", numel), packed=True)
         else:
@@ -343,11 +352,13 @@ class Body:
         self, name: str, rows: float, dim: int, kind: str, *, reads: str = "", bias: bool = True,
         weight: bool = True, narrow: bool = False,
     ) -> None:  # fmt: skip
-        """A normalisation over ``dim``: ``layernorm``, ``rmsnorm`` (fused), ``rmsnorm_again`` (of a
-        cast input, run anew in backward), ``rmsnorm_eager`` or ``rmsnorm_gemma``. ``reads`` names
-        its input where another operator may keep that too; ``narrow``: it is a product's result.
+        """Add a normalisation over ``dim``.
+
+        ``kind``: ``layernorm``, ``rmsnorm`` (fused), ``rmsnorm_again`` (of a cast input, recomputed
+        in backward), ``rmsnorm_eager`` or ``rmsnorm_gemma``. ``reads``: name of its input, if
+        another operator may save that too. ``narrow``: the input is the result of a product.
         """
-        first = not reads or reads not in self.kept
+        saves_input = not reads or reads not in self.kept
         if not self.fused:
             self.high.add(name)
         if reads:
@@ -357,16 +368,18 @@ class Body:
                 name, rows, dim, trained=self.trains and weight, wide=kind == "rmsnorm_gemma",
                 narrow=narrow and not self.fused,
             )  # fmt: skip
-            if not first:
+            if not saves_input:
                 op = replace(op, saved=op.saved - Saved(raw_bytes=4.0 * rows * dim))
             self.add(op)
         elif kind == "rmsnorm_again":
             op = ops.rms_norm_again(name, rows, dim, trained=self.trains and weight)
-            self.add(op if first else replace(op, saved=NOTHING))
+            self.add(op if saves_input else replace(op, saved=NOTHING))
         else:
             rms = kind == "rmsnorm"
             affine = self.trains and weight
-            self.add(ops.layer_norm(name, rows, dim, rms=rms, affine=affine, save_input=first))
+            self.add(
+                ops.layer_norm(name, rows, dim, rms=rms, affine=affine, save_input=saves_input)
+            )
         if not weight:
             return
         self.param(f"{name}.weight", dim)
@@ -374,13 +387,13 @@ class Body:
             self.param(f"{name}.bias", dim)
 
     def embedding(self, name: str, rows: float, dim: int, vocab: int) -> None:
-        """A look-up in a table of ``vocab`` rows."""
+        """Add a look-up in a table of ``vocab`` rows."""
         op = ops.embedding(name, rows, dim, vocab)
         self.add(op if self.trains else Op(name=name, fwd=op.fwd))
         self.param(f"{name}.weight", vocab * dim)
 
     def block(self, name: str, *, boundary: Saved = NOTHING, recomputable: bool = False) -> Block:
-        """What was collected, frozen."""
+        """The finished block."""
         chosen = self.adapters
         packed = QUANTISED_BYTES.get(chosen.quantised, 0.0) if chosen else 0.0
         return Block(
@@ -393,17 +406,23 @@ class Body:
 
 
 def frozen_weight_flop(bodies: Sequence[tuple[Body, int]]) -> float:
-    """FLOP a sample of weight gradients that the base of ``(body, how often)`` does without."""
+    """FLOP per sample of weight gradients that the frozen base of these bodies does not need.
+
+    ``bodies``: each body with the number of blocks that it stands for.
+    """
     return sum(body.frozen_weight_flop * count for body, count in bodies)
 
 
 def frozen_parts(bodies: Sequence[tuple[Body, int]]) -> tuple[Frozen, ...]:
-    """The resident base of ``(body, how often)``; nothing where everything is trained."""
+    """The resident frozen base of these bodies; empty if everything is trained.
+
+    ``bodies``: each body with the number of blocks that it stands for.
+    """
     plain = sum(b.frozen_numel * count for b, count in bodies)
     packed = sum(b.quantised_numel * count for b, count in bodies)
     parts = []
     if plain:
-        # PEFT's prepare_model_for_kbit_training casts to fp32 what is not quantised
+        # PEFT's prepare_model_for_kbit_training casts weights that are not quantised to fp32.
         parts.append(
             Frozen(name="frozen base", resident_numel=plain, ops=(), as_trained=bool(packed))
         )

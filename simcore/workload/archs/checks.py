@@ -1,4 +1,4 @@
-"""What settings of several architectures must be; each check raises ValueError in one sentence."""
+"""Checks of settings that several architectures have; each raises ValueError with one sentence."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 
 def check_names(**given: tuple[str, Sequence[str]]) -> None:
-    """Of each setting the name that was given and those there are."""
+    """Raises ValueError unless each setting's name is one of its allowed names."""
     for key, (name, known) in given.items():
         if name not in known:
             raise ValueError(f"{key} {name!r} is none of {', '.join(known)}")
@@ -14,14 +14,15 @@ def check_names(**given: tuple[str, Sequence[str]]) -> None:
 
 #: How a linear layer's bias is added: by the product's own epilogue, or by a kernel after it.
 BIAS_ADDS = ("fused", "separate")
-#: What becomes of the tensors that a scripted function keeps, once its backward has run.
+#: When a scripted function's saved tensors are freed once its backward has run.
 SCRIPTED = ("released", "held")
-#: What computes products and convolutions that matrix units take only from some library on.
+#: Units that compute products and convolutions which matrix units support only from some library
+#: release on.
 UNITS = ("matrix_units", "vector_units")
 
 
 def head_width(hidden: int, heads: int) -> int:
-    """Width of a head, where heads divide that of the model."""
+    """Width of a head. Raises ValueError if the heads do not divide the model's width."""
     if hidden % heads:
         raise ValueError(f"hidden {hidden} is not a multiple of heads {heads}")
     return hidden // heads

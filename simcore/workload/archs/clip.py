@@ -1,4 +1,4 @@
-"""CLIP (Radford et al. 2021): a text and a vision tower, and the loss over their pairs."""
+"""CLIP (Radford et al. 2021): a text tower, a vision tower, and the loss over their pairs."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _patches(t: Tower, image: int, patch: int, channels: int) -> Block:
 
 
 def _pooled(t: Tower, name: str, projection: int, *, whole: bool) -> Block:
-    """Norm of all rows (``whole``) or of the class token, one row projected and made unit."""
+    """A norm of all rows (``whole``) or of the class token; one row is projected and normalised."""
     body = Body()
     rows = t.rows if whole else 1
     if not whole:  # a view of the last layer's output
@@ -73,8 +73,7 @@ def build(
 ) -> Workload:
     """CLIP on pairs of a square image and ``seq_len`` tokens, padding included; no dropout.
 
-    ``attention``: flash, or math, tensor operations, as torch's multi-head attention ran before
-    2.0.
+    ``attention``: flash, or math: tensor operations, as in torch's multi-head attention before 2.0.
     """
     check_names(attention=(attention, ("flash", "math")))
     check_length(seq_len, max_positions)

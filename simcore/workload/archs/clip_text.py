@@ -1,4 +1,4 @@
-"""The text tower of CLIP (Radford et al. 2021), frozen: the pooled caption of Flux.
+"""The text tower of CLIP (Radford et al. 2021), frozen; it encodes the pooled caption of Flux.
 
 Operator by operator as Hugging Face's CLIPTextModel runs it with fused attention.
 """
@@ -35,7 +35,7 @@ def clip_text_encoder(
     *, name: str, tokens: int = 77, layers: int = 12, width: int = 768, inner: int = 3072,
     heads: int = 12, vocab: int = 49408, positions: int = 77,
 ) -> Frozen:  # fmt: skip
-    """Encode one caption of ``tokens`` tokens a sample, padding included."""
+    """The encoder of one caption of ``tokens`` tokens per sample, padding included."""
     if not 1 <= tokens <= positions:
         raise ValueError(f"tokens={tokens} is not within 1..{positions}")
     per_layer = 4 * (width * width + width) + 2 * width * inner + inner + width + 4 * width
@@ -51,7 +51,7 @@ def clip_text_encoder(
         name=name,
         resident_numel=numel,
         ops=tuple(replace(op, bwd=(), saved=NOTHING) for op in all_ops),
-        # Inside the GELU live its input and two intermediates, beside residual and normed residual.
+        # Within the GELU its input and two intermediates are live, and the residual and its norm.
         transient_low=3.0 * tokens * inner + 2 * elems,
         bytes_per_param=2.0,
     )

@@ -1,7 +1,7 @@
-"""CogVideoX (Yang et al. 2024): caption and clip as one sequence, modulated apart.
+"""CogVideoX (Yang et al. 2024): caption and clip as one sequence with separate modulations.
 
-Operators follow diffusers' ``CogVideoXTransformer3DModel``: both streams share every product and
-norm, but have shifts, scales and gates of their own. Latents and encodings are inputs.
+Operators follow diffusers' ``CogVideoXTransformer3DModel``: both streams share all products and
+norms, but have separate shifts, scales and gates. Latents and text encodings are inputs.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ from simcore.workload.ops.modulate import modulate
 from simcore.workload.saved import Saved
 
 _TWO, _NORM = 6, 2  # shift, scale and gate of both streams; shift and scale of one
-_ENCODED_BYTES = 2.0  # of an element of latent or encoding that is read from storage
+_ENCODED_BYTES = 2.0  # per element of a latent or encoding that the loader reads
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Model:
-    clip: int  # rows a sample
+    clip: int  # rows per sample
     text: int
     hidden: int
     heads: int
@@ -63,7 +63,7 @@ class _Model:
 
 
 def _modulation(body: Body, name: str, m: _Model, parts: int) -> None:
-    """SiLU of the step's row and the product that gives the parts, which are views of it."""
+    """SiLU of the time step's row, and the product whose result is split into ``parts`` views."""
     width = float(parts * m.hidden)
     body.add(ops.activation(f"{name}.silu", m.step_width, saves="none"))
     body.linear(
@@ -77,11 +77,11 @@ def _modulation(body: Body, name: str, m: _Model, parts: int) -> None:
 
 
 def _norms(body: Body, name: str, m: _Model) -> None:
-    """One trained norm of both streams, each modulated by its own row, and their join."""
+    """One trained norm of both streams, each modulated by its own row, and their concatenation."""
     _modulation(body, f"{name}.adaln", m, _TWO)
     for i, (prefix, rows) in enumerate(m.streams):
         body.add(widened_sum(f"{name}.{prefix}", float(rows * m.hidden)))
-        if i:  # the same weight again
+        if i:  # the same weight a second time
             trained = body.adapters is None
             body.add(ops.layer_norm(f"{name}.{prefix}", rows, m.hidden, affine=trained))
         else:
@@ -93,7 +93,7 @@ def _norms(body: Body, name: str, m: _Model) -> None:
 
 
 def _turned_in_place(name: str, m: _Model) -> tuple[Op, ...]:
-    """Rotary positions of the clip's rows, written back where they stood.
+    """Rotary positions of the clip's rows, written back to their slice.
 
     Backward of a written slice clones the gradient, clears the slice and copies its part out.
     """
@@ -111,7 +111,7 @@ def _layer(m: _Model) -> Body:
     elems, width = float(m.rows * m.hidden), m.heads * m.head_dim
     _norms(body, "norm1", m)
     split_qkv(body, "", m.rows, m.hidden, width, "norm1.joined", megatron=False)
-    for part in "qk":  # heads are strided, and a norm copies what is not contiguous
+    for part in "qk":  # heads are strided, and a norm copies tensors that are not contiguous
         copied = Kernel(kind="copy", low=2 * elems, indexed=elems)
         body.add(Op(name=f"{part}_norm.copy", fwd=(copied,), bwd=(copied,)))
         body.norm(f"{part}_norm", float(m.rows * m.heads), m.head_dim, "layernorm")
@@ -120,7 +120,8 @@ def _layer(m: _Model) -> Body:
     body.add(
         ops.sdpa("attention", 1, m.heads, m.heads, m.rows, m.rows, m.head_dim, kind=FLASH[m.kernel])
     )
-    # laid out as the normed queries, head by head: rows are copied together
+    # Attention's output has the layout of the normalised queries, head by head, and is copied to
+    # rows.
     body.add(ops.copy("merge", elems))
     body.linear("attention.out", m.rows, width, m.hidden, bias=True, reads="merged")
     for prefix, rows in m.streams:
@@ -129,7 +130,7 @@ def _layer(m: _Model) -> Body:
     mlp(body, "", m.rows, m.hidden, m.ffn, "norm2.joined", megatron=False)
     for prefix, rows in m.streams:
         gated_sum(body, f"{prefix}residual2", rows, m.hidden, megatron=False)
-    # gradients of the streams' parts of attention's and the MLP's output are joined from zeros
+    # The gradients of both streams' parts of attention's and the MLP's output are added into zeros.
     apart = Kernel(kind="copy", low=4 * elems, launches=4.0)
     both = Kernel(kind="elementwise", low=3 * elems)
     body.add(Op(name="split", fwd=(), bwd=(apart, both, apart, both)))
@@ -193,9 +194,10 @@ def build(
 ) -> Workload:
     """Text to video on the latent of one clip, and a caption padded to ``text_tokens``.
 
-    Zeros mean: ``head_dim`` = hidden / heads, ``ffn`` = 4 hidden. The autoencoder leaves one frame
-    of ``vae_frames`` after the first, and a side 1/``vae_factor`` as long. ``positions``: rope, or
-    table, a frozen one. ``lora_rank`` > 0: as in language models (``archs.body``).
+    Zeros mean: ``head_dim`` = hidden / heads, ``ffn`` = 4 hidden. The autoencoder keeps one frame
+    of every ``vae_frames`` after the first, and divides height and width by ``vae_factor``.
+    ``positions``: rope, or table (a frozen one). ``lora_rank`` > 0: as in language models
+    (``archs.body``).
     """
     check_names(attention=(attention, tuple(FLASH)), positions=(positions, ("rope", "table")))
     head_dim = head_dim or head_width(hidden, heads)

@@ -1,6 +1,6 @@
 """Image classifiers that concatenate channels: DenseNet and Inception v3; cross-entropy loss.
 
-``layout`` as in ``convnets``.
+``layout``: as in ``convnets``.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from simcore.workload.archs.convnets import check_layout, finish
 from simcore.workload.archs.tape import T, Tape
 from simcore.workload.graph import Workload
 
-#: Layers of each dense block; Huang et al. 2017, table 1.
+#: Layers of each dense block (Huang et al. 2017, table 1).
 _DENSE = {
     121: (6, 12, 24, 16), 161: (6, 12, 36, 24), 169: (6, 12, 32, 32), 201: (6, 12, 48, 32),
 }  # fmt: skip
-#: The 1x1 convolution of a layer gives this many times the growth.
+#: Channels that the 1x1 convolution of a layer gives, as a multiple of the growth rate.
 _BOTTLENECK = 4
 
 
@@ -29,7 +29,7 @@ def densenet(
 ) -> Workload:  # fmt: skip
     """DenseNet-BC of ``depth`` 121, 161, 169 or 201 (Huang et al. 2017).
 
-    Every layer concatenates all before it anew, as torchvision does without its
+    Each layer concatenates the results of all layers before it, as in torchvision without its
     memory-efficient option.
     """
     if depth not in _DENSE:
@@ -53,7 +53,7 @@ def densenet(
     return finish(tape, name, sample_unit, tape.mean("mean", x), image, classes)
 
 
-#: A unit of a branch: channels, kernel, stride, whether it is padded.
+#: A unit of a branch: channels, kernel size, stride, whether the input is padded.
 _Unit = tuple[int, int | tuple[int, int], int, bool]
 
 
@@ -105,7 +105,7 @@ def inception_v3(
     *, name: str, sample_unit: str = "image", image: int = 299, classes: int = 1000,
     layout: str = "nchw",
 ) -> Workload:  # fmt: skip
-    """Inception v3 (Szegedy et al. 2016) as torchvision lays it out, without the auxiliary head."""
+    """Inception v3 (Szegedy et al. 2016) as in torchvision, without the auxiliary head."""
     tape = Tape(nchw=check_layout(layout))
     x = tape.input(3, (image, image))
     x = _branch(tape, x, (32, 3, 2, False), (32, 3, 1, False), _same(64, 3))

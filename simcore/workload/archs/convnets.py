@@ -1,10 +1,12 @@
-"""Image classifiers beyond the plain ResNet: ResNeXt and SE-ResNeXt, EfficientNet V1 and V2,
-MobileNet V2, VGG, AlexNet. One builder each; all on RGB images with a cross-entropy loss.
+"""Image classifiers other than the plain ResNet, on RGB images with a cross-entropy loss.
 
-``layout="nchw"``, PyTorch's default: tensors are channels first, and matrix units want channels
-last, so that cuDNN converts input and output of each convolution; ``"nhwc"``: they are channels
-last (``memory_format=torch.channels_last``). ``fused_norm``: BatchNorm, the residual sum and ReLU
-in one kernel, as NVIDIA's channels-last kernels do it; ``xla``: compiled by XLA (docs/model.md).
+ResNeXt and SE-ResNeXt, EfficientNet V1 and V2, MobileNet V2, VGG and AlexNet.
+
+``layout="nchw"``, PyTorch's default: tensors are channels first, but matrix units want channels
+last, so that cuDNN transposes input and output of each convolution. ``"nhwc"``: tensors are
+channels last (``memory_format=torch.channels_last``). ``fused_norm``: BatchNorm, the residual sum
+and ReLU are one kernel, as in NVIDIA's channels-last kernels. ``xla``: XLA compiles the network
+(docs/model.md).
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ _RESNETS = {50: (3, 4, 6, 3), 101: (3, 4, 23, 3), 152: (3, 8, 36, 3)}
 
 
 def finish(tape: Tape, name: str, unit: str, x: T, image: int, classes: int) -> Workload:
-    """Linear head, loss, workload."""
+    """The workload, with a linear head and the loss added."""
     x = tape.linear("fc", tape.reshape(x, x.c * math.prod(x.grid), (1,)), classes)
     tape.op(ops.cross_entropy("loss", 1, classes))
     tape.op(ops.loss_seed())
@@ -41,7 +43,7 @@ def bottleneck(
     groups: int = 1,
     se_width: int = 0,
 ) -> T:
-    """1x1, 3x3 (with the stride), 1x1; squeeze-and-excitation; the sum with its input."""
+    """Convolutions 1x1, 3x3 (with the stride), 1x1; squeeze-and-excitation; the residual sum."""
     y = tape.unit(f"{name}.1", x, width, 1)
     y = tape.unit(f"{name}.2", y, width, 3, stride=stride, groups=groups)
     y = tape.unit(f"{name}.3", y, cout, 1, act="none")
@@ -62,7 +64,7 @@ def check_layout(layout: str) -> bool:
 
 
 def native_depthwise(kernels: str) -> bool:
-    """Whether depthwise convolutions run the framework's own kernels. Raises ValueError."""
+    """Whether the framework's own kernels run depthwise convolutions. Raises ValueError."""
     check_names(depthwise_kernels=(kernels, ("cudnn", "native")))
     return kernels == "native"
 
@@ -84,9 +86,9 @@ def resnext(
     fused_norm: bool = False,
     xla: bool = False,
 ) -> Workload:
-    """Bottleneck ResNet of ``depth`` 50, 101 or 152; ``groups=1`` with width 64 is ResNet itself.
+    """Bottleneck ResNet of ``depth`` 50, 101 or 152; the plain one has ``groups=1`` and width 64.
 
-    Xie et al. 2017; ``se`` adds squeeze-and-excitation at ``channels / se_ratio``, or
+    Xie et al. 2017. ``se`` adds squeeze-and-excitation with ``channels / se_ratio`` channels, or
     ``se_width`` channels everywhere.
     """
     if depth not in _RESNETS:
@@ -108,22 +110,23 @@ def resnext(
     return finish(tape, name, sample_unit, tape.mean("mean", x), image, classes)
 
 
-#: (expansion, kernel, stride, channels, repeats); Tan & Le 2019, table 1
+#: Expansion, kernel size, stride, channels, repeats (Tan & Le 2019, table 1).
 EFFICIENT = (
     (1, 3, 1, 16, 1), (6, 3, 2, 24, 2), (6, 5, 2, 40, 2), (6, 3, 2, 80, 3),
     (6, 5, 1, 112, 3), (6, 5, 2, 192, 4), (6, 3, 1, 320, 1),
 )  # fmt: skip
-#: Sandler et al. 2018, table 2
+#: The same for MobileNet V2 (Sandler et al. 2018, table 2).
 _MOBILE_V2 = (
     (1, 3, 1, 16, 1), (6, 3, 2, 24, 2), (6, 3, 2, 32, 3), (6, 3, 2, 64, 4),
     (6, 3, 1, 96, 3), (6, 3, 2, 160, 3), (6, 3, 1, 320, 1),
 )  # fmt: skip
-#: Tan & Le 2021, table 4 (S); the first three stages fuse expansion and depthwise convolution
+#: The same for EfficientNet V2 S (Tan & Le 2021, table 4); the first three stages fuse expansion
+#: and depthwise convolution.
 _EFFICIENT_V2 = (
     (1, 3, 1, 24, 2), (4, 3, 2, 48, 4), (4, 3, 2, 64, 4), (4, 3, 2, 128, 6),
     (6, 3, 1, 160, 9), (6, 3, 2, 256, 15),
 )  # fmt: skip
-#: family: rows, channels of the stem, fused stages
+#: Rows, channels of the stem and fused stages of each family.
 _INVERTED = {
     "efficientnet": (EFFICIENT, 32, 0),
     "efficientnet_v2": (_EFFICIENT_V2, 24, 3),
@@ -132,13 +135,13 @@ _INVERTED = {
 
 
 def round8(width: float) -> int:
-    """Channels to a multiple of eight, never less than nine tenths."""
+    """``width`` rounded to a multiple of eight channels, but never below nine tenths of it."""
     out = max(8, int(width + 4) // 8 * 8)
     return out + 8 if out < 0.9 * width else out
 
 
 def _fused(tape: Tape, x: T, expand: int, kernel: int, stride: int, cout: int) -> T:
-    """A whole convolution in place of the expansion and the depthwise one."""
+    """A dense convolution in place of the expansion and the depthwise convolution."""
     inner = x.c * expand if expand != 1 else cout
     y = tape.unit("fused", x, inner, kernel, stride=stride, act="silu")
     y = tape.unit("project", y, cout, 1, act="none") if expand != 1 else y
@@ -148,7 +151,7 @@ def _fused(tape: Tape, x: T, expand: int, kernel: int, stride: int, cout: int) -
 def inverted(
     tape: Tape, x: T, expand: int, kernel: int, stride: int, cout: int, act: str, se: str
 ) -> T:
-    """Expansion, depthwise convolution, squeeze-and-excitation, projection; the sum."""
+    """Expansion, depthwise convolution, squeeze-and-excitation, projection and the residual sum."""
     kind = "silu" if act == "silu" else "relu"
     inner = x.c * expand
     y = tape.unit("expand", x, inner, 1, act=kind) if expand != 1 else x  # type: ignore[arg-type]
@@ -176,13 +179,14 @@ def inverted_residual(
     xla: bool = False,
     depthwise_kernels: str = "cudnn",
 ) -> Workload:
-    """EfficientNet (SiLU, squeeze-and-excitation), its second version S, or MobileNet V2 (ReLU6).
+    """EfficientNet (SiLU, squeeze-and-excitation), EfficientNet V2 S, or MobileNet V2 (ReLU6).
 
     ``family``: "efficientnet", "efficientnet_v2", "mobilenet_v2".
 
-    ``se``: "narrow" squeezes to a quarter of the block's input channels, "wide" of its expanded
-    ones, "none" leaves it out. Stochastic depth drops no work. ``depthwise_kernels``: cudnn, or
-    native, the framework's own in either layout (PyTorch before 1.11).
+    ``se``: "narrow" squeezes to a quarter of the block's input channels, "wide" to a quarter of its
+    expanded channels, "none" leaves squeeze-and-excitation out. Stochastic depth does not reduce
+    the work. ``depthwise_kernels``: cudnn, or native: the framework's own in either layout (PyTorch
+    before 1.11).
     """
     if family not in _INVERTED:
         raise ValueError(f"family {family!r} is none of {', '.join(_INVERTED)}")
@@ -253,7 +257,7 @@ def vgg(
 def alexnet(
     *, name: str, sample_unit: str = "image", image: int = 224, classes: int = 1000
 ) -> Workload:
-    """AlexNet as torchvision has it (Krizhevsky 2014, "One weird trick")."""
+    """AlexNet as in torchvision (Krizhevsky 2014, "One weird trick")."""
     tape = Tape()
     x = tape.input(3, (image, image))
     for i, (width, kernel, stride, pad, pooled) in enumerate(

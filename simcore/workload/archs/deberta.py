@@ -1,9 +1,10 @@
 """DeBERTa v2 and v3 (He et al. 2020, 2021): post-norm encoder with disentangled attention.
 
 Op by op as transformers runs it (models/deberta_v2/modeling_deberta_v2.py), which has no fused
-attention for it: the scores are a product of contents and two of contents with a table of relative
-positions, from which those of each pair are gathered. What is of the table itself (its projections,
-indices of pairs) is one for the whole batch: traffic, no work and no storage is counted of it.
+attention for it: the scores are a product of contents, and two products of contents with a table of
+relative positions, from which the scores of each pair are gathered. The operations on the table
+itself (its projections, indices of pairs) happen once for the whole batch; their traffic is
+counted, but neither FLOP nor storage.
 """
 
 from __future__ import annotations
@@ -18,13 +19,13 @@ from simcore.workload.archs.checks import check_names, head_width
 from simcore.workload.graph import TIE, Affine, Block, Kernel, Op, Workload
 from simcore.workload.saved import Saved
 
-#: An int64 in elements of fp32.
+#: Size of an int64 in elements of fp32.
 _INT64_ELEMS = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Shape:
-    """``table``: rows of the table of relative positions, two for each bucket."""
+    """Sizes of the model; ``table``: rows of the table of relative positions, two per bucket."""
 
     seq: int
     hidden: int
@@ -53,7 +54,7 @@ def _drop(body: Body, s: _Shape, name: str, elems: float, *, high: bool = False)
 
 
 def _projected(s: _Shape, name: str) -> tuple[Op, ...]:
-    """The table through a product of keys or of queries, head by head, copied for each sequence."""
+    """The table times a weight of keys or queries, head by head, copied for each sequence."""
     table, weight = float(s.table * s.hidden), float(s.hidden**2)
     product = Kernel(
         kind="gemm", weight=weight + 2 * table,
@@ -61,7 +62,7 @@ def _projected(s: _Shape, name: str) -> tuple[Op, ...]:
     )  # fmt: skip
     turned = Kernel(kind="copy", weight=2 * table, indexed=0.0)
     sums = Kernel(kind="reduction", weight=table)
-    # the weights are those of contents too: both gradients are summed, of the biases as well
+    # The weights are shared with contents: both gradients are summed, those of the biases as well.
     shared = Kernel(kind="elementwise", weight=3 * weight, launches=2.0)
     return (
         Op(
@@ -79,16 +80,16 @@ def _projected(s: _Shape, name: str) -> tuple[Op, ...]:
 
 
 def _gathered(s: _Shape, name: str, *, turned: bool) -> tuple[Op, ...]:
-    """Products with every row of the table, of which each pair takes one.
+    """Products with all rows of the table, of which each pair takes one.
 
-    ``gather`` keeps what it reads (tools/autograd/derivatives.yaml: gather_backward takes self);
-    backward adds into zeros. ``turned``: the result is read across.
+    ``gather`` saves its input (tools/autograd/derivatives.yaml: gather_backward takes self);
+    backward adds into zeros. ``turned``: the result is read transposed.
     """
     rows, across = float(s.heads) * s.seq * s.table, s.scores * turned
     index = _INT64_ELEMS * s.seq**2
     return (
         ops.bmm(name, s.heads, s.seq, s.table, s.head_dim, save_left=False),
-        # indices: one or two additions and a clamp of the pairs' buckets
+        # Indices: one or two additions and a clamp of the pairs' buckets.
         Op(
             name=f"{name}.index",
             fwd=(Kernel(kind="elementwise", weight=2 * index, launches=2.0 + turned),),
@@ -107,7 +108,7 @@ def _gathered(s: _Shape, name: str, *, turned: bool) -> tuple[Op, ...]:
             fwd=(Kernel(kind="elementwise", low=2 * s.scores, indexed=across),),
             bwd=(Kernel(kind="elementwise", low=2 * s.scores, indexed=across),),
         ),
-        # the first to nought, the second to the first
+        # The first result is added to zero, the second to the first.
         Op(
             name=f"{name}.add",
             fwd=(Kernel(kind="elementwise", low=(2 + turned) * s.scores, indexed=across),),
@@ -134,7 +135,7 @@ def _attend(body: Body, s: _Shape) -> None:
         if not s.share_keys:
             body.param(f"{name}.weight", d * d)
             body.param(f"{name}.bias", d)
-    # keys of positions with queries of contents, and the other way, which keeps keys of contents
+    # Keys of positions with queries of contents, and the reverse, which saves keys of contents.
     body.add(
         *_gathered(s, "c2p", turned=False),
         *_gathered(s, "p2c", turned=True),
@@ -155,10 +156,10 @@ def _attend(body: Body, s: _Shape) -> None:
         ops.softmax("softmax", s.scores, row=rows),
     )
     _drop(body, s, "softmax.dropout", s.scores, high=True)
-    narrowed = ops.autocast_cast(s.scores)
+    to_16_bit = ops.autocast_cast(s.scores)
     body.add(
         Op(
-            name="softmax.cast", fwd=(narrowed,), bwd=(narrowed,),
+            name="softmax.cast", fwd=(to_16_bit,), bwd=(to_16_bit,),
             saved=Saved(autocast=s.scores * (not s.drop)),
         ),
         ops.bmm("context", s.heads, rows, s.head_dim, rows, save_left=s.drop),
@@ -189,13 +190,16 @@ def _layer(s: _Shape) -> Block:
 
 
 def _embeddings(s: _Shape, vocab: int, positions: int, table_norm: bool) -> Block:
-    """And the table of relative positions, whose gradient is whole when all layers are through."""
+    """The embeddings and the table of relative positions.
+
+    The gradient of the table is complete after the backward of all layers.
+    """
     body, rows, table = Body(), float(s.seq), float(s.table * s.hidden)
     body.embedding("word", s.seq, s.hidden, vocab)
     if positions:
         body.add(ops.add_positions("position", s.seq, s.hidden, table_rows=positions))
         body.param("position.weight", positions * s.hidden)
-    else:  # a tensor of zeros that nothing reads
+    else:  # a tensor of zeros that no op reads
         body.add(Op(name="no_positions", fwd=(Kernel(kind="elementwise", high=s.elems),)))
     body.norm("norm", s.seq, s.hidden, "layernorm")
     body.add(
@@ -211,7 +215,7 @@ def _embeddings(s: _Shape, vocab: int, positions: int, table_norm: bool) -> Bloc
     )
     _drop(body, s, "dropout", s.elems, high=True)
     pairs = float(s.seq) ** 2
-    # the mask of pairs; their buckets by sign, logarithm and choice, in int64 and fp32
+    # The mask of pairs, and their buckets from sign, logarithm and selection, in int64 and fp32.
     body.add(
         Op(name="mask.pairs", fwd=(Kernel(kind="elementwise", raw_bytes=8 * pairs),)),
         Op(name="buckets", fwd=(Kernel(kind="elementwise", weight=60 * pairs, launches=21.0),)),
@@ -234,9 +238,13 @@ def _embeddings(s: _Shape, vocab: int, positions: int, table_norm: bool) -> Bloc
 
 
 def _classifier(s: _Shape, classes: int) -> Block:
-    """Of the first token, behind a product and GELU; a label below nought would leave a row out."""
+    """A classifier of the first token, after a product and GELU.
+
+    Rows with a negative label are left out of the loss.
+    """
     body = Body(in_layer=False)
-    # a view: the pooler keeps the whole last hidden state, whose gradient is zeros but for it
+    # The first token is a view: the whole last hidden state is saved for the pooler, and its
+    # gradient is zero elsewhere.
     body.add(
         ops.keep("last_hidden", s.elems, high=True),
         ops.grad_only("first_token", 2 * s.elems, high=True, kind="copy"),
@@ -299,10 +307,13 @@ def build(
 ) -> Workload:
     """DeBERTa over ``seq_len`` tokens. ``ffn`` 0: four times hidden.
 
-    ``buckets`` of distances to either side have a row each in the table of relative positions,
-    which all layers read, normalised with ``table_norm``, through their products of queries and
-    keys (``share_keys``) or through two of its own. ``absolute``: positions are added to tokens
-    too. ``attention`` is eager (or math): there is no other. ``head``: classifier or masked-lm.
+    - ``buckets``: number of buckets of distances to either side; each has a row in the table of
+      relative positions, which all layers read. ``table_norm``: the table is normalised.
+    - ``share_keys``: the table is multiplied by the weights of queries and keys; otherwise by two
+      weights of its own.
+    - ``absolute``: positions are added to tokens too.
+    - ``attention``: eager (or math); there is no other.
+    - ``head``: classifier or masked-lm.
     """
     check_names(
         head=(head, ("classifier", "masked-lm")), attention=(attention, ("eager", "math"))
@@ -326,7 +337,7 @@ def build(
         order=(0, *[1] * layers, 2),
         buffers_numel=max_positions,
         n_buffers=1,
-        # token ids, token types, attention mask; one label, or one a token
+        # Token ids, token types, attention mask; one label per sequence or per token.
         input_bytes=INT64_BYTES * (3.0 * seq_len + (1 if head == "classifier" else seq_len)),
         tokens_per_sample=seq_len,
     )

@@ -1,10 +1,10 @@
-"""Object detectors on a ResNet: SSD300, RetinaNet, Faster and Mask R-CNN with a pyramid.
+"""Object detectors on a ResNet: SSD300, RetinaNet, Faster and Mask R-CNN with a feature pyramid.
 
-Dense parts are counted op by op. Of region proposals what counts is what the host does between
-results that it waits for (``proposals.py``); boxes and masks of an image are fixed numbers. The
-stem and the first stage of the R-CNNs and RetinaNet are frozen and all their BatchNorms are
-constants (scale and shift), as the reference implementations train them, or run by their
-statistics with scale and shift trained (``norms``).
+Dense parts are counted op by op. For region proposals the cost is the host's work between results
+of the device that it waits for (``proposals.py``); the numbers of boxes and masks per image are
+fixed. The stem and the first stage of the R-CNNs and RetinaNet are frozen. All their BatchNorms are
+constants (scale and shift), as the reference implementations train them, or use running statistics
+with trained scale and shift (``norms``).
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from simcore.workload.archs.tape import T, Tape
 from simcore.workload.graph import Kernel, Op, Workload
 from simcore.workload.saved import Saved
 
-#: Blocks a stage of a ResNet, by its depth (He et al. 2016, table 1).
+#: Blocks per stage of a ResNet, by its depth (He et al. 2016, table 1).
 _STAGES = {50: (3, 4, 6, 3), 101: (3, 4, 23, 3), 152: (3, 8, 36, 3)}
 _LAYERS = _STAGES[50]
-#: (channels after, channels between, stride, padding) of SSD's five extra stages, and boxes a
-#: point of its six maps; Liu et al. 2016 with a ResNet-50 as in MLPerf's single-stage detector.
+#: Channels after, channels between, stride and padding of SSD's five extra stages, and boxes per
+#: point of its six maps (Liu et al. 2016 with a ResNet-50, as in MLPerf's single-stage detector).
 _SSD_EXTRA = (
     (512, 256, 2, 1),
     (512, 256, 2, 1),
@@ -47,14 +47,14 @@ _SSD_BOXES = (4, 6, 6, 6, 4, 4)
 
 #: How a detector's pre-trained BatchNorms run.
 Norms = Literal["constant", "evaluated"]
-#: Tensors of all scores that the focal loss of plain operators keeps in fp32 (torchvision's and
-#: fvcore's ``sigmoid_focal_loss``): scores, targets, 1 - targets, 1 - p_t, its power, the cross
-#: entropy, the weight of classes, and the copy of the scores that are counted.
+#: Tensors as large as all scores that the focal loss in plain operators saves in fp32
+#: (torchvision's and fvcore's ``sigmoid_focal_loss``): scores, targets, 1 - targets, 1 - p_t, its
+#: power, the cross entropy, the weight of classes, and the copy of the scores that are counted.
 _FOCAL_KEEPS = 8
 
 
 def _small(name: str, launches: float, elems: float = 0.0, *, bwd: float = 0.0) -> Op:
-    """Many small kernels that move ``elems`` together."""
+    """An op of many small kernels that together move ``elems`` elements."""
     fwd = Kernel(kind="elementwise", high=elems, launches=launches)
     back = (Kernel(kind="elementwise", high=elems, launches=bwd),) if bwd else ()
     return Op(name=name, fwd=(fwd,), bwd=back)
@@ -65,7 +65,7 @@ def ssd300(
     *, name: str, sample_unit: str = "image", image: int = 300, classes: int = 81,
     layout: str = "nchw",
 ) -> Workload:  # fmt: skip
-    """SSD on ResNet-50 up to its fourth stage, which keeps stride 8 (8,732 boxes at 300)."""
+    """SSD on ResNet-50 up to its fourth stage, which keeps stride 8 (8,732 boxes at 300 pixels)."""
     tape = Tape(nchw=layout == "nchw")
     x = tape.unit("stem", tape.input(3, (image, image)), 64, 7, stride=2)
     x = tape.max_pool("pool", x, 3, 2, 1)
@@ -98,8 +98,10 @@ def ssd300(
     return tape.workload(name, sample_unit, input_bytes=FP32_BYTES * 3.0 * image**2 + 20 * boxes)
 
 
-def _body(tape: Tape, image: tuple[int, int], depth: int, how: Norms) -> tuple[list[T], float]:
-    """Four maps of a ResNet, and what is resident and not trained."""
+def _body(
+    tape: Tape, image: tuple[int, int], depth: int, norm_kind: Norms
+) -> tuple[list[T], float]:
+    """Four feature maps of a ResNet, and the elements of its resident untrained tensors."""
     if depth not in _STAGES:
         raise ValueError(f"depth {depth} is none of {', '.join(map(str, _STAGES))}")
 
@@ -107,7 +109,7 @@ def _body(tape: Tape, image: tuple[int, int], depth: int, how: Norms) -> tuple[l
         name: str, x: T, cout: int, kernel: int, stride: int, *, frozen: bool, relu: bool
     ) -> T:
         y = tape.conv(name, x, cout, kernel, stride=stride, frozen=frozen)
-        y = (tape.frozen_norm if how == "constant" else tape.evaluated_norm)(name, y)
+        y = (tape.frozen_norm if norm_kind == "constant" else tape.evaluated_norm)(name, y)
         return tape.act(name, y, "relu") if relu else y
 
     resident = 3.0 * 64 * 49
@@ -135,12 +137,12 @@ def _body(tape: Tape, image: tuple[int, int], depth: int, how: Norms) -> tuple[l
             resident += frozen * (source.c * width + 9 * width * width + width * cout)
             tape.block(f"layer{stage + 1}", boundary=None if frozen else source)
         maps.append(x)
-    learnt = 2.0 * trained if how == "evaluated" else 0.0
-    return maps, resident + 4.0 * sum(norms) - learnt
+    trained_numel = 2.0 * trained if norm_kind == "evaluated" else 0.0
+    return maps, resident + 4.0 * sum(norms) - trained_numel
 
 
 def _pyramid(tape: Tape, maps: list[T], width: int) -> list[T]:
-    """Lateral 1x1, nearest up-sampling and sum, 3x3 on each (Lin et al. 2017)."""
+    """Lateral 1x1 convolutions, nearest up-sampling, sums, 3x3 on each level (Lin et al. 2017)."""
     lateral = [tape.conv(f"lateral{i}", m, width, 1, bias=True) for i, m in enumerate(maps)]
     summed = [lateral[-1]]
     for finer in reversed(lateral[:-1]):
@@ -153,7 +155,7 @@ def _pyramid(tape: Tape, maps: list[T], width: int) -> list[T]:
 
 
 def _rpn(tape: Tape, levels: list[T], anchors: int, host: Selection) -> None:
-    """The proposal network, its losses and the ranking of proposals."""
+    """Add the proposal network, its losses and the ranking of proposals."""
     total = 0.0
     for i, level in enumerate(levels):
         y = tape.conv("rpn.conv", level, level.c, 3, bias=True, shared=i > 0)
@@ -165,14 +167,14 @@ def _rpn(tape: Tape, levels: list[T], anchors: int, host: Selection) -> None:
 
 
 def _roi_align(tape: Tape, levels: list[T], regions: float, size: int) -> T:
-    """Bilinear samples (2 x 2 a bin, four neighbours each) of ``regions`` boxes a sample.
+    """Bilinear samples of ``regions`` boxes per sample (2 x 2 per bin, four neighbours each).
 
     Neighbouring bins share cache lines: a quarter of the sixteen reads reach memory. Backward
-    clears the maps' gradients, then adds to them atomically. Both are fp32 under autocast too
-    (torchvision's csrc/ops/autocast/roi_align_kernel.cpp), between
-    casts of maps and regions. What each level gives is put at its place in zeros; backward
-    copies the gradient of all regions for each level (torch, derivatives.yaml: index_put) to set
-    that level's to zero, and reads that level's.
+    clears the maps' gradients, then adds to them atomically. Both passes are fp32 under autocast
+    too (torchvision's csrc/ops/autocast/roi_align_kernel.cpp), between casts of maps and regions.
+    The result of each level is written to its place in a tensor of zeros. For each level, backward
+    copies the gradient of all regions (torch, derivatives.yaml: index_put) to set that level's part
+    to zero, and reads that level's part.
     """
     c = levels[0].c
     out = T(c, (size, size), share=regions)
@@ -192,18 +194,19 @@ def _roi_align(tape: Tape, levels: list[T], regions: float, size: int) -> T:
 
 
 def _roi_stacked(tape: Tape, levels: list[T], regions: float, size: int) -> T:
-    """The same from one tensor of all levels, each padded to the finest's size.
+    """The samples of ``_roi_align``, taken from one padded tensor of all levels.
 
-    A program for TensorFlow 2 that was read (ops/spatial_transform_ops.py; docs/model.md):
-    padded and stacked for each head anew, four points a bin gathered, times the weights, averaged.
-    Backward spreads the average, multiplies, adds the points up over zeros (UnsortedSegmentSum),
-    takes the stack apart and the padding away, and sums it to the maps' other gradients.
+    Each level is padded to the finest level's size. This follows the source of a TensorFlow 2
+    program (ops/spatial_transform_ops.py; docs/model.md): levels are padded and stacked anew for
+    each head, four points per bin are gathered, multiplied by the weights and averaged. Backward
+    spreads the average, multiplies, adds the points into zeros (UnsortedSegmentSum), undoes the
+    stack and the padding, and adds the result to the maps' other gradients.
     """
     c = levels[0].c
     out = T(c, (size, size), share=regions)
     finest, maps = levels[0].elems, sum(level.elems for level in levels)
     stack, points = len(levels) * finest, 4.0 * out.elems
-    pads = maps - finest + stack - finest  # the finest has none
+    pads = maps - finest + stack - finest  # the finest level has no padding
     n = float(len(levels))
 
     def copied(elems: float, launches: float) -> Kernel:
@@ -248,13 +251,17 @@ def rcnn(
 ) -> Workload:
     """Faster R-CNN, or Mask R-CNN with ``masks``, on a ResNet of ``depth`` with a feature pyramid.
 
-    ``regions`` boxes a sample go through the box head, ``positives`` of them through the mask
-    head (He et al. 2017, with the 512 of Lin et al. 2017). Images are padded to ``height`` x
-    ``width``. ``autocast``: the constant norms leave fp32 tensors, of which each convolution makes
-    and keeps a 16-bit copy. ``stacked``: regions are cropped from all levels in one padded tensor,
-    as TensorFlow's programs have it. ``proposals``: which boxes are suppressed together and where;
-    ``mask_targets``: where they are drawn (``proposals.py`` names both).
-    ``loader_bytes_per_pixel``: of an image in pageable memory, for which the host waits; 0: none.
+    ``regions`` boxes per sample pass the box head, ``positives`` of them the mask head (He et al.
+    2017, with the 512 of Lin et al. 2017). Images are padded to ``height`` x ``width``.
+
+    - ``autocast``: the constant norms give fp32 tensors, of which each convolution makes and saves
+      a 16-bit copy.
+    - ``stacked``: regions are cropped from one padded tensor of all levels, as in TensorFlow's
+      programs.
+    - ``proposals``: which boxes are suppressed together, and where; ``mask_targets``: where masks
+      are drawn (``proposals.py`` has the names of both).
+    - ``loader_bytes_per_pixel``: bytes per pixel of an image in pageable memory, for whose copy the
+      host waits; 0: no such copy.
     """
     check_names(proposals=(proposals, PROPOSALS), mask_targets=(mask_targets, MASK_TARGETS))
     host = SELECTIONS[proposals]
@@ -296,7 +303,7 @@ def rcnn(
 
 
 def _focal(scores: float, *, fused: bool) -> Op:
-    """About ten elementwise passes over all scores, forward; or one kernel each way."""
+    """The focal loss: about ten elementwise passes over all scores each way, or one kernel."""
     if fused:
         one = Kernel(kind="elementwise", high=2.0 * scores)
         return Op(name="focal", fwd=(one,), bwd=(one,), saved=Saved(high=scores))
@@ -311,7 +318,7 @@ def retinanet(
 ) -> Workload:  # fmt: skip
     """RetinaNet on a ResNet of ``depth`` (Lin et al. 2017): levels 3 to 7, two heads of four 3x3.
 
-    ``fused_focal``: the focal loss is one kernel each way, which keeps the scores.
+    ``fused_focal``: the focal loss is one kernel each way, which saves the scores.
     """
     tape = Tape()
     maps, resident = _body(tape, (height, width), depth, norms)

@@ -1,7 +1,7 @@
-"""What DiT, Latte and STDiT share: patch and step embeddings, attention, MLP, output, loss.
+"""Parts that DiT, Latte and STDiT share: patch and step embeddings, attention, MLP, output, loss.
 
 Operator lists follow the eager code of the three repositories (facebookresearch/DiT,
-Vchitect/Latte, hpcaitech/Open-Sora 1.0), one entry a kernel.
+Vchitect/Latte, hpcaitech/Open-Sora 1.0), one entry per kernel.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from simcore.workload.saved import Saved
 
 AttentionMode = Literal["math", "flash"]
 
-STEP_FEATURES = 256  # sinusoids of the time step that the embedder's MLP takes
+STEP_FEATURES = 256  # sinusoids of the time step, the input of the embedder's MLP
 PIXEL_CHANNELS = 3
 
-# Kernels and traffic (in multiples of the latent) of noise, MSE and variational bound, as the
-# diffusion code that DiT and Latte carry runs them; counted with a dispatcher on a torch twin.
-# Each look-up in a schedule table is five launches, one of them a host-to-device copy that
-# blocks the host: 2 while noising, 12 in the loss.
+# Kernels and traffic (in multiples of the latent) of noise, MSE and variational bound, in the
+# diffusion code that DiT and Latte contain; counted with a dispatcher on a torch model of the same
+# structure. Each look-up in a schedule table is five launches, one of them a host-to-device copy
+# that blocks the host: 2 look-ups while noising, 12 in the loss.
 NOISE_LAUNCHES, NOISE_TRAFFIC = 15.0, 17.0
 LOSS_FWD_LAUNCHES, LOSS_FWD_TRAFFIC = 135.0, 203.5
 LOSS_BWD_LAUNCHES, LOSS_BWD_TRAFFIC = 91.0, 193.0
@@ -33,7 +33,7 @@ LOSS_SAVED = 23.5
 
 @dataclass(frozen=True, slots=True)
 class Latent:
-    """What the denoiser sees of one sample."""
+    """The latent of one sample, which the denoiser reads."""
 
     frames: int
     side: int  # of the latent, in elements
@@ -51,21 +51,21 @@ class Latent:
 
 
 def latent_of(image: int, vae_factor: int, patch: int, frames: int, channels: int) -> Latent:
-    """The latent of an image size, checked for whole patches. Raises ValueError."""
+    """The latent of an image size. Raises ValueError unless patches divide it."""
     if image % (vae_factor * patch) or image <= 0:
         raise ValueError(f"image={image} must be a multiple of {vae_factor} x patch={patch}")
     return Latent(frames, image // vae_factor, channels, patch)
 
 
 def latent_frames(frames: int, stride: int) -> int:
-    """Frames of the latent: the first alone, then one for ``stride``. Raises ValueError."""
+    """Frames of the latent: one for the first frame, then one per ``stride``. Raises ValueError."""
     if frames < 1 or (frames - 1) % stride:
         raise ValueError(f"frames={frames} must be 1 more than a multiple of {stride}")
     return (frames - 1) // stride + 1
 
 
 def check_heads(hidden: int, heads: int, attention: str) -> None:
-    """Raises ValueError where heads do not divide the width or the mode is unknown."""
+    """Raises ValueError if heads do not divide the width or the mode is unknown."""
     head_width(hidden, heads)
     check_names(attention=(attention, ("math", "flash")))
 
@@ -91,7 +91,7 @@ def patch_ops(latent: Latent, hidden: int) -> tuple[Op, ...]:
 
 
 def step_ops(hidden: int) -> tuple[Op, ...]:
-    """Sinusoids of the step and their MLP: one row a sample."""
+    """Sinusoids of the time step and their MLP: one row per sample."""
     features = Kernel(kind="elementwise", high=8.0 * STEP_FEATURES, launches=10.0)
     return (
         Op(name="t_features", fwd=(features,)),
@@ -110,9 +110,9 @@ def step_params(hidden: int) -> tuple[Param, ...]:
 
 
 def residual(name: str, elems: float, *, strided: bool = False) -> Op:
-    """``x + branch``; backward adds the gradients of the two paths that left ``x``.
+    """``x + branch``; backward adds the gradients of the two paths that start at ``x``.
 
-    ``strided``: ``x`` lies transposed. Under autocast ``x`` is fp32 and the branch 16 bit.
+    ``strided``: ``x`` is transposed in memory. Under autocast ``x`` is fp32 and the branch 16 bit.
     """
     first = replace(ops.residual(name, elems).fwd[0], indexed=elems * strided)
     first = replace(first, mixed=elems * (not strided))
@@ -121,7 +121,7 @@ def residual(name: str, elems: float, *, strided: bool = False) -> Op:
 
 
 def _softmax(name: str, scores: float) -> Op:
-    """Softmax, whose fp32 result autocast casts for the product behind it; both are kept."""
+    """Softmax; autocast casts its fp32 result for the following product, and both are saved."""
     op = ops.softmax(name, scores)
     fwd, bwd = (tuple(replace(k, autocasts=scores) for k in way) for way in (op.fwd, op.bwd))
     return replace(op, fwd=fwd, bwd=bwd, saved=op.saved + Saved(autocast=scores))
@@ -130,10 +130,10 @@ def _softmax(name: str, scores: float) -> Op:
 def attention_ops(
     name: str, batch: float, seq: int, hidden: int, heads: int, mode: AttentionMode, *, packed: bool
 ) -> tuple[Op, ...]:
-    """Self-attention over ``batch`` sequences a sample, from its input to its projection.
+    """Self-attention over ``batch`` sequences per sample, from its input to its projection.
 
-    ``packed``: q, k, v are laid out head by head in one copy (Latte); otherwise they are views,
-    which matmul copies one by one and a fused kernel reads as they lie.
+    ``packed``: one copy lays q, k and v out head by head (Latte); otherwise they are views, which
+    matmul copies one by one and a fused kernel reads as they are.
     """
     rows = batch * seq
     elems = rows * hidden
@@ -181,7 +181,7 @@ def attention_ops(
 
 
 def mlp_ops(rows: float, hidden: int, inner: int) -> tuple[Op, ...]:
-    """Two linear layers with a tanh GELU between."""
+    """Two linear layers with a tanh GELU between them."""
     return (
         ops.linear("mlp.fc1", rows, hidden, inner, bias=True, input_high=True),
         ops.activation("mlp.gelu", rows * inner),
@@ -190,10 +190,10 @@ def mlp_ops(rows: float, hidden: int, inner: int) -> tuple[Op, ...]:
 
 
 def adaln_ops(cond_rows: float, hidden: int, parts: int, *, gated: bool) -> tuple[Op, ...]:
-    """SiLU and the linear layer that gives shift, scale (and gate) a conditioning row.
+    """SiLU and the linear layer that gives shift, scale (and gate) for each conditioning row.
 
-    SiLU's input is shared by all blocks and counted where it is made. The gates are views that
-    pin the whole output; its gradient is concatenated from the parts.
+    SiLU's input is shared by all blocks and counted where it is made. The gates are views, so that
+    the whole output is saved; its gradient is concatenated from the parts.
     """
     width = parts * hidden
     chunk = Op(
@@ -210,7 +210,7 @@ def adaln_ops(cond_rows: float, hidden: int, parts: int, *, gated: bool) -> tupl
 
 
 def final_ops(latent: Latent, cond_rows: float, hidden: int, out: int) -> tuple[Op, ...]:
-    """Last norm, modulation, projection to patches and their way back to an image."""
+    """Last norm, modulation, projection to patches, and their rearrangement into an image."""
     rows = float(latent.frames) * latent.tokens
     return (
         ops.layer_norm("norm_final", rows, hidden, affine=False),
@@ -229,7 +229,7 @@ def loss_ops(latent: Latent) -> tuple[Op, ...]:
 
 
 def pixel_bytes(image: int, frames: int, bytes_per_value: float) -> float:
-    """Bytes of the pixels that one sample copies to the device."""
+    """Bytes of the pixels of one sample that are copied to the device."""
     return float(frames) * PIXEL_CHANNELS * image**2 * bytes_per_value
 
 

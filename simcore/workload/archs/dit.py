@@ -1,6 +1,6 @@
 """DiT (Peebles & Xie 2023) and Latte (Ma et al. 2024): adaLN-Zero blocks on latents.
 
-Latte's blocks alternate: even ones attend within a frame (``frames`` sequences a sample), odd
+Latte's blocks alternate: even ones attend within a frame (``frames`` sequences per sample), odd
 ones along time (``tokens`` sequences of ``frames``); the data is rearranged between them.
 """
 
@@ -28,7 +28,7 @@ from simcore.workload.archs.diffusion_parts import (
     step_params,
 )
 from simcore.workload.archs.params import weight_and_bias
-from simcore.workload.archs.stdit import stdit  # registers beside its relatives
+from simcore.workload.archs.stdit import stdit  # registered together with DiT and Latte
 from simcore.workload.graph import Block, Kernel, Op, Param, Workload
 from simcore.workload.saved import Saved
 
@@ -46,7 +46,7 @@ def _block_params(hidden: int, inner: int) -> tuple[Param, ...]:
 
 
 def _norm(name: str, rows: float, hidden: int, *, strided: bool) -> tuple[Op, ...]:
-    """LayerNorm without affine; a residual that lies channel-first is copied on each way."""
+    """LayerNorm without affine; a residual that is channels first is copied before it, each way."""
     norm = ops.layer_norm(name, rows, hidden, affine=False)
     return (ops.copy(f"{name}.layout", rows * hidden, high=True), norm) if strided else (norm,)
 
@@ -62,10 +62,10 @@ def _block_ops(
     packed: bool,
     strided: bool,
 ) -> tuple[Op, ...]:
-    """One adaLN-Zero block over ``sequences`` sequences a sample, one conditioning row each.
+    """One adaLN-Zero block over ``sequences`` sequences per sample, each with a conditioning row.
 
-    ``sequences`` is also the number of rows that adaLN runs on: one a sample in DiT, one a frame
-    or one a position in Latte.
+    ``sequences`` is also the number of rows on which adaLN runs: one per sample in DiT, one per
+    frame or per position in Latte.
     """
     rows, cond = sequences * seq, sequences * hidden
     elems = rows * hidden
@@ -140,8 +140,8 @@ def dit(
 ) -> Workload:
     """DiT with adaLN-Zero on the latent of one image; ``num_classes=0`` is unconditional.
 
-    The patch embedding hands its output on transposed, and each sum keeps that layout: every
-    LayerNorm copies its input first (torch's contiguity rule for layer_norm on CUDA).
+    The output of the patch embedding is transposed, and each sum keeps that layout, so that every
+    LayerNorm first copies its input (torch's layer_norm on CUDA needs it contiguous).
     """
     check_heads(hidden, heads, attention)
     latent = latent_of(image, vae_factor, patch, 1, in_channels)
@@ -192,7 +192,7 @@ def _latte_embed(latent: Latent, hidden: int, classes: int) -> Block:
             ),
             Kernel(kind="elementwise", low=3.0 * hidden, launches=float(copies)),
         ),
-        # SiLU in every block saves this one tensor; with labels each block makes its own sum.
+        # SiLU in every block saves this one tensor; with labels each block has its own sum.
         saved=Saved(low=0.0 if classes else float(rows) * hidden),
     )
     return Block(
@@ -209,7 +209,7 @@ def _latte_embed(latent: Latent, hidden: int, classes: int) -> Block:
 
 
 def _label_sum(rows: float, hidden: int, classes: int) -> tuple[Op, ...]:
-    """Where Latte has labels, each block adds them to the step's row anew, and saves the sum."""
+    """With labels each block of Latte adds them to the step's row itself, and saves the sum."""
     if not classes:
         return ()
     add = ops.binary("t_plus_y", rows * hidden, saves=rows * hidden, grads=0)

@@ -1,10 +1,10 @@
 """EfficientDet-D0 (Tan et al. 2020) in PyTorch, after R. Wightman's code.
 
-EfficientNet-B0 without its head, a pyramid of levels 3 to 7 that runs in both directions
-(``cells`` times) with learned non-negative weights of what is fused, and two heads of
-depthwise-separable layers whose weights all levels share, but not their norms. Convolutions before
-a norm have no bias, pooling is padded evenly (effdet/model.py, config/model_config.py:
-``efficientdet_d0``). Anchors are labelled by the loader.
+It consists of EfficientNet-B0 without its head; a pyramid of levels 3 to 7 that runs in both
+directions (``cells`` times) and fuses maps with learned non-negative weights; and two heads of
+depthwise-separable layers, whose weights, but not norms, all levels share. Convolutions before a
+norm have no bias, and pooling is padded evenly (effdet/model.py, config/model_config.py:
+``efficientdet_d0``). The loader labels the anchors.
 """
 
 from __future__ import annotations
@@ -17,23 +17,25 @@ from simcore.workload.archs.tape import T, Tape
 from simcore.workload.graph import Kernel, Op, Workload
 from simcore.workload.saved import Saved
 
-#: What each node of a cell fuses: its level above the finest, and inputs by number. 0 to 4 are the
-#: levels that come in, 5 and up the nodes before it: first down to the finest, then up again.
+#: Level above the finest, and inputs by number, of each node of a cell. Inputs 0 to 4 are the
+#: levels that enter the cell, 5 and up are preceding nodes: first down to the finest level, then
+#: up.
 _NODES = (
     (3, (3, 4)), (2, (2, 5)), (1, (1, 6)), (0, (0, 7)),
     (1, (1, 7, 8)), (2, (2, 6, 9)), (3, (3, 5, 10)), (4, (4, 11)),
 )  # fmt: skip
-_ANCHORS = 9  # three scales of three shapes
+_ANCHORS = 9  # three scales times three shapes
 _BOX = 4
-_LABEL_BYTES = 8.0  # an int64 an anchor
+_LABEL_BYTES = 8.0  # an int64 per anchor
 #: Rows of classes are padded to whole loads of 16 bytes for the fused focal loss.
 _PADDED_TO = 8
-#: Kernels of the Huber loss of a level (effdet/loss.py) and the tensors they move, each way.
+#: Kernels of the Huber loss per level (effdet/loss.py) and the tensors that they move, each way;
+#: and the tensors that it saves.
 _HUBER_FWD, _HUBER_BWD, _HUBER_KEPT = (13.0, 30.0), (12.0, 30.0), 5.0
 
 
 def _backbone(tape: Tape, x: T) -> list[T]:
-    """Outputs at strides 8, 16 and 32."""
+    """Feature maps at strides 8, 16 and 32."""
     x = tape.unit("stem", x, 32, 3, stride=2, act="silu")
     tape.block("stem")
     maps = []
@@ -43,7 +45,7 @@ def _backbone(tape: Tape, x: T) -> list[T]:
             x = inverted(
                 tape, x, expand, kernel, stride if not i else 1, channels, "silu", "narrow"
             )
-            if i and not tape.xla:  # stochastic depth: over the share that survives, times the mask
+            if i and not tape.xla:  # stochastic depth: divided by the fraction kept, times the mask
                 drop = Kernel(kind="elementwise", low=4.0 * x.elems, launches=2.0)
                 tape.op(Op(name="survive", fwd=(drop,), bwd=(drop,)))
             tape.block(f"stage{stage + 1}", boundary=source)
@@ -56,9 +58,9 @@ def _weighted_sum(tape: Tape, parts: list[T]) -> T:
     """``sum(x_i * relu(w_i) / (sum(relu(w)) + eps))`` in eager operators.
 
     Each part is multiplied, divided, stacked along a last dimension, and summed over it, which
-    autocast does in fp32. The product keeps its part, the quotient what it divides; backward goes
-    through each operator again, towards the scalars too: for the quotient's divisor
-    ``-g * ((x / d) / d)`` and a sum, for the product ``g * x`` and a sum.
+    autocast does in fp32. The product saves its part, the quotient its dividend. Backward goes
+    through each operator, also for the scalars: ``-g * ((x / d) / d)`` and a sum for the quotient's
+    divisor, ``g * x`` and a sum for the product.
     """
     k, e = float(len(parts)), parts[0].elems
     if tape.xla:
@@ -66,7 +68,9 @@ def _weighted_sum(tape: Tape, parts: list[T]) -> T:
     saved = Saved(low=k * e)
     for part in parts:
         saved = saved + tape.read(part, save=True)
-    narrow = (2.0 + k) * e  # autocast's 16-bit gradient of the stack, spread out; a view in fp32
+    stack_16_bit = (
+        2.0 + k
+    ) * e  # autocast's 16-bit gradient of the stack, written out; a view in fp32
     fwd = (
         Kernel(kind="elementwise", launches=3.0),  # relu, sum and eps of the weights
         Kernel(kind="elementwise", low=4.0 * k * e, launches=2.0 * k),
@@ -74,7 +78,7 @@ def _weighted_sum(tape: Tape, parts: list[T]) -> T:
         Kernel(kind="reduction", low=k * e, high=e),
     )
     bwd = (
-        Kernel(kind="elementwise", low=-narrow, high=narrow, launches=0.0),
+        Kernel(kind="elementwise", low=-stack_16_bit, high=stack_16_bit, launches=0.0),
         Kernel(kind="elementwise", low=16.0 * k * e, launches=7.0 * k),
         Kernel(kind="reduction", low=2.0 * k * e, launches=2.0 * k),
         Kernel(kind="elementwise", launches=2.0 * k + 3.0),  # gradients of the weights put together
@@ -85,7 +89,7 @@ def _weighted_sum(tape: Tape, parts: list[T]) -> T:
 
 
 def _compiled_sum(tape: Tape, parts: list[T]) -> T:
-    """The same, and the activation behind it, in one kernel; backward makes the sum again.
+    """The same sum and the following activation in one kernel; backward computes the sum again.
 
     One kernel sums over the gradients of the weights, one writes those of the parts.
     """
@@ -111,7 +115,7 @@ def _separable(
 
 
 def _resample(tape: Tape, x: T, channels: int, side: int) -> T:
-    """To ``channels`` and ``side``: 1x1 and norm, then halved by pooling or doubled."""
+    """``x`` brought to ``channels`` by 1x1 and norm, and to ``side`` by pooling or doubling."""
     if x.c != channels:
         x = tape.unit("resample", x, channels, 1, act="none")
     if x.grid[0] > side:
@@ -120,40 +124,43 @@ def _resample(tape: Tape, x: T, channels: int, side: int) -> T:
 
 
 def _cell(tape: Tape, levels: list[T], channels: int) -> list[T]:
-    """One pass of the pyramid, down and up."""
-    known, sides = list(levels), [level.grid[0] for level in levels]
+    """The levels after one pass of the pyramid, down and up."""
+    nodes, sides = list(levels), [level.grid[0] for level in levels]
     for level, inputs in _NODES:
-        parts = [_resample(tape, known[i], channels, sides[level]) for i in inputs]
+        parts = [_resample(tape, nodes[i], channels, sides[level]) for i in inputs]
         x = tape.act("node", _weighted_sum(tape, parts), "silu")
         x = tape.narrow("node.cast", x) if x.high else x
         x = _separable(tape, "node", x, channels)
-        known.append(tape.batch_norm("node", x))
-    return known[-len(levels) :]
+        nodes.append(tape.batch_norm("node", x))
+    return nodes[-len(levels) :]
 
 
 def _head(tape: Tape, name: str, levels: list[T], depth: int, out: int) -> list[T]:
-    """``depth`` separable layers and the prediction, of all levels with the same weights."""
-    found = []
+    """``depth`` separable layers and the prediction for all levels, with the same weights."""
+    predictions = []
     for i, level in enumerate(levels):
         x = level
         for j in range(depth):
             x = _separable(tape, f"{name}.{j}", x, x.c, shared=i > 0)
             x = tape.act(name, tape.batch_norm(f"{name}.{j}", x), "silu")
-        found.append(_separable(tape, f"{name}.predict", x, out, bias=True, shared=i > 0))
-    return found
+        predictions.append(_separable(tape, f"{name}.predict", x, out, bias=True, shared=i > 0))
+    return predictions
 
 
 def _losses(tape: Tape, scores: list[T], boxes: list[T]) -> None:
-    """Focal loss in one kernel that leaves its gradient too, Huber loss in many; a level each."""
+    """Add the losses of each level.
+
+    The focal loss is one kernel, which also computes its gradient; the Huber loss is many kernels.
+    """
     levels, elems = float(len(scores)), sum(x.elems for x in scores)
-    if tape.xla:  # each loss is one sum over what it reads; backward reads it again and writes
+    if tape.xla:  # each loss is one sum over its inputs; backward reads these once more and writes
         kept = Saved(low=elems + sum(x.elems for x in boxes))
         fwd = Kernel(kind="reduction", low=kept.low, launches=2.0 * levels)
         bwd = Kernel(kind="elementwise", low=2.0 * kept.low, launches=2.0 * levels)
         tape.op(Op(name="losses", fwd=(fwd,), bwd=(bwd,), saved=kept))
         tape.op(ops.loss_seed())
         return
-    turn = Kernel(kind="copy", low=2.0 * elems, launches=levels)  # to one anchor's classes a row
+    turn = Kernel(kind="copy", low=2.0 * elems, launches=levels)  # to rows of one anchor's classes
     labels = _ANCHORS * sum(x.points for x in scores)
     loss = Kernel(
         kind="elementwise", low=2.0 * elems, raw_bytes=_LABEL_BYTES * labels, launches=2.0 * levels
@@ -187,11 +194,11 @@ def efficientdet(
     xla: bool = False,
     depthwise_kernels: str = "cudnn",
 ) -> Workload:
-    """EfficientDet on EfficientNet-B0: D0 by its defaults.
+    """EfficientDet on EfficientNet-B0; the defaults are those of D0.
 
-    ``cells`` of the pyramid, ``channels`` wide; ``depth`` layers of each head. ``padded_classes``:
-    scores are padded to a multiple of eight a box, as the fused focal loss asks. ``xla``: compiled
-    by XLA, the losses too. ``depthwise_kernels``: as in ``convnets.inverted_residual``.
+    ``cells`` of the pyramid with ``channels``; ``depth`` layers in each head. ``padded_classes``:
+    scores are padded to a multiple of eight per box, as the fused focal loss requires. ``xla``: XLA
+    compiles all, the losses too. ``depthwise_kernels``: as in ``convnets.inverted_residual``.
     """
     if image % 128 or image <= 0:
         raise ValueError(f"image={image} must be a multiple of 128, the coarsest level's stride")
@@ -199,7 +206,7 @@ def efficientdet(
         nchw=check_layout(layout), xla=xla, native_depthwise=native_depthwise(depthwise_kernels)
     )
     pixels = tape.input(3, (image, image))
-    # the loader sends bytes; to fp32, less the mean, over the deviation
+    # The loader sends bytes, which are cast to fp32 and normalised by mean and deviation.
     scaled = Kernel(kind="elementwise", raw_bytes=(5.0 + 8.0 + 8.0) * pixels.elems, launches=3.0)
     tape.op(Op(name="normalise", fwd=(scaled,)))
     levels = _backbone(tape, pixels)

@@ -16,10 +16,10 @@ from simcore.workload.saved import Saved
 
 
 def end_of_encoder(t: Tower, decoders: int) -> Block:
-    """The norm behind the encoder, whose output ``decoders`` layers read."""
+    """Block of the norm after the encoder, whose output ``decoders`` layers read."""
     body = Body()
     body.norm("norm", t.rows, t.hidden, t.norm)
-    # every decoder layer reads it twice, and their gradients are summed
+    # Every decoder layer reads it twice, and the gradients are summed.
     body.add(
         ops.keep(ENCODED, t.elems, high=True),
         ops.accumulate("encoder.forks", t.elems, times=decoders),
@@ -28,8 +28,11 @@ def end_of_encoder(t: Tower, decoders: int) -> Block:
 
 
 def lm_head(t: Tower, vocab: int, *, scaled: bool, tied: bool = True) -> Block:
-    """Norm, product with the vocabulary and loss; ``scaled``: by 1/sqrt(hidden) before;
-    ``tied``: the product's weight is the embedding's table."""
+    """Block of norm, product with the vocabulary and loss.
+
+    ``scaled``: the input is multiplied by 1/sqrt(hidden) before. ``tied``: the product's weight is
+    the embedding's table.
+    """
     body = Body(fused=t.xla)
     body.norm("norm", t.rows, t.hidden, t.norm)
     if scaled:
@@ -43,7 +46,7 @@ def lm_head(t: Tower, vocab: int, *, scaled: bool, tied: bool = True) -> Block:
 
 
 def position_bias(body: Body, t: Tower, buckets: int) -> None:
-    """A table of ``buckets`` rows looked up for every pair of positions, once a stack."""
+    """Add a table of ``buckets`` rows, looked up for all pairs of positions once per stack."""
     pairs = float(t.rows) ** 2
     fwd = (
         Kernel(kind="elementwise", weight=4.0 * pairs, launches=16.0),
@@ -79,14 +82,14 @@ def t5(
     busy_experts: int = 0,
     attention: str = "math",
 ) -> Workload:
-    """T5 on ``seq_len`` source and ``target_len`` (0: as many) target tokens, one shared table,
-    which the head has too if ``tied`` (v1.1 and Flan-T5 as released have one of its own).
+    """T5 on ``seq_len`` source tokens and ``target_len`` target tokens (0: as many).
 
-    Attention is written out, since a position bias is added to the scores: ``attention`` is math
-    (eager), as transformers has it, or xla, the whole model in XLA's fusions, as T5X runs it. With
-    ``experts`` every ``sparse_step``-th layer is a switch layer (Fedus et al. 2021):
-    ``busy_experts`` of them (0: all) share each sequence equally, ``expert_capacity`` tokens of it
-    at most an expert.
+    Both share one table, which is also the head's if ``tied`` (the released v1.1 and Flan-T5 have a
+    separate head). Attention consists of separate operators, since a position bias is added to the
+    scores. ``attention``: math (eager), as in transformers, or xla: XLA fuses the whole model, as
+    in T5X. With ``experts`` every ``sparse_step``-th layer is a switch layer (Fedus et al. 2021):
+    ``busy_experts`` of the experts (0: all) share each sequence equally, with at most
+    ``expert_capacity`` tokens of it per expert.
     """
     if experts < 0 or sparse_step < 1:
         raise ValueError(f"experts {experts} and sparse_step {sparse_step} must not be negative")
@@ -124,8 +127,8 @@ def t5(
         blocks = [ops.compiled(b) for b in blocks]
 
     def stack(count: int, dense: int, sparse: int) -> list[int]:
-        every = [i % sparse_step == min(1, sparse_step - 1) for i in range(count)]
-        return [sparse if switch and s else dense for s in every]
+        is_sparse = [i % sparse_step == min(1, sparse_step - 1) for i in range(count)]
+        return [sparse if switch and s else dense for s in is_sparse]
 
     return Workload(
         name=name,
@@ -138,7 +141,7 @@ def t5(
 
 
 def _conv1d(name: str, frames: float, out: float, cin: int, cout: int, *, first: bool) -> Op:
-    """Three taps over ``frames``; the first convolution hands no gradient to its input."""
+    """A convolution of three taps over ``frames``; the first one needs no gradient of its input."""
     flop, weight = 2.0 * out * cout * cin * 3, 3.0 * cin * cout
     io = frames * cin + out * cout
 

@@ -1,9 +1,9 @@
 """GNMT v2, op by op as PyTorch runs it (Wu et al. 2016; MLPerf's RNN translator).
 
-Encoder: a bidirectional LSTM layer, then one-directional ones; decoder: an LSTM with normalised
-additive attention whose context joins the input of every further layer; residuals from the third
-layer on. One sample is a pair of sentences, both ``seq_len`` tokens long; batches are bucketed by
-length and padded, so that this is a mean.
+Encoder: a bidirectional LSTM layer, then one-directional ones. Decoder: an LSTM with normalised
+additive attention, whose context is joined to the input of every further layer. Both have residuals
+from the third layer on. One sample is a pair of sentences, both ``seq_len`` tokens long; batches
+are bucketed by length and padded, so that this is a mean.
 """
 
 from __future__ import annotations
@@ -30,25 +30,27 @@ def _lstm_params(name: str, k: int, hidden: int) -> tuple[Param, ...]:
 
 
 def _attention(steps: int, source: int, hidden: int) -> tuple[Op, ...]:
-    """Scores ``v · tanh(W q + U k)`` of every target with every source position, and the mean."""
+    """Additive attention: scores ``v · tanh(W q + U k)`` of all pairs, and the weighted mean."""
     pairs = float(steps * source)
-    wide = pairs * hidden
+    pair_elems = pairs * hidden
     score = Op(
         name="attention.score",
         fwd=(
-            # queries and keys broadcast over each other, then the bias over both
-            Kernel(kind="elementwise", low=wide + hidden * (steps + source), indexed=wide),
-            Kernel(kind="elementwise", low=2 * wide, indexed=wide),
-            Kernel(kind="elementwise", low=2 * wide),  # tanh
-            Kernel(kind="gemm", flop=2 * wide, low=wide + pairs),
+            # Queries and keys are broadcast over each other, then the bias over both.
+            Kernel(
+                kind="elementwise", low=pair_elems + hidden * (steps + source), indexed=pair_elems
+            ),
+            Kernel(kind="elementwise", low=2 * pair_elems, indexed=pair_elems),
+            Kernel(kind="elementwise", low=2 * pair_elems),  # tanh
+            Kernel(kind="gemm", flop=2 * pair_elems, low=pair_elems + pairs),
         ),
         bwd=(
-            Kernel(kind="gemm", flop=2 * wide, low=wide + pairs),
-            Kernel(kind="gemm", flop=2 * wide, low=wide + pairs),
-            Kernel(kind="elementwise", low=3 * wide),
-            Kernel(kind="reduction", low=wide, launches=3.0),  # bias, query, keys
+            Kernel(kind="gemm", flop=2 * pair_elems, low=pair_elems + pairs),
+            Kernel(kind="gemm", flop=2 * pair_elems, low=pair_elems + pairs),
+            Kernel(kind="elementwise", low=3 * pair_elems),
+            Kernel(kind="reduction", low=pair_elems, launches=3.0),  # bias, query, keys
         ),
-        saved=Saved(low=wide),
+        saved=Saved(low=pair_elems),
     )
     return (
         ops.linear("attention.query", steps, hidden, hidden, save_input=False),
@@ -61,34 +63,35 @@ def _attention(steps: int, source: int, hidden: int) -> tuple[Op, ...]:
 
 
 def _smoothed_loss(rows: float, vocab: int) -> tuple[Op, ...]:
-    """Label smoothing as smoothing.py writes it: fp32 log-probabilities, gathered and averaged.
+    """Label smoothing as in smoothing.py: fp32 log-probabilities, gathered and averaged.
 
     ``log_softmax(..., dtype=torch.float32)`` reads 16 bit and writes fp32 in one kernel. The mean
-    reads them once more. Backward makes two gradients as large, zeros to which the gathered ones
-    are added and the mean's, expanded by a division, sums them, and goes back through the softmax.
+    reads the result once more. Backward makes two gradients of that size: zeros to which the
+    gathered ones are added, and the mean's, expanded by a division. It sums them and goes back
+    through the softmax.
     """
     scores = rows * vocab
-    wide = 4.0 * scores  # bytes of one fp32 tensor
-    # Long rows stream through a block once a pass, as in ``ops.cross_entropy``.
+    fp32_bytes = 4.0 * scores  # bytes of one fp32 tensor
+    # Long rows are read from memory once per pass, as in ``ops.cross_entropy``.
     streams = vocab > BLOCK_ROW
     kind: KernelKind = "elementwise" if streams else "softmax"
-    held = Op(name="loss.logits", fwd=(), saved=Saved(low=scores))
+    logits = Op(name="loss.logits", fwd=(), saved=Saved(low=scores))
     read = 3.0 if streams else 1.0
     loss = Op(
         name="loss",
         fwd=(
-            Kernel(kind=kind, low=read * scores, raw_bytes=wide + 8.0 * rows),
-            Kernel(kind="reduction", raw_bytes=wide, launches=2.0),
+            Kernel(kind=kind, low=read * scores, raw_bytes=fp32_bytes + 8.0 * rows),
+            Kernel(kind="reduction", raw_bytes=fp32_bytes, launches=2.0),
         ),
         bwd=(
-            Kernel(kind="elementwise", raw_bytes=wide),
-            Kernel(kind="elementwise", raw_bytes=wide, indexed=scores),
-            Kernel(kind="elementwise", raw_bytes=3 * wide),
-            Kernel(kind=kind, low=scores, raw_bytes=(3.0 if streams else 2.0) * wide),
+            Kernel(kind="elementwise", raw_bytes=fp32_bytes),
+            Kernel(kind="elementwise", raw_bytes=fp32_bytes, indexed=scores),
+            Kernel(kind="elementwise", raw_bytes=3 * fp32_bytes),
+            Kernel(kind=kind, low=scores, raw_bytes=(3.0 if streams else 2.0) * fp32_bytes),
         ),
-        saved=Saved(raw_bytes=8.0 * rows + wide),
+        saved=Saved(raw_bytes=8.0 * rows + fp32_bytes),
     )
-    return held, loss, ops.loss_seed()
+    return logits, loss, ops.loss_seed()
 
 
 @ARCHS.register("gnmt")
@@ -103,9 +106,9 @@ def build(
     dropout: float = 0.2,
     bias_add: str = "fused",
 ) -> Workload:
-    """GNMT with ``layers`` layers each way; embedding shared by both, output layer its own.
+    """GNMT with ``layers`` layers each way; both share the embedding, the output layer is separate.
 
-    ``bias_add``: its bias is added by the product (``fused``) or by a kernel of its own
+    ``bias_add``: its bias is added by the product (``fused``) or by a separate kernel
     (``separate``: PyTorch before 1.12).
     """
     check_names(bias_add=(bias_add, BIAS_ADDS))

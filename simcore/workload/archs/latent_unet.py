@@ -1,9 +1,9 @@
 """The U-Net of latent diffusion (Rombach et al. 2022; SDXL: Podell et al. 2023).
 
-Operators follow diffusers' ``UNet2DConditionModel``, an entry a kernel: residual blocks that take
-the time step, and at some resolutions transformers over the latent's points that attend to a
-caption. Tensors are channels first unless said otherwise; autocast has both kinds of norm in fp32
-and all between them in 16 bit.
+Operators follow diffusers' ``UNet2DConditionModel``, one entry per kernel: residual blocks that
+take the time step, and at some resolutions transformers over the latent's points that attend to a
+caption. Tensors are channels first unless stated otherwise. Autocast runs both kinds of norm in
+fp32 and everything between them in 16 bit.
 """
 
 from __future__ import annotations
@@ -20,15 +20,18 @@ from simcore.workload.archs.tape import T, Tape
 from simcore.workload.graph import Frozen, Kernel, KernelKind, Op, Workload
 from simcore.workload.saved import Saved
 
-#: math: scores in memory; flash1: xformers before torch had its own; flash: FlashAttention-2.
+#: math: scores in memory; flash1: xformers, before torch had its own kernel; flash:
+#: FlashAttention-2.
 Attention = Literal["math", "flash", "flash1"]
 _FLASH: dict[str, KernelKind] = {"flash": "attention", "flash1": "attention_v1"}
 _GROUPS = 32
-#: What diffusers' scripts put adapters on (examples/text_to_image/train_text_to_image_lora.py).
+#: Products to which diffusers' scripts add adapters
+#: (examples/text_to_image/train_text_to_image_lora.py).
 _ADAPTED = "to_q,to_k,to_v,to_out.0"
 _ENCODED_BYTES, _TOKEN_BYTES = 2.0, 8.0
-#: Of the latent, in elements of it: a normal draw, random steps, two factors of the schedule looked
-#: up, two products and their sum; the squared error's difference, square and mean, and back.
+#: Traffic (in multiples of the latent) and launches. Noise: a normal draw, random steps, two
+#: look-ups of schedule factors, two products and their sum. Loss: the squared error's difference,
+#: square and mean, and their backward.
 _NOISE_TRAFFIC, _NOISE_LAUNCHES = 8.0, 14.0
 _LOSS_TRAFFIC, _LOSS_LAUNCHES = 6.0, 3.0
 _LOSS_GRAD_TRAFFIC, _LOSS_GRAD_LAUNCHES = 6.0, 3.0
@@ -52,9 +55,9 @@ class _Net:
 
 
 class _Tape(Tape):
-    """A tape whose parameters are resident only, where adapters are trained.
+    """A tape whose parameters are only resident if adapters are trained.
 
-    What comes before the first of these has no gradient, and keeps nothing.
+    Operators before the first adapter have no gradient and save nothing.
     """
 
     def __init__(self, net: _Net) -> None:
@@ -70,12 +73,15 @@ class _Tape(Tape):
             self.resident += numel
 
     def both_ways(self, op: Op, x: T) -> None:
-        """An operator on ``x``: forward alone where nothing before it is trained."""
+        """Add an operator on ``x``: only its forward if nothing before it is trained."""
         self.op(op if x.grad else Op(name=op.name, fwd=op.fwd))
 
 
 def _group_norm(tape: _Tape, name: str, x: T) -> T:
-    """GroupNorm of 16-bit ``x``: autocast widens it first and keeps that; else ``x`` is kept."""
+    """GroupNorm of a 16-bit ``x``.
+
+    Autocast first casts ``x`` to fp32 and saves that; otherwise ``x`` itself is saved.
+    """
     tape.read(x, save=False)
     cast = ops.autocast_cast(x.elems)
     tape.both_ways(Op(name=f"{name}.up", fwd=(cast,), bwd=(cast,)), x)
@@ -93,7 +99,7 @@ def _narrow(tape: _Tape, name: str, x: T) -> T:
 
 
 def _norm_silu(tape: _Tape, name: str, x: T) -> T:
-    """Norm and SiLU, both fp32 under autocast, cast for the convolution behind."""
+    """Norm and SiLU, both fp32 under autocast, and a cast for the following convolution."""
     h = _group_norm(tape, name, x)
     tape.both_ways(ops.activation(f"{name}.silu", h.elems, high=True), h)
     return _narrow(tape, f"{name}.down", T(h.c, h.grid, high=True, grad=h.grad))
@@ -116,7 +122,7 @@ def _linear(tape: _Tape, name: str, x: T) -> T:
 
 
 def _resnet(tape: _Tape, net: _Net, x: T, cout: int) -> T:
-    """Two norms and convolutions, the step's row added between them; a block of its own."""
+    """A block of two norms and convolutions; the step's row is added between them."""
     start = x
     h = _conv(tape, "conv1", _norm_silu(tape, "norm1", x), cout)
     step = net.step_width
@@ -132,20 +138,20 @@ def _resnet(tape: _Tape, net: _Net, x: T, cout: int) -> T:
     tape.both_ways(Op(name="time.add", fwd=(added,), bwd=(back,)), row)
     h = _conv(tape, "conv2", _norm_silu(tape, "norm2", T(cout, h.grid, grad=h.grad)), cout)
     if x.c != cout:
-        # norm1 keeps this input, but under autocast a copy of it in fp32
+        # norm1 saves this input, but under autocast in fp32, so that a 16-bit copy is saved too.
         held = T(x.c, x.grid, pinned=True, grad=x.grad)
         tape.read(x, save=False)
         if tape.trains or x.grad:
             tape.op(Op(name="shortcut.input", fwd=(), saved=Saved(autocast=x.elems)))
         x = _conv(tape, "shortcut", held, cout, 1)
     out = tape.add("sum", x, h)
-    tape.both_ways(ops.scale("sum.scale", out.elems), out)  # by one
+    tape.both_ways(ops.scale("sum.scale", out.elems), out)  # the factor is one
     tape.block("resnet", boundary=start)
     return out
 
 
 def _attend(body: Body, net: _Net, name: str, points: int, width: int, heads: int) -> None:
-    """Norm, attention to the points themselves or (``cross``) to the caption, sum."""
+    """Add norm, attention to the points themselves or (``cross``) to the caption, and the sum."""
     cross = name == "cross"
     elems, norm = float(points * width), f"{name}.norm"
     cast = ops.autocast_cast(elems)
@@ -167,17 +173,17 @@ def _attend(body: Body, net: _Net, name: str, points: int, width: int, heads: in
                           kind=_FLASH[net.attention]))  # fmt: skip
         body.kept.add(f"{name}.context")
     body.linear(f"{name}.attention.out", points, width, width, bias=True, reads=f"{name}.context")
-    body.add(ops.scale(f"{name}.rescale", elems))  # by one
+    body.add(ops.scale(f"{name}.rescale", elems))  # the factor is one
     _sum(body, name, elems)
 
 
 def _sum(body: Body, name: str, elems: float) -> None:
-    """Both in 16 bit; two gradients meet where the sum is used."""
+    """Add a residual sum in 16 bit, and in backward the sum of the two gradients."""
     body.add(ops.binary(f"{name}.sum", elems, grads=0), ops.accumulate(f"{name}.fork", elems))
 
 
 def _feed_forward(body: Body, points: int, width: int) -> None:
-    """GEGLU: one product of both halves, of which GELU's input and its factor are views."""
+    """Add GEGLU: one product gives both halves; GELU's input and its factor are views of it."""
     inner, elems = 4.0 * points * width, float(points * width)
     cast = ops.autocast_cast(elems)
     body.add(Op(name="ff.norm.up", fwd=(cast,), bwd=(cast,)))
@@ -190,9 +196,9 @@ def _feed_forward(body: Body, points: int, width: int) -> None:
             name="ff.geglu",
             fwd=(gelu, product),
             bwd=(
-                Kernel(kind="elementwise", low=3 * inner),  # towards the factor
-                product,  # towards GELU
-                product,  # GELU's own
+                Kernel(kind="elementwise", low=3 * inner),  # gradient of the factor
+                product,  # gradient of GELU's result
+                product,  # gradient of GELU's input
                 Kernel(kind="copy", low=4 * inner),  # halves joined
             ),
             saved=Saved(low=3 * inner),
@@ -203,9 +209,12 @@ def _feed_forward(body: Body, points: int, width: int) -> None:
 
 
 def _transformer(tape: _Tape, net: _Net, x: T, depth: int, heads: int) -> T:
-    """Norm, projection, ``depth`` layers over the points, projection, sum; a block each layer."""
+    """Norm, projection, ``depth`` layers over the points, projection, sum.
+
+    Each layer is a block.
+    """
     points = int(x.points)
-    layout = ops.copy("layout", x.elems)  # channels to the end, and back
+    layout = ops.copy("layout", x.elems)  # channels last, and back
 
     def project(name: str, h: T) -> T:
         first = name == "proj_in"
@@ -226,7 +235,7 @@ def _transformer(tape: _Tape, net: _Net, x: T, depth: int, heads: int) -> T:
         _feed_forward(body, points, x.c)
         for op in body.ops:
             tape.op(op)
-        for p in body.params:  # of adapters alone, where there are any
+        for p in body.params:  # with adapters, only theirs
             Tape.param(tape, p.name, p.numel)
         tape.resident += body.frozen_numel
         tape.bodies.append(body)
@@ -238,7 +247,7 @@ def _transformer(tape: _Tape, net: _Net, x: T, depth: int, heads: int) -> T:
 
 
 def _step(tape: _Tape, net: _Net, pooled: int) -> None:
-    """Sinusoids of the step and two products; SDXL's of the pooled caption and the sizes too."""
+    """Add sinusoids of the step and two products; SDXL has these for caption and sizes too."""
 
     def embedder(name: str, width: int) -> None:
         wide = net.step_width
@@ -261,9 +270,9 @@ def _step(tape: _Tape, net: _Net, pooled: int) -> None:
 
 
 def _numbers(text: str | int, levels: int) -> tuple[int, ...]:
-    """Numbers parted by blanks, one a level; a single one stands for all."""
-    found = tuple(int(word) for word in str(text).split())
-    return found * levels if len(found) == 1 else found
+    """Numbers separated by blanks, one per level; a single number stands for all levels."""
+    numbers = tuple(int(word) for word in str(text).split())
+    return numbers * levels if len(numbers) == 1 else numbers
 
 
 @ARCHS.register("latent_unet")
@@ -291,12 +300,16 @@ def build(
 ) -> Workload:
     """A U-Net on the latent of one square image and an encoded caption.
 
-    A number a level, parted by blanks: ``widths``, ``transformer_layers`` (of each transformer
-    there, 0: none) and ``heads``. ``projections``: around a transformer. ``layout``: nhwc where
-    tensors are channels last. ``pooled_width``: of SDXL's second condition. ``encoded``: latents
-    and captions are read; false where pixels and tokens are, for encoders that run in the step.
-    ``lora_rank`` > 0: adapters on products of the transformers' layers (``archs.body``), all else
-    frozen; q, k, v and out where none are named.
+    Numbers per level, separated by blanks: ``widths``, ``transformer_layers`` (of each transformer
+    of that level, 0: none) and ``heads``.
+
+    - ``projections``: kind of the layers before and after a transformer.
+    - ``layout``: nhwc if tensors are channels last.
+    - ``pooled_width``: width of SDXL's second condition.
+    - ``encoded``: the inputs are latents and encoded captions; false: pixels and tokens, for
+      encoders that run in the step.
+    - ``lora_rank`` > 0: adapters on products of the transformers' layers (``archs.body``),
+      everything else is frozen; on q, k, v and out if no targets are named.
     """
     check_names(
         attention=(attention, ("math", *_FLASH)),
@@ -381,9 +394,9 @@ def _levels(tape: _Tape, net: _Net, latent: Latent, resnets: int, middle_layers:
 
 
 def _loss(tape: Tape, latent: Latent) -> None:
-    wide = 4.0 * latent.elems
-    fwd = Kernel(kind="elementwise", raw_bytes=_LOSS_TRAFFIC * wide, launches=_LOSS_LAUNCHES)
+    fp32_bytes = 4.0 * latent.elems
+    fwd = Kernel(kind="elementwise", raw_bytes=_LOSS_TRAFFIC * fp32_bytes, launches=_LOSS_LAUNCHES)
     bwd = Kernel(
-        kind="elementwise", raw_bytes=_LOSS_GRAD_TRAFFIC * wide, launches=_LOSS_GRAD_LAUNCHES
+        kind="elementwise", raw_bytes=_LOSS_GRAD_TRAFFIC * fp32_bytes, launches=_LOSS_GRAD_LAUNCHES
     )
-    tape.op(Op(name="loss", fwd=(fwd,), bwd=(bwd,), saved=Saved(raw_bytes=2 * wide)))
+    tape.op(Op(name="loss", fwd=(fwd,), bwd=(bwd,), saved=Saved(raw_bytes=2 * fp32_bytes)))

@@ -1,4 +1,4 @@
-"""Attention of language models: q, k and v apart or packed, grouped, windowed, or low-rank."""
+"""Attention of language models: separate or packed q, k and v; grouped, windowed, or low-rank."""
 
 from __future__ import annotations
 
@@ -9,43 +9,50 @@ from simcore.workload.archs.body import Body
 from simcore.workload.graph import Kernel, KernelKind, Op
 from simcore.workload.saved import Saved
 
-#: Fused attention by name: torch's own choice (FlashAttention-2, cuDNN's on data-centre Blackwell),
-#: the second itself, the third, cuDNN's (Transformer Engine's choice from Hopper on), the same in
-#: 8 bits where products are (its fp8_dpa), the first, Triton's copy of the first.
+#: Kernels of fused attention by name. flash: torch's own choice (FlashAttention-2, cuDNN's on
+#: data-centre Blackwell); flash2 and flash3: FlashAttention-2 and -3; cudnn: cuDNN's (Transformer
+#: Engine's choice from Hopper on); cudnn_fp8: the same in 8 bits where products are (its fp8_dpa);
+#: flash1: the first FlashAttention; flash_triton: Triton's implementation of it.
 FLASH: dict[str, KernelKind] = {
     "flash": "attention", "flash2": "attention_v2", "flash3": "attention_v3",
     "cudnn": "attention_cudnn", "cudnn_fp8": "attention_cudnn_fp8",
     "flash1": "attention_v1", "flash_triton": "attention_triton",
 }  # fmt: skip
-#: With scores in memory and a softmax that scales and masks: Megatron-LM's kernel, or XLA's passes.
+#: Attention with scores in memory and a softmax that scales and masks: Megatron-LM's kernel, or
+#: XLA's passes.
 SCORES = ("fused_softmax", "xla")
-#: Megatron-LM's softmax kernel takes multiples of so many heads and samples of a rank, else tensor
-#: operations run instead (megatron/model/fused_softmax.py, is_kernel_available; bigscience's
-#: chronicles-prequel.md: "(HEADS/TP)*MBS % 4 = 0").
+#: Megatron-LM's softmax kernel needs a rank's heads times samples to be a multiple of this number;
+#: otherwise tensor operations run instead (megatron/model/fused_softmax.py, is_kernel_available;
+#: bigscience's chronicles-prequel.md: "(HEADS/TP)*MBS % 4 = 0").
 FUSED_SOFTMAX_SCORES = 4
-#: Fused attention under a mask that is a tensor: torch's flash kernel takes none
-#: (aten/src/ATen/native/transformers/sdp_utils_cpp.h, check_for_attn_mask), CUTLASS's reads it.
+#: Fused attention with a mask tensor: torch's flash kernel takes none
+#: (aten/src/ATen/native/transformers/sdp_utils_cpp.h, check_for_attn_mask), CUTLASS's kernel reads
+#: it.
 MASKED = "masked"
 #: All kernels of a decoder's attention. The last two are tensor operations; eager has its softmax
-#: in fp32, as transformers writes it of Llama and later ones (``attn_implementation="eager"``).
+#: in fp32, as transformers does for Llama and later models (``attn_implementation="eager"``).
 ATTENTIONS = (*FLASH, MASKED, *SCORES, "math", "eager")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttentionShape:
-    """Widths of one attention layer. ``head_dim`` is that of q and k, ``value_dim`` of v.
+    """Sizes and options of one attention layer.
 
-    ``rotated`` of the ``head_dim`` elements are turned (0: no rotary positions); ``joined``: and
-    written beside the others into a new tensor. ``kv_rank`` > 0: k and v come from a latent of
-    that width (multi-head latent attention, DeepSeek-V2 2024), q from one of ``q_rank`` if that
-    is not 0. ``kernel``: one of ``ATTENTIONS``. ``fused``: rotary positions are one kernel.
-    ``drop_joined``: dropout of the output is part of the residual sum's kernel. ``clip``: q, k and
-    v are clamped. ``chunked``: a window is a chunk of the sequence. ``qk_norm_weight``: the norms
-    of q and k have one (Llama 4's have none, and turned layers alone have them);
-    ``qk_norm_whole``: they are over all heads (OLMo 2). ``gated``: q's product makes a gate too,
-    whose sigmoid the output is multiplied by (Qwen3-Next). ``out``: width of the result (0: that of
-    the input). ``shared``: of a latent key's elements, those that all heads have in common, turned
-    or not.
+    - ``head_dim``: width of a head of q and k; ``value_dim``: of v; ``out``: width of the result
+      (0: that of the input).
+    - ``rotated``: elements of ``head_dim`` that have rotary positions (0: none); ``joined``: they
+      are written together with the others into a new tensor. ``fused``: one kernel computes them.
+    - ``kv_rank`` > 0: k and v come from a latent of that width (multi-head latent attention,
+      DeepSeek-V2 2024), q from one of ``q_rank`` if that is not 0. ``shared``: elements of a latent
+      key that all heads have in common, with or without rotary positions.
+    - ``kernel``: one of ``ATTENTIONS``.
+    - ``drop_joined``: dropout of the output is part of the residual sum's kernel.
+    - ``clip``: q, k and v are clamped.
+    - ``chunked``: a window is a chunk of the sequence.
+    - ``qk_norm_weight``: the norms of q and k have a weight (Llama 4's have none, and only its
+      layers with rotary positions have such norms); ``qk_norm_whole``: they are over all heads
+      (OLMo 2).
+    - ``gated``: q's product also gives a gate, whose sigmoid multiplies the output (Qwen3-Next).
     """
 
     seq: int
@@ -82,7 +89,7 @@ class AttentionShape:
         return self.heads * self.head_dim
 
     def unturned(self) -> AttentionShape:
-        """The same without positions."""
+        """The same layer without rotary positions."""
         return replace(self, rotated=0, qk_norm=self.qk_norm and self.qk_norm_weight)
 
     @property
@@ -91,9 +98,9 @@ class AttentionShape:
 
 
 def rope_fused(name: str, elems: float) -> Op:
-    """Rotary positions in one kernel that reads and writes each element once either way.
+    """Rotary positions in one kernel, which reads and writes each element once each way.
 
-    Apex' and Transformer Engine's fused_rope, on which Megatron-LM's apply_rope_fusion rests.
+    This is fused_rope of Apex and Transformer Engine, which Megatron-LM's apply_rope_fusion uses.
     """
     kernel = Kernel(kind="elementwise", low=2 * elems)
     return Op(name=name, fwd=(kernel,), bwd=(kernel,))
@@ -103,10 +110,11 @@ def rope(name: str, elems: float, passed: float = 0.0) -> Op:
     """``x cos + rotate_half(x) sin``: forward mul, neg (half), cat, mul, add.
 
     Backward: two products, neg, the two halves each scattered into zeros, two sums. Nothing is
-    kept but the cosines and sines of one sequence, shared by all layers. ``passed`` elements
-    are not turned but joined to those that are. Heads lie strided, cosines and sines are broadcast
-    over them, so that most kernels address elements one by one. Under autocast cosines are fp32 and
-    so are products and sum, which attention casts, as backward does their gradients.
+    saved except the cosines and sines of one sequence, which all layers share. ``passed``: elements
+    without rotary positions, which are joined to the others. Heads are strided and cosines and
+    sines are broadcast over them, so that most kernels address elements one by one. Under autocast
+    cosines are fp32, and so are products and sum, which attention casts; backward casts their
+    gradients.
     """
     fwd = [
         Kernel(
@@ -128,7 +136,7 @@ def rope(name: str, elems: float, passed: float = 0.0) -> Op:
             indexed=3.5 * elems,
             autocasts=3 * elems,
         ),
-        Kernel(kind="elementwise", low=3 * elems),  # both halves, each written whole
+        Kernel(kind="elementwise", low=3 * elems),  # both halves, each written as a full tensor
         Kernel(kind="copy", low=2 * elems, launches=2.0, indexed=elems),
         Kernel(kind="elementwise", low=2 * elems, launches=2.0),  # zeros
     ]
@@ -145,7 +153,7 @@ def _project(body: Body, s: AttentionShape, reads: str) -> None:
     if s.fused_qkv:
         packed = s.q_dim + gate + 2 * s.kv_dim
         body.linear("qkv", s.seq, s.hidden, packed, bias=s.qkv_bias, reads=reads)
-        # the gradients of q, k and v are joined
+        # The gradients of q, k and v are joined.
         body.add(ops.grad_only("qkv.cat", 2 * s.seq * float(packed), kind="copy"))
     else:
         for part, width in (("q", s.q_dim + gate), ("k", s.kv_dim), ("v", s.kv_dim)):
@@ -153,9 +161,9 @@ def _project(body: Body, s: AttentionShape, reads: str) -> None:
         body.add(
             ops.accumulate("qkv.forks", float(s.seq * s.hidden), times=2, high=reads in body.high)
         )
-        if gate:  # both halves' gradients are joined
+        if gate:  # the gradients of both halves are joined
             body.add(ops.grad_only("attention_gate.cat", 4 * q, kind="copy", indexed=2 * q))
-    if s.clip:  # backward masks by the input, which is kept
+    if s.clip:  # backward masks by the input, which is saved
         if s.fused_qkv:
             body.add(ops.activation("qkv.clip", q + 2 * kv))
         else:
@@ -177,7 +185,7 @@ def _project(body: Body, s: AttentionShape, reads: str) -> None:
         ]
         body.add(
             *(ops.in_fp32(op) if wide else op for op in turned),
-            # their gradients lie head by head, and products read rows of tokens
+            # Their gradients are laid out head by head, but products read rows of tokens.
             ops.grad_only("turned.rows", 2 * (q + kv), launches=2, kind="copy", indexed=q + kv),
         )
 
@@ -201,13 +209,13 @@ def _project_latent(body: Body, s: AttentionShape, reads: str) -> None:
             rope_fused("rope.k", rows * s.rotated) if s.fused else rope("rope.k", rows * s.rotated),
         )
     body.add(
-        # the key's parts written side by side, the turned one once a head
+        # The key's parts are written into one tensor, the rotary part once per head.
         ops.copy("kv.expand", rows * s.heads * s.head_dim),
     )
 
 
 def _repeat_kv(body: Body, s: AttentionShape) -> None:
-    """k and v written once for each head of q (transformers, repeat_kv)."""
+    """Add copies of k and v for each head of q (transformers, repeat_kv)."""
     if s.kv_heads != s.heads:
         q, kv = float(s.seq * s.q_dim), float(s.seq * s.kv_dim)
         copies = Kernel(kind="copy", low=2 * (kv + q), launches=2.0, indexed=2 * q)
@@ -216,8 +224,11 @@ def _repeat_kv(body: Body, s: AttentionShape) -> None:
 
 
 def _under_a_mask(body: Body, s: AttentionShape) -> None:
-    """All pairs are computed, whatever the mask hides; each head reads it in 16 bit. The kernel is
-    taken to be as fast as the first FlashAttention."""
+    """Add fused attention with a mask tensor.
+
+    All pairs are computed, whatever the mask hides, and each head reads the mask in 16 bit. The
+    kernel is assumed to be as fast as the first FlashAttention.
+    """
     _repeat_kv(body, s)
     op = ops.sdpa(
         "attention", 1, s.heads, s.heads, s.seq, s.seq, s.head_dim, value_dim=s.value_dim,
@@ -228,7 +239,7 @@ def _under_a_mask(body: Body, s: AttentionShape) -> None:
     body.add(replace(op, fwd=fwd, bwd=bwd))
 
 
-def _scores_written_out(body: Body, s: AttentionShape) -> None:
+def _eager_attention(body: Body, s: AttentionShape) -> None:
     scores = float(s.heads) * s.seq * s.seq
     _repeat_kv(body, s)
     if s.softcap:
@@ -237,7 +248,7 @@ def _scores_written_out(body: Body, s: AttentionShape) -> None:
             ops.activation("attention.tanh", scores, saves="output"),
             ops.scale("attention.uncap", scores),
         )
-    if s.sinks:  # joined as one more key, and the row's maximum taken off
+    if s.sinks:  # joined as one more key; the row's maximum is subtracted
         shift = Kernel(kind="elementwise", low=2 * scores, indexed=scores)
         body.add(
             ops.copy("attention.sinks", scores),
@@ -252,23 +263,25 @@ def _scores_written_out(body: Body, s: AttentionShape) -> None:
         *ops.attention_eager(
             "attention", s.heads, s.seq, s.seq, s.head_dim,
             mask="add_causal" if eager else "where", drop=s.drop, value_dim=s.value_dim,
-            upcast=eager and not s.sinks,  # gpt-oss keeps the scores' type
+            upcast=eager and not s.sinks,  # gpt-oss does not change the scores' type
         )
     )  # fmt: skip
-    if s.sinks:  # which score was the largest of its row
+    if s.sinks:  # the index of each row's largest score
         rows = float(s.heads * s.seq)
         body.add(Op(name="attention.largest", fwd=(), saved=Saved(low=rows, raw_bytes=8.0 * rows)))
 
 
 def _gate(body: Body, s: AttentionShape) -> None:
-    """The output times a sigmoid: one kernel that keeps both (Megatron-LM, attention.py,
-    _apply_output_gate under jit_fuser), or tensor operations, of which the first's output is kept.
+    """Add the product of the output and a sigmoid.
+
+    One kernel that saves both (Megatron-LM, attention.py, _apply_output_gate under jit_fuser), or
+    tensor operations, of which the first one's output is saved.
     """
     elems = float(s.seq * s.heads * s.value_dim)
-    unkept = elems * ("context" not in body.kept)
+    unsaved = elems * ("context" not in body.kept)
     if s.fused:
         fwd, bwd = (Kernel(kind="elementwise", low=n * elems) for n in (3, 5))
-        kept = Saved(low=elems + unkept)
+        kept = Saved(low=elems + unsaved)
         body.add(
             Op(name="attention_gate", fwd=(fwd,), bwd=(bwd,), saved=kept, result=Saved(low=elems))
         )
@@ -276,12 +289,15 @@ def _gate(body: Body, s: AttentionShape) -> None:
     body.add(
         ops.copy("attention_gate.rows", elems),
         ops.activation("attention_gate.sigmoid", elems, saves="output"),
-        ops.binary("attention_gate.product", elems, saves=unkept, grads=2),
+        ops.binary("attention_gate.product", elems, saves=unsaved, grads=2),
     )
 
 
 def attention(body: Body, s: AttentionShape, reads: str, window: int = 0) -> None:
-    """Self-attention of ``reads`` with its output product; ``window`` 0: over all tokens before."""
+    """Add self-attention of ``reads`` with its output product.
+
+    ``window``: preceding tokens that are attended to; 0: all of them.
+    """
     if s.sinks:
         body.param("sinks", s.heads)
     (_project_latent if s.kv_rank else _project)(body, s, reads)
@@ -302,18 +318,18 @@ def attention(body: Body, s: AttentionShape, reads: str, window: int = 0) -> Non
                     value_dim=s.value_dim, window=window, chunked=s.chunked, kind=FLASH[s.kernel],
                 )
             )  # fmt: skip
-        narrow = s.kernel == "cudnn_fp8"  # keeps its own of all, in 8 bits
-        if s.joined:  # q lies head by head, and so does the output
+        in_fp8 = s.kernel == "cudnn_fp8"  # saves its own 8-bit tensors
+        if s.joined:  # q is laid out head by head, and so is the output
             body.add(ops.copy("context", float(s.seq * s.q_dim)))
-        elif not narrow:
+        elif not in_fp8:
             body.kept.add("context")
             body.pinned.add("context")
         if (
-            s.fused_qkv and s.rotated and not narrow
-        ):  # v is a view: the unturned q and k stay with it
+            s.fused_qkv and s.rotated and not in_fp8
+        ):  # v is a view: the storage of q and k before rotation stays alive too
             body.add(ops.keep("qkv.packed", float(s.seq * (s.q_dim + s.kv_dim))))
     else:
-        _scores_written_out(body, s)
+        _eager_attention(body, s)
     if s.gated:
         _gate(body, s)
     body.linear(

@@ -1,27 +1,29 @@
-"""What layers of one language model differ in, and the patterns that say so."""
+"""How the layers of one language model differ, and the patterns of letters that describe it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-#: Letters of a mixer's pattern, and what a layer with it is called.
+#: Letters of a mixer pattern, and the words that name a layer with that mixer.
 MIXERS = {
     "a": "attention", "m": "mamba", "s": "mamba1", "g": "delta", "k": "delta by channel",
     "l": "lightning", "h": "attention beside mamba", "n": "",
 }  # fmt: skip
-#: Of what follows the mixer: experts, a dense layer, nothing.
+#: Letters for the part after the mixer: experts, a dense layer, none.
 FED = "edn"
-#: Mixers whose state runs through the sequence.
+#: Mixers with a state that is passed along the sequence.
 RECURRENT = frozenset("msghkl")
-#: Mixers that attend: what sees a window, and turns positions.
+#: Mixers with attention: only these have windows and rotary positions.
 ATTENDING = frozenset("ah")
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What layers differ in: their sight, their feed-forward part, whether positions are turned.
+    """What layers of one model can differ in.
 
-    ``mixer``: a letter of ``MIXERS``; ``fed``: whether there is a feed-forward part at all.
+    ``windowed``: attention has a window; ``routed``: the feed-forward part has experts; ``turned``:
+    positions are rotary; ``mixer``: a letter of ``MIXERS``; ``fed``: whether there is a
+    feed-forward part.
     """
 
     windowed: bool
@@ -32,17 +34,20 @@ class Kind:
 
     @property
     def attends(self) -> bool:
-        """Whether there is attention, alone or beside another mixer."""
+        """Whether there is attention, alone or in parallel with another mixer."""
         return self.mixer in ATTENDING
 
     @property
     def halves(self) -> int:
-        """How many of mixer and feed-forward part it has."""
+        """Number of parts of the layer: mixer, feed-forward part."""
         return (self.mixer != "n") + self.fed
 
 
 def kind_of(window: str, fed: str, turned: str, mixer: str) -> Kind:
-    """A layer by its letters; what a layer without attention cannot see is no difference."""
+    """The kind of a layer from its letters.
+
+    A layer without attention has no window and no positions, so these do not make it different.
+    """
     attends = mixer in ATTENDING
     return Kind(
         windowed=attends and window == "w", routed=fed == "e",
@@ -58,16 +63,16 @@ def pattern_of(key: str, pattern: str, letters: str, layers: int) -> str:
 
 
 def last_products(mixers: str, fed: str, layers: int) -> float:
-    """How many parts of a layer end in a product of their own, on average over the patterns.
+    """Number of parts of a layer that end in their own product, on average over the patterns.
 
-    Mixer and feed-forward part; mixers side by side are two.
+    The parts are mixer and feed-forward part; two mixers in parallel count as two.
     """
     both = zip((mixers * layers)[:layers], (fed * layers)[:layers], strict=True)
     return sum((m != "n") + (m == "h") + (f != "n") for m, f in both) / layers
 
 
 def name_of(kind: Kind, kinds: list[Kind]) -> str:
-    """What a layer is called: by what tells it from others."""
+    """The name of a layer, made of the words that distinguish it from the model's other layers."""
     words = ["layer"]
     if len({k.mixer for k in kinds}) > 1:
         words += filter(None, [MIXERS[kind.mixer]])
@@ -76,8 +81,8 @@ def name_of(kind: Kind, kinds: list[Kind]) -> str:
         words.append("windowed" if kind.windowed else "full")
     if kind.fed and len({(k.fed, k.routed) for k in kinds}) > 1:
         words.append("experts" if kind.routed else "dense")
-    # where the rest tells them apart already, positions go without saying
-    told = {(k.windowed, k.routed, k.fed) for k in attending}
-    if kind.attends and len(told) < len(attending):
+    # Positions are named only where other words do not distinguish the layers.
+    without_positions = {(k.windowed, k.routed, k.fed) for k in attending}
+    if kind.attends and len(without_positions) < len(attending):
         words.append("turned" if kind.turned else "unturned")
     return " ".join(words)

@@ -22,7 +22,7 @@ from simcore.workload.graph import Op
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Model:
-    """What the layers share; ``window`` holds for layers of the pattern's ``w``."""
+    """Sizes and options that the layers share; ``window``: for layers with pattern letter ``w``."""
 
     attention: AttentionShape
     mlp: MlpShape
@@ -40,7 +40,7 @@ class Model:
 
     @property
     def compiled(self) -> bool:
-        """Whether casts are part of the kernels that they stand between."""
+        """Whether casts are part of the kernels next to them."""
         return self.mlp.fused_pointwise or self.attention.kernel == "xla"
 
     @property
@@ -49,16 +49,20 @@ class Model:
 
 
 def _times(body: Body, m: Model, name: str, elems: float) -> bool:
-    """A constant of maximal update parametrisation, a kernel of its own unless compiled."""
-    if told := m.scaled_parts and not m.compiled:
+    """Add the product with a constant of maximal update parametrisation, a kernel unless compiled.
+
+    Returns whether a kernel was added.
+    """
+    if added := m.scaled_parts and not m.compiled:
         body.add(ops.scale(name, elems))
-    return told
+    return added
 
 
-def _side_by_side(body: Body, m: Model, seen: AttentionShape, window: int) -> None:
-    """Mamba-2 and attention of one normed input, their results summed (Falcon-H1, Zuo et al. 2025).
+def _side_by_side(body: Body, m: Model, attention_shape: AttentionShape, window: int) -> None:
+    """Add Mamba-2 and attention of one normalised input, with their results summed.
 
-    As transformers, FalconH1DecoderLayer: each input and result is times a constant.
+    Falcon-H1, Zuo et al. 2025; as in transformers, FalconH1DecoderLayer: each input and result is
+    multiplied by a constant.
     """
     seq, elems = m.mlp.seq, m.elems
     for part in ("mixer", "attention"):
@@ -67,8 +71,8 @@ def _side_by_side(body: Body, m: Model, seen: AttentionShape, window: int) -> No
             mamba(body, m.mixer, reads)
             _times(body, m, "in_proj.multiplier", float(seq * m.mixer.ssd.width))
         else:
-            attention(body, seen, reads, window)
-            _times(body, m, "k.multiplier", float(seq * seen.kv_dim))
+            attention(body, attention_shape, reads, window)
+            _times(body, m, "k.multiplier", float(seq * attention_shape.kv_dim))
         _times(body, m, f"{part}.result.scale", elems)
     body.add(ops.binary("residual.branches", elems, grads=0), ops.accumulate("norm1.fork", elems))
 
@@ -85,7 +89,7 @@ def _mlp(body: Body, m: Model, routed: bool, reads: str) -> None:
         body.add(ops.dropout("mlp.dropout", m.elems))
 
 
-def _mix(body: Body, m: Model, kind: Kind, seen: AttentionShape, reads: str) -> None:
+def _mix(body: Body, m: Model, kind: Kind, attention_shape: AttentionShape, reads: str) -> None:
     """Add the ops that mix tokens, by the layer's kind; ``reads``: the tensor that they read."""
     window = m.window if kind.windowed else 0
     match kind.mixer:
@@ -100,13 +104,13 @@ def _mix(body: Body, m: Model, kind: Kind, seen: AttentionShape, reads: str) -> 
         case "k":
             kimi_delta(body, m.mixer, reads)
         case "h":
-            _side_by_side(body, m, seen, window)
+            _side_by_side(body, m, attention_shape, window)
         case _:
-            attention(body, seen, reads, window)
+            attention(body, attention_shape, reads, window)
 
 
 def _join_parallel(body: Body, m: Model) -> None:
-    """Add what joins attention and feed-forward part where both read the layer's input."""
+    """Add the sums of attention and feed-forward part where both read the layer's input."""
     fused, elems = m.compiled, m.elems
     body.add(
         ops.residual("attention.residual", elems, fused=fused),
@@ -116,12 +120,12 @@ def _join_parallel(body: Body, m: Model) -> None:
 
 
 def layer(m: Model, kind: Kind) -> Body:
-    """One layer: a mixer behind a norm, then a feed-forward part behind another, or one of both."""
+    """One layer: a mixer and a feed-forward part, each with a norm, or only one of the two."""
     fused = m.compiled
     body = Body(m.adapters, fused=fused)
     seq, hidden, elems = m.mlp.seq, m.mlp.hidden, m.elems
     window = m.window if kind.windowed else 0
-    seen = m.attention if kind.turned else m.attention.unturned()
+    attention_shape = m.attention if kind.turned else m.attention.unturned()
 
     def norm(name: str, reads: str = "", *, narrow: bool = False) -> None:
         body.norm(
@@ -135,15 +139,15 @@ def layer(m: Model, kind: Kind) -> Body:
     if not before and not fused:
         body.high |= {"x", "halfway"}
     if m.residual.startswith("parallel"):
-        two = m.residual == "parallel"
-        attention(body, seen, "norm1", window)
-        if two:
+        has_two_norms = m.residual == "parallel"
+        attention(body, attention_shape, "norm1", window)
+        if has_two_norms:
             norm("norm2", "x")
-        _mlp(body, m, kind.routed, "norm2" if two else "norm1")
+        _mlp(body, m, kind.routed, "norm2" if has_two_norms else "norm1")
         _join_parallel(body, m)
         return body
     joined = m.drop and m.mlp.fused_pointwise
-    # a norm's output is as wide as the sum's other part
+    # A norm's output is as wide as the residual, so that the sum needs no cast.
     normed = after
 
     def summed(name: str) -> Op:
@@ -162,7 +166,7 @@ def layer(m: Model, kind: Kind) -> Body:
 
     mixed = kind.mixer != "n"
     if mixed:
-        _mix(body, m, kind, seen, "norm1" if before else "x")
+        _mix(body, m, kind, attention_shape, "norm1" if before else "x")
         if after:
             norm("attention.norm", narrow=True)
         name = "attention" if kind.mixer == "a" else "mixer"

@@ -1,4 +1,4 @@
-"""What stands where attention would: mixers of Mamba-2 and Mamba-1, and gated DeltaNet."""
+"""Mixers that replace attention: Mamba-2, Mamba-1, gated DeltaNet, lightning attention."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from simcore.workload.archs.lm_attention import AttentionShape
 from simcore.workload.archs.lm_kinds import RECURRENT, Kind
 from simcore.workload.graph import Op
 
-#: Into how many the first product of DeltaNet may be cut.
+#: Allowed numbers of products into which DeltaNet's first product is split.
 _PRODUCTS = (1, 2, 4)
 _NO_SELECTIVE = ops.SelectiveShape(seq=1, inner=0, state=0, rank=0, conv=0, normed=False)
 _NO_DELTA = ops.DeltaShape(seq=1, key_heads=0, value_heads=0, key_dim=0, value_dim=0, conv=0)
@@ -19,13 +19,14 @@ _NO_DELTA = ops.DeltaShape(seq=1, key_heads=0, value_heads=0, key_dim=0, value_d
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MixerShape:
-    """Widths of all; those that no layer has are of zero heads.
+    """Sizes and options of all mixers; a mixer that no layer has is of zero heads.
 
-    ``bias``: of the products; ``conv_bias``: of the convolution. ``apart``: norm and last product
-    of Mamba-2 are modules of their own, which keep what they read, not of the scan's autograd
-    function. ``normed``: Mamba-2 has a gated norm; without (Falcon-H1) the scan has the gate in it.
-    ``products``: into how many the first one of DeltaNet is cut: 1 (Megatron-Core),
-    2 (Qwen3-Next: q, k, v and gate; b and a) or 4 (Qwen3.5: q, k and v; gate; b; a).
+    - ``bias``: products have one; ``conv_bias``: the convolution has one.
+    - ``apart``: norm and last product of Mamba-2 are separate modules, which save their inputs, not
+      part of the scan's autograd function.
+    - ``normed``: Mamba-2 has a gated norm; without one (Falcon-H1) the scan applies the gate.
+    - ``products``: number of products into which DeltaNet's first one is split: 1 (Megatron-Core),
+      2 (Qwen3-Next: q, k, v and gate; b and a) or 4 (Qwen3.5: q, k and v; gate; b; a).
     """
 
     seq: int
@@ -41,19 +42,21 @@ class MixerShape:
 
 
 def check_mixers(m: MixerShape, order: Sequence[Kind], residual: str, kv_rank: int) -> None:
-    """Raise ValueError where layers have mixers whose widths do not fit, or nothing at all."""
+    """Raises ValueError if a layer is empty or the sizes of its mixer do not fit."""
     mixers = {k.mixer for k in order}
     of_mamba = mixers & {"m", "h"}
     if any(k.halves == 0 for k in order):
-        raise ValueError("mixer_pattern and expert_pattern leave a layer with nothing in it")
+        raise ValueError("mixer_pattern and expert_pattern leave a layer empty")
     if residual != "serial" and any(k.halves == 1 or k.mixer in RECURRENT for k in order):
-        raise ValueError(f"residual {residual!r} is of layers of attention and a feed-forward part")
+        raise ValueError(f"residual {residual!r} needs layers of attention and a feed-forward part")
     if kv_rank and mixers & RECURRENT - {"k"}:
-        raise ValueError("mixer_pattern: latent attention beside recurrent mixers is not described")
+        raise ValueError(
+            "mixer_pattern: latent attention together with recurrent mixers is not supported"
+        )
     if of_mamba and (not m.ssd.heads or m.ssd.heads % m.ssd.groups):
         raise ValueError(f"ssm_heads {m.ssd.heads} must be a multiple of ssm_groups {m.ssd.groups}")
     if "s" in mixers and not (m.selective.inner and m.selective.rank):
-        raise ValueError("ssm_inner and ssm_rank must say Mamba-1's widths")
+        raise ValueError("Mamba-1 needs its widths ssm_inner and ssm_rank")
     if "k" in mixers and (not m.delta.value_heads or m.delta.key_heads != m.delta.value_heads):
         raise ValueError("delta_key_heads and delta_value_heads must be equal where decays are "
                          "by channel")  # fmt: skip
@@ -68,16 +71,17 @@ def check_mixers(m: MixerShape, order: Sequence[Kind], residual: str, kv_rank: i
 
 
 def _untrained(body: Body, op: Op) -> Op:
-    """Of adapters' frozen base, a norm without its weight's gradient."""
+    """The op, or, in the frozen base of adapters, a norm without its weight's gradient."""
     return op if body.trains else replace(op, bwd=op.bwd[:1])
 
 
 def mamba(body: Body, m: MixerShape, reads: str) -> None:
-    """Mamba-2's mixer (mamba_ssm, modules/mamba2.py; Megatron-Core, ssm/mamba_mixer.py).
+    """Add Mamba-2's mixer (mamba_ssm, modules/mamba2.py; Megatron-Core, ssm/mamba_mixer.py).
 
-    One autograd function from the first product's result on (mamba_split_conv1d_scan_combined),
-    which keeps that, and of the scan its result alone: the last product's input is made again with
-    the norm's backward. ``apart`` (Megatron-Core) it ends before the norm and has the gate in it.
+    One autograd function starts at the first product's result (mamba_split_conv1d_scan_combined).
+    It saves that result and, of the scan, only the result; the norm's backward recomputes the last
+    product's input. ``apart`` (Megatron-Core): the function ends before the norm and applies the
+    gate.
     """
     s = m.ssd
     body.param("A_log", s.heads)
@@ -97,7 +101,7 @@ def mamba(body: Body, m: MixerShape, reads: str) -> None:
     )  # fmt: skip
     last = "mixer.rms" if m.normed else "mixer.scan"
     if m.normed:
-        # a group of heads is a row; z lies in what the scan keeps, and so does its result
+        # Each group of heads is a row of the norm; the scan already saves z and its result.
         body.add(_untrained(body, ops.gated_norm(
             "mixer.rms", float(m.seq * s.groups), s.inner // s.groups, gated=not m.apart,
             again=not m.apart, input_kept=not m.apart, gate_kept=True,
@@ -109,10 +113,10 @@ def mamba(body: Body, m: MixerShape, reads: str) -> None:
 
 
 def selective(body: Body, m: MixerShape, norm: str, reads: str) -> None:
-    """Mamba-1's mixer (transformers, JambaMambaMixer), with norms of steps, B and C or without.
+    """Add Mamba-1's mixer (transformers, JambaMambaMixer), with or without norms of steps, B and C.
 
-    The first product's result lies by tokens, the kernels read channels: x, gate, B and C are
-    copied. x and its gate are one storage, which the convolution keeps.
+    The first product's result is laid out by tokens, but the kernels read channels: x, gate, B and
+    C are copied. x and its gate are one storage, which the convolution saves.
     """
     s, rows = m.selective, float(m.seq)
     x = rows * s.inner
@@ -138,7 +142,10 @@ def selective(body: Body, m: MixerShape, norm: str, reads: str) -> None:
 
 
 def delta_net(body: Body, m: MixerShape, reads: str) -> None:
-    """Gated DeltaNet (transformers, Qwen3NextGatedDeltaNet; Megatron-Core, gated_delta_net.py)."""
+    """Add Gated DeltaNet.
+
+    transformers, Qwen3NextGatedDeltaNet; Megatron-Core, gated_delta_net.py.
+    """
     s = m.delta
     rows = float(m.seq)
     body.param("A_log", s.value_heads)
@@ -167,9 +174,9 @@ def delta_net(body: Body, m: MixerShape, reads: str) -> None:
 
 
 def kimi_delta(body: Body, m: MixerShape, reads: str) -> None:
-    """Kimi Delta Attention (transformers, KimiLinearDeltaAttention; fla/layers/kda.py).
+    """Add Kimi Delta Attention (transformers, KimiLinearDeltaAttention; fla/layers/kda.py).
 
-    Decays and the gate of the norm come from the input by two narrow products each.
+    Two narrow products each compute the decays and the norm's gate from the input.
     """
     s, rows = replace(m.delta, by_channel=True), float(m.seq)
     body.param("A_log", s.value_heads)
@@ -200,9 +207,10 @@ def kimi_delta(body: Body, m: MixerShape, reads: str) -> None:
 
 
 def lightning(body: Body, s: AttentionShape, reads: str) -> None:
-    """Lightning attention (transformers, MiniMaxLightningAttention), of as many heads as attention.
+    """Add lightning attention, with as many heads as attention has.
 
-    q, k and v pass SiLU; the result a norm over all heads, and a sigmoid gate of the input.
+    As in transformers, MiniMaxLightningAttention: q, k and v pass SiLU; the result passes a norm
+    over all heads and is multiplied by a sigmoid gate of the input.
     """
     rows, wide = float(s.seq), float(s.seq * s.q_dim)
     body.linear("qkv", rows, s.hidden, 3 * s.q_dim, reads=reads)
@@ -210,7 +218,7 @@ def lightning(body: Body, s: AttentionShape, reads: str) -> None:
         ops.activation("mixer.silu", 3 * wide),
         ops.lightning_attention("mixer.lightning", s.seq, s.heads, s.head_dim),
     )
-    # of heads, which tensor ranks share: no norm of whole rows
+    # The norm is over heads, which tensor ranks share out: it is no norm of whole hidden rows.
     body.norm("mixer_norm", rows, s.q_dim, s.norm, narrow=True)
     body.linear("output_gate", rows, s.hidden, s.q_dim, reads=reads)
     body.add(

@@ -9,19 +9,20 @@ from simcore.workload.archs.body import Body
 from simcore.workload.graph import Kernel, Op
 from simcore.workload.saved import Saved
 
-#: Activation of each kind of feed-forward layer.
+#: Kinds of feed-forward layers, by their activation.
 PLAIN = ("gelu", "gelu_new", "relu", "relu2", "quick_gelu")
 GATED = ("swiglu", "geglu", "geglu_new", "swiglu_clamped")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MlpShape:
-    """Widths of a dense feed-forward layer; ``fused``: gate and up are one product.
+    """Sizes and options of a dense feed-forward layer; ``fused``: gate and up are one product.
 
-    ``fused_pointwise``: activation and product of a gated layer are one kernel, which keeps its
-    input in 8 bits with ``fp8_input``; with ``clamps_apart`` its clamps are not in it, with
-    ``casts`` it writes its result and gradient in the format of the products that read them
-    (Transformer Engine, pytorch/ops/basic/activation.py under its operation fuser).
+    - ``fused_pointwise``: activation and product of a gated layer are one kernel.
+    - ``fp8_input``: that kernel saves its input in 8 bits.
+    - ``clamps_apart``: the kernel does not include its clamps.
+    - ``casts``: the kernel writes its result and gradient in the format of the products that read
+      them (Transformer Engine, pytorch/ops/basic/activation.py under its operation fuser).
     """
 
     seq: int
@@ -38,21 +39,28 @@ class MlpShape:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpertsShape:
-    """``experts`` layers of width ``ffn``, gated or plain, ``top_k`` of them a token.
+    """Sizes and options of a mixture of ``experts`` layers of width ``ffn``, gated or plain.
 
-    ``groups``: into which the router parts them; a token takes its own from ``top_groups`` of them.
-    ``shared_ffn``: width of the layer that every token passes; ``shared_gate``: weighed by a
-    sigmoid of its own. ``latent``: width to which rows are brought before dispatch, and from which
-    after combination (0: experts are as wide as the model; Megatron-Core, moe_layer.py). ``bias``:
-    of router and experts. ``local``: how many of the experts this rank holds; ``routed_share``:
-    of the tokens, those that it routes. ``apart``: gate and up are two products. ``rows``:
-    those that this rank's experts compute, over tokens * top_k; ``permuted``: those that
-    dispatch and combination move. ``bias_apart``: the last product's bias is weighed by routing
-    and added expert by expert, in tensor operations. ``weighed_early``: rows take their weights
-    in the activation, not when they are combined. ``regrouped``: rows arrive by sender and are
-    sorted by expert once more. ``padded_rows``: the rows of each expert are copied to where
-    they fill whole blocks of scales, and back. ``fused_experts``: the activation is in the
-    products' kernels, one for all experts.
+    - ``local``: experts that this rank holds; ``top_k``: experts per token.
+    - ``groups``: groups into which the router divides experts; a token's experts are in
+      ``top_groups`` of them.
+    - ``shared_ffn``: width of the layer that every token passes; ``shared_gate``: a sigmoid weights
+      its result.
+    - ``bias``: router and experts have a bias.
+    - ``latent``: width to which rows are projected before dispatch, and from which after
+      combination (0: experts are as wide as the model; Megatron-Core, moe_layer.py).
+    - ``routed_share``: fraction of the tokens that this rank routes.
+    - ``apart``: gate and up are two products.
+    - ``rows``: rows that this rank's experts compute, over tokens * top_k; ``permuted``: rows that
+      dispatch and combination move, over the same.
+    - ``bias_apart``: the last product's bias is multiplied by routing weights and added expert by
+      expert, in tensor operations.
+    - ``weighed_early``: rows are multiplied by their weights in the activation, not when they are
+      combined.
+    - ``regrouped``: rows arrive ordered by sender and are sorted by expert once more.
+    - ``padded_rows``: the rows of each expert are copied so that they fill whole blocks of scales,
+      and back.
+    - ``fused_experts``: the activation is in the products' kernels, one for all experts.
     """
 
     experts: int
@@ -77,7 +85,7 @@ class ExpertsShape:
 
 
 def check_groups(experts: int, top_k: int, groups: int, top_groups: int) -> None:
-    """Raises ValueError where a token cannot take ``top_k`` experts from so many groups."""
+    """Raises ValueError if a token cannot take ``top_k`` experts from ``top_groups`` groups."""
     if not 1 <= top_groups <= groups:
         raise ValueError(f"top_groups {top_groups} is not within 1..{groups} expert_groups")
     if experts % groups:
@@ -87,11 +95,12 @@ def check_groups(experts: int, top_k: int, groups: int, top_groups: int) -> None
 
 
 def gelu_new(elems: float) -> Op:
-    """0.5 x (1 + tanh(c (x + a x^3))) in tensor operations, as transformers writes GPT-2's.
+    """0.5 x (1 + tanh(c (x + a x^3))) in tensor operations, as in transformers' GPT-2.
 
-    Forward eight kernels (pow, mul, add, mul, tanh, mul, add, mul); backward eleven. Kept: x,
-    the tanh and both factors of the last product. Autocast runs pow in fp32, so that all but
-    ``0.5 x`` is and the result too: ``x`` is cast before it, three gradients of ``x`` after.
+    Forward has eight kernels (pow, mul, add, mul, tanh, mul, add, mul), backward eleven. Saves x,
+    the tanh and both factors of the last product. Autocast runs pow in fp32, so that all kernels
+    but ``0.5 x`` are fp32 and so is the result: ``x`` is cast before, and three gradients of ``x``
+    are cast after.
     """
     fwd = Kernel(
         kind="elementwise", low=4 * elems, high=14 * elems, launches=8.0, mixed=2 * elems,
@@ -106,17 +115,18 @@ def gelu_new(elems: float) -> Op:
 
 
 def _quick_gelu(elems: float) -> Op:
-    """``x sigmoid(1.702 x)``: three kernels; keeps x and the sigmoid."""
+    """``x sigmoid(1.702 x)``: three kernels; saves x and the sigmoid."""
     fwd = Kernel(kind="elementwise", low=7 * elems, launches=3.0)
     bwd = Kernel(kind="elementwise", low=14 * elems, launches=5.0)
     return Op(name="quick_gelu", fwd=(fwd,), bwd=(bwd,), saved=Saved(low=2 * elems))
 
 
 def _relu2(elems: float, fused: bool) -> Op:
-    """ReLU and its square (So et al. 2021, Primer; Nemotron-4): two kernels forward, of which the
-    second keeps the first's output, and four backward; fused one each way, which keeps its input.
+    """ReLU and its square (So et al. 2021, Primer; Nemotron-4).
 
-    A square is a power, which autocast runs in fp32 and so keeps four more bytes of its input.
+    Two kernels forward, of which the second saves the first's output, and four backward. ``fused``:
+    one kernel each way, which saves its input. A square is a power, which autocast runs in fp32, so
+    that four more bytes of its input are saved.
     """
     if fused:
         one = Kernel(kind="elementwise", low=2 * elems)
@@ -132,25 +142,25 @@ def _relu2(elems: float, fused: bool) -> Op:
 
 
 def plain_activation(kind: str, elems: float, fused: bool = False) -> Op:
-    """What stands between the two products of a plain layer."""
+    """The activation between the two products of a plain layer."""
     if kind == "relu2":
         return _relu2(elems, fused)
     if kind == "gelu_new":
         return gelu_new(elems)
     if kind == "quick_gelu":
         return _quick_gelu(elems)
-    if kind == "relu":  # the product after it keeps the output, which is all it needs
+    if kind == "relu":  # backward needs its output alone, which the next product saves
         return ops.activation("relu", elems, saves="none")
     return ops.activation("gelu", elems)
 
 
 def _clamped_halves(elems: float) -> Op:
-    """Gate and up clamped one by one and joined anew, before a kernel of the rest.
+    """Clamps of gate and up, one by one, and their concatenation, before a kernel for the rest.
 
-    Megatron-LM's fused_bias_geglu.py, weighted_bias_quick_geglu_impl, for gpt-oss. Kept: both
-    halves clamped, which the kernel reads, beside both before, for the masks. Backward of a clamp
-    compares (twice for up, and joins the answers) and selects; the halves' gradients are joined.
-    Halves of rows lie strided.
+    Megatron-LM's fused_bias_geglu.py, weighted_bias_quick_geglu_impl, for gpt-oss. Saves both
+    clamped halves, which the kernel reads, and both halves before the clamps, for the masks.
+    Backward of a clamp compares (twice for up, with the results combined) and selects; the halves'
+    gradients are joined. Halves of rows are strided.
     """
     fwd = (
         Kernel(kind="elementwise", low=4 * elems, launches=2.0, indexed=2 * elems),
@@ -166,13 +176,13 @@ def _clamped_halves(elems: float) -> Op:
 
 
 def weighed_bias(rows: float, width: int, experts: int) -> Op:
-    """Bias of the experts' last product, times routing weights in fp32 and added, cut by expert.
+    """Bias of the experts' last product, multiplied by fp32 routing weights and added per expert.
 
     Megatron-LM's experts.py, TEGroupedMLP._apply_bias: ``torch.cat([t + b * p ...]).to(dtype)``,
-    whose weights are fp32, as DeepEP and HybridEP take them (assumed of plain exchanges too).
-    Forward: product, sum, joint and cast; backward: cast, the product's two gradients with the
-    sums of each, the rows' gradient cast and joined. Products are broadcast, sum and casts convert.
-    Keeps weights and biases, which are small.
+    with fp32 weights, as DeepEP and HybridEP take them (assumed for plain exchanges too). Forward:
+    product, sum, concatenation and cast. Backward: cast, the product's two gradients with the sums
+    of each, the rows' gradient cast and concatenated. Products are broadcast; sum and casts convert
+    types. Saves weights and biases, which are small.
     """
     elems = rows * width
     fwd = Kernel(
@@ -201,12 +211,12 @@ def gate_product(
     clamps_apart: bool = False,
     halves: bool = False,
 ) -> tuple[Op, ...]:
-    """``act(gate) * up`` over ``elems`` elements; keeps gate, up and the activated gate.
+    """``act(gate) * up`` over ``elems`` elements; saves gate, up and the activated gate.
 
-    ``fused``: one kernel forward (3 elements moved) and one backward (5) that computes the
-    activation anew, so that gate and up alone are kept (Megatron-LM, fused_bias_swiglu), in 8
-    bits with ``fp8_input`` (its activation_func_fp8_input_store). ``halves``: gate and up are those
-    of one product's rows, strided for tensor operations, and their gradients are joined.
+    ``fused``: one kernel forward (3 elements moved) and one backward (5) that recomputes the
+    activation, so that only gate and up are saved (Megatron-LM, fused_bias_swiglu), in 8 bits with
+    ``fp8_input`` (its activation_func_fp8_input_store). ``halves``: gate and up are halves of one
+    product's rows, which are strided for tensor operations, and their gradients are joined.
     """
     if fused and clamps_apart and kind == "swiglu_clamped":
         return (_clamped_halves(elems), *gate_product(kind, elems, True, fp8_input=fp8_input))
@@ -217,7 +227,7 @@ def gate_product(
         result = Saved(low=elems)
         return (Op(name="product", fwd=(fwd,), bwd=(bwd,), saved=kept, result=result),)
     if kind == "swiglu_clamped":
-        # both clamped, gate * sigmoid(alpha * gate), (up + 1) * that: gpt-oss in tensor operations
+        # Both clamped, gate * sigmoid(alpha * gate), (up + 1) * that: gpt-oss in tensor operations.
         each = elems * halves
         fwd = Kernel(kind="elementwise", low=17 * elems, launches=7.0, indexed=2 * each)
         bwd = Kernel(kind="elementwise", low=26 * elems, launches=10.0, indexed=2 * each)
@@ -232,7 +242,8 @@ def gate_product(
     def strided(kernel: Kernel) -> Kernel:
         return replace(kernel, indexed=elems)
 
-    # of the product's two gradients one reads up, the other the activated gate, which is whole
+    # One of the product's two gradients reads up, the other the activated gate, which is
+    # contiguous.
     act = replace(act, fwd=(strided(act.fwd[0]),), bwd=(strided(act.bwd[0]),))
     product = replace(
         product, fwd=(strided(product.fwd[0]),), bwd=(strided(product.bwd[0]), product.bwd[1])
@@ -243,18 +254,21 @@ def gate_product(
 def _in_products(elems: float) -> Op:
     """A gated activation within the products before and after it.
 
-    Transformer Engine's ForwardGroupedMLP_CuTeGEMMSwiGLU_MXFP8 and BackwardGroupedMLP_
-    CuTeGEMMDSwiGLU (pytorch/ops/fused): the first product's kernel writes gate and up and, beside
-    them, the activated gate in the second's format; backward's reads both halves once more.
+    Transformer Engine's ForwardGroupedMLP_CuTeGEMMSwiGLU_MXFP8 and
+    BackwardGroupedMLP_CuTeGEMMDSwiGLU (pytorch/ops/fused): the first product's kernel writes gate
+    and up, and the activated gate in the second product's format; backward's kernel reads both
+    halves once more.
     """
-    again = Kernel(kind="elementwise", low=2 * elems, launches=0.0)
+    reread = Kernel(kind="elementwise", low=2 * elems, launches=0.0)
     kept = Saved(low=2 * elems)
-    return Op(name="product", fwd=(), bwd=(again,), saved=kept, result=Saved(low=elems))
+    return Op(name="product", fwd=(), bwd=(reread,), saved=kept, result=Saved(low=elems))
 
 
 def _uncast(body: Body, names: tuple[str, ...], *, backward: bool) -> None:
-    """Products of these names read what lies in their format already; its width is left at 16 bit
-    where it was written."""
+    """Remove the cast before products of these names, whose inputs are in their format already.
+
+    The kernel that writes these inputs is still counted with a width of 16 bit.
+    """
     for i, op in enumerate(body.ops):
         if op.name in names:
             kernels = tuple(replace(k, cast=0.0) for k in (op.bwd if backward else op.fwd))
@@ -262,7 +276,7 @@ def _uncast(body: Body, names: tuple[str, ...], *, backward: bool) -> None:
 
 
 def dense(body: Body, s: MlpShape, reads: str, prefix: str = "") -> None:
-    """One feed-forward layer of ``reads``."""
+    """Add one feed-forward layer that reads ``reads``."""
     inner = float(s.seq * s.ffn)
     product = f"{prefix}product"
     if s.kind in GATED:
@@ -295,11 +309,11 @@ def dense(body: Body, s: MlpShape, reads: str, prefix: str = "") -> None:
 
 
 def experts(body: Body, s: MlpShape, e: ExpertsShape, reads: str) -> None:
-    """A mixture: router, dispatch, two grouped products, combination."""
+    """Add a mixture of experts: router, dispatch, two grouped products, combination."""
     tokens = float(s.seq) * e.routed_share
     rows, copies = tokens * e.top_k * e.rows, e.top_k * e.permuted
-    told = (("regroup", e.regrouped and e.local > 1), ("pad", e.padded_rows))
-    moves = [word for word, on in told if on]
+    optional_moves = (("regroup", e.regrouped and e.local > 1), ("pad", e.padded_rows))
+    moves = [move for move, on in optional_moves if on]
     trained = body.trains
     body.linear("router", tokens, s.hidden, e.experts, bias=e.bias, reads=reads, wide=True)
     width = e.latent or s.hidden
@@ -332,12 +346,12 @@ def experts(body: Body, s: MlpShape, e: ExpertsShape, reads: str) -> None:
     body.add(
         ops.route("route", tokens, e.experts, e.top_k, e.groups, e.top_groups),
         ops.dispatch("dispatch", tokens, width, copies, fused=e.weighed_early),
-        *(ops.regroup(f"dispatch.{word}", rows, width) for word in moves),
+        *(ops.regroup(f"dispatch.{move}", rows, width) for move in moves),
         *first,
         *between,
         second,
         *([weighed_bias(rows, width, e.local)] if e.bias and e.bias_apart else []),
-        *(ops.regroup(f"combine.{word}", rows, width) for word in moves),
+        *(ops.regroup(f"combine.{move}", rows, width) for move in moves),
         ops.combine("combine", tokens, width, copies, weighed=not e.weighed_early),
         ops.accumulate("experts.forks", tokens * s.hidden),
     )

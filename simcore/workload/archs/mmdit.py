@@ -1,8 +1,8 @@
-"""MMDiT (Esser et al. 2024): image and text in streams of their own that attend jointly.
+"""MMDiT (Esser et al. 2024): separate streams of image and text that attend jointly.
 
-Flux follows its double-stream layers by single-stream ones over both, whose attention and MLP read
-one norm (parallel layers, Dehghani et al. 2023). Latents and encodings are inputs: text encoders
-and autoencoder that run in the step are networks beside the model (``frozen`` of its record).
+In Flux double-stream layers are followed by single-stream layers over both, whose attention and MLP
+read one norm (parallel layers, Dehghani et al. 2023). Latents and encodings are inputs: text
+encoders and an autoencoder that run in the step are separate networks (``frozen`` of the record).
 """
 
 from __future__ import annotations
@@ -44,16 +44,17 @@ from simcore.workload.archs.modulated import (
 from simcore.workload.graph import Kernel, Op, Workload
 from simcore.workload.saved import Saved
 
-#: Parts of a modulation: shift, scale and gate of two sublayers; of one; of a norm alone.
+#: Parts of a modulation: shift, scale and gate of two sublayers; of one sublayer; shift and scale
+#: of a norm.
 _TWO, _ONE, _NORM = 6, 3, 2
-_ENCODED_BYTES = 2.0  # of an element of latent or encoding that is read from storage
+_ENCODED_BYTES = 2.0  # per element of a latent or encoding that the loader reads
 _TOKEN_BYTES, _CLIP_TOKENS = 8.0, 77
 MODULES = ("diffusers", "megatron")
 
 
 @dataclass(frozen=True, slots=True)
 class _Field:
-    """Elements of the latent, and how wide a row of its patches is."""
+    """Elements of the latent, and the width of a row of its patches."""
 
     elems: float
     packed: int
@@ -61,7 +62,7 @@ class _Field:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Model:
-    image: int  # rows a sample
+    image: int  # rows per sample
     text: int
     hidden: int
     heads: int
@@ -72,7 +73,7 @@ class _Model:
     kernel: str
     megatron: bool
     adapters: Adapters | None
-    clip: bool = False  # positions are the image's alone, and single-stream layers part the streams
+    clip: bool = False  # only the image has positions, and single-stream layers split the streams
 
     @property
     def rows(self) -> int:
@@ -92,28 +93,33 @@ def _project(
         return
     for part in ("q_norm", "k_norm"):
         body.norm(f"{prefix}{part}", float(rows * m.heads), m.head_dim, m.qk_norm, narrow=True)
-    if joined and m.megatron and m.qk_norm == "rmsnorm":  # v is copied, q and k stay as packed
+    if (
+        joined and m.megatron and m.qk_norm == "rmsnorm"
+    ):  # v is copied; the packed storage stays alive for q and k
         body.add(ops.keep(f"{prefix}qkv.packed", float(rows * m.q_dim)))
 
 
 def _attend(body: Body, m: _Model) -> None:
     elems = float(m.rows * m.q_dim)
     if m.rotary:
-        turns = float(m.image * m.q_dim) if m.clip else elems
-        body.add(*(turned(f"rope.{part}", turns, megatron=m.megatron) for part in "qk"))
+        turned_elems = float(m.image * m.q_dim) if m.clip else elems
+        body.add(*(turned(f"rope.{part}", turned_elems, megatron=m.megatron) for part in "qk"))
     body.add(
         ops.sdpa("attention", 1, m.heads, m.heads, m.rows, m.rows, m.head_dim, kind=FLASH[m.kernel])
     )
 
 
 def _halves(name: str, elems: float) -> Op:
-    """Two views of one tensor whose gradients each fill a whole one; the two are summed."""
+    """The backward of two views of one tensor.
+
+    The gradient of each view fills a whole tensor, and both are summed.
+    """
     parts = Kernel(kind="copy", low=4 * elems, launches=4.0)
     return Op(name=name, fwd=(), bwd=(parts, Kernel(kind="elementwise", low=3 * elems)))
 
 
 def _double(m: _Model, *, text_ends: bool = False) -> Body:
-    """A layer of two streams; ``text_ends``: the text's is not used after its attention."""
+    """A layer of two streams; ``text_ends``: the text is not used after its attention."""
     body = Body(m.adapters)
     mega = m.megatron
     streams = (("image.", m.image), ("text.", m.text))
@@ -124,7 +130,8 @@ def _double(m: _Model, *, text_ends: bool = False) -> Body:
         _project(body, m, prefix, rows, joined=True)
     elems = float(m.rows * m.q_dim)
     joined = Kernel(kind="copy", low=6 * elems, launches=3.0)
-    # rows lie by samples in diffusers, so that each stream's part of a gradient is copied out
+    # In diffusers rows are ordered by sample, so that each stream's part of a gradient is copied
+    # out.
     parts = () if mega else (Kernel(kind="copy", low=6 * elems, launches=6.0),)
     body.add(Op(name="join", fwd=(joined,), bwd=parts))
     _attend(body, m)
@@ -137,7 +144,7 @@ def _double(m: _Model, *, text_ends: bool = False) -> Body:
         context, out = f"{prefix}context", float(rows * m.hidden)
         if text_ends and prefix == "text.":
             continue
-        if mega:  # a part of what attention keeps
+        if mega:  # a part of a tensor that attention saves
             body.kept.add(context)
             body.pinned.add(context)
         body.linear(f"{prefix}attention.out", rows, m.q_dim, m.hidden, bias=True, reads=context)
@@ -153,10 +160,10 @@ def _double(m: _Model, *, text_ends: bool = False) -> Body:
 
 
 def _single(m: _Model) -> Body:
-    """A layer of one stream: attention and MLP side by side, one gate."""
+    """A layer of one stream: attention and MLP in parallel, one gate."""
     body = Body(m.adapters)
     rows, elems, inner = m.rows, float(m.rows * m.hidden), float(m.rows * m.ffn)
-    if not m.megatron:  # both streams are joined anew, and split after the layer
+    if not m.megatron:  # both streams are joined before the layer and split after it
         body.add(Op(name="residual.join", fwd=(Kernel(kind="copy", low=2 * elems),)))
     modulation(body, "adaln", m.hidden, _ONE, megatron=m.megatron)
     ada_norm(body, "norm1", rows, m.hidden, megatron=m.megatron)
@@ -165,7 +172,7 @@ def _single(m: _Model) -> Body:
     else:
         body.linear("up", rows, m.hidden, m.ffn, bias=True, reads="norm1")
         body.add(ops.activation("gelu", inner))
-    if m.clip:  # the streams are parted and joined anew for attention, and q and k once turned
+    if m.clip:  # the streams are split and joined again for attention, and q and k after rotation
         body.add(Op(name="norm1.join", fwd=(Kernel(kind="copy", low=2 * elems),)))
     _project(body, m, "", rows, joined=False, reads="norm1.joined" if m.clip else "norm1")
     if m.clip:
@@ -192,9 +199,9 @@ def _single(m: _Model) -> Body:
 
 
 def _refiner(m: _Model, text_width: int) -> tuple[Body, Body]:
-    """Text before the streams meet (Kong et al. 2024): its own condition, then plain layers.
+    """The layers that refine the text before the streams meet (Kong et al. 2024).
 
-    The condition is of the step and of the mean of the text; a layer's sums are gated by it.
+    Their condition is computed from the step and the mean of the text; it gates a layer's sums.
     """
     start, body = Body(m.adapters, in_layer=False), Body(m.adapters)
     mean = float(m.text * text_width)
@@ -254,7 +261,7 @@ def _final(m: _Model, latent: _Field, *, joined: bool) -> Body:
         back = Kernel(kind="copy", low=both + 2 * image, launches=2.0)
         body.add(Op(name="residual.split", fwd=(), bwd=(back,)))
     modulation(body, "adaln", m.hidden, _NORM, megatron=m.megatron)
-    # not one of those that are compiled
+    # This norm is not one of those that are compiled.
     ada_norm(body, "norm", m.image, m.hidden, megatron=False)
     body.linear("out", m.image, m.hidden, out, bias=True, reads="norm")
     body.add(ops.copy("unpack", float(m.image * out)), flow_loss(latent.elems))
@@ -295,15 +302,19 @@ def build(
     """A text-to-image transformer on the latent of one image and an encoded caption.
 
     Zeros mean: ``image_width`` = ``image`` (its height), ``head_dim`` = hidden / heads, ``ffn`` = 4
-    hidden. ``guidance``: the guidance scale
-    is embedded beside the step (distilled models). ``qk_norm``: rmsnorm (one kernel, as torch's and
-    Transformer Engine's), rmsnorm_eager (tensor operations in fp32, NeMo's own class) or none.
-    ``positions``: rope, or table, a frozen one of
-    ``position_rows`` rows for the image (none for the text). ``text_to_the_end``: whether the last
-    layer goes on with the text (not where no single-stream layer follows). ``encoded``: latents and
-    encodings are read; false where pixels and tokens are, for encoders that run in the step.
-    ``modules``: diffusers
-    or megatron (``archs.modulated``). ``lora_rank`` > 0: as in language models (``archs.body``).
+    hidden.
+
+    - ``guidance``: the guidance scale is embedded in addition to the step (distilled models).
+    - ``qk_norm``: rmsnorm (one kernel, as torch's and Transformer Engine's), rmsnorm_eager (tensor
+      operations in fp32, NeMo's own class) or none.
+    - ``positions``: rope, or table: a frozen one of ``position_rows`` rows for the image (none for
+      the text).
+    - ``text_to_the_end``: whether the last layer still processes the text (not if no single-stream
+      layer follows).
+    - ``encoded``: the inputs are latents and encoded captions; false: pixels and tokens, for
+      encoders that run in the step.
+    - ``modules``: diffusers or megatron (``archs.modulated``).
+    - ``lora_rank`` > 0: as in language models (``archs.body``).
     """
     check_names(
         positions=(positions, ("rope", "table")),
@@ -320,12 +331,12 @@ def build(
         raise ValueError("text_to_the_end=false needs single_layers=0: those read the text")
     if image_width not in (0, image) and not encoded:
         raise ValueError("images that encoders see in the step are square")
-    seen = latent_of(image, vae_factor, patch, 1, in_channels)
-    across = latent_of(image_width or image, vae_factor, patch, 1, in_channels)
-    tokens = (seen.side // patch) * (across.side // patch)
+    by_height = latent_of(image, vae_factor, patch, 1, in_channels)
+    by_width = latent_of(image_width or image, vae_factor, patch, 1, in_channels)
+    tokens = (by_height.side // patch) * (by_width.side // patch)
     if positions == "table" and tokens > position_rows:
         raise ValueError(f"image={image} has more tokens than position_rows={position_rows}")
-    latent = _Field(float(in_channels * seen.side * across.side), in_channels * patch**2)
+    latent = _Field(float(in_channels * by_height.side * by_width.side), in_channels * patch**2)
     m = _Model(
         image=tokens, text=text_tokens, hidden=hidden, heads=heads,
         head_dim=head_dim, ffn=ffn or 4 * hidden, qk_norm=qk_norm,
@@ -394,9 +405,9 @@ def build_video(
 ) -> Workload:
     """HunyuanVideo (Kong et al. 2024): Flux's layers on the latent of a clip, text refined first.
 
-    As diffusers' ``HunyuanVideoTransformer3DModel``, captions padded to ``text_tokens``. The
-    autoencoder leaves one frame of ``vae_frames`` after the first, and a side 1/``vae_factor`` as
-    long. Zeros and ``lora_rank``: as of ``mmdit``.
+    As diffusers' ``HunyuanVideoTransformer3DModel``, with captions padded to ``text_tokens``. The
+    autoencoder keeps one frame of every ``vae_frames`` after the first, and divides height and
+    width by ``vae_factor``. Zeros and ``lora_rank``: as in ``mmdit``.
     """
     check_names(attention=(attention, tuple(FLASH)))
     if min(double_layers, single_layers, refiner_layers, text_tokens) < 1:

@@ -21,8 +21,8 @@ def _relu(name: str, elems: float) -> Op:
 def build(*, name: str, sample_unit: str = "image") -> Workload:
     """conv 3x3 (1 to 32), conv 3x3 (32 to 64), max pool, two dropouts, linear 9216-128-10.
 
-    Source: github.com/pytorch/examples, mnist/main.py; 1,199,882 parameters. ReLU is not in
-    place there: a layer's own output is freed, the ReLU's is kept once for both neighbours.
+    Source: github.com/pytorch/examples, mnist/main.py; 1,199,882 parameters. ReLU is not in place
+    there: a layer's own output is freed, and ReLU's output is saved once for both neighbours.
     """
     first, second = _WIDTHS
     hw1, hw2, hw3 = _IMAGE - 2, _IMAGE - 4, (_IMAGE - 4) // 2

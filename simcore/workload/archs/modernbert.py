@@ -1,7 +1,7 @@
 """ModernBERT (Warner et al. 2024): pre-norm encoder of local and global attention, GeGLU, RoPE.
 
 Op by op as transformers runs it (models/modernbert/modeling_modernbert.py), on sequences without
-padding, which is what its unpadding leaves.
+padding, as after its unpadding.
 """
 
 from __future__ import annotations
@@ -24,7 +24,11 @@ _POOLS = ("mean", "cls")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Shape:
-    """``reach``: keys that a local layer's query sees to either side; ``kernel``: of attention."""
+    """Sizes of a layer.
+
+    ``reach``: keys on either side of a query to which a local layer attends; ``kernel``: of
+    attention.
+    """
 
     seq: int
     hidden: int
@@ -46,13 +50,13 @@ class _Shape:
 
 
 def _rope(name: str, elems: float) -> Op:
-    """``x.float() cos + rotate_half(x.float()) sin``, brought back: fp32 whatever the precision.
+    """``x.float() cos + rotate_half(x.float()) sin``, cast back: fp32 whatever the precision.
 
-    Both casts are kernels of their own, and so are those of their gradients. Nothing is kept but
+    Both casts are separate kernels, and so are those of their gradients. Nothing is saved except
     cosines and sines, which all layers of a kind share.
     """
     cast = ops.cast(elems, narrow=True)
-    # cosines are broadcast over strided heads: element by element
+    # Cosines are broadcast over strided heads: kernels address element by element.
     fwd = (
         cast,
         cast,
@@ -80,20 +84,21 @@ def _rope(name: str, elems: float) -> Op:
 
 
 def _local_pairs(s: _Shape) -> float:
-    """Pairs of a query and a key within reach of it, both sides and itself."""
+    """Number of pairs of a query and a key within reach, on both sides and at its own position."""
     reach = min(s.reach, s.seq - 1)
     return s.seq * (2.0 * reach + 1) - reach * (reach + 1.0)
 
 
 def _fused(s: _Shape, *, local: bool) -> tuple[Op, ...]:
-    """One kernel. flash-attn's skips what is out of reach; torch's under a mask computes all pairs.
+    """Attention as one kernel.
 
-    torch writes the mask once more as numbers for each layer and its backward keeps them (ATen,
-    native/transformers/attention.cpp, convert_boolean_attn_mask). The kernel is taken to be as fast
-    as the first FlashAttention, as in ``lm_attention``.
+    flash-attn's skips keys that are out of reach; torch's, under a mask, computes all pairs. For
+    each layer torch writes the mask once more as numbers, which backward saves (ATen,
+    native/transformers/attention.cpp, convert_boolean_attn_mask). The kernel is assumed to be as
+    fast as the first FlashAttention, as in ``lm_attention``.
     """
-    own = FLASH["flash2"] if s.kernel == "flash" else FLASH["flash"]
-    op = ops.sdpa("attention", 1, s.heads, s.heads, s.seq, s.seq, s.head_dim, kind=own)
+    kind = FLASH["flash2"] if s.kernel == "flash" else FLASH["flash"]
+    op = ops.sdpa("attention", 1, s.heads, s.heads, s.seq, s.seq, s.head_dim, kind=kind)
     if not local:
         return (op,)
     pairs = float(s.seq) ** 2
@@ -142,7 +147,7 @@ def _add(body: Body, s: _Shape, name: str) -> None:
 
 
 def _layer(s: _Shape, name: str, *, local: bool, first: bool = False) -> Block:
-    """The ``first`` has no norm before attention: it reads that of the embeddings."""
+    """One layer; the ``first`` has no norm before attention: it reads the embeddings' norm."""
     body = Body()
     if first:
         body.high.add("norm1")
@@ -160,10 +165,10 @@ def _layer(s: _Shape, name: str, *, local: bool, first: bool = False) -> Block:
 
 
 def _pooled(body: Body, s: _Shape, pooling: str) -> None:
-    """One row a sequence: its first, or its mean under the mask."""
+    """Add the pooling to one row per sequence: its first row, or its mean under the mask."""
     rows, elems = float(s.seq), s.elems
     if pooling == "cls":
-        # a view, whose gradient is written into zeros; the head keeps the whole storage
+        # The row is a view, whose gradient is written into zeros; the head saves the whole storage.
         body.add(
             ops.grad_only("first_token", 2 * elems, high=True, kind="copy", launches=2.0),
             ops.keep("last_hidden", elems, high=True),
@@ -187,7 +192,7 @@ def _head(
     s: _Shape, vocab: int, head: str, classes: int, pooling: str, share: float,
     head_bias: bool, decoder_bias: bool,
 ) -> Block:  # fmt: skip
-    """A product, GELU and norm before the tied table, or before classes."""
+    """A product, GELU and norm before the tied table, or before the classes."""
     body = Body(in_layer=False)
     body.norm("final_norm", s.seq, s.hidden, "layernorm", bias=s.norm_bias)
     reads, rows = "final_norm", float(s.seq)
@@ -242,13 +247,16 @@ def build(
     head_bias: bool = False,
     decoder_bias: bool = True,
 ) -> Workload:
-    """ModernBERT over ``seq_len`` tokens; every ``global_every``-th layer, the first among them,
-    sees all of them, the others ``window`` // 2 to either side.
+    """ModernBERT over ``seq_len`` tokens.
 
-    ``attention``: sdpa, transformers' own choice, which computes all pairs under a mask in local
-    layers; flash (flash-attn), which skips those out of reach; eager (or math). ``head``:
-    masked-lm, whose loss takes every position or ``masked_share`` of them, or classifier of a row
-    that ``pooling`` (mean or cls) makes.
+    Every ``global_every``-th layer, beginning with the first, attends to all tokens, the others to
+    ``window`` // 2 tokens on either side.
+
+    - ``attention``: sdpa, transformers' own choice, which computes all pairs under a mask in local
+      layers; flash (flash-attn), which skips keys out of reach; eager (or math).
+    - ``head``: masked-lm, with a loss over all positions or a fraction ``masked_share`` of them, or
+      classifier of one row.
+    - ``pooling``: how that row is computed: mean or cls.
     """
     check_names(
         attention=(attention, ("sdpa", "flash", "eager", "math")),
@@ -266,7 +274,7 @@ def build(
     start = Body()
     start.embedding("tokens", seq_len, hidden, vocab)
     start.norm("norm", seq_len, hidden, "layernorm", bias=norm_bias)
-    # cosines and sines of both kinds of layers and the mask of one, once a step
+    # Cosines and sines of both kinds of layers and the mask of one, once per step.
     once = Kernel(kind="elementwise", weight=float(seq_len) ** 2, launches=27.0)
     start.add(Op(name="positions", fwd=(once,)))
     blocks = [

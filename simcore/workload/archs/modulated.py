@@ -1,10 +1,11 @@
-"""Layers that MMDiT and Wan share: norms and sums modulated by the step, rotary pairs, the flow.
+"""Parts that MMDiT, CogVideoX and Wan share: modulated norms and sums, rotary pairs, flow matching.
 
-``megatron`` tells whose modules they are. Without, tensor operations as the classes of diffusers
-run them. With, Megatron-Core's on Transformer Engine, as NVIDIA's NeMo and DFM build these models
-(nemo/collections/diffusion/models/dit/dit_layer_spec.py, DFM's flux_layer_spec.py): a norm with
-its modulation and a gate with its sum are one kernel each (``jit_fuser``, torch's compiler), q, k
-and v one product, rotary positions one kernel, and what ``skip_bias_add`` leaves is added apart.
+``megatron`` chooses the modules. False: tensor operations as in diffusers' classes. True:
+Megatron-Core's modules on Transformer Engine, as NVIDIA's NeMo and DFM build these models
+(nemo/collections/diffusion/models/dit/dit_layer_spec.py, DFM's flux_layer_spec.py): a norm with its
+modulation and a gate with its sum are one kernel each (``jit_fuser``, torch's compiler), q, k and v
+are one product, rotary positions are one kernel, and a separate kernel adds a bias that
+``skip_bias_add`` leaves out.
 """
 
 from __future__ import annotations
@@ -18,19 +19,21 @@ from simcore.workload.ops import autocast_cast
 from simcore.workload.ops.modulate import gate, modulate
 from simcore.workload.saved import Saved
 
-#: Flow matching (Lipman et al. 2022; Esser et al. 2024) by hand, in elements of the latent. Noise:
-#: a normal draw (1), 1 - sigma, two products (2 + 2) and their sum (3), packed into rows (2). Loss:
-#: noise - latent (3), difference (3), square (2), mean (1); and their gradients (7).
+#: Traffic (in multiples of the latent) and launches of flow matching (Lipman et al. 2022; Esser et
+#: al. 2024), counted by hand. Noise: a normal draw (1), 1 - sigma, two products (2 + 2) and their
+#: sum (3), packed into rows (2). Loss: noise - latent (3), difference (3), square (2), mean (1);
+#: and their gradients (7).
 NOISE_TRAFFIC, NOISE_LAUNCHES = 10.0, 8.0
 LOSS_TRAFFIC, LOSS_LAUNCHES = 9.0, 4.0
 LOSS_GRAD_TRAFFIC, LOSS_GRAD_LAUNCHES = 7.0, 4.0
 
 
 def modulation(body: Body, name: str, hidden: int, parts: int, *, megatron: bool) -> None:
-    """SiLU of the condition and the product that gives shift, scale and gate of one sample.
+    """Add SiLU of the condition and the product that gives shift, scale and gate of one sample.
 
-    SiLU's input is shared by all layers and counted where it is made; gates are views that pin the
-    whole output, whose gradient is joined from the parts. It stays in 16 bit (a plain nn.Linear).
+    SiLU's input is shared by all layers and counted where it is made. Gates are views, so that the
+    whole output is saved; its gradient is joined from the parts. The product stays in 16 bit (a
+    plain nn.Linear).
     """
     width = float(parts * hidden)
     body.add(ops.activation(f"{name}.silu", hidden, saves="none"))
@@ -45,7 +48,7 @@ def modulation(body: Body, name: str, hidden: int, parts: int, *, megatron: bool
 
 
 def ada_norm(body: Body, name: str, rows: float, hidden: int, *, megatron: bool) -> None:
-    """LayerNorm without weights, then ``x (1 + scale) + shift`` with one row of each a sample."""
+    """Add a LayerNorm without weights, then ``x (1 + scale) + shift``, a row of each per sample."""
     elems = rows * hidden
     if not megatron:
         body.add(
@@ -64,15 +67,16 @@ def ada_norm(body: Body, name: str, rows: float, hidden: int, *, megatron: bool)
 
 
 def widened_sum(name: str, elems: float) -> Op:
-    """Autocast's cast of what runs past the layers to fp32, for a norm; its gradient's back."""
+    """Autocast's cast of the residual sum to fp32 for a norm, and its gradient's cast back."""
     cast = (autocast_cast(elems),)
     return Op(name=f"{name}.widen", fwd=cast, bwd=cast)
 
 
 def gated_sum(body: Body, name: str, rows: float, hidden: int, *, megatron: bool) -> None:
-    """``x + gate * y`` with one row of the gate a sample; two gradients meet at ``x``.
+    """Add ``x + gate * y`` with one row of the gate per sample; two gradients are summed at ``x``.
 
-    With diffusers ``x`` starts as a product's result, and so all of them are 16 bit under autocast.
+    In diffusers ``x`` starts as a product's result, so that all these sums are 16 bit under
+    autocast.
     """
     elems = rows * hidden
     if not megatron:
@@ -91,7 +95,7 @@ def gated_sum(body: Body, name: str, rows: float, hidden: int, *, megatron: bool
 
 
 def bias_apart(name: str, elems: float, width: int) -> Op:
-    """A bias added by a kernel of its own; its gradient is counted with its product."""
+    """A bias that a separate kernel adds; its gradient is counted with its product."""
     added = Kernel(kind="elementwise", low=2 * elems, weight=float(width), indexed=elems)
     return Op(name=name, fwd=(added,))
 
@@ -99,7 +103,7 @@ def bias_apart(name: str, elems: float, width: int) -> Op:
 def mlp(
     body: Body, prefix: str, rows: float, hidden: int, ffn: int, reads: str, *, megatron: bool
 ) -> None:
-    """Two products with biases and a tanh GELU between."""
+    """Add two products with biases and a tanh GELU between them."""
     inner = rows * ffn
     body.linear(f"{prefix}up", rows, hidden, ffn, bias=True, reads=reads)
     if megatron:
@@ -111,7 +115,7 @@ def mlp(
 def split_qkv(
     body: Body, prefix: str, rows: float, hidden: int, q_dim: int, reads: str, *, megatron: bool
 ) -> None:
-    """q, k and v of ``reads``: one product, or three whose input gradients are summed."""
+    """Add q, k and v of ``reads``: one product, or three whose input gradients are summed."""
     if megatron:
         body.linear(f"{prefix}qkv", rows, hidden, 3 * q_dim, bias=True, reads=reads)
         body.add(ops.grad_only(f"{prefix}qkv.cat", 6.0 * rows * q_dim, kind="copy"))
@@ -122,10 +126,10 @@ def split_qkv(
 
 
 def turned(name: str, elems: float, *, megatron: bool) -> Op:
-    """Rotary positions of pairs that lie side by side, in fp32.
+    """Rotary positions of adjacent pairs of elements, in fp32.
 
-    Forward neg and stack of the pairs, both cast, two products, sum, cast; backward the same way
-    back. Nothing is kept but cosines and sines, shared by all layers.
+    Forward: neg and stack of the pairs, both cast, two products, sum, cast; backward reverses
+    these. Nothing is saved except cosines and sines, which all layers share.
     """
     if megatron:
         return rope_fused(name, elems)
@@ -149,14 +153,14 @@ def turned(name: str, elems: float, *, megatron: bool) -> Op:
 
 
 def step_embedder(body: Body, name: str, width: int, hidden: int) -> None:
-    """Two products with SiLU between, of one row a sample whose gradient nobody needs."""
+    """Add two products with SiLU between them, of one row per sample that needs no gradient."""
     body.linear(f"{name}.1", 1, width, hidden, bias=True, reads=f"{name}.in", input_grad=False)
     body.add(ops.activation(f"{name}.silu", hidden))
     body.linear(f"{name}.2", 1, hidden, hidden, bias=True, reads=f"{name}.silu")
 
 
 def step_features() -> Op:
-    """Sinusoids of the time step: ten kernels on one row a sample."""
+    """Sinusoids of the time step: ten kernels on one row per sample."""
     return Op(
         name="t_features",
         fwd=(Kernel(kind="elementwise", high=8.0 * STEP_FEATURES, launches=10.0),),
@@ -164,7 +168,7 @@ def step_features() -> Op:
 
 
 def flow_noise(latent: float) -> Op:
-    """A random step and the latent on its way to noise."""
+    """A random step and the latent mixed with noise."""
     kernel = Kernel(kind="elementwise", high=NOISE_TRAFFIC * latent, launches=NOISE_LAUNCHES)
     return Op(name="noise", fwd=(kernel,))
 

@@ -19,7 +19,7 @@ def build(
     mlp: str = "256,256,128,64",
     dropout: float = 0.5,
 ) -> Workload:
-    """NeuMF over one (user, item) pair a sample; ``mlp`` lists widths from the joined input on."""
+    """NeuMF over one (user, item) pair per sample; ``mlp``: widths from the joined input on."""
     try:
         widths = [int(w) for w in mlp.split(",")]
     except ValueError:
@@ -43,7 +43,7 @@ def build(
         x = tape.dropout(f"dropout{i}", x) if dropout else x
     tape.op(ops.copy("join2", factors + x.c, as_it_lies=True))
     x = tape.linear("score", T(factors + x.c, (1,)), 1)
-    # binary cross-entropy on the logit keeps it and its label
+    # Binary cross-entropy saves the logit and its label.
     tape.op(ops.activation("loss", 2.0, launches=2.0, high=True))
     tape.op(ops.loss_seed())
     tape.block("net")

@@ -1,4 +1,4 @@
-"""What models of pairs of an image and a text have in common: CLIP, SigLIP."""
+"""Parts that models of image and text pairs share: CLIP, SigLIP."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from simcore.workload.graph import Block, Param, Workload
 
 
 def unit(body: Body, width: int) -> None:
-    """One row of ``width`` elements a sample, made unit."""
+    """Add the normalisation of one row of ``width`` elements per sample to unit length."""
     body.add(
         ops.reduction("length", width, out=1.0, saves=width),
         ops.binary("unit", width, broadcast=1.0, saves=0.0),
@@ -18,7 +18,7 @@ def unit(body: Body, width: int) -> None:
 
 
 def tokens(text: Tower, vocab: int, max_positions: int) -> Block:
-    """Token and learned position embeddings."""
+    """Block of token embeddings and learned position embeddings."""
     body = Body()
     body.embedding("tokens", text.rows, text.hidden, vocab)
     body.add(ops.add_positions("positions", text.rows, text.hidden, table_rows=max_positions))
@@ -27,10 +27,10 @@ def tokens(text: Tower, vocab: int, max_positions: int) -> Block:
 
 
 def loss(width: int, *scalars: str) -> Block:
-    """Rows scaled by the temperature; ``scalars``: the loss's parameters.
+    """Block of the loss: rows scaled by the temperature; ``scalars``: the loss's parameters.
 
-    The products of all pairs of the local batch grow with its square; they are left out, as they
-    are small beside the towers (B·width against their layers).
+    The products of all pairs of the local batch grow with its square. They are left out, since they
+    are small compared with the towers (B·width against the towers' layers).
     """
     body = Body()
     body.add(ops.scale("temperature", 2.0 * width), ops.loss_seed())
@@ -42,9 +42,10 @@ def workload(
     name: str, sample_unit: str, blocks: tuple[Block, ...], vision_layers: int, text_layers: int,
     *, pixels: int, id_rows: int, seq_len: int,
 ) -> Workload:  # fmt: skip
-    """``blocks``: patches, layer and end of the image; tokens, layer and end of the text; loss.
+    """The workload of both towers.
 
-    ``id_rows``: rows of 64-bit integers that a text comes in, token ids and perhaps their mask.
+    ``blocks``: patches, layer and end of the image tower; tokens, layer and end of the text tower;
+    loss. ``id_rows``: rows of 64-bit integers per text: token ids and perhaps their mask.
     """
     return Workload(
         name=name,

@@ -1,4 +1,4 @@
-"""The tensors of layers that several architectures have."""
+"""Parameter tensors of layers that several architectures have."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from simcore.workload.graph import Param
 
 
 def weight_and_bias(name: str, n_in: int, n_out: int) -> tuple[Param, Param]:
-    """Of a linear layer."""
+    """The parameters of a linear layer."""
     return Param(f"{name}.weight", n_in * n_out), Param(f"{name}.bias", n_out)
 
 
 def norm_params(name: str, width: int) -> tuple[Param, Param]:
-    """Of a LayerNorm."""
+    """The parameters of a LayerNorm."""
     return Param(f"{name}.weight", width), Param(f"{name}.bias", width)

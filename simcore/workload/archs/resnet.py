@@ -1,7 +1,7 @@
 """ResNet (He et al. 2015) as torchvision builds it: stride in the 3x3 of the bottleneck ("v1.5").
 
-In-place ReLU writes over the BatchNorm's output, and that one storage is what ReLU keeps, the
-next convolution's input and the pooling's: it is counted at the ReLU alone.
+In-place ReLU overwrites BatchNorm's output. This one storage is saved for ReLU, and it is also the
+input of the next convolution and of the pooling: it is counted at the ReLU alone.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from simcore.workload.archs.convnets import check_layout, resnext
 from simcore.workload.graph import Block, Op, Param, Workload
 from simcore.workload.saved import Saved
 
-#: depth: (blocks a stage, bottleneck); He et al. 2015, table 1
+#: Blocks per stage, and whether they are bottlenecks, by depth (He et al. 2015, table 1).
 _DEPTHS = {
     18: ((2, 2, 2, 2), False),
     34: ((3, 4, 6, 3), False),
@@ -41,7 +41,7 @@ def _conv_norm(
     image: bool = False,
     channels_last: bool,
 ) -> tuple[int, list[Op], list[Param]]:
-    """Convolution, BatchNorm and perhaps ReLU: height after it, ops, parameters."""
+    """Convolution, BatchNorm and perhaps ReLU: height of the result, ops, parameters."""
     out = _out(hw, kernel, stride)
     elems = cout * out * out
     body = [
@@ -66,7 +66,7 @@ def _conv_norm(
 def _unit(
     name: str, hw: int, cin: int, width: int, stride: int, bottleneck: bool, last: bool
 ) -> tuple[int, int, Block]:
-    """One residual unit: height and channels after it, and its block."""
+    """One residual unit: height and channels of its result, and its block."""
     cout = width * (_EXPANSION if bottleneck else 1)
     if bottleneck:
         shapes = [(cin, width, 1, 1), (width, width, 3, stride), (width, cout, 1, 1)]
@@ -106,8 +106,8 @@ def build(
 ) -> Workload:  # fmt: skip
     """ResNet of ``depth`` 18, 34, 50, 101 or 152 on square RGB images of ``image`` pixels.
 
-    ``layout``, ``fused_norm`` and ``xla`` as in ``convnets``, which builds the latter two: of
-    bottlenecks, depth 50 and more.
+    ``layout``, ``fused_norm`` and ``xla``: as in ``convnets``, which builds the network with the
+    latter two; these need bottlenecks, that is, depth 50 or more.
     """
     if fused_norm or xla:
         return resnext(
@@ -125,7 +125,7 @@ def build(
     pool_elems = _STEM * pooled * pooled
     body += [
         ops.max_pool2d("max_pool", _STEM * hw * hw, pool_elems, channels_last=last),
-        # The pooled map is what the first unit's convolutions keep; no ReLU counts it.
+        # The pooled map is the input that the first unit's convolutions save; no ReLU counts it.
         ops.keep("max_pool.out", pool_elems),
     ]
     blocks, order = [Block(name="stem", ops=tuple(body), params=tuple(params))], [0]

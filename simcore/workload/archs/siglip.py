@@ -1,7 +1,6 @@
-"""SigLIP (Zhai et al. 2023, arXiv 2303.15343): two towers, of which attention pools the image's
-rows, and a sigmoid loss over the pairs.
+"""SigLIP (Zhai et al. 2023, arXiv 2303.15343): two towers and a sigmoid loss over the pairs.
 
-As transformers runs it (models/siglip/modeling_siglip.py).
+Attention pools the rows of the image. As in transformers (models/siglip/modeling_siglip.py).
 """
 
 from __future__ import annotations
@@ -34,8 +33,10 @@ def _patches(t: Tower, image: int, patch: int, channels: int) -> Block:
 
 
 def _pooled(t: Tower) -> Block:
-    """A learned query attends to all rows (torch's MultiheadAttention), behind it a layer of one
-    row."""
+    """Attention of a learned query to all rows, and a layer of one row.
+
+    The attention is torch's MultiheadAttention.
+    """
     body, width, rows = Body(), t.hidden, float(t.rows)
     body.norm("norm", rows, width, t.norm)
     body.param("probe", width)
@@ -58,7 +59,7 @@ def _pooled(t: Tower) -> Block:
 
 
 def _last(t: Tower, projection: int) -> Block:
-    """The last token's row behind the norm of all, projected."""
+    """The last token's row after the norm of all rows, projected."""
     body = Body()
     body.norm("norm", t.rows, t.hidden, t.norm)
     body.add(ops.grad_only("pick", 2.0 * t.elems, kind="copy"))
@@ -92,7 +93,8 @@ def build(
 ) -> Workload:
     """SigLIP on pairs of a square image and ``seq_len`` tokens, padding included, without dropout.
 
-    Both end in rows as wide as the image's tower. ``attention``: flash, or math, tensor operations.
+    Both towers end in rows as wide as the image's. ``attention``: flash, or math (tensor
+    operations).
     """
     check_names(attention=(attention, ("flash", "math")))
     check_length(seq_len, max_positions)

@@ -1,7 +1,7 @@
 """STDiT of Open-Sora 1.0 (tag v1.0.0): spatial, temporal and caption attention in each block.
 
 adaLN-single (PixArt-α, Chen et al. 2023): one shared MLP on the time step, one table of six rows
-a block. Attention is fused (flash-attn, xformers) and norms are apex's.
+per block. Attention is fused (flash-attn, xformers) and norms are apex's.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _TOKEN_BYTES = 8.0
 
 
 def _table_ops(parts: int, hidden: int, *, gated: bool) -> tuple[Op, ...]:
-    """The block's scale-shift table plus the step's row; gates pin the sum."""
+    """The sum of the block's scale-shift table and the step's row, which is saved for the gates."""
     width = float(parts) * hidden
     fwd = Kernel(kind="elementwise", low=2 * width, weight=width)
     bwd = (
@@ -45,14 +45,18 @@ def _table_ops(parts: int, hidden: int, *, gated: bool) -> tuple[Op, ...]:
 
 
 def _forward_copy(name: str, elems: float) -> Op:
-    """The residual lies channel-first, as the patch embedding left it: a consumer copies it."""
+    """A copy before an op that reads the residual, which is channels first.
+
+    The patch embedding left the residual in that layout.
+    """
     return Op(name=name, fwd=(Kernel(kind="copy", low=2 * elems),))
 
 
 def _cross_ops(rows: int, captions: int, hidden: int, heads: int) -> tuple[Op, ...]:
-    """Attention of every token to the caption; the caption's embedding is shared by all blocks.
+    """Attention of every token to the caption; all blocks share the caption's embedding.
 
-    Its query layer takes the residual as it lies: a copy, and the bias in a kernel of its own.
+    Its query layer reads the residual in that layout, which needs a copy and a separate kernel for
+    the bias.
     """
     kv = 2.0 * captions * hidden
     elems = float(rows) * hidden
@@ -123,7 +127,7 @@ def _embed(latent: Latent, hidden: int, captions: int, caption_width: int) -> Bl
         Kernel(kind="elementwise", launches=2.0),
         Kernel(kind="elementwise", low=2 * text, weight=text),
     )
-    # The caption's embedding is saved by the first key-value layer, for all of them.
+    # The first key-value layer saves the caption's embedding, for all of them.
     shared = Op(name="y", fwd=(), saved=Saved(low=float(captions) * hidden))
     return Block(
         name="embed",
@@ -169,9 +173,9 @@ def stdit(
 ) -> Workload:
     """STDiT on a clip and its caption, every caption at full length.
 
-    (The training script drops padding tokens before cross-attention, which makes short captions
-    a little cheaper and blocks the host once a step.) ``pixel_width_bytes``: width in which a
-    pixel value crosses to the device, where the script casts on the host first.
+    (The training script drops padding tokens before cross-attention, which makes short captions a
+    little cheaper and blocks the host once per step.) ``pixel_width_bytes``: bytes per pixel value
+    copied to the device, if the script first casts on the host.
     """
     check_heads(hidden, heads, "flash")
     latent = latent_of(image, vae_factor, patch, frames, in_channels)

@@ -1,7 +1,7 @@
-"""Switch layers (Fedus et al. 2021): each token goes to one expert, as far as that has room.
+"""Switch layers (Fedus et al. 2021): each token goes to one expert, up to the expert's capacity.
 
-As transformers' SwitchTransformersSparseMLP runs them: expert after expert over the rows that its
-mask chooses, tokens beyond an expert's capacity pass unchanged.
+As in transformers' SwitchTransformersSparseMLP: one expert after another processes the rows that
+its mask selects; tokens beyond an expert's capacity pass unchanged.
 """
 
 from __future__ import annotations
@@ -18,7 +18,10 @@ from simcore.workload.saved import Saved
 
 @dataclass(frozen=True, slots=True)
 class Switch:
-    """``experts`` of which ``busy`` share a sequence equally, ``capacity`` tokens of it at most."""
+    """A switch layer: ``busy`` of ``experts`` share each sequence equally.
+
+    ``capacity``: largest number of tokens of a sequence per expert.
+    """
 
     experts: int
     capacity: int
@@ -31,7 +34,7 @@ class Switch:
             raise ValueError(f"expert_capacity {self.capacity} must be positive")
 
     def feed(self, body: Body, t: Tower) -> None:
-        """Router, rows of each expert in turn, their results put in place and weighed."""
+        """Add the router, the rows of each expert in turn, and their weighted results."""
         each = min(float(self.capacity), t.rows / self.busy)
         if t.drop:
             body.add(_jitter(t.elems))
@@ -42,7 +45,7 @@ class Switch:
             _choose(float(t.rows), each * t.hidden, self.busy),
         )
         for idx in range(self.busy):
-            # A clipped ReLU's output is all that its gradient needs; the second product keeps it.
+            # The gradient of a ReLU needs only its output, which the second product saves.
             body.add(ops.linear(f"expert{idx}.wi", each, t.hidden, t.ffn, formatted=True))
             body.add(plain_activation(t.mlp, each * t.ffn))
             if t.drop:
@@ -59,7 +62,7 @@ class Switch:
 
 
 def _jitter(elems: float) -> Op:
-    """The router's inputs times uniform noise, in training: fp32 noise is drawn and kept."""
+    """The router's inputs times uniform noise, in training: fp32 noise is drawn and saved."""
     fwd = (
         Kernel(kind="elementwise", raw_bytes=4.0 * elems),
         Kernel(kind="elementwise", raw_bytes=12.0 * elems),
@@ -69,7 +72,10 @@ def _jitter(elems: float) -> Op:
 
 
 def _route(rows: float, experts: int) -> Op:
-    """Softmax; argmax, one-hot (zeros, scatter), running count, room, product (int64); maximum."""
+    """Softmax; argmax, one-hot (zeros, scatter), running count, capacity, product; maximum.
+
+    The one-hot tensors are int64.
+    """
     scores = rows * experts
     fwd = (
         Kernel(kind="softmax", high=2 * scores),
@@ -84,7 +90,7 @@ def _route(rows: float, experts: int) -> Op:
     return Op(name="route", fwd=fwd, bwd=bwd, saved=saved)
 
 
-#: Kernels of an index that is a mask: to bool, count, select (two), of int64 rows and columns.
+#: Kernels of an index that is a mask: cast to bool, count, select (two), of int64 rows and columns.
 _MASK_LAUNCHES = 4.0
 
 
@@ -99,7 +105,7 @@ def _choose(rows: float, moved: float, busy: int) -> Op:
 def _put_back(rows: float, elems: float, moved: float, busy: int) -> Op:
     """Results written over their tokens' states, expert by expert.
 
-    Backward clones the whole gradient and clears those rows of it, once an expert.
+    Backward clones the whole gradient and clears those rows of it, once per expert.
     """
     mask = Kernel(kind="elementwise", raw_bytes=26.0 * rows * busy, launches=_MASK_LAUNCHES * busy)
     put = Kernel(kind="gather", low=2 * moved * busy, launches=float(busy))

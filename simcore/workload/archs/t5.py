@@ -1,7 +1,7 @@
 """The encoder of T5 v1.1 (Raffel et al. 2020; gated GELU after Shazeer 2020), frozen.
 
 Operator by operator as Hugging Face's T5EncoderModel runs it in half precision: RMSNorm and GELU
-are written out in elementwise kernels, attention materialises its scores.
+are separate elementwise kernels, and attention writes its scores to memory.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _POSITION_BUCKETS = 32
 
 
 def _pointwise(name: str, elems: float, traffic: float, launches: float) -> Op:
-    """``launches`` elementwise kernels that together move ``traffic`` times ``elems``."""
+    """``launches`` elementwise kernels that together move ``traffic`` times ``elems`` elements."""
     return Op(name=name, fwd=(Kernel(kind="elementwise", low=traffic * elems, launches=launches),))
 
 
@@ -27,7 +27,7 @@ def _rms_norm(name: str, elems: float) -> Op:
 
 
 def _no_overflow(name: str, elems: float) -> Op:
-    """Half precision only: look for infinities, choose a bound, clamp."""
+    """In half precision only: search for infinities, choose a bound, clamp."""
     return _pointwise(name, elems, 6.0, 6.0)
 
 
@@ -65,7 +65,7 @@ def t5_encoder(
     *, name: str, tokens: int = 120, layers: int = 24, width: int = 4096, inner: int = 10240,
     heads: int = 64, head_dim: int = 64, vocab: int = 32128,
 ) -> Frozen:  # fmt: skip
-    """Encode one caption of ``tokens`` tokens a sample, padding included."""
+    """The encoder of one caption of ``tokens`` tokens per sample, padding included."""
     attended = heads * head_dim
     per_layer = 4 * width * attended + 3 * width * inner + 2 * width
     numel = layers * per_layer + vocab * width + _POSITION_BUCKETS * heads + width
@@ -81,8 +81,8 @@ def t5_encoder(
     elems = float(tokens) * width
     all_ops = [ops.embedding("shared", tokens, width, vocab), bias, *body,
                _rms_norm("final_norm", elems)]  # fmt: skip
-    # Inside the written-out GELU live its input and three intermediates, beside the layer's
-    # input, the residual, the normed residual and the position bias.
+    # Within the GELU its input and three intermediates are live, and the layer's input, the
+    # residual, the normalised residual and the position bias.
     transient = 4.0 * tokens * inner + 3 * elems + float(heads) * tokens * tokens
     return Frozen(
         name=name,

@@ -1,8 +1,8 @@
-"""A net written as calls on tensors: what is saved, forks and blocks follow by themselves.
+"""A network written as calls on tensors; saved tensors, forks and blocks follow from the calls.
 
-``Tape`` keeps, for every tensor, whether its storage is pinned for backward already, so that each
-storage is counted once, and how many ops read it, so that the sums of gradients where forward
-forks are counted. Shapes are per sample: channels and a grid of one or two dimensions.
+For every tensor ``Tape`` records whether its storage is already saved for backward, so that each
+storage is counted once, and how many ops read it, so that the sums of gradients where forward forks
+are counted. Shapes are per sample: channels and a grid of one or two dimensions.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ Act = Literal["relu", "silu", "sigmoid", "tanh", "none"]
 
 @dataclass(eq=False, slots=True)
 class T:
-    """An activation: ``c`` channels on a grid. ``pinned``: backward keeps its storage."""
+    """An activation of ``c`` channels on a grid. ``pinned``: its storage is saved for backward."""
 
     c: int
     grid: tuple[int, ...]
     pinned: bool = False
     readers: int = 0
     grad: bool = True
-    share: float = 1.0  # so many of this tensor a sample (regions of an image)
+    share: float = 1.0  # number of such tensors per sample (regions of an image)
     high: bool = False  # autocast keeps it in fp32
 
     @property
     def points(self) -> float:
-        """Positions a sample."""
+        """Positions per sample."""
         n = self.share
         for size in self.grid:
             n *= size
@@ -42,7 +42,7 @@ class T:
 
     @property
     def elems(self) -> float:
-        """Elements a sample."""
+        """Elements per sample."""
         return self.c * self.points
 
 
@@ -51,26 +51,28 @@ def _saved(x: T) -> Saved:
 
 
 class Tape:
-    """Ops and parameters as they are called, cut into blocks."""
+    """Ops and parameters in the order of the calls, divided into blocks."""
 
     def __init__(
         self, *, nchw: bool = True, fused_norm: bool = False, casts: bool = False,
         xla: bool = False, native_depthwise: bool = False, dilated_on_vector_units: bool = False,
     ) -> None:  # fmt: skip
-        """``nchw``: tensors are channels first, as PyTorch has them unless told otherwise.
+        """An empty tape.
 
-        ``fused_norm``: persistent BatchNorm kernels that also add and apply ReLU. ``casts``: under
-        autocast a convolution makes and keeps a 16-bit copy of an fp32 input. ``xla``: what stands
-        between convolutions and sums over a tensor is one kernel, and backward makes it again.
-        ``native_depthwise``: convolutions of one channel a group run the framework's own kernels,
-        not cuDNN's, in either layout.
-        ``dilated_on_vector_units``: dilated ones have no kernel of
-        matrix units in 16 bit (cuDNN 7).
+        - ``nchw``: tensors are channels first, which is PyTorch's default.
+        - ``fused_norm``: persistent BatchNorm kernels that also add and apply ReLU.
+        - ``casts``: under autocast a convolution makes and saves a 16-bit copy of an fp32 input.
+        - ``xla``: ops between convolutions and sums over a tensor are one kernel, and backward
+          recomputes them.
+        - ``native_depthwise``: depthwise convolutions run the framework's own kernels in either
+          layout, not cuDNN's.
+        - ``dilated_on_vector_units``: dilated convolutions have no kernel of matrix units in 16 bit
+          (cuDNN 7).
         """
         self.blocks: list[Block] = []
         self.order: list[int] = []
         self.norms: list[int] = []
-        self.normed_numel = 0  # weights made anew from g and v, kept beside them
+        self.normed_numel = 0  # weights computed from g and v in each step and held in addition
         self._known: dict[Block, int] = {}
         self._ops: list[Op] = []
         self._params: list[Param] = []
@@ -89,11 +91,11 @@ class Tape:
         return T(c, grid, pinned, share=like.share)
 
     def input(self, c: int, grid: tuple[int, ...], share: float = 1.0) -> T:
-        """A tensor from outside: data without gradient."""
+        """A tensor from outside: data, without gradient."""
         return T(c, grid, grad=False, share=share)
 
     def read(self, x: T, *, save: bool) -> Saved:
-        """Note a reader; what saving ``x`` newly pins."""
+        """Record a reader of ``x``; returns the storage that ``save`` adds to the saved tensors."""
         if x.readers and x.grad:  # backward sums one more gradient
             self._fork_elems += x.elems
             self._fork_times += 1.0
@@ -125,9 +127,10 @@ class Tape:
         transposed: bool = False,
         shared: bool = False,
     ) -> T:
-        """Convolution, padded to keep the size by default.
+        """Convolution, padded to preserve the size by default.
 
-        ``frozen``: its weight has no gradient; ``shared``: its parameters stand with another call.
+        ``frozen``: the weight has no gradient; ``shared``: its parameters are counted at another
+        call.
         """
         taps = kernel if isinstance(kernel, tuple) else (kernel,) * len(x.grid)
         if transposed:
@@ -144,42 +147,45 @@ class Tape:
         out = self._new(cout, grid, x)
         out.grad = x.grad or not frozen
         cast = self._casts and x.high
-        # one formula gives both gradients, so that the input is kept for the other's sake too
-        kept = not frozen or x.grad  # (torch, tools/autograd/derivatives.yaml: convolution)
-        saved = self.read(x, save=kept and not cast)
-        if cast and kept:
+        # One autograd formula computes both gradients, so that the input is saved even where only
+        # the input's gradient is needed.
+        saves_input = not frozen or x.grad  # (torch, tools/autograd/derivatives.yaml: convolution)
+        saved = self.read(x, save=saves_input and not cast)
+        if cast and saves_input:
             saved = Saved(low=x.elems)
         products = x.points if transposed else out.points
-        spread = cout if transposed else x.c
+        from_channels = cout if transposed else x.c
         weight = (x.c * cout // groups) * area
         flop = 2.0 * products * weight
         io = x.elems + out.elems
-        depth, width = spread // groups * area, (x.c if transposed else cout) // groups
+        depth, width = from_channels // groups * area, (x.c if transposed else cout) // groups
 
         kind = conv_kind(
             taps, stride=stride, dilation=dilation, groups=groups, transposed=transposed,
             channels=x.c,
         )  # fmt: skip
 
-        turned = self._nchw or (self._native_depthwise and kind == "conv_depthwise")
+        transposes = self._nchw or (self._native_depthwise and kind == "conv_depthwise")
         planes = self._nchw and has_planes(kind, prod(x.grid))
 
         def one(m: Affine, n: float, k: Affine, relaid: float = io) -> Kernel:
             return Kernel(
                 kind=kind, flop=flop, low=io, weight=float(weight), m=m, n=Affine(n), k=k,
-                groups=Affine(groups), relaid=relaid * turned, planes=planes,
+                groups=Affine(groups), relaid=relaid * transposes, planes=planes,
                 unaligned=self._dilated_on_vector_units and dilation > 1,
             )  # fmt: skip
 
         rows = Affine(0, products)
-        fwd = [one(rows, width, Affine(depth), x.elems)]  # its kernels write either layout
+        fwd = [
+            one(rows, width, Affine(depth), x.elems)
+        ]  # kernels of the forward pass write either layout
         bwd = [] if frozen else [one(Affine(depth), width, rows)]
         if x.grad:
-            bwd.append(one(rows, spread // groups, Affine(width * area)))
+            bwd.append(one(rows, from_channels // groups, Affine(width * area)))
         if cast:
-            down = Kernel(kind="copy", low=x.elems, high=x.elems, indexed=x.elems)
-            fwd.append(down)
-            bwd += [down] if x.grad else []
+            to_16_bit = Kernel(kind="copy", low=x.elems, high=x.elems, indexed=x.elems)
+            fwd.append(to_16_bit)
+            bwd += [to_16_bit] if x.grad else []
         if bias:
             added = 2 * out.elems
             fwd.append(Kernel(kind="elementwise", low=added, weight=float(cout), indexed=out.elems))
@@ -210,7 +216,9 @@ class Tape:
             channels_first=self._nchw and not self.xla,
         )  # fmt: skip
         fwd, bwd = op.fwd, op.bwd
-        if self._fused:  # one read and one write each way and per operand: kept on chip between
+        if (
+            self._fused
+        ):  # one read and one write per operand each way; the tensor stays on chip between passes
             fwd = (Kernel(kind="batch_norm", low=2 * x.elems, weight=4.0 * x.c),)
             bwd = (Kernel(kind="batch_norm", low=3 * x.elems, weight=4.0 * x.c),)
         self._ops.append(Op(name=op.name, fwd=fwd, bwd=bwd, saved=saved))
@@ -220,27 +228,27 @@ class Tape:
         return out
 
     def frozen_norm(self, name: str, x: T) -> T:
-        """``x * scale + bias`` with fp32 constants: two kernels, nothing of ``x`` is saved.
+        """``x * scale + bias`` with fp32 constants: two kernels, which save nothing of ``x``.
 
-        Products of 16-bit and fp32 tensors are fp32 (PyTorch's type promotion, under autocast
-        too), so that what follows is fp32 until the next convolution casts it down.
+        Products of 16-bit and fp32 tensors are fp32 (PyTorch's type promotion, under autocast too),
+        so that later tensors are fp32 until the next convolution casts them to 16 bit.
         """
         out = self._new(x.c, x.grid, x)
         out.grad, out.high = x.grad, True
         self.read(x, save=False)
         first = Kernel(kind="elementwise", low=x.elems, high=x.elems, indexed=x.elems)
         second = Kernel(kind="elementwise", high=2 * x.elems, indexed=x.elems)
-        back = replace(second, autocasts=x.elems)  # an fp32 product, which autograd casts down
+        back = replace(second, autocasts=x.elems)  # an fp32 product, which autograd casts to 16 bit
         self._ops.append(
             Op(name=f"{name}.scale", fwd=(first, second), bwd=(back,) if x.grad else ())
         )
         return out
 
     def evaluated_norm(self, name: str, x: T) -> T:
-        """BatchNorm by its running statistics, whose scale and shift are trained where ``x`` is.
+        """BatchNorm by its running statistics; scale and shift are trained if ``x`` has a gradient.
 
-        One pass forward; backward reads the saved input and the gradient for those of scale and
-        shift, then writes the input's.
+        Forward is one pass. Backward reads the saved input and the gradient for the gradients of
+        scale and shift, then writes the input's.
         """
         out = self._new(x.c, x.grid, x)
         out.grad = x.grad
@@ -256,10 +264,10 @@ class Tape:
         return out
 
     def act(self, name: str, x: T, kind: Act, *, inplace: bool = True) -> T:
-        """ReLU in place keeps its output; SiLU its input; sigmoid and tanh their output."""
+        """An activation; ReLU in place saves its output, SiLU its input, others their output."""
         if kind == "none":
             return x
-        if self.xla:  # computed where its input is made, and again in backward
+        if self.xla:  # computed with its input, and a second time in backward
             self.read(x, save=False)
             return self._new(x.c, x.grid, x)
         if kind == "silu":
@@ -286,7 +294,7 @@ class Tape:
         y = self.conv(name, x, cout, kernel, stride=stride, pad=pad, groups=groups)
         fold = self._fused and act == "relu"
         y = self.batch_norm(name, y)
-        if fold:  # the norm's kernel applies ReLU while it writes: one storage, one pass
+        if fold:  # the norm's kernel applies ReLU as it writes: one storage, one pass
             y.pinned = True
             self._ops.append(Op(name=f"{name}.relu", fwd=(), saved=Saved(low=y.elems)))
             return y
@@ -310,7 +318,7 @@ class Tape:
         return self.act(name, out, "relu") if relu else out
 
     def gate(self, name: str, x: T, s: T) -> T:
-        """``x * s`` with one ``s`` a channel: both are kept."""
+        """``x * s`` with one ``s`` per channel; both are saved."""
         out = self._new(x.c, x.grid, x)
         if self.xla:  # with the norm; backward sums over the channel's gradient for ``s``
             self.read(x, save=False)
@@ -338,7 +346,7 @@ class Tape:
         return out
 
     def max_pool(self, name: str, x: T, kernel: int, stride: int, pad: int = 0) -> T:
-        """Max pooling: keeps its input and int64 indices."""
+        """Max pooling: saves its input and int64 indices."""
         grid = tuple((g + 2 * pad - kernel) // stride + 1 for g in x.grid)
         out = self._new(x.c, grid, x)
         saved = self.read(x, save=True)
@@ -352,7 +360,7 @@ class Tape:
         return out
 
     def average_pool(self, name: str, x: T, kernel: int, stride: int, pad: int = 0) -> T:
-        """Average pooling: keeps its input."""
+        """Average pooling: saves its input."""
         grid = tuple((g + 2 * pad - kernel) // stride + 1 for g in x.grid)
         out = self._new(x.c, grid, x)
         saved = self.read(x, save=True)
@@ -361,7 +369,7 @@ class Tape:
         return out
 
     def upsample(self, name: str, x: T, factor: int) -> T:
-        """Nearest neighbours: keeps nothing; its gradient is summed over the copies."""
+        """Nearest-neighbour up-sampling: saves nothing; its gradient is summed over the copies."""
         self.read(x, save=False)
         out = self._new(x.c, tuple(g * factor for g in x.grid), x)
         both = Kernel(kind="copy", low=x.elems + out.elems)
@@ -369,7 +377,7 @@ class Tape:
         return out
 
     def narrow(self, name: str, x: T) -> T:
-        """A tensor that autocast keeps in fp32 as 16-bit operators read it: the same in fp32."""
+        """The 16-bit copy of a tensor that autocast keeps in fp32; in fp32 training ``x``."""
         self.read(x, save=False)
         self._ops.append(
             Op(name=name, fwd=(ops.autocast_cast(x.elems),), bwd=(ops.autocast_cast(x.elems),))
@@ -377,7 +385,7 @@ class Tape:
         return self._new(x.c, x.grid, x, pinned=x.pinned)
 
     def concat(self, name: str, parts: Sequence[T]) -> T:
-        """Channels of several tensors copied into one; its gradient's parts are views."""
+        """Channels of several tensors copied into one; the parts of its gradient are views."""
         out = self._new(sum(p.c for p in parts), parts[0].grid, parts[0])
         for part in parts:
             self.read(part, save=False)
@@ -385,7 +393,7 @@ class Tape:
         return out
 
     def linear(self, name: str, x: T, n: int, *, bias: bool = True, act: Act = "none") -> T:
-        """Linear over the channels of every point."""
+        """A linear layer over the channels of every point."""
         out = self._new(n, x.grid, x)
         saved = self.read(x, save=True)
         op = ops.linear(name, x.points, x.c, n, bias=bias, save_input=False, input_grad=x.grad)
@@ -415,11 +423,11 @@ class Tape:
         return T(c, grid, x.pinned, 0, x.grad, x.share if share is None else share)
 
     def op(self, op: Op) -> None:
-        """Any other op."""
+        """Add any other op."""
         self._ops.append(op)
 
     def squeeze_excite(self, name: str, x: T, width: int, act: Act = "relu") -> T:
-        """Hu et al. 2018: mean, two 1x1 layers, sigmoid, product."""
+        """Squeeze-and-excitation (Hu et al. 2018): mean, two 1x1 layers, sigmoid, product."""
         s = self.mean(f"{name}.mean", x)
         s = self.act(f"{name}.reduce", self.conv(f"{name}.reduce", s, width, 1, bias=True), act)
         s = self.conv(f"{name}.expand", s, x.c, 1, bias=True)
@@ -428,9 +436,9 @@ class Tape:
     # -- blocks ----------------------------------------------------------------------------
 
     def block(self, name: str, *, boundary: T | None = None) -> None:
-        """Close a block, all since the last; with ``boundary``, its input, it can be recomputed.
+        """Close a block of all ops since the last one; equal blocks are stored once.
 
-        Equal blocks stand once.
+        ``boundary``: the block's input, with which it can be recomputed.
         """
         if self._fork_times:
             moved, times = 3.0 * self._fork_elems, self._fork_times
@@ -455,7 +463,7 @@ class Tape:
     def workload(
         self, name: str, sample_unit: str, *, input_bytes: float, tokens: float = 0.0
     ) -> Workload:
-        """All blocks as a workload; BatchNorm's buffers are counted."""
+        """All blocks as a workload, with BatchNorm's buffers counted."""
         return Workload(
             name=name,
             sample_unit=sample_unit,

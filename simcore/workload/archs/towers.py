@@ -1,4 +1,4 @@
-"""Layers of encoders and of decoders that look at an encoder: T5, Whisper, CLIP."""
+"""Layers of encoders, and of decoders that attend to an encoder: T5, Whisper, CLIP."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from simcore.workload.archs.lm_mlp import MlpShape, dense
 from simcore.workload.graph import Block, Op
 from simcore.workload.saved import Saved
 
-#: The storage that every decoder layer reads and the encoder's end keeps.
+#: Name of the encoder's output, which every decoder layer reads and the encoder's end saves.
 ENCODED = "encoder.output"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tower:
-    """One stack of equal layers. ``source`` > 0: its layers attend to so many encoded rows too.
+    """One stack of equal layers. ``source`` > 0: they also attend to as many encoded rows.
 
-    ``biased``: biases of q, v and output (``key_bias`` apart) and of the feed-forward layer;
-    ``written_out``: scores in memory, as a position bias added to them demands; ``xla``: as
-    XLA fuses it; ``math``: they do so without one; ``heads_first``: q, k and v are copied head by
-    head, and so the output back.
+    - ``biased``: q, v, output and feed-forward layers have biases; ``key_bias``: so does k.
+    - ``written_out``: scores are in memory, because a position bias is added to them; ``xla``: XLA
+      fuses these operators; ``math``: scores are in memory without such a bias.
+    - ``heads_first``: q, k and v are copied head by head, and the output is copied back.
     """
 
     rows: int
@@ -68,7 +68,7 @@ def _attend(body: Body, t: Tower, prefix: str, reads: str, *, cross: bool) -> No
                 f"{prefix}attention", t.heads, t.rows, keys, t.head_dim, drop=t.drop, passes=True
             )
         )
-        if not cross:  # the learned bias, of which the scores' gradients are summed over the batch
+        if not cross:  # the learned bias: the scores' gradients are summed over the batch
             body.add(ops.grad_only("attention.bias_grads", scores, kind="reduction"))
     elif t.written_out:
         body.add(
@@ -77,7 +77,7 @@ def _attend(body: Body, t: Tower, prefix: str, reads: str, *, cross: bool) -> No
                 mask="bias" if cross else "permuted_bias", drop=t.drop, scaled=False,
             )
         )  # fmt: skip
-        if not cross:  # a learned bias, one for all layers: their gradients are summed
+        if not cross:  # all layers share one learned bias: its gradients are summed
             scores = float(t.heads) * t.rows * keys
             body.add(ops.accumulate("attention.bias_grads", scores, high=True))
     elif t.math:
@@ -117,8 +117,8 @@ def _add(body: Body, t: Tower, name: str) -> None:
 def _feed_forward(body: Body, t: Tower) -> None:
     inner = float(t.rows * t.ffn)
     if t.mlp == "relu":
-        # T5's second product is handed the ReLU's output dropped out, or (transformers,
-        # modeling_t5.py, T5DenseActDense) widened to its weight, which autocast casts back
+        # T5's second product reads the ReLU's output after dropout, or (transformers,
+        # modeling_t5.py, T5DenseActDense) cast to its weight's type, which autocast casts back.
         kept = Saved(low=inner) if t.drop else Saved(autocast=inner)
         body.add(Op(name="relu.output", fwd=(), saved=kept))
     if t.drop:
@@ -132,10 +132,10 @@ def _feed_forward(body: Body, t: Tower) -> None:
 def layer(t: Tower, name: str, feed: Callable[[Body, Tower], None] = _feed_forward) -> Block:
     """One pre-norm layer: self-attention, attention to the source if there is one, feed-forward.
 
-    ``feed`` adds what reads ``norm2``: a dense layer, or a mixture of experts.
+    ``feed`` adds the ops that read ``norm2``: a dense layer, or a mixture of experts.
     """
     body = Body(fused=t.xla)
-    body.kept.add(ENCODED)  # kept where the encoder ends
+    body.kept.add(ENCODED)  # saved where the encoder ends
     if not t.xla:
         body.high.add(ENCODED)
     body.norm("norm1", t.rows, t.hidden, t.norm)
@@ -150,6 +150,6 @@ def layer(t: Tower, name: str, feed: Callable[[Body, Tower], None] = _feed_forwa
 
 
 def check_length(seq_len: int, positions: int) -> None:
-    """Raise ValueError for a length that the table of positions does not have."""
+    """Raises ValueError for a length beyond the table of positions."""
     if not 1 <= seq_len <= positions:
         raise ValueError(f"seq_len {seq_len} is not within 1..{positions}")

@@ -1,17 +1,17 @@
-"""A model as its trace: blocks with every kernel, as ``simcore trace-model`` writes them.
+"""A model as its trace: blocks with all kernels, as ``simcore trace-model`` writes them.
 
-One op a line, its kernels on the lines after it, forward ``>`` and backward ``<``:
+Each op is a line, followed by lines for its kernels, forward ``>`` and backward ``<``:
 
     attention.addmm saved=786432,0,0 weight=2359296
       > gemm flop=603979776 low=393216 fixed=2359296 m=0+128 n=3072 k=768
       < gemm flop=...
 
-``saved`` counts low, high and raw bytes a sample; ``fixed`` elements moved whatever the batch;
-``first`` those of a convolution's tensors that are channels first (``planes``: as they lie in 16
-bit), ``each`` those that a kernel addresses or converts one by one; ``rows`` and ``channels`` of
-norms are a block each (``instances``: of each sample), ``again`` the share of bytes that is read
-twice; ``m n k g`` geometry as ``fixed+per sample``; ``x`` launches. What is not written is zero
-(geometry and launches: one).
+``saved``: low and high elements and raw bytes per sample. ``fixed``: elements moved whatever the
+batch. ``first``: elements of a convolution's channels-first tensors (``planes``: 16-bit products
+read them as they are). ``each``: elements that a kernel addresses or converts one by one. ``rows``
+and ``channels`` of norms: number that a thread block each reduces (``instances``: per sample).
+``again``: fraction of bytes that is read twice. ``m n k g``: geometry as ``fixed+per sample``.
+``x``: launches. An amount that is not written is zero (geometry and launches: one).
 """
 
 from __future__ import annotations
@@ -49,7 +49,10 @@ _GEOMETRY = {"m": "m", "n": "n", "k": "k", "g": "groups"}
 
 
 class TracedBlock(Part):
-    """One distinct block. ``params``: a line each, name and elements. ``ops``: see above."""
+    """One distinct block, in text.
+
+    ``params``: lines of name and elements; ``ops``: lines as described in the module.
+    """
 
     name: str
     recomputable: bool = False
@@ -59,12 +62,12 @@ class TracedBlock(Part):
 
 
 class Traced(Part):
-    """A traced model. ``order``: block numbers as they run, ``3*12`` for twelve times block 3."""
+    """A traced model. ``order``: block numbers as they run, ``3*12`` for block 3 twelve times."""
 
     order: str
     blocks: tuple[TracedBlock, ...]
     buffers: tuple[float, ...] = (0.0, 0.0)  # elements, tensors
-    frozen: tuple[float, ...] = ()  # parameters that are not trained, bytes of each
+    frozen: tuple[float, ...] = ()  # untrained parameters, bytes per parameter
     input_bytes: float = 0.0
     tokens_per_sample: float = 0.0
 
@@ -92,7 +95,7 @@ def _saved_text(s: Saved) -> str:
 
 
 def ops_text(ops: Iterable[Op]) -> str:
-    """Ops as text, the inverse of ``read_ops``."""
+    """Ops as text that ``read_ops`` reads back."""
     lines = []
     for op in ops:
         words = [op.name.replace(" ", "_")]
@@ -116,24 +119,24 @@ def _kernel(words: list[str]) -> Kernel:
     kind, *pairs = words
     if kind not in _KINDS:
         raise ValueError(f"{kind!r} is no kind of kernel: {', '.join(sorted(_KINDS))}")
-    found: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     for pair in pairs:
         key, _, value = pair.partition("=")
         if key in _AMOUNTS:
-            found[_AMOUNTS[key]] = bool(value) if key == "planes" else float(value)
+            fields[_AMOUNTS[key]] = bool(value) if key == "planes" else float(value)
         elif key in _GEOMETRY:
             fixed, _, per = value.partition("+")
-            found[_GEOMETRY[key]] = Affine(float(fixed), float(per or 0))
+            fields[_GEOMETRY[key]] = Affine(float(fixed), float(per or 0))
         else:
             raise ValueError(f"unknown word {pair!r}")
-    kernel = Kernel(kind=kind, **found)  # type: ignore[arg-type]
+    kernel = Kernel(kind=kind, **fields)  # type: ignore[arg-type]
     return replace(kernel, load_elems=_loaded(kernel))
 
 
 def _loaded(kernel: Kernel) -> int:
-    """``load_elems`` of products of activations, whose sides are where their rows end.
+    """``load_elems`` of a product of activations, whose rows end at two of its three sides.
 
-    Of three sides two are rows; which, a trace does not say: all three are taken.
+    A trace does not state which two; all three are taken.
     """
     sides = (kernel.m, kernel.n, kernel.k)
     if kernel.kind != "gemm" or kernel.groups == ONE or kernel.weight:
@@ -146,9 +149,9 @@ def _loaded(kernel: Kernel) -> int:
 
 
 def read_ops(text: str) -> tuple[Op, ...]:
-    """Ops of the text that ``ops_text`` writes. Raises ValueError with the line."""
-    found: list[tuple[str, Saved, float, list[Kernel], list[Kernel]]] = []
-    known: dict[str, Kernel] = {}
+    """The ops of a text that ``ops_text`` wrote. Raises ValueError, which names the line."""
+    ops_read: list[tuple[str, Saved, float, list[Kernel], list[Kernel]]] = []
+    kernels: dict[str, Kernel] = {}
     for number, line in enumerate(text.splitlines(), 1):
         words = line.split()
         if not words:
@@ -156,21 +159,21 @@ def read_ops(text: str) -> tuple[Op, ...]:
         try:
             if words[0] in "<>":
                 body = line.partition(words[0])[2]
-                if body not in known:
-                    known[body] = _kernel(words[1:])
-                _, _, _, fwd, bwd = found[-1]
-                (fwd if words[0] == ">" else bwd).append(known[body])
+                if body not in kernels:
+                    kernels[body] = _kernel(words[1:])
+                _, _, _, fwd, bwd = ops_read[-1]
+                (fwd if words[0] == ">" else bwd).append(kernels[body])
                 continue
-            given = dict(word.partition("=")[::2] for word in words[1:])
-            if unknown := set(given) - {"saved", "weight"}:
+            stated = dict(word.partition("=")[::2] for word in words[1:])
+            if unknown := set(stated) - {"saved", "weight"}:
                 raise ValueError(f"unknown word {unknown.pop()!r}")
-            saved = _saved(given.get("saved", ""))
-            found.append((words[0], saved, float(given.get("weight", 0)), [], []))
+            saved = _saved(stated.get("saved", ""))
+            ops_read.append((words[0], saved, float(stated.get("weight", 0)), [], []))
         except (ValueError, IndexError, TypeError) as err:
             raise ValueError(f"ops, line {number}: {err}") from None
     return tuple(
         Op(name=name, fwd=tuple(fwd), bwd=tuple(bwd), saved=saved, gemm_weight=weight)
-        for name, saved, weight, fwd, bwd in found
+        for name, saved, weight, fwd, bwd in ops_read
     )
 
 
@@ -189,11 +192,11 @@ def _order_text(order: Iterable[int]) -> str:
 
 
 def _order(text: str) -> tuple[int, ...]:
-    found: list[int] = []
+    order: list[int] = []
     for word in text.split():
         i, _, n = word.partition("*")
-        found += [int(i)] * int(n or 1)
-    return tuple(found)
+        order += [int(i)] * int(n or 1)
+    return tuple(order)
 
 
 def traced_part(workload: Workload) -> dict[str, Any]:
@@ -223,7 +226,7 @@ def traced_part(workload: Workload) -> dict[str, Any]:
 def build(
     *, name: str, sample_unit: str = "sample", traced: dict[str, Any] | None = None
 ) -> Workload:
-    """The workload that was traced. Raises ValueError where a line cannot be read."""
+    """The workload that was traced. Raises ValueError if a line cannot be read."""
     return _workload(name, sample_unit, _checked(traced))
 
 
@@ -231,7 +234,7 @@ def _checked(section: dict[str, Any] | None) -> Traced:
     if section is None:
         raise ValueError("the 'traced' section is missing")
     try:
-        return Traced.model_validate_json(json.dumps(section))  # lists and tuples alike
+        return Traced.model_validate_json(json.dumps(section))  # accepts lists and tuples
     except ValidationError as err:
         first = err.errors(include_url=False)[0]
         where = ".".join(map(str, ("traced", *first["loc"])))

@@ -1,5 +1,7 @@
-"""Decoder-only language models: GPT-2's layout, and by settings the later ones (rotary positions,
-RMSNorm, gated layers, grouped-query and latent attention, windows, experts, adapters).
+"""Decoder-only language models: GPT-2's layout and, by settings, that of later models.
+
+The settings add rotary positions, RMSNorm, gated layers, grouped-query and latent attention,
+windows, experts and adapters.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from simcore.workload.archs.lm_mlp import GATED, PLAIN, ExpertsShape, MlpShape, 
 from simcore.workload.graph import NEXT_TOKENS, TIE, Kernel, Op, Workload
 from simcore.workload.saved import Saved
 
-#: Parts that torchtune cuts a sequence into for head and loss (CEWithChunkedOutputLoss).
+#: Parts into which torchtune splits a sequence for head and loss (CEWithChunkedOutputLoss).
 _CHUNKS = 8
 _CHOICES = {
     "norm": ("layernorm", "rmsnorm", "rmsnorm_again", "rmsnorm_eager", "rmsnorm_gemma"),
@@ -72,7 +74,10 @@ def _embeddings(m: Model, vocab: int, width: int, table_rows: int, scaled: bool,
 
 
 def _loss(name: str, seq: int, vocab: int, loss: str, upcast: bool) -> tuple[Op, ...]:
-    """The loss over the logits; ``chunked`` where a cap keeps it apart from the head."""
+    """The ops of the loss over the logits.
+
+    ``chunked`` is compiled here: a softcap then separates it from the head.
+    """
     if loss == "parallel":
         return ops.loss_parallel(name, seq, vocab)
     if loss in ("vocab_parallel", "vocab_parallel_fused"):
@@ -80,8 +85,8 @@ def _loss(name: str, seq: int, vocab: int, loss: str, upcast: bool) -> tuple[Op,
     if loss == "in_place":
         return ops.loss_in_place(name, seq, vocab)
     if loss == "compiled_chunks":
-        found, seed = ops.loss_compiled(name, seq, vocab)
-        return ops.in_chunks(found, _CHUNKS), seed
+        chunked_loss, seed = ops.loss_compiled(name, seq, vocab)
+        return ops.in_chunks(chunked_loss, _CHUNKS), seed
     if loss == "flash":
         return ops.loss_flash(name, seq, vocab)
     if loss in ("compiled", "chunked"):
@@ -92,7 +97,10 @@ def _loss(name: str, seq: int, vocab: int, loss: str, upcast: bool) -> tuple[Op,
 def _head(m: Model, vocab: int, width: int, tied: bool, softcap: bool, scaled: bool,
           final_norm: bool, upcast: bool, loss: str, joined: int = 0, bias: bool = False,
           metrics: int = 0) -> Body:  # fmt: skip
-    """``joined``: the vocabulary of the loss where it is more than this rank's part of it."""
+    """The body of the final norm, the head and the loss.
+
+    ``joined``: the vocabulary of the loss if it is larger than this rank's part; 0: it is not.
+    """
     fused = m.compiled
     body = Body(m.adapters, in_layer=False, fused=fused)
     seq, hidden = m.mlp.seq, m.mlp.hidden
@@ -113,14 +121,14 @@ def _head(m: Model, vocab: int, width: int, tied: bool, softcap: bool, scaled: b
     if loss == "compiled_chunks":
         body.ops[-1] = ops.in_chunks(body.ops[-1], _CHUNKS)
     if tied and body.trains:
-        # the shared table's two gradients are summed
+        # The shared table's two gradients are summed.
         body.add(ops.grad_only(TIE, 0.0, weight=3.0 * vocab * width))
-    # a compiler puts it into the loss's kernels
-    apart = loss not in ("compiled", "compiled_chunks", "chunked")
+    # A compiler makes scale and cap part of the loss's kernels.
+    is_separate = loss not in ("compiled", "compiled_chunks", "chunked")
     logits = float(seq * vocab)
-    if scaled and apart:
+    if scaled and is_separate:
         body.add(ops.scale("logits.scale", logits))
-    if softcap and apart:
+    if softcap and is_separate:
         body.add(
             ops.scale("cap", logits),
             ops.activation("tanh", logits, saves="output"),
@@ -136,8 +144,11 @@ def _head(m: Model, vocab: int, width: int, tied: bool, softcap: bool, scaled: b
 
 
 def _next_token(m: Model, vocab: int, routed: bool, loss: str, upcast: bool) -> Body:
-    """A multi-token prediction module (DeepSeek-V3 2024, 2.2): the shared embedding of the next
-    tokens, two norms, a product, a layer, and the shared head and the model's loss once more."""
+    """A multi-token prediction module (DeepSeek-V3 2024, section 2.2).
+
+    It has the shared embedding of the next tokens, two norms, a product, a layer, the shared head
+    and a second instance of the model's loss.
+    """
     body = layer(m, Kind(False, routed, True))
     seq, hidden = m.mlp.seq, m.mlp.hidden
     if body.trains:
@@ -269,67 +280,73 @@ def build(
 
     Zeros mean: ``kv_heads`` = heads, ``head_dim`` = hidden / heads, ``ffn`` = 4 hidden,
     ``max_positions`` = seq_len, ``embedding_width`` = hidden, ``value_dim`` = head_dim,
-    ``expert_ffn`` = ffn. ``mlp="gelu"`` is one fused kernel, ``gelu_new`` eight. Missing biases
-    are as ``bias``. ``window_pattern``: ``w`` a layer that sees ``window`` tokens (``chunked``: of
-    chunks of that length its own, Llama 4), ``f`` one that sees all; ``expert_pattern``: ``e``
-    experts, ``d`` dense, ``n`` neither; ``rope_pattern``: ``r`` turned, ``n`` without positions
-    (nor norms of q and k that have no weight); ``mixer_pattern``: ``a`` attention, ``m`` Mamba-2,
-    ``h`` both side by side, ``s`` Mamba-1, ``g`` gated DeltaNet, ``k`` the same with
-    decays by channel (Kimi Delta Attention), ``l`` lightning attention of attention's heads
-    (MiniMax-01), ``n`` none; all repeat over the
-    layers. ``ssm_``: of Mamba-2 (``ops.SsdShape``); ``ssm_norm``: it has a gated norm, Mamba-1
-    norms of steps, B and C; ``ssm_inner``, ``ssm_rank``: Mamba-1's widths; ``delta_``: of gated
-    DeltaNet (``ops.DeltaShape``, ``MixerShape``); ``mixer_apart``: norm and last product of Mamba-2
-    keep what they read (Megatron-Core).
-    ``gated_attention``: its output is multiplied by a sigmoid of a second result of q's product
-    (Qwen3-Next). ``norm_bias``: layer norms have one;
-    ``norm_weight``: norms have one (OLMo's have none). ``qk_norm_whole``: norms of q and k are over
-    all heads, not over each. ``residual``: serial, parallel (parallel_one_norm: behind one norm),
-    sandwich (norms before and after each half, Gemma 2) or after (only after it, OLMo 2).
-    ``scaled_embedding``, ``scaled_residual``, ``scaled_logits``: times a constant (Granite);
-    ``scaled_parts``: and so are inputs and results of a layer's parts (Falcon-H1).
-    ``expert_latent``: width that tokens are brought to before dispatch (Nemotron 3 Super).
-    ``qkv_clip``: q, k and v are clamped (DBRX). ``expert_apart``: gate and up of the experts are
-    products of their own. ``clamps_apart``: a fused gated activation leaves its clamps to tensor
-    operations; ``expert_bias_apart``: so is the weighed bias of the experts' last product added.
-    ``weighed_early``: rows take their routing weights in the experts' activation (Megatron-Core).
-    ``regrouped_rows``: what an all-to-all brought is sorted once more; ``padded_rows``: rows of
-    each expert are copied to whole blocks of scales and back; ``fused_experts``: their activation
-    is in the products' kernels, which are one for all of them.
-    ``local_experts``: experts that this rank holds (0: all); ``routed_share``: of the tokens,
-    those that it routes and computes. ``expert_rows``: rows that its experts compute over those of
-    balanced routing, ``permuted_rows``: those that it sorts and combines.
-    ``attention``: flash (as torch takes: FlashAttention-2, cuDNN's on data-centre Blackwell),
-    flash2, flash3 and cudnn (faster from Hopper on), flash1 and flash_triton (before it), masked
-    (torch's under a mask tensor), fused_softmax (scores in memory, Megatron-LM's kernel), xla (the
-    same in XLA's fusions) or math (tensor operations).
-    ``fused_pointwise``: rotary positions, gated activations, and bias, dropout and residual sum are
-    one kernel each (Megatron-LM, Transformer Engine, or a compiler); without, tensor operations;
-    ``fused_rope`` says it of positions alone.
-    ``fp8_activation_input``: that of a gated activation keeps its input in 8 bits;
-    ``activation_casts``: it casts what it writes for the products that read it.
-    ``loss``: eager (tensor operations, the logits held until backward ends; eager_freed: until it
-    begins), parallel (torch's loss_parallel, of tensor ranks), vocab_parallel (Megatron-LM's, in
-    place in fp32; vocab_parallel_fused: compiled), in_place (Transformer Engine's: the gradient
-    over the logits), flash (flash-attn's, so in backward), compiled (no fp32 copy;
-    compiled_chunks: an eighth of the logits at a time, torchtune) or chunked (Liger: no logits).
-    ``gathered_logits``: tensor ranks join their parts of the logits, so that each works on the
-    loss of the whole vocabulary (``loss_vocab`` where this rank's part is smaller);
-    ``logit_metrics``: cross entropies taken of the logits beside the loss, to be logged;
-    ``gathered_inputs``: what sequence parallelism gathers before products is kept whole.
-    ``kv_rank`` > 0: latent attention, of whose ``head_dim`` ``rope_dim`` elements are turned, if
-    there are positions, and one key's for all heads.
-    ``next_tokens``: multi-token prediction modules after the last layer. ``lora_rank`` > 0: the
-    base is frozen, in the format ``quantised_base``, and only adapters on ``lora_targets`` (a
-    comma list, or all-linear) are trained; ``lora_dropout`` > 0: each drops from its input for
-    itself, as PEFT's do; ``lora_wide``: they are fp32 beside 16-bit weights, under autocast;
-    ``lora_kernels``: how each runs beside its product, apart (tensor operations), redrawn (no mask
-    of its dropout kept) or joined (sums and scale in the products); ``frozen_inputs``: frozen
-    products behind norms keep what they read (Transformer Engine).
+    ``expert_ffn`` = ffn. Biases that are None follow ``bias``.
+
+    Patterns of letters repeat over the layers.
+
+    - ``window_pattern``: ``w`` attends to ``window`` tokens (``chunked``: within chunks of that
+      length, Llama 4), ``f`` to all. ``rope_pattern``: ``r`` rotary positions, ``n`` none (nor
+      norms of q and k without weight). ``expert_pattern``: ``e`` experts, ``d`` dense, ``n``
+      neither.
+    - ``mixer_pattern``: ``a`` attention, ``m`` Mamba-2, ``h`` both in parallel, ``s`` Mamba-1,
+      ``g`` gated DeltaNet, ``k`` the same with decays by channel (Kimi Delta Attention), ``l``
+      lightning attention with attention's heads (MiniMax-01), ``n`` none.
+
+    Layers:
+
+    - ``mlp``: ``gelu`` is one fused kernel, ``gelu_new`` eight. ``norm_bias``, ``norm_weight``:
+      norms have one (OLMo's have no weight).
+    - ``residual``: serial, parallel (parallel_one_norm: both parts read one norm), sandwich (norms
+      before and after each half, Gemma 2) or after (only after it, OLMo 2).
+    - ``scaled_embedding``, ``scaled_residual``, ``scaled_logits``: multiplied by a constant
+      (Granite); ``scaled_parts``: so are inputs and results of a layer's parts (Falcon-H1).
+    - ``qkv_clip``: q, k and v are clamped (DBRX). ``qk_norm_whole``: norms of q and k are over all
+      heads. ``gated_attention``: a sigmoid of a second result of q's product multiplies the output
+      (Qwen3-Next). ``kv_rank`` > 0: latent attention; ``rope_dim`` elements of ``head_dim`` have
+      positions, if there are any, and all heads share one key's.
+    - ``attention``: flash (torch's choice: FlashAttention-2, cuDNN's on data-centre Blackwell),
+      flash2, flash3 and cudnn (faster from Hopper on), flash1 and flash_triton (older), masked
+      (torch's with a mask tensor), fused_softmax (scores in memory, Megatron-LM's kernel), xla (the
+      same in XLA's fusions) or math (tensor operations).
+    - ``fused_pointwise``: rotary positions, gated activations, and bias, dropout and residual sum
+      are one kernel each (Megatron-LM, Transformer Engine, or a compiler), not tensor operations;
+      ``fused_rope``: so for positions alone. ``fp8_activation_input``: gated activations save their
+      input in 8 bits; ``activation_casts``: they cast their result for the products that read it.
+    - ``ssm_``: Mamba-2 (``ops.SsdShape``); ``ssm_norm``: it has a gated norm, and Mamba-1 norms of
+      steps, B and C; ``ssm_inner``, ``ssm_rank``: Mamba-1's widths. ``delta_``: gated DeltaNet
+      (``ops.DeltaShape``, ``MixerShape``). ``mixer_apart``: norm and last product of Mamba-2 save
+      their inputs (Megatron-Core).
+
+    Experts:
+
+    - ``local_experts``: experts that this rank holds (0: all); ``routed_share``: fraction of the
+      tokens that it routes and computes. ``expert_rows``: rows that its experts compute, over those
+      of balanced routing; ``permuted_rows``: rows that it sorts and combines, over the same.
+    - The other settings are those of ``ExpertsShape``: ``expert_latent`` (Nemotron 3 Super),
+      ``expert_apart``, ``expert_bias_apart``, ``weighed_early`` (Megatron-Core),
+      ``regrouped_rows``, ``padded_rows``, ``fused_experts``; and of ``MlpShape``: ``clamps_apart``.
+
+    Loss and adapters:
+
+    - ``loss``: eager (tensor operations, the logits held until backward ends; eager_freed: until it
+      begins), parallel (torch's loss_parallel, of tensor ranks), vocab_parallel (Megatron-LM's, in
+      place in fp32; vocab_parallel_fused: compiled), in_place (Transformer Engine's: forward
+      overwrites the logits with their gradient), flash (flash-attn's: backward does), compiled (no
+      fp32 copy; compiled_chunks: an eighth of the logits at a time, torchtune) or chunked (Liger:
+      no logits).
+    - ``gathered_logits``: tensor ranks join their parts of the logits, so that each computes the
+      loss of the whole vocabulary (``loss_vocab``, if this rank's part is smaller).
+      ``logit_metrics``: cross entropies computed from the logits in addition to the loss, for logs.
+      ``gathered_inputs``: inputs of products that sequence parallelism gathers are saved whole.
+    - ``next_tokens``: multi-token prediction modules after the last layer.
+    - ``lora_rank`` > 0: the base is frozen, in the format ``quantised_base``; only adapters on
+      ``lora_targets`` (a comma list, or all-linear) are trained. ``lora_dropout`` > 0: each has its
+      own dropout, as in PEFT. ``lora_wide``, ``lora_kernels``, ``frozen_inputs``: ``wide``,
+      ``kernels`` and ``inputs`` of ``Adapters``.
     """
-    told = {"norm": norm, "mlp": mlp, "positions": positions, "attention": attention,
+    names = {"norm": norm, "mlp": mlp, "positions": positions, "attention": attention,
             "residual": residual, "loss": loss}  # fmt: skip
-    check_names(**{key: (name, _CHOICES[key]) for key, name in told.items()})
+    check_names(**{key: (name, _CHOICES[key]) for key, name in names.items()})
     kv_heads = kv_heads or heads
     head_dim = head_dim or head_width(hidden, heads)
     if heads % kv_heads:
@@ -404,7 +421,7 @@ def build(
             frozen_inputs,
         ),
     )  # fmt: skip
-    seen = pattern_of("window_pattern", window_pattern, "wf", layers)
+    windows = pattern_of("window_pattern", window_pattern, "wf", layers)
     routed = pattern_of("expert_pattern", expert_pattern or ("e" if experts else "d"), FED, layers)
     if "e" in routed and not experts:
         raise ValueError("expert_pattern has layers of experts, but experts is 0")
@@ -412,7 +429,7 @@ def build(
     mixers = pattern_of("mixer_pattern", mixer_pattern, "".join(MIXERS), layers)
     order = [
         kind_of(w if window else "f", e, r, x)
-        for w, e, r, x in zip(seen, routed, turned, mixers, strict=True)
+        for w, e, r, x in zip(windows, routed, turned, mixers, strict=True)
     ]
     check_mixers(m.mixer, order, residual, kv_rank)
     kinds = list(dict.fromkeys(order))
@@ -427,8 +444,8 @@ def build(
     )  # fmt: skip
     if next_tokens and routed[-1] == "n":
         raise ValueError(
-            "expert_pattern ends in a layer without feed-forward part: what layer a module that "
-            "predicts a further token has is not described"
+            "expert_pattern ends in a layer without feed-forward part: modules "
+            "that predict further tokens are not supported then"
         )
     extra = [_next_token(m, vocab, routed[-1] == "e", loss, upcast_loss)] if next_tokens else []
     input_of_layer = Saved(high=m.elems)
@@ -456,7 +473,7 @@ def build(
             0, *(1 + kinds.index(kind) for kind in order), *[end - 1] * next_tokens, end
         ),
         frozen=frozen_parts(built),
-        # of an expert's rows beyond the balanced ones no weight gradient was asked for either
+        # The experts' rows beyond balanced routing need no weight gradient either.
         frozen_weight_flop=frozen_weight_flop(built)
         - (uneven_flop if m.adapters else 0.0),
         uneven_flop=uneven_flop,

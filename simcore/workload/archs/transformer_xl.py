@@ -1,9 +1,9 @@
 """Transformer-XL (Dai et al. 2019) op by op as PyTorch runs it: relative attention over a memory.
 
-Keys and values span the memory and the segment; scores are the sum of a content and a position
-product, the latter shifted. Post-norm. The adaptive softmax is approximated: every token goes
-through the head of its short list, and a fixed share of them through each tail. Neither the
-vocabulary nor a cluster is padded (vocabulary.py), so rows of logits begin anywhere.
+Keys and values span the memory and the segment; scores are the sum of a content product and a
+position product, which is shifted. Norms come after the sums. The adaptive softmax is approximated:
+every token passes the head of its short list, and a fixed fraction of them each tail. Neither the
+vocabulary nor a cluster is padded (vocabulary.py), so rows of logits are not aligned.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from simcore.workload.graph import TIE, Block, Kernel, Op, Param, Workload
 from simcore.workload.ops import tensorflow
 from simcore.workload.saved import Saved
 
-#: Tokens of each cluster behind the 20,000 most frequent words: shares of WikiText-103's text,
-#: whose ranks fall off as 1/rank beyond the head; rounded, an assumption.
+#: Fraction of tokens in each cluster after the 20,000 most frequent words, for WikiText-103, with
+#: frequencies that fall as 1/rank beyond the head; rounded, an assumption.
 _TAIL_SHARES = (0.035, 0.05, 0.004)
 
 
 @dataclass(frozen=True)
 class _Shape(nodes.Shape):
-    """That, and what of its kernels depends on the program."""
+    """Sizes of the model, and program options on which its kernels depend."""
 
     bias_apart: bool
     unaligned_on_vector_units: bool
@@ -46,7 +46,7 @@ def _attention(s: _Shape) -> tuple[Op, ...]:
     d, h = s.hidden, s.inner
     scores = float(s.heads * s.tgt * s.keys)
     q, kv, elems = float(s.tgt * h), float(s.keys * h), float(s.tgt * d)
-    # r_net runs once for the batch: rows do not grow with it, so it is weight traffic.
+    # r_net runs once for the batch: its rows do not grow with it, so its traffic counts as weights.
     relative = Kernel(kind="gemm", weight=float(d * h + s.keys * (d + h)))
     shift = Kernel(kind="copy", low=2 * scores, indexed=scores)
     return (
@@ -60,7 +60,7 @@ def _attention(s: _Shape) -> tuple[Op, ...]:
         ops.copy("r.expand", q),
         ops.bmm("scores.position", s.heads, s.tgt, s.keys, s.head_dim, save_right=False),
         Op(name="shift.pad", fwd=(shift,), bwd=(shift, shift)),
-        # what was shifted is a strided view
+        # The shifted scores are a strided view.
         Op(
             name="scores.sum",
             fwd=(Kernel(kind="elementwise", low=3 * scores, indexed=scores),),
@@ -133,11 +133,12 @@ def _full_head(s: _Shape, vocab: int) -> Block:
 
 
 def _chosen_rows(name: str, elems: float, clusters: int) -> Op:
-    """Each cluster's rows of the short list's log-probabilities, by ``index_select``.
+    """The rows of the short list's log-probabilities of each cluster, by ``index_select``.
 
-    Together every row once. Backward makes a gradient as large as all rows for each cluster, of
-    zeros to which its rows are added, and sums these up; before that what ``gather`` or a column
-    leaves of a cluster's own rows is zeros too (proj_adaptive_softmax.py, ``forward``).
+    All clusters together take every row once. For each cluster backward makes a gradient as large
+    as all rows, of zeros to which the cluster's rows are added, and sums these gradients. Before
+    that the gradient of a cluster's own rows, of which ``gather`` or a column takes a part, starts
+    as zeros too (proj_adaptive_softmax.py, ``forward``).
     """
     zeros = Kernel(kind="elementwise", high=(clusters + 1.0) * elems, launches=2.0 * clusters)
     added = Kernel(kind="gather", high=3.0 * elems, launches=float(clusters))
@@ -147,7 +148,7 @@ def _chosen_rows(name: str, elems: float, clusters: int) -> Op:
 
 
 def _table_gradients(tables: list[Param], clusters: int) -> Op:
-    """What tying costs backward: gradients of one table, or of one a cluster, summed up.
+    """Cost of tying in backward: the sum of the gradients of one table, or of one per cluster.
 
     A table that all clusters share is sliced: each slice's gradient is copied into zeros as large
     as the table, and these and the embedding's are added.
@@ -160,7 +161,7 @@ def _table_gradients(tables: list[Param], clusters: int) -> Op:
 
 
 def _adaptive_head(s: _Shape, edges: tuple[int, ...], div: int) -> tuple[Block, list[Param]]:
-    """Short list and tails; the tails of ``div`` > 1 are narrower and projected."""
+    """The head of a short list and tails; with ``div`` > 1 the tails are narrower and projected."""
     d, tails = s.hidden, len(edges) - 1
     short = edges[0] + tails
     body: list[Op]
@@ -187,7 +188,7 @@ def _adaptive_head(s: _Shape, edges: tuple[int, ...], div: int) -> tuple[Block, 
         width, words = d // div ** (i + 1), edges[i + 1] - edges[i]
         rows = s.tgt * _TAIL_SHARES[min(i, len(_TAIL_SHARES) - 1)]
         if div > 1:
-            # tied to the embedding's projection: no parameter of its own
+            # Tied to the embedding's projection, so without a parameter.
             body.append(ops.linear(f"tail{i}.projection", rows, d, width, save_input=False))
         body += (
             nodes.logits(f"tail{i}", rows, width, words, chosen=False)
@@ -198,7 +199,7 @@ def _adaptive_head(s: _Shape, edges: tuple[int, ...], div: int) -> tuple[Block, 
             )
         )
         body += [
-            # nonzero, index_select, gather and index_copy of the cluster's tokens
+            # The nonzero, index_select, gather and index_copy of the cluster's tokens.
             Op(name=f"tail{i}.select", fwd=(Kernel(kind="gather", low=2 * rows * d, launches=8.0),),
                bwd=(Kernel(kind="gather", low=2 * rows * d, launches=6.0),)),
         ]  # fmt: skip
@@ -233,13 +234,16 @@ def build(
 ) -> Workload:
     """Transformer-XL over a segment of ``seq_len`` tokens after ``memory`` cached ones.
 
-    ``adaptive=False``: one softmax over the whole vocabulary, tied to the embedding. ``div``
-    divides the width of each further cluster of the adaptive one, embeddings included.
-    ``attention_dropout``: of attention's weights, ``dropout`` unless given. ``bias_add``: by the
-    products (``fused``) or by kernels of their own (``separate``: PyTorch before 1.12).
-    ``unaligned_products``: in 16 bit on ``matrix_units``, or on ``vector_units`` (cuBLAS before 11,
-    whose matrix units take aligned rows only). ``framework``: as torch runs it, or as
-    ``tensorflow`` does, a kernel a node (the adaptive softmax with one width alone).
+    - ``adaptive=False``: one softmax over the whole vocabulary, tied to the embedding.
+    - ``div``: divides the width of each further cluster of the adaptive softmax, embeddings
+      included.
+    - ``attention_dropout``: dropout of attention's weights; None: ``dropout``.
+    - ``bias_add``: by the products (``fused``) or by separate kernels (``separate``: PyTorch before
+      1.12).
+    - ``unaligned_products``: in 16 bit on ``matrix_units``, or on ``vector_units`` (cuBLAS before
+      11, whose matrix units take aligned rows only).
+    - ``framework``: as torch runs it, or as ``tensorflow`` does, one kernel per node (only the
+      adaptive softmax with one width).
     """
     check_names(
         framework=(framework, ("torch", "tensorflow")),
@@ -289,7 +293,7 @@ def build(
         ),
         params=(
             *tables,
-            # the embedding's own projections, beside the head's
+            # The embedding's own projections, in addition to the head's.
             *(
                 (Param(f"embed.projection{i}", hidden * (hidden // div**i)) for i in range(4))
                 if adaptive and div > 1

@@ -1,8 +1,8 @@
-"""Transformer-XL's layer and adaptive softmax as TensorFlow 1.15 runs them, a kernel a node.
+"""Transformer-XL's layer and adaptive softmax in TensorFlow 1.15, one kernel per node.
 
-As read in a published program's graph (tf/model.py); the update alone is compiled (main.py,
-jit_optimizer). ``tf.einsum`` turns both operands to [shared, kept,
-summed] and [shared, summed, kept], multiplies them, and turns the product to the order asked for
+The nodes were read in a published program (tf/model.py), of which only the optimizer is compiled
+(main.py, jit_optimizer). ``tf.einsum`` transposes both operands, to [shared, free, summed] and
+[shared, summed, free], multiplies them, and transposes the product to the requested order
 (``special_math_ops.py``, _einsum_v1_reduction).
 """
 
@@ -17,7 +17,7 @@ from simcore.workload.ops import tensorflow as tf
 
 @dataclass(frozen=True)
 class Shape:
-    """A segment of ``tgt`` tokens behind ``mem``; heads of ``head_dim``."""
+    """A segment of ``tgt`` tokens after ``mem`` tokens of memory; heads of ``head_dim``."""
 
     tgt: int
     mem: int
@@ -30,7 +30,7 @@ class Shape:
 
     @property
     def keys(self) -> int:
-        """Memory and segment."""
+        """Tokens of memory and segment."""
         return self.mem + self.tgt
 
 
@@ -44,7 +44,11 @@ def _moved(name: str, forward: float, backward: float) -> Op:
 
 
 def _queries(q: float, width: float) -> Op:
-    """Both biases of the queries; backward sums each over the rows, in fp32, and both gradients."""
+    """Both biases of the queries.
+
+    Backward sums each bias's gradient over the rows, in fp32, and adds both gradients of the
+    queries.
+    """
     added = Kernel(kind="elementwise", low=2 * q, indexed=q, weight=width)
     total = Kernel(kind="reduction", high=q, weight=width)
     cast = ops.autocast_cast(q)
@@ -54,11 +58,11 @@ def _queries(q: float, width: float) -> Op:
 
 
 def layer(s: Shape) -> tuple[Op, ...]:
-    """Relative attention and feed-forward, each with its norm.
+    """Relative attention and feed-forward layer, each with its norm.
 
-    Under mixed precision scores are 16 bit forward, from both products to the softmax's result and
-    the context. Backward the softmax's sum leaves products by a number fp32; what only moves
-    elements from there to the next product is 16 bit again.
+    Under mixed precision scores are 16 bit in forward, from both products to the softmax's result
+    and the context. In backward the softmax's sum makes products by a number fp32; from there to
+    the next product, nodes that only move elements are 16 bit again.
     """
     d, inner, scores = s.hidden, s.heads * s.head_dim, float(s.heads * s.tgt * s.keys)
     q, kv, elems = float(s.tgt * inner), float(s.keys * inner), float(s.tgt * d)
@@ -71,7 +75,7 @@ def layer(s: Shape) -> tuple[Op, ...]:
         _moved("memory.concat", float(s.keys * d), elems),
         ops.linear("qkv", s.keys, d, 3 * inner),
         Op(name="r_net", fwd=(relative,), bwd=(relative,), gemm_weight=float(d * inner)),
-        # three parts, joined backward; the segment's queries, backward over zeros
+        # Three parts, joined in backward; the segment's queries, in backward written into zeros.
         _moved("qkv.split", 3 * kv, 3 * kv),
         _moved("q.segment", 0.0, kv),
         _queries(q, inner),
@@ -82,7 +86,7 @@ def layer(s: Shape) -> tuple[Op, ...]:
         _moved("shift", 3 * scores, 3 * scores),  # to [b, n, i, j], padded, sliced
         Op(name="scores.sum", fwd=(tf.node(3 * scores, low=True),)),
         Op(name="scale", fwd=(tf.node(2 * scores, low=True),), bwd=(tf.node(2 * scores),)),
-        # times what is not masked, less 1e30 of what is
+        # Scores times the inverted mask, minus 1e30 times the mask.
         Op(name="mask", fwd=(by_mask, by_mask), bwd=(tf.node(2 * scores, each=scores),)),
         tf.softmax("softmax", scores),
         *((tf.dropout("softmax.dropout", scores, low=True),) if s.drop_scores else ()),
@@ -106,7 +110,7 @@ def layer(s: Shape) -> tuple[Op, ...]:
 
 
 def _low_dropout(name: str, elems: float) -> Op:
-    """Dropout whose backward lies between two products as well: no sum follows a ReLU."""
+    """Dropout whose backward lies between two products too, since no sum follows a ReLU."""
     op = tf.dropout(name, elems, low=True)
     back = (tf.node(3 * elems, low=True), tf.node(2 * elems, low=True))
     return Op(name=name, fwd=op.fwd, bwd=back, saved=op.saved)
@@ -123,12 +127,13 @@ def _added(name: str, elems: float, drop: bool, *, width: float = 0.0) -> tuple[
 
 
 def logits(name: str, rows: float, width: int, words: int, *, chosen: bool) -> tuple[Op, ...]:
-    """One cluster's logits, bias, log-probabilities and the targets', all but the product fp32.
+    """One cluster's logits, bias and log-probabilities, and those of the targets.
 
-    The table's slice is turned for the product, its gradient turned back. ``gather_nd``'s gradient
-    is a tensor of zeros but for one a row. ``chosen``: the short list's log-probabilities are
-    copied by row for each cluster (boolean_mask); backward joins the copies' gradients, scatters
-    them over zeros and adds them there.
+    Everything except the product is fp32. The table's slice is transposed for the product, its
+    gradient transposed back. The gradient of ``gather_nd`` is a tensor of zeros except for one
+    element per row. ``chosen``: the short list's log-probabilities are copied by row for each
+    cluster (boolean_mask); backward joins the copies' gradients, scatters them over zeros and adds
+    them there.
     """
     elems, table = rows * words, float(width) * words
     turned = Kernel(kind="copy", weight=2 * table)
@@ -149,11 +154,11 @@ def logits(name: str, rows: float, width: int, words: int, *, chosen: bool) -> t
 def tied_gradient(numel: float, slices: int) -> Op:
     """The gradient of a table that is looked up and, in slices, multiplied.
 
-    Each slice's is written over zeros as large as the table (StridedSliceGrad). Beside that of the
-    look-up, which is of rows, all are taken for rows and joined (``gradients_impl.py``,
-    _AggregateIndexedSlicesGradients), and Horovod adds the rows up over zeros (sparse_as_dense).
-    So a table for each of ``slices`` is written, read and written again joined, and read and added;
-    the slices' own gradients are copied once.
+    Each slice's gradient is written over zeros as large as the table (StridedSliceGrad). Because
+    the look-up's gradient consists of rows, all gradients are treated as rows and joined
+    (``gradients_impl.py``, _AggregateIndexedSlicesGradients), and Horovod adds the rows into zeros
+    (sparse_as_dense). So, for each of ``slices``, a whole table is written, read and written again
+    when joined, and read and added; the slices' own gradients are copied once.
     """
     joined = Kernel(kind="copy", weight=(2.0 + 3.0 * slices) * numel, launches=2.0 * slices)
     added = Kernel(kind="gather", weight=(1.0 + 3.0 * slices) * numel, launches=2.0)

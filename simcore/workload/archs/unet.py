@@ -26,9 +26,9 @@ def build(
     depth: int = 4,
     classes: int = 2,
 ) -> Workload:
-    """U-Net of ``depth`` poolings on square images; 388 x 388 labels come of 572 x 572 pixels.
+    """U-Net of ``depth`` poolings on square images; 572 x 572 pixels give 388 x 388 labels.
 
-    Each level doubles ``width``; without BatchNorm, as published.
+    Each level doubles ``width``. There is no BatchNorm, as published.
     """
     tape = Tape()
     x, skips = tape.input(channels, (image, image)), []
@@ -44,7 +44,7 @@ def build(
     for level in reversed(range(depth)):
         up = tape.conv("up", x, width << level, 2, stride=2, transposed=True, bias=True)
         # The crop is a strided view; both halves are copied into one tensor, which the convolution
-        # keeps. Backward puts the crop's gradient into zeros.
+        # saves. Backward writes the crop's gradient into zeros.
         both = T(2 * up.c, up.grid)
         cat = Kernel(kind="copy", low=2.0 * both.elems, indexed=both.elems)
         crop = Kernel(

@@ -1,9 +1,10 @@
 """U-ViT (Bao et al. 2023): a plain transformer on latents whose first blocks feed its last ones.
 
 Operators follow baofff/U-ViT (libs/uvit.py, train_ldm_discrete.py, sde.py): time step, label and
-patches are tokens alike. Each block of the second half joins its input with the output of the
-block that mirrors it and brings both back to ``hidden``. Under autocast that product is 16 bit and
-so is the residual sum behind it; in the first half the sum is fp32, as the embeddings are.
+patches are all tokens. Each block of the second half joins its input with the output of the
+mirrored block of the first half and projects both back to ``hidden``. Under autocast that product
+is 16 bit, and so is the residual sum after it; in the first half the sum is fp32, as the embeddings
+are.
 """
 
 from __future__ import annotations
@@ -19,23 +20,25 @@ from simcore.workload.graph import Block, Kernel, KernelKind, Op, Param, Workloa
 from simcore.workload.ops.attention import ALIGNED
 from simcore.workload.saved import Saved
 
-#: flash1: xformers before torch had its own; flash: FlashAttention-2.
+#: flash1: xformers, before torch had its own kernel; flash: FlashAttention-2.
 Attention = Literal["math", "flash", "flash1"]
 _FLASH: dict[str, KernelKind] = {"flash": "attention", "flash1": "attention_v1"}
 _LABEL_BYTES = 8.0
-#: Random step and noise, schedule's look-ups, the noised latent: kernels, latents moved.
+#: Kernels, and latents moved, of random step and noise, look-ups in the schedule, and the noised
+#: latent.
 _NOISE = (20.0, 14.0)
-#: Squared error of the noise and its mean (sde.mos), each way; the difference is kept.
+#: Kernels, and latents moved, of the noise's squared error and its mean (sde.mos), each way; the
+#: difference is saved.
 _LOSS_FWD, _LOSS_BWD = (4.0, 7.0), (6.0, 12.0)
 
 
 def _cast(name: str, elems: float) -> Op:
-    """Between fp32 and 16 bit each way, under autocast."""
+    """A cast between fp32 and 16 bit each way, under autocast."""
     return Op(name=name, fwd=(ops.autocast_cast(elems),), bwd=(ops.autocast_cast(elems),))
 
 
 def _norm(name: str, rows: float, hidden: int, *, high: bool) -> tuple[Op, ...]:
-    """LayerNorm between the residual sum and a product; it keeps its input in fp32."""
+    """LayerNorm between the residual sum and a product; it saves its input in fp32."""
     elems = rows * hidden
     before = () if high else (_cast(f"{name}.up", elems),)
     return (*before, ops.layer_norm(name, rows, hidden), _cast(f"{name}.down", elems))
@@ -61,7 +64,7 @@ def _attention(seq: int, hidden: int, heads: int, mode: Attention) -> tuple[Op, 
     views = tuple(ops.copy(f"attn.{part}", elems, saves=elems) for part in "qkv")
     copies = tuple(Op(name=v.name, fwd=v.fwd, saved=v.saved) for v in views)
     aligned = head % ALIGNED == 0
-    # softmax is fp32 under autocast; the product with the values keeps a 16-bit copy beside it
+    # Softmax is fp32 under autocast; the product with the values also saves a 16-bit copy.
     cast = ops.autocast_cast(scores)
     probabilities = Op(name="attn.cast", fwd=(cast,), bwd=(cast,), saved=Saved(autocast=scores))
     return (
@@ -85,11 +88,11 @@ def _block(
     name: str, seq: int, hidden: int, heads: int, inner: int, mode: Attention, *,
     joins: bool,
 ) -> Block:  # fmt: skip
-    """One block; ``joins``: it takes the output of its mirror image too."""
+    """One block; ``joins``: it also reads the output of its mirrored block."""
     rows, elems, high = float(seq), float(seq) * hidden, not joins
     join: tuple[Op, ...] = ()
     params: tuple[Param, ...] = ()
-    if joins:  # what the narrower of both is cast to, the copy, the cast of its product's input
+    if joins:  # the cast of the 16-bit input, the copy, and the cast for the product
         copied = Kernel(kind="copy", high=4.0 * elems)
         join = (
             _cast("skip.up", elems),
@@ -120,7 +123,7 @@ def _block(
         *weight_and_bias("mlp.fc1", hidden, inner),
         *weight_and_bias("mlp.fc2", inner, hidden),
     )
-    # a checkpoint keeps its inputs: what its mirror image gave is the next block's input already
+    # A checkpoint saves its inputs; the mirrored block's output is already the next block's input.
     kept = Saved(high=elems) if high else Saved(low=elems)
     return Block(name=name, ops=body, params=(*own, *params), boundary=kept, recomputable=True)
 
@@ -135,7 +138,7 @@ def _embed(latent: Latent, hidden: int, classes: int, seq: int) -> Block:
     )  # fmt: skip
     noise = Kernel(kind="elementwise", high=_NOISE[1] * latent.elems, launches=_NOISE[0])
     sinusoids = Kernel(kind="elementwise", high=8.0 * hidden, launches=9.0)
-    # The patches' gradient lies behind the first tokens': it is copied to begin at its own.
+    # The patches' gradient comes after that of the first tokens: it is copied to a separate tensor.
     joined = Op(
         name="tokens",
         fwd=(Kernel(kind="copy", high=2.0 * elems * extras, launches=float(extras)),),
@@ -159,7 +162,7 @@ def _embed(latent: Latent, hidden: int, classes: int, seq: int) -> Block:
 
 def _output(latent: Latent, hidden: int, seq: int) -> Block:
     out = latent.channels * latent.patch**2
-    # behind the last block's 16-bit sum; the extra tokens are cut off, patches put back in place
+    # After the last block's 16-bit sum the extra tokens are cut off and patches put back in place.
     last = float(latent.tokens) * out
 
     def loss(launches: float, moved: float) -> Kernel:
@@ -198,7 +201,7 @@ def uvit(
 ) -> Workload:
     """U-ViT of ``depth`` blocks and one in their middle, on the latent of one image.
 
-    ``num_classes`` counts the empty label of guidance; 0 is unconditional.
+    ``num_classes`` includes the empty label of guidance; 0 is unconditional.
     """
     if hidden % heads:
         raise ValueError(f"hidden={hidden} must be a multiple of heads={heads}")
@@ -220,7 +223,7 @@ def uvit(
             _output(latent, hidden, seq),
         ),
         order=(0, *([1] * (depth // 2 + 1)), *([2] * (depth // 2)), 3),
-        # means and deviations of the latent, which the loader reads
+        # Means and deviations of the latent, which the loader reads.
         input_bytes=2.0 * FP32_BYTES * latent.elems + _LABEL_BYTES * bool(num_classes),
         tokens_per_sample=float(seq),
     )  # fmt: skip

@@ -1,7 +1,7 @@
 """The frozen image autoencoder of latent diffusion (Rombach et al. 2022), encoder only.
 
 ``AutoencoderKL`` of diffusers as sd-vae-ft-ema configures it: GroupNorm(32) + SiLU + 3x3
-convolutions, two residual blocks a level, one single-head attention at the lowest resolution.
+convolutions, two residual blocks per level, one single-head attention at the lowest resolution.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from simcore.workload.saved import NOTHING
 _GROUPS = 32
 _MULTIPLIERS = (1, 2, 4, 4)
 _IMAGE_CHANNELS = 3
-#: At the end of a level's second residual block there live: the level's input (the encoder still
-#: holds it), the block's input, its last convolution, their sum, and the sum over a scale of one.
+#: Tensors that are live at the end of a level's second residual block: the level's input (the
+#: encoder still holds it), the block's input, its last convolution, their sum, and the sum divided
+#: by a scale of one.
 _LIVE_TENSORS = 5.0
 
 
@@ -27,7 +28,7 @@ def _conv_params(cin: int, cout: int, kernel: int) -> int:
 
 @dataclass(slots=True)
 class _Builder:
-    """Walks the network; keeps what it runs and how many parameters it met."""
+    """Walks the network and collects its ops and the number of its parameters."""
 
     frames: int
     ops: list[Op]
@@ -76,7 +77,8 @@ class _Builder:
         rows = float(self.frames) * size * size
         elems = rows * channels
         self.norm(name, size, channels, silu=False)
-        # The normed map is a transposed view: each layer copies it and adds its bias apart.
+        # The normalised map is a transposed view: each layer copies it and adds its bias
+        # separately.
         bias = Kernel(kind="elementwise", low=2 * elems, weight=float(channels), indexed=elems)
         for part in ("q", "k", "v"):
             self.add(
@@ -98,14 +100,14 @@ def autoencoder_kl_encoder(
     latent_channels: int = 4, quant_conv: bool = True, decoder_numel: int = 49_490_199,
     stored_moments: bool = False,
 ) -> Frozen:  # fmt: skip
-    """Encode ``frames`` images a sample in one call and draw latents from the posterior.
+    """The encoder of ``frames`` images per sample in one call; latents are drawn at random.
 
-    ``quant_conv``: a 1x1 convolution of the moments (not in Flux's and Stable Diffusion 3's).
-
-    ``stored_moments``: the data set holds them, so that the encoder is resident and only draws.
-
-    ``decoder_numel``: parameters of the decoder and its 1x1 convolution, resident but never run
-    (49,490,199 in sd-vae-ft-ema).
+    - ``quant_conv``: there is a 1x1 convolution of the moments (not in Flux's and Stable Diffusion
+      3's).
+    - ``stored_moments``: the data set contains the moments, so that the encoder is resident and
+      only draws from the posterior.
+    - ``decoder_numel``: parameters of the decoder and its 1x1 convolution, resident but never run
+      (49,490,199 in sd-vae-ft-ema).
     """
     channels = [base_channels * m for m in _MULTIPLIERS]
     factor = 2 ** (len(channels) - 1)
@@ -132,7 +134,7 @@ def autoencoder_kl_encoder(
     if quant_conv:
         build.conv("quant_conv", size, moments, moments, 1)
     latent = float(frames) * size * size * latent_channels
-    # clamp, halving, two exponentials, noise, product, sum, scaling
+    # Clamp, halving, two exponentials, noise, product, sum, scaling.
     draw = Kernel(kind="elementwise", low=17 * latent, launches=8.0)
     if stored_moments:
         build.ops, transient = [], 0.0

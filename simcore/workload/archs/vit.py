@@ -1,8 +1,8 @@
-"""Vision transformer (Dosovitskiy et al. 2020) as torchvision builds it, on torch's packed
-multi-head attention.
+"""Vision transformer (Dosovitskiy et al. 2020) as in torchvision, on torch's multi-head attention.
 
-That module runs sequence first: its input, q/k/v and the residual sum are rearranged, which
-costs copies forward and more backward (counted from the operators that torch 2.13 dispatches).
+That module has packed q, k and v and puts the sequence first: its input, q, k, v and the residual
+sum are rearranged, which costs copies in forward and more in backward (counted from the operators
+that torch 2.13 dispatches).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def _patches(image: int, patch: int, hidden: int, tokens: int, channels: int) ->
     side = image // patch
     elems = float(tokens * hidden)
     cat = Kernel(kind="copy", low=side * side * hidden, high=elems, weight=float(hidden))
-    # the class token's gradient: a slice of the batch summed
+    # The class token's gradient is a slice, summed over the batch.
     token = Kernel(kind="reduction", high=hidden, weight=float(hidden))
     body = (
         ops.conv2d(
@@ -49,8 +49,8 @@ def _patches(image: int, patch: int, hidden: int, tokens: int, channels: int) ->
 def _qkv(tokens: int, hidden: int) -> tuple[Op, ...]:
     elems = float(tokens * hidden)
     bias = Kernel(kind="elementwise", low=6 * elems, weight=3.0 * hidden, indexed=3 * elems)
-    # q, k, v return separately: six rearrangements, three scattered into zeros, two sums, one
-    # copy back to the packed order.
+    # The gradients of q, k and v arrive separately: six rearrangements, three scattered into zeros,
+    # two sums, one copy back to the packed order.
     split = (
         Kernel(kind="copy", low=12 * elems, launches=6.0, indexed=6 * elems),
         Kernel(kind="copy", low=15 * elems, launches=3.0),
@@ -67,9 +67,10 @@ def _qkv(tokens: int, hidden: int) -> tuple[Op, ...]:
 
 
 def _qkv_views(tokens: int, hidden: int) -> tuple[Op, ...]:
-    """One product of batch-first rows whose parts are views, as timm has it; backward joins them.
+    """One product of batch-first rows, as in timm, whose parts are views.
 
-    timm, models/vision_transformer.py, which DeiT and MAE take; products copy what they read.
+    Backward joins the gradients of the parts. timm, models/vision_transformer.py, which DeiT and
+    MAE use; products copy their inputs.
     """
     return (
         ops.linear("qkv", tokens, hidden, 3 * hidden, bias=True, input_high=True),
@@ -83,7 +84,7 @@ def _parts(hidden: int, bias: bool) -> tuple[Param, ...]:
 
 
 def _qkv_apart(tokens: int, hidden: int, bias: bool, *, fused: bool) -> tuple[Op, ...]:
-    """Three products of batch-first rows, as transformers has them."""
+    """Three products of batch-first rows, as in transformers."""
     first, *more = (
         ops.linear(
             part, tokens, hidden, hidden, bias=bias, save_input=part == "q", input_high=not fused
@@ -122,7 +123,7 @@ def _layer(
     elif attention == "math":
         core = ops.attention_eager("attention", heads, tokens, tokens, hidden // heads)
     flash = attention == "flash"
-    fused = attention == "xla"  # which has casts in its fusions
+    fused = attention == "xla"  # whose fusions include casts
     torch_module = packed and attention != "math"
     if not packed:
         products = _qkv_apart(tokens, hidden, qkv_bias, fused=fused)
@@ -181,10 +182,10 @@ def build(
 ) -> Workload:
     """ViT on square images with a class token; without ``dropout`` (torchvision's default).
 
-    ``attention``: flash, or with scores in memory fused_softmax or xla, as of a transformer, or
-    math, tensor operations as timm wrote them before 0.9 and transformers before 2024.
-    ``packed``: torch's multi-head attention, sequence first (under math timm's one product); else
-    three products, as transformers has them, with or without ``qkv_bias``.
+    ``attention``: flash; fused_softmax or xla, with scores in memory, as in ``transformer``; or
+    math: tensor operations, as in timm before 0.9 and transformers before 2024. ``packed``: torch's
+    multi-head attention, sequence first (under math timm's one product); otherwise three products,
+    as in transformers, with or without ``qkv_bias``.
     """
     head_width(hidden, heads)
     if image % patch:
@@ -196,7 +197,7 @@ def build(
     head = (
         ops.layer_norm("norm", tokens, hidden),
         ops.grad_only("class_token", 2.0 * tokens * hidden, kind="copy", high=True),
-        # the class token is a view: the head keeps the whole normalised sequence
+        # The class token is a view: the whole normalised sequence is saved for the head.
         ops.keep("class_token.view", float(tokens * hidden), high=True),
         ops.linear("head", 1, hidden, classes, bias=True, save_input=False),
         ops.cross_entropy("loss", 1, classes),

@@ -1,6 +1,6 @@
 """Wan (Wan Team 2025): a video transformer with full self-attention and cross-attention to text.
 
-Every layer adds a table of its own to one shared modulation of the step (adaLN-single, Chen et al.
+Every layer adds its own table to one shared modulation of the step (adaLN-single, Chen et al.
 2023); queries and keys are normalised over all heads at once. The latent of the video and the
 encoded caption are inputs, as the training programs store them.
 """
@@ -39,8 +39,8 @@ from simcore.workload.archs.modulated import (
 from simcore.workload.graph import Kernel, Op, Workload
 from simcore.workload.saved import Saved
 
-_PARTS, _LAST_PARTS = 6, 2  # shift, scale and gate of two sublayers; shift and scale
-_ENCODED_BYTES = 2.0  # of an element of latent or encoding that is read from storage
+_PARTS, _LAST_PARTS = 6, 2  # shift, scale and gate of two sublayers; shift and scale of a norm
+_ENCODED_BYTES = 2.0  # per element of a latent or encoding that the loader reads
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +66,7 @@ class _Model:
 
 
 def _table(body: Body, parts: int, hidden: int) -> None:
-    """The layer's table plus the step's row, in fp32; its parts are views."""
+    """Add the sum of the layer's table and the step's row, in fp32; its parts are views."""
     width = float(parts * hidden)
     fwd = Kernel(kind="elementwise", raw_bytes=6.0 * width, weight=width)
     bwd = (
@@ -78,8 +78,8 @@ def _table(body: Body, parts: int, hidden: int) -> None:
     body.param("scale_shift_table", parts * hidden)
 
 
-def _wide_norm(body: Body, name: str, m: _Model, *, cond: bool) -> None:
-    """LayerNorm of an fp32 copy (diffusers' FP32LayerNorm), modulated in fp32, cast back.
+def _fp32_norm(body: Body, name: str, m: _Model, *, cond: bool) -> None:
+    """Add a LayerNorm of an fp32 copy (diffusers' FP32LayerNorm), modulated in fp32, cast back.
 
     Without ``cond`` it has a weight and a bias, and is cast back at once.
     """
@@ -99,7 +99,7 @@ def _wide_norm(body: Body, name: str, m: _Model, *, cond: bool) -> None:
             Kernel(kind="elementwise", raw_bytes=5 * wide, launches=2.0),
             Kernel(kind="reduction", raw_bytes=wide),
         ]
-        kept += wide + 4 * hidden  # what is normalised; 1 + scale
+        kept += wide + 4 * hidden  # the normalised tensor; 1 + scale
     else:
         bwd.append(Kernel(kind="reduction", raw_bytes=2 * wide, weight=2 * hidden))
         body.param(f"{name}.weight", m.hidden)
@@ -108,10 +108,10 @@ def _wide_norm(body: Body, name: str, m: _Model, *, cond: bool) -> None:
     body.add(Op(name=name, fwd=tuple(fwd), bwd=tuple(bwd), saved=Saved(raw_bytes=kept)))
 
 
-def _wide_sum(body: Body, name: str, m: _Model, *, cast_first: bool) -> None:
-    """``x + gate * y`` in fp32, of 16-bit tensors and back.
+def _fp32_sum(body: Body, name: str, m: _Model, *, cast_first: bool) -> None:
+    """Add ``x + gate * y`` in fp32, of tensors that are cast from 16 bit and back.
 
-    ``y`` is kept: as it is, or (``cast_first``) in fp32.
+    ``y`` is saved as it is, or (``cast_first``) in fp32.
     """
     wide, cast = 4.0 * m.elems, ops.cast(m.elems, narrow=True)
     fwd = (
@@ -134,7 +134,7 @@ def _norm(body: Body, name: str, m: _Model) -> None:
     if m.megatron:
         ada_norm(body, name, m.rows, m.hidden, megatron=True)
     else:
-        _wide_norm(body, name, m, cond=True)
+        _fp32_norm(body, name, m, cond=True)
 
 
 def _sum(body: Body, name: str, m: _Model) -> None:
@@ -142,14 +142,15 @@ def _sum(body: Body, name: str, m: _Model) -> None:
         body.add(bias_apart(f"{name}.bias", m.elems, m.hidden))
         gated_sum(body, name, m.rows, m.hidden, megatron=True)
     else:
-        _wide_sum(body, name, m, cast_first=name == "residual3")
+        _fp32_sum(body, name, m, cast_first=name == "residual3")
 
 
 def _rope(name: str, elems: float, m: _Model) -> Op:
-    """Rotary pairs: with diffusers four products of halves in fp32, written by twos in place.
+    """Rotary pairs.
 
-    Backward takes these writes back (copies of the gradient, cleared and sliced) and joins the
-    halves; counted with a dispatcher.
+    In diffusers they are four products of halves in fp32, whose results are written to alternate
+    elements in place. Backward undoes these writes (copies of the gradient, cleared and sliced) and
+    joins the halves; counted with a dispatcher.
     """
     if m.megatron:
         return turned(name, elems, megatron=True)
@@ -184,7 +185,7 @@ def _layer(m: _Model) -> Body:
     if mega:
         body.norm("norm2", m.rows, m.hidden, "layernorm")
     else:
-        _wide_norm(body, "norm2", m, cond=False)
+        _fp32_norm(body, "norm2", m, cond=False)
     _cross(body, m)
     if mega:
         body.add(bias_apart("residual2.bias", m.elems, m.hidden))
@@ -197,13 +198,13 @@ def _layer(m: _Model) -> Body:
 
 def _out(body: Body, prefix: str, m: _Model) -> None:
     context = f"{prefix}context"
-    body.kept.add(context)  # what attention keeps
+    body.kept.add(context)  # attention saves it
     body.pinned.add(context)
     body.linear(f"{prefix}attention.out", m.rows, m.q_dim, m.hidden, bias=True, reads=context)
 
 
 def _cross(body: Body, m: _Model) -> None:
-    """Attention of every row to the caption, whose encoding is shared by all layers."""
+    """Add attention of every row to the caption, whose encoding all layers share."""
     body.linear("cross.q", m.rows, m.hidden, m.q_dim, bias=True, reads="norm2")
     body.kept.add("caption")
     if m.megatron:
@@ -245,7 +246,7 @@ def _embed(m: _Model, latent: float, packed: int, text_width: int) -> Body:
 def _final(m: _Model, latent: float, packed: int) -> Body:
     body = Body(m.adapters, in_layer=False)
     _table(body, _LAST_PARTS, m.hidden)
-    _wide_norm(body, "norm", m, cond=True)
+    _fp32_norm(body, "norm", m, cond=True)
     body.linear("out", m.rows, m.hidden, packed, bias=True, reads="norm")
     body.add(ops.copy("unpack", float(m.rows * packed)), flow_loss(latent))
     return body
@@ -279,10 +280,11 @@ def build(
 ) -> Workload:
     """Text to video on the latent of one clip, and a caption padded to ``text_tokens``.
 
-    Zeros mean: ``head_dim`` = hidden / heads, ``ffn`` = 4 hidden, ``qk_width`` (over which queries
-    and keys are normalised) = heads x head_dim. The autoencoder leaves one frame of ``vae_frames``
-    after the first, and a side 1/``vae_factor`` as long. ``modules``: diffusers or megatron
-    (``archs.modulated``). ``lora_rank`` > 0: as in language models (``archs.body``).
+    Zeros mean: ``head_dim`` = hidden / heads, ``ffn`` = 4 hidden, ``qk_width`` (width over which
+    queries and keys are normalised) = heads x head_dim. The autoencoder keeps one frame of every
+    ``vae_frames`` after the first, and divides height and width by ``vae_factor``. ``modules``:
+    diffusers or megatron (``archs.modulated``). ``lora_rank`` > 0: as in language models
+    (``archs.body``).
     """
     check_names(attention=(attention, tuple(FLASH)), modules=(modules, MODULES))
     head_dim = head_dim or head_width(hidden, heads)
@@ -292,8 +294,8 @@ def build(
     for key, side in (("height", height), ("width", width)):
         if side < 1 or side % cell:
             raise ValueError(f"{key}={side} must be a multiple of {cell}")
-    seen = latent_frames(frames, vae_frames)
-    rows = seen * (height // cell) * (width // cell)
+    n_frames = latent_frames(frames, vae_frames)
+    rows = n_frames * (height // cell) * (width // cell)
     packed = in_channels * patch**2
     m = _Model(
         rows=rows, text=text_tokens, hidden=hidden, heads=heads, head_dim=head_dim,

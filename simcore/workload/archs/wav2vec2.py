@@ -1,4 +1,4 @@
-"""wav2vec 2.0 (Baevski et al. 2020) and HuBERT (Hsu et al. 2021), fine-tuned to write speech (CTC).
+"""wav2vec 2.0 (Baevski et al. 2020) and HuBERT (Hsu et al. 2021), fine-tuned to transcribe (CTC).
 
 Op by op as transformers runs them (models/wav2vec2/modeling_wav2vec2.py, models/hubert) on clips of
 one length: convolutions of the raw wave, a grouped convolution for positions, BART's layers.
@@ -17,7 +17,7 @@ from simcore.workload.archs.checks import check_names, head_width
 from simcore.workload.graph import Affine, Block, Frozen, Kernel, Op, Workload
 from simcore.workload.saved import Saved
 
-#: Share of the frames that SpecAugment replaces by a vector (mask_time_prob of the config).
+#: Fraction of the frames that SpecAugment replaces by a vector (mask_time_prob of the config).
 _MASKED_SHARE = 0.05
 
 
@@ -38,8 +38,10 @@ class _Conv:
 
 
 def _conv(name: str, c: _Conv, length: int, *, bias: bool, input_high: bool = False) -> Op:
-    """A convolution whose input has a gradient too: the first's is asked for as well
-    (Wav2Vec2FeatureEncoder sets requires_grad for checkpoints).
+    """A convolution with a gradient of its input.
+
+    The first convolution computes that gradient too (Wav2Vec2FeatureEncoder sets requires_grad for
+    checkpoints).
     """
     out, depth = c.frames(length), c.cin // c.groups * c.taps
     flop, weight = 2.0 * out * c.cout * depth, float(c.cout) * depth
@@ -68,7 +70,7 @@ def _conv(name: str, c: _Conv, length: int, *, bias: bool, input_high: bool = Fa
 
 
 def _ears(convs: tuple[_Conv, ...], samples: int, norm: str, bias: bool) -> Block:
-    """The feature encoder: convolutions and GELU, with a norm of channels or behind each."""
+    """The feature encoder: convolutions and GELU, with a norm of channels or one after each."""
     body, length, high = Body(in_layer=False), samples, False
     for i, c in enumerate(convs):
         name = f"conv{i}"
@@ -79,10 +81,10 @@ def _ears(convs: tuple[_Conv, ...], samples: int, norm: str, bias: bool) -> Bloc
         length = c.frames(length)
         elems = float(length * c.cout)
         high = norm == "layer" or i == 0
-        if norm == "layer":  # over channels, which lie apart: rows are copied together
+        if norm == "layer":  # over channels, which are strided: rows are copied
             body.add(ops.copy(f"{name}.rows", elems, high=True))
             body.norm(f"{name}.norm", length, c.cout, "layernorm")
-        elif i == 0:  # a group a channel
+        elif i == 0:  # one group per channel
             body.add(ops.group_norm(f"{name}.norm", elems, c.cout))
             body.param(f"{name}.norm.weight", c.cout)
             body.param(f"{name}.norm.bias", c.cout)
@@ -91,13 +93,13 @@ def _ears(convs: tuple[_Conv, ...], samples: int, norm: str, bias: bool) -> Bloc
 
 
 def _forward_only(block: Block, peak: float) -> Frozen:
-    """The feature encoder where it is not trained."""
+    """The feature encoder as a frozen network."""
     run = tuple(Op(name=op.name, fwd=op.fwd) for op in block.ops)
     return Frozen(name=block.name, resident_numel=block.numel, ops=run, transient_low=peak)
 
 
 def _positions(body: Body, t: Stack, taps: int, groups: int) -> None:
-    """A grouped convolution under weight norm, GELU, and the sum with what it read."""
+    """Add a grouped convolution under weight norm, GELU, and the sum with its input."""
     c = _Conv(t.hidden, t.hidden, taps, groups=groups, pad=taps // 2)
     weight, cut = float(t.hidden * t.hidden // groups * taps), c.frames(t.rows) - t.rows
     padded = float(c.frames(t.rows) * t.hidden)
@@ -110,7 +112,7 @@ def _positions(body: Body, t: Stack, taps: int, groups: int) -> None:
         ops.copy("positions.channels", t.elems),  # channels first
         _conv("positions", c, t.rows, bias=True),
     )
-    if cut:  # the last frame falls away
+    if cut:  # the last frame is dropped
         body.add(ops.grad_only("positions.cut", padded + 2 * t.elems, launches=2, kind="copy"))
     body.add(
         ops.activation("positions.gelu", t.elems, saves="none"),
@@ -124,11 +126,11 @@ def _positions(body: Body, t: Stack, taps: int, groups: int) -> None:
 
 
 def _spec_augment(body: Body, t: Stack) -> None:
-    """Masked frames are overwritten in place; backward splits their gradients off."""
+    """Add the masking: frames are overwritten in place; backward splits their gradients off."""
     masked = _MASKED_SHARE * t.elems
     put = Kernel(kind="gather", low=2 * masked, raw_bytes=2.0 * t.rows, launches=3.0)
     back = Kernel(kind="copy", low=2 * t.elems + 3 * masked, launches=4.0)
-    # rows and columns of what is masked
+    # Rows and columns of the masked frames.
     indices = Saved(raw_bytes=2 * INT64_BYTES * _MASKED_SHARE * t.rows)
     body.add(Op(name="spec_augment", fwd=(put,), bwd=(back,), saved=indices))
     body.param("masked_spec_embed", t.hidden)
@@ -138,7 +140,7 @@ def _projected(
     t: Stack, width: int, taps: int, groups: int, masked: bool, drop: bool
 ) -> Block:  # fmt: skip
     body = Body(in_layer=False)
-    # what was channels first is copied by rows
+    # The channels-first tensor is copied by rows.
     body.add(ops.copy("rows", float(t.rows * width), high=True))
     body.norm("features.norm", t.rows, width, "layernorm")
     body.linear("projection", t.rows, width, t.hidden, bias=True, reads="features.norm")
@@ -157,9 +159,9 @@ def _projected(
 def _ctc(name: str, frames: int, vocab: int, target_len: int) -> tuple[Op, ...]:
     """Log-probabilities in fp32 and the sum over alignments (ATen, native/cuda/LossCTC.cu).
 
-    Forward writes a state for each frame and each of the labels and blanks between; backward the
-    same from the end, and one gradient an element. A block a sequence, frame by frame: of its time
-    only the traffic is counted.
+    Forward writes a state for each frame and each of the labels and the blanks between them;
+    backward does the same from the end, and writes one gradient per element. A thread block handles
+    a sequence, frame by frame; only the traffic of this is counted, not the time of the chain.
     """
     elems, states = float(frames * vocab), float(frames * (2 * target_len + 1))
     cast = ops.cast(elems, narrow=True)
@@ -172,7 +174,7 @@ def _ctc(name: str, frames: int, vocab: int, target_len: int) -> tuple[Op, ...]:
             bwd=(Kernel(kind="softmax", raw_bytes=3 * FP32_BYTES * elems), cast),
             saved=Saved(raw_bytes=FP32_BYTES * elems),
         ),
-        # lengths and labels without their padding
+        # Lengths and labels without their padding.
         Op(name=f"{name}.labels", fwd=(Kernel(kind="elementwise", raw_bytes=3 * label_bytes,
                                               launches=16.0),),
            saved=Saved(raw_bytes=label_bytes)),
@@ -205,7 +207,7 @@ def _head(t: Stack, vocab: int, target_len: int, drop: bool) -> Block:
 
 
 def _numbers(text: str, what: str) -> tuple[int, ...]:
-    """Of a setting like ``10-3-3``. Raises ValueError."""
+    """The numbers of a setting like ``10-3-3``. Raises ValueError."""
     parts = text.split("-")
     if not all(part.isdecimal() and int(part) > 0 for part in parts):
         raise ValueError(f"{what} {text!r} is not a list of numbers like 10-3-2")
@@ -241,12 +243,14 @@ def build(
     final_dropout: float = 0.1,
     attention: str = "sdpa",
 ) -> Workload:
-    """wav2vec 2.0 or HuBERT on clips of ``samples`` (16,000 a second) with ``target_len`` letters.
+    """wav2vec 2.0 or HuBERT on clips of ``samples`` (16,000 per second), ``target_len`` letters.
 
-    ``conv_norm``: group (of the first convolution's channels) or layer (behind each);
-    ``norm_first``: the large models' layers. ``frozen_features``: convolutions of the wave only run
-    forward, as after ``freeze_feature_encoder()``. ``spec_augment``: some frames are masked.
-    ``attention``: sdpa (or flash), transformers' own choice, or eager (or math).
+    - ``conv_norm``: group (of the first convolution's channels) or layer (after each convolution).
+    - ``norm_first``: the layers of the large models.
+    - ``frozen_features``: convolutions of the wave only run forward, as after
+      ``freeze_feature_encoder()``.
+    - ``spec_augment``: some frames are masked.
+    - ``attention``: sdpa (or flash), transformers' own choice, or eager (or math).
     """
     check_names(
         attention=(attention, ("sdpa", "flash", "eager", "math")),
@@ -285,7 +289,7 @@ def build(
     order: tuple[int, ...] = (0, *[1] * layers, 2)
     frozen: tuple[Frozen, ...] = ()
     if frozen_features:
-        # the first convolution's result beside its norm's
+        # The first convolution's result and its norm's are live together.
         frozen = (_forward_only(ears, 2.0 * convs[0].frames(samples) * dims[0]),)
     else:
         blocks, order = (ears, *blocks), (0, *(i + 1 for i in order))  # type: ignore[assignment]

@@ -1,7 +1,7 @@
 """WaveGlow (Prenger et al. 2019): flows of an invertible 1x1 convolution and a WaveNet.
 
-A sample is one segment of ``segment`` audio samples with its mel frames; weights of the WaveNets
-are normalised in every forward.
+A sample is one segment of ``segment`` audio samples with its mel frames; the weights of the
+WaveNets are normalised in every forward.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ _WINDOW = 4 * _HOP
 def _gated(tape: Tape, a: T, b: T, channels: int, *, held: bool) -> T:
     """``tanh(first half of a + b) * sigmoid(second half)``, scripted.
 
-    TorchScript differentiates tanh, sigmoid and their product, which are one kernel each way; it
-    has no derivative of a slice, so that the sum before is a kernel of its own and slices go back
-    through autograd. ``x[:, :n, :]`` is a slice a dimension there, of which both halves share the
-    first: five gradients, each laid into zeros. Both halves' results are kept for the product and
-    for themselves.
+    TorchScript differentiates tanh, sigmoid and their product, which are one kernel each way. It
+    has no derivative of a slice, so that the sum before them is a separate kernel and the gradients
+    of slices go through autograd. There ``x[:, :n, :]`` is one slice per dimension, and both halves
+    share the first: five gradients, each written into zeros. Both halves' results are saved, for
+    the product and for their own derivatives.
     """
     out = T(channels, a.grid)
     half, kept = out.elems, 2.0 * out.elems
@@ -33,8 +33,8 @@ def _gated(tape: Tape, a: T, b: T, channels: int, *, held: bool) -> T:
     fused = Kernel(kind="elementwise", low=a.elems + kept + half)
     back = (
         Kernel(kind="elementwise", low=half + kept + a.elems),
-        *_laid_into_zeros(half, half, 2),  # times: of both halves
-        *_laid_into_zeros(half, a.elems, 2),  # channels
+        *_laid_into_zeros(half, half, 2),  # the time dimension, of both halves
+        *_laid_into_zeros(half, a.elems, 2),  # the channels
         Kernel(kind="elementwise", low=3 * a.elems),  # the halves' sum
         *_laid_into_zeros(a.elems, a.elems, 1),  # samples
     )
@@ -43,7 +43,7 @@ def _gated(tape: Tape, a: T, b: T, channels: int, *, held: bool) -> T:
 
 
 def _laid_into_zeros(part: float, whole: float, times: int) -> tuple[Kernel, ...]:
-    """Gradients of slices (ATen ``slice_backward``): zeros of the whole, the part copied in."""
+    """Gradients of slices (ATen ``slice_backward``): zeros of the whole, and a copy of the part."""
     zeros = Kernel(kind="elementwise", low=whole * times, launches=float(times))
     strided = part * times * (part < whole)
     copied = Kernel(
@@ -53,7 +53,10 @@ def _laid_into_zeros(part: float, whole: float, times: int) -> tuple[Kernel, ...
 
 
 def _contiguous(tape: Tape, x: T, kept: bool) -> T:
-    """A permuted input as a convolution takes it: copied, and the copy ``kept`` or made again."""
+    """The contiguous copy of a permuted input that a convolution reads.
+
+    ``kept``: the copy is saved for backward; otherwise backward makes it again.
+    """
     copy = Kernel(kind="copy", low=2.0 * x.elems)
     tape.op(Op(name="contiguous", fwd=(copy,), bwd=() if kept else (copy,)))
     return T(x.c, x.grid) if kept else x
@@ -75,7 +78,7 @@ def _wavenet(
         part = T(channels, y.grid)
         if not last:
             x = tape.add(f"residual{i}", x, T(channels, y.grid))
-            # gradients of the two slices meet in one tensor
+            # The gradients of the two slices are added into one tensor.
             met = Kernel(kind="elementwise", low=3 * y.elems)
             back = (*_laid_into_zeros(y.elems / 2, y.elems, 2), met)
             tape.op(Op(name="slices", fwd=(), bwd=back))
@@ -104,14 +107,16 @@ def build(
 ) -> Workload:
     """WaveGlow with ``channels`` in each of ``layers`` layers of ``flows`` WaveNets.
 
-    ``layout="nchw"``: one-dimensional convolutions are channels first, which 16-bit matrix units
-    are not: cuDNN converts. Take it for mixed precision. ``conditioning_copies``: every layer keeps
-    a copy of its own of the permuted spectrogram, since PyTorch before 1.11 made the input of a
-    one-dimensional convolution contiguous above autograd (ATen ``Convolution.cpp``).
-    ``scripted_activations``: what the scripted gates keep is ``released`` by backward or ``held``
-    until the next loss (PyTorch before 1.7). ``dilated_convolutions`` in 16 bit run on
-    ``matrix_units`` or ``vector_units`` (cuDNN 7, none of whose algorithms has dilation and matrix
-    units at once: A. Naruse of NVIDIA in chainer pull request 4064).
+    - ``layout="nchw"``: one-dimensional convolutions are channels first, but 16-bit matrix units
+      want channels last, so that cuDNN transposes. Use it for mixed precision.
+    - ``conditioning_copies``: every layer saves its own copy of the permuted spectrogram, since
+      PyTorch before 1.11 made the input of a one-dimensional convolution contiguous above autograd
+      (ATen ``Convolution.cpp``).
+    - ``scripted_activations``: tensors that the scripted gates save are ``released`` by backward or
+      ``held`` until the next loss (PyTorch before 1.7).
+    - ``dilated_convolutions``: in 16 bit on ``matrix_units`` or ``vector_units`` (cuDNN 7, none of
+      whose algorithms has dilation and matrix units at once: A. Naruse of NVIDIA in chainer pull
+      request 4064).
     """
     check_names(
         scripted_activations=(scripted_activations, SCRIPTED),
@@ -136,7 +141,7 @@ def build(
         left -= early_size if k and k % early_every == 0 else 0
         half = T(left // 2, (steps,))
         whole = tape.conv("invertible", T(left, (steps,), grad=k > 0), left, 1)
-        # log-determinant of a tiny matrix: an LU factorisation of a few launches
+        # Log-determinant of a small matrix: an LU factorisation of a few launches.
         tape.op(Op(name="logdet", fwd=(Kernel(kind="elementwise", launches=8.0),),
                    bwd=(Kernel(kind="elementwise", launches=6.0),)))  # fmt: skip
         out = _wavenet(tape, half, mel, channels, layers, copies=conditioning_copies, held=held)

@@ -1,9 +1,9 @@
-"""Zamba2 (Glorioso et al. 2024, arXiv 2411.15242): Mamba-2 layers, some behind a transformer block
-that they share.
+"""Zamba2 (Glorioso et al. 2024, arXiv 2411.15242): Mamba-2 layers with shared transformer blocks.
 
-As transformers runs it (models/zamba2/modeling_zamba2.py). A shared block reads the layer's input
-joined with the embedding, twice as wide; what differs between its depths are low-rank products
-beside its own and one product behind it.
+As transformers runs it (models/zamba2/modeling_zamba2.py). Some layers come after a transformer
+block that they share. A shared block reads the layer's input joined with the embedding, twice as
+wide. Its depths differ in low-rank products that are added to the block's own and in one product
+after the block.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _NORMS = ("rmsnorm", "rmsnorm_eager")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Shape:
-    """What layers share; ``rank``: of the products that each depth of a shared block has."""
+    """Sizes that layers share; ``rank``: of the products that each depth of a shared block has."""
 
     attention: AttentionShape
     mixer: MixerShape
@@ -45,8 +45,8 @@ class _Shape:
         return float(self.seq * self.hidden)
 
 
-def _beside(body: Body, s: _Shape, name: str, k: int, n: int, reads: str) -> None:
-    """A low-rank product of one depth, added to that of the shared block."""
+def _depth_product(body: Body, s: _Shape, name: str, k: int, n: int, reads: str) -> None:
+    """Add a low-rank product of one depth to that of the shared block."""
     rows = float(s.seq)
     body.linear(f"{name}.adapter_a", rows, k, s.rank, reads=reads)
     body.linear(f"{name}.adapter_b", rows, s.rank, n, reads=f"{name}.adapter_a")
@@ -57,19 +57,19 @@ def _beside(body: Body, s: _Shape, name: str, k: int, n: int, reads: str) -> Non
 
 
 def _shared(body: Body, s: _Shape) -> None:
-    """The transformer block and the product behind it, whose result is summed to Mamba's input."""
+    """Add the transformer block and the product after it; the result is added to Mamba's input."""
     wide, rows = 2 * s.hidden, float(s.seq)
-    # the embedding's gradients of all depths are summed up
+    # The embedding's gradients of all depths are summed.
     body.add(ops.copy("shared.cat", 2 * s.elems, as_it_lies=True),
              ops.accumulate("shared.fork", s.elems, times=2))  # fmt: skip
     body.norm("attention.norm", rows, wide, s.norm, reads="shared.cat")
     attention(body, s.attention, "attention.norm")
     if s.adapted:
         for part in "qkv":
-            _beside(body, s, part, wide, wide, "attention.norm")
+            _depth_product(body, s, part, wide, wide, "attention.norm")
     body.norm("mlp.norm", rows, s.hidden, s.norm, narrow=True)
     body.linear("gate_up", rows, s.hidden, 2 * s.ffn, reads="mlp.norm")
-    _beside(body, s, "gate_up", s.hidden, 2 * s.ffn, "mlp.norm")
+    _depth_product(body, s, "gate_up", s.hidden, 2 * s.ffn, "mlp.norm")
     body.add(*gate_product("geglu", rows * s.ffn, halves=True))
     body.linear("down", rows, s.ffn, s.hidden, reads="product")
     body.linear("shared.linear", rows, s.hidden, s.hidden, reads="down")
@@ -90,13 +90,13 @@ def _layer(s: _Shape, name: str, shared: bool) -> Block:
 
 
 def _own(name: str) -> bool:
-    """Whether a parameter of a layer behind a shared block is its depth's own."""
+    """Whether a parameter of a layer with a shared block belongs to its depth alone."""
     shared = {"attention.norm", "q", "k", "v", "attention.out", "mlp.norm", "gate_up", "down"}
     return name.removesuffix(".weight") not in shared
 
 
-def _again(layer: Block) -> Block:
-    """The layer at a further depth: to the gradients of the shared block its own are added."""
+def _repeated_layer(layer: Block) -> Block:
+    """The layer at a further depth; its gradients of the shared block are added to the first's."""
     own = tuple(p for p in layer.params if _own(p.name))
     sums = ops.grad_only(
         "shared", 0.0, weight=3.0 * (layer.numel - sum(p.numel for p in own)),
@@ -134,10 +134,12 @@ def build(
     attention: str = "flash",
     loss: str = "eager",
 ) -> Workload:
-    """Zamba2 over ``seq_len`` tokens. ``shared_pattern``: ``s`` a layer behind a shared block,
-    ``m`` Mamba-2 alone; ``shared_blocks`` take turns. ``adapter_rank``: of the products that each
-    depth has beside the block's first of the feed-forward part, and with ``adapted_attention``
-    beside q, k and v. ``rotary``: positions are turned. ``ffn`` 0: four times hidden.
+    """Zamba2 over ``seq_len`` tokens. ``ffn`` 0: four times hidden.
+
+    ``shared_pattern``: ``s`` a layer after a shared block, ``m`` Mamba-2 alone; ``shared_blocks``
+    take turns. ``adapter_rank``: rank of the products that each depth adds to the block's first
+    feed-forward product and, with ``adapted_attention``, to q, k and v. ``rotary``: positions are
+    rotary.
     """
     check_names(norm=(norm, _NORMS), attention=(attention, (*FLASH, "math")))
     check_names(loss=(loss, ("eager", "in_place")))
@@ -178,7 +180,7 @@ def build(
     last.add(ops.grad_only(TIE, 0.0, weight=3.0 * vocab * hidden))
     last.add(*(ops.loss_in_place if loss == "in_place" else ops.lm_loss)("loss", seq_len, vocab))
     plain, behind = _layer(s, "layer", False), _layer(s, "layer shared", True)
-    blocks = [first.block("embeddings"), plain, behind, _again(behind), last.block("head")]
+    blocks = [first.block("embeddings"), plain, behind, _repeated_layer(behind), last.block("head")]
     order, depth = [0], 0
     for letter in shared_pattern:
         order.append(1 if letter == "m" else 2 + (depth >= shared_blocks))

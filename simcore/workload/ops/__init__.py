@@ -1,7 +1,8 @@
 """Operators: each function returns an Op with its kernels and what it saves for backward.
 
 DRAM traffic is that of unfused eager kernels: every input read once, every output written once.
-``high=True`` puts an op's elements in the class that autocast keeps in fp32.
+``high=True`` puts an op's elements in the class that autocast keeps in fp32. Sizes of tensors are
+elements per sample.
 """
 
 from simcore.workload.ops.attention import attention_eager, attention_fused_softmax, sdpa

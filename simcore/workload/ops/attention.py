@@ -1,4 +1,4 @@
-"""Attention: fused (flash, scores never reach device memory) and written out (eager)."""
+"""Attention: fused (flash; scores never reach device memory) and as separate operators (eager)."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from simcore.workload.ops.norm import autocast_cast, cast, softmax
 from simcore.workload.ops.pointwise import binary, copy, dropout, scale
 from simcore.workload.saved import Saved
 
-#: Elements of 16 bit that NVIDIA's matrix units load at a time; products whose rows begin at other
+#: 16-bit elements that NVIDIA's matrix units load at a time; products whose rows begin at other
 #: multiples run on vector units. A head's rows begin at multiples of its dimension (docs/model.md).
 ALIGNED = 8
-#: What a strided read fetches for each element: the memory's transactions are of 32 bytes (CUDA C++
-#: Best Practices Guide, Coalesced Access to Global Memory). Scores beyond L2 are taken for granted.
+#: Bytes that a strided read fetches for each element: the memory's transactions have 32 bytes (CUDA
+#: C++ Best Practices Guide, Coalesced Access to Global Memory). Scores are assumed not to fit in
+#: L2.
 _SECTOR_BYTES = 32.0
 
 
@@ -36,25 +37,26 @@ def sdpa(
     chunked: bool = False,
     kind: KernelKind = "attention",
 ) -> Op:
-    """Flash attention over ``batch`` sequences a sample (Dao 2022).
+    """Flash attention over ``batch`` sequences per sample (Dao 2022).
 
-    Forward 4·Sq·Skv·d FLOP a head, backward 2.5 times that (five products for two); a causal
-    mask halves both, a causal ``window`` leaves the pairs within it, or (``chunked``) within the
-    chunks of that length that the sequence is cut into. ``value_dim``: width of v
-    and of the output where it is not q's. Saves q, k, v, the output and one fp32 log-sum-exp a
-    query row. ``kind``: ``attention`` is FlashAttention-2, the others are in ``FLASH_KINDS``.
-    In 8 bits q, k, v, the output and gradients are cast, or their results cast back, and what is
-    kept is (Transformer Engine, FusedAttnFunc with NVTE_FP8_DPA_BWD=1, its default).
+    Forward has 4·Sq·Skv·d FLOP per head, backward 2.5 times that (five products instead of two).
+    ``causal``: the mask halves both. A causal ``window`` leaves only the pairs within it, or, if
+    ``chunked``, the pairs within chunks of that length. ``value_dim``: width of v and of the output
+    where it differs from q's. Saves q, k, v, the output and one fp32 log-sum-exp per query row.
+
+    ``kind``: ``attention`` is FlashAttention-2; ``FLASH_KINDS`` has the others. In 8 bits q, k, v,
+    the output and gradients are cast, or the results are cast back, and saved tensors are 8-bit too
+    (Transformer Engine, FusedAttnFunc with NVTE_FP8_DPA_BWD=1, its default).
     """
     value_dim = value_dim or head_dim
-    seen = 0.5 if causal else 1.0
+    counted_frac = 0.5 if causal else 1.0
     if causal and 0 < window < seq_kv:
         whole, rest = divmod(seq_kv, window)
         pairs = window * (2.0 * seq_kv - window)
         if chunked:
             pairs = whole * window**2 + float(rest) ** 2
-        seen = pairs / (2.0 * seq_kv**2)
-    flop = 2.0 * batch * heads * seq_q * seq_kv * (head_dim + value_dim) * seen
+        counted_frac = pairs / (2.0 * seq_kv**2)
+    flop = 2.0 * batch * heads * seq_q * seq_kv * (head_dim + value_dim) * counted_frac
     out = batch * heads * seq_q * value_dim
     qs = batch * heads * seq_q * head_dim
     q = (qs + out) / 2.0
@@ -63,13 +65,13 @@ def sdpa(
         "m": Affine(seq_q), "n": Affine(head_dim), "k": Affine(seq_kv),
         "groups": Affine(0, batch * heads),
     }  # fmt: skip
-    narrow = kind == "attention_cudnn_fp8"
-    geometry["cast"] = (out + qs + kv) * narrow
+    in_fp8 = kind == "attention_cudnn_fp8"
+    geometry["cast"] = (out + qs + kv) * in_fp8
     fwd = Kernel(kind=kind, flop=flop, low=2 * q + kv, **geometry)
     bwd = Kernel(kind=kind, flop=2.5 * flop, low=4 * q + 2 * kv, launches=3.0, **geometry)
     kept = out + (qs + kv) * save_qkv
     saved = Saved(
-        low=kept * (not narrow), matmul=kept * narrow, raw_bytes=4.0 * batch * heads * seq_q
+        low=kept * (not in_fp8), matmul=kept * in_fp8, raw_bytes=4.0 * batch * heads * seq_q
     )
     return Op(name=name, fwd=(fwd,), bwd=(bwd,), saved=saved)
 
@@ -87,21 +89,24 @@ def attention_eager(
     scaled: bool = True,
     upcast: bool = False,
 ) -> tuple[Op, ...]:
-    """Attention written out for one sequence a sample: matmul, scale, mask, softmax, matmul.
+    """Attention as separate operators, for one sequence per sample.
 
-    A ``bias`` is one of each score (T5: position bias and mask, summed before the first layer);
-    a ``permuted_bias`` lies with its heads innermost, as a table's look-up leaves it, so that each
-    of its elements is a sector of its own. ``scaled=False``: scores as they are, as in T5. A mask
-    added is a row of keys, or (``add_causal``) one of each pair. ``upcast``: the softmax is fp32
-    whatever the precision and its result brought back, as transformers writes Llama's.
+    The operators are matmul, scale, mask, softmax and matmul.
 
-    q, k and v come as permuted views: matmul copies them, and the copies are what it saves.
-    An additive mask is fp32, so under autocast its sum is too, and the sum's gradient is cast
-    back. Autocast's softmax is fp32: the second product casts the probabilities to 16 bit, and
-    backward their gradient to fp32 (torch ``aten/src/ATen/autocast_mode.h``: softmax in the list
-    of fp32, bmm in that of 16 bit). Before a softmax of 16 bit scores bf16 has one more cast each
-    way, which fp16's kernel has in it: it is left out. Without dropout the probabilities that the
-    second product saves are the softmax's output, counted there, and under autocast their cast.
+    ``mask``: ``add`` adds a row of keys, ``add_causal`` a value for each pair; ``bias`` adds a
+    tensor with a value per score (T5: position bias and mask, summed before the first layer);
+    ``permuted_bias`` is such a tensor with heads innermost, as a look-up in a table leaves it, so
+    that each element is in a different memory sector. ``scaled=False``: scores are not scaled, as
+    in T5. ``upcast``: the softmax is fp32 whatever the precision, and its result is cast back, as
+    in transformers' Llama.
+
+    q, k and v are permuted views: matmul copies them and saves the copies. An additive mask is
+    fp32, so under autocast the masked scores are too, and their gradient is cast back. Autocast's
+    softmax is fp32: the second product casts the probabilities to 16 bit, and backward casts their
+    gradient to fp32 (torch ``aten/src/ATen/autocast_mode.h``: softmax is in the fp32 list, bmm in
+    the 16-bit list). Before a softmax of 16-bit scores bf16 has one more cast each way, which
+    fp16's kernel includes; it is left out. Without dropout the second product saves the softmax's
+    output, which is counted there, and under autocast its cast.
     """
     value_dim = value_dim or head_dim
     aligned = not (head_dim % ALIGNED or value_dim % ALIGNED)
@@ -131,10 +136,10 @@ def attention_eager(
     parts.append(_in_fp32(normed, scores, kept=not drop) if upcast else normed)
     if drop:
         parts.append(dropout(f"{name}.dropout", scores, high=True))
-    narrowed = autocast_cast(scores)
-    back = (narrowed,) * (1 + (mask not in ("none", "where")))
+    to_16_bit = autocast_cast(scores)
+    back = (to_16_bit,) * (1 + (mask not in ("none", "where")))
     kept = Saved(autocast=scores * (not drop and not upcast))
-    parts.append(Op(name=f"{name}.cast", fwd=(narrowed,), bwd=back, saved=kept))
+    parts.append(Op(name=f"{name}.cast", fwd=(to_16_bit,), bwd=back, saved=kept))
     parts.append(
         bmm(f"{name}.context", heads, seq_q, value_dim, seq_kv, save_left=drop, aligned=aligned)
     )
@@ -143,18 +148,20 @@ def attention_eager(
 
 
 def _in_fp32(normed: Op, scores: float, *, kept: bool) -> Op:
-    """A softmax in fp32 between casts of its scores, there and back (transformers,
-    ``modeling_llama.py``: ``softmax(..., dtype=torch.float32).to(query.dtype)``).
+    """A softmax in fp32 between a cast of its scores and a cast back to their width.
 
-    ``kept``: the product behind it keeps what is cast back.
+    transformers, ``modeling_llama.py``: ``softmax(..., dtype=torch.float32).to(query.dtype)``.
+    ``kept``: the product that follows saves the result of the second cast.
     """
 
-    def wide(kernels: tuple[Kernel, ...]) -> tuple[Kernel, ...]:
+    def between_casts(kernels: tuple[Kernel, ...]) -> tuple[Kernel, ...]:
         both = (cast(scores), cast(scores))
         return (*(replace(k, raw_bytes=FP32_BYTES * k.high, high=0.0) for k in kernels), *both)
 
     saved = Saved(raw_bytes=FP32_BYTES * scores, narrowed=scores * kept)
-    return replace(normed, fwd=wide(normed.fwd), bwd=wide(normed.bwd), saved=saved)
+    return replace(
+        normed, fwd=between_casts(normed.fwd), bwd=between_casts(normed.bwd), saved=saved
+    )
 
 
 def attention_fused_softmax(
@@ -167,17 +174,17 @@ def attention_fused_softmax(
     drop: bool = False,
     passes: bool = False,
 ) -> tuple[Op, ...]:
-    """Attention as Megatron-LM ran it before flash kernels, for one sequence a sample.
+    """Attention as Megatron-LM ran it before flash kernels, one sequence per sample.
 
-    The scores' product reads q and k as strided views and scales in its epilogue; one kernel
+    The product for the scores reads q and k as strided views and scales in its epilogue; one kernel
     scales, masks and normalises (Megatron-LM, fused_kernels/scaled_upper_triang_masked_softmax);
-    then dropout, the product with v, and one copy to token order. Keeps q, k, v, the
+    then follow dropout, the product with v, and one copy to token order. Saves q, k, v, the
     probabilities and, with dropout, its mask and output: Korthikanti et al. 2022, section 4.1.
 
     ``passes``: as XLA fuses it for GPUs without its Triton softmax. A fusion ends at a reduction,
-    and exponentials are cheap enough to be computed twice (gpu/instruction_fusion.cc,
-    IsExpensive): the scores are read for their maximum, for the sum and for the quotient, which is
-    written; backward p (g - sum(p g)) reads p and g for the sum and again for the product.
+    and exponentials are cheap enough to be computed twice (gpu/instruction_fusion.cc, IsExpensive):
+    the scores are read for their maximum, for the sum and for the quotient, which is written.
+    Backward, p (g - sum(p g)), reads p and g for the sum and a second time for the product.
     """
     aligned = head_dim % ALIGNED == 0
     scores = float(heads) * seq_q * seq_kv

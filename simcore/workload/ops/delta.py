@@ -1,8 +1,9 @@
 """The gated delta rule by chunks (Yang, Kautz & Hatamizadeh 2024, arXiv 2412.06464).
 
-As flash-linear-attention's kernels compute it (fla/ops/gated_delta_rule/chunk.py, wy_fast.py;
-fla/ops/common/chunk_delta_h.py, chunk_o.py, chunk_scaled_dot_kkt.py). Priced as the scan of
-``ops.ssd``: products as batched matrix products, all else as memory traffic, unmeasured.
+The kernels are those of flash-linear-attention (fla/ops/gated_delta_rule/chunk.py, wy_fast.py;
+fla/ops/common/chunk_delta_h.py, chunk_o.py, chunk_scaled_dot_kkt.py). They are priced as the scan
+of ``ops.ssd``: products as batched matrix products, everything else as memory traffic; no
+measurement supports this.
 """
 
 from __future__ import annotations
@@ -15,16 +16,16 @@ from simcore.workload.graph import Affine, Kernel, Op
 from simcore.workload.ops.ssd import chunk_product
 from simcore.workload.saved import Saved
 
-#: Tokens of a chunk (chunk.py: chunk_size=64), whatever the model.
+#: Tokens per chunk (chunk.py: chunk_size=64), the same for all models.
 CHUNK = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeltaShape:
-    """``key_heads`` of ``key_dim`` serve ``value_heads`` of ``value_dim``; ``conv``: its taps.
+    """Sizes of a layer: ``key_heads`` of ``key_dim`` serve ``value_heads`` of ``value_dim``.
 
-    ``by_channel``: each channel of a key decays at its own pace, not each head (Kimi Team 2025,
-    arXiv 2510.26692: Kimi Delta Attention; fla/ops/kda).
+    ``conv``: taps of the convolution. ``by_channel``: each channel of a key has its own decay rate,
+    not each head (Kimi Team 2025, arXiv 2510.26692: Kimi Delta Attention; fla/ops/kda).
     """
 
     seq: int
@@ -37,7 +38,7 @@ class DeltaShape:
 
     @property
     def keys(self) -> int:
-        """Width of q, and of k, before heads of values repeat them."""
+        """Width of q, and of k, before they are repeated for the heads of values."""
         return self.key_heads * self.key_dim
 
     @property
@@ -47,27 +48,27 @@ class DeltaShape:
 
     @property
     def channels(self) -> int:
-        """What the convolution runs over: q, k and v."""
+        """Channels of the convolution: q, k and v."""
         return 2 * self.keys + self.values
 
 
 def delta_gates(name: str, s: DeltaShape) -> Op:
-    """beta = sigmoid(b) and g = -exp(A) softplus(a + bias), a number a head: tensor operations.
+    """The gates of each head, in tensor operations.
 
-    Kept: beta, the sum and its softplus in fp32. ``by_channel``: g in one kernel, which keeps what
-    it reads (fla/ops/kda/gate.py).
+    beta = sigmoid(b) and g = -exp(A) softplus(a + bias). Saves beta, the sum and its softplus in
+    fp32. ``by_channel``: one kernel computes g and saves its inputs (fla/ops/kda/gate.py).
     """
     each = float(s.seq * s.value_heads)
     if s.by_channel:
-        wide = each * s.key_dim
+        key_elems = each * s.key_dim
         return Op(
             name=name,
             fwd=(Kernel(kind="elementwise", low=2 * each),
-                 Kernel(kind="elementwise", low=wide, raw_bytes=FP32_BYTES * wide)),
+                 Kernel(kind="elementwise", low=key_elems, raw_bytes=FP32_BYTES * key_elems)),
             bwd=(Kernel(kind="elementwise", low=3 * each),
-                 Kernel(kind="elementwise", low=2 * wide, raw_bytes=FP32_BYTES * wide),
-                 Kernel(kind="reduction", low=wide, launches=2.0)),
-            saved=Saved(low=each + wide),
+                 Kernel(kind="elementwise", low=2 * key_elems, raw_bytes=FP32_BYTES * key_elems),
+                 Kernel(kind="reduction", low=key_elems, launches=2.0)),
+            saved=Saved(low=each + key_elems),
         )  # fmt: skip
     fwd = Kernel(kind="elementwise", low=3 * each, raw_bytes=7 * FP32_BYTES * each, launches=7.0)
     bwd = Kernel(kind="elementwise", low=4 * each, raw_bytes=8 * FP32_BYTES * each, launches=7.0)
@@ -77,28 +78,30 @@ def delta_gates(name: str, s: DeltaShape) -> Op:
 
 
 def delta_split(name: str, s: DeltaShape) -> Op:
-    """q and k repeated for each head of values, and all three made contiguous.
+    """q and k repeated for each head of values; all three tensors are made contiguous.
 
-    Backward sums the repeats and joins the three gradients.
+    Backward sums over the repeats and joins the three gradients.
     """
-    wide = float(s.seq * s.value_heads * s.key_dim)
-    once, v = float(s.seq * s.keys), float(s.seq * s.values)
-    fwd = Kernel(kind="copy", low=2 * (once + wide + v), launches=3.0, indexed=2 * wide + v)
-    bwd = [Kernel(kind="copy", low=2 * (2 * once + v))]
+    repeated = float(s.seq * s.value_heads * s.key_dim)
+    unrepeated, v = float(s.seq * s.keys), float(s.seq * s.values)
+    fwd = Kernel(
+        kind="copy", low=2 * (unrepeated + repeated + v), launches=3.0, indexed=2 * repeated + v
+    )
+    bwd = [Kernel(kind="copy", low=2 * (2 * unrepeated + v))]
     if s.value_heads > s.key_heads:
-        bwd.insert(0, Kernel(kind="reduction", low=2 * (once + wide), launches=2.0))
+        bwd.insert(0, Kernel(kind="reduction", low=2 * (unrepeated + repeated), launches=2.0))
     return Op(name=name, fwd=(fwd,), bwd=tuple(bwd))
 
 
 def delta_rule(name: str, s: DeltaShape) -> Op:
-    """Norms of q and k, then the rule in chunks of T = 64 by its WY representation.
+    """Norms of q and k, then the rule in chunks of T = 64 tokens by its WY representation.
 
-    Forward, a token and head of keys K and values V: k k' 2TK, the triangular inverse T^2/3, w and
-    u 2T(K + V), states 4KV (one after the other: only heads and columns run side by side), the
-    output 2T(K + V) + 2KV. No product leaves out what a mask hides. Backward makes w, u and the
-    states again, 2T(K + V) + 4KV; then dv 2T(K + V), states' 6KV, q, k and w's 2TV + 4TK + 6KV, and
-    the representation's 10TK + 4TV + 4T^2. Kept: q and k normed, v, the inverse, g and two
-    deviations.
+    FLOP of forward, per token and head of keys K and values V: k k' 2TK; the triangular inverse
+    T^2/3; w and u 2T(K + V); states 4KV (one after the other: only heads and columns run in
+    parallel); the output 2T(K + V) + 2KV. Products do not skip masked pairs. Backward computes w, u
+    and the states once more, 2T(K + V) + 4KV; then dv 2T(K + V), gradients of states 6KV, of q, k
+    and w 2TV + 4TK + 6KV, and of the representation 10TK + 4TV + 4T^2. Saves normalised q and k, v,
+    the inverse, g and two deviations.
     """
     heads, keys, values = s.value_heads, s.key_dim, s.value_dim
     chunk = min(CHUNK, s.seq)
@@ -116,7 +119,7 @@ def delta_rule(name: str, s: DeltaShape) -> Op:
         return chunk_product(flop, low, in_chunk, each, raw_bytes=gates + decays + more)
 
     def passing(flop: float, low: float) -> Kernel:
-        """States of a head, one chunk after the other: a product as deep as the sequence."""
+        """The states of a head, one chunk after the other: a product as deep as the sequence."""
         return Kernel(
             kind="gemm", flop=flop, low=low, raw_bytes=decays, m=Affine(keys), n=Affine(values),
             k=Affine(s.seq), groups=Affine(0, heads), wide=True,
@@ -145,7 +148,8 @@ def delta_rule(name: str, s: DeltaShape) -> Op:
         summed,
         Kernel(kind="norm", low=6 * qk, raw_bytes=2 * gates, launches=2.0),
     )
-    # by channel also the pairs of q and k, and decays both as they came and summed up
+    # With decays by channel the pairs of q and k are saved too, and decays both as given and
+    # summed.
     more = inverse if s.by_channel else 0.0
     kept_decays = 2 * decays if s.by_channel else decays
     saved = Saved(low=2 * qk + v + inverse + more, raw_bytes=2 * gates + kept_decays)

@@ -10,7 +10,7 @@ from simcore.workload.saved import NOTHING, Saved
 
 
 def row_elems(*widths: int) -> int:
-    """Elements, up to 8, that divide where rows of these widths begin: ``linear``'s."""
+    """Elements, up to 8, that divide rows of all these widths; an argument of ``linear``."""
     return gcd(FULL_LOAD, *widths)
 
 
@@ -31,20 +31,25 @@ def linear(
     vector_units: bool = False,
     input_high: bool = False,
 ) -> Op:
-    """``[rows, k] @ [k, n]`` with ``rows`` rows a sample; the bias rides in the epilogue.
+    """``[rows, k] @ [k, n]`` with ``rows`` rows per sample.
 
-    With ``bias`` its gradient is a reduction of its own (eager PyTorch: a sum over the rows);
-    ``bias_apart``: it is added to the result by a kernel of its own too, as PyTorch had it before
-    1.12 (pull requests 72148 and 72728).
-    Saves its input (``save_input=False`` where that storage is pinned by another op already).
-    ``formatted``: in the format that products compute in, if that is not the activations'.
-    ``wide``: it stays in 16 bit where that format is narrower. Otherwise its input is cast before
-    forward and the gradient of its output, once, in backward. ``row_elems``: elements that divide
-    where rows of an operand begin, if less than 8 (``load_elems`` of a kernel); with
-    ``vector_units`` such products compute there in 16 bit, as cuBLAS had it before 11.
-    ``input_high``: it reads what autocast keeps in fp32, which each product casts and keeps for
-    itself (the cache of ATen's ``autocast_mode.cpp`` is of parameters), as backward does its
-    gradient.
+    - ``save_input``: False where another op already saves the input's storage.
+    - ``input_grad``, ``weight_grad``: whether backward computes these gradients.
+    - ``bias``: a bias is added in the product's epilogue; its gradient is a separate reduction
+      (eager PyTorch: a sum over the rows).
+    - ``bias_apart``: a separate kernel adds the bias to the result, as in PyTorch before 1.12 (pull
+      requests 72148 and 72728).
+    - ``formatted``: the input is saved in the format in which products compute, if activations have
+      another.
+    - ``wide``: the product stays in 16 bit where that format is narrower. Otherwise its input is
+      cast before forward and the gradient of its output, once, in backward.
+    - ``row_elems``: elements that the beginnings of operands' rows are multiples of, if fewer than
+      8 (``load_elems`` of a kernel).
+    - ``vector_units``: 16-bit products with such rows compute on vector units, as in cuBLAS before
+      11.
+    - ``input_high``: the input is a tensor that autocast keeps in fp32. Each product casts it and
+      saves the cast itself (the cache of ATen's ``autocast_mode.cpp`` holds parameters only), and
+      backward casts its gradient.
     """
     casts = rows * k * input_high
     narrow = row_elems < FULL_LOAD
@@ -90,10 +95,11 @@ def bmm(
     save_right: bool = True,
     aligned: bool = True,
 ) -> Op:
-    """``batch`` products a sample of ``[m, k] @ [k, n]``, both sides activations: always wide.
+    """``batch`` products per sample of ``[m, k] @ [k, n]``, both activations, in 16 bit or wider.
 
-    Rows in memory have ``k`` or ``n`` elements (queries, keys and values one head's dimension,
-    scores a row of keys), in forward and both ways back: what divides both is loaded at a time.
+    Rows in memory have ``k`` or ``n`` elements (queries, keys and values: one head's dimension;
+    scores: a row of keys), in forward and in both products of backward; the kernels load as many
+    elements at a time as divide both.
     """
     flop = 2.0 * batch * m * n * k
     loaded = row_elems(n, k) if aligned else FULL_LOAD
@@ -128,9 +134,9 @@ def conv2d(
     bias: bool = False,
     channels_last: bool = False,
 ) -> Op:
-    """Square convolution over ``images`` images a sample, as an implicit GEMM.
+    """Square convolution over ``images`` images per sample, as an implicit GEMM.
 
-    With ``bias``: cuDNN leaves it to an addition of its own, its gradient to a reduction.
+    ``bias``: cuDNN leaves it to a separate addition, and its gradient to a reduction.
     """
     pixels_in, pixels_out = images * in_hw[0] * in_hw[1], images * out_hw[0] * out_hw[1]
     depth = cin // groups * kernel * kernel
@@ -152,7 +158,7 @@ def conv2d(
         bwd.append(
             one(Affine(0, pixels_in), Affine(cin // groups), Affine(per_group * kernel * kernel))
         )
-    # Kernels of the forward pass write either layout.
+    # Kernels of the forward pass write either layout, so only the input is transposed.
     fwd = [one(Affine(0, pixels_out), Affine(per_group), Affine(depth), pixels_in * cin)]
     if bias:
         added = pixels_out * cout

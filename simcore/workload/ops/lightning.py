@@ -1,8 +1,8 @@
-"""Lightning attention: linear attention with a constant decay a head, by blocks of tokens (Qin et
-al. 2024, arXiv 2401.04658; MiniMax 2025, arXiv 2501.08313).
+"""Lightning attention: linear attention with a constant decay per head, by blocks of tokens.
 
-Priced as the scan of ``ops.ssd``: products as batched matrix products, all else as memory traffic,
-unmeasured.
+Qin et al. 2024, arXiv 2401.04658; MiniMax 2025, arXiv 2501.08313. Priced as the scan of
+``ops.ssd``: products as batched matrix products, everything else as memory traffic; no measurement
+supports this.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from simcore.workload.graph import Affine, Kernel, Op
 from simcore.workload.ops.ssd import chunk_product
 from simcore.workload.saved import Saved
 
-#: Tokens of a block (transformers, MiniMaxConfig.block_size; lightning_attention.py, BLOCK).
+#: Tokens per block (transformers, MiniMaxConfig.block_size; lightning_attention.py, BLOCK).
 BLOCK = 256
 
 
 def lightning_attention(name: str, seq: int, heads: int, width: int) -> Op:
-    """q, k and v of ``heads`` of ``width`` D: within blocks of B tokens all pairs, across blocks a
-    D x D state, one block after the other.
+    """Linear attention over q, k and v of ``heads`` heads of ``width`` D, in blocks of B tokens.
 
-    Forward, a token and head: q k' and pairs with v, 2BD each; q with the state and k' v, 2DD each.
-    Backward makes for each of q, k and v's gradients the pairs that it needs once more, 12BD, and
-    states and theirs, 10DD. Kept: q, k and v.
+    Within a block all pairs of tokens are computed; across blocks a D x D state is passed on, one
+    block after the other. FLOP of forward per token and head: q k' and pairs with v, 2BD each; q
+    with the state and k' v, 2DD each. For each gradient of q, k and v, backward computes the pairs
+    that it needs once more, 12BD, and states and their gradients, 10DD. Saves q, k and v.
     """
     block = min(BLOCK, seq)
     tokens = float(seq) * heads
@@ -36,7 +36,7 @@ def lightning_attention(name: str, seq: int, heads: int, width: int) -> Op:
         return chunk_product(pairs * of_pairs, low, (block, width, block), blocks * heads)
 
     def across(times: float, low: float) -> Kernel:
-        """A head's states, one block after the other: a product as deep as the sequence."""
+        """The states of a head, one block after the other: a product as deep as the sequence."""
         return Kernel(
             kind="gemm", flop=times * of_state, low=low, raw_bytes=2 * states, m=Affine(width),
             n=Affine(width), k=Affine(seq), groups=Affine(0, heads), wide=True,

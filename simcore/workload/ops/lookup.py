@@ -1,4 +1,4 @@
-"""Table look-ups and the loss at the end."""
+"""Look-ups in tables, and the loss at the end."""
 
 from __future__ import annotations
 
@@ -9,13 +9,16 @@ from simcore.workload.graph import Affine, Kernel, KernelKind, Op
 from simcore.workload.ops.gemm import linear
 from simcore.workload.saved import Saved
 
-#: fp32 numbers of a row that a block holds in shared memory, 48 KiB unless a kernel asks for more
-#: (ATen SoftMax.cu, can_use_smem; CUDA C++ Programming Guide, technical specifications).
+#: fp32 numbers of a row that a thread block holds in shared memory: 48 KiB unless a kernel requests
+#: more (ATen SoftMax.cu, can_use_smem; CUDA C++ Programming Guide, technical specifications).
 BLOCK_ROW = int(48 * KIB / FP32_BYTES)
 
 
 def embedding(name: str, tokens: float, dim: int, vocab: int) -> Op:
-    """Gather forward, dense scatter-add backward over the whole table; saves int64 indices."""
+    """A gather in forward and a dense scatter-add over the whole table in backward.
+
+    Saves int64 indices.
+    """
     rows = tokens * dim
     fwd = Kernel(kind="gather", high=2 * rows, raw_bytes=8.0 * tokens)
     bwd = Kernel(kind="gather", high=2 * rows, raw_bytes=8.0 * tokens, weight=float(vocab) * dim)
@@ -25,10 +28,11 @@ def embedding(name: str, tokens: float, dim: int, vocab: int) -> Op:
 def cross_entropy(name: str, rows: float, classes: int, *, upcast: bool = False) -> Op:
     """log-softmax and negative log likelihood in fp32; saves the log-probabilities.
 
-    ``upcast``: the script casts the logits to fp32 itself, so that they are fp32 in pure 16-bit
-    training too. Rows longer than ``BLOCK_ROW`` stream through a block once a pass: forward reads
-    them for the maximum, the sum and the result, backward the gradient for its sum and again. The
-    gradient of the likelihood is a tensor of zeros but for one a row.
+    ``upcast``: the script itself casts the logits to fp32, so that they are fp32 in pure 16-bit
+    training too. Rows longer than ``BLOCK_ROW`` are read from memory once per pass: forward reads
+    them for the maximum, the sum and the result; backward reads the gradient for its sum and a
+    second time for the result. The gradient of the likelihood is a tensor of zeros except for one
+    element per row.
     """
     elems = rows * classes
     fixed, free = 4.0 * elems * upcast, elems * (not upcast)
@@ -39,17 +43,21 @@ def cross_entropy(name: str, rows: float, classes: int, *, upcast: bool = False)
         fixed_bytes = times * fixed + 8.0 * rows
         return Kernel(kind=kind, high=times * free, raw_bytes=fixed_bytes, launches=launches)
 
-    # the likelihoods' gather and the zeros are launches of their own
+    # The gather of the likelihoods and the zeros are separate launches.
     fwd, bwd = [passes(0.0), passes(2.0)], [passes(1.0), passes(3.0)]
     if streams:
         fwd[0] = passes(2.0)
-        bwd = [passes(1.0, 0.5), bwd[0], passes(3.0, 0.5)]  # one kernel that reads twice
+        bwd = [
+            passes(1.0, 0.5),
+            bwd[0],
+            passes(3.0, 0.5),
+        ]  # half a launch each: one kernel that reads twice
     saved = Saved(high=elems * (not upcast), raw_bytes=8.0 * rows + 4.0 * elems * upcast)
     return Op(name=name, fwd=tuple(fwd), bwd=tuple(bwd), saved=saved, saves_result=True)
 
 
 def add_positions(name: str, rows: float, dim: int, *, table_rows: int = 0) -> Op:
-    """``x[rows, dim] + p[rows, dim]``, one ``p`` for the whole batch.
+    """``x[rows, dim] + p[rows, dim]``, with one ``p`` for the whole batch.
 
     ``table_rows``: ``p`` is looked up in a trained table of so many rows; 0: ``p`` itself is the
     parameter. Backward sums over the batch, then scatters into the table.
@@ -66,12 +74,12 @@ def add_positions(name: str, rows: float, dim: int, *, table_rows: int = 0) -> O
 def lm_loss(
     name: str, rows: float, vocab: int, *, upcast: bool = False, held: bool = True
 ) -> tuple[Op, ...]:
-    """Loss over a vocabulary: the logits, their copy, log-softmax and likelihood, the seed.
+    """Loss over a vocabulary: the logits, their copy, log-softmax, likelihood and backward's seed.
 
-    Where the training step holds the model's output (``held``), the logits themselves (low) stay
-    until backward ends beside the log-probabilities (high). The copy is the fp32 cast under
-    autocast; in fp32 training it is the shift by one position (``logits[:, :-1].contiguous()``).
-    ``upcast`` as for ``cross_entropy``.
+    ``held``: the training step holds the model's output, so that the logits themselves (low) live
+    until backward ends, in addition to the log-probabilities (high). The copy is the fp32 cast
+    under autocast; in fp32 training it is the shift by one position (``logits[:,
+    :-1].contiguous()``). ``upcast``: as for ``cross_entropy``.
     """
     elems = rows * vocab
     copy = Kernel(kind="copy", low=elems, high=elems, indexed=elems)
@@ -80,31 +88,33 @@ def lm_loss(
 
 
 def loss_parallel(name: str, rows: float, vocab: int) -> tuple[Op, ...]:
-    """Loss over logits that tensor ranks share, in fp32, as torch's loss_parallel writes it.
+    """Loss over logits that tensor ranks share, in fp32, as in torch's loss_parallel.
 
-    In tensor operations (torch/distributed/tensor/parallel/loss.py): forward holds the logits,
-    their shift and its exponential at once; backward a gradient of zeros and minus ones, the
-    exponential and their sum, beside the log-probabilities that are kept.
+    It consists of tensor operations (torch/distributed/tensor/parallel/loss.py). Forward holds the
+    logits, their shift and its exponential at the same time; backward holds a gradient of zeros and
+    minus ones, the exponential and their sum, in addition to the saved log-probabilities.
     """
-    held = lm_loss(name, rows, vocab, upcast=True)
+    eager = lm_loss(name, rows, vocab, upcast=True)
     three = 12.0 * rows * vocab  # bytes of three fp32 tensors
     pieces = (Kernel(kind="softmax", raw_bytes=three), Kernel(kind="softmax", raw_bytes=three))
     rest = Kernel(kind="elementwise", raw_bytes=2 * three / 3)
-    loss = replace(held[1], fwd=(*pieces, rest), bwd=(*pieces, rest))
-    return held[0], loss, held[2]
+    loss = replace(eager[1], fwd=(*pieces, rest), bwd=(*pieces, rest))
+    return eager[0], loss, eager[2]
 
 
 def loss_vocab_parallel(
     name: str, rows: float, vocab: int, *, fused: bool = False
 ) -> tuple[Op, ...]:
-    """Loss over a vocabulary as Megatron-LM writes it (core/tensor_parallel/cross_entropy.py).
+    """Loss over a vocabulary as in Megatron-LM (core/tensor_parallel/cross_entropy.py).
 
-    The logits are cast to fp32 once, read for their maximum; shift, exponential and division work
-    in that storage, which is read for the sum between them; backward turns it into the gradient
-    before it is cast back. What is a number a row is broadcast. Kept: 4 bytes an element.
+    The logits are cast to fp32 once and read for their maximum. Shift, exponential and division
+    work in that storage, which is read for the sum between them; backward turns it into the
+    gradient before it is cast back. Operands with one number per row are broadcast. Saves 4 bytes
+    per element.
 
-    ``fused`` (core/fusions/fused_cross_entropy.py): compiled up to each sum over tensor ranks, so
-    three kernels: cast and maximum, shift to sum, division; backward one, with its cast.
+    ``fused`` (core/fusions/fused_cross_entropy.py): compiled up to each sum over tensor ranks,
+    which gives three kernels in forward (cast and maximum; shift to sum; division) and one, which
+    includes the cast, in backward.
     """
     elems = rows * vocab
     in_place = Kernel(kind="elementwise", raw_bytes=8.0 * elems)
@@ -124,9 +134,9 @@ def loss_vocab_parallel(
 
 
 def loss_compiled(name: str, rows: float, vocab: int) -> tuple[Op, ...]:
-    """Loss over a vocabulary fused by a compiler: the fp32 values of the logits stay in registers.
+    """Loss over a vocabulary fused by a compiler: the logits' fp32 values stay in registers.
 
-    Kept: the logits and two fp32 numbers a row; backward writes their gradient in 16 bit.
+    Saves the logits and two fp32 numbers per row; backward writes the logits' gradient in 16 bit.
     """
     elems = rows * vocab
     fwd = Kernel(kind="softmax", low=2 * elems, raw_bytes=8.0 * rows)
@@ -136,17 +146,19 @@ def loss_compiled(name: str, rows: float, vocab: int) -> tuple[Op, ...]:
 
 
 def in_chunks(op: Op, chunks: int) -> Op:
-    """An op of rows as so many of fewer rows, one after the other: of what each hands on in
-    backward one is there at a time, and gradients of a weight are summed.
+    """An op of many rows, run as ``chunks`` ops of fewer rows, one after the other.
+
+    Backward holds the gradient of one chunk's output at a time, and sums the chunks' gradients of
+    the weight.
     """
 
     def part(kernel: Kernel) -> Kernel:
-        def cut(side: Affine) -> Affine:
+        def divided(side: Affine) -> Affine:
             return Affine(side.fixed, side.per_sample / chunks)
 
         return replace(
             kernel, flop=kernel.flop / chunks, low=kernel.low / chunks, high=kernel.high / chunks,
-            raw_bytes=kernel.raw_bytes / chunks, m=cut(kernel.m), k=cut(kernel.k),
+            raw_bytes=kernel.raw_bytes / chunks, m=divided(kernel.m), k=divided(kernel.k),
             cast=kernel.cast / chunks, autocasts=kernel.autocasts / chunks,
         )  # fmt: skip
 
@@ -159,10 +171,10 @@ def in_chunks(op: Op, chunks: int) -> Op:
 
 
 def logit_metrics(name: str, rows: float, vocab: int, times: int) -> Op:
-    """Cross entropies of the logits that are logged beside the loss, each for itself.
+    """Cross entropies of the logits that are logged in addition to the loss, one after the other.
 
-    Autocast has torch's in fp32: a copy of the logits, their log-softmax. They run once backward is
-    over, where activations leave them room.
+    Under autocast torch computes them in fp32: a copy of the logits and its log-softmax. They run
+    after backward, when activations have been freed.
     """
     elems = rows * vocab
     one = (
@@ -173,9 +185,10 @@ def logit_metrics(name: str, rows: float, vocab: int, times: int) -> Op:
 
 
 def loss_flash(name: str, rows: float, vocab: int) -> tuple[Op, ...]:
-    """Loss over a vocabulary as flash-attn's kernel has it (csrc/xentropy, inplace_backward).
+    """Loss over a vocabulary as in flash-attn's kernel (csrc/xentropy, inplace_backward).
 
-    Forward reads 16-bit logits for maxima and for sums; backward writes the gradient over them.
+    Forward reads 16-bit logits for maxima and for sums; backward overwrites them with their
+    gradient.
     """
     elems = rows * vocab
     each = Kernel(kind="softmax", low=2 * elems, raw_bytes=8.0 * rows)
@@ -184,15 +197,16 @@ def loss_flash(name: str, rows: float, vocab: int) -> tuple[Op, ...]:
 
 
 def loss_in_place(name: str, rows: float, vocab: int) -> tuple[Op, ...]:
-    """Loss over a vocabulary as Transformer Engine fuses it (pytorch/triton/cross_entropy.py).
+    """Loss over a vocabulary as in Transformer Engine (pytorch/triton/cross_entropy.py).
 
-    Forward reads the 16-bit logits for maxima and sums, then writes their gradient over them;
-    backward scales it there. Kept: that storage and two fp32 numbers a row.
+    Forward reads the 16-bit logits for maxima and sums, then overwrites them with their gradient;
+    backward scales that. Saves that storage and two fp32 numbers per row.
 
-    A row is one program of either kernel, which its arithmetic holds up, not its traffic: B200
-    takes 3.3 ps an element, both ways and over 16,000 to 129,000 words (SimuMax, ce_fusion of
-    configs/system/b200_bf16_ceperm.json: 0.28 of 8 TiB/s for 8 bytes an element), where bytes alone
-    are 1.8. That is within 3 % of what one element at a time costs, and is counted as that.
+    In both kernels one program handles a row, and its arithmetic limits it, not its traffic: B200
+    takes 3.3 ps per element, both ways and over 16,000 to 129,000 words (SimuMax, ce_fusion of
+    configs/system/b200_bf16_ceperm.json: 0.28 of 8 TiB/s for 8 bytes per element), where bytes
+    alone would take 1.8 ps. That is within 3 % of the cost of addressing one element at a time, and
+    is counted as that (``indexed``).
     """
     elems = rows * vocab
     fwd = Kernel(kind="softmax", low=3 * elems, raw_bytes=16.0 * rows, launches=2.0, indexed=elems)
@@ -206,10 +220,10 @@ def loss_chunked(
 ) -> tuple[Op, ...]:
     """Head and loss together, a chunk of rows at a time (Liger-Kernel, fused_linear_cross_entropy).
 
-    Forward makes the gradients at once, so of the activations only that of the head's input is
-    kept. A chunk has rows · hidden / vocab rows, so that its logits are as large as that input; its
-    part of the weight's gradient is as large as the whole; a frozen head (``trained=False``) has
-    none.
+    Forward computes the gradients immediately, so that only the gradient of the head's input is
+    saved. A chunk has rows · hidden / vocab rows, so that its logits are as large as that input;
+    its part of the weight's gradient is as large as the whole. A frozen head (``trained=False``)
+    has no such gradient.
     """
     inner = linear(name, rows, hidden, vocab, weight_grad=trained)
     elems, width = rows * vocab, rows * hidden
@@ -227,5 +241,5 @@ def loss_chunked(
 
 
 def loss_seed() -> Op:
-    """``ones_like(loss)``: the launch with which backward starts."""
+    """The launch of ``ones_like(loss)``, with which backward starts."""
     return Op(name="loss_seed", fwd=(), bwd=(Kernel(kind="elementwise"),))

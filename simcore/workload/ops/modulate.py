@@ -1,6 +1,6 @@
-"""Adaptive layer norm, as diffusion transformers write it in eager PyTorch (Peebles & Xie 2023).
+"""Adaptive layer norm in eager PyTorch, as in diffusion transformers (Peebles & Xie 2023).
 
-A conditioning tensor of ``cond`` elements a sample is broadcast over ``elems`` elements.
+A conditioning tensor of ``cond`` elements per sample is broadcast over ``elems`` elements.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ from simcore.workload.saved import Saved
 def modulate(name: str, elems: float, cond: float, *, graded: bool = True) -> Op:
     """``x * (1 + scale) + shift``: three kernels forward, four backward.
 
-    Saves the normalised ``x`` and the new tensor ``1 + scale``; the sum saves nothing. Where scale
-    and shift have no gradient (not ``graded``), ``x`` is not kept and its own is all of backward.
+    Saves the normalised ``x`` and the new tensor ``1 + scale``; the sum saves nothing.
+    ``graded=False``: scale and shift have no gradient, so ``x`` is not saved and backward computes
+    only its gradient.
     """
     fwd = (
         Kernel(kind="elementwise", low=2 * cond),
@@ -34,7 +35,7 @@ def modulate(name: str, elems: float, cond: float, *, graded: bool = True) -> Op
 def gate(name: str, elems: float, cond: float, *, graded: bool = True) -> Op:
     """``gate * x``: saves ``x``; the gate is a view whose storage the caller counts.
 
-    A gate without gradient (not ``graded``) does not need ``x``.
+    ``graded=False``: the gate has no gradient, so ``x`` is not saved.
     """
     fwd = (Kernel(kind="elementwise", low=2 * elems + cond, indexed=elems),)
     bwd = (

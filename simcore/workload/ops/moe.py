@@ -1,8 +1,8 @@
 """Mixture of experts: router, dispatch of tokens, products grouped by expert, combination.
 
-Experts of a rank share its rows evenly: tokens * top_k of them where routing is balanced and drops
-nothing, else as many as the caller says. All experts' weights are read in each step, as happens
-once rows outnumber experts.
+The experts of a rank share its rows evenly: tokens * top_k rows where routing is balanced and drops
+nothing, otherwise as many as the caller states. All experts' weights are read in each step, which
+is so when there are more rows than experts.
 """
 
 from __future__ import annotations
@@ -10,21 +10,21 @@ from __future__ import annotations
 from simcore.workload.graph import Affine, Kernel, Op
 from simcore.workload.saved import Saved
 
-#: What a launch in a loop of C++ takes of the host, of what Megatron-Core takes for a kernel of its
-#: modules: 8.6 us a product of one expert on Grace (TransformerEngine issue 2897: 64 experts of two
-#: products, 1.2 ms forward and 2.1 back) of 114 (runtime.yaml).
+#: Host work of a launch in a C++ loop, relative to that of a kernel that Megatron-Core's modules
+#: issue: 8.6 us for one expert's product on Grace (TransformerEngine issue 2897: 64 experts of two
+#: products, 1.2 ms forward and 2.1 ms backward) over 114 us (runtime.yaml).
 LOOPED_ISSUE = 0.075
 
 
 def route(
     name: str, tokens: float, experts: int, top_k: int, groups: int = 1, top_groups: int = 1
 ) -> Op:
-    """Scores to probabilities, the ``top_k`` of each token, their weights made to add up to one.
+    """Scores to probabilities, the ``top_k`` experts of each token, and their normalised weights.
 
-    Where experts of ``top_groups`` alone are taken, of each token's ``groups``, the best scores of
-    each group are added up, those of the other groups masked (Megatron-Core, moe_utils.py,
-    group_limited_topk; DeepSeek-V3's own inference/model.py, Gate).
-    Keeps the probabilities (fp32) and, of each choice, its index (int64) and weight.
+    If only experts of ``top_groups`` of a token's ``groups`` may be chosen, the best scores of each
+    group are summed, and scores of the other groups are masked (Megatron-Core, moe_utils.py,
+    group_limited_topk; DeepSeek-V3's own inference/model.py, Gate). Saves the probabilities (fp32)
+    and, for each choice, its index (int64) and weight.
     """
     scores, chosen = tokens * experts, tokens * top_k
     fwd: tuple[Kernel, ...] = (
@@ -58,17 +58,17 @@ def route(
 
 
 def dispatch(name: str, tokens: float, width: int, copies: float, *, fused: bool = False) -> Op:
-    """Rows sorted by expert and copied, a token so often; backward adds them up again.
+    """Rows sorted by expert and copied, ``copies`` per token; backward sums the copies.
 
     ``fused``: a kernel sums a token's rows in registers (Transformer Engine's moe_unpermute), where
-    index_add reads and writes the sum for each of them.
+    index_add reads and writes the sum for each row.
     """
     rows = tokens * copies
     sort = Kernel(kind="elementwise", raw_bytes=48.0 * rows, launches=3.0)
     fwd = (sort, Kernel(kind="gather", low=2 * rows * width, raw_bytes=8.0 * rows))
     moved = (2 if fused else 3) * rows * width
     bwd = (Kernel(kind="gather", low=moved, raw_bytes=8.0 * rows),)
-    # where each row came from and which choice of its token it was
+    # The token that each row came from, and which of the token's choices it was.
     return Op(name=name, fwd=fwd, bwd=bwd, saved=Saved(raw_bytes=16.0 * rows))
 
 
@@ -84,11 +84,11 @@ def grouped_linear(
     joint: bool = False,
     looped: bool = False,
 ) -> Op:
-    """``rows`` rows a sample, in ``experts`` equal groups, each times its own ``[k, n]``.
+    """``rows`` rows per sample in ``experts`` equal groups, each multiplied by its own ``[k, n]``.
 
-    Each group is a launch of its own, as in Transformer Engine's GroupedLinear and in models that
-    loop over their experts; they run side by side. ``joint``: one launch for all. ``looped``: they
-    are issued by a loop of C++, as GroupedLinear's are, and not in Python.
+    Each group is a separate launch, as in Transformer Engine's GroupedLinear and in models that
+    loop over their experts; the launches run in parallel. ``joint``: one launch for all groups.
+    ``looped``: a C++ loop issues them, as in GroupedLinear, not Python.
     """
     launches = 1.0 if joint else float(experts)
     issues = 1.0 + LOOPED_ISSUE * launches if looped else None
@@ -115,19 +115,21 @@ def grouped_linear(
 
 
 def regroup(name: str, rows: float, width: int) -> Op:
-    """Rows copied into another order, forward and backward: those that a plain all-to-all brought,
-    which lie by sender, to the order of experts, or back.
+    """Rows copied into another order, forward and backward.
+
+    A plain all-to-all delivers rows ordered by sender; they are brought into the order of experts,
+    or back.
     """
     kernel = Kernel(kind="gather", low=2 * rows * width, raw_bytes=8.0 * rows)
     return Op(name=name, fwd=(kernel,), bwd=(kernel,))
 
 
 def combine(name: str, tokens: float, width: int, copies: float, *, weighed: bool = True) -> Op:
-    """Each row times its weight, added into its token; keeps the experts' outputs.
+    """Each row multiplied by its weight and added into its token; saves the experts' outputs.
 
-    Not ``weighed`` where rows bring their weights with them (Megatron-Core multiplies in the
-    experts' activation: experts.py, weighted_bias_swiglu_impl): one kernel sums a token's rows as
-    ``dispatch``'s fused one does (SimuMax timed both ways alike), none is kept.
+    ``weighed=False``: the rows are already weighted (Megatron-Core multiplies in the experts'
+    activation: experts.py, weighted_bias_swiglu_impl). One kernel then sums a token's rows, as the
+    fused one of ``dispatch`` does (SimuMax measured equal times for both), and saves no rows.
     """
     rows, out = tokens * copies, tokens * width
     spread = Kernel(kind="gather", low=2 * rows * width, raw_bytes=8.0 * rows)

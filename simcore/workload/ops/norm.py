@@ -1,11 +1,12 @@
-"""Normalisations and softmax. Autocast runs them in fp32: statistics and outputs are high."""
+"""Normalisations and softmax. Autocast runs them in fp32: outputs and statistics are ``high``."""
 
 from __future__ import annotations
 
 from simcore.workload.graph import Affine, Kernel, Op
 from simcore.workload.saved import Saved
 
-#: Share of a norm's bytes that it reads again: its input of two tensors, the gradient too of three.
+#: Fraction of a norm's bytes that it reads a second time: in forward its input, one of two tensors;
+#: in backward input and gradient, two of three.
 NORM_AGAIN = 1.0 / 2.0
 NORM_BWD_AGAIN = 2.0 / 3.0
 
@@ -22,11 +23,12 @@ def layer_norm(
 ) -> Op:
     """LayerNorm or (``rms``) fused RMSNorm over ``dim``.
 
-    LayerNorm's row is a block's, which reads its input twice, in backward the gradient too (ATen
-    layer_norm_kernel.cu). Kernels of RMSNorm are several libraries', some of which keep rows in
-    registers and give short ones a warp (Transformer Engine, normalization/rmsnorm): no table has
-    them, they read once here and rows cost nothing. Saves its input and, in fp32 a row, mean and
-    reciprocal deviation (RMSNorm: the latter only).
+    In LayerNorm's kernels one thread block handles a row and reads its input twice, in backward the
+    gradient too (ATen layer_norm_kernel.cu). RMSNorm has kernels of several libraries, some of
+    which keep rows in registers and give short rows to a warp (Transformer Engine,
+    normalization/rmsnorm); no measured table has them, so here they read once and rows cost
+    nothing. Saves its input and, in fp32 per row, mean and reciprocal deviation (RMSNorm: only the
+    latter).
     """
     elems = rows * dim
     blocks = 0.0 if rms else rows
@@ -42,7 +44,7 @@ def layer_norm(
 
 
 def group_norm(name: str, elems: float, groups: float, *, save_input: bool = True) -> Op:
-    """GroupNorm over ``elems`` elements a sample in ``groups`` groups."""
+    """GroupNorm over ``elems`` elements per sample in ``groups`` groups."""
     fwd = (Kernel(kind="norm", high=elems), Kernel(kind="elementwise", high=2 * elems))
     bwd = Kernel(kind="norm", high=4 * elems)
     saved = Saved(high=elems * save_input, raw_bytes=8.0 * groups)
@@ -53,10 +55,11 @@ def batch_norm(
     name: str, elems: float, channels: int, *, save_input: bool = True, counter: bool = False,
     channels_first: bool = False,
 ) -> Op:  # fmt: skip
-    """Training-mode BatchNorm: two passes forward, two backward; low, as cuDNN runs it.
+    """Training-mode BatchNorm: two passes forward, two backward; ``low``, as cuDNN runs it.
 
-    ``counter``: the launch by which nn.BatchNorm counts its batches (one int64, no work).
-    ``channels_first``: of such tensors each channel is a block's (cuDNN's ``1C11`` kernels).
+    ``counter``: adds the launch by which nn.BatchNorm counts its batches (one int64, no work).
+    ``channels_first``: for such tensors one thread block handles a channel (cuDNN's ``1C11``
+    kernels).
     """
     blocks = float(channels) * channels_first
     fwd = [Kernel(kind="batch_norm", low=3 * elems, weight=4.0 * channels, channels=blocks)]
@@ -67,7 +70,7 @@ def batch_norm(
 
 
 def softmax(name: str, elems: float, *, row: float = 1.0, save_output: bool = True) -> Op:
-    """Softmax over ``elems`` elements a sample, in rows of ``row`` (1: not known).
+    """Softmax over ``elems`` elements per sample in rows of ``row`` elements (1: length unknown).
 
     Saves its output.
     """
@@ -77,11 +80,12 @@ def softmax(name: str, elems: float, *, row: float = 1.0, save_output: bool = Tr
 
 
 def cast(elems: float, *, narrow: bool = False) -> Kernel:
-    """A cast between 16 bits and fp32, 6 bytes an element, where all training is in 16 bits.
+    """A cast between 16 bit and fp32 that exists only where all training is in 16 bit.
 
-    ``high`` elements weigh 2 bytes there, and 4 where they are fp32 already, which a cast leaves as
-    they are: 12 - 3 · 2 = 6 bytes, 12 - 3 · 4 = none. No launches: in fp32 there are none.
-    ``narrow``: of what autocast has in 16 bit too, so that it is there under autocast as well.
+    It moves 6 bytes per element. A ``high`` element has 2 bytes there and 4 where it is fp32
+    already, when no cast is needed: 12 - 3 · 2 = 6 bytes, 12 - 3 · 4 = none. It counts no launches,
+    since fp32 training has none. ``narrow``: for a tensor that is 16 bit under autocast too, so
+    that the cast exists there as well.
     """
     low, high = (-3 * elems, 0.0) if narrow else (0.0, -3 * elems)
     return Kernel(
@@ -90,24 +94,26 @@ def cast(elems: float, *, narrow: bool = False) -> Kernel:
 
 
 def widened(name: str, elems: float, *, narrow: bool = False) -> Op:
-    """What 16 bits hold, brought to fp32 and by autocast back, as their gradient is (``cast``)."""
+    """A 16-bit tensor cast to fp32 and by autocast back, as its gradient is (``cast``)."""
     both = (cast(elems, narrow=narrow),) * 2
     return Op(name=name, fwd=both, bwd=both)
 
 
 def autocast_cast(elems: float) -> Kernel:
-    """A cast between 16 bits and fp32, 6 bytes an element, that autocast alone has.
+    """A cast between 16 bit and fp32, 6 bytes per element, that exists under autocast alone.
 
-    There ``low`` elements are 2 bytes and ``high`` ones 4; elsewhere both are as wide.
+    There ``low`` elements have 2 bytes and ``high`` ones 4; in other precisions both are equally
+    wide.
     """
     return Kernel(kind="elementwise", low=-3 * elems, high=3 * elems, launches=0.0, indexed=elems)
 
 
 def rms_norm_again(name: str, rows: float, dim: int, *, trained: bool = True) -> Op:
-    """Fused RMSNorm of an input cast to fp32, under a checkpoint that holds nothing else.
+    """Fused RMSNorm of an input cast to fp32, inside a checkpoint that contains nothing else.
 
-    Forward cast and norm, in backward both once more; the gradient is fp32 and cast back. Keeps
-    the input as it was (InternLM, modeling_internlm.py: norm(x.float()) in activation_checkpoint).
+    Forward casts and normalises, and backward does both a second time; the gradient is fp32 and is
+    cast back. Saves the input before the cast (InternLM, modeling_internlm.py: norm(x.float()) in
+    activation_checkpoint).
     """
     elems = rows * dim
     to_fp32 = Kernel(kind="elementwise", high=-3 * elems, raw_bytes=12.0 * elems)
@@ -122,50 +128,55 @@ def rms_norm_eager(
     name: str, rows: float, dim: int, *, trained: bool = True, wide: bool = False,
     narrow: bool = False,
 ) -> Op:  # fmt: skip
-    """RMSNorm in tensor operations, as transformers writes it: square, mean, rsqrt, two products.
+    """RMSNorm in tensor operations, as in transformers: square, mean, rsqrt, two products.
 
-    All between the casts of input and result is fp32; 16-bit training has the casts themselves
-    too (``cast``). What is broadcast over rows or columns is ``indexed``. Backward of the mean
-    spreads a row's gradient (written out by the division), of the square copies the input (its
-    first power), scales and multiplies it; the input's two gradients are summed. Keeps its input
-    in fp32, a reciprocal a row and, for the weight's gradient, what is normalised. ``wide``: that
-    is fp32 too (Gemma multiplies before it casts back). ``trained=False``: the weight has no
-    gradient. ``narrow``: its input is a product's result, 16 bit under autocast, and what is
-    normalised is brought back to that.
+    Everything between the casts of input and result is fp32; in 16-bit training the casts
+    themselves cost too (``cast``). Operands broadcast over rows or columns are ``indexed``.
+    Backward of the mean spreads a row's gradient (the division writes it out); backward of the
+    square copies the input (its first power), scales and multiplies it; the two gradients of the
+    input are summed.
+
+    Saves its input in fp32, a reciprocal per row and, for the weight's gradient, the normalised
+    tensor. ``wide``: the latter is fp32 too (Gemma multiplies before it casts back).
+    ``trained=False``: the weight has no gradient. ``narrow``: the input is the result of a product,
+    16 bit under autocast, and the normalised tensor is cast back to that.
     """
     elems = rows * dim
-    brought = cast(elems, narrow=narrow)
-    # times a weight that is fp32 under autocast, as the product is
+    cast_kernel = cast(elems, narrow=narrow)
+    # The product with a weight that is fp32 under autocast is fp32 too.
     low, mixed = (elems, elems) if narrow else (0.0, 0.0)
-    wide_bytes = 4.0 * elems  # between the casts all is fp32, whatever the precision
+    wide_bytes = 4.0 * elems  # tensors between the casts are fp32 in any precision
     fwd = (
         Kernel(kind="elementwise", raw_bytes=2 * wide_bytes),
         Kernel(kind="reduction", raw_bytes=wide_bytes + 4.0 * rows),
         Kernel(kind="elementwise", raw_bytes=8.0 * rows, launches=2.0),
         Kernel(kind="elementwise", raw_bytes=2 * wide_bytes + 4.0 * rows, indexed=elems),
-        *(brought, brought),  # of the input, of what is normalised
-        Kernel(kind="elementwise", low=low, high=2 * elems - low, indexed=elems),  # times weight
+        *(cast_kernel, cast_kernel),  # of the input and the normalised tensor
+        Kernel(
+            kind="elementwise", low=low, high=2 * elems - low, indexed=elems
+        ),  # the product with the weight
     )
     bwd = [
-        *(brought, brought),  # of their gradients
-        Kernel(kind="elementwise", high=2 * elems, indexed=elems),  # towards what is normalised
-        Kernel(kind="elementwise", raw_bytes=3 * wide_bytes),  # towards the reciprocal
+        # casts of both gradients, then the gradients of each step:
+        *(cast_kernel, cast_kernel),
+        Kernel(kind="elementwise", high=2 * elems, indexed=elems),  # normalised tensor's
+        Kernel(kind="elementwise", raw_bytes=3 * wide_bytes),  # the reciprocal's
         Kernel(kind="reduction", raw_bytes=wide_bytes + 4.0 * rows),
-        Kernel(kind="elementwise", raw_bytes=2 * wide_bytes, indexed=elems),  # towards the input
+        Kernel(kind="elementwise", raw_bytes=2 * wide_bytes, indexed=elems),  # the input's
         Kernel(kind="elementwise", raw_bytes=24.0 * rows, launches=4.0),
         Kernel(kind="elementwise", raw_bytes=wide_bytes + 4.0 * rows, indexed=elems),  # the mean's
-        Kernel(kind="copy", raw_bytes=2 * wide_bytes),  # the square's: a power of one,
-        Kernel(kind="elementwise", raw_bytes=5 * wide_bytes, launches=2.0),  # twice it, times it
-        Kernel(kind="elementwise", raw_bytes=3 * wide_bytes),  # and the sum
+        Kernel(kind="copy", raw_bytes=2 * wide_bytes),  # the square's: copied,
+        Kernel(kind="elementwise", raw_bytes=5 * wide_bytes, launches=2.0),  # doubled, multiplied
+        Kernel(kind="elementwise", raw_bytes=3 * wide_bytes),  # and summed
     ]
     if trained:
         bwd.append(Kernel(kind="elementwise", low=low, high=3 * elems - low, mixed=mixed))
         bwd.append(Kernel(kind="reduction", high=elems, weight=float(dim)))
-    normed, bytes_kept = elems * trained, 4.0 * (elems + rows)
+    normalised_elems, bytes_kept = elems * trained, 4.0 * (elems + rows)
     if wide:
-        saved = Saved(raw_bytes=bytes_kept + 4.0 * normed)
+        saved = Saved(raw_bytes=bytes_kept + 4.0 * normalised_elems)
     elif narrow:
-        saved = Saved(low=normed, raw_bytes=bytes_kept)
+        saved = Saved(low=normalised_elems, raw_bytes=bytes_kept)
     else:
-        saved = Saved(high=normed, raw_bytes=bytes_kept)
+        saved = Saved(high=normalised_elems, raw_bytes=bytes_kept)
     return Op(name=name, fwd=fwd, bwd=tuple(bwd), saved=saved)

@@ -26,9 +26,9 @@ def activation(
     high: bool = False,
     launches: float = 1.0,
 ) -> Op:
-    """A unary map over ``elems`` elements a sample (GELU saves its input, ReLU its output).
+    """A unary function over ``elems`` elements per sample (GELU saves its input, ReLU its output).
 
-    ``saves="none"``: the storage that backward needs is pinned by a neighbour already.
+    ``saves="none"``: a neighbouring op already saves the storage that backward needs.
     """
     fwd = Kernel(kind="elementwise", launches=launches, **_traffic(2 * elems * launches, high))
     bwd = Kernel(kind="elementwise", launches=launches, **_traffic(3 * elems * launches, high))
@@ -37,11 +37,11 @@ def activation(
 
 
 def script_kept(elems: float, *, held: bool) -> Saved:
-    """What a scripted function keeps for backward, of ``elems`` elements a sample.
+    """Activations that a scripted function saves, for ``elems`` elements per sample.
 
-    ``held``: PyTorch before 1.7 released it with the graph, not when its backward ran
-    (pytorch/pytorch pull request 42994). A loop that names its loss holds the last step's graph
-    until the next forward is through, the moment of the peak: it is there twice.
+    ``held``: PyTorch before 1.7 released them with the graph, not when the function's backward had
+    run (pytorch/pytorch pull request 42994). A loop that names its loss holds the last step's graph
+    until the next forward is through, which is the time of the peak: the tensors then exist twice.
     """
     return Saved(low=2.0 * elems if held else elems)
 
@@ -55,29 +55,31 @@ def binary(
     grads: int = 1,
     high: bool = False,
 ) -> Op:
-    """``a op b`` over ``elems`` elements; ``broadcast`` elements of ``b`` where it is smaller.
+    """``a op b`` over ``elems`` elements; ``broadcast``: elements of ``b`` where it is smaller.
 
-    ``saves`` counts elements newly pinned for backward: 0 for a sum, one or both operands of a
-    product. ``grads``: elementwise backward kernels; 0 for a sum, whose gradient is passed on.
+    ``saves`` counts elements that no other op saves for backward: 0 for a sum, one or both operands
+    of a product. ``grads``: elementwise backward kernels; 0 for a sum, which passes its gradient
+    on.
     """
     second = broadcast or elems
-    one_by_one = elems if broadcast else 0.0
-    fwd = Kernel(kind="elementwise", indexed=one_by_one, **_traffic(2 * elems + second, high))
+    indexed_elems = elems if broadcast else 0.0
+    fwd = Kernel(kind="elementwise", indexed=indexed_elems, **_traffic(2 * elems + second, high))
     grad = Kernel(kind="elementwise", **_traffic(3 * elems, high))
-    # towards ``a`` it reads ``b``, towards ``b`` an ``a`` that is as large
-    bwd = (replace(grad, indexed=one_by_one), *[grad] * (grads - 1)) if grads else ()
+    # The gradient of ``a`` reads ``b``; the gradient of ``b`` reads an ``a`` of full size.
+    bwd = (replace(grad, indexed=indexed_elems), *[grad] * (grads - 1)) if grads else ()
     if broadcast and grads:
         bwd = (*bwd, Kernel(kind="reduction", **_traffic(elems + broadcast, high)))
     saved = _saved(saves, high) if saves else NOTHING
-    # of three elements moved one is written
+    # One of three elements moved is written.
     return Op(name=name, fwd=(fwd,), bwd=bwd, saved=saved, result=_saved(elems, high))
 
 
 def residual(name: str, elems: float, *, fused: bool = False, narrowed: float = 0.0) -> Op:
-    """A branch's result added to what autocast keeps in fp32: both widths, a sum in fp32.
+    """The sum of a branch's result and a residual that autocast keeps in fp32; the sum is fp32.
 
-    ``fused``: by a compiler's kernel, which loads vectors of either. ``narrowed``: elements of the
-    sum's gradient that the branch then casts to 16 bit.
+    The operands have both widths. ``fused``: a compiler's kernel adds them, which loads vectors of
+    either width. ``narrowed``: elements of the sum's gradient that are then cast to 16 bit for the
+    branch.
     """
     fwd = Kernel(kind="elementwise", low=elems, high=2 * elems, mixed=elems * (not fused))
     back = Kernel(kind="elementwise", autocasts=narrowed, launches=0.0)
@@ -89,8 +91,8 @@ def copy(
 ) -> Op:
     """A rearrangement that moves data: forward and backward each read and write it once.
 
-    ``as_it_lies``: what is read is contiguous (a clone, parts that are joined), so that forward
-    takes it in vectors.
+    ``as_it_lies``: the input is contiguous (a clone, parts that are joined), so that forward loads
+    it in vectors.
     """
     kernel = Kernel(kind="copy", indexed=elems, **_traffic(2 * elems, high))
     fwd = replace(kernel, indexed=0.0) if as_it_lies else kernel
@@ -98,43 +100,46 @@ def copy(
 
 
 def compiled(block: Block) -> Block:
-    """A block of a program whose kernels a compiler makes for their shapes (XLA).
+    """The block as a compiler that generates kernels for its shapes (XLA) runs it.
 
-    None of them looks up offsets and types an element, as ATen's ready-made ones do; casts are
-    part of the kernels that use them.
+    No kernel looks up offsets and types per element, as ATen's precompiled ones do; casts are part
+    of the kernels that use them.
     """
 
-    def known(kernels: tuple[Kernel, ...]) -> tuple[Kernel, ...]:
+    def specialised(kernels: tuple[Kernel, ...]) -> tuple[Kernel, ...]:
         return tuple(replace(k, indexed=0.0, mixed=0.0, autocasts=0.0) for k in kernels)
 
     return replace(
-        block, ops=tuple(replace(op, fwd=known(op.fwd), bwd=known(op.bwd)) for op in block.ops)
+        block,
+        ops=tuple(
+            replace(op, fwd=specialised(op.fwd), bwd=specialised(op.bwd)) for op in block.ops
+        ),
     )
 
 
 def brought_to_fp32(name: str, elems: float) -> Op:
-    """A 16-bit result that becomes fp32 where autocast keeps fp32, its gradient 16-bit again."""
+    """A cast of a 16-bit result to fp32 where autocast keeps fp32; its gradient is cast back."""
     cast = Kernel(kind="elementwise", autocasts=elems, launches=0.0)
     return Op(name=name, fwd=(cast,), bwd=(cast,))
 
 
 def in_fp32(op: Op) -> Op:
-    """An op whose 16-bit tensors are fp32 where autocast keeps fp32."""
+    """The op with its 16-bit tensors in fp32 where autocast keeps fp32."""
 
     def wide(kernel: Kernel) -> Kernel:
         return replace(kernel, low=0.0, high=kernel.high + kernel.low)
 
-    def kept(saved: Saved) -> Saved:
+    def raised(saved: Saved) -> Saved:
         return replace(saved, low=0.0, high=saved.high + saved.low)
 
     return replace(
-        op, fwd=tuple(map(wide, op.fwd)), bwd=tuple(map(wide, op.bwd)), saved=kept(op.saved),
-        result=kept(op.result),
+        op, fwd=tuple(map(wide, op.fwd)), bwd=tuple(map(wide, op.bwd)), saved=raised(op.saved),
+        result=raised(op.result),
     )  # fmt: skip
 
 
 def dropout(name: str, elems: float, *, high: bool = False, wide: bool = False) -> Op:
-    """Dropout with p > 0: saves a one-byte mask an element. ``wide``: fp32 in any precision."""
+    """Dropout with p > 0: saves a mask of one byte per element. ``wide``: fp32 in any precision."""
     fwd = Kernel(kind="elementwise", raw_bytes=elems, **_traffic(2 * elems, high))
     if wide:
         fwd = Kernel(kind="elementwise", raw_bytes=(1.0 + 2 * FP32_BYTES) * elems)
@@ -142,17 +147,17 @@ def dropout(name: str, elems: float, *, high: bool = False, wide: bool = False) 
 
 
 def without_mask(op: Op, bits: float = 0.0) -> Op:
-    """A dropout that is drawn anew in backward, from a seed, or keeps its mask as ``bits``."""
-    spared = op.saved.raw_bytes - bits / 8
-    kernels = tuple(replace(k, raw_bytes=k.raw_bytes - spared) for k in op.fwd)
+    """A dropout that is drawn once more in backward, or whose mask has ``bits`` bits in all."""
+    spared_bytes = op.saved.raw_bytes - bits / 8
+    kernels = tuple(replace(k, raw_bytes=k.raw_bytes - spared_bytes) for k in op.fwd)
     return replace(op, fwd=kernels, bwd=kernels, saved=Saved(raw_bytes=bits / 8))
 
 
 def dropout_add(name: str, elems: float) -> Op:
-    """Bias, dropout and residual sum in one kernel: reads two, writes one and the mask.
+    """Bias, dropout and residual sum in one kernel: reads two tensors, writes one and the mask.
 
-    Backward passes the gradient on to the residual and masks it for the branch.
-    Megatron-LM, fused_bias_dropout.
+    Backward passes the gradient on to the residual and masks it for the branch. Megatron-LM,
+    fused_bias_dropout.
     """
     fwd = Kernel(kind="elementwise", raw_bytes=elems, low=elems, high=2 * elems)
     bwd = Kernel(kind="elementwise", raw_bytes=elems, low=2 * elems)
@@ -160,11 +165,12 @@ def dropout_add(name: str, elems: float) -> Op:
 
 
 def pool_elements(in_elems: float, out_elems: float, *, channels_last: bool) -> tuple[float, float]:
-    """What max pooling takes, forward and backward, in elements addressed one by one.
+    """Cost of max pooling, forward and backward, in elements addressed one by one (``indexed``).
 
-    ATen's ``DilatedMaxPool2d.cu``: a thread an output, then one an input that searches the windows
-    it lies in. Dividing whole numbers, they take some 250 operations an output and 215 an input,
-    channels last 290 and 140; an element of a strided operand takes 51 (``hardware.integers``).
+    ATen's ``DilatedMaxPool2d.cu`` has a thread per output in forward and a thread per input in
+    backward, which searches the windows that contain the input. Because they divide whole numbers,
+    they take some 250 operations per output and 215 per input, 290 and 140 if channels are last; an
+    element of a strided operand takes 51 (``hardware.integers``).
     """
     forward, backward = (5.75, 2.75) if channels_last else (5.0, 4.25)
     return forward * out_elems, backward * in_elems
@@ -173,18 +179,18 @@ def pool_elements(in_elems: float, out_elems: float, *, channels_last: bool) -> 
 def max_pool2d(
     name: str, in_elems: float, out_elems: float, *, channels_last: bool = False, eager: bool = True
 ) -> Op:
-    """Max pooling, which keeps an int64 an output. ``eager``: by ATen's kernels."""
+    """Max pooling, which saves an int64 per output. ``eager``: ATen's kernels compute it."""
     index_bytes = 8.0 * out_elems
     fwd = Kernel(kind="elementwise", low=in_elems + out_elems, raw_bytes=index_bytes)
     bwd = fwd
     if eager:
-        one, other = pool_elements(in_elems, out_elems, channels_last=channels_last)
-        fwd, bwd = replace(fwd, indexed=one), replace(bwd, indexed=other)
+        fwd_elems, bwd_elems = pool_elements(in_elems, out_elems, channels_last=channels_last)
+        fwd, bwd = replace(fwd, indexed=fwd_elems), replace(bwd, indexed=bwd_elems)
     return Op(name=name, fwd=(fwd,), bwd=(bwd,), saved=Saved(raw_bytes=index_bytes))
 
 
 def pool2d(name: str, in_elems: float, out_elems: float) -> Op:
-    """Average pooling; what reads its input next to it keeps that."""
+    """Average pooling, which saves nothing; if another op needs the input, that op saves it."""
     kernel = Kernel(kind="elementwise", low=in_elems + out_elems)
     return Op(name=name, fwd=(kernel,), bwd=(kernel,))
 
@@ -192,14 +198,14 @@ def pool2d(name: str, in_elems: float, out_elems: float) -> Op:
 def reduction(
     name: str, elems: float, *, out: float = 0.0, saves: float = 0.0, high: bool = True
 ) -> Op:
-    """A sum or mean over ``elems`` elements a sample down to ``out``."""
+    """A sum or mean of ``elems`` elements per sample down to ``out`` elements."""
     fwd = Kernel(kind="reduction", **_traffic(elems + out, high))
     bwd = Kernel(kind="elementwise", indexed=elems, **_traffic(elems + out, high))  # broadcast
     return Op(name=name, fwd=(fwd,), bwd=(bwd,), saved=_saved(saves, high) if saves else NOTHING)
 
 
 def scale(name: str, elems: float, *, high: bool = False) -> Op:
-    """Multiplication by a constant: one read and one write each way, nothing saved."""
+    """Multiplication by a constant: one read and one write each way; nothing is saved."""
     kernel = Kernel(kind="elementwise", **_traffic(2 * elems, high))
     return Op(name=name, fwd=(kernel,), bwd=(kernel,))
 
@@ -214,7 +220,7 @@ def grad_only(
     weight: float = 0.0,
     indexed: float = 0.0,
 ) -> Op:
-    """Kernels that only backward runs: ``traffic`` elements moved by all ``launches`` together."""
+    """Kernels that only backward runs; all ``launches`` together move ``traffic`` elements."""
     kernel = Kernel(
         kind=kind, launches=launches, weight=weight, indexed=indexed, **_traffic(traffic, high)
     )
@@ -224,14 +230,14 @@ def grad_only(
 def accumulate(
     name: str, elems: float, *, times: float = 1.0, high: bool = False, casts: float = 0.0
 ) -> Op:
-    """Where forward forks, backward sums: ``times`` additions of gradients of ``elems``.
+    """The sums in backward where forward forks: ``times`` additions of gradients of ``elems``.
 
-    ``casts``: elements of them that autocast hands on to a branch in 16 bit.
+    ``casts``: elements of these that autocast passes on to a branch in 16 bit.
     """
     op = grad_only(name, 3 * elems * times, launches=times, high=high)
     return replace(op, bwd=(replace(op.bwd[0], autocasts=casts),)) if casts else op
 
 
 def keep(name: str, elems: float, *, high: bool = False) -> Op:
-    """A storage of ``elems`` that lives until backward for a reason no kernel here shows."""
+    """A storage of ``elems`` elements that lives until backward, for a reason not modelled here."""
     return Op(name=name, fwd=(), saved=_saved(elems, high))

@@ -1,4 +1,4 @@
-"""Recurrent layers as cuDNN runs them: one product over all steps, then a product a step."""
+"""Recurrent layers as cuDNN runs them: one product over all steps, then one product per step."""
 
 from __future__ import annotations
 
@@ -20,16 +20,17 @@ def lstm(
     save_output: bool = True,
     input_grad: bool = True,
 ) -> Op:
-    """LSTM of one direction over ``steps`` positions a sample, ``k`` inputs, ``hidden`` wide.
+    """LSTM of one direction over ``steps`` positions per sample, ``k`` inputs, ``hidden`` wide.
 
-    Products with the input run over all positions at once, those with the state once a step, as
-    small as the batch, reading the whole weight again; their pointwise part is one kernel a step.
-    Kept for backward: gates, cell, its tanh, output (7 · hidden a position), and the input.
+    Products with the input run over all positions at once. Products with the state run once per
+    step, with as many rows as the batch, and read the whole weight each time; their pointwise part
+    is one kernel per step. Saves gates, cell, its tanh and output (7 · hidden per position), and
+    the input.
     """
     inner, state = float(_GATES * hidden * k), float(_GATES * hidden * hidden)
     flop_in, flop_state = 2.0 * steps * inner, 2.0 * steps * state
     wide: dict[str, Any] = {"n": Affine(_GATES * hidden), "k": Affine(k)}
-    whole = Kernel(
+    of_input = Kernel(
         kind="gemm", flop=flop_in, low=steps * (k + _GATES * hidden), weight=inner,
         m=Affine(0, steps), **wide,
     )  # fmt: skip
@@ -66,7 +67,7 @@ def lstm(
     kept = steps * hidden * (6.0 + save_output) + steps * k * save_input
     return Op(
         name=name,
-        fwd=(whole, step(_GATES * hidden, hidden), pointwise(11.0)),
+        fwd=(of_input, step(_GATES * hidden, hidden), pointwise(11.0)),
         bwd=tuple(bwd),
         saved=Saved(low=kept),
         gemm_weight=inner + state,

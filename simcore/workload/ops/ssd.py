@@ -1,9 +1,9 @@
 """Mamba-2 between its two products: convolution, state space duality by chunks, gated norm.
 
-Dao & Gu 2024 (arXiv 2405.21060), section 6, as mamba_ssm's kernels compute it (ops/triton/
-ssd_combined.py: _mamba_chunk_scan_combined_fwd and _bwd, MambaSplitConv1dScanCombinedFn). Their
-products are of chunks and priced as batched matrix products, all else as memory traffic: an
-assumption, since no table has these kernels.
+Dao & Gu 2024 (arXiv 2405.21060), section 6, as mamba_ssm's kernels compute it
+(ops/triton/ssd_combined.py: _mamba_chunk_scan_combined_fwd and _bwd,
+MambaSplitConv1dScanCombinedFn). The products of chunks are priced as batched matrix products,
+everything else as memory traffic: an assumption, since no measured table has these kernels.
 """
 
 from __future__ import annotations
@@ -15,16 +15,18 @@ from simcore.base.units import FP32_BYTES
 from simcore.workload.graph import Affine, Kernel, Op
 from simcore.workload.saved import Saved
 
-#: Kernels of tensor operations around backward's last one, on a number a head: clone, flip, cumsum,
-#: flip, two sums, and the sums of what A, D and the bias of dt get (ssd_combined.py).
+#: Kernels of tensor operations around the last kernel of backward, with one number per head: clone,
+#: flip, cumsum, flip, two sums, and the sums of the gradients of A, D and the bias of dt
+#: (ssd_combined.py).
 _SMALL = 9.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SsdShape:
-    """``heads`` of width ``head_dim`` and ``state`` numbers an element; B and C by ``groups``.
+    """Sizes of a layer: ``heads`` of width ``head_dim`` with ``state`` numbers per element.
 
-    ``chunk``: tokens whose pairs are multiplied; ``conv``: taps of the convolution.
+    ``groups``: groups of heads that share B and C; ``chunk``: tokens whose pairs are multiplied;
+    ``conv``: taps of the convolution.
     """
 
     seq: int
@@ -42,7 +44,7 @@ class SsdShape:
 
     @property
     def channels(self) -> int:
-        """What the convolution runs over: x, B and C."""
+        """Channels of the convolution: x, B and C."""
         return self.inner + 2 * self.groups * self.state
 
     @property
@@ -55,7 +57,7 @@ def chunk_product(
     flop: float, low: float, sides: tuple[float, float, float], groups: float, *,
     raw_bytes: float = 0.0, launches: float = 1.0,
 ) -> Kernel:  # fmt: skip
-    """A kernel of ``groups`` products a sample of ``sides`` m, n, k: 16 bit in any format."""
+    """A kernel of ``groups`` products per sample with ``sides`` m, n, k; 16 bit in any format."""
     m, n, k = (Affine(side) for side in sides)
     return Kernel(
         kind="gemm", flop=flop, low=low, raw_bytes=raw_bytes, m=m, n=n, k=k,
@@ -66,11 +68,11 @@ def chunk_product(
 def causal_conv(
     name: str, seq: int, channels: int, taps: int, *, again: bool = False, save_input: bool = True
 ) -> Op:
-    """A depthwise convolution of tokens before, with SiLU, in one kernel (causal_conv1d).
+    """A depthwise convolution over preceding tokens, with SiLU, in one kernel (causal_conv1d).
 
-    Backward works the activation out anew and makes the weights' gradient beside the input's.
-    ``again``: forward runs once more before it. The taps are no matrix product: their
-    2 * taps FLOP an element are left out, as those of other kernels without products are.
+    Backward recomputes the activation and computes the weights' gradient along with the input's.
+    ``again``: forward runs a second time before it. The taps are no matrix product: their 2 * taps
+    FLOP per element are left out, as those of other kernels without products are.
     """
     elems = float(seq) * channels
     weight = float(channels) * (taps + 1)
@@ -81,16 +83,16 @@ def causal_conv(
 
 
 def ssd_scan(name: str, s: SsdShape, *, gated: bool, again: bool = False) -> Op:
-    """The chunked scan: of each chunk its state and the products of its pairs, states passed on.
+    """The scan by chunks: the state and the products of pairs of each chunk, states passed on.
 
-    Forward, L tokens of chunks of Q, D = heads * head_dim, N states, G groups: states 2LDN, C B'
-    2LQGN (all pairs), pairs with x 2LQD of which causality leaves half, C with states 2LDN. States
-    and C B' are fp32. ``gated``: the kernel multiplies by SiLU(z) too, and writes both results;
-    ``again``: backward makes the gated one anew, for the product behind it.
+    FLOP of forward for L tokens in chunks of Q, D = heads * head_dim, N states, G groups: states
+    2LDN; C B' 2LQGN (all pairs); pairs with x 2LQD, of which causality leaves half; C with states
+    2LDN. States and C B' are fp32. ``gated``: the kernel also multiplies by SiLU(z) and writes both
+    results; ``again``: backward recomputes the gated result for the product after it.
 
-    Backward makes dt, C B' and the states again; products with states five times (states, theirs,
-    x, B, C), with pairs three times (x, C B', decays) and two of C B' (B, C). Kept: the first
-    product's result, of which the convolution is made again, and the ungated result.
+    Backward recomputes dt, C B' and the states; it has five products with states (states, their
+    gradients, x, B, C), three with pairs (x, C B', decays) and two with C B' (B, C). Saves the
+    first product's result, from which the convolution is recomputed, and the ungated result.
     """
     chunk = min(s.chunk, s.seq)
     chunks = float(ceil(s.seq / chunk))
@@ -102,7 +104,7 @@ def ssd_scan(name: str, s: SsdShape, *, gated: bool, again: bool = False) -> Op:
     state_sides = (s.head_dim, s.state, chunk)
     pair_sides = (chunk, s.head_dim, chunk)
     cb_sides = (chunk, chunk, s.state)
-    seen = FP32_BYTES * pairs / 2  # of fp32 pairs, those that causality leaves
+    causal = FP32_BYTES * pairs / 2  # bytes of the fp32 pairs that causality leaves
 
     def by_states(low: float, raw_bytes: float, more: float = 0.0) -> Kernel:
         return chunk_product(of_states + more, low, state_sides, each, raw_bytes=raw_bytes)
@@ -113,25 +115,25 @@ def ssd_scan(name: str, s: SsdShape, *, gated: bool, again: bool = False) -> Op:
         of_cb, 2 * bc, cb_sides, chunks * s.groups, raw_bytes=FP32_BYTES * pairs
     )  # fmt: skip
     passed = Kernel(kind="elementwise", low=states, raw_bytes=FP32_BYTES * states)
-    # x read and the result written; gated, z read and the other result written
-    scan = by_states((4 if gated else 2) * x + bc + states, seen + 2 * FP32_BYTES * dt, of_pairs)
+    # x is read and the result written; if gated, z is read and the other result written too.
+    scan = by_states((4 if gated else 2) * x + bc + states, causal + 2 * FP32_BYTES * dt, of_pairs)
     passed_wide = Kernel(kind="elementwise", raw_bytes=2 * FP32_BYTES * states)
     passed_back = Kernel(kind="elementwise", low=2 * states, raw_bytes=2 * FP32_BYTES * states)
-    # reads dout, z, the ungated result and x (for D), writes both gradients
+    # Reads dout, z, the ungated result and x (for D); writes both gradients.
     ungate = (Kernel(kind="elementwise", low=(6 + again) * x),) if gated else ()
     bwd = (
         decays, cb, of_chunks, passed_wide, *ungate,
-        by_states(x + bc, FP32_BYTES * (states + dt)),  # states'
+        by_states(x + bc, FP32_BYTES * (states + dt)),  # gradient of the states
         passed_back,
-        by_states(3 * x + bc + states, seen + 3 * FP32_BYTES * dt, of_pairs),  # x's
-        by_states(x + bc + states, FP32_BYTES * (bc + 2 * dt)),  # B's
-        by_states(x + bc + states, FP32_BYTES * (bc + 2 * dt)),  # C's
+        by_states(3 * x + bc + states, causal + 3 * FP32_BYTES * dt, of_pairs),  # gradient of x
+        by_states(x + bc + states, FP32_BYTES * (bc + 2 * dt)),  # gradient of B
+        by_states(x + bc + states, FP32_BYTES * (bc + 2 * dt)),  # gradient of C
         chunk_product(of_pairs, 2 * x, pair_sides, each, raw_bytes=FP32_BYTES * pairs),
         chunk_product(
             2 * of_cb, 4 * bc, cb_sides, chunks * s.groups, launches=2.0,
             raw_bytes=2 * FP32_BYTES * (pairs + bc),
         ),
-        chunk_product(of_pairs, 2 * x, pair_sides, each, raw_bytes=seen + 2 * FP32_BYTES * dt),
+        chunk_product(of_pairs, 2 * x, pair_sides, each, raw_bytes=causal + 2 * FP32_BYTES * dt),
         Kernel(
             kind="elementwise", low=dt, raw_bytes=2 * FP32_BYTES * dt * _SMALL, launches=_SMALL
         ),
@@ -152,8 +154,9 @@ def gated_norm(
 ) -> Op:  # fmt: skip
     """RMSNorm of ``rows`` of ``dim`` and SiLU of a gate in one kernel (layernorm_gated.py).
 
-    Saves input, gate and a reciprocal deviation a row. ``gated=False``: the gate is elsewhere.
-    ``again``: backward writes the result once more, for the product behind it.
+    Saves input, gate and a reciprocal deviation per row. ``gated=False``: the gate is applied
+    elsewhere. ``again``: backward writes the result a second time, for the product after it.
+    ``input_kept``, ``gate_kept``: another op already saves the input, the gate.
     """
     elems = rows * dim
     fwd = Kernel(kind="norm", low=(3 if gated else 2) * elems, weight=float(dim))

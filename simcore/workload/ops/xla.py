@@ -1,10 +1,11 @@
-"""Operators of TensorFlow graphs that XLA clusters by itself (``global_jit_level``, ``set_jit``).
+"""Operators of TensorFlow graphs that XLA clusters automatically.
 
-A cluster's kernels end at products and at sums; what is cheap is computed again by each that reads
-it (``gpu/instruction_fusion.cc``). Random numbers stay outside: automatic clustering leaves out
-stateful generators on GPUs (``mark_for_compilation_pass.cc``, ``allow_stateful_rng_ops``; set for
-the XLA_GPU device alone), so that TensorFlow's kernel writes them in fp32 and each fusion that
-drops out, backward too, reads and compares them.
+``global_jit_level`` or ``set_jit`` turn this on. A cluster's kernels end at products and at sums;
+each kernel that reads a cheap result recomputes it (``gpu/instruction_fusion.cc``). Random numbers
+are drawn outside: automatic clustering excludes stateful generators on GPUs
+(``mark_for_compilation_pass.cc``, ``allow_stateful_rng_ops``; set for the XLA_GPU device alone).
+TensorFlow's kernel therefore writes them in fp32, and each fusion that applies dropout, in backward
+too, reads and compares them.
 """
 
 from __future__ import annotations
@@ -17,17 +18,17 @@ from simcore.workload.saved import Saved
 
 
 def random(name: str, elems: float) -> Op:
-    """A dropout's random numbers, kept for backward."""
+    """A dropout's random numbers, which are saved for backward."""
     made = Kernel(kind="elementwise", raw_bytes=FP32_BYTES * elems)
     return Op(name=name, fwd=(made,), saved=Saved(raw_bytes=FP32_BYTES * elems))
 
 
 def attention(name: str, heads: int, seq: int, head_dim: int, *, drop: bool) -> tuple[Op, ...]:
-    """Scores, softmax and context of one sequence a sample.
+    """Scores, softmax and context of one sequence per sample.
 
-    Scores are read for their maximum, their sum and the quotient, which is written, dropped out
-    too: backward reads both. Of p (g - sum(p g)) backward reads p and g for the sum and again for
-    the product, with the random numbers where g is dropped out.
+    The scores are read for their maximum, their sum and the quotient. The quotient is written, with
+    dropout also a second time after it; backward reads both. Backward, p (g - sum(p g)), reads p
+    and g for the sum and a second time for the product, and with dropout the random numbers of g.
     """
     scores = float(heads) * seq * seq
     drawn = FP32_BYTES * scores * drop
@@ -48,7 +49,7 @@ def attention(name: str, heads: int, seq: int, head_dim: int, *, drop: bool) -> 
 
 
 def added(name: str, elems: float, *, drop: bool) -> Op:
-    """Bias, dropout, the sum with the fp32 residual; backward drops out the branch's gradient."""
+    """Bias, dropout and the sum with the fp32 residual; backward masks the branch's gradient."""
     drawn = FP32_BYTES * elems * drop
     total = Kernel(kind="elementwise", low=elems, high=2 * elems, raw_bytes=drawn)
     back = Kernel(kind="elementwise", low=elems, high=elems, raw_bytes=drawn)
@@ -60,11 +61,11 @@ def added(name: str, elems: float, *, drop: bool) -> Op:
 
 
 def layer_norm(name: str, rows: float, dim: int) -> Op:
-    """Mean and variance in a pass each, then the result, in fp32 and, for products, in 16 bit.
+    """Mean and variance in one pass each, then the result in fp32 and, for products, in 16 bit.
 
-    ``tf.nn.moments`` squares the difference from the mean, so that one sum waits for the other.
-    Backward: two sums of a row from the gradient and the input, the gradient of the input, and
-    two sums of a column.
+    ``tf.nn.moments`` squares the difference from the mean, so that the second sum needs the first.
+    Backward: two sums per row over the gradient and the input, the gradient of the input, and two
+    sums per column.
     """
     e = rows * dim
     fwd = (

@@ -129,7 +129,9 @@ def test_on_the_page() -> None:
         asked = {"model": JOB[0], "gpus": JOB[1], "coffee_breaks": "3", "mill": "size=2"}
         answer = client.get("/api/v1/answer", params=asked).json()
         assert "--coffee-breaks 3" in answer["command"] and "--grind size=2" in answer["command"]
-        assert client.get("/api/v1/predict", params=asked).json()["options"]["mill"] == {"size": "2"}
+        assert client.get("/api/v1/predict", params=asked).json()["options"]["mill"] == {
+            "size": "2"
+        }
 
 
 WRONG = [
