@@ -26,6 +26,4 @@ def gpt_oss(f: Fields) -> Translated:
         "tied": tied(f, False),
         **windows(f, "wf", int(config["layers"]), window),
     }
-    return translated(
-        f, config, positions, ROUTING, "weights in the width of the precision, not in MXFP4"
-    )
+    return translated(f, config, positions, ROUTING, "weights in the job's precision, not in MXFP4")

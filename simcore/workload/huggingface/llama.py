@@ -23,7 +23,7 @@ def llama(f: Fields) -> Translated:
 
 @ADAPTERS.register("mistral")
 def mistral(f: Fields) -> Translated:
-    """llama with a window over the last tokens in every layer, unless it is null."""
+    """llama with windowed attention in every layer, unless ``sliding_window`` is null."""
     config, positions = sizes(f)
     config |= {
         **gated_layers(f),
