@@ -125,7 +125,7 @@ def inputs(builder: ProgramBuilder, strategy: Strategy) -> list[int]:
     # Without loader workers the training process loads, and the host issues nothing meanwhile.
     loaded = builder.misc("load batch", "host", "loader", "loader_blocking_s")
     if strategy.program.host.trainer_loop is not None:
-        # The trainer reads each loss before it goes on, so the device has run out of work by then.
+        # The trainer reads each loss before it continues, so the device has no work left then.
         loaded = builder.misc("between micro-steps", "host", "host", "driver_s")
     ready = builder.misc("copy input", "copy", "input copy", "input_copy_s", loaded)
     if builder.workload.frozen:

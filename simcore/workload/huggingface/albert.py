@@ -1,4 +1,4 @@
-"""albert."""
+"""Configs of albert."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""bart and mbart."""
+"""Configs of bart and mbart."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""bert, roberta (also xlm-roberta and camembert) and distilbert."""
+"""Configs of bert, roberta (also xlm-roberta and camembert) and distilbert."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""bloom."""
+"""Configs of bloom."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""clip."""
+"""Configs of clip."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""deberta-v2, the type of DeBERTa v2 and v3."""
+"""Configs of deberta-v2, the type of DeBERTa v2 and v3."""
 
 from __future__ import annotations
 

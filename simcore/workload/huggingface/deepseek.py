@@ -1,4 +1,4 @@
-"""deepseek_v2, deepseek_v3 (also R1) and kimi_k2: latent attention and many small experts."""
+"""Configs of deepseek_v2, deepseek_v3 (also R1) and kimi_k2: latent attention, small experts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""falcon: 7b's layout, 40b's and 180b's, and the serial one of the rw models."""
+"""Configs of falcon: 7b's layout, 40b's and 180b's, and the serial one of the rw models."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""gemma, gemma2 and the language model of gemma3."""
+"""Configs of gemma, gemma2 and the language model of gemma3."""
 
 from __future__ import annotations
 
@@ -32,7 +32,10 @@ def gemma(f: Fields) -> Translated:
 
 @ADAPTERS.register("gemma2")
 def gemma2(f: Fields) -> Translated:
-    """Norms before and after each half, capped scores and logits, every second layer windowed."""
+    """Norms before and after attention and feed-forward, and capped scores and logits.
+
+    Every second layer has windowed attention.
+    """
     config, positions = _common(f)
     window = f.count("sliding_window", default=4096, low=0)
 

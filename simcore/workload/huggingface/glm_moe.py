@@ -1,4 +1,4 @@
-"""glm4_moe (GLM-4.5 to 4.7)."""
+"""Configs of glm4_moe (GLM-4.5 to 4.7)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""gpt2."""
+"""Configs of gpt2."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""gpt_neo."""
+"""Configs of gpt_neo."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""gpt_neox (also Pythia)."""
+"""Configs of gpt_neox (also Pythia)."""
 
 from __future__ import annotations
 

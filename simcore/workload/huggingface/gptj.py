@@ -1,4 +1,4 @@
-"""gptj."""
+"""Configs of gptj."""
 
 from __future__ import annotations
 

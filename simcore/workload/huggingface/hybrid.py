@@ -1,4 +1,4 @@
-"""falcon_h1, bamba and granitemoehybrid (Granite 4), which combine Mamba-2 and attention."""
+"""Configs of falcon_h1, bamba and granitemoehybrid (Granite 4), with Mamba-2 and attention."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""jamba (Jamba 1.5 and 1.6)."""
+"""Configs of jamba (Jamba 1.5 and 1.6)."""
 
 from __future__ import annotations
 

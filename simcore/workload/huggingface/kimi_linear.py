@@ -1,4 +1,4 @@
-"""kimi_linear: Kimi Delta Attention, latent attention without positions in some layers, experts."""
+"""Configs of kimi_linear: Kimi Delta Attention, some layers with latent attention, experts."""
 
 from __future__ import annotations
 

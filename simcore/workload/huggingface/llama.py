@@ -1,4 +1,4 @@
-"""llama (also Llama 2, 3 and 3.1) and mistral."""
+"""Configs of llama (also Llama 2, 3 and 3.1) and mistral."""
 
 from __future__ import annotations
 

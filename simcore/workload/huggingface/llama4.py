@@ -1,4 +1,4 @@
-"""llama4 (Scout, Maverick): attention in chunks, layers without positions, experts."""
+"""Configs of llama4 (Scout, Maverick): attention in chunks, layers without positions, experts."""
 
 from __future__ import annotations
 

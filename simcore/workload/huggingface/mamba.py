@@ -1,4 +1,4 @@
-"""mamba2, and nemotron_h (Nemotron-H, Nemotron Nano 2 and 3), whose layers have one part each."""
+"""Configs of mamba2, and of nemotron_h (Nemotron-H, Nemotron Nano 2 and 3)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""minimax (MiniMax-Text-01, M1) and minimax_m2."""
+"""Configs of minimax (MiniMax-Text-01, M1) and minimax_m2."""
 
 from __future__ import annotations
 

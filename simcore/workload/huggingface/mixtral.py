@@ -1,4 +1,4 @@
-"""mixtral: mistral with experts in every layer."""
+"""Configs of mixtral: mistral with experts in every layer."""
 
 from __future__ import annotations
 

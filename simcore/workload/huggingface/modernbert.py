@@ -1,4 +1,4 @@
-"""modernbert."""
+"""Configs of modernbert."""
 
 from __future__ import annotations
 

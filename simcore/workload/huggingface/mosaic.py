@@ -1,4 +1,4 @@
-"""mpt and dbrx, which have no biases, also not in norms."""
+"""Configs of mpt and dbrx, which have no biases, also not in norms."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""nemotron (Nemotron-3 8B, Nemotron-4, Minitron)."""
+"""Configs of nemotron (Nemotron-3 8B, Nemotron-4, Minitron)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""olmo, olmo2, olmo3 and olmoe."""
+"""Configs of olmo, olmo2, olmo3 and olmoe."""
 
 from __future__ import annotations
 

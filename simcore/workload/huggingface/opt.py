@@ -1,4 +1,4 @@
-"""opt."""
+"""Configs of opt."""
 
 from __future__ import annotations
 

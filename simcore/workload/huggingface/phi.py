@@ -1,4 +1,4 @@
-"""phi (1, 1.5 and 2) and phi3 (also Phi-3.5 and 4)."""
+"""Configs of phi (1, 1.5 and 2) and phi3 (also Phi-3.5 and 4)."""
 
 from __future__ import annotations
 

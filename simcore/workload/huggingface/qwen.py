@@ -1,4 +1,4 @@
-"""qwen (the first), qwen2 (also 1.5 and 2.5) and qwen3."""
+"""Configs of qwen (the first), qwen2 (also 1.5 and 2.5) and qwen3."""
 
 from __future__ import annotations
 

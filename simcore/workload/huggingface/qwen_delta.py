@@ -1,4 +1,4 @@
-"""qwen3_next and qwen3_5, also with experts: gated DeltaNet, and gated attention in some layers."""
+"""Configs of qwen3_next and qwen3_5, also with experts: gated DeltaNet and gated attention."""
 
 from __future__ import annotations
 

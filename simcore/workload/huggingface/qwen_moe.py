@@ -1,4 +1,4 @@
-"""qwen2_moe and qwen3_moe."""
+"""Configs of qwen2_moe and qwen3_moe."""
 
 from __future__ import annotations
 

@@ -19,7 +19,8 @@ from simcore.workload.huggingface.registry import (
 )
 from simcore.workload.models import ModelRecord, Training
 
-#: A config is a few kilobytes; a file of megabytes is weights or a tokenizer.
+#: The largest accepted file. A config has a few kilobytes; a file of megabytes holds weights or a
+#: tokenizer.
 MAX_FILE_BYTES = 4_000_000
 #: The longest default sequence, because models with 128 k positions are rarely trained at that
 #: length.

@@ -1,4 +1,4 @@
-"""siglip."""
+"""Configs of siglip."""
 
 from __future__ import annotations
 

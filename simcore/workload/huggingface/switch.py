@@ -1,4 +1,4 @@
-"""switch_transformers: T5 with switch layers (google/switch-base-8 and larger)."""
+"""Configs of switch_transformers: T5 with switch layers (google/switch-base-8 and larger)."""
 
 from __future__ import annotations
 

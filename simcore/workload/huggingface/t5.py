@@ -1,4 +1,4 @@
-"""t5 (also v1.1 and Flan-T5) and mt5."""
+"""Configs of t5 (also v1.1 and Flan-T5) and mt5."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""vit."""
+"""Configs of vit."""
 
 from __future__ import annotations
 

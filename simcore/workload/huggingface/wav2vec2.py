@@ -1,4 +1,4 @@
-"""wav2vec2 and hubert."""
+"""Configs of wav2vec2 and hubert."""
 
 from __future__ import annotations
 

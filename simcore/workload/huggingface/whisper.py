@@ -1,4 +1,4 @@
-"""whisper."""
+"""Configs of whisper."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""zamba2."""
+"""Configs of zamba2."""
 
 from __future__ import annotations
 

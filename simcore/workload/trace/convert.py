@@ -89,7 +89,7 @@ class _Converter:
         return tuple(self.kernel(x, y) for x, y in zip(a, b, strict=True))
 
     def saved(self, a: float, b: float, item_bytes: int, width: Width) -> Saved:
-        """Per-sample storage of ``a`` and ``b`` bytes at the two batches."""
+        """The per-sample part of a storage of ``a`` and ``b`` bytes at the two batch sizes."""
         fixed, per = self.line(a, b)
         self.dropped.saved_bytes += fixed
         if self.own_width or width == "raw":

@@ -142,7 +142,7 @@ class Trace:
     ops: tuple[OpRecord, ...]
     saved: tuple[SavedStorage, ...]
     params: tuple[ParamRecord, ...]
-    buffers: tuple[tuple[str, int, int], ...]  # name, elements, bytes an element
+    buffers: tuple[tuple[str, int, int], ...]  # name, elements, bytes per element
     gradient_order: tuple[str, ...]
     units: tuple[str, ...]
     calls: tuple[UnitCall, ...]
