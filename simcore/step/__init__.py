@@ -1,1 +1,1 @@
-"""From workload and strategy to what each rank computes, sends and holds in one step."""
+"""What each rank computes, sends and holds in one step, derived from workload and strategy."""

@@ -39,69 +39,73 @@ class StepGraph:
 
     @cached_property
     def last_tasks(self) -> NDArray[np.intp]:
-        """The last task of each stream: no other of it ends later."""
+        """The last task of each stream, which is also the last of its stream to finish."""
         return np.array([queue[-1] for queue in self._queues.values()])
 
     @cached_property
-    def _stretches(self) -> list[tuple[str, list[int]]]:
-        """Stretches of a stream that wait on earlier stretches only. Raises ValueError."""
+    def _runs(self) -> list[tuple[str, list[int]]]:
+        """Runs: consecutive tasks of one stream that depend on each other or on earlier runs only.
+
+        Raises ValueError if the dependencies form a cycle.
+        """
         queues = self._queues
         head = dict.fromkeys(queues, 0)
         done: set[int] = set()
-        found: list[tuple[str, list[int]]] = []
-        more = True
-        while more:
-            more = False
+        runs: list[tuple[str, list[int]]] = []
+        advanced = True
+        while advanced:
+            advanced = False
             for stream, queue in queues.items():
-                begin = at = head[stream]
-                while at < len(queue):
-                    task = self.tasks[queue[at]]
+                begin = end = head[stream]
+                while end < len(queue):
+                    task = self.tasks[queue[end]]
                     if not (done.issuperset(task.deps) and done.issuperset(task.finish_after)):
                         break
-                    done.add(queue[at])
-                    at += 1
-                if at > begin:
-                    found.append((stream, queue[begin:at]))
-                    head[stream], more = at, True
+                    done.add(queue[end])
+                    end += 1
+                if end > begin:
+                    runs.append((stream, queue[begin:end]))
+                    head[stream], advanced = end, True
         if stuck := [self.tasks[q[head[s]]].name for s, q in queues.items() if head[s] < len(q)]:
             raise ValueError(f"the step graph has a cycle through {', '.join(stuck)}")
-        return found
+        return runs
 
     @cached_property
     def waits(self) -> tuple[tuple[int, tuple[int, ...], tuple[int, ...]], ...]:
-        """(task, after which it starts, before which it cannot end), each task after those.
+        """Triples (task, tasks it starts after, tasks it cannot finish before), without redundancy.
 
-        The task before on the same stream is among the first; what an earlier task of a stream
-        has waited for already, or for a later one of the same stream, is left out.
+        A triple comes after those of all the tasks that it names. The second entry includes the
+        previous task on the same stream. A dependency is omitted if an earlier task of this stream
+        already waits for it, or if this stream waits for a later task of the dependency's stream.
         """
-        place = {t: i for queue in self._queues.values() for i, t in enumerate(queue)}
+        position = {t: i for queue in self._queues.values() for i, t in enumerate(queue)}
         streams = [task.stream for task in self.tasks]
-        before: dict[str, tuple[int, ...]] = dict.fromkeys(self._queues, ())
-        seen: dict[str, dict[str, int]] = {s: {} for s in self._queues}
+        previous: dict[str, tuple[int, ...]] = dict.fromkeys(self._queues, ())
+        waited: dict[str, dict[str, int]] = {s: {} for s in self._queues}
 
-        def waits(stream: str, others: tuple[int, ...]) -> tuple[int, ...]:
-            known = seen[stream]  # by stream: the last place waited for
+        def new_waits(stream: str, others: tuple[int, ...]) -> tuple[int, ...]:
+            last_waited = waited[stream]  # by other stream: the last position waited for
             last: dict[str, int] = {}
             for other in others:
-                theirs = streams[other]
-                if theirs != stream and place[other] > known.get(theirs, -1):
-                    known[theirs] = place[other]
-                    last[theirs] = other
+                other_stream = streams[other]
+                if other_stream != stream and position[other] > last_waited.get(other_stream, -1):
+                    last_waited[other_stream] = position[other]
+                    last[other_stream] = other
             return tuple(last.values())
 
-        found = []
-        for stream, run in self._stretches:
+        triples = []
+        for stream, run in self._runs:
             for number in run:
                 task = self.tasks[number]
-                after, bounds = waits(stream, task.deps), waits(stream, task.finish_after)
-                found.append((number, before[stream] + after, bounds))
-                before[stream] = (number,)
-        return tuple(found)
+                after, bounds = new_waits(stream, task.deps), new_waits(stream, task.finish_after)
+                triples.append((number, previous[stream] + after, bounds))
+                previous[stream] = (number,)
+        return tuple(triples)
 
     @cached_property
     def _queues(self) -> dict[str, list[int]]:
         """The tasks of each stream, in issue order."""
-        found: dict[str, list[int]] = {}
+        queues: dict[str, list[int]] = {}
         for i, task in enumerate(self.tasks):
-            found.setdefault(task.stream, []).append(i)
-        return found
+            queues.setdefault(task.stream, []).append(i)
+        return queues

@@ -1,6 +1,8 @@
-"""What the host does beside issuing kernels: calls and hooks, in the time of so many kernels.
+"""Host work other than issuing kernels: calls of collectives and checkpoints, and Python hooks.
 
-# P phases: forward of each block, backward of each, frozen networks.
+All of it is counted in *kernel issues*: one is the time that the host takes to issue one kernel.
+
+# P phases: forward of each block, backward of each block, forward of each frozen network.
 """
 
 from __future__ import annotations
@@ -20,21 +22,28 @@ from simcore.strategy.strategy import Strategy
 from simcore.workload.graph import Block, Workload
 
 Array = NDArray[np.float64]
-#: What a collective costs its host over a kernel: torch 2.13 takes 7.6 us for dist.all_reduce on
-#: its fake backend and 14 in an autograd function, where nn.Linear takes 12.8; the rest, NCCL's
-#: enqueue and the events between streams, is an assumption.
+#: Kernel issues that one collective adds on the host, beyond issuing its kernel. torch 2.13 takes
+#: 7.6 us for dist.all_reduce on its fake backend and 14 us in an autograd function, where nn.Linear
+#: takes 12.8 us. The rest, NCCL's enqueue and the events between streams, is an assumption.
 COLLECTIVE_ISSUES = 2.0
-#: The same for a checkpointed block beside what it runs again: states of random generators, an
-#: autograd function and a backward of its own (torch 2.13, reentrant: 115 us).
+#: Kernel issues that the checkpoint of a block adds in backward, beyond the kernels of the
+#: recompute: it restores the states of random generators and runs an autograd function and a nested
+#: backward (torch 2.13, reentrant: 115 us).
 CHECKPOINT_ISSUES = 9.0
-#: The same of one that stops early, forward and backward: hooks in Python around each tensor that
-#: autograd keeps (torch 2.13: 140 and 340 us of a GPT-2 layer's 24, 200 and 475 of a Llama's 38).
+#: Kernel issues (forward, backward) that a checkpoint which stops early adds to a block: Python
+#: hooks around each tensor that autograd saves (torch 2.13: 140 and 340 us for the 24 tensors of a
+#: GPT-2 layer, 200 and 475 us for the 38 of a Llama layer).
 HOOKED_ISSUES = (17.0, 41.0)
 
 
 @dataclass(frozen=True, slots=True)
 class Managed:
-    """What a library's Python does around modules; elements of a bucket that it reduces."""
+    """A library's Python work around a model's modules.
+
+    ``hooks``: of ZeRO-3, around modules; ``bucket_numel``: elements of the bucket in which ZeRO-3
+    reduces gradients, 0 without ``hooks``; ``units``: of FSDP, around each unit that it shards;
+    ``modules``: of the modules' own Python code.
+    """
 
     hooks: ModuleHooks | None = None
     bucket_numel: int = 0
@@ -43,7 +52,10 @@ class Managed:
 
 
 def managed(strategy: Strategy) -> Managed | None:
-    """What a job's library does in Python around modules, if it does anything."""
+    """The Python work around modules that a job's program does; None if it does none.
+
+    ZeRO-3's hooks and FSDP's units apply only where parameters are sharded (ZeRO stage 3).
+    """
     library, sharded = strategy.program, strategy.zero_stage == 3
     hooks, units = (library.zero3.hooks, library.fsdp.units) if sharded else (None, None)
     if hooks is None and units is None and library.host.modules is None:
@@ -55,71 +67,86 @@ def managed(strategy: Strategy) -> Managed | None:
 def calls(
     workload: Workload, issues: Array, recompute: bool, stops_early: bool, by: Managed | None
 ) -> Array:
-    """What the host does beside its ``issues`` [P] of kernels, in kernels' worth."""
-    sent = np.array([COLLECTIVE_ISSUES * b.exchanges for b in workload.blocks])
-    first, second = HOOKED_ISSUES if stops_early else (0.0, CHECKPOINT_ISSUES)
-    again = np.array([float(b.recomputable and recompute) for b in workload.blocks])
-    forward, backward = sent + first * again, sent + second * again
+    """Host work other than issuing kernels, in kernel issues of each phase [P].
+
+    ``issues`` [P]: kernel issues of each phase, of which modules in Python take a share more;
+    ``recompute``: recomputable blocks are checkpointed; ``stops_early``: their checkpoint stops
+    once backward has what it needs; ``by``: Python work around modules. FSDP's units are not
+    included (``unit_calls``).
+    """
+    collectives = np.array([COLLECTIVE_ISSUES * b.exchanges for b in workload.blocks])
+    fwd_issues, bwd_issues = HOOKED_ISSUES if stops_early else (0.0, CHECKPOINT_ISSUES)
+    checkpointed = np.array([float(b.recomputable and recompute) for b in workload.blocks])
+    forward = collectives + fwd_issues * checkpointed
+    backward = collectives + bwd_issues * checkpointed
     if by is not None and by.hooks is not None:
         hooked = np.array([_hooked(b, by.hooks, by.bucket_numel) for b in workload.blocks])
         forward, backward = forward + hooked[:, 0], backward + hooked[:, 1]
     if by is not None and by.modules is not None:
         n = len(workload.blocks)
-        more = np.array([
-            _in_python(b, by.modules, issues[i], issues[n + i])
+        overhead = np.array([
+            _module_overhead(b, by.modules, issues[i], issues[n + i])
             for i, b in enumerate(workload.blocks)
         ])  # fmt: skip
-        forward, backward = forward + more[:, 0], backward + more[:, 1]
+        forward, backward = forward + overhead[:, 0], backward + overhead[:, 1]
     return np.concatenate([forward, backward, np.zeros(len(workload.frozen))])
 
 
 def unit_calls(workload: Workload, by: Managed | None) -> Array:
-    """What FSDP does around its units [P], in kernels' worth: nothing where one rank is alone."""
+    """Host work of FSDP around the units that it shards, in kernel issues of each phase [P].
+
+    It applies only where there is more than one rank; the caller checks that.
+    """
     n = len(workload.blocks)
-    found = np.zeros(2 * n + len(workload.frozen))
+    per_phase = np.zeros(2 * n + len(workload.frozen))
     if by is not None and by.units is not None:
-        each = np.array([_around_units(b, by.units) for b in workload.blocks])
-        found[: 2 * n] = each.T.ravel()
-    return found
+        per_block = np.array([_around_units(b, by.units) for b in workload.blocks])
+        per_phase[: 2 * n] = per_block.T.ravel()
+    return per_phase
 
 
 def driver_issues(workload: Workload, driver: TrainerLoop) -> float:
-    """What a trainer does between two micro-steps, in kernels' worth."""
-    each = sum(
+    """Host work of a trainer between two micro-steps, in kernel issues."""
+    blocks = sum(
         n * (b.recomputable * driver.layer + adapters(b) * driver.adapter)
         for b, n in workload.repeats
     )
-    return driver.micro_step + each
+    return driver.micro_step + blocks
 
 
 def adapters(block: Block) -> int:
-    """Products of a block that have an adapter."""
+    """The number of a block's matrix products that have a LoRA adapter."""
     return sum(op.name.endswith(".lora_a") for op in block.ops)
 
 
 def _matrices(block: Block) -> int:
+    """The number of a block's ops that multiply by a weight."""
     return sum(any(k.flop and k.weight for k in op.fwd) for op in block.ops)
 
 
-def _hooked(block: Block, hooks: ModuleHooks, room: int) -> tuple[float, float]:
-    """What hooks take of the host in a block, forward and backward."""
+def _hooked(block: Block, hooks: ModuleHooks, bucket_numel: int) -> tuple[float, float]:
+    """Kernel issues of ZeRO-3's hooks in a block's forward and in its backward."""
     matrices = _matrices(block)
     owners = max(matrices, len({p.name.rpartition(".")[0] for p in block.params}))
     forward, backward = (
         owners * hooks.module[i] + matrices * hooks.matrix[i] + block.recomputable * hooks.layer[i]
         for i in (0, 1)
     )
-    # a bucket goes when it is full, or when the next tensor does not fit into what is left of it
+    # A bucket is reduced when it is full, or when the next tensor does not fit into it any more.
     sizes = [p.numel for p in block.params]
-    apart = sum(a + b > room for a, b in zip(sizes, (*sizes[1:], *sizes[:1]), strict=True))
-    buckets = max(float(apart), sum(min(n, room) for n in sizes) / room)
+    neighbours = zip(sizes, (*sizes[1:], *sizes[:1]), strict=True)
+    separate = sum(a + b > bucket_numel for a, b in neighbours)
+    buckets = max(float(separate), sum(min(n, bucket_numel) for n in sizes) / bucket_numel)
     return forward, backward + len(sizes) * hooks.gradient + buckets * hooks.bucket
 
 
-def _in_python(
+def _module_overhead(
     block: Block, modules: ModuleOverhead, forward: float, backward: float
 ) -> tuple[float, float]:
-    """What modules take beside the kernels that they issue, forward and backward."""
+    """Kernel issues that the Python code of a block's modules adds in forward and in backward.
+
+    ``forward``, ``backward``: kernel issues of the block's kernels.
+    """
     adapted = adapters(block)
     share = [block.recomputable * s for s in modules.share]
     return (
@@ -129,13 +156,17 @@ def _in_python(
 
 
 def _around_units(block: Block, units: UnitHooks) -> tuple[float, float]:
-    """What hooks around a block's units take, forward and backward."""
-    apart = 2 * adapters(block) if units.adapters else 0
-    trained = len(block.params) - apart
-    own = max(trained, _matrices(block) - 2 * adapters(block))
-    if not (own or block.base_numel or block.packed_bytes):
+    """Kernel issues of FSDP's hooks around a block's units, in forward and in backward.
+
+    A block is one unit; where ``units.adapters``, each matrix of an adapter is another one.
+    """
+    adapter_units = 2 * adapters(block) if units.adapters else 0
+    trained = len(block.params) - adapter_units
+    tensors = max(trained, _matrices(block) - 2 * adapters(block))
+    if not (tensors or block.base_numel or block.packed_bytes):
         return 0.0, 0.0
-    forward, backward = (units.unit[i] + own * units.tensor[i] for i in (0, 1))
+    forward, backward = (units.unit[i] + tensors * units.tensor[i] for i in (0, 1))
     backward += bool(trained) * units.reduced + trained * units.reduced_tensor
-    alone = units.unit[1] + units.tensor[1] + units.reduced + units.reduced_tensor
-    return forward + apart * (units.unit[0] + units.tensor[0]), backward + apart * alone
+    adapter_forward = units.unit[0] + units.tensor[0]
+    adapter_backward = units.unit[1] + units.tensor[1] + units.reduced + units.reduced_tensor
+    return forward + adapter_units * adapter_forward, backward + adapter_units * adapter_backward

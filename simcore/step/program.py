@@ -1,12 +1,13 @@
-"""One step of one rank class as a graph of tasks, each with the recipe of its duration.
+"""One optimizer step as a graph of tasks, each with the recipe of its duration.
 
-The shape depends on workload, strategy and the number of rank classes only; batch sizes, ranks
-and links are values on the configuration axis. A duration is one of
+The ranks of a rank class are equal and have the same tasks, so the graph has the tasks of one rank
+per class. Its shape depends on workload, strategy and the number of rank classes only; batch sizes,
+ranks and links are values on the configuration axis. A duration is one of
 
     compute  phase weights: W[t] @ seconds of each phase
-    host     the same weights times launches, at the host's issue rate
+    host     the same weights times kernel issues, at the host's issue rate
     comm     a collective over fixed message sizes
-    misc     a named quantity that the pricing layer knows (optimizer, copies, loader…)
+    misc     a named quantity that the pricing layer computes (optimizer, copies, loader…)
 """
 
 from __future__ import annotations
@@ -23,20 +24,21 @@ from simcore.physics.collectives import Collective, priced_as
 from simcore.step.graph import StepGraph, Task
 from simcore.workload.graph import Workload
 
-#: Backward is cut into at most this many stretches for the host stream.
+#: The largest number of host tasks that issue one backward (or one forward that overlaps gathers).
 HOST_STRETCHES = 16
 
 
-#: Ranks of a collective: every one, those that share one copy of sharded state, or those that
-#: hold the same shard.
+#: Ranks of a collective: all data-parallel ranks, those that share one copy of sharded state, those
+#: that hold the same shard, or those that hold the same experts.
 Scope = Literal["all", "shard", "replicas", "experts"]
 
 
 @dataclass(frozen=True, slots=True)
 class CommCost:
-    """A task that sends ``counts[i]`` messages of ``sizes_bytes[i]`` one after another.
+    """A communication task: ``counts[i]`` collectives of ``sizes_bytes[i]`` each, in sequence.
 
-    ``every_micro_step``: runs in each micro-step, not only in the last before the update.
+    ``task``: its index in the graph; ``op``: the collective; ``scope``: its ranks;
+    ``every_micro_step``: it runs in each micro-step, not only in the last before the update.
     """
 
     task: int
@@ -49,10 +51,10 @@ class CommCost:
 
 @dataclass(frozen=True, slots=True)
 class CommTable:
-    """Every collective of a step as arrays: each distinct message priced once.
+    """Every collective of a step as arrays, in which each distinct message has one row.
 
-    ``messages`` lists (operation as which it is priced, scope, sizes [n, 1], their rows);
-    ``counts`` [tasks, rows] says how often each task sends each.
+    ``messages``: tuples (collective whose price applies, scope, sizes in bytes [n, 1], row numbers
+    [n]); ``counts`` [tasks, rows]: how often each task sends each message.
     """
 
     tasks: NDArray[np.intp]
@@ -62,8 +64,10 @@ class CommTable:
 
     @staticmethod
     def of(costs: Sequence[CommCost], *, by_function: bool = False) -> CommTable:
-        """Collect the distinct messages of ``costs``; ``by_function``: NCCL is held to different
-        ways of collectives that are priced alike otherwise.
+        """The table of some communication tasks.
+
+        ``by_function``: price each collective as itself, because the job restricts NCCL's choice
+        for single collectives; otherwise some share one price (``priced_as``).
         """
         ops = [cost.op if by_function else priced_as(cost.op) for cost in costs]
         rows: dict[tuple[Collective, Scope, float], int] = {}
@@ -76,9 +80,9 @@ class CommTable:
                 counts[i, rows[ops[i], cost.scope, size]] += count
         messages = []
         for op, scope in dict.fromkeys((op, scope) for op, scope, _ in rows):
-            mine = {size: i for (o, s, size), i in rows.items() if (o, s) == (op, scope)}
-            sizes = np.array([[size] for size in mine])
-            messages.append((op, scope, sizes, np.array(list(mine.values()))))
+            row_of = {size: i for (o, s, size), i in rows.items() if (o, s) == (op, scope)}
+            sizes = np.array([[size] for size in row_of])
+            messages.append((op, scope, sizes, np.array(list(row_of.values()))))
         return CommTable(
             tasks=np.array([c.task for c in costs], dtype=np.intp),
             messages=tuple(messages),
@@ -89,11 +93,16 @@ class CommTable:
 
 @dataclass(frozen=True)
 class Program:
-    """The graph and the recipes. ``weights`` is [compute tasks, phases].
+    """The graph of one step and the recipes of its tasks' durations.
 
-    ``comm_beside`` [collectives]: those that can run while overlapped compute is left.
-    ``terms`` lists, for each rank class and then for what all share, the tasks of each line of
-    the time breakdown; the host is none of them.
+    ``compute_tasks``: task numbers; ``compute_class``: the rank class of each; ``weights``
+    [compute tasks, phases]: how much of each phase it runs. ``host_tasks``, ``host_weights``: the
+    same for the host's tasks. ``comm``: the communication tasks, as arrays in ``comm_table``;
+    ``comm_beside`` [collectives]: whether each can start while overlapped compute remains.
+    ``misc``: triples (task, named quantity, rank class). ``overlapped`` [T]: whether a compute task
+    shares the device with collectives.
+    ``terms``: for each rank class, and last for the streams that all classes share, the tasks of
+    each line of the time breakdown, without the host's.
     """
 
     graph: StepGraph
@@ -112,18 +121,22 @@ class Program:
 
     @cached_property
     def term_sums(self) -> tuple[tuple[tuple[str, ...], NDArray[np.float64]], ...]:
-        """``terms`` as names and a matrix [names, T] that sums their tasks."""
-        found = []
+        """``terms`` as pairs (names, matrix [names, T] that sums durations of their tasks)."""
+        pairs = []
         for part in self.terms:
             sums = np.zeros((len(part), len(self.graph.tasks)))
             for row, tasks in zip(sums, part.values(), strict=True):
                 row[tasks] = 1.0
-            found.append((tuple(part), sums))
-        return tuple(found)
+            pairs.append((tuple(part), sums))
+        return tuple(pairs)
 
 
 class ProgramBuilder:
-    """Collects tasks in issue order. Strategies drive it; see ``step.parallel``."""
+    """Builds a program: a parallel strategy (``step.parallel``) adds its tasks in issue order.
+
+    ``n_classes``: the number of rank classes; ``recompute``: checkpointed blocks run a whole
+    forward before their backward.
+    """
 
     def __init__(self, workload: Workload, n_classes: int, recompute: bool) -> None:
         self.workload, self.n_classes, self.recompute = workload, n_classes, recompute
@@ -134,20 +147,21 @@ class ProgramBuilder:
         self._host: list[tuple[int, NDArray[np.float64]]] = []
         self._comm: list[CommCost] = []
         self._misc: list[tuple[int, str, int]] = []
-        #: Tasks that take activations to the host; backward and the update wait for them.
+        #: Tasks that copy activations to the host; backward waits for them, and so does the copy of
+        #: activations to the device before the update.
         self.leaving: list[int] = []
 
     # -- rows of phase weights -------------------------------------------------------------
 
     def forward_row(self, blocks: Iterable[int]) -> NDArray[np.float64]:
-        """Phase weights of running ``blocks`` forward."""
+        """Phase weights [P] of one forward of ``blocks``."""
         row = np.zeros(self.n_phases)
         for b in blocks:
             row[b] += 1.0
         return row
 
     def backward_row(self, shares: Iterable[tuple[int, float]]) -> NDArray[np.float64]:
-        """Phase weights of ``(block, fraction)`` backward, recompute included."""
+        """Phase weights [P] of backward and its recompute; ``shares``: (block, fraction run)."""
         row = np.zeros(self.n_phases)
         for b, share in shares:
             row[self.n_blocks + b] += share
@@ -156,7 +170,7 @@ class ProgramBuilder:
         return row
 
     def frozen_row(self) -> NDArray[np.float64]:
-        """Phase weights of every frozen network once."""
+        """Phase weights [P] of one forward of every frozen network."""
         row = np.zeros(self.n_phases)
         row[2 * self.n_blocks :] = 1.0
         return row
@@ -175,7 +189,7 @@ class ProgramBuilder:
         return len(self.tasks) - 1
 
     def host(self, name: str, row: NDArray[np.float64]) -> int:
-        """The host issues the kernels of ``row``; returns the task."""
+        """Add a host task that issues the kernels of phase weights ``row`` [P]; returns it."""
         task = self._add(f"issue {name}", "host", "host")
         self._host.append((task, row))
         return task
@@ -190,20 +204,20 @@ class ProgramBuilder:
         issued_by: int | None = None,
         overlapped: bool = False,
     ) -> list[int]:
-        """Device work on every rank class; returns one task a class.
+        """Add a compute task for every rank class; returns one task per class.
 
-        ``issued_by`` is the host task that must have finished for this to finish; without it a
-        host task of its own is added. ``overlapped`` marks work that shares the device with
-        collectives.
+        ``row`` [P]: phase weights; ``deps``: tasks that it starts after; ``issued_by``: the host
+        task that it cannot finish before (None: a new one); ``overlapped``: it shares the device
+        with collectives.
         """
         host = self.host(name, row) if issued_by is None else issued_by
-        made = []
+        added = []
         for c in range(self.n_classes):
             stream = "compute" if self.n_classes == 1 else f"compute {c}"
             task = self._add(name, stream, term, deps, (host,))
             self._compute.append((task, c, row, overlapped))
-            made.append(task)
-        return made
+            added.append(task)
+        return added
 
     def comm(
         self,
@@ -217,7 +231,12 @@ class ProgramBuilder:
         scope: Scope = "all",
         stream: str = "comm",
     ) -> int:
-        """A collective over the ranks of ``scope`` once every class is ready."""
+        """Add collectives over the ranks of ``scope``; returns the task.
+
+        ``sizes_bytes``: sizes of the messages; ``deps``: tasks of all rank classes that must have
+        finished; ``counts``: messages of each size (None: one each); ``every_micro_step``: as in
+        ``CommCost``.
+        """
         task = self._add(name, stream, "communication", deps)
         counts = tuple(counts) if counts is not None else (1.0,) * len(sizes_bytes)
         self._comm.append(CommCost(task, op, tuple(sizes_bytes), counts, every_micro_step, scope))
@@ -233,24 +252,25 @@ class ProgramBuilder:
         *,
         bounds: Sequence[int] = (),
     ) -> list[int]:
-        """A task whose duration is ``quantity`` of the pricing layer; per class on compute.
+        """Add a task whose duration is the ``quantity`` of that name in the pricing layer.
 
-        It finishes no sooner than ``bounds``.
+        Returns one task per rank class on the compute stream, and one task on other streams. It
+        starts after ``deps`` and finishes no sooner than ``bounds``.
         """
         if stream != "compute":
             task = self._add(name, stream, term, deps, bounds)
             self._misc.append((task, quantity, 0))
             return [task]
-        made = []
+        added = []
         for c in range(self.n_classes):
-            on = "compute" if self.n_classes == 1 else f"compute {c}"
-            task = self._add(name, on, term, deps, bounds)
+            class_stream = "compute" if self.n_classes == 1 else f"compute {c}"
+            task = self._add(name, class_stream, term, deps, bounds)
             self._misc.append((task, quantity, c))
-            made.append(task)
-        return made
+            added.append(task)
+        return added
 
     def finish(self, *, by_function: bool = False) -> Program:
-        """Freeze what was collected; ``by_function``: each collective is priced as itself."""
+        """The program of all tasks added so far; ``by_function``: as in ``CommTable.of``."""
         overlapped = np.zeros(len(self.tasks), dtype=bool)
         for task, _, _, flag in self._compute:
             overlapped[task] = flag
@@ -266,33 +286,36 @@ class ProgramBuilder:
             misc=tuple(self._misc),
             overlapped=overlapped,
             comm_table=CommTable.of(self._comm, by_function=by_function),
-            comm_beside=self._beside(overlapped),
+            comm_beside=self._runs_beside_compute(overlapped),
             terms=self._terms(),
         )
 
-    def _beside(self, overlapped: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    def _runs_beside_compute(self, overlapped: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Whether each collective depends only on tasks before the last overlapped one."""
         last = int(np.flatnonzero(overlapped)[-1]) if overlapped.any() else -1
         return np.array(
             [max(self.tasks[c.task].deps, default=-1) < last for c in self._comm], dtype=bool
         )
 
     def _terms(self) -> tuple[dict[str, NDArray[np.intp]], ...]:
-        found: list[dict[str, list[int]]] = [{} for _ in range(self.n_classes + 1)]
+        """``Program.terms``."""
+        tasks_of: list[dict[str, list[int]]] = [{} for _ in range(self.n_classes + 1)]
         for i, task in enumerate(self.tasks):
             if task.term == "host":
                 continue
             _, _, rank_class = task.stream.partition("compute ")
-            into = found[int(rank_class) if rank_class else self.n_classes]
-            into.setdefault(task.term, []).append(i)
-        return tuple({k: np.array(v, dtype=np.intp) for k, v in f.items()} for f in found)
+            of_class = tasks_of[int(rank_class) if rank_class else self.n_classes]
+            of_class.setdefault(task.term, []).append(i)
+        return tuple({k: np.array(v, dtype=np.intp) for k, v in t.items()} for t in tasks_of)
 
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """Gradients sent together: their bytes, and where in backward the last one is ready.
+    """Gradients that are reduced together, and where in backward the last of them is ready.
 
-    ``instance`` counts block instances from the end of the model; ``share`` is how much of that
-    instance's backward has run. ``expert_bytes``: those of routed experts among them.
+    ``n_bytes``: their bytes, of which ``expert_bytes`` belong to routed experts; ``n_tensors``:
+    gradient tensors; ``instance``: the block instance of the last one, counted from the end of the
+    model; ``share``: the fraction of that instance's backward after which it is ready.
     """
 
     n_bytes: float
@@ -305,18 +328,21 @@ class Bucket:
 def gradient_buckets(
     workload: Workload, grad_bytes: int, cap_bytes: float, first_bytes: float
 ) -> list[Bucket]:
-    """DDP's buckets in gradient-ready order: a bucket closes once it reaches its cap.
+    """DDP's buckets in the order in which gradients become ready.
 
-    torch/nn/parallel/distributed.py and reducer.cpp (compute_bucket_assignment_by_size): the
-    first cap is 1 MiB, then ``bucket_cap_mb``. Within a block gradients are taken to appear in
-    reverse definition order, in proportion to their size.
+    ``grad_bytes``: bytes per gradient element. A bucket closes once it holds ``cap_bytes``, the
+    first one once it holds ``first_bytes``: in torch/nn/parallel/distributed.py and reducer.cpp
+    (compute_bucket_assignment_by_size) the first cap is 1 MiB, the others ``bucket_cap_mb``. The
+    model assumes that gradients of a block become ready in reverse order of definition, each after
+    a share of the block's backward in proportion to its size.
     """
     buckets: list[Bucket] = []
+    # Bytes of the open bucket, of which of routed experts; its tensors.
     filled, routed, tensors = 0.0, 0.0, 0
     instance, share = 0, 0.0
     for position, block in enumerate(reversed(list(workload.instances()))):
         whole, cap = block.numel * grad_bytes, cap_bytes if buckets else first_bytes
-        if block.params and filled + whole < cap:  # whole numbers: no sum of them is rounded
+        if block.params and filled + whole < cap:  # Sums of whole numbers of bytes are exact.
             filled, routed = filled + whole, routed + block.routed_numel * grad_bytes
             tensors, instance, share = tensors + len(block.params), position, 1.0
             continue
@@ -338,27 +364,28 @@ def gradient_buckets(
 def backward_stretches(
     workload: Workload, buckets: Sequence[Bucket]
 ) -> list[list[tuple[int, float]]]:
-    """Cut backward at the points where buckets are ready: ``(block, share)`` lists.
+    """The parts of backward between the moments at which buckets become ready.
 
-    One stretch a bucket and, where anything is left, one more to the end.
+    A part is a list of (block, fraction of its backward). There is one part per bucket and one
+    more for the rest of backward, if any.
     """
     order = list(reversed(workload.order))
-    stretches: list[list[tuple[int, float]]] = []
-    at, done = 0, 0.0
+    parts: list[list[tuple[int, float]]] = []
+    instance, done = 0, 0.0  # ``done``: the fraction of this instance's backward in earlier parts
     for bucket in buckets:
-        piece: list[tuple[int, float]] = []
-        while at < bucket.instance:
-            piece.append((order[at], 1.0 - done))
-            at, done = at + 1, 0.0
+        part: list[tuple[int, float]] = []
+        while instance < bucket.instance:
+            part.append((order[instance], 1.0 - done))
+            instance, done = instance + 1, 0.0
         if bucket.share > done:
-            piece.append((order[at], bucket.share - done))
+            part.append((order[instance], bucket.share - done))
             done = bucket.share
-        stretches.append(piece)
+        parts.append(part)
     rest = []
-    while at < len(order):
+    while instance < len(order):
         if done < 1.0:
-            rest.append((order[at], 1.0 - done))
-        at, done = at + 1, 0.0
+            rest.append((order[instance], 1.0 - done))
+        instance, done = instance + 1, 0.0
     if rest:
-        stretches.append(rest)
-    return stretches
+        parts.append(rest)
+    return parts

@@ -1,9 +1,10 @@
-"""Programs of the parts of a model beside each other, so that all are priced at once.
+"""Several programs joined into one set of arrays, so that all are priced at once.
 
-Stages of a pipeline differ in their tasks and sizes, not in how they are priced: what sums over the
-tasks, kernels or messages of each is a matrix over those of all.
+The programs are those of parts of one model, such as the stages of a pipeline. Parts differ in
+their tasks and sizes, not in how they are priced, so a sum over the tasks, kernels or messages of
+each part is one matrix over those of all parts.
 
-# N parts, T tasks, R compute tasks, P phases, M messages, each of all parts together
+# N parts; of all parts together: T tasks, R compute tasks, P phases, M messages
 """
 
 from __future__ import annotations
@@ -25,11 +26,14 @@ Index = NDArray[np.intp]
 
 @dataclass(frozen=True, slots=True)
 class Computing:
-    """Compute and what issues it. ``weights`` [R, P], ``host_weights`` of the host's tasks.
+    """The compute tasks of all parts, and the host tasks that issue them.
 
-    Of each rank class ``rows`` of the weights, and what its parts run of each phase [N, P]: all,
-    and what runs beside collectives. ``host_sums`` [N, P] the same of the host. ``alone`` and
-    ``slowed``: rows that run without collectives beside them, and with.
+    ``weights`` [R, P]: how much of each phase a compute task runs; ``tasks`` [R]: task numbers.
+    ``rows``: for each rank class, its rows of ``weights``. ``whole``, ``beside``: for each rank
+    class, how much of each phase a part runs [N, P], in all its tasks and in those that overlap
+    with collectives. ``host_tasks``, ``host_weights`` [host tasks, P], ``host_sums`` [N, P]: the
+    same for the host. ``alone``, ``slowed``: rows of ``weights`` that run without and with
+    collectives beside them; ``slowed_part``: the part of each of the latter.
     """
 
     weights: Array
@@ -47,11 +51,14 @@ class Computing:
 
 @dataclass(frozen=True, slots=True)
 class Sending:
-    """Collectives: distinct messages as ``CommTable`` has them, and who sends them how often.
+    """The collectives of all parts: distinct messages, and how often each task sends each.
 
-    ``after``: tasks that run when backward has ended, ``sent`` those beside compute, and how often
-    each sends each message [tasks, M]. Sums of parts [N, M]: of ``sent``, of what is sent in every
-    micro-step, of a whole step. ``hides`` [N, 1]: whether what is sent in every micro-step runs
+    ``messages``: as in ``CommTable``; ``message_part`` [M]: the part of each message.
+    ``after_tasks``: communication tasks that start when no overlapped compute remains (backward has
+    ended); ``sent_tasks``: those that run beside compute. ``after_counts``, ``sent_task_counts``
+    [tasks, M]: how often each sends each message. ``sent_counts``, ``micro_counts``,
+    ``all_counts`` [N, M]: how often a part sends each message beside compute, in every micro-step,
+    and in a whole step. ``hides`` [N, 1]: whether a part's collectives of every micro-step run
     beside compute.
     """
 
@@ -69,9 +76,10 @@ class Sending:
 
 @dataclass(frozen=True, slots=True)
 class Together:
-    """Some programs; ``ends`` [N]: the number of tasks up to the end of each.
+    """Several programs and their joined arrays.
 
-    ``misc``: (named quantity, rank class, its tasks, the part of each).
+    ``ends`` [N]: the number of tasks of a program and of all before it; ``misc``: tuples (named
+    quantity, rank class, tasks of that duration, the part of each task).
     """
 
     programs: tuple[Program, ...]
@@ -82,7 +90,7 @@ class Together:
 
 
 def together(programs: Sequence[Program]) -> Together:
-    """The programs of parts of one model under one strategy, cached."""
+    """The joined arrays of the programs of parts of one model under one strategy (cached)."""
     return _together(tuple(Same(p) for p in programs))
 
 
@@ -91,6 +99,7 @@ def _together(parts: tuple[Same[Program], ...]) -> Together:
     programs = tuple(p.it for p in parts)
     ends = np.cumsum([len(p.graph.tasks) for p in programs])
     begins = [0, *ends[:-1].tolist()]
+    # (named quantity, rank class) -> (task, part)
     misc: dict[tuple[str, int], list[tuple[int, int]]] = {}
     for n, (program, begin) in enumerate(zip(programs, begins, strict=True)):
         for task, quantity, rank_class in program.misc:
@@ -167,20 +176,21 @@ def _sending(programs: Sequence[Program], begins: Sequence[int]) -> Sending:
 
 
 def _diagonal(blocks: Sequence[Array]) -> Array:
-    """Matrices along the diagonal of one, zeros elsewhere."""
-    found = np.zeros(np.sum([b.shape for b in blocks], axis=0))
+    """The block-diagonal matrix of ``blocks``, with zeros elsewhere."""
+    matrix = np.zeros(np.sum([b.shape for b in blocks], axis=0))
     row = column = 0
     for block in blocks:
         rows, columns = block.shape
-        found[row : row + rows, column : column + columns] = block
+        matrix[row : row + rows, column : column + columns] = block
         row, column = row + rows, column + columns
-    return found
+    return matrix
 
 
 def _part_of(lengths: Sequence[int]) -> Index:
-    """Which part each of so many entries a part is of."""
+    """The part number of each entry of a joined array; ``lengths``: entries of each part."""
     return np.repeat(np.arange(len(lengths)), lengths)
 
 
 def _shifted(numbers: Sequence[Index], begins: Sequence[int]) -> Index:
+    """Task numbers of all parts in the joined array, in which part n begins at ``begins[n]``."""
     return np.concatenate([n + begin for n, begin in zip(numbers, begins, strict=True)])

@@ -378,9 +378,9 @@ def test_recompute_gathers_again_what_is_used_too_late(
     layer = Block(name="layer", ops=(), params=(*params, small), recomputable=True)
     how = strategy("zero3", program=program_named("deepspeed"), reuse_numel=10**9)
     assert gathered_params(layer, how) == params
-    assert gathered_params(layer, how, again=True) == (*params, *params[:twice][::-1])
+    assert gathered_params(layer, how, recomputes=True) == (*params, *params[:twice][::-1])
     fsdp = strategy("zero3", program=program_named("fsdp"))
-    assert gathered_params(layer, fsdp, again=True) == layer.params
+    assert gathered_params(layer, fsdp, recomputes=True) == layer.params
 
 
 @pytest.mark.parametrize("params", [False, True])

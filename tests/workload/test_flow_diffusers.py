@@ -86,7 +86,7 @@ def test_the_configs_of_these_classes_are_read(name: str, tmp_path: Path) -> Non
     [
         ("sd3-medium", {"dual_attention_layers": [0, 1]}, "second attention"),
         ("wan2.1-1.3b", {"image_dim": 1280}, "image to video"),
-        ("wan2.1-1.3b", {"in_channels": 36}, "other channels out"),
+        ("wan2.1-1.3b", {"in_channels": 36}, "must equal in_channels"),
         ("wan2.1-1.3b", {"patch_size": [2, 2, 2]}, "one frame and a square"),
         ("flux.1-dev", {"patch_size": 2}, "packed two by two"),
         ("flux.1-dev", {"_class_name": "SanaTransformer2DModel"}, "is not supported"),

@@ -1,4 +1,4 @@
-"""Parallel strategies, one file each: what they send, when, and what each rank keeps."""
+"""Data-parallel strategies, one file each: their communication and the state each rank holds."""
 
 from simcore.step.parallel.base import PARALLELISMS, Holdings, ParallelStrategy
 from simcore.step.parallel.ddp import DistributedDataParallel

@@ -1,4 +1,4 @@
-"""The contract of a parallel strategy, and the parts that all of them share."""
+"""The interface of a data-parallel strategy, and the parts of a step that all strategies share."""
 
 from __future__ import annotations
 
@@ -26,11 +26,12 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Holdings:
-    """Bytes that a rank keeps of the model's state; arrays over the configuration axis.
+    """Bytes of model state that one rank holds; arrays over the configuration axis [C].
 
-    ``buckets`` are flat communication buffers, ``gathered`` parameters fetched for use,
-    ``replicas`` what only the master of DataParallel holds. ``host`` lies in host memory,
-    ``nvme`` on the node's drives.
+    ``buckets``: flat communication buffers; ``gathered``: parameters gathered for use, and whole
+    gradients not yet reduced; ``replicas``: gradients of replicas that only the master of
+    DataParallel holds; ``host``: in host memory; ``nvme``: on the node's drives. All others are in
+    device memory.
     """
 
     parameters: Array
@@ -45,9 +46,9 @@ class Holdings:
 
 
 class Trained(Protocol):
-    """Trained parameters of a part of a model, as ``Workload`` names them: elements.
+    """Numbers of trained parameters of a part of a model, with the names that ``Workload`` uses.
 
-    Along an axis of which configurations have different parts, arrays.
+    They are arrays [C] where configurations have different parts of the model.
     """
 
     @property
@@ -67,32 +68,37 @@ class Trained(Protocol):
 
 
 class ParallelStrategy(Protocol):
-    """Shards the model, adds its collectives to the step, says what each rank keeps."""
+    """How a strategy shards the model, which tasks its step has, and what each rank holds."""
 
     def build(self, builder: ProgramBuilder, strategy: Strategy) -> None:
-        """Add forward, backward, communication and update of one optimizer step.
+        """Add forward, backward, communication and update of one optimizer step to ``builder``.
 
-        ``builder.workload`` is an outline: order, parameters and buffers of blocks, nothing else.
+        ``builder.workload`` is an outline (``Workload.outline``): it has the order, parameters and
+        buffers of blocks, but no ops.
         """
 
     def holdings(
         self, workload: Trained, strategy: Strategy, n_ranks: Array, expert_ranks: float = 1.0
     ) -> Holdings:
-        """What the fullest rank keeps, for each number of ranks.
+        """Bytes of model state on the rank that holds most.
 
-        ``workload`` is the rank's part of the model; its experts differ between ``expert_ranks``
-        ranks, so that fewer replicas share their state.
+        ``workload``: the rank's part of the model; ``n_ranks`` [C]: data-parallel ranks;
+        ``expert_ranks``: ranks that hold different experts, so that only n_ranks / expert_ranks
+        replicas share the state of each expert.
         """
 
     def shard_degree(self, strategy: Strategy, n_ranks: Array) -> Array:
-        """Over how many ranks the optimizer's work is divided."""
+        """The number of ranks over which the optimizer's work is divided [C]."""
 
 
 PARALLELISMS: Registry[ParallelStrategy] = Registry("strategy")
 
 
 def weight_bytes(workload: Trained, strategy: Strategy) -> Array | float:
-    """Bytes of all trained parameters in the width that a rank computes with."""
+    """Bytes of all trained parameters as a rank stores them for its computation.
+
+    With ``fp8_params`` the layers' parameters are ``fp8_copies`` copies of one byte each.
+    """
     p = strategy.precision
     whole = workload.trainable_numel * float(p.param_bytes)
     if not strategy.fp8_params:
@@ -101,22 +107,25 @@ def weight_bytes(workload: Trained, strategy: Strategy) -> Array | float:
 
 
 def gathered_width(block: Block, strategy: Strategy) -> float:
-    """Bytes a parameter of a block in which ranks gather what others have updated."""
-    narrow = strategy.fp8_params and block.recomputable
-    return 1.0 if narrow else float(strategy.precision.param_bytes)
+    """Bytes per parameter of a block when ranks gather the parameters that others have updated."""
+    in_fp8 = strategy.fp8_params and block.recomputable
+    return 1.0 if in_fp8 else float(strategy.precision.param_bytes)
 
 
 def prologue(builder: ProgramBuilder, strategy: Strategy) -> list[int]:
-    """Input copy, frozen networks, autocast's weight copies, all micro-steps but the last."""
+    """Add everything before the last micro-step's forward; returns the tasks that end it.
+
+    That is the input copy, frozen networks, autocast's weight copies, and all micro-steps but one.
+    """
     return accumulation(builder, inputs(builder, strategy))
 
 
 def inputs(builder: ProgramBuilder, strategy: Strategy) -> list[int]:
-    """Input copy, frozen networks, autocast's weight copies."""
-    # Without workers the training process loads: the host issues nothing meanwhile.
+    """Add input copy, frozen networks and autocast's weight copies; returns the last tasks."""
+    # Without loader workers the training process loads, and the host issues nothing meanwhile.
     loaded = builder.misc("load batch", "host", "loader", "loader_blocking_s")
     if strategy.program.host.trainer_loop is not None:
-        # it looks at each loss before it goes on, so that the device has nothing left to do
+        # The trainer reads each loss before it continues, so the device has no work left then.
         loaded = builder.misc("between micro-steps", "host", "host", "driver_s")
     ready = builder.misc("copy input", "copy", "input copy", "input_copy_s", loaded)
     if builder.workload.frozen:
@@ -127,7 +136,10 @@ def inputs(builder: ProgramBuilder, strategy: Strategy) -> list[int]:
 
 
 def accumulation(builder: ProgramBuilder, ready: list[int]) -> list[int]:
-    """All micro-steps but one; of the last, activations that live on the host begin to leave."""
+    """Add all micro-steps but one; returns the tasks that end them.
+
+    Where activations are offloaded, their copy to the host in the last micro-step is added too.
+    """
     issued = builder.misc("issue earlier micro-steps", "host", "host", "accumulation_host_s")
     done = builder.misc(
         "earlier micro-steps", "compute", "accumulation", "accumulation_s", ready, bounds=issued
@@ -142,7 +154,11 @@ def accumulation(builder: ProgramBuilder, ready: list[int]) -> list[int]:
 def split_experts(
     strategy: Strategy, scope: Scope, n_bytes: float, expert_bytes: float
 ) -> list[tuple[Scope, float]]:
-    """What of a message goes to which ranks: experts' part only to those that hold the same."""
+    """The parts of a message by the ranks that exchange them: pairs (scope, bytes).
+
+    Where experts are spread over ranks, only ranks that hold the same experts exchange the
+    ``expert_bytes`` among the ``n_bytes``.
+    """
     if strategy.expert_ranks == 1 or strategy.shard_ranks or not expert_bytes:
         return [(scope, n_bytes)]
     parts: list[tuple[Scope, float]] = [
@@ -155,14 +171,14 @@ def split_experts(
 def backward_with_buckets(
     builder: ProgramBuilder, buckets: Sequence[Bucket], *, overlap: bool
 ) -> tuple[list[int], list[list[int]]]:
-    """Backward cut where buckets become ready.
+    """Add backward as one task per bucket, each of which ends when its bucket is ready.
 
-    Returns the tasks that end backward and, for each bucket, the tasks that make it ready: the
-    last where nothing is to ``overlap``.
-    The host is followed in at most HOST_STRETCHES stretches.
+    Returns the tasks that end backward, and for each bucket the tasks after which it can be
+    reduced: without ``overlap`` those that end backward. At most HOST_STRETCHES host tasks issue
+    the kernels.
     """
-    stretches = backward_stretches(builder.workload, buckets)
-    rows = [builder.backward_row(piece) for piece in stretches]
+    parts = backward_stretches(builder.workload, buckets)
+    rows = [builder.backward_row(part) for part in parts]
     per_host = -(-len(rows) // HOST_STRETCHES)
     ready: list[list[int]] = []
     last: list[int] = []
@@ -179,7 +195,10 @@ def backward_with_buckets(
 
 
 def update(builder: ProgramBuilder, strategy: Strategy, deps: Sequence[int]) -> list[int]:
-    """Gradient clipping, optimizer, EMA, in that order, where the strategy has them."""
+    """Add gradient clipping, optimizer and EMA, as far as the strategy has them.
+
+    ``deps``: tasks that the update starts after. Returns the tasks that end it.
+    """
     done = list(deps)
     if builder.leaving:
         done += builder.misc(

@@ -19,14 +19,12 @@ from simcore.step.parallel.base import (
 from simcore.step.program import ProgramBuilder, gradient_buckets
 from simcore.strategy.strategy import Strategy
 
-#: Running statistics are fp32 whatever the precision; so is their count, nearly (int64).
-
 
 class DistributedDataParallel:
-    """Every rank keeps everything; gradients are averaged bucket by bucket as they appear."""
+    """Every rank holds the whole state; gradients are averaged bucket by bucket in backward."""
 
     def build(self, builder: ProgramBuilder, strategy: Strategy) -> None:
-        """Forward, backward with one all-reduce a bucket, update on every rank."""
+        """Forward, backward with one all-reduce per bucket, update on every rank."""
         ready = norms(builder, buffers(builder, prologue(builder, strategy)))
         order = builder.workload.order
         builder.compute("forward", "forward", builder.forward_row(order), ready)
@@ -36,10 +34,10 @@ class DistributedDataParallel:
             strategy.bucket_cap_bytes,
             strategy.first_bucket_bytes,
         )
-        last, points = backward_with_buckets(builder, buckets, overlap=strategy.overlap.grads)
+        last, bucket_ready = backward_with_buckets(builder, buckets, overlap=strategy.overlap.grads)
         sent = [
-            builder.comm(f"all-reduce bucket {i}", "all_reduce", [size], point, scope=scope)
-            for i, (bucket, point) in enumerate(zip(buckets, points, strict=True))
+            builder.comm(f"all-reduce bucket {i}", "all_reduce", [size], after, scope=scope)
+            for i, (bucket, after) in enumerate(zip(buckets, bucket_ready, strict=True))
             for scope, size in split_experts(strategy, "all", bucket.n_bytes, bucket.expert_bytes)
         ]
         update(builder, strategy, copies(builder, strategy, last, sent))
@@ -47,23 +45,25 @@ class DistributedDataParallel:
     def holdings(
         self, workload: Trained, strategy: Strategy, n_ranks: Array, expert_ranks: float = 1.0
     ) -> Holdings:
-        """Whole state on each rank, and buckets as large as the gradients.
+        """Bytes of the whole state on each rank, and of buckets as large as the gradients.
 
-        torch's default ``gradient_as_bucket_view=False`` keeps both; with it gradients are views
-        of the buckets, which stay from step to step. A wrapped model has its buckets on one rank
-        too (``Strategy.wraps_alone``). Main-grad buffers are both in one.
+        With torch's default, ``gradient_as_bucket_view=False``, both gradients and buckets exist.
+        With True, gradients are views of the buckets, which persist from step to step. A model that
+        is wrapped on a single rank has its buckets there too (``Strategy.wraps_alone``). Main-grad
+        buffers are gradients and buckets in one.
         """
         p, numel = strategy.precision, workload.trainable_numel
-        one, beside = np.ones_like(n_ranks), strategy.program.gradients.ddp_buckets_of_weight_width
+        one = np.ones_like(n_ranks)
+        extra_buckets = strategy.program.gradients.ddp_buckets_of_weight_width
         wrapped = (n_ranks > 1) | strategy.wraps_alone
-        own = p.main_grads | np.logical_not(wrapped & strategy.bucket_view)
+        separate_grads = p.main_grads | np.logical_not(wrapped & strategy.bucket_view)
         return Holdings(
             parameters=one * weight_bytes(workload, strategy),
-            gradients=one * numel * p.grad_bytes * own,
+            gradients=one * numel * p.grad_bytes * separate_grads,
             optimizer_state=one * numel * (p.master_bytes + strategy.optimizer.state_bytes),
             ema=one * numel * 4 * strategy.ema,
             buckets=one * numel * p.grad_bytes * (not p.main_grads) * wrapped
-            + numel * p.param_bytes * ((n_ranks > 1) & p.main_grads & beside),
+            + numel * p.param_bytes * ((n_ranks > 1) & p.main_grads & extra_buckets),
             gathered=0 * one,
             replicas=0 * one,
             host=0 * one,
@@ -71,21 +71,22 @@ class DistributedDataParallel:
         )
 
     def shard_degree(self, strategy: Strategy, n_ranks: Array) -> Array:
-        """Every rank updates every parameter."""
+        """One for every configuration [C]: every rank updates every parameter."""
         return np.ones_like(n_ranks)
 
 
 def buffers(builder: ProgramBuilder, ready: list[int]) -> list[int]:
-    """The model's buffers (running statistics) as rank 0 has them, before the synchronised forward.
+    """Add rank 0's broadcast of the model's buffers (running statistics); returns the last tasks.
 
-    torch's ``broadcast_buffers``, on by default: one flat message, then a copy a tensor
-    (``distributed.py``, ``_sync_buffers``; ``comm.cpp``, ``BroadcastWork::finish``). Other
-    micro-steps run under ``no_sync`` and do without.
+    torch's ``broadcast_buffers``, on by default, sends one flat message before the forward pass,
+    which one kernel per tensor copies back (``distributed.py``, ``_sync_buffers``; ``comm.cpp``,
+    ``BroadcastWork::finish``). Micro-steps under ``no_sync``, all but the last, have no broadcast.
     """
     model = builder.workload
     if not model.n_buffers:
         return ready
     issued = builder.misc("issue copies of buffers", "host", "host", "buffer_copies_host_s")
+    # Running statistics are fp32 whatever the precision; their int64 counts are too few to matter.
     n_bytes = FP32_BYTES * model.buffers_numel
     sent = builder.comm("broadcast buffers", "broadcast", [n_bytes], ready)
     return builder.misc(
@@ -94,7 +95,10 @@ def buffers(builder: ProgramBuilder, ready: list[int]) -> list[int]:
 
 
 def norms(builder: ProgramBuilder, ready: list[int]) -> list[int]:
-    """Batch norms over all ranks: the device waits for each exchange, so they stand together."""
+    """Add the exchanges of synchronised batch norms, if any; returns the last tasks.
+
+    They are one task, since the device waits for each exchange anyway.
+    """
     if not builder.workload.sync_norms:
         return ready
     return builder.misc("statistics of batch norms", "compute", "forward", "sync_norms_s", ready)
@@ -103,11 +107,15 @@ def norms(builder: ProgramBuilder, ready: list[int]) -> list[int]:
 def copies(
     builder: ProgramBuilder, strategy: Strategy, last: list[int], sent: list[int]
 ) -> list[int]:
-    """Gradients into buckets and, unless they are views of them, out again: what ends them.
+    """Add the copies of gradients into buckets and, unless they are views, back out of them.
 
-    torch's reducer.cpp: ``mark_variable_ready_dense`` writes each gradient, divided by the ranks,
-    into its bucket (in place for a view) and ``finalize_bucket_dense`` copies the sums back once
-    every bucket has arrived, a kernel a tensor each. Main-grad buffers are what is reduced.
+    ``last``: the tasks that end backward; ``sent``: the all-reduces. Returns the tasks that the
+    update starts after.
+
+    In torch's reducer.cpp, ``mark_variable_ready_dense`` writes each gradient, divided by the
+    number of ranks, into its bucket (in place for a view), and ``finalize_bucket_dense`` copies the
+    sums back once every bucket has been reduced. Both take one kernel per tensor. Main-grad buffers
+    are reduced themselves, without copies.
     """
     if strategy.precision.main_grads:
         return [*last, *sent[-1:]]

@@ -1,7 +1,8 @@
-"""DataParallel: one process, a master device that replicates, gathers and updates.
+"""DataParallel: one process, whose master device replicates the model, sums gradients and updates.
 
-Each step sends the parameters to the other devices and their gradients back, all over the
-master's port, so the cost grows with the devices; one interpreter issues every device's kernels.
+Each micro-step sends the parameters to the other devices and their gradients back, all over the
+master's port, so the cost grows with the number of devices. One Python interpreter issues every
+device's kernels.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ class DataParallel(DistributedDataParallel):
     """torch.nn.DataParallel: one process; the master replicates, gathers and updates."""
 
     def build(self, builder: ProgramBuilder, strategy: Strategy) -> None:
-        """Replicate, forward, backward, reduce to the master, update there."""
+        """Replication, forward, backward, reduction to the master, update there."""
         ready = prologue(builder, strategy)
         weights = float(builder.workload.trainable_numel * strategy.precision.param_bytes)
         grads = float(builder.workload.trainable_numel * strategy.precision.grad_bytes)
@@ -39,7 +40,7 @@ class DataParallel(DistributedDataParallel):
     def holdings(
         self, workload: Trained, strategy: Strategy, n_ranks: Array, expert_ranks: float = 1.0
     ) -> Holdings:
-        """The master: whole state, and one replica's gradients in flight beside its own."""
+        """Bytes on the master: the whole state, and the incoming gradients of one replica."""
         held = super().holdings(workload, replace(strategy, bucket_view=False), n_ranks)
         several: Array = np.where(n_ranks > 1, 1.0, 0.0)
         incoming = workload.trainable_numel * strategy.precision.grad_bytes * several

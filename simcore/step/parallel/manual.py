@@ -1,4 +1,4 @@
-"""Hand-written averaging: one all-reduce a parameter tensor once backward has ended."""
+"""Hand-written gradient averaging: one all-reduce per parameter tensor after backward."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from simcore.strategy.strategy import Strategy
 
 
 class ManualAllReduce(DistributedDataParallel):
-    """One all-reduce a parameter tensor after backward: no overlap, no buckets."""
+    """One all-reduce per parameter tensor after backward: no overlap, no buckets."""
 
     def build(self, builder: ProgramBuilder, strategy: Strategy) -> None:
-        """Forward, backward, then every tensor in turn, then the update."""
+        """Forward, backward, an all-reduce of every tensor in sequence, update."""
         ready = prologue(builder, strategy)
         order = builder.workload.order
         builder.compute("forward", "forward", builder.forward_row(order), ready)
@@ -38,7 +38,7 @@ class ManualAllReduce(DistributedDataParallel):
     def holdings(
         self, workload: Trained, strategy: Strategy, n_ranks: Array, expert_ranks: float = 1.0
     ) -> Holdings:
-        """As DDP, without buckets."""
+        """Bytes as under DDP, without buckets."""
         held = super().holdings(workload, replace(strategy, bucket_view=False), n_ranks)
         return replace(held, buckets=0 * n_ranks)
 

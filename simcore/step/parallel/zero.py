@@ -26,27 +26,29 @@ from simcore.strategy.strategy import Strategy
 from simcore.workload.graph import Block, Param
 
 
-def gathered_params(block: Block, strategy: Strategy, *, again: bool = False) -> tuple[Param, ...]:
-    """Tensors that ZeRO-3 gathers for a block's forward, or for its backward, in turn.
+def gathered_params(
+    block: Block, strategy: Strategy, *, recomputes: bool = False
+) -> tuple[Param, ...]:
+    """The tensors that ZeRO-3 gathers for a block's forward, or for its backward, in order.
 
-    ``again``: forward runs again before backward. A tensor whose second use lies too far from the
-    first (``reuse_numel``: what is used between, once forward and once backward) is then among
-    them twice.
+    ``recomputes``: the block's forward runs before its backward. A tensor then occurs twice if at
+    least ``reuse_numel`` parameters are used between its use in the recomputed forward and its use
+    in backward: those of the tensors after it, once forward and once backward.
     """
-    stays = strategy.program.zero3.persistent_numel
-    params = tuple(q for q in block.params if q.numel > stays)
-    if not (again and strategy.reuse_numel and block.recomputable):
+    persistent = strategy.program.zero3.persistent_numel
+    params = tuple(q for q in block.params if q.numel > persistent)
+    if not (recomputes and strategy.reuse_numel and block.recomputable):
         return params
     twice, after = [], 0
     for q in reversed(block.params):
-        if q.numel > stays and 2 * after >= strategy.reuse_numel:
+        if q.numel > persistent and 2 * after >= strategy.reuse_numel:
             twice.append(q)
         after += q.numel
     return (*params, *twice)
 
 
 def _gathered_bytes(blocks: Iterable[Block], strategy: Strategy) -> tuple[float, float]:
-    """Bytes of what blocks have others update, and of their routed experts among them."""
+    """Bytes of blocks' parameters when ranks gather them, and of routed experts among these."""
     whole = routed = 0.0
     for block in blocks:
         width = gathered_width(block, strategy)
@@ -55,7 +57,7 @@ def _gathered_bytes(blocks: Iterable[Block], strategy: Strategy) -> tuple[float,
 
 
 class Zero:
-    """Optimizer state sharded (1), gradients too (2), parameters too (3)."""
+    """ZeRO: shards optimizer state (stage 1), gradients too (stage 2), parameters too (stage 3)."""
 
     _MEANING = {  # noqa: RUF012
         1: "Optimizer state sharded; gradients reduce-scattered, parameters gathered after.",
@@ -68,13 +70,14 @@ class Zero:
         self.__doc__ = self._MEANING[stage]
 
     def build(self, builder: ProgramBuilder, strategy: Strategy) -> None:
-        """Reduce-scatter of gradients under backward; parameters gathered after or on use."""
+        """Gradients reduced to shards in backward; parameters gathered after update or on use."""
         if self.stage == 3:
             self._build_sharded(builder, strategy)
         else:
             self._build_gathered(builder, strategy)
 
     def _build_gathered(self, builder: ProgramBuilder, strategy: Strategy) -> None:
+        """Stages 1 and 2: parameters are whole in forward and backward."""
         p = strategy.precision
         if strategy.overlap.params:
             self._forward_while_gathering(builder, strategy)
@@ -84,19 +87,19 @@ class Zero:
             builder.compute("forward", "forward", row, ready)
         cap = float(strategy.zero_bucket_numel * p.grad_bytes)
         buckets = gradient_buckets(builder.workload, p.grad_bytes, cap, cap)
-        last, points = backward_with_buckets(builder, buckets, overlap=strategy.overlap.grads)
+        last, bucket_ready = backward_with_buckets(builder, buckets, overlap=strategy.overlap.grads)
         library = strategy.program
         unsharded = library.gradients.zero1_all_reduces and self.stage == 1
         op: Collective = "all_reduce" if unsharded else "reduce_scatter"
-        among: Scope = "all" if unsharded else "shard"
-        wide = (library.gradients.bucket_copy_bytes or p.grad_bytes) / p.grad_bytes
+        ranks: Scope = "all" if unsharded else "shard"
+        copy_over_grad = (library.gradients.bucket_copy_bytes or p.grad_bytes) / p.grad_bytes
         sent = [
             builder.comm(
-                f"{op.replace('_', '-')} bucket {i}", op, [size * wide], point,
+                f"{op.replace('_', '-')} bucket {i}", op, [size * copy_over_grad], after,
                 every_micro_step=self._each_micro_step(strategy), scope=scope,
             )
-            for i, (b, point) in enumerate(zip(buckets, points, strict=True))
-            for scope, size in split_experts(strategy, among, b.n_bytes, b.expert_bytes)
+            for i, (b, after) in enumerate(zip(buckets, bucket_ready, strict=True))
+            for scope, size in split_experts(strategy, ranks, b.n_bytes, b.expert_bytes)
         ]  # fmt: skip
         if not unsharded:
             sent = self._between_replicas(builder, strategy, sent, [b.n_bytes for b in buckets])
@@ -111,13 +114,17 @@ class Zero:
             builder.comm("all-gather parameters", "all_gather", [size], done, scope=scope)
 
     def _each_micro_step(self, strategy: Strategy) -> bool:
-        """Whether gradients are cut to shards in every micro-step, not in the last alone."""
+        """Whether gradients are reduced to shards in every micro-step, not only in the last."""
         return self.stage > 1 and not strategy.program.fsdp.reduces_last_micro_step
 
     def _between_replicas(
         self, builder: ProgramBuilder, strategy: Strategy, sent: list[int], sizes: list[float]
     ) -> list[int]:
-        """Hybrid sharding: each shard's gradients averaged over the replicas of the state."""
+        """Add hybrid sharding's all-reduces of each shard's gradients over the state's replicas.
+
+        ``sent``: the reduce-scatters; ``sizes``: bytes of their whole gradients. Returns the tasks
+        after which gradients are reduced.
+        """
         if not strategy.shard_ranks:
             return sent
         return [
@@ -128,9 +135,10 @@ class Zero:
         ]  # fmt: skip
 
     def _forward_while_gathering(self, builder: ProgramBuilder, strategy: Strategy) -> None:
-        """What the update before left sharded is gathered under the first micro-step's forward.
+        """Add the first micro-step's forward, which overlaps with the gather of parameters.
 
-        In at most HOST_STRETCHES pieces; forward of a piece waits for its parameters.
+        The previous update has left them sharded. They are gathered in at most HOST_STRETCHES
+        pieces; forward of a piece waits for its parameters.
         """
         workload = builder.workload
         ready = inputs(builder, strategy)
@@ -152,6 +160,7 @@ class Zero:
         accumulation(builder, ready)
 
     def _build_sharded(self, builder: ProgramBuilder, strategy: Strategy) -> None:
+        """Stage 3: each block's parameters are gathered before its forward and its backward."""
         p, workload = strategy.precision, builder.workload
         ready = prologue(builder, strategy)
         order = list(workload.order)
@@ -163,6 +172,7 @@ class Zero:
             block: int, width: int, params: Sequence[Param],
             base_bytes: float = 0.0, routed_base_bytes: float = 0.0,
         ) -> list[tuple[Scope, list[float]]]:  # fmt: skip
+            """Pairs (scope, sizes in bytes) that move ``params`` and an adapter's frozen base."""
             if strategy.gather_tensors:
                 sizes = [float(t.numel * width) for t in params]
                 return [("shard", [*sizes, base_bytes] if base_bytes else sizes)]
@@ -172,12 +182,13 @@ class Zero:
                 strategy, "shard", whole, routed * width + routed_base_bytes
             )]  # fmt: skip
 
-        def gather(block: int, waits: list[int], *, again: bool = False) -> list[int]:
-            # the frozen base of adapters lies sharded beside them, and is gathered with them
-            found = workload.blocks[block]
-            base_bytes = found.base_bytes(p.base_bytes)
-            routed_bytes = found.routed_base_bytes(p.base_bytes)
-            params = gathered_params(found, strategy, again=again)
+        def gather(block: int, waits: list[int], *, recomputes: bool = False) -> list[int]:
+            """Add the gathers of a block after the tasks ``waits``; returns them."""
+            # The frozen base of adapters is sharded too, and is gathered together with them.
+            instance = workload.blocks[block]
+            base_bytes = instance.base_bytes(p.base_bytes)
+            routed_bytes = instance.routed_base_bytes(p.base_bytes)
+            params = gathered_params(instance, strategy, recomputes=recomputes)
             if not params and not base_bytes:
                 return []
             if fetch:
@@ -203,14 +214,15 @@ class Zero:
             )  # fmt: skip
         sent: list[int] = []
         n = len(order)
-        # The last block is still gathered when backward begins. Blocks are fetched ahead of the
-        # reduce-scatter of the block before them, or the two would wait for each other in turn.
+        # The last block is still gathered when backward begins. In issue order, the gather of a
+        # block comes before the reduce-scatter of the block that runs before it in backward;
+        # otherwise prefetch would wait for that reduce-scatter on the communication stream.
         gathered: list[list[int]] = [[]]
         for j, b in enumerate(reversed(order)):
             while len(gathered) < min(n, j + ahead):
                 k = len(gathered)
                 waits = done[max(0, n + k - ahead)]
-                gathered.append(gather(order[n - 1 - k], waits, again=builder.recompute))
+                gathered.append(gather(order[n - 1 - k], waits, recomputes=builder.recompute))
             got = gathered[j]
             done.append(
                 builder.compute(
@@ -235,13 +247,13 @@ class Zero:
     def holdings(
         self, workload: Trained, strategy: Strategy, n_ranks: Array, expert_ranks: float = 1.0
     ) -> Holdings:
-        """State by stage; a reduce bucket (1, 2) or the gathered blocks (3); the rest on the host.
+        """Bytes of sharded state, communication buffers or gathered blocks, and offloaded state.
 
-        Parameters of experts are shared by n_ranks / expert_ranks replicas only: their state is
-        cut into that many parts (Megatron-LM's expert data-parallel group).
-        Buckets are no larger than the gradients, and none where these are main-grad buffers.
-        ZeRO-3 holds the largest block once for use and once for each block of prefetch, in
-        parameters, and one block of whole gradients.
+        Only n_ranks / expert_ranks replicas share an expert's parameters, so that their state is
+        divided into that many shards (Megatron-LM's expert data-parallel group).
+        Stages 1 and 2 have a bucket no larger than the gradients, and none where gradients are
+        main-grad buffers. Stage 3 holds the parameters of the largest block once for use and once
+        for each block of prefetch, and the whole gradients of one block.
         """
         p, numel, stage = strategy.precision, workload.trainable_numel, self.stage
         n_ranks = self.shard_degree(strategy, n_ranks)
@@ -251,16 +263,16 @@ class Zero:
         library = strategy.program
         if library.optimizer_state.owned_tensor_by_tensor:
             shard = np.maximum(shard, workload.largest_param_numel)
-        summed = p.main_grads and stage < 3  # gradients are buffers of the method's own
+        main_grads = p.main_grads and stage < 3
         state = shard * (p.master_bytes + strategy.optimizer.state_bytes)
-        if library.optimizer_state.fp32_weights_whole and summed:
+        if library.optimizer_state.fp32_weights_whole and main_grads:
             state = one * numel * p.master_bytes + shard * strategy.optimizer.state_bytes
         params = p.param_bytes * shard if stage >= 3 else one * weight_bytes(workload, strategy)
         if strategy.wide_shards:
             params = shard * p.master_bytes
             state = shard * strategy.optimizer.state_bytes
-        beside = p.param_bytes * (library.gradients.narrow_beside_fp32_sums and summed)
-        grads = (strategy.kept_grad_bytes + beside) * (shard if stage >= 2 else one * numel)
+        extra_bytes = p.param_bytes * (library.gradients.narrow_beside_fp32_sums and main_grads)
+        grads = (strategy.kept_grad_bytes + extra_bytes) * (shard if stage >= 2 else one * numel)
         largest = workload.largest_block_numel
         several: Array = np.where(n_ranks > 1, 1.0, 0.0)
         bucket = np.minimum(float(strategy.zero_bucket_numel), numel)
@@ -283,16 +295,16 @@ class Zero:
             buckets = flat if p.main_grads or library.fsdp.outer_layers_one_unit else buckets
         host, nvme = 0 * one, 0 * one
         targets = {"cpu": "host", "cpu-far": "host", "nvme": "nvme"}
-        away = {"host": 0 * one, "nvme": 0 * one}
+        offloaded = {"host": 0 * one, "nvme": 0 * one}
         if strategy.offload.optimizer != "none":
-            # ZeRO-Offload keeps the gradients of its shard beside the states on the host.
-            away[targets[strategy.offload.optimizer]] += state + shard * p.grad_bytes
+            # ZeRO-Offload stores its shard's gradients on the host together with its states.
+            offloaded[targets[strategy.offload.optimizer]] += state + shard * p.grad_bytes
             state = 0 * one
             grads = 0 * one if stage >= 2 else grads
         if strategy.offload.params != "none":
-            away[targets[strategy.offload.params]] += params
+            offloaded[targets[strategy.offload.params]] += params
             params = 0 * one
-        host, nvme = away["host"], away["nvme"]
+        host, nvme = offloaded["host"], offloaded["nvme"]
         return Holdings(
             parameters=params,
             gradients=grads,
@@ -306,7 +318,7 @@ class Zero:
         )
 
     def shard_degree(self, strategy: Strategy, n_ranks: Array) -> Array:
-        """Each rank updates its shard."""
+        """The number of ranks among which state is sharded [C]: each rank updates its shard."""
         return np.minimum(n_ranks, float(strategy.shard_ranks or np.inf))
 
 

@@ -1,7 +1,8 @@
-"""Hugging Face configs (``config.json``) as models: read as plain JSON, nothing is executed.
+"""Models from Hugging Face configs (``config.json``), which are read as JSON; no code is executed.
 
-One file a family translates the keys of its ``model_type`` into the settings of an architecture;
-``FILES`` says which. Defaults of missing keys are those of transformers 5.
+One file per family of models translates the keys of its ``model_type`` into the settings of an
+architecture; ``registry.FILES`` maps types to files. Missing keys have the defaults of
+transformers 5.
 """
 
 from simcore.workload.huggingface.read import read_config

@@ -1,4 +1,4 @@
-"""albert."""
+"""Configs of albert."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ _ACTIVATIONS = {"gelu_new": "gelu_new", "gelu": "gelu", "relu": "relu"}
 
 @ADAPTERS.register("albert")
 def albert(f: Fields) -> Translated:
-    """With the head that ``architectures`` names: masked tokens, or classes behind a pooler."""
+    """ALBERT with the head that ``architectures`` names (masked tokens, or classes and pooler)."""
     for key in ("num_hidden_groups", "inner_group_num"):
         if f.count(key, default=1) != 1:
-            raise f.error(key, "only one layer for all depths is supported")
+            raise f.error(key, "must be 1: only one shared layer is supported")
     hidden = f.count("hidden_size", default=4096)
     positions = f.count("max_position_embeddings", default=512)
     named = f.words("architectures")

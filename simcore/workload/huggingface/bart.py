@@ -1,26 +1,28 @@
-"""bart and mbart."""
+"""Configs of bart and mbart."""
 
 from __future__ import annotations
 
 from simcore.workload.huggingface.fields import Fields
 from simcore.workload.huggingface.registry import ADAPTERS, Translated
 
-#: Of transformers' BartConfig: sizes of the large model.
+#: Defaults of transformers' BartConfig, which are the sizes of the large model.
 _LAYERS, _HEADS, _FFN = 12, 16, 4096
 
 
 @ADAPTERS.register("bart")
 @ADAPTERS.register("mbart")
 def bart(f: Fields) -> Translated:
-    """Encoder and decoder of equal length with the head of the shared table."""
+    """Encoder and decoder on sequences of equal length; the head is tied to their embedding."""
     hidden = f.count("d_model")
     positions = f.count("max_position_embeddings")
     for key in ("encoder_layerdrop", "decoder_layerdrop"):
         if f.number(key, default=0.0, high=1.0) > 0:
-            raise f.error(key, "layers that are left out at random are not supported")
+            raise f.error(key, "must be 0: skipping layers at random is not supported")
     named = f.words("architectures")
     if named and named[0].endswith(("Classification", "Answering", "CausalLM")):
-        raise f.error("architectures", f"{named[0]} is not supported: known is the one that writes")
+        raise f.error(
+            "architectures", f"{named[0]} is not supported, only the model that generates text"
+        )
     return Translated(
         arch="bart", sample_unit="sequence pair", positions=positions,
         config={
@@ -43,6 +45,6 @@ def bart(f: Fields) -> Translated:
         },
         notes=(
             "fused attention, of pairs without padding",
-            "source and target of the same length: target_len says otherwise",
+            "source and target of the same length: target_len changes it",
         ),
     )  # fmt: skip

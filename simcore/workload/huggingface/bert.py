@@ -1,4 +1,4 @@
-"""bert, roberta (also xlm-roberta and camembert) and distilbert."""
+"""Configs of bert, roberta (also xlm-roberta and camembert) and distilbert."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ _HEADS = {
 
 
 def _translate(f: Fields, types: int, rows_of_padding: int) -> Translated:
+    """BERT; ``types``: default number of token types, ``rows_of_padding``: of position rows."""
     hidden = f.count("hidden_size")
     table = f.count("max_position_embeddings", default=512)
     positions = table - rows_of_padding
@@ -52,7 +53,7 @@ def _translate(f: Fields, types: int, rows_of_padding: int) -> Translated:
 
 @ADAPTERS.register("bert")
 def bert(f: Fields) -> Translated:
-    """With the head that ``architectures`` names: masked tokens, or classes behind a pooler."""
+    """BERT with the head that ``architectures`` names: masked tokens, or classes with a pooler."""
     return _translate(f, 2, 0)
 
 
@@ -60,14 +61,14 @@ def bert(f: Fields) -> Translated:
 @ADAPTERS.register("xlm-roberta")
 @ADAPTERS.register("camembert")
 def roberta(f: Fields) -> Translated:
-    """bert without token types; its positions begin behind the padding's number."""
+    """BERT whose positions begin after the index of the padding token."""
     pad = f.count("pad_token_id", default=1, low=0)
     return _translate(f, 2, pad + 1)
 
 
 @ADAPTERS.register("distilbert")
 def distilbert(f: Fields) -> Translated:
-    """bert without token types; a product and ReLU instead of the pooler."""
+    """BERT without token types, with a linear layer and ReLU instead of the pooler."""
     names = {
         "dim": "hidden_size", "n_layers": "num_hidden_layers", "n_heads": "num_attention_heads",
         "hidden_dim": "intermediate_size", "activation": "hidden_act",
@@ -78,5 +79,5 @@ def distilbert(f: Fields) -> Translated:
         "intermediate_size": 3072, "vocab_size": 30522,
     }  # fmt: skip
     known = {names.get(key, key): value for key, value in f.data.items()}
-    told = _translate(Fields({**defaults, **known}, f.path, f.text, f.prefix), 2, 0)
-    return replace(told, config=told.config | {"token_types": False, "pooler": "relu"})
+    base = _translate(Fields({**defaults, **known}, f.path, f.text, f.prefix), 2, 0)
+    return replace(base, config=base.config | {"token_types": False, "pooler": "relu"})

@@ -1,4 +1,4 @@
-"""bloom."""
+"""Configs of bloom."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from simcore.workload.huggingface.decoder import tied
 from simcore.workload.huggingface.fields import Fields
 from simcore.workload.huggingface.registry import ADAPTERS, Translated
 
-#: ALiBi has no positions that bound a sequence; this is what BLOOM was trained with.
+#: The sequence length of BLOOM's training. ALiBi itself does not limit the length.
 _TRAINED_AT = 2048
 
 
 @ADAPTERS.register("bloom")
 def bloom(f: Fields) -> Translated:
-    """ALiBi, layer norms, one of them behind the embedding."""
+    """ALiBi, layer norms, and a norm after the embedding."""
     hidden = f.count("hidden_size", "n_embed")
     return Translated(
         arch="transformer", sample_unit="sequence",
@@ -28,5 +28,7 @@ def bloom(f: Fields) -> Translated:
             "dropout": f.number("hidden_dropout", default=0.0, high=1.0),
             "upcast_loss": True,
         },
-        notes=("ALiBi as a mask of fused attention; transformers writes scores out (eager)",),
+        notes=(
+            "ALiBi as a mask of fused attention; transformers computes scores explicitly (eager)",
+        ),
     )  # fmt: skip

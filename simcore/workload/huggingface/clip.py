@@ -1,4 +1,4 @@
-"""clip."""
+"""Configs of clip."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from simcore.workload.huggingface.vit import image_sizes
 
 @ADAPTERS.register("clip")
 def clip(f: Fields) -> Translated:
-    """Two towers, each projected, and the loss over all pairs of the local batch."""
+    """Text and image encoders with projections, and the loss over all pairs of the local batch."""
     text, vision = f.inside("text_config"), f.inside("vision_config")
     hidden = text.count("hidden_size", default=512)
     width = vision.count("hidden_size", default=768)
@@ -42,6 +42,6 @@ def clip(f: Fields) -> Translated:
         },
         notes=(
             "fused attention, without dropout",
-            "the loss compares the pairs of one micro-batch; their number is small beside the rest",
+            "the loss compares all pairs of one micro-batch; its work is small",
         ),
     )  # fmt: skip

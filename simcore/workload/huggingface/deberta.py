@@ -1,4 +1,4 @@
-"""deberta-v2, which v3 is too."""
+"""Configs of deberta-v2, the type of DeBERTa v2 and v3."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ _KINDS = {"c2p", "p2c"}
 
 
 def _check_attention(f: Fields) -> None:
-    """Both products with positions, as every published size has them; no convolution."""
+    """Raises DataError for variants that no published size has.
+
+    Supported are both products with relative positions (c2p and p2c), and no convolution.
+    """
     if not f.flag("relative_attention", default=False):
         raise f.error("relative_attention", "attention without relative positions is not supported")
     given = f.data.get("pos_att_type")
@@ -17,18 +20,21 @@ def _check_attention(f: Fields) -> None:
     if {word.strip() for word in words} != _KINDS:
         raise f.error("pos_att_type", f"must be both of {', '.join(sorted(_KINDS))}")
     if f.count("conv_kernel_size", default=0, low=0):
-        raise f.error("conv_kernel_size", "a convolution behind the first layer is not supported")
+        raise f.error("conv_kernel_size", "a convolution after the first layer is not supported")
     if f.count("type_vocab_size", default=0, low=0):
         raise f.error("type_vocab_size", "token types are not supported")
     hidden = f.count("hidden_size", default=1536)
     for key in ("embedding_size", "pooler_hidden_size"):
         if f.count(key, default=hidden) != hidden:
-            raise f.error(key, f"must be hidden_size, {hidden}")
+            raise f.error(key, f"must equal hidden_size, {hidden}")
 
 
 @ADAPTERS.register("deberta-v2")
 def deberta(f: Fields) -> Translated:
-    """With the head that ``architectures`` names; published configs name none: classes."""
+    """DeBERTa with the head that ``architectures`` names.
+
+    Published configs name none; they get the classifier.
+    """
     _check_attention(f)
     hidden = f.count("hidden_size", default=1536)
     positions = f.count("max_position_embeddings", default=512)
@@ -39,7 +45,7 @@ def deberta(f: Fields) -> Translated:
     named = f.words("architectures")
     masked = bool(named) and named[0].endswith("ForMaskedLM")
     if masked and not f.flag("legacy", default=True):
-        raise f.error("legacy", "a head of masked tokens that is not the legacy one")
+        raise f.error("legacy", "must be true: only the legacy masked-token head is supported")
     classes = f.count("num_labels", default=2)
     if f.has("id2label"):
         classes = max(len(f.inside("id2label").data), 1)
@@ -63,9 +69,9 @@ def deberta(f: Fields) -> Translated:
             "head": "masked-lm" if masked else "classifier",
         },
         notes=(
-            "attention written out: transformers has no fused one for it",
-            "products and storages of the table of positions, one for the whole batch, are left "
-            "out: as much as one sequence's projections of queries and keys",
+            "attention as explicit products: transformers has no fused attention for it",
+            "products and storages of the position table, one for the whole batch, are left out: "
+            "as much as one sequence's projections of queries and keys",
             f"trained on {'masked tokens' if masked else f'{classes} classes'}",
         ),
     )  # fmt: skip

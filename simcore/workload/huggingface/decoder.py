@@ -1,16 +1,17 @@
-"""What the configs of decoder-only language models have in common."""
+"""Translations that the configs of decoder-only language models share."""
 
 from __future__ import annotations
 
 from simcore.workload.huggingface.fields import Fields
 from simcore.workload.huggingface.registry import Setting, Translated
 
-#: Activations of gated layers, and the kind of layer that each makes.
+#: Activation of a gated feed-forward layer -> kind of layer.
 GATED = {
     "silu": "swiglu", "swish": "swiglu", "gelu": "geglu", "gelu_pytorch_tanh": "geglu",
     "gelu_new": "geglu_new",
 }  # fmt: skip
-#: Activations of plain layers; ``gelu_fast`` is the same sum of tensor operations as ``gelu_new``.
+#: Activation of a feed-forward layer without a gate -> kind of layer. ``gelu_fast`` consists of the
+#: same tensor operations as ``gelu_new``.
 PLAIN = {
     "gelu": "gelu", "gelu_pytorch_tanh": "gelu", "gelu_new": "gelu_new", "gelu_fast": "gelu_new",
     "relu": "relu", "relu2": "relu2", "quick_gelu": "quick_gelu",
@@ -22,10 +23,13 @@ ROUTING = "experts: products grouped by expert; the auxiliary loss is left out"
 
 
 def sizes(f: Fields, *, kv_heads: bool = True) -> tuple[dict[str, Setting], int]:
-    """Settings that llama and its kin share, and how many positions they were made for."""
+    """The settings that llama and similar models share, and the number of positions.
+
+    ``kv_heads``: whether the config may have fewer heads of k and v than of q.
+    """
     hidden = f.count("hidden_size")
-    own_head = f.has("head_dim")
-    heads = f.heads(hidden, "num_attention_heads", divides=not own_head)
+    has_head_dim = f.has("head_dim")
+    heads = f.heads(hidden, "num_attention_heads", divides=not has_head_dim)
     grouped = f.count("num_key_value_heads", default=heads) if kv_heads else heads
     if heads % grouped:
         raise f.error("num_key_value_heads", f"{grouped} does not divide {heads} attention heads")
@@ -46,7 +50,7 @@ def sizes(f: Fields, *, kv_heads: bool = True) -> tuple[dict[str, Setting], int]
 
 
 def translated(f: Fields, config: dict[str, Setting], positions: int, *notes: str) -> Translated:
-    """A causal language model on sequences."""
+    """The translation of a causal language model, whose samples are sequences."""
     return Translated(
         arch="transformer", sample_unit="sequence", config=config, positions=positions,
         notes=(EAGER, *notes),
@@ -54,12 +58,12 @@ def translated(f: Fields, config: dict[str, Setting], positions: int, *notes: st
 
 
 def tied(f: Fields, default: bool) -> bool:
-    """Whether the head is the embedding's table."""
+    """Whether the head's weight is tied to the embedding's."""
     return f.flag("tie_word_embeddings", default=default)
 
 
 def gated_layers(f: Fields) -> dict[str, Setting]:
-    """Width and kind of llama's feed-forward layers, and whose table the head is."""
+    """Width and kind of llama's feed-forward layers, and whether the head's weight is tied."""
     return {
         "ffn": f.count("intermediate_size"),
         "mlp": f.word("hidden_act", default="silu", among=GATED),
@@ -68,7 +72,11 @@ def gated_layers(f: Fields) -> dict[str, Setting]:
 
 
 def rotary_share(f: Fields, default: float, *older: str) -> float:
-    """Share of each head that is turned, where newer or older files say it."""
+    """The fraction of each head's dimensions with rotary positions.
+
+    Newer files state it in ``rope_parameters``, older ones in ``partial_rotary_factor`` or in one
+    of the keys ``older``.
+    """
     rope = f.inside("rope_parameters") if f.has("rope_parameters") else f
     if rope.has("partial_rotary_factor"):
         return rope.number("partial_rotary_factor", default=default, high=1.0)
@@ -76,7 +84,11 @@ def rotary_share(f: Fields, default: float, *older: str) -> float:
 
 
 def windows(f: Fields, default: str, layers: int, size: int) -> dict[str, Setting]:
-    """Which layers see ``size`` tokens: ``layer_types`` where given, else ``default``."""
+    """Settings of windowed attention over ``size`` tokens; none if no layer is windowed.
+
+    The layers follow from ``layer_types``, or else from the pattern ``default``, whose letters are
+    w (windowed) and f (full attention).
+    """
     kinds = f.words("layer_types")
     if kinds:
         known = {"sliding_attention": "w", "full_attention": "f"}
@@ -90,7 +102,7 @@ def windows(f: Fields, default: str, layers: int, size: int) -> dict[str, Settin
 
 
 def shortest(pattern: str) -> str:
-    """The shortest start of ``pattern`` whose repetition is ``pattern``."""
+    """The shortest prefix of ``pattern`` whose repetition gives ``pattern``."""
     n = len(pattern)
     for length in range(1, n):
         if (pattern[:length] * n)[:n] == pattern:
@@ -99,7 +111,10 @@ def shortest(pattern: str) -> str:
 
 
 def sparse_layers(f: Fields, layers: int) -> str:
-    """``e`` and ``d`` a layer from ``decoder_sparse_step`` and ``mlp_only_layers``."""
+    """The pattern of layers with experts (e) and without (d).
+
+    It follows from ``decoder_sparse_step`` and ``mlp_only_layers``.
+    """
     step = f.count("decoder_sparse_step", default=1)
     only = set(f.counts("mlp_only_layers"))
     return shortest("".join("d" if i in only or (i + 1) % step else "e" for i in range(layers)))

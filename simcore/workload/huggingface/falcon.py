@@ -1,4 +1,4 @@
-"""falcon: 7b's layout, 40b's and 180b's, and the serial one of the rw models."""
+"""Configs of falcon: 7b's layout, 40b's and 180b's, and the serial one of the rw models."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from simcore.workload.huggingface.registry import ADAPTERS, Translated
 
 @ADAPTERS.register("falcon")
 def falcon(f: Fields) -> Translated:
-    """Multi-query or grouped attention, most often beside the feed-forward layer."""
+    """Multi-query or grouped attention, usually parallel to the feed-forward layer."""
     hidden = f.count("hidden_size", "n_embed")
     heads = f.heads(hidden, "num_attention_heads", "n_head")
     newer = f.flag("new_decoder_architecture", default=False)
@@ -17,11 +17,11 @@ def falcon(f: Fields) -> Translated:
         kv_heads = f.count("num_kv_heads", "n_head_kv", default=heads)
     else:
         kv_heads = 1 if f.flag("multi_query", default=True) else heads
-    two = f.count("num_ln_in_parallel_attn", default=2 if newer else 1) == 2
+    two_norms = f.count("num_ln_in_parallel_attn", default=2 if newer else 1) == 2
     if not f.flag("parallel_attn", default=True):
         residual = "serial"
     else:
-        residual = "parallel" if two else "parallel_one_norm"
+        residual = "parallel" if two_norms else "parallel_one_norm"
     biased = f.flag("bias", default=False)
     return translated(
         f,

@@ -1,6 +1,6 @@
 """Transformers of diffusers (``transformer/config.json``): Flux, Stable Diffusion 3, Wan.
 
-Such configs have a ``_class_name`` and no ``model_type``, and say nothing of captions' lengths.
+Such configs have a ``_class_name`` and no ``model_type``, and do not state the length of captions.
 """
 
 from __future__ import annotations
@@ -8,25 +8,32 @@ from __future__ import annotations
 from simcore.workload.huggingface.fields import Fields
 from simcore.workload.huggingface.registry import ADAPTERS, Setting, Translated
 
-_VAE_FACTOR = 8  # of the autoencoders that these models are published with
-_IMAGE = 128 * _VAE_FACTOR  # pixels a side, as both were published
-_PACKED = 4  # Flux's latent comes packed, two by two elements a row
+#: Pixels per latent element and side, of the autoencoders that these models are published with.
+_VAE_FACTOR = 8
+#: Pixels per side of the images for which Flux and Stable Diffusion 3 are published.
+_IMAGE = 128 * _VAE_FACTOR
+#: Latent elements per channel in one token of Flux, which packs two by two elements.
+_PACKED = 4
 _ENCODED = "latents and encodings come from storage: no encoder runs in the step"
 
 
 def _widths(f: Fields) -> dict[str, Setting]:
+    """Hidden size, number of heads and width of a head."""
     heads, head_dim = f.count("num_attention_heads"), f.count("attention_head_dim")
     return {"hidden": heads * head_dim, "heads": heads, "head_dim": head_dim}
 
 
 @ADAPTERS.register("FluxTransformer2DModel")
 def flux(f: Fields) -> Translated:
-    """FLUX.1: its pipelines pad captions to 512 tokens, schnell's (no guidance) to 256."""
+    """FLUX.1; its pipelines pad captions to 512 tokens, those of schnell (no guidance) to 256."""
     packed = f.count("in_channels")
     if packed % _PACKED or f.count("patch_size", default=1) != 1:
-        raise f.error("in_channels", f"{packed} is no latent packed two by two in patches of 1")
+        raise f.error(
+            "in_channels",
+            f"{packed} is no latent packed two by two: a multiple of {_PACKED}, with patch_size 1",
+        )
     if f.count("out_channels", default=packed) != packed:
-        raise f.error("out_channels", "other channels out than in are not supported")
+        raise f.error("out_channels", "must equal in_channels")
     guidance = f.flag("guidance_embeds", default=False)
     return Translated(
         arch="mmdit", sample_unit="image",
@@ -40,7 +47,7 @@ def flux(f: Fields) -> Translated:
             "pooled_width": f.count("pooled_projection_dim"),
             "guidance": guidance,
         },
-        notes=(_ENCODED, f"images of {_IMAGE} x {_IMAGE}: --resolution says otherwise"),
+        notes=(_ENCODED, f"images of {_IMAGE} x {_IMAGE}: --resolution changes it"),
     )  # fmt: skip
 
 
@@ -52,7 +59,10 @@ def sd3(f: Fields) -> Translated:
     norms = {"rms_norm": "rmsnorm", "": "none"}
     widths, side, rows = _widths(f), f.count("sample_size"), f.count("pos_embed_max_size")
     if f.count("caption_projection_dim") != widths["hidden"]:
-        raise f.error("caption_projection_dim", "must be as wide as the image's stream")
+        raise f.error(
+            "caption_projection_dim",
+            f"must be the width of the image tokens, {widths['hidden']}",
+        )
     return Translated(
         arch="mmdit", sample_unit="image",
         config=widths | {
@@ -80,12 +90,12 @@ def wan(f: Fields) -> Translated:
             raise f.error(key, "image to video is not supported")
     channels = f.count("in_channels", default=16)
     if f.count("out_channels", default=16) != channels:
-        raise f.error("out_channels", "other channels out than in are not supported")
+        raise f.error("out_channels", "must equal in_channels")
     if not f.flag("cross_attn_norm", default=True):
         raise f.error("cross_attn_norm", "must be true")
     patch = f.counts("patch_size") or (1, 2, 2)
     if len(patch) != 3 or patch[0] != 1 or patch[1] != patch[2]:
-        raise f.error("patch_size", "must be one frame and a square")
+        raise f.error("patch_size", "must be one frame and a square, such as [1, 2, 2]")
     f.word("qk_norm", default="rms_norm_across_heads",
            among=dict.fromkeys(("rms_norm_across_heads",), ""))  # fmt: skip
     return Translated(
@@ -97,5 +107,5 @@ def wan(f: Fields) -> Translated:
             "patch": patch[1],
             "text_width": f.count("text_dim"),
         },
-        notes=(_ENCODED, "81 frames of 480 x 832: --frames and --resolution say otherwise"),
+        notes=(_ENCODED, "81 frames of 480 x 832: --frames and --resolution change it"),
     )  # fmt: skip

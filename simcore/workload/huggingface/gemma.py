@@ -1,4 +1,4 @@
-"""gemma, gemma2 and the language model of gemma3."""
+"""Configs of gemma, gemma2 and the language model of gemma3."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from simcore.workload.huggingface.registry import ADAPTERS, Setting, Translated
 
 
 def _common(f: Fields) -> tuple[dict[str, Setting], int]:
+    """The settings of all generations, and the number of positions."""
     config, positions = sizes(f)
     biased = f.flag("attention_bias", default=False)
     config |= {
@@ -31,11 +32,15 @@ def gemma(f: Fields) -> Translated:
 
 @ADAPTERS.register("gemma2")
 def gemma2(f: Fields) -> Translated:
-    """Norms before and after each half, capped scores and logits, every second layer windowed."""
+    """Norms before and after attention and feed-forward, and capped scores and logits.
+
+    Every second layer has windowed attention.
+    """
     config, positions = _common(f)
     window = f.count("sliding_window", default=4096, low=0)
 
-    def capped(key: str) -> bool:  # null is no cap, missing is the default
+    def capped(key: str) -> bool:
+        """Whether values are capped: not if the key is null, but by default if it is missing."""
         return key not in f.data or f.has(key)
 
     config |= {
@@ -49,7 +54,7 @@ def gemma2(f: Fields) -> Translated:
 
 @ADAPTERS.register("gemma3_text")
 def gemma3_text(f: Fields) -> Translated:
-    """gemma2 without caps, with norms on q and k; five windowed layers to one that sees all."""
+    """gemma2 without caps, with norms on q and k; one layer in six has full attention."""
     config, positions = _common(f)
     every = f.count("sliding_window_pattern", "_sliding_window_pattern", default=6)
     window = f.count("sliding_window", default=4096, low=0)
@@ -65,19 +70,19 @@ def gemma3_text(f: Fields) -> Translated:
 
 @ADAPTERS.register("gemma3")
 def gemma3(f: Fields) -> Translated:
-    """The language model of the one that also sees images; its vision tower is left out."""
+    """The language model of the multimodal model; its vision encoder is left out."""
     if not f.has("text_config"):
         return gemma3_text(f)
-    told = gemma3_text(_with_defaults(f.inside("text_config")))
-    left_out = "the language model only: the vision tower is left out"
+    base = gemma3_text(_with_defaults(f.inside("text_config")))
+    left_out = "the language model only: the vision encoder is left out"
     return Translated(
-        arch=told.arch, sample_unit=told.sample_unit, config=told.config,
-        positions=told.positions, notes=(*told.notes, left_out),
+        arch=base.arch, sample_unit=base.sample_unit, config=base.config,
+        positions=base.positions, notes=(*base.notes, left_out),
     )  # fmt: skip
 
 
 def _with_defaults(f: Fields) -> Fields:
-    """Released files leave out what equals the defaults of gemma3_text."""
+    """The fields with gemma3_text's defaults, which released files do not state."""
     defaults = {
         "vocab_size": 262_208, "num_attention_heads": 8, "num_key_value_heads": 4,
         "head_dim": 256, "max_position_embeddings": 131_072,

@@ -1,4 +1,4 @@
-"""glm4_moe (GLM-4.5 to 4.7): many small experts and one shared, half of each head turned."""
+"""Configs of glm4_moe (GLM-4.5 to 4.7)."""
 
 from __future__ import annotations
 
@@ -12,12 +12,15 @@ from simcore.workload.huggingface.decoder import (
 from simcore.workload.huggingface.fields import Fields
 from simcore.workload.huggingface.registry import ADAPTERS, Translated
 
-_LEFT_OUT = "multi-token prediction is left out, as in transformers (next_tokens counts it)"
+_LEFT_OUT = "multi-token prediction is left out, as in transformers (next_tokens includes it)"
 
 
 @ADAPTERS.register("glm4_moe")
 def glm4_moe(f: Fields) -> Translated:
-    """Dense layers first; biases on q, k and v, whose heads may have norms."""
+    """Dense layers first, then layers with many small experts and a shared one.
+
+    q, k and v have biases and possibly norms over heads; half of each head has rotary positions.
+    """
     config, positions = sizes(f)
     layers = int(config["layers"])
     dense = min(f.count("first_k_dense_replace", default=1, low=0), layers)

@@ -1,4 +1,4 @@
-"""gpt2."""
+"""Configs of gpt2."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from simcore.workload.huggingface.registry import ADAPTERS, Translated
 
 @ADAPTERS.register("gpt2")
 def gpt2(f: Fields) -> Translated:
-    """Learned positions, layer norms, GELU written out."""
+    """Learned positions, layer norms, and GELU computed by several tensor operations."""
     hidden = f.count("n_embd", "hidden_size")
     positions = f.count("n_positions", "max_position_embeddings")
     if f.flag("add_cross_attention", default=False):

@@ -1,4 +1,4 @@
-"""gpt_neo."""
+"""Configs of gpt_neo."""
 
 from __future__ import annotations
 
@@ -6,17 +6,21 @@ from simcore.workload.huggingface.decoder import PLAIN, shortest, tied
 from simcore.workload.huggingface.fields import Fields
 from simcore.workload.huggingface.registry import ADAPTERS, Translated
 
-_SIGHT = {"global": "f", "local": "w"}
+#: Kind of attention -> letter of the layer: full or windowed.
+_LETTERS = {"global": "f", "local": "w"}
 
 
 @ADAPTERS.register("gpt_neo")
 def gpt_neo(f: Fields) -> Translated:
-    """gpt2 without biases on q, k and v, every second layer windowed; transformers has no fused
-    attention of it but FlashAttention, and writes scores out by default."""
+    """gpt2 without biases on q, k and v, with windowed attention in every second layer.
+
+    The only fused attention that transformers has for it is FlashAttention; by default it computes
+    scores explicitly.
+    """
     hidden = f.count("hidden_size")
     positions = f.count("max_position_embeddings")
     layers = f.layers("num_layers", "num_hidden_layers")
-    pattern = "".join(_sight(f)) or "fw"
+    pattern = "".join(_attention_letters(f)) or "fw"
     return Translated(
         arch="transformer", sample_unit="sequence", positions=positions,
         config={
@@ -36,18 +40,21 @@ def gpt_neo(f: Fields) -> Translated:
             "window": f.count("window_size", default=256),
             "window_pattern": shortest((pattern * layers)[:layers]),
         },
-        notes=("attention written out (--attention flash: flash_attention_2)",),
+        notes=("attention as explicit products (--attention flash: flash_attention_2)",),
     )  # fmt: skip
 
 
-def _sight(f: Fields) -> list[str]:
-    """A letter for each layer, of ``attention_types``: ``[[["global", "local"], 12]]``."""
-    told = f.data.get("attention_types")
-    if told is None:
+def _attention_letters(f: Fields) -> list[str]:
+    """A letter per layer from ``attention_types``, such as ``[[["global", "local"], 12]]``.
+
+    Empty if the key is missing. Raises DataError.
+    """
+    listed = f.data.get("attention_types")
+    if listed is None:
         return []
     try:
-        return [_SIGHT[kind] for kinds, times in told for _ in range(times) for kind in kinds]
+        return [_LETTERS[kind] for kinds, times in listed for _ in range(times) for kind in kinds]
     except (KeyError, TypeError, ValueError):
         raise f.error(
-            "attention_types", f"{str(told)[:60]} is no list such as [[['global', 'local'], 12]]"
+            "attention_types", f"{str(listed)[:60]} is no list such as [[['global', 'local'], 12]]"
         ) from None

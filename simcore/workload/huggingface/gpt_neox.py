@@ -1,4 +1,4 @@
-"""gpt_neox (also Pythia)."""
+"""Configs of gpt_neox (also Pythia)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from simcore.workload.huggingface.registry import ADAPTERS, Translated
 
 @ADAPTERS.register("gpt_neox")
 def gpt_neox(f: Fields) -> Translated:
-    """Layer norms, attention and feed-forward beside each other, a quarter of each head turned."""
+    """Layer norms, attention parallel to feed-forward, rotary positions on a quarter of a head."""
     config, positions = sizes(f, kv_heads=False)
     biased = f.flag("attention_bias", default=True)
     parallel = f.flag("use_parallel_residual", default=True)

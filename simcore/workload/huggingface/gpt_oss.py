@@ -1,4 +1,4 @@
-"""gpt_oss."""
+"""Configs of gpt_oss."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from simcore.workload.huggingface.registry import ADAPTERS, Translated
 
 @ADAPTERS.register("gpt_oss")
 def gpt_oss(f: Fields) -> Translated:
-    """Attention sinks, biases, experts with a clamped gate, every second layer windowed."""
+    """Attention sinks, biases, experts with a clamped gate, windows in every second layer."""
     config, positions = sizes(f)
     biased = f.flag("attention_bias", default=True)
     window = f.count("sliding_window", default=128, low=0)
@@ -26,6 +26,4 @@ def gpt_oss(f: Fields) -> Translated:
         "tied": tied(f, False),
         **windows(f, "wf", int(config["layers"]), window),
     }
-    return translated(
-        f, config, positions, ROUTING, "weights in the width of the precision, not in MXFP4"
-    )
+    return translated(f, config, positions, ROUTING, "weights in the job's precision, not in MXFP4")

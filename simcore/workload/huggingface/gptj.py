@@ -1,4 +1,4 @@
-"""gptj."""
+"""Configs of gptj."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from simcore.workload.huggingface.registry import ADAPTERS, Translated
 
 @ADAPTERS.register("gptj")
 def gptj(f: Fields) -> Translated:
-    """Attention without biases beside a feed-forward layer with them, part of each head turned."""
+    """Attention without biases, parallel to feed-forward with biases; partly rotary heads."""
     hidden = f.count("n_embd", "hidden_size", default=4096)
     heads = f.heads(hidden, "n_head", "num_attention_heads", default=16)
     return translated(

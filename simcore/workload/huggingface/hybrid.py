@@ -1,4 +1,4 @@
-"""falcon_h1, bamba and granitemoehybrid (Granite 4): Mamba-2 beside or between attention."""
+"""Configs of falcon_h1, bamba and granitemoehybrid (Granite 4), with Mamba-2 and attention."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from simcore.workload.huggingface.fields import Fields
 from simcore.workload.huggingface.mamba import KERNELS
 from simcore.workload.huggingface.registry import ADAPTERS, Setting, Translated
 
-#: Words of ``layer_types``, those of older files too, and the letters of mixers.
+#: Word in ``layer_types`` (also of older files) -> letter of the mixer.
 _MIXERS = {"mamba": "m", "linear_attention": "m", "attention": "a", "full_attention": "a"}
 
 
 def _mixer(f: Fields, inner: int) -> dict[str, Setting]:
-    """Mamba-2's widths by the keys that these three share."""
+    """Mamba-2's settings, from keys that the three types share; ``inner``: its inner width."""
     heads = f.count("mamba_n_heads", default=128)
     if inner % heads:
         raise f.error("mamba_n_heads", f"{heads} does not divide the inner width {inner}")
@@ -45,6 +45,7 @@ def _mixer(f: Fields, inner: int) -> dict[str, Setting]:
 
 
 def _biases(f: Fields) -> dict[str, Setting]:
+    """Which products of attention and feed-forward have biases."""
     biased = f.flag("attention_bias", default=False)
     return {
         "qkv_bias": biased,
@@ -55,17 +56,17 @@ def _biases(f: Fields) -> dict[str, Setting]:
 
 @ADAPTERS.register("falcon_h1")
 def falcon_h1(f: Fields) -> Translated:
-    """Attention and Mamba-2 of one input in every layer; constants on what goes in and out."""
+    """Attention parallel to Mamba-2 in every layer; their inputs and outputs are scaled."""
     config, positions = sizes(f)
-    whole = f.data.get("mamba_d_ssm", 0) is None  # null: as wide as Mamba-2's own
+    by_expansion = f.data.get("mamba_d_ssm", 0) is None  # With null, as wide as in mamba2.
     inner = (
         f.count("mamba_expand", default=2) * int(config["hidden"])
-        if whole
+        if by_expansion
         else f.count("mamba_d_ssm")
     )
     config |= {**gated_layers(f), **_mixer(f, inner), **_biases(f)}
     if config["bias"] != f.flag("projectors_bias", default=False):
-        raise f.error("projectors_bias", "must be as mamba_proj_bias is")
+        raise f.error("projectors_bias", "must equal mamba_proj_bias")
     config |= {
         "mixer_pattern": "h",
         "ssm_norm": f.flag("mamba_rms_norm", default=False),
@@ -78,7 +79,10 @@ def falcon_h1(f: Fields) -> Translated:
 
 @ADAPTERS.register("bamba")
 def bamba(f: Fields) -> Translated:
-    """Mamba-2, and in the layers that ``attn_layer_indices`` names attention, half of it turned."""
+    """Mamba-2, and attention in the layers that ``attn_layer_indices`` lists.
+
+    Half of each attention head has rotary positions.
+    """
     config, positions = sizes(f)
     layers, hidden = int(config["layers"]), int(config["hidden"])
     attending = f.counts("attn_layer_indices")
@@ -95,6 +99,7 @@ def bamba(f: Fields) -> Translated:
 
 
 def _types(f: Fields, layers: int) -> str:
+    """The pattern of mixers. Raises DataError."""
     key = next((k for k in ("layer_types", "layers_block_type") if f.has(k)), "layer_types")
     kinds = f.words(key) or ("mamba",) * layers
     for kind in kinds:
@@ -107,7 +112,7 @@ def _types(f: Fields, layers: int) -> str:
 
 @ADAPTERS.register("granitemoehybrid")
 def granitemoehybrid(f: Fields) -> Translated:
-    """granite whose layers are mostly Mamba-2, with experts beside a layer that all tokens pass."""
+    """granite whose layers are mostly Mamba-2, possibly with experts and a shared expert."""
     config, positions = sizes(f)
     experts = f.count("num_local_experts", default=8, low=0)
     shared = f.count("shared_intermediate_size")

@@ -1,4 +1,4 @@
-"""jamba (Jamba 1.5 and 1.6): Mamba-1, attention now and then, experts in every second layer."""
+"""Configs of jamba (Jamba 1.5 and 1.6)."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from simcore.workload.huggingface.decoder import (
 from simcore.workload.huggingface.fields import Fields
 from simcore.workload.huggingface.registry import ADAPTERS, Setting, Translated
 
-_KERNELS = "Mamba-1 layers as mamba_ssm's kernels run them, not in tensor operations"
-#: Hidden numbers for each of the rank of steps where it is "auto" (JambaConfig).
+_KERNELS = "Mamba-1 layers run with mamba_ssm's kernels, not as tensor operations"
+#: Hidden size over the rank of the time step if that rank is "auto" (JambaConfig).
 _AUTO_RANK = 16
 
 
 def _every(f: Fields, kind: str, period: int, offset: int, layers: int) -> list[bool]:
-    """Which layers have what comes once in a period."""
+    """Whether each layer has a part that comes once in a period; ``kind``: prefix of its keys."""
     period = f.count(f"{kind}_layer_period", default=period)
     offset = f.count(f"{kind}_layer_offset", default=offset, low=0)
     if offset >= period:
@@ -30,7 +30,7 @@ def _every(f: Fields, kind: str, period: int, offset: int, layers: int) -> list[
 
 @ADAPTERS.register("jamba")
 def jamba(f: Fields) -> Translated:
-    """Layers of a mixer and a gated part, without positions."""
+    """Mamba-1, attention in one layer in eight, experts in every second layer; no positions."""
     config, positions = sizes(f)
     layers, hidden = int(config["layers"]), int(config["hidden"])
     auto = f.data.get("mamba_dt_rank", "auto") == "auto"

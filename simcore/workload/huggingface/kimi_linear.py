@@ -1,4 +1,4 @@
-"""kimi_linear: Kimi Delta Attention, latent attention without positions now and then, experts."""
+"""Configs of kimi_linear: Kimi Delta Attention, some layers with latent attention, experts."""
 
 from __future__ import annotations
 
@@ -6,14 +6,17 @@ from simcore.workload.huggingface.decoder import ROUTING, gated_layers, shortest
 from simcore.workload.huggingface.fields import Fields
 from simcore.workload.huggingface.registry import ADAPTERS, Setting, Translated
 
-_KERNELS = "Kimi Delta Attention as flash-linear-attention's kernels run it, its gate in one too"
+_KERNELS = "Kimi Delta Attention and its gate run with flash-linear-attention's kernels"
 _MIXERS = {"linear_attention": "k", "full_attention": "a"}
-_FED = {"dense": "d", "sparse": "e"}
+_FEED_FORWARD = {"dense": "d", "sparse": "e"}
 
 
 def _mixers(f: Fields, linear: Fields, layers: int) -> str:
-    """The checkpoint counts from 1; where nothing is said every fifth layer attends, as in
-    KimiLinearConfig."""
+    """The mixer of each layer as a letter: k (Kimi Delta Attention) or a (attention).
+
+    ``full_attn_layers`` counts layers from 1. By default every fourth layer after the first has
+    attention, as in KimiLinearConfig.
+    """
     if attending := linear.counts("full_attn_layers"):
         return "".join("a" if i + 1 in attending else "k" for i in range(layers))
     kinds = f.words("layer_types")
@@ -25,6 +28,7 @@ def _mixers(f: Fields, linear: Fields, layers: int) -> str:
 def _letters(
     f: Fields, key: str, kinds: tuple[str, ...], among: dict[str, str], layers: int
 ) -> str:
+    """A letter per layer for the words of ``key``. Raises DataError."""
     for kind in kinds:
         if kind not in among:
             raise f.error(key, f"{kind!r:.40} is none of {', '.join(among)}")
@@ -33,20 +37,23 @@ def _letters(
     return "".join(among[k] for k in kinds[:layers])
 
 
-def _fed(f: Fields, layers: int) -> str:
+def _feed_forward(f: Fields, layers: int) -> str:
+    """The feed-forward part of each layer as a letter: d (dense) or e (experts)."""
     if kinds := f.words("mlp_layer_types"):
-        return _letters(f, "mlp_layer_types", kinds, _FED, layers)
+        return _letters(f, "mlp_layer_types", kinds, _FEED_FORWARD, layers)
     dense = min(f.count("first_k_dense_replace", default=1, low=0), layers)
     return "d" * dense + "e" * (layers - dense)
 
 
 @ADAPTERS.register("kimi_linear")
 def kimi_linear(f: Fields) -> Translated:
-    """Of a latent key a part is one for all heads, though nothing is turned."""
-    length = {"max_position_embeddings": f.data.get("model_max_length"), "head_dim": 64}
-    said = {key: value for key, value in f.data.items() if value is not None}
-    own = Fields({**length, **said}, f.path, f.text, f.prefix)
-    config, positions = sizes(own)
+    """Kimi Delta Attention and latent attention.
+
+    As with rotary positions, a part of each key is shared by all heads, but it is not rotated.
+    """
+    defaults = {"max_position_embeddings": f.data.get("model_max_length"), "head_dim": 64}
+    given = {key: value for key, value in f.data.items() if value is not None}
+    config, positions = sizes(Fields({**defaults, **given}, f.path, f.text, f.prefix))
     linear = f.inside("linear_attn_config")
     layers = int(config["layers"])
     shared = f.count("qk_rope_head_dim", default=64)
@@ -57,10 +64,10 @@ def kimi_linear(f: Fields) -> Translated:
     biased = f.flag("attention_bias", default=False)
     config |= {
         **gated_layers(f),
-        "tied": False,  # KimiLinearForCausalLM ties nothing
+        "tied": False,  # KimiLinearForCausalLM has no tied weights.
         "positions": "none",
         "mixer_pattern": shortest(_mixers(f, linear, layers)),
-        "expert_pattern": shortest(_fed(f, layers)),
+        "expert_pattern": shortest(_feed_forward(f, layers)),
         "kv_heads": config["heads"],
         "head_dim": f.count("qk_nope_head_dim", default=128) + shared,
         "value_dim": f.count("v_head_dim", default=128),

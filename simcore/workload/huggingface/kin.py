@@ -1,5 +1,5 @@
-"""Relations of llama: granite, smollm3, glm, stablelm, starcoder2; and by code of their own
-internlm2, baichuan and chatglm (also ChatGLM2, ChatGLM3 and GLM-4)."""
+"""Models similar to llama: granite, smollm3, glm, stablelm and starcoder2, and, with their own
+modeling code, internlm2, baichuan and chatglm (also ChatGLM2, ChatGLM3 and GLM-4)."""
 
 from __future__ import annotations
 
@@ -19,33 +19,36 @@ from simcore.workload.huggingface.registry import ADAPTERS, Translated
 
 @ADAPTERS.register("granite")
 def granite(f: Fields) -> Translated:
-    """llama whose embedding, residual sums and logits are times constants, each a kernel."""
-    told = llama(f)
+    """llama with a kernel each that scales the embedding, residual sums and logits."""
+    base = llama(f)
     scaled = {"scaled_embedding": True, "scaled_residual": True, "scaled_logits": True}
-    return translated(f, told.config | scaled, told.positions)
+    return translated(f, base.config | scaled, base.positions)
 
 
 @ADAPTERS.register("smollm3")
 def smollm3(f: Fields) -> Translated:
-    """llama without positions in every fourth layer; ``no_rope_layers`` has 1 where they are."""
-    told = llama(f)
-    layers, every = int(told.config["layers"]), f.count("no_rope_layer_interval", default=4)
-    turned = f.counts("no_rope_layers") or tuple(int((i + 1) % every > 0) for i in range(layers))
-    if len(turned) < layers:
-        raise f.error("no_rope_layers", f"{len(turned)} entries for {layers} layers")
-    pattern = "".join("r" if t else "n" for t in turned[:layers])
-    config = told.config | {"rope_pattern": shortest(pattern), "tied": tied(f, True)}
+    """llama without positions in every fourth layer.
+
+    ``no_rope_layers`` has 1 for layers with positions, despite its name.
+    """
+    base = llama(f)
+    layers, every = int(base.config["layers"]), f.count("no_rope_layer_interval", default=4)
+    has_rope = f.counts("no_rope_layers") or tuple(int((i + 1) % every > 0) for i in range(layers))
+    if len(has_rope) < layers:
+        raise f.error("no_rope_layers", f"{len(has_rope)} entries for {layers} layers")
+    pattern = "".join("r" if rope else "n" for rope in has_rope[:layers])
+    config = base.config | {"rope_pattern": shortest(pattern), "tied": tied(f, True)}
     if f.flag("use_sliding_window", default=False) and (
         size := f.count("sliding_window", default=0)
     ):
-        sight = pattern.replace("r", "f").replace("n", "w")
-        config |= {"window": size, "window_pattern": shortest(sight)}
-    return translated(f, config, told.positions)
+        window_pattern = pattern.replace("r", "f").replace("n", "w")
+        config |= {"window": size, "window_pattern": shortest(window_pattern)}
+    return translated(f, config, base.positions)
 
 
 @ADAPTERS.register("glm")
 def glm(f: Fields) -> Translated:
-    """Biases on q, k and v, half of each head turned, gate and up in one product."""
+    """Biases on q, k and v, rotary positions on half of each head, gate and up in one product."""
     config, positions = sizes(f)
     config |= {
         "head_dim": f.count("head_dim", default=128),
@@ -60,7 +63,7 @@ def glm(f: Fields) -> Translated:
 
 @ADAPTERS.register("stablelm")
 def stablelm(f: Fields) -> Translated:
-    """Layer norms around gated layers, a quarter of each head turned."""
+    """Layer norms, gated layers, and rotary positions on a quarter of each head."""
     config, positions = sizes(f)
     if f.flag("qk_layernorm", default=False):
         raise f.error("qk_layernorm", "stablelm with a norm for every head is not supported")
@@ -80,7 +83,7 @@ def stablelm(f: Fields) -> Translated:
 
 @ADAPTERS.register("starcoder2")
 def starcoder2(f: Fields) -> Translated:
-    """Layer norms, biases, and GELU without a gate; a window over the last tokens, if any."""
+    """Layer norms, biases, GELU without a gate, and possibly windowed attention."""
     config, positions = sizes(f)
     config |= {
         "ffn": f.count("intermediate_size"),
@@ -106,8 +109,10 @@ def internlm2(f: Fields) -> Translated:
 
 @ADAPTERS.register("baichuan")
 def baichuan(f: Fields) -> Translated:
-    """llama whose q, k and v are one product (modeling_baichuan.py, ``W_pack``). The larger has no
-    table of positions: slopes (ALiBi) are added to the scores."""
+    """llama whose q, k and v are one product (modeling_baichuan.py, ``W_pack``).
+
+    The larger model has ALiBi instead of rotary positions: slopes are added to attention scores.
+    """
     config, positions = sizes(f, kv_heads=False)
     config |= {**gated_layers(f), "fused_qkv": True}
     if not f.has("max_position_embeddings"):
@@ -118,8 +123,11 @@ def baichuan(f: Fields) -> Translated:
 
 @ADAPTERS.register("chatglm")
 def chatglm(f: Fields) -> Translated:
-    """modeling_chatglm.py of the second and later: biases on q, k and v, which are one product, as
-    gate and up are; half of each head is turned."""
+    """The model in modeling_chatglm.py since ChatGLM2.
+
+    q, k and v are one product with biases, gate and up another; half of each head has rotary
+    positions.
+    """
     hidden = f.count("hidden_size")
     heads = f.heads(hidden, "num_attention_heads", divides=not f.has("kv_channels"))
     grouped = f.flag("multi_query_attention", default=False)

@@ -1,5 +1,5 @@
-"""Relations of llama of 2025: seed_oss, ernie4_5, hunyuan_v1_dense, glm4, exaone4, arcee; of
-glm4_moe dots1."""
+"""Models of 2025 similar to llama (seed_oss, ernie4_5, hunyuan_v1_dense, glm4, exaone4, arcee), and
+dots1, which is similar to glm4_moe."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from simcore.workload.huggingface.registry import ADAPTERS, Translated
 
 @ADAPTERS.register("seed_oss")
 def seed_oss(f: Fields) -> Translated:
-    """llama with biases on q, k and v; another on attention's output where it is asked for."""
+    """llama with biases on q, k and v, and on attention's output if ``attention_out_bias``."""
     config, positions = sizes(f)
     config |= {
         "head_dim": f.count("head_dim", default=128),
@@ -29,14 +29,14 @@ def seed_oss(f: Fields) -> Translated:
         "out_bias": f.flag("attention_out_bias", default=False),
         "mlp_bias": f.flag("mlp_bias", default=False),
     }
-    drops = f.number("residual_dropout", default=0.1, high=1.0)
-    told = ("dropout behind attention and feed-forward is left out",) if drops else ()
-    return translated(f, config, positions, *told)
+    dropout = f.number("residual_dropout", default=0.1, high=1.0)
+    notes = ("dropout after attention and feed-forward is left out",) if dropout else ()
+    return translated(f, config, positions, *notes)
 
 
 @ADAPTERS.register("ernie4_5")
 def ernie(f: Fields) -> Translated:
-    """llama whose biases are all there or none; the head is the embedding's table."""
+    """llama with all biases or none, and with a head tied to the embedding by default."""
     config, positions = sizes(f)
     biased = f.flag("use_bias", default=False)
     config |= {
@@ -51,7 +51,7 @@ def ernie(f: Fields) -> Translated:
 
 @ADAPTERS.register("hunyuan_v1_dense")
 def hunyuan(f: Fields) -> Translated:
-    """llama with norms over each head of q and k, behind the rotation."""
+    """llama with norms over each head of q and k, after the rotation."""
     config, positions = sizes(f)
     biased = f.flag("attention_bias", default=False)
     config |= {**gated_layers(f), "qkv_bias": biased, "out_bias": biased, "qk_norm": True}
@@ -60,7 +60,7 @@ def hunyuan(f: Fields) -> Translated:
 
 @ADAPTERS.register("glm4")
 def glm4(f: Fields) -> Translated:
-    """glm with norms before and behind each half of a layer (GLM-4 of April 2025 and Z1)."""
+    """glm with norms before and after attention and feed-forward (GLM-4 of April 2025 and Z1)."""
     config, positions = sizes(f)
     config |= {
         "head_dim": f.count("head_dim", default=128),
@@ -76,18 +76,21 @@ def glm4(f: Fields) -> Translated:
 
 @ADAPTERS.register("exaone4")
 def exaone4(f: Fields) -> Translated:
-    """olmo2 with norms over each head; where layers are windowed the others have no positions."""
+    """olmo2 with norms over each head.
+
+    If some layers are windowed, the other layers have no positions.
+    """
     config, positions = sizes(f)
     layers, size = int(config["layers"]), f.count("sliding_window", default=0, low=0)
     config |= {**gated_layers(f), "residual": "after", "qk_norm": True}
     if not size:
         return translated(f, config, positions)
     every = f.data.get("sliding_window_pattern") or 4
-    seen = len(every) if isinstance(every, str) else f.count("sliding_window_pattern", default=4)
-    found = windows(f, "w" * (seen - 1) + "f", layers, size)
-    if pattern := str(found.get("window_pattern", "")):
-        found["rope_pattern"] = pattern.replace("w", "r").replace("f", "n")
-    return translated(f, config | found, positions)
+    period = len(every) if isinstance(every, str) else f.count("sliding_window_pattern", default=4)
+    windowed = windows(f, "w" * (period - 1) + "f", layers, size)
+    if pattern := str(windowed.get("window_pattern", "")):
+        windowed["rope_pattern"] = pattern.replace("w", "r").replace("f", "n")
+    return translated(f, config | windowed, positions)
 
 
 @ADAPTERS.register("arcee")
@@ -108,10 +111,10 @@ def arcee(f: Fields) -> Translated:
 
 @ADAPTERS.register("dots1")
 def dots1(f: Fields) -> Translated:
-    """glm4_moe with norms over each head of q and k, and positions in all of it."""
-    told = glm4_moe(f)
+    """glm4_moe with norms over each head of q and k, and rotary positions on whole heads."""
+    base = glm4_moe(f)
     biased = f.flag("attention_bias", default=False)
-    layers, config = int(told.config["layers"]), dict(told.config)
+    layers, config = int(base.config["layers"]), dict(base.config)
     del config["rotary_joined"], config["rotary_share"]
     config |= {
         "out_bias": biased,
@@ -122,4 +125,4 @@ def dots1(f: Fields) -> Translated:
     if f.words("layer_types"):
         size = f.count("sliding_window", default=4096, low=0)
         config |= windows(f, "f", layers, size)
-    return translated(f, config, told.positions, ROUTING)
+    return translated(f, config, base.positions, ROUTING)

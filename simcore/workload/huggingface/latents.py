@@ -1,4 +1,4 @@
-"""More of diffusers: the U-Net of latent diffusion, CogVideoX, HunyuanVideo."""
+"""More models of diffusers: the U-Net of latent diffusion, CogVideoX, HunyuanVideo."""
 
 from __future__ import annotations
 
@@ -6,25 +6,26 @@ from simcore.workload.huggingface.fields import Fields
 from simcore.workload.huggingface.registry import ADAPTERS, Translated
 
 _ENCODED = "latents and encodings come from storage: no encoder runs in the step"
-_VAE_FACTOR = 8  # of the autoencoders that these models are published with
-#: Kinds of blocks by where they have transformers.
+#: Pixels per latent element and side, of the autoencoders that these models are published with.
+_VAE_FACTOR = 8
+#: Kind of block -> whether it has transformer layers.
 _DOWN = {"CrossAttnDownBlock2D": True, "DownBlock2D": False}
 _UP = {"CrossAttnUpBlock2D": True, "UpBlock2D": False}
 
 
 def _levels(f: Fields, key: str, count: int, default: int) -> tuple[int, ...]:
-    """Numbers of each level, where the config has one for all of them."""
+    """One number per level, from a list or from one number for all levels."""
     if not f.has(key):
         return (default,) * count
-    found = f.counts(key) if isinstance(f.data[key], list) else (f.count(key),) * count
-    if len(found) != count:
+    numbers = f.counts(key) if isinstance(f.data[key], list) else (f.count(key),) * count
+    if len(numbers) != count:
         raise f.error(key, f"must have {count} numbers")
-    return found
+    return numbers
 
 
 @ADAPTERS.register("UNet2DConditionModel")
 def unet(f: Fields) -> Translated:
-    """Stable Diffusion 1 and 2, SDXL; ``attention_head_dim`` counts heads."""
+    """Stable Diffusion 1 and 2, SDXL; ``attention_head_dim`` is the number of heads."""
     widths = f.counts("block_out_channels")
     down, up = f.words("down_block_types"), f.words("up_block_types")
     for key, kinds, known in (("down_block_types", down, _DOWN), ("up_block_types", up, _UP)):
@@ -35,13 +36,13 @@ def unet(f: Fields) -> Translated:
     if attends != [_UP[kind] for kind in reversed(up)]:
         raise f.error("up_block_types", "must mirror down_block_types")
     if len(attends) != len(widths):
-        raise f.error("down_block_types", "must be as many as block_out_channels")
+        raise f.error("down_block_types", "must have as many entries as block_out_channels")
     for key in ("class_embed_type", "encoder_hid_dim", "time_cond_proj_dim", "num_class_embeds"):
         if f.has(key):
             raise f.error(key, "is not supported")
     channels = f.count("in_channels", default=4)
     if f.count("out_channels", default=4) != channels:
-        raise f.error("out_channels", "other channels out than in (inpainting) are not supported")
+        raise f.error("out_channels", "must equal in_channels; inpainting is not supported")
     added = f.word("addition_embed_type", default="", among={"": "", "text_time": "text_time"})
     depths = _levels(f, "transformer_layers_per_block", len(widths), 1)
     return Translated(
@@ -50,7 +51,7 @@ def unet(f: Fields) -> Translated:
             "image": f.count("sample_size") * _VAE_FACTOR,
             "widths": " ".join(map(str, widths)),
             "transformer_layers": " ".join(
-                str(depth * there) for depth, there in zip(depths, attends, strict=True)
+                str(depth * attending) for depth, attending in zip(depths, attends, strict=True)
             ),
             "middle_layers": depths[-1],
             "heads": " ".join(map(str, _levels(f, "attention_head_dim", len(widths), 8))),
@@ -115,5 +116,5 @@ def hunyuan_video(f: Fields) -> Translated:
             "pooled_width": f.count("pooled_projection_dim"),
             "guidance": f.flag("guidance_embeds", default=True),
         },
-        notes=(_ENCODED, "129 frames of 720 x 1280: --frames and --resolution say otherwise"),
+        notes=(_ENCODED, "129 frames of 720 x 1280: --frames and --resolution change it"),
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""llama (also Llama 2, 3 and 3.1) and mistral."""
+"""Configs of llama (also Llama 2, 3 and 3.1) and mistral."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def llama(f: Fields) -> Translated:
 
 @ADAPTERS.register("mistral")
 def mistral(f: Fields) -> Translated:
-    """llama with a window over the last tokens in every layer, unless it is null."""
+    """llama with windowed attention in every layer, unless ``sliding_window`` is null."""
     config, positions = sizes(f)
     config |= {
         **gated_layers(f),

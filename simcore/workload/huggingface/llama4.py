@@ -1,4 +1,4 @@
-"""llama4 (Scout, Maverick): chunks of attention, layers without positions, experts in between."""
+"""Configs of llama4 (Scout, Maverick): attention in chunks, layers without positions, experts."""
 
 from __future__ import annotations
 
@@ -13,16 +13,18 @@ from simcore.workload.huggingface.decoder import (
 from simcore.workload.huggingface.fields import Fields
 from simcore.workload.huggingface.registry import ADAPTERS, Translated
 
-_SCALING = "that layers without positions scale their queries by the place is left out"
+_SCALING = "the scaling of queries by position, in layers without rotary positions, is left out"
 
 
 @ADAPTERS.register("llama4_text")
 def llama4_text(f: Fields) -> Translated:
-    """Layers with positions see a chunk, every fourth has none and sees all; one expert a token
-    and one that every token passes."""
+    """Every fourth layer has full attention without positions, the others attention in chunks.
+
+    A token uses one expert and a shared one.
+    """
     config, positions = sizes(f)
     layers = int(config["layers"])
-    turned = _turned(f, layers)
+    has_rope = _has_rope(f, layers)
     biased = f.flag("attention_bias", default=False)
     width = f.count("intermediate_size", default=8192)
     config |= {
@@ -36,7 +38,7 @@ def llama4_text(f: Fields) -> Translated:
         "expert_ffn": width,
         "shared_ffn": width,
         "expert_pattern": _routed(f, layers),
-        "rope_pattern": shortest("".join("r" if t else "n" for t in turned)),
+        "rope_pattern": shortest("".join("r" if rope else "n" for rope in has_rope)),
         "qk_norm": f.flag("use_qk_norm", default=True),
         "qk_norm_weight": False,
     }
@@ -44,25 +46,28 @@ def llama4_text(f: Fields) -> Translated:
     if size := f.count("attention_chunk_size", default=8192 if missing else 0):
         config |= {
             "window": size,
-            "window_pattern": shortest("".join("w" if t else "f" for t in turned)),
+            "window_pattern": shortest("".join("w" if rope else "f" for rope in has_rope)),
             "chunked": True,
         }
     return translated(f, config, positions, ROUTING, _SCALING)
 
 
-def _turned(f: Fields, layers: int) -> tuple[bool, ...]:
-    """Which layers have positions; the key ``no_rope_layers`` lists those that have, as 1."""
-    told = f.counts("no_rope_layers")
-    if told:
-        if len(told) < layers:
-            raise f.error("no_rope_layers", f"{len(told)} entries for {layers} layers")
-        return tuple(bool(t) for t in told[:layers])
+def _has_rope(f: Fields, layers: int) -> tuple[bool, ...]:
+    """Whether each layer has positions; ``no_rope_layers`` has 1 for these, despite its name."""
+    listed = f.counts("no_rope_layers")
+    if listed:
+        if len(listed) < layers:
+            raise f.error("no_rope_layers", f"{len(listed)} entries for {layers} layers")
+        return tuple(bool(rope) for rope in listed[:layers])
     every = f.count("no_rope_layer_interval", default=4)
     return tuple(bool((i + 1) % every) for i in range(layers))
 
 
 def _routed(f: Fields, layers: int) -> str:
-    """``e`` and ``d`` a layer from ``moe_layers``, else every ``interleave_moe_layer_step``-th."""
+    """The pattern of layers with experts (e) and without (d).
+
+    ``moe_layers`` lists those with experts; by default every ``interleave_moe_layer_step``-th has.
+    """
     step = f.count("interleave_moe_layer_step", default=1)
     listed = f.counts("moe_layers") or range(step - 1, layers, step)
     return shortest("".join("e" if i in listed else "d" for i in range(layers)))
@@ -70,12 +75,12 @@ def _routed(f: Fields, layers: int) -> str:
 
 @ADAPTERS.register("llama4")
 def llama4(f: Fields) -> Translated:
-    """The language model of the one that also sees images; its vision tower is left out."""
+    """The language model of the multimodal model; its vision encoder is left out."""
     if not f.has("text_config"):
         return llama4_text(f)
-    told = llama4_text(f.inside("text_config"))
-    left_out = "the language model only: the vision tower is left out"
+    base = llama4_text(f.inside("text_config"))
+    left_out = "the language model only: the vision encoder is left out"
     return Translated(
-        arch=told.arch, sample_unit=told.sample_unit, config=told.config,
-        positions=told.positions, notes=(*told.notes, left_out),
+        arch=base.arch, sample_unit=base.sample_unit, config=base.config,
+        positions=base.positions, notes=(*base.notes, left_out),
     )  # fmt: skip

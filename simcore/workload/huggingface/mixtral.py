@@ -1,4 +1,4 @@
-"""mixtral: mistral with experts in every layer."""
+"""Configs of mixtral: mistral with experts in every layer."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from simcore.workload.huggingface.registry import ADAPTERS, Translated
 
 @ADAPTERS.register("mixtral")
 def mixtral(f: Fields) -> Translated:
-    """Eight experts of which two a token, unless the file says otherwise."""
+    """mistral with experts; by default eight, of which a token uses two."""
     config, positions = sizes(f)
     config |= {
         "expert_ffn": f.count("intermediate_size"),

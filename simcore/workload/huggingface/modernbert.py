@@ -1,4 +1,4 @@
-"""modernbert."""
+"""Configs of modernbert."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _DROPOUTS = ("embedding_dropout", "attention_dropout", "mlp_dropout", "classifie
 
 
 def _global_every(f: Fields, layers: int) -> int:
-    """Of how many layers one sees the whole sequence; the first always does."""
+    """The period of layers with full attention; the first layer always has it."""
     every = f.layers("global_attn_every_n_layers", default=3)
     if not (kinds := f.words("layer_types")):
         return every
@@ -19,20 +19,22 @@ def _global_every(f: Fields, layers: int) -> int:
     whole = [i for i, kind in enumerate(kinds) if kind == _WHOLE]
     every = whole[1] if len(whole) > 1 else layers
     if kinds != tuple(_LOCAL if i % every else _WHOLE for i in range(layers)):
-        raise f.error("layer_types", "whole attention must return after equal numbers of layers")
+        raise f.error("layer_types", "full attention must recur at equal distances")
     return every
 
 
 @ADAPTERS.register("modernbert")
 def modernbert(f: Fields) -> Translated:
-    """With the head that ``architectures`` names: masked tokens, or classes of a pooled row."""
+    """ModernBERT with the head that ``architectures`` names: masked tokens or classes."""
     hidden, layers = f.count("hidden_size", default=768), f.layers("num_hidden_layers", default=22)
     positions = f.count("max_position_embeddings", default=8192)
     for key in ("hidden_activation", "classifier_activation"):
         f.word(key, default="gelu", among={"gelu": "gelu"})
     for key in _DROPOUTS:
         if f.number(key, default=0.0, high=1.0) > 0:
-            raise f.error(key, "dropout is not supported: ModernBERT was trained without")
+            raise f.error(
+                key, "must be 0: dropout is not supported, ModernBERT was trained without"
+            )
     named = f.words("architectures")
     head = "classifier" if named and named[0].endswith("Classification") else "masked-lm"
     classes = f.count("num_labels", default=2)
@@ -61,8 +63,8 @@ def modernbert(f: Fields) -> Translated:
             "decoder_bias": f.flag("decoder_bias", default=True),
         },
         notes=(
-            "torch's attention, which computes all pairs of local layers too under a mask; "
-            "attention=flash is flash-attn's, which skips those out of reach",
+            "torch's attention, which computes all pairs of tokens in local layers too, with a "
+            "mask; attention=flash is flash-attn's, which skips pairs outside the window",
             "no padding: every token counts",
             f"trained on {'masked tokens' if head == 'masked-lm' else f'{classes} classes'}",
         ),

@@ -1,4 +1,4 @@
-"""mpt and dbrx: norms without a bias, no biases at all."""
+"""Configs of mpt and dbrx, which have no biases, also not in norms."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from simcore.workload.huggingface.registry import ADAPTERS, Setting, Translated
 
 
 def _common(f: Fields) -> dict[str, Setting]:
+    """The settings that both types share."""
     hidden = f.count("d_model", default=2048)
     return {
         "layers": f.layers("n_layers", default=24),
@@ -23,10 +24,10 @@ def _common(f: Fields) -> dict[str, Setting]:
 
 @ADAPTERS.register("mpt")
 def mpt(f: Fields) -> Translated:
-    """ALiBi, a packed product for q, k and v, GELU; the feed-forward layer is four times as wide.
+    """ALiBi, q, k and v in one product, GELU, feed-forward of four times the hidden size.
 
-    As transformers has it: with ALiBi and without biases, whatever the file says (Mosaic's own
-    code has both as choices).
+    As in transformers, it has ALiBi and no biases whatever the file states (both are options in
+    Mosaic's own code).
     """
     config = _common(f) | {
         "vocab": f.count("vocab_size", default=50368),
@@ -38,7 +39,7 @@ def mpt(f: Fields) -> Translated:
 
 @ADAPTERS.register("dbrx")
 def dbrx(f: Fields) -> Translated:
-    """Sixteen experts of which four a token; q, k and v clamped."""
+    """Experts (DBRX: 16, of which a token uses 4) and clamped q, k and v."""
     config, experts = _common(f), f.inside("ffn_config")
     heads = int(config["heads"])
     kv_heads = f.inside("attn_config").count("kv_n_heads", default=1)

@@ -1,4 +1,4 @@
-"""nemotron (Nemotron-3 8B, Nemotron-4, Minitron)."""
+"""Configs of nemotron (Nemotron-3 8B, Nemotron-4, Minitron)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from simcore.workload.huggingface.registry import ADAPTERS, Translated
 
 @ADAPTERS.register("nemotron")
 def nemotron(f: Fields) -> Translated:
-    """Layer norms, squared ReLU, half of each head turned, no biases of products."""
+    """Layer norms, squared ReLU, rotary positions on half of each head, products without biases."""
     config, positions = sizes(f)
     biased = f.flag("attention_bias", default=False)
     config |= {

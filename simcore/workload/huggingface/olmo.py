@@ -1,4 +1,4 @@
-"""olmo, olmo2, olmo3 and olmoe."""
+"""Configs of olmo, olmo2, olmo3 and olmoe."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from simcore.workload.huggingface.registry import ADAPTERS, Setting, Translated
 
 
 def _common(f: Fields) -> tuple[dict[str, Setting], int]:
+    """The settings that all types share, and the number of positions."""
     config, positions = sizes(f)
     biased = f.flag("attention_bias", default=False)
     return config | {**gated_layers(f), "qkv_bias": biased, "out_bias": biased}, positions
@@ -29,8 +30,10 @@ def olmo(f: Fields) -> Translated:
 
 @ADAPTERS.register("olmo2")
 def olmo2(f: Fields) -> Translated:
-    """Norms behind attention and feed-forward instead of before, others over q and k whole; its
-    norms multiply before they cast back, as Gemma's."""
+    """llama with norms after attention and feed-forward, and over q and k as a whole.
+
+    As in Gemma, norms multiply by the weight before they cast back to 16 bit.
+    """
     config, positions = _common(f)
     config |= {
         "norm": "rmsnorm_gemma",
@@ -43,17 +46,17 @@ def olmo2(f: Fields) -> Translated:
 
 @ADAPTERS.register("olmo3")
 def olmo3(f: Fields) -> Translated:
-    """olmo2 with three windowed layers to one that sees all."""
-    told = olmo2(f)
+    """olmo2 in which three of four layers have windowed attention."""
+    base = olmo2(f)
     size = f.count("sliding_window", default=4096, low=0)
     return translated(
-        f, told.config | windows(f, "wwwf", int(told.config["layers"]), size), told.positions
+        f, base.config | windows(f, "wwwf", int(base.config["layers"]), size), base.positions
     )
 
 
 @ADAPTERS.register("olmoe")
 def olmoe(f: Fields) -> Translated:
-    """llama with experts in every layer, and norms over q and k whole."""
+    """llama with experts in every layer, and norms over q and k as a whole."""
     config, positions = _common(f)
     config |= {
         "qk_norm": True,

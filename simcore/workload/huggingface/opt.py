@@ -1,4 +1,4 @@
-"""opt."""
+"""Configs of opt."""
 
 from __future__ import annotations
 
@@ -6,13 +6,16 @@ from simcore.workload.huggingface.decoder import PLAIN, tied
 from simcore.workload.huggingface.fields import Fields
 from simcore.workload.huggingface.registry import ADAPTERS, Translated
 
-#: The table of positions begins with two rows that padding once needed.
+#: Unused rows at the start of the position table, which padding once needed.
 _PADDING_ROWS = 2
 
 
 @ADAPTERS.register("opt")
 def opt(f: Fields) -> Translated:
-    """Learned positions, layer norms, ReLU; 350m embeds in half its width and norms afterwards."""
+    """Learned positions, layer norms, ReLU.
+
+    The 350m size has an embedding of half its width, and norms after each half of a layer.
+    """
     hidden = f.count("hidden_size")
     positions = f.count("max_position_embeddings", default=2048)
     before = f.flag("do_layer_norm_before", default=True)

@@ -1,4 +1,4 @@
-"""phi (1, 1.5 and 2); phi3 (also Phi-3.5 and 4): llama with packed products."""
+"""Configs of phi (1, 1.5 and 2) and phi3 (also Phi-3.5 and 4)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from simcore.workload.huggingface.registry import ADAPTERS, Translated
 
 @ADAPTERS.register("phi")
 def phi(f: Fields) -> Translated:
-    """Attention and feed-forward beside each other behind one norm, half of each head turned."""
+    """Attention parallel to feed-forward after one norm, rotary positions on half of each head."""
     config, positions = sizes(f)
     config |= {
         "ffn": f.count("intermediate_size", default=8192),
@@ -36,7 +36,7 @@ def phi(f: Fields) -> Translated:
 
 @ADAPTERS.register("phi3")
 def phi3(f: Fields) -> Translated:
-    """q, k and v in one product, gate and up in another."""
+    """llama with q, k and v in one product, and gate and up in another."""
     config, positions = sizes(f)
     config |= {
         **gated_layers(f),

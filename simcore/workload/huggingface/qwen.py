@@ -1,4 +1,4 @@
-"""qwen (the first), qwen2 (also 1.5 and 2.5) and qwen3."""
+"""Configs of qwen (the first), qwen2 (also 1.5 and 2.5) and qwen3."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from simcore.workload.huggingface.registry import ADAPTERS, Setting, Translated
 
 
 def windowed(f: Fields, layers: int) -> dict[str, Setting]:
-    """Windows from ``max_window_layers`` up, where ``use_sliding_window`` asks for them."""
+    """Settings of windowed attention in layers from ``max_window_layers`` on.
+
+    None unless ``use_sliding_window``.
+    """
     if not f.flag("use_sliding_window", default=False):
         return {}
     full = min(f.count("max_window_layers", default=28, low=0), layers)
@@ -18,12 +21,15 @@ def windowed(f: Fields, layers: int) -> dict[str, Setting]:
 
 @ADAPTERS.register("qwen")
 def qwen(f: Fields) -> Translated:
-    """modeling_qwen.py of its own: biases on q, k and v, which are one product; ``no_bias`` says it
-    of the others. ``intermediate_size`` counts gate and up together (QWenMLP)."""
+    """The model in modeling_qwen.py, whose q, k and v are one product with biases.
+
+    ``no_bias`` concerns the other products. ``intermediate_size`` is the width of gate and up
+    together (QWenMLP).
+    """
     config, positions = sizes(f, kv_heads=False)
     both = f.count("intermediate_size", default=22016, low=2)
     if both % 2:
-        raise f.error("intermediate_size", f"{both} are not two halves")
+        raise f.error("intermediate_size", f"must be even, not {both}")
     config |= {
         "head_dim": f.count("kv_channels", default=int(config["head_dim"])),
         "ffn": both // 2,

@@ -1,4 +1,4 @@
-"""qwen3_next and qwen3_5, also with experts: gated DeltaNet, and gated attention now and then."""
+"""Configs of qwen3_next and qwen3_5, also with experts: gated DeltaNet and gated attention."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ from simcore.workload.huggingface.decoder import (
 from simcore.workload.huggingface.fields import Fields
 from simcore.workload.huggingface.registry import ADAPTERS, Setting, Translated
 
-_KERNELS = "gated DeltaNet as flash-linear-attention's kernels run it, not in tensor operations"
-_LEFT_OUT = "the language model only: the vision tower is left out"
+_KERNELS = "gated DeltaNet runs with flash-linear-attention's kernels, not as tensor operations"
+_LEFT_OUT = "the language model only: the vision encoder is left out"
 _MIXERS = {"linear_attention": "g", "full_attention": "a"}
 
 
 def _mixers(f: Fields, layers: int) -> str:
+    """The pattern of mixers: g (gated DeltaNet) and a (attention). Raises DataError."""
     kinds = f.words("layer_types")
     if not kinds:
         every = f.count("full_attention_interval", default=4)
@@ -33,6 +34,10 @@ def _mixers(f: Fields, layers: int) -> str:
 
 
 def _common(f: Fields, products: int) -> tuple[dict[str, Setting], int]:
+    """The settings that all types share, and the number of positions.
+
+    ``products``: the matrix products into which DeltaNet's input projection is divided.
+    """
     config, positions = sizes(Fields({"head_dim": 256, **f.data}, f.path, f.text, f.prefix))
     biased = f.flag("attention_bias", default=False)
     keys = f.count("linear_num_key_heads", default=16)
@@ -60,6 +65,7 @@ def _common(f: Fields, products: int) -> tuple[dict[str, Setting], int]:
 
 
 def _experts(f: Fields, experts: int, top_k: int) -> dict[str, Setting]:
+    """The settings of experts; ``experts``, ``top_k``: default numbers."""
     return {
         "experts": f.count("num_experts", "num_local_experts", default=experts),
         "top_k": f.count("num_experts_per_tok", default=top_k),
@@ -71,7 +77,7 @@ def _experts(f: Fields, experts: int, top_k: int) -> dict[str, Setting]:
 
 @ADAPTERS.register("qwen3_next")
 def qwen3_next(f: Fields) -> Translated:
-    """qwen3_moe with a gated shared expert and DeltaNet, whose first product is cut in two."""
+    """qwen3_moe with a gated shared expert and DeltaNet, whose input projection is two products."""
     config, positions = _common(f, 2)
     dense = {"intermediate_size": 5632, **f.data}
     config |= gated_layers(Fields(dense, f.path, f.text, f.prefix))
@@ -83,7 +89,7 @@ def qwen3_next(f: Fields) -> Translated:
 
 @ADAPTERS.register("qwen3_5_text")
 def qwen3_5_text(f: Fields) -> Translated:
-    """qwen3_next without experts, DeltaNet's first product cut in four."""
+    """qwen3_next without experts; DeltaNet's input projection is four products."""
     config, positions = _common(f, 4)
     dense = {"intermediate_size": 12288, **f.data}
     config |= gated_layers(Fields(dense, f.path, f.text, f.prefix))
@@ -92,7 +98,7 @@ def qwen3_5_text(f: Fields) -> Translated:
 
 @ADAPTERS.register("qwen3_5_moe_text")
 def qwen3_5_moe_text(f: Fields) -> Translated:
-    """qwen3_5_text whose every layer has experts."""
+    """qwen3_5_text with experts in every layer."""
     config, positions = _common(f, 4)
     config |= {"mlp": "swiglu", "tied": f.flag("tie_word_embeddings", default=False)}
     config |= _experts(f, 256, 8)
@@ -100,7 +106,10 @@ def qwen3_5_moe_text(f: Fields) -> Translated:
 
 
 def _inside(f: Fields) -> Fields:
-    """The language model of one that also sees images; the file says of both whether it is tied."""
+    """The fields of a multimodal model's language model.
+
+    ``tie_word_embeddings`` may stand outside of its ``text_config``.
+    """
     if not f.has("text_config"):
         return f
     text = f.inside("text_config")
@@ -108,20 +117,21 @@ def _inside(f: Fields) -> Fields:
     return Fields({**outer, **text.data}, text.path, text.text, text.prefix)
 
 
-def _seeing(told: Translated) -> Translated:
+def _without_vision(base: Translated) -> Translated:
+    """The language model with the note that the vision encoder is left out."""
     return Translated(
-        arch=told.arch, sample_unit=told.sample_unit, config=told.config,
-        positions=told.positions, notes=(*told.notes, _LEFT_OUT),
+        arch=base.arch, sample_unit=base.sample_unit, config=base.config,
+        positions=base.positions, notes=(*base.notes, _LEFT_OUT),
     )  # fmt: skip
 
 
 @ADAPTERS.register("qwen3_5")
 def qwen3_5(f: Fields) -> Translated:
-    """The language model of Qwen3.5, which sees images too."""
-    return _seeing(qwen3_5_text(_inside(f)))
+    """The language model of the multimodal Qwen3.5."""
+    return _without_vision(qwen3_5_text(_inside(f)))
 
 
 @ADAPTERS.register("qwen3_5_moe")
 def qwen3_5_moe(f: Fields) -> Translated:
-    """The same with experts."""
-    return _seeing(qwen3_5_moe_text(_inside(f)))
+    """The language model of the multimodal Qwen3.5 with experts."""
+    return _without_vision(qwen3_5_moe_text(_inside(f)))

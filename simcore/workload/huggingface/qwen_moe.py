@@ -1,4 +1,4 @@
-"""qwen2_moe and qwen3_moe."""
+"""Configs of qwen2_moe and qwen3_moe."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from simcore.workload.huggingface.registry import ADAPTERS, Setting, Translated
 
 
 def _experts(f: Fields, config: dict[str, Setting], experts: int, top_k: int) -> None:
+    """Add the settings of experts to ``config``; ``experts``, ``top_k``: default numbers."""
     config |= {
         **gated_layers(f),
         "expert_pattern": sparse_layers(f, int(config["layers"])),
@@ -25,7 +26,7 @@ def _experts(f: Fields, config: dict[str, Setting], experts: int, top_k: int) ->
 
 @ADAPTERS.register("qwen2_moe")
 def qwen2_moe(f: Fields) -> Translated:
-    """qwen2 with experts, and one that every token passes behind a gate of its own."""
+    """qwen2 with experts, and a shared expert with a gate."""
     config, positions = sizes(f)
     _experts(f, config, 60, 4)
     config |= {
@@ -40,7 +41,7 @@ def qwen2_moe(f: Fields) -> Translated:
 
 @ADAPTERS.register("qwen3_moe")
 def qwen3_moe(f: Fields) -> Translated:
-    """qwen3 with experts, none shared."""
+    """qwen3 with experts, of which none is shared."""
     config, positions = sizes(f)
     _experts(f, config, 128, 8)
     biased = f.flag("attention_bias", default=False)

@@ -1,4 +1,4 @@
-"""A config.json becomes a model record. Nothing is imported, fetched or executed."""
+"""Model records from ``config.json`` files. Nothing is imported, fetched or executed."""
 
 from __future__ import annotations
 
@@ -19,29 +19,32 @@ from simcore.workload.huggingface.registry import (
 )
 from simcore.workload.models import ModelRecord, Training
 
-#: A config is a few kilobytes; a file of megabytes is weights or a tokenizer.
+#: The largest accepted file. A config has a few kilobytes; a file of megabytes holds weights or a
+#: tokenizer.
 MAX_FILE_BYTES = 4_000_000
-#: Longest sequence taken where the user does not say: models of 128 k positions are rarely
-#: trained at that length.
+#: The longest default sequence, because models with 128 k positions are rarely trained at that
+#: length.
 DEFAULT_SEQ_LEN = 4096
-#: Share of letters in common from which one type is a slip for another: half of mamba is in llama.
+#: The least similarity of a misspelt type and a supported one that is offered instead; mamba and
+#: llama, for example, share half of their letters.
 _SLIP_FRAC = 0.75
 
 
 def read_config(path: Path) -> ModelRecord:
-    """The model that a Hugging Face ``config.json`` describes. Raises DataError.
+    """The record of the model that a Hugging Face ``config.json`` describes. Raises DataError.
 
-    Trains as ``training.source`` of the record says unless the user chooses otherwise.
+    The record's ``training.source`` states its training defaults, which the user can override.
     """
     try:
-        changed = path.stat().st_mtime_ns
+        changed_ns = path.stat().st_mtime_ns
     except OSError as err:
         raise DataError(f"cannot be read: {err.strerror}", file=path) from None
-    return _read(path.absolute(), path, changed)
+    return _read(path.absolute(), path, changed_ns)
 
 
 @lru_cache(maxsize=64)
 def _read(_absolute: Path, path: Path, _changed_ns: int) -> ModelRecord:
+    """The record of a file; the arguments beside ``path`` are part of the cache's key."""
     try:
         if path.stat().st_size > MAX_FILE_BYTES:
             raise DataError("is too large for a model config", file=path)
@@ -54,26 +57,28 @@ def _read(_absolute: Path, path: Path, _changed_ns: int) -> ModelRecord:
 
 
 def parse_config(text: str, path: Path) -> ModelRecord:
-    """The model that the text of a ``config.json`` describes; ``path`` is what errors name.
+    """The record of the model that the text of a ``config.json`` describes. Raises DataError.
 
-    Nothing is read from ``path``. Raises DataError.
+    ``path``: the file that errors name and from which the model takes its name; it is not read.
     """
     data = _parsed(text, path)
     fields = Fields(data, path, text)
     kind = _model_type(fields)
-    told = adapter(kind)(fields)
-    config, notes = dict(told.config), list(told.notes)
-    if told.positions:
-        config["seq_len"] = min(told.positions, DEFAULT_SEQ_LEN)
-        if told.positions > DEFAULT_SEQ_LEN:
+    translation = adapter(kind)(fields)
+    config, notes = dict(translation.config), list(translation.notes)
+    if translation.positions:
+        config["seq_len"] = min(translation.positions, DEFAULT_SEQ_LEN)
+        if translation.positions > DEFAULT_SEQ_LEN:
             notes.append(
-                f"sequences of {DEFAULT_SEQ_LEN} tokens, not the {told.positions} that the "
-                "positions allow: --seq-len says otherwise"
+                f"sequences of {DEFAULT_SEQ_LEN} tokens, although the model allows "
+                f"{translation.positions}: --seq-len changes it"
             )
-    return _record(path, kind, data, told, config, tuple(notes))
+    return _record(path, kind, data, translation, config, tuple(notes))
 
 
 def _parsed(text: str, path: Path) -> dict[str, Any]:
+    """The JSON object in ``text``. Raises DataError."""
+
     def refuse(word: str) -> NoReturn:
         line = text[: text.find(word)].count("\n") + 1 if word in text else None
         raise DataError(f"{word} is not a number", file=path, line=line)
@@ -86,7 +91,7 @@ def _parsed(text: str, path: Path) -> dict[str, Any]:
         raise DataError(f"not valid JSON: {err.msg}", file=path, line=err.lineno) from None
     except RecursionError:
         raise DataError("not valid JSON: nested too deeply", file=path) from None
-    except ValueError as err:  # a whole number of thousands of digits
+    except ValueError as err:  # An integer of thousands of digits.
         raise DataError(f"not valid JSON: {str(err).split(';')[0]}", file=path) from None
     if not isinstance(data, dict):
         raise DataError("must be an object of keys and values", file=path, line=1)
@@ -94,6 +99,7 @@ def _parsed(text: str, path: Path) -> dict[str, Any]:
 
 
 def _model_type(fields: Fields) -> str:
+    """The config's ``model_type``, or the class of diffusers that it names. Raises DataError."""
     kind = fields.data.get("model_type")
     if kind is None and "_class_name" in fields.data:
         return fields.word("_class_name", default="", among={name: name for name in CLASSES})
@@ -107,8 +113,10 @@ def _model_type(fields: Fields) -> str:
 
 
 def _instead(kind: str) -> str:
-    """What helps where a type is not known. Programs write types: one of another name is rarely a
-    slip, and a relative (gemma3n, gemma3) is another network.
+    """The hint for a type that is not supported.
+
+    Programs write configs, so another name is rarely a misspelling, and a related name (gemma3n,
+    gemma3) is another network.
     """
     plain = kind.lower().replace("-", "_").replace(" ", "_")
     if plain in FILES:
@@ -116,12 +124,13 @@ def _instead(kind: str) -> str:
     near = nearest(kind, list(model_types()), 1, alike_frac=_SLIP_FRAC)
     other = f" (nearest supported: {near[0]!r}, a different network)" if near else ""
     return (
-        f"{other}: `simcore list configs` has what is; --model package.module:function with --input"
-        " traces the module itself"
+        f"{other}: `simcore list configs` has the supported ones; --model package.module:function "
+        "with --input traces the module itself"
     )
 
 
 def _full_name(path: Path, kind: str, data: dict[str, Any]) -> tuple[str, str]:
+    """Name and full name of the model, from ``_name_or_path``, else from the file's path."""
     given = data.get("_name_or_path")
     if isinstance(given, str) and given.strip() and len(given) < 100 and "\n" not in given:
         short = given.rstrip("/").rsplit("/", 1)[-1]
@@ -132,15 +141,15 @@ def _full_name(path: Path, kind: str, data: dict[str, Any]) -> tuple[str, str]:
 
 
 def _record(
-    path: Path, kind: str, data: dict[str, Any], told: Translated,
+    path: Path, kind: str, data: dict[str, Any], translation: Translated,
     config: dict[str, int | float | bool | str], notes: tuple[str, ...],
 ) -> ModelRecord:  # fmt: skip
     name, full_name = _full_name(path, kind, data)
     record = ModelRecord(
         name=name,
         full_name=full_name,
-        arch=told.arch,
-        sample_unit=told.sample_unit,
+        arch=translation.arch,
+        sample_unit=translation.sample_unit,
         config=config,
         params=Figure(value=0.0, source="config"),
         training=Training(

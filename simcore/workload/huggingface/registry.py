@@ -1,4 +1,4 @@
-"""Which file translates which ``model_type``."""
+"""The translators of configs, by ``model_type``."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ Setting = int | float | bool | str
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Translated:
-    """An architecture, its settings, and what had to be assumed.
+    """A translated config: an architecture, its settings, and notes on what is assumed.
 
-    ``positions`` bounds the length of a sample where it has one (0: it has none).
+    ``positions``: the largest number of tokens in a sample; 0 if there is no limit.
     """
 
     arch: str
@@ -26,10 +26,11 @@ class Translated:
     notes: tuple[str, ...] = field(default=())
 
 
-#: ``adapter(fields) -> Translated``, by model_type.
+#: model_type -> function that translates a config's fields.
 ADAPTERS: Registry[Callable[[Fields], Translated]] = Registry("model_type")
 
-#: Explicit: no folder scanning; reading a config imports only its own file.
+#: model_type -> module of this package that translates it. The map is explicit so that reading a
+#: config imports only one file and scans no folder.
 FILES = {
     "llama": "llama", "mistral": "llama", "mixtral": "mixtral",
     "qwen": "qwen", "qwen2": "qwen", "qwen3": "qwen", "qwen2_moe": "qwen_moe",
@@ -65,7 +66,7 @@ FILES = {
         "seeing",
     ),
 }  # fmt: skip
-#: The same by ``_class_name``, of the configs of diffusers.
+#: The same for configs of diffusers, by their ``_class_name``.
 CLASSES = dict.fromkeys(
     ("FluxTransformer2DModel", "SD3Transformer2DModel", "WanTransformer3DModel"), "flow"
 ) | dict.fromkeys(
@@ -77,11 +78,11 @@ CLASSES = dict.fromkeys(
 
 
 def model_types() -> tuple[str, ...]:
-    """Every model_type that is understood."""
+    """Every supported model_type."""
     return tuple(FILES)
 
 
 def adapter(model_type: str) -> Callable[[Fields], Translated]:
-    """The translation of a supported ``model_type``, or class of diffusers."""
+    """The translator of a supported ``model_type`` or class of diffusers."""
     import_module(f"{__package__}.{(FILES | CLASSES)[model_type]}")
     return ADAPTERS[model_type]

@@ -1,18 +1,22 @@
-"""Models that also see or hear, as far as their language model: mistral3, llava and internvl around
-any that is known, qwen2_vl, qwen2_5_vl, qwen3_vl and qwen3_vl_moe around Qwen's."""
+"""The language models of multimodal models, without their vision and audio encoders.
+
+mistral3, llava and internvl contain any supported language model; qwen2_vl, qwen2_5_vl, qwen3_vl
+and qwen3_vl_moe contain one of Qwen's.
+"""
 
 from __future__ import annotations
 
 from simcore.workload.huggingface.fields import Fields
 from simcore.workload.huggingface.registry import ADAPTERS, FILES, Translated, adapter
 
-#: Types of the language models inside, and those that they are but for positions in three axes.
+#: Type of the language model -> supported type, which differs only in its positions (one axis
+#: instead of three).
 _INSIDE = {
     "qwen2_vl": "qwen2", "qwen2_vl_text": "qwen2", "qwen2_5_vl": "qwen2",
     "qwen2_5_vl_text": "qwen2", "qwen3_vl": "qwen3", "qwen3_vl_text": "qwen3",
     "qwen3_vl_moe": "qwen3_moe", "qwen3_vl_moe_text": "qwen3_moe",
 }  # fmt: skip
-_LEFT_OUT = "the language model only: what sees is left out"
+_LEFT_OUT = "the language model only: vision and audio encoders are left out"
 
 
 @ADAPTERS.register("mistral3")
@@ -26,9 +30,10 @@ _LEFT_OUT = "the language model only: what sees is left out"
 @ADAPTERS.register("qwen3_vl")
 @ADAPTERS.register("qwen3_vl_moe")
 def language_model(f: Fields) -> Translated:
-    """What ``text_config`` or ``llm_config`` describes; Qwen's first files have it among the rest.
+    """The language model that ``text_config`` or ``llm_config`` describes.
 
-    Whose table the head is counts as the whole model's file says it.
+    Qwen's first files have its keys at the top level. ``tie_word_embeddings`` of the top level
+    takes precedence.
     """
     key = next((k for k in ("text_config", "llm_config") if f.has(k)), "")
     inside = f.inside(key) if key else f
@@ -39,8 +44,8 @@ def language_model(f: Fields) -> Translated:
     data = dict(inside.data)
     if f.has("tie_word_embeddings"):
         data["tie_word_embeddings"] = f.data["tie_word_embeddings"]
-    told = adapter(kind)(Fields(data, f.path, f.text, inside.prefix))
+    base = adapter(kind)(Fields(data, f.path, f.text, inside.prefix))
     return Translated(
-        arch=told.arch, sample_unit=told.sample_unit, config=told.config,
-        positions=told.positions, notes=(*told.notes, _LEFT_OUT),
+        arch=base.arch, sample_unit=base.sample_unit, config=base.config,
+        positions=base.positions, notes=(*base.notes, _LEFT_OUT),
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""siglip."""
+"""Configs of siglip."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ _TANH = "gelu_pytorch_tanh"
 
 @ADAPTERS.register("siglip")
 def siglip(f: Fields) -> Translated:
-    """Two towers, of which the image's is pooled by attention, and a sigmoid loss of all pairs."""
+    """Text encoder, image encoder with attention pooling, and a sigmoid loss over all pairs."""
     text, vision = f.inside("text_config"), f.inside("vision_config")
     hidden = text.count("hidden_size", default=768)
     width = vision.count("hidden_size", default=768)
     if not vision.flag("vision_use_head", default=True):
-        raise vision.error("vision_use_head", "must be true: without, nothing is compared")
+        raise vision.error("vision_use_head", "must be true: the loss compares the head's output")
     if text.count("projection_size", default=hidden) != width:
-        raise text.error("projection_size", f"must be the image's width {width}")
+        raise text.error("projection_size", f"must be the image encoder's width {width}")
     usual = {"image_size": 224, "patch_size": 16, **vision.data}
     image, patch = image_sizes(Fields(usual, vision.path, vision.text, vision.prefix))
     positions = text.count("max_position_embeddings", default=64)
@@ -44,6 +44,6 @@ def siglip(f: Fields) -> Translated:
         },
         notes=(
             "fused attention, without dropout",
-            "the loss compares the pairs of one micro-batch; their number is small beside the rest",
+            "the loss compares all pairs of one micro-batch; its work is small",
         ),
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""switch_transformers: T5's stacks with switch layers (google/switch-base-8 and its kin)."""
+"""Configs of switch_transformers: T5 with switch layers (google/switch-base-8 and larger)."""
 
 from __future__ import annotations
 
@@ -6,19 +6,20 @@ from simcore.workload.huggingface.fields import Fields
 from simcore.workload.huggingface.registry import ADAPTERS, Setting, Translated
 from simcore.workload.huggingface.t5 import TRAINED_AT
 
-#: transformers' class has the plain feed-forward layer alone: a gated one is not built.
+#: Activation -> kind of layer; transformers' class has no gated feed-forward layer.
 _LAYERS = {"relu": "relu", "gelu": "gelu", "gelu_new": "gelu_new"}
 
 
 @ADAPTERS.register("switch_transformers")
 def switch_transformers(f: Fields) -> Translated:
-    """As T5, every ``sparse_step``-th layer with experts of which a token takes one."""
+    """T5 with experts in every ``sparse_step``-th layer, of which a token uses one."""
     layers = f.layers("num_layers", default=12)
     decoder = f.layers("num_decoder_layers", default=layers)
     step = _sparse_step(f, "num_sparse_encoder_layers", layers)
     if step != _sparse_step(f, "num_sparse_decoder_layers", decoder):
         raise f.error(
-            "num_sparse_decoder_layers", f"must make every {step} layers one, as the encoder's"
+            "num_sparse_decoder_layers",
+            f"must give one switch layer in {step}, as in the encoder",
         )
     if f.flag("router_bias", default=False):
         raise f.error("router_bias", "a router with a bias is not supported")
@@ -42,14 +43,14 @@ def switch_transformers(f: Fields) -> Translated:
         positions=f.count("n_positions", default=TRAINED_AT),
         config=config,
         notes=(
-            "source and target of the same length; attention written out (position bias)",
-            "experts one after another, tokens shared equally among all; router losses left out",
+            "source and target of the same length; attention as explicit products (position bias)",
+            "experts run one after another with equal shares of tokens; router losses are left out",
         ),
     )  # fmt: skip
 
 
 def _sparse_step(f: Fields, key: str, layers: int) -> int:
-    """Every how many layers one has experts, as SwitchTransformersConfig works it out."""
+    """The period of layers with experts, as in SwitchTransformersConfig. Raises DataError."""
     sparse = f.count(key, default=3, low=0, high=layers)
     if not sparse:
         raise f.error(key, "a stack without switch layers is T5: use model_type t5")

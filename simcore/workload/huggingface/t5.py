@@ -1,4 +1,4 @@
-"""t5 (also v1.1 and Flan-T5) and mt5."""
+"""Configs of t5 (also v1.1 and Flan-T5) and mt5."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ _LAYERS = {
     "relu": "relu", "gelu": "gelu", "gelu_new": "gelu_new", "gated-gelu": "geglu_new",
     "gated-silu": "swiglu",
 }  # fmt: skip
-#: T5's own length; relative positions bound nothing.
+#: Tokens per sequence in T5's training. Relative positions do not limit the length.
 TRAINED_AT = 512
 
 
 @ADAPTERS.register("t5")
 @ADAPTERS.register("mt5")
 def t5(f: Fields) -> Translated:
-    """Encoder and decoder of equal length, relative positions, RMSNorm without a bias."""
+    """Encoder and decoder on sequences of equal length, relative positions, RMSNorm."""
     layers = f.layers("num_layers")
     return Translated(
         arch="t5", sample_unit="sequence pair",
@@ -34,8 +34,7 @@ def t5(f: Fields) -> Translated:
             "dropout": f.number("dropout_rate", default=0.1, high=1.0),
         },
         notes=(
-            "source and target of the same length; attention written out (position bias)",
-            "the head is the embedding's table, as transformers 5 has it (v1.1 was released with "
-            "its own)",
+            "source and target of the same length; attention as explicit products (position bias)",
+            "the head is tied to the embedding, as in transformers 5 (v1.1 was released untied)",
         ),
     )  # fmt: skip

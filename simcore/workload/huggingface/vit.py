@@ -1,4 +1,4 @@
-"""vit."""
+"""Configs of vit."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from simcore.workload.huggingface.registry import ADAPTERS, Translated
 
 
 def image_sizes(f: Fields) -> tuple[int, int]:
-    """Side of the image and of a patch; the patches fill the image."""
+    """Pixels per side of the image and of a patch. Raises DataError."""
     image, patch = f.count("image_size", default=224), f.count("patch_size", default=16)
     if patch > image:
         raise f.error("patch_size", f"{patch} is larger than the image's {image}")

@@ -1,23 +1,26 @@
-"""wav2vec2 and hubert."""
+"""Configs of wav2vec2 and hubert."""
 
 from __future__ import annotations
 
 from simcore.workload.huggingface.fields import Fields
 from simcore.workload.huggingface.registry import ADAPTERS, Translated
 
+#: Defaults of the convolutions: channels, kernel sizes and strides.
 _DIM, _KERNEL, _STRIDE = (512,) * 7, (10, 3, 3, 3, 3, 2, 2), (5, 2, 2, 2, 2, 2, 2)
-#: Heads of other losses: a prediction of one of them would be another model's.
+#: Endings of classes with other heads and losses, which are not supported.
 _OTHER = ("PreTraining", "Classification", "XVector", "MaskedLM")
 
 
 def _listed(f: Fields, key: str, default: tuple[int, ...]) -> str:
-    found = f.counts(key) or default
-    if min(found) < 1:
+    """A list of positive numbers, joined by hyphens. Raises DataError."""
+    numbers = f.counts(key) or default
+    if min(numbers) < 1:
         raise f.error(key, "must be numbers from 1")
-    return "-".join(map(str, found))
+    return "-".join(map(str, numbers))
 
 
 def _check(f: Fields) -> None:
+    """Raises DataError for variants that are not supported."""
     for key in ("hidden_act", "feat_extract_activation"):
         f.word(key, default="gelu", among={"gelu": "gelu"})
     for key in ("add_adapter", "conv_pos_batch_norm"):
@@ -29,13 +32,13 @@ def _check(f: Fields) -> None:
         raise f.error("feat_proj_layer_norm", "features without a norm are not supported")
     named = f.words("architectures")
     if named and named[0].endswith(_OTHER):
-        raise f.error("architectures", f"{named[0]} is not supported: known is the head of letters")
+        raise f.error("architectures", f"{named[0]} is not supported, only the CTC head")
 
 
 @ADAPTERS.register("wav2vec2")
 @ADAPTERS.register("hubert")
 def wav2vec2(f: Fields) -> Translated:
-    """Fifteen seconds of speech in, letters out (CTC); convolutions of the wave are trained."""
+    """Speech recognition with CTC on 15.6 s of audio; the feature encoder is trained too."""
     _check(f)
     hidden = f.count("hidden_size", default=768)
     groups = f.count("num_conv_pos_embedding_groups", default=16)
@@ -72,8 +75,8 @@ def wav2vec2(f: Fields) -> Translated:
         },
         notes=(
             "clips of 250,000 samples (15.6 s) without padding and 200 letters: samples and "
-            "target_len say otherwise",
-            "fused attention; every layer runs (layerdrop leaves some out)",
+            "target_len change it",
+            "fused attention; every layer runs (layerdrop would skip some)",
             "frozen_features=true is freeze_feature_encoder()",
         ),
     )  # fmt: skip

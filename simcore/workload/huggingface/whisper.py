@@ -1,4 +1,4 @@
-"""whisper."""
+"""Configs of whisper."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from simcore.workload.huggingface.registry import ADAPTERS, Translated
 
 @ADAPTERS.register("whisper")
 def whisper(f: Fields) -> Translated:
-    """Thirty seconds of speech in, ``seq_len`` tokens out."""
+    """Whisper on 30 s of audio with ``seq_len`` output tokens."""
     hidden = f.count("d_model")
     return Translated(
         arch="whisper", sample_unit="clip",

@@ -1,4 +1,4 @@
-"""zamba2."""
+"""Configs of zamba2."""
 
 from __future__ import annotations
 
@@ -6,14 +6,16 @@ from simcore.workload.huggingface.fields import Fields
 from simcore.workload.huggingface.mamba import KERNELS
 from simcore.workload.huggingface.registry import ADAPTERS, Translated
 
-#: Words of ``layers_block_type``, the first files' letters too.
+#: Word in ``layers_block_type`` (a letter in the first files) -> letter of the layer: Mamba-2 (m),
+#: or Mamba-2 with the shared transformer block before it (s).
 _LETTERS = {"mamba": "m", "linear_attention": "m", "m": "m", "hybrid": "s", "g": "s"}
+#: Default pattern of the layers.
 _USUAL = "m" * 6 + "s" + ("m" * 5 + "s") * 6 + "m" * 4 + "s" + "m" * 3 + "s" + "m" * 2
 
 
 @ADAPTERS.register("zamba2")
 def zamba2(f: Fields) -> Translated:
-    """Mamba-2 layers, some behind a transformer block that they share."""
+    """Mamba-2 layers, some of which come after a transformer block that they share."""
     hidden, layers = f.count("hidden_size", default=2560), f.layers("num_hidden_layers", default=54)
     key = "layers_block_type" if f.has("layers_block_type") else "layer_types"
     kinds = f.words(key)
@@ -24,11 +26,11 @@ def zamba2(f: Fields) -> Translated:
     if len(pattern) != layers:
         raise f.error(key, f"{len(pattern)} entries for {layers} layers")
     if not f.flag("tie_word_embeddings", default=True):
-        raise f.error("tie_word_embeddings", "a head of its own is not supported")
+        raise f.error("tie_word_embeddings", "must be true: an untied head is not supported")
     inner = f.count("mamba_expand", "expansion_factor", default=2) * hidden
     if f.has("n_mamba_heads") or not f.has("mamba_headdim"):
         mixers = f.count("n_mamba_heads", default=8)
-    else:  # the first files say the width of a head
+    else:  # The first files state the width of a head.
         mixers = inner // f.count("mamba_headdim")
     if inner % mixers:
         raise f.error("n_mamba_heads", f"{mixers} does not divide the inner width {inner}")

@@ -1,7 +1,7 @@
-"""Tracing: any nn.Module, or training step, becomes a Workload. Torch is loaded when one runs.
+"""Tracing: a Workload from any nn.Module or training step. Torch is imported by the first trace.
 
-``trace_callable`` is what ``--model pkg.mod:build`` and ``--model timm:NAME`` call;
-``simcore.workload.trace.tracer.trace`` gives the ops of one step;
+``--model pkg.mod:build`` and ``--model timm:NAME`` call ``trace_callable``.
+``simcore.workload.trace.tracer.trace`` returns the ops of one step, and
 ``simcore.workload.trace.estimate`` the memory of one device.
 """
 
@@ -21,44 +21,46 @@ from simcore.workload.trace.zoos import AttentionForm, zoo_of
 
 
 def trace_callable(text: str, inputs: tuple[str, ...] = ()) -> ModelRecord:
-    """The model that ``package.module:callable`` builds or a library calls ``timm:NAME``.
+    """The record of the model that ``package.module:callable`` builds, or of ``timm:NAME``.
 
-    Traced or from the cache. ``inputs`` are shapes such as ``float32[B,3,224,224]``, needed where a
-    callable does not return sample inputs itself. A callable is run, and must be a
-    ``TrustedName``: CodeRefused otherwise. Raises UsageError.
+    It is traced, or read from the cache of traces. ``inputs``: shapes such as
+    ``float32[B,3,224,224]``, required where the callable returns no sample inputs. Tracing runs the
+    callable, so ``text`` must be a ``TrustedName``. Raises CodeRefused if it is not, and
+    UsageError.
     """
     return trace_zoo(text, inputs) if zoo_of(text) else _record(trace_data(text, inputs))
 
 
 def trace_data(text: str, inputs: tuple[str, ...] = ()) -> dict[str, Any]:
-    """The same as the plain data of a models_db file. Raises UsageError."""
+    """The plain data of ``trace_callable``'s record, as in a models_db file. Raises UsageError."""
     shapes = parse_inputs(inputs)
     if zoo_of(text):
         return _zoo_data(text, shapes, "own")
     module, _, attribute = text.partition(":")
     if not module or not attribute:
         raise UsageError(f"{text!r} is not package.module:callable")
-    text = permitted(text)  # of a trace in the cache too
+    text = permitted(text)  # This holds for a cached trace too.
     key = cache.key_of(text, map(str, shapes))
     loaded.forget_changed(module)
-    if loaded.is_the_programs(module) and _holds(module, attribute):
-        found = _trace(text, shapes)
-        if module == "__main__":  # for a worker process, which has another
-            _keep(key, found)
-        return found
+    if loaded.is_the_programs(module) and _has_attribute(module, attribute):
+        data = _trace(text, shapes)
+        if module == "__main__":  # A worker process has another __main__ and reads the cache.
+            _store(key, data)
+        return data
     with loaded.importing(module):
-        if (kept := cache.load(key)) is not None:
-            return kept
-        found = _trace(text, shapes)
-        _keep(key, found)
-        return found
+        if (cached := cache.load(key)) is not None:
+            return cached
+        data = _trace(text, shapes)
+        _store(key, data)
+        return data
 
 
-def _holds(module: str, attribute: str) -> bool:
+def _has_attribute(module: str, attribute: str) -> bool:
     return hasattr(sys.modules[module], attribute.partition(".")[0])
 
 
-def _keep(key: str, data: dict[str, Any]) -> None:
+def _store(key: str, data: dict[str, Any]) -> None:
+    """Write a trace to the cache, together with the source files on which it depends."""
     cache.store(key, data, sorted(set(loaded.own_files().values())))
 
 
@@ -66,9 +68,9 @@ def _keep(key: str, data: dict[str, Any]) -> None:
 def trace_zoo(
     text: str, inputs: tuple[str, ...] = (), attention: AttentionForm = "own"
 ) -> ModelRecord:
-    """A model of a vision library, ``timm:NAME``. Raises UsageError.
+    """The record of a vision library's model, ``timm:NAME``. Raises UsageError.
 
-    ``attention``: how it is computed, where it is the library's own code that does.
+    ``attention``: how attention is computed, for libraries that let one choose (timm).
     """
     return _record(_zoo_data(text, parse_inputs(inputs), attention))
 
@@ -80,9 +82,9 @@ def _record(data: dict[str, Any]) -> ModelRecord:
 def _zoo_data(
     text: str, shapes: tuple[InputShape, ...], attention: AttentionForm
 ) -> dict[str, Any]:
-    found = zoo_of(text)
-    assert found is not None
-    zoo, model = found
+    library = zoo_of(text)
+    assert library is not None
+    zoo, model = library
     key = cache.key_of(text, map(str, shapes), (*zoo.versions(), attention))
     data = cache.load(key)
     if data is None:

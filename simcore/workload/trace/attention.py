@@ -1,8 +1,9 @@
-"""Attention as one fused operator, whatever this machine's kernels are.
+"""Attention traced as one fused operator, whichever kernels the tracing machine has.
 
-On the CPU ``scaled_dot_product_attention`` takes other paths than on CUDA (its own flash kernel,
-or the written-out form with dropout or on the meta device). It is replaced at the dispatcher: a
-function mode is not active inside ``backward``, where checkpoints recompute.
+On the CPU, ``scaled_dot_product_attention`` takes other paths than on CUDA: the CPU's own flash
+kernel, or explicit matrix products and a softmax with dropout or on the meta device. It is replaced
+at the dispatcher, because a torch function mode is not active inside ``backward``, where
+checkpoints recompute.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ _LIB.define(
 
 
 def _attention(q: Any, k: Any, v: Any, mask: Any, causal: bool) -> Any:
-    # The output lies in memory as the query does (CUDA's flash kernel: empty_like of it), so that
-    # the usual transpose and reshape after it are free.
+    # The output has the query's memory layout (CUDA's flash kernel: empty_like of the query), so
+    # that the usual transpose and reshape after it need no copy.
     if q.shape[-1] == v.shape[-1]:
         out = torch.empty_like(q)
     else:
@@ -49,8 +50,11 @@ def _attention_backward(
 def _attention_bias_backward(
     g: Any, q: Any, k: Any, v: Any, o: Any, lse: Any, mask: Any, causal: bool
 ) -> Any:
-    """A trained mask's gradient is one for every score, summed behind the kernel
-    (``attention_backward.cu``, ``_efficient_attention_backward``: ``grad_bias``)."""
+    """Gradients of q, k and v, and that of a trained mask for every attention score.
+
+    Ops after the kernel sum the mask's gradient over broadcast dimensions
+    (``attention_backward.cu``, ``_efficient_attention_backward``: ``grad_bias``).
+    """
     bias = q.new_empty(*q.shape[:-1], k.shape[-2])
     return torch.empty_like(q), torch.empty_like(k), torch.empty_like(v), bias
 
@@ -80,10 +84,11 @@ class _Fused(torch.autograd.Function):  # type: ignore[misc]
 
 @contextmanager
 def attention_as(kind: Attention) -> Iterator[None]:
-    """Run every ``scaled_dot_product_attention`` as ``kind`` inside.
+    """A context in which every ``scaled_dot_product_attention`` runs as ``kind``.
 
-    ``flash`` and ``efficient`` keep q, k, v, the output and a log-sum-exp a row (Dao 2022;
-    Rabe & Staats 2021), ``math`` what the written-out form keeps; ``native`` changes nothing.
+    ``flash`` and ``efficient`` save q, k, v, the output and a log-sum-exp per row (Dao 2022;
+    Rabe & Staats 2021). ``math`` saves what explicit matrix products and a softmax save. ``native``
+    changes nothing.
     """
     if kind == "native":
         yield
@@ -101,7 +106,7 @@ def attention_as(kind: Attention) -> Iterator[None]:
 
     lib = torch.library.Library("aten", "IMPL")
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # replacing a kernel is what is meant
+        warnings.simplefilter("ignore")  # torch warns that a kernel is replaced; that is intended.
         lib.impl("scaled_dot_product_attention", fused, "AutogradCPU", allow_override=True)
     try:
         yield

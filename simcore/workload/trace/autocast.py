@@ -1,8 +1,8 @@
-"""CUDA's autocast policy on a machine without one.
+"""CUDA's autocast policy on a machine without CUDA.
 
-CPU autocast keeps norms, softmax, sums and powers in 16 bit where CUDA's runs them in fp32. Inside
-``cuda_policy`` the CUDA list holds (torch 2.13 ``aten/src/ATen/autocast_mode.h``; "Autocast op
-reference", docs.pytorch.org/docs/stable/amp.html); a model's own ``autocast("cuda")`` is obeyed.
+CPU autocast runs norms, softmax, sums and powers in 16 bit, CUDA autocast in fp32. Inside
+``cuda_policy`` the CUDA list applies (torch 2.13 ``aten/src/ATen/autocast_mode.h``; "Autocast op
+reference", docs.pytorch.org/docs/stable/amp.html). A model's own ``autocast("cuda")`` takes effect.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+#: Ops that CUDA autocast runs in fp32.
 _FP32 = (
     "acos", "asin", "cosh", "erfinv", "exp", "expm1", "log", "log10", "log2", "log1p", "reciprocal",
     "rsqrt", "sinh", "tan", "pow.Tensor_Scalar", "pow.Tensor_Tensor", "pow.Scalar", "softplus",
@@ -26,29 +27,32 @@ _FP32 = (
 )  # fmt: skip
 
 
-def _wide(value: Any) -> Any:
+def _as_fp32(value: Any) -> Any:
+    """The value with its 16-bit tensors converted to fp32."""
     if isinstance(value, torch.Tensor):
         return value.float() if value.dtype in (torch.float16, torch.bfloat16) else value
     if isinstance(value, (list, tuple)):
-        return type(value)(_wide(v) for v in value)
+        return type(value)(_as_fp32(v) for v in value)
     return value
 
 
 def _in_fp32(op: Any) -> Any:
+    """The op with its 16-bit arguments converted to fp32."""
+
     def run(*args: Any, **kwargs: Any) -> Any:
         off = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)
         with torch._C._ExcludeDispatchKeyGuard(off):
-            return op(*(_wide(a) for a in args), **{k: _wide(v) for k, v in kwargs.items()})
+            return op(*(_as_fp32(a) for a in args), **{k: _as_fp32(v) for k, v in kwargs.items()})
 
     return run
 
 
 @contextmanager
 def cuda_policy() -> Iterator[None]:
-    """Autocast inside behaves as on CUDA, whatever device a model names."""
+    """A context in which autocast follows CUDA's list, whichever device a model names."""
     lib = torch.library.Library("aten", "IMPL")
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # replacing the CPU's policy is what is meant
+        warnings.simplefilter("ignore")  # torch warns that kernels are replaced; that is intended.
         for full in _FP32:
             name, _, overload = full.partition(".")
             packet = getattr(torch.ops.aten, name, None)

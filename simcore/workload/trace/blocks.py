@@ -1,4 +1,4 @@
-"""A trace cut into stretches: each call of a repeated module, and what lies between."""
+"""A trace divided into segments: each call of a repeated module, and the ops between such calls."""
 
 from __future__ import annotations
 
@@ -11,7 +11,11 @@ from simcore.workload.trace.record import ParamRecord, Trace, UnitCall
 
 @dataclass(slots=True)
 class Segment:
-    """Forward ops ``start`` to ``stop`` in order. ``call`` is none between repeated modules."""
+    """Consecutive forward ops, numbers ``start`` (included) to ``stop`` (excluded).
+
+    ``call``: the call of a repeated module to which they belong; None between repeated modules.
+    ``params``: trained parameters assigned to the segment.
+    """
 
     start: int
     stop: int
@@ -20,24 +24,24 @@ class Segment:
 
     @property
     def unit(self) -> str:
-        """Path of the repeated module, empty between them."""
+        """Path of the repeated module; empty between repeated modules."""
         return self.call.module if self.call else ""
 
 
 def segments(trace: Trace) -> list[Segment]:
-    """Forward, cut at every call of a repeated module and at its end."""
+    """The segments of forward, divided at the start and at the end of each repeated module."""
     units = set(trace.units)
     unit_of: dict[str, str] = {}
 
     def unit(path: str) -> str:
         if path not in unit_of:
             parts = path.split(".")
-            heads = (".".join(parts[:n]) for n in range(1, len(parts) + 1))
-            unit_of[path] = next((h for h in heads if h in units), "")
+            ancestors = (".".join(parts[:n]) for n in range(1, len(parts) + 1))
+            unit_of[path] = next((a for a in ancestors if a in units), "")
         return unit_of[path]
 
     calls = {c.at: c for c in trace.calls}
-    found: list[Segment] = []
+    result: list[Segment] = []
     call: UnitCall | None = None
     for i, op in enumerate(trace.ops):
         if op.phase != "forward":
@@ -48,24 +52,24 @@ def segments(trace: Trace) -> list[Segment]:
             call = started
         elif call is None or inside != call.module:
             call = None
-        if not found or found[-1].call is not call:
-            found.append(Segment(i, i, call))
-        found[-1].stop = i + 1
-    return found
+        if not result or result[-1].call is not call:
+            result.append(Segment(i, i, call))
+        result[-1].stop = i + 1
+    return result
 
 
 def segment_of_ops(found: Sequence[Segment]) -> list[int]:
-    """Which segment each forward op is in."""
+    """The number of the segment of each forward op; ``found``: all segments in order."""
     return [i for i, s in enumerate(found) for _ in range(s.start, s.stop)]
 
 
 def place_params(trace: Trace, found: list[Segment]) -> tuple[str, ...]:
-    """Give every trained parameter to a segment; returns those that never get a gradient.
+    """Assign every trained parameter to a segment; returns those that never get a gradient.
 
-    Read from the last segment to the first, each from its last parameter to its first, they are
-    in the order in which gradients become ready. A parameter usually belongs where it is read
-    first; where that would break the order (a tied one, one that is read again) its neighbour's
-    segment has it.
+    ``found``: all segments in order, whose ``params`` are filled. Reversed, the parameters of all
+    segments are in the order in which their gradients become ready. A parameter belongs to the
+    segment that reads it first, unless that breaks the order (a tied parameter, or one that is read
+    several times); then it belongs to the segment of its neighbour in the order.
     """
     of_op = segment_of_ops(found)
     by_name = {p.names[0]: p for p in trace.params if p.trained}
@@ -76,32 +80,35 @@ def place_params(trace: Trace, found: list[Segment]) -> tuple[str, ...]:
     ready = set(trace.gradient_order)
     unready = [p for name, p in by_name.items() if name not in ready]
     for param in reversed(unready):
-        at = of_op[param.first_use] if 0 <= param.first_use < len(of_op) else 0
-        found[at].params.insert(0, param)
+        owner = of_op[param.first_use] if 0 <= param.first_use < len(of_op) else 0
+        found[owner].params.insert(0, param)
     return tuple(p.names[0] for p in unready)
 
 
 def _monotone(owners: Sequence[int]) -> list[int]:
-    """``owners`` made non-decreasing by changing as few as possible (longest subsequence)."""
-    tails: list[int] = []  # smallest last value of a subsequence of each length
-    at: list[int] = []
-    before = [-1] * len(owners)
+    """``owners`` made non-decreasing with as few changes as possible.
+
+    Entries of the longest non-decreasing subsequence stay; each other one takes the value before.
+    """
+    tails: list[int] = []  # the smallest last value of a subsequence of each length
+    tail_at: list[int] = []  # its index in ``owners``
+    previous = [-1] * len(owners)
     for i, owner in enumerate(owners):
         n = bisect_right(tails, owner)
-        before[i] = at[n - 1] if n else -1
+        previous[i] = tail_at[n - 1] if n else -1
         if n == len(tails):
             tails.append(owner)
-            at.append(i)
+            tail_at.append(i)
         else:
-            tails[n], at[n] = owner, i
-    kept: set[int] = set()
-    i = at[-1] if at else -1
+            tails[n], tail_at[n] = owner, i
+    unchanged: set[int] = set()
+    i = tail_at[-1] if tail_at else -1
     while i >= 0:
-        kept.add(i)
-        i = before[i]
+        unchanged.add(i)
+        i = previous[i]
     result: list[int] = []
-    current = min((owners[i] for i in kept), default=0)
+    current = min((owners[i] for i in unchanged), default=0)
     for i, owner in enumerate(owners):
-        current = owner if i in kept else current
+        current = owner if i in unchanged else current
         result.append(current)
     return result

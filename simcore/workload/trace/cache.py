@@ -1,10 +1,10 @@
-"""Traced models on disk, found by what they are made of.
+"""A cache of traced models on disk.
 
-The key is the callable or a library's name of it, its inputs, the versions of torch, Python and
-simcore, and simcore's own code that traces; an entry also holds the hash of every source file that
-a callable loaded from outside the installed packages, and counts only while all of them are the
-same. It serves processes that have not imported the callable's module themselves (``loaded``).
-``SIMCORE_TRACE_CACHE=off`` switches it off.
+The key is a hash of the name of the callable or of the library's model, its inputs, the versions of
+torch, Python and simcore, and simcore's own tracing code. An entry also holds the hash of every
+source file that a callable loaded from outside the installed packages, and is valid only while all
+of these files are unchanged. The cache serves processes that have not imported the callable's
+module themselves (``loaded``). ``SIMCORE_TRACE_CACHE=off`` switches it off.
 """
 
 from __future__ import annotations
@@ -22,11 +22,12 @@ from typing import Any
 from simcore import __version__
 from simcore.workload.trace.loaded import digest
 
-#: Of simcore, beside this folder: what decides what a trace holds, and how it is written down.
+#: Files of simcore outside this folder on which the content or the format of a trace depends.
 _CODE = ("graph.py", "conv_kinds.py", "archs/traced.py")
 
 
 def _folder() -> Path | None:
+    """The cache's folder; None if the cache is off."""
     chosen = os.environ.get("SIMCORE_TRACE_CACHE", "")
     if chosen.lower() in ("off", "0", "no"):
         return None
@@ -38,20 +39,22 @@ def _folder() -> Path | None:
 
 
 @cache
-def _own_code() -> str:
+def _code_hash() -> str:
+    """A hash of simcore's tracing code."""
     here = Path(__file__).resolve().parent
     files = [*sorted(here.glob("*.py")), *(here.parent / name for name in _CODE)]
-    return _name_of(b"".join(f.read_bytes() for f in files))
+    return _sha256(b"".join(f.read_bytes() for f in files))
 
 
-def _name_of(data: bytes) -> str:
+def _sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
 def key_of(text: str, inputs: Iterable[str], made_of: Iterable[str] | None = None) -> str:
-    """The name of the entry of a model with its inputs.
+    """The key of a model with its inputs, which names its file in the cache.
 
-    ``made_of``: what its library is; None: a callable, found from this folder.
+    ``made_of``: versions and settings of the model's library; None for a callable, which depends on
+    the current folder and PYTHONPATH instead.
     """
     try:
         torch_version = version("torch")
@@ -59,12 +62,13 @@ def key_of(text: str, inputs: Iterable[str], made_of: Iterable[str] | None = Non
         torch_version = "none"
     if made_of is None:
         made_of = (str(Path.cwd()), os.environ.get("PYTHONPATH", ""))
-    parts = [_own_code(), __version__, torch_version, sys.version_info[:2], text, *inputs, *made_of]
-    return _name_of(json.dumps(parts).encode())[:40]
+    versions = (__version__, torch_version, sys.version_info[:2])
+    parts = [_code_hash(), *versions, text, *inputs, *made_of]
+    return _sha256(json.dumps(parts).encode())[:40]
 
 
 def load(key: str) -> dict[str, Any] | None:
-    """The record of an entry whose sources have not changed; None if there is none."""
+    """The cached record of a key; None if there is none, or if one of its source files changed."""
     folder = _folder()
     if folder is None:
         return None
@@ -79,7 +83,7 @@ def load(key: str) -> dict[str, Any] | None:
 
 
 def store(key: str, record: dict[str, Any], sources: Iterable[str]) -> None:
-    """Keep a record; a folder that cannot be written is no error."""
+    """Write a record with the hashes of its source files; does nothing if that is impossible."""
     folder = _folder()
     if folder is None:
         return

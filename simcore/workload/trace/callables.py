@@ -1,4 +1,4 @@
-"""``package.module:callable`` as a traced model: import, build without memory, trace, convert."""
+"""Models traced from ``package.module:callable``: import, build without memory, trace, convert."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ from simcore.workload.trace.light import light
 from simcore.workload.trace.record import Trace
 from simcore.workload.trace.recorder import leaves
 from simcore.workload.trace.tracer import trace
-from simcore.workload.trace.zoos import ZOOS, Usual, ready_torchvision
+from simcore.workload.trace.zoos import ZOOS, TrainingDefaults, ready_torchvision
 
-#: The batches of the two traces; some models need an even one.
+#: Batch sizes of the two traces; some models need an even batch.
 BATCHES, EVEN_BATCHES = (2, 3), (2, 4)
 
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """What a callable returned: the module, sample inputs if any, the loss if any."""
+    """What a callable returned: a module, its sample inputs (or None) and its loss (or None)."""
 
     module: Any
     sample: tuple[Any, ...] | None
@@ -51,9 +51,10 @@ class Built:
 
 
 def find_callable(text: TrustedName) -> Callable[[], Any]:
-    """Import from the folder one works in. Raises UsageError with the module's own exception.
+    """The callable of that name, imported from the current folder.
 
-    Here alone a name becomes code that runs. Raises CodeRefused for a name that nobody typed.
+    This is the only place where a name becomes code that runs. Raises CodeRefused for a name that
+    no user typed, and UsageError with the text of the module's own exception.
     """
     text = permitted(text)
     path, _, name = text.partition(":")
@@ -66,7 +67,7 @@ def find_callable(text: TrustedName) -> Callable[[], Any]:
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)
-    ready_torchvision()  # the module may import it, or timm that does
+    ready_torchvision()  # The module may import torchvision, or timm, which imports it.
     try:
         module = importlib.import_module(path)
     except ModuleNotFoundError as err:
@@ -93,7 +94,7 @@ def find_callable(text: TrustedName) -> Callable[[], Any]:
 
 
 def build(text: TrustedName) -> Built:
-    """Call it on the meta device; where its constructor needs values, with real but light ones."""
+    """The model that a callable returns, built without memory (``light``). Raises UsageError."""
     make = find_callable(text)
     needed = [
         p.name
@@ -114,8 +115,9 @@ def _parameters(make: Callable[..., Any]) -> list[inspect.Parameter]:
         return []
 
 
-def _built(made: Any, text: str) -> Built:
-    parts = made if isinstance(made, tuple) else (made,)
+def _built(returned: Any, text: str) -> Built:
+    """The parts of a callable's result. Raises UsageError if it is of another form."""
+    parts = returned if isinstance(returned, tuple) else (returned,)
     module, sample, loss = (*parts, None, None)[:3]
     if not isinstance(module, nn.Module) or len(parts) > 3:
         raise UsageError(
@@ -130,6 +132,7 @@ def _built(made: Any, text: str) -> Built:
 
 
 def _from_shapes(shapes: tuple[InputShape, ...], batch: int) -> tuple[Any, ...]:
+    """Input tensors of the given shapes on the meta device."""
     return tuple(
         torch.empty(
             s.at(batch),
@@ -142,7 +145,7 @@ def _from_shapes(shapes: tuple[InputShape, ...], batch: int) -> tuple[Any, ...]:
 
 
 def _from_sample(sample: Any, batch: int, of: int) -> Any:
-    """The sample with another batch: every tensor whose first dimension is the sample's."""
+    """The sample with another batch size in every tensor whose first dimension is ``of``."""
     if isinstance(sample, torch.Tensor):
         if sample.dim() and sample.shape[0] == of:
             shape = (batch, *sample.shape[1:])
@@ -157,7 +160,7 @@ def _from_sample(sample: Any, batch: int, of: int) -> Any:
 
 
 def batch_of(sample: Any, what: str) -> int:
-    """The first dimension of the first tensor. Raises UsageError."""
+    """The batch size of a sample: the first dimension of its first tensor. Raises UsageError."""
     tensors = [t for t in leaves(sample) if t.dim()]
     if not tensors:
         raise UsageError(f"{what}: the sample inputs hold no tensor with a batch dimension")
@@ -167,7 +170,7 @@ def batch_of(sample: Any, what: str) -> int:
 def traced_twice(
     built: Built, shapes: tuple[InputShape, ...], what: str
 ) -> tuple[tuple[Trace, Trace], tuple[int, int]]:
-    """Traces at two batches, and the batches. Raises UsageError."""
+    """Traces at two batch sizes, and the batch sizes. Raises UsageError."""
     if not shapes and built.sample is None:
         raise UsageError(
             f"{what} needs its inputs: --input 'float32[B,3,224,224]' (once for each, in order), "
@@ -190,7 +193,7 @@ def traced_twice(
 
 
 def _unit(sample: Any) -> tuple[str, float]:
-    """What a sample is called, and its tokens, by the first tensor."""
+    """The name of a sample and its number of tokens, from the shape of the first tensor."""
     first = next(t for t in leaves(sample) if t.dim())
     if first.dtype in (torch.int64, torch.int32) and first.dim() == 2:
         return "sequence", float(first.shape[1])
@@ -206,17 +209,20 @@ def traced_workload(built: Built, shapes: tuple[InputShape, ...], what: str) -> 
         return converted(traces, batches, name=what, sample_unit=unit, tokens_per_sample=tokens)
 
     layers = equal_layers(unwrapped(built.module))
-    found = _from_shallow(built, shapes, layers, converted_now) if layers else None
-    return noted(*(found or converted_now()))
+    shallow = _from_shallow(built, shapes, layers, converted_now) if layers else None
+    return noted(*(shallow or converted_now()))
 
 
 def _from_shallow(
     built: Built, shapes: tuple[InputShape, ...], layers: Layers, convert: Callable[[], Converted]
 ) -> Converted | None:
-    """From traces of a few of its equal layers; None where that would not be exact."""
+    """The workload from traces of a few of the model's equal layers; None if not exact.
+
+    ``convert`` traces and converts the model as it is at that moment.
+    """
     root = unwrapped(built.module)
     sample = _from_shapes(shapes, BATCHES[0]) if shapes else built.sample
-    found: list[Converted] = []
+    shallow_models: list[Converted] = []
 
     def ran(depth: int) -> list[tuple[object, ...]]:
         with layers.cut_to(depth):
@@ -230,10 +236,10 @@ def _from_shallow(
             return None
         for depth in (SHALLOW, SHALLOW + 1):
             with layers.cut_to(depth):
-                found.append(convert())
-    except Exception:  # the full trace says what is wrong, or that nothing is
+                shallow_models.append(convert())
+    except Exception:  # The full trace raises the error, if there is one at full depth.
         return None
-    whole = extrapolated(found[0], found[1], layers)
+    whole = extrapolated(shallow_models[0], shallow_models[1], layers)
     trained = {id(p): p.numel() for p in root.parameters() if p.requires_grad}
     if whole is None or whole[0].trainable_numel != sum(trained.values()):
         return None
@@ -241,7 +247,7 @@ def _from_shallow(
 
 
 def _titled(module: str, text: str, images: tuple[InputShape, ...]) -> str:
-    """``MyNet (pkg.net:build)``; a library's model by its name, with the size of its images."""
+    """The full name: ``MyNet (pkg.net:build)``, or ``timm:NAME (MyNet, 224 x 224)``."""
     if not images:
         return f"{module} ({text})"
     height, width = images[0].dims[-2:]
@@ -249,12 +255,13 @@ def _titled(module: str, text: str, images: tuple[InputShape, ...]) -> str:
 
 
 def _precision(module: Any) -> str:
+    """The name of the precision in which the module's parameters are stored."""
     widths = {p.dtype for p in module.parameters() if p.is_floating_point()}
     return {torch.bfloat16: "bf16", torch.float16: "fp16"}.get(next(iter(widths), None), "fp32")
 
 
 def callable_data(text: TrustedName, shapes: tuple[InputShape, ...]) -> dict[str, Any]:
-    """``package.module:callable`` as the plain data of a models_db file. Raises UsageError."""
+    """The plain data, as in a models_db file, of ``package.module:callable``. Raises UsageError."""
     return record_data(build(text), shapes, text)
 
 
@@ -262,11 +269,11 @@ def record_data(
     built: Built,
     shapes: tuple[InputShape, ...],
     text: str,
-    usual: Usual | None = None,
+    usual: TrainingDefaults | None = None,
 ) -> dict[str, Any]:
-    """A built model as the plain data of a models_db file. Raises UsageError.
+    """The plain data, as in a models_db file, of a built model. Raises UsageError.
 
-    ``usual``: how its library trains it; None: nobody says.
+    ``usual``: the defaults of its library's training script; None: the model has no library.
     """
     if any(s.channels_last for s in shapes):
         built.module.to(memory_format=torch.channels_last)

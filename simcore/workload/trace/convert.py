@@ -1,8 +1,9 @@
-"""Two traces of a model, at two batch sizes, become a Workload.
+"""A Workload from two traces of a model at two batch sizes.
 
-Everything in a workload is linear in the batch, so two traces give its fixed and its per-sample
-part exactly. A model traced in fp32 answers to every precision: its tensors carry the class that
-CUDA's autocast would give them. One that sets widths itself keeps its bytes.
+Every quantity of a workload is linear in the batch size, so two traces give its fixed and its
+per-sample part exactly. A model traced in fp32 yields a workload for every precision, because each
+tensor has the width class that CUDA's autocast would give it. For a model that sets dtypes itself,
+the traced bytes apply in every precision.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from simcore.workload.trace.record import KernelRecord, OpRecord, Trace, Width
 
 @dataclass(frozen=True, slots=True)
 class _Line:
-    """Splits a quantity that was seen at two batch sizes."""
+    """The fixed and the per-sample part of a quantity, from its values at two batch sizes."""
 
     batches: tuple[int, int]
 
@@ -35,10 +36,10 @@ class _Line:
 
 @dataclass(slots=True)
 class Dropped:
-    """What a workload cannot hold: counted, so that it can be said.
+    """What the trace has and a workload cannot represent; ``noted`` turns it into notes.
 
-    ``flop`` and ``saved_bytes`` do not depend on the batch; ``unready`` parameters get no gradient;
-    of ``uncounted`` operators no FLOP are known.
+    ``flop``, ``saved_bytes``: FLOP and saved bytes of a step that do not depend on the batch size;
+    ``unready``: parameters that get no gradient; ``uncounted``: operators whose FLOP are not known.
     """
 
     flop: float = 0.0
@@ -49,6 +50,11 @@ class Dropped:
 
 @dataclass(frozen=True, slots=True)
 class _Converter:
+    """Converts records of two traces (``a`` and ``b``) to parts of a workload.
+
+    ``own_width``: the model sets dtypes itself, so that bytes do not follow the precision.
+    """
+
     traces: tuple[Trace, Trace]
     line: _Line
     own_width: bool
@@ -83,7 +89,7 @@ class _Converter:
         return tuple(self.kernel(x, y) for x, y in zip(a, b, strict=True))
 
     def saved(self, a: float, b: float, item_bytes: int, width: Width) -> Saved:
-        """Per-sample storage of ``a`` and ``b`` bytes at the two batches."""
+        """The per-sample part of a storage of ``a`` and ``b`` bytes at the two batch sizes."""
         fixed, per = self.line(a, b)
         self.dropped.saved_bytes += fixed
         if self.own_width or width == "raw":
@@ -92,33 +98,39 @@ class _Converter:
         return Saved(low=n) if width == "low" else Saved(high=n)
 
     def saved_by_op(self) -> dict[int, Saved]:
-        found: dict[int, Saved] = defaultdict(lambda: NOTHING)
+        """Storages that live until backward, by the forward op to which they are attributed."""
+        by_op: dict[int, Saved] = defaultdict(lambda: NOTHING)
         for a, b in zip(self.traces[0].saved, self.traces[1].saved, strict=True):
             if a.role == "cast" or (a.role == "input" and not a.saved):
                 continue
-            found[a.op] += self.saved(a.n_bytes, b.n_bytes, a.item_bytes, a.width)
-        return found
+            by_op[a.op] += self.saved(a.n_bytes, b.n_bytes, a.item_bytes, a.width)
+        return by_op
 
     def boundaries(self) -> dict[int, Saved]:
-        """What each call of a repeated module is given that no other call is given, by op."""
-        times: dict[int, int] = defaultdict(int)
+        """The input activations of each call of a repeated module, by the op at which it starts.
+
+        Activations that several calls receive (a mask, rotary tables) are not included, unless a
+        call receives nothing else.
+        """
+        n_calls: dict[int, int] = defaultdict(int)
         for call in self.traces[0].calls:
             for number, *_ in call.arguments:
-                times[number] += 1
-        found: dict[int, Saved] = {}
+                n_calls[number] += 1
+        by_op: dict[int, Saved] = {}
         for one, other in zip(self.traces[0].calls, self.traces[1].calls, strict=True):
             pairs = list(zip(one.arguments, other.arguments, strict=True))
-            own = [p for p in pairs if times[p[0][0]] == 1] or pairs[:1]
+            exclusive = [p for p in pairs if n_calls[p[0][0]] == 1] or pairs[:1]
             total = NOTHING
             before = self.dropped.saved_bytes
-            for a, b in own:
+            for a, b in exclusive:
                 total = total + self.saved(a[1], b[1], a[2], a[3])
             self.dropped.saved_bytes = before
-            found[one.at] = total
-        return found
+            by_op[one.at] = total
+        return by_op
 
 
 def _same_steps(one: Trace, other: Trace, batches: tuple[int, int], what: str) -> None:
+    """Raises UsageError if the two traces have different operators."""
     names = [[(o.name, o.module, o.phase) for o in t.ops] for t in (one, other)]
     if names[0] == names[1] and len(one.saved) == len(other.saved):
         return
@@ -131,6 +143,7 @@ def _same_steps(one: Trace, other: Trace, batches: tuple[int, int], what: str) -
 
 
 def _own_width(trace: Trace) -> bool:
+    """Whether the model sets dtypes itself: 16-bit tensors, parameters or autocast."""
     if trace.autocast or any(p.dtype not in ("float32",) for p in trace.params):
         return True
     return any(o.dtype in ("float16", "bfloat16") for o in trace.ops)
@@ -144,22 +157,22 @@ def converted(
     sample_unit: str,
     tokens_per_sample: float,
 ) -> tuple[Workload, Dropped]:
-    """The workload of a model traced at two batch sizes, and what it cannot hold (``noted``).
+    """The workload of a model traced at two batch sizes, and what it cannot represent (``noted``).
 
-    Raises UsageError where the model does other things at the second batch than at the first.
+    Raises UsageError if the model runs other operators at the second batch size.
     """
     first, second = traces
     _same_steps(first, second, batches, name)
     line = _Line(batches)
     own_width, dropped = _own_width(first), Dropped(uncounted=first.uncounted)
     convert = _Converter(traces, line, own_width, dropped)
-    found = segments(first)
-    dropped.unready = place_params(first, found)
-    blocks, order = _fold(convert, found)
+    parts_of_forward = segments(first)
+    dropped.unready = place_params(first, parts_of_forward)
+    blocks, order = _fold(convert, parts_of_forward)
     frozen = [p for p in first.params if not p.trained]
     n_frozen = sum(p.numel for p in frozen)
     width = sum(p.numel * p.item_bytes for p in frozen) / n_frozen if n_frozen else None
-    parts = (
+    frozen_parts = (
         (Frozen(name="frozen parameters", resident_numel=n_frozen, ops=(), bytes_per_param=width),)
         if n_frozen
         else ()
@@ -169,7 +182,7 @@ def converted(
         sample_unit=sample_unit,
         blocks=tuple(blocks),
         order=tuple(order),
-        frozen=parts,
+        frozen=frozen_parts,
         buffers_numel=sum(n for _, n, _ in first.buffers),
         n_buffers=len(first.buffers),
         input_bytes=line(first.input_bytes, second.input_bytes)[1],
@@ -179,51 +192,53 @@ def converted(
 
 
 def noted(workload: Workload, dropped: Dropped) -> Workload:
-    """The workload with notes on what it does not hold."""
+    """The workload with notes on what it does not represent."""
     return workload.replace(notes=_notes(dropped, workload))
 
 
-def _fold(convert: _Converter, found: list[Segment]) -> tuple[list[Block], list[int]]:
-    """One block a distinct segment, and the order in which they run."""
+def _fold(convert: _Converter, all_segments: list[Segment]) -> tuple[list[Block], list[int]]:
+    """One block per distinct segment, and the order in which the blocks run."""
     trace = convert.traces[0]
-    backward, again = _gradients(trace, found)
+    backward, extra_ops = _gradients(trace, all_segments)
     saved, boundaries = convert.saved_by_op(), convert.boundaries()
     numbers: dict[tuple[object, ...], int] = {}
     blocks: list[Block] = []
     order: list[int] = []
-    for at, segment in enumerate(found):
+    for number, segment in enumerate(all_segments):
         unit = segment.unit
         ops = [
             op
             for i in range(segment.start, segment.stop)
             if (op := _op(convert, i, unit, backward.get(i, ()), saved.get(i, NOTHING)))
         ]
-        if extra := again.get(at):
+        if extra := extra_ops.get(number):
             kernels = tuple(k for i in extra for k in convert.kernels(i))
             ops.append(Op(name="recompute", fwd=(), bwd=kernels))
         params = tuple(Param(_relative(p.names[0], unit), p.numel) for p in segment.params)
         if not ops and not params:
             continue
         boundary = boundaries.get(segment.start, NOTHING) if segment.call else NOTHING
-        recomputes = any(trace.ops[i].phase == "recompute" for i in again.get(at, ()))
-        sure = boundary != NOTHING and not recomputes
-        key = (tuple(ops), params, boundary, sure)
+        recomputes = any(trace.ops[i].phase == "recompute" for i in extra_ops.get(number, ()))
+        recomputable = boundary != NOTHING and not recomputes
+        key = (tuple(ops), params, boundary, recomputable)
         if key not in numbers:
             numbers[key] = len(blocks)
             block_name = unit or ("start" if not blocks else f"rest {len(blocks)}")
             blocks.append(
                 Block(name=block_name, ops=tuple(ops), params=params, boundary=boundary,
-                      recomputable=sure)
+                      recomputable=recomputable)
             )  # fmt: skip
         order.append(numbers[key])
     return blocks, order
 
 
 def _relative(path: str, unit: str) -> str:
+    """The path of a parameter or module within its repeated module."""
     return path.removeprefix(f"{unit}.") if unit else path
 
 
 def _op(convert: _Converter, i: int, unit: str, backward: Sequence[int], saved: Saved) -> Op | None:
+    """Forward op ``i`` with its ``backward`` ops; None if it has no kernels and saves nothing."""
     record: OpRecord = convert.traces[0].ops[i]
     fwd = convert.kernels(i)
     bwd = tuple(k for j in backward for k in convert.kernels(j))
@@ -235,31 +250,31 @@ def _op(convert: _Converter, i: int, unit: str, backward: Sequence[int], saved: 
 
 
 def _gradients(
-    trace: Trace, found: list[Segment]
+    trace: Trace, all_segments: list[Segment]
 ) -> tuple[dict[int, list[int]], dict[int, list[int]]]:
-    """Backward ops by the forward op whose gradient they are; and by segment, what runs again.
+    """Two maps: forward op -> its backward ops, and segment -> its recomputed ops.
 
-    Ops of no known origin (sums of gradients that the engine makes) go to the segment in which
-    backward is at that moment.
+    Gradients of recomputed ops are in the second map too. A backward op whose forward op is not
+    known (a sum of gradients by the autograd engine) is assigned to that of the op before it.
     """
-    of_op = segment_of_ops(found)
+    of_op = segment_of_ops(all_segments)
     by_op: dict[int, list[int]] = defaultdict(list)
     by_segment: dict[int, list[int]] = defaultdict(list)
-    last_of_unit = {s.unit: i for i, s in enumerate(found)}
-    of_again: dict[int, int] = {}
-    current, current_op = len(found) - 1, len(of_op) - 1
+    last_of_unit = {s.unit: i for i, s in enumerate(all_segments)}
+    segment_of_recomputed: dict[int, int] = {}
+    current, current_op = len(all_segments) - 1, len(of_op) - 1
     for i in range(len(of_op), len(trace.ops)):
         op = trace.ops[i]
         if op.phase == "recompute":
-            here = of_op[op.owner] if 0 <= op.owner < len(of_op) else None
-            if here is None:
-                heads = (op.module.rsplit(".", n)[0] for n in range(op.module.count(".") + 1))
-                units = (u for u in (op.module, *heads) if u in last_of_unit)
-                here = last_of_unit.get(next(units, ""), current)
-            of_again[i] = current = here
-            by_segment[here].append(i)
+            segment = of_op[op.owner] if 0 <= op.owner < len(of_op) else None
+            if segment is None:
+                ancestors = (op.module.rsplit(".", n)[0] for n in range(op.module.count(".") + 1))
+                units = (u for u in (op.module, *ancestors) if u in last_of_unit)
+                segment = last_of_unit.get(next(units, ""), current)
+            segment_of_recomputed[i] = current = segment
+            by_segment[segment].append(i)
         elif op.owner >= len(of_op):
-            by_segment[of_again.get(op.owner, current)].append(i)
+            by_segment[segment_of_recomputed.get(op.owner, current)].append(i)
         else:
             if op.owner >= 0:
                 current_op, current = op.owner, of_op[op.owner]
@@ -268,19 +283,23 @@ def _gradients(
 
 
 def _notes(dropped: Dropped, workload: Workload) -> tuple[str, ...]:
-    found = []
+    notes = []
     if dropped.flop > 1e-3 * max(workload.forward_flop, 1.0):
-        found.append(f"{dropped.flop:.3g} FLOP a step that do not depend on the batch are left out")
+        notes.append(
+            f"{dropped.flop:.3g} FLOP per step that do not depend on the batch are not counted"
+        )
     if dropped.saved_bytes > MIB:
         size = dropped.saved_bytes / MIB
-        found.append(f"{size:.1f} MiB kept for backward whatever the batch are left out")
+        notes.append(
+            f"{size:.1f} MiB saved for backward that do not depend on the batch are not counted"
+        )
     if dropped.unready:
         names = ", ".join(dropped.unready[:3]) + ("…" if len(dropped.unready) > 3 else "")
-        found.append(
+        notes.append(
             f"{len(dropped.unready)} parameters get no gradient ({names}): DDP would need "
             "find_unused_parameters"
         )
     if dropped.uncounted:
         names = ", ".join(dropped.uncounted[:5])
-        found.append(f"no FLOP are counted for {names}")
-    return tuple(found)
+        notes.append(f"no FLOP are counted for {names}")
+    return tuple(notes)

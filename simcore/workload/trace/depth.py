@@ -1,9 +1,10 @@
-"""Deep models from shallow traces: equal layers are traced at two depths, the rest follows.
+"""Workloads of deep models from traces with a few of their equal layers.
 
-Exact or not at all. The layers must be equal (class, settings but their number, shapes, nothing
-shared); a model one layer deeper must be the shallower one with one of its blocks repeated; and the
-operators of a forward pass at full depth, which costs little, must be the shallow ones with those
-of a layer repeated.
+The result is exact; where it would not be, the model is traced at full depth. Three conditions must
+hold. The layers are equal: same class, same settings except the layer's index, same shapes, no
+shared tensors. The workload of a model that is one layer deeper is the shallower one with one block
+repeated. The operators of a forward pass at full depth, which takes little time, are those of the
+shallow model with the operators of one layer repeated.
 """
 
 from __future__ import annotations
@@ -28,21 +29,28 @@ from simcore.workload.trace.fake import eager, faked
 from simcore.workload.trace.recorder import leaves
 from simcore.workload.trace.tracer import fake_inputs, scalar_of
 
-#: The first and the last layer differ from those between (inputs, ends of backward): A B B C.
+#: Layers of the shallower trace. The first and the last layer differ from those between (inputs,
+#: end of backward): A B B C.
 SHALLOW = 4
-#: Fewer layers are traced as they are: no slower than twice four and five of them.
+#: The fewest layers for which shallow traces are worthwhile. A model with fewer is traced at full
+#: depth, which takes no longer than two traces each of four and of five layers.
 LEAST = 20
-#: What nn.Module keeps of itself: compared apart, or of no effect on what runs.
+#: Tables of nn.Module that are compared separately.
 _OWN = ("_parameters", "_buffers", "_modules")
+#: Attributes of nn.Module that do not change the operators that run.
 _HOOKS = re.compile(r"_.*hooks.*|_non_persistent_buffers_set|_is_full_backward_hook|_is_hf.*")
-#: What a layer calls its number (transformers, Megatron-LM, torchtitan).
+#: Names of the attribute that holds a layer's index (transformers, Megatron-LM, torchtitan).
 _NUMBERS = ("layer_idx", "layer_id", "layer_number")
+#: Types whose values are compared with ``==``.
 _PLAIN = (int, float, str, bool, type(None), torch.dtype, torch.device)
 
 
 @dataclass(frozen=True, slots=True)
 class Layers:
-    """Equal members ``start`` to ``stop`` of a list or sequence that lies at ``path``."""
+    """Equal layers: children ``start`` (included) to ``stop`` (excluded) of a module list.
+
+    ``container``: the ModuleList or Sequential; ``path``: its path in the model.
+    """
 
     container: Any
     path: str
@@ -51,16 +59,16 @@ class Layers:
 
     @property
     def depth(self) -> int:
-        """How many they are."""
+        """The number of equal layers."""
         return self.stop - self.start
 
     @contextmanager
     def cut_to(self, depth: int) -> Iterator[None]:
-        """Inside, only the first ``depth`` of them are there."""
+        """A context in which the model has only the first ``depth`` of these layers."""
         whole = self.container._modules
         items = list(whole.items())
-        kept = items[: self.start + depth] + items[self.stop :]
-        self.container._modules = OrderedDict(kept)
+        remaining = items[: self.start + depth] + items[self.stop :]
+        self.container._modules = OrderedDict(remaining)
         try:
             yield
         finally:
@@ -68,7 +76,7 @@ class Layers:
 
 
 def equal_layers(root: Any) -> Layers | None:
-    """The longest stretch of equal layers; None where none is worth while."""
+    """The longest run of equal layers; None if it is shorter than ``LEAST`` or shares tensors."""
     best: Layers | None = None
     for path, module in root.named_modules():
         if not isinstance(module, (nn.ModuleList, nn.Sequential)):
@@ -81,11 +89,11 @@ def equal_layers(root: Any) -> Layers | None:
             if i - start >= max(LEAST, best.depth + 1 if best else 0):
                 best = Layers(module, path, start, i)
             start = i
-    return best if best is not None and _apart(root, best) else None
+    return best if best is not None and _share_no_tensor(root, best) else None
 
 
 def _equal(one: Any, other: Any) -> bool:
-    """Whether two modules are built alike: they differ in values only."""
+    """Whether two modules differ only in the values of their tensors."""
     if type(one) is not type(other) or one is other or one.training != other.training:
         return False
     for table in ("_parameters", "_buffers"):
@@ -107,13 +115,14 @@ def _equal(one: Any, other: Any) -> bool:
 
 
 def _unnumbered(attributes: dict[str, Any]) -> dict[str, Any]:
-    """Without a layer's number: what it makes of it shows in the operators that run."""
+    """The attributes without a layer's index; its effects show in the operators that run."""
     return {
         k: v for k, v in attributes.items() if k not in ("layer_idx", "layer_id", "layer_number")
     }
 
 
 def _alike(one: Any, other: Any) -> bool:
+    """Whether two attribute values are equal, except for values of tensors."""
     if one is other:
         return True
     if type(one) is not type(other):
@@ -129,73 +138,82 @@ def _alike(one: Any, other: Any) -> bool:
         return len(one) == len(other) and all(map(_alike, one, other))
     if isinstance(one, nn.Module):
         return _equal(one, other)
-    return False  # what it is, is not known
+    return False  # Values of unknown types count as different.
 
 
-def _apart(root: Any, layers: Layers) -> bool:
-    """Whether no layer shares a tensor with another one or with the rest."""
+def _share_no_tensor(root: Any, layers: Layers) -> bool:
+    """Whether no layer shares a tensor with another layer or with the rest of the model."""
     inside = [m for i, m in enumerate(layers.container.children())
               if layers.start <= i < layers.stop]  # fmt: skip
-    held = [id(t) for m in inside for t in (*m.parameters(), *m.buffers())]
+    of_layers = [id(t) for m in inside for t in (*m.parameters(), *m.buffers())]
     everywhere = [
         id(t)
         for table in (root.named_parameters, root.named_buffers)
         for _, t in table(remove_duplicate=False)
     ]
-    return len(set(held)) == len(held) and all(everywhere.count(t) == 1 for t in set(held))
+    distinct = set(of_layers)
+    return len(distinct) == len(of_layers) and all(everywhere.count(t) == 1 for t in distinct)
 
 
 # -- operators of a forward pass -------------------------------------------------------------------
 
 
-class _Names(TorchDispatchMode):  # type: ignore[misc]
+class _OperatorList(TorchDispatchMode):  # type: ignore[misc]
+    """Lists every operator with the shapes and dtypes of its inputs and results."""
+
     def __init__(self) -> None:
         super().__init__()
-        self.seen: list[tuple[object, ...]] = []
+        self.operators: list[tuple[object, ...]] = []
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        given = [(tuple(t.shape), t.stride(), t.dtype, t.requires_grad) for t in leaves(args)]
+        inputs = [(tuple(t.shape), t.stride(), t.dtype, t.requires_grad) for t in leaves(args)]
         out = func(*args, **(kwargs or {}))
-        made = [(tuple(t.shape), t.dtype) for t in leaves(out)]
-        self.seen.append((func, tuple(given), tuple(made)))
+        results = [(tuple(t.shape), t.dtype) for t in leaves(out)]
+        self.operators.append((func, tuple(inputs), tuple(results)))
         return out
 
 
 def forward_operators(
     root: Any, inputs: Sequence[Any], loss: Callable[..., Any] | None
 ) -> list[tuple[object, ...]]:
-    """Every operator of one forward pass, what it reads and makes, without values, unrecorded."""
+    """Every operator of one forward pass with the shapes and dtypes of its inputs and results.
+
+    The pass runs on fake tensors. Without a ``Recorder`` it takes much less time than a trace.
+    """
     with ExitStack() as stack:
         stack.enter_context(eager())
         stack.enter_context(FakeTensorMode(allow_non_fake_inputs=True))
         stack.enter_context(faked((root,)))
-        given = fake_inputs(inputs)
+        fake = fake_inputs(inputs)
         stack.enter_context(cuda_policy())
         stack.enter_context(attention_as("flash"))
-        names = stack.enter_context(_Names())
-        scalar_of(root(*given), loss)
-        found: list[tuple[object, ...]] = names.seen
-    return found
+        mode = stack.enter_context(_OperatorList())
+        scalar_of(root(*fake), loss)
+        operators: list[tuple[object, ...]] = mode.operators
+    return operators
 
 
 @dataclass(frozen=True, slots=True)
 class Repeat:
-    """What a longer sequence has more of than a shorter one, and where it lies."""
+    """What a longer sequence has in addition to a shorter one.
+
+    ``period``: the additional elements; ``at``: their position in the longer sequence.
+    """
 
     at: int
     period: tuple[Any, ...]
 
     def times(self, shorter: Sequence[Any], times: int) -> tuple[Any, ...]:
-        """The shorter sequence with ``times`` more of it."""
+        """The shorter sequence with the period inserted ``times`` times."""
         return (*shorter[: self.at], *self.period * times, *shorter[self.at :])
 
 
 def repeat_of(shorter: Sequence[Any], longer: Sequence[Any]) -> Repeat | None:
-    """How the longer sequence follows from the shorter; None where it has more than one piece."""
+    """The one piece by which two sequences differ; None if they differ in several places."""
     at = next((i for i, (a, b) in enumerate(zip(shorter, longer, strict=False)) if a != b),
               len(shorter))  # fmt: skip
-    found = Repeat(at, tuple(longer[at : at + len(longer) - len(shorter)]))
-    return found if found.period and found.times(shorter, 1) == tuple(longer) else None
+    repeat = Repeat(at, tuple(longer[at : at + len(longer) - len(shorter)]))
+    return repeat if repeat.period and repeat.times(shorter, 1) == tuple(longer) else None
 
 
 # -- workloads -------------------------------------------------------------------------------------
@@ -204,7 +222,10 @@ Converted = tuple[Workload, Dropped]
 
 
 def extrapolated(shallow: Converted, deeper: Converted, layers: Layers) -> Converted | None:
-    """The model at full depth, from ``SHALLOW`` layers and one more; None where it is not exact."""
+    """The workload at full depth, from those with ``SHALLOW`` layers and with one more.
+
+    Returns None if it would not be exact.
+    """
     (one, less), (two, more) = shallow, deeper
     times = layers.depth - SHALLOW
     repeat = repeat_of(one.order, two.order)
@@ -213,6 +234,7 @@ def extrapolated(shallow: Converted, deeper: Converted, layers: Layers) -> Conve
     late = {i for i in one.order if one.order.index(i) >= repeat.at}
 
     def moved(blocks: Sequence[Block], by: int) -> list[Block]:
+        """The blocks, with layer indices after the repeated one increased by ``by``."""
         return [
             replace(b, name=_shifted(b.name, layers.path, by)) if i in late else b
             for i, b in enumerate(blocks)
@@ -243,6 +265,7 @@ def extrapolated(shallow: Converted, deeper: Converted, layers: Layers) -> Conve
 
 
 def _same_rest(one: Workload, two: Workload, less: Dropped, more: Dropped) -> bool:
+    """Whether the workloads agree in all that does not depend on the number of layers."""
     widths = [[(f.name, f.bytes_per_param) for f in w.frozen] for w in (one, two)]
     return (
         widths[0] == widths[1]
@@ -253,6 +276,7 @@ def _same_rest(one: Workload, two: Workload, less: Dropped, more: Dropped) -> bo
 
 
 def _shifted(name: str, path: str, by: int) -> str:
+    """The name of a layer at ``path`` with its index increased; other names unchanged."""
     head = f"{path}." if path else ""
     index = name.removeprefix(head)
     return f"{head}{int(index) + by}" if name.startswith(head) and index.isdigit() else name

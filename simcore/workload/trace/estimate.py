@@ -1,4 +1,4 @@
-"""Memory of one device that trains a given module, by term, without running it.
+"""Memory of one device that trains a given module, by term, without running the module.
 
 from simcore import estimate_memory
 estimate_memory(model, sample_input, torch.optim.AdamW(model.parameters()))
@@ -18,12 +18,13 @@ from simcore.workload.trace.fake import unwrapped
 from simcore.workload.trace.record import ParamRecord, Trace
 from simcore.workload.trace.tracer import trace
 
-#: State tensors a parameter, each as wide as the parameter.
+#: Optimizer state tensors per parameter, each of the parameter's size and dtype.
 _STATES = {
     "sgd-plain": 0, "sgd": 1, "adam": 2, "adamw": 2, "adamax": 2, "nadam": 2, "radam": 2,
     "rmsprop": 1, "adagrad": 1, "lion": 1, "adadelta": 2,
 }  # fmt: skip
-#: Two states of one byte, and a scale in fp32 for every block of 256 (Dettmers et al. 2022).
+#: Optimizers with two states of one byte per element and an fp32 scale for every block of 256
+#: elements of each state (Dettmers et al. 2022).
 _EIGHT_BIT = ("adam8bit", "adamw8bit")
 _BLOCK = 256
 _OPTIMIZERS = (*_STATES, *_EIGHT_BIT, "adafactor", "muon")
@@ -31,11 +32,11 @@ _OPTIMIZERS = (*_STATES, *_EIGHT_BIT, "adafactor", "muon")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryEstimate:
-    """Bytes on one device in one training step; the peak is the larger of its two moments.
+    """Bytes on one device in one training step.
 
-    ``backward_peak_bytes``: forward and backward, everything that is alive at once.
-    ``step_peak_bytes``: the optimizer step, when all gradients exist and no activation does.
-    Library workspaces, the CUDA context and the allocator's own waste are not in it.
+    ``backward_peak_bytes``: the most that is alive at one time in forward and backward.
+    ``step_peak_bytes``: the same in the optimizer step, with all gradients and no activations.
+    Library workspaces, the CUDA context and fragmentation of the allocator are not included.
     """
 
     parameters_bytes: int
@@ -50,7 +51,7 @@ class MemoryEstimate:
 
     @property
     def peak_bytes(self) -> int:
-        """The most that is allocated at once."""
+        """The most that is alive at one time in the whole step."""
         return max(self.backward_peak_bytes, self.step_peak_bytes)
 
     def __str__(self) -> str:
@@ -63,7 +64,10 @@ class MemoryEstimate:
 
 
 def _name(optimizer: Any) -> str:
-    """``adamw`` of the word, the class or the optimizer itself; plain SGD by its momentum."""
+    """The name, such as ``adamw``, of an optimizer that is given as name, class or instance.
+
+    SGD without momentum is ``sgd-plain``. Raises UsageError for an unknown optimizer.
+    """
     if isinstance(optimizer, str):
         name = optimizer.lower()
     else:
@@ -80,6 +84,7 @@ def _name(optimizer: Any) -> str:
 
 
 def _state(name: str, p: ParamRecord) -> int:
+    """Bytes of optimizer state of one parameter tensor."""
     if name in _EIGHT_BIT:
         if p.numel < 4096:  # bitsandbytes keeps small tensors in fp32
             return 2 * 4 * p.numel
@@ -95,7 +100,7 @@ def _state(name: str, p: ParamRecord) -> int:
 
 
 def memory_of(traced: Trace, optimizer: Any = "adamw", *, amsgrad: bool = False) -> MemoryEstimate:
-    """The terms of a traced step. Raises UsageError for an unknown optimizer."""
+    """The memory estimate of a traced step. Raises UsageError for an unknown optimizer."""
     name = _name(optimizer)
     amsgrad = amsgrad or bool(getattr(optimizer, "defaults", {}).get("amsgrad"))
     trained = [p for p in traced.params if p.trained]
@@ -122,7 +127,7 @@ def memory_of(traced: Trace, optimizer: Any = "adamw", *, amsgrad: bool = False)
 
 
 def _temporaries(name: str, trained: list[ParamRecord]) -> int:
-    """What the foreach step of Adam allocates: one denominator a parameter."""
+    """Bytes that Adam's foreach step allocates: one denominator per parameter."""
     adam = name in ("adam", "adamw", "nadam", "radam")
     return sum(p.numel * p.item_bytes for p in trained) if adam else 0
 
@@ -139,8 +144,8 @@ def estimate_memory(
     """Memory of one training step of ``model`` on ``sample_input``, without running it.
 
     ``sample_input``: a tensor, a tuple of arguments or a mapping of named ones, such as a batch of
-    transformers; only shapes and dtypes count. ``optimizer``: a torch optimizer, its class or its
-    name. ``loss(output)``, ``autocast`` and ``attention`` as in ``trace``. The model is as before
+    transformers; only shapes and dtypes matter. ``optimizer``: a torch optimizer, its class or its
+    name. ``loss(output)``, ``autocast`` and ``attention`` as in ``trace``. The model is unchanged
     afterwards. Raises UsageError.
     """
     _name(optimizer)
@@ -157,7 +162,7 @@ def estimate_memory(
 
 
 class _ByName(nn.Module):  # type: ignore[misc]
-    """A module whose inputs stand in an order, and are handed on by their names."""
+    """A module with positional inputs that it passes to ``model`` by name."""
 
     def __init__(self, model: nn.Module, names: tuple[str, ...]) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""A module's tensors replaced by fake ones while it is traced: no memory, no values."""
+"""Fake tensors, without memory or values, in place of a module's tensors while it is traced."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _OWN = ("_parameters", "_buffers", "_modules")
 
 
 class _Memo:
-    """One fake tensor for each real one, so that ties stay ties."""
+    """One fake tensor for each real one, so that tied parameters stay tied."""
 
     def __init__(self) -> None:
         self.made: dict[int, tuple[Any, Any]] = {}
@@ -30,7 +30,7 @@ class _Memo:
         return new
 
     def value(self, value: Any, depth: int = 2) -> Any:
-        """The same with tensors inside lists, tuples and dicts faked; itself if it holds none."""
+        """The value with fake tensors inside lists, tuples and dicts; itself if it has none."""
         if isinstance(value, torch.Tensor):
             return self.fake(value)
         if not depth:
@@ -48,7 +48,10 @@ class _Memo:
 
 @contextmanager
 def faked(modules: tuple[Any, ...]) -> Iterator[None]:
-    """Inside (and inside a fake mode), parameters, buffers and tensor attributes are fake."""
+    """A context in which parameters, buffers and tensor attributes of modules are fake.
+
+    It must be entered inside a FakeTensorMode.
+    """
     memo = _Memo()
     undo: list[tuple[dict[str, Any], str, Any]] = []
     seen: set[int] = set()
@@ -74,10 +77,10 @@ def faked(modules: tuple[Any, ...]) -> Iterator[None]:
 
 @contextmanager
 def eager() -> Iterator[None]:
-    """Compiled functions and modules run as they are written."""
+    """A context in which compiled functions and modules run eagerly."""
     import sys
 
-    if "torch._dynamo" not in sys.modules:  # nothing can be compiled without it
+    if "torch._dynamo" not in sys.modules:  # Nothing has been compiled then.
         yield
         return
     with torch.compiler.set_stance("force_eager"):
@@ -85,7 +88,7 @@ def eager() -> Iterator[None]:
 
 
 def unwrapped(module: Any) -> Any:
-    """The user's module inside ``torch.compile`` and (Distributed)DataParallel."""
+    """The user's module without the wrappers of ``torch.compile`` and (Distributed)DataParallel."""
     while True:
         if hasattr(module, "_orig_mod"):
             module = module._orig_mod

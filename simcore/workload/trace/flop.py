@@ -1,4 +1,4 @@
-"""Kernels of one dispatched op: FLOP, geometry, and how many kernels CUDA launches for it."""
+"""The CUDA kernels of one dispatched op: FLOP, geometry and number of launches."""
 
 from __future__ import annotations
 
@@ -16,19 +16,24 @@ from simcore.workload.trace.indexed import indexed_elements
 from simcore.workload.trace.kinds import kind_of
 from simcore.workload.trace.record import KernelRecord, Piece
 
-#: torch's flash kernel takes no mask that is a tensor (sdp_utils_cpp.h, check_for_attn_mask);
-#: CUTLASS's does, at the rate of the first FlashAttention (lm_attention.MASKED).
+#: The kind of attention with a mask tensor. torch's flash kernel does not support one
+#: (sdp_utils_cpp.h, check_for_attn_mask); CUTLASS's kernel does, at the rate of the first
+#: FlashAttention (lm_attention.MASKED).
 _MASKED: KernelKind = "attention_v1"
 Pieces = tuple[Piece, ...]
 Dims = tuple[int, int, int, int]
 
 
 def _product(m: int, k: int, n: int, groups: int = 1) -> tuple[int, Dims]:
+    """FLOP and geometry (m, n, k, groups) of ``groups`` products of [m, k] and [k, n]."""
     return 2 * m * k * n * groups, (m, n, k, groups)
 
 
 def _attention(name: str, args: Any) -> tuple[int, Dims]:
-    """Flash forward is two products, backward five; a causal mask halves both (Dao 2022)."""
+    """FLOP and geometry of fused attention.
+
+    Forward has two matrix products, backward five; a causal mask halves both (Dao 2022).
+    """
     back = name.endswith("backward")
     q, k, v = args[1:4] if back else args[:3]
     if name.startswith("_scaled"):
@@ -44,7 +49,10 @@ def _attention(name: str, args: Any) -> tuple[int, Dims]:
 
 
 def _rnn(name: str, args: Any) -> tuple[int, Dims]:
-    """One layer and direction of an LSTM over all steps: four gates of input and state."""
+    """FLOP and geometry of one layer and direction of an LSTM over all time steps.
+
+    Its four gates are products of the input and of the state.
+    """
     x, w_input, w_state = args[0], args[1], args[2]
     steps = x.shape[0] * x.shape[1]
     flop = 2 * steps * (math.prod(w_input.shape) + math.prod(w_state.shape))
@@ -53,6 +61,7 @@ def _rnn(name: str, args: Any) -> tuple[int, Dims]:
 
 
 def _gemm(name: str, args: Any) -> tuple[int, Dims] | None:
+    """FLOP and geometry of a matrix product; None if they are not known."""
     if name.startswith("mkldnn_rnn_layer"):
         return _rnn(name, args)
     if name in ("addmm", "baddbmm", "addbmm", "addmv"):
@@ -71,7 +80,7 @@ def _gemm(name: str, args: Any) -> tuple[int, Dims] | None:
 
 
 def _conv(x: Any, weight: Any, out: Any, transposed: bool, groups: int) -> tuple[int, Dims]:
-    """A convolution as an implicit product over ``groups`` groups."""
+    """FLOP and geometry of a convolution as an implicit matrix product in ``groups`` groups."""
     pixels, channels = (x, x.shape[1]) if transposed else (out, out.shape[1])
     rows = pixels.shape[0] * math.prod(pixels.shape[2:])
     depth = math.prod(weight.shape[1:])
@@ -89,59 +98,65 @@ def _kind(
 
 
 def _channels_first(x: Any, weight: Any) -> bool:
-    """Whether cuDNN is given channels first: neither is channels last by its strides (ATen
-    ``ConvUtils.h``, ``cudnn_conv_suggest_memory_format``).
+    """Whether cuDNN receives channels-first tensors, because neither is channels last.
+
+    Strides decide (ATen ``ConvUtils.h``, ``cudnn_conv_suggest_memory_format``).
     """
     return all(suggest_memory_format(t) == torch.contiguous_format for t in (x, weight))
 
 
 def _planes(kind: KernelKind, x: Any, relaid: int) -> bool:
+    """``KernelRecord.planes``: whether 16-bit products read channels-first tensors directly."""
     return relaid > 0 and has_planes(kind, math.prod(x.shape[2:]))
 
 
 def _channel_blocks(x: Any) -> int:
-    """Channels that cuDNN's batch norm gives a block each: of images that are channels first."""
+    """Channels to which cuDNN's batch norm gives a thread block each; 0 if not channels first."""
     planes = x.dim() > 2 and suggest_memory_format(x) == torch.contiguous_format
     return int(x.shape[1]) if planes else 0
 
 
 def _conv_backward(args: Any, out: Any, of: Any) -> tuple[KernelRecord, ...]:
+    """Kernels of a convolution's backward: one per gradient (weight, input, bias) that it needs."""
     grad, x, weight = args[0], args[1], args[2]
     transposed, groups, mask = bool(args[7]), args[9], args[10]
     flop, (rows, columns, depth, _) = _conv(x, weight, grad, transposed, groups)
     kind = _kind(x, weight, args[4], args[6], transposed, groups)
     relaid = (x.numel() + grad.numel()) * _channels_first(x, weight)
     layout = {"relaid": relaid, "planes": _planes(kind, x, relaid)}
-    found = []
+    kernels = []
     if mask[1]:
         dims = (depth, columns, rows, groups)
-        found.append(KernelRecord(kind, flop, (of(grad), of(x)), (of(out[1]),), dims, **layout))
+        kernels.append(KernelRecord(kind, flop, (of(grad), of(x)), (of(out[1]),), dims, **layout))
     if mask[0]:
         pixels = x.shape[0] * math.prod(x.shape[2:])
         inner = x.shape[1] // groups
         dims = (pixels, inner, max(1, flop // (2 * pixels * inner * groups)), groups)
-        found.append(
+        kernels.append(
             KernelRecord(kind, flop, (of(grad), of(weight)), (of(out[0]),), dims, **layout)
         )
     if mask[2]:
-        found.append(KernelRecord("reduction", 0, (of(grad),), (of(out[2]),)))
-    return tuple(found)
+        kernels.append(KernelRecord("reduction", 0, (of(grad),), (of(out[2]),)))
+    return tuple(kernels)
 
 
 def _streamed(name: str, reads: Pieces) -> Pieces:
-    """What a softmax reads of rows that no block holds: operands once a pass (ATen SoftMax.cu)."""
+    """The reads of a softmax whose rows are too long for a thread block to hold.
+
+    Each of its passes reads the operands from memory (ATen SoftMax.cu).
+    """
     if not name.endswith("backward_data"):
-        return reads * 3  # the maximum, the sum, the result
-    return reads + (reads[:1] if name.startswith("_log") else reads)  # the sum first
+        return reads * 3  # One pass each for the maximum, the sum and the result.
+    return reads + (reads[:1] if name.startswith("_log") else reads)  # One for the sum, then all.
 
 
 def kernels_of(
     name: str, args: Any, out: Any, reads: Pieces, writes: Pieces, of: Any
 ) -> tuple[KernelRecord, ...]:
-    """The kernels of aten op ``name``; ``of`` gives the piece of a tensor.
+    """The CUDA kernels of the aten op ``name``; ``of(tensor)`` returns a tensor's ``Piece``.
 
-    Where one op is several kernels on CUDA: a convolution's bias is added apart and its backward
-    is one kernel a gradient; LayerNorm's backward is two, flash attention's three.
+    Several kernels on CUDA are: a convolution with bias (the bias is added by a second kernel), the
+    backward of a convolution (one per gradient), of LayerNorm (two) and of flash attention (three).
     """
     kind = kind_of(name)
     if kind == "conv" and name.endswith("backward"):
@@ -150,7 +165,7 @@ def kernels_of(
         transposed, groups = bool(args[6]), args[8]
         flop, dims = _conv(args[0], args[1], out, transposed, groups)
         kind = _kind(args[0], args[1], args[3], args[5], transposed, groups)
-        # Kernels of the forward pass write either layout.
+        # Kernels of the forward pass can write either layout, so only the input is converted.
         relaid = args[0].numel() * _channels_first(args[0], args[1])
         main = KernelRecord(
             kind, flop, (of(args[0]), of(args[1])), writes, dims, relaid=relaid,
@@ -168,11 +183,12 @@ def kernels_of(
             kind = _MASKED
         return (KernelRecord(kind, flop, reads, writes, dims, launches),)
     if kind == "gemm":
-        found = _gemm(name, args)
-        flop, dims = found or (0, (1, 1, 1, 1))
+        product = _gemm(name, args)
+        flop, dims = product or (0, (1, 1, 1, 1))
         return (KernelRecord(kind, flop, reads, writes, dims),)
     if name in ("native_layer_norm_backward", "_fused_rms_norm_backward"):
-        rows = args[1].numel() // math.prod(args[2])  # one kernel's making serves both norms
+        # In both norms args[1] is the input and args[2] the normalized shape.
+        rows = args[1].numel() // math.prod(args[2])
         back = KernelRecord(kind, 0, reads, writes[:1], rows=rows, again=NORM_BWD_AGAIN)
         if len(writes) == 1:
             return (back,)
@@ -188,7 +204,7 @@ def kernels_of(
     if "batch_norm" in name:
         if "no_training" in name:
             return (KernelRecord("batch_norm", 0, reads, writes),)
-        # statistics and result are two passes over the input (backward: over both inputs)
+        # Statistics and result are two passes over the input (in backward: over both inputs).
         whole = tuple(p for p in reads if p.numel >= writes[0].numel)
         blocks = _channel_blocks(args[0])
         return (KernelRecord("batch_norm", 0, (*reads, *whole), writes, channels=blocks),)

@@ -1,4 +1,4 @@
-"""What cannot be traced, said in one sentence; and the model's own errors, as they are."""
+"""Errors of tracing as one sentence: what cannot be traced, and the model's own exceptions."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ if TYPE_CHECKING:
     from simcore.workload.trace.recorder import Recorder
 
 
+#: The folder of simcore's code.
 _OURS = Path(__file__).resolve().parents[2]
 _FALLBACK = "or describe the model in a models_db file"
-#: Class of torch's exception, or words of its text -> what the model does, and what to do.
+#: (class of torch's exception or words of its text, what the model does, what the user can do).
 _REASONS = (
     ("DataDependentOutputException", "reads the value of a tensor (.item(), bool() or a branch)",
      "make the branch independent of the data"),
@@ -35,7 +36,7 @@ _REASONS = (
 
 
 def check_traceable(modules: tuple[Any, ...], what: str) -> None:
-    """Refuse what would only fail in backward, or be wrong. Raises UsageError."""
+    """Raises UsageError for modules whose trace would fail in backward or be wrong."""
     for root in modules:
         for name, module in root.named_modules():
             at = f"{what}: {name or 'the module'}"
@@ -53,39 +54,43 @@ def check_traceable(modules: tuple[Any, ...], what: str) -> None:
 
 
 def user_place(error: BaseException) -> str:
-    """``file:line`` of the innermost frame that is neither torch's nor simcore's; may be empty."""
+    """``file:line`` of the innermost frame in the user's code; empty if there is none."""
     place = ""
     for frame in traceback.extract_tb(error.__traceback__):
         path = Path(frame.filename)
-        inside = "torch" in path.parts or "importlib" in frame.filename or "<" in frame.filename
-        if not inside and not path.is_relative_to(_OURS):
+        library = "torch" in path.parts or "importlib" in frame.filename or "<" in frame.filename
+        if not library and not path.is_relative_to(_OURS):
             place = f"{frame.filename}:{frame.lineno}"
     return place
 
 
 def own_error(what: str, error: BaseException, where: str = "") -> UsageError:
-    """The model's exception as one sentence: its type, its words, its file and line."""
-    said = " ".join(str(error).split())
+    """A UsageError with the type, text, file and line of an exception of the model's own code.
+
+    ``what``: the model; ``where``: the path of the module in which it was raised.
+    """
+    message = " ".join(str(error).split())
     place = user_place(error)
     at = f" ({place})" if place else ""
     inside = f" in {where}" if where else ""
-    return UsageError(f"{what}{inside}: {type(error).__name__}: {said:.400}{at}")
+    return UsageError(f"{what}{inside}: {type(error).__name__}: {message:.400}{at}")
 
 
 def _reason(error: BaseException) -> tuple[str, str] | None:
-    seen: BaseException | None = error
-    while seen is not None:
-        text = f"{type(seen).__name__}: {seen}"
+    """The entry of ``_REASONS`` (what the model does, remedy) of an exception or of its causes."""
+    cause: BaseException | None = error
+    while cause is not None:
+        text = f"{type(cause).__name__}: {cause}"
         for mark, does, remedy in _REASONS:
             if mark in text:
                 return does, remedy
-        seen = seen.__cause__
+        cause = cause.__cause__
     return None
 
 
 @contextmanager
 def _unlogged() -> Iterator[None]:
-    """torch's log of shapes that do not match stays silent: the sentence raised says it."""
+    """A context without torch's log of mismatched shapes, which the raised error states anyway."""
     log = logging.getLogger("torch._subclasses.fake_tensor")
     before, log.disabled = log.disabled, True
     try:
@@ -96,7 +101,7 @@ def _unlogged() -> Iterator[None]:
 
 @contextmanager
 def explained(what: str, recorder: Recorder) -> Iterator[None]:
-    """Turn an exception of the traced step into a UsageError."""
+    """A context that turns an exception of the traced step into a UsageError."""
     from simcore.workload.trace.recorder import failed_path
 
     try:

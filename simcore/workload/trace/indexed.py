@@ -1,8 +1,9 @@
-"""Elements that a kernel of an aten op addresses or converts one by one, from strides and types.
+"""Elements that the kernel of an aten op addresses or converts one by one.
 
-ATen's elementwise kernels load vectors where all operands are dense, laid out alike and of one type
-(TensorIterator's ``is_contiguous``, ``gpu_kernel_impl``); copies that change neither are memcpys,
-and ``cat`` of contiguous tensors has vector loads of its own (CatArrayBatchedCopy).
+ATen's elementwise kernels load vectors of elements if all operands are dense, have the same layout
+and the same dtype (TensorIterator's ``is_contiguous``, ``gpu_kernel_impl``). Copies that change
+neither layout nor dtype are memcpys, and ``cat`` of contiguous tensors has a kernel with vector
+loads (CatArrayBatchedCopy).
 """
 
 from __future__ import annotations
@@ -15,26 +16,26 @@ from torch._prims_common import suggest_memory_format
 
 from simcore.workload.ops.pointwise import pool_elements
 
-#: Copies whose result is their operand, laid out anew or of another type.
+#: Copies that may change the layout or the dtype of their operand.
 _MOVES: Final = {"clone", "copy", "_to_copy", "contiguous"}
-#: Their kernels place every element of their operand by itself.
+#: Ops whose kernels compute a position for every single element.
 _PLACES: Final = {
     "slice_backward", "select_backward", "slice_scatter", "select_scatter", "constant_pad_nd",
     "roll", "flip", "repeat", "permute_copy", "as_strided_copy", "pixel_shuffle",
     "pixel_unshuffle", "_pad_circular",
 }  # fmt: skip
 _JOINS: Final = {"cat", "stack"}
-#: Kernels of their own, which no offset of TensorIterator serves.
+#: Prefixes of ops with dedicated kernels, which do not use TensorIterator.
 _OWN: Final = ("max_pool", "avg_pool", "_adaptive", "adaptive", "upsample", "grid_sampler")
 
 
 def indexed_elements(kind: str, name: str, args: Any, out: Any) -> float:
-    """Elements [one traced batch] that the op's kernel takes one by one; 0: in vectors."""
+    """Elements of the traced batch that the op's kernel handles one by one; 0 with vector loads."""
     if name.startswith("max_pool2d_with_indices"):
         return _pooled(name, args, out)
     if not isinstance(out, torch.Tensor):
         return 0
-    operands = [t for t in _tensors(args) if t.dim()]  # a number on the device is none
+    operands = [t for t in _tensors(args) if t.dim()]  # scalar tensors do not count
     if name in _PLACES:
         return operands[0].numel() if operands else 0
     if name in _JOINS:
@@ -45,6 +46,7 @@ def indexed_elements(kind: str, name: str, args: Any, out: Any) -> float:
 
 
 def _pooled(name: str, args: Any, out: Any) -> float:
+    """Elements that max pooling, or its backward, handles one by one."""
     backward = name.endswith("_backward")
     x, y = (args[1], args[0]) if backward else (args[0], out[0])
     last = suggest_memory_format(x) == torch.channels_last
@@ -52,6 +54,7 @@ def _pooled(name: str, args: Any, out: Any) -> float:
 
 
 def _tensors(args: Any) -> Iterator[torch.Tensor]:
+    """The tensors among an op's arguments and inside its lists and tuples."""
     for a in args:
         if isinstance(a, torch.Tensor):
             yield a
@@ -60,7 +63,7 @@ def _tensors(args: Any) -> Iterator[torch.Tensor]:
 
 
 def _alike(a: torch.Tensor, out: torch.Tensor) -> bool:
-    """Whether one offset serves both: shape, order of axes, no gaps, width of a number."""
+    """Whether one offset addresses an element in both: same shape, strides and dtype, and dense."""
     if a.shape != out.shape:
         return False
     same_type = a.dtype == out.dtype or torch.bool in (a.dtype, out.dtype)
@@ -71,7 +74,7 @@ def _alike(a: torch.Tensor, out: torch.Tensor) -> bool:
 
 
 def _dense(t: torch.Tensor) -> bool:
-    """Whether a tensor's elements fill a stretch of memory, each once, in whatever order."""
+    """Whether a tensor's elements fill a range of memory without gaps, in any order of axes."""
     expected = 1
     for stride, n in sorted((s, n) for n, s in zip(t.shape, t.stride(), strict=True) if n > 1):
         if stride != expected:

@@ -1,6 +1,6 @@
-"""Shapes of a model's inputs as text: ``float32[B,3,224,224]``, ``int64[B,128]``.
+"""Shapes of a model's inputs, parsed from text: ``float32[B,3,224,224]``, ``int64[B,128]``.
 
-``float32[B,3,224,224] channels_last``: images whose channels lie next to each other in memory.
+``float32[B,3,224,224] channels_last``: images whose channels are adjacent in memory.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _LAST = "channels_last"
 
 @dataclass(frozen=True, slots=True)
 class InputShape:
-    """One input tensor; a dimension ``None`` is the batch."""
+    """Shape, dtype and layout of one input tensor; the batch dimension is None in ``dims``."""
 
     dtype: str
     dims: tuple[int | None, ...]
@@ -33,7 +33,7 @@ class InputShape:
 
 
 def parse_input(text: str) -> InputShape:
-    """``dtype[dims]`` with ``B`` for the batch. Raises UsageError."""
+    """The shape of an input from ``dtype[dims]``, where ``B`` is the batch. Raises UsageError."""
     match = _SHAPE.match(text)
     if match is None:
         raise UsageError(f"--input {text!r} is not DTYPE[SHAPE], such as float32[B,3,224,224]")
@@ -53,14 +53,16 @@ def parse_input(text: str) -> InputShape:
                 f"--input {text!r}: {word!r} is neither a positive whole number nor B (the batch)"
             )
     if layout not in ("", _LAST):
-        raise UsageError(f"--input {text!r}: after the shape may stand {_LAST}, not {layout!r}")
+        raise UsageError(
+            f"--input {text!r}: only {_LAST} may follow the shape, but it is {layout!r}"
+        )
     if layout and len(dims) != 4:
-        raise UsageError(f"--input {text!r}: {_LAST} is a layout of four dimensions")
+        raise UsageError(f"--input {text!r}: {_LAST} needs a shape of four dimensions")
     return InputShape(dtype, tuple(dims), bool(layout))
 
 
 def parse_inputs(texts: tuple[str, ...]) -> tuple[InputShape, ...]:
-    """Every input in order. Raises UsageError, also where none has the batch."""
+    """The shapes of all inputs in order. Raises UsageError, also if none has a batch dimension."""
     shapes = tuple(map(parse_input, texts))
     if shapes and not any(None in s.dims for s in shapes):
         raise UsageError("--input: no shape has the batch: write B, as in float32[B,3,224,224]")

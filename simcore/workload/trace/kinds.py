@@ -1,7 +1,7 @@
-"""What kind of kernel an aten op is, and the width that CUDA's autocast gives its result.
+"""The kind of an aten op's kernels, and the width that CUDA's autocast gives its result.
 
-Lists: torch 2.13 ``aten/src/ATen/autocast_mode.h`` (CUDA), as documented in "Autocast op
-reference" (docs.pytorch.org/docs/stable/amp.html).
+The lists for autocast are those of torch 2.13 ``aten/src/ATen/autocast_mode.h`` (CUDA), as
+documented in "Autocast op reference" (docs.pytorch.org/docs/stable/amp.html).
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from simcore.workload.graph import KernelKind
 from simcore.workload.trace.record import Width
 
-#: Matrix work: autocast runs it in 16 bit.
+#: Matrix products, which autocast runs in 16 bit.
 GEMMS = {
     "mm", "addmm", "bmm", "baddbmm", "addbmm", "mv", "addmv", "dot", "vdot", "_scaled_mm",
     "mkldnn_rnn_layer", "mkldnn_rnn_layer_backward", "_trilinear", "_thnn_fused_lstm_cell",
@@ -53,7 +53,7 @@ REDUCTIONS = {
     "linalg_vector_norm", "argmax", "argmin", "any", "all", "cumsum", "cumprod", "mse_loss",
     "smooth_l1_loss", "binary_cross_entropy_with_logits", "binary_cross_entropy", "huber_loss",
 }  # fmt: skip
-#: Maps that are known to be elementwise though they move a lot: no FLOP formula is missing.
+#: Ops that are known to be elementwise, so that no FLOP formula is missing for them.
 _MAPS = {
     "add", "sub", "mul", "div", "neg", "relu", "gelu", "silu", "sigmoid", "tanh", "exp", "log",
     "native_dropout", "native_dropout_backward", "threshold_backward", "gelu_backward", "where",
@@ -108,17 +108,17 @@ _HIGH = {
 
 
 def kind_of(name: str) -> KernelKind:
-    """The kind of an op by its base name; unknown ones count as elementwise."""
+    """The kind of an op's kernels by its base name; unknown ops count as elementwise."""
     return _KINDS.get(name) or _KINDS.get(name.rstrip("_"), "elementwise")
 
 
 def is_known(name: str) -> bool:
-    """Whether the op is listed: one that is not may do work that no formula counts."""
+    """Whether the op is listed here; an op that is not may do work that no formula counts."""
     return name in _KINDS or name.rstrip("_") in _KINDS or name in _HIGH
 
 
 def forced_width(name: str) -> Width | None:
-    """``low`` or ``high`` where autocast decides the width of an op; None where inputs do."""
+    """The width, ``low`` or ``high``, that autocast sets for an op; None if its inputs decide."""
     if name in GEMMS or name in CONVS or name in ATTENTIONS:
         return "low"
     return "high" if name.rstrip("_") in _HIGH or name in _HIGH else None

@@ -14,7 +14,12 @@ from simcore.workload.trace.guard import own_error
 
 
 def light(make: Callable[[], Any], text: str) -> Any:
-    """What ``make`` returns, built without memory. Raises UsageError with its own exception."""
+    """What ``make`` returns, built without memory for its parameters.
+
+    It runs on the meta device, or if it fails there because it needs values, on the CPU, where each
+    parameter's memory is freed once it is registered. Raises UsageError with the text of its own
+    exception.
+    """
     try:
         with torch.device("meta"):
             return make()
@@ -30,7 +35,7 @@ def light(make: Callable[[], Any], text: str) -> Any:
 
 @contextmanager
 def _light_parameters() -> Any:
-    """Parameters lose their memory as soon as they are registered, one layer at a time."""
+    """A context in which the memory of each parameter is freed as soon as it is registered."""
     plain = nn.Module.register_parameter
 
     def register(self: Any, name: str, param: Any) -> None:

@@ -1,6 +1,6 @@
-"""What a trace holds: every op of one training step with its kernels, storages and gradients.
+"""The record of a trace: every op of one training step with its kernels, storages and gradients.
 
-Plain data: importable without torch. Counts are those of one traced batch.
+It is plain data and needs no torch. All counts are those of the traced batch.
 """
 
 from __future__ import annotations
@@ -11,14 +11,15 @@ from typing import Literal, NamedTuple
 from simcore.workload.graph import KernelKind
 
 Phase = Literal["forward", "backward", "recompute"]
-#: How the width of a tensor follows the precision; ``raw`` has its own whatever the precision.
+#: How the bytes per element of a tensor follow from the job's precision: ``low`` and ``high`` as in
+#: ``workload.graph``; ``raw`` tensors have the traced width in every precision.
 Width = Literal["low", "high", "raw"]
-#: What a storage is to the step.
+#: The role of a storage in the step; ``cast``: autocast's 16-bit copy of a parameter.
 Role = Literal["activation", "input", "parameter", "buffer", "cast"]
 
 
 class Piece(NamedTuple):
-    """One tensor that a kernel reads or writes: distinct elements, not those of a broadcast."""
+    """One tensor that a kernel reads or writes; broadcast elements count once."""
 
     numel: int
     item_bytes: int
@@ -27,12 +28,14 @@ class Piece(NamedTuple):
 
 
 class KernelRecord(NamedTuple):
-    """One device kernel; ``dims`` are m, n, k and groups of a matrix product (ones elsewhere).
+    """One device kernel (or ``launches`` equal ones).
 
-    ``relaid``: elements that are channels first where matrix units want channels last, but for
-    16-bit products of ``planes``;
-    ``indexed``: those that are addressed or converted one by one; ``rows`` have a block each, which
-    reads the share ``again`` of the kernel's bytes twice; so have ``channels``.
+    ``dims``: m, n, k and groups of a matrix product (ones for other kernels); ``relaid``: elements
+    of channels-first tensors where matrix units need channels last; ``planes``: 16-bit products
+    read these tensors as they are; ``indexed``: elements that are addressed or converted one by
+    one; ``rows``: rows of a kernel that runs one thread block per row, ``again``: the fraction of
+    its bytes that it reads twice; ``channels``: channels of a kernel that runs one thread block per
+    channel.
     """
 
     kind: KernelKind
@@ -50,15 +53,17 @@ class KernelRecord(NamedTuple):
 
     @property
     def n_bytes(self) -> int:
-        """DRAM traffic of an unfused kernel: every input read once, every output written once."""
+        """DRAM traffic in bytes, if every input is read once and every output written once."""
         return sum(p.numel * p.item_bytes for p in (*self.reads, *self.writes))
 
 
 class OpRecord(NamedTuple):
     """One dispatched operator.
 
-    ``owner``: index of the forward op whose gradient a backward op computes, -1 if unknown.
-    ``gemm_weight``: parameters that a matrix product reads here for the first time.
+    ``name``: base name of the aten op; ``module``: path of the module that ran it; ``shapes``:
+    those of inputs and outputs; ``owner``: the number of the forward op whose gradient a backward
+    op computes, -1 if unknown; ``gemm_weight``: elements of weights that a matrix product or
+    convolution is the first to read.
     """
 
     name: str
@@ -72,19 +77,20 @@ class OpRecord(NamedTuple):
 
     @property
     def flop(self) -> int:
-        """2 FLOP a multiply-add."""
+        """FLOP of all its kernels, 2 per multiply-add."""
         return sum(k.flop for k in self.kernels)
 
     @property
     def n_bytes(self) -> int:
-        """Traffic of all its kernels."""
+        """DRAM traffic of all its kernels in bytes."""
         return sum(k.n_bytes for k in self.kernels)
 
 
 class SavedStorage(NamedTuple):
-    """A storage that is alive when forward ends. ``op``: the op that saved or, if none, made it.
+    """A storage that is alive when forward ends.
 
-    ``saved`` is false where autograd does not hold it: a model's output, a tensor kept on the side.
+    ``op``: the op that saved it for backward, or else the op that made it; ``saved``: whether
+    autograd saves it; false for a model's output or a tensor that the model itself stores.
     """
 
     op: int
@@ -96,9 +102,10 @@ class SavedStorage(NamedTuple):
 
 
 class ParamRecord(NamedTuple):
-    """A parameter tensor. ``names``: every name it goes by; more than one when it is tied.
+    """A parameter tensor.
 
-    ``first_use``: the forward op that reads it first, -1 if none does.
+    ``names``: all its names, more than one if it is tied; ``first_use``: the number of the first
+    forward op that reads it, -1 if none does.
     """
 
     names: tuple[str, ...]
@@ -111,9 +118,10 @@ class ParamRecord(NamedTuple):
 
 
 class UnitCall(NamedTuple):
-    """One call of a repeated module: its path, the op it starts at, the storages it is given.
+    """One call of a repeated module in forward.
 
-    ``arguments`` are (storage number, bytes, item bytes, width); only activations.
+    ``module``: its path; ``at``: the number of its first op; ``arguments``: the activations that it
+    receives, as (storage number, bytes, bytes per element, width).
     """
 
     module: str
@@ -123,12 +131,18 @@ class UnitCall(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """One training step of a module at one batch size, in order of execution."""
+    """One training step of a module at one batch size, in order of execution.
+
+    ``saved``: storages alive when forward ends; ``gradient_order``: names of parameters in the
+    order in which their gradients become ready; ``units``: paths of repeated modules; ``calls``:
+    their calls in forward; ``peak_live_bytes``: the largest sum of activation storages alive at one
+    time; ``autocast``: bf16, fp16 or None; ``uncounted``: ops whose FLOP are not known.
+    """
 
     ops: tuple[OpRecord, ...]
     saved: tuple[SavedStorage, ...]
     params: tuple[ParamRecord, ...]
-    buffers: tuple[tuple[str, int, int], ...]  # name, elements, bytes an element
+    buffers: tuple[tuple[str, int, int], ...]  # name, elements, bytes per element
     gradient_order: tuple[str, ...]
     units: tuple[str, ...]
     calls: tuple[UnitCall, ...]
@@ -142,20 +156,20 @@ class Trace:
         return sum(o.flop for o in self.ops if o.phase == phase)
 
     def n_bytes(self, phase: Phase = "forward") -> int:
-        """Unfused DRAM traffic of one phase."""
+        """DRAM traffic of one phase in bytes, without fusion of kernels."""
         return sum(o.n_bytes for o in self.ops if o.phase == phase)
 
     @property
     def n_params(self) -> int:
-        """Trained parameters, ties counted once."""
+        """The number of trained parameters; tied ones count once."""
         return sum(p.numel for p in self.params if p.trained)
 
     def saved_bytes(self, *roles: Role) -> int:
-        """Bytes that autograd pins for backward (activations, unless other roles are named)."""
+        """Bytes that autograd saves for backward, of the given roles (default: activations)."""
         wanted = roles or ("activation",)
         return sum(s.n_bytes for s in self.saved if s.saved and s.role in wanted)
 
     @property
     def held_bytes(self) -> int:
-        """Activation bytes alive after forward that autograd does not hold."""
+        """Bytes of activations that are alive after forward but not saved by autograd."""
         return sum(s.n_bytes for s in self.saved if not s.saved and s.role == "activation")

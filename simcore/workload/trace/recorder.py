@@ -1,4 +1,4 @@
-"""The dispatch mode that writes a trace: ops, storages, modules, phases."""
+"""The torch dispatch mode that records a trace: ops, storages, modules and phases."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from simcore.workload.trace.record import (
     Width,
 )
 
-#: Ops that run no kernel although their schema does not call them views.
+#: Ops that run no kernel although their schema does not declare them views.
 FREE = {
     "empty", "empty_like", "new_empty", "empty_strided", "new_empty_strided", "detach", "set_",
     "_unsafe_view", "_reshape_alias", "lift_fresh", "_local_scalar_dense", "alias", "unsafe_split",
@@ -30,11 +30,16 @@ FREE = {
     "is_same_size",
 }  # fmt: skip
 _NOTHING = Piece(0, 1, "raw", "activation")
-#: What a fused LSTM keeps a step and unit beside its outputs: four gates and the cell, in fp32.
-_LSTM_KEPT_BYTES = 5 * 4
+#: Bytes that a fused LSTM saves per time step and unit in addition to its outputs: four gates and
+#: the cell, in fp32.
+_LSTM_SAVED_BYTES = 5 * 4
 
 
 class _Storage:
+    """A live storage. ``born``: the op that made it; ``savers``: autograd sequence numbers of the
+    ops that saved it for backward; ``ref``: a weak reference that tells when it is freed.
+    """
+
     __slots__ = ("born", "item_bytes", "n_bytes", "number", "ref", "role", "savers", "width")
 
     def __init__(self, tensor: Any, number: int, role: Role, width: Width, born: int) -> None:
@@ -46,7 +51,7 @@ class _Storage:
 
 
 def leaves(value: Any) -> list[Any]:
-    """Tensors inside nested lists, tuples and dicts."""
+    """All tensors inside nested lists, tuples and dicts."""
     if isinstance(value, torch.Tensor):
         return [value]
     if isinstance(value, (list, tuple)):
@@ -57,7 +62,7 @@ def leaves(value: Any) -> list[Any]:
 
 
 def failed_path(error: BaseException | None) -> str | None:
-    """Path of the module in which an exception, or one that it follows from, began."""
+    """Path of the module that raised an exception or one of its causes; None if it is not known."""
     while error is not None:
         if hasattr(error, "simcore_path"):
             return str(error.simcore_path)
@@ -66,7 +71,11 @@ def failed_path(error: BaseException | None) -> str | None:
 
 
 class Recorder(TorchDispatchMode):  # type: ignore[misc]
-    """Records what runs below it. One recorder, one step: forward, then backward."""
+    """Records every op that runs while it is active; one recorder records one training step.
+
+    ``stack``: paths of the modules that are running; ``units``: paths of repeated modules;
+    ``live``, ``peak``: bytes of activations alive now, and their largest value so far.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -85,141 +94,156 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
 
     # -- storages --------------------------------------------------------------------------------
 
-    def know(self, tensor: Any, role: Role, width: Width = "high") -> _Storage:
-        """Follow a storage from now on; returns what is known of it."""
+    def track(self, tensor: Any, role: Role, width: Width = "high") -> _Storage:
+        """The record of a tensor's storage, which is created the first time.
+
+        ``role`` and ``width`` apply only to a new record. The record ends when the storage is
+        freed.
+        """
         storage = tensor.untyped_storage()
         key = storage._cdata
-        found = self._storages.get(key)
-        if found is not None:
-            return found
+        existing = self._storages.get(key)
+        if existing is not None:
+            return existing
         self._count += 1
-        made = _Storage(tensor, self._count, role, width, len(self.ops))
-        counted = made.n_bytes if role in ("activation", "cast") else 0
+        new = _Storage(tensor, self._count, role, width, len(self.ops))
+        counted = new.n_bytes if role in ("activation", "cast") else 0
 
-        def gone(_: Any, key: int = key, n: int = counted) -> None:
+        def freed(_: Any, key: int = key, n: int = counted) -> None:
             if self._storages.pop(key, None) is not None:
                 self.live -= n
 
-        made.ref = weakref.ref(storage, gone)
-        self._storages[key] = made
+        new.ref = weakref.ref(storage, freed)
+        self._storages[key] = new
         self.live += counted
         self.peak = max(self.peak, self.live)
-        return made
+        return new
 
     def piece(self, tensor: Any, width: Width | None = None) -> Piece:
-        """What a kernel touches of a tensor: a broadcast dimension counts once."""
+        """The part of a tensor that a kernel reads or writes; a broadcast dimension counts once.
+
+        ``width``: of an fp32 tensor, None for that of its storage.
+        """
         numel = 1
         for size, stride in zip(tensor.shape, tensor.stride(), strict=True):
             numel *= size if stride or not size else 1
-        known = self.know(tensor, "activation")
+        storage = self.track(tensor, "activation")
         if tensor.dtype != torch.float32:
-            return Piece(numel, tensor.element_size(), "raw", known.role)
-        return Piece(numel, 4, width or known.width, known.role)
+            return Piece(numel, tensor.element_size(), "raw", storage.role)
+        return Piece(numel, 4, width or storage.width, storage.role)
 
     def pack(self, tensor: Any) -> Any:
-        """A saved-tensors hook: autograd keeps this tensor for the op with the latest number."""
-        known = self.know(tensor, "activation")
-        known.savers.append(torch._C._autograd._get_sequence_nr() - 1)
+        """The pack function of torch's saved-tensors hooks; returns the tensor itself.
+
+        Autograd saves the tensor for the op with the latest sequence number.
+        """
+        storage = self.track(tensor, "activation")
+        storage.savers.append(torch._C._autograd._get_sequence_nr() - 1)
         return tensor
 
-    def alive(self, outputs: list[Any]) -> tuple[SavedStorage, ...]:
-        """Storages that are alive now (end of forward), in order of birth.
+    def alive_storages(self, outputs: list[Any]) -> tuple[SavedStorage, ...]:
+        """Storages that are alive now (at the end of forward), in the order of their creation.
 
-        What only the caller holds, the model's ``outputs``, counts for the last op.
+        A storage is attributed to the first op that saved it, and otherwise to the op that made it.
+        The model's ``outputs`` that no op saved are attributed to the last op.
         """
-        found = []
+        alive = []
         last = len(self.ops) - 1
-        given = {self.know(t, "activation").number for t in outputs}
+        output_numbers = {self.track(t, "activation").number for t in outputs}
         for s in sorted(self._storages.values(), key=lambda s: s.number):
             if s.role in ("parameter", "buffer"):
                 continue
             savers = [self._owner[n] for n in s.savers if n in self._owner]
-            at = min(savers, default=last if s.number in given else min(s.born, last))
+            made_by = last if s.number in output_numbers else min(s.born, last)
+            op = min(savers, default=made_by)
             width = s.width
             if savers and s.item_bytes == 4:
                 names = [self.ops[i].name for i in savers]
                 forced = {forced_width(name) for name in names}
                 width = "high" if "high" in forced else s.width
                 width = "low" if forced == {"low"} else width
-            found.append(SavedStorage(at, s.n_bytes, s.item_bytes, width, s.role, bool(s.savers)))
-        return tuple(found)
+            alive.append(SavedStorage(op, s.n_bytes, s.item_bytes, width, s.role, bool(s.savers)))
+        return tuple(alive)
 
     def first_use(self, tensor: Any) -> int:
-        """The forward op that reads a parameter first, -1 if none does."""
-        return self._first_use.get(self.know(tensor, "parameter").number, -1)
+        """The number of the first forward op that reads a parameter; -1 if none does."""
+        return self._first_use.get(self.track(tensor, "parameter").number, -1)
 
     # -- modules ---------------------------------------------------------------------------------
 
     def enter(self, path: str, arguments: Any) -> None:
-        """A module starts; a repeated one notes the activations that it is given."""
+        """Record that a module starts, and for a repeated module the activations it receives."""
         self.stack.append(path)
         if path in self.units and not self.forward_done:
-            given: dict[int, tuple[int, int, int, Width]] = {}
+            received: dict[int, tuple[int, int, int, Width]] = {}
             for t in leaves(arguments):
-                s = self.know(t, "activation")
+                s = self.track(t, "activation")
                 if s.role == "activation":
                     n_bytes = t.numel() * t.element_size()
                     width: Width = s.width if t.dtype == torch.float32 else "raw"
-                    given[s.number] = (s.number, n_bytes, t.element_size(), width)
-            self.calls.append(UnitCall(path, len(self.ops), tuple(given.values())))
+                    received[s.number] = (s.number, n_bytes, t.element_size(), width)
+            self.calls.append(UnitCall(path, len(self.ops), tuple(received.values())))
 
     def leave(self) -> None:
-        """The latest module ends, perhaps with an exception."""
+        """Record that the module entered last ends, possibly with an exception."""
         if (error := sys.exc_info()[1]) is not None:
-            self._note(error)
+            self._mark_path(error)
         if len(self.stack) > 1:
             self.stack.pop()
 
-    def _note(self, error: BaseException) -> None:
-        """Write on an exception where it began: the stack is unwound by the time that anyone asks.
+    def _mark_path(self, error: BaseException) -> None:
+        """Store on an exception the path of the module in which it was raised.
 
-        It is not kept here: its frames hold tensors, and a checkpoint ends by an exception.
+        When the exception is handled, the stack is already unwound. The recorder itself stores no
+        exception, because its frames would keep tensors alive, and checkpoints end recompute with
+        one.
         """
         if failed_path(error) is None:
             with suppress(AttributeError):
                 error.simcore_path = self.stack[-1]  # type: ignore[attr-defined]
 
     def _where(self) -> tuple[Phase, str, int]:
+        """Phase, module path and forward op (``OpRecord.owner``) of the op that has just run."""
         if torch._C._current_graph_task_id() == -1:
-            # the gradient of the loss itself is made before the engine starts
+            # The gradient of the loss itself is made before the autograd engine starts.
             return ("backward" if self.forward_done else "forward"), self.stack[-1], -1
         node = torch._C._current_autograd_node()
         owner = self._owner.get(node._sequence_nr(), -1) if node is not None else -1
         module = self.ops[owner].module if 0 <= owner < len(self.ops) else ""
         if len(self.stack) > 1:
             return "recompute", self.stack[-1], owner
-        # backward itself runs without grad mode, what a checkpoint runs again with it
+        # Backward runs with grad mode off, a checkpoint's recompute with grad mode on.
         return ("recompute" if torch.is_grad_enabled() else "backward"), module, owner
 
     # -- ops -------------------------------------------------------------------------------------
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if func.namespace == "prim":  # what device a tensor is on: asked thousands of times
+        if func.namespace == "prim":  # Queries of a tensor's device, thousands per trace.
             return func(*args, **kwargs)
         device = kwargs.get("device")
         if device is not None and torch.device(device).type not in ("cpu", "meta"):
             kwargs = {**kwargs, "device": torch.device("cpu")}
-        # what is saved before the op runs was made by earlier ones
+        # Inputs are tracked before the op runs, so that they count as made by earlier ops.
         before = leaves(args) + leaves(kwargs)
-        known = [self.know(t, "activation") for t in before]
+        inputs = [self.track(t, "activation") for t in before]
         try:
             out = func(*args, **kwargs)
         except Exception as err:
-            self._note(err)
+            self._mark_path(err)
             raise
         name = func._schema.name.partition("::")[2]
         after = leaves(out)
         phase, module, owner = self._where()
-        if phase != "backward":  # the first op of a number: later ones may need no gradient
+        if phase != "backward":  # The first op of a sequence number; later ones may have no node.
             self._owner.setdefault(torch._C._autograd._get_sequence_nr() - 1, len(self.ops))
         free = func.is_view or name in FREE
-        width = self._width(name, before, known)
+        width = self._width(name, before, inputs)
         for t in after:
-            self._made(t, name, width, known)
+            self._track_result(t, name, width, inputs)
         base = name[:-1] if name.endswith("_") and not name.startswith("__") else name
         if free or not after:
-            # kept without kernels: a view's backward may run some
+            # Recorded without kernels, because the backward of a view may run some.
             if phase != "backward":
                 shapes: tuple[tuple[int, ...], ...] = ()
                 self.ops.append(OpRecord(base, module, phase, "", shapes, (), owner))
@@ -231,6 +255,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         self, name: str, phase: Phase, module: str, owner: int, args: Any, out: Any,
         before: list[Any], after: list[Any], width: Width,
     ) -> None:  # fmt: skip
+        """Record an op with its kernels; ``before``, ``after``: its input and output tensors."""
         forced = width if forced_width(name) else None
 
         def of(tensor: Any) -> Piece:
@@ -241,8 +266,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         }
         reads = tuple(of(t) for t in distinct.values())
         writes = tuple(of(t) for t in after)
-        if name == "mkldnn_rnn_layer":  # its workspace has no size when it is fake
-            self.know(after[-1], "activation").n_bytes = _LSTM_KEPT_BYTES * after[0].numel()
+        if name == "mkldnn_rnn_layer":  # The fake workspace has no size.
+            self.track(after[-1], "activation").n_bytes = _LSTM_SAVED_BYTES * after[0].numel()
         kernels = kernels_of(name, args, out, reads, writes, of)
         kind = kind_of(name)
         if not is_known(name) or (kind in ("gemm", "conv") and not any(k.flop for k in kernels)):
@@ -264,13 +289,16 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         dtype = str(after[0].dtype).removeprefix("torch.")
         self.ops.append(OpRecord(name, module, phase, dtype, shapes, kernels, owner, weight))
 
-    def _width(self, name: str, before: list[Any], known: list[_Storage]) -> Width:
-        """Autocast's rule: forced by the op, else the widest of the inputs that are not scalars."""
+    def _width(self, name: str, before: list[Any], inputs: list[_Storage]) -> Width:
+        """The width of an op's result under autocast.
+
+        The op sets it; otherwise it is that of the widest input that is not a scalar.
+        """
         forced = forced_width(name)
         if forced is not None:
             return forced
         floats = [
-            s for t, s in zip(before, known, strict=True) if t.dtype == torch.float32 and t.dim()
+            s for t, s in zip(before, inputs, strict=True) if t.dtype == torch.float32 and t.dim()
         ]
         if "batch_norm" in name and floats:
             return floats[0].width
@@ -278,12 +306,13 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
             return "low"
         return "high"
 
-    def _made(self, tensor: Any, name: str, width: Width, known: list[_Storage]) -> None:
+    def _track_result(self, tensor: Any, name: str, width: Width, inputs: list[_Storage]) -> None:
+        """Track the storage of an op's result."""
         role: Role = "activation"
-        if name == "_to_copy" and known and known[0].role == "parameter":
+        if name == "_to_copy" and inputs and inputs[0].role == "parameter":
             role = "cast"
         key = tensor.untyped_storage()._cdata
         new = key not in self._storages
-        s = self.know(tensor, role, width)
+        s = self.track(tensor, role, width)
         if new and tensor.dtype != torch.float32:
             s.width = "raw"

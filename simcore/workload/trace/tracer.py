@@ -34,16 +34,18 @@ def trace(
     modules: Iterable[Any] = (),
     what: str = "",
 ) -> Trace:
-    """Forward and backward of ``module_or_step(*sample_inputs)`` without memory or values.
+    """The trace of forward and backward of ``module_or_step(*sample_inputs)`` on fake tensors.
 
-    A module's output becomes a scalar by ``loss(output)``; without one, by the output's own
-    ``loss`` or the mean of its floating-point tensors. A step is a callable that returns the loss
-    itself; ``modules`` names the modules that it trains. ``autocast``: None, ``bf16`` or ``fp16``
-    with CUDA's list. ``attention``: which kernel CUDA would take; ``native`` is this machine's.
+    ``module_or_step``: an nn.Module, or a training step, which is a callable that returns the loss.
+    ``sample_inputs``: only their shapes and dtypes matter. ``loss(output)``: the scalar loss of a
+    module's output; None: the output's own ``loss``, or the mean of its floating-point tensors.
+    ``modules``: the modules that a training step trains. ``autocast``: None, ``bf16`` or ``fp16``,
+    with CUDA's list of ops. ``attention``: the kernel that CUDA would choose; ``native``: this
+    machine's. ``what``: the model's name in error messages.
 
-    Only shapes and dtypes of ``sample_inputs`` count, and the module is as before afterwards.
-    Raises UsageError: what cannot be traced, with the module's path and what to do; and for an
-    exception of the model's own code, with its type, text, file and line.
+    The module is unchanged afterwards. Raises UsageError if something cannot be traced, with the
+    module's path and a remedy, and for an exception of the model's own code, with its type, text,
+    file and line.
     """
     if autocast not in (None, *_AUTOCAST):
         raise UsageError(f"autocast is bf16 or fp16, not {autocast!r}")
@@ -62,7 +64,7 @@ def trace(
         inputs = fake_inputs(sample_inputs)
         params, buffers = _inventory(trained, recorder)
         for t in leaves(inputs):
-            recorder.know(t, "input", "high" if t.dtype == torch.float32 else "raw")
+            recorder.track(t, "input", "high" if t.dtype == torch.float32 else "raw")
         order: list[str] = []
         handles = _hooks(trained, recorder, params, order)
         stack.callback(lambda: [h.remove() for h in handles])
@@ -78,7 +80,7 @@ def trace(
             value = scalar_of(output, loss if is_module else None)
         if not value.requires_grad:
             raise UsageError(f"{what}: the loss does not depend on any trained parameter")
-        saved = recorder.alive(leaves(output))
+        saved = recorder.alive_storages(leaves(output))
         recorder.stack[:], recorder.forward_done = [""], True
         value.backward()
         peak = recorder.peak
@@ -113,7 +115,7 @@ def _dtype(tensor: Any) -> str:
 
 
 def fake_inputs(inputs: Any) -> Any:
-    """Tensors of the same shapes, dtypes and layouts that hold nothing, inside a fake mode."""
+    """Fake tensors of the same shapes, dtypes and layouts; to be called in a FakeTensorMode."""
     if isinstance(inputs, torch.Tensor):
         layout = suggest_memory_format(inputs)
         return torch.empty(inputs.shape, dtype=inputs.dtype, device="cpu", memory_format=layout)
@@ -125,7 +127,10 @@ def fake_inputs(inputs: Any) -> Any:
 
 
 def scalar_of(output: Any, loss: Loss | None) -> Any:
-    """The loss: the caller's, the output's own, else the mean of all float outputs."""
+    """The loss of a model's output: ``loss(output)``, its own ``loss``, or the mean of its floats.
+
+    Raises UsageError if no floating-point output depends on a parameter.
+    """
     if loss is not None:
         return loss(output)
     own = output.get("loss") if isinstance(output, dict) else getattr(output, "loss", None)
@@ -145,19 +150,21 @@ def scalar_of(output: Any, loss: Loss | None) -> Any:
 
 
 def _prefix(trained: tuple[Any, ...], i: int) -> str:
+    """The start of module paths in module ``i``: its number, where there are several modules."""
     return "" if len(trained) == 1 else f"{i}."
 
 
 def _inventory(trained: tuple[Any, ...], recorder: Recorder) -> tuple[dict[int, Any], Any]:
+    """All parameters with their names, by id, and all buffers; the recorder tracks them."""
     params: dict[int, tuple[Any, list[str]]] = {}
     buffers: dict[int, tuple[str, int, int]] = {}
     for i, root in enumerate(trained):
         at = _prefix(trained, i)
         for name, p in root.named_parameters(remove_duplicate=False):
-            recorder.know(p, "parameter", "high" if p.dtype == torch.float32 else "raw")
+            recorder.track(p, "parameter", "high" if p.dtype == torch.float32 else "raw")
             params.setdefault(id(p), (p, []))[1].append(at + name.replace("_orig_mod.", ""))
         for name, b in root.named_buffers():
-            recorder.know(b, "buffer", "high" if b.dtype == torch.float32 else "raw")
+            recorder.track(b, "buffer", "high" if b.dtype == torch.float32 else "raw")
             buffers.setdefault(id(b), (at + name, b.numel(), b.element_size()))
     return params, tuple(buffers.values())
 
@@ -165,6 +172,7 @@ def _inventory(trained: tuple[Any, ...], recorder: Recorder) -> tuple[dict[int, 
 def _hooks(
     trained: tuple[Any, ...], recorder: Recorder, params: dict[int, Any], order: list[str]
 ) -> list[Any]:
+    """Add hooks that record module calls and append ready gradients to ``order``; their handles."""
     handles: list[Any] = []
 
     def ready(name: str) -> Callable[[Any], None]:

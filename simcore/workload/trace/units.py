@@ -1,4 +1,4 @@
-"""Which modules repeat: the blocks of a traced model."""
+"""The repeated modules of a model, which become the blocks of its workload."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ def _is_leaf(module: Any) -> bool:
 
 
 def repeated_units(root: Any) -> list[str]:
-    """Paths of repeated children: members of a list or sequence of which two share a class.
+    """Paths of repeated modules: members of a container of which at least two have one class.
 
-    The outermost ones count: experts inside a layer are part of the layer. Leaves (a Linear among
-    activations) and plain containers are no units.
+    Only the outermost ones count, so that the experts inside a layer are part of the layer. Leaves
+    (a Linear among activations) and plain containers are not repeated modules.
     """
-    found: list[str] = []
+    paths: list[str] = []
 
     def walk(module: Any, path: str) -> None:
         children = list(module.named_children())
@@ -33,9 +33,9 @@ def repeated_units(root: Any) -> list[str]:
         for name, child in children:
             at = f"{path}.{name}" if path else name
             if name in units:
-                found.append(at)
+                paths.append(at)
             else:
                 walk(child, at)
 
     walk(root, "")
-    return found
+    return paths

@@ -1,4 +1,4 @@
-"""A traced model as a models_db file: text that others read without torch."""
+"""The text of a models_db file for a traced model, which simcore reads without torch."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def _scalar(value: object) -> str:
 
 
 def _lines(value: Any, indent: str) -> Iterator[str]:
-    """A mapping in block style; texts of several lines stay readable."""
+    """The lines of a mapping in YAML block style; texts of several lines become literal blocks."""
     for key, item in value.items():
         if isinstance(item, Mapping):
             yield f"{indent}{key}:"
@@ -37,5 +37,5 @@ def _lines(value: Any, indent: str) -> Iterator[str]:
 
 
 def yaml_text(data: Mapping[str, Any], name: str) -> str:
-    """The file's text; ``name`` is what it will be called."""
+    """The text of a models_db file; ``name``: the model's name in it."""
     return _HEAD + "\n".join(_lines({**data, "name": name}, "")) + "\n"

@@ -1,8 +1,8 @@
 """Models of vision libraries by name: ``timm:convnext_tiny``, ``torchvision:resnet50``.
 
-One entry of ``ZOOS`` a library. Its networks are built without weights, so that nothing is
-downloaded, and traced at the size of image that they are trained at unless inputs are given. A name
-is one of the library's own list: never a path, never a place on a hub.
+``ZOOS`` has one entry per library. Networks are built without pretrained weights, so nothing is
+downloaded. Unless inputs are given, they are traced at the image size of their training. A name
+must be in the library's own list; a path or a model on a hub is refused.
 """
 
 from __future__ import annotations
@@ -21,58 +21,64 @@ from simcore.base.errors import UnknownName, UsageError
 from simcore.workload.models import ZOO_LISTS
 from simcore.workload.trace.inputs import InputShape
 
-#: ``written`` spells attention out in products and a softmax, as before PyTorch 2.0 brought
-#: scaled_dot_product_attention (release notes of 2.0); ``own``: as the installed library runs it.
+#: How attention is computed. ``written``: as explicit matrix products and a softmax, as before
+#: PyTorch 2.0 introduced scaled_dot_product_attention (release notes of 2.0); ``own``: as the
+#: installed library computes it.
 AttentionForm = Literal["own", "written"]
-#: Of torchvision, declared when it is imported: ``torchvision/_meta_registrations.py`` gives both
-#: a shape function.
+#: Operators of torchvision to which ``torchvision/_meta_registrations.py`` adds a shape function
+#: when torchvision is imported, so that they must exist.
 _DECLARED = ("nms", "qnms")
-#: Of images: grey, colour, with alpha.
+#: Numbers of channels of images: grey, colour, colour with alpha.
 _CHANNELS = (1, 3, 4)
 _NMS = "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """A network of a library, the shapes that it is traced with, and how its loss is taken."""
+class ZooNetwork:
+    """A library's network, the shapes of its inputs and its loss function (None: the default)."""
 
     module: Any
     inputs: tuple[InputShape, ...]
     loss: Any
 
 
-class Usual(NamedTuple):
-    """What a library's training script does unless told: SGD with momentum, in fp32."""
+class TrainingDefaults(NamedTuple):
+    """Defaults of a library's training script, which is SGD with momentum in fp32."""
 
     script: str
     micro_batch: int
 
 
 class Zoo(ABC):
-    """A library whose models have names."""
+    """A library of models that are named."""
 
     name: ClassVar[str]
-    #: Distributions that it is made of: their versions are part of what a trace is kept under.
+    #: Python packages on which its networks depend; their versions are part of a trace's cache key.
     packages: ClassVar[tuple[str, ...]]
-    #: Defaults of its own training script.
-    usual: ClassVar[Usual]
+    #: Defaults of the library's training script.
+    usual: ClassVar[TrainingDefaults]
 
     @abstractmethod
-    def find(self, model: str, inputs: tuple[InputShape, ...], attention: AttentionForm) -> Found:
-        """Build the network that the library calls ``model``. Raises UsageError."""
+    def find(
+        self, model: str, inputs: tuple[InputShape, ...], attention: AttentionForm
+    ) -> ZooNetwork:
+        """The network that the library calls ``model``. Raises UsageError."""
 
     def versions(self) -> tuple[str, ...]:
-        """What its traces depend on. Raises UsageError where a package is not installed."""
-        found = []
+        """Names and versions of the packages on which traces depend.
+
+        Raises UsageError if a package is not installed.
+        """
+        installed = []
         for package in ("torch", *self.packages):
             try:
-                found.append(f"{package} {version(package)}")
+                installed.append(f"{package} {version(package)}")
             except PackageNotFoundError:
                 raise UsageError(
                     f"models of {self.name} need {package}, which is not installed: "
                     "pip install 'simcore[vision]'"
                 ) from None
-        return tuple(found)
+        return tuple(installed)
 
 
 class Timm(Zoo):
@@ -80,14 +86,17 @@ class Timm(Zoo):
 
     name = "timm"
     packages = ("timm", "torchvision")
-    usual = Usual("timm's train.py", 128)  # its options --batch-size, --opt, --momentum, --amp
+    # The defaults of its options --batch-size, --opt, --momentum, --amp.
+    usual = TrainingDefaults("timm's train.py", 128)
 
     def versions(self) -> tuple[str, ...]:
-        """With timm's own switch of fused attention."""
+        """The versions, and timm's environment variable for fused attention."""
         return (*super().versions(), f"TIMM_FUSED_ATTN={os.environ.get('TIMM_FUSED_ATTN', '')}")
 
-    def find(self, model: str, inputs: tuple[InputShape, ...], attention: AttentionForm) -> Found:
-        """With a tag (``resnet50.a1_in1k``) or without."""
+    def find(
+        self, model: str, inputs: tuple[InputShape, ...], attention: AttentionForm
+    ) -> ZooNetwork:
+        """The network of that name, with a tag (``resnet50.a1_in1k``) or without."""
         timm, layers = _imported("timm"), _imported("timm.layers")
         architecture, _, tag = model.partition(".")
         if not timm.is_model(architecture):
@@ -111,8 +120,8 @@ class Timm(Zoo):
                 inputs = (InputShape("float32", (None, *size)),)
         finally:
             layers.set_fused_attn(fused)
-        # As timm's train.py and benchmark.py: of several outputs the first alone has a loss.
-        return Found(module, inputs, _loss_of_first if module.num_classes else None)
+        # As in timm's train.py and benchmark.py, only the first of several outputs has a loss.
+        return ZooNetwork(module, inputs, _loss_of_first if module.num_classes else None)
 
 
 class Torchvision(Zoo):
@@ -120,11 +129,16 @@ class Torchvision(Zoo):
 
     name = "torchvision"
     packages = ("torchvision",)
-    # references/classification/train.py: the same options
-    usual = Usual("torchvision's train.py", 32)
+    # The defaults of the same options in references/classification/train.py.
+    usual = TrainingDefaults("torchvision's train.py", 32)
 
-    def find(self, model: str, inputs: tuple[InputShape, ...], attention: AttentionForm) -> Found:
-        """At the size of its first weights' images, to which its published FLOP belong."""
+    def find(
+        self, model: str, inputs: tuple[InputShape, ...], attention: AttentionForm
+    ) -> ZooNetwork:
+        """The network of that name; default image size: that of its first published weights.
+
+        Its published FLOP refer to that size.
+        """
         models = _imported("torchvision").models
         every = models.list_models()
         if model not in every:
@@ -133,9 +147,9 @@ class Torchvision(Zoo):
         if model not in models.list_models(module=models):
             kind = models.get_model_builder(model).__module__.split(".")[2]
             raise UsageError(
-                f"torchvision:{model} is of torchvision.models.{kind}, and of torchvision the "
-                "image classifiers can be named: let a function of yours return it with sample "
-                "inputs, --model package.module:callable"
+                f"torchvision:{model} belongs to torchvision.models.{kind}, and only image "
+                "classifiers can be named: return it with sample inputs from a function of yours, "
+                "--model package.module:callable"
             )
         module = _create(models.get_model, model, weights=None)
         fixed = getattr(module, "image_size", None)
@@ -145,7 +159,7 @@ class Torchvision(Zoo):
         else:
             size = fixed or self._trained_size(models, model)
             inputs = (InputShape("float32", (None, 3, size, size)),)
-        return Found(module, inputs, _loss_of_all)
+        return ZooNetwork(module, inputs, _loss_of_all)
 
     @staticmethod
     def _trained_size(models: Any, model: str) -> int:
@@ -157,7 +171,10 @@ ZOOS: dict[str, Zoo] = {zoo.name: zoo for zoo in (Timm(), Torchvision())}
 
 
 def zoo_of(text: str) -> tuple[Zoo, str] | None:
-    """The library of ``timm:NAME`` and the name; None for other texts. Raises UsageError."""
+    """The library and the model's name in ``timm:NAME``; None for other texts.
+
+    Raises UsageError if the name is empty.
+    """
     name, colon, model = text.partition(":")
     if not colon or name not in ZOOS:
         return None
@@ -167,11 +184,12 @@ def zoo_of(text: str) -> tuple[Zoo, str] | None:
 
 
 def _listed(library: str) -> str:
+    """Where the user finds all names of a library's models."""
     return f"({ZOO_LISTS[library]} has them all)"
 
 
 def _image(inputs: tuple[InputShape, ...]) -> tuple[int, int, int]:
-    """Channels, height and width. Raises UsageError."""
+    """Channels, height and width of a batch of images. Raises UsageError for other inputs."""
     dims = inputs[0].dims
     if len(inputs) != 1 or len(dims) != 4 or None in dims[1:]:
         raise UsageError(
@@ -181,7 +199,7 @@ def _image(inputs: tuple[InputShape, ...]) -> tuple[int, int, int]:
     if dims[1] not in _CHANNELS and dims[3] in _CHANNELS:
         raise UsageError(
             f"--input {inputs[0]}: channels come first, as in {inputs[0].dtype}"
-            f"[B,{dims[3]},{dims[1]},{dims[2]}] (channels_last behind it says how they lie)"
+            f"[B,{dims[3]},{dims[1]},{dims[2]}] (add channels_last if they are last in memory)"
         )
     return tuple(d or 0 for d in dims[1:])  # type: ignore[return-value]
 
@@ -191,14 +209,14 @@ def _create(make: Any, model: str, **how: Any) -> Any:
 
     def run() -> Any:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of names that the library has changed
+            warnings.simplefilter("ignore")  # warnings about renamed models
             return make(model, **how)
 
     return light(run, model)
 
 
 def _imported(library: str) -> Any:
-    """The library. Raises UsageError with its own exception."""
+    """The imported library. Raises UsageError with the text of the library's exception."""
     from simcore.workload.trace.guard import own_error
 
     ready_torchvision()
@@ -215,7 +233,7 @@ def _labels(logits: Any) -> Any:
 
 
 def _loss_of_first(output: Any) -> Any:
-    """Cross entropy of the classifier, or of the first of several."""
+    """Cross entropy of the first output."""
     from torch.nn.functional import cross_entropy
 
     logits = output[0] if isinstance(output, (tuple, list)) else output
@@ -223,7 +241,7 @@ def _loss_of_first(output: Any) -> Any:
 
 
 def _loss_of_all(output: Any) -> Any:
-    """Cross entropy of the classifier and of those beside it (GoogLeNet, Inception)."""
+    """The sum of cross entropies of all outputs (auxiliary classifiers of GoogLeNet, Inception)."""
     from torch.nn.functional import cross_entropy
 
     every = output if isinstance(output, tuple) else (output,)
@@ -235,10 +253,10 @@ def _loss_of_all(output: Any) -> Any:
 
 
 def ready_torchvision() -> None:
-    """Let torchvision be imported where its compiled operators do not load.
+    """Make sure that torchvision can be imported even if its compiled operators do not load.
 
-    Its package on PyPI is built for CUDA and fails beside torch's CPU build as soon as it is
-    imported, though no classifier calls an operator of its own. What it misses is declared.
+    Its package on PyPI is built for CUDA, so its import fails with torch's CPU build, although no
+    classifier uses torchvision's operators. The operators that the import needs are declared here.
     """
     import torch
 

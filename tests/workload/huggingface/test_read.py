@@ -41,7 +41,9 @@ def test_an_unsupported_type_names_the_nearest(kind: str, near: str, tmp_path: P
 
 
 def test_a_type_like_no_other_points_to_the_list(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"`simcore list configs` has what is; --model pack"):
+    with pytest.raises(
+        DataError, match=r"`simcore list configs` has the supported ones; --model pack"
+    ):
         read_config(_write(tmp_path, {"model_type": "zzzzzz"}))
     assert set(model_types()) <= {entry["name"] for entry in listing("configs")[2]}
 
@@ -200,7 +202,7 @@ def test_what_also_sees_images_is_its_language_model(kind: str, tmp_path: Path) 
     whole.write_text(json.dumps(outer), encoding="utf-8")
     found = read_config(whole)
     assert found.params.value == read_config(alone).params.value
-    assert any("vision tower is left out" in note for note in found.notes)
+    assert any("vision encoder is left out" in note for note in found.notes)
     del outer["text_config"]["vocab_size"]
     outer["text_config"]["hidden_size"] = "wide"
     whole.write_text(json.dumps(outer), encoding="utf-8")
@@ -254,7 +256,7 @@ def test_the_first_qwen_has_the_tensors_of_qwen2_with_one_product_of_q_k_and_v(
     read = read_config(_write(tmp_path, theirs))
     assert read.params.value == SIZES["qwen1.5-7b"][2]
     assert read.config["fused_qkv"] and read.config["ffn"] == 11008
-    with pytest.raises(DataError, match="intermediate_size: 22017 are not two halves"):
+    with pytest.raises(DataError, match="intermediate_size: must be even, not 22017"):
         read_config(_write(tmp_path, {**theirs, "intermediate_size": 22017}))
 
 
