@@ -27,8 +27,8 @@ def uneven(request: Request) -> tuple[WhatIf, ...]:
     if deal is None or after >= before * (1.0 - WORTH_FRAC):
         return ()
     samples = " and ".join(map(str, deal))
-    said = f"shares {ratio_of(deal)} ({samples} samples a GPU)"
-    return (WhatIf(resource=said, step_time_s=after, gain_frac=1.0 - after / before),)
+    division = f"--shares {ratio_of(deal)} (micro-batches of {samples} samples, by GPU type)"
+    return (WhatIf(resource=division, step_time_s=after, gain_frac=1.0 - after / before),)
 
 
 def uneven_batch(request: Request) -> bool:

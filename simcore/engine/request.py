@@ -1,4 +1,4 @@
-"""From plain words to a request: names looked up, defaults taken and listed, rules checked."""
+"""From options to a request: names looked up, defaults taken and listed, rules checked."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from simcore.workload.models import ModelRecord
 from simcore.workload.recompute import head_recomputed, offloaded, recomputed
 from simcore.workload.resolve import ModelSource
 
-#: ``micro_batch="max"`` looks for the largest batch that fits up to this.
+#: ``micro_batch="max"`` searches for the largest micro-batch that fits, up to this.
 MAX_BATCH = 4096
 
 
@@ -43,7 +43,7 @@ def make_request(
     gpus: str | ClusterSpec,
     **options: Unpack[Options],
 ) -> Request:
-    """Resolve names and defaults. Raises with every violation found."""
+    """The request with names and defaults resolved. Raises InvalidConfig with every violation."""
     read, problems = read_options(options)
     options = cast("Options", read)
     tries = Attempts(problems)
@@ -95,14 +95,17 @@ def make_request(
 
 
 def _settings(record: ModelSource) -> dict[str, Any]:
-    """The settings of a model's architecture; none of one that was traced."""
+    """The settings of a model's architecture; empty for a traced model."""
     return record.settings({}) if isinstance(record, ModelRecord) else {}
 
 
 def _workloads(
     tries: Attempts, asked: Asked, mode: str, overrides: dict[str, Any], largest: dict[str, Any]
 ) -> None:
-    """The model of a mean step, and of the largest where batches vary."""
+    """Build the model of a mean step, and that of the largest batch where batch sizes vary.
+
+    They are stored in ``tries`` as ``workload`` and ``peak_workload``.
+    """
     record = asked.record
     if record is None or "overrides" not in tries:
         return
@@ -122,12 +125,12 @@ def _workloads(
         tries.make("peak_workload", lambda: built({**overrides, **largest}))
 
 
-#: What a strategy cannot be made without.
+#: Values in ``tries`` without which no strategy can be built.
 _NEEDED = ("parallelism", "precision", "optimizer", "offload", "overlap", "library", "issuer")
 
 
 def _strategy(tries: Attempts, asked: Asked, mode: str) -> Strategy | None:
-    """None where a word of it is unknown."""
+    """The strategy of the options; None where one of its names is unknown."""
     if not all(key in tries for key in _NEEDED):
         return None
     options, t, library = asked.options, asked.training, asked.library
@@ -181,7 +184,7 @@ def _placed(
     tries: Attempts, asked: Asked, strategy: Strategy | None, overrides: dict[str, Any],
     accum: int, batch: int | str,
 ) -> tuple[Strategy | None, int]:  # fmt: skip
-    """The strategy as its ranks are placed, and the micro-steps that a global batch asks for."""
+    """The strategy with its ranks placed, and the micro-steps that follow from a global batch."""
     record, cluster = asked.record, asked.cluster
     if record is None or cluster is None or strategy is None or "workload" not in tries:
         return strategy, accum
@@ -199,13 +202,13 @@ def _placed(
 
 
 def _cut_later(tries: Attempts) -> bool:
-    """Whether the pipeline's stages are to be balanced once all else is known."""
+    """Whether the pipeline stages are to be balanced after everything else is known."""
     placed: Placed | None = tries.get("placed")
     return placed is not None and placed.layout.stages == AUTO
 
 
 def _batch_problems(tries: Attempts, asked: Asked, accum: int, batch: int | str) -> None:
-    """Batches that the rest of what was asked for does not allow; shares among the attempts."""
+    """Collect violations of the batch's rules; ``shares`` are stored in ``tries``."""
     shares = asked.options.get("shares")
     if shares is not None:
         tries.make("shares", lambda: _shares(str(shares)))
@@ -228,7 +231,7 @@ def _batch_problems(tries: Attempts, asked: Asked, accum: int, batch: int | str)
 
 
 def _told(tries: Attempts, asked: Asked, strategy: Strategy) -> tuple[str, ...]:
-    """What is assumed or known of the job, in sentences."""
+    """Assumptions about the job, in sentences."""
     record, workload, launched = asked.record, tries["workload"], asked.launched
     assert record is not None
     own, usual = record.training.strategy, asked.usual_strategy
@@ -244,8 +247,9 @@ def _told(tries: Attempts, asked: Asked, strategy: Strategy) -> tuple[str, ...]:
 
 
 def _rounds_told(tries: Attempts, asked: Asked, accum: int) -> tuple[str, ...]:
-    """Of interleaved stages that Megatron would not run so, where nobody said that it is Megatron;
-    and of rounds that are not whole.
+    """Warnings where Megatron's interleaved schedule would refuse the number of micro-batches.
+
+    They apply where the user did not name Megatron, and to rounds that are not whole.
     """
     placed: Placed | None = tries.get("placed")
     if placed is None or not asked.library.program.pipeline.whole_rounds:
@@ -255,20 +259,20 @@ def _rounds_told(tries: Attempts, asked: Asked, accum: int) -> tuple[str, ...]:
         return (f"Megatron would refuse this: {refused}",)
     if layout.vpp > 1 and layout.schedule == "1f1b" and accum % layout.pp:
         return (
-            f"{accum} micro-batches are no whole rounds of pp={layout.pp}: for Megatron these need "
-            "another --microbatch-group-size-per-virtual-pipeline-stage",
+            f"{accum} micro-batches are no whole rounds of pp={layout.pp}: Megatron needs another "
+            "--microbatch-group-size-per-virtual-pipeline-stage for them",
         )
     return ()
 
 
 def _shares(text: str) -> str:
-    from simcore.strategy.shares import check_shares  # most requests deal out nothing unevenly
+    from simcore.strategy.shares import check_shares  # few requests have uneven shares
 
     return check_shares(text)
 
 
 def _uneven(request: Request, shares: str, *, cut: bool) -> Request:
-    """The request with its batch and its pipeline dealt out as it was asked for."""
+    """The request with its uneven shares and its balanced pipeline stages, where requested."""
     if shares:
         from simcore.engine.shares import with_shares
 
@@ -281,7 +285,7 @@ def _uneven(request: Request, shares: str, *, cut: bool) -> Request:
 
 
 def _with_buckets(strategy: Strategy, numel: int | None) -> Strategy:
-    """With gradient buckets of so many elements where that was asked for."""
+    """The strategy with gradient buckets of ``numel`` elements, where that is given."""
     if numel is None:
         return strategy
     cap_bytes = numel * strategy.precision.grad_bytes
@@ -289,7 +293,7 @@ def _with_buckets(strategy: Strategy, numel: int | None) -> Strategy:
 
 
 def _strategy_violations(strategy: Strategy, cluster: ClusterSpec) -> list[str]:
-    """Why a cluster cannot run a strategy; empty where it can."""
+    """Reasons why a cluster cannot run a strategy; empty where it can."""
     types = len({g.gpu.name for g in cluster.groups})
     found = strategy.violations(cluster.n_nodes, cluster.n_gpus, types)
     if "nvme" in str(strategy.offload):
@@ -310,21 +314,21 @@ def _with_largest_batch(request: Request) -> Request:
 def _accumulation(
     options: Options, placed: Placed | None, n_gpus: int, batch: int | str, problems: list[str]
 ) -> int:
-    """Micro-steps that make up the global batch that was asked for."""
+    """Micro-steps that make up the global batch in the options; 1 where that is not possible."""
     ranks = placed.layout.data_ranks(n_gpus) if placed else n_gpus
-    asked = options.get("global_batch") or 0
+    total = options.get("global_batch") or 0
     if options.get("grad_accum") is not None:
         problems.append("give --global-batch or --grad-accum, not both")
     elif batch == "max":
         problems.append("give --global-batch or --micro-batch max, not both")
-    elif asked < 1 or asked % (each := int(batch) * ranks):
-        near = [str(n) for n in (asked // each * each, -(-asked // each) * each) if n >= each]
+    elif total < 1 or total % (each := int(batch) * ranks):
+        near = [str(n) for n in (total // each * each, -(-total // each) * each) if n >= each]
         problems.append(
-            f"global-batch {asked} is not a multiple of micro-batch {batch} x {ranks} replicas"
+            f"global-batch {total} is not a multiple of micro-batch {batch} x {ranks} replicas"
             f": try {' or '.join(near or [str(each)])}"
         )
     else:
-        return int(asked // (int(batch) * ranks))
+        return int(total // (int(batch) * ranks))
     return 1
 
 
@@ -345,32 +349,36 @@ def _loading(record: ModelSource) -> Loading | None:
 
 
 def _largest(record: ModelSource | None, asked: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings of the largest batch that training meets, but for what was asked for."""
+    """Settings of the largest batch in training, except those that the user gave."""
     of = record.largest if isinstance(record, ModelRecord) else {}
     return {k: v for k, v in of.items() if k not in asked}
 
 
 def _largest_told(largest: Mapping[str, Any]) -> tuple[str, ...]:
     sizes = ", ".join(f"{k} {v}" for k, v in largest.items())
-    return (f"memory is of the largest batch that training meets ({sizes})",)
+    return (f"memory is that of the largest batch in training ({sizes})",)
 
 
 def _miscounted(record: ModelSource, workload: Workload) -> tuple[str, ...]:
-    """Of a file whose settings do not make the parameters that it states; 0: it states none."""
+    """A warning where a model file's settings give another parameter count than it states."""
     stated = record.params.value if isinstance(record, ModelRecord) else None
     made = workload.trainable_numel
     if not stated or round(stated) == made:
         return ()
-    return (f"{record.name}: its file states {stated:,.0f} parameters, its settings make {made:,}",)
+    return (f"{record.name}: the file states {stated:,.0f} parameters, its settings make {made:,}",)
 
 
 def _assumptions(record: ModelSource, workload: Workload) -> tuple[str, ...]:
     data, spread, norms = record.dataset, workload.work_sd_frac, workload.sync_norms
-    uneven = f"samples differ in work by {spread:.0%} (sd): ranks wait" if spread else ""
+    uneven = (
+        f"samples differ in work by {spread:.0%} (sd): all ranks wait for the one with most work"
+        if spread
+        else ""
+    )
     synced = f"{norms} batch norms average over all ranks, forward and backward" if norms else ""
     beside = tuple(text for text in (uneven, synced) if text)
     if data is None or data.sample_load is None:
-        return ("data loading keeps up (no data set described)", *beside)
+        return ("data loading is assumed to keep up (no data set described)", *beside)
     return (
         f"data set {data.name}: {data.samples.value:.0f} samples, {data.workers} loader workers a "
         f"rank, {data.sample_load.value:g} s of processor time a sample",

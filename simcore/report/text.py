@@ -106,7 +106,7 @@ def _measured(p: Prediction) -> list[str]:
 
 #: Assumptions that move the answer most stand first.
 _WEIGHT = (
-    ".toml: ", "no such way", "the language model only", "is predicted", "software:",
+    ".toml: ", "NCCL has no such", "the language model only", "is predicted", "software:",
     "micro-batch", "not even", " unit: ", "was timed", "strategy:", "sequences of", "network:",
     "node:", "data",
 )  # fmt: skip
