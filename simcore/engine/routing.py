@@ -57,10 +57,10 @@ def routing_of(record: ModelSource | None, options: Mapping[str, Any]) -> Routin
             )
         elif not experts:
             named = " and ".join(w.replace("_", "-") for w in given)
-            problems.append(f"{record.name} has no experts, so that {named} cannot apply")
+            problems.append(f"{record.name} has no experts for {named}")
         elif (capacity := found.get("expert_capacity", 1.0)) > (most := experts / top_k):
             problems.append(
-                f"expert-capacity {capacity:g} is above experts / top-k = {most:g}, at which an "
+                f"expert-capacity {capacity:g} is more than experts / top-k = {most:g}, at which an "
                 "expert already has a slot for every token"
             )
     if problems:

@@ -98,7 +98,7 @@ def check_clusters(
             problems.append(str(err))
         else:
             if {g.gpu.name for g in groups} != {gpu}:
-                problems.append(f"a scaling curve is for GPUs of one type: {name} has no {gpu}")
+                problems.append(f"a scaling curve is for GPUs of one type: {name} is not of {gpu}")
     if problems:
         raise InvalidConfig(problems)
 
