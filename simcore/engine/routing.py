@@ -60,8 +60,8 @@ def routing_of(record: ModelSource | None, options: Mapping[str, Any]) -> Routin
             problems.append(f"{record.name} has no experts for {named}")
         elif (capacity := found.get("expert_capacity", 1.0)) > (most := experts / top_k):
             problems.append(
-                f"expert-capacity {capacity:g} is more than experts / top-k = {most:g}, at which an "
-                "expert already has a slot for every token"
+                f"expert-capacity {capacity:g} is more than experts / top-k = {most:g}, at which "
+                "an expert already has a slot for every token"
             )
     if problems:
         raise InvalidConfig(problems)

@@ -1,4 +1,4 @@
-"""Collectives inside one node from the profile's curves and what they pool to."""
+"""Times of collectives inside one node, from the profile's measured curves and pooled fits."""
 
 from __future__ import annotations
 
@@ -33,12 +33,13 @@ class CollectiveProfile:
             )
 
     def time_s(self, asked: CollectiveCurve) -> tuple[Array, Level]:
-        """Seconds at the sizes of ``asked``, and whose figures they are. Raises KeyError.
+        """(seconds at the sizes of ``asked``, level of the figures used). Raises KeyError.
 
-        A group that was measured: its own curve, of the same collection where there is one, and
-        between neighbouring sizes the latency and rate that join them (a line in size: in
-        logarithms, latency + S/B sags below any chord); past its ends latency stays, and rate. Else
-        the family's fit of the path, or that of all, at the nearest number of ranks.
+        A group that was measured uses its own curve, of the same collection if there is one.
+        Between neighbouring sizes, time is linear in the size, with the latency and rate of both
+        (in logarithms, latency + S/B lies below any chord); beyond its ends latency and rate stay
+        the same. Other groups use the family's fit of the path, or the fit over all GPUs, at the
+        nearest number of ranks.
         """
         curves = self._curves.get(asked.key)
         if curves:
@@ -55,7 +56,7 @@ class CollectiveProfile:
 
 
 def _nearest(by_op: Mapping[str, Any] | None, asked: CollectiveCurve) -> Any:
-    """The leaf of the op (floats where int8 was not measured) at the nearest ranks, in ratio."""
+    """The figures of the op (of floats if int8 was not measured) at the nearest number of ranks."""
     found = (by_op or {}).get(asked.op) or (by_op or {}).get(asked.op.removesuffix("_int8"))
     if not found:
         return None
@@ -72,7 +73,7 @@ def _fitted(leaf: Mapping[str, Any], asked: CollectiveCurve) -> Array:
 
 @lru_cache(maxsize=1)
 def load_collectives() -> CollectiveProfile:
-    """The shipped curves."""
+    """The curves that simcore ships with."""
     data: Mapping[str, Any] = read_yaml(
         shipped_root() / "hardware_db" / "calibrations" / "collectives.yaml"
     )
