@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Asked:
+class Inputs:
     """Model, cluster, launch file, layout and training library that a request names.
 
     ``options``: the options with what the launch file and the training library add. ``record`` and
@@ -74,9 +74,9 @@ class Asked:
         return self.options.get("recompute_layers") or 0
 
 
-def asked_of(
+def inputs_from(
     tries: Attempts, model: str | Path | ModelSource, gpus: str | ClusterSpec, options: Options
-) -> Asked:
+) -> Inputs:
     """Look up model, cluster and training library; fill in what a launch file says.
 
     Problems are collected in ``tries``.
@@ -101,7 +101,7 @@ def asked_of(
     dialect = launched.launch.dialect if launched is not None else ""
     tries.make("library", lambda: library_of(options, record, layout, dialect))
     library: Library = tries.get("library", Library(PLAIN))
-    return Asked(
+    return Inputs(
         options=cast("Options", library.words(options)),
         record=record,
         cluster=tries.get("cluster"),
@@ -129,24 +129,24 @@ def _model(
 
 def _written_out(model: str | Path | ModelSource, options: Options) -> str:
     """The timm model to trace with attention as separate operations; "" where none is needed."""
-    asked = options.get("attention") in ("math", "eager")
-    return model if asked and isinstance(model, str) and model.startswith(SWITCHED) else ""
+    separate = options.get("attention") in ("math", "eager")
+    return model if separate and isinstance(model, str) and model.startswith(SWITCHED) else ""
 
 
-def words_of(tries: Attempts, asked: Asked) -> str:
+def look_up_names(tries: Attempts, inputs: Inputs) -> str:
     """Look up every option that is a name; results go into ``tries``.
 
     Returns the recompute mode.
     """
-    options, t = asked.options, asked.training
+    options, t = inputs.options, inputs.training
     make, chosen = tries.make, tries.chosen
     make(
         "parallelism",
         lambda: parallelism_named(
-            chosen("strategy", options.get("strategy"), asked.usual_strategy)
+            chosen("strategy", options.get("strategy"), inputs.usual_strategy)
         ),
     )
-    make("shard_ranks", lambda: _shard_ranks(options, asked.cluster, asked.layout))
+    make("shard_ranks", lambda: _shard_ranks(options, inputs.cluster, inputs.layout))
     make(
         "precision",
         lambda: with_main_grads(
@@ -176,13 +176,13 @@ def words_of(tries: Attempts, asked: Asked) -> str:
     make("eager", lambda: on_or_off("eager-kernels", options.get("eager_kernels")))
     make("gathered", lambda: on_or_off("gather-tensors", options.get("gather_tensors")))
     make("blocking", lambda: on_or_off("launch-blocking", options.get("launch_blocking")))
-    return _recompute(tries, asked)
+    return _recompute(tries, inputs)
 
 
-def _recompute(tries: Attempts, asked: Asked) -> str:
+def _recompute(tries: Attempts, inputs: Inputs) -> str:
     """The recompute mode; the recomputed modules are stored in ``tries`` as ``modules``."""
-    options, t, first = asked.options, asked.training, asked.recompute_layers
-    usual = asked.library.recompute(t.recompute if t else "none")
+    options, t, first = inputs.options, inputs.training, inputs.recompute_layers
+    usual = inputs.library.recompute(t.recompute if t else "none")
     mode = str(tries.chosen("recompute", options.get("recompute"), usual))
     modules = options.get("recompute_modules")
     if mode not in get_args(Recompute):
@@ -191,17 +191,17 @@ def _recompute(tries: Attempts, asked: Asked) -> str:
         tries.problems.append(f"recompute-layers {first} needs recompute full or selective")
     if first and mode == "full":  # full means all layers; some whole layers are a selective mode
         mode, modules = "selective", "layer"
-    tries.make("modules", lambda: _modules(mode, modules, asked.library.selective))
+    tries.make("modules", lambda: _modules(mode, modules, inputs.library.selective))
     return mode
 
 
-def batches_of(tries: Attempts, asked: Asked) -> tuple[int, int | str]:
+def batches_of(tries: Attempts, inputs: Inputs) -> tuple[int, int | str]:
     """(micro-steps per optimizer step, samples per micro-batch).
 
     The first is 1 where a global batch is given, since it is derived from that later. The second is
     ``max`` where the largest micro-batch that fits is to be found.
     """
-    options, t = asked.options, asked.training
+    options, t = inputs.options, inputs.training
     stated = options.get("grad_accum")
     if stated is None and options.get("global_batch") is not None:
         stated = 1  # derived from the global batch later
@@ -213,18 +213,18 @@ def batches_of(tries: Attempts, asked: Asked) -> tuple[int, int | str]:
     return accum, _batch(batch, tries.problems)
 
 
-def settings_asked(tries: Attempts, asked: Asked) -> dict[str, Any]:
+def changed_settings(tries: Attempts, inputs: Inputs) -> dict[str, Any]:
     """Model settings that the options change; profile and routing are stored in ``tries``."""
-    options, record = asked.options, asked.record
+    options, record = inputs.options, inputs.record
     tries.make(
         "profile", lambda: options.get("profile") or load_profile(options.get("calibration"))
     )
     tries.make("routing", lambda: routing_of(record, options))
     tries.make("overrides", lambda: overrides_of(record, options))
-    routed = settings_of(record, tries.get("routing", EVEN), asked.layout)
-    own = asked.library.settings(record, options)
+    routed = settings_of(record, tries.get("routing", EVEN), inputs.layout)
+    own = inputs.library.settings(record, options)
     given = settings_given(options.get("settings"))
-    tries.make("compiled", lambda: compiled_of(record, options, own, asked.library.compiled()))
+    tries.make("compiled", lambda: compiled_of(record, options, own, inputs.library.compiled()))
     by_program = {**own, **tries.get("compiled", {})}
     unset = {k: v for k, v in by_program.items() if k not in given}
     return {**unset, **tries.get("overrides", {}), **routed}

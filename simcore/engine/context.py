@@ -191,9 +191,9 @@ def _unshared(name: str, config: Mapping[str, Scalar], layout: Layout) -> list[s
     return [f"{name}: {p}" for p in problems]
 
 
-def context_told(layout: Layout, asked: object) -> tuple[str, ...]:
+def context_note(layout: Layout, named: object) -> tuple[str, ...]:
     """A sentence where the request names a context exchange but has no context ranks."""
-    if asked is None or layout.cp > 1:
+    if named is None or layout.cp > 1:
         return ()
     return (f"cp-comm {layout.cp_comm} changes nothing: cp is 1",)
 

@@ -40,10 +40,10 @@ def at_counts(
     np.maximum.at(right, row, count)
     middle = np.floor((left + right) / 2.0)
     # One call for everything that is needed in any case; equal rows are adjacent.
-    asked = np.concatenate([rows, rows, rows, alone])
+    needed = np.concatenate([rows, rows, rows, alone])
     counts = np.concatenate([left, middle, right, np.ones(len(alone))])
-    order = np.argsort(asked, kind="stable")
-    found = f(asked[order], counts[order])
+    order = np.argsort(needed, kind="stable")
+    found = f(needed[order], counts[order])
     back = np.empty_like(order)
     back[order] = np.arange(len(order))
     n = len(rows)

@@ -48,11 +48,11 @@ def settled(request: Request, found: MemoryResult) -> MemoryResult:
     if not doubtful or not covered(layout) or request.growing_segments:
         return found
     outside = device - found.reserved_bytes
-    played = _played(*_asked(request), capacity - outside)
-    if abs(played.live_bytes + outside - device) > _AGREED_FRAC * device:
+    replayed = _replayed(*_event_args(request), capacity - outside)
+    if abs(replayed.live_bytes + outside - device) > _AGREED_FRAC * device:
         return found
-    held = outside + played.held_bytes
-    if played.fits:
+    held = outside + replayed.held_bytes
+    if replayed.fits:
         return replace(found, needed_bytes=min(found.needed_bytes, held))
     return replace(found, needed_bytes=max(found.needed_bytes, held, nextafter(capacity, inf)))
 
@@ -91,11 +91,11 @@ def largest_batch(request: Request, limit: int) -> int:
 
 
 def _fits(request: Request, micro_batch: int) -> bool:
-    asked = replace(request, micro_batch=micro_batch)
-    return settled(asked, memory_result(asked)).fits
+    trial = replace(request, micro_batch=micro_batch)
+    return settled(trial, memory_result(trial)).fits
 
 
-class _Asked(NamedTuple):
+class _EventArgs(NamedTuple):
     """The arguments of ``step_events``."""
 
     workload: Same[Workload]
@@ -106,12 +106,12 @@ class _Asked(NamedTuple):
     cublas_bytes: float
 
 
-def _asked(request: Request) -> _Asked:
+def _event_args(request: Request) -> _EventArgs:
     """The arguments of ``step_events`` for the fullest rank."""
     placed = request.placed
     layout = placed.layout if placed else Layout()
     n_ranks = request.cluster.n_gpus // layout.model_ranks * layout.cp
-    return _Asked(
+    return _EventArgs(
         Same(placed.stages[0].workload if placed else request.held_workload),
         request.strategy,
         fullest_batch(request) / layout.cp,
@@ -123,7 +123,7 @@ def _asked(request: Request) -> _Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class _Played:
+class _Replayed:
     """The result of a replay.
 
     ``held_bytes``: peak of the reserved segments; where the job does not fit, the segments at its
@@ -136,10 +136,10 @@ class _Played:
 
 
 @lru_cache(maxsize=512)
-def _played(
+def _replayed(
     workload: Same[Workload], strategy: Strategy, micro_batch: float, grad_accum: int,
     n_ranks: int, cublas_bytes: float, limit_bytes: float,
-) -> _Played:  # fmt: skip
+) -> _Replayed:  # fmt: skip
     from simcore.engine.allocator import AllocatorConfig, replay  # most jobs need no replay
     from simcore.engine.memory_events import step_events
 
@@ -147,12 +147,14 @@ def _played(
         workload.it, strategy, micro_batch=micro_batch, grad_accum=grad_accum, n_ranks=n_ranks,
         cublas_bytes=cublas_bytes,
     ).events  # fmt: skip
-    played = replay(events, AllocatorConfig(limit_bytes=limit_bytes))
-    if played.failed_at is None:
-        return _Played(True, played.peak_reserved_bytes, float(played.requested.max(initial=0)))
-    asked = events[played.failed_at][1] or 0
-    held = sum(s.n_bytes for s in played.segments) + asked
-    return _Played(False, held, _live_bytes(events))
+    replayed = replay(events, AllocatorConfig(limit_bytes=limit_bytes))
+    if replayed.failed_at is None:
+        return _Replayed(
+            True, replayed.peak_reserved_bytes, float(replayed.requested.max(initial=0))
+        )
+    failed_bytes = events[replayed.failed_at][1] or 0
+    held = sum(s.n_bytes for s in replayed.segments) + failed_bytes
+    return _Replayed(False, held, _live_bytes(events))
 
 
 def _live_bytes(events: Sequence[tuple[int, int | None]]) -> float:

@@ -92,14 +92,14 @@ class Steps:
 def program_of(workload: Workload, strategy: Strategy, n_classes: int) -> Program:
     """The step graph of a workload under a strategy."""
     # Recompute within layers is in their kernels; the graph only knows recompute of whole layers.
-    again = strategy.recompute == "full" and not strategy.program.recompute.stops_early
+    recomputed = strategy.recompute == "full" and not strategy.program.recompute.stops_early
     shape = replace(strategy, recompute="none", recompute_modules=(), recompute_layers=0)
-    return _program(workload.outline, shape, n_classes, again)
+    return _program(workload.outline, shape, n_classes, recomputed)
 
 
 @lru_cache(maxsize=256)
-def _program(workload: Workload, strategy: Strategy, n_classes: int, again: bool) -> Program:
-    builder = ProgramBuilder(workload, n_classes, again)
+def _program(workload: Workload, strategy: Strategy, n_classes: int, recomputed: bool) -> Program:
+    builder = ProgramBuilder(workload, n_classes, recomputed)
     PARALLELISMS[strategy.parallelism].build(builder, strategy)
     by_function = strategy.nccl_algorithms.by_function or strategy.nccl_protocols.by_function
     return builder.finish(by_function=bool(by_function))
@@ -173,7 +173,7 @@ def _evaluate(
     points: Points,
     computed: ComputeTimes,
     keep_timeline: bool,
-    asked: Collection[str] | None,
+    wanted: Collection[str] | None,
 ) -> list[Steps]:
     first = jobs[0]
     blocking, period, restart = _loading(first, points)
@@ -183,7 +183,7 @@ def _evaluate(
     )  # fmt: skip
     found = []
     for program, of_part in zip(joined.programs, priced, strict=True):
-        terms = _terms(program, of_part.duration_s, asked)
+        terms = _terms(program, of_part.duration_s, wanted)
         timeline = schedule(program.graph, of_part.duration_s) if keep_timeline else None
         ends = timeline.makespan_s if timeline else makespan_s(program.graph, of_part.duration_s)
         found.append(
@@ -202,12 +202,12 @@ def _evaluate(
     return found
 
 
-def _terms(program: Program, duration_s: Array, asked: Collection[str] | None) -> dict[str, Array]:
+def _terms(program: Program, duration_s: Array, wanted: Collection[str] | None) -> dict[str, Array]:
     """Busy seconds by term [C], without host time; of several rank classes the slowest one's."""
-    if asked is not None and program.n_classes == 1:
+    if wanted is not None and program.n_classes == 1:
         found: dict[str, Array] = {}
         for names, sums in program.term_sums:
-            rows = [i for i, name in enumerate(names) if name in asked]
+            rows = [i for i, name in enumerate(names) if name in wanted]
             if rows:
                 found |= zip((names[i] for i in rows), sums[rows] @ duration_s, strict=True)
         return found

@@ -78,7 +78,7 @@ def exchange_passes(placed: Placed) -> dict[str, tuple[float, float]]:
     """How often a layer runs the exchange of each dimension: (in forward, in backward)."""
     sums, half = placed.traffic.tensor_sums, EXPERT_EXCHANGES / 2
     way = WAYS[placed.layout.cp_comm]
-    more = placed.more_sums + placed.recompute_frac * sums + _again(placed)
+    more = placed.more_sums + placed.recompute_frac * sums + _repeated_gathers(placed)
     return {
         "tensor parallel": (sums, sums + more),
         "context parallel": (
@@ -89,7 +89,7 @@ def exchange_passes(placed: Placed) -> dict[str, tuple[float, float]]:
     }
 
 
-def _again(placed: Placed) -> float:
+def _repeated_gathers(placed: Placed) -> float:
     """Gathers that backward repeats, in sums: an all-gather is half of an all-reduce."""
     return 0.5 * placed.traffic.tensor_sums * placed.gathers_again
 
@@ -134,7 +134,7 @@ class Exchanges:
 
     def collectives_s(self, n_layers: int) -> dict[tuple[str, str], Array]:
         """Seconds of one micro-step [C] by dimension and operation, hidden time included."""
-        placed, again = self.placed, _again(self.placed)
+        placed, repeated = self.placed, _repeated_gathers(self.placed)
         times = {name: sum(passes) for name, passes in exchange_passes(placed).items()}
         n_times = {
             "tensor parallel": n_layers * times["tensor parallel"],
@@ -144,8 +144,8 @@ class Exchanges:
         }
         # a gather that backward repeats has no reduce-scatter with it
         more = {
-            ("tensor parallel", "reduce_scatter"): -n_layers * again,
-            ("tensor parallel", "all_gather"): n_layers * again,
+            ("tensor parallel", "reduce_scatter"): -n_layers * repeated,
+            ("tensor parallel", "all_gather"): n_layers * repeated,
         }
         return {
             key: (n_times[key[0]] + more.get(key, 0.0)) * seconds
@@ -329,12 +329,12 @@ def _dgrad_frac(placed: Placed) -> float:
     gathers again. With sequence parallelism backward also gathers before the row-parallel products,
     and that stays exposed (Megatron-LM, core/tensor_parallel/layers.py).
     """
-    whole, again = sum(exchange_passes(placed)["tensor parallel"]), _again(placed)
+    whole, repeated = sum(exchange_passes(placed)["tensor parallel"]), _repeated_gathers(placed)
     summed = placed.traffic.tensor_sums + placed.more_sums
     if not placed.layout.sequence_parallel:
         return summed / whole
     gathered = placed.gathered_frac
-    return (summed + 2 * gathered * again) / ((whole - again) + gathered * (whole + again))
+    return (summed + 2 * gathered * repeated) / ((whole - repeated) + gathered * (whole + repeated))
 
 
 def shared_nic_s(

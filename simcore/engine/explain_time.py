@@ -107,9 +107,9 @@ def _forward(f: Facts) -> Derivation:
 
 
 def _backward(f: Facts) -> Derivation:
-    again = f.request.strategy.recompute == "full"
-    note = "; each recomputed block runs forward again" if again else ""
-    if again and f.request.strategy.program.recompute.stops_early:
+    recomputed = f.request.strategy.recompute == "full"
+    note = "; each recomputed block runs forward again" if recomputed else ""
+    if recomputed and f.request.strategy.program.recompute.stops_early:
         note += ", up to the last tensor that backward needs"
     if f.request.cluster.n_gpus > 1 and f.request.strategy.parallelism not in ("dp", "manual"):
         note += f"; x up to {1 + f.rates.overlap_slowdown_frac:.3g} while collectives run"

@@ -307,8 +307,8 @@ def _equal_layers(part: Workload) -> bool:
 def first_stage_allocated_bytes(request: Request) -> float:
     """Peak of allocated bytes on the first pipeline stage, which global rank 0 is on."""
     cluster, placed = request.cluster, request.placed
-    asked = (request.micro_batch, request.grad_accum, cluster.n_gpus, cluster.n_nodes)
-    over = [np.array([float(v)]) for v in asked]
+    values = (request.micro_batch, request.grad_accum, cluster.n_gpus, cluster.n_nodes)
+    over = [np.array([float(v)]) for v in values]
     if placed is None:
         first = memory_of_stage(request, request.held_workload, 0, *over)
     else:
@@ -324,9 +324,9 @@ def run_memories(request: Request) -> Memory | None:
     placed, cluster = request.placed, request.cluster
     if placed is None:
         return None
-    asked = (request.micro_batch, request.grad_accum, cluster.n_gpus, cluster.n_nodes)
+    values = (request.micro_batch, request.grad_accum, cluster.n_gpus, cluster.n_nodes)
     stages = [placed.stages[first] for first in placed.run_starts]
-    return memory_of_stages(request, stages, *(np.full(len(stages), float(v)) for v in asked))
+    return memory_of_stages(request, stages, *(np.full(len(stages), float(v)) for v in values))
 
 
 def fullest_batch(request: Request) -> int:

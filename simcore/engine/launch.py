@@ -118,7 +118,7 @@ def with_launch(text: str, gpus: str, options: Mapping[str, Any]) -> Launched:
             notes.append(f"--global-batch {options['global_batch']} wins over "
                          f"{launch.global_batch} of {launch.where}")  # fmt: skip
     else:
-        _settle_batch(launch, merged, given, _replicas(world, merged), notes, problems)
+        _derive_batch(launch, merged, given, _replicas(world, merged), notes, problems)
     lines = [summary(launch), *notes, *launch.approximated, *launch.unknown]
     if launch.ignored:
         lines.append(f"{launch.where}: without effect on the prediction: "
@@ -174,7 +174,7 @@ def _compare_worlds(
         notes.append(f"{launch.where} is for {stated} GPUs; --gpus {gpus} ({world}) is predicted")
 
 
-def _settle_batch(
+def _derive_batch(
     launch: Launch, options: dict[str, Any], given: set[str], replicas: int | None,
     notes: list[str], problems: list[str],
 ) -> None:  # fmt: skip

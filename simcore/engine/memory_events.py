@@ -66,7 +66,7 @@ class EventList:
             if number >= 0:
                 self.events.append((number, None))
 
-    def again(self, since: tuple[int, int]) -> None:
+    def repeat(self, since: tuple[int, int]) -> None:
         """Repeat all events since a ``mark``, with new allocations."""
         first, number = since
         more = len(self.what) - number
@@ -173,7 +173,7 @@ class _Step:
         self.shards = float(shards[0])
         self.updated = numel / self.shards
         self.ema = float(held.ema[0]) / numel
-        self.again = [strategy.recompute == "full" and b.recomputable for b in self.blocks]
+        self.recomputed = [strategy.recompute == "full" and b.recomputable for b in self.blocks]
         self.grads: dict[int, list[int]] = {}
         # Results for blocks that repeat, computed once.
         self.forwards: dict[tuple[int, bool], tuple[_Forward, ...]] = {}
@@ -193,7 +193,7 @@ class _Step:
             repeated = [(n + at, name.split(" ", 2)[2]) for n, name in self.out.phases[phases:]]
             phases = len(self.out.phases)
             self.out.phases += [(n, f"step {step} {name}") for n, name in repeated]
-            self.out.again(begin)
+            self.out.repeat(begin)
             begin = following
         return self.out
 
@@ -352,16 +352,16 @@ class _Step:
         saved: dict[int, list[list[int]]] = {}
         copies: dict[int, list[int]] = {}
         for i in self._gather(range(len(self.blocks))):
-            if self.again[i]:
+            if self.recomputed[i]:
                 kept = saved_bytes(self.blocks[i].kept_input, self.p) * self.b
                 saved[i] = [[out.alloc(kept, "activations", self.names[i], "input")]]
-            pinned, copies[i] = self._block_forward(i, pins=not self.again[i])
+            pinned, copies[i] = self._block_forward(i, pins=not self.recomputed[i])
             saved.setdefault(i, pinned)
         # autocast drops its copies; those that an op saved stay allocated
         for i, numbers in copies.items():
-            if self.again[i]:
+            if self.recomputed[i]:
                 out.free(numbers)
-        return saved, {i: c for i, c in copies.items() if not self.again[i]}
+        return saved, {i: c for i, c in copies.items() if not self.recomputed[i]}
 
     def _forward_of(self, block: Block, *, pins: bool) -> tuple[_Forward, ...]:
         """``_forward_ops`` of a block, cached for blocks that repeat."""
@@ -424,7 +424,7 @@ class _Step:
             pinned = saved.pop(i)
             made_copies = copies.get(i, [])
             kept: list[int] = []
-            if self.again[i]:
+            if self.recomputed[i]:
                 kept = pinned[0]
                 pinned, made_copies = self._block_forward(
                     i, pins=True, term="working_set", shared=shared_with_input(block, p)

@@ -75,19 +75,21 @@ def activation_profile(workload: Workload, p: Precision, recompute: bool) -> Act
     """The saved bytes of a step, block by block, for one precision and recompute policy."""
     blocks = list(workload.instances())
     distinct = {id(b): b for b in blocks}
-    again = {k: recompute and b.recomputable for k, b in distinct.items()}
-    pins = {k: saved_bytes(b.kept_input if again[k] else b.saved, p) for k, b in distinct.items()}
+    recomputed = {k: recompute and b.recomputable for k, b in distinct.items()}
+    pins = {
+        k: saved_bytes(b.kept_input if recomputed[k] else b.saved, p) for k, b in distinct.items()
+    }
     before = np.cumsum([pins[id(b)] for b in blocks])
     times = Counter(map(id, blocks))
     sizes: dict[float, float] = {}
     for k, block in distinct.items():
-        for part in [block.kept_input] if again[k] else [op.saved for op in block.ops]:
+        for part in [block.kept_input] if recomputed[k] else [op.saved for op in block.ops]:
             for n in storages(part, p):
                 sizes[n] = sizes.get(n, 0.0) + times[k]
     return ActivationProfile(
         held=before[::-1].copy(),
         kept=float(before[-1]),
-        inputs=float(sum(pins[id(b)] for b in blocks if again[id(b)])),
+        inputs=float(sum(pins[id(b)] for b in blocks if recomputed[id(b)])),
         storage_bytes=np.array(list(sizes) or [0.0]),
         storage_count=np.array(list(sizes.values()) or [0.0]),
         transient_frozen=max((f.transient_low * p.low_bytes for f in workload.frozen), default=0.0),
@@ -150,16 +152,16 @@ class Parts:
 
 @lru_cache(maxsize=1000)
 def joined_parts(
-    workloads: tuple[Workload, ...], p: Precision, again: bool, ahead: int, root: bool,
+    workloads: tuple[Workload, ...], p: Precision, recomputed: bool, ahead: int, root: bool,
     tensors: int = 0,
 ) -> Parts:  # fmt: skip
     """The inputs of ``memory_of``, for one part of a model or several.
 
-    ``again``: layers run forward a second time in backward; ``ahead``, ``root``, ``tensors`` as in
-    ``moments_of``.
+    ``recomputed``: layers run forward a second time in backward; ``ahead``, ``root``, ``tensors``
+    as in ``moments_of``.
     """
-    profiles = [activation_profile(w, p, again) for w in workloads]
-    ops = [moments_of(w, p, again, ahead, root, tensors) for w in workloads]
+    profiles = [activation_profile(w, p, recomputed) for w in workloads]
+    ops = [moments_of(w, p, recomputed, ahead, root, tensors) for w in workloads]
     sizes = [
         (  # in the order of PartSizes
             w.trainable_numel, w.expert_numel, w.layers_numel, w.largest_block_numel,

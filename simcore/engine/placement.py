@@ -115,9 +115,9 @@ def usual_strategy(own: str, layout: Layout) -> str:
     return BESIDE_CUTS if max(layout.tp, layout.pp) > 1 else own
 
 
-def strategy_told(asked: str | None, own: str, usual: str) -> tuple[str, ...]:
+def strategy_note(named: str | None, own: str, usual: str) -> tuple[str, ...]:
     """A sentence where the default strategy is another than the model's own."""
-    if asked or own == usual:
+    if named or own == usual:
         return ()
     return (f"strategy: {usual}, as Megatron uses with tp or pp; without these the model's {own}",)
 

@@ -242,8 +242,8 @@ class _Context(Update):
         # Autocast casts the weights again in each micro-step, and gradients are summed up.
         each = self.micro_s[index] + self._cast(index) + self._grad_sum(index)
         each = np.maximum(each, 2.0 * self._activations_copy(index))  # to the host and back
-        again: Array = (self.points.grad_accum - 1.0) * each
-        return again
+        earlier_s: Array = (self.points.grad_accum - 1.0) * each
+        return earlier_s
 
     def _grad_sum(self, index: int) -> Array:
         """Seconds to add a micro-step's gradients to those of earlier ones.

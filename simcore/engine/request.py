@@ -7,18 +7,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Unpack, cast
 
-from simcore.engine.asked import Asked, asked_of, batches_of, settings_asked, words_of
+from simcore.engine.asked import Inputs, batches_of, changed_settings, inputs_from, look_up_names
 from simcore.engine.attempts import Attempts
-from simcore.engine.context import context_told
+from simcore.engine.context import context_note
 from simcore.engine.edge import largest_batch
 from simcore.engine.evaluate import Loading
 from simcore.engine.knob_models import unheeded
 from simcore.engine.options import Options
 from simcore.engine.placed import Placed
-from simcore.engine.placement import place, strategy_told
+from simcore.engine.placement import place, strategy_note
 from simcore.engine.resolved import Request
 from simcore.engine.resolved_options import settings_in_effect
-from simcore.engine.routing import routing_told
+from simcore.engine.routing import routing_notes
 from simcore.engine.sizes import name_of
 from simcore.hardware.cluster import ClusterSpec
 from simcore.hardware.estimates import takes_either_layout
@@ -50,17 +50,17 @@ def make_request(
     if not isinstance(gpus, str | ClusterSpec):
         tries.problems.append(f"gpus must be text such as 4x8xA6000ada, not {gpus!r:.60}")
         tries.stop()
-    asked = asked_of(tries, model, gpus, options)
-    mode = words_of(tries, asked)
-    accum, batch = batches_of(tries, asked)
-    overrides = settings_asked(tries, asked)
-    largest = _largest(asked.record, tries.get("overrides", {}))
-    _workloads(tries, asked, mode, overrides, largest)
-    strategy = _strategy(tries, asked, mode)
-    strategy, accum = _placed(tries, asked, strategy, overrides, accum, batch)
-    _batch_problems(tries, asked, accum, batch)
+    inputs = inputs_from(tries, model, gpus, options)
+    mode = look_up_names(tries, inputs)
+    accum, batch = batches_of(tries, inputs)
+    overrides = changed_settings(tries, inputs)
+    largest = _largest(inputs.record, tries.get("overrides", {}))
+    _workloads(tries, inputs, mode, overrides, largest)
+    strategy = _strategy(tries, inputs, mode)
+    strategy, accum = _placed(tries, inputs, strategy, overrides, accum, batch)
+    _batch_problems(tries, inputs, accum, batch)
     tries.stop()
-    record, cluster = asked.record, asked.cluster
+    record, cluster = inputs.record, inputs.cluster
     assert record is not None and cluster is not None and strategy is not None
     workload, placed = tries["workload"], tries.get("placed")
     peak = None if placed else tries.get("peak_workload")
@@ -75,19 +75,19 @@ def make_request(
         loading=_loading(record),
         defaults=tuple(tries.defaults),
         assumptions=(
-            *_rounds_told(tries, asked, accum),
-            *_told(tries, asked, strategy),
-            *(_largest_told(largest) if peak else ()),
+            *_round_warnings(tries, inputs, accum),
+            *_assumed(tries, inputs, strategy),
+            *(_largest_note(largest) if peak else ()),
             *(_miscounted(record, workload) if not overrides else ()),
         ),
         placed=placed,
         eager_kernels=tries["eager"],
         growing_segments=tries["growing"],
         compiled=bool(tries.get("compiled")),
-        software_assumed=asked.library.assumed,
-        global_batch_given=asked.options.get("global_batch") is not None,
+        software_assumed=inputs.library.assumed,
+        global_batch_given=inputs.options.get("global_batch") is not None,
         peak_workload=peak,
-        options=settings_in_effect(asked.options, {**_settings(record), **overrides}),
+        options=settings_in_effect(inputs.options, {**_settings(record), **overrides}),
     )
     if batch == "max":
         request = _with_largest_batch(request)
@@ -100,25 +100,25 @@ def _settings(record: ModelSource) -> dict[str, Any]:
 
 
 def _workloads(
-    tries: Attempts, asked: Asked, mode: str, overrides: dict[str, Any], largest: dict[str, Any]
+    tries: Attempts, inputs: Inputs, mode: str, overrides: dict[str, Any], largest: dict[str, Any]
 ) -> None:
     """Build the model of a mean step, and that of the largest batch where batch sizes vary.
 
     They are stored in ``tries`` as ``workload`` and ``peak_workload``.
     """
-    record = asked.record
+    record = inputs.record
     if record is None or "overrides" not in tries:
         return
 
     def built(settings: dict[str, Any]) -> Workload:
-        early = asked.library.program.recompute.stops_early
-        again = recomputed(
-            record.build(**settings), tries.get("modules", ()), asked.recompute_layers, early
+        early = inputs.library.program.recompute.stops_early
+        model = recomputed(
+            record.build(**settings), tries.get("modules", ()), inputs.recompute_layers, early
         )
-        if mode == "full" and asked.library.program.recompute.full_includes_head:
-            again = head_recomputed(again)
-        layers = asked.options.get("offload_layers") or 0
-        return offloaded(again, layers, checkpointed=mode == "full")
+        if mode == "full" and inputs.library.program.recompute.full_includes_head:
+            model = head_recomputed(model)
+        layers = inputs.options.get("offload_layers") or 0
+        return offloaded(model, layers, checkpointed=mode == "full")
 
     tries.make("workload", lambda: built(overrides))
     if largest and "workload" in tries:
@@ -129,13 +129,13 @@ def _workloads(
 _NEEDED = ("parallelism", "precision", "optimizer", "offload", "overlap", "library", "issuer")
 
 
-def _strategy(tries: Attempts, asked: Asked, mode: str) -> Strategy | None:
+def _strategy(tries: Attempts, inputs: Inputs, mode: str) -> Strategy | None:
     """The strategy of the options; None where one of its names is unknown."""
     if not all(key in tries for key in _NEEDED):
         return None
-    options, t, library = asked.options, asked.training, asked.library
+    options, t, library = inputs.options, inputs.training, inputs.library
     fp8_params = tries.get("fp8_params", False)
-    gpus = [g.gpu for g in asked.cluster.groups] if asked.cluster else []
+    gpus = [g.gpu for g in inputs.cluster.groups] if inputs.cluster else []
     either = all(takes_either_layout(g) for g in gpus) and not tries["precision"].block_scaled
     optimizer = tries["optimizer"]
     if "workload" in tries:
@@ -149,7 +149,7 @@ def _strategy(tries: Attempts, asked: Asked, mode: str) -> Strategy | None:
         optimizer=optimizer,
         recompute=cast("Recompute", mode),  # an unknown one is among the problems
         recompute_modules=tries.get("modules", ()),
-        recompute_layers=asked.recompute_layers,
+        recompute_layers=inputs.recompute_layers,
         offload=tries["offload"],
         overlap=tries["overlap"],
         issuer=tries["issuer"],
@@ -174,30 +174,30 @@ def _strategy(tries: Attempts, asked: Asked, mode: str) -> Strategy | None:
         ema_impl=t.ema_impl if t else "for-loop",
     )
     strategy = _with_buckets(strategy, options.get("bucket_numel"))
-    if asked.cluster is not None:
-        tries.problems += single_refused(options.get("strategy"), asked.cluster.n_gpus)
-        tries.problems += _strategy_violations(strategy, asked.cluster)
+    if inputs.cluster is not None:
+        tries.problems += single_refused(options.get("strategy"), inputs.cluster.n_gpus)
+        tries.problems += _strategy_violations(strategy, inputs.cluster)
     return strategy
 
 
 def _placed(
-    tries: Attempts, asked: Asked, strategy: Strategy | None, overrides: dict[str, Any],
+    tries: Attempts, inputs: Inputs, strategy: Strategy | None, overrides: dict[str, Any],
     accum: int, batch: int | str,
 ) -> tuple[Strategy | None, int]:  # fmt: skip
     """The strategy with its ranks placed, and the micro-steps that follow from a global batch."""
-    record, cluster = asked.record, asked.cluster
+    record, cluster = inputs.record, inputs.cluster
     if record is None or cluster is None or strategy is None or "workload" not in tries:
         return strategy, accum
     how = strategy
-    tries.problems += asked.unknown
+    tries.problems += inputs.unknown
     tries.make(
-        "placed", lambda: place(record, tries["workload"], cluster, how, asked.layout, overrides)
+        "placed", lambda: place(record, tries["workload"], cluster, how, inputs.layout, overrides)
     )
     placed: Placed | None = tries.get("placed")
     if placed is not None:
         strategy = replace(strategy, expert_ranks=placed.layout.data_ranks_of_expert)
-    if "placed" in tries and asked.options.get("global_batch") is not None:
-        accum = _accumulation(asked.options, placed, cluster.n_gpus, batch, tries.problems)
+    if "placed" in tries and inputs.options.get("global_batch") is not None:
+        accum = _accumulation(inputs.options, placed, cluster.n_gpus, batch, tries.problems)
     return strategy, accum
 
 
@@ -207,9 +207,9 @@ def _cut_later(tries: Attempts) -> bool:
     return placed is not None and placed.layout.stages == AUTO
 
 
-def _batch_problems(tries: Attempts, asked: Asked, accum: int, batch: int | str) -> None:
+def _batch_problems(tries: Attempts, inputs: Inputs, accum: int, batch: int | str) -> None:
     """Collect violations of the batch's rules; ``shares`` are stored in ``tries``."""
-    shares = asked.options.get("shares")
+    shares = inputs.options.get("shares")
     if shares is not None:
         tries.make("shares", lambda: _shares(str(shares)))
     if batch == "max":
@@ -218,41 +218,41 @@ def _batch_problems(tries: Attempts, asked: Asked, accum: int, batch: int | str)
     placed: Placed | None = tries.get("placed")
     if placed is not None and accum % placed.layout.directions:
         tries.problems.append(f"schedule dualpipe needs an even grad-accum, not {accum}")
-    library = asked.library
-    if asked.layout.vpp > 1 and not library.program.pipeline.interleaves:
+    library = inputs.library
+    if inputs.layout.vpp > 1 and not library.program.pipeline.interleaves:
         tries.problems.append(
-            f"{library.program.name} has no interleaved pipeline schedule: vpp={asked.layout.vpp} "
+            f"{library.program.name} has no interleaved pipeline schedule: vpp={inputs.layout.vpp} "
             "needs a program that has one (--software megatron), or vpp 1"
         )
-    counted = placed is not None or asked.options.get("global_batch") is None
+    counted = placed is not None or inputs.options.get("global_batch") is None
     if counted and library.program.pipeline.whole_rounds and not library.assumed:
-        refused = asked.layout.rounds_refused(accum)
+        refused = inputs.layout.rounds_refused(accum)
         tries.problems += [f"{library.program.name}: {refused}"] if refused else []
 
 
-def _told(tries: Attempts, asked: Asked, strategy: Strategy) -> tuple[str, ...]:
+def _assumed(tries: Attempts, inputs: Inputs, strategy: Strategy) -> tuple[str, ...]:
     """Assumptions about the job, in sentences."""
-    record, workload, launched = asked.record, tries["workload"], asked.launched
+    record, workload, launched = inputs.record, tries["workload"], inputs.launched
     assert record is not None
-    own, usual = record.training.strategy, asked.usual_strategy
+    own, usual = record.training.strategy, inputs.usual_strategy
     return (
         *(launched.told(getattr(record, "config", {})) if launched else ()),
-        *asked.library.told(),
-        *strategy_told(asked.options.get("strategy"), own, usual),
+        *inputs.library.told(),
+        *strategy_note(inputs.options.get("strategy"), own, usual),
         *unheeded(tries["profile"], workload.name),
-        *routing_told(record, strategy.routing, asked.layout),
-        *context_told(asked.layout, asked.options.get("cp_comm")),
+        *routing_notes(record, strategy.routing, inputs.layout),
+        *context_note(inputs.layout, inputs.options.get("cp_comm")),
         *_assumptions(record, workload),
     )
 
 
-def _rounds_told(tries: Attempts, asked: Asked, accum: int) -> tuple[str, ...]:
+def _round_warnings(tries: Attempts, inputs: Inputs, accum: int) -> tuple[str, ...]:
     """Warnings where Megatron's interleaved schedule would refuse the number of micro-batches.
 
     They apply where the user did not name Megatron, and to rounds that are not whole.
     """
     placed: Placed | None = tries.get("placed")
-    if placed is None or not asked.library.program.pipeline.whole_rounds:
+    if placed is None or not inputs.library.program.pipeline.whole_rounds:
         return ()
     layout = placed.layout
     if refused := layout.rounds_refused(accum):
@@ -348,13 +348,13 @@ def _loading(record: ModelSource) -> Loading | None:
     )
 
 
-def _largest(record: ModelSource | None, asked: Mapping[str, Any]) -> dict[str, Any]:
+def _largest(record: ModelSource | None, inputs: Mapping[str, Any]) -> dict[str, Any]:
     """Settings of the largest batch in training, except those that the user gave."""
     of = record.largest if isinstance(record, ModelRecord) else {}
-    return {k: v for k, v in of.items() if k not in asked}
+    return {k: v for k, v in of.items() if k not in inputs}
 
 
-def _largest_told(largest: Mapping[str, Any]) -> tuple[str, ...]:
+def _largest_note(largest: Mapping[str, Any]) -> tuple[str, ...]:
     sizes = ", ".join(f"{k} {v}" for k, v in largest.items())
     return (f"memory is that of the largest batch in training ({sizes})",)
 

@@ -41,8 +41,8 @@ class Room:
     def of_job(cls, request: Request) -> Room:
         """For a single job."""
         cluster = request.cluster
-        asked = (request.micro_batch, request.grad_accum, cluster.n_gpus, cluster.n_nodes)
-        micro_batch, grad_accum, n_gpus, n_nodes = (np.array([float(v)]) for v in asked)
+        values = (request.micro_batch, request.grad_accum, cluster.n_gpus, cluster.n_nodes)
+        micro_batch, grad_accum, n_gpus, n_nodes = (np.array([float(v)]) for v in values)
         room = np.array([float(min(g.gpu.usable_memory_bytes for g in cluster.groups))])
         return cls(request, micro_batch, grad_accum, n_gpus, n_nodes, room)
 
@@ -51,16 +51,16 @@ class Room:
         assert self.request.placed is not None
         whole = self.request.placed.part
         starts = (*whole.layer_starts, len(whole.order))
-        asked: dict[tuple[int, int], list[bool]] = {}
+        by_range: dict[tuple[int, int], list[bool]] = {}
 
         def fits(s: int, a: int, b: int) -> bool:
-            found = asked.get((a, b))
+            found = by_range.get((a, b))
             if found is None:
                 start, stop = starts[a] if a else 0, starts[b]
                 key = a == 0, whole.order[start:stop]
                 if key not in self._known:
                     self._known[key] = self._held(start, stop)
-                found = asked[a, b] = self._known[key][at]
+                found = by_range[a, b] = self._known[key][at]
             return found[s]
 
         return fits

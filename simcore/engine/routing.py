@@ -89,7 +89,7 @@ def settings_of(record: ModelSource | None, routing: Routing, layout: Layout) ->
     return found
 
 
-def routing_told(record: ModelSource, routing: Routing, layout: Layout) -> tuple[str, ...]:
+def routing_notes(record: ModelSource, routing: Routing, layout: Layout) -> tuple[str, ...]:
     """Assumptions about the rows of experts, for a model that has experts."""
     if not experts_of(record)[0]:
         return ()

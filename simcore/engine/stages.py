@@ -77,9 +77,9 @@ def layer_costs(request: Request) -> LayerCosts:
     base = values_of(request)
     job = job_of(request)
     counts = (1,) * placed.layout.pp  # average stages: which one has the slowest device is random
-    asked = Points.of(base, 1)
+    axis = Points.of(base, 1)
     typical = float(
-        stage_paces(asked, placed.layout, counts, job.classes[0].device_sd_frac).typical[0]
+        stage_paces(axis, placed.layout, counts, job.classes[0].device_sd_frac).typical[0]
     )
     # Device time (with the collectives of every micro-step) and host time, each with two and three
     # micro-steps.

@@ -222,12 +222,12 @@ def _balanced_s(request: Request, through_s: Array, micro_steps: Array) -> Array
 class _Stages(NamedTuple):
     """The stages that decide the memory: the first of equal stages, which holds most.
 
-    ``asked``: all stages that are evaluated; ``first`` and ``last``: positions in it of the first
-    and the last of equal stages. In any other division some stage has at least as many layers as
-    the emptiest of the last ones.
+    ``evaluated``: all stages that are evaluated; ``first`` and ``last``: positions in it of the
+    first and the last of equal stages. In any other division some stage has at least as many layers
+    as the emptiest of the last ones.
     """
 
-    asked: tuple[Stage, ...] = ()
+    evaluated: tuple[Stage, ...] = ()
     first: slice = slice(None)
     last: list[int] | slice = slice(None)
 
@@ -286,7 +286,12 @@ def _memory(
         capacities = [min(capacities)]
     for batch, capacity in zip(batches, capacities, strict=True):
         device, needed = held_and_needed(
-            request, stages.asked, batch, found["grad_accum"], found["n_ranks"], found["n_nodes"]
+            request,
+            stages.evaluated,
+            batch,
+            found["grad_accum"],
+            found["n_ranks"],
+            found["n_nodes"],
         )
         at = needed[stages.first].argmax(axis=0), np.arange(len(rows))
         least = needed[stages.last].min(axis=0)

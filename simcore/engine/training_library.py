@@ -131,15 +131,15 @@ def library_of(
 
     ``dialect``: the format of the launch file, if there is one.
     """
-    asked = options.get("software")
-    if asked and asked != AUTO:
-        program = program_named(asked)
-        return Library(program, by_file=bool(dialect), asked_as="" if dialect else asked.strip())
+    named = options.get("software")
+    if named and named != AUTO:
+        program = program_named(named)
+        return Library(program, by_file=bool(dialect), asked_as="" if dialect else named.strip())
     if dialect or not _written_anew(record):
         return Library(PLAIN)
     usual = usual_of_language_models()
     cut = max(layout.tp, layout.pp, layout.cp, layout.ep) > 1
-    likely = asked == AUTO or (usual.cut and cut)
+    likely = named == AUTO or (usual.cut and cut)
     likely |= (options.get("precision") or "").lower() in usual.precisions
     other = folded_strategy(options.get("strategy") or "") in usual.except_strategies
     other |= options.get("issuer") in usual.except_issuers

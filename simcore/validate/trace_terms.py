@@ -122,9 +122,9 @@ def _predicted(request: Request, p: Prediction) -> _Predicted:
 
 
 def explained(
-    ranks: Sequence[RankStep], asked: tuple[Request, Prediction] | None
+    ranks: Sequence[RankStep], predicted_job: tuple[Request, Prediction] | None
 ) -> dict[str, Any]:
-    """The contract of ``simcore explain-trace --json``; predictions are None without ``asked``.
+    """The contract of ``simcore explain-trace --json``; without a job predictions are None.
 
     Values are seconds of a step, the mean over the ranks. ``terms`` add up to the step; ``kinds``:
     device time of compute; ``collectives``: all their time and its exposed part. ``differences``:
@@ -139,7 +139,9 @@ def explained(
     comm = {op: tuple(_mean([s.collectives.get(op, (0.0, 0.0))[i] for s in steps]) for i in (0, 1))
             for op in ops}  # fmt: skip
     nothing = _Predicted({}, {}, {}, {})
-    head, predicted, predicted_kinds, predicted_comm = _predicted(*asked) if asked else nothing
+    head, predicted, predicted_kinds, predicted_comm = (
+        _predicted(*predicted_job) if predicted_job else nothing
+    )
     return {
         "trace": {
             "files": [r.trace.path.name for r in ranks],
@@ -148,13 +150,13 @@ def explained(
             "found_by": steps[0].how,
             "kernels_a_step": _mean([s.n_kernels for s in steps]),
             "problems": [x for r in ranks for x in r.trace.problems],
-            "notes": _notes(ranks, asked[1]) if asked else [],
+            "notes": _notes(ranks, predicted_job[1]) if predicted_job else [],
         },
         "prediction": head or None,
-        "step": _pair(measured, asked[1].step_time_s.value if asked else None),
-        "terms": {k: _pair(parts[k], predicted.get(k) if asked else None) for k in TERMS
+        "step": _pair(measured, predicted_job[1].step_time_s.value if predicted_job else None),
+        "terms": {k: _pair(parts[k], predicted.get(k) if predicted_job else None) for k in TERMS
                   if parts[k] or predicted.get(k)},
-        "kinds": {k: _pair(kinds.get(k, 0.0), predicted_kinds.get(k) if asked else None)
+        "kinds": {k: _pair(kinds.get(k, 0.0), predicted_kinds.get(k) if predicted_job else None)
                   for k in (*COMPUTE_KINDS, "optimizer")
                   if kinds and (kinds.get(k) or predicted_kinds.get(k))},
         "collectives": {
@@ -163,7 +165,7 @@ def explained(
                  "exposed_s": comm.get(op, (0.0, 0.0))[1]}
             for op in dict.fromkeys((*comm, *predicted_comm))
         },
-        "differences": _differences(parts, predicted, measured) if asked else [],
+        "differences": _differences(parts, predicted, measured) if predicted_job else [],
         "ranks": [
             {"file": r.trace.path.name, "rank": r.trace.rank, "step_s": r.step.step_s,
              "terms": r.step.parts} for r in ranks

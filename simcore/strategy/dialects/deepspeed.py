@@ -168,8 +168,8 @@ class DeepSpeed:
         left += [] if "optimizer" in data else ["optimizer"]
         left += ["bucket_numel"] if job.strategy not in ("zero1", "zero2") else []
         overlap = overlap_of(stage, parse_overlap(job.overlap).grads)
-        asked = job.overlap is not None and str(parse_overlap(job.overlap)) != overlap
-        left += ["overlap"] if asked else []
+        differs = job.overlap is not None and str(parse_overlap(job.overlap)) != overlap
+        left += ["overlap"] if differs else []
         program = {"software": "deepspeed", "overlap": overlap}
         return Emitted(json.dumps(data, indent=2) + "\n", tuple(left), program)
 

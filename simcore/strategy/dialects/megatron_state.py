@@ -35,16 +35,16 @@ def narrow_grads(given: dict[str, Any]) -> bool:
 def read_state(reading: Reading, given: dict[str, Any]) -> None:
     """Read the flags; strategy, precision, optimizer and offload must have been read."""
     aware = bool(reading.flag(f"--{_AWARE}", given.pop(_AWARE, None)))
-    asked = {n: given.pop(n, "fp32") for n in (*_MOMENTS, _GRADS, _PARAMS)}
+    formats = {n: given.pop(n, "fp32") for n in (*_MOMENTS, _GRADS, _PARAMS)}
     recipe = given.get("fp8-recipe", "delayed")
     if not aware:
-        for name, value in asked.items():
+        for name, value in formats.items():
             if value != "fp32":
                 reading.refuse(f"--{name} {value}", f"needs --{_AWARE}")
         return
-    if asked[_PARAMS] != "fp32":
+    if formats[_PARAMS] != "fp32":
         reading.approximate(f"--{_PARAMS}", "is not followed: masters are predicted in fp32")
-    moments = {asked[n] for n in _MOMENTS}
+    moments = {formats[n] for n in _MOMENTS}
     at_home = reading.said("offload") == "none"
     if moments <= set(_TWO_BYTES) and at_home and reading.said("optimizer") == "adamw":
         reading.say("optimizer", "adamw-bf16", f"--{_MOMENTS[0]}")
