@@ -17,7 +17,7 @@ from simcore.workload.archs.lm_attention import ATTENTIONS
 
 #: Options that detail the recompute mode: not read from the file where the user gives a mode.
 _OF_RECOMPUTE = ("recompute_modules", "recompute_layers")
-#: An architecture whose attention kernels differ from those of the other architectures' names.
+#: Architecture in which the names of attention kernels mean other kernels than elsewhere.
 _OTHER_KERNELS = "bert"
 #: Options that say how many GPUs there are.
 COUNTS = ("nnodes", "nproc_per_node")
