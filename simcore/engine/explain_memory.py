@@ -296,11 +296,11 @@ def _context(f: Facts) -> Derivation:
 def _device(f: Facts) -> Derivation:
     m = f.result.memory
     kind, width = program_kind(f.request), whole_sd_log(f.request)
-    why = "program assumed, not named" if f.request.software_assumed else "no published figures"
-    figures = f"{why}: {width:.1%} of allocated uncertain" if width else "published figures"
+    why = "assumed, not named" if f.request.software_assumed else "no published figures"
+    figures = f"{why}: +-{width:.1%} of allocated" if width else "published figures"
     return Derivation(
         "allocated (tensors) + allocator rounding = reserved; + NCCL buffers + CUDA context; at "
-        "the moment with most of four: frozen forward, forward, backward, optimizer step",
+        "the fullest of four moments: frozen forward, forward, backward, optimizer step",
         (
             ("allocated", _gb(m.allocated_bytes)),
             ("reserved", _gb(m.reserved_bytes)),

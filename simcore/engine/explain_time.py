@@ -211,7 +211,7 @@ def _offload(f: Facts) -> Derivation:
 
 def _wire(f: Facts, path: Path) -> str:
     share = f.route(path).value
-    return f"{_rate(path.bw_bytes_per_s * share)} bus bandwidth ({share:.3g} of {path.bottleneck})"
+    return f"{_rate(path.bw_bytes_per_s * share)} ({share:.3g} of {path.bottleneck})"
 
 
 def _layout_inputs(f: Facts) -> list[tuple[str, str]]:
@@ -253,9 +253,9 @@ def _comm_inputs(f: Facts) -> tuple[tuple[str, str], ...]:
     inputs.append(("ranks, nodes", f"{c.n_gpus:,}, {c.n_nodes:,}"))
     intra, inter = f.paths
     if c.n_gpus > c.n_nodes:
-        inputs.append(("within a node", _wire(f, intra)))
+        inputs.append(("bus bandwidth in a node", _wire(f, intra)))
     if c.n_nodes > 1:
-        inputs.append(("between nodes", _wire(f, inter)))
+        inputs.append(("bus bandwidth between nodes", _wire(f, inter)))
     inputs.append(("all collectives", f"{_s(f.collectives_s)}, hidden time included"))
     if lists := f.request.strategy.program.zero3.tensor_lists:
         for name, view in ("gather", lists.gathered_view), ("reduction", lists.reduced_view):
