@@ -125,7 +125,7 @@ def _bound_by(f: Facts) -> Derivation:
             (w.resource, f"{format_seconds(w.step_time_s)}, {w.gain_frac * PERCENT:.1f} % less")
             for w in f.result.what_if
         ),
-        f"the step predicted once more with each of {len(RESOURCES)} resources, and each pair, doubled",
+        f"the step with each of {len(RESOURCES)} resources, and each pair, doubled",
     )
 
 
