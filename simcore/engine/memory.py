@@ -127,7 +127,7 @@ def _fullest_op(
 
     ``gradients``: bytes of all gradients that a rank keeps; ``early``: they exist from the start;
     ``unsent``: bytes of unsharded sums that exist from the start instead, and of which backward
-    makes shards one after another; ``fetches``: sharded parameters are gathered from other ranks.
+    makes shards one after another; ``fetches``: parameters come from other ranks or the host.
     """
     p, ops = strategy.precision, parts.moments
     # The op depends on few values: configurations that agree in these are evaluated once.
