@@ -1,4 +1,4 @@
-"""What would make a job go faster as it is: computed, not guessed."""
+"""Changes that would make a job faster on the same hardware, each with its predicted step time."""
 
 from __future__ import annotations
 
@@ -8,15 +8,18 @@ from simcore.engine.predict import central_step_s
 from simcore.engine.resolved import Request, rank_groups
 from simcore.engine.result import WhatIf
 
-#: A gain that is worth a word.
+#: The smallest gain, as a share of the step time, that is reported.
 WORTH_FRAC = 0.005
 
 
 def uneven(request: Request) -> tuple[WhatIf, ...]:
-    """What dealing out the batch unevenly over unequal GPUs would give, where that is faster."""
+    """The gain from giving faster GPUs a larger micro-batch, on a cluster with several GPU types.
+
+    Empty where the micro-batches cannot be uneven, or where the gain is below ``WORTH_FRAC``.
+    """
     if not uneven_batch(request):
         return ()
-    from simcore.engine.shares import best_deal, ratio_of  # most predictions are of one kind of GPU
+    from simcore.engine.shares import best_deal, ratio_of  # most jobs have one type of GPU
 
     deal = best_deal(request)
     before = central_step_s(request)
@@ -24,11 +27,11 @@ def uneven(request: Request) -> tuple[WhatIf, ...]:
     if deal is None or after >= before * (1.0 - WORTH_FRAC):
         return ()
     samples = " and ".join(map(str, deal))
-    said = f"shares {ratio_of(deal)} ({samples} samples a GPU)"
-    return (WhatIf(resource=said, step_time_s=after, gain_frac=1.0 - after / before),)
+    division = f"--shares {ratio_of(deal)} (micro-batches of {samples} samples, by GPU type)"
+    return (WhatIf(resource=division, step_time_s=after, gain_frac=1.0 - after / before),)
 
 
 def uneven_batch(request: Request) -> bool:
-    """Whether equal shares are dealt to GPUs of several kinds, and could be others."""
+    """Whether a cluster has several kinds of rank, all with the same micro-batch above 1."""
     several = len(rank_groups(request.cluster)) > 1 and request.placed is None
     return several and not request.shares and request.micro_batch > 1

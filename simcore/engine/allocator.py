@@ -1,10 +1,10 @@
 """PyTorch's CUDA caching allocator on one stream, replayed over a list of allocations.
 
-Facts from c10/cuda/CUDACachingAllocator.cpp of PyTorch 2.x: sizes are multiples of 512 bytes;
-requests up to 1 MiB share 2 MiB segments, larger ones below 10 MiB are cut from 20 MiB segments,
-the rest get a segment of their own in steps of 2 MiB; the smallest cached block that fits is
-taken; freed blocks merge with free neighbours of their segment and stay cached; when the device
-is full, segments that are free from end to end go back and the request is tried again.
+The rules are those of c10/cuda/CUDACachingAllocator.cpp of PyTorch 2.x. Block sizes are multiples
+of 512 bytes. Requests up to 1 MiB share segments of 2 MiB; larger ones below 10 MiB are cut from
+segments of 20 MiB; all others get a segment of their own, rounded up to 2 MiB. The smallest cached
+block that fits is used. A freed block merges with free neighbours in its segment and stays cached.
+When the device is full, completely free segments are returned to it and the request is retried.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _ADDRESS_RANGE = 1 << 44
 
 
 class _Block:
-    """A stretch of one segment; neighbours in address order are linked."""
+    """A range of addresses in one segment, linked to its neighbours in address order."""
 
     __slots__ = ("address", "expandable", "free", "mapped", "next", "owner", "prev", "requested",
                  "size", "small")  # fmt: skip
@@ -53,7 +53,7 @@ class _Block:
 
 
 class _Pool:
-    """Cached blocks of one kind, ordered by size and then address."""
+    """Cached blocks of one kind (small or large), ordered by size and then address."""
 
     __slots__ = ("blocks", "page", "small", "unmapped")
 
@@ -77,7 +77,7 @@ class _Pool:
 
 
 class CachingAllocator:
-    """The state of the allocator; ``replay`` drives one over a whole list."""
+    """The state of the allocator; ``replay`` runs a whole list of events through one."""
 
     def __init__(self, config: AllocatorConfig | None = None) -> None:
         self.config = config = config or AllocatorConfig()
@@ -115,7 +115,7 @@ class CachingAllocator:
         return block.address
 
     def free(self, number: int, at: int = 0) -> int:
-        """Give an allocation back to the cache; its address. KeyError where it is not held."""
+        """Return an allocation to the cache; its address. KeyError where it does not exist."""
         self._now = at
         block = self._used.pop(number)
         address = block.address
@@ -127,7 +127,7 @@ class CachingAllocator:
         return address
 
     def _merged(self, pool: _Pool, block: _Block) -> _Block:
-        """``block``, in no list, together with free mapped neighbours, which leave the list."""
+        """``block`` (in no list) merged with its free, mapped neighbours, removed from the list."""
         before, after = block.prev, block.next
         if before is not None and before.free and before.mapped:
             pool.remove(before)
@@ -145,7 +145,7 @@ class CachingAllocator:
         return block
 
     def _cut(self, block: _Block, size: int) -> _Block:
-        """Shorten ``block`` to ``size``; the rest, as a block after it."""
+        """Shorten ``block`` to ``size`` bytes; returns the rest as a new block after it."""
         rest = _Block(block.address + size, block.size - size, block.small, block.expandable)
         rest.prev, rest.next = block, block.next
         if block.next is not None:
@@ -167,7 +167,7 @@ class CachingAllocator:
         return block
 
     def _new(self, pool: _Pool, size: int) -> _Block | None:
-        """More memory from the device, after giving cached segments back if need be."""
+        """A block of new device memory, after returning cached segments if that is needed."""
         grow = self._expanded if self.config.expandable_segments else self._segment
         block = grow(pool, size)
         if block is None and self.config.max_split_bytes < inf and self._release_oversize(size):
@@ -212,7 +212,7 @@ class CachingAllocator:
         self._reserve("segment_free", block.address, block.size)
 
     def _release_oversize(self, size: int) -> bool:
-        """Blocks that may not be split go first: the one that fits, or the largest until enough."""
+        """Return unsplittable blocks: one that fits, else the largest until enough is free."""
         pool, wanted = self._large, max(float(size), self.config.max_split_bytes)
         at = bisect_left(pool.blocks, (wanted,))
         if at < len(pool.blocks):
@@ -227,7 +227,7 @@ class CachingAllocator:
                 freed += n_bytes
         return freed >= wanted
 
-    # Expandable segments: one address range a pool, of which pages are mapped as needed.
+    # Expandable segments: each pool has one address range whose pages are mapped when needed.
 
     def _new_range(self, pool: _Pool) -> None:
         rest = _Block(self._next_address, _ADDRESS_RANGE, pool.small, True)
@@ -237,7 +237,7 @@ class CachingAllocator:
         pool.add_unmapped(rest)
 
     def _expanded(self, pool: _Pool, size: int) -> _Block | None:
-        """The first free stretch of addresses that is long enough, with its pages mapped."""
+        """The first free address range that is long enough, with its pages mapped."""
         first = None
         for _, hole in pool.unmapped:
             first = hole.prev if hole.prev is not None and hole.prev.free else hole
@@ -248,7 +248,7 @@ class CachingAllocator:
                 block = block.next
             if length >= size:
                 break
-        assert first is not None  # the range behind the last page is endless
+        assert first is not None  # the range after the last page is practically endless
         if first.mapped:
             pool.remove(first)
         else:
@@ -259,7 +259,7 @@ class CachingAllocator:
         while first.size < size:
             follower = first.next
             assert follower is not None
-            # _map merges with free neighbours that are in the list
+            # _map merges with those free neighbours that are in the list
             pool.add(first)
             if follower.mapped:
                 first = self._merged(pool, self._taken(pool, follower))
@@ -275,7 +275,7 @@ class CachingAllocator:
         return block
 
     def _map(self, pool: _Pool, hole: _Block, size: int) -> _Block | None:
-        """Map the first pages of a hole; the free block they end up in, in no list."""
+        """Map the first pages of an unmapped range; the free block with them, in no list."""
         total = min(hole.size, -(-size // pool.page) * pool.page)
         if self.reserved + total > self.config.limit_bytes:
             return None
@@ -289,7 +289,7 @@ class CachingAllocator:
         return self._merged(pool, hole)
 
     def _unmap(self, pool: _Pool, block: _Block) -> None:
-        """Give back the whole pages of a cached block."""
+        """Return the whole pages of a cached block to the device."""
         base = self._range_start(pool)
         start = base + -(-(block.address - base) // pool.page) * pool.page
         end = base + (block.address + block.size - base) // pool.page * pool.page
@@ -324,7 +324,7 @@ class CachingAllocator:
         return _FIRST_ADDRESS + (0 if pool.small else _ADDRESS_RANGE)
 
     def segments(self) -> tuple[SegmentState, ...]:
-        """The map of all segments; mapped stretches of an expandable one count apart."""
+        """All segments by address; each mapped range of an expandable segment is one entry."""
         found = []
         for head in self._heads.values():
             run: list[_Block] = []
@@ -349,10 +349,10 @@ def _state(run: list[_Block]) -> SegmentState:
 def replay(
     events: Iterable[tuple[int, int | None]], config: AllocatorConfig | None = None
 ) -> Replay:
-    """Run a list of events (see ``Event``) through a fresh allocator.
+    """The result of running a list of events (see ``Event``) through a new allocator.
 
-    Zero bytes take nothing, as in PyTorch. Raises InvalidConfig where an allocation ends that
-    is not held, or a number is used twice at once.
+    A request of zero bytes takes no memory, as in PyTorch. Raises InvalidConfig where an event
+    frees an allocation that does not exist, or uses a number that is still in use.
     """
     allocator = CachingAllocator(config)
     requested: list[int] = []
@@ -370,9 +370,9 @@ def replay(
             elif number in empty:
                 empty.discard(number)
             else:
-                raise InvalidConfig([f"event {i} frees allocation {number}, which is not held"])
+                raise InvalidConfig([f"event {i} frees allocation {number}, which does not exist"])
         elif number in used or number in empty:
-            raise InvalidConfig([f"event {i} allocates {number}, which is already held"])
+            raise InvalidConfig([f"event {i} allocates {number}, which is already allocated"])
         elif n_bytes <= 0:
             empty.add(number)
         else:

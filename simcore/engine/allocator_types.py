@@ -1,4 +1,4 @@
-"""PyTorch's CUDA caching allocator: its settings, its input and what a replay of it says."""
+"""PyTorch's CUDA caching allocator: its settings, its input events and the result of a replay."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from simcore.base.arrays import NDArray
 from simcore.base.errors import InvalidConfig
 from simcore.base.units import MIB
 
-#: c10/cuda/CUDACachingAllocator.h: what blocks are rounded up to; up to which size they are small
-#: and share segments of 2 MiB; above it segments are of 20 MiB, and from 10 MiB on of the block
-#: itself rounded up to 2 MiB.
+#: c10/cuda/CUDACachingAllocator.h. In order: the multiple to which blocks are rounded up; the
+#: largest small block; the segment that small blocks share; the segment of medium blocks; the size
+#: from which a block has a segment of its own; the multiple to which that segment is rounded up.
 MIN_BLOCK_BYTES = 512
 SMALL_BYTES = MIB
 SMALL_SEGMENT_BYTES = 2 * MIB
@@ -25,11 +25,12 @@ ROUND_LARGE_BYTES = 2 * MIB
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AllocatorConfig:
-    """The settings of ``PYTORCH_CUDA_ALLOC_CONF`` that change where blocks go.
+    """The settings of ``PYTORCH_CUDA_ALLOC_CONF`` that decide where blocks are placed.
 
-    ``max_split_bytes``: larger blocks are never split, nor given to smaller requests.
-    ``roundup_power2_divisions``: sizes are rounded up to this many steps between powers of two
-    (0: multiples of 512 bytes). ``limit_bytes``: what all segments together may take.
+    ``max_split_bytes``: blocks of at least this size are neither split nor given to smaller
+    requests. ``roundup_power2_divisions``: sizes are rounded up to one of this many steps between
+    two powers of two (0: to multiples of 512 bytes). ``limit_bytes``: the most that all segments
+    together may take.
     """
 
     expandable_segments: bool = False
@@ -48,7 +49,7 @@ class AllocatorConfig:
             raise InvalidConfig(problems)
 
     def rounded(self, n_bytes: int) -> int:
-        """The size of the block that a request needs."""
+        """Bytes of the block that a request of ``n_bytes`` needs."""
         divisions = self.roundup_power2_divisions
         if n_bytes < MIN_BLOCK_BYTES:
             return MIN_BLOCK_BYTES
@@ -59,7 +60,7 @@ class AllocatorConfig:
 
 
 class Event(NamedTuple):
-    """One allocation of ``n_bytes`` under a number of its own, or (None) its end."""
+    """An allocation of ``n_bytes`` under a unique number ``id``, or its end (``n_bytes`` None)."""
 
     id: int
     n_bytes: int | None
@@ -69,7 +70,7 @@ Action = Literal["segment_alloc", "segment_free", "segment_map", "segment_unmap"
 
 
 class SegmentEvent(NamedTuple):
-    """A change of what is reserved, before event ``at``: a segment, or pages of one."""
+    """A change of the reserved memory before event ``at``: a segment, or pages of one."""
 
     at: int
     action: Action
@@ -79,7 +80,7 @@ class SegmentEvent(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class BlockState:
-    """One block of a segment; ``owner`` is the allocation in it, None where it is cached."""
+    """One block of a segment; ``owner`` is its allocation's number, None for a cached block."""
 
     address: int
     n_bytes: int
@@ -100,12 +101,12 @@ class SegmentState:
 
 @dataclass(frozen=True, eq=False)
 class Replay:
-    """What the allocator held after each event; arrays [events], bytes.
+    """Allocator state after each event; arrays [events] in bytes.
 
-    ``requested``: as asked for; ``allocated``: blocks in use (``torch.cuda.memory_allocated``);
-    ``reserved``: segments. ``address`` is each event's block. ``segments`` is the map at the end.
-    ``failed_at``: the event that found no memory even after all cached segments were given
-    back; the replay ends before it.
+    ``requested``: sum of the requests; ``allocated``: blocks in use
+    (``torch.cuda.memory_allocated``); ``reserved``: segments. ``address``: the block of each event.
+    ``segments``: all segments at the end. ``failed_at``: the event that ran out of memory even
+    after all cached segments were returned to the device; the replay ends before it.
     """
 
     requested: NDArray[np.int64]
@@ -127,6 +128,6 @@ class Replay:
 
     @property
     def fragmentation_frac(self) -> float:
-        """Share of the reserved peak that no allocation ever used at once."""
+        """Share of the peak reserved memory that was never allocated at the same time."""
         peak = self.peak_reserved_bytes
         return 1.0 - self.peak_allocated_bytes / peak if peak else 0.0

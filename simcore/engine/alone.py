@@ -1,4 +1,4 @@
-"""One collective alone over all ranks of a cluster, priced as the step's graph prices it."""
+"""One collective over all ranks of a cluster, priced with the same formulas as in a step."""
 
 from __future__ import annotations
 
@@ -25,8 +25,10 @@ def collective_alone_s(
     inter: float = 1.0,
     allowed: Allowed = Allowed(),  # noqa: B008  frozen
 ) -> Array:
-    """Seconds of messages [bytes] on nothing else than its wires; ``inter`` scales the network,
-    ``allowed`` holds the library to algorithms and protocols.
+    """Seconds of one collective of each size [messages] while nothing else uses the links.
+
+    ``n_bytes`` [messages]: bytes as in ``collective_time_s``. ``inter`` multiplies the bandwidth
+    between nodes; ``allowed`` restricts NCCL to the algorithms and protocols that it names.
     """
     values = point_values(cluster, profile, "", 1.0, 1.0) | {"inter": inter}
     points = Points.of(values, 1)

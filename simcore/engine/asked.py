@@ -1,4 +1,4 @@
-"""Names of a question looked up: model, cluster, training library, and every word beside them."""
+"""The names in a request looked up: model, cluster, training library and every named option."""
 
 from __future__ import annotations
 
@@ -42,11 +42,12 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Asked:
-    """A job's model, cluster, launch file, layout and training library, by the options given.
+class Inputs:
+    """Model, cluster, launch file, layout and training library that a request names.
 
-    ``record`` and ``cluster`` are None where their names are unknown. ``unknown``: unknown names of
-    the layout's options, as sentences.
+    ``options``: the options with what the launch file and the training library add. ``record`` and
+    ``cluster`` are None where the name is not known. ``unknown``: one sentence for each name in the
+    layout's options that is not known.
     """
 
     options: Options
@@ -64,19 +65,22 @@ class Asked:
 
     @property
     def usual_strategy(self) -> str:
-        """The strategy where none is given."""
+        """The data-parallel strategy that is used where the request names none."""
         return usual_strategy(self.training.strategy if self.training else "ddp", self.layout)
 
     @property
     def recompute_layers(self) -> int:
-        """Layers that recompute is of; 0: all."""
+        """Number of layers that are recomputed; 0 stands for all layers."""
         return self.options.get("recompute_layers") or 0
 
 
-def asked_of(
+def inputs_from(
     tries: Attempts, model: str | Path | ModelSource, gpus: str | ClusterSpec, options: Options
-) -> Asked:
-    """Model, cluster and training library, and the options with what a launch file adds."""
+) -> Inputs:
+    """Look up model, cluster and training library; fill in what a launch file says.
+
+    Problems are collected in ``tries``.
+    """
     if options.get("launch") is not None:
         tries.make("launched", lambda: _launched(str(gpus), options))
     launched: Launched | None = tries.get("launched")
@@ -97,7 +101,7 @@ def asked_of(
     dialect = launched.launch.dialect if launched is not None else ""
     tries.make("library", lambda: library_of(options, record, layout, dialect))
     library: Library = tries.get("library", Library(PLAIN))
-    return Asked(
+    return Inputs(
         options=cast("Options", library.words(options)),
         record=record,
         cluster=tries.get("cluster"),
@@ -111,7 +115,11 @@ def asked_of(
 def _model(
     model: str | Path | ModelSource, zoo: str, inputs: tuple[str, ...], settings: object
 ) -> ModelSource:
-    """The model that was named; ``zoo``: timm's of that name with its attention written out."""
+    """The model by its name.
+
+    ``zoo``: name of a timm model to trace with its attention written as separate operations (no
+    fused kernel); "" uses ``model`` as it is.
+    """
     if not zoo:
         return model_of(model, inputs, settings)
     from simcore.workload.trace import trace_zoo  # few jobs are of such models
@@ -120,22 +128,25 @@ def _model(
 
 
 def _written_out(model: str | Path | ModelSource, options: Options) -> str:
-    """The name of timm's model whose attention is to be written out, or nothing."""
-    asked = options.get("attention") in ("math", "eager")
-    return model if asked and isinstance(model, str) and model.startswith(SWITCHED) else ""
+    """The timm model to trace with attention as separate operations; "" where none is needed."""
+    separate = options.get("attention") in ("math", "eager")
+    return model if separate and isinstance(model, str) and model.startswith(SWITCHED) else ""
 
 
-def words_of(tries: Attempts, asked: Asked) -> str:
-    """Look up every option that is a name, into ``tries``; returns the recompute mode."""
-    options, t = asked.options, asked.training
+def look_up_names(tries: Attempts, inputs: Inputs) -> str:
+    """Look up every option that is a name; results go into ``tries``.
+
+    Returns the recompute mode.
+    """
+    options, t = inputs.options, inputs.training
     make, chosen = tries.make, tries.chosen
     make(
         "parallelism",
         lambda: parallelism_named(
-            chosen("strategy", options.get("strategy"), asked.usual_strategy)
+            chosen("strategy", options.get("strategy"), inputs.usual_strategy)
         ),
     )
-    make("shard_ranks", lambda: _shard_ranks(options, asked.cluster, asked.layout))
+    make("shard_ranks", lambda: _shard_ranks(options, inputs.cluster, inputs.layout))
     make(
         "precision",
         lambda: with_main_grads(
@@ -165,34 +176,36 @@ def words_of(tries: Attempts, asked: Asked) -> str:
     make("eager", lambda: on_or_off("eager-kernels", options.get("eager_kernels")))
     make("gathered", lambda: on_or_off("gather-tensors", options.get("gather_tensors")))
     make("blocking", lambda: on_or_off("launch-blocking", options.get("launch_blocking")))
-    return _recompute(tries, asked)
+    return _recompute(tries, inputs)
 
 
-def _recompute(tries: Attempts, asked: Asked) -> str:
-    """The recompute mode; its modules are kept in ``tries``."""
-    options, t, first = asked.options, asked.training, asked.recompute_layers
-    usual = asked.library.recompute(t.recompute if t else "none")
+def _recompute(tries: Attempts, inputs: Inputs) -> str:
+    """The recompute mode; the recomputed modules are stored in ``tries`` as ``modules``."""
+    options, t, first = inputs.options, inputs.training, inputs.recompute_layers
+    usual = inputs.library.recompute(t.recompute if t else "none")
     mode = str(tries.chosen("recompute", options.get("recompute"), usual))
     modules = options.get("recompute_modules")
     if mode not in get_args(Recompute):
         tries.problems.append(str(UnknownName("recompute", mode, list(get_args(Recompute)))))
     if first and mode == "none":
         tries.problems.append(f"recompute-layers {first} needs recompute full or selective")
-    if first and mode == "full":  # as many whole layers: the engine's own full is of all
+    if first and mode == "full":  # full means all layers; some whole layers are a selective mode
         mode, modules = "selective", "layer"
-    tries.make("modules", lambda: _modules(mode, modules, asked.library.selective))
+    tries.make("modules", lambda: _modules(mode, modules, inputs.library.selective))
     return mode
 
 
-def batches_of(tries: Attempts, asked: Asked) -> tuple[int, int | str]:
-    """Micro-batches a step (1 where a global batch is given, from which they follow) and samples of
-    a micro-batch; ``max``: to be searched for.
+def batches_of(tries: Attempts, inputs: Inputs) -> tuple[int, int | str]:
+    """(micro-steps per optimizer step, samples per micro-batch).
+
+    The first is 1 where a global batch is given, since it is derived from that later. The second is
+    ``max`` where the largest micro-batch that fits is to be found.
     """
-    options, t = asked.options, asked.training
-    told = options.get("grad_accum")
-    if told is None and options.get("global_batch") is not None:
-        told = 1  # follows from the global batch
-    accum = tries.chosen("grad-accum", told, 1)
+    options, t = inputs.options, inputs.training
+    stated = options.get("grad_accum")
+    if stated is None and options.get("global_batch") is not None:
+        stated = 1  # derived from the global batch later
+    accum = tries.chosen("grad-accum", stated, 1)
     if accum < 1:
         tries.problems.append(f"grad-accum must be at least 1, not {accum}")
     own = t.micro_batch if t else 1
@@ -200,29 +213,29 @@ def batches_of(tries: Attempts, asked: Asked) -> tuple[int, int | str]:
     return accum, _batch(batch, tries.problems)
 
 
-def settings_asked(tries: Attempts, asked: Asked) -> dict[str, Any]:
-    """Settings of the model that the options change; profile and routing are kept in ``tries``."""
-    options, record = asked.options, asked.record
+def changed_settings(tries: Attempts, inputs: Inputs) -> dict[str, Any]:
+    """Model settings that the options change; profile and routing are stored in ``tries``."""
+    options, record = inputs.options, inputs.record
     tries.make(
         "profile", lambda: options.get("profile") or load_profile(options.get("calibration"))
     )
     tries.make("routing", lambda: routing_of(record, options))
     tries.make("overrides", lambda: overrides_of(record, options))
-    routed = settings_of(record, tries.get("routing", EVEN), asked.layout)
-    own = asked.library.settings(record, options)
+    routed = settings_of(record, tries.get("routing", EVEN), inputs.layout)
+    own = inputs.library.settings(record, options)
     given = settings_given(options.get("settings"))
-    tries.make("compiled", lambda: compiled_of(record, options, own, asked.library.compiled()))
+    tries.make("compiled", lambda: compiled_of(record, options, own, inputs.library.compiled()))
     by_program = {**own, **tries.get("compiled", {})}
-    unsaid = {k: v for k, v in by_program.items() if k not in given}
-    return {**unsaid, **tries.get("overrides", {}), **routed}
+    unset = {k: v for k, v in by_program.items() if k not in given}
+    return {**unset, **tries.get("overrides", {}), **routed}
 
 
 def _shard_ranks(options: Options, cluster: ClusterSpec | None, layout: Layout) -> int:
-    """Over how many ranks ZeRO shards; 0: over all."""
-    asked = options.get("strategy")
-    told = options.get("shard_ranks")
-    if told or asked is None or cluster is None or not hybrid(asked):
-        return told or 0
+    """Number of ranks over which ZeRO shards; 0 stands for all ranks."""
+    strategy = options.get("strategy")
+    stated = options.get("shard_ranks")
+    if stated or strategy is None or cluster is None or not hybrid(strategy):
+        return stated or 0
     return node_shard_ranks({g.gpus_per_node for g in cluster.groups}, cluster.n_nodes, layout.tp)
 
 

@@ -1,4 +1,4 @@
-"""Values made one by one, with everything that is wrong told at once."""
+"""Collects values that are computed one by one, so that all errors are reported together."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from simcore.base.errors import InvalidConfig, UsageError
 
 
 class Attempts:
-    """What could be made of a question so far, and the sentences about what could not.
+    """The values computed so far, and a sentence for each that could not be computed.
 
-    ``defaults``: the options that nobody gave, each with what was taken, in the order of asking.
+    ``defaults``: options that the user did not set, as "option value", in the order of look-up.
     """
 
     def __init__(self, problems: Sequence[str] = ()) -> None:
@@ -20,7 +20,7 @@ class Attempts:
         self._made: dict[str, Any] = {}
 
     def make(self, key: str, how: Callable[[], object]) -> None:
-        """Keep what ``how`` returns; of a UsageError or InvalidConfig its sentences."""
+        """Store what ``how`` returns; for a UsageError or InvalidConfig, store its sentences."""
         try:
             self._made[key] = how()
         except InvalidConfig as err:
@@ -29,7 +29,7 @@ class Attempts:
             self.problems.append(str(err))
 
     def chosen(self, flag: str, value: Any, fallback: Any) -> Any:
-        """``value``, or the fallback where there is none, which is told."""
+        """``value``, or ``fallback`` where it is None; the fallback is recorded in ``defaults``."""
         if value is not None:
             return value
         self.defaults.append(f"{flag} {fallback}")
@@ -47,5 +47,5 @@ class Attempts:
         return self._made[key]
 
     def get(self, key: str, fallback: Any = None) -> Any:
-        """What was made under a key, or the fallback."""
+        """The value stored under ``key``, or ``fallback``."""
         return self._made.get(key, fallback)

@@ -1,30 +1,34 @@
-"""Where the time of a step goes, by term."""
+"""The step time divided into terms."""
 
 from __future__ import annotations
 
 from simcore.engine.evaluate import Steps
 
-#: Sums of a few dozen floats agree this well.
+#: Relative rounding error of a sum of a few dozen floats.
 _ROUNDING_FRAC = 1e-12
-#: What every micro-step repeats.
+#: Terms that every micro-step repeats.
 _REPEATED = ("forward", "backward", "frozen")
 
 
 def breakdown(steps: Steps, first: int, micro_steps: float, *, offloads: bool) -> dict[str, float]:
-    """Seconds by term; all but ``communication_hidden`` add up to the step time.
+    """Seconds by term; all terms but ``communication_hidden`` add up to the step time.
 
-    Forward, backward and frozen networks are those of all micro-steps; what the earlier ones take
-    beyond that (casts, sums of gradients) is accumulation.
+    ``steps``: columns 0 (the whole step) and, from ``first`` on, the step without data loading,
+    then also without host time, then also without communication.
 
-    Loader, host and communication are what the step loses to each: the difference that taking
-    it away makes, in that order. Hidden is what the stage's own collectives take beyond what it
-    loses to them; that its pipeline also waits for other stages' is none of it.
+    Forward, backward and frozen networks are those of all micro-steps. What the micro-steps before
+    the last take beyond that (casts of weights, sums of gradients) is accumulation.
+
+    Loader, host and exposed communication are differences: how much shorter the step gets when each
+    is removed, in that order. Hidden communication is the time of a stage's own collectives less
+    the exposed time; the time that its pipeline waits for other stages' collectives is not part
+    of it.
     """
     full, no_load, no_host, bare = (
         float(steps.step_s[i]) for i in (0, first, first + 1, first + 2)
     )
-    # Work that starts earlier may hold up what the step waits for, which then loses nothing to what
-    # was taken away.
+    # Removing a cost can lengthen a step: other work then starts earlier and delays what the step
+    # waits for. Such a cost counts as zero.
     no_load = min(no_load, full)
     no_host = min(no_host, no_load)
     terms = {k: float(v[first + 2]) for k, v in steps.terms_s.items()}
@@ -49,8 +53,9 @@ def breakdown(steps: Steps, first: int, micro_steps: float, *, offloads: bool) -
     if "pipeline bubble" in terms:
         out["pipeline_bubble"] = terms["pipeline bubble"]
         waited = float(steps.terms_s["pipeline bubble"][first + 1]) - out["pipeline_bubble"]
-    # What is left of the bare step is the wait for offloaded state; without any it is rounding,
-    # or what kinds of ranks that are slow in turn wait for each other in collectives.
+    # The remainder of the step without communication is the wait for offloaded state. Without
+    # offload it is rounding, or the time that kinds of ranks which are slow at different moments
+    # wait for each other in collectives.
     left = bare - sum(out.values())
     waits = left if left > _ROUNDING_FRAC * bare else 0.0
     out["offload"] = waits if offloads else 0.0

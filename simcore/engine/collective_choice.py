@@ -1,4 +1,4 @@
-"""Which algorithm and protocol each collective of a step takes, and what the others would."""
+"""Which algorithm and protocol NCCL chooses for each collective of a step, and the alternatives."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ from simcore.step.program import Scope
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """The largest message of a kind: ``ways`` (algorithm, protocol, seconds), the quickest first.
+    """The largest message of one collective and the ways to run it.
 
-    ``dimension``: whose ranks take part (data, shard, replicas, tensor, context, expert).
-    ``obeys``: whether these are ways that NCCL is held to.
+    ``dimension``: the ranks that take part (data, shard, replicas, tensor, context, expert).
+    ``ways``: (algorithm, protocol, seconds), fastest first. ``obeys``: False where the NCCL
+    settings of the job leave no way, so that ``ways`` ignores them.
     """
 
     dimension: str
@@ -34,14 +35,14 @@ class Chosen:
 
 
 def chosen_collectives(request: Request) -> tuple[Chosen, ...]:
-    """Every kind of collective of a step, by the formulas that price it."""
+    """Every kind of collective in a step, priced with the step's own formulas."""
     points = with_library(request, Points.of(values_of(request), 1))
     placed = request.placed
     found = [] if placed is None else _exchanges(request, points)
     local = points if placed is None else data_points(points, placed)
     group = local.group(local.n_ranks, local.n_nodes)
     job = job_of(request)
-    if placed is not None:  # a stage's part of the model, the first's
+    if placed is not None:  # the first pipeline stage's part of the model
         job = replace(job, workload=placed.stages[0].workload)
     program = job.program
     largest: dict[tuple[Scope, Collective], float] = {}
@@ -57,17 +58,17 @@ def chosen_collectives(request: Request) -> tuple[Chosen, ...]:
 
 
 def nccl_words(request: Request) -> str:
-    """What NCCL is held to, in words; empty where it chooses."""
+    """The NCCL algorithms and protocols that the job names, as options; "" where NCCL chooses."""
     s = request.strategy
     said = {"nccl-algo": s.nccl_algorithms, "nccl-proto": s.nccl_protocols}
     return " and ".join(f"{word} {held}" for word, held in said.items() if held)
 
 
 def left_without(request: Request) -> tuple[str, ...]:
-    """What to tell of collectives for which what NCCL is held to leaves no way.
+    """A warning where the job's NCCL settings allow no algorithm for one of its collectives.
 
-    NCCL 2.24 ends the job there, earlier ones fall back to rings (release notes of 2.24.3: strict
-    enforcement of NCCL_ALGO and NCCL_PROTO).
+    NCCL from 2.24 on ends such a job, earlier versions fall back to rings (release notes of 2.24.3:
+    strict enforcement of NCCL_ALGO and NCCL_PROTO).
     """
     words = nccl_words(request)
     if not words:
@@ -77,8 +78,8 @@ def left_without(request: Request) -> tuple[str, ...]:
     if not found:
         return ()
     return (
-        f"{words}: no such way for {', '.join(found)}: predicted over rings, to which NCCL before "
-        "2.24 falls back; later versions stop with an error",
+        f"{words}: NCCL has no such algorithm or protocol for {', '.join(found)}: predicted "
+        "over rings, to which NCCL before 2.24 falls back; later versions stop with an error",
     )
 
 
@@ -101,5 +102,5 @@ def _exchanges(request: Request, points: Points) -> list[Chosen]:
 
 def _chosen(dimension: str, op: Collective, n_bytes: float, group: Group) -> Chosen:
     ranks, nodes = int(group.n_ranks[0]), int(group.n_nodes[0])
-    told = tuple(ways(op, n_bytes, group)) if ranks > 1 else ()
-    return Chosen(dimension, op, n_bytes, ranks, nodes, told, obeys(op, group))
+    timed = tuple(ways(op, n_bytes, group)) if ranks > 1 else ()
+    return Chosen(dimension, op, n_bytes, ranks, nodes, timed, obeys(op, group))

@@ -1,10 +1,11 @@
-"""Device memory that NCCL holds for the communicators of a rank.
+"""Device memory that NCCL allocates for the communicators of a rank.
 
-A communicator holds one set of buffers a connection and channel, whatever the number of ranks
-beyond that: for each protocol a ring of steps (NCCL, init.cc, computeBuffSizes). Within a node a
-rank has its ring neighbour's and, with more than two ranks, two tree neighbours'; to the network
-those that the NIC reads and writes directly, which hold no buffer for the smallest protocol
-(transport/net.cc), or none where the NIC does not.
+A communicator has one set of buffers for each connection and channel. Its size does not grow with
+the number of ranks: each protocol has a ring buffer of a fixed number of steps (NCCL, init.cc,
+computeBuffSizes). Within a node a rank connects to its ring neighbour and, with more than two
+ranks, to two tree neighbours. For the network it has buffers that the NIC reads and writes
+directly; the smallest protocol (LL) needs none there (transport/net.cc), and a NIC that cannot
+reach device memory needs none at all.
 
 # C configs, all arrays [C]
 """
@@ -22,38 +23,43 @@ from simcore.strategy.layout import Layout
 
 Array = NDArray[np.float64]
 
-#: Eight steps of a protocol's buffers: NCCL_BUFFSIZE's default (NCCL user guide); 120 words of 8
-#: bytes for 640 threads; 8 lines of 16 bytes for 512 threads (NCCL, device.h).
+#: Bytes of one buffer of each protocol, eight steps long: NCCL_BUFFSIZE's default (NCCL user
+#: guide); 120 words of 8 bytes for 640 threads; 8 lines of 16 bytes for 512 threads (NCCL,
+#: device.h).
 SIMPLE_BYTES = 4 * MIB
 LL128_BYTES = 120 * 640 * 8 * 8
 LL_BYTES = 8 * 512 * 8 * 16
-#: Channels that NCCL opens: 24 on NVSwitch systems, 2 to 4 over PCIe; to the network 4, or 2 a
-#: port where each device has its own.
+#: Channels that NCCL opens: 24 on NVSwitch systems, 2 to 4 over PCIe; to the network 4, or 2 for
+#: each NIC port where every device has its own port.
 CHANNELS_NVLINK = 24
 CHANNELS_PCIE = 4
 CHANNELS_NETWORK = 4
 CHANNELS_OF_A_NIC = 2
-#: Ring neighbour and two tree neighbours: 662 MiB on NVSwitch. Measured on four A100: 688 MB a
-#: group of more than two, 544 of two (NVIDIA/nccl issue 964).
+#: Connections within a node, of more than two ranks (ring neighbour and two tree neighbours:
+#: 662 MiB on NVSwitch) and of two. Measured on four A100: 688 MB for a communicator of more than
+#: two ranks, 544 MB for one of two (NVIDIA/nccl issue 964).
 CONNECTIONS_NODE = 3
 CONNECTIONS_PAIR = 2
-#: To the network: sent and received along the ring and to up to three tree neighbours.
+#: Connections to the network: send and receive along the ring and to up to three tree neighbours.
 CONNECTIONS_NETWORK = 8
 
 
 class Group(NamedTuple):
-    """One communicator: its ranks, and how many of them are in a node."""
+    """One communicator: its number of ranks, and how many of them share a node."""
 
     n_ranks: Array
     here: Array
 
 
 def communicator_bytes(group: Group, *, nvlink: bool, direct: bool) -> Array:
-    """Buffers of one communicator; 0 for one rank. ``direct``: the NIC reaches device memory."""
+    """Buffer bytes of one communicator [C]; 0 for a single rank.
+
+    ``nvlink``: GPUs of a node are joined by NVLink. ``direct``: the NIC reaches device memory.
+    """
     channels = CHANNELS_NVLINK if nvlink else CHANNELS_PCIE
     one_set = SIMPLE_BYTES + LL128_BYTES + LL_BYTES
     near = np.where(group.here > 2, CONNECTIONS_NODE, CONNECTIONS_PAIR) * (group.here > 1)
-    # A channel leaves the node at one rank and enters it at one.
+    # Each channel leaves the node at one rank and enters it at one, so ranks share the channels.
     leaving = np.maximum(CHANNELS_NETWORK, CHANNELS_OF_A_NIC * group.here * nvlink) / group.here
     far = CONNECTIONS_NETWORK * leaving * (SIMPLE_BYTES + LL128_BYTES) * direct
     held: Array = (channels * near * one_set + far * (group.n_ranks > group.here)) * 1.0
@@ -63,11 +69,11 @@ def communicator_bytes(group: Group, *, nvlink: bool, direct: bool) -> Array:
 def groups_of(
     layout: Layout, n_gpus: Array, gpus_per_node: Array | float, copies: int
 ) -> Sequence[Group]:
-    """The communicators of a rank: of the whole job, and of each dimension of its layout.
+    """The communicators of a rank: one of the whole job, and those of each parallel dimension.
 
-    Pipeline neighbours talk in pairs. The gradient's norm is summed over the ranks of a replica.
-    ``copies``: of the tensor and data groups, where a library makes its own beside those that it
-    is given.
+    Pipeline neighbours have communicators of two ranks. One of tensor times pipeline ranks sums the
+    norm of the gradient over a replica. ``copies``: how many times the tensor and data
+    communicators exist; above 1 where a library creates its own in addition to those it is given.
     """
     one = np.ones_like(n_gpus)
 
@@ -91,7 +97,7 @@ def groups_of(
 
 
 def nccl_bytes(groups: Sequence[Group], *, nvlink: bool, direct: bool) -> Array:
-    """Buffers of all communicators of a rank."""
+    """Buffer bytes of all communicators of a rank [C]."""
     every = Group(np.stack([g.n_ranks for g in groups]), np.stack([g.here for g in groups]))
     held: Array = communicator_bytes(every, nvlink=nvlink, direct=direct).sum(axis=0)
     return held

@@ -1,8 +1,8 @@
-"""What torch.compile changes of a language model's layers.
+"""The settings of a language model that torch.compile changes.
 
-TorchInductor makes one kernel of what stands between products, reductions included, and leaves
-products and attention to their libraries (Ansel et al. 2024, PyTorch 2, section 4): rotary
-positions, gated activations, norms written in tensor operations, and the loss over the logits.
+TorchInductor fuses everything between matrix products into one kernel, reductions included, and
+leaves products and attention to their libraries (Ansel et al. 2024, PyTorch 2, section 4). That
+covers rotary positions, gated activations, norms written as tensor operations, and the loss.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from simcore.workload.models import ModelRecord, Scalar
 from simcore.workload.resolve import ModelSource
 
 _FUSES: Final = "fused_pointwise"
-#: What tensor operations become where they are one kernel.
+#: Implementations written as tensor operations, and what each becomes when it is one kernel.
 _BECOMES: Final[Mapping[str, Mapping[Scalar, Scalar]]] = {
     "loss": {"eager": "compiled", "eager_freed": "compiled"},
     "norm": {"rmsnorm_eager": "rmsnorm", "rmsnorm_gemma": "rmsnorm"},
@@ -25,7 +25,7 @@ _BECOMES: Final[Mapping[str, Mapping[Scalar, Scalar]]] = {
 
 
 def compiles(record: object) -> bool:
-    """Whether it is known what torch.compile fuses of a model."""
+    """Whether it is known which operations torch.compile fuses in this model."""
     return isinstance(record, ModelRecord) and _FUSES in record.settings({})
 
 
@@ -35,17 +35,18 @@ def compiled_of(
     settings: Mapping[str, Scalar],
     of_library: Mapping[str, Scalar],
 ) -> dict[str, Scalar]:
-    """Settings of a model that is compiled; nothing where none was asked.
+    """Settings of the model that compilation changes; empty where compilation is off.
 
-    ``settings``: what its library sets beside the record's own, ``of_library``: and sets of a
-    compiled one. Raises InvalidConfig.
+    ``settings``: what the training library sets on top of the model's record; ``of_library``: what
+    it sets on top for a compiled model. Raises InvalidConfig for a model that is not a language
+    model.
     """
     if not on_or_off("compile", options.get("compile")) or record is None:
         return {}
     if not compiles(record):
         raise InvalidConfig(
-            [f"{record.name}: what torch.compile fuses is known of language models alone; without "
-             "--compile its kernels are eager ones"]
+            [f"{record.name}: what torch.compile fuses is known for language models only; without "
+             "--compile its kernels are predicted as eager ones"]
         )  # fmt: skip
     assert isinstance(record, ModelRecord)
     has = {**record.settings({}), **settings}

@@ -1,4 +1,4 @@
-"""Seconds of a program's kernels over the configuration axis.
+"""Device seconds of a step's kernels along the configuration axis.
 
 # C configs, K kernels, P phases, U distinct (batch, knob) columns.
 """
@@ -31,11 +31,14 @@ Array = NDArray[np.float64]
 def phase_seconds(
     table: KernelTable, rates: ClassRates, micro_batch: Array, compute: Array, memory: Array
 ) -> Array:
-    """Device seconds of each phase for each column, [P, U]; ``compute`` [U] or [K, U].
+    """Device seconds of each phase for each column [P, U].
 
-    # B distinct batches: all but what is said below is [K, B]
+    ``micro_batch`` [U]: samples. ``compute`` ([U] or [K, U]) and ``memory`` [U] multiply the
+    compute rate and the memory bandwidth. Each kernel takes sqrt(tc^2 + tm^2) plus its start.
+
+    # B distinct batches: arrays are [K, B] unless a comment says otherwise
     """
-    # Work, traffic and fill depend on the batch alone: they are worked out once for each.
+    # Work, traffic and SM utilisation depend on the batch alone: computed once per distinct batch.
     batch, column = np.unique(micro_batch, return_inverse=True)
     n_bytes = table.bytes_fixed[:, None] + table.bytes_per_sample[:, None] * batch
     if (rows := table.rowwise).size and rates.rows_per_l2_byte:
@@ -80,7 +83,7 @@ def phase_seconds(
     if len(batch) > 1:
         batch, tc2, tm2 = micro_batch, tc2[:, column], tm2[:, column]
     moved2 = tm2 / np.square(memory)
-    if (rows := table.indexed).size and rates.indexed_s:  # however fast memory is
+    if (rows := table.indexed).size and rates.indexed_s:  # a limit per element, at any bandwidth
         by_element = (table.indexed_per_sample * table.count)[rows] * rates.indexed_s
         moved2[rows] = np.maximum(moved2[rows], np.square(by_element[:, None] * batch))
     if (rows := table.rowwise).size and rates.row_s:
@@ -101,7 +104,10 @@ def phase_seconds(
 
 
 def _read_again(table: KernelTable, rates: ClassRates) -> Array:
-    """Bytes that memory serves twice over all bytes, of ``table.rowwise``."""
+    """Bytes read from memory a second time over all bytes moved, for each of ``table.rowwise``.
+
+    Such a kernel passes over its rows twice; what the L2 cannot hold is read from memory again.
+    """
     rows = table.rowwise
     row_bytes = table.bytes_per_sample[rows] / table.rows_per_sample[rows]
     found: Array = table.again[rows] * missed_frac(row_bytes, rates.rows_per_l2_byte)
@@ -115,7 +121,7 @@ def _conv_fill(
     flop_per_byte: Array,
     shape: dict[str, Any],
 ) -> Array:
-    """Fill of 3x3 convolutions that Winograd's algorithm may compute."""
+    """Share of the SMs used by 3x3 convolutions that Winograd's algorithm may compute."""
     m, n, k = (a[rows, :1] + a[rows, 1:] * batch for a in (table.m, table.n, table.k))
     pixels, inner, outer = conv_geometry(m, n, k, table.k[rows, 1:] > 0.0)
     per_byte = flop_per_byte[table.kind[rows]][:, None]
@@ -131,8 +137,10 @@ def _either_way(
     compute: Array,
     memory: Array,
 ) -> Array:
-    """Seconds of ``table.relaid``: on matrix units (``last``, channels last) and what
-    brings the tensors to their layout, or on vector units as the tensors are: the quicker of both.
+    """Seconds of the kernels in ``table.relaid``: the faster of two ways.
+
+    Either on tensor cores in channels-last layout (``last``) plus the conversions of the layout, or
+    on vector units with the tensors in the layout that they have.
     """
     rows = table.relaid
     kind, counted = table.kind[rows], table.count[rows][:, None]
@@ -160,11 +168,12 @@ def _either_way(
 
 @dataclass(frozen=True)
 class ComputeTimes:
-    """Seconds of compute tasks, of equal configurations once: columns U; ``column`` [C] says which.
+    """Seconds of compute tasks; equal configurations share one of U columns.
 
-    ``task_s`` [tasks, U]; ``micro_step_s`` [classes, parts, U] is a micro-step of each class on
-    each part of the model: forward, backward and frozen networks once, ``overlapped_s`` what of
-    that runs beside collectives.
+    ``column`` [C]: the column of each configuration. ``task_s`` [tasks, U]. ``micro_step_s``
+    [classes, parts, U]: one micro-step of each rank class on each part of the model (forward,
+    backward and frozen networks, each once). ``overlapped_s``: the part of it during which
+    collectives run at the same time.
     """
 
     task_s: Array
@@ -173,7 +182,7 @@ class ComputeTimes:
     column: NDArray[np.intp]
 
     def take(self, part: slice) -> ComputeTimes:
-        """Of a part of the axis."""
+        """The same for a slice of the configuration axis."""
         return replace(self, column=self.column[part])
 
 
@@ -187,10 +196,11 @@ def compute_times(
     phases: Sequence[Array] | None = None,
     work_sd_frac: float = 0.0,
 ) -> ComputeTimes:
-    """Price the kernels of programs; ``shares`` as ``evaluate.Job`` has them.
+    """Seconds of the compute tasks of step graphs; ``shares`` as in ``evaluate.Job``.
 
-    ``phases``: ``class_phases`` of these kernels, where they are known. Where samples differ in
-    work all wait for the rank that drew most (``work_sd_frac``).
+    ``phases``: the result of ``class_phases`` for these kernels, where it has been computed.
+    ``work_sd_frac``: standard deviation of the work of a sample over its mean; where samples differ
+    in work, all ranks wait for the rank that drew most of it.
     """
     first, column, issued = _distinct(strategy, classes, points, work_sd_frac, table.waits)
     if phases is None:
@@ -223,9 +233,9 @@ def class_phases(
     work_sd_frac: float = 0.0,
     paces: Array | None = None,
 ) -> list[Array]:
-    """Device seconds of each phase on each rank class, for distinct columns: [P, U] a class.
+    """Device seconds of each phase on each rank class, for distinct columns: one [P, U] per class.
 
-    ``paces`` [K, C]: further multipliers on the rate of each kernel's compute.
+    ``paces`` [K, C]: additional multipliers on each kernel's compute rate.
     """
     first, _, _ = _distinct(strategy, classes, points, work_sd_frac, table.waits)
     batch, memory = points.micro_batch[first], points.memory[first]
@@ -250,9 +260,9 @@ def phases_of_parts(
     work_sd_frac: float = 0.0,
     paces: Array | None = None,
 ) -> list[list[Array]]:
-    """``class_phases`` of several kernel tables, priced in one go: parts of one model.
+    """``class_phases`` of several kernel tables (parts of one model), computed in one call.
 
-    ``paces`` [parts, C]: multipliers on the rate of each part's compute.
+    ``paces`` [parts, C]: additional multipliers on each part's compute rate.
     """
     table = joined_table(tuple(tables))
     if paces is not None:
@@ -274,9 +284,9 @@ def pass_seconds(
     work_sd_frac: float = 0.0,
     waits: bool = False,
 ) -> Array:
-    """Seconds of all kernels of each part at these phases, on its slowest class [parts, C].
+    """Seconds of all kernels of each part on its slowest rank class [parts, C].
 
-    ``waits``: as of the table that the phases are of.
+    ``phases``: device seconds of the phases; ``waits``: the field of that name of their table.
     """
     _, column, _ = _distinct(strategy, classes, points, work_sd_frac, waits)
     of_class = [sums @ seconds for sums, seconds in zip(computing.whole, phases, strict=True)]
@@ -295,9 +305,13 @@ def _distinct(
     work_sd_frac: float,
     waits: bool,
 ) -> tuple[NDArray[np.intp], NDArray[np.intp], Array | None]:
-    """``distinct_columns`` of what decides of compute, and where devices idle the issue times."""
+    """(first configuration of each column, column of each configuration, issue seconds or None).
+
+    Columns are configurations that differ in what determines compute time. Issue seconds are given
+    only where the device is idle while the host issues kernels.
+    """
     issued: Array | None = None
-    if strategy.launch_blocking or waits:  # the device idles while the host issues
+    if strategy.launch_blocking or waits:  # the device is idle while the host issues kernels
         issued = issue_s(strategy, classes, points) * issuing_devices(strategy, points)
     if points.class_compute is None and issued is None and not work_sd_frac:
         return *points.distinct_rates, None
@@ -309,7 +323,7 @@ def _distinct(
 
 
 def issue_s(strategy: Strategy, classes: tuple[ClassRates, ...], points: Points) -> Array:
-    """Host seconds of one launch [C] on the host that is behind all others."""
+    """Host seconds to issue one kernel [C], on the slowest host."""
     each = [c.issue_s(strategy.issuer) for c in classes]
     if points.class_host is None:
         return max(each) / points.host * points.use_host
@@ -318,19 +332,20 @@ def issue_s(strategy: Strategy, classes: tuple[ClassRates, ...], points: Points)
 
 
 def issuing_devices(strategy: Strategy, points: Points) -> Array | float:
-    """Devices whose passes one interpreter issues; the update runs on the master alone."""
+    """Devices for which one Python process issues kernels (the update runs on one of them)."""
     return points.n_ranks if strategy.parallelism == "dp" else 1.0
 
 
 def host_s(
     weights: Array, table: KernelTable, issued: Array, shared_out: NDArray[np.bool_]
 ) -> Array:
-    """What the host takes for phases that run so often, a row of ``weights`` each [rows, C].
+    """Host seconds of phases that run ``weights`` [rows, P] times [rows, C].
 
-    ``issued``: for a kernel; ``shared_out``: whether there is more than one rank.
+    ``issued``: host seconds to issue one kernel; ``shared_out``: whether there is more than one
+    rank.
     """
     units = weights @ table.unit_issues_per_phase
     seconds: Array = (weights @ table.issues_per_phase)[:, None] * issued
-    if units.any():  # one rank alone has nothing to gather
+    if units.any():  # a single rank gathers no parameters
         seconds = seconds + units[:, None] * (issued * shared_out)
     return seconds

@@ -1,14 +1,14 @@
-"""How context ranks share a layer's attention: what they exchange, how often, and what is seen.
+"""How context-parallel ranks share a layer's attention: what they exchange, and how often.
 
-ring        keys and values go round a ring under attention of other blocks (Liu et al. 2023;
-            Transformer Engine's p2p)
-all-gather  they are gathered before attention, and their gradients reduced (Grattafiori et al.
-            2024, 3.3.2)
-ulysses     every rank turns its tokens of all heads into all tokens of its heads, and back:
+ring        keys and values travel round a ring while attention over other blocks is computed (Liu
+            et al. 2023; Transformer Engine's p2p)
+all-gather  keys and values are gathered before attention, and their gradients reduced (Grattafiori
+            et al. 2024, 3.3.2)
+ulysses     every rank exchanges its tokens of all heads for all tokens of some heads, and back:
             all-to-alls of q, k, v and the output (Jacobs et al. 2023, 3.2)
 
-Mamba-2 is shared the last way alone: its tokens are turned into heads before the convolution and
-back behind the scan (Megatron-Core, ssm/mamba_context_parallel.py).
+Mamba-2 layers can only be shared the ulysses way: tokens are exchanged for heads before the
+convolution and back after the scan (Megatron-Core, ssm/mamba_context_parallel.py).
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from simcore.workload.models import ModelRecord, Scalar
 from simcore.workload.resolve import ModelSource
 from simcore.workload.saved import NOTHING, Saved
 
-#: Tensors that Ulysses turns: q, k, v and the output.
+#: Tensors that Ulysses exchanges by all-to-all: q, k, v and the output.
 _TURNED = 4
-#: Letters of layers with Mamba-2.
+#: Letters of a mixer pattern that stand for layers with Mamba-2.
 _SHARED = frozenset("mh")
-#: What recurrent layers are called, by letter of a mixer's pattern.
+#: Names of recurrent layers, by their letter in a mixer pattern.
 _NAMES = {
     "m": "Mamba-2",
     "s": "Mamba-1",
@@ -43,9 +43,11 @@ _NAMES = {
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """``op`` prices one exchange, ``sent`` is what NCCL runs; how often in forward and backward.
+    """How context ranks exchange attention's tensors.
 
-    ``seen_frac``: of its time, what no attention of another block hides.
+    ``op``: collective whose formula prices one exchange; ``sent``: collective that NCCL runs.
+    ``forward``, ``backward``: exchanges a layer in each pass. ``seen_frac``: exposed share of the
+    exchange's time, not hidden under attention over other blocks.
     """
 
     op: Collective
@@ -55,8 +57,8 @@ class Way:
     seen_frac: float
 
 
-#: Keys and values come once forward; backward they come again and their gradients go. What is
-#: gathered, or turned, is needed before attention begins, and hides under nothing.
+#: Forward receives keys and values once; backward receives them again and sends their gradients.
+#: Gathered or all-to-all tensors are needed before attention begins, so that nothing hides them.
 WAYS: Mapping[CpComm, Way] = {
     "ring": Way("all_gather", "send_recv", 1.0, 2.0, 0.5),
     "all-gather": Way("all_gather", "all_gather", 1.0, 2.0, 1.0),
@@ -66,9 +68,10 @@ WAYS: Mapping[CpComm, Way] = {
 
 @dataclass(frozen=True, slots=True)
 class Heads:
-    """Widths of a tensor rank's queries, output, keys and values, in elements a token.
+    """Elements a token of a tensor rank's queries, output, keys and values.
 
-    ``copies``: ranks that hold the same key and value head, where there are more ranks than heads.
+    ``copies``: ranks that hold the same key and value head; above 1 where there are more context
+    ranks than such heads.
     """
 
     queries: int
@@ -79,16 +82,17 @@ class Heads:
 
     @property
     def turned(self) -> int:
-        """Of all four tensors."""
+        """Elements a token of all four tensors, copies included."""
         return self.queries + self.output + self.copies * (self.keys + self.values)
 
 
 @dataclass(frozen=True, slots=True)
 class Mixers:
-    """Widths of a tensor rank's Mamba-2 layers in elements a token, and how many layers have one.
+    """Elements a token of a tensor rank's Mamba-2 layers, and the share of layers that are such.
 
-    ``taken``: what goes into convolution and scan (z, x, B, C, dt), B and C as often as ranks share
-    a group's heads; ``output``: what comes back. ``copied``: of B and C what is there once more.
+    ``taken``: inputs of convolution and scan (z, x, B, C, dt), with B and C once for each rank that
+    shares a group's heads; ``output``: result of the scan. ``copied``: elements of the extra copies
+    of B and C.
     """
 
     taken: int
@@ -98,7 +102,7 @@ class Mixers:
 
     @property
     def turned(self) -> int:
-        """Of all six exchanges."""
+        """Elements a token of all six exchanges."""
         return self.taken + self.output
 
 
@@ -108,7 +112,7 @@ def _letters(config: Mapping[str, Scalar]) -> str:
 
 
 def mixers_of(config: Mapping[str, Scalar], layout: Layout) -> Mixers | None:
-    """A tensor rank's widths where tokens of Mamba-2 are turned into heads; None where none are."""
+    """Widths of a tensor rank's Mamba-2 layers; None where context ranks exchange none of them."""
     letters = _letters(config)
     if layout.cp == 1 or layout.cp_comm != "ulysses" or not set(letters) & _SHARED:
         return None
@@ -120,14 +124,14 @@ def mixers_of(config: Mapping[str, Scalar], layout: Layout) -> Mixers | None:
 
 
 def heads_of(name: str, config: Mapping[str, Scalar], layout: Layout) -> Heads | None:
-    """A tensor rank's widths; None where an architecture has no heads to tell.
+    """Widths of a tensor rank's attention; None where the architecture has no count of heads.
 
-    Raises InvalidConfig where context ranks cannot share the heads: query heads must divide, key
-    and value heads too, or be copied to as many ranks (DeepSpeed, runtime/sequence_parallel/
-    ulysses_sp.py: fewer of them than ranks are replicated).
+    Raises InvalidConfig where context ranks cannot share the heads: their number must divide the
+    query heads; it must divide the key and value heads too, or be a multiple of them, which are
+    then replicated (DeepSpeed, runtime/sequence_parallel/ulysses_sp.py).
     """
     turns = layout.cp > 1 and layout.cp_comm == "ulysses"
-    if not isinstance(config.get("heads"), int):  # none, or as many as levels of a U-Net
+    if not isinstance(config.get("heads"), int):  # none, or one for each U-Net level
         if turns:
             raise InvalidConfig([f"{name}: cp-comm ulysses needs attention heads to share"])
         return None
@@ -156,7 +160,7 @@ def heads_of(name: str, config: Mapping[str, Scalar], layout: Layout) -> Heads |
 def context_refused(
     record: ModelSource, layout: Layout, overrides: Mapping[str, Scalar]
 ) -> list[str]:
-    """What is wrong where context ranks would cut a state that runs through the sequence."""
+    """Violations where context ranks would divide a layer whose state runs along the sequence."""
     if layout.cp == 1 or not isinstance(record, ModelRecord):
         return []
     config = record.settings(overrides)
@@ -165,17 +169,17 @@ def context_refused(
         return _unshared(record.name, config, layout) if letters else []
     named = " and ".join(sorted({_NAMES[x] for x in letters}))
     return [
-        f"{record.name}: how context ranks share layers of {named} is not described here: use "
-        "cp=1, with tp for long sequences"
+        f"{record.name}: how context ranks share {named} layers is not modelled: use cp=1, with tp "
+        "for long sequences"
     ]
 
 
 def _unshared(name: str, config: Mapping[str, Scalar], layout: Layout) -> list[str]:
-    """What is wrong where context ranks share Mamba-2's heads and groups."""
+    """Violations where context ranks share Mamba-2's heads and groups."""
     if layout.cp_comm != "ulysses":
         return [
-            f"{name}: context ranks share layers of Mamba-2 by turning tokens into heads: use "
-            "cp-comm ulysses (Megatron-Core's a2a)"
+            f"{name}: context ranks can share Mamba-2 layers only by exchanging tokens for heads: "
+            "use cp-comm ulysses (Megatron-Core's a2a)"
         ]
     heads, groups = (int(config[key]) // layout.tp for key in ("ssm_heads", "ssm_groups"))
     problems = []
@@ -187,9 +191,9 @@ def _unshared(name: str, config: Mapping[str, Scalar], layout: Layout) -> list[s
     return [f"{name}: {p}" for p in problems]
 
 
-def context_told(layout: Layout, asked: object) -> tuple[str, ...]:
-    """A sentence where a way was asked for and no ranks take it."""
-    if asked is None or layout.cp > 1:
+def context_note(layout: Layout, named: object) -> tuple[str, ...]:
+    """A sentence where the request names a context exchange but has no context ranks."""
+    if named is None or layout.cp > 1:
         return ()
     return (f"cp-comm {layout.cp_comm} changes nothing: cp is 1",)
 
@@ -198,9 +202,9 @@ def elements(
     heads: Heads | None, layout: Layout, tokens: float, mixers: Mixers | None = None,
     attending_frac: float = 1.0,
 ) -> float:  # fmt: skip
-    """Elements a sample of one exchange: keys and values gathered, or of what a rank turns.
+    """Elements a sample of one exchange: keys and values gathered, or what a rank sends all-to-all.
 
-    Where layers differ, a mean over them, in as many exchanges as attention has.
+    Where layers differ, the mean over layers, for as many exchanges as attention has.
     """
     if heads is None:
         return 0.0
@@ -216,15 +220,16 @@ def elements(
 def turned(
     part: Workload, heads: Heads, modules: tuple[str, ...], mixers: Mixers | None = None
 ) -> Workload:
-    """A part whose layers turn tokens to heads and back, of all tokens (the engine cuts them).
+    """A part of the model whose layers exchange tokens for heads, with the copies that this needs.
 
-    Each tensor is copied once: q, k and v so that what a rank sends lies together, the output once
-    it has come (ulysses_sp.py: _combine_local_sequences, _partition_global_sequence). Attention
-    keeps its own output beside that which the output's product keeps, and copied heads as often as
-    it has them. Of Mamba-2 what is sent is gathered, joined and put into order, the result put
-    out of order and joined; kept are copies of B and C. Where ``modules`` of a layer run again
-    (``workload.recompute``) and attention is one of them, they are copied and held again while
-    it does, and not between.
+    The copies are those of all tokens; the engine divides them among the ranks. Each tensor is
+    copied once: q, k and v so that what a rank sends is contiguous, the output after it has arrived
+    (ulysses_sp.py: _combine_local_sequences, _partition_global_sequence). Attention saves its own
+    output in addition to the one that the output projection saves, and each extra copy of the key
+    and value heads. In Mamba-2 layers the inputs are gathered, joined and reordered, and the result
+    is reordered back and joined; the copies of B and C are saved. Where the recomputed ``modules``
+    of a layer (``workload.recompute``) include attention, these copies are made again during
+    recomputation, and are not saved in between.
     """
     tokens = part.tokens_per_sample
     copy = Kernel(kind="copy", low=2.0 * tokens * heads.turned, launches=float(_TURNED))
@@ -234,7 +239,7 @@ def turned(
     twice = replace(once, bwd=(copy, copy), saved=NOTHING)
 
     def of(block: Block) -> Block:
-        # of whole layers only the first ones may run again
+        # with recomputation of whole layers, only the first ones may run again
         again = "core_attn" in modules or ("layer" in modules and block.remade != NOTHING)
         if not again:
             return replace(block, ops=(*block.ops, once))
@@ -256,7 +261,7 @@ def turned(
 
 
 def attending_frac(config: Mapping[str, Scalar]) -> float:
-    """Share of a model's layers that attend."""
+    """Share of a model's layers that have attention."""
     letters = _letters(config)
     return sum(x in ATTENDING for x in letters) / len(letters)
 

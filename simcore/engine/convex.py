@@ -1,9 +1,10 @@
-"""Values of a convex function of accumulation at many counts from few evaluations, exactly.
+"""Exact values of a function that is convex in the micro-step count, from few evaluations.
 
-A step is a max-plus expression of durations, each affine in the number of micro-steps: a maximum
-of affine functions, so convex. Where a convex function equals its chord at the middle of an
-interval up to e, it does so everywhere in it up to 2e: the gap to the chord is concave and zero
-at both ends. Intervals where it does not are halved until it does, or no whole number is left.
+The step time is a max-plus expression of durations, each affine in the number of micro-steps: a
+maximum of affine functions, hence convex. Where a convex function equals its chord at the middle of
+an interval up to an error e, it equals the chord in the whole interval up to 2e, since the gap to
+the chord is concave and zero at both ends. Other intervals are halved until that holds or no whole
+number is left inside.
 
 # R rows, P points, K channels
 """
@@ -18,17 +19,18 @@ from simcore.base.arrays import NDArray
 
 Array = NDArray[np.float64]
 
-#: Rounding of sums of a few hundred floats.
+#: Relative rounding error of sums of a few hundred floats.
 _EQUAL_FRAC = 1e-12
 
 
 def at_counts(
     f: Callable[[NDArray[np.intp], Array], Array], row: NDArray[np.intp], count: Array
 ) -> Array:
-    """``f(row, count)`` [K, P] for every point, evaluated at few of them.
+    """``f(row, count)`` [K, P] for every point, from few calls of ``f``.
 
-    ``f`` takes arrays of rows and counts and gives its channels [K, n], convex in the count from 2
-    on (a single micro-step has nothing to sum up, so 1 stands alone). ``row`` holds 0 to R - 1.
+    ``f`` takes arrays of rows and counts and returns its channels [K, n]. It is convex in the count
+    from 2 on; a count of 1 is computed apart, since a single micro-step sums up no gradients.
+    ``row`` [P] holds 0 to R - 1; ``count`` [P].
     """
     rows = np.arange(int(row.max()) + 1)
     single = count < 2
@@ -37,11 +39,11 @@ def at_counts(
     right = np.full(len(rows), 2.0)
     np.maximum.at(right, row, count)
     middle = np.floor((left + right) / 2.0)
-    # One call for all that is known to be needed; equal rows side by side.
-    asked = np.concatenate([rows, rows, rows, alone])
+    # One call for everything that is needed in any case; equal rows are adjacent.
+    needed = np.concatenate([rows, rows, rows, alone])
     counts = np.concatenate([left, middle, right, np.ones(len(alone))])
-    order = np.argsort(asked, kind="stable")
-    found = f(asked[order], counts[order])
+    order = np.argsort(needed, kind="stable")
+    found = f(needed[order], counts[order])
     back = np.empty_like(order)
     back[order] = np.arange(len(order))
     n = len(rows)
@@ -51,7 +53,7 @@ def at_counts(
         place = np.zeros(n, dtype=np.intp)
         place[alone] = back[3 * n :]
         out[:, single] = found[:, place[row[single]]]
-    # One task is one interval of one row; points know theirs.
+    # A task is one interval of one row; ``task`` gives each point's interval.
     points = np.flatnonzero(~single)
     task, owner = row[points], rows
     while len(points):
@@ -67,7 +69,7 @@ def at_counts(
         points, task = points[~done], task[~done]
         if not len(points):
             break
-        # Every interval that is left falls into two.
+        # Every remaining interval is halved.
         kept = np.flatnonzero(~straight)
         place = np.zeros(len(left), dtype=np.intp)
         place[kept] = np.arange(len(kept))

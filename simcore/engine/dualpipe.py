@@ -1,6 +1,6 @@
 """The order of DualPipe: micro-batches enter a pipeline from both ends.
 
-As DeepSeek-AI's implementation has it (github.com/deepseek-ai/DualPipe, dualpipe.py, eight steps;
+After DeepSeek-AI's implementation (github.com/deepseek-ai/DualPipe, dualpipe.py, eight steps;
 DeepSeek-V3 2024, arXiv:2412.19437, section 3.2.1). Rank r works on stage r for the micro-batches
 that enter at rank 0 (direction 0) and on stage pp - 1 - r for the others.
 """
@@ -14,7 +14,7 @@ from simcore.engine.pipeline_order import Cell, Work
 
 
 class _Rank:
-    """What one rank does next in either direction; phases count from its own end."""
+    """Counts what one rank has done in each direction; phases are counted from its nearer end."""
 
     def __init__(self, pp: int, rank: int, micro_steps: int) -> None:
         self.second_half = rank >= pp // 2
@@ -32,7 +32,7 @@ class _Rank:
         return (self._work(self.forwards, "forward", phase),)
 
     def backward(self, phase: int, *, later: bool = False) -> Cell:
-        """Backward of the input, and of the weights with it unless that is left for ``later``."""
+        """Backward of the input; backward of the weights follows at once unless it is ``later``."""
         work = self._work(self.backwards, "backward", phase)
         weights = Work("weights", work.micro_batch, work.chunk)
         if later:
@@ -49,7 +49,7 @@ class _Rank:
 
 
 def dualpipe_order(pp: int, rank: int, micro_steps: int) -> list[Cell]:
-    """What a rank does one after another. Raises ValueError below 2 pp micro-batches."""
+    """The pieces of work of one rank in order. Raises ValueError below 2 pp micro-batches."""
     if micro_steps < 2 * pp:
         raise ValueError(
             f"schedule dualpipe needs {2 * pp} micro-batches for pp {pp}, twice the stages, "

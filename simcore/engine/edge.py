@@ -1,10 +1,10 @@
-"""Whether a job at the edge of memory fits: a replay of its step tells, where holes decide.
+"""Whether a job close to the memory limit fits: its step is replayed where fragmentation decides.
 
-Holes of the allocator are a matter of order and sizes, of which a formula knows a mean. Where the
-device holds all tensors, and holes may or may not be too much, the step's allocations are
-replayed against the device's limit (``engine.memory_events``, ``engine.allocator``). That covers
-what runs on one stream: stages of a pipeline, which mix micro-batches with messages, keep the
-formula.
+Fragmentation of the allocator depends on the order and sizes of allocations, of which a formula
+knows only the mean. Where the tensors fit on the device but fragmentation may be too much, the
+step's allocations are replayed against the device's limit (``engine.memory_events``,
+``engine.allocator``). A replay covers work on one stream: pipeline stages, which interleave
+micro-batches with messages, use the formula.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ from simcore.workload.graph import Workload
 
 Array = NDArray[np.float64]
 
-#: In nine tenths of 67 replays of published jobs the least limit leaves less than so many times
-#: the holes of the formula (2.5 without recompute, 3.3 with full).
+#: Upper bound of the fragmentation over that of the formula: it holds in nine tenths of 67 replays
+#: of published jobs (2.5 without recompute, 3.3 with full recompute).
 _HOLES_SPREAD = 3.0
-#: By how much the live peak of the events may differ from the closed form, which rounds blocks up
-#: (docs/model.md): beyond it the list misses something.
+#: Largest relative difference between the replay's peak and the closed form, which rounds blocks up
+#: (docs/model.md). Beyond it the list of events misses something.
 _AGREED_FRAC = 0.03
 
 
 def settled(request: Request, found: MemoryResult) -> MemoryResult:
-    """``found``, with what a replay needs where its answer hangs on the allocator's holes.
+    """The memory result, with the bytes needed from a replay where fragmentation decides the fit.
 
-    Unchanged where no replay covers the job, or its list of events misses what is held.
+    Unchanged where no replay covers the job, or where the replay's peak disagrees with ``found``.
     """
     device, capacity = found.device_bytes, found.capacity_bytes
     layout = request.placed.layout if request.placed else Layout()
@@ -48,39 +48,39 @@ def settled(request: Request, found: MemoryResult) -> MemoryResult:
     if not doubtful or not covered(layout) or request.growing_segments:
         return found
     outside = device - found.reserved_bytes
-    played = _played(*_asked(request), capacity - outside)
-    if abs(played.live_bytes + outside - device) > _AGREED_FRAC * device:
+    replayed = _replayed(*_event_args(request), capacity - outside)
+    if abs(replayed.live_bytes + outside - device) > _AGREED_FRAC * device:
         return found
-    held = outside + played.held_bytes
-    if played.fits:
+    held = outside + replayed.held_bytes
+    if replayed.fits:
         return replace(found, needed_bytes=min(found.needed_bytes, held))
     return replace(found, needed_bytes=max(found.needed_bytes, held, nextafter(capacity, inf)))
 
 
 def in_doubt(device_bytes: Array, needed_bytes: Array, capacity_bytes: Array) -> NDArray[np.bool_]:
-    """Where tensors fit, and the allocator's holes decide whether the job does."""
+    """Whether all tensors fit, so that fragmentation decides whether the job does [C]."""
     most = device_bytes + _HOLES_SPREAD * (needed_bytes - device_bytes)
     found: NDArray[np.bool_] = (device_bytes <= capacity_bytes) & (capacity_bytes <= most)
     return found
 
 
 def covered(layout: Layout) -> bool:
-    """Whether a replay's events are those of a rank of such a layout."""
+    """Whether the replayed events are those of a rank of this layout (no pipeline, no experts)."""
     return layout.pp == 1 and layout.ep == 1
 
 
 def largest_batch(request: Request, limit: int) -> int:
     """The largest micro-batch up to ``limit`` that fits; 0 where not even one sample does.
 
-    The formula's is near it in samples, or in shares of thousands: so steps of one sample first,
-    then doubled, and the last is halved. One more than what is found does not fit.
+    The search starts at the formula's answer, which is close: steps of one sample that double, then
+    halving. The micro-batch one larger than the result does not fit.
     """
     best = fitting_batch(request, limit)
     if request.shares or (best == limit and (not best or _fits(request, best))):
         return best
     fits = best == 0 or _fits(request, best)
     holds, lacks = (best, limit + 1) if fits else (0, best)
-    step = 1  # 0 from the first answer on that is another than the formula's
+    step = 1  # 0 once a result has differed from the first: then the interval is halved
     while lacks - holds > 1:
         near = holds + step if fits else lacks - step
         tried = near if holds < near < lacks else (holds + lacks) // 2
@@ -91,12 +91,12 @@ def largest_batch(request: Request, limit: int) -> int:
 
 
 def _fits(request: Request, micro_batch: int) -> bool:
-    asked = replace(request, micro_batch=micro_batch)
-    return settled(asked, memory_result(asked)).fits
+    trial = replace(request, micro_batch=micro_batch)
+    return settled(trial, memory_result(trial)).fits
 
 
-class _Asked(NamedTuple):
-    """What a list of events is made of: ``step_events``' arguments."""
+class _EventArgs(NamedTuple):
+    """The arguments of ``step_events``."""
 
     workload: Same[Workload]
     strategy: Strategy
@@ -106,26 +106,29 @@ class _Asked(NamedTuple):
     cublas_bytes: float
 
 
-def _asked(request: Request) -> _Asked:
-    """Of the fullest rank."""
+def _event_args(request: Request) -> _EventArgs:
+    """The arguments of ``step_events`` for the fullest rank."""
     placed = request.placed
     layout = placed.layout if placed else Layout()
     n_ranks = request.cluster.n_gpus // layout.model_ranks * layout.cp
-    return _Asked(
+    return _EventArgs(
         Same(placed.stages[0].workload if placed else request.held_workload),
         request.strategy,
         fullest_batch(request) / layout.cp,
         request.grad_accum,
-        # only ZeRO's shards depend on how many there are
+        # only ZeRO's shards depend on the number of ranks
         n_ranks if request.strategy.zero_stage else min(n_ranks, 2),
         workspace_bytes(g.gpu.architecture for g in request.cluster.groups),
     )
 
 
 @dataclass(frozen=True, slots=True)
-class _Played:
-    """``held_bytes``: most segments at once; where it does not fit, those when it ended and what
-    found no room. ``live_bytes``: most bytes requested at once, were there room."""
+class _Replayed:
+    """The result of a replay.
+
+    ``held_bytes``: peak of the reserved segments; where the job does not fit, the segments at its
+    end and the failed request. ``live_bytes``: peak of the requested bytes with unlimited memory.
+    """
 
     fits: bool
     held_bytes: float
@@ -133,27 +136,29 @@ class _Played:
 
 
 @lru_cache(maxsize=512)
-def _played(
+def _replayed(
     workload: Same[Workload], strategy: Strategy, micro_batch: float, grad_accum: int,
     n_ranks: int, cublas_bytes: float, limit_bytes: float,
-) -> _Played:  # fmt: skip
-    from simcore.engine.allocator import AllocatorConfig, replay  # most jobs are in no doubt
+) -> _Replayed:  # fmt: skip
+    from simcore.engine.allocator import AllocatorConfig, replay  # most jobs need no replay
     from simcore.engine.memory_events import step_events
 
     events = step_events(
         workload.it, strategy, micro_batch=micro_batch, grad_accum=grad_accum, n_ranks=n_ranks,
         cublas_bytes=cublas_bytes,
     ).events  # fmt: skip
-    played = replay(events, AllocatorConfig(limit_bytes=limit_bytes))
-    if played.failed_at is None:
-        return _Played(True, played.peak_reserved_bytes, float(played.requested.max(initial=0)))
-    asked = events[played.failed_at][1] or 0
-    held = sum(s.n_bytes for s in played.segments) + asked
-    return _Played(False, held, _live_bytes(events))
+    replayed = replay(events, AllocatorConfig(limit_bytes=limit_bytes))
+    if replayed.failed_at is None:
+        return _Replayed(
+            True, replayed.peak_reserved_bytes, float(replayed.requested.max(initial=0))
+        )
+    failed_bytes = events[replayed.failed_at][1] or 0
+    held = sum(s.n_bytes for s in replayed.segments) + failed_bytes
+    return _Replayed(False, held, _live_bytes(events))
 
 
 def _live_bytes(events: Sequence[tuple[int, int | None]]) -> float:
-    """Most bytes requested at once."""
+    """Peak of the requested bytes."""
     held: dict[int, int] = {}
     change = []
     for number, n_bytes in events:

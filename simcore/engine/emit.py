@@ -1,4 +1,4 @@
-"""A predicted job as the launch file of another program."""
+"""A predicted job written as the launch file of a training program."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from simcore.strategy.overlap import default_overlap
 from simcore.strategy.programs import PLAIN
 from simcore.strategy.strategy import Strategy
 
-#: What the program that reads a file settles, and what it is where nothing is said.
+#: Options that the program reading the file decides, with their default.
 _OF_PROGRAM = {"software": PLAIN.name, "issuer": "torch"}
 
 
 @dataclass(frozen=True, slots=True)
 class LaunchFile:
-    """``text`` of the file; ``left`` are the words, with their values, that it has no place for.
+    """``text`` of the file; ``left``: options of the job that the format cannot express.
 
-    ``implied``: what the program that reads it does by itself, and the job as predicted does not.
+    ``implied``: what the program that reads the file does on its own, other than the job predicted.
     """
 
     dialect: str
@@ -39,10 +39,11 @@ class LaunchFile:
 def launch_file(
     dialect: str, request: Request, seq_len: int | None, attention: str | None = None
 ) -> LaunchFile:
-    """Write a request down. ``seq_len`` is the sequence length, None where the model has none;
-    ``attention`` its kernel, where it was asked for.
+    """A request as a launch file.
 
-    Raises UnknownName, or InvalidConfig with everything that the format cannot express.
+    ``seq_len``: sequence length, None where the model has none; ``attention``: attention kernel
+    that the request names, if any. Raises UnknownName, or InvalidConfig with everything that the
+    format cannot express.
     """
     strategy, cluster = request.strategy, request.cluster
     per_node = {g.gpus_per_node for g in cluster.groups}
@@ -92,7 +93,7 @@ def launch_file(
 
 
 def _of_no_file(request: Request) -> tuple[str, ...]:
-    """What no dialect has a word for: variables of the environment, and the script's own."""
+    """Options that no format can express: environment variables and settings inside scripts."""
     s = request.strategy
     found = {
         "nccl-algo": str(s.nccl_algorithms),
@@ -108,7 +109,7 @@ def _of_no_file(request: Request) -> tuple[str, ...]:
 
 
 def _recompute(strategy: Strategy) -> dict[str, Any]:
-    """The mode, and the parts that it is of; whole layers of the first ones are ``full``."""
+    """The recompute options; recompute of whole layers, the first few, is written as ``full``."""
     if strategy.recompute_modules == ("layer",):
         found: dict[str, Any] = {"recompute": "full"}
     else:
@@ -121,7 +122,7 @@ def _recompute(strategy: Strategy) -> dict[str, Any]:
 
 
 def _degrees(placed: Placed | None) -> dict[str, Any]:
-    """Degrees above 1, and how tensor ranks and the pipeline work where there are any."""
+    """The degrees above 1, and the options of tensor, pipeline, context and expert ranks."""
     if placed is None:
         return {}
     layout = placed.layout
@@ -129,7 +130,7 @@ def _degrees(placed: Placed | None) -> dict[str, Any]:
     if "tp" in found:
         found["sequence_parallel"] = layout.sequence_parallel
     sizes = [s.n_layers for s in placed.stages]
-    if len(set(sizes)) > 1:  # programs that cut evenly need to be told
+    if len(set(sizes)) > 1:  # programs divide layers evenly unless stage sizes are given
         found["stages"] = written(sizes)
     if layout.schedule != "1f1b":
         found["schedule"] = layout.schedule

@@ -1,4 +1,4 @@
-"""Evaluate a job over the configuration axis: price, schedule, load, repeat."""
+"""Evaluate a job along the configuration axis: price its tasks, schedule them, add data loading."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from simcore.workload.graph import Workload
 
 Array = NDArray[np.float64]
 
-#: Configurations evaluated together, about: the fewer, the more calls; the more, the less of them
-#: stays in the processor's cache.
+#: Approximate number of configurations evaluated together. Fewer mean more calls; more no longer
+#: fit in the processor's cache.
 CHUNK = 2048
-#: Starting one DataLoader worker process (fork, queues), one after another; seconds.
+#: Seconds to start one DataLoader worker process (fork, queues); they start one after another.
 WORKER_START_S = 0.02
 
 
 @dataclass(frozen=True, slots=True)
 class Loading:
-    """How samples reach the step; see ``workload.models.Dataset``."""
+    """How samples are loaded; see ``workload.models.Dataset``."""
 
     samples: float
     sample_load_s: float
@@ -42,10 +42,10 @@ class Loading:
 
 @dataclass(frozen=True)
 class Job:
-    """Everything about a run that is not on the configuration axis.
+    """Everything about a run that does not vary along the configuration axis.
 
-    ``shares``: what a rank of each class takes of the micro-batch, over what it would were all
-    alike; 1 each where nothing is given.
+    ``shares``: micro-batch of a rank of each class over the mean micro-batch; empty where all are
+    equal.
     """
 
     workload: Workload
@@ -69,13 +69,11 @@ class Job:
 class Steps:
     """Times of one optimizer step for every configuration; arrays [C] in seconds.
 
-    ``terms_s`` holds the lines of the breakdown that were asked for.
-
-    ``step_s`` is the mean over an epoch: the graph's makespan or the loader's period, whichever
-    is longer, plus the epoch's restart divided by its steps. ``comm_beside_s``: of all collectives
-    those that run under backward. ``host_micro_s``: what the host takes to issue a micro-step.
-    ``micro_steps_s`` [parts, C]: one micro-step of each kind of pipeline stage, with what is seen
-    of its exchanges.
+    ``step_s``: mean over an epoch, i.e. the longer of the step graph's makespan and the loader's
+    period, plus the loader's restart at each epoch divided by the epoch's steps.
+    ``comm_beside_s``: the collectives that run during backward. ``terms_s``: the requested lines of
+    the breakdown. ``host_micro_s``: host time to issue one micro-step. ``micro_steps_s`` [parts,
+    C]: one micro-step of each kind of pipeline stage, with its exposed exchanges.
     """
 
     step_s: Array
@@ -92,16 +90,16 @@ class Steps:
 
 @lru_cache(maxsize=256)
 def program_of(workload: Workload, strategy: Strategy, n_classes: int) -> Program:
-    """Build the step graph of a workload under a strategy."""
-    # What is recomputed within layers is in their kernels; the graph knows whole layers alone.
-    again = strategy.recompute == "full" and not strategy.program.recompute.stops_early
+    """The step graph of a workload under a strategy."""
+    # Recompute within layers is in their kernels; the graph only knows recompute of whole layers.
+    recomputed = strategy.recompute == "full" and not strategy.program.recompute.stops_early
     shape = replace(strategy, recompute="none", recompute_modules=(), recompute_layers=0)
-    return _program(workload.outline, shape, n_classes, again)
+    return _program(workload.outline, shape, n_classes, recomputed)
 
 
 @lru_cache(maxsize=256)
-def _program(workload: Workload, strategy: Strategy, n_classes: int, again: bool) -> Program:
-    builder = ProgramBuilder(workload, n_classes, again)
+def _program(workload: Workload, strategy: Strategy, n_classes: int, recomputed: bool) -> Program:
+    builder = ProgramBuilder(workload, n_classes, recomputed)
     PARALLELISMS[strategy.parallelism].build(builder, strategy)
     by_function = strategy.nccl_algorithms.by_function or strategy.nccl_protocols.by_function
     return builder.finish(by_function=bool(by_function))
@@ -114,7 +112,7 @@ def evaluate(
     keep_timeline: bool = False,
     terms: Collection[str] | None = None,
 ) -> Steps:
-    """Step times of every configuration of the axis; ``terms``: of the breakdown, None: all."""
+    """Step times of every configuration. ``terms``: names of breakdown terms; None for all."""
     return evaluate_parts((job,), points, keep_timeline=keep_timeline, terms=terms)[0]
 
 
@@ -126,9 +124,9 @@ def evaluate_parts(
     terms: Collection[str] | None = None,
     phases: Sequence[Array] | None = None,
 ) -> list[Steps]:
-    """``evaluate`` of each of several jobs that are alike but for their part of one model.
+    """``evaluate`` of several jobs that differ only in their part of one model.
 
-    ``phases``: seconds of all their kernels as of ``compute_times``, where they are known.
+    ``phases``: device seconds of all their kernels (see ``compute_times``), if already computed.
     """
     first = jobs[0]
     joined = together([job.program for job in jobs])
@@ -140,7 +138,7 @@ def evaluate_parts(
     n_chunks = round(len(points) / CHUNK)
     if n_chunks < 2:
         return _evaluate(jobs, joined, table, points, computed, keep_timeline, terms)
-    size = -(-len(points) // n_chunks)  # equal parts: no short one at the end
+    size = -(-len(points) // n_chunks)  # equal slices, without a short one at the end
     slices = [slice(i, i + size) for i in range(0, len(points), size)]
     pieces = [
         _evaluate(jobs, joined, table, points.take(part), computed.take(part), False, terms)
@@ -150,7 +148,7 @@ def evaluate_parts(
 
 
 def _along(pieces: Sequence[Steps]) -> Steps:
-    """Stretches of an axis as one."""
+    """Consecutive slices of the configuration axis joined into one."""
 
     def joined(name: str) -> Array:
         return np.concatenate([getattr(p, name) for p in pieces])
@@ -175,7 +173,7 @@ def _evaluate(
     points: Points,
     computed: ComputeTimes,
     keep_timeline: bool,
-    asked: Collection[str] | None,
+    wanted: Collection[str] | None,
 ) -> list[Steps]:
     first = jobs[0]
     blocking, period, restart = _loading(first, points)
@@ -185,7 +183,7 @@ def _evaluate(
     )  # fmt: skip
     found = []
     for program, of_part in zip(joined.programs, priced, strict=True):
-        terms = _terms(program, of_part.duration_s, asked)
+        terms = _terms(program, of_part.duration_s, wanted)
         timeline = schedule(program.graph, of_part.duration_s) if keep_timeline else None
         ends = timeline.makespan_s if timeline else makespan_s(program.graph, of_part.duration_s)
         found.append(
@@ -204,12 +202,12 @@ def _evaluate(
     return found
 
 
-def _terms(program: Program, duration_s: Array, asked: Collection[str] | None) -> dict[str, Array]:
-    """Busy seconds by term, host aside [C]; with several rank classes those of the slowest."""
-    if asked is not None and program.n_classes == 1:
+def _terms(program: Program, duration_s: Array, wanted: Collection[str] | None) -> dict[str, Array]:
+    """Busy seconds by term [C], without host time; of several rank classes the slowest one's."""
+    if wanted is not None and program.n_classes == 1:
         found: dict[str, Array] = {}
         for names, sums in program.term_sums:
-            rows = [i for i, name in enumerate(names) if name in asked]
+            rows = [i for i, name in enumerate(names) if name in wanted]
             if rows:
                 found |= zip((names[i] for i in rows), sums[rows] @ duration_s, strict=True)
         return found
@@ -227,13 +225,13 @@ def _terms(program: Program, duration_s: Array, asked: Collection[str] | None) -
 
 
 def _loading(job: Job, points: Points) -> tuple[Array, Array, Array]:
-    """(blocking in the step, period of the prefetching loader, restart a step), each [C]."""
+    """Seconds [C]: loading inside the step, period of a prefetching loader, restart per step."""
     zero = np.zeros(len(points))
     data = job.loading
     if data is None:
         return zero, zero, zero
     load_s = data.sample_load_s / points.loader * points.use_loader
-    # DataParallel is one process: its loader feeds every device.
+    # DataParallel is one process: its loader supplies every device.
     one_process = job.strategy.parallelism == "dp"
     fed = points.n_ranks if one_process else np.ones(len(points))
     micro_batch = points.micro_batch * fed * max(job.shares, default=1.0)
@@ -246,7 +244,7 @@ def _loading(job: Job, points: Points) -> tuple[Array, Array, Array]:
     period = batch * load_s * crowd / data.workers
     if data.persistent:
         return zero, period, zero
-    # Workers start anew each epoch, and the first batch is loaded while the devices wait.
+    # Workers restart at each epoch, and the devices wait while the first batch is loaded.
     wait = data.workers * WORKER_START_S * points.use_loader + micro_batch * load_s * crowd
     steps = np.maximum(1.0, data.samples * fed / (batch * points.n_ranks))
     return zero, period, wait / steps

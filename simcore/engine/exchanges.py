@@ -1,4 +1,4 @@
-"""What tensor, context, expert and pipeline ranks exchange in a micro-step, and what of it is seen.
+"""What tensor, context, expert and pipeline ranks exchange in a micro-step, and its exposed time.
 
 # C configs, all arrays [C]
 """
@@ -26,23 +26,23 @@ from simcore.strategy.layout import Layout
 
 Array = NDArray[np.float64]
 
-#: What tensor ranks exchange of a layer's output, each way as often as ``workload.sharding`` says:
-#: all-reduces; with sequence parallelism each is a reduce-scatter and an all-gather. Full recompute
-#: runs those of forward again.
+#: Collectives of tensor ranks on a layer's output, run as often as ``workload.sharding`` says in
+#: each pass: an all-reduce, or with sequence parallelism a reduce-scatter and an all-gather. Full
+#: recompute runs those of forward again.
 _WHOLE: tuple[Collective, ...] = ("all_reduce",)
 _HALVES: tuple[Collective, ...] = ("reduce_scatter", "all_gather")
-#: Dispatch and combine, forward and backward.
+#: Exchanges of an expert layer: dispatch and combine, forward and backward.
 EXPERT_EXCHANGES = 4
-#: SMs that DeepEP's kernels have (Megatron-Core, moe_deepep_num_sms), and what each receives or
-#: sends a second within a node of Blackwell: 8 B200 and 8 GB200, 16 and 24 SMs, 20.6 to 22.6 GB/s
-#: in dispatch and 17.5 to 19.4 in combination (DeepEP, docs/README_Hybrid-EP.md). Elsewhere NVLink
-#: is slower than they are taken to be; HybridEP's copies are asynchronous and need fewer.
+#: SMs of DeepEP's kernels (Megatron-Core, moe_deepep_num_sms), and the bytes that each receives or
+#: sends a second within a node of Blackwell GPUs: 8 B200 and 8 GB200, 16 and 24 SMs, 20.6 to
+#: 22.6 GB/s in dispatch and 17.5 to 19.4 in combine (DeepEP, docs/README_Hybrid-EP.md). On other
+#: GPUs NVLink is slower than these SMs; HybridEP copies asynchronously and needs fewer SMs.
 DEEPEP_SMS, DEEPEP_BYTES_PER_SM_S = 20.0, 19.8 * GIGA
 _BLACKWELL = 3  # Library.generation
 
 
 def tensor_collectives(layout: Layout) -> tuple[Collective, ...]:
-    """What tensor ranks exchange of a layer's output at a time."""
+    """The collectives that exchange a layer's output among tensor ranks, in order."""
     return _HALVES if layout.sequence_parallel else _WHOLE
 
 
@@ -58,7 +58,7 @@ def group_of(points: Points, size: Array, stride: float, gpus_per_node: int) -> 
 
 
 def data_points(points: Points, placed: Placed) -> Points:
-    """The axis as one stage's data-parallel job sees it."""
+    """The configuration axis of the data-parallel job that one pipeline stage is."""
     layout = placed.layout
     ranks = np.maximum(1.0, points.n_ranks / (layout.tp * layout.pp))
     stride = float(layout.tp)
@@ -75,10 +75,10 @@ def data_points(points: Points, placed: Placed) -> Points:
 
 
 def exchange_passes(placed: Placed) -> dict[str, tuple[float, float]]:
-    """How often a layer runs the exchange of each dimension, in forward and in backward."""
+    """How often a layer runs the exchange of each dimension: (in forward, in backward)."""
     sums, half = placed.traffic.tensor_sums, EXPERT_EXCHANGES / 2
     way = WAYS[placed.layout.cp_comm]
-    more = placed.more_sums + placed.recompute_frac * sums + _again(placed)
+    more = placed.more_sums + placed.recompute_frac * sums + _repeated_gathers(placed)
     return {
         "tensor parallel": (sums, sums + more),
         "context parallel": (
@@ -89,15 +89,16 @@ def exchange_passes(placed: Placed) -> dict[str, tuple[float, float]]:
     }
 
 
-def _again(placed: Placed) -> float:
-    """What backward gathers again, in sums: a gathering is half of one."""
+def _repeated_gathers(placed: Placed) -> float:
+    """Gathers that backward repeats, in sums: an all-gather is half of an all-reduce."""
     return 0.5 * placed.traffic.tensor_sums * placed.gathers_again
 
 
 def exchange_bytes(placed: Placed, micro_batch: Array) -> dict[str, Array]:
-    """Bytes of one such exchange of a rank; of experts those of a plain all-to-all's fullest rank.
+    """Bytes of one exchange of a rank [C], by dimension.
 
-    Ranks wait for the one that receives most, and in combination sends most (links are duplex).
+    For experts, those of a plain all-to-all on the rank with most tokens: all ranks wait for the
+    one that receives most, and in combine sends most (links are duplex).
     """
     layout, traffic = placed.layout, placed.traffic
     hidden = micro_batch / layout.cp * traffic.hidden * traffic.width_bytes
@@ -114,26 +115,26 @@ def exchange_bytes(placed: Placed, micro_batch: Array) -> dict[str, Array]:
     }
 
 
-#: Exchanges that the host issues and goes on.
+#: Exchanges after which the host goes on issuing kernels without waiting.
 _UNWAITED = ("tensor parallel", "context parallel")
-#: What moves activations to the next stage, and its operation as NCCL names it.
+#: Name of the transfer of activations to the next stage, and its NCCL operation.
 TRANSFER = "pipeline transfer"
 _SENT = "send_recv"
 
 
 @dataclass(frozen=True)
 class Exchanges:
-    """Seconds [C] of one exchange of each dimension by operation, of all that its ranks send.
+    """Seconds [C] of one exchange, by dimension and NCCL operation.
 
-    The pipeline's: of a whole micro-step, there and back.
+    For the pipeline transfer: of a whole micro-step, both directions.
     """
 
     placed: Placed
     once_s: dict[tuple[str, str], Array]
 
     def collectives_s(self, n_layers: int) -> dict[tuple[str, str], Array]:
-        """Seconds of one micro-step by dimension and operation, hidden or not."""
-        placed, again = self.placed, _again(self.placed)
+        """Seconds of one micro-step [C] by dimension and operation, hidden time included."""
+        placed, repeated = self.placed, _repeated_gathers(self.placed)
         times = {name: sum(passes) for name, passes in exchange_passes(placed).items()}
         n_times = {
             "tensor parallel": n_layers * times["tensor parallel"],
@@ -141,10 +142,10 @@ class Exchanges:
             "expert parallel": n_layers * placed.expert_layers_frac * times["expert parallel"],
             TRANSFER: 1.0,
         }
-        # what is gathered again has no sum beside it
+        # a gather that backward repeats has no reduce-scatter with it
         more = {
-            ("tensor parallel", "reduce_scatter"): -n_layers * again,
-            ("tensor parallel", "all_gather"): n_layers * again,
+            ("tensor parallel", "reduce_scatter"): -n_layers * repeated,
+            ("tensor parallel", "all_gather"): n_layers * repeated,
         }
         return {
             key: (n_times[key[0]] + more.get(key, 0.0)) * seconds
@@ -152,7 +153,10 @@ class Exchanges:
         }
 
     def of_stage(self, n_layers: int) -> dict[str, Array]:
-        """Seconds of one micro-step that a stage of so many layers spends on each dimension."""
+        """Seconds of one micro-step [C] that a stage of ``n_layers`` spends, by dimension.
+
+        For ring context parallelism only the exposed share.
+        """
         found: dict[str, Array] = {}
         ring = WAYS[self.placed.layout.cp_comm].seen_frac
         for (name, _), seconds in self.collectives_s(n_layers).items():
@@ -162,19 +166,19 @@ class Exchanges:
 
 
 def exchanges_s(points: Points, placed: Placed, n_layers: int) -> dict[str, Array]:
-    """Seconds of one micro-step that a stage spends on each dimension's exchanges."""
+    """Seconds of one micro-step [C] that a stage of ``n_layers`` spends, by dimension."""
     return exchanges_of(points, placed).of_stage(n_layers)
 
 
 def exchanges_of(points: Points, placed: Placed) -> Exchanges:
-    """What the dimensions of a layout exchange, the same for all layers."""
+    """The seconds of one exchange in each dimension of a layout; equal for all layers."""
     layout, traffic = placed.layout, placed.traffic
     on = points.use_comm
 
     def on_ranks(size: int, stride: float) -> Group:
         ranks = np.full(len(points), float(size))
         group = group_of(points, ranks, stride, placed.gpus_per_node)
-        if stride == 1.0 and size < len(placed.ring_shares):  # neighbours, from the first GPU on
+        if stride == 1.0 and size < len(placed.ring_shares):  # neighbouring GPUs, from the first on
             share = placed.ring_shares[size - 1]
             group = replace(group, intra_bw_bytes_per_s=group.intra_bw_bytes_per_s * share)
         return group
@@ -188,7 +192,7 @@ def exchanges_of(points: Points, placed: Placed) -> Exchanges:
     hidden = moved["tensor parallel"]
     if layout.tp > 1:
         group = on_ranks(layout.tp, 1.0)
-        ops = tensor_collectives(layout)  # of halves one costs what the other does
+        ops = tensor_collectives(layout)  # an all-gather costs what a reduce-scatter does
         once = time(ops[0], hidden, group)
         found |= {("tensor parallel", op): once for op in ops}
         if placed.narrow_gathers:
@@ -205,27 +209,29 @@ def exchanges_of(points: Points, placed: Placed) -> Exchanges:
         rows, weights = moved["expert parallel"], traffic.weights_frac
         if layout.sends_once:
             across = once_each_frac(group.n_nodes, copies, *traffic.expert_groups)
-            # what comes from other nodes passes the node's links too, on its way to the rank
+            # tokens from other nodes also pass the links within the node on their way to the rank
             inside = once_each_frac(group.n_ranks, copies, *traffic.expert_groups) * group.n_nodes
-            # with the rows, in half of the exchanges: to the experts and their gradients back
+            # routing weights go with the rows in half of the exchanges: out, and their gradients
+            # back
             rows = rows * (1.0 + 0.5 * weights)
             if layout.dispatcher == "deepep" and points.library.generation == _BLACKWELL:
                 group = _by_sms(group)
         exchanged = exchange_s(rows[None, :], group, across, inside)[0]
-        if weights and not layout.sends_once:  # an exchange of their own
+        if weights and not layout.sends_once:  # the weights have an exchange of their own
             exchanged = exchanged + 0.5 * exchange_s(rows[None, :] * weights, group)[0]
         found["expert parallel", "all_to_all"] = exchanged * on
     if layout.pp > 1:
-        # Activations forward and gradients backward to the neighbour stage. A tensor rank sends its
-        # share, which its norms work on (sequence parallelism) or all gather, or everything.
-        # Stages lie furthest apart in the order of ranks: on several nodes they are on others.
+        # Activations go forward and gradients backward to the neighbouring stage. A tensor rank
+        # sends its share, on which its norms work (sequence parallelism) or which all ranks then
+        # gather, or it sends everything. Stages are furthest apart in the order of ranks: with
+        # several nodes they are on different ones.
         crosses = (points.n_nodes > 1) | (layout.tp * layout.cp >= placed.gpus_per_node)
         across = points.inter_bw_bytes_per_s * points.inter / placed.gpus_per_node
         inside = points.intra_bw_bytes_per_s * points.intra
         rate = np.where(crosses, across, inside)
         hop = np.where(crosses, points.inter_hop_s, points.intra_hop_s)
         sent = hidden / placed.sending_ranks
-        count = 2.0 * layout.vpp  # one a chunk each way
+        count = 2.0 * layout.vpp  # one transfer a chunk in each direction
         found[TRANSFER, _SENT] = count * (sent / rate + hop) * on
         if placed.gathers_received:
             gathered = time("all_gather", hidden, on_ranks(layout.tp, 1.0))
@@ -234,9 +240,10 @@ def exchanges_of(points: Points, placed: Placed) -> Exchanges:
 
 
 def _by_sms(group: Group) -> Group:
-    """A group whose links within a node serve what DeepEP's SMs copy, a rank's own rows too.
+    """A group whose rate within a node is limited by DeepEP's SMs, which copy all rows.
 
-    What NCCL loses between latency and rate is in the rate, which was timed with 4,096 tokens.
+    The rate was measured with 4,096 tokens and already includes what NCCL's formula adds between
+    the latency and the bandwidth regime (``ramp``).
     """
     here = group.a_node
     most = DEEPEP_SMS * DEEPEP_BYTES_PER_SM_S * (here - 1.0) / here
@@ -245,12 +252,12 @@ def _by_sms(group: Group) -> Group:
 
 
 def tied_s(points: Points, placed: Placed) -> Array:
-    """Seconds in which the two ends of a pipeline sum up the gradients of a table they share.
+    """Seconds [C] of the all-reduce of a tied table's gradient between first and last stage.
 
-    Once a step, behind the last backward, and hidden under nothing (Megatron-LM, training.py,
+    It runs once a step after the last backward, and nothing hides it (Megatron-LM, training.py,
     "All-reduce word_embeddings' grad across first and last stages"; DeepSpeed, runtime/pipe/
-    engine.py, _exec_reduce_tied_grads). On several nodes the ends are on different ones, where
-    all GPUs of a node do so at once.
+    engine.py, _exec_reduce_tied_grads). With several nodes the two stages are on different ones,
+    and all GPUs of a node communicate at the same time.
     """
     if not placed.tied_bytes:
         return np.zeros(len(points))
@@ -265,20 +272,21 @@ def tied_s(points: Points, placed: Placed) -> Array:
 def exposed(
     exchange: dict[str, Array], placed: Placed, busy_s: Array, slowdown: Array
 ) -> dict[str, Array]:
-    """What of the exchanges of a micro-step is seen, beside ``busy_s`` seconds of compute.
+    """Exposed seconds of a micro-step's exchanges [C], by dimension.
 
-    Exchanges of tensor ranks in tp pieces leave the first piece bare, and those of inputs that
-    adapters read; of whole ones those hide that weight gradients cover; those of experts hide under
-    another micro-batch. What is hidden slows compute by ``slowdown`` of its own time.
+    ``busy_s``: compute seconds of the micro-step. Overlapped tensor exchanges are divided into tp
+    pieces: the first piece is exposed, and so are exchanges of inputs that adapters read. Without
+    such pieces, weight gradients can hide the exchanges of input gradients. Exchanges of experts
+    can hide under another micro-batch. Hidden time costs ``slowdown`` of itself in slower compute.
     """
     found = dict(exchange)
-    room = busy_s
+    left_s = busy_s  # compute that hides no exchange yet
     of_tensor, under = 0.0, busy_s
     if placed.overlap.tensor:
         of_tensor = (1.0 - 1.0 / placed.layout.tp) * (1.0 - placed.bare_frac)
     elif placed.overlap.dgrad:
-        # what is gathered again hides under the input's gradient, which takes as long as the
-        # weight's, under which that is summed up
+        # repeated gathers hide under the computation of the input's gradient, which takes as long
+        # as that of the weight's gradient, which hides the sum of the former
         covers = placed.column_grads_frac * (1 + placed.gathers_again)
         of_tensor, under = _dgrad_frac(placed), covers * busy_s
     for name, part, covered in (
@@ -288,8 +296,8 @@ def exposed(
         if not part or name not in found:
             continue
         whole = found[name]
-        hidden = np.minimum(whole * part, np.minimum(covered, room))
-        room = room - hidden
+        hidden = np.minimum(whole * part, np.minimum(covered, left_s))
+        left_s = left_s - hidden
         found[name] = whole - hidden * (1.0 - slowdown)
     return found
 
@@ -297,46 +305,47 @@ def exposed(
 def beside_host(
     exchange: dict[str, Array], placed: Placed, busy_s: Array, host_s: Array
 ) -> dict[str, Array]:
-    """What of these is seen where the host issues a micro-step slower than the device runs it.
+    """Exposed seconds of exchanges where the host issues a micro-step slower than the device runs.
 
-    Collectives are issued as kernels are, and it is a stream that waits for them, not the host
-    (torch, ProcessGroupNCCL.cpp, WorkNCCL::synchronize): the device has them done while the next
-    kernels are still to come. Not so messages, for which the next stage waits. With routed experts
-    the host itself waits in every layer, for counts of tokens (Megatron-Core, token_dispatcher.py,
-    cuda_sync_point): which of its parts has room is not known.
+    Collectives are issued like kernels, and a stream waits for them, not the host (torch,
+    ProcessGroupNCCL.cpp, WorkNCCL::synchronize): the device finishes them while the host still
+    issues the next kernels. Pipeline transfers stay exposed, since the next stage waits for them.
+    With routed experts the host itself waits in every layer for token counts (Megatron-Core,
+    token_dispatcher.py, cuda_sync_point); where it then has time left is not known, so all
+    exchanges stay exposed.
     """
     if placed.expert_layers_frac:
         return exchange
     spent = sum((exchange[name] for name in _UNWAITED if name in exchange), np.zeros(len(busy_s)))
-    room = np.maximum(host_s - busy_s, 0.0)
-    seen = 1.0 - np.minimum(room / np.maximum(spent, TINY), 1.0)
-    return {name: x * seen if name in _UNWAITED else x for name, x in exchange.items()}
+    spare_s = np.maximum(host_s - busy_s, 0.0)
+    exposed_frac = 1.0 - np.minimum(spare_s / np.maximum(spent, TINY), 1.0)
+    return {name: x * exposed_frac if name in _UNWAITED else x for name, x in exchange.items()}
 
 
 def _dgrad_frac(placed: Placed) -> float:
-    """Of the bytes that tensor ranks exchange in a micro-step, the gradients of products' inputs.
+    """Share of the bytes tensor ranks exchange in a micro-step that weight gradients can hide.
 
-    Those are all that backward sums up, and what it gathers again of these inputs. With sequence
-    parallelism it also gathers before the products that are cut by rows, and that stands in the
-    way (Megatron-LM, core/tensor_parallel/layers.py).
+    That is everything backward sums (the gradients of the products' inputs) and the inputs that it
+    gathers again. With sequence parallelism backward also gathers before the row-parallel products,
+    and that stays exposed (Megatron-LM, core/tensor_parallel/layers.py).
     """
-    whole, again = sum(exchange_passes(placed)["tensor parallel"]), _again(placed)
+    whole, repeated = sum(exchange_passes(placed)["tensor parallel"]), _repeated_gathers(placed)
     summed = placed.traffic.tensor_sums + placed.more_sums
     if not placed.layout.sequence_parallel:
         return summed / whole
     gathered = placed.gathered_frac
-    return (summed + 2 * gathered * again) / ((whole - again) + gathered * (whole + again))
+    return (summed + 2 * gathered * repeated) / ((whole - repeated) + gathered * (whole + repeated))
 
 
 def shared_nic_s(
     steps: Steps, whole: dict[str, Array], seen: dict[str, Array], placed: Placed, local: Points,
     slowdown: Array,
 ) -> Array:  # fmt: skip
-    """What gradients and hidden exchanges between nodes cost each other in the last backward.
+    """Extra seconds [C] because gradients and hidden exchanges share the NICs in the last backward.
 
-    Both hide under the same compute, and the NICs carry one after the other or each at a share of
-    the rate: together they take D + h, of which the backward W covers what it covers of D alone or
-    more. Beyond that max(0, D + h - W) - max(0, D - W) is seen.
+    Both hide under the same compute. The NICs carry one after the other, or each at part of the
+    rate: together they take D + h, of which the backward W hides at most W. Exposed beyond D alone
+    is max(0, D + h - W) - max(0, D - W).
     """
     layout, extra = placed.layout, np.zeros(len(local))
     wide = {"tensor parallel": layout.tp, "expert parallel": layout.ep * layout.expert_tp}
@@ -346,7 +355,7 @@ def shared_nic_s(
             forward, backward = exchange_passes(placed)[name]
             share = backward / (forward + backward)
             if name == "tensor parallel" and not placed.overlap.tensor:
-                share = 1.0  # gradients of inputs: backward's alone
+                share = 1.0  # gradients of inputs: in backward only
             hidden = hidden + share * (whole[name] - seen[name]) / (1.0 - slowdown)
     if not hidden.any():
         return extra

@@ -1,6 +1,6 @@
-"""Where each term of a prediction comes from: formula, inputs, source.
+"""Explanations of the terms of a prediction: formula, inputs and source of each.
 
-Nothing is computed until a term is asked for: a prediction does not pay for its explanations.
+A term is computed only when it is requested, so that a prediction does not pay for explanations.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from simcore.base.errors import UsageError, nearest
 from simcore.base.units import GIGA, PERCENT, TERA, format_seconds, format_si
 from simcore.engine.collective_choice import Chosen, chosen_collectives
-from simcore.engine.explain_facts import Facts, Teller, Told
+from simcore.engine.explain_facts import Derivation, Explainer, Facts
 from simcore.engine.explain_memory import MEMORY_TERMS
 from simcore.engine.explain_time import TIME_TERMS
 from simcore.engine.predict import N_SAMPLES, RESOURCES
@@ -17,40 +17,40 @@ from simcore.engine.residual import step_residual
 from simcore.engine.resolved import Request
 from simcore.engine.result import Explanation, Prediction
 
-#: Parts of the residual (``engine.residual.PARTS``) in words.
+#: What each part of the residual (``engine.residual.PARTS``) stands for.
 RESIDUAL_WORDS = {
     "any": "any step",
     "unlayered": "work outside equal layers",
     "unnamed": "training program not named",
-    "assumed": "library of such layouts assumed",
-    "foreign": "no op table of the device's kind",
+    "assumed": "training library of the layout assumed",
+    "foreign": "no measured kernels of the GPU's family",
     "old_libraries": "libraries before CUDA 11.7",
     "routed": "routed experts",
 }
 
 
-def _step_time(f: Facts) -> Told:
+def _step_time(f: Facts) -> Derivation:
     t = f.result.time_s
     shown = sorted(
         ((k, v) for k, v in t.items() if k not in ("compute", "communication_hidden") and v > 0),
         key=lambda item: -item[1],
     )
-    return Told(
-        "end of the last task when every task starts as soon as its stream is free and what it "
-        "depends on is done; data loading adds what it is slower",
+    return Derivation(
+        "end of the last task, where every task starts as soon as its stream is free and the tasks "
+        "that it depends on are done; or the time to load the data, if that is longer",
         tuple((k, format_seconds(v)) for k, v in shown[:8]),
         f.result.step_time_s.origin,
     )
 
 
-def _interval(f: Facts) -> Told:
+def _interval(f: Facts) -> Derivation:
     profile, cluster, workload = f.request.profile, f.request.cluster, f.request.workload
     spread = knob_spread_of(profile, cluster, f.request.strategy.precision, workload)
     residual = step_residual(f.request)
-    return Told(
-        f"10th and 90th percentile of {N_SAMPLES} predictions (Latin hypercube) with each "
-        "uncertain figure drawn log-normally, joined in squares with those of the residual of "
-        "whole steps (log-normal too)",
+    return Derivation(
+        f"10th and 90th percentile of {N_SAMPLES} predictions (Latin hypercube) that draw each "
+        "uncertain figure from a log-normal distribution, added in quadrature to the residual "
+        "error of whole steps (log-normal too)",
         (
             *((f"sd of ln({k})", f"{v:.3g}") for k, v in spread.items() if v),
             ("residual", f"{residual.sd_log:.3g}"),
@@ -60,11 +60,11 @@ def _interval(f: Facts) -> Told:
     )
 
 
-def _speedup(f: Facts) -> Told:
+def _speedup(f: Facts) -> Derivation:
     p = f.result
-    return Told(
+    return Derivation(
         "samples/s of the job / samples/s of one GPU of the fastest type with the same batch; "
-        "efficiency = samples/s of the job / sum over all GPUs alone",
+        "efficiency = samples/s of the job / sum of the samples/s of every GPU alone",
         (
             ("job", f"{p.samples_per_s:.4g} {p.sample_unit}/s"),
             (f"one {p.single_gpu}", f"{p.samples_per_s / p.speedup_vs_1gpu:.4g} {p.sample_unit}/s"),
@@ -75,20 +75,25 @@ def _speedup(f: Facts) -> Told:
     )
 
 
-def _mfu(f: Facts) -> Told:
+def _mfu(f: Facts) -> Derivation:
     p, w = f.result, f.request.workload
     name, peak = product_peak_for(f.rates.gpu, f.request.strategy.precision)
     gpu, own = f.rates.gpu, f.conv_peak
     mixed = own != f.peak and w.conv_frac > 0
-    return Told(
+    return Derivation(
         "samples/s x (3 x forward FLOP + frozen FLOP) a sample / sum of the dense peaks"
-        + ("; experts' of tokens routed, none of padding" if w.uneven_flop else ""),
+        + ("; experts: FLOP of the routed tokens, without padding" if w.uneven_flop else ""),
         (
             ("samples/s", f"{p.samples_per_s:.4g}"),
             ("forward", f"{format_si(w.forward_flop - w.uneven_flop, 'FLOP')} a sample"),
             ("frozen", f"{format_si(w.frozen_flop, 'FLOP')} a sample"),
             *(
-                [("less", f"{format_si(w.frozen_weight_flop, 'FLOP')}: frozen weights")]
+                [
+                    (
+                        "frozen weights",
+                        f"{format_si(w.frozen_weight_flop, 'FLOP')} less: they have no gradients",
+                    )
+                ]
                 if w.frozen_weight_flop
                 else []
             ),
@@ -98,8 +103,8 @@ def _mfu(f: Facts) -> Told:
                     (
                         f"peak {own[0]}",
                         f"{format_si(own[1], 'FLOP/s')}, for convolutions: "
-                        f"{w.conv_frac:.1%} of the FLOP, {f.rates.peak_of(w.conv_frac) / TERA:.4g} "
-                        "TFLOP/s of both",
+                        f"{w.conv_frac:.1%} of the FLOP; both together "
+                        f"{f.rates.peak_of(w.conv_frac) / TERA:.4g} TFLOP/s",
                     )
                 ]
                 if mixed
@@ -111,33 +116,34 @@ def _mfu(f: Facts) -> Told:
     )
 
 
-def _bound_by(f: Facts) -> Told:
-    return Told(
-        "the resource of which twice as much shortens the step most; two, where twice of both "
-        "gains three times as much as of either; below 1 %: fixed costs; the pipeline's bubble "
-        "where no other term is as long",
+def _bound_by(f: Facts) -> Derivation:
+    return Derivation(
+        "the resource whose doubling shortens the step most; two resources where doubling both "
+        "gains at least three times as much as doubling either one; fixed costs where no doubling "
+        "gains 1 %; the pipeline bubble where it is the longest term of the step",
         tuple(
             (w.resource, f"{format_seconds(w.step_time_s)}, {w.gain_frac * PERCENT:.1f} % less")
             for w in f.result.what_if
         ),
-        f"the whole prediction again for each of {len(RESOURCES)} resources and each pair",
+        f"the step with each of {len(RESOURCES)} resources, and each pair, doubled",
     )
 
 
-def _collectives(f: Facts) -> Told:
+def _collectives(f: Facts) -> Derivation:
     found = chosen_collectives(f.request)
     s = f.request.strategy
     held = [str(words) for words in (s.nccl_algorithms, s.nccl_protocols) if words]
-    return Told(
-        "the quickest of NCCL's algorithms and protocols for each message, latency + bytes / rate "
-        "+ ramp x sqrt(of both)" + (f"; held to {', '.join(held)}" if held else ""),
+    return Derivation(
+        "for each message the fastest of NCCL's algorithms and protocols: latency + bytes / rate "
+        "+ ramp x sqrt(latency x bytes / rate)"
+        + (f"; restricted to {', '.join(held)}" if held else ""),
         tuple((f"{c.dimension} {c.op}", _choice(c)) for c in found),
         "NCCL 2.30, src/graph/tuning.cc (physics/collectives/nccl.py); docs/model.md, Collectives",
     )
 
 
 def _choice(c: Chosen) -> str:
-    """``26.2 MB 2x8: NVLSTree Simple 245 us; Ring x1.5``, the next algorithm behind."""
+    """Such as ``26.2 MB 2x8: NVLSTree Simple 245 us; Ring x1.5``, the next algorithm last."""
     algorithm, protocol, seconds = c.ways[0]
     name = " ".join(filter(None, (algorithm, protocol)))
     where = f"{c.n_nodes}x{c.n_ranks // c.n_nodes}"
@@ -148,7 +154,7 @@ def _choice(c: Chosen) -> str:
     return text
 
 
-HEADLINES: dict[str, Teller] = {
+HEADLINES: dict[str, Explainer] = {
     "step_time": _step_time,
     "interval": _interval,
     "speedup": _speedup,
@@ -157,14 +163,14 @@ HEADLINES: dict[str, Teller] = {
     "collectives": _collectives,
 }
 #: Every term that can be explained, by its full name.
-TERMS: dict[str, Teller] = {
+TERMS: dict[str, Explainer] = {
     **HEADLINES,
     **{f"time.{k}": teller for k, teller in TIME_TERMS.items()},
     **{f"memory.{k}": teller for k, teller in MEMORY_TERMS.items()},
 }
-#: Differences of step times below this are rounding.
+#: Seconds below which a difference of step times is rounding.
 _NOISE_S = 1e-12
-#: What people say for a term: the words of the report and of the JSON.
+#: Other names of terms that users type: those of the report and of the JSON.
 ALIASES = {
     "step": "step_time",
     "scaling": "speedup",
@@ -188,18 +194,18 @@ ALIASES = {
 
 
 def find_terms(text: str) -> list[str]:
-    """Full names of the terms that ``text`` may mean, best first.
+    """Full names of the terms that ``text`` may mean, best match first.
 
-    A full name, the name within its group (``activations``), or the beginning of either
-    (``comm``, ``memory.act``). Raises UsageError with the nearest and all known terms.
+    ``text``: a full name, the name within its group (``activations``), or the beginning of either
+    (``comm``, ``memory.act``). Raises UsageError with the nearest name, or with all known terms.
     """
     if not isinstance(text, str):
         raise UsageError(f"term must be text such as step_time or comm, not {text!r:.60}")
     wanted = text.strip().lower().replace("-", "_").replace(" ", "_")
-    for said, meant in (("step.", "time."), ("time_s.", "time."), ("memory_bytes.", "memory."),
-                        ("memory.terms.", "memory.")):  # fmt: skip
-        if wanted.startswith(said):
-            wanted = meant + wanted.removeprefix(said)
+    for prefix, meant in (("step.", "time."), ("time_s.", "time."), ("memory_bytes.", "memory."),
+                          ("memory.terms.", "memory.")):  # fmt: skip
+        if wanted.startswith(prefix):
+            wanted = meant + wanted.removeprefix(prefix)
     wanted = ALIASES.get(wanted, wanted)
     if wanted in TERMS:
         return [wanted]
@@ -231,7 +237,7 @@ def _value(term: str, facts: Facts) -> str:
     if term == "step_time":
         return format_seconds(step.value)
     if term == "collectives":
-        return f"{format_seconds(facts.collectives_s)} a step, hidden or not"
+        return f"{format_seconds(facts.collectives_s)} a step, hidden time included"
     if term == "interval":
         return f"{format_seconds(step.low)} to {format_seconds(step.high)} (80 %)"
     if term == "speedup":
@@ -240,14 +246,14 @@ def _value(term: str, facts: Facts) -> str:
 
 
 def explain(request: Request, result: Prediction, term: str) -> Explanation:
-    """Explain the best match of ``term``. Raises UsageError for an unknown one."""
+    """The explanation of the best match of ``term``. Raises UsageError for an unknown term."""
     name = find_terms(term)[0]
     facts = Facts(request, result)
-    told = TERMS[name](facts)
+    derivation = TERMS[name](facts)
     return Explanation(
         term=name,
         value=_value(name, facts),
-        formula=told.formula,
-        inputs=told.inputs,
-        source=told.source,
+        formula=derivation.formula,
+        inputs=derivation.inputs,
+        source=derivation.source,
     )

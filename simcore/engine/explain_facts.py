@@ -1,4 +1,4 @@
-"""What explanations draw on: the request's rates, work and wires, computed when asked for."""
+"""The values that explanations show: a request's rates, work and links, computed when needed."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ _CITED = re.compile(r"\(([a-z0-9+-]+)\)")
 
 
 @dataclass(frozen=True)
-class Told:
-    """Formula in plain text, inputs with units as used, source."""
+class Derivation:
+    """Formula in plain text, inputs with their units, and source of one term."""
 
     formula: str
     inputs: tuple[tuple[str, str], ...]
@@ -40,8 +40,11 @@ class Told:
 
 @dataclass(frozen=True)
 class Work:
-    """What a stretch of the step does on one device, per micro-step; ``issues``: its host's, in
-    kernels' worth, ``awaited`` what that does while the device waits for it."""
+    """What one part of the step does on one device per micro-step.
+
+    ``issues``: host time to issue it, in kernel launches that take as long; ``awaited``: the part
+    of the host's work during which the device waits, in the same unit.
+    """
 
     flop: float
     n_bytes: float
@@ -52,7 +55,10 @@ class Work:
 
 @dataclass(frozen=True)
 class Facts:
-    """One request and its answer. The slowest rank class speaks for the device."""
+    """One request and its prediction.
+
+    With several rank classes, values are those of the slowest.
+    """
 
     request: Request
     result: Prediction
@@ -64,55 +70,55 @@ class Facts:
 
     @cached_property
     def index(self) -> int:
-        """Which rank class is slowest."""
+        """Position of the slowest rank class."""
         seconds = [c.compute_s for c in self.result.rank_classes]
         return seconds.index(max(seconds))
 
     @cached_property
     def collectives_s(self) -> float:
-        """All that the job sends in a step, hidden or not."""
+        """Seconds of all collectives of a step, hidden time included."""
         points = Points.of(values_of(self.request), 1)
         return float(steps_of(self.request, points, terms=()).comm_s[0])
 
     @property
     def micro_batch(self) -> int:
-        """Samples that a rank of that class takes at a time."""
+        """Samples of one micro-batch on a rank of the slowest class."""
         return self.result.rank_classes[self.index].micro_batch
 
     @property
     def rates(self) -> ClassRates:
-        """Sustained rates of the slowest class."""
+        """Sustained rates of the slowest rank class."""
         return self.job.classes[self.index]
 
     @property
     def group(self) -> NodeGroup:
-        """Nodes of the slowest class."""
+        """Nodes of the slowest rank class."""
         return rank_groups(self.request.cluster)[self.index]
 
     @cached_property
     def peak(self) -> tuple[PeakName, float]:
-        """Which peak matrix products run at, and the peak [FLOP/s]."""
+        """Name and value [FLOP/s] of the peak that matrix products are measured against."""
         name, value, _ = peak_for(self.rates.gpu, self.request.strategy.precision)
         return name, value
 
     @property
     def conv_peak(self) -> tuple[PeakName, float]:
-        """The same of convolutions."""
+        """Name and value [FLOP/s] of the peak that convolutions are measured against."""
         return conv_peak_for(self.rates.gpu, self.request.strategy.precision)
 
     @cached_property
     def paths(self) -> tuple[Path, Path]:
-        """Bottleneck within nodes and between them."""
+        """The slowest link of a collective within nodes, and between them."""
         return cluster_paths(self.request.cluster)
 
     def route(self, path: Path) -> Estimate:
-        """Share of a path's rate that collectives reach."""
+        """Share of a path's bandwidth that collectives reach."""
         node, link = places(self.request.cluster)
         return self.request.profile.route_efficiency(path.route, node=node, link=link)
 
     @cached_property
     def shards(self) -> float:
-        """Over how many ranks the optimizer's work is divided."""
+        """Number of ranks among which the optimizer's work is divided."""
         strategy = self.request.strategy
         ranks = np.array([float(self.request.cluster.n_gpus)])
         return float(PARALLELISMS[strategy.parallelism].shard_degree(strategy, ranks)[0])
@@ -151,7 +157,7 @@ class Facts:
         )
 
     def cite(self, estimate: Estimate) -> str:
-        """An estimate's source with its key spelt out."""
+        """An estimate's source, with the full citation of its key."""
         sources = self.request.profile.sources
         keys = _CITED.findall(estimate.source) or [estimate.source]
         for key in keys:
@@ -160,8 +166,8 @@ class Facts:
         return estimate.source
 
     def datasheet(self, figure: Figure | None) -> str:
-        """The citation of a figure of the device."""
+        """The citation of a figure from the GPU's datasheet."""
         return self.rates.gpu.sources[figure.source] if figure is not None else "not published"
 
 
-Teller = Callable[[Facts], Told]
+Explainer = Callable[[Facts], Derivation]

@@ -6,7 +6,7 @@ import numpy as np
 
 from simcore.base.units import FP32_BYTES, format_seconds, format_si
 from simcore.engine.exchanges import exchange_bytes, exchange_passes
-from simcore.engine.explain_facts import Facts, Teller, Told
+from simcore.engine.explain_facts import Derivation, Explainer, Facts
 from simcore.engine.points import COLLECTIVE_BASE_S
 from simcore.engine.price import HOST_DRAM_FRAC
 from simcore.engine.rates import compute_share_of, conv_unit, memory_share_of
@@ -27,22 +27,23 @@ def _rate(value: float) -> str:
 
 
 _ROOFLINE = (
-    "sum over kernels of start + sqrt(tc^2 + tm^2); tc = flop / (efficiency x peak x fill), "
-    "tm = bytes / (efficiency x bandwidth), fill = how tiles and their waves use the SMs"
+    "sum over kernels of start + sqrt(tc^2 + tm^2); tc = FLOP / (efficiency x peak x fill), "
+    "tm = bytes / (efficiency x bandwidth), fill = share of the SMs that tiles and waves of tiles "
+    "use"
 )
 
 
-def _compute(f: Facts) -> Told:
+def _compute(f: Facts) -> Derivation:
     t = f.result.time_s
     parts = ("forward", "backward", "frozen_networks", "accumulation")
-    return Told(
+    return Derivation(
         "forward + backward + frozen_networks + accumulation",
         tuple((p, _s(t[p])) for p in parts if t[p] > 0),
-        "each has its own: --explain forward, backward…",
+        "each part has its own explanation: --explain forward, --explain backward",
     )
 
 
-def _roofline(f: Facts, part: str, note: str = "") -> Told:
+def _roofline(f: Facts, part: str, note: str = "") -> Derivation:
     work, r, profile = f.work(part), f.rates, f.request.profile
     steps = f.request.micro_steps
     name, peak = f.peak
@@ -75,58 +76,61 @@ def _roofline(f: Facts, part: str, note: str = "") -> Told:
             if own != name and any(k in CONV_KINDS for k in kinds)
             else []
         ),
-        ("efficiency", ", ".join(f"{k} {e.value:.3g}" for k, e in efficiency.items())),
+        ("compute efficiency", ", ".join(f"{k} {e.value:.3g}" for k, e in efficiency.items())),
         ("bandwidth", _rate(r.gpu.memory_bw.value)),
-        ("efficiency", ", ".join(f"{k} {e.value:.3g}" for k, e in memory.items())),
+        ("memory efficiency", ", ".join(f"{k} {e.value:.3g}" for k, e in memory.items())),
         *(
-            [("one by one", f"{format_si(1.0 / by_element, 'elements/s')} where tm is shorter")]
+            [("indexed elements", f"at most {format_si(1.0 / by_element, 'elements/s')}")]
             if by_element
             else []
         ),
         *(
-            [("rows of norms", f"{format_si(1.0 / by_row, 'rows/s')} where tm is shorter")]
+            [("rows of norms", f"at most {format_si(1.0 / by_row, 'rows/s')}")]
             if by_row
             else []
         ),
-        ("SMs, start", f"{r.sm_count:.0f}, {_s(r.kernel_start_s)} a kernel"),
+        ("SMs, kernel start", f"{r.sm_count:.0f}, {_s(r.kernel_start_s)}"),
     ]  # fmt: skip
     cited = [f.datasheet(r.gpu.peak_flop_per_s.get(name))]
     cited += [f"{k} {f.cite(e)}" for k, e in list(efficiency.items())[:1]]
     if f.request.cluster.n_gpus > 1 and (spread := f.request.workload.work_sd_frac):
-        note += f"; x 1 + {spread:.2g} / sqrt(samples) x E[max of ranks]: all wait for most work"
-    return Told(_ROOFLINE + note, tuple(inputs), "; ".join(cited))
+        note += (
+            f"; x (1 + {spread:.2g} / sqrt(samples) x E[max over ranks]): all ranks wait for "
+            "the one whose samples hold most work"
+        )
+    return Derivation(_ROOFLINE + note, tuple(inputs), "; ".join(cited))
 
 
-def _forward(f: Facts) -> Told:
+def _forward(f: Facts) -> Derivation:
     cast = f.request.strategy.precision.cast_bytes
-    return _roofline(f, "forward", "; plus autocast's copy of the weights" if cast else "")
+    return _roofline(f, "forward", "; includes autocast's 16-bit copy of weights" if cast else "")
 
 
-def _backward(f: Facts) -> Told:
-    again = f.request.strategy.recompute == "full"
-    note = "; each recomputed block runs forward again" if again else ""
-    if again and f.request.strategy.program.recompute.stops_early:
-        note += " as far as backward needs it"
+def _backward(f: Facts) -> Derivation:
+    recomputed = f.request.strategy.recompute == "full"
+    note = "; each recomputed block runs forward again" if recomputed else ""
+    if recomputed and f.request.strategy.program.recompute.stops_early:
+        note += ", up to the last tensor that backward needs"
     if f.request.cluster.n_gpus > 1 and f.request.strategy.parallelism not in ("dp", "manual"):
-        note += f"; x up to {1 + f.rates.overlap_slowdown_frac:.3g} while collectives run beside it"
+        note += f"; x up to {1 + f.rates.overlap_slowdown_frac:.3g} while collectives run"
     return _roofline(f, "backward", note)
 
 
-def _frozen(f: Facts) -> Told:
+def _frozen(f: Facts) -> Derivation:
     return _roofline(f, "frozen", "; forward only, once for each micro-batch of the last step")
 
 
-def _accumulation(f: Facts) -> Told:
+def _accumulation(f: Facts) -> Derivation:
     t = f.result.time_s
-    return Told(
+    return Derivation(
         "(accum - 1) x (cast of the weights + sum of gradients); forward and backward of all "
-        "micro-steps stand in their own lines",
+        "micro-steps are in their own terms",
         (
             ("accum", f"{f.request.grad_accum}"),
-            ("forward + backward", f"{_s(t['forward'] + t['backward'])} of all micro-steps"),
-            ("a micro-step", _s((t["forward"] + t["backward"]) / f.request.micro_steps)),
+            ("forward + backward", f"{_s(t['forward'] + t['backward'])} in all micro-steps"),
+            ("one micro-step", _s((t["forward"] + t["backward"]) / f.request.micro_steps)),
         ),
-        "gradient accumulation sends once a step (torch no_sync); zero2/3 send each micro-step",
+        "gradients are sent once a step (torch no_sync), with zero2 and zero3 in every micro-step",
     )
 
 
@@ -135,20 +139,20 @@ def _moved(f: Facts) -> tuple[tuple[str, str], ...]:
     issue = r.issue_s(f.request.strategy.issuer)
     return (
         ("bandwidth", f"{_rate(float(r.bytes_per_s[KINDS.index('elementwise')]))} sustained"),
-        ("start, issue", f"{_s(r.kernel_start_s)}, {_s(issue)} a kernel"),
+        ("kernel start, issue", f"{_s(r.kernel_start_s)}, {_s(issue)}"),
     )
 
 
-def _optimizer(f: Facts) -> Told:
+def _optimizer(f: Facts) -> Derivation:
     s = f.request.strategy
     norm = "; the gradient's norm for clipping adds one pass" if s.grad_clip else ""
     if passes := s.program.optimizer_state.update_copies_bytes:
-        norm += f"; copies and norms of {s.program.name} move {passes:g} bytes a parameter held"
+        norm += f"; copies and norms of {s.program.name} move {passes:g} more bytes a parameter"
     work = s.optimizer.flop
-    widened = "; gradients of 16 bits are copied to fp32 first" if s.widens_gradients else ""
-    products = f"; {work:,.0f} FLOP a parameter in 16-bit products on top" if work else ""
+    widened = "; 16-bit gradients are copied to fp32 first" if s.widens_gradients else ""
+    products = f"; plus {work:,.0f} FLOP a parameter in 16-bit matrix products" if work else ""
     memory = f.request.profile.memory_efficiency("elementwise", f.rates.gpu)
-    return Told(
+    return Derivation(
         "max(traffic / bandwidth + kernels x start, kernels x issue); traffic = parameters / "
         f"shards x fp32 elements x 4 bytes{widened}{norm}{products}",
         (
@@ -161,19 +165,20 @@ def _optimizer(f: Facts) -> Told:
     )
 
 
-def _ema(f: Facts) -> Told:
-    return Told(
+def _ema(f: Facts) -> Derivation:
+    return Derivation(
         "max(traffic / bandwidth + kernels x start, kernels x issue); "
         f"traffic = parameters x {EMA_TRAFFIC_ELEMS:g} elements x {FP32_BYTES:g} bytes",
-        (("parameters", f"{f.result.n_params:,}"), ("form", f.request.strategy.ema_impl),
+        (("parameters", f"{f.result.n_params:,}"),
+         ("implementation", f.request.strategy.ema_impl),
          *_moved(f)),
         "mul_ reads and writes once, add_ reads twice and writes once",
     )  # fmt: skip
 
 
-def _input_copy(f: Facts) -> Told:
+def _input_copy(f: Facts) -> Derivation:
     node = f.group.node
-    return Told(
+    return Derivation(
         "bytes a sample x micro-batch x accum / host-to-device rate",
         (
             ("bytes a sample", format_si(f.request.workload.input_bytes, "B")),
@@ -184,7 +189,7 @@ def _input_copy(f: Facts) -> Told:
     )
 
 
-def _offload(f: Facts) -> Told:
+def _offload(f: Facts) -> Derivation:
     r, s = f.rates, f.request.strategy
     inputs = [
         ("offload", str(s.offload)),
@@ -194,10 +199,11 @@ def _offload(f: Facts) -> Told:
     if "nvme" in str(s.offload):
         inputs.append(("NVMe", f"reads {_rate(r.nvme_read_bytes_per_s)}, "
                                f"writes {_rate(r.nvme_write_bytes_per_s)} a node"))  # fmt: skip
-    return Told(
-        "gradients down + host update + parameters up, as far as the step waits; host update = "
-        f"parameters / shards x {s.program.offload.host_update_bytes:g} bytes / "
-        f"(share of DRAM bandwidth x {HOST_DRAM_FRAC:g}), NVMe: state read and written too",
+    return Derivation(
+        "(gradients to the host + host update + parameters to the device), as far as the step "
+        "waits for them; host update = parameters / shards x "
+        f"{s.program.offload.host_update_bytes:g} bytes / (share of DRAM bandwidth x "
+        f"{HOST_DRAM_FRAC:g}); with NVMe, the state is read and written too",
         tuple(inputs),
         "ZeRO-Offload (Ren et al. 2021), ZeRO-Infinity (Rajbhandari et al. 2021)",
     )
@@ -205,11 +211,11 @@ def _offload(f: Facts) -> Told:
 
 def _wire(f: Facts, path: Path) -> str:
     share = f.route(path).value
-    return f"{_rate(path.bw_bytes_per_s * share)} bus ({share:.3g} of {path.bottleneck})"
+    return f"{_rate(path.bw_bytes_per_s * share)} ({share:.3g} of {path.bottleneck})"
 
 
 def _layout_inputs(f: Facts) -> list[tuple[str, str]]:
-    """What tensor, context and expert ranks exchange, each a layer and micro-batch."""
+    """Count and bytes of the exchanges among tensor, context and expert ranks."""
     placed = f.request.placed
     if placed is None:
         return []
@@ -223,11 +229,11 @@ def _layout_inputs(f: Facts) -> list[tuple[str, str]]:
         if degree > 1 and each > 0:
             text = f"{times:.3g} exchanges a layer and micro-batch, {format_si(each, 'B')} each"
             if word == "tensor" and placed.narrow_gathers:
-                text += f", {format_si(placed.gathered_frac * each, 'B')} where they gather"
+                text += f", {format_si(placed.gathered_frac * each, 'B')} in all-gathers"
             found.append((f"{word} ranks", text))
     if placed.tied_bytes:
         size = format_si(placed.tied_bytes, "B")
-        found.append(("first and last stage", f"gradients of the table that both hold, {size}"))
+        found.append(("first and last stage", f"gradients of the tied embedding, {size}"))
     return found
 
 
@@ -247,20 +253,20 @@ def _comm_inputs(f: Facts) -> tuple[tuple[str, str], ...]:
     inputs.append(("ranks, nodes", f"{c.n_gpus:,}, {c.n_nodes:,}"))
     intra, inter = f.paths
     if c.n_gpus > c.n_nodes:
-        inputs.append(("within a node", _wire(f, intra)))
+        inputs.append(("bus bandwidth in a node", _wire(f, intra)))
     if c.n_nodes > 1:
-        inputs.append(("between nodes", _wire(f, inter)))
-    inputs.append(("all collectives", _s(f.collectives_s)))
+        inputs.append(("bus bandwidth between nodes", _wire(f, inter)))
+    inputs.append(("all collectives", f"{_s(f.collectives_s)}, hidden time included"))
     if lists := f.request.strategy.program.zero3.tensor_lists:
         for name, view in ("gather", lists.gathered_view), ("reduction", lists.reduced_view):
-            text = f"{lists.call:.0f} + {view + lists.copy:.2g} a rank, in kernels' issue"
-            inputs.append((f"list of a {name}", text))
+            text = f"{lists.call:.0f} + {view + lists.copy:.2g} a rank, in kernel launches"
+            inputs.append((f"host work of a {name}", text))
     return tuple(inputs)
 
 
 _COLLECTIVE = (
-    "all-reduce by ring: 2(n-1)/n x bytes / bus bandwidth + 2(n-1) hops "
-    f"+ {format_seconds(COLLECTIVE_BASE_S, padded=False)}, or a quicker way of NCCL's: "
+    "ring all-reduce: 2(n-1)/n x bytes / bus bandwidth + 2(n-1) hops "
+    f"+ {format_seconds(COLLECTIVE_BASE_S, padded=False)}, or a faster NCCL algorithm: "
     "--explain collectives"
 )
 
@@ -271,22 +277,24 @@ def _comm_source(f: Facts) -> str:
     return f"Patarasuk & Yuan 2009; NCCL 2.30 tuning; {f.cite(f.route(slow))}"
 
 
-def _exposed(f: Facts) -> Told:
-    return Told(
-        f"step - step without communication (loader and host set aside). {_COLLECTIVE}",
+def _exposed(f: Facts) -> Derivation:
+    return Derivation(
+        f"step - step without communication (both without data loading and host). {_COLLECTIVE}",
         _comm_inputs(f),
         _comm_source(f),
     )
 
 
-def _hidden(f: Facts) -> Told:
+def _hidden(f: Facts) -> Derivation:
     exposed = "exposed"
     if f.result.time_s.get("pipeline_bubble"):
-        exposed = "exposed, without what its pipeline waits for other stages'"
-    return Told(f"all collectives - {exposed}. {_COLLECTIVE}", _comm_inputs(f), _comm_source(f))
+        exposed = "(exposed, without the time that its pipeline waits for other stages' exchanges)"
+    return Derivation(
+        f"all collectives - {exposed}. {_COLLECTIVE}", _comm_inputs(f), _comm_source(f)
+    )
 
 
-def _host(f: Facts) -> Told:
+def _host(f: Facts) -> Derivation:
     parts = [f.work(p) for p in ("forward", "backward", "frozen")]
     kernels, issues = sum(w.launches for w in parts), sum(w.issues for w in parts)
     strategy = f.request.strategy
@@ -295,39 +303,39 @@ def _host(f: Facts) -> Told:
     waited = sum(w.awaited for w in parts)
     driver = strategy.program.host.trainer_loop
     between = driver_issues(f.request.workload, driver) if driver is not None else 0.0
-    return Told(
-        "step - step if the host issued kernels in no time; a kernel ends no sooner than it is "
-        "issued, and issuing takes (kernels + calls) x issue time (x GPUs under dp: one "
-        "interpreter)",
+    return Derivation(
+        "step - step with a host that issues kernels in no time. A kernel ends no earlier than "
+        "it is issued, and issuing takes (kernels + calls) x issue time (with dp x GPUs: one "
+        "Python process issues for all)",
         (
             ("kernels", f"{kernels:.0f} a micro-step"),
-            ("calls, hooks", f"{issues - kernels:.0f} kernels' worth"),
-            *[("between micro-steps", f"{between:.0f} kernels' worth, while the device waits")]
+            ("calls, hooks", f"as long as {issues - kernels:.0f} kernel launches"),
+            *[("between micro-steps", f"as long as {between:.0f} launches, while the device waits")]
             * bool(between),
-            ("issue time", f"{_s(each)} each, by {strategy.issuer}"),
+            ("issue time", f"{_s(each)} a kernel, by {strategy.issuer}"),
             ("host in all", _s(issues * each)),
-            *[("between results", f"{waited:.0f} kernels' worth, {_s(waited * each)}: added")]
+            *[("result waits", f"as long as {waited:.0f} launches, {_s(waited * each)}: added")]
             * bool(waited),
         ),
         f.cite(f.request.profile.host_issue_s(f.rates.gpu)),
     )
 
 
-def _loader(f: Facts) -> Told:
+def _loader(f: Facts) -> Derivation:
     data = f.request.loading
     if data is None:
-        return Told("0: data loading is taken to keep up", (), "no data set described")
+        return Derivation("0: data loading is assumed to keep up", (), "no data set described")
     r, batch = f.rates, f.micro_batch * f.request.grad_accum
     if data.workers == 0:
         formula = "samples x load time, in the training process itself"
     else:
         formula = (
-            "what max(step, samples x load time x crowding / workers) adds to the step; "
+            "max(step, samples x load time x crowding / workers) - step; "
             "crowding = max(1, workers x GPUs / cores)"
         )
         if not data.persistent:
             formula += "; plus the restart of the workers at each epoch, spread over its steps"
-    return Told(
+    return Derivation(
         formula,
         (
             ("samples", f"{batch} a GPU and step of {data.samples:,.0f} an epoch"),
@@ -339,11 +347,12 @@ def _loader(f: Facts) -> Told:
     )
 
 
-#: Of stages that are equal (f, b: a micro-batch forward and backward, w: b's half for weights).
+#: Bubble of equal stages and its source, by schedule. f, b: forward and backward of a micro-batch;
+#: w: the part of b that computes weight gradients.
 _BUBBLES = {
-    "1f1b": ("(pp - 1)/vpp x (f + b), with A < pp micro-batches (pp - A + (A - 1)/vpp) x (f + b); "
-             "of unequal ones f + b before the slowest stage k, and D less "
-             "what it works ahead, twice: D = f + b behind it, pp - 1 - k micro-batches ahead",
+    "1f1b": ("(pp - 1)/vpp x (f + b); with A < pp micro-batches (pp - A + (A - 1)/vpp) x (f + b); "
+             "unequal stages, k the slowest: f + b of the stages before k + max(0, D - w f) + "
+             "max(0, D - w b), D = f + b of the stages after k, w = pp - 1 - k",
              "Narayanan et al. 2021"),
     "gpipe": ("(pp - 1) x (f + b)", "Huang et al. 2019"),
     "zb-1p": ("(pp - 1) x (f + b - 2 w)", "Qi et al. 2023, table 1"),
@@ -352,14 +361,14 @@ _BUBBLES = {
 }  # fmt: skip
 
 
-def _bubble(f: Facts) -> Told:
+def _bubble(f: Facts) -> Derivation:
     placed = f.request.placed
     if placed is None or placed.layout.pp == 1:
-        return Told("0: no pipeline (--pp)", (), "no stages to wait for")
+        return Derivation("0: no pipeline (--pp)", (), "no stages to wait for")
     layout, stages = placed.layout, f.result.stages
     formula, source = _BUBBLES[layout.schedule]
     slow, fast = (pick(s.micro_step_s for s in stages) for pick in (max, min))
-    return Told(
+    return Derivation(
         f"equal stages: {formula}",
         (
             ("stages", f"{layout.pp}" + (f" of {layout.vpp} chunks" if layout.vpp > 1 else "")),
@@ -371,7 +380,7 @@ def _bubble(f: Facts) -> Told:
     )
 
 
-TIME_TERMS: dict[str, Teller] = {
+TIME_TERMS: dict[str, Explainer] = {
     "compute": _compute,
     "forward": _forward,
     "backward": _backward,

@@ -1,4 +1,4 @@
-"""How many micro-batches a pipeline stage holds the activations of."""
+"""Number of micro-batches whose activations a pipeline stage holds at the same time."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ Array = NDArray[np.float64]
 
 
 def in_flight(layout: Layout, position: int | Array, micro_steps: Array) -> Array:
-    """Micro-batches whose activations stage ``position`` (a number or [C]) holds at its fullest.
+    """Micro-batches whose activations stage ``position`` (a number or [C]) holds at its peak.
 
-    1F1B: pp - position; interleaved: its warm-up of 2(pp - position - 1) + (vpp - 1) pp chunks
-    and one in work, each 1/vpp of the stage (Megatron-LM, schedules.py). Zero-bubble: on every
-    stage what the schedule is allowed, since weight gradients wait (Qi et al. 2023, section 4).
+    1F1B: pp - position. Interleaved: the warm-up of 2(pp - position - 1) + (vpp - 1) pp chunks and
+    the one in work, each 1/vpp of the stage (Megatron-LM, schedules.py). Zero-bubble: the limit of
+    the schedule on every stage, since weight gradients are postponed (Qi et al. 2023, section 4).
     GPipe: all. DualPipe: (pp + 1)/2 of each of a rank's two stages (DeepSeek-AI 2024, table 2).
     """
     micro_steps = micro_steps / layout.directions
@@ -35,11 +35,11 @@ def in_flight(layout: Layout, position: int | Array, micro_steps: Array) -> Arra
 
 
 def chunk_share(layout: Layout, position: int, layers: int, longest: int) -> float:
-    """Layers that an interleaved stage holds in flight, over those of chunks of equal length.
+    """Layers that an interleaved stage holds in flight, over those with chunks of equal length.
 
-    Embedding and loss count as layers: the first stage's first chunk and the last stage's last
-    are shorter by what these stages lack of ``longest``. Micro-batches enter a chunk pp at a time
-    (Megatron-LM, schedules.py), so that the first chunk holds most of them.
+    Embedding and loss count as layers: the first chunk of the first stage and the last chunk of the
+    last stage have fewer layers, by ``longest`` - ``layers``. Micro-batches enter a chunk pp at a
+    time (Megatron-LM, schedules.py), so that the first chunk holds most of them.
     """
     pp, vpp, short = layout.pp, layout.vpp, longest - layers
     if vpp == 1 or longest % vpp or not 0 < short <= longest // vpp:

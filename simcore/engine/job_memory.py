@@ -1,4 +1,4 @@
-"""Memory of a whole job: its fullest rank, on the fullest stage, along a configuration axis."""
+"""Memory of a whole job: the fullest rank on the fullest stage, along a configuration axis."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from simcore.workload.sharding import Stage, widest
 Array = NDArray[np.float64]
 
 
-#: How many micro-batches are looked at together.
+#: How many micro-batches are evaluated together.
 _AT_ONCE = 4096
 
 
@@ -39,7 +39,7 @@ def fitting_batch(request: Request, limit: int = _AT_ONCE) -> int:
     """The largest micro-batch that fits; 0 where not even one sample does."""
     capacity = min(g.gpu.usable_memory_bytes for g in request.cluster.groups)
     best, stride = 0, -(-limit // _AT_ONCE)
-    for every in dict.fromkeys((stride, 1)):  # coarsely, then between two of these
+    for every in dict.fromkeys((stride, 1)):  # in large steps first, then one by one between two
         last = limit if every == stride else min(limit, best + stride - 1)
         batches = np.arange(best + every, last + 1, every, dtype=np.float64)
         if batches.size:
@@ -49,7 +49,7 @@ def fitting_batch(request: Request, limit: int = _AT_ONCE) -> int:
 
 
 def memory_at(request: Request, batches: Array) -> Memory:
-    """Memory of the fullest rank for several micro-batches, on the fullest pipeline stage."""
+    """Memory of the fullest rank on the fullest pipeline stage, for several micro-batches."""
     one = np.ones_like(batches)
     stages = memory_over(
         request,
@@ -68,9 +68,9 @@ def memory_over(
     n_gpus: Array,
     n_nodes: Array,
 ) -> tuple[Memory, ...]:
-    """Memory of the fullest rank of every kind of pipeline stage, over an axis (all arrays [C]).
+    """Memory of the fullest rank of every kind of pipeline stage (all arrays [C]).
 
-    Of equal stages that of the first, which has the most micro-batches in flight.
+    Of equal stages it is the first one's, which has most micro-batches in flight.
     """
     over = (micro_batch, grad_accum, n_gpus, n_nodes)
     placed = request.placed
@@ -83,8 +83,7 @@ def memory_over(
     )
 
 
-#: Configurations looked at together: of a longer axis a stage at a time is faster, since what is
-#: told apart along it is less.
+#: Configurations times stages evaluated together. On a longer axis one stage at a time is faster.
 _TOGETHER = 512
 
 
@@ -96,9 +95,9 @@ def held_and_needed(
     n_gpus: Array,
     n_nodes: Array,
 ) -> Array:
-    """What the fullest rank of each stage holds and needs, over an axis [2, S, C].
+    """Bytes that the fullest rank of each stage holds, and those that it needs [2, S, C].
 
-    Of a job that is not cut there are no ``stages``: it is one.
+    ``stages`` is empty for a job without a layout, which is one stage.
     """
     over = (micro_batch, grad_accum, n_gpus, n_nodes)
     if request.placed is None:
@@ -117,7 +116,10 @@ def held_and_needed(
 
 @dataclass(frozen=True)
 class Beside:
-    """What a rank's device holds whatever its part of the model: NCCL's buffers [C], CUDA's own."""
+    """Device memory outside a rank's own tensors, whatever its part of the model.
+
+    NCCL's buffers [C], the CUDA context and the cuBLAS workspaces.
+    """
 
     nvlink: bool
     communicators_bytes: Array
@@ -125,12 +127,12 @@ class Beside:
     cublas_bytes: float
 
     def repeated(self, times: int) -> Beside:
-        """The same along an axis that is as many times as long."""
+        """The same, tiled along an axis that is ``times`` as long."""
         return replace(self, communicators_bytes=np.tile(self.communicators_bytes, times))
 
 
 def beside_tensors(request: Request, n_gpus: Array, n_nodes: Array) -> Beside:
-    """The same for every stage of a job (arrays [C])."""
+    """Device memory outside tensors; equal for every stage of a job (arrays [C])."""
     groups = request.cluster.groups
     layout = request.placed.layout if request.placed else Layout()
     intra, inter = cluster_paths(request.cluster)
@@ -163,9 +165,9 @@ def memory_of_stage(
     *,
     beside: Beside | None = None,
 ) -> Memory:
-    """Memory of the fullest rank with a part of the model, over an axis (all arrays [C]).
+    """Memory of the fullest rank with one part of the model (all arrays [C]).
 
-    ``position``: which stage of the pipeline it is, a number or [C]. ``beside``: where it is known.
+    ``position``: pipeline stage, a number or [C]. ``beside``: memory outside tensors, if known.
     """
     layout = request.placed.layout if request.placed else Layout()
     held = in_flight(layout, position, grad_accum)
@@ -186,10 +188,10 @@ def memory_of_stages(
     *,
     beside: Beside | None = None,
 ) -> Memory:
-    """Memory of the fullest rank of several stages, all along one axis (arrays [S x C]).
+    """Memory of the fullest rank of several stages along one axis (arrays [S x C]).
 
-    First all configurations of the first stage, then those of the next. ``beside``: where it is
-    known.
+    The axis has all configurations of the first stage, then those of the next, and so on.
+    ``beside``: memory outside tensors, if known.
     """
     placed = request.placed
     assert placed is not None
@@ -216,25 +218,25 @@ def memory_of_stages(
 
 
 def _ends_early(layout: Layout) -> bool:
-    """Whether a last stage has more micro-batches in flight than have come to the loss."""
+    """Whether the last stage has micro-batches in flight that hold no activations of the loss."""
     return layout.zero_bubble or (layout.vpp > 1 and layout.schedule != "gpipe")
 
 
 def _waiting(layout: Layout, position: int | Array, held: Array, share: float | Array) -> Array:
-    """Micro-batches in flight, those of the last stage beside the one in work as ``share`` each."""
+    """Micro-batches in flight; on the last stage all but one count as ``share`` of one each."""
     last = np.asarray(position) == layout.pp - 1
     found: Array = np.where(last, np.minimum(held, 1.0 + (held - 1.0) * share), held)
     return found
 
 
 def _waiting_share(request: Request, part: Workload) -> float:
-    """Of what a micro-batch in work keeps in a last stage, what one keeps that waits.
+    """Bytes that a waiting micro-batch holds on the last stage over those of the one in work.
 
-    Interleaved, backward of the last chunk follows its forward at once (Megatron-LM, schedules.py),
-    so that waiting micro-batches have no head yet. Zero-bubble schedules run backward of inputs
-    right behind each forward there (Qi et al. 2023, figures 2 and 3): what the loss kept is gone,
-    and its gradient in 16 bit is left for the head's weight (WeightGradStore of zero-bubble's
-    layers.py takes input and gradient). That other stages keep less too is not counted.
+    Interleaved schedules: backward of the last chunk follows its forward at once (Megatron-LM,
+    schedules.py), so that waiting micro-batches have no head yet. Zero-bubble schedules: backward
+    of inputs follows each forward there (Qi et al. 2023, figures 2 and 3), so that what the loss
+    saved is freed and its 16-bit gradient remains for the head's weight gradient (WeightGradStore
+    in zero-bubble's layers.py takes input and gradient). Savings on other stages are not counted.
     """
     p = request.strategy.precision
     kept = activation_profile(part, p, request.strategy.recompute == "full").kept
@@ -259,7 +261,7 @@ def _memory(
     *,
     beside: Beside,
 ) -> Memory:
-    """``memory_of`` as the job has it, with so many micro-batches ``held`` at once [C]."""
+    """``memory_of`` for this job, with ``held`` [C] micro-batches in flight."""
     layout = request.placed.layout if request.placed else Layout()
     holes = not request.growing_segments
     return memory_of(
@@ -275,7 +277,7 @@ def _memory(
         cublas_bytes=beside.cublas_bytes,
         in_flight=held,
         expert_ranks=layout.data_ranks_of_expert,
-        # growing segments map pages where they are needed: no holes to speak of
+        # expandable segments map pages where they are needed: no fragmentation worth counting
         holes_frac=request.profile.allocator_holes_frac.value * holes,
         stuck_frac=_stuck_frac(request, parts[0], layout) * holes,
         part=part,
@@ -283,9 +285,10 @@ def _memory(
 
 
 def _stuck_frac(request: Request, part: Workload, layout: Layout) -> float:
-    """Share of what comes and goes that stays in holes: less where equal layers follow each other.
+    """Share of the memory that comes and goes in a step which fragmentation keeps unusable.
 
-    Stages of a pipeline interleave micro-batches, which the replays of layers do not cover.
+    It is smaller where equal layers follow each other. Pipeline stages interleave micro-batches,
+    which the replays of layers do not cover.
     """
     profile = request.profile
     if layout.pp > 1 or not _equal_layers(part):
@@ -296,16 +299,16 @@ def _stuck_frac(request: Request, part: Workload, layout: Layout) -> float:
 
 
 def _equal_layers(part: Workload) -> bool:
-    """Whether one layer, repeated, is at least half of a model's blocks."""
+    """Whether one repeated layer makes up at least half of a model's blocks."""
     times = Counter(i for i in part.order if part.blocks[i].recomputable)
     return 2 * max(times.values(), default=0) >= len(part.order)
 
 
 def first_stage_allocated_bytes(request: Request) -> float:
-    """What tensors take at their peak on the first pipeline stage, where global rank 0 is."""
+    """Peak of allocated bytes on the first pipeline stage, which global rank 0 is on."""
     cluster, placed = request.cluster, request.placed
-    asked = (request.micro_batch, request.grad_accum, cluster.n_gpus, cluster.n_nodes)
-    over = [np.array([float(v)]) for v in asked]
+    values = (request.micro_batch, request.grad_accum, cluster.n_gpus, cluster.n_nodes)
+    over = [np.array([float(v)]) for v in values]
     if placed is None:
         first = memory_of_stage(request, request.held_workload, 0, *over)
     else:
@@ -314,24 +317,27 @@ def first_stage_allocated_bytes(request: Request) -> float:
 
 
 def run_memories(request: Request) -> Memory | None:
-    """Memory of the first stage of each run of equal stages (``Placed.runs``), as requested [R]."""
+    """Memory of the first stage of each run of equal stages (``Placed.runs``) [R].
+
+    None for a job without a layout.
+    """
     placed, cluster = request.placed, request.cluster
     if placed is None:
         return None
-    asked = (request.micro_batch, request.grad_accum, cluster.n_gpus, cluster.n_nodes)
+    values = (request.micro_batch, request.grad_accum, cluster.n_gpus, cluster.n_nodes)
     stages = [placed.stages[first] for first in placed.run_starts]
-    return memory_of_stages(request, stages, *(np.full(len(stages), float(v)) for v in asked))
+    return memory_of_stages(request, stages, *(np.full(len(stages), float(v)) for v in values))
 
 
 def fullest_batch(request: Request) -> int:
-    """Micro-batch of the kind of rank that is fullest."""
+    """Micro-batch of the kind of rank whose memory is fullest."""
     return fullest(request)[2] if request.shares else request.micro_batch
 
 
 def fullest(request: Request, runs: Memory | None = None) -> tuple[Memory, float, int]:
-    """Memory, capacity and micro-batch of the kind of rank that is fullest.
+    """Memory, capacity [bytes] and micro-batch of the kind of rank whose memory is fullest.
 
-    ``runs``: ``run_memories``, where they are known.
+    ``runs``: the result of ``run_memories``, if already computed.
     """
     groups = request.cluster.groups
     if not request.shares:
@@ -350,16 +356,16 @@ def fullest(request: Request, runs: Memory | None = None) -> tuple[Memory, float
 
 
 def memory_result(request: Request, runs: Memory | None = None) -> MemoryResult:
-    """What a prediction says of memory: of the kind of rank with the least room to spare.
+    """The memory part of a prediction, for the kind of rank with least memory to spare.
 
-    ``runs``: ``run_memories``, where they are known.
+    ``runs``: the result of ``run_memories``, if already computed.
     """
     memory, capacity, _ = fullest(request, runs)
     device, reserved = float(memory.device[0]), float(memory.reserved[0])
     spread = Z80 * memory_sd_bytes(request, memory)
-    # A full device gets cached segments back: no more can be reserved than it has.
-    room = max(capacity - (device - reserved), reserved)
-    # The node whose host has least beside what its GPUs keep there.
+    # On a full device cached segments are returned, so no more than its capacity is reserved.
+    limit_bytes = max(capacity - (device - reserved), reserved)
+    # The node whose host memory is most overdrawn by what its GPUs keep there.
     host = float(memory.host[0])
     lack, host_capacity = max(
         (g.gpus_per_node * host - g.node.cpu.dram_size.value, g.node.cpu.dram_size.value)
@@ -369,7 +375,7 @@ def memory_result(request: Request, runs: Memory | None = None) -> MemoryResult:
         terms={k: float(v[0]) for k, v in memory.terms.items() if v[0] > 0},
         allocated_bytes=float(memory.allocated[0]),
         reserved_bytes=reserved,
-        cached_bytes=min(float(memory.cached[0]), room),
+        cached_bytes=min(float(memory.cached[0]), limit_bytes),
         device_bytes=device,
         needed_bytes=float(memory.needed[0]),
         tensors_sd_bytes=tensors_sd_bytes(request, memory),

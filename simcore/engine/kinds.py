@@ -1,4 +1,4 @@
-"""What a step's compute and its collectives consist of, by kind, as they were priced."""
+"""Compute and collective time of a step by kind of kernel and operation, as priced in the step."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from simcore.step.kernels import (
 from simcore.workload.graph import CONV_KINDS, FLASH_KINDS
 
 Array = NDArray[np.float64]
-#: Kinds of compute as people name them; every other kernel is bound by memory.
+#: Kinds of compute kernel, by the name that reports use; all other kernels are memory-bound.
 GROUPS: dict[str, tuple[str, ...]] = {
     "gemm": (
         "gemm", WIDE, BATCHED, UNALIGNED, *NARROW_LOADS.values(), *BATCHED_LOADS.values()
@@ -39,10 +39,10 @@ MEMORY_BOUND = "memory_bound"
 
 
 def compute_shares(request: Request) -> dict[str, float]:
-    """Shares of a micro-step's device time by kind of kernel, forward and backward together.
+    """Share of a micro-step's device time by kind of kernel, forward and backward together.
 
-    Of the slowest kind of GPU; with a pipeline of its first stage. They add up to one. What a
-    kernel costs is priced as in the step; casts and copies into buckets are in none of them.
+    They add up to one. Values are those of the slowest kind of GPU and, with a pipeline, of its
+    first stage. Each kernel is priced as in the step; casts and copies into buckets are left out.
     """
     job = job_of(request)
     if request.placed is not None:
@@ -68,9 +68,9 @@ def _group(kind: str) -> str:
 
 
 def device_timeline(request: Request) -> Timeline | None:
-    """The step as the device alone would run it: neither host nor loader ever binds.
+    """The step as the device alone would run it, without waiting for host or data loading.
 
-    None where the model is cut: its layers hold exchanges that are no tasks.
+    None for a job with a layout: its exchanges are part of its layers, not tasks of the timeline.
     """
     if request.placed is not None:
         return None
@@ -80,10 +80,10 @@ def device_timeline(request: Request) -> Timeline | None:
 
 
 def collective_seconds(request: Request, p: Prediction) -> dict[str, float]:
-    """Seconds of a step's collectives by operation, hidden or not; none without a timeline.
+    """Seconds of a step's collectives by operation, hidden time included.
 
-    Of a model that is cut they are those of the stage that holds up the step: gradients are tasks
-    of its own step, exchanges parts of its layers (``engine.exchanges``).
+    Empty without a timeline. With a layout they are those of the stage that holds up the step:
+    gradients are tasks of its own step, exchanges are parts of its layers (``engine.exchanges``).
     """
     timeline, placed, job = p.timeline, request.placed, job_of(request)
     if timeline is None:

@@ -1,6 +1,6 @@
-"""Knobs of models that there are not: they change nothing, which must not be silent.
+"""Warnings about knobs of a calibration that name an unknown model, so that they have no effect.
 
-A model of one's own has any name, so such a knob is told where nothing answers to it, not refused.
+A user's own model may have any name, so an unknown name is a warning and not an error.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from simcore.workload.models import MODELS
 
 
 def unheeded(profile: Profile, model: str) -> tuple[str, ...]:
-    """A sentence for each model that the profile's knobs name and neither is nor could be asked."""
+    """A sentence for each name in the profile's knobs that is neither ``model`` nor known."""
     named = dict.fromkeys(k.workload for k in profile.knob_values if k.workload)
     return tuple(
         _sentence(profile.name, name) for name in named if name != model and not _is_record(name)
@@ -19,7 +19,7 @@ def unheeded(profile: Profile, model: str) -> tuple[str, ...]:
 
 
 def _is_record(name: str) -> bool:
-    """By its own name, the one that predictions go by."""
+    """Whether this is exactly the name of a known model (not an alias)."""
     path = MODELS.path(name)
     return path is not None and path.stem == name
 

@@ -1,4 +1,4 @@
-"""A launch file beside a request: its words where the user gave none, its batch, its notes."""
+"""A launch file in a request: fills in options the user did not give, the batch, and notes."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from simcore.strategy.dialects import DIALECTS, Launch, read_launch
 from simcore.strategy.options.values import shown
 from simcore.workload.archs.lm_attention import ATTENTIONS
 
-#: Words that say more of recompute: void where it is given.
+#: Options that detail the recompute mode: not read from the file where the user gives a mode.
 _OF_RECOMPUTE = ("recompute_modules", "recompute_layers")
-#: The architecture whose kernels of attention are others under one of the same names.
+#: Architecture in which the names of attention kernels mean other kernels than elsewhere.
 _OTHER_KERNELS = "bert"
-#: Words that say how many GPUs there are.
+#: Options that say how many GPUs there are.
 COUNTS = ("nnodes", "nproc_per_node")
 _COUNTED = re.compile(r"(?:^|\+)\s*\d+\s*[x×*]")
 
 
 @dataclass(frozen=True, slots=True)
 class Launched:
-    """A launch file, the options with its own filled in, notes for the user, and its problems."""
+    """A launch file, the options with those of the file filled in, notes for the user, problems."""
 
     launch: Launch
     options: dict[str, Any]
@@ -34,7 +34,10 @@ class Launched:
     problems: tuple[str, ...]
 
     def told(self, config: Mapping[str, Any]) -> tuple[str, ...]:
-        """The notes, and where the file describes another model than ``config`` of models_db."""
+        """The notes, and one for each way in which the file's model differs from ``config``.
+
+        ``config``: the settings of the model in models_db.
+        """
         wrong = (
             f"{self.launch.where} has {key} {value}, the model has {config[key]}: --model decides"
             for key, value in self.launch.shape.items()
@@ -45,19 +48,22 @@ class Launched:
     def heeded(self, record: object, settings: Collection[str] = ()) -> dict[str, Any]:
         """The options without those of the file that do not apply to the model.
 
-        A kernel of attention where the model does not name one, a capacity where it has no experts,
-        torch.compile where it is not known what that fuses; and what ``settings`` of the job say.
+        Dropped are: an attention kernel where the model names none, expert capacity where it has no
+        experts, torch.compile where it is not known what it fuses, and options that ``settings`` of
+        the job replace.
         """
         void = [] if names_kernel(record) else ["attention"]
         void += [] if has_experts(record) else ["expert_capacity", "expert_padding"]
         void += [] if compiles(record) else ["compile"]
         void += settings
-        said = self.launch.words()
-        return {k: None if k in void and v == said.get(k) else v for k, v in self.options.items()}
+        of_file = self.launch.words()
+        return {
+            k: None if k in void and v == of_file.get(k) else v for k, v in self.options.items()
+        }
 
 
 def names_kernel(record: object) -> bool:
-    """Whether a model says which kernel its attention takes, so that a file may name another."""
+    """Whether a model says which attention kernel it uses, so that a file may name another one."""
     settings = getattr(record, "settings", None)
     if settings is None or getattr(record, "arch", "") == _OTHER_KERNELS:
         return False
@@ -73,7 +79,10 @@ def has_experts(record: object) -> bool:
 def filled(
     launch: Launch, options: Mapping[str, Any], without: Collection[str] = ()
 ) -> tuple[dict[str, Any], list[str]]:
-    """Options with the file's words, but for ``without``, where none is given; and who won."""
+    """The options, with the file's where none is given, and notes on those that override the file.
+
+    ``without``: options of the file that are not filled in.
+    """
     given = {k for k, v in options.items() if v is not None}
     merged = dict(options)
     notes: list[str] = []
@@ -90,11 +99,11 @@ def filled(
 
 
 def with_launch(text: str, gpus: str, options: Mapping[str, Any]) -> Launched:
-    """Read a launch file (or quoted flags) and fill in the options that were not given.
+    """The launch file (or quoted flags) read, and the options that were not given filled in.
 
-    Options that were given win, with a note. The identity ``global batch = micro-batch x
-    accumulation x GPUs`` fills in the one of the three that is missing; a contradiction is a
-    problem. Raises DataError or UsageError for a file that cannot be read.
+    Options that were given override the file, with a note. Where one of the three in ``global batch
+    = micro-batch x accumulation x GPUs`` is missing, it is derived; a contradiction is a problem.
+    Raises DataError or UsageError for a file that cannot be read.
     """
     launch = read_launch(text)
     given = {k for k, v in options.items() if v is not None}
@@ -103,31 +112,32 @@ def with_launch(text: str, gpus: str, options: Mapping[str, Any]) -> Launched:
     merged, notes = filled(launch, options, COUNTS if counted else ())
     world = _world(gpus, merged)
     _compare_worlds(launch, gpus, counted, world, given, notes, problems)
-    if "global_batch" in given:  # the request settles it: the accumulation follows
+    if "global_batch" in given:  # the request decides: accumulation is derived from it
         merged["grad_accum"] = options.get("grad_accum")
         if launch.global_batch not in (None, options["global_batch"]):
             notes.append(f"--global-batch {options['global_batch']} wins over "
                          f"{launch.global_batch} of {launch.where}")  # fmt: skip
     else:
-        _settle_batch(launch, merged, given, _replicas(world, merged), notes, problems)
-    told = [summary(launch), *notes, *launch.approximated, *launch.unknown]
+        _derive_batch(launch, merged, given, _replicas(world, merged), notes, problems)
+    lines = [summary(launch), *notes, *launch.approximated, *launch.unknown]
     if launch.ignored:
-        told.append(f"{launch.where}: of no weight here: {', '.join(launch.ignored)}")
-    return Launched(launch, merged, tuple(told), tuple(problems))
+        lines.append(f"{launch.where}: without effect on the prediction: "
+                     f"{', '.join(launch.ignored)}")  # fmt: skip
+    return Launched(launch, merged, tuple(lines), tuple(problems))
 
 
 def summary(launch: Launch) -> str:
-    """What a file says, in a line."""
+    """One line with everything that the file says."""
     words = launch.words()
     if launch.global_batch is not None:
         words["global_batch"] = launch.global_batch
-    said = ", ".join(f"{w.replace('_', '-')} {shown(v)}" for w, v in words.items())
+    values = ", ".join(f"{w.replace('_', '-')} {shown(v)}" for w, v in words.items())
     title = DIALECTS[launch.dialect].title
-    return f"from {launch.where} ({title}): {said or 'nothing that matters'}"
+    return f"from {launch.where} ({title}): {values or 'nothing that changes the prediction'}"
 
 
 def _world(gpus: str, options: Mapping[str, Any]) -> int | None:
-    """All ranks; None where the cluster is wrong, which is reported elsewhere."""
+    """Number of all ranks; None where the cluster's text is wrong, which is reported elsewhere."""
     try:
         cluster = parse_cluster(
             gpus, network=options.get("network"), node=options.get("node"),
@@ -139,7 +149,7 @@ def _world(gpus: str, options: Mapping[str, Any]) -> int | None:
 
 
 def _replicas(world: int | None, options: Mapping[str, Any]) -> int | None:
-    """Ranks that read different samples; None where degrees do not fit, reported elsewhere."""
+    """Replicas that read different samples; None where degrees do not fit, reported elsewhere."""
     if world is None:
         return None
     ranks = math.prod(_count(options.get(w)) or 1 for w in ("tp", "pp", "cp"))
@@ -164,7 +174,7 @@ def _compare_worlds(
         notes.append(f"{launch.where} is for {stated} GPUs; --gpus {gpus} ({world}) is predicted")
 
 
-def _settle_batch(
+def _derive_batch(
     launch: Launch, options: dict[str, Any], given: set[str], replicas: int | None,
     notes: list[str], problems: list[str],
 ) -> None:  # fmt: skip
@@ -177,7 +187,7 @@ def _settle_batch(
     micro, accum = _count(options.get("micro_batch")), _count(options.get("grad_accum"))
     if micro == 0 or accum == 0:  # "max", or a number that is reported elsewhere
         if options.get("micro_batch") is not None and accum is None:
-            notes.append(f"{key} is not kept: the micro-batch is not a number")
+            notes.append(f"{key} does not hold: the micro-batch is not a number")
         return
     if micro is not None and accum is not None:
         product = micro * accum * replicas
@@ -202,7 +212,7 @@ def _settle_batch(
 
 
 def _count(value: object) -> int | None:
-    """A count, 0 where it is none, None where nothing was said."""
+    """``value`` as a count; 0 where it is not a number, None where it is None."""
     if value is None:
         return None
     try:

@@ -1,10 +1,9 @@
-"""A step of a replica that is cut over ranks: tensor, context, expert and pipeline parallelism.
+"""The step of a model replica that is divided over tensor, context, expert and pipeline ranks.
 
-Each pipeline stage is a job of its own on its data-parallel group. What tensor, context and
-expert ranks exchange stands in the way of compute, unless the job overlaps it, and is added to
-every micro-step. The pipeline adds what its stages wait for each other (physics.pipeline): for 1F1B
-and its interleaved form (Narayanan et al. 2021); nothing for zero-bubble schedules (Qi et al.
-2023).
+Each pipeline stage is a job of its own on its data-parallel group. The exchanges of tensor, context
+and expert ranks delay compute unless the job overlaps them, and are added to every micro-step. The
+pipeline adds the time that stages wait for each other (physics.pipeline): for 1F1B and interleaved
+1F1B (Narayanan et al. 2021); nothing for zero-bubble schedules (Qi et al. 2023).
 
 # C configs, all arrays [C]
 """
@@ -34,10 +33,10 @@ def evaluate_layout(
     keep_timeline: bool = False,
     terms: Collection[str] | None = None,
 ) -> Steps:
-    """The step of the stage that holds up the others: its own, exchanges, and its waiting.
+    """The step time of the stage that holds up all others: its work, exchanges and waiting.
 
-    ``jobs``: of each of ``placed.distinct_stages``, alike but for their part of the model.
-    ``terms``: of the breakdown, None: all.
+    ``jobs``: one for each of ``placed.distinct_stages``, which differ only in their part of the
+    model. ``terms``: names of breakdown terms; None for all.
     """
     layout = placed.layout
     parts = stage_steps(jobs, placed, points, keep_timeline=keep_timeline, terms=terms)

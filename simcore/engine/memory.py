@@ -1,8 +1,8 @@
-"""Memory of the fullest rank: terms in bytes, at the moment of the step when most is held.
+"""Memory of the fullest rank: bytes by term, at the moment of the step when most memory is held.
 
-# C configs, J ops. The moments that compete: the frozen networks' forward, each op's forward and
-# backward (everything saved so far, its working set, the gradients made so far: engine.moments),
-# and the optimizer step (all gradients, temporaries, no activations).
+# C configs, J ops. The moments compared: forward of the frozen networks, forward and backward of
+# each op (everything saved until then, its working set, the gradients made until then:
+# engine.moments), and the optimizer step (all gradients, temporaries, no activations).
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ from simcore.workload.graph import Workload
 
 Array = NDArray[np.float64]
 
-#: cuBLAS workspace that PyTorch reserves a handle: CUBLAS_WORKSPACE_CONFIG default
-#: ":4096:2:16:8", i.e. 2 x 4096 KiB + 8 x 16 KiB (docs.pytorch.org, notes/randomness), but 32 MiB
-#: from Hopper on (parseChosenWorkspaceSize in aten/src/ATen/cuda/CublasHandlePool.cpp).
+#: cuBLAS workspace that PyTorch reserves for each handle: CUBLAS_WORKSPACE_CONFIG's default
+#: ":4096:2:16:8", i.e. 2 x 4096 KiB + 8 x 16 KiB (docs.pytorch.org, notes/randomness); 32 MiB from
+#: Hopper on (parseChosenWorkspaceSize in aten/src/ATen/cuda/CublasHandlePool.cpp).
 CUBLAS_HANDLE_BYTES = 2 * 4 * MIB + MIB // 8
 CUBLAS_HANDLE_BYTES_HOPPER = 32 * MIB
-#: The thread that runs forward has a handle, autograd's thread another.
+#: cuBLAS handles of a rank: one of the thread that runs forward, one of autograd's thread.
 CUBLAS_HANDLES = 2
 CUBLAS_WORKSPACE_BYTES = CUBLAS_HANDLES * CUBLAS_HANDLE_BYTES
 
 
 def workspace_bytes(architectures: Iterable[str]) -> float:
-    """cuBLAS workspaces of one rank, on the GPU that keeps most."""
+    """cuBLAS workspace bytes of one rank, on the GPU type with the largest workspace."""
     newer = any(a.startswith(("Hopper", "Blackwell")) for a in architectures)
     return float(CUBLAS_HANDLES * (CUBLAS_HANDLE_BYTES_HOPPER if newer else CUBLAS_HANDLE_BYTES))
 
@@ -50,10 +50,11 @@ def workspace_bytes(architectures: Iterable[str]) -> float:
 class Memory:
     """Bytes by term, arrays [C]. The terms add up to ``device``.
 
-    ``cached`` is what the caching allocator is expected to have reserved: ``reserved``, the holes
-    between blocks, and flat buffers of the update, for which freed activations leave no room in
-    one piece. Where memory is short it gives most of them back: ``needed`` is ``device`` and
-    those that lie in segments with live blocks, and decides what fits.
+    ``cached``: what the caching allocator is expected to have reserved, i.e. ``reserved`` plus the
+    holes between blocks and the flat buffers of the update, which fit in no block that activations
+    leave free. Where memory is short the allocator returns most of the holes. ``needed``:
+    ``device`` plus the holes in segments with live blocks, which it cannot return; this decides
+    what fits.
     """
 
     terms: dict[str, Array]
@@ -67,35 +68,36 @@ class Memory:
     moment: NDArray[np.intp]
 
     def take(self, index: NDArray[np.intp] | slice) -> Memory:
-        """Of a part of the axis."""
+        """The same for a part of the configuration axis."""
         terms = {name: term[index] for name, term in self.terms.items()}
         arrays = (getattr(self, f.name)[index] for f in fields(self) if f.name != "terms")
         return Memory(terms, *arrays)
 
 
-#: What each value of ``Memory.moment`` means.
+#: Name of each value of ``Memory.moment``.
 MOMENTS = ("frozen forward", "backward", "optimizer step", "forward")
 
-#: Terms that come and go within a step: what leaves holes between the allocator's blocks.
+#: Terms that are allocated and freed within a step, and so leave holes between blocks.
 LOOSE = ("activations", "working_set", "autocast_weights", "gathered_parameters")
 
 
 def loose_bytes(terms: Mapping[str, Array] | Mapping[str, float]) -> float:
-    """What comes and goes within a step, of the terms of one (or the first) configuration."""
+    """Bytes of the ``LOOSE`` terms, of one configuration or of the first one."""
     return sum(float(np.ravel(terms.get(t, 0.0))[0]) for t in LOOSE)
 
 
-#: Terms that live outside the framework's allocator, and the rounding inside it.
+#: Terms outside the framework's allocator.
 OUTSIDE = ("nccl_buffers", "cuda_context")
+#: Term of the rounding inside the allocator.
 ROUNDING = "allocator_rounding"
 
 
 class _Fullest(NamedTuple):
-    """The op at which a rank holds most, forward and backward; arrays [C].
+    """The op at which a rank holds most memory in forward and backward; arrays [C].
 
-    ``at``: op and part, an index into the arrays of ``Moments``. ``gradients`` and ``gathered``
-    parameters are those that exist then, ``stubs`` what stands in for gradients, ``rounding``
-    what the allocator loses on a micro-batch's saved tensors.
+    ``at``: (op, part), an index into the arrays of ``Moments``. ``gradients`` and ``gathered``
+    parameters: bytes that exist at that moment; ``stubs``: tensors that stand in for gradients;
+    ``rounding``: bytes that the allocator rounds up a micro-batch's saved tensors by.
     """
 
     at: tuple[NDArray[np.intp], NDArray[np.intp]]
@@ -106,7 +108,7 @@ class _Fullest(NamedTuple):
 
 
 def _hands_stubs(strategy: Strategy) -> bool:
-    """Whether a tensor stands in for the gradients that go into main gradients at once."""
+    """Whether autograd gets a stub in place of gradients that a kernel adds to main gradients."""
     fused = strategy.precision.main_grads and strategy.zero_stage < 3
     return fused and strategy.program.gradients.stub_after_fused_sum
 
@@ -121,14 +123,14 @@ def _fullest_op(
     unsent: Array,
     fetches: NDArray[np.bool_],
 ) -> _Fullest:
-    """Where forward and backward hold most, for every configuration (all arrays [C]).
+    """The moment of forward and backward with most memory, for every configuration (arrays [C]).
 
-    ``gradients``: all that a rank keeps; ``early``: they exist from the start; ``unsent``: whole
-    sums that do so instead, of which backward makes shards as it comes to them; ``fetches``:
-    sharded parameters come from elsewhere.
+    ``gradients``: bytes of all gradients that a rank keeps; ``early``: they exist from the start;
+    ``unsent``: bytes of unsharded sums that exist from the start instead, and of which backward
+    makes shards one after another; ``fetches``: parameters come from other ranks or the host.
     """
     p, ops = strategy.precision, parts.moments
-    # Which op that is depends on little: configurations that agree in it are looked at once.
+    # The op depends on few values: configurations that agree in these are evaluated once.
     early = early & (unsent == 0.0)
     first, of = distinct_columns(
         (part, micro_batch, early, np.where(early, 0.0, gradients), unsent, fetches)
@@ -137,7 +139,7 @@ def _fullest_op(
     some, kinds = distinct_columns((parts_then, micro_batch[first]))
     batches, kind_parts = micro_batch[first][some], parts_then[some]
     grads_then = np.where(early[first], 1.0, ops.grads[:, parts_then])  # [J, first]
-    # A gradient made in forward, beside one piece of it as a product and in fp32 (Liger-Kernel).
+    # A gradient made in forward, plus one piece of it as a product and in fp32 (Liger-Kernel).
     early_bytes = p.param_bytes + p.low_bytes + FP32_BYTES
     stub = ops.stub * (p.param_bytes * _hands_stubs(strategy)) + ops.early * early_bytes
     fixed = ops.cast * p.cast_bytes + stub
@@ -166,10 +168,10 @@ def _fullest_op(
 
 
 class _Update(NamedTuple):
-    """What an optimizer's step makes and drops again; arrays [C].
+    """Bytes that an optimizer step allocates and frees; arrays [C].
 
-    ``joined``: a shard's gradients as one flat tensor; ``wide``: they in fp32; ``copies``: both,
-    less what of them the temporaries of the update take over.
+    ``wide``: fp32 copies of 16-bit gradients; ``joined``: a shard's gradients as one flat tensor;
+    ``copies``: both, less what of ``joined`` the temporaries of the update take the place of.
     """
 
     temporaries: Array
@@ -181,12 +183,13 @@ class _Update(NamedTuple):
 def _update_of(
     held: Holdings, strategy: Strategy, workload: PartSizes, shards: Array, zero: Array
 ) -> _Update:
-    """An optimizer of fp32 masters takes fp32 gradients, so those of 16 bits are copied first.
+    """Bytes that an optimizer step allocates and frees.
 
-    Tensor by tensor where each rank updates everything (apex.amp O2, _process_optimizer.py;
+    An optimizer of fp32 master weights takes fp32 gradients, so 16-bit gradients are copied first:
+    tensor by tensor where each rank updates everything (apex.amp O2, _process_optimizer.py;
     Megatron-LM, optimizer.py, _copy_model_grads_to_main_grads) and from main gradients
-    (core/optimizer/distrib_optimizer.py); ZeRO joins its shard's into one flat tensor and copies
-    that (DeepSpeed, runtime/zero/stage_1_and_2.py, step). ``zero``: what is not there.
+    (core/optimizer/distrib_optimizer.py). ZeRO joins its shard's gradients into one flat tensor and
+    copies that (DeepSpeed, runtime/zero/stage_1_and_2.py, step). ``zero``: zeros [C].
     """
     p, temporaries = strategy.precision, zero
     if strategy.step_impl == "foreach" and strategy.offload.optimizer == "none":
@@ -208,9 +211,9 @@ def _update_of(
 def _fresh_bytes(
     update: _Update, strategy: Strategy, workload: PartSizes, shards: Array, zero: Array
 ) -> Array:
-    """Flat buffers of the update: one piece each, so in no block that activations leave free.
+    """Bytes of the update's flat buffers, each too large for a block that activations leave free.
 
-    But in the block of the norm, where that is large enough.
+    The buffer of the norm is reused for the others where it is large enough.
     """
     if strategy.zero_stage == 0 or strategy.offload.optimizer != "none":
         return zero
@@ -226,7 +229,7 @@ def _fresh_bytes(
 def _at_moment(
     moments: Sequence[Mapping[str, Array]], moment: NDArray[np.intp], zero: Array
 ) -> dict[str, Array]:
-    """Every term at the moment that each configuration has its peak in."""
+    """Every term at the moment of each configuration's peak."""
     one = np.ones_like(zero)
     if not (moment == moment[0]).all():
         return {key: np.choose(moment, [one * m[key] for m in moments]) for key in moments[0]}
@@ -254,12 +257,11 @@ def memory_of(
 ) -> Memory:
     """Peak memory of the fullest rank for every configuration (all inputs [C]).
 
-    ``whose``: a part of the model; where there are several, ``part`` [C] says which it is.
-
-    ``in_flight``: micro-batches whose activations a pipeline stage holds, the one in work
-    included. ``holes_frac``: holes between the allocator's blocks, over what is not state;
-    ``stuck_frac``: those of them that it cannot give back.
-    ``communicators_bytes``: what NCCL holds; None: one communicator of all ranks.
+    ``whose``: a part of the model, or several, of which ``part`` [C] gives each configuration's.
+    ``in_flight``: micro-batches whose activations a pipeline stage holds, including the one being
+    computed. ``holes_frac``: holes between the allocator's blocks over what comes and goes in a
+    step; ``stuck_frac``: those that it cannot return to the device, over the same.
+    ``communicators_bytes``: NCCL's buffers; None stands for one communicator of all ranks.
     """
     p = strategy.precision
     parts = joined_parts(
@@ -274,10 +276,10 @@ def memory_of(
     one = np.ones_like(micro_batch)
     zero = 0.0 * one
 
-    # Gradients exist in full when they accumulate over micro-steps or in main-grad buffers, or
-    # stay between steps, else as far as backward has come.
+    # All gradients exist from the start where they accumulate over micro-steps, are main-gradient
+    # buffers or stay between steps; otherwise they appear as backward proceeds.
     early = ((grad_accum > 1) | strategy.early_grads) & (one > 0)
-    # Parameters come from other ranks, or from the host they were offloaded to.
+    # Parameters are gathered from other ranks, or from the host that they are offloaded to.
     fetches = (n_ranks > 1) | (strategy.offload.params != "none")
     ops, stubs = parts.moments, _hands_stubs(strategy)
     kept_whole = strategy.program.fsdp.reduces_last_micro_step and strategy.zero_stage >= 2
@@ -305,7 +307,7 @@ def memory_of(
     buckets_at_peak = zero
     if (
         library.gradients.buckets_after_backward
-    ):  # buckets of the update are gone before its copies are made
+    ):  # the update's buckets are freed before its copies are made
         reducing = held.buckets > update.temporaries + update.copies
         buckets_at_peak = held.buckets * reducing
         at_update = {name: made * ~reducing for name, made in at_update.items()}
@@ -351,7 +353,7 @@ def memory_of(
     terms["nccl_buffers"] = communicators_bytes
     terms["cuda_context"] = one * cuda_context_bytes
     reserved = allocated + terms[ROUNDING]
-    # Inputs of recomputed layers are of one size and are freed a layer at a time: no holes.
+    # Inputs of recomputed layers have equal sizes and are freed a layer at a time: no holes.
     kept = strategy.recompute == "full"
     loose = sum(moments[1][k] for k in LOOSE if not (kept and k == "activations"))
     fresh = _fresh_bytes(update, strategy, workload, shards, zero)
@@ -361,7 +363,7 @@ def memory_of(
     device = reserved + terms["nccl_buffers"] + terms["cuda_context"]
     moment = np.where((moment == 1) & ops.forward[at], 3, moment)
     stuck = loose
-    if kept:  # what the loss keeps is in large blocks, beside which inputs take freed ones' room
+    if kept:  # large blocks hold the loss's tensors, next to which inputs take freed blocks
         stuck = loose + np.maximum(ops.held[at] - acts.inputs, 0.0) * micro_batch
     needed = device + stuck_frac * stuck
     return Memory(terms, allocated, reserved, cached, device, needed, held.host, held.nvme, moment)

@@ -1,9 +1,9 @@
-"""Allocations and frees of training steps, in order, as the framework would issue them.
+"""Allocations and frees of training steps, in the order in which the framework issues them.
 
-A model of what the allocator sees, built from the same workload, strategy and rules as the closed
-form of ``engine.memory``: state first, then per step the frozen networks, forward, backward in
-reverse, and the update. The first step is a warm-up: optimizer states appear in its update, in
-between freed activations, as they do in PyTorch.
+The list is built from the same workload, strategy and rules as the closed form of
+``engine.memory``: first the state, then in each step the frozen networks, forward, backward in
+reverse order, and the update. The first step is a warm-up: optimizer states are allocated in its
+update, between freed activations, as in PyTorch.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from simcore.strategy.precision import Precision
 from simcore.strategy.strategy import Strategy
 from simcore.workload.graph import Block, Op, Workload
 
-#: Steps that are played: a warm-up, one that settles where things lie, the one looked at.
+#: Steps in the list: a warm-up, one after which the placement of blocks repeats, the one evaluated.
 STEPS = 3
-#: Tensors among which a frozen network's live activations are dealt: what archs.vae counts.
+#: Tensors among which a frozen network's live activations are divided (as archs.vae counts them).
 FROZEN_TENSORS = 5
 
 
 class Allocation(NamedTuple):
-    """What one allocation is for: its term of the memory, and the module and op that ask."""
+    """What an allocation is for: its memory term, and the module and op that request it."""
 
     term: str
     module: str
@@ -40,10 +40,10 @@ class Allocation(NamedTuple):
 
 @dataclass
 class EventList:
-    """Events (id, bytes or None) in order; ``what[id]`` says what each allocation is for.
+    """Events (id, bytes or None) in order; ``what[id]`` says what an allocation is for.
 
-    ``phases``: (index of the first event, name of the phase); phases of step s start with
-    "step s".
+    ``phases``: (index of the first event, name of the phase); the names of phases of step s start
+    with "step s".
     """
 
     events: list[tuple[int, int | None]] = field(default_factory=list)
@@ -51,7 +51,7 @@ class EventList:
     phases: list[tuple[int, str]] = field(default_factory=list)
 
     def alloc(self, n_bytes: float, term: str, module: str, op: str = "") -> int:
-        """Start an allocation; its number, or -1 where there is nothing to hold."""
+        """Add an allocation; returns its number, or -1 where its size rounds to zero."""
         size = round(n_bytes)
         if size <= 0:
             return -1
@@ -61,32 +61,32 @@ class EventList:
         return number
 
     def free(self, numbers: int | Sequence[int]) -> None:
-        """End allocations, in the order given."""
+        """Add the end of allocations, in the order given."""
         for number in (numbers,) if isinstance(numbers, int) else numbers:
             if number >= 0:
                 self.events.append((number, None))
 
-    def again(self, since: tuple[int, int]) -> None:
-        """Repeat what came after ``mark``: the same, in allocations of its own."""
+    def repeat(self, since: tuple[int, int]) -> None:
+        """Repeat all events since a ``mark``, with new allocations."""
         first, number = since
         more = len(self.what) - number
         self.events += [(n + more if n >= number else n, size) for n, size in self.events[first:]]
         self.what += self.what[number:]
 
     def mark(self) -> tuple[int, int]:
-        """Where the next event and the next allocation will stand."""
+        """Position of the next event, and number of the next allocation."""
         return len(self.events), len(self.what)
 
     def phase(self, name: str) -> None:
-        """Mark where a phase begins."""
+        """Record that a phase begins here."""
         self.phases.append((len(self.events), name))
 
 
 @dataclass(frozen=True)
 class _State:
-    """Bytes per parameter element that this rank keeps, and whether shards are flat.
+    """Bytes of state that this rank keeps per parameter element, and whether shards are flat.
 
-    ``fetches``: parameters come from other ranks, or from the host.
+    ``fetches``: parameters are gathered from other ranks, or copied from the host.
     """
 
     parameters: float
@@ -99,9 +99,9 @@ class _State:
 
 
 class _Forward(NamedTuple):
-    """What forward of one op does, bytes per sample; ``copy_bytes``: its weight's 16-bit copy.
+    """Forward of one op; bytes per sample. ``copy_bytes``: the 16-bit copy of its weight.
 
-    ``pieces``: the storages that it saves, its input left out where that is one of them.
+    ``pieces``: sizes of the storages that it saves, without its input.
     """
 
     name: str
@@ -114,7 +114,7 @@ class _Forward(NamedTuple):
 
 
 def _forward_ops(block: Block, p: Precision, *, pins: bool) -> tuple[_Forward, ...]:
-    """The ops of a block in the order of forward, as ``moments.passing`` tells of them."""
+    """The ops of a block in the order of forward, by the rules of ``moments.passing``."""
     found, before = [], 0.0
     for op in block.ops:
         now = passing(op, before, p, pins=pins)
@@ -132,7 +132,7 @@ def _forward_ops(block: Block, p: Precision, *, pins: bool) -> tuple[_Forward, .
 
 
 class _Step:
-    """Writes the events of one rank; ``run`` is the only thing to call."""
+    """Builds the events of one rank; ``run`` is the only public method."""
 
     def __init__(
         self,
@@ -147,7 +147,7 @@ class _Step:
         self.w, self.s, self.b = workload, strategy, float(micro_batch)
         self.p = strategy.precision
         self.early = grad_accum > 1 or strategy.early_grads
-        self.unsent = (  # whole sums of earlier micro-steps, of which the last makes shards
+        self.unsent = (  # unsharded sums of earlier micro-steps, sharded in the last one
             grad_accum > 1
             and strategy.program.fsdp.reduces_last_micro_step
             and strategy.zero_stage >= 2
@@ -173,9 +173,9 @@ class _Step:
         self.shards = float(shards[0])
         self.updated = numel / self.shards
         self.ema = float(held.ema[0]) / numel
-        self.again = [strategy.recompute == "full" and b.recomputable for b in self.blocks]
+        self.recomputed = [strategy.recompute == "full" and b.recomputable for b in self.blocks]
         self.grads: dict[int, list[int]] = {}
-        # Of blocks that repeat, asked once.
+        # Results for blocks that repeat, computed once.
         self.forwards: dict[tuple[int, bool], tuple[_Forward, ...]] = {}
         self.counts = {id(b): gradients_after(b) for b in workload.blocks}
         self.works = {id(b): [backward_bytes(o, self.p) for o in b.ops] for b in workload.blocks}
@@ -188,21 +188,21 @@ class _Step:
                 begin, phases = self.out.mark(), len(self.out.phases)
                 self._step(step)
                 continue
-            # As the one before, of which ``begin`` is the start: the warm-up alone is another.
+            # A repetition of the step before, which begins at ``begin``; only the warm-up differs.
             at, following = len(self.out.events) - begin[0], self.out.mark()
-            told = [(n + at, name.split(" ", 2)[2]) for n, name in self.out.phases[phases:]]
+            repeated = [(n + at, name.split(" ", 2)[2]) for n, name in self.out.phases[phases:]]
             phases = len(self.out.phases)
-            self.out.phases += [(n, f"step {step} {name}") for n, name in told]
-            self.out.again(begin)
+            self.out.phases += [(n, f"step {step} {name}") for n, name in repeated]
+            self.out.repeat(begin)
             begin = following
         return self.out
 
-    # -- what stays -----------------------------------------------------------------------
+    # -- memory that stays over the steps ------------------------------------------------
 
     def _tensors(
         self, width: float, term: str, flat: bool, blocks: Sequence[int] | None = None
     ) -> list[int]:
-        """One allocation a parameter tensor, or one a block where shards are flat."""
+        """One allocation for each parameter tensor, or for each block where shards are flat."""
         out, made = self.out, []
         for i in range(len(self.blocks)) if blocks is None else blocks:
             block = self.blocks[i]
@@ -246,7 +246,7 @@ class _Step:
 
     def _step(self, step: int) -> None:
         out = self.out
-        if step and self.early:  # earlier micro-steps have left their gradients
+        if step and self.early:  # gradients of earlier micro-steps exist from the start
             self._all_gradients()
         out.phase(f"step {step} frozen networks")
         for net in self.w.frozen:
@@ -295,7 +295,7 @@ class _Step:
         self.grads.clear()
 
     def _wide_gradients(self) -> list[int]:
-        """fp32 copies of 16-bit gradients for the update of masters; ZeRO joins its shard's."""
+        """fp32 copies of 16-bit gradients for the update; ZeRO joins those of its shard first."""
         out = self.out
         if not self.s.widens_gradients:
             return []
@@ -308,7 +308,7 @@ class _Step:
         return [wide]
 
     def _gradients(self, i: int, count: int) -> None:
-        """The last ``count`` tensors of a block have their gradient."""
+        """Allocate gradients until the last ``count`` tensors of a block have theirs."""
         have = self.grads.setdefault(i, [])
         block = self.blocks[i]
         while len(have) < count:
@@ -324,12 +324,12 @@ class _Step:
     # -- forward --------------------------------------------------------------------------
 
     def _gathered_numel(self, block: Block) -> int:
-        """Elements of a block that are there at a time, its largest tensors or all of it."""
+        """Elements of a block gathered at a time: its largest tensors, or all of it."""
         tensors = self.s.program.zero3.tensors_at_once
         return tensors * block.largest_param_numel if tensors else block.numel
 
     def _gather(self, order: Sequence[int]) -> Iterator[int]:
-        """Blocks in order, with their parameters and those of the next ones on the device."""
+        """Yields blocks in order, with their parameters and the next blocks' gathered."""
         there: dict[int, int] = {}
         ahead = 0 if self.s.program.zero3.tensors_at_once else self.s.prefetch_blocks
         gathers = self.s.zero_stage >= 3 and self.state.fetches
@@ -347,24 +347,24 @@ class _Step:
                 self.out.free(there.pop(i))
 
     def _forward(self) -> tuple[dict[int, list[list[int]]], dict[int, list[int]]]:
-        """Pinned storages and 16-bit copies by block and op."""
+        """Saved storages and 16-bit copies by block and op."""
         out = self.out
         saved: dict[int, list[list[int]]] = {}
         copies: dict[int, list[int]] = {}
         for i in self._gather(range(len(self.blocks))):
-            if self.again[i]:
+            if self.recomputed[i]:
                 kept = saved_bytes(self.blocks[i].kept_input, self.p) * self.b
                 saved[i] = [[out.alloc(kept, "activations", self.names[i], "input")]]
-            pinned, copies[i] = self._block_forward(i, pins=not self.again[i])
+            pinned, copies[i] = self._block_forward(i, pins=not self.recomputed[i])
             saved.setdefault(i, pinned)
-        # autocast forgets its copies; those that an op saved stay with it
+        # autocast drops its copies; those that an op saved stay allocated
         for i, numbers in copies.items():
-            if self.again[i]:
+            if self.recomputed[i]:
                 out.free(numbers)
-        return saved, {i: c for i, c in copies.items() if not self.again[i]}
+        return saved, {i: c for i, c in copies.items() if not self.recomputed[i]}
 
     def _forward_of(self, block: Block, *, pins: bool) -> tuple[_Forward, ...]:
-        """Of blocks that repeat, asked once."""
+        """``_forward_ops`` of a block, cached for blocks that repeat."""
         key = (id(block), pins)
         if key not in self.forwards:
             self.forwards[key] = _forward_ops(block, self.p, pins=pins)
@@ -373,7 +373,7 @@ class _Step:
     def _block_forward(
         self, i: int, *, pins: bool, term: str = "activations", shared: float = 0.0
     ) -> tuple[list[list[int]], list[int]]:
-        """Storages pinned by each op of one block, and its 16-bit copies of weights."""
+        """Storages saved by each op of one block, and its 16-bit copies of weights."""
         out, name, batch = self.out, self.names[i], self.b
         pinned: list[list[int]] = []
         copies: list[int] = []
@@ -382,7 +382,7 @@ class _Step:
             copies.append(out.alloc(op.copy_bytes, "autocast_weights", name, op.name))
             mine: list[int] = []
             if op.takes_input:
-                if carried >= 0:  # it was an activation from the start
+                if carried >= 0:  # the tensor is an activation from its allocation on
                     out.what[carried] = out.what[carried]._replace(term=term)
                 mine.append(carried)
                 carried = -1
@@ -421,7 +421,7 @@ class _Step:
             pinned = saved.pop(i)
             made_copies = copies.get(i, [])
             kept: list[int] = []
-            if self.again[i]:
+            if self.recomputed[i]:
                 kept = pinned[0]
                 pinned, made_copies = self._block_forward(
                     i, pins=True, term="working_set", shared=shared_with_input(block, p)
@@ -455,10 +455,10 @@ class _Step:
     def _op_backward(
         self, i: int, op: Op, work: Backward, incoming: int, incoming_bytes: float
     ) -> tuple[int, float]:
-        """The gradient that arrives, the one handed on and scratch: ``backward_bytes`` in all."""
+        """Allocate the gradient handed on and scratch: ``backward_bytes`` with the incoming one."""
         out = self.out
         wanted = work.held - work.handed_on
-        if incoming_bytes > wanted:  # a gradient that fans in was summed and let go
+        if incoming_bytes > wanted:  # a gradient of several branches was summed and freed
             out.free(incoming)
             incoming, incoming_bytes = -1, 0.0
         scratch = out.alloc(
@@ -472,7 +472,7 @@ class _Step:
 
 
 def _names(blocks: Sequence[Block]) -> list[str]:
-    """Names of instances: those of a block that repeats are numbered."""
+    """Names of block instances; those of a block that repeats are numbered."""
     total: dict[str, int] = {}
     for block in blocks:
         total[block.name] = total.get(block.name, 0) + 1
@@ -494,5 +494,5 @@ def step_events(
     cublas_bytes: float = CUBLAS_WORKSPACE_BYTES,
     steps: int = STEPS,
 ) -> EventList:
-    """Set-up and ``steps`` of the fullest rank, in bytes as requested from the allocator."""
+    """Events of the set-up and of ``steps`` steps on the fullest rank, in requested bytes."""
     return _Step(workload, strategy, micro_batch, grad_accum, n_ranks, cublas_bytes).run(steps)

@@ -1,4 +1,4 @@
-"""What the memory of parts of a model is made of: sizes, saved tensors, the ops that compete.
+"""Sizes, saved tensors and candidate moments that the memory of parts of a model is computed from.
 
 # C configs, N parts of a model, I block instances, J ops, S saved storages
 """
@@ -23,11 +23,11 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class ActivationProfile:
-    """Bytes per sample over the instances of a backward pass; arrays [I], last block first.
+    """Bytes per sample over the block instances of a backward pass; arrays [I], last block first.
 
-    ``held`` is what is pinned when instance i's backward begins, ``kept`` what all instances pin
-    together, ``inputs`` what of it are inputs of recomputed ones, ``storage_*`` the saved storages
-    by size.
+    ``held``: saved bytes when instance i's backward begins; ``kept``: all saved bytes; ``inputs``:
+    those that are inputs of recomputed instances; ``storage_bytes``, ``storage_count``: saved
+    storages by size.
     """
 
     held: Array
@@ -42,14 +42,14 @@ class ActivationProfile:
 
 
 def frozen_width(net: Frozen, p: Precision) -> float:
-    """Bytes a parameter of a frozen network."""
+    """Bytes per parameter of a frozen network."""
     if net.bytes_per_param is not None:
         return net.bytes_per_param
     return p.param_bytes if net.ops or net.as_trained else p.base_bytes
 
 
 def frozen_base(workload: Workload, p: Precision) -> tuple[float, float]:
-    """Bytes of adapters' frozen base that lie in the blocks: all of it, and routed experts'."""
+    """Bytes of the adapters' frozen base in the blocks: (all of it, routed experts')."""
     resident = sum(f.resident_numel * frozen_width(f, p) for f in workload.frozen if not f.ops)
     whole = min(sum(b.base_bytes(p.base_bytes) for b in workload.instances()), resident)
     routed = sum(b.routed_base_bytes(p.base_bytes) for b in workload.instances())
@@ -59,10 +59,11 @@ def frozen_base(workload: Workload, p: Precision) -> tuple[float, float]:
 def frozen_away(
     base: tuple[Array, Array] | tuple[float, float], shards: Array | float, expert_ranks: float
 ) -> Array:
-    """What of a frozen base ZeRO-3 leaves to other ranks, which share it as trained parameters.
+    """Bytes of a frozen base that ZeRO-3 keeps on other ranks; it is sharded like trained
+    parameters.
 
-    DeepSpeed partitions every parameter, FSDP every one of a wrapped module, trained or not; an
-    expert's among the ranks that hold the same experts (``parallel.zero.holdings``).
+    DeepSpeed partitions every parameter, FSDP every one of a wrapped module, trained or not. An
+    expert's is sharded among the ranks that hold the same experts (``parallel.zero.holdings``).
     """
     whole, routed = base
     of_expert = np.maximum(np.asarray(shards) / expert_ranks, 1.0)
@@ -71,22 +72,24 @@ def frozen_away(
 
 @lru_cache(maxsize=1000)
 def activation_profile(workload: Workload, p: Precision, recompute: bool) -> ActivationProfile:
-    """What the step pins, instance by instance, for one precision and recompute policy."""
+    """The saved bytes of a step, block by block, for one precision and recompute policy."""
     blocks = list(workload.instances())
     distinct = {id(b): b for b in blocks}
-    again = {k: recompute and b.recomputable for k, b in distinct.items()}
-    pins = {k: saved_bytes(b.kept_input if again[k] else b.saved, p) for k, b in distinct.items()}
+    recomputed = {k: recompute and b.recomputable for k, b in distinct.items()}
+    pins = {
+        k: saved_bytes(b.kept_input if recomputed[k] else b.saved, p) for k, b in distinct.items()
+    }
     before = np.cumsum([pins[id(b)] for b in blocks])
     times = Counter(map(id, blocks))
     sizes: dict[float, float] = {}
     for k, block in distinct.items():
-        for part in [block.kept_input] if again[k] else [op.saved for op in block.ops]:
+        for part in [block.kept_input] if recomputed[k] else [op.saved for op in block.ops]:
             for n in storages(part, p):
                 sizes[n] = sizes.get(n, 0.0) + times[k]
     return ActivationProfile(
         held=before[::-1].copy(),
         kept=float(before[-1]),
-        inputs=float(sum(pins[id(b)] for b in blocks if again[id(b)])),
+        inputs=float(sum(pins[id(b)] for b in blocks if recomputed[id(b)])),
         storage_bytes=np.array(list(sizes) or [0.0]),
         storage_count=np.array(list(sizes.values()) or [0.0]),
         transient_frozen=max((f.transient_low * p.low_bytes for f in workload.frozen), default=0.0),
@@ -98,19 +101,20 @@ def activation_profile(workload: Workload, p: Precision, recompute: bool) -> Act
 
 
 def stub_bytes(workload: Workload, p: Precision) -> float:
-    """What fused accumulation into main gradients hands to autograd in place of a gradient.
+    """Bytes of the tensors that stand in for gradients under fused sums into main gradients.
 
-    Transformer Engine keeps one tensor of the weights' width for each shape of a weight
-    (module/base.py, get_dummy_wgrad); Megatron-LM's own head makes one anew (layers.py).
+    Autograd gets them in place of a gradient. Transformer Engine keeps one tensor of the weights'
+    width for each weight shape (module/base.py, get_dummy_wgrad); Megatron-LM's own head makes a
+    new one each time (layers.py).
     """
     return p.main_grads * p.param_bytes * sum(k * n for k, n in workload.layer_weight_shapes)
 
 
 class PartSizes(NamedTuple):
-    """What the memory of a part of a model is made of; arrays [N] or [C].
+    """Sizes that the memory of a part of a model is computed from; arrays [N] or [C].
 
-    Elements as ``Workload`` has them; the others as ``ActivationProfile``, with what the base of
-    adapters has in all and in routed experts, and ``stub_bytes``.
+    Element counts are those of ``Workload``; bytes are those of ``ActivationProfile``, of the base
+    of adapters (all, and routed experts'), and of ``stub_bytes``.
     """
 
     trainable_numel: Array
@@ -129,9 +133,9 @@ class PartSizes(NamedTuple):
 
 @dataclass(frozen=True)
 class Parts:
-    """Parts of one model beside each other: ``sizes`` [N], ``moments`` [J, N], storages [S, N].
+    """Several parts of one model: ``sizes`` [N], ``moments`` [J, N], storages [S, N].
 
-    Where one has fewer storages than others, the rest of them is counted no times.
+    A part with fewer storages than others is padded with storages whose count is zero.
     """
 
     sizes: PartSizes
@@ -140,7 +144,7 @@ class Parts:
     storage_count: Array
 
     def sizes_at(self, part: NDArray[np.intp]) -> PartSizes:
-        """The sizes along an axis of which each configuration has one of the parts."""
+        """The sizes of each configuration's part; ``part`` [C] is its index."""
         if len(self.storage_bytes[0]) == 1:
             return self.sizes
         return PartSizes(*np.array(self.sizes)[:, part])
@@ -148,16 +152,16 @@ class Parts:
 
 @lru_cache(maxsize=1000)
 def joined_parts(
-    workloads: tuple[Workload, ...], p: Precision, again: bool, ahead: int, root: bool,
+    workloads: tuple[Workload, ...], p: Precision, recomputed: bool, ahead: int, root: bool,
     tensors: int = 0,
 ) -> Parts:  # fmt: skip
-    """What ``memory_of`` looks at, of one part of a model or of several.
+    """The inputs of ``memory_of``, for one part of a model or several.
 
-    ``again``: layers run forward again in backward; ``ahead``, ``root``, ``tensors`` as of
-    ``moments_of``.
+    ``recomputed``: layers run forward a second time in backward; ``ahead``, ``root``, ``tensors``
+    as in ``moments_of``.
     """
-    profiles = [activation_profile(w, p, again) for w in workloads]
-    ops = [moments_of(w, p, again, ahead, root, tensors) for w in workloads]
+    profiles = [activation_profile(w, p, recomputed) for w in workloads]
+    ops = [moments_of(w, p, recomputed, ahead, root, tensors) for w in workloads]
     sizes = [
         (  # in the order of PartSizes
             w.trainable_numel, w.expert_numel, w.layers_numel, w.largest_block_numel,
@@ -173,6 +177,6 @@ def joined_parts(
 
 
 def norm_copy_numel(workload: PartSizes, shards: Array, *, main_grads: bool) -> Array:
-    """Elements of the largest gradient whose norm a rank takes: of its shard no more than that."""
+    """Elements of the largest gradient whose norm a rank computes, at most those of its shard."""
     found: Array = np.minimum(workload.largest_param_numel, workload.trainable_numel / shards)
     return found * (not main_grads)

@@ -1,10 +1,10 @@
-"""How far what a device holds lies from the model, by what it is and by the kind of program.
+"""Standard deviation of the predicted device memory, by kind of memory and of training program.
 
-State is counted exactly where the program is known. What comes and goes within a step depends on
-its kernels; context and communicators are assumptions with spreads of their own. Of a kind of
-program that the tables have no figures of, all that the framework holds is less sure: it may keep
-copies that nobody looked for; where nobody named the program it may be any.
-``python -m validate.residuals`` sets the widths.
+State is counted exactly where the program is known. Memory that comes and goes within a step
+depends on its kernels; CUDA context and communicators are assumptions with spreads of their own.
+For a kind of program without rows in the published tables everything allocated is less certain,
+since such a program may keep copies that are not modelled; it is also less certain where nobody
+named the program. ``python -m validate.residuals`` sets the widths.
 """
 
 from __future__ import annotations
@@ -16,20 +16,25 @@ from simcore.engine.resolved import Request
 
 
 def program_kind(request: Request) -> str:
-    """Whose tensors a job holds: the program, else what issues its kernels; and how old."""
+    """The kind of program that decides the spread, with a note for old libraries.
+
+    It is the training program, or else the library that issues the model's kernels.
+    """
     strategy = request.strategy
-    issuer = strategy.issuer.removesuffix("_2022")  # Megatron-LM's modules hold what they held
+    issuer = strategy.issuer.removesuffix(
+        "_2022"
+    )  # the same tensors as today's Megatron-LM modules
     program = strategy.program.evidence.memory_figures_of or issuer
     return f"{program}, old libraries" if request.eager_kernels else program
 
 
 def is_foreign(request: Request) -> bool:
-    """Whether the tables that set the widths have no figures of the kind of program."""
+    """Whether the published tables that set the spreads have no rows of this kind of program."""
     return program_kind(request) not in request.profile.runtime["memory_kinds"]
 
 
 def whole_sd_log(request: Request) -> float:
-    """Spread of all that the framework holds: of a program without figures, or one assumed."""
+    """Spread (ln) of everything allocated: non-zero for a program assumed or without figures."""
     of = request.profile.memory_sd_log
     if request.software_assumed:
         return of("memory_assumed").value
@@ -37,20 +42,22 @@ def whole_sd_log(request: Request) -> float:
 
 
 def tensors_sd_bytes(request: Request, memory: Memory) -> float:
-    """Standard deviation of what is allocated: of what comes and goes within a step, and of all
-    that a program without figures holds."""
+    """Standard deviation of the allocated bytes.
+
+    It adds the spread of what comes and goes within a step to ``whole_sd_log`` in quadrature.
+    """
     profile = request.profile
     spread = profile.memory_sd_log(eager=request.eager_kernels).value * loose_bytes(memory.terms)
     return float(np.hypot(spread, whole_sd_log(request) * float(memory.allocated[0])))
 
 
 def holes_sd_bytes(request: Request, memory: Memory) -> float:
-    """Standard deviation of what the caching allocator holds beside live tensors."""
+    """Standard deviation of the bytes that the caching allocator holds beyond live tensors."""
     return request.profile.memory_sd_log("segments_residual").value * loose_bytes(memory.terms)
 
 
 def memory_sd_bytes(request: Request, memory: Memory) -> float:
-    """Standard deviation of what a device holds: independent parts, of the first configuration."""
+    """Standard deviation of the device memory: independent parts of the first configuration."""
     profile = request.profile
     gpus = [g.gpu for g in request.cluster.groups]
     context = max(

@@ -1,4 +1,4 @@
-"""Memory over one training step: bytes by term, what the allocator holds, what the device has."""
+"""Memory over one training step: bytes by term, the allocator's state, and the device's limit."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from simcore.hardware.spec import GPUS
 from simcore.strategy.strategy import Strategy
 from simcore.workload.graph import Workload
 
-#: Terms in the order in which they are stacked: what stays at the bottom.
+#: Terms in the order in which they are stacked, from the bottom: first those that stay.
 STACK = (
     "parameters", "optimizer_state", "ema", "frozen_models", "gradient_buckets", "workspace",
     "gradient_stubs",
@@ -31,14 +31,14 @@ STACK = (
 
 @dataclass(frozen=True, eq=False)
 class MemoryTimeline:
-    """What the fullest rank holds, event by event (an allocation or its end) of one step.
+    """Memory of the fullest rank after each event (an allocation or its end) of one step.
 
-    ``terms[name]``, ``allocated``, ``reserved``: arrays [events] in bytes. ``terms`` are bytes as
-    requested; ``allocated`` counts whole blocks, ``reserved`` segments, as
-    ``torch.cuda.memory_allocated`` and ``memory_reserved`` do. ``phases``: (first event, name).
-    ``outside_bytes`` (CUDA context, NCCL) comes on top of reserved; ``limit_bytes`` is what the
-    device has; ``gpu`` its type, where one was asked for. The step looked at follows a warm-up;
-    ``events`` and ``replay`` hold them all, the step being ``events.events[start:]``.
+    ``terms[name]``, ``allocated``, ``reserved``: arrays [events] in bytes. ``terms`` are requested
+    bytes; ``allocated`` counts whole blocks and ``reserved`` segments, like
+    ``torch.cuda.memory_allocated`` and ``memory_reserved``. ``phases``: (first event, name).
+    ``outside_bytes``: CUDA context and NCCL, on top of reserved; ``limit_bytes``: the device's
+    memory; ``gpu``: its type, where the caller named one. The step comes after a warm-up:
+    ``events`` and ``replay`` hold all steps, and the one shown is ``events.events[start:]``.
     """
 
     model: str
@@ -56,7 +56,7 @@ class MemoryTimeline:
 
     @property
     def peak_live_bytes(self) -> float:
-        """Most bytes requested at once."""
+        """Peak of the requested bytes."""
         return float(self.replay.requested[self.start :].max(initial=0))
 
     @property
@@ -71,22 +71,22 @@ class MemoryTimeline:
 
     @property
     def fits(self) -> bool:
-        """Whether every allocation found room, cached segments given back where needed."""
+        """Whether every allocation succeeded, with cached segments returned where needed."""
         return self.replay.failed_at is None
 
 
 def memory_timeline(
     request: Request, *, gpu: str | None = None, expandable_segments: bool = False
 ) -> MemoryTimeline:
-    """Play set-up and three steps of a request through the allocator; the last is looked at.
+    """Memory over the last of three steps of a request, replayed through the allocator.
 
-    ``gpu``: which of several types; None is the fullest. Where memory runs out, the events end
-    there and the step is the one that failed. Raises InvalidConfig where the model itself is
-    divided, UnknownName for a type that the cluster does not have.
+    ``gpu``: GPU type in a cluster with several; None is the fullest. Where memory runs out, the
+    events end there and the step is the one that failed. Raises InvalidConfig where a layout
+    divides the model, UnknownName for a type that the cluster does not have.
     """
     if request.placed is not None:
         raise InvalidConfig(
-            ["memory over the step is known for data parallelism only: leave out the layout "
+            ["memory over the step is predicted for data parallelism only: leave out the layout "
              f"({request.placed.layout})"]
         )  # fmt: skip
     cluster, strategy = request.cluster, request.strategy
@@ -136,7 +136,7 @@ def memory_timeline(
 
 
 def _kind_of(request: Request, gpu: str) -> NodeGroup:
-    """The first kind of rank on such a GPU."""
+    """The first kind of rank with this GPU type."""
     name = GPUS[gpu].name
     found = next((k for k in request.kinds if k.gpu.name == name), None)
     if found is None:
@@ -145,14 +145,14 @@ def _kind_of(request: Request, gpu: str) -> NodeGroup:
 
 
 def reserved_peak_bytes(request: Request) -> float:
-    """``torch.cuda.max_memory_reserved`` of a few steps, holes of the allocator included.
+    """``torch.cuda.max_memory_reserved`` of a few steps, fragmentation included.
 
-    Raises InvalidConfig as ``memory_timeline``.
+    Raises InvalidConfig like ``memory_timeline``.
     """
     if request.placed is not None:
         return memory_timeline(request).peak_reserved_bytes
     cluster, strategy = request.cluster, request.strategy
-    # Only ZeRO's shards depend on how many ranks there are.
+    # Only ZeRO's shards depend on the number of ranks.
     ranks = cluster.n_gpus if strategy.zero_stage else min(cluster.n_gpus, 2)
     closed = memory_at(request, np.array([float(request.micro_batch)]))
     outside = float(sum(closed.terms[t][0] for t in OUTSIDE))
@@ -161,10 +161,10 @@ def reserved_peak_bytes(request: Request) -> float:
         _reserved_peak, request.held_workload, strategy, request.micro_batch, request.grad_accum,
         ranks, workspace_bytes(g.gpu.architecture for g in cluster.groups),
     )  # fmt: skip
-    # Where the device has room for all, how much it has plays no part: asked once for all GPUs.
-    room = max(limit - outside, 0.0)
-    roomy = peak_of(inf)
-    return roomy if roomy <= room else peak_of(room)
+    # Where everything fits, the device's capacity does not matter: computed once for all GPUs.
+    available = max(limit - outside, 0.0)
+    unlimited = peak_of(inf)
+    return unlimited if unlimited <= available else peak_of(available)
 
 
 @lru_cache(maxsize=512)
@@ -181,7 +181,7 @@ def _reserved_peak(
 
 
 def _by_term(events: EventList, start: int, stop: int) -> dict[str, NDArray[np.float64]]:
-    """Bytes requested of each term after every event from ``start`` to ``stop``."""
+    """Requested bytes of each term after every event from ``start`` to ``stop``."""
     index = {name: k for k, name in enumerate(STACK)}
     sizes = [0] * len(events.what)
     change = np.zeros((len(STACK), stop))

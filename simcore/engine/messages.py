@@ -1,8 +1,8 @@
-"""What of the messages between an interleaved pipeline's stages stands in the way of compute.
+"""Exposed time of the messages between the stages of an interleaved pipeline.
 
-Megatron-Core's overlap_p2p_comm (core/pipeline_parallel/schedules.py, of the schedule with
-interleaving alone): while the pipeline is full, what a chunk's forward sends is waited for behind
-the next chunk's backward, and the other way round. Before and after that, where forwards or
+Megatron-Core's overlap_p2p_comm (core/pipeline_parallel/schedules.py, interleaved schedule only):
+while the pipeline is full, the message of a chunk's forward has to arrive only after the next
+chunk's backward, and the other way round. While the pipeline fills and empties, where forwards or
 backwards follow each other, every message is waited for before the next chunk.
 
 # C configs, all arrays [C]
@@ -26,12 +26,13 @@ def seen_s(
     busy_s: tuple[Array, Array],
     slowdown: Array,
 ) -> Array:
-    """Seconds seen of a micro-step's messages, on average over the step of one stage.
+    """Exposed seconds of a micro-step's messages, averaged over one stage's step [C].
 
-    ``behind``: stages behind this one. ``busy_s``: compute of a micro-step's forward and backward.
-    What is hidden slows compute by ``slowdown`` of its own time.
+    ``behind``: number of stages after this one. ``messages_s``: all messages of a micro-step.
+    ``busy_s``: compute of a micro-step's forward and backward. Hidden time costs ``slowdown`` of
+    itself in slower compute.
     """
-    half = 0.5 * messages_s  # forward hides under backward, and back under forward
+    half = 0.5 * messages_s  # forward's messages hide under backward, backward's under forward
     hidden = sum((np.minimum(half, busy) for busy in busy_s), np.zeros_like(messages_s))
     full = 1.0 - bare_frac(layout, behind, micro_batches)
     found: Array = messages_s - full * hidden * (1.0 - slowdown)
@@ -39,10 +40,10 @@ def seen_s(
 
 
 def bare_frac(layout: Layout, behind: int, micro_batches: Array) -> Array:
-    """Of a stage's messages those of filling and emptying, with ``behind`` stages behind it.
+    """Share of a stage's messages that it sends while the pipeline fills and empties [C].
 
-    It runs 2 behind + (v - 1) p forwards ahead of its first backward, of A v in all (Narayanan et
-    al. 2021; schedules.py, num_warmup_microbatches).
+    With ``behind`` stages after it, a stage runs 2 behind + (v - 1) p forwards ahead of its first
+    backward, out of A v in all (Narayanan et al. 2021; schedules.py, num_warmup_microbatches).
     """
     ahead = 2.0 * behind + (layout.vpp - 1) * layout.pp
     found: Array = np.minimum(ahead / (micro_batches * layout.vpp), 1.0)

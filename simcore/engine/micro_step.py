@@ -1,4 +1,4 @@
-"""What a micro-step of a stage takes, and the breakdown of the stage that holds up the others.
+"""Time of a stage's micro-step, and the breakdown of the stage that holds up the others.
 
 # C configs, all arrays [C]
 """
@@ -15,7 +15,7 @@ Array = NDArray[np.float64]
 
 
 def micro_step_s(steps: Steps, points: Points) -> Array:
-    """Compute of one micro-step, with the summing up of gradients where there are several."""
+    """Compute seconds of one micro-step [C], with the gradient sum where there are several."""
     once = steps.terms_s["forward"] + steps.terms_s["backward"]
     more = np.maximum(points.grad_accum - 1.0, 1.0)
     result: Array = np.where(points.grad_accum > 1, steps.terms_s["accumulation"] / more, once)
@@ -30,7 +30,7 @@ def forward_share(steps: Steps) -> Array:
 
 
 def of_slowest(stages: list[dict[str, Array]], slowest: NDArray[np.intp]) -> dict[str, Array]:
-    """The terms of each configuration's slowest stage."""
+    """The terms of the slowest stage of each configuration."""
     if (slowest == slowest[0]).all():
         return stages[int(slowest[0])]
     names = tuple(dict.fromkeys(name for terms in stages for name in terms))

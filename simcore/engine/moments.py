@@ -1,8 +1,9 @@
-"""The moments of a step at which memory may peak, op by op, as numbers to scale and add.
+"""The moments of a step at which memory may peak, op by op, as coefficients.
 
 # J moments. Bytes at a moment = batch (held + working) + gradients x grads + 16-bit width x cast
-# + gathered parameters + whole gradients of the block in work + a gradient made in forward.
-# Moments that another one exceeds in every respect can never be the peak and are dropped.
+# + gathered parameters + unsharded gradients of the current block + a gradient made in forward.
+# A moment that another one reaches or exceeds in every coefficient is never the peak; it is
+# dropped.
 """
 
 from __future__ import annotations
@@ -24,9 +25,11 @@ Array = NDArray[np.float64]
 
 
 class Passing(NamedTuple):
-    """What an op's forward holds besides what it pins; bytes per sample.
+    """Tensors around an op's forward other than those it saves; bytes per sample.
 
-    ``takes_input``: it pins the tensor that the op before wrote; ``pins_output``: its own.
+    ``extra``: held besides the saved tensors; ``out``: its output. ``takes_input``: it saves the
+    tensor that the op before wrote; ``pins_output``: it saves its own output. ``next_input``: input
+    of the next op that nothing has saved.
     """
 
     extra: float
@@ -37,11 +40,11 @@ class Passing(NamedTuple):
 
 
 def passing(op: Op, before: float, p: Precision, *, pins: bool) -> Passing:
-    """Forward of one op whose input is a tensor of ``before`` bytes that nobody pins (or 0).
+    """Forward of one op whose input is a tensor of ``before`` bytes that no op has saved (or 0).
 
-    A storage that is saved and as large as the input or the output is that very tensor, where
-    both are as large the input; softmax and loss save their result.
-    ``pins=False``: under a checkpoint, where nothing is saved.
+    A saved storage as large as the input or the output is taken to be that tensor; where both have
+    its size it is the input, but for softmax and the loss, which save their result.
+    ``pins=False``: inside a checkpoint, where nothing is saved.
     """
     pieces = list(storages(op.saved, p)) if pins else []
     out = output_bytes(op, p)
@@ -63,10 +66,10 @@ def passing(op: Op, before: float, p: Precision, *, pins: bool) -> Passing:
 
 
 def gradients_after(block: Block) -> tuple[int, ...]:
-    """How many parameter tensors, from the last, have a gradient once op j's backward ran.
+    """For each op, how many parameter tensors, from the last, have a gradient after its backward.
 
-    Tensors are dealt to ops in definition order, by the elements that each op's kernels move
-    whatever the batch. Where no op says so they all appear only after the block.
+    Tensors are assigned to ops in definition order, in proportion to the elements that each op's
+    kernels move whatever the batch. Where no op has any, all gradients appear after the block.
     """
     weights = [max((k.weight for k in (*op.fwd, *op.bwd)), default=0.0) for op in block.ops]
     total, numel = sum(weights), max(block.numel, 1)
@@ -78,7 +81,7 @@ def gradients_after(block: Block) -> tuple[int, ...]:
         passed += param.numel
         ends.append(passed / numel)
     counts, done = [], 0.0
-    for weight in weights:  # share of the elements whose ops stand before op j
+    for weight in weights:  # share of the elements that belong to ops before op j
         share = done / total
         counts.append(sum(end > share * (1 + 1e-9) for end in ends))
         done += weight
@@ -88,14 +91,13 @@ def gradients_after(block: Block) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class Moments:
-    """Candidates for the peak; arrays [J]: bytes per sample held and working, and elements.
+    """Candidates for the memory peak; arrays [J], or [J, workloads] of several workloads.
 
-    Of several workloads together [J, workloads].
-
-    ``grads`` is the fraction of all gradients that exist. ``cast``: 16-bit copies; ``window``:
-    parameters of the blocks gathered by ZeRO-3; ``whole``: gradients of the block in work;
-    ``stub``: the gradient of the op in work outside the layers; ``early``: of a gradient that
-    forward makes; ``forward``: whether it is a moment of forward.
+    ``held``, ``working``: bytes per sample. ``grads``: fraction of all gradients that exist. The
+    others are elements: ``cast``: 16-bit copies; ``window``: parameters of the blocks gathered by
+    ZeRO-3; ``whole``: gradients of the current block; ``stub``: gradient of the current op outside
+    the layers; ``early``: a gradient made in forward. ``forward``: whether the moment is in
+    forward.
     """
 
     held: Array
@@ -110,7 +112,7 @@ class Moments:
 
 
 def shared_with_input(block: Block, p: Precision) -> float:
-    """Bytes that a recomputed block saves anew although they are its kept input."""
+    """Bytes of the kept input that a recomputed block would otherwise count as saved again."""
     kept = saved_bytes(block.kept_input, p)
     for op in block.ops:
         if pieces := storages(op.saved, p):
@@ -119,7 +121,7 @@ def shared_with_input(block: Block, p: Precision) -> float:
 
 
 class _Rows(NamedTuple):
-    """Moments of one block relative to its begin; arrays, one row a moment that may be a peak."""
+    """Candidate moments of one block, relative to its begin; arrays with one row a moment."""
 
     pinned: Array
     extra: Array
@@ -136,10 +138,11 @@ def _rows(found: Sequence[tuple[float, ...]]) -> _Rows:
 
 
 class _Passes(NamedTuple):
-    """What one block does to memory beside its moments of forward: those of backward, and sizes.
+    """Candidate moments of one block's backward, and sizes of the block.
 
-    ``saved``: bytes per sample that an instance pins; ``copies``: 16-bit elements of its weights;
-    ``gathered``: elements that sharded ranks gather of it.
+    ``saved``: bytes per sample that an instance saves; ``kept``: those under recompute; ``shared``:
+    see ``shared_with_input``; ``copies``: elements of its weights' 16-bit copies; ``gathered``:
+    elements that sharded ranks gather.
     """
 
     backward: _Rows
@@ -153,7 +156,7 @@ class _Passes(NamedTuple):
 
 @lru_cache(maxsize=1000)
 def _passes(block: Same[Block], p: Precision) -> _Passes:
-    """Cached by block: stages of a pipeline and jobs of one model have theirs in common."""
+    """Cached by block: pipeline stages and jobs of one model have blocks in common."""
     b = block.it
     return _Passes(
         backward=_backward(b, p),
@@ -162,14 +165,14 @@ def _passes(block: Same[Block], p: Precision) -> _Passes:
         shared=shared_with_input(b, p),
         copies=sum(op.gemm_weight for op in b.ops),
         numel=b.numel,
-        # the frozen base of adapters too, as elements of the weights
+        # includes the frozen base of adapters, in elements of the weights' width
         gathered=b.numel + b.base_bytes(p.base_bytes) / p.param_bytes,
     )
 
 
 @lru_cache(maxsize=2000)
 def _forward(block: Same[Block], p: Precision, *, pins: bool) -> _Rows:
-    """Forward of one block, op by op; where it ``pins``, with what it saves."""
+    """Forward of one block, op by op; with ``pins``, including what it saves."""
     pinned = before = cast = 0.0
     found = []
     for op in block.it.ops:
@@ -182,7 +185,7 @@ def _forward(block: Same[Block], p: Precision, *, pins: bool) -> _Rows:
 
 
 def _backward(block: Block, p: Precision) -> _Rows:
-    """Backward of one block; gradients and copies are those of the block itself."""
+    """Backward of one block; gradients and copies are the block's own."""
     pinned, cast = saved_bytes(block.saved, p), sum(op.gemm_weight for op in block.ops)
     made, again = gradients_after(block), saved_bytes(block.remade, p)
     from_last = np.cumsum([0, *(q.numel for q in block.params[::-1])])
@@ -198,12 +201,12 @@ def _backward(block: Block, p: Precision) -> _Rows:
 
 
 def _compared(table: Array) -> Array:
-    """What decides of moments (columns as in ``Moments``) which one is the peak."""
+    """The columns of moments (as in ``Moments``) that decide which one is the peak."""
     return np.column_stack([table[:, 0] + table[:, 1], table[:, 2:8]])
 
 
 def _on_top(rows: _Rows, bases: Array, *, pinned_is_work: bool) -> Array:
-    """Rows on top of what is held when each of a block's instances begins, [I x rows, 9]."""
+    """Rows added to what is held when each instance of a block begins, [I x rows, 9]."""
     made = np.repeat(bases[:, None, :], len(rows.pinned), axis=1)
     work = 1 if pinned_is_work else 0
     for column, of in ((work, rows.pinned), (1, rows.extra), (2, rows.grads), (3, rows.cast),
@@ -213,9 +216,9 @@ def _on_top(rows: _Rows, bases: Array, *, pinned_is_work: bool) -> Array:
 
 
 def _corners(bases: Array) -> NDArray[np.intp]:
-    """Of a block's instances those that may have the peak: where steps from one to the next change.
+    """Indices of a block's instances that may have the peak: where the step to the next changes.
 
-    Bytes are convex in the columns, so that on a straight line an end has most.
+    Bytes are convex in the columns, so on a straight line one of the ends has most.
     """
     if len(bases) == 1:
         return np.zeros(1, dtype=np.intp)
@@ -227,7 +230,7 @@ def _corners(bases: Array) -> NDArray[np.intp]:
 
 
 def _windows(apart: Array, step: int, ahead: int) -> Array:
-    """Parameters of each instance's block and of those fetched ahead of it [I]."""
+    """Parameters of each instance's block and of the blocks fetched ahead of it [I]."""
     found, n = apart.copy(), len(apart)
     for k in range(1, min(ahead, n - 1) + 1):
         if step > 0:
@@ -238,7 +241,7 @@ def _windows(apart: Array, step: int, ahead: int) -> Array:
 
 
 def _before(sizes: Array) -> Array:
-    """The sum of what stands before each [I]."""
+    """For each instance, the sum of the sizes before it [I]."""
     return np.concatenate([[0.0], np.cumsum(sizes)[:-1]])
 
 
@@ -248,9 +251,10 @@ def candidates(
 ) -> Array:  # fmt: skip
     """Moments of all instances, forward's and then backward's from the last; rows of ``Moments``.
 
-    Of a block's instances only those are looked at that can have the peak (``_corners``).
-    ``root``: parameters outside the repeated layers are gathered all at once, for the whole step.
-    ``tensors``: a block's parameters are gathered one by one, and so many held at a time (0: all).
+    Only instances that can have the peak are included (``_corners``). ``ahead``: blocks fetched
+    ahead. ``root``: parameters outside the repeated layers are gathered together, for the whole
+    step. ``tensors``: a block's parameters are gathered one by one, with so many held at a time (0:
+    all of the block).
     """
     kinds = [_passes(Same(b), p) for b in workload.blocks]
     redone = [recompute and b.recomputable for b in workload.blocks]
@@ -276,7 +280,7 @@ def candidates(
     forward = np.stack([held + size * again, zero, zero, _before(copies),
                         rest + _windows(apart, 1, ahead), zero, zero, zero, one],
                        axis=1)  # fmt: skip
-    # autocast forgets its copies when forward ends; backward holds those that it saved
+    # autocast drops its copies when forward ends; backward holds those that were saved
     cast = np.cumsum(copies * (1.0 - again)) - copies * (1.0 - again)
     above = np.cumsum(numels[::-1])[::-1] - numels
     backward = np.stack([held + size * again, -shared, above, cast,
@@ -306,7 +310,10 @@ def moments_of(
     workload: Workload, p: Precision, recompute: bool, ahead: int, root: bool = False,
     tensors: int = 0,
 ) -> Moments:  # fmt: skip
-    """The moments that can be the peak for some batch, number of ranks and strategy."""
+    """The moments that can be the peak for some batch, number of ranks and strategy.
+
+    Parameters as in ``candidates``.
+    """
     table = candidates(workload, p, recompute, ahead, root, tensors)
     table[:, 2] /= max(float(workload.trainable_numel), 1.0)
     table = table[_undominated(_compared(table))]
@@ -317,7 +324,7 @@ def moments_of(
 
 
 def joined_moments(parts: Sequence[Moments]) -> Moments:
-    """Moments of several workloads, arrays [J, workloads]: a shorter list has its first again."""
+    """Moments of several workloads, arrays [J, workloads]; shorter lists repeat their first row."""
     table = [[getattr(m, f.name) for f in fields(Moments)] for m in parts]
     longest = max(len(columns[0]) for columns in table)
     rows = [np.arange(longest) % longest for _ in table]
@@ -331,12 +338,12 @@ def joined_moments(parts: Sequence[Moments]) -> Moments:
     )
 
 
-#: Up to so many rows each is compared with each, at once.
+#: Up to this many rows are compared all at once.
 _AT_ONCE = 160
 
 
 def _undominated(rows: Array) -> NDArray[np.intp]:
-    """Indices of rows that no other row reaches in every column."""
+    """Indices of rows that no other row reaches or exceeds in every column."""
     if len(rows) == 1:
         return np.zeros(1, dtype=np.intp)
     left = np.argsort(-rows[:, 0], kind="stable")
@@ -346,7 +353,7 @@ def _undominated(rows: Array) -> NDArray[np.intp]:
         undominated: NDArray[np.intp] = left[~np.triu(reached, 1).any(axis=0)]
         return undominated
     kept: list[np.intp] = []
-    while len(left):  # the first is reached by none; what it reaches goes with it
+    while len(left):  # no row exceeds the first; rows that it reaches or exceeds are dropped
         kept.append(left[0])
         beyond = (columns > columns[:, :1]).any(axis=0)
         left, columns = left[beyond], columns[:, beyond]

@@ -12,15 +12,16 @@ from simcore.workload.graph import Workload
 
 Array = NDArray[np.float64]
 
-#: Statistics are fp32 whatever the precision.
+#: Statistics are exchanged in fp32 whatever the precision.
 
 
 def sync_norms_s(workload: Workload, points: Points) -> Array:
-    """Seconds of a step in which devices wait for statistics of each other [C].
+    """Seconds of a step that devices wait for each other's batch-norm statistics [C].
 
         2 · norms · accumulation · (wait + all-reduce of mean and variance)
 
-    One exchange a norm forward, one backward: what follows a norm needs it, so nothing hides them.
+    Each norm has one exchange in forward and one in backward. The next layer needs the result, so
+    that nothing hides them.
     """
     group = points.group(points.n_ranks, points.n_nodes)
     size = np.array([[FP32_BYTES * workload.buffers_numel / workload.sync_norms]])

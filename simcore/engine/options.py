@@ -1,7 +1,7 @@
 """The options of a job as a typed dictionary, for calls within the package and for type checkers.
 
-What each means stands in the table (``strategy.options``); ``tests/strategy/options`` compares it
-with these keys and types.
+Their meaning is in the option table (``strategy.options``); ``tests/strategy/options`` compares its
+names and types with these.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from simcore.hardware.profile import Profile
 
 
 class Options(TypedDict, total=False):
-    """The options of a job; what is missing or None takes the default."""
+    """The options of a job; one that is missing or None takes its default."""
 
     strategy: str | None
     micro_batch: int | str | None

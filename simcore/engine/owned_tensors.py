@@ -1,6 +1,6 @@
-"""ZeRO whose ranks own whole tensors: who owns how much, and what passing them on costs.
+"""ZeRO with whole tensors owned by ranks: how much each owns, and the cost of the broadcasts.
 
-# C configs, n ranks that share the optimizer's state
+# C configs, n ranks that share the optimizer state
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ Array = NDArray[np.float64]
 
 
 def owned_numel(workload: Workload, n_ranks: int) -> Counter[int]:
-    """How many of ``n_ranks`` own how many elements: the largest tensor first, each to the rank
-    that has least. Ranks without any are left out.
+    """Number of ranks by the elements that they own; ranks without a tensor are left out.
+
+    The largest tensor is assigned first, each to the rank that owns least.
     """
     return _owned(Same(workload.outline), n_ranks)
 
@@ -37,10 +38,10 @@ def _owned(workload: Same[Workload], n_ranks: int) -> Counter[int]:
 
 
 def broadcasts_s(workload: Workload, width_bytes: float, group: Group) -> Array:
-    """Seconds in which each owner in turn broadcasts what it updated to all of ``group`` [C].
+    """Seconds in which the owners broadcast what they updated to all of ``group``, one by one [C].
 
-    One communicator runs one collective at a time, so they add up: as many bytes as an all-gather,
-    and the latency of a ring for each owner.
+    A communicator runs one collective at a time, so the broadcasts add up: as many bytes as an
+    all-gather, and a ring's latency for each owner.
     """
     found: Array = np.zeros(group.n_ranks.shape)
     for n in np.unique(group.n_ranks):

@@ -1,10 +1,10 @@
-"""At what pace each stage of a pipeline works: that of the slowest device of its own.
+"""Compute rate of each pipeline stage, which the slowest of its devices sets.
 
-What varies between equal devices is read as one normal value each (``physics.slowest``). Devices
-of one stage meet in every micro-batch (tensor, context and expert ranks) or at the end of the step
-(its data-parallel replicas); those of other stages only pass on what they have. So a stage waits
-for the slowest of its own devices, not of the whole job's: where the last one has the head and
-therefore most work, that one alone sets the pace, whatever the others' devices are.
+The variation among equal devices is one normal value for each (``physics.slowest``). The devices of
+one stage wait for each other in every micro-batch (tensor, context and expert ranks) or at the end
+of the step (data-parallel replicas). Devices of different stages only pass on their results. So a
+stage waits for the slowest of its own devices, not of the whole job's. Where the last stage has the
+head and therefore most work, it alone sets the rate of the pipeline.
 
 # C configs, S kinds of stages; arrays [S, C]
 """
@@ -25,11 +25,11 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Paces:
-    """Rates of compute over those of the job's slowest device, 1 or more.
+    """Compute rates over that of the job's slowest device; 1 or more.
 
-    ``slowest`` [S, C]: of the slowest device that such stages have, all replicas together;
-    ``typical`` [C]: of the average group of ranks that meet in every micro-batch, whose times add
-    up where a micro-batch passes through all stages.
+    ``slowest`` [S, C]: of the slowest device in all replicas of such a stage. ``typical`` [C]: of
+    the average group of ranks that wait for each other in every micro-batch; their times add up
+    where one micro-batch passes through all stages.
     """
 
     slowest: Array
@@ -39,7 +39,11 @@ class Paces:
 def stage_paces(
     points: Points, layout: Layout, counts: tuple[int, ...], device_sd_frac: float
 ) -> Paces:
-    """``counts``: how many stages there are of each kind; ``points`` of the whole job."""
+    """The rates of each kind of stage.
+
+    ``points`` of the whole job; ``counts``: number of stages of each kind; ``device_sd_frac``:
+    standard deviation of a device's rate.
+    """
     starts, lengths = equal_neighbours(points.n_ranks)
     ranks = points.n_ranks[starts]
     shares = np.array(counts, dtype=np.float64) / sum(counts)

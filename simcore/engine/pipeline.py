@@ -1,10 +1,10 @@
-"""The order in which pipeline stages work on micro-batches, and when.
+"""The order in which pipeline stages work on micro-batches, and the times of each.
 
-Global chunk ``v * pp + s`` is chunk v of stage s. A forward waits for the chunk before it, a
-backward for the chunk behind it. Orders are fixed (Narayanan et al. 2021; Megatron-LM's
-schedules.py) but for zero-bubble, where a stage takes the most urgent work that is ready: backward
-of the input, then forward while it may hold another micro-batch, then backward of the weights (the
-automatic schedule of Qi et al. 2023, without its look-ahead).
+Global chunk ``v * pp + s`` is chunk v of stage s. A forward waits for that of the chunk before, a
+backward for that of the chunk after. Orders are fixed (Narayanan et al. 2021; Megatron-LM's
+schedules.py) except for zero-bubble schedules. There a stage takes the most urgent work that is
+ready: backward of the input, then forward while it may hold another micro-batch, then backward of
+the weights (the automatic schedule of Qi et al. 2023, without its look-ahead).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from simcore.strategy.layout import Layout
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """When a stage does a piece of work [s]."""
+    """Begin and end [s] of one piece of work on a stage."""
 
     stage: int
     work: Work
@@ -30,7 +30,7 @@ class Slot:
 
 @dataclass(frozen=True, slots=True)
 class Sync:
-    """What a stage does once a step, on one of its streams [s]."""
+    """Something a stage does once a step on one of its streams, with begin and end [s]."""
 
     name: str
     stream: str
@@ -43,10 +43,9 @@ class Sync:
 class StageLine:
     """One step of a pipeline stage, on each of its ``n_gpus`` equal ranks.
 
-    ``exchanges_s``: what of tensor, context, expert and pipeline exchange is seen in a forward
-    and in a backward of the whole stage. ``begins``: what comes before the first micro-batch or
-    holds it up; ``ends``: gradients, update, and what follows. ``held_bytes``: (time, bytes on the
-    device) whenever they change.
+    ``exchanges_s``: exposed seconds of tensor, context, expert and pipeline exchanges in a forward
+    and in a backward of the whole stage. ``begins``: tasks before the first micro-batch; ``ends``:
+    gradients, update and what follows. ``held_bytes``: (time, bytes on the device) at each change.
     """
 
     n_gpus: int
@@ -60,10 +59,10 @@ class StageLine:
 
 @dataclass(frozen=True)
 class PipelineLine:
-    """One step of a job that is cut over ranks, micro-batch by micro-batch.
+    """One step of a job with a layout, micro-batch by micro-batch.
 
-    ``finish_s`` is the end of the schedule that is drawn; the prediction's step time is the closed
-    form and stays the answer.
+    ``finish_s``: end of the schedule that is drawn. The predicted step time is the closed form's,
+    not this value.
     """
 
     layout: Layout
@@ -73,10 +72,11 @@ class PipelineLine:
 
 @dataclass(frozen=True, slots=True)
 class StageTimes:
-    """Seconds of one micro-batch on a whole stage; ``weights_s`` is a part of no other.
+    """Seconds of one micro-batch on a whole stage.
 
-    Work begins ``begin_s`` into the step. The backward that ends a micro-batch takes ``last_s``
-    more for the last one.
+    ``weights_s``: backward of the weights where it is separate from ``backward_s``, else 0. Work
+    begins ``begin_s`` into the step. The last micro-batch's final piece of backward takes
+    ``last_s`` longer than the others'.
     """
 
     forward_s: float
@@ -86,7 +86,7 @@ class StageTimes:
     last_s: float = 0.0
 
     def of(self, work: Work, last: bool) -> float:
-        """The seconds of a piece of work; ``last``: on the last micro-batch of its chunk."""
+        """Seconds of a piece of work; ``last``: it is of the last micro-batch of its chunk."""
         usual = {"forward": self.forward_s, "backward": self.backward_s,
                  "weights": self.weights_s}[work.kind]  # fmt: skip
         ends = work.kind == ("weights" if self.weights_s else "backward")
@@ -94,10 +94,10 @@ class StageTimes:
 
 
 def _chunks(micro_steps: int, pp: int, vpp: int) -> list[tuple[int, int]]:
-    """(micro-batch, chunk) in the order of forward: groups of pp, chunk after chunk.
+    """(micro-batch, chunk) in the order of forward: groups of pp micro-batches, chunk after chunk.
 
-    Micro-batches beyond a multiple of pp go through with the first group: a smaller group behind
-    it would wait for itself.
+    Micro-batches beyond a multiple of pp join the first group: a smaller group after it would wait
+    for itself.
     """
     first = _first_group(micro_steps, pp)
     starts = [0, *range(first, micro_steps, pp), micro_steps]
@@ -114,7 +114,7 @@ def _first_group(micro_steps: int, pp: int) -> int:
 
 
 def order_of(layout: Layout, stage: int, micro_steps: int) -> list[Work]:
-    """What a stage does one after another under 1F1B or its interleaved form."""
+    """The pieces of work of a stage in order, under 1F1B, interleaved 1F1B or GPipe."""
     pp, vpp = layout.pp, layout.vpp
     chunks = [(m, 0) for m in range(micro_steps)] if vpp == 1 else _chunks(micro_steps, pp, vpp)
     forward = [Work("forward", m, v) for m, v in chunks]
@@ -127,14 +127,14 @@ def order_of(layout: Layout, stage: int, micro_steps: int) -> list[Work]:
 
 
 class _Board:
-    """What has finished when, and what a piece of work waits for."""
+    """Finish times of the work done so far, from which the start of further work follows."""
 
     def __init__(self, layout: Layout) -> None:
         self.layout, self.last = layout, last_place(layout)
         self.done: dict[tuple[Kind, int, int], float] = {}
 
     def ready_s(self, stage: int, work: Work) -> float | None:
-        """When ``work`` may start as far as other work goes; None: that has not been placed."""
+        """Earliest start of ``work`` by what it depends on; None if that is not scheduled yet."""
         place = place_of(self.layout, stage, work.chunk)
         m = work.micro_batch
         if work.kind == "weights":
@@ -145,7 +145,7 @@ class _Board:
         return self.done.get((before, m, min(place + 1, self.last)))
 
     def cell_ready_s(self, stage: int, cell: Cell) -> float | None:
-        """The same for work done as one; weights wait for the backward before them in it."""
+        """Earliest start of a cell; weights wait for the backward before them in the same cell."""
         at = 0.0
         for work in cell:
             if work.kind == "weights" and len(cell) > 1:
@@ -171,10 +171,10 @@ def cells_of(layout: Layout, stage: int, micro_steps: int) -> list[Cell]:
 def schedule_pipeline(
     layout: Layout, times: Sequence[StageTimes], micro_steps: int
 ) -> tuple[Slot, ...]:
-    """Every piece of work of one step, by stage and time. ``times``: one of each stage.
+    """Every piece of work of one step, by stage and time. ``times``: one for each stage.
 
-    A chunk takes 1/vpp of its stage's seconds, of DualPipe half of its rank's. Raises ValueError
-    where the stages' number is not the layout's.
+    A chunk takes 1/vpp of its stage's seconds, with DualPipe half of its rank's. Raises ValueError
+    where the number of ``times`` is not the layout's number of stages.
     """
     if len(times) != layout.pp:
         raise ValueError(f"{len(times)} stages timed, the layout has {layout.pp}")
@@ -204,19 +204,19 @@ def schedule_pipeline(
                 at[s] += 1
                 moved = True
     assert all(n == len(order) for n, order in zip(at, orders, strict=True)), (
-        "stages wait in a ring"
+        "pipeline stages wait for each other in a circle"
     )
     return tuple(slot for row in slots for slot in row)
 
 
 def _is_last(layout: Layout, work: Work, micro_steps: int) -> bool:
-    """Whether it is of the last micro-batch on its chunk; of DualPipe, from its end."""
+    """Whether the work is of its chunk's last micro-batch; with DualPipe, of its direction's."""
     first_end = layout.directions > 1 and work.chunk == 0
     return work.micro_batch == (micro_steps // 2 if first_end else micro_steps) - 1
 
 
 def _zero_bubble(layout: Layout, times: Sequence[StageTimes], micro_steps: int) -> tuple[Slot, ...]:
-    """Whatever can start first is placed first; of equal starts the most urgent."""
+    """Schedules the work that can start first; among equal starts the most urgent kind."""
     board, limit = _Board(layout), layout.in_flight_limit * layout.pp
     kinds: tuple[Kind, ...] = ("backward", "forward", "weights")
     placed = [dict.fromkeys(kinds, 0) for _ in times]

@@ -1,4 +1,4 @@
-"""The step of a job that is cut over ranks, drawn micro-batch by micro-batch."""
+"""The step of a job with a pipeline, drawn micro-batch by micro-batch."""
 
 from __future__ import annotations
 
@@ -28,26 +28,26 @@ from simcore.engine.resolved import Request
 from simcore.engine.stage_steps import StageStep, stage_steps
 from simcore.engine.step_edges import step_edges
 
-#: Of a backward, what finds the weights' gradients: one of its two products a weight.
+#: Share of a backward that computes weight gradients: one of two products for each weight.
 _WEIGHTS_FRAC = 0.5
-#: Memory that comes and goes within a step; only activations are drawn.
+#: Memory terms that come and go within a step; of these only activations are drawn.
 _PASSING = ("activations", "working_set", "gradient_copies")
-#: What the last backward takes longer than the others, which send no gradients.
+#: Name of the time that the last backward takes longer than others, because it sends gradients.
 SLOWED = "backward beside gradients"
-#: The next batch, and the loader's restart at each epoch.
+#: Name of the wait for the next batch, with the loader's restart at each epoch.
 LOADING = "waiting for data"
-#: What sums up the gradients of a table that both ends of a pipeline hold.
+#: Name of the all-reduce of the gradients of a table that both ends of a pipeline hold.
 TIED = "all-reduce of the tied table"
 
 
 @dataclass(frozen=True)
 class _Part:
-    """What equal stages share: seconds of a micro-batch, exchanges, and both ends of the step.
+    """Values that equal stages share: times of a micro-batch, exchanges, begin and end of the step.
 
-    ``begins``: what comes before the first micro-batch, counted from the step's begin; ``ends``
-    what comes after the last backward, counted from its end. ``slowed_s``: what that backward
-    takes more, since gradients are sent beside it. ``tied_at_s``: where among ``ends`` both ends of
-    the pipeline sum up their table, before the update.
+    ``begins``: tasks before the first micro-batch, with times from the step's begin; ``ends``:
+    tasks after the last backward, with times from its end. ``slowed_s``: extra time of the last
+    backward, during which gradients are sent. ``tied_at_s``: time among ``ends`` at which both ends
+    of the pipeline all-reduce their tied table, before the update.
     """
 
     times: StageTimes
@@ -62,7 +62,7 @@ class _Part:
 
 
 def drawable(request: Request) -> bool:
-    """Whether the schedule has an order for so few micro-batches: DualPipe's begins at 2 pp."""
+    """Whether there are enough micro-batches for the schedule (DualPipe needs 2 pp)."""
     layout = request.placed.layout if request.placed else None
     return layout is not None and (
         layout.directions == 1 or request.grad_accum >= layout.directions * layout.pp
@@ -70,13 +70,13 @@ def drawable(request: Request) -> bool:
 
 
 def pipeline_line(request: Request) -> PipelineLine:
-    """Schedule one step on every stage.
+    """One step scheduled on every stage.
 
-    Raises ValueError where the model is not cut, and for DualPipe below 2 pp micro-batches.
+    Raises ValueError for a job without a layout, and for DualPipe below 2 pp micro-batches.
     """
     placed = request.placed
     if placed is None:
-        raise ValueError("the model is not cut: its step has a timeline, not a pipeline")
+        raise ValueError("this job has no layout: its step has a timeline, not a pipeline")
     layout = placed.layout
     values = values_of(request)
     points = with_library(request, Points.of({**values, "use_loader": 0.0}, 1))
@@ -86,7 +86,7 @@ def pipeline_line(request: Request) -> PipelineLine:
     per_stage = request.cluster.n_gpus // layout.pp
     of_slots = [tuple(s for s in slots if s.stage == i) for i in range(layout.pp)]
     ends_s = [max(s.finish_s for s in mine) for mine in of_slots]
-    # Both ends of the pipeline have their table's gradients before they sum them up.
+    # Both ends of the pipeline have their table's gradients before the all-reduce begins.
     together_s = max(
         end + part.slowed_s + part.tied_at_s for end, part in zip(ends_s, of_stage, strict=True)
     )
@@ -115,8 +115,9 @@ def pipeline_line(request: Request) -> PipelineLine:
 
 
 def _placed_ends(part: _Part, end_s: float, tied_s: float | None) -> Iterator[Sync]:
-    """What follows a stage's micro-batches, in the step's own time; ``tied_s``: when its table is
-    summed up.
+    """The tasks after a stage's micro-batches, with times from the step's begin.
+
+    ``tied_s``: when its tied table is summed up, None for a stage without one.
     """
     if part.slowed_s > 0:
         yield Sync(SLOWED, "compute", "backward", end_s, end_s + part.slowed_s)
@@ -132,7 +133,7 @@ def _placed_ends(part: _Part, end_s: float, tied_s: float | None) -> Iterator[Sy
 
 
 def _parts(request: Request, placed: Placed, points: Points) -> dict[int, _Part]:
-    """What each distinct stage needs, by the identity of its workload."""
+    """The ``_Part`` of each distinct stage, by the identity of its workload."""
     layout, one = placed.layout, np.ones(1)
     memories = memory_over(
         request,
@@ -165,11 +166,11 @@ def _part(
     weights_s = _WEIGHTS_FRAC * backward_s if split_apart else 0.0
     once_s = forward_s + backward_s + sum(sum(halves) for halves in split.values())
     edges = step_edges(job, step.steps, forward_s, micro_steps)
-    # The last micro-batch adds its gradients to no sum, and sends them.
+    # The last micro-batch does not add its gradients to a sum; it sends them.
     between_s = float(step.total_s[0]) - edges.begin_s - edges.end_s - float(step.tied_s[0])
     longer_s = between_s - micro_steps * once_s
-    # A host that is behind issues the first micro-batches while the device waits for what precedes
-    # them, which is more than the last one's backward then.
+    # A slow host issues the first micro-batches while the device waits for earlier work. What
+    # exceeds the last backward is such time.
     issued_s = max(-longer_s - (backward_s - weights_s), 0.0)
     passing = sum(float(memory.terms[t][0]) for t in _PASSING)
     saved = activation_profile(
@@ -195,14 +196,14 @@ def _part(
 
 
 def _split(name: str, seconds: float, placed: Placed) -> tuple[float, float]:
-    """Seconds of an exchange in forward and in backward, by how often each runs it."""
+    """Seconds of an exchange in forward and in backward, divided by how often each runs it."""
     forward, backward = exchange_passes(placed).get(name, (1.0, 1.0))
     forward_frac = forward / (forward + backward)
     return seconds * forward_frac, seconds * (1.0 - forward_frac)
 
 
 def _held(slots: tuple[Slot, ...], part: _Part, parts: int) -> tuple[tuple[float, float], ...]:
-    """Bytes on the device whenever a micro-batch's activations come or go."""
+    """(time, bytes on the device) whenever activations of a micro-batch appear or are freed."""
     last = "weights" if part.times.weights_s else "backward"
     changes = [(s.start_s, 1.0) for s in slots if s.work.kind == "forward"]
     changes += [(s.finish_s, -1.0) for s in slots if s.work.kind == last]

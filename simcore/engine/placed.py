@@ -1,4 +1,4 @@
-"""A layout on a cluster: the stages to run, and what their ranks have to exchange."""
+"""A layout placed on a cluster: its pipeline stages, and what their ranks have to exchange."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ from simcore.workload.sharding import TENSOR_SUMS, Stage
 
 @dataclass(frozen=True, slots=True)
 class LayerTraffic:
-    """Elements a sample that one layer exchanges; widths in bytes of an activation.
+    """What one layer exchanges, in elements a sample unless stated otherwise.
 
-    ``context``: what context ranks exchange at a time. ``hidden_copies``: to how many experts each
-    token goes, ``expert_groups``: of how many groups, and how many of these it takes them from.
-    ``tensor_sums``: how often tensor ranks sum ``hidden`` up, in forward and again in
-    backward. ``expert_rows``: what the fullest expert rank receives over the mean.
-    ``dispatched_frac``: width of what goes to experts over ``hidden``. ``weights_frac``: bytes of
-    routing weights beside a row on its way to its expert, and of their gradients on their way back.
+    ``hidden``: a layer's output; ``context``: one exchange of context ranks. ``hidden_copies``:
+    experts that each token goes to; ``expert_groups``: (number of groups of experts, groups among
+    which a token chooses). ``width_bytes``: bytes of an activation. ``tensor_sums``: sums of
+    ``hidden`` over tensor ranks, as many in forward as in backward. ``expert_rows``: rows that the
+    fullest expert rank receives over the mean. ``dispatched_frac``: width of a row sent to experts
+    over ``hidden``. ``weights_frac``: bytes of routing weights over those of the row that they
+    accompany to its expert; their gradients accompany the row back.
     """
 
     hidden: float
@@ -37,22 +38,24 @@ class LayerTraffic:
 
 @dataclass(frozen=True)
 class Placed:
-    """A layout on a cluster: how many GPUs a node has, and the stages to run.
+    """A layout on a cluster, with its pipeline stages.
 
-    ``part`` is one tensor and expert rank's part of the model, which the stages cut.
-    ``more_sums``: over tensor ranks in a layer's backward, beside one a sum of forward.
-    ``column_grads_frac``: of a layer's FLOP those of the weight gradients of products that are cut
-    by columns, beside which the gradients of their inputs can be summed up.
-    ``gathers_again``: inputs of such products are kept as shares of the sequence, and backward
-    gathers them once more, for their weights' gradients (Korthikanti et al. 2022, 4.2.2).
-    ``gathered_frac``: bytes of what tensor ranks gather over those of what they sum up: products in
-    fewer bits gather operands in these.
-    ``bare_frac``: of the bytes that tensor ranks exchange, those of inputs that adapters read too:
-    no product gathers them piece by piece.
-    ``ring_shares``: of a node whose GPUs are not all joined alike, what a ring over its first 1, 2
-    … GPUs gets of the bandwidth of one over those in use; nothing where all are.
-    ``sends_whole``: every tensor rank hands the next stage all that the stage's output holds.
-    ``tied_bytes``: gradients of a table that the first and the last stage hold each.
+    ``gpus_per_node``: GPUs that a node has. ``part``: the part of the model of one tensor and
+    expert rank, which the stages divide. ``recompute_frac``: sums over tensor ranks that recompute
+    repeats, over those of forward. ``experts_again``: recompute repeats the exchanges of experts.
+    ``attention_again_frac``: share of forward's context exchanges that recompute repeats.
+    ``expert_layers_frac``: share of the layers that have routed experts. ``more_sums``: sums over
+    tensor ranks in a layer's backward beyond one for each in forward. ``column_grads_frac``: share
+    of a layer's FLOP in weight gradients of column-parallel products, during which the gradients of
+    their inputs can be summed up. ``gathers_again``: inputs of such products are saved as shares of
+    the sequence, and backward gathers them again for the weight gradients (Korthikanti et al. 2022,
+    4.2.2). ``gathered_frac``: bytes that tensor ranks gather over those that they sum up: products
+    with operands of fewer bits gather these. ``bare_frac``: share of the bytes exchanged by tensor
+    ranks in inputs that adapters also read, which no product gathers piece by piece.
+    ``ring_shares``: for a node whose GPUs are not all joined alike, the bandwidth of a ring over
+    its first 1, 2 … GPUs over that of a ring over all GPUs in use; empty where all are joined
+    alike. ``sends_whole``: every tensor rank sends the next stage the stage's whole output.
+    ``tied_bytes``: gradients of a table that both the first and the last stage hold.
     """
 
     layout: Layout
@@ -76,7 +79,7 @@ class Placed:
 
     @property
     def sending_ranks(self) -> int:
-        """Among how many tensor ranks what a stage sends is shared out."""
+        """Number of tensor ranks among which a stage's output is divided when it is sent."""
         return 1 if self.sends_whole else self.layout.tp
 
     @property
@@ -86,36 +89,36 @@ class Placed:
 
     @property
     def gathers_received(self) -> bool:
-        """Whether tensor ranks put together what each of them received a share of."""
+        """Whether tensor ranks gather the shares of the stage input that each has received."""
         layout = self.layout
         return layout.tp > 1 and not (layout.sequence_parallel or self.sends_whole)
 
     @cached_property
     def distinct_stages(self) -> tuple[tuple[int, int], ...]:
-        """(index of the first, how many) of the stages that have equal parts."""
+        """(index of the first, how many) for each set of stages with equal parts of the model."""
         parts = [id(s.workload) for s in self.stages]
         return tuple((parts.index(part), parts.count(part)) for part in dict.fromkeys(parts))
 
     @property
     def hides_messages(self) -> bool:
-        """Whether stages work while what they send and wait for is under way."""
+        """Whether stages compute while the messages that they send and wait for are under way."""
         return self.overlap.pipeline and self.layout.vpp > 1
 
     @cached_property
     def behind(self) -> tuple[int, ...]:
-        """Stages behind the last of each of ``distinct_stages``: of equal ones it waits longest."""
+        """For each of ``distinct_stages``: stages after the last of them, which waits longest."""
         parts = [id(s.workload) for s in reversed(self.stages)]
         return tuple(parts.index(id(self.stages[i].workload)) for i, _ in self.distinct_stages)
 
     @cached_property
     def runs(self) -> tuple[tuple[int, int], ...]:
-        """(which of ``distinct_stages``, how many in a row), from the first stage to the last."""
+        """(index into ``distinct_stages``, how many in a row), from the first stage to the last."""
         known = {id(self.stages[i].workload): n for n, (i, _) in enumerate(self.distinct_stages)}
         parts = groupby(known[id(s.workload)] for s in self.stages)
         return tuple((part, len(list(row))) for part, row in parts)
 
     @cached_property
     def run_starts(self) -> tuple[int, ...]:
-        """The first stage of each of ``runs``."""
+        """Index of the first stage of each of ``runs``."""
         counts = [count for _, count in self.runs]
         return tuple(accumulate(counts[:-1], initial=0))

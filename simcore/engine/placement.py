@@ -1,4 +1,4 @@
-"""From degrees of parallelism to stages on a cluster: rules checked, the rank's part built."""
+"""From degrees of parallelism to pipeline stages on a cluster, with every rule checked."""
 
 from __future__ import annotations
 
@@ -54,16 +54,16 @@ from simcore.workload.sharding import (
 
 
 def layout_of(options: Mapping[str, Any], problems: list[str] | None = None) -> Layout:
-    """The layout that the options ask for; degrees that are not given are 1.
+    """The layout that the options describe; degrees that are not given are 1.
 
-    Stages that are all named say pp too. Names that nobody knows go to ``problems``, where these
-    are given: the rest of the layout can be judged all the same. Raises InvalidConfig, else
-    UnknownName.
+    Where the size of every stage is given, their number sets pp. Unknown names are appended to
+    ``problems`` if that is given, so that the rest of the layout can still be checked. Raises
+    InvalidConfig, and UnknownName if ``problems`` is None.
     """
     degrees = {k: int(options[k]) for k in DEGREES if options.get(k) is not None}
     stages = normalised(str(options.get("stages") or ""))
-    if "pp" not in degrees and (told := stages_told(stages)) is not None:
-        degrees["pp"] = told
+    if "pp" not in degrees and (stated := stages_told(stages)) is not None:
+        degrees["pp"] = stated
     sequence: bool | str | None = options.get("sequence_parallel")
     try:
         cut = sequence is None or on_or_off("sequence-parallel", sequence)
@@ -74,7 +74,7 @@ def layout_of(options: Mapping[str, Any], problems: list[str] | None = None) -> 
         cut = True
 
     def one_of(kind: str, names: Sequence[str], also: Mapping[str, str] | None = None) -> Any:
-        """The first name unless another is asked for; ``also``: what else one is called."""
+        """The named value of an option, by default its first; ``also``: other spellings."""
         name = str(options.get(kind) or names[0]).strip().lower()
         name = (also or {}).get(name, name)
         if name in names:
@@ -96,29 +96,30 @@ def layout_of(options: Mapping[str, Any], problems: list[str] | None = None) -> 
     )
 
 
-#: Strategies that gather or reduce what a layer has for every micro-batch.
+#: Strategies that gather or reduce a layer's parameters or gradients in every micro-batch.
 _EVERY_MICRO_BATCH = ("zero2", "zero3")
-#: What the data ranks of a model that is cut share where nobody says: the optimizer alone.
+#: Default strategy of the data ranks where a layout divides the model: shards the optimizer only.
 BESIDE_CUTS = "zero1"
 
 
 def usual_strategy(own: str, layout: Layout) -> str:
-    """The strategy where none is asked for: the model's own, unless tp or pp cuts the model.
+    """The strategy where none is given: the model's own, unless tp or pp divides the model.
 
-    Then it is Megatron's distributed optimizer (Narayanan et al. 2021; megatron/core/distributed):
-    DeepSpeed's pipeline refuses ZeRO-2 and -3 (runtime/pipe/engine.py), and torchtitan does not
-    shard weights again behind a pipeline's forward (parallelize: reshard_after_forward).
+    With tp or pp it is Megatron's distributed optimizer (Narayanan et al. 2021;
+    megatron/core/distributed). DeepSpeed's pipeline refuses ZeRO-2 and -3 (runtime/pipe/engine.py),
+    and torchtitan does not shard weights again after a pipeline's forward (parallelize:
+    reshard_after_forward).
     """
     if own not in _EVERY_MICRO_BATCH:
         return own
     return BESIDE_CUTS if max(layout.tp, layout.pp) > 1 else own
 
 
-def strategy_told(asked: str | None, own: str, usual: str) -> tuple[str, ...]:
-    """A sentence where the model's own strategy gave way to the usual one unasked."""
-    if asked or own == usual:
+def strategy_note(named: str | None, own: str, usual: str) -> tuple[str, ...]:
+    """A sentence where the default strategy is another than the model's own."""
+    if named or own == usual:
         return ()
-    return (f"strategy: {usual} beside tp or pp, as Megatron has it; the model alone: {own}",)
+    return (f"strategy: {usual}, as Megatron uses with tp or pp; without these the model's {own}",)
 
 
 def place(
@@ -129,7 +130,7 @@ def place(
     layout: Layout,
     overrides: Mapping[str, Scalar],
 ) -> Placed | None:
-    """Stages and exchanges of a layout; None where nothing is cut.
+    """Stages and exchanges of a layout; None where the model is not divided.
 
     Raises InvalidConfig with every violation.
     """
@@ -182,7 +183,7 @@ def place(
     column_grads_frac = _column_grads_frac(workload, strategy.recompute == "full")
     gathered_frac, bare_frac = strategy.precision.gathered_frac, 0.0
     if layout.sequence_parallel and (shared := _adapted_inputs(workload)):
-        # each is gathered once, in 16 bit, and its gradient summed up once
+        # each such input is gathered once, in 16 bit, and its gradient summed up once
         gathered_frac += (1.0 - gathered_frac) * shared / (2.0 * sums)
         bare_frac = shared / (sums * (1.0 + gathered_frac))
     gpus_per_node = max(g.gpus_per_node for g in cluster.groups)
@@ -214,12 +215,12 @@ def place(
         ring_shares=_ring_shares(cluster),
         gathers_again=layout.sequence_parallel
         and layout.tp > 1
-        and column_grads_frac > 0  # a frozen base needs none
+        and column_grads_frac > 0  # a frozen base needs no weight gradients
         and not config.get("gathered_inputs"),
         gathered_frac=gathered_frac,
         bare_frac=bare_frac,
         sends_whole=strategy.program.pipeline.sends_whole_output and not layout.sequence_parallel,
-        # a rank that is fed from both ends has both stages, and the table once
+        # a rank that is fed from both ends holds both stages, and the table once
         tied_bytes=(layout.pp > 1 and layout.directions == 1)
         * strategy.precision.grad_bytes
         * float(tied_numel(part)),
@@ -240,7 +241,7 @@ def _own_settings(
 ) -> dict[str, Scalar]:
     """Settings of one tensor and expert rank's part. Raises InvalidConfig with every violation."""
     if min(layout.tp, layout.ep, layout.expert_tp) < 1:
-        return {}  # the layout itself is at fault, and says so
+        return {}  # ``place`` reports the error in the layout
     if isinstance(record, ModelRecord):
         changed = record.model_copy(update={"config": {**record.config, **overrides}})
         return tensor_overrides(changed, layout.tp, layout.ep, layout.expert_tp)
@@ -250,7 +251,7 @@ def _own_settings(
 
 
 def _more_sums(layers: Sequence[tuple[Block, int]], layout: Layout, strategy: Strategy) -> int:
-    """Sums over tensor ranks in backward beyond one an input of products cut by columns."""
+    """Sums over tensor ranks in backward beyond one for each input of column-parallel products."""
     if (
         not strategy.program.ranks.input_gradients_summed_apart
         or layout.sequence_parallel
@@ -262,31 +263,31 @@ def _more_sums(layers: Sequence[tuple[Block, int]], layout: Layout, strategy: St
 
 
 def _layers(workload: Workload) -> list[tuple[Block, int]]:
-    """The repeated layers and how often each runs."""
+    """(repeated layer, how often it runs) for each kind of layer."""
     times = Counter(workload.order)
     return [(b, times[i]) for i, b in enumerate(workload.blocks) if b.recomputable and times[i]]
 
 
 @lru_cache(maxsize=256)
 def _column_grads_frac(workload: Workload, again: bool) -> float:
-    """Of the layers' FLOP in a micro-step, those of weight gradients of products cut by columns."""
+    """Share of the layers' FLOP in a micro-step in weight gradients of column-parallel products."""
     found = whole = 0.0
     for block, times in _layers(workload):
         for op in block.ops:
             forward = sum(k.flop for k in op.fwd)
             whole += times * (forward * (2 if again else 1) + sum(k.flop for k in op.bwd))
             if weight_grad_numel(op) and op.name.split(".")[-1] in CUT_BY_COLUMNS:
-                found += times * forward  # as many as forward has
+                found += times * forward  # weight gradients have as many FLOP as forward
     return found / whole if whole else 0.0
 
 
 @lru_cache(maxsize=256)
 def _adapted_inputs(workload: Workload) -> float:
-    """Inputs of a layer, on average, that products cut by columns share with adapters of theirs.
+    """Average number of a layer's inputs that column-parallel products share with their adapters.
 
-    A product that gathers its input piece by piece leaves adapters none to read: Megatron-Core
-    turns that off for them (TransformerConfig.tp_comm_overlap_disable_qkv; MLPerf's train.py of
-    Llama 2 70B sets it), and gathers in 16 bit, as they read it (Transformer Engine,
+    A product that gathers its input piece by piece leaves adapters no whole input to read.
+    Megatron-Core turns this off for them (TransformerConfig.tp_comm_overlap_disable_qkv; MLPerf's
+    train.py of Llama 2 70B sets it) and gathers in 16 bit, which adapters read (Transformer Engine,
     module/layernorm_linear.py: return_layernorm_output_gathered).
     """
     found = layers = 0
@@ -301,7 +302,7 @@ def _adapted_inputs(workload: Workload) -> float:
 
 @lru_cache(maxsize=256)
 def _with_exchanges(part: Workload, layout: Layout, sums: float) -> Workload:
-    """The part with the collectives that each layer's passes issue among tensor ranks."""
+    """The part with the number of collectives that each layer's passes issue among tensor ranks."""
     if layout.tp == 1:
         return part
     each = round(sums * (2 if layout.sequence_parallel else 1))
@@ -313,7 +314,7 @@ def _with_exchanges(part: Workload, layout: Layout, sums: float) -> Workload:
 def _stages(
     part: Workload, layout: Layout, sizes: tuple[int, ...] | None, strategy: Strategy
 ) -> tuple[Stage, ...]:
-    """What each pipeline rank holds: its stage, with dualpipe also that of the rank opposite."""
+    """The stage that each pipeline rank holds; with dualpipe also that of the rank opposite."""
     both_ends = layout.directions > 1
     stages = pipeline_stages(part, layout.pp, sizes, one_table=both_ends)
     library = strategy.program
@@ -328,8 +329,10 @@ def _stages(
 
 
 def _sums_again_frac(strategy: Strategy, layout: Layout, sums: float) -> float:
-    """Of the sums of a layer that runs again, those that do: not the last product's where recompute
-    stops before it, of which sequence parallelism has gathered one half by then.
+    """Share of a recomputed layer's sums over tensor ranks that recompute repeats.
+
+    Where recompute stops early it omits the last product's sum; with sequence parallelism half of
+    that (the gather) has been repeated by then.
     """
     if not strategy.program.recompute.stops_early:
         return 1.0
@@ -337,10 +340,10 @@ def _sums_again_frac(strategy: Strategy, layout: Layout, sums: float) -> float:
 
 
 def _dispatched_frac(config: Mapping[str, Scalar]) -> float:
-    """Width of a row that is sent to an expert, over the model's: experts may be of a latent one.
+    """Width of a row sent to an expert over the model's width: experts may work in a latent space.
 
-    Megatron-Core, moe_layer.py: fc1_latent_proj comes before dispatch, fc2_latent_proj after
-    combination.
+    Megatron-Core, moe_layer.py: fc1_latent_proj runs before dispatch, fc2_latent_proj after
+    combine.
     """
     latent = int(config.get("expert_latent", 0) or 0)
     return latent / int(config["hidden"]) if latent else 1.0
@@ -349,13 +352,13 @@ def _dispatched_frac(config: Mapping[str, Scalar]) -> float:
 def _weights_frac(
     config: Mapping[str, Scalar], layout: Layout, strategy: Strategy, gpus_per_node: int
 ) -> float:
-    """Bytes of routing weights, fp32, over those of the row that they go with.
+    """Bytes of fp32 routing weights over those of the row that they accompany.
 
-    They go where the tokens go, and their gradients come back with the tokens'. HybridEP: those of
-    all experts that an NVLink domain has, zeros but a few (DeepEP, docs/
-    Hybrid-EP_Implementation.md). DeepEP: those of the token's choices, and on the way there their
-    int64 indices (Megatron-Core, fused_a2a.py). A plain exchange: the row's one, where rows take
-    their weights early (token_dispatcher.py, all_to_all of permuted_probs).
+    Weights go where the tokens go, and their gradients come back with the tokens'. HybridEP sends
+    the weights of all experts of an NVLink domain, most of them zero (DeepEP, docs/
+    Hybrid-EP_Implementation.md). DeepEP sends those of the token's choices, and on the way there
+    their int64 indices (Megatron-Core, fused_a2a.py). A plain exchange sends the row's own weight
+    where rows are weighted early (token_dispatcher.py, all_to_all of permuted_probs).
     """
     experts, hidden = (int(config.get(word, 0) or 0) for word in ("experts", "hidden"))
     if layout.ep == 1 or not experts or not hidden:
@@ -366,12 +369,12 @@ def _weights_frac(
         return FP32_BYTES * experts * here / row
     if layout.dispatcher == "deepep":
         chosen = int(config.get("top_k", 0) or 0)
-        return (FP32_BYTES + 0.5 * INT64_BYTES) * chosen / row  # half: one way alone
+        return (FP32_BYTES + 0.5 * INT64_BYTES) * chosen / row  # 0.5: indices go one way only
     return FP32_BYTES / row if config.get("weighed_early") else 0.0
 
 
 def _again_frac(strategy: Strategy, n_layers: int) -> float:
-    """Share of the layers that run forward as a whole again, exchanges included."""
+    """Share of the layers whose whole forward recompute repeats, exchanges included."""
     if "layer" in strategy.recompute_modules:
         return min(1.0, (strategy.recompute_layers or n_layers) / max(1, n_layers))
     return float(strategy.recompute == "full")

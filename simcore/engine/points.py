@@ -1,4 +1,4 @@
-"""The configuration axis: what varies from one configuration to the next, as arrays [C]."""
+"""The configuration axis: everything that varies among configurations, as arrays [C]."""
 
 from __future__ import annotations
 
@@ -15,27 +15,28 @@ from simcore.physics.collectives.base import PLAIN
 
 Array = NDArray[np.float64]
 
-#: Multipliers on what hardware delivers; 1 is what the profile says, 2 is twice as fast.
+#: Multipliers on what the hardware delivers: 1 is the profile's figure, 2 is twice as fast.
 Knob = Literal["compute", "memory", "host", "intra", "inter", "loader", "overlap"]
 KNOBS: tuple[Knob, ...] = get_args(Knob)
 
 
-#: Cost of launching one collective, host to first byte; NCCL's base latency of a ring, Simple.
+#: Seconds to launch one collective, from the host to the first byte: NCCL's base latency of a ring
+#: with the Simple protocol.
 COLLECTIVE_BASE_S = 8.4e-6
-#: What a quantity is where nothing is said of it; the others are 1.
+#: Default of quantities that are not given, where it is not 1.
 _ABSENT = {"intra_ramp": 0.0, "inter_ramp": 0.0}
 _BY_CLASS = ("class_compute", "class_host")
 
 
 @dataclass(frozen=True)
 class Points:
-    """Batch, ranks, wires and knobs of every configuration; all arrays have shape [C].
+    """Batch, ranks, links and multipliers of every configuration; arrays [C].
 
-    Link rates hold the efficiency of collectives on them, ramps are as in ``Group``. ``library`` is
-    the same for all configurations: they lie on clusters of one kind.
-    ``use_host``, ``use_comm`` and ``use_loader`` are 1, or 0 to ask what the step would be
-    without that cost. ``class_compute`` and ``class_host`` [classes, C] are further multipliers of
-    each rank class; None where all are alike.
+    Link rates include the efficiency that collectives reach; ramps are those of ``Group``.
+    ``library``: NCCL's settings, the same for all configurations, whose clusters are of one kind.
+    ``use_host``, ``use_comm`` and ``use_loader``: 1, or 0 to evaluate the step without that cost.
+    ``class_compute`` and ``class_host`` [classes, C]: additional multipliers of each rank class;
+    None where all are equal.
     """
 
     micro_batch: Array
@@ -65,7 +66,7 @@ class Points:
 
     @staticmethod
     def of(values: Mapping[str, object], size: int) -> Points:
-        """Points from scalars and arrays; what is not given is 1, a ramp 0."""
+        """Points from scalars and arrays; a quantity that is not given is 1, a ramp is 0."""
         absent = {value: _along(value, size) for value in {1.0, *_ABSENT.values()}}
         arrays = {
             name: _along(values[name], size) if name in values else absent[_ABSENT.get(name, 1.0)]
@@ -79,21 +80,21 @@ class Points:
         return len(self.micro_batch)
 
     def take(self, index: slice | NDArray[np.intp]) -> Points:
-        """A part of the axis."""
+        """The same for a part of the configuration axis."""
         arrays = {name: getattr(self, name) for name in (*_ARRAYS, *_BY_CLASS)}
         return replace(self, **{k: v[..., index] for k, v in arrays.items() if v is not None})
 
     def compute_of(self, index: int) -> Array:
-        """The multiplier on compute of a rank class [C]."""
+        """The multiplier on a rank class's compute rate [C]."""
         common = self.compute
         return common if self.class_compute is None else common * self.class_compute[index]
 
     def host_of(self, index: int) -> Array:
-        """The multiplier on the host of a rank class [C]."""
+        """The multiplier on a rank class's host speed [C]."""
         return self.host if self.class_host is None else self.host * self.class_host[index]
 
     def with_columns(self, column: int, **changes: float) -> Points:
-        """A copy with one configuration's values changed."""
+        """A copy in which one configuration has other values."""
         new: dict[str, Any] = {}
         for name, value in changes.items():
             array = np.array(getattr(self, name))
@@ -103,12 +104,12 @@ class Points:
 
     @cached_property
     def communicators(self) -> dict[Hashable, Group]:
-        """Groups over these wires that have been made, for those who ask for them again."""
+        """Cache of communicators on these links, by a key that the caller chooses."""
         return {}
 
     @cached_property
     def distinct_rates(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-        """``distinct_columns`` of what decides of the time of kernels, all classes alike."""
+        """``distinct_columns`` of what kernel times depend on, where all classes are equal."""
         return distinct_columns((self.micro_batch, self.memory, self.compute))
 
     def group(
@@ -119,7 +120,10 @@ class Points:
         nic_share: Array | float = 1.0,
         node_stride: float = 1.0,
     ) -> Group:
-        """A communicator over these wires, with its share of each node's NICs."""
+        """A communicator on these links.
+
+        ``nic_share``: its share of each node's NICs; ``node_stride``: distance of its nodes.
+        """
         return Group(
             n_ranks=n_ranks,
             n_nodes=n_nodes,
@@ -139,7 +143,7 @@ _ARRAYS = tuple(f.name for f in fields(Points) if f.name not in ("library", *_BY
 
 
 def _along(value: object, size: int) -> Array:
-    """A number or an array along an axis."""
+    """A number or an array broadcast along the axis [C]."""
     array = np.asarray(value, dtype=np.float64)
     if array.shape == (size,):
         return array

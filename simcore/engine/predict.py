@@ -1,4 +1,4 @@
-"""One prediction: the central estimate, its interval, its breakdown and its what-ifs.
+"""One prediction: central estimate, interval, breakdown and what-ifs.
 
 All of them are columns of one configuration axis, evaluated together.
 """
@@ -43,7 +43,7 @@ Array = NDArray[np.float64]
 
 #: Samples of the uncertain parameters: a Latin hypercube, the same for every prediction.
 N_SAMPLES = 40
-#: What ``bound_by`` calls each knob.
+#: Name of each knob in ``bound_by``.
 RESOURCES: dict[Knob, str] = {
     "compute": "compute (matrix units)",
     "memory": "memory bandwidth",
@@ -52,11 +52,12 @@ RESOURCES: dict[Knob, str] = {
     "host": "host (kernel launches)",
     "loader": "data loading",
 }
-#: What binds where most of the step waits for the pipeline's other stages: no resource does.
+#: Value of ``bound_by`` where stages mostly wait for each other, so that no resource is the limit.
 BUBBLE = "pipeline bubble"
-#: A resource binds when twice of it gains at least this.
+#: A resource is the limit when doubling it shortens the step by at least this share.
 _BINDS_FRAC = 0.01
-#: Two bind together when twice of both gains at least this, and this many times the better alone.
+#: Two are the limit together when doubling both gains at least this share, and this many times
+#: what the better one gains alone.
 _PAIR_FRAC = 0.05
 _PAIR_RATIO = 3.0
 
@@ -68,7 +69,7 @@ def steps_of(
     keep_timeline: bool = False,
     terms: Collection[str] | None = None,
 ) -> Steps:
-    """Evaluate a request over an axis, whatever its layout; ``terms`` as of ``evaluate``."""
+    """Step times of a request along an axis, for any layout; ``terms`` as in ``evaluate``."""
     job = job_of(request)
     points = with_library(request, points)
     if request.placed is None:
@@ -81,7 +82,7 @@ def steps_of(
 
 
 def with_library(request: Request, points: Points) -> Points:
-    """The axis with NCCL held to what the job names."""
+    """The axis with NCCL restricted to the algorithms and protocols that the job names."""
     s = request.strategy
     if not s.nccl_algorithms and not s.nccl_protocols:
         return points
@@ -103,7 +104,7 @@ def job_of(request: Request) -> Job:
 def point_values(
     cluster: ClusterSpec, profile: Profile, workload: str, micro_batch: float, grad_accum: float
 ) -> dict[str, Any]:
-    """One configuration of the axis: batch, ranks, and what the wires deliver."""
+    """Values of one configuration of the axis: batch, ranks, and link rates and latencies."""
     return {
         "micro_batch": micro_batch,
         "grad_accum": grad_accum,
@@ -114,7 +115,7 @@ def point_values(
 
 @lru_cache(maxsize=4096)
 def _of_cluster(cluster: ClusterSpec, profile: Profile) -> Mapping[str, Any]:
-    """Of ``point_values`` those that no job changes."""
+    """Those of ``point_values`` that depend on the cluster and the profile only."""
     intra, inter = cluster_paths(cluster)
     node, link = places(cluster)
     intra_frac = profile.route_efficiency(intra.route, node=node).value
@@ -146,7 +147,7 @@ def values_of(request: Request) -> dict[str, Any]:
 
 
 def knobs_of(request: Request) -> list[Knob]:
-    """The resources that the job uses at all."""
+    """The resources that the job uses at all; the others cannot be its limit."""
     cluster = request.cluster
     knobs: list[Knob] = ["compute", "memory", "host"]
     if cluster.n_gpus > cluster.n_nodes:
@@ -160,7 +161,7 @@ def knobs_of(request: Request) -> list[Knob]:
 
 @lru_cache(maxsize=4)
 def _hypercube(n_samples: int, n_dims: int) -> Array:
-    """Standard normal Latin hypercube [dims, samples], fixed by its seed."""
+    """Standard normal Latin hypercube [dims, samples] with a fixed seed."""
     rng = Random(20261121)  # numpy.random would cost a fifth of a first prediction to import
     inverse = NormalDist().inv_cdf
     levels = [inverse((i + 0.5) / n_samples) for i in range(n_samples)]
@@ -168,14 +169,15 @@ def _hypercube(n_samples: int, n_dims: int) -> Array:
 
 
 def _doubled(knobs: Sequence[Knob]) -> list[tuple[Knob, ...]]:
-    """What is doubled: each resource alone, then each pair."""
+    """The sets of resources to double: each alone, then each pair."""
     return [*((k,) for k in knobs), *combinations(knobs, 2)]
 
 
 def _what_if(knobs: Sequence[Knob], doubled_s: Array, step_s: float) -> tuple[str, list[WhatIf]]:
-    """What binds, and what twice of each resource gives, the most first. ``doubled_s`` as
-    ``_doubled``. Two resources bind together where twice of either only leaves the other in the
-    way: then the pair stands first.
+    """The limiting resource, and the gain from doubling each resource, largest first.
+
+    ``doubled_s``: step times in the order of ``_doubled``. Two resources limit a step together
+    where doubling one only leaves the other as the limit; the pair then comes first.
     """
     found = [
         WhatIf(
@@ -193,14 +195,18 @@ def _what_if(knobs: Sequence[Knob], doubled_s: Array, step_s: float) -> tuple[st
 
 
 def bubble_binds(time_s: Mapping[str, float]) -> bool:
-    """Whether stages wait for each other longer than they do anything else."""
+    """Whether the pipeline bubble is the longest term of the step."""
     bubble = time_s.get("pipeline_bubble", 0.0)
     others = (v for k, v in time_s.items() if k not in ("pipeline_bubble", "communication_hidden"))
     return bubble > max(others)
 
 
 def _columns(request: Request, base: dict[str, Any]) -> tuple[Points, list[Knob], slice]:
-    """The axis: central, one GPU, twice each resource and pair, cascade of three, samples."""
+    """The configuration axis of a prediction.
+
+    Its columns are: the request, one GPU, each resource and pair doubled, the three steps of the
+    breakdown (without loader, host, communication), and the samples of the uncertain figures.
+    """
     cluster, knobs = request.cluster, knobs_of(request)
     doubled = _doubled(knobs)
     fixed = 2 + len(doubled) + 3
@@ -230,7 +236,7 @@ def _columns(request: Request, base: dict[str, Any]) -> tuple[Points, list[Knob]
 
 
 def predict(request: Request, *, keep_timeline: bool = False) -> Prediction:
-    """Predict one configuration."""
+    """The prediction of one configuration."""
     cluster, strategy, workload = request.cluster, request.strategy, request.workload
     job = job_of(request)
     base = _values(request, cluster)
@@ -310,7 +316,7 @@ def predict(request: Request, *, keep_timeline: bool = False) -> Prediction:
 
 
 def _stage_runs(request: Request, steps: Steps, memories: Memory | None) -> tuple[StageRun, ...]:
-    """What each run of equal pipeline stages takes and holds; none without a pipeline."""
+    """Time and memory of each run of equal pipeline stages; empty without a pipeline."""
     placed = request.placed
     if placed is None or placed.layout.pp == 1 or steps.micro_steps_s is None:
         return ()
@@ -329,9 +335,9 @@ def _stage_runs(request: Request, steps: Steps, memories: Memory | None) -> tupl
 
 
 def _interval(step: Array, samples: slice, request: Request) -> Interval:
-    """Quantiles of the sampled steps and of the residual of the model's form, joined in squares."""
+    """The 80 % interval: quantiles of the sampled steps and the residual, added in quadrature."""
     drawn = np.sort(step[samples])
-    # np.quantile, without the masked arrays that it imports
+    # np.quantile would import masked arrays
     ranks = np.arange(len(drawn)) / (len(drawn) - 1)
     centre = float(step[0])
     residual = Z80 * step_residual(request).sd_log
@@ -345,11 +351,10 @@ def _interval(step: Array, samples: slice, request: Request) -> Interval:
 
 
 def _single(request: Request, job: Job, homogeneous_rate: float) -> tuple[float, str, float]:
-    """(samples/s of one GPU of the fastest type, its name, sum over all GPUs alone)."""
+    """(samples/s of one GPU of the fastest type, its name, sum of samples/s of all GPUs alone)."""
     cluster = request.cluster
-    # Host memory, PCIe roots and NVMe are shared by the devices of a node: with offload one
-    # device alone has rates of its own.
-    # So do ranks that share a host's cores.
+    # Host memory, PCIe roots and NVMe are shared by the devices of a node, so with offload one
+    # device alone has other rates. The same holds for ranks that share a host's cores.
     gpu, per_node = cluster.groups[0].gpu, cluster.groups[0].gpus_per_node
     alone = request.profile.shared_rate(gpu, per_node) == (1.0, 1.0)
     whole = (
@@ -373,8 +378,9 @@ def _alone(
     *,
     terms: Collection[str] | None = None,
 ) -> Steps:
-    """The same job on one device of one group, with its micro-batch or others; ``terms`` as of
-    ``evaluate``.
+    """The same job on one device of one group, with its micro-batch or others.
+
+    ``terms`` as in ``evaluate``.
     """
     alone = _on_one_device(request, index)
     batch = np.atleast_1d(request.micro_batch if micro_batch is None else micro_batch)
@@ -383,9 +389,9 @@ def _alone(
 
 
 def _on_one_device(request: Request, index: int) -> Request:
-    """The same work on one device of one group; equal for jobs that differ in their clusters."""
+    """The same work on one device of one group; equal for jobs that differ only in the cluster."""
     strategy = request.strategy
-    if not strategy.offload:  # one rank sends nothing: the smallest graph has the same times
+    if not strategy.offload:  # one rank sends nothing: the smallest graph gives the same times
         strategy = replace(
             strategy, parallelism="manual", overlap=NO_OVERLAP, shard_ranks=0, expert_ranks=1.0
         )
@@ -403,23 +409,23 @@ def _on_one_device(request: Request, index: int) -> Request:
 
 @lru_cache(maxsize=1000)
 def _one_device_s(alone: Request) -> float:
-    """Step of a job on one device [s]; many jobs are compared with the same one."""
+    """Step time of a job on one device [s]; cached, since many jobs are compared with the same."""
     values = _values(alone, alone.cluster)
     return float(evaluate(job_of(alone), Points.of(values, 1), terms=()).step_s[0])
 
 
 def alone_s(request: Request, group: NodeGroup, micro_batches: Array) -> Array:
-    """Step of one device of a group alone, for each micro-batch [C]."""
+    """Step time of one device of a group alone, for each micro-batch [C]."""
     return _alone(request, request.cluster.groups.index(group), micro_batches, terms=()).step_s
 
 
 def _rank_classes(
     job: Job, cluster: ClusterSpec, steps: Steps, request: Request
 ) -> tuple[tuple[RankClass, ...], float]:
-    """Compute seconds of each rank class, and what an uneven batch split would gain.
+    """Compute seconds of each rank class, and the gain from an uneven division of the batch.
 
-    With samples dealt out so that all ranks finish together, the step's compute falls from the
-    slowest class's time to the harmonic mean weighted by ranks.
+    If all ranks finish together, the step's compute falls from the slowest class's time to the
+    harmonic mean weighted by ranks.
     """
     groups = rank_groups(cluster)
     parts = ("forward", "backward", "frozen")
@@ -427,7 +433,7 @@ def _rank_classes(
     def busy_s(found: Steps) -> float:
         return float(sum(found.terms_s[t][0] for t in parts if t in found.terms_s))
 
-    # With several classes finish times include waits for the other: each is asked alone.
+    # With several classes, finish times include waits for others: each is evaluated alone.
     batches = request.shares or (request.micro_batch,) * len(groups)
     seconds = [
         busy_s(steps if len(groups) == 1 else _alone(request, cluster.groups.index(group), b))
@@ -447,12 +453,12 @@ def _rank_classes(
 
 
 def central_step_s(request: Request) -> float:
-    """Only the central estimate of the step time: what a fit evaluates again and again."""
+    """The central estimate of the step time only, which a fit evaluates many times."""
     return float(steps_of(request, Points.of(_values(request, request.cluster), 1)).step_s[0])
 
 
 def evaluation_pass_s(request: Request, n_samples: float) -> float:
-    """Seconds that every rank spends on ``n_samples`` forward-only samples, each on its own."""
+    """Seconds that every rank spends on ``n_samples`` forward-only samples, independently."""
     points = Points.of(_values(request, request.cluster), 1)
     return n_samples * float(evaluation_s_per_sample(request, points)[0])
 
@@ -460,11 +466,11 @@ def evaluation_pass_s(request: Request, n_samples: float) -> float:
 def evaluation_s_per_sample(request: Request, points: Points) -> Array:
     """Seconds [C] of a forward-only sample on a rank.
 
-    Evaluation in the common scripts is not divided over the ranks. A batch takes its forward
-    pass or its loading, whichever is longer.
+    Common scripts do not divide evaluation over the ranks. A batch takes the longer of its forward
+    pass and its loading.
     """
     one = np.ones(len(points))
-    # Equal devices' slowest sets the pace of a step, not of an evaluation that none waits for.
+    # The slowest of equal devices limits a training step, but nothing waits for it in evaluation.
     slowest = _values(request, request.cluster)["compute"]
     alone = replace(points, n_ranks=one, n_nodes=one, compute=points.compute / slowest)
     steps = evaluate(job_of(request), alone)

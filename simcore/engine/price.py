@@ -1,4 +1,4 @@
-"""Durations of every task of a program over the configuration axis.
+"""Durations of every task of a step graph along the configuration axis.
 
 # C configs, T tasks, N parts of a model (stages of a pipeline) priced at once.
 """
@@ -41,9 +41,10 @@ NVME_STATE_BYTES = 12.0
 
 @dataclass(frozen=True)
 class Priced:
-    """Durations [T, C], seconds of all collectives, and of those under backward [C].
+    """Durations of one graph's tasks [T, C].
 
-    ``host_micro_s`` [C]: what the host takes to issue one micro-step.
+    ``comm_total_s`` [C]: seconds of all collectives; ``comm_beside_s`` [C]: of those that run
+    during backward. ``host_micro_s`` [C]: host seconds to issue one micro-step.
     """
 
     duration_s: Array
@@ -63,10 +64,10 @@ def price(
     loader: Array,
     shares: tuple[float, ...] = (),
 ) -> list[Priced]:
-    """Price every task of the programs of some ``workloads``, parts of one model; a result each.
+    """Durations of the tasks of several step graphs, one result for each of ``workloads``.
 
-    ``loader`` is the blocking load time of one step [C]; ``shares`` of the micro-batch as
-    ``evaluate.Job`` has them.
+    ``workloads``: parts of one model. ``loader``: load time that blocks a step [C]. ``shares``: as
+    in ``evaluate.Job``.
     """
     duration = np.empty((joined.ends[-1], len(points)))
     tasks, sending = joined.computing, joined.sending
@@ -76,14 +77,14 @@ def price(
     duration[tasks.host_tasks] = host_s(tasks.host_weights, table, issued, shared_out)
     host_micro_s = host_s(tasks.host_sums, table, issued, shared_out)
 
-    # What runs at the same time slows each other. Sums are over messages and distinct columns,
-    # which are few, not over tasks.
+    # Compute and collectives that run at the same time slow each other. Sums are over messages and
+    # distinct columns, of which there are few, not over tasks.
     column = computed.column
     wire_s = _messages_s(sending, points, strategy)
     message_s = wire_s
     if lists := strategy.program.zero3.tensor_lists:
         message_s = _through_lists_s(lists, sending, wire_s, points, strategy, classes)
-    # What is sent after backward has ended (DDP's last bucket) slows nothing.
+    # A message that is sent after backward has ended (DDP's last bucket) slows nothing.
     sent = sending.sent_counts @ message_s
     window = computed.overlapped_s.max(axis=0)[:, column]
     shared = np.minimum(sent, window)
@@ -130,7 +131,7 @@ def price(
 
 
 def _spread(of_part: Array, part: NDArray[np.intp]) -> Array:
-    """Rows of what is one for all parts, [C] or [1, C], or one of each part [N, C]."""
+    """Rows for each task, from one row for all parts ([C] or [1, C]) or one row a part [N, C]."""
     return of_part if of_part.ndim == 1 or len(of_part) == 1 else of_part[part]
 
 
@@ -139,10 +140,10 @@ def _scaled(points: Points, share: float) -> Points:
 
 
 def scoped(group: Group, scope: Scope, strategy: Strategy) -> Group:
-    """Of a group of data ranks those that a collective runs over.
+    """The ranks of a data-parallel group over which a collective runs.
 
-    Shards of a hybrid sharding are dealt to consecutive ranks; ranks of equal shard lie
-    ``shard_ranks`` apart, those that hold the same experts ``expert_ranks``.
+    With hybrid sharding, a shard group is ``shard_ranks`` consecutive ranks, and ranks with equal
+    shards are ``shard_ranks`` apart; ranks that hold the same experts are ``expert_ranks`` apart.
     """
     if scope == "experts":
         return _every(group, strategy.expert_ranks)
@@ -156,9 +157,9 @@ def scoped(group: Group, scope: Scope, strategy: Strategy) -> Group:
 
 
 def _every(group: Group, apart: Array | float) -> Group:
-    """Ranks that lie so far apart; the rings beside them share the nodes' NICs.
+    """Every ``apart``-th rank of a group; the parallel rings of the others share the nodes' NICs.
 
-    Less than 1 apart: ranks of another dimension, next to them, are among them.
+    ``apart`` below 1: the group also includes ranks of another dimension next to its own.
     """
     a_node = group.n_ranks / group.n_nodes
     size = np.maximum(1.0, group.n_ranks / apart)
@@ -186,7 +187,7 @@ def _through_lists_s(
     lists: TensorLists, sending: Sending, wire_s: Array, points: Points, strategy: Strategy,
     classes: tuple[ClassRates, ...],
 ) -> Array:  # fmt: skip
-    """Seconds of each message that goes through a list, where ``wire_s`` is NCCL's part of it."""
+    """Seconds of each message that passes through tensor lists; ``wire_s``: NCCL's part of it."""
     issue = issue_s(replace(strategy, issuer="torch"), classes, points)
     seconds = wire_s.copy()
     for op, scope, sizes, rows in sending.messages:
@@ -196,7 +197,7 @@ def _through_lists_s(
 
 
 def _communicator(points: Points, scope: Scope, strategy: Strategy) -> Group:
-    """The ranks of a scope; stages of a pipeline share one axis, and so their groups."""
+    """The communicator of a scope, cached: stages of a pipeline share one axis and its groups."""
     key = scope, strategy.shard_ranks, strategy.expert_ranks
     if key not in points.communicators:
         world = points.group(points.n_ranks, points.n_nodes)
@@ -206,7 +207,7 @@ def _communicator(points: Points, scope: Scope, strategy: Strategy) -> Group:
 
 @dataclass(frozen=True, kw_only=True)
 class _Context(Update):
-    """What the named quantities are made of; sizes of several parts of a model are [N, 1]."""
+    """The quantities that tasks name, in seconds; sizes of several parts of a model are [N, 1]."""
 
     table: KernelTable
     loader: Array
@@ -214,14 +215,14 @@ class _Context(Update):
     host_micro_s: Array
 
     def quantity(self, name: str, index: int) -> Array:
-        """Seconds of a misc task on rank class ``index``: [C], or of each part [N, C]."""
+        """Seconds of the named quantity on rank class ``index``: [C], or [N, C] of each part."""
         if name.startswith("fetch_block_"):
             return self._fetch(int(name.split("_")[2]), index)
         return _QUANTITIES[name](self, index)
 
     @cached_property
     def broadcasts_s(self) -> Array | float:
-        """What parameters take from the ranks that own them to the others."""
+        """Seconds of the broadcasts of parameters from the ranks that own them."""
         if (
             not self.strategy.program.optimizer_state.owned_tensor_by_tensor
             or self.strategy.zero_stage != 1
@@ -238,18 +239,19 @@ class _Context(Update):
         return n_bytes / self.classes[index].h2d_bytes_per_s
 
     def _accumulation(self, index: int) -> Array:
-        # Autocast casts the weights anew in each micro-step, and gradients are summed up.
+        # Autocast casts the weights again in each micro-step, and gradients are summed up.
         each = self.micro_s[index] + self._cast(index) + self._grad_sum(index)
-        each = np.maximum(each, 2.0 * self._activations_copy(index))  # there and back
-        again: Array = (self.points.grad_accum - 1.0) * each
-        return again
+        each = np.maximum(each, 2.0 * self._activations_copy(index))  # to the host and back
+        earlier_s: Array = (self.points.grad_accum - 1.0) * each
+        return earlier_s
 
     def _grad_sum(self, index: int) -> Array:
-        """What a micro-step's gradients cost to add to those before.
+        """Seconds to add a micro-step's gradients to those of earlier ones.
 
-        Autograd reads both and writes the sum, one kernel a tensor; so do programs that add 16-bit
-        gradients to fp32 sums. Fused, the weight gradient's own product reads and writes the sum
-        instead of a result. ZeRO-3 sums up shards, unless it reduces after the last micro-step.
+        Autograd reads both and writes the sum with one kernel a tensor; so do programs that add
+        16-bit gradients to fp32 sums. With fused sums the weight gradient's own product reads and
+        writes the sum in place of a result. ZeRO-3 sums shards, unless it reduces only after the
+        last micro-step.
         """
         p = self.strategy.precision
         made = -p.param_bytes if self._sums_fused else min(p.grad_bytes, p.param_bytes)
@@ -264,7 +266,7 @@ class _Context(Update):
 
     @property
     def sums_host_s(self) -> Array:
-        """What the host takes to issue the summing up of a micro-step's gradients [C]."""
+        """Host seconds to issue the sums of a micro-step's gradients [C]."""
         issued: Array = self._sum_launches() * self.issue_s * (self.points.grad_accum > 1)
         return issued
 
@@ -279,7 +281,7 @@ class _Context(Update):
         )
 
     def _driver(self, index: int) -> Array:
-        """What a trainer's Python takes between micro-steps, each of which it waits for."""
+        """Seconds of a trainer's Python between micro-steps, during which the device waits."""
         driver = self.strategy.program.host.trainer_loop
         if driver is None:
             return 0.0 * self.issue_s
@@ -301,7 +303,7 @@ class _Context(Update):
         return np.maximum(moved, by_element + launches * self.classes[index].kernel_start_s)
 
     def _bucket_copy(self, index: int) -> Array:
-        """One pass of all gradients between their tensors and DDP's buckets: read and written."""
+        """Copies of all gradients to or from DDP's buckets: one read and one write each."""
         traffic = 2.0 * self.numel * self.strategy.precision.grad_bytes
         rate = self.classes[index].bytes_per_s[_ELEMENTWISE] * self.points.memory
         started = self.n_tensors * self.classes[index].kernel_start_s
@@ -314,7 +316,7 @@ class _Context(Update):
         return issued
 
     def _buffer_copies(self, index: int) -> Array:
-        """Buffers into one message and out of it: a read and a write each way, a kernel each."""
+        """Copies of buffers to and from one message: a read, a write and a kernel each way."""
         traffic = 4.0 * FP32_BYTES * self.of_parts(lambda w: w.buffers_numel)
         rate = self.classes[index].bytes_per_s[_ELEMENTWISE] * self.points.memory
         n_buffers = self.of_parts(lambda w: w.n_buffers)
@@ -328,14 +330,14 @@ class _Context(Update):
         return issued
 
     def _reduces(self) -> NDArray[np.bool_]:
-        """Whether there is anything to reduce [C]: one device alone is not wrapped."""
+        """Whether there is anything to reduce [C]: a single device is not wrapped in DDP."""
         shared: NDArray[np.bool_] = (self.points.n_ranks > 1) & (self.points.use_comm > 0)
         return shared
 
     # -- offload ---------------------------------------------------------------------------
 
     def _activations_copy(self, index: int) -> Array:
-        """One way between device and host, of the layers whose activations live there."""
+        """Seconds to copy the activations of offloaded layers one way between device and host."""
         n_bytes = self.of_parts(lambda w: _away_bytes(w, self.strategy.precision))
         return n_bytes * self.points.micro_batch / self.classes[index].h2d_bytes_per_s
 
@@ -351,7 +353,7 @@ class _Context(Update):
         return self._shard_bytes(self._host_width(self.strategy.precision.grad_bytes)) / rate
 
     def _host_width(self, n_bytes: float) -> float:
-        """Bytes an element between host and device."""
+        """Bytes an element of a tensor that is copied between host and device."""
         return (
             max(n_bytes, FP32_BYTES) if self.strategy.program.offload.crosses_in_fp32 else n_bytes
         )
@@ -389,7 +391,7 @@ class _Context(Update):
 
 
 def _away_bytes(workload: Workload, p: Precision) -> float:
-    """What of a sample's activations lives on the host."""
+    """Bytes a sample of activations that are offloaded to the host."""
     each = [saved_bytes(b.away, p) if b.away is not NOTHING else 0.0 for b in workload.blocks]
     return sum(each[b] for b in workload.order)
 

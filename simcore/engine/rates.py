@@ -1,4 +1,4 @@
-"""What one rank class delivers: datasheet figures times the profile's efficiencies."""
+"""Sustained rates of one rank class: datasheet figures times the efficiencies of the profile."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ from simcore.workload.graph import CONV_KINDS, DENSE_CONVS, FLASH_KINDS, KernelK
 Array = NDArray[np.float64]
 
 
-#: Share of the sockets' link that a processor or a DMA engine reaches on the other socket's
-#: memory; the link's payload_frac is what peer-to-peer traffic of two PCIe devices gets.
+#: Share of the sockets' link that a processor or a DMA engine reaches on the other socket's memory;
+#: the link's payload_frac is the share for peer-to-peer traffic of two PCIe devices.
 FAR_MEMORY_FRAC = 0.8
 
 
@@ -58,16 +58,15 @@ FAR_MEMORY_FRAC = 0.8
 class ClassRates:
     """Sustained rates of one device type in one node type; arrays over kernel kinds [kinds].
 
-    ``tile`` [2, kinds]: rows and columns that outputs are padded to, 1 where the library chooses;
-    None where it does for all.
-    Convolutions between tensors that are channels first either bring them to channels last, in
-    ``relaid_s_per_byte`` (0: no need), or run on vector units, at the ``direct`` rates.
-    ``indexed_s``: what an element costs that is addressed or converted by itself [s].
-    ``row_s``: what a row costs at least that has a block of a kernel for itself [s];
-    ``rows_per_l2_byte``: so many of them are in flight a byte of L2, 0 where it is not known.
-    ``channel_slots``: blocks of a channel each that are in flight, ``clock_s`` what a clock takes.
-    ``winograd`` [kinds]: convolutions that Winograd's algorithm may compute, ``direct_winograd``
-    where they run at the ``direct`` rates.
+    ``tile`` [2, kinds]: rows and columns to which outputs are padded, 1 where the library chooses;
+    None where it chooses for all kinds. Convolutions of channels-first tensors either convert them
+    to channels last at ``relaid_s_per_byte`` (0: no conversion needed), or run on vector units at
+    the ``direct`` rates. ``indexed_s``: seconds an element that is addressed or converted one by
+    one. ``row_s``: least seconds a row that is processed by its own block of a kernel;
+    ``rows_per_l2_byte``: such rows in flight per byte of L2, 0 where it is not known.
+    ``channel_slots``: blocks of one channel each in flight; ``clock_s``: seconds of one clock.
+    ``winograd`` [kinds]: convolutions that Winograd's algorithm may compute; ``direct_winograd``:
+    the same at the ``direct`` rates.
     """
 
     gpu: GpuSpec
@@ -111,8 +110,9 @@ class ClassRates:
     direct_winograd: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(len(KINDS), bool))
 
     def peak_of(self, conv_frac: float) -> float:
-        """Dense peak [FLOP/s] of work of which this share is convolutions: its FLOP over the time
-        that they would take at the peak of each part.
+        """Dense peak [FLOP/s] of work with this share of convolutions.
+
+        It is the FLOP over the time that both parts would take at their own peaks.
         """
         if not self.conv_peak_flop_per_s:
             return self.peak_flop_per_s
@@ -120,14 +120,14 @@ class ClassRates:
         return 1.0 / (conv_frac / self.conv_peak_flop_per_s + rest)
 
     def issue_s(self, issuer: Issuer) -> float:
-        """What the host spends on a kernel that a program issues [s]."""
+        """Host seconds to issue one kernel from a program of this kind."""
         return self.host_issue_s * self.issue_over_torch.get(issuer, 1.0)
 
 
 _NARROW = ("fp8", "fp4")
-#: Share of a model's FLOP from which on it is told how convolutions compute.
+#: Least share of convolutions in a model's FLOP at which their precision and layout are reported.
 TOLD_CONV_FRAC = 0.01
-#: Kinds of the kernel table that are priced as others of ``workload.graph``.
+#: Kinds in the kernel table that are priced like another kind of ``workload.graph``.
 _STANDS_FOR = {
     WIDE: "gemm", BATCHED: "gemm", UNALIGNED: "gemm", DEPTHWISE_LAST: "conv_depthwise",
     VECTOR_CONV: "conv", CAST: "elementwise",
@@ -136,13 +136,21 @@ _STANDS_FOR = {
 
 
 def peak_for(gpu: GpuSpec, precision: Precision) -> tuple[PeakName, float, str]:
-    """The peak that matrix products of this precision run at; falls back, and says so."""
+    """(name, FLOP/s, note) of the peak for matrix products in this precision.
+
+    The note is not empty where another precision's peak stands in. Raises InvalidConfig where the
+    device has no suitable peak.
+    """
     for name in (precision.peak, *precision.fallbacks):
         peak = gpu.peak(name)
         if peak is not None:
             if name == precision.peak:
                 return name, peak, ""
-            return name, peak, f"{gpu.name} has no {precision.peak} unit: {name} peak taken"
+            return (
+                name,
+                peak,
+                f"{gpu.name} has no {precision.peak} unit: predicted with {name} peak",
+            )
     if precision.peak == "fp32":
         raise InvalidConfig([f"{gpu.name} has no fp32 peak in the database"])
     known = ", ".join(gpu.peak_flop_per_s)
@@ -150,14 +158,14 @@ def peak_for(gpu: GpuSpec, precision: Precision) -> tuple[PeakName, float, str]:
 
 
 def product_peak_for(gpu: GpuSpec, precision: Precision) -> tuple[PeakName, float]:
-    """``peak_for``, of fp32 on the units that run its products: CDNA's matrix units have twice."""
+    """``peak_for``, but for fp32 the matrix units' peak where they run products (CDNA: twice)."""
     name, peak, _ = peak_for(gpu, precision)
     matrix = gpu.peak("fp32_matrix") if name == "fp32" else None
     return ("fp32_matrix", matrix) if matrix else (name, peak)
 
 
 def conv_peak_for(gpu: GpuSpec, precision: Precision) -> tuple[PeakName, float]:
-    """The peak that convolutions run at: the products', but for what cuDNN may do by default."""
+    """The peak for convolutions: that of products, except where cuDNN's defaults allow another."""
     own = precision.conv_peak
     if own is not None and gpu.vendor == CUDNN_VENDOR and (peak := gpu.peak(own)) is not None:
         return own, peak
@@ -167,10 +175,10 @@ def conv_peak_for(gpu: GpuSpec, precision: Precision) -> tuple[PeakName, float]:
 def conv_unit(
     profile: Profile, kind: KernelKind, gpu: GpuSpec, name: PeakName, peak: float
 ) -> tuple[PeakName, float]:
-    """The peak that a kind of convolution really takes where this one is allowed.
+    """The peak that a kind of convolution really uses where the given one is allowed.
 
-    TF32 is allowed, not asked for (cuDNN's API reference, CUDNN_DEFAULT_MATH): there are fp32
-    kernels too, and they are quicker where TF32 has but the rate of vector units (GeForce).
+    TF32 is allowed, not required (cuDNN's API reference, CUDNN_DEFAULT_MATH): cuDNN also has fp32
+    kernels, which are faster where TF32 only reaches the rate of vector units (GeForce).
     """
     vector = gpu.peak("fp32")
     if name != "tf32" or gpu.vendor != CUDNN_VENDOR or vector is None or kind not in DENSE_CONVS:
@@ -181,13 +189,13 @@ def conv_unit(
     return ("fp32", vector) if in_fp32 > in_tf32 else (name, peak)
 
 
-#: The layer that tells whether fp32 kernels are quicker: pixels, images, channels in and out (the
-#: middle of ResNet-50's).
+#: The layer on which fp32 and TF32 kernels are compared: pixels, images, channels in and out (one
+#: from the middle of ResNet-50).
 _MIDDLE_CONV = (28.0**2, 32.0, 128.0, 128.0)
 
 
 def _winograd_gain(profile: Profile, kind: KernelKind, gpu: GpuSpec) -> float:
-    """Rate of a convolution's fp32 kernels over that of large products, in a middle layer."""
+    """Rate of a convolution's fp32 kernels in a middle layer over that of large matrix products."""
     if not profile.by_winograd(kind, "fp32", gpu) or gpu.sm_count is None:
         return 1.0
     rate = (gpu.peak("fp32") or 0.0) * profile.compute_efficiency(kind, "fp32", gpu).value
@@ -199,36 +207,36 @@ def _winograd_gain(profile: Profile, kind: KernelKind, gpu: GpuSpec) -> float:
 def conv_notes(
     gpus: Iterable[GpuSpec], precision: Precision, workload: Workload
 ) -> tuple[str, ...]:
-    """What is assumed of a model's convolutions where they compute as products do not."""
+    """Assumptions about a model's convolutions where their precision or layout needs mention."""
     if workload.conv_frac < TOLD_CONV_FRAC:
         return ()
     kinds, found = tuple(gpus), []
     if any(conv_peak_for(g, precision)[0] != peak_for(g, precision)[0] for g in kinds):
-        found.append("convolutions in TF32, matrix products in fp32: PyTorch's defaults (all fp32: "
-                     "precision fp32-ieee)")  # fmt: skip
+        found.append("convolutions run in TF32 and matrix products in fp32, PyTorch's defaults "
+                     "(fp32 for both: precision fp32-ieee)")  # fmt: skip
     turned = any(wants_channels_last(g, conv_peak_for(g, precision)[0]) for g in kinds)
     if turned and workload.channels_first:
-        found.append("tensors of convolutions are channels first, PyTorch's default: cuDNN turns "
-                     "them for matrix units (--layout nhwc, of a library's model channels_last "
-                     "behind the shape of --input, spares that)")  # fmt: skip
+        found.append("convolutions have channels-first tensors, PyTorch's default, which cuDNN "
+                     "converts for tensor cores (--layout nhwc avoids that; for a traced model "
+                     "channels_last after the shape in --input)")  # fmt: skip
     return tuple(found)
 
 
 def _clock_hz(gpu: GpuSpec) -> float:
-    """The boost clock; where none is stated, that of 128 fp32 lanes an SM."""
+    """The boost clock [Hz]; where none is stated, that of the fp32 peak with 128 lanes an SM."""
     clock = gpu.boost_clock.value if gpu.boost_clock else 0.0
     lanes = 128.0 * (gpu.sm_count.value if gpu.sm_count else 1.0)
     return clock or (gpu.peak("fp32") or 0.0) / (2.0 * lanes)
 
 
 def _narrow_loads(gpu: GpuSpec, precision: Precision) -> Mapping[str, float]:
-    """How much longer products take on this device that load few elements at a time."""
-    wide = precision.peak in _NARROW  # recipes keep such products in 16 bit
+    """Slowdown of matrix products with narrow loads on this device, by kernel kind."""
+    wide = precision.peak in _NARROW  # 8-bit recipes run such products in 16 bit
     name, peak, _ = peak_for(gpu, PRECISIONS["bf16"] if wide else precision)
     style = matrix_style(gpu)
     if not style or name in ("fp32", "fp64") or gpu.sm_count is None or not _clock_hz(gpu):
         return dict.fromkeys((*NARROW_LOADS.values(), *BATCHED_LOADS.values()), 1.0)
-    # A power of two: the clock of some datasheets' peaks is below the boost clock.
+    # A power of two, because the clock of some datasheets' peaks is below the boost clock.
     fma_per_clock = 2.0 ** round(log2(peak / (2.0 * gpu.sm_count.value * _clock_hz(gpu))))
     return {
         named: narrow_load_slowdown(
@@ -244,7 +252,7 @@ def _narrow_loads(gpu: GpuSpec, precision: Precision) -> Mapping[str, float]:
 
 
 def attention_width(gpu: GpuSpec) -> float:
-    """Head dimension [elements] whose products last as long as the scores' exponentials."""
+    """Head dimension [elements] at which products take as long as the scores' exponentials."""
     peak = gpu.peak("bf16") or gpu.peak("fp16")
     if not peak or gpu.sm_count is None:
         return 0.0
@@ -254,16 +262,16 @@ def attention_width(gpu: GpuSpec) -> float:
 
 
 def _of_flash(table: Estimate, share: Estimate) -> Estimate:
-    told = f"{table.source} x {share.value:.3g} ({share.source})"
-    return Estimate(table.value * share.value, hypot(table.sd_log, share.sd_log), told)
+    source = f"{table.source} x {share.value:.3g} ({share.source})"
+    return Estimate(table.value * share.value, hypot(table.sd_log, share.sd_log), source)
 
 
 def compute_share_of(
     profile: Profile, kind: KernelKind, peak: PeakName, gpu: GpuSpec, *, channels_last: bool = False
 ) -> Estimate:
-    """Share of the peak that a kind of kernel reaches; of fused attention, the kernel named.
+    """Share of the peak that a kind of kernel reaches; for fused attention, that named kernel.
 
-    ``channels_last``: of convolutions of one channel a group, between tensors of that layout.
+    ``channels_last``: for depthwise convolutions, that tensors have this layout.
     """
     if kind == "conv_depthwise" and gpu.architecture != HOST_CPU:
         share = depthwise_share(profile.runtime, peak, gpu, channels_last=channels_last)
@@ -285,7 +293,7 @@ def memory_share_of(profile: Profile, kind: KernelKind, gpu: GpuSpec) -> Estimat
 def _unit_of(
     named: str, profile: Profile, gpu: GpuSpec, precision: Precision
 ) -> tuple[PeakName, float]:
-    """The peak that a kind of the kernel table computes at."""
+    """The peak that a kind in the kernel table computes at."""
     name, peak, _ = peak_for(gpu, precision)
     kind: KernelKind = _STANDS_FOR.get(named, named)  # type: ignore[assignment]
     if named in (UNALIGNED, VECTOR_CONV) and gpu.vendor == "NVIDIA":
@@ -300,7 +308,7 @@ def _unit_of(
 
 
 def _kernel_rates(gpu: GpuSpec, precision: Precision, profile: Profile) -> dict[str, Array]:
-    """Rates of each kind of kernel on a device that it has for itself, as ``ClassRates``."""
+    """Rates of each kind of kernel on a device used by one rank, as fields of ``ClassRates``."""
     n = len(KINDS)
     flop_per_s, bytes_per_s = np.full(n, np.inf), np.empty(n)
     wave_frac, half_depth = np.zeros(n), np.zeros(n)
@@ -308,7 +316,7 @@ def _kernel_rates(gpu: GpuSpec, precision: Precision, profile: Profile) -> dict[
     for i, named in enumerate(KINDS):
         kind: KernelKind = _STANDS_FOR.get(named, named)  # type: ignore[assignment]
         if kind == "attention_cudnn_fp8" and not precision.operand_bytes:
-            kind = "attention_cudnn"  # 8 bits are the products' affair
+            kind = "attention_cudnn"  # 8-bit attention only where products have 8-bit operands
         bytes_per_s[i] = gpu.memory_bw.value * memory_share_of(profile, kind, gpu).value
         if named == CAST and precision.operand_bytes:
             own = precision.cast_traffic_bytes(either_layout=takes_either_layout(gpu))
@@ -337,7 +345,7 @@ def _kernel_rates(gpu: GpuSpec, precision: Precision, profile: Profile) -> dict[
 def _by_winograd(
     gpu: GpuSpec, profile: Profile, precision: Precision | None = None
 ) -> NDArray[np.bool_]:
-    """Kinds of kernel that Winograd's algorithm may compute, [kinds]; in fp32 without precision."""
+    """Kinds that Winograd's algorithm may compute [kinds]; without ``precision``, in fp32."""
     found = np.zeros(len(KINDS), bool)
     for kind in DENSE_CONVS:
         unit = _unit_of(kind, profile, gpu, precision)[0] if precision else "fp32"
@@ -346,16 +354,16 @@ def _by_winograd(
 
 
 def _tiles(batched: tuple[float, float]) -> Array:
-    """Tiles [2, kinds] of a device whose library has this one alone for batched products."""
+    """Tiles [2, kinds] of a device whose library has only this one for batched products."""
     found = np.ones((2, len(KINDS)))
     found[:, KINDS.index(BATCHED)] = batched
     return found
 
 
 def _h2d_bytes_per_s(group: NodeGroup) -> float:
-    """Rate of a copy from host memory to each device of a node, all at once."""
+    """Bytes/s of a copy from host memory to each device of a node, all at the same time."""
     if group.gpu.architecture == HOST_CPU:
-        return np.inf  # a batch in host memory is where it is needed
+        return np.inf  # a CPU computes on a batch in host memory without a copy
     port = link_named(group.node.pcie_link)
     alone = port.bw.value * port.payload_frac.value * port_share(group.gpu, port)
     return alone / min(group.gpus_per_node, group.node.gpus_per_pcie_root)
@@ -363,24 +371,24 @@ def _h2d_bytes_per_s(group: NodeGroup) -> float:
 
 @lru_cache(maxsize=4096)
 def class_rates(group: NodeGroup, precision: Precision, profile: Profile) -> ClassRates:
-    """Rates of one group's devices under a precision and an efficiency profile."""
+    """Sustained rates of one group's devices, under a precision and an efficiency profile."""
     gpu, node = group.gpu, group.node
     peak_name, _, note = peak_for(gpu, precision)
     pooled = (
-        f"{gpu.name}: matrix products in {peak_name} reach what they do on all GPUs; none of its "
-        f"kind ({gpu.architecture}, {gpu.form_factor}) was timed"
+        f"{gpu.name}: matrix products in {peak_name} are assumed as efficient as on all GPUs "
+        f"together; none of its kind ({gpu.architecture}, {gpu.form_factor}) was timed"
     )
     untimed = profile.product_figures(peak_name, gpu).level == "pooled"
     notes = (note, pooled if untimed else "")
     conv_name, conv_peak = conv_peak_for(gpu, precision)
     kernels = _kernel_rates(gpu, precision, profile)
     kernels |= _channels_first(gpu, profile, conv_name, conv_peak)
-    # Ranks on the cores of one host share caches and memory; measured on it, else none.
+    # Ranks on one host's cores share caches and memory: a factor where that was measured, else 1.
     compute_share, memory_share = profile.shared_rate(gpu, group.gpus_per_node)
     kernels["flop_per_s"] = kernels["flop_per_s"] * compute_share
     kernels["bytes_per_s"] = kernels["bytes_per_s"] * memory_share
     tile = only_batched_fp32_tile(gpu)
-    # A norm's share that was fitted to no rows holds what they cost.
+    # Without a fit to rows, a norm's efficiency already includes the cost of its rows.
     row_clocks = profile.class_figures("norm", gpu).row_clocks
     return ClassRates(
         gpu=gpu,
@@ -433,9 +441,9 @@ def class_rates(group: NodeGroup, precision: Precision, profile: Profile) -> Cla
 def _channels_first(
     gpu: GpuSpec, profile: Profile, name: PeakName, peak: float
 ) -> dict[str, Array]:
-    """Rates of convolutions between tensors that are channels first, as ``ClassRates`` has them.
+    """Rates of convolutions of channels-first tensors, as fields of ``ClassRates``.
 
-    A device that was measured was so with such tensors, as PyTorch has them by default.
+    A device with measurements of its own was measured with such tensors, PyTorch's default.
     """
     found = {
         "relaid_s_per_byte": np.zeros(len(KINDS)),
@@ -452,7 +460,7 @@ def _channels_first(
         if wants_channels_last(gpu, unit):
             moved = gpu.memory_bw.value * profile.memory_efficiency("copy", gpu).value
             found["relaid_s_per_byte"][i] = 1.0 / moved
-        # On vector units either way: the same rate, whatever the layout.
+        # On vector units the rate is the same for either layout.
         share = profile.compute_efficiency(kind, "fp32", gpu).value
         found["direct_flop_per_s"][i] = vector * share
         wave, depth = profile.kernel_shape(kind, "fp32", gpu)
@@ -471,7 +479,7 @@ def _half_products(gpu: GpuSpec, profile: Profile) -> float:
 def knob_spread_of(
     profile: Profile, cluster: ClusterSpec, precision: Precision, workload: Workload
 ) -> Mapping[CalibratedKnob, float]:
-    """Standard deviation of the logarithm of each knob of a job."""
+    """Standard deviation of the logarithm of each knob, for a job."""
     gpu = cluster.groups[0].gpu
     return profile.knob_spread(
         cluster, peak_for(gpu, precision)[0], workload.name, workload.conv_frac,

@@ -1,10 +1,10 @@
-"""One step as work and messages that depend on each other, for simulators of networks.
+"""One step as a graph of work and messages, for network simulators.
 
-Compute has a duration; a collective or a message has bytes and who takes part, and no duration:
-that is what the simulator finds. Exchanges of all layers of a stage are one node, and gradients
-are sent after the last backward, so what they hide under it is not in the graph of a model that
-is cut; parameters gathered at the step's begin are all there before the second micro-batch. A
-data-parallel step keeps its buckets and what they wait for.
+Compute has a duration; a collective or message has bytes and ranks but no duration, which the
+simulator finds. With a layout, the exchanges of all layers of a stage are one node, and gradients
+are sent after the last backward, so that they hide under none of it; parameters gathered at the
+begin of the step are complete before the second micro-batch. A data-parallel step keeps its buckets
+and their dependencies.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from simcore.strategy.layout import Layout
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A piece of one rank's step.
+    """A piece of work of one rank's step.
 
-    ``op``: "" for compute, of the device or ``on_host``; a collective's name, "send" or "recv".
-    ``group`` names the dimension
-    whose ranks take part; ``peer`` is how many stages on the other end is, ``tag`` pairs a send
-    with its receive. ``deps``: positions of nodes of the same rank.
+    ``op``: "" for compute (of the device, or of the host with ``on_host``); otherwise the name of a
+    collective, "send" or "recv". ``group``: the dimension whose ranks take part; ``peer``: how many
+    stages away the other end is; ``tag``: pairs a send with its receive. ``deps``: positions of the
+    same rank's nodes that it waits for.
     """
 
     name: str
@@ -50,9 +50,9 @@ class Node:
 
 @dataclass(frozen=True)
 class Replay:
-    """Nodes of every stage's ranks, and the ranks of every communicator.
+    """Nodes of the ranks of every stage, and the ranks of every communicator.
 
-    ``groups``: dimension -> groups of rank numbers. Rank r is of stage ``r // per_stage``.
+    ``groups``: groups of rank numbers by dimension. Rank r is of stage ``r // per_stage``.
     """
 
     n_ranks: int
@@ -62,7 +62,10 @@ class Replay:
 
 
 def replay(request: Request) -> Replay:
-    """The graph of one step of a request. Raises ValueError where it has several GPU types."""
+    """The graph of one step of a request.
+
+    Raises ValueError for a cluster with several GPU types.
+    """
     if len({g.gpu.name for g in request.cluster.groups}) > 1:
         raise ValueError("a graph of ranks needs GPUs of one type")
     n_ranks = request.cluster.n_gpus
@@ -82,7 +85,7 @@ def replay(request: Request) -> Replay:
 
 
 def _sent(program: Program) -> dict[int, tuple[str, float]]:
-    """Task -> (collective, bytes) of one step."""
+    """(collective, bytes) by task, for one step."""
     return {c.task: (c.op, float(np.dot(c.sizes_bytes, c.counts))) for c in program.comm}
 
 
@@ -106,7 +109,7 @@ def _data_parallel(request: Request) -> tuple[Node, ...]:
 
 
 def _groups(layout: Layout, n_ranks: int) -> dict[str, tuple[tuple[int, ...], ...]]:
-    """Communicators in the order of ranks tensor, context, data, pipeline."""
+    """Communicators; ranks are numbered by tensor, context, data, then pipeline."""
     data = n_ranks // layout.model_ranks
     ranks = np.arange(n_ranks).reshape(layout.pp, data, layout.cp, layout.tp)
 
@@ -129,7 +132,7 @@ def _groups(layout: Layout, n_ranks: int) -> dict[str, tuple[tuple[int, ...], ..
 
 
 class _Stage:
-    """Collects the nodes of one stage in issue order."""
+    """Collects the nodes of one stage in the order in which they are issued."""
 
     def __init__(self, request: Request, placed: Placed, line: PipelineLine, index: int) -> None:
         self.request, self.placed, self.layout, self.index = request, placed, line.layout, index
@@ -162,7 +165,7 @@ class _Stage:
         return found
 
     def slot(self, slot: Slot, before: tuple[int, ...]) -> int:
-        """A micro-batch's work on a chunk, with what it receives and sends; the last node."""
+        """A micro-batch's work on a chunk, with receive and send; returns the last node."""
         work, layout = slot.work, self.layout
         place, last = place_of(layout, self.index, work.chunk), last_place(layout)
         step = {"forward": 1, "backward": -1}.get(work.kind, 0)
@@ -170,7 +173,7 @@ class _Stage:
         name = f"{work.kind} {work.micro_batch} of chunk {place}"
         boundary = self.moved["tensor parallel"] / self.placed.sending_ranks
 
-        def tag(target: int) -> int:  # of the work that waits for the message
+        def tag(target: int) -> int:  # number of the work that waits for the message
             return (work.micro_batch * (last + 1) + target) * 2 + (step < 0)
 
         if step and layout.pp > 1 and 0 <= place - step <= last:

@@ -1,4 +1,4 @@
-"""From plain words to a request: names looked up, defaults taken and listed, rules checked."""
+"""From options to a request: names looked up, defaults taken and listed, rules checked."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Unpack, cast
 
-from simcore.engine.asked import Asked, asked_of, batches_of, settings_asked, words_of
+from simcore.engine.asked import Inputs, batches_of, changed_settings, inputs_from, look_up_names
 from simcore.engine.attempts import Attempts
-from simcore.engine.context import context_told
+from simcore.engine.context import context_note
 from simcore.engine.edge import largest_batch
 from simcore.engine.evaluate import Loading
 from simcore.engine.knob_models import unheeded
 from simcore.engine.options import Options
 from simcore.engine.placed import Placed
-from simcore.engine.placement import place, strategy_told
+from simcore.engine.placement import place, strategy_note
 from simcore.engine.resolved import Request
 from simcore.engine.resolved_options import settings_in_effect
-from simcore.engine.routing import routing_told
+from simcore.engine.routing import routing_notes
 from simcore.engine.sizes import name_of
 from simcore.hardware.cluster import ClusterSpec
 from simcore.hardware.estimates import takes_either_layout
@@ -34,7 +34,7 @@ from simcore.workload.models import ModelRecord
 from simcore.workload.recompute import head_recomputed, offloaded, recomputed
 from simcore.workload.resolve import ModelSource
 
-#: ``micro_batch="max"`` looks for the largest batch that fits up to this.
+#: ``micro_batch="max"`` searches for the largest micro-batch that fits, up to this.
 MAX_BATCH = 4096
 
 
@@ -43,24 +43,24 @@ def make_request(
     gpus: str | ClusterSpec,
     **options: Unpack[Options],
 ) -> Request:
-    """Resolve names and defaults. Raises with every violation found."""
+    """The request with names and defaults resolved. Raises InvalidConfig with every violation."""
     read, problems = read_options(options)
     options = cast("Options", read)
     tries = Attempts(problems)
     if not isinstance(gpus, str | ClusterSpec):
         tries.problems.append(f"gpus must be text such as 4x8xA6000ada, not {gpus!r:.60}")
         tries.stop()
-    asked = asked_of(tries, model, gpus, options)
-    mode = words_of(tries, asked)
-    accum, batch = batches_of(tries, asked)
-    overrides = settings_asked(tries, asked)
-    largest = _largest(asked.record, tries.get("overrides", {}))
-    _workloads(tries, asked, mode, overrides, largest)
-    strategy = _strategy(tries, asked, mode)
-    strategy, accum = _placed(tries, asked, strategy, overrides, accum, batch)
-    _batch_problems(tries, asked, accum, batch)
+    inputs = inputs_from(tries, model, gpus, options)
+    mode = look_up_names(tries, inputs)
+    accum, batch = batches_of(tries, inputs)
+    overrides = changed_settings(tries, inputs)
+    largest = _largest(inputs.record, tries.get("overrides", {}))
+    _workloads(tries, inputs, mode, overrides, largest)
+    strategy = _strategy(tries, inputs, mode)
+    strategy, accum = _placed(tries, inputs, strategy, overrides, accum, batch)
+    _batch_problems(tries, inputs, accum, batch)
     tries.stop()
-    record, cluster = asked.record, asked.cluster
+    record, cluster = inputs.record, inputs.cluster
     assert record is not None and cluster is not None and strategy is not None
     workload, placed = tries["workload"], tries.get("placed")
     peak = None if placed else tries.get("peak_workload")
@@ -75,19 +75,19 @@ def make_request(
         loading=_loading(record),
         defaults=tuple(tries.defaults),
         assumptions=(
-            *_rounds_told(tries, asked, accum),
-            *_told(tries, asked, strategy),
-            *(_largest_told(largest) if peak else ()),
+            *_round_warnings(tries, inputs, accum),
+            *_assumed(tries, inputs, strategy),
+            *(_largest_note(largest) if peak else ()),
             *(_miscounted(record, workload) if not overrides else ()),
         ),
         placed=placed,
         eager_kernels=tries["eager"],
         growing_segments=tries["growing"],
         compiled=bool(tries.get("compiled")),
-        software_assumed=asked.library.assumed,
-        global_batch_given=asked.options.get("global_batch") is not None,
+        software_assumed=inputs.library.assumed,
+        global_batch_given=inputs.options.get("global_batch") is not None,
         peak_workload=peak,
-        options=settings_in_effect(asked.options, {**_settings(record), **overrides}),
+        options=settings_in_effect(inputs.options, {**_settings(record), **overrides}),
     )
     if batch == "max":
         request = _with_largest_batch(request)
@@ -95,44 +95,47 @@ def make_request(
 
 
 def _settings(record: ModelSource) -> dict[str, Any]:
-    """The settings of a model's architecture; none of one that was traced."""
+    """The settings of a model's architecture; empty for a traced model."""
     return record.settings({}) if isinstance(record, ModelRecord) else {}
 
 
 def _workloads(
-    tries: Attempts, asked: Asked, mode: str, overrides: dict[str, Any], largest: dict[str, Any]
+    tries: Attempts, inputs: Inputs, mode: str, overrides: dict[str, Any], largest: dict[str, Any]
 ) -> None:
-    """The model of a mean step, and of the largest where batches vary."""
-    record = asked.record
+    """Build the model of a mean step, and that of the largest batch where batch sizes vary.
+
+    They are stored in ``tries`` as ``workload`` and ``peak_workload``.
+    """
+    record = inputs.record
     if record is None or "overrides" not in tries:
         return
 
     def built(settings: dict[str, Any]) -> Workload:
-        early = asked.library.program.recompute.stops_early
-        again = recomputed(
-            record.build(**settings), tries.get("modules", ()), asked.recompute_layers, early
+        early = inputs.library.program.recompute.stops_early
+        model = recomputed(
+            record.build(**settings), tries.get("modules", ()), inputs.recompute_layers, early
         )
-        if mode == "full" and asked.library.program.recompute.full_includes_head:
-            again = head_recomputed(again)
-        layers = asked.options.get("offload_layers") or 0
-        return offloaded(again, layers, checkpointed=mode == "full")
+        if mode == "full" and inputs.library.program.recompute.full_includes_head:
+            model = head_recomputed(model)
+        layers = inputs.options.get("offload_layers") or 0
+        return offloaded(model, layers, checkpointed=mode == "full")
 
     tries.make("workload", lambda: built(overrides))
     if largest and "workload" in tries:
         tries.make("peak_workload", lambda: built({**overrides, **largest}))
 
 
-#: What a strategy cannot be made without.
+#: Values in ``tries`` without which no strategy can be built.
 _NEEDED = ("parallelism", "precision", "optimizer", "offload", "overlap", "library", "issuer")
 
 
-def _strategy(tries: Attempts, asked: Asked, mode: str) -> Strategy | None:
-    """None where a word of it is unknown."""
+def _strategy(tries: Attempts, inputs: Inputs, mode: str) -> Strategy | None:
+    """The strategy of the options; None where one of its names is unknown."""
     if not all(key in tries for key in _NEEDED):
         return None
-    options, t, library = asked.options, asked.training, asked.library
+    options, t, library = inputs.options, inputs.training, inputs.library
     fp8_params = tries.get("fp8_params", False)
-    gpus = [g.gpu for g in asked.cluster.groups] if asked.cluster else []
+    gpus = [g.gpu for g in inputs.cluster.groups] if inputs.cluster else []
     either = all(takes_either_layout(g) for g in gpus) and not tries["precision"].block_scaled
     optimizer = tries["optimizer"]
     if "workload" in tries:
@@ -146,7 +149,7 @@ def _strategy(tries: Attempts, asked: Asked, mode: str) -> Strategy | None:
         optimizer=optimizer,
         recompute=cast("Recompute", mode),  # an unknown one is among the problems
         recompute_modules=tries.get("modules", ()),
-        recompute_layers=asked.recompute_layers,
+        recompute_layers=inputs.recompute_layers,
         offload=tries["offload"],
         overlap=tries["overlap"],
         issuer=tries["issuer"],
@@ -171,42 +174,42 @@ def _strategy(tries: Attempts, asked: Asked, mode: str) -> Strategy | None:
         ema_impl=t.ema_impl if t else "for-loop",
     )
     strategy = _with_buckets(strategy, options.get("bucket_numel"))
-    if asked.cluster is not None:
-        tries.problems += single_refused(options.get("strategy"), asked.cluster.n_gpus)
-        tries.problems += _strategy_violations(strategy, asked.cluster)
+    if inputs.cluster is not None:
+        tries.problems += single_refused(options.get("strategy"), inputs.cluster.n_gpus)
+        tries.problems += _strategy_violations(strategy, inputs.cluster)
     return strategy
 
 
 def _placed(
-    tries: Attempts, asked: Asked, strategy: Strategy | None, overrides: dict[str, Any],
+    tries: Attempts, inputs: Inputs, strategy: Strategy | None, overrides: dict[str, Any],
     accum: int, batch: int | str,
 ) -> tuple[Strategy | None, int]:  # fmt: skip
-    """The strategy as its ranks are placed, and the micro-steps that a global batch asks for."""
-    record, cluster = asked.record, asked.cluster
+    """The strategy with its ranks placed, and the micro-steps that follow from a global batch."""
+    record, cluster = inputs.record, inputs.cluster
     if record is None or cluster is None or strategy is None or "workload" not in tries:
         return strategy, accum
     how = strategy
-    tries.problems += asked.unknown
+    tries.problems += inputs.unknown
     tries.make(
-        "placed", lambda: place(record, tries["workload"], cluster, how, asked.layout, overrides)
+        "placed", lambda: place(record, tries["workload"], cluster, how, inputs.layout, overrides)
     )
     placed: Placed | None = tries.get("placed")
     if placed is not None:
         strategy = replace(strategy, expert_ranks=placed.layout.data_ranks_of_expert)
-    if "placed" in tries and asked.options.get("global_batch") is not None:
-        accum = _accumulation(asked.options, placed, cluster.n_gpus, batch, tries.problems)
+    if "placed" in tries and inputs.options.get("global_batch") is not None:
+        accum = _accumulation(inputs.options, placed, cluster.n_gpus, batch, tries.problems)
     return strategy, accum
 
 
 def _cut_later(tries: Attempts) -> bool:
-    """Whether the pipeline's stages are to be balanced once all else is known."""
+    """Whether the pipeline stages are to be balanced after everything else is known."""
     placed: Placed | None = tries.get("placed")
     return placed is not None and placed.layout.stages == AUTO
 
 
-def _batch_problems(tries: Attempts, asked: Asked, accum: int, batch: int | str) -> None:
-    """Batches that the rest of what was asked for does not allow; shares among the attempts."""
-    shares = asked.options.get("shares")
+def _batch_problems(tries: Attempts, inputs: Inputs, accum: int, batch: int | str) -> None:
+    """Collect violations of the batch's rules; ``shares`` are stored in ``tries``."""
+    shares = inputs.options.get("shares")
     if shares is not None:
         tries.make("shares", lambda: _shares(str(shares)))
     if batch == "max":
@@ -215,60 +218,61 @@ def _batch_problems(tries: Attempts, asked: Asked, accum: int, batch: int | str)
     placed: Placed | None = tries.get("placed")
     if placed is not None and accum % placed.layout.directions:
         tries.problems.append(f"schedule dualpipe needs an even grad-accum, not {accum}")
-    library = asked.library
-    if asked.layout.vpp > 1 and not library.program.pipeline.interleaves:
+    library = inputs.library
+    if inputs.layout.vpp > 1 and not library.program.pipeline.interleaves:
         tries.problems.append(
-            f"{library.program.name} has no interleaved pipeline schedule: vpp={asked.layout.vpp} "
+            f"{library.program.name} has no interleaved pipeline schedule: vpp={inputs.layout.vpp} "
             "needs a program that has one (--software megatron), or vpp 1"
         )
-    counted = placed is not None or asked.options.get("global_batch") is None
+    counted = placed is not None or inputs.options.get("global_batch") is None
     if counted and library.program.pipeline.whole_rounds and not library.assumed:
-        refused = asked.layout.rounds_refused(accum)
+        refused = inputs.layout.rounds_refused(accum)
         tries.problems += [f"{library.program.name}: {refused}"] if refused else []
 
 
-def _told(tries: Attempts, asked: Asked, strategy: Strategy) -> tuple[str, ...]:
-    """What is assumed or known of the job, in sentences."""
-    record, workload, launched = asked.record, tries["workload"], asked.launched
+def _assumed(tries: Attempts, inputs: Inputs, strategy: Strategy) -> tuple[str, ...]:
+    """Assumptions about the job, in sentences."""
+    record, workload, launched = inputs.record, tries["workload"], inputs.launched
     assert record is not None
-    own, usual = record.training.strategy, asked.usual_strategy
+    own, usual = record.training.strategy, inputs.usual_strategy
     return (
         *(launched.told(getattr(record, "config", {})) if launched else ()),
-        *asked.library.told(),
-        *strategy_told(asked.options.get("strategy"), own, usual),
+        *inputs.library.told(),
+        *strategy_note(inputs.options.get("strategy"), own, usual),
         *unheeded(tries["profile"], workload.name),
-        *routing_told(record, strategy.routing, asked.layout),
-        *context_told(asked.layout, asked.options.get("cp_comm")),
+        *routing_notes(record, strategy.routing, inputs.layout),
+        *context_note(inputs.layout, inputs.options.get("cp_comm")),
         *_assumptions(record, workload),
     )
 
 
-def _rounds_told(tries: Attempts, asked: Asked, accum: int) -> tuple[str, ...]:
-    """Of interleaved stages that Megatron would not run so, where nobody said that it is Megatron;
-    and of rounds that are not whole.
+def _round_warnings(tries: Attempts, inputs: Inputs, accum: int) -> tuple[str, ...]:
+    """Warnings where Megatron's interleaved schedule would refuse the number of micro-batches.
+
+    They apply where the user did not name Megatron, and to rounds that are not whole.
     """
     placed: Placed | None = tries.get("placed")
-    if placed is None or not asked.library.program.pipeline.whole_rounds:
+    if placed is None or not inputs.library.program.pipeline.whole_rounds:
         return ()
     layout = placed.layout
     if refused := layout.rounds_refused(accum):
         return (f"Megatron would refuse this: {refused}",)
     if layout.vpp > 1 and layout.schedule == "1f1b" and accum % layout.pp:
         return (
-            f"{accum} micro-batches are no whole rounds of pp={layout.pp}: for Megatron these need "
-            "another --microbatch-group-size-per-virtual-pipeline-stage",
+            f"{accum} micro-batches are no whole rounds of pp={layout.pp}: Megatron needs another "
+            "--microbatch-group-size-per-virtual-pipeline-stage for them",
         )
     return ()
 
 
 def _shares(text: str) -> str:
-    from simcore.strategy.shares import check_shares  # most requests deal out nothing unevenly
+    from simcore.strategy.shares import check_shares  # few requests have uneven shares
 
     return check_shares(text)
 
 
 def _uneven(request: Request, shares: str, *, cut: bool) -> Request:
-    """The request with its batch and its pipeline dealt out as it was asked for."""
+    """The request with its uneven shares and its balanced pipeline stages, where requested."""
     if shares:
         from simcore.engine.shares import with_shares
 
@@ -281,7 +285,7 @@ def _uneven(request: Request, shares: str, *, cut: bool) -> Request:
 
 
 def _with_buckets(strategy: Strategy, numel: int | None) -> Strategy:
-    """With gradient buckets of so many elements where that was asked for."""
+    """The strategy with gradient buckets of ``numel`` elements, where that is given."""
     if numel is None:
         return strategy
     cap_bytes = numel * strategy.precision.grad_bytes
@@ -289,7 +293,7 @@ def _with_buckets(strategy: Strategy, numel: int | None) -> Strategy:
 
 
 def _strategy_violations(strategy: Strategy, cluster: ClusterSpec) -> list[str]:
-    """Why a cluster cannot run a strategy; empty where it can."""
+    """Reasons why a cluster cannot run a strategy; empty where it can."""
     types = len({g.gpu.name for g in cluster.groups})
     found = strategy.violations(cluster.n_nodes, cluster.n_gpus, types)
     if "nvme" in str(strategy.offload):
@@ -310,21 +314,21 @@ def _with_largest_batch(request: Request) -> Request:
 def _accumulation(
     options: Options, placed: Placed | None, n_gpus: int, batch: int | str, problems: list[str]
 ) -> int:
-    """Micro-steps that make up the global batch that was asked for."""
+    """Micro-steps that make up the global batch in the options; 1 where that is not possible."""
     ranks = placed.layout.data_ranks(n_gpus) if placed else n_gpus
-    asked = options.get("global_batch") or 0
+    total = options.get("global_batch") or 0
     if options.get("grad_accum") is not None:
         problems.append("give --global-batch or --grad-accum, not both")
     elif batch == "max":
         problems.append("give --global-batch or --micro-batch max, not both")
-    elif asked < 1 or asked % (each := int(batch) * ranks):
-        near = [str(n) for n in (asked // each * each, -(-asked // each) * each) if n >= each]
+    elif total < 1 or total % (each := int(batch) * ranks):
+        near = [str(n) for n in (total // each * each, -(-total // each) * each) if n >= each]
         problems.append(
-            f"global-batch {asked} is not a multiple of micro-batch {batch} x {ranks} replicas"
+            f"global-batch {total} is not a multiple of micro-batch {batch} x {ranks} replicas"
             f": try {' or '.join(near or [str(each)])}"
         )
     else:
-        return int(asked // (int(batch) * ranks))
+        return int(total // (int(batch) * ranks))
     return 1
 
 
@@ -344,33 +348,37 @@ def _loading(record: ModelSource) -> Loading | None:
     )
 
 
-def _largest(record: ModelSource | None, asked: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings of the largest batch that training meets, but for what was asked for."""
+def _largest(record: ModelSource | None, inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings of the largest batch in training, except those that the user gave."""
     of = record.largest if isinstance(record, ModelRecord) else {}
-    return {k: v for k, v in of.items() if k not in asked}
+    return {k: v for k, v in of.items() if k not in inputs}
 
 
-def _largest_told(largest: Mapping[str, Any]) -> tuple[str, ...]:
+def _largest_note(largest: Mapping[str, Any]) -> tuple[str, ...]:
     sizes = ", ".join(f"{k} {v}" for k, v in largest.items())
-    return (f"memory is of the largest batch that training meets ({sizes})",)
+    return (f"memory is that of the largest batch in training ({sizes})",)
 
 
 def _miscounted(record: ModelSource, workload: Workload) -> tuple[str, ...]:
-    """Of a file whose settings do not make the parameters that it states; 0: it states none."""
+    """A warning where a model file's settings give another parameter count than it states."""
     stated = record.params.value if isinstance(record, ModelRecord) else None
     made = workload.trainable_numel
     if not stated or round(stated) == made:
         return ()
-    return (f"{record.name}: its file states {stated:,.0f} parameters, its settings make {made:,}",)
+    return (f"{record.name}: the file states {stated:,.0f} parameters, its settings make {made:,}",)
 
 
 def _assumptions(record: ModelSource, workload: Workload) -> tuple[str, ...]:
     data, spread, norms = record.dataset, workload.work_sd_frac, workload.sync_norms
-    uneven = f"samples differ in work by {spread:.0%} (sd): ranks wait" if spread else ""
+    uneven = (
+        f"samples differ in work by {spread:.0%} (sd): all ranks wait for the one with most work"
+        if spread
+        else ""
+    )
     synced = f"{norms} batch norms average over all ranks, forward and backward" if norms else ""
     beside = tuple(text for text in (uneven, synced) if text)
     if data is None or data.sample_load is None:
-        return ("data loading keeps up (no data set described)", *beside)
+        return ("data loading is assumed to keep up (no data set described)", *beside)
     return (
         f"data set {data.name}: {data.samples.value:.0f} samples, {data.workers} loader workers a "
         f"rank, {data.sample_load.value:g} s of processor time a sample",

@@ -1,7 +1,7 @@
-"""How far a whole step lies from the model when every single figure is right, by kind of job.
+"""The error of whole steps that remains when every single figure is right, by kind of job.
 
-Errors of independent origin add in squares, each as much as the job gives it occasion. What a job
-is decides, never whose measurement it is held against. The widths are in
+Independent errors are added in quadrature, each weighted by how much it applies to the job. Only
+the job decides, never the measurement that it is compared with. The widths are in
 ``hardware_db/calibrations/runtime.yaml``; ``python -m validate.residuals`` fits them.
 """
 
@@ -17,23 +17,23 @@ from simcore.hardware.estimates import Estimate
 
 
 def _unlayered(request: Request) -> float:
-    """Work outside equal layers: kernels that no op table times, each met once."""
+    """Share of the work outside equal layers: kernels that no op table has, each run once."""
     return 1.0 - request.workload.layered_frac
 
 
 def _unnamed(request: Request) -> float:
-    """Nothing is said of the program's kernels: fused or not; loop and logging are assumed."""
+    """1 where the program is not known, so that fused kernels, loop and logging are assumed."""
     strategy = request.strategy
     return float(strategy.program.layers.plain_pytorch_modules and strategy.issuer == "torch")
 
 
 def _assumed(request: Request) -> float:
-    """The library that a layout needs was not named: another may write the model's kernels."""
+    """1 where the layout needs a training library that was not named, and one is assumed."""
     return float(request.software_assumed)
 
 
 def _foreign(request: Request) -> float:
-    """A device whose family no op table of these products has."""
+    """1 where no op table of matrix products covers the GPU's family."""
     profile, precision = request.profile, request.strategy.precision
     gpus = {g.gpu.name: g.gpu for g in request.cluster.groups}.values()
     figures = [profile.product_figures(peak_for(g, precision)[0], g) for g in gpus]
@@ -41,16 +41,16 @@ def _foreign(request: Request) -> float:
 
 
 def _old_libraries(request: Request) -> float:
-    """Libraries from before CUDA 11.7: the op tables are of newer kernels."""
+    """1 with libraries before CUDA 11.7: the op tables are of newer kernels."""
     return float(request.eager_kernels)
 
 
 def _routed(request: Request) -> float:
-    """Routed experts: loads differ and token shuffles are kernels of each program's own."""
+    """1 with routed experts: loads differ, and each program has its own token-shuffle kernels."""
     return float(request.workload.expert_numel > 0)
 
 
-#: What adds to the residual, and the weight of its variance in a job (0 to 1).
+#: Parts of the residual, and the weight of each part's variance in a job (0 to 1).
 PARTS: dict[str, Callable[[Request], float]] = {
     "any": lambda _: 1.0,
     "unlayered": _unlayered,
@@ -64,7 +64,7 @@ PARTS: dict[str, Callable[[Request], float]] = {
 
 @dataclass(frozen=True, slots=True)
 class Residual:
-    """Standard deviation of ln(measured / predicted), its parts (each one's own), its source."""
+    """Standard deviation of ln(measured / predicted), that of each part, and its source."""
 
     sd_log: float
     parts: tuple[tuple[str, float], ...]
@@ -77,13 +77,13 @@ def part_weights(request: Request) -> tuple[float, ...]:
 
 
 def untold(request: Request) -> tuple[str, ...]:
-    """GPUs of a job that its calibration has no rows of."""
+    """GPU types of a job that its calibration has no measurements of."""
     gpus = {g.gpu.name: g.gpu for g in request.cluster.groups}
     return tuple(name for name, gpu in gpus.items() if not request.profile.tells_of(gpu))
 
 
 def step_residual(request: Request) -> Residual:
-    """The residual of a job: that of a calibration with rows of its GPUs, else of its kind."""
+    """The residual of a job: from a calibration that measured its GPUs, else from its kind."""
     profile = request.profile
     if profile.residual is not None and not untold(request):
         return Residual(profile.residual.value, (), profile.residual)

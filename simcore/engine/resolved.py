@@ -1,4 +1,4 @@
-"""A job with every name and default resolved, and the kinds of rank that it has."""
+"""A job with every name and default resolved, and its kinds of rank."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from simcore.workload.graph import Workload
 
 @dataclass(frozen=True)
 class Request:
-    """The four values a prediction is a function of, and the batch.
+    """Everything that a prediction depends on: workload, cluster, strategy, calibration and batch.
 
-    ``shares``: samples a rank and micro-step of each kind of rank (``rank_groups``), where these
-    are not ``micro_batch`` of all; their sum over the ranks is the same. ``software_assumed``:
-    nobody named the training library of a layout that needs one. ``global_batch_given``: the
-    samples of a step were said, not its micro-steps. ``peak_workload``: of the largest batch that
-    training meets, where batches vary. ``options``: those that were given, and the model's settings
-    that are options.
+    ``shares``: micro-batch of each kind of rank (``rank_groups``) where they differ; their sum over
+    all ranks is that of ``micro_batch`` everywhere. ``software_assumed``: nobody named the training
+    library of a layout that needs one. ``global_batch_given``: the user gave the samples of a step
+    and not its micro-steps. ``peak_workload``: the model with the largest batch of training, where
+    batch sizes vary. ``options``: the options that were given, and the model's settings among the
+    options.
     """
 
     workload: Workload
@@ -48,38 +48,38 @@ class Request:
 
     @property
     def held_workload(self) -> Workload:
-        """What memory is of."""
+        """The workload that memory is computed for."""
         return self.peak_workload or self.workload
 
     @property
     def kinds(self) -> tuple[NodeGroup, ...]:
-        """One group for each kind of rank."""
+        """One node group for each kind of rank."""
         return rank_groups(self.cluster)
 
     @property
     def micro_steps(self) -> float:
-        """Micro-batches that pass a rank's part of the model; DualPipe has half at either end."""
+        """Micro-batches that pass a rank's part of the model; DualPipe: half from either end."""
         return self.grad_accum / (self.placed.layout.directions if self.placed else 1)
 
     @property
     def global_batch(self) -> int:
-        """Samples of a step."""
+        """Samples of one optimizer step."""
         return self.micro_batch * self.grad_accum * self.data_ranks
 
     @property
     def data_ranks(self) -> int:
-        """Replicas that read different samples."""
+        """Number of replicas that read different samples."""
         n_gpus = self.cluster.n_gpus
         return self.placed.layout.data_ranks(n_gpus) if self.placed else n_gpus
 
 
 def _class_key(group: NodeGroup) -> tuple[str, str, int]:
-    """Groups of equal key behave alike: same device, same node, same sharing within it."""
+    """Key by which groups are of one kind: same GPU, same node, same number of GPUs in it."""
     return group.gpu.name, group.node.name, group.gpus_per_node
 
 
 def rank_groups(cluster: ClusterSpec) -> tuple[NodeGroup, ...]:
-    """One group for each rank class."""
+    """One node group for each rank class."""
     seen: dict[tuple[str, str, int], NodeGroup] = {}
     for g in cluster.groups:
         seen.setdefault(_class_key(g), g)
@@ -87,7 +87,7 @@ def rank_groups(cluster: ClusterSpec) -> tuple[NodeGroup, ...]:
 
 
 def rank_counts(cluster: ClusterSpec) -> tuple[int, ...]:
-    """Ranks of each class, as ``rank_groups`` orders them."""
+    """Number of ranks of each class, in the order of ``rank_groups``."""
     return tuple(
         sum(g.n_gpus for g in cluster.groups if _class_key(g) == _class_key(c))
         for c in rank_groups(cluster)

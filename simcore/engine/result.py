@@ -1,4 +1,4 @@
-"""What a prediction says: plain values with units in their names."""
+"""The result of a prediction: plain values with units in their names."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from simcore.base.interval import Interval
 from simcore.engine.timeline import Timeline
 
-if TYPE_CHECKING:  # a drawn pipeline alone needs its schedules
+if TYPE_CHECKING:  # the schedules are needed only for a drawn pipeline
     from simcore.engine.pipeline import PipelineLine
 
 SCHEMA_VERSION = "1.0"
@@ -28,7 +28,7 @@ class Explanation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WhatIf:
-    """What twice as much of one resource would give."""
+    """The step time with twice as much of one resource, or with another division of the batch."""
 
     resource: str
     step_time_s: float
@@ -37,7 +37,7 @@ class WhatIf:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Faster:
-    """A change of the job's own words that fits, and what it brings: samples a second then."""
+    """A change of the job's options that fits in memory: samples/s with it, and the gain."""
 
     change: str
     samples_per_s: float
@@ -46,7 +46,7 @@ class Faster:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredRow:
-    """A measurement of the same set-up, beside the prediction."""
+    """A measurement of the same set-up, to compare with the prediction."""
 
     source: str
     quantity: str
@@ -64,12 +64,13 @@ class MeasuredRow:
 class MemoryResult:
     """Memory of the fullest GPU at its peak; terms add up to ``device_bytes``.
 
-    ``cached_bytes``: what the allocator is expected to have reserved, holes included;
-    ``holes_sd_bytes``: the standard deviation of the holes, ``tensors_sd_bytes`` that of what is
-    allocated; ``needed_bytes``: ``device_bytes`` and the
-    holes that cannot be given back, what the job fits by. ``low_bytes`` and ``high_bytes`` bound
-    80 % of ``device_bytes``. ``host_bytes`` is a GPU's, ``host_lack_bytes`` what the GPUs of a node
-    keep there beyond ``host_capacity_bytes``, the node's own.
+    ``cached_bytes``: memory that the allocator is expected to have reserved, fragmentation
+    included; ``holes_sd_bytes``: standard deviation of the fragmentation, ``tensors_sd_bytes``: of
+    the allocated bytes. ``needed_bytes``: ``device_bytes`` plus the fragmentation that the
+    allocator cannot return, which decides whether the job fits. ``low_bytes`` and ``high_bytes``
+    bound 80 % of ``device_bytes``. ``host_bytes``: host memory of one GPU's process;
+    ``host_lack_bytes``: how far the GPUs of a node exceed ``host_capacity_bytes``, the node's host
+    memory.
     """
 
     terms: dict[str, float]
@@ -91,28 +92,28 @@ class MemoryResult:
 
     @property
     def shown_bytes(self) -> float:
-        """What nvidia-smi shows: what the allocator has reserved, and what lies outside it."""
+        """Memory that nvidia-smi shows: reserved by the allocator, and outside of it."""
         return self.cached_bytes + self.device_bytes - self.reserved_bytes
 
     @property
     def least_bytes(self) -> float:
-        """The least memory with which the job runs."""
+        """The least device memory with which the job runs."""
         return max(self.needed_bytes, self.device_bytes)
 
     @property
     def fits(self) -> bool:
-        """Whether the peak, with holes that cannot be given back, is within what there is."""
+        """Whether the peak, with the fragmentation that cannot be returned, fits the device."""
         return self.least_bytes <= self.capacity_bytes
 
     @property
     def margin_frac(self) -> float:
-        """What is left, as a share of the capacity; negative where it does not fit."""
+        """Share of the capacity that is left; negative where the job does not fit."""
         return 1.0 - self.least_bytes / self.capacity_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankClass:
-    """One kind of rank in the cluster; ``micro_batch`` is what each of them takes."""
+    """One kind of rank in the cluster; ``micro_batch``: samples a rank and micro-step."""
 
     gpu: str
     n_gpus: int
@@ -122,9 +123,9 @@ class RankClass:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageRun:
-    """Neighbouring pipeline stages of equal parts: ``count`` from stage ``first`` on.
+    """Neighbouring pipeline stages with equal parts: ``count`` of them, from stage ``first`` on.
 
-    ``memory_bytes`` is of the first of them, which has the most micro-batches in flight.
+    ``memory_bytes``: of the first of them, which has most micro-batches in flight.
     """
 
     first: int
@@ -136,9 +137,9 @@ class StageRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prediction:
-    """The answer to "will it fit, how fast, what limits it".
+    """The prediction of one job: does it fit, how fast is it, and what limits it.
 
-    ``options``: every option of the job by its name, with the value that it was predicted with.
+    ``options``: every option of the job by name, with the value used.
     """
 
     model: str
@@ -182,8 +183,8 @@ class Prediction:
     run_time_s: float | None = None
     run_steps: float | None = None
     fixes: tuple[str, ...] = ()
-    instead: tuple[str, ...] = ()  # of another kind of training, that fit
-    why_none: str = ""  # why no more of these GPUs do, whatever else is changed
+    instead: tuple[str, ...] = ()  # other kinds of training that fit
+    why_none: str = ""  # why no number of these GPUs suffices, whatever else is changed
     uneven: tuple[WhatIf, ...] = ()
     faster: tuple[Faster, ...] = ()
     options: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
@@ -192,12 +193,12 @@ class Prediction:
 
     @property
     def tokens_per_s(self) -> float | None:
-        """Tokens of the whole job a second; None where a sample is no text."""
+        """Tokens of the whole job per second; None where samples are not text."""
         if not self.sample_unit.startswith("sequence") or not self.tokens_per_sample:
             return None
         return self.samples_per_s * self.tokens_per_sample
 
     @property
     def fits(self) -> bool:
-        """Whether the fullest GPU holds it."""
+        """Whether the job fits on the fullest GPU."""
         return self.memory.fits

@@ -1,4 +1,6 @@
-"""What pipeline stages hold, for many points of one form on clusters of one kind at a time.
+"""Whether pipeline stages fit in memory, for many points of one form at a time.
+
+The points differ in cluster size, batch and accumulation; their clusters are of one kind.
 
 # P points, p stages
 """
@@ -21,10 +23,10 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Room:
-    """Whether stages hold stretches of layers; equal stretches are asked once, for all points.
+    """Whether stages hold given ranges of layers; equal ranges are computed once for all points.
 
-    ``request``: the form on any of the clusters; arrays [P]: micro-batch, accumulation, devices
-    and nodes of each point, and the bytes that a device may need.
+    ``request``: the job on any of the clusters. Arrays [P]: micro-batch, accumulation, devices and
+    nodes of each point; ``room_bytes``: memory that a device of each point offers.
     """
 
     request: Request
@@ -37,34 +39,34 @@ class Room:
 
     @classmethod
     def of_job(cls, request: Request) -> Room:
-        """Of one job as it is."""
+        """For a single job."""
         cluster = request.cluster
-        asked = (request.micro_batch, request.grad_accum, cluster.n_gpus, cluster.n_nodes)
-        micro_batch, grad_accum, n_gpus, n_nodes = (np.array([float(v)]) for v in asked)
+        values = (request.micro_batch, request.grad_accum, cluster.n_gpus, cluster.n_nodes)
+        micro_batch, grad_accum, n_gpus, n_nodes = (np.array([float(v)]) for v in values)
         room = np.array([float(min(g.gpu.usable_memory_bytes for g in cluster.groups))])
         return cls(request, micro_batch, grad_accum, n_gpus, n_nodes, room)
 
     def of_point(self, at: int) -> Callable[[int, int, int], bool]:
-        """Whether, at a point, stage s holds layers a to b - 1: ``fits`` of ``balanced_cut``."""
+        """``fits`` of ``balanced_cut`` for a point: whether stage s holds layers a to b - 1."""
         assert self.request.placed is not None
         whole = self.request.placed.part
         starts = (*whole.layer_starts, len(whole.order))
-        asked: dict[tuple[int, int], list[bool]] = {}
+        by_range: dict[tuple[int, int], list[bool]] = {}
 
         def fits(s: int, a: int, b: int) -> bool:
-            found = asked.get((a, b))
+            found = by_range.get((a, b))
             if found is None:
                 start, stop = starts[a] if a else 0, starts[b]
                 key = a == 0, whole.order[start:stop]
                 if key not in self._known:
                     self._known[key] = self._held(start, stop)
-                found = asked[a, b] = self._known[key][at]
+                found = by_range[a, b] = self._known[key][at]
             return found[s]
 
         return fits
 
     def _held(self, start: int, stop: int) -> list[list[bool]]:
-        """Of each point, which stages hold these blocks."""
+        """For each point, whether each stage holds these blocks [P][p]."""
         assert self.request.placed is not None
         n_stages = self.request.placed.layout.pp
         memory = memory_of_stage(

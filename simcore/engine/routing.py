@@ -1,4 +1,4 @@
-"""What a job says of its experts' routing: checked, as settings of the model, and told."""
+"""The routing of experts in a job: rules checked, model settings, and assumptions stated."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ _WORDS = ("expert_imbalance", "expert_capacity", "expert_padding")
 
 
 def experts_of(record: ModelSource) -> tuple[int, int]:
-    """How many routed experts a layer of a model has, and how many of them a token takes."""
+    """(routed experts of a layer, experts that each token goes to)."""
     config = record.settings({}) if isinstance(record, ModelRecord) else {}
     experts = int(config.get("experts", 0) or 0)
     return experts, int(config.get("top_k", 0) or 0) or min(2, experts)
 
 
 def expert_groups(config: Mapping[str, Any]) -> tuple[int, int]:
-    """Groups of a model's experts, and from how many of them a token takes its own."""
+    """(groups of a model's experts, groups among which a token chooses its experts)."""
     return int(config.get("expert_groups", 1)), int(config.get("top_groups", 1))
 
 
 def routing_of(record: ModelSource | None, options: Mapping[str, Any]) -> Routing:
-    """The routing that the options ask for. Raises InvalidConfig with every violation."""
+    """The routing that the options describe. Raises InvalidConfig with every violation."""
     given = {w: v for w in _WORDS if (v := options.get(w)) is not None}
     if not given:
         return EVEN
@@ -52,16 +52,16 @@ def routing_of(record: ModelSource | None, options: Mapping[str, Any]) -> Routin
         experts, top_k = experts_of(record)
         if experts and _room_of(record):
             problems.append(
-                f"{record.name} has a capacity of its own, {_room_of(record)} tokens of a sequence "
-                "an expert, and routes evenly: its routing takes no words"
+                f"{record.name} fixes the capacity of its experts, {_room_of(record)} tokens of a "
+                "sequence each, and routes evenly: it takes no routing options"
             )
         elif not experts:
             named = " and ".join(w.replace("_", "-") for w in given)
             problems.append(f"{record.name} has no experts for {named}")
         elif (capacity := found.get("expert_capacity", 1.0)) > (most := experts / top_k):
             problems.append(
-                f"expert-capacity {capacity:g} is more than experts / top-k = {most:g}, "
-                "with which an expert has a slot for every token"
+                f"expert-capacity {capacity:g} is more than experts / top-k = {most:g}, at which "
+                "an expert already has a slot for every token"
             )
     if problems:
         raise InvalidConfig(problems)
@@ -73,30 +73,30 @@ def routing_of(record: ModelSource | None, options: Mapping[str, Any]) -> Routin
 
 
 def _room_of(record: ModelSource) -> int:
-    """Tokens of a sequence that an expert has room for where the model fixes it; 0: it does not."""
+    """Tokens of a sequence for which each expert has slots where the model fixes that; else 0."""
     config = record.settings({}) if isinstance(record, ModelRecord) else {}
     return int(config.get("expert_capacity", 0) or 0)
 
 
 def settings_of(record: ModelSource | None, routing: Routing, layout: Layout) -> dict[str, Scalar]:
-    """Settings of the architecture that say so, and how its rows arrive."""
+    """Model settings that describe the routing and how rows arrive at experts."""
     rows = routing.rows(layout.ep, layout.dispatcher)
-    asked = {"expert_rows": rows.computed, "permuted_rows": rows.permuted}
-    found: dict[str, Scalar] = {k: v for k, v in asked.items() if v != 1.0}
+    rows_frac = {"expert_rows": rows.computed, "permuted_rows": rows.permuted}
+    found: dict[str, Scalar] = {k: v for k, v in rows_frac.items() if v != 1.0}
     routes = record is not None and experts_of(record)[0] > 0
     if layout.ep > 1 and layout.dispatcher == "alltoall" and routes:
         found["regrouped_rows"] = True
     return found
 
 
-def routing_told(record: ModelSource, routing: Routing, layout: Layout) -> tuple[str, ...]:
-    """What is assumed of the experts' rows, where a model has experts."""
+def routing_notes(record: ModelSource, routing: Routing, layout: Layout) -> tuple[str, ...]:
+    """Assumptions about the rows of experts, for a model that has experts."""
     if not experts_of(record)[0]:
         return ()
-    if routing == EVEN and (room := _room_of(record)):
-        return (f"routing of experts: balanced, {room} tokens of a sequence an expert at most",)
+    if routing == EVEN and (slots := _room_of(record)):
+        return (f"routing of experts: balanced, at most {slots} tokens of a sequence an expert",)
     if routing == EVEN:
-        return ("routing of experts: balanced (--expert-imbalance), none dropped",)
+        return ("routing of experts: balanced (--expert-imbalance), no tokens dropped",)
     found: list[str] = []
     rows = routing.rows(layout.ep, layout.dispatcher)
     fullest = routing.fullest(layout.ep)
@@ -105,22 +105,22 @@ def routing_told(record: ModelSource, routing: Routing, layout: Layout) -> tuple
             f"expert-imbalance {routing.imbalance:g} changes nothing: each rank has all experts"
         )
     elif fullest < routing.imbalance:
-        found.append(f"expert-imbalance {fullest:g}: a rank of {layout.ep} with all the tokens")
+        found.append(f"expert-imbalance {fullest:g}: one rank of {layout.ep} has all the tokens")
     if routing.capacity is None:
         if fullest > 1.0:
             found.append(
-                f"fullest expert rank {rows.computed:g} x the mean rows, in every layer: all wait "
-                "for it, memory is its own"
+                f"fullest expert rank {rows.computed:g} x the mean rows in every layer: all ranks "
+                "wait for it, and the memory shown is its own"
             )
         return tuple(found)
     if routing.padding:
         found.append(
-            f"experts compute {routing.capacity:g} x the mean rows, padded; tokens beyond are "
-            "dropped (MFU: of tokens routed, without padding)"
+            f"experts compute {routing.capacity:g} x the mean rows, padding included; tokens "
+            "beyond are dropped (MFU counts routed tokens, not padding)"
         )
     else:
         found.append(
             f"tokens beyond {routing.capacity:g} x the mean rows of an expert are dropped: fullest "
-            f"expert rank {rows.computed:g} x"
+            f"expert rank {rows.computed:g} x the mean rows"
         )
     return tuple(found)

@@ -1,4 +1,4 @@
-"""How one job grows over more GPUs: speed-up and efficiency with their intervals."""
+"""Speed-up and efficiency of one job on more and more GPUs, with intervals."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from simcore.hardware.cluster import parse_cluster
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScalingPoint:
-    """One cluster of the curve; intervals hold 80 %."""
+    """One cluster of a scaling curve, with 80 % intervals."""
 
     cluster: str
     n_gpus: int
@@ -26,10 +26,10 @@ class ScalingPoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredPoint:
-    """A measurement of one of the clusters.
+    """A measurement on one of the clusters.
 
-    ``over`` says what its speed-up is taken against: the ``measured`` rate of one GPU, or the
-    ``predicted`` one where nobody measured that.
+    ``over``: what its speed-up is relative to: the ``measured`` rate of one GPU, or the
+    ``predicted`` one where there is no such measurement.
     """
 
     source: str
@@ -41,7 +41,7 @@ class MeasuredPoint:
 
 @dataclass(frozen=True, kw_only=True)
 class Scaling:
-    """One job on more and more GPUs of one type, its micro-batch kept."""
+    """One job on more and more GPUs of one type, with a constant micro-batch."""
 
     model: str
     gpu: str
@@ -57,9 +57,10 @@ class Scaling:
 
 
 def clusters_up_to(cluster: str, n_nodes: int, per_node: int) -> list[str]:
-    """Doubling up to a node, then every node up to four, then doubling: ``1x1xA100`` … .
+    """Clusters of a scaling curve: ``1x1xA100`` and so on.
 
-    ``cluster`` is what was asked for, its counts in front; the last entry is all of it.
+    GPUs double up to a whole node; then comes every number of nodes up to four; then nodes double.
+    ``cluster``: the largest one, as text with its counts in front; it is the last entry.
     """
     name = cluster.split("x", 2)[2]
     nodes = [*range(2, min(n_nodes, 4) + 1), *(n for n in _doubling(n_nodes) if n > 4)]
@@ -77,7 +78,7 @@ def _doubling(end: int) -> list[int]:
 
 
 def check_scales(request: Request) -> None:
-    """Raises InvalidConfig where "the same job on fewer GPUs" has no meaning."""
+    """Raises InvalidConfig where "the same job on fewer GPUs" is not defined."""
     types = {(g.gpu.name, g.gpus_per_node) for g in request.cluster.groups}
     if len(types) > 1:
         raise InvalidConfig(["a scaling curve is for GPUs of one type in equal nodes"])
@@ -86,7 +87,7 @@ def check_scales(request: Request) -> None:
 def check_clusters(
     clusters: Sequence[str], gpu: str, network: str | None, node: str | None
 ) -> None:
-    """Raises InvalidConfig for named clusters that nobody knows or that are of another GPU."""
+    """Raises InvalidConfig for unknown clusters, and for clusters of another GPU type."""
     problems: list[str] = []
     for name in clusters:
         try:
@@ -103,11 +104,12 @@ def check_clusters(
 
 
 def speedup_of(central: Prediction) -> Interval:
-    """Speed-up over one GPU; its interval is the relative one of the step, as in ``validate``.
+    """Speed-up over one GPU, with the relative interval of the step time as in ``validate``.
 
-    Drawing both rates with the same hardware figures gives a far narrower one, which holds 1 of 255
-    published DDP speed-ups (this one: 243, tests/validate/test_scaling.py): what the model leaves
-    out grows with the GPUs. No speed-up is above the sum of the GPUs alone.
+    If both rates were drawn with the same hardware figures the interval would be far narrower and
+    hold 1 of 255 published DDP speed-ups (this one: 243, tests/validate/test_scaling.py), because
+    the model's own error grows with the number of GPUs. The upper end is at most the sum of the
+    GPUs alone.
     """
     value, step = central.speedup_vs_1gpu, central.step_time_s
     if central.n_gpus == 1:
@@ -118,7 +120,7 @@ def speedup_of(central: Prediction) -> Interval:
 
 
 def scaling_of(gpu: str, predictions: Sequence[Prediction]) -> Scaling:
-    """The curve of predictions that differ in their number of GPUs only, fewest first."""
+    """The scaling curve of predictions that differ only in the number of GPUs, fewest first."""
     points = []
     for p in predictions:
         step, speedup = p.step_time_s, speedup_of(p)

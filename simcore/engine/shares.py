@@ -1,7 +1,7 @@
-"""A batch dealt out unevenly over GPUs of several kinds, so that all are done together.
+"""A batch divided unevenly over GPUs of several types, so that all finish together.
 
-# G kinds of rank, n_g ranks and b_g samples a rank and micro-step of each: the sum of n_g b_g is
-# what it would be with equal shares
+# G kinds of rank; kind g has n_g ranks with a micro-batch of b_g samples each. The sum of n_g b_g
+# is that of equal micro-batches.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from simcore.engine.predict import alone_s, central_step_s
 from simcore.engine.resolved import Request, rank_counts, rank_groups
 from simcore.strategy.shares import AUTO
 
-#: Deals whose slowest kind alone is within this of the best are all held against the engine,
+#: Divisions whose slowest kind, alone, is within this of the best are compared by the whole step;
 _NEAR_FRAC = 0.05
-#: but no more of them than this.
+#: at most this many of them.
 _MOST = 32
-#: Packets of an equal share, and of any; bits of the sums that can be made.
+#: Packets in an equal micro-batch, and at most in any; bits of the set of sums that can be reached.
 _PACKETS, _MOST_PACKETS, _BITS = 512, 2048, 200_000
-#: How far from a share that is no whole number of samples the nearest that are is looked for.
+#: Distance, in samples, up to which whole micro-batches are searched around a fractional one.
 _AROUND = 15
 
 
 def with_shares(request: Request, text: str) -> Request:
-    """The same job with its batch dealt out as ``strategy.shares.check_shares`` allows to say.
+    """The same job with its batch divided as ``text`` says (see ``strategy.shares.check_shares``).
 
-    Raises InvalidConfig with every rule that is broken.
+    Raises InvalidConfig with every violation.
     """
     kinds = rank_groups(request.cluster)
     problems = []
@@ -47,25 +47,25 @@ def with_shares(request: Request, text: str) -> Request:
     if problems:
         raise InvalidConfig(problems)
     if text != AUTO:
-        return replace(request, shares=_as_told(request, text))
+        return replace(request, shares=_as_stated(request, text))
     best = best_deal(request)
     if best is None:
-        note = "no way to deal out the batch fits: equal shares are shown"
+        note = "no division of the batch among the GPU types fits: equal shares are shown"
         return replace(request, assumptions=(*request.assumptions, note))
     gain = central_step_s(request) / central_step_s(replace(request, shares=best)) - 1.0
-    note = f"shares {ratio_of(best)} dealt out: {gain:+.1%} steps a second against equal ones"
+    note = f"shares {ratio_of(best)}: {gain:+.1%} steps/s over equal shares"
     return replace(request, shares=best, assumptions=(*request.assumptions, note))
 
 
 def ratio_of(deal: Sequence[int]) -> str:
-    """Samples of each kind in lowest terms."""
+    """The micro-batches of each kind as a ratio in lowest terms."""
     unit = reduce(gcd, deal)
     return ":".join(str(b // unit) for b in deal)
 
 
-def _as_told(request: Request, text: str) -> tuple[int, ...]:
-    told = [int(part) for part in text.split(":")]
-    parts = [b // reduce(gcd, told) for b in told]
+def _as_stated(request: Request, text: str) -> tuple[int, ...]:
+    stated = [int(part) for part in text.split(":")]
+    parts = [b // reduce(gcd, stated) for b in stated]
     counts = rank_counts(request.cluster)
     n_ranks, unit = sum(counts), sum(n * b for n, b in zip(counts, parts, strict=True))
     if n_ranks * request.micro_batch % unit:
@@ -79,20 +79,20 @@ def _as_told(request: Request, text: str) -> tuple[int, ...]:
     return tuple(b * times for b in parts)
 
 
-def _nearest(request: Request, told: Sequence[int]) -> str:
-    """The whole deal whose shares are most like those told, if one is near."""
+def _nearest(request: Request, stated: Sequence[int]) -> str:
+    """The division into whole samples that is closest to ``stated``, as text; "" if none is."""
     counts = rank_counts(request.cluster)
     total = sum(counts) * request.micro_batch
     if total > _BITS:
         return ""
-    unit = total / sum(n * b for n, b in zip(counts, told, strict=True))
+    unit = total / sum(n * b for n, b in zip(counts, stated, strict=True))
     around = [
         range(max(1, round(b * unit) - _AROUND), min(total // n, round(b * unit) + _AROUND) + 1)
-        for n, b in zip(counts, told, strict=True)
+        for n, b in zip(counts, stated, strict=True)
     ]
 
     def distance(deal: Sequence[int]) -> float:
-        logs = [log(b / t) for b, t in zip(deal, told, strict=True)]
+        logs = [log(b / t) for b, t in zip(deal, stated, strict=True)]
         return max(logs) - min(logs)
 
     best = min(_deals(around, counts, total), key=distance, default=None)
@@ -100,11 +100,11 @@ def _nearest(request: Request, told: Sequence[int]) -> str:
 
 
 def best_deal(request: Request) -> tuple[int, ...] | None:
-    """Samples a rank and micro-step of each kind such that the step is shortest and all fit.
+    """Micro-batch of each kind of rank for which the step is shortest and everything fits.
 
-    Exact for the time of the slowest kind on its own; the few deals that come near it are then
-    compared by the step of the whole job. Large batches are dealt out in packets, as few samples
-    each as keep the search small. None where no deal fits.
+    The time of the slowest kind alone is minimised exactly; the few divisions that come close to it
+    are then compared by the step of the whole job. Large batches are divided in packets, with as
+    few samples each as keep the search small. None where no division fits.
     """
     kinds, counts = rank_groups(request.cluster), rank_counts(request.cluster)
     equal = request.micro_batch
@@ -112,12 +112,12 @@ def best_deal(request: Request) -> tuple[int, ...] | None:
     counts = tuple(n // common for n in counts)
     packets = max(1, min(_PACKETS, _BITS // sum(counts)))
     unit = max(1, -(-(equal - 1) // packets))
-    base = equal - unit * ((equal - 1) // unit)  # samples beside whole packets
+    base = equal - unit * ((equal - 1) // unit)  # samples that are not in whole packets
     total = sum(counts) * ((equal - 1) // unit)
     rooms = [kind.gpu.usable_memory_bytes for kind in kinds]
     if memory_at(request, np.array([float(base)])).needed[0] > min(rooms):
         return None
-    # Each kind holds the same for as many samples: asked once, and priced only if a deal fits.
+    # Memory is equal on each kind for equal batches: computed once. Times only if a division fits.
     dealt = np.arange(min(total // min(counts), _MOST_PACKETS) + 1)
     batches = (base + unit * dealt).astype(np.float64)
     needed = memory_at(request, batches).needed
@@ -146,9 +146,9 @@ def best_deal(request: Request) -> tuple[int, ...] | None:
 def least_limit(
     seconds: Sequence[dict[int, float]], counts: Sequence[int], total: int
 ) -> float | None:
-    """The least time in which some deal of ``total`` samples is done; None where there is none.
+    """The least time in which some division of ``total`` samples completes; None if there is none.
 
-    ``seconds``: of each kind, its time for each number of samples that it may take.
+    ``seconds``: for each kind, its time by the number of samples that it may take.
     """
     limits = sorted({t for times in seconds for t in times.values()})
     low, high = 0, len(limits)
@@ -162,12 +162,12 @@ def least_limit(
 
 
 def _within(seconds: Sequence[dict[int, float]], limit: float) -> list[list[int]]:
-    """Batches of each kind that take no longer."""
+    """For each kind, the batches that take no longer than ``limit``."""
     return [[b for b, t in times.items() if t <= limit] for times in seconds]
 
 
 def _reach(allowed: Sequence[Sequence[int]], counts: Sequence[int], total: int) -> list[int]:
-    """For every kind, the totals that it and those after it can make up, as bits of a number."""
+    """For every kind, the totals that it and later kinds can make up, as the bits of a number."""
     mask = (1 << (total + 1)) - 1
     found = [1]
     for batches, n in zip(reversed(allowed), reversed(counts), strict=True):
@@ -178,7 +178,7 @@ def _reach(allowed: Sequence[Sequence[int]], counts: Sequence[int], total: int) 
 def _deals(
     allowed: Sequence[Sequence[int]], counts: Sequence[int], total: int
 ) -> Iterator[tuple[int, ...]]:
-    """Every way to make up the total, at most a few thousand of them."""
+    """Divisions that make up the total, at most a few thousand of them."""
     reach = _reach(allowed, counts, total)
 
     def deal(kind: int, left: int) -> Iterator[tuple[int, ...]]:

@@ -1,4 +1,4 @@
-"""The size of one sample in other words than settings: resolution of images, frames of a clip."""
+"""The size of a sample given by resolution or number of frames, as settings of the model."""
 
 from __future__ import annotations
 
@@ -13,19 +13,22 @@ from simcore.workload.models import ModelRecord, Scalar
 from simcore.workload.resolve import ModelSource
 from simcore.workload.settings import settings_given
 
-#: Settings that a resolution changes.
+#: Settings that a resolution sets.
 _OF_RESOLUTION = ("image", "image_width", "height", "width")
-#: Models of the library that has a switch of its own between fused and written attention.
+#: Prefix of models whose library has its own switch between fused and written-out attention.
 SWITCHED = "timm:"
-#: Layouts of images as PyTorch calls them.
+#: Layouts of images by PyTorch's names.
 _LAYOUTS = {"channels_last": "nhwc", "channels_first": "nchw"}
-#: How full names say sizes.
+#: Patterns of sizes in full names.
 _FRAMES = re.compile(r"\b\d+ frames\b")
 _SIDES = re.compile(r"\b\d+ x \d+\b")
 
 
 def overrides_of(record: ModelSource | None, options: Mapping[str, Any]) -> dict[str, Scalar]:
-    """Settings that a job's options change. Raises InvalidConfig where a model has no such size."""
+    """Model settings that the options change.
+
+    Raises InvalidConfig for settings it does not have.
+    """
     settings = [option.name for option in OPTIONS if option.setting]
     found: dict[str, Scalar] = {k: v for k in settings if (v := options.get(k)) is not None}
     if layout := str(found.get("layout", "")).lower():
@@ -57,16 +60,16 @@ def overrides_of(record: ModelSource | None, options: Mapping[str, Any]) -> dict
 
 
 def _lacking(name: str, key: str) -> str:
-    said = f"{name} {OPTIONS[key].setting} ({OPTIONS[key].typed})"
+    text = f"{name} {OPTIONS[key].setting} ({OPTIONS[key].typed})"
     if key == "attention" and name.startswith(SWITCHED):
-        return f"{said} but math, written out as before PyTorch 2.0"
+        return f"{text} but math, written out as before PyTorch 2.0"
     if key == "layout" and ":" in name:
-        return f"{said}: channels_last behind the shape of --input"
-    return said
+        return f"{text}: give channels_last after the shape in --input"
+    return text
 
 
 def _unsized(record: ModelSource, height: int, width: int) -> str:
-    from simcore.workload.trace.zoos import zoo_of  # a mistake alone asks
+    from simcore.workload.trace.zoos import zoo_of  # needed only for this error
 
     if zoo_of(record.name) is None:
         return "it has no resolution to change"
@@ -74,14 +77,14 @@ def _unsized(record: ModelSource, height: int, width: int) -> str:
 
 
 def name_of(record: ModelSource, overrides: Mapping[str, Scalar]) -> str:
-    """The model's full name with the sizes that are asked for in the place of its own."""
+    """The model's full name, with the sizes of the request in place of its own."""
     size = [f"{overrides[k]}" for k in ("height", "width") if k in overrides]
     if "image" in overrides:
         size = [f"{overrides['image']}", f"{overrides.get('image_width', overrides['image'])}"]
-    asked = [(_FRAMES, f"{overrides['frames']} frames")] if "frames" in overrides else []
-    asked += [(_SIDES, " x ".join(size))] if size else []
+    sizes = [(_FRAMES, f"{overrides['frames']} frames")] if "frames" in overrides else []
+    sizes += [(_SIDES, " x ".join(size))] if size else []
     name, left = record.full_name, []
-    for own, text in asked:
+    for own, text in sizes:
         found = own.search(name)
         if found:
             name = name[: found.start()] + text + name[found.end() :]

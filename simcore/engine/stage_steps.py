@@ -1,4 +1,4 @@
-"""One optimizer step of each kind of pipeline stage, but for what stages wait for each other.
+"""One optimizer step of each kind of pipeline stage, without the time that stages wait.
 
 # C configs, all arrays [C]
 """
@@ -31,23 +31,23 @@ from simcore.step.together import together
 
 Array = NDArray[np.float64]
 
-#: Terms of a stage's breakdown that its micro-step is made of.
+#: Breakdown terms that a micro-step consists of.
 _MICRO_STEP = ("forward", "backward", "accumulation")
-#: Terms of what the device does once a step, before its last micro-step.
+#: Breakdown terms of work that the device does once a step, before its last micro-step.
 _BEFORE = ("input copy", "frozen")
 
 
 @dataclass(frozen=True)
 class StageStep:
-    """What a stage does in one step, alone.
+    """One step of a stage, without waiting for other stages.
 
-    ``steps``: as if its data-parallel job were all. ``busy_s``: compute of a micro-step, of which
-    ``forward_frac`` is forward. ``passing_s``: a micro-step of its average rank, which the others
-    meet, every message seen; ``messages_hidden_s``: of these, what compute hides.
-    ``exchanges_s``: what is seen of each dimension's exchanges in a micro-step, ``in_step_s`` in
-    the whole step; ``exchanged_s``: all exchanges of the step, seen or not. ``tied_s``: summing up
-    a table that both ends of the pipeline hold. ``shared_s``: what gradients and hidden exchanges
-    cost each other.
+    ``steps``: its data-parallel job alone. ``busy_s``: compute of a micro-step, of which the share
+    ``forward_frac`` is forward. ``passing_s``: a micro-step on an average rank of the stage, with
+    every message exposed; ``messages_hidden_s``: the part of its messages that compute hides.
+    ``exchanges_s``: exposed time of each dimension's exchanges in a micro-step, ``in_step_s``: in
+    the whole step; ``exchanged_s``: all exchanges of the step, hidden time included. ``tied_s``:
+    all-reduce of a table that both ends of the pipeline hold. ``shared_s``: extra time because
+    gradients and hidden exchanges share the NICs.
     """
 
     steps: Steps
@@ -63,12 +63,12 @@ class StageStep:
 
     @property
     def spent_s(self) -> Array:
-        """What is seen of exchanges in the whole step."""
+        """Exposed time of exchanges in the whole step."""
         return sum(self.in_step_s.values(), self.tied_s)
 
     @property
     def total_s(self) -> Array:
-        """The whole step."""
+        """Time of the whole step."""
         found: Array = self.steps.step_s + self.spent_s + self.shared_s
         return found
 
@@ -81,9 +81,9 @@ def stage_steps(
     keep_timeline: bool = False,
     terms: Collection[str] | None = None,
 ) -> list[StageStep]:
-    """The step of each of ``placed.distinct_stages``, whose jobs are alike but for their part.
+    """The step of each of ``placed.distinct_stages``, whose jobs differ only in their part.
 
-    ``terms``: of the breakdown, None: all.
+    ``terms``: names of breakdown terms; None for all.
     """
     layout = placed.layout
     needed = None if terms is None else {*terms, *_MICRO_STEP, *_BEFORE}
@@ -103,7 +103,7 @@ def stage_steps(
         for half in (phases[:n_parts], phases[n_parts:])
     )
     every = evaluate_parts(jobs, local, keep_timeline=keep_timeline, terms=needed, phases=of_parts)
-    # What passes through all stages meets average ones on its way.
+    # A micro-batch that passes through all stages meets average ranks on its way.
     computing = together([job.program for job in jobs]).computing
     there, here = (
         pass_seconds(computing, first.strategy, first.classes, local, p, spread, waits)
@@ -153,10 +153,11 @@ def stage_steps(
 def _last(
     exchange: dict[str, Array], placed: Placed, busy_s: Array, steps: Steps
 ) -> dict[str, Array]:
-    """What is seen of the exchanges of the last micro-step.
+    """Exposed time of the exchanges of the last micro-step, by dimension.
 
-    What comes once, and before it, takes of the room that its host leaves. Where gradients travel
-    beside its backward they may hold up the step instead of the host: then no room is counted on.
+    Work that runs once, before it, uses some of the time for which the host is behind. Where
+    gradients are sent during its backward they may delay the step instead of the host; then no
+    exchange is taken to be hidden by a slow host.
     """
     before = sum(steps.terms_s.get(name, 0.0) for name in _BEFORE)
     seen = beside_host(exchange, placed, busy_s + before, steps.host_micro_s)

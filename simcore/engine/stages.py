@@ -1,4 +1,4 @@
-"""The best cut of a pipeline: what each layer costs a stage, and what a stage can hold.
+"""The best division of layers into pipeline stages: cost of each layer, and what stages can hold.
 
 # L layers
 """
@@ -38,15 +38,16 @@ if TYPE_CHECKING:
 
 Array = NDArray[np.float64]
 
-#: Times faster than it is: what is left of a step then is the host's.
+#: Speed-up that makes the device's time vanish, so that the host's time remains.
 _FREE = 1e10
 
 
 @dataclass(frozen=True)
 class LayerCosts:
-    """Seconds of one micro-batch, on the device and on its host; [L] layers in their order.
+    """Seconds of one micro-batch on the device and on its host, for [L] layers in order.
 
-    ``first`` is what precedes the first layer; what follows the last one is in that.
+    ``first``: (device, host) seconds of what precedes the first layer. What follows the last layer
+    is included in that layer.
     """
 
     device_s: tuple[float, ...]
@@ -54,7 +55,7 @@ class LayerCosts:
     first: tuple[float, float]
 
     def stage_s(self, a: int, b: int) -> float:
-        """A micro-batch on a stage of layers a to b - 1: the slower of device and host."""
+        """A micro-batch on a stage of layers a to b - 1: the longer of device and host time."""
         device, host = self._sums
         found = (device[b] - device[a], host[b] - host[a])
         if a == 0:
@@ -67,20 +68,21 @@ class LayerCosts:
 
 
 def layer_costs(request: Request) -> LayerCosts:
-    """What every layer adds to a micro-step of its stage, as the engine prices it.
+    """The time that every layer adds to a micro-step of its stage, as the engine prices it.
 
-    A piece of the model is a job of its own: its third micro-step less its second.
+    Each piece of the model is evaluated as a job of its own: its third micro-step less its second.
     """
     placed = request.placed
     assert placed is not None
     base = values_of(request)
     job = job_of(request)
-    counts = (1,) * placed.layout.pp  # of average stages: which has the slowest device is chance
-    asked = Points.of(base, 1)
+    counts = (1,) * placed.layout.pp  # average stages: which one has the slowest device is random
+    axis = Points.of(base, 1)
     typical = float(
-        stage_paces(asked, placed.layout, counts, job.classes[0].device_sd_frac).typical[0]
+        stage_paces(axis, placed.layout, counts, job.classes[0].device_sd_frac).typical[0]
     )
-    # Device (with collectives of every micro-step) and host, each with two and three micro-steps.
+    # Device time (with the collectives of every micro-step) and host time, each with two and three
+    # micro-steps.
     points = Points.of(
         {
             **base,
@@ -95,7 +97,7 @@ def layer_costs(request: Request) -> LayerCosts:
     )
     local = data_points(points, placed)
     of_layer = exchanges_s(points, placed, 1)
-    of_layer.pop(TRANSFER, None)  # of a stage, whatever it holds
+    of_layer.pop(TRANSFER, None)  # a stage sends the same whatever layers it has
 
     @cache
     def piece(part: Workload, layers: int) -> tuple[float, float]:
@@ -109,7 +111,7 @@ def layer_costs(request: Request) -> LayerCosts:
     whole = placed.part
     starts = whole.layer_starts
     ends = (*starts[1:], len(whole.order))
-    # A layer at the very start would take the frozen networks with it: they are ``first``.
+    # A layer at the very begin would include the frozen networks, which belong to ``first``.
     bare = whole.replace(frozen=(), input_bytes=0.0)
     each = [
         piece(stretch(whole if a else bare, a, b), 1) for a, b in zip(starts, ends, strict=True)
@@ -119,22 +121,22 @@ def layer_costs(request: Request) -> LayerCosts:
 
 
 def fastest_stages(costs: LayerCosts, layout: Layout) -> tuple[int, ...] | None:
-    """Layers of each stage such that the slowest is least slow, whatever they hold."""
+    """Layers of each stage that minimise the slowest stage's time, whatever fits in memory."""
     return balanced_cut(costs.stage_s, len(costs.device_s), _least(costs, layout))
 
 
 def _least(costs: LayerCosts, layout: Layout) -> tuple[int, ...]:
     least = least_layers(layout.pp, layout.vpp)
-    # Where there are more chunks than layers, some hold nothing.
+    # With more chunks than layers, some chunks are empty.
     return least if sum(least) <= len(costs.device_s) else least_layers(layout.pp, 1)
 
 
 def balanced_stages(
     request: Request, costs: LayerCosts, free: tuple[int, ...] | None
 ) -> tuple[int, ...] | None:
-    """Layers of each stage such that the slowest is least slow and each fits its device.
+    """Layers of each stage that minimise the slowest stage's time, with every stage fitting.
 
-    ``free`` is what would be without the limit. None where no cut fits.
+    ``free``: the result without the memory limit. None where no division fits.
     """
     placed = request.placed
     assert placed is not None
@@ -146,13 +148,13 @@ def balanced_stages(
 
 
 def _all_fit(sizes: tuple[int, ...], fits: Callable[[int, int, int], bool]) -> bool:
-    """Whether every stage of a cut holds its layers."""
+    """Whether every stage of a division fits in memory."""
     ends = accumulate(sizes)
     return all(fits(s, b - n, b) for s, (n, b) in enumerate(zip(sizes, ends, strict=True)))
 
 
 def balanced_axis(request: Request, axis: Axis) -> list[str]:
-    """The best cut of every point of an axis, as ``with_balanced_stages`` finds it, as text."""
+    """The best division at every point of an axis, as text (see ``with_balanced_stages``)."""
     rows: dict[int, tuple[LayerCosts, tuple[int, ...] | None]] = {}
     found = []
     for row, point in axis.requests(request):
@@ -167,7 +169,7 @@ def balanced_axis(request: Request, axis: Axis) -> list[str]:
 
 
 def with_stages(request: Request, sizes: tuple[int, ...]) -> Request:
-    """The same job with its pipeline cut so."""
+    """The same job with ``sizes`` layers in its pipeline stages."""
     placed = request.placed
     assert placed is not None
     layout = replace(placed.layout, stages=written(sizes))
@@ -180,9 +182,10 @@ def with_stages(request: Request, sizes: tuple[int, ...]) -> Request:
 def with_balanced_stages(
     request: Request, known: tuple[LayerCosts, tuple[int, ...] | None] | None = None
 ) -> Request:
-    """The same job with the best cut; evenly where that is no slower, and told where none fits.
+    """The same job with the best division into stages.
 
-    ``known``: its layers' costs and ``fastest_stages``, where they are known.
+    It is even where that is no slower, and where none fits, which a note says. ``known``: the costs
+    of its layers and ``fastest_stages``, if already computed.
     """
     placed = request.placed
     assert placed is not None
@@ -193,12 +196,12 @@ def with_balanced_stages(
     found = balanced_stages(request, *known)
     as_even = with_stages(request, even)
     if found is None:
-        note = "no cut into stages fits: the even one is shown"
+        note = "no division of the layers into stages fits: the even one is shown"
         return replace(as_even, assumptions=(*request.assumptions, note))
     best = with_stages(request, found)
     gain = central_step_s(as_even) / central_step_s(best) - 1.0
     if gain <= 0.0 and _all_fit(even, Room.of_job(request).of_point(0)):
         best, gain = as_even, 0.0
     assert best.placed is not None
-    note = f"stages {best.placed.layout.stages} balanced: {gain:+.1%} steps a second against even"
+    note = f"stages {best.placed.layout.stages} balanced: {gain:+.1%} steps/s over an even division"
     return replace(best, assumptions=(*best.assumptions, note))

@@ -1,4 +1,4 @@
-"""What a stage does before its first micro-batch and after its last, off its own timeline."""
+"""What a stage does before its first micro-batch and after its last, taken from its timeline."""
 
 from __future__ import annotations
 
@@ -9,18 +9,19 @@ from simcore.engine.evaluate import Job, Steps
 from simcore.engine.pipeline import Sync
 from simcore.engine.timeline import Timeline
 
-#: Lines of the time breakdown that the micro-batches themselves draw.
+#: Terms of the time breakdown that are drawn as micro-batches.
 _DRAWN = ("forward", "backward", "accumulation", "host", "frozen")
-#: What makes the update: a table that is held twice is summed up before it.
+#: Terms of the update; a tied table is summed up before it.
 _UPDATE = ("optimizer", "ema")
 
 
 @dataclass(frozen=True)
 class StepEdges:
-    """Both ends of a step. ``begins`` from its begin on, ``ends`` from the last backward's end on.
+    """The begin and the end of a step.
 
-    ``begin_s``: what they hold the first micro-batch up; ``end_s``: what they take after the last;
-    ``update_at_s``: when of that the update begins.
+    ``begins``: tasks with times from the step's begin; ``ends``: from the end of the last backward.
+    ``begin_s``: time by which they delay the first micro-batch; ``end_s``: time that they take
+    after the last one; ``update_at_s``: when in that time the update begins.
     """
 
     begins: tuple[Sync, ...]
@@ -31,17 +32,17 @@ class StepEdges:
 
 
 def step_edges(job: Job, steps: Steps, forward_s: float, micro_steps: float) -> StepEdges:
-    """The ends of a stage's step. ``forward_s``: its forward of a micro-batch, alone."""
+    """Begin and end of a stage's step. ``forward_s``: its forward of one micro-batch alone."""
     line = steps.timeline
     assert line is not None
     tasks, phases = line.graph.tasks, set(job.program.compute_tasks.tolist())
     first = next(i for i, task in enumerate(tasks) if task.term == "accumulation")
     backward = [i for i, task in enumerate(tasks) if task.term == "backward"]
     back_s = float(line.finish_s[backward, 0].max())
-    # Parameters that are gathered under forward hold up the first one, which is before the others.
+    # Parameters gathered under forward delay the first forward, which is before the others.
     early = any(i in phases and tasks[i].term == "forward" for i in range(first))
     before_s = forward_s * early
-    if micro_steps > 1:  # a micro-batch has frozen networks of its own
+    if micro_steps > 1:  # each micro-batch runs the frozen networks
         before_s += float(steps.terms_s["frozen"][0]) if "frozen" in steps.terms_s else 0.0
     updates = [i for i in range(backward[-1], len(tasks))
                if tasks[i].term in _UPDATE or tasks[i].stream == "host cpu"]  # fmt: skip
@@ -58,7 +59,7 @@ def step_edges(job: Job, steps: Steps, forward_s: float, micro_steps: float) -> 
 
 
 def _shown(line: Timeline, tasks: list[int], zero_s: float) -> Iterator[Sync]:
-    """Tasks that take any time, counted from ``zero_s``."""
+    """Tasks with a duration above zero, with times from ``zero_s``."""
     for i in tasks:
         start, finish = float(line.start_s[i, 0]), float(line.finish_s[i, 0])
         if finish > start:

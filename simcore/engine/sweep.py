@@ -1,7 +1,7 @@
-"""Many configurations of one form in one call: clusters of a kind, batches and accumulation.
+"""Many configurations of one form in one call: clusters of one kind, batches and accumulation.
 
-Points that share a step graph (same model, strategy and layout on the same kind of node) lie on
-one configuration axis; ``planning.sweep`` deals a whole space out to such axes.
+Points that share a step graph (same model, strategy and layout on the same kind of node) lie on one
+configuration axis; ``planning.sweep`` divides a whole search space into such axes.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Axis:
         return self.row_micro_batch[self.row]
 
     def requests(self, request: Request) -> Iterator[tuple[int, Request]]:
-        """Each point's row, and the request with its cluster, micro-batch and micro-steps."""
+        """(row, request with the point's cluster, micro-batch and micro-steps) of each point."""
         for row, accum in zip(self.row.tolist(), self.grad_accum.tolist(), strict=True):
             point = replace(
                 request,
@@ -64,7 +64,7 @@ class Axis:
             yield row, point
 
     def take(self, points: NDArray[np.intp]) -> Axis:
-        """Some of the points, with the rows that these are of."""
+        """The axis with only some of the points, and the rows that they need."""
         rows, row = np.unique(self.row[points], return_inverse=True)
         return replace(
             self,
@@ -77,14 +77,15 @@ class Axis:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What each point of an axis gives, arrays [C].
+    """The result at each point of an axis, arrays [C].
 
-    ``memory_bytes`` is what the fullest device holds, ``needed_bytes`` what it must have for that,
-    ``capacity_bytes`` what it has: one figure where all batches are equal, of the smallest device.
+    ``memory_bytes``: what the fullest device holds; ``needed_bytes``: what it must have for that;
+    ``capacity_bytes``: what it has (a single number, of the smallest device, where all
+    micro-batches are equal).
 
-    Where twice of a resource was asked for, ``faster_s`` is the step with that, and
-    ``busy_frac`` the share of the step in which devices compute. Then also what no other cut of a
-    pipeline goes below: ``balanced_s`` of the step, ``least_bytes`` of what a device must have.
+    If the caller passed ``twice``: ``faster_s`` is the step with that resource doubled,
+    ``busy_frac`` the share of the step in which devices compute, and no other division of the
+    pipeline goes below ``balanced_s`` (step time) or ``least_bytes`` (memory that a device needs).
     """
 
     step_time_s: Array
@@ -98,17 +99,17 @@ class Outcome:
 
     @property
     def fits(self) -> NDArray[np.bool_]:
-        """Whether the fullest device holds it."""
+        """Whether the job fits on the fullest device [C]."""
         return self.needed_bytes <= self.capacity_bytes
 
 
 def cluster_kind(cluster: ClusterSpec) -> tuple[object, ...]:
-    """Clusters of equal kind differ in the number of nodes alone and share an axis."""
+    """Key of a cluster; clusters of equal key differ only in the number of nodes."""
     groups = tuple((g.gpu.name, g.node, g.gpus_per_node) for g in cluster.groups)
     return (*groups, cluster.fabric, cluster.n_nodes > 1)
 
 
-#: Terms of a step in which the device computes.
+#: Terms of a step during which the device computes.
 BUSY_TERMS = ("forward", "backward", "frozen", "accumulation", "optimizer", "ema")
 
 
@@ -120,17 +121,17 @@ def evaluate_axis(
     wires: Sequence[Mapping[str, Any]] | None = None,
     lacking: float = np.inf,
 ) -> Outcome:
-    """Step time and memory of every point; ``request`` says the form, on any of the clusters.
+    """Step time and memory of every point; ``request`` gives the form, on any of the clusters.
 
-    Equal to ``predict`` of each point. Cost grows with the points, not with devices. ``twice``
-    asks for the step with twice of one resource too; ``wires``: ``point_values`` of the clusters
-    where they are known already. Points whose devices lack more than ``lacking`` bytes, however the
-    pipeline is cut, are not timed: their times are NaN.
+    Equal to ``predict`` of each point. The cost grows with the points, not with devices. ``twice``:
+    also evaluate the step with this resource doubled. ``wires``: ``point_values`` of the clusters,
+    if already computed. Points whose devices lack more than ``lacking`` bytes, however the pipeline
+    is divided, are not timed: their times are NaN.
     """
     if wires is None:
         name = request.workload.name
         wires = [point_values(c, request.profile, name, 1.0, 1.0) for c in axis.clusters]
-    library = {"library": wires[0]["library"]}  # of one kind of cluster all alike
+    library = {"library": wires[0]["library"]}  # equal for all clusters of one kind
     table = {key: np.array([w[key] for w in wires]) for key in wires[0] if key not in library}
     row = axis.row
 
@@ -144,8 +145,8 @@ def evaluate_axis(
     cut = request.placed is not None
     bounded = cut and (twice is not None or lacking < np.inf)
     memory = _memory(request, values, row, axis.grad_accum, bounded=bounded)
-    # An epoch's restart is shared by its steps, whose number is not convex in accumulation; nor is
-    # what ranks wait for the one with most work.
+    # The restart at each epoch is divided by the epoch's steps, whose number is not convex in
+    # accumulation; nor is the wait for the rank with most work.
     smooth = request.loading is None and not request.workload.work_sd_frac
     many = len(row) >= _WORTH * len(axis.row_cluster) and smooth
     found = np.full((1 if twice is None else 4, len(row)), np.nan)
@@ -171,12 +172,14 @@ def evaluate_axis(
     )
 
 
-#: Points a row from which on evaluating few of them pays.
+#: Points per row from which on it pays to evaluate few of them (``at_counts``).
 _WORTH = 6
 
 
 def _steps(request: Request, values: dict[str, Any], n: int, twice: Knob | None) -> Array:
-    """Step [1, n] in seconds; with ``twice`` [4, n]: also with twice of that, its compute, and a
+    """Step seconds [1, n].
+
+    With ``twice`` [4, n]: also the step with that resource doubled, the compute of the step, and a
     micro-batch on all stages of the pipeline.
     """
     if twice is None:
@@ -192,17 +195,18 @@ def _steps(request: Request, values: dict[str, Any], n: int, twice: Knob | None)
     return np.stack([found.step_s[:n], found.step_s[n:], busy[:n], through[:n]])
 
 
-#: How much less than a micro-step the last one of a step may take: nothing is summed up after it.
+#: Share by which a step's last micro-step may be shorter: its gradients are not added to a sum.
 _LAST_LESS_FRAC = 0.05
 
 
 def _balanced_s(request: Request, through_s: Array, micro_steps: Array) -> Array:
-    """What no cut of the pipeline takes less than, from what a micro-batch takes on all stages.
+    """A lower bound of the step over all divisions of the pipeline [s].
 
-    A stage k of p starts when a micro-batch has passed those before it and runs M of them:
-    M e_k + the sum of e before k, over v chunks (``physics.pipeline.waiting_s``). With a given
-    sum S of all e the least maximum of these makes them equal: e_k falls by q = 1 - 1/(M v) from
-    stage to stage, and it is S / (v (1 - q^p)). Zero-bubble schedules: M S / p.
+    ``through_s``: seconds of a micro-batch on all stages. Stage k of p starts when a micro-batch
+    has passed those before it, and runs M of them: M e_k + the sum of e before k, over v chunks
+    (``physics.pipeline.waiting_s``). For a given sum S of all e the maximum of these is least where
+    they are equal: e_k falls by q = 1 - 1/(M v) from stage to stage, and the bound is S / (v (1 -
+    q^p)). Zero-bubble schedules: M S / p.
     """
     assert request.placed is not None
     layout = request.placed.layout
@@ -216,19 +220,20 @@ def _balanced_s(request: Request, through_s: Array, micro_steps: Array) -> Array
 
 
 class _Stages(NamedTuple):
-    """The stages that decide on memory: of those of equal parts the first, which holds most.
+    """The stages that decide the memory: the first of equal stages, which holds most.
 
-    ``asked``: all that are looked at; ``first`` and ``last`` of equal ones are where in it. Some
-    stage of any other cut has as many layers as the emptiest of the last ones, or more.
+    ``evaluated``: all stages that are evaluated; ``first`` and ``last``: positions in it of the
+    first and the last of equal stages. In any other division some stage has at least as many layers
+    as the emptiest of the last ones.
     """
 
-    asked: tuple[Stage, ...] = ()
+    evaluated: tuple[Stage, ...] = ()
     first: slice = slice(None)
     last: list[int] | slice = slice(None)
 
     @classmethod
     def of(cls, placed: Placed, *, bounded: bool) -> _Stages:
-        """Those of a pipeline; the last ones only where memory is to be ``bounded``."""
+        """The stages of a pipeline; the last ones only if memory is to be ``bounded``."""
         first = [i for i, _ in placed.distinct_stages]
         last = [len(placed.stages) - 1 - n for n in placed.behind] if bounded else first
         which = list(dict.fromkeys([*first, *last]))
@@ -240,7 +245,7 @@ class _Stages(NamedTuple):
 
 
 class _Memory(NamedTuple):
-    """Of each point: the fullest device, what it has, and the least that a cut of it needs."""
+    """For each point: memory of the fullest device, its capacity, the least for any division."""
 
     held: Array
     needed: Array
@@ -256,23 +261,24 @@ def _memory(
     *,
     bounded: bool,
 ) -> _Memory:
-    """Peak memory of every point; ``bounded``: also of whatever cut, else ``least`` is as cut.
+    """Peak memory of every point.
 
-    Accumulation matters up to what a stage has in flight.
+    ``bounded``: ``least`` is a lower bound for any division of the pipeline, else it is for the
+    given one. Accumulation matters only up to the micro-batches that a stage has in flight.
     """
     most, stages = 2.0, _Stages()
     if request.placed is not None:
         stages = _Stages.of(request.placed, bounded=bounded)
         layout = request.placed.layout
         held = float(in_flight(layout, 0, np.array(np.inf))) * layout.directions
-        most = max(most, min(held, float(counts.max())))  # GPipe holds all, however many
+        most = max(most, min(held, float(counts.max())))  # GPipe holds all micro-batches
     cap = int(np.ceil(most))
     key = row * cap + np.minimum(counts, cap).astype(np.intp) - 1
-    asked = np.zeros((int(row.max()) + 1) * cap, dtype=bool)
-    asked[key] = True
-    rows, times = np.divmod(np.flatnonzero(asked), cap)
+    is_needed = np.zeros((int(row.max()) + 1) * cap, dtype=bool)
+    is_needed[key] = True
+    rows, times = np.divmod(np.flatnonzero(is_needed), cap)
     found = values(rows, times + 1.0)
-    found_at: NDArray[np.intp] = (np.cumsum(asked) - 1)[key]
+    found_at: NDArray[np.intp] = (np.cumsum(is_needed) - 1)[key]
     kinds: list[_Memory] = []
     batches = [np.full(len(rows), float(b)) for b in request.shares] or [found["micro_batch"]]
     capacities = [float(g.gpu.usable_memory_bytes) for g in request.kinds]
@@ -280,7 +286,12 @@ def _memory(
         capacities = [min(capacities)]
     for batch, capacity in zip(batches, capacities, strict=True):
         device, needed = held_and_needed(
-            request, stages.asked, batch, found["grad_accum"], found["n_ranks"], found["n_nodes"]
+            request,
+            stages.evaluated,
+            batch,
+            found["grad_accum"],
+            found["n_ranks"],
+            found["n_nodes"],
         )
         at = needed[stages.first].argmax(axis=0), np.arange(len(rows))
         least = needed[stages.last].min(axis=0)

@@ -1,4 +1,4 @@
-"""Collectives that take lists of tensors, one a rank, as DeepSpeed's ZeRO-3 called them in 2021.
+"""Collectives on lists of tensors, one for each rank, as in DeepSpeed's ZeRO-3 of 2021.
 
 # C configs, M messages, n ranks
 """
@@ -19,11 +19,12 @@ def tensor_lists_s(
     lists: TensorLists, op: Collective, sizes_bytes: Array, wire_s: Array, n_ranks: Array,
     issue_s: Array, classes: tuple[ClassRates, ...],
 ) -> Array:  # fmt: skip
-    """Seconds of messages of ``sizes_bytes`` [M, 1] that take ``wire_s`` [M, C] alone: [M, C].
+    """Seconds of messages of ``sizes_bytes`` [M, 1] that take ``wire_s`` [M, C] in NCCL: [M, C].
 
-    The host waits for the device before each, then names a view for each rank. What was gathered is
-    cleared before and copied piece by piece after it came, the copies issued while it comes; what
-    is reduced is divided by the ranks and copied piece by piece before it goes.
+    Before each message the host waits for the device, then creates a view for each rank. The output
+    of a gather is cleared before it and copied piece by piece after it; these copies are issued
+    during it. The input of a reduction is divided by the number of ranks and copied piece by piece
+    before it.
     """
     rate = min(c.update_bytes_per_s for c in classes)
     start = max(c.kernel_start_s for c in classes)

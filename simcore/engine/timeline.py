@@ -2,7 +2,7 @@
 
 # C configs, T tasks. start = max(stream free, deps); finish = max(start + duration, bounds).
 
-A task at a time, every configuration at once.
+Tasks are scheduled one after another, each for all configurations at once.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ class Timeline:
 
     @property
     def makespan_s(self) -> Array:
-        """When the last task ends, [C]."""
+        """End of the last task [C]."""
         found: Array = self.finish_s[self.graph.last_tasks].max(axis=0)
         return found
 
 
 def makespan_s(graph: StepGraph, duration_s: Array) -> Array:
-    """When the last task ends, [C]; ``duration_s`` [T, C] becomes when each task does."""
+    """End of the last task [C]. ``duration_s`` [T, C] is overwritten with the ends of the tasks."""
     ends = list(duration_s)
     begin = np.empty(duration_s.shape[1])
     for task, after, bounds in graph.waits:
@@ -52,7 +52,7 @@ def makespan_s(graph: StepGraph, duration_s: Array) -> Array:
 
 
 def schedule(graph: StepGraph, duration_s: Array) -> Timeline:
-    """Schedule ``graph`` with task durations [T, C]."""
+    """The schedule of ``graph`` with task durations [T, C]."""
     start, finish = np.zeros(duration_s.shape), duration_s.copy()
     for task, after, bounds in graph.waits:
         begin, end = start[task], finish[task]

@@ -1,7 +1,8 @@
-"""The training program of a job: what was asked for, else the usual one, and how it runs.
+"""The training program of a job: the one named, else the usual one, and the options that it
+implies.
 
-``programs_db/usual`` says which layouts and precisions of a language model need a program that
-writes the model itself. What is taken so unasked is told.
+``programs_db/usual`` says which layouts and precisions of a language model need a program with its
+own implementation of the model. Where such a program is assumed, the answer says so.
 """
 
 from __future__ import annotations
@@ -26,22 +27,22 @@ from simcore.workload.recompute import DEFAULT_MODULES
 from simcore.workload.resolve import ModelSource
 from simcore.workload.settings import settings_given
 
-#: The usual library of layouts that cut a model, for one beside them that does not.
+#: Name that asks for the usual library, also for a layout that does not divide the model.
 AUTO = "auto"
-#: What says that a model is a language model that a library writes anew.
+#: Architecture of language models for which libraries have their own implementation.
 _ARCH = "transformer"
-#: Settings that give way only where the model has what is usual there.
+#: Settings that the library replaces only where the model has the usual value.
 _USUAL: Mapping[str, Scalar] = {"attention": "flash", "loss": "eager", "norm": "rmsnorm"}
-#: The word that answers show as a default where nobody gave it.
+#: Option that answers list as a default where it was not given.
 _LISTED = "recompute"
 
 
 @dataclass(frozen=True, slots=True)
 class Library:
-    """``program`` of a job; whether nobody asked for it, or a launch file of its own says so.
+    """The program of a job, and how it was chosen.
 
-    A file means its program's defaults where it is silent, which its reader fills in. ``asked_as``:
-    the name that it was asked for by.
+    ``assumed``: nobody named it. ``by_file``: a launch file of the program named it; such a file's
+    reader already fills in the program's defaults. ``asked_as``: the name that the user typed.
     """
 
     program: Program
@@ -51,17 +52,17 @@ class Library:
 
     @property
     def _run(self) -> Runs | None:
-        """How it runs where nobody says how; None where that is the user's own program."""
+        """The program's default options and settings; None for PyTorch without a library."""
         return self.program.runs
 
     def words(self, options: Mapping[str, Any]) -> dict[str, Any]:
-        """The options, with how the library runs where they are silent."""
+        """The options, with the library's defaults for those that are not given."""
         given = {k: v for k, v in options.items() if v is not None}
         if self.by_file or self._run is None:
             return given
         own = {k: v for k, v in self._run.words().items() if k != _LISTED}
         if str(given.get("precision", "")).startswith(("fp16", "fp32", "tf32", "amp")):
-            own.pop("main_grads", None)  # gradients of bf16 are the ones that need wider sums
+            own.pop("main_grads", None)  # only bf16 gradients need wider sums
         cut = {"tensor": given.get("tp"), "pipeline": given.get("vpp")}
         hidden = [w for w in own["overlap"].split(",") if int(cut.get(w, 2) or 1) > 1]
         own["overlap"] = ",".join(hidden) or "none"
@@ -72,16 +73,16 @@ class Library:
         return {**own, **given}
 
     def recompute(self, of_model: str) -> str:
-        """The mode where none is given: the library's, else the model's."""
+        """The recompute mode where none is given: the library's default, else the model's."""
         return of_model if self._run is None else self._run.options.get(_LISTED, of_model)
 
     @property
     def selective(self) -> str:
-        """What selective recompute runs again where no module is named."""
+        """The modules that selective recompute covers where none is named."""
         return DEFAULT_MODULES if self._run is None else self._run.selective_modules
 
     def settings(self, record: ModelSource | None, options: Mapping[str, Any]) -> dict[str, Scalar]:
-        """How it runs a language model's layers, whatever settings the job gives itself."""
+        """Settings that the library changes in a language model, except those that the job sets."""
         if not _written_anew(record):
             return {}
         assert isinstance(record, ModelRecord)
@@ -92,11 +93,11 @@ class Library:
         if self._run is None:
             return masked
         apart = set()
-        if has.get("kv_rank"):  # down-projections stay products of their own
+        if has.get("kv_rank"):  # down-projections stay separate products
             apart.add("fused_qkv")
-        if options.get("lora_rank") or has.get("lora_rank"):  # targets are named as they are
+        if options.get("lora_rank") or has.get("lora_rank"):  # adapters name unfused products
             apart |= {"fused_qkv", "fused_gate_up"}
-        apart |= settings_given(options.get("settings")).keys()  # the job's own win
+        apart |= settings_given(options.get("settings")).keys()  # the job's own settings win
         own = {**self._run.settings, **masked}
         return {
             key: value
@@ -105,11 +106,11 @@ class Library:
         }
 
     def compiled(self) -> Mapping[str, Scalar]:
-        """Settings of its layers under torch.compile that are not as of any other program."""
+        """Settings that the library changes in addition under torch.compile."""
         return {} if self._run is None else self._run.compiled_settings
 
     def told(self) -> tuple[str, ...]:
-        """A sentence where it was taken unasked, or is read as the program that it is around."""
+        """A sentence where the program is assumed, or where another one stands in for it."""
         if self.assumed:
             return (assumed_of(self.program),)
         why = read_as(self.asked_as)
@@ -117,7 +118,7 @@ class Library:
 
 
 def assumed_of(program: Program | None = None) -> str:
-    """What is said of a program that nobody asked for: the usual one where none is given."""
+    """The sentence for a program that is assumed; by default for the usual one."""
     program = usual_of_language_models().record if program is None else program
     return (
         f"software: {program.name}, {program.meaning} (--software plain: PyTorch's own modules), "
@@ -128,19 +129,19 @@ def assumed_of(program: Program | None = None) -> str:
 def library_of(
     options: Mapping[str, Any], record: ModelSource | None, layout: Layout, dialect: str = ""
 ) -> Library:
-    """The program asked for, else the usual one. Raises UnknownName.
+    """The program that is named, else the usual one. Raises UnknownName.
 
-    ``dialect``: whose launch file is there, if any.
+    ``dialect``: the format of the launch file, if there is one.
     """
-    asked = options.get("software")
-    if asked and asked != AUTO:
-        program = program_named(asked)
-        return Library(program, by_file=bool(dialect), asked_as="" if dialect else asked.strip())
+    named = options.get("software")
+    if named and named != AUTO:
+        program = program_named(named)
+        return Library(program, by_file=bool(dialect), asked_as="" if dialect else named.strip())
     if dialect or not _written_anew(record):
         return Library(PLAIN)
     usual = usual_of_language_models()
     cut = max(layout.tp, layout.pp, layout.cp, layout.ep) > 1
-    likely = asked == AUTO or (usual.cut and cut)
+    likely = named == AUTO or (usual.cut and cut)
     likely |= (options.get("precision") or "").lower() in usual.precisions
     other = folded_strategy(options.get("strategy") or "") in usual.except_strategies
     other |= options.get("issuer") in usual.except_issuers
@@ -148,11 +149,12 @@ def library_of(
 
 
 def _masked(has: Mapping[str, Any], options: Mapping[str, Any], program: Program) -> bool:
-    """Whether torch's attention is handed a mask that is a tensor, which its flash kernel does not
-    take: ALiBi's biases, of a program without a kernel of its own, or transformers' windows.
+    """Whether torch's attention gets a mask that is a tensor, which its flash kernel cannot take.
 
-    Falcon adds its to the mask (transformers, modeling_falcon.py, FalconAttention.forward), as do
-    Baichuan-13B's own modeling_baichuan.py and PaddleNLP's; BLOOM and MPT write scores out there.
+    That is the case for ALiBi biases in programs without their own kernel, and for windows in
+    transformers. Falcon adds the biases to the mask (transformers, modeling_falcon.py,
+    FalconAttention.forward), as do Baichuan-13B's own modeling_baichuan.py and PaddleNLP's; BLOOM
+    and MPT compute the scores without a fused kernel there.
     """
     if has.get("attention") != _USUAL["attention"]:
         return False
@@ -164,7 +166,7 @@ def _masked(has: Mapping[str, Any], options: Mapping[str, Any], program: Program
 
 
 def _windowed(has: Mapping[str, Any], seq_len: int | None) -> bool:
-    """Whether every layer sees a window that is shorter than the sequence."""
+    """Whether every layer's attention window is shorter than the sequence."""
     everywhere = has.get("window_pattern", "w") == "w" and not has.get("chunked")
     return everywhere and 0 < int(has.get("window") or 0) < int(seq_len or has.get("seq_len") or 0)
 

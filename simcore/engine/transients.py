@@ -1,8 +1,8 @@
-"""What an op holds besides what it saves: operands of its kernels, in bytes per sample.
+"""Memory that an op holds in addition to what it saves: operands of its kernels, bytes per sample.
 
-Kernels say what they move, not which tensors they hold. Two rules give the latter: a forward
-kernel holds what it reads and writes; a backward kernel holds the gradients of both, which have
-the same shapes, while the rest of what it reads was saved by forward and is counted there.
+Kernels record the bytes that they move, not the tensors that they hold. Two rules give the latter:
+a forward kernel holds what it reads and writes; a backward kernel holds the gradients of both,
+which have the same shapes. Whatever else it reads was saved by forward and is counted there.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from simcore.strategy.precision import Precision
 from simcore.workload.graph import FLASH_KINDS, Kernel, Op
 from simcore.workload.saved import Saved
 
-#: fp32, in which flash attention sums the gradient of q (Dao 2023, flash_attn mha_bwd dq_accum).
+#: Flash attention sums the gradient of q in fp32 (Dao 2023, flash_attn mha_bwd dq_accum).
 
 
 class Backward(NamedTuple):
-    """Bytes per sample while an op's backward runs, and of the gradient that it hands on."""
+    """Bytes per sample held while an op's backward runs, and of the gradient that it hands on."""
 
     held: float
     handed_on: float
 
 
 def storages(saved: Saved, p: Precision) -> tuple[float, ...]:
-    """Bytes per sample of the storages of an op, by class; empty ones left out."""
+    """Bytes per sample of the storages that an op saves, by class; empty ones are left out."""
     sizes = (
         saved.low * p.low_bytes,
         saved.high * p.high_bytes,
@@ -40,19 +40,19 @@ def storages(saved: Saved, p: Precision) -> tuple[float, ...]:
 
 
 def saved_bytes(saved: Saved, p: Precision) -> float:
-    """Bytes per sample that are pinned until backward."""
+    """Bytes per sample that are held until backward."""
     return sum(storages(saved, p))
 
 
 def _moved(kernel: Kernel, p: Precision) -> float:
     moved = kernel.low * p.low_bytes + kernel.high * p.high_bytes + kernel.raw_bytes
-    # The launches of a chain of elementwise kernels run one after the other; softmax and loss
-    # are two halves of one thing.
+    # The launches of a chain of elementwise kernels run one after another; softmax and loss are
+    # two halves of one operation.
     return moved if kernel.kind in (*COMPUTE_KINDS, "softmax") else moved / max(kernel.launches, 1)
 
 
 def _product(kernel: Kernel, p: Precision) -> float:
-    """Bytes per sample of the result of a product; 0 for a weight's gradient."""
+    """Bytes per sample of the result of a matrix product; 0 for a weight's gradient."""
     sides = (kernel.m, kernel.n, kernel.groups)
     varying = [s for s in sides if s.per_sample]
     if len(varying) != 1:
@@ -65,9 +65,9 @@ def _product(kernel: Kernel, p: Precision) -> float:
 
 
 def output_bytes(op: Op, p: Precision) -> float:
-    """Bytes per sample of what an op's forward writes for the next op."""
-    if told := saved_bytes(op.result, p):
-        return told
+    """Bytes per sample of the output that an op's forward hands to the next op."""
+    if stated := saved_bytes(op.result, p):
+        return stated
     for kernel in reversed(() if op.sink else op.fwd):
         if kernel.kind in COMPUTE_KINDS:
             made = _product(kernel, p)
@@ -83,10 +83,10 @@ def output_bytes(op: Op, p: Precision) -> float:
 
 
 def backward_bytes(op: Op, p: Precision) -> Backward:
-    """What an op's backward holds besides what forward saved."""
+    """Bytes per sample that an op's backward holds in addition to what forward saved."""
     if op.in_place:
         return Backward(0.0, 0.0)
-    if op.sink:  # the gradient written; what else is read was saved
+    if op.sink:  # only the gradient that is written; everything else read was saved
         made = max((_moved(k, p) / 2 for k in op.bwd), default=0.0)
         return Backward(made, made)
     forward = max((_moved(k, p) for k in op.fwd), default=0.0)

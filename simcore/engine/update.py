@@ -1,4 +1,4 @@
-"""What the update of parameters takes: gradient norm, optimizer, passes of libraries, EMA.
+"""Time of the parameter update: gradient norm, optimizer, the library's copies, EMA.
 
 # C configs, N parts of a model (stages of a pipeline) priced at once.
 """
@@ -25,16 +25,17 @@ from simcore.workload.graph import Workload
 Array = NDArray[np.float64]
 
 _ELEMENTWISE = KINDS.index("elementwise")
-#: fp32 elements that a Python-loop EMA moves a parameter: mul_ (1 read, 1 write), add_ (2, 1).
+#: fp32 elements moved per parameter by an EMA in a Python loop: mul_ (1 read, 1 write), add_ (2,
+#: 1).
 EMA_TRAFFIC_ELEMS = 5.0
-#: Parameter tensors that one multi-tensor kernel takes on average (torch foreach packs up to
-#: 110 pointers a launch for one list, fewer for Adam's five).
+#: Average number of parameter tensors in one multi-tensor kernel (torch foreach packs up to 110
+#: pointers a launch for one list, fewer for Adam's five).
 FOREACH_TENSORS_PER_LAUNCH = float(TENSORS_A_LAUNCH)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Update:
-    """Seconds on a rank class, [C] or of each part [N, C]; sizes of several parts are [N, 1]."""
+    """Seconds on a rank class, [C] or [N, C] of each part; sizes of several parts are [N, 1]."""
 
     workloads: tuple[Workload, ...]
     strategy: Strategy
@@ -56,7 +57,7 @@ class Update:
 
     @cached_property
     def packed(self) -> Array | float:
-        """Launches of a kernel that takes many tensors at a time."""
+        """Number of launches of a kernel that takes many tensors at a time."""
         return self.of_parts(lambda w: max(1.0, w.n_tensors / FOREACH_TENSORS_PER_LAUNCH))
 
     def shards(self) -> Array:
@@ -65,10 +66,11 @@ class Update:
 
     @cached_property
     def held(self) -> Array:
-        """Parameters whose state a rank holds and updates: its shard, as ``holdings`` cuts it.
+        """Number of parameters that a rank updates and holds the state of: its shard.
 
-        Experts are dealt out among those that hold the same (Megatron-LM's expert data-parallel
-        group), which are fewer, and where they are none a rank updates all of its own.
+        Experts are divided among the ranks that hold the same ones (Megatron-LM's expert
+        data-parallel group), which are fewer than the data ranks. A rank alone with its experts
+        updates all of them.
         """
         shards, numel = self.shards(), self.numel
         routed = self.of_parts(lambda w: w.expert_numel)
@@ -76,7 +78,7 @@ class Update:
         held: Array = (numel - routed) / shards + routed / np.maximum(shards / alike, 1.0)
         if (
             self.strategy.program.optimizer_state.owned_tensor_by_tensor
-        ):  # the fullest owner's largest tensor at least
+        ):  # at least the largest tensor, which one owner has whole
             largest = self.of_parts(lambda w: w.largest_param_numel)
             held = np.maximum(held, np.minimum(numel, largest))
         return held
@@ -112,7 +114,7 @@ class Update:
         return self.moved(state * self.held, index, launches) + products / rate
 
     def synchronised(self, each_bytes: float, index: int) -> Array:
-        """A loop that waits for the device at each tensor; ``each_bytes`` of an element."""
+        """Seconds of a loop that waits after each tensor; ``each_bytes``: bytes an element."""
         c, kernels, found = self.classes[index], self.strategy.optimizer.kernels_per_tensor, []
         rate = c.update_bytes_per_s * self.points.memory * self.shards()
         for sizes in (w.tensor_sizes for w in self.workloads):
@@ -124,13 +126,13 @@ class Update:
 
     def grad_norm(self, index: int) -> Array:
         traffic = self.held * self.strategy.kept_grad_bytes
-        # torch's own norm is taken tensor by tensor wherever its optimizers go so; a loop's alone.
+        # torch computes the norm tensor by tensor only where its optimizer loops over tensors.
         loop = self.strategy.step_impl == "for-loop"
         launches = 2.0 * self.launches(1, 1, "for-loop" if loop else "foreach")
         return self.moved(traffic, index, launches)
 
     def update_passes(self, index: int) -> Array:
-        """What a library's update moves of all that a rank holds, several times a tensor."""
+        """Seconds of the library's copies of all that a rank holds, several for each tensor."""
         traffic = self.numel * self.strategy.program.optimizer_state.update_copies_bytes
         started = self.n_tensors * self.classes[index].kernel_start_s
         rate = self.classes[index].bytes_per_s[_ELEMENTWISE] * self.points.memory

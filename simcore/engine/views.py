@@ -1,6 +1,6 @@
-"""What the pictures of a prediction ask for beyond it: its ops on the roofline, its sensitivity.
+"""Data for charts of a prediction: its operators on the roofline, and its sensitivity.
 
-Both run through the one pricing and the one schedule that predictions run through.
+Both use the same pricing and scheduling as predictions.
 
 # C configurations, O operators
 """
@@ -28,7 +28,7 @@ Pass = Literal["forward", "backward", "frozen forward"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpPoint:
-    """All calls of one operator in one micro-step of one GPU: work, traffic and time together."""
+    """All calls of one operator in one micro-step on one GPU: work, traffic and time in total."""
 
     name: str
     kind: KernelKind
@@ -40,22 +40,22 @@ class OpPoint:
 
     @property
     def intensity_flop_per_byte(self) -> float:
-        """Arithmetic intensity; 0 for an op that only moves data."""
+        """Arithmetic intensity [FLOP/byte]; 0 for an op that only moves data."""
         return self.flop / self.n_bytes if self.n_bytes else float("inf")
 
     @property
     def achieved_flop_per_s(self) -> float:
-        """What the op is predicted to reach."""
+        """FLOP/s that the op is predicted to reach."""
         return self.flop / self.time_s if self.time_s else 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Roofline:
-    """The ops of one micro-step against what the datasheet promises.
+    """The ops of one micro-step, with the peaks of the datasheet.
 
-    ``peak_flop_per_s`` is the dense peak of the precision, of several the highest;
-    ``bw_bytes_per_s`` that of memory. With a pipeline the ops are those of its first stage.
-    Autocast's casts of weights are no op's.
+    ``peak_flop_per_s``: dense peak of the precision, the highest where it has several;
+    ``bw_bytes_per_s``: memory bandwidth. With a pipeline the ops are those of its first stage.
+    Autocast's casts of weights belong to no op.
     """
 
     model: str
@@ -68,12 +68,12 @@ class Roofline:
 
     @property
     def ridge_flop_per_byte(self) -> float:
-        """Intensity at which peak and bandwidth allow the same."""
+        """Intensity at which compute and memory bandwidth limit equally."""
         return self.peak_flop_per_s / self.bw_bytes_per_s
 
 
 def roofline(request: Request) -> Roofline:
-    """Work, traffic and predicted time of every operator of the slowest kind of GPU."""
+    """Work, traffic and predicted time of every operator, on the slowest kind of GPU."""
     rates = min(job_of(request).classes, key=lambda c: c.peak_flop_per_s)
     workload, batch = request.workload, float(request.micro_batch)
     if request.placed is not None:
@@ -100,7 +100,7 @@ def roofline(request: Request) -> Roofline:
 def _points(
     ops: Iterable[Op], request: Request, rates: ClassRates, batch: float, parts: tuple[Pass, ...]
 ) -> list[OpPoint]:
-    """One point an op name, kind and pass: a workload of one-op blocks, priced as any other."""
+    """One point for each op name, kind and pass, priced as a workload of one-op blocks."""
     calls: dict[Op, int] = {}
     for op in ops:
         calls[op] = calls.get(op, 0) + 1
@@ -146,7 +146,7 @@ class Swing:
 
 
 def sensitivity(request: Request) -> tuple[float, tuple[Swing, ...]]:
-    """(step time [s], its swing with each resource, the widest first)."""
+    """(step time [s], its change with each resource, the largest first)."""
     knobs = knobs_of(request)
     size = 1 + 2 * len(knobs)
     points = Points.of(values_of(request), size)

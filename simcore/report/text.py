@@ -107,7 +107,7 @@ def _measured(p: Prediction) -> list[str]:
 
 #: Phrases that occur in assumptions, those of the most influential assumptions first.
 _WEIGHT = (
-    ".toml: ", "no such way", "the language model only", "is predicted", "software:",
+    ".toml: ", "NCCL has no such", "the language model only", "is predicted", "software:",
     "micro-batch", "not even", " unit: ", "was timed", "strategy:", "sequences of", "network:",
     "node:", "data",
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""The cut of a pipeline whose slowest stage is least slow: an exact dynamic programme.
+"""The division of layers into stages with the least slowest stage: an exact dynamic programme.
 
 # L layers, p stages
 """
@@ -17,16 +17,17 @@ def balanced_cut(
     least: Sequence[int],
     fits: Callable[[int, int, int], bool] | None = None,
 ) -> tuple[int, ...] | None:
-    """The cut whose slowest stage is least slow, exactly.
+    """The division with the least slowest stage: layers of each stage; None where nothing fits.
 
-    ``cost(a, b)`` of a stage with layers a to b - 1, what belongs to its ends included: it must
-    not fall as a stage grows. ``fits(s, a, b)``: whether stage s may hold them; it must not come
-    true as a stage grows. ``least`` [p]: layers of each stage at least. Of equally slow cuts that
-    with the least sum of squares, so that no stage is longer than it has to be. None where
-    nothing fits.
+    ``cost(a, b)``: time of a stage with layers a to b - 1, including what belongs to its ends; it
+    must not fall as a stage grows. ``fits(s, a, b)``: whether stage s may hold these layers; it
+    must not become true as a stage grows. ``least`` [p]: smallest number of layers of each stage.
+    Among equally slow divisions the one with the least sum of squared times is chosen, so that no
+    stage is longer than needed.
 
-    The limit of the slowest stage is found first, by stages that each take all they may; within it
-    few ends are left to each stage, and dynamic programming weighs those.
+    The least limit of the slowest stage is found first, with stages that each take all that they
+    may. Few ends remain possible for each stage within that limit; dynamic programming compares
+    them.
     """
     limit = _least_limit(cost, n_layers, least, fits)
     if limit is None:
@@ -35,7 +36,7 @@ def balanced_cut(
     found = _search(cost, least, fits, ends, limit)
     if found is not None:
         return found
-    # Where stages must have more layers than they may take, the limit is a bound that none meets.
+    # Where minimum sizes force stages beyond the limit, no division meets it.
     ends = [(sum(least[: s + 1]), n_layers - sum(least[s + 1 :])) for s in range(len(least))]
     ends[-1] = (n_layers, n_layers)
     slowest = _search(cost, least, fits, ends, None)
@@ -45,21 +46,21 @@ def balanced_cut(
 
 
 def holds_all(n_layers: int, least: Sequence[int], fits: Callable[[int, int, int], bool]) -> bool:
-    """Whether stages that each take all they hold take all layers: if not, no cut fits."""
+    """Whether stages that each take all they can hold cover all layers; if not, nothing fits."""
     return _Reach.of(lambda _a, _b: 0.0, n_layers, least, fits, 0.0).ends[-1] == n_layers
 
 
 def _spans(sizes: Sequence[int]) -> tuple[list[int], list[int]]:
-    """First layers of the stages, and the first layers behind them."""
+    """First layer of each stage, and first layer after each."""
     ends = list(accumulate(sizes))
     return [0, *ends[:-1]], ends
 
 
 @dataclass(frozen=True, slots=True)
 class _Reach:
-    """How far stages get that each take all they may: no cut within the limit gets further.
+    """How far stages get if each takes all that it may; no division within the limit gets further.
 
-    ``ends`` [p]: the layer behind each; ``used``: what the slowest takes; ``more``: the least
+    ``ends`` [p]: first layer after each stage; ``used``: time of the slowest; ``more``: the least
     limit with which one of them would get further.
     """
 
@@ -76,7 +77,7 @@ class _Reach:
         fits: Callable[[int, int, int], bool] | None,
         limit: float,
     ) -> _Reach:
-        """A stage that reaches further with the same layers or fewer never stops the next one."""
+        """A stage that reaches further with at most as many layers never limits the next one."""
         ends: list[int] = []
         used, more, a, size = 0.0, float("inf"), 0, n_layers // len(least)
         left = sum(least)
@@ -99,7 +100,10 @@ class _Reach:
 
 
 def _furthest(may: Callable[[int], bool], low: int, high: int, guess: int) -> int:
-    """The last number up to ``high`` that may be, after ``low``, which may; near a guess."""
+    """The last number for which ``may`` holds, from ``low`` (where it does) to ``high``.
+
+    The search starts at ``guess``.
+    """
     step = 1
     at = min(max(guess, low + 1), high)
     while low < high:
@@ -119,7 +123,7 @@ def _least_limit(
     least: Sequence[int],
     fits: Callable[[int, int, int], bool] | None,
 ) -> float | None:
-    """The least limit within which greedy stages reach the last layer; no cut is faster."""
+    """The least limit within which greedy stages reach the last layer; no division is faster."""
     widest = _Reach.of(cost, n_layers, least, fits, float("inf"))
     if widest.ends[-1] < n_layers:
         return None
@@ -142,7 +146,7 @@ def _ends(
     reach: _Reach,
     limit: float,
 ) -> list[tuple[int, int]]:
-    """From which to which layer each stage can end within a limit: the next ones reach the last."""
+    """For each stage, its first and last possible end such that later stages reach the end."""
     found = [(n_layers, n_layers)]
     for s in range(len(least) - 1, 0, -1):
         behind = found[-1][0]
@@ -164,11 +168,11 @@ def _search(
     ends: Sequence[tuple[int, int]],
     limit: float | None,
 ) -> tuple[int, ...] | None:
-    """The cut with the least maximum; of those within a ``limit`` that with the least squares.
+    """The division with the least maximum; with a ``limit``, the one with the least squares in it.
 
-    Stages end within ``ends``, the last one behind all layers.
+    Stages end within ``ends``, the last one after all layers.
     """
-    # best[b]: of all ways to cut the first b layers into the stages so far, the least.
+    # best[b]: the least value over all divisions of the first b layers into the stages so far.
     infinite = float("inf")
     n_layers = ends[-1][1]
     best = [0.0, *[infinite] * n_layers]
@@ -177,7 +181,7 @@ def _search(
     for s, (mine, (first, last)) in enumerate(zip(least, ends, strict=True)):
         after, start = [infinite] * (n_layers + 1), [-1] * (n_layers + 1)
         for b in range(first, last + 1):
-            # From the shortest stage on: once it is too slow or too large, longer ones are too.
+            # From the shortest stage on: if it is too slow or too large, longer ones are too.
             for a in range(b - mine, before - 1, -1):
                 alone = cost(a, b)
                 if alone > (after[b] if limit is None else limit):

@@ -1,8 +1,8 @@
-"""Optimizers whose state and work follow from the shapes of the parameters: Adafactor and Muon.
+"""Optimizers whose state and work depend on the shapes of parameters: Adafactor and Muon.
 
-Everything that prices an optimizer takes averages over a model's parameters. What an update of
-one model costs on average is worked out here, from the code of torch 2.13's ``_adafactor.py`` and
-``_muon.py`` (torch ships both) and from their papers.
+Optimizers are priced with averages over a model's parameters. The averages of these two are
+computed here for a model, from the code of torch 2.13's ``_adafactor.py`` and ``_muon.py`` (torch
+ships both) and from their papers.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from simcore.workload.graph import Block, Workload, weight_grad_numel
 
 #: Newton-Schulz iterations of Muon (Jordan et al. 2024; torch's default).
 NS_STEPS = 5
-#: fp32 elements that Muon moves a parameter: momentum 3, Nesterov's look-ahead 3, cast to bf16
-#: 1.5, norm 0.5, scaling 1, an iteration's reads and write in bf16 1.5, decay 2, update 2.5.
+#: fp32 elements that Muon moves per parameter: momentum 3, Nesterov's look-ahead 3, cast to bf16
+#: 1.5, norm 0.5, scaling 1, reads and write of each iteration in bf16 1.5, decay 2, update 2.5.
 _MUON_ELEMS = 3 + 3 + 1.5 + 0.5 + 1 + 1.5 * NS_STEPS + 2 + 2.5
 #: Kernels a matrix: momentum, look-ahead, cast, norm, its bound, scaling, decay, update, and three
-#: products an iteration.
+#: products in each iteration.
 _MUON_KERNELS = 8 + 3 * NS_STEPS
 
 
@@ -37,12 +37,12 @@ class Matrix:
 
     @property
     def numel(self) -> float:
-        """Elements of all of them."""
+        """Elements of all these matrices."""
         return self.rows * self.columns * self.count
 
 
 def matrices(workload: Workload) -> Iterator[Matrix]:
-    """The weights of matrix products that are trained, in forward order."""
+    """The trained weights of matrix products, in forward order."""
     for block in workload.instances():
         yield from _of_block(block)
 
@@ -51,7 +51,7 @@ def _of_block(block: Block) -> Iterator[Matrix]:
     own = {p.numel for p in block.params}
     for op in block.ops:
         numel = weight_grad_numel(op)
-        if numel not in own:  # none, or tied to a table elsewhere
+        if numel not in own:  # no trained weight, or one tied to a table elsewhere
             continue
         rows, columns = op.fwd[0].k.fixed, op.fwd[0].n.fixed
         yield Matrix(rows, columns, numel / (rows * columns), block.recomputable)
@@ -59,7 +59,7 @@ def _of_block(block: Block) -> Iterator[Matrix]:
 
 @lru_cache(maxsize=64)
 def fitted(optimizer: Optimizer, workload: Workload, precision: Precision) -> Optimizer:
-    """The optimizer with the averages of this model's parameters; most are what they were."""
+    """The optimizer with averages over this model's parameters; most optimizers are unchanged."""
     found = optimizer
     if optimizer.by_shape:
         found = _LAWS[optimizer.by_shape](optimizer, workload)
@@ -75,10 +75,10 @@ def fitted(optimizer: Optimizer, workload: Workload, precision: Precision) -> Op
 
 
 def _factored_moments(optimizer: Optimizer, workload: Workload) -> Optimizer:
-    """A row and a column of second moments a matrix, one of every element of a vector.
+    """Second moments by row and by column of each matrix, and by element of each vector.
 
     Tables (embeddings) are matrices as wide as the first product is deep. Kernels of convolutions
-    are factored over their last two sides, which are not known here: one moment an element.
+    are factored over their last two dimensions, which are not known here: one moment an element.
     """
     width = next((m.rows for m in matrices(workload)), 1.0)
     moments = 0.0
@@ -91,7 +91,7 @@ def _factored_moments(optimizer: Optimizer, workload: Workload) -> Optimizer:
             if param.numel in products:
                 continue
             rows = param.numel / width
-            # A bias is a few widths long, a table many of them.
+            # A bias has a few times ``width`` elements, a table many times.
             table = rows > width**0.5 and rows.is_integer() and param.numel not in convolved
             moments += rows + width if table else param.numel
     numel = max(workload.trainable_numel, 1)
@@ -99,10 +99,10 @@ def _factored_moments(optimizer: Optimizer, workload: Workload) -> Optimizer:
 
 
 def _orthogonalised(optimizer: Optimizer, workload: Workload) -> Optimizer:
-    """Momentum and Newton-Schulz for matrices of repeated layers, another optimizer for all else.
+    """Momentum and Newton-Schulz for matrices of repeated layers, another optimizer for the rest.
 
-    An iteration on s x l (s the shorter side) is X X^T, its square and their sum times X:
-    4 s^2 l + 2 s^3 FLOP in bf16.
+    An iteration on an s x l matrix (s the shorter side) computes X X^T, its square, and their sum
+    times X: 4 s^2 l + 2 s^3 FLOP in bf16.
     """
     rest = OPTIMIZERS[optimizer.for_the_rest]
     found = [m for m in matrices(workload) if m.hidden]
@@ -128,7 +128,7 @@ def _orthogonalised(optimizer: Optimizer, workload: Workload) -> Optimizer:
     )
 
 
-#: What follows from a model's shapes, by the word in an optimizer's record.
+#: How an optimizer's figures follow from a model's shapes, by the name in the optimizer's record.
 _LAWS: dict[str, Callable[[Optimizer, Workload], Optimizer]] = {
     "factored-moments": _factored_moments,
     "orthogonalised": _orthogonalised,

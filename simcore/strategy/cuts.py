@@ -1,4 +1,4 @@
-"""Where a pipeline is cut: layers of each stage, as text.
+"""The layers of each pipeline stage, as text.
 
 # L layers, p stages
 """
@@ -15,15 +15,15 @@ from simcore.strategy.cut_rules import CUT_RULES, EVEN
 from simcore.workload.models import Scalar
 from simcore.workload.sharding import even_cut
 
-#: Layers dealt out as ``balanced_cut`` finds best.
+#: Division that is chosen by ``balanced_cut``.
 AUTO = "auto"
-#: Bounded, so that no text makes more stages than any model has layers.
+#: Digits are bounded, so that no text makes more stages than any model has layers.
 _ENTRY = re.compile(r"^(?:(\d{1,4})\s*[x×*]\s*)?(\d{1,6}|rest)$")
-_EXAMPLE = "write layers of each stage: 19,21,21,19, or 7,14x8,7, or 7,rest,7"
+_EXAMPLE = "write the layers of each stage: 19,21,21,19, or 7,14x8,7, or 7,rest,7"
 
 
 def normalised(text: str) -> str:
-    """``19, 21, 21,19`` as ``19,2x21,19``; ``even`` as nothing. Raises InvalidConfig."""
+    """``19, 21, 21,19`` as ``19,2x21,19``; ``even`` as "". Raises InvalidConfig."""
     text = text.strip().lower()
     if text in ("", EVEN):
         return ""
@@ -31,7 +31,7 @@ def normalised(text: str) -> str:
 
 
 def written(sizes: Sequence[int]) -> str:
-    """Layers of each stage as short text."""
+    """The layers of each stage as short text."""
     return _written([(1, str(n)) for n in sizes])
 
 
@@ -56,19 +56,19 @@ def _entries(text: str) -> list[tuple[int, str]]:
 
 
 def parsed(text: str) -> tuple[int, ...]:
-    """Layers of each stage of a text that names them all. Raises InvalidConfig."""
+    """The layers of each stage, from a text that names all of them. Raises InvalidConfig."""
     return tuple(int(each) for count, each in _entries(text) for _ in range(count))
 
 
 def stages_told(text: str) -> int | None:
-    """How many stages a text names; None where it leaves that open."""
+    """The number of stages in a text; None where the text leaves it open."""
     if text in ("", AUTO) or "rest" in text:
         return None
     return sum(count for count, _ in _entries(text))
 
 
 def cut_problems(text: str, n_layers: int, n_stages: int, chunks: int = 1) -> list[str]:
-    """Every rule that a cut breaks on so many layers, stages and chunks a stage."""
+    """Every rule that a division breaks, for these numbers of layers, stages and chunks a stage."""
     return [] if text in ("", AUTO) else _sizes(text, n_layers, n_stages, chunks)[1]
 
 
@@ -79,9 +79,9 @@ def cut_sizes(
     rule: str = EVEN,
     settings: Mapping[str, Scalar] = MappingProxyType({}),
 ) -> tuple[int, ...]:
-    """Layers of each stage; ``auto`` as even, before it is known. Raises InvalidConfig.
+    """The layers of each stage; ``auto`` counts as even until it is resolved. Raises InvalidConfig.
 
-    ``rule``: of ``CUT_RULES``, where nothing is named; ``settings``: the model's, for the rule.
+    ``rule``: of ``CUT_RULES``, where the text is empty; ``settings``: the model's, for the rule.
     """
     if text == "" and n_stages > 1:
         return CUT_RULES[rule](n_layers, n_stages, settings)
@@ -98,14 +98,14 @@ def _sizes(
 ) -> tuple[tuple[int, ...], list[str]]:
     entries = _entries(text)
     named = sum(count for count, each in entries if each != "rest")
-    told = sum(count * int(each) for count, each in entries if each != "rest")
-    open_stages, left = n_stages - named, n_layers - told
+    stated = sum(count * int(each) for count, each in entries if each != "rest")
+    open_stages, left = n_stages - named, n_layers - stated
     if not any(each == "rest" for _, each in entries):
         problems = []
         if open_stages:
             problems.append(f"stages {text} are {named}, not pp={n_stages}")
         if left:
-            problems.append(f"stages {text} have {told} layers, not the model's {n_layers}")
+            problems.append(f"stages {text} have {stated} layers, not the model's {n_layers}")
     elif open_stages < 1:
         problems = [f"stages {text} leave no stage of pp={n_stages} for the rest"]
     elif left % open_stages or left < open_stages:
@@ -129,15 +129,15 @@ def _sizes(
     return tuple(sizes), problems
 
 
-#: Chunks of layers a pipeline rank that are tried.
+#: Largest number of chunks of a pipeline rank in a search.
 MOST_CHUNKS = 8
 
 
 def chunk_counts(n_layers: int, n_stages: int) -> tuple[int, ...]:
-    """Numbers of chunks that divide a pipeline's layers, embedding and head among them or not.
+    """Numbers of chunks that divide a pipeline's layers, with or without embedding and head.
 
-    Megatron-LM takes either (--account-for-embedding-in-pipeline-split and its like of the loss);
-    where several do, powers of two, the fewest and the most stand for all.
+    Megatron-LM takes either (--account-for-embedding-in-pipeline-split and the same for the loss).
+    Where several numbers do, only powers of two, the smallest and the largest are returned.
     """
     found = [n for n in range(2, MOST_CHUNKS + 1)
              if any((n_layers + ends) % (n_stages * n) == 0 for ends in (0, 1, 2))]  # fmt: skip
@@ -146,8 +146,10 @@ def chunk_counts(n_layers: int, n_stages: int) -> tuple[int, ...]:
 
 
 def least_layers(n_stages: int, chunks: int) -> tuple[int, ...]:
-    """Layers that each stage has at least: one a chunk, and at the ends one less, since a chunk
-    may hold the embedding or the head in place of a layer; but never none.
+    """The smallest number of layers of each stage: one a chunk.
+
+    At the ends it is one less, since a chunk may hold the embedding or the head in place of a
+    layer; but it is never zero.
     """
     ends = (0, n_stages - 1)
     return tuple(max(1, chunks - (s in ends and chunks > 1)) for s in range(n_stages))

@@ -1,8 +1,8 @@
-"""Degrees of model parallelism: how one replica of a model is cut over ranks.
+"""Degrees of model parallelism: how one replica of a model is divided over ranks.
 
-Ranks are numbered tensor first, then context, data, pipeline, as Megatron's default order
-(tp-cp-ep-dp-pp) does: tensor ranks sit side by side in a node. Experts are cut over ranks of the
-data dimension.
+Ranks are numbered tensor first, then context, data and pipeline, as in Megatron's default order
+(tp-cp-ep-dp-pp): tensor ranks are neighbours in a node. Experts are divided over ranks of the data
+dimension.
 """
 
 from __future__ import annotations
@@ -14,36 +14,36 @@ from typing import Final, Literal, get_args
 from simcore.strategy.cuts import cut_problems
 
 Dispatcher = Literal["alltoall", "deepep", "hybridep"]
-#: Megatron-Core's name for the last two, of which it takes DeepEP where nobody says.
+#: Megatron-Core's name for the last two; its default among them is DeepEP.
 DISPATCHERS_CALLED: Final[Mapping[str, Dispatcher]] = {"flex": "deepep"}
-#: How context ranks share attention: ``engine.context``.
+#: How context ranks share attention; see ``engine.context``.
 CpComm = Literal["ring", "all-gather", "ulysses"]
-#: In which order a pipeline stage works. gpipe: all forwards, then all backwards (Huang et al.
+#: The order in which pipeline stages work. gpipe: all forwards, then all backwards (Huang et al.
 #: 2019). 1f1b: with vpp its interleaved form (Narayanan et al. 2021). zb-1p, zb-2p: backward is
-#: split, so that weight gradients fill the bubble; a stage may hold pp, or 2 pp micro-batches (Qi
-#: et al. 2023). dualpipe: micro-batches enter from both ends, each rank holds two stages
-#: (DeepSeek-AI 2024).
+#: split, so that weight gradients fill the bubble; a stage may hold pp or 2 pp micro-batches (Qi et
+#: al. 2023). dualpipe: micro-batches enter from both ends, each rank holds two stages (DeepSeek-AI
+#: 2024).
 Schedule = Literal["1f1b", "gpipe", "zb-1p", "zb-2p", "dualpipe"]
 SCHEDULES: tuple[Schedule, ...] = get_args(Schedule)
-#: What a schedule may deal out beside layers: embeddings and head as a layer each.
+#: What counts as a layer each besides the layers: embeddings and head.
 _ENDS = 2
 
 
-#: Options that are degrees of parallelism; those but chunks cut a model over ranks.
+#: Options that are degrees of parallelism; all but ``vpp`` divide a model over ranks.
 DEGREES = ("tp", "pp", "vpp", "cp", "ep")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """Degrees; 1 is none. ``vpp`` chunks of layers a pipeline rank (interleaved 1F1B).
+    """Degrees of parallelism, 1 for none. ``vpp``: chunks of layers a rank (interleaved 1F1B).
 
-    ``sequence_parallel``: norms, residual and their activations are cut over the tensor ranks
-    too (Korthikanti et al. 2022). ``expert_tp``: tensor ranks of an expert, 1 or
-    tp; with 1 the expert ranks lie side by side over the tensor ranks (Megatron-Core's parallel
-    folding, Liu et al. 2025). ``dispatcher``: whether a token goes to a node and a rank once for
-    each choice (alltoall) or once (deepep and hybridep, of one library, which differ in what goes
-    beside it). ``cp_comm``: what context ranks exchange. ``stages``:
-    layers of each pipeline stage as ``strategy.cuts`` writes them; nothing is as evenly as they go.
+    ``sequence_parallel``: norms, residual and their activations are divided over the tensor ranks
+    too (Korthikanti et al. 2022). ``expert_tp``: tensor ranks of an expert, 1 or tp; with 1 the
+    expert ranks are neighbours within the tensor ranks (Megatron-Core's parallel folding, Liu et
+    al. 2025). ``dispatcher``: whether a token is sent once for each of its experts (alltoall), or
+    only once to each node and rank (deepep and hybridep, from one library, which differ in what
+    they send with it). ``cp_comm``: what context ranks exchange. ``stages``: layers of each
+    pipeline stage as ``strategy.cuts`` writes them; "" divides them as evenly as possible.
     """
 
     tp: int = 1
@@ -60,29 +60,29 @@ class Layout:
 
     @property
     def model_ranks(self) -> int:
-        """Ranks that hold one replica's dense layers."""
+        """Number of ranks that hold one replica's dense layers."""
         return self.tp * self.pp * self.cp
 
     @property
     def data_ranks_of_expert(self) -> float:
-        """Data ranks over which one set of experts is spread; below 1 where tensor ranks hold more.
+        """Data ranks over which one set of experts is divided; below 1 if tensor ranks hold more.
 
-        Expert ranks lie over the tensor ranks first: ep x expert_tp ranks make a set.
+        Expert ranks first use the tensor ranks: a set takes ep x expert_tp ranks.
         """
         return self.ep * self.expert_tp / self.tp if self.ep > 1 else 1.0
 
     @property
     def sends_once(self) -> bool:
-        """Whether a token goes to a rank once, however many of its experts it takes."""
+        """Whether a token goes to a rank only once, however many of its experts are there."""
         return self.dispatcher != "alltoall"
 
     @property
     def trivial(self) -> bool:
-        """Whether a replica is one rank and nothing is cut."""
+        """Whether a replica is one rank and nothing is divided."""
         return self.model_ranks == 1 and self.ep == 1
 
     def data_ranks(self, n_gpus: int) -> int:
-        """Replicas that read different samples."""
+        """Number of replicas that read different samples."""
         return n_gpus // self.model_ranks
 
     def __str__(self) -> str:
@@ -102,24 +102,24 @@ class Layout:
 
     @property
     def in_flight_limit(self) -> int:
-        """Of zero-bubble: micro-batches a stage may hold, in units of pp."""
+        """For zero-bubble schedules: micro-batches that a stage may hold, in units of pp."""
         return 2 if self.schedule == "zb-2p" else 1
 
     @property
     def directions(self) -> int:
-        """Ends where micro-batches enter: a rank sees M/directions of them, on as many stages."""
+        """Ends where micro-batches enter; a rank has as many stages, and M/directions of them."""
         return 2 if self.schedule == "dualpipe" else 1
 
     @property
     def least_micro_batches(self) -> int:
-        """Micro-batches of a step that every program with such a pipeline takes."""
+        """Micro-batches of a step that every program with such a pipeline accepts."""
         return max(self.directions, self.pp if self.vpp > 1 else 1)
 
     def rounds_refused(self, micro_batches: int) -> str:
-        """Why Megatron's interleaved schedule takes no so few micro-batches; empty where it does.
+        """Why Megatron's interleaved schedule refuses so few micro-batches; "" where it does not.
 
-        Megatron-LM before 2024 takes multiples of the stages alone; later releases fewer than the
-        stages never.
+        Megatron-LM before 2024 only takes multiples of the stages; later releases never take fewer
+        than the stages.
         """
         if self.vpp == 1 or self.schedule != "1f1b" or micro_batches >= self.pp:
             return ""
@@ -129,7 +129,7 @@ class Layout:
         )
 
     def violations(self, n_gpus: int, n_layers: int) -> list[str]:
-        """Every rule that this layout breaks on so many GPUs and repeated layers."""
+        """Every rule that this layout breaks, for these numbers of GPUs and repeated layers."""
         found = [
             f"{f.name} must be at least 1, not {value}"
             for f in fields(self)
@@ -146,14 +146,14 @@ class Layout:
         elif (n_gpus // self.pp) % (self.ep * self.expert_tp):
             wide = f" x expert-tp={self.expert_tp}" if self.expert_tp > 1 else ""
             ranks, left = divmod(n_gpus // self.pp, self.expert_tp)
-            told = f": allowed are divisors of {ranks}" if not left else ""
+            hint = f": allowed are divisors of {ranks}" if not left else ""
             found.append(
-                f"ep={self.ep}{wide} does not divide the {n_gpus // self.pp} ranks of a stage{told}"
+                f"ep={self.ep}{wide} does not divide the {n_gpus // self.pp} ranks of a stage{hint}"
             )
         if self.expert_tp not in (1, self.tp):
             found.append(f"expert-tp={self.expert_tp} must be 1 or tp={self.tp}")
         if self.pp > max(n_layers, 1):  # a model without repeated layers is one stage
-            found.append(f"pp={self.pp} is more than the {n_layers} layers to cut")
+            found.append(f"pp={self.pp} is more than the {n_layers} layers of the model")
         elif self.pp * self.vpp > max(n_layers, 1) + _ENDS:
             found.append(f"pp x vpp = {self.pp * self.vpp} is more than the {n_layers} layers")
         if self.vpp > 1 and self.pp == 1:
@@ -166,7 +166,7 @@ class Layout:
         if self.schedule == "dualpipe" and self.pp % 2:
             found.append(f"schedule dualpipe needs an even pp, not {self.pp}")
         if self.schedule == "dualpipe" and self.stages:
-            found.append("schedule dualpipe cuts the layers evenly: it takes no stages")
+            found.append("schedule dualpipe divides the layers evenly: it takes no stages")
         if self.stages and self.pp == 1:
             found.append(f"stages {self.stages} need pp above 1")
         elif self.pp <= n_layers:

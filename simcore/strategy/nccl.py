@@ -1,9 +1,9 @@
-"""What NCCL is held to: the words of its variables NCCL_ALGO and NCCL_PROTO.
+"""Restrictions on NCCL's choice, in the form of its variables NCCL_ALGO and NCCL_PROTO.
 
-A list of names, ``^`` before it for all but these; since NCCL 2.24 also lists of one function each,
-with semicolons between: ``ring;allreduce:tree,nvls;allgather:^pat``. The first list may be of no
-function: then it is of all that are not listed (NCCL's documentation of environment variables;
-parseList of src/graph/tuning.cc).
+The text is a list of names; ``^`` in front means all but these. Since NCCL 2.24 there may also be
+lists for single functions, separated by semicolons: ``ring;allreduce:tree,nvls;allgather:^pat``.
+The first list may have no function: it then applies to all functions without their own list (NCCL's
+documentation of environment variables; parseList in src/graph/tuning.cc).
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from simcore.base.errors import InvalidConfig, UnknownName
 #: Names as NCCL prints them (init.cc, ncclAlgoStr, ncclProtoStr).
 ALGORITHMS = ("Tree", "Ring", "CollNetDirect", "CollNetChain", "NVLS", "NVLSTree", "PAT")
 PROTOCOLS = ("LL", "LL128", "Simple")
-#: ``CollNet`` meant both of its kinds before NCCL 2.14.
+#: ``CollNet`` stood for both of its kinds before NCCL 2.14.
 _ALIASES = {"collnet": ("CollNetDirect", "CollNetChain")}
 
 
-#: Functions as NCCL names them (ncclFuncStr), folded, and the collective each is.
+#: NCCL's names of functions (ncclFuncStr), in lower case, and the collective that each runs.
 FUNCTIONS = {
     "broadcast": "broadcast", "reduce": "reduce", "allgather": "all_gather",
     "reducescatter": "reduce_scatter", "allreduce": "all_reduce",
@@ -28,9 +28,9 @@ FUNCTIONS = {
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """Names that are left of one variable; none are: NCCL's own choice.
+    """Names that one variable allows; empty where NCCL chooses freely.
 
-    ``by_function``: collective to its names, instead of ``every``.
+    ``every``: for all collectives; ``by_function``: (collective, names) that replace ``every``.
     """
 
     every: tuple[str, ...] = ()
@@ -40,18 +40,18 @@ class Held:
         return bool(self.every or self.by_function)
 
     def __str__(self) -> str:
-        """As the variable has it."""
+        """The text of the variable."""
         of = {collective: function for function, collective in FUNCTIONS.items()}
         lists = [f"{of[op]}:{','.join(names)}" for op, names in self.by_function]
         return ";".join([*([",".join(self.every)] if self.every else []), *lists])
 
 
-#: NCCL chooses.
+#: No restriction: NCCL chooses.
 FREE = Held()
 
 
 def parse_algorithms(text: str | None) -> Held:
-    """``Ring,Tree``, ``^NVLS`` or ``ring;allreduce:tree``; none: its own choice.
+    """Restriction from ``Ring,Tree``, ``^NVLS`` or ``ring;allreduce:tree``; None: no restriction.
 
     Raises UnknownName, InvalidConfig.
     """
@@ -59,7 +59,7 @@ def parse_algorithms(text: str | None) -> Held:
 
 
 def parse_protocols(text: str | None) -> Held:
-    """``Simple``, ``^LL128`` or ``allreduce:^LL``; none: NCCL's own choice.
+    """Restriction from ``Simple``, ``^LL128`` or ``allreduce:^LL``; None: no restriction.
 
     Raises UnknownName, InvalidConfig.
     """
@@ -76,7 +76,7 @@ def _parse(text: str | None, what: str, known: tuple[str, ...]) -> Held:
             continue
         if not colon:
             raise InvalidConfig(
-                [f"{what} {text!r}: only the first list may be of no function: ring;allreduce:tree"]
+                [f"{what} {text!r}: only the first list may lack a function: ring;allreduce:tree"]
             )
         folded = function.strip().lower()
         if folded not in FUNCTIONS:
@@ -88,13 +88,13 @@ def _parse(text: str | None, what: str, known: tuple[str, ...]) -> Held:
 
 
 def _names(text: str, what: str, known: tuple[str, ...]) -> tuple[str, ...]:
-    told = text.strip()
-    but = told.startswith("^")
+    stripped = text.strip()
+    but = stripped.startswith("^")
     folded: dict[str, tuple[str, ...]] = {name.lower(): (name,) for name in known}
     if known is ALGORITHMS:
         folded |= _ALIASES
     named: list[str] = []
-    for word in filter(None, (w.strip() for w in told.removeprefix("^").split(","))):
+    for word in filter(None, (w.strip() for w in stripped.removeprefix("^").split(","))):
         if word.lower() not in folded:
             raise UnknownName(what, word, known)
         named += folded[word.lower()]

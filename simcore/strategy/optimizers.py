@@ -1,8 +1,8 @@
-"""Optimizers: what an update rule keeps, moves and launches; which there are is data.
+"""Optimizers: the state that an update rule keeps, the bytes it moves and the kernels it launches.
 
-``programs_db/optimizers`` has a record each, with its other implementations: a loop that somebody
-wrote out, another framework's graph. A loop's name on the command line is the rule's, and the
-implementation's after a slash or with ``--optimizer-impl``: ``adamw/op-by-op``.
+Each has a record in ``programs_db/optimizers``, with its other implementations (a hand-written
+loop, another framework's graph). On the command line an implementation's name follows the rule's
+after a slash, or is given with ``--optimizer-impl``: ``adamw/op-by-op``.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from pydantic import BaseModel, Field
 from simcore.base.database import Database, Record, fold_name
 from simcore.base.errors import UnknownName
 
-#: How PyTorch's own optimizers run: lists of tensors a kernel, a loop over tensors, or one kernel.
+#: How PyTorch's own optimizers run: kernels on lists of tensors, a loop over tensors, one kernel.
 StepImpl = Literal["foreach", "for-loop", "fused"]
-#: Of which shapes of parameters an optimizer's work depends on, a function of ``by_shape`` each.
+#: How an optimizer's work depends on the shapes of parameters; each is a function of ``by_shape``.
 ByShape = Literal["", "factored-moments", "orthogonalised"]
-#: Tensors that one kernel of a foreach step takes on average (``engine.update``).
+#: Average number of tensors that one kernel of a foreach step takes (``engine.update``).
 TENSORS_A_LAUNCH = 30
 
 
@@ -29,14 +29,14 @@ TENSORS_A_LAUNCH = 30
 class Optimizer:
     """State and work of an update rule, per parameter.
 
-    ``state_bytes``: of its state; ``traffic_elems``: fp32 elements read and written by a fused or
-    foreach step besides the gradient; ``temporary_elems``: what foreach materialises; ``kernels``:
-    launches of a foreach step for as many tensors as one takes; ``kernels_per_tensor``: of a loop
-    in Python. ``flop``: of matrix products in 16 bit.
-    ``syncs_each_tensor``: its loop waits for the device at each tensor, so that the host is never
-    ahead. ``own_state_width``: its state keeps its width whatever the weights' is. ``by_shape``:
-    the law by which state and work follow from a model's shapes (``strategy.by_shape``);
-    ``for_the_rest``: the optimizer of what that law leaves out.
+    ``state_bytes``: of its state; ``traffic_elems``: fp32 elements that a fused or foreach step
+    reads and writes in addition to the gradient; ``temporary_elems``: fp32 elements that foreach
+    materialises; ``kernels``: launches of a foreach step for as many tensors as one takes;
+    ``kernels_per_tensor``: launches of a Python loop. ``flop``: of matrix products in 16 bit.
+    ``syncs_each_tensor``: the loop waits for the device at each tensor, so that the host is never
+    ahead. ``own_state_width``: the state keeps its width whatever the weights' width. ``by_shape``:
+    how state and work follow from a model's shapes (``strategy.by_shape``); ``for_the_rest``: the
+    optimizer of the parameters that this does not cover.
     """
 
     name: str
@@ -54,7 +54,7 @@ class Optimizer:
 
 
 class Implementation(BaseModel):
-    """Another implementation of a rule: what differs from the record's own figures."""
+    """Another implementation of a rule: the figures that differ from the record's own."""
 
     model_config = Record.model_config
 
@@ -69,7 +69,7 @@ class Implementation(BaseModel):
 
 
 class OptimizerRecord(Record):
-    """One update rule. ``kernels`` missing: it is a loop over tensors however it is asked for."""
+    """One update rule. Without ``kernels`` it is a loop over tensors in every implementation."""
 
     meaning: str
     source: str = Field(description="file and function that the figures are counted from")
@@ -92,35 +92,35 @@ RECORDS: Database[OptimizerRecord] = Database(
 
 @lru_cache(maxsize=256)
 def _optimizer(record: OptimizerRecord, implementation: str) -> Optimizer:
-    said: OptimizerRecord | Implementation = record
+    figures: OptimizerRecord | Implementation = record
     if implementation:
-        said = record.implementations[implementation]
-    loop = said.kernels_per_tensor * TENSORS_A_LAUNCH
-    own = {f.name: getattr(said if hasattr(said, f.name) else record, f.name)
+        figures = record.implementations[implementation]
+    loop = figures.kernels_per_tensor * TENSORS_A_LAUNCH
+    own = {f.name: getattr(figures if hasattr(figures, f.name) else record, f.name)
            for f in fields(Optimizer) if hasattr(record, f.name)}  # fmt: skip
     name = f"{record.name}/{implementation}" if implementation else record.name
-    return Optimizer(**{**own, "name": name, "kernels": said.kernels or loop})
+    return Optimizer(**{**own, "name": name, "kernels": figures.kernels or loop})
 
 
 def implementation_of(optimizer: Optimizer) -> tuple[OptimizerRecord, str]:
-    """The record of an optimizer, and which of its implementations it is; none: PyTorch's."""
+    """The record of an optimizer, and the name of its implementation ("" for PyTorch's)."""
     base, _, word = optimizer.name.partition("/")
     return RECORDS[base], word
 
 
 def optimizer_named(name: str, implementation: str | None = None) -> Optimizer:
-    """By name or alias, whatever its case and hyphens (``AdamW8bit``), or NAME/IMPLEMENTATION.
+    """The optimizer by name or alias in any case and hyphenation, or by NAME/IMPLEMENTATION.
 
-    ``implementation``: one of its record's; PyTorch's own change none of its figures. Raises
+    ``implementation``: one of its record's; one of PyTorch's own changes no figure here. Raises
     UnknownName.
     """
-    base, _, asked = name.partition("/") if RECORDS.path(name) is None else (name, "", "")
+    base, _, named = name.partition("/") if RECORDS.path(name) is None else (name, "", "")
     record = RECORDS[base]
     aliased = next(
         (k for k, v in record.implementations.items()
          if fold_name(base) in map(fold_name, v.aliases)), "",
     )  # fmt: skip
-    word = asked or (implementation if implementation not in get_args(StepImpl) else "") or ""
+    word = named or (implementation if implementation not in get_args(StepImpl) else "") or ""
     if not word:
         return _optimizer(record, aliased)
     found = next((k for k in record.implementations if fold_name(k) == fold_name(word)), None)
@@ -131,14 +131,16 @@ def optimizer_named(name: str, implementation: str | None = None) -> Optimizer:
 
 
 def step_impl_named(name: str | None) -> StepImpl | None:
-    """One of PyTorch's own implementations; None for no word, and for one of an optimizer's own,
-    which ``optimizer_named`` looks up."""
+    """One of PyTorch's own implementations; None for another name.
+
+    ``optimizer_named`` looks up the implementations of single optimizers.
+    """
     found: StepImpl | None = next((i for i in get_args(StepImpl) if i == name), None)
     return found
 
 
 class _Optimizers(Mapping[str, Optimizer]):
-    """Every optimizer by name, as the databases of the folders searched have them."""
+    """Every optimizer by name, from the databases in the searched folders."""
 
     def __getitem__(self, name: str) -> Optimizer:
         return optimizer_named(name)
@@ -154,11 +156,11 @@ OPTIMIZERS: Mapping[str, Optimizer] = _Optimizers()
 
 
 def implementation_words() -> tuple[str, ...]:
-    """What ``--optimizer-impl`` takes: PyTorch's own, then those of single optimizers."""
+    """Values of ``--optimizer-impl``: PyTorch's own, then those of single optimizers."""
     own = sorted({word for words in implementations().values() for word in words})
     return (*get_args(StepImpl), *own)
 
 
 def implementations() -> dict[str, tuple[str, ...]]:
-    """Each optimizer's implementations beside PyTorch's own."""
+    """Implementations of each optimizer other than PyTorch's own."""
     return {r.name: tuple(r.implementations) for r in RECORDS.all() if r.implementations}

@@ -1,4 +1,4 @@
-"""What communication a job runs beside compute."""
+"""Which communication of a job runs at the same time as compute."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from simcore.base.errors import UnknownName, UsageError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overlap:
-    """Each is whether a kind of traffic is hidden where compute allows.
+    """For each kind of traffic, whether it hides under compute where there is enough of it.
 
     grads    reduction of gradients under backward (DDP's buckets, overlap_grad_reduce)
-    params   gathering of ZeRO-1/2's updated parameters under the next forward
-             (Megatron-Core's overlap_param_gather)
-    tensor   exchanges of tensor ranks cut into pieces beside their products (Transformer
+    params   gather of parameters updated by ZeRO-1/2 under the next forward (Megatron-Core's
+             overlap_param_gather)
+    tensor   exchanges of tensor ranks, in pieces, under their own matrix products (Transformer
              Engine's userbuffers, tp_comm_overlap; asynchronous tensor parallelism)
-    dgrad    what tensor ranks exchange of the gradient of a product's input, beside the product
-             of its weight's gradient (Korthikanti et al. 2022, 6.2; Megatron-LM's async
-             tensor-parallel all-reduce; Transformer Engine); ``tensor`` covers it
-    experts  all-to-all of one micro-batch under compute of another (DualPipe;
-             Megatron-Core's overlap_moe_expert_parallel_comm)
-    pipeline messages between stages of an interleaved pipeline, under the next chunk's compute
-             while the pipeline is full (Megatron-Core's overlap_p2p_comm); nothing without chunks
+    dgrad    exchange of the gradient of a product's input among tensor ranks, under the product of
+             its weight's gradient (Korthikanti et al. 2022, 6.2; Megatron-LM's async
+             tensor-parallel all-reduce; Transformer Engine); included in ``tensor``
+    experts  all-to-all of one micro-batch under compute of another (DualPipe; Megatron-Core's
+             overlap_moe_expert_parallel_comm)
+    pipeline messages between stages of an interleaved pipeline under the next chunk's compute,
+             while the pipeline is full (Megatron-Core's overlap_p2p_comm); no effect without chunks
     """
 
     grads: bool = True
@@ -36,25 +36,25 @@ class Overlap:
         return ",".join(f.name for f in fields(self) if getattr(self, f.name)) or "none"
 
 
-#: Kinds of traffic, and the word for none of them.
+#: Names of all kinds of traffic, and the name for none of them.
 KINDS = (*(f.name for f in fields(Overlap)), "none")
 DEFAULT = Overlap()
 NO_OVERLAP = Overlap(grads=False)
 
 
 def default_overlap(chunks: int | None = None) -> Overlap:
-    """``grads``; with chunks a pipeline rank ``pipeline`` too, as the programs have it that run so.
+    """``grads``, and with several chunks a pipeline rank also ``pipeline``.
 
-    Megatron-Core's overlap_p2p_comm is on unless told not to; torch.distributed.pipelining waits
-    for a message before the chunk that needs it (schedules.py, _wait_batch_p2p).
+    Megatron-Core's overlap_p2p_comm is on by default; torch.distributed.pipelining waits for a
+    message before the chunk that needs it (schedules.py, _wait_batch_p2p).
     """
     return replace(DEFAULT, pipeline=(chunks or 1) > 1)
 
 
 def parse_overlap(text: str | None, chunks: int | None = None) -> Overlap:
-    """``none`` or a comma list such as ``grads,params,tensor``; None: ``default_overlap``.
+    """The overlap from ``none`` or a list such as ``grads,params,tensor``; None for the default.
 
-    Raises UnknownName, UsageError where ``none`` is among others.
+    Raises UnknownName, and UsageError where ``none`` is combined with others.
     """
     if text is None:
         return default_overlap(chunks)
@@ -62,7 +62,7 @@ def parse_overlap(text: str | None, chunks: int | None = None) -> Overlap:
     words = [w.strip().lower() for w in text.split(",") if w.strip()]
     if "none" in words:
         if set(words) != {"none"}:
-            raise UsageError(f"overlap {text!r}: none stands alone")
+            raise UsageError(f"overlap {text!r}: none cannot be combined with others")
         words = []
     for word in words:
         if word not in known:

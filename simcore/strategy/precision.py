@@ -1,6 +1,7 @@
-"""Number formats of a training run: what each tensor weighs and which units compute.
+"""Number formats of a training run: bytes of each kind of tensor, and which units compute.
 
-16a in ZeRO's count: half weights 2 + half gradients 2 + fp32 master, momentum, variance 12.
+ZeRO counts 16 bytes a parameter: 16-bit weights 2, 16-bit gradients 2, and 12 for fp32 master
+weights, momentum and variance.
 """
 
 from __future__ import annotations
@@ -16,26 +17,26 @@ from simcore.hardware.spec import PeakName
 
 @dataclass(frozen=True, slots=True)
 class Precision:
-    """Bytes of one element of each kind, and the peak that matrix products run at.
+    """Bytes of one element of each kind of tensor, and the peak that matrix products run at.
 
-    ``low_bytes``/``high_bytes`` are the two activation classes of ``workload.graph``.
-    ``master_bytes`` is an fp32 copy of the weights kept with the optimizer state;
-    ``cast_bytes`` the 16-bit copy that autocast makes of each matrix weight and keeps.
-    ``main_grads``: gradients accumulate in buffers that stay from the first micro-step on and are
-    what is reduced, without buckets beside them (Megatron-LM's ``param.main_grad``).
-    ``fused_grad_sum``: the weight gradient's product adds to what earlier micro-steps left
-    (Megatron-LM's gradient accumulation fusion) instead of a kernel of its own.
-    ``input_bytes``: of what products keep for their weight gradient, where that is another format
-    than other activations'. ``operand_bytes``: of what products read, where they compute in fewer
-    bits than activations have; ``cast_read_bytes``: read to bring an element to that format, or
-    moved beside the operands; ``weight_cast_bytes``: moved for a weight's, in forward and for its
-    input's gradient, where each product casts its own (none: once a step, by who gathers or keeps
-    it);
-    ``block_scaled``: with a scale for each block of a row, so that the transposed operand is
-    another one, whatever the device. ``gather_bytes``: of what tensor ranks gather, where that is
-    wider than operands. ``narrow_state``: the optimizer's state has the weights'
-    width, as torch's optimizers make it of weights that nothing keeps wider. ``conv_peak``: of
-    convolutions, where cuDNN has it and it is not the products'.
+    ``low_bytes``, ``high_bytes``: the two activation classes of ``workload.graph``.
+    ``master_bytes``: fp32 copy of the weights kept with the optimizer state; ``cast_bytes``: 16-bit
+    copy that autocast makes of each matrix weight and keeps.
+    ``main_grads``: gradients accumulate in buffers that exist from the first micro-step on and are
+    reduced themselves, without separate buckets (Megatron-LM's ``param.main_grad``).
+    ``fused_grad_sum``: the weight gradient's product adds to the sum of earlier micro-steps
+    (Megatron-LM's gradient accumulation fusion), without a kernel for the sum.
+    ``input_bytes``: what products save for their weight gradient, where its format differs from
+    other activations'. ``operand_bytes``: what products read, where they compute in fewer bits than
+    activations have. ``cast_read_bytes``: read to convert an element to that format, or moved
+    together with the operands. ``weight_cast_bytes``: moved to convert a weight's element, (in
+    forward, for its input's gradient), where each product converts its own; zeros where weights are
+    converted once a step when they are gathered or stored.
+    ``block_scaled``: each block of a row has a scale, so that the transposed operand differs on
+    every device. ``gather_bytes``: what tensor ranks gather, where it is wider than operands.
+    ``narrow_state``: the optimizer state has the weights' width, as in torch's optimizers without
+    fp32 master weights. ``conv_peak``: peak of convolutions, where cuDNN has one that differs from
+    the products'.
     """
 
     name: str
@@ -60,48 +61,49 @@ class Precision:
     conv_peak: PeakName | None = None
 
     def cast_traffic_bytes(self, *, either_layout: bool = False) -> float:
-        """Moved to bring an element to the products' format: it is read, written, and written again
-        transposed, which the gradient of the weight needs.
+        """Bytes moved to convert an element to the products' format.
 
-        ``either_layout``: the device's products take operands transposed as well.
+        It is read, written, and written a second time transposed for the weight gradient.
+        ``either_layout``: the device's products take transposed operands, so that one copy is
+        enough.
         """
         copies = 1.0 if either_layout and not self.block_scaled else 2.0
         return self.cast_read_bytes + copies * self.operand_bytes
 
     @property
     def micro_scaled(self) -> bool:
-        """Whether short blocks of a row or column have scales, which lie beside the operand."""
+        """Whether short blocks of a row or column have scales, stored next to the operand."""
         return self.block_scaled and not self.operand_bytes.is_integer()
 
     @property
     def autocasts(self) -> bool:
-        """Whether tensors of both widths meet, as autocast leaves them."""
+        """Whether tensors of both widths occur, as under autocast."""
         return self.low_bytes < self.high_bytes
 
     @property
     def base_bytes(self) -> int:
-        """Bytes of a weight of the frozen base beside adapters.
+        """Bytes of a weight in the frozen base of adapters.
 
-        Nothing updates it, and programs that train adapters under autocast hold it as products read
-        it (diffusers, examples/text_to_image/train_text_to_image_lora_sdxl.py: weight_dtype; of its
-        other scripts for adapters too).
+        Nothing updates it, and programs that train adapters under autocast store it in the format
+        that products read (diffusers, examples/text_to_image/train_text_to_image_lora_sdxl.py:
+        weight_dtype; also in its other scripts for adapters).
         """
         return self.low_bytes if self.autocasts else self.param_bytes
 
     @property
     def product_bytes(self) -> float:
-        """Bytes of an element that only matrix products keep."""
+        """Bytes of an element that only matrix products save."""
         return self.input_bytes or self.low_bytes
 
     @property
     def gathered_frac(self) -> float:
-        """Bytes of an element that is gathered for products over those of one that is summed up.
+        """Bytes of an element gathered for products over those of one that is summed up.
 
-        Products in 8 bits or fewer bring their operands to these before tensor ranks gather them,
+        Products in 8 bits or fewer convert their operands before tensor ranks gather them, both
         inputs and gradients of outputs (Transformer Engine: module/linear.py, cast_to_fp8 before
         gather_along_first_dim; base.py, grad_output_preprocess; torchao: float8_tensor_parallel.py;
-        torchtitan, docs/float8.md: "for TP (by default for Float8Linear)"). Sums stay as wide as
-        activations.
+        torchtitan, docs/float8.md: "for TP (by default for Float8Linear)"). Sums have the
+        activations' width.
         """
         return (self.gather_bytes or self.operand_bytes or self.low_bytes) / self.low_bytes
 
@@ -137,9 +139,9 @@ _ALL = (
     Precision("fp8-dynamic", 2, 2, 4, 2, 2, 0, "fp8", ("bf16", "fp16"),
               "as fp8, but inputs are kept in 16 bit and quantised again in backward (torchao)",
               operand_bytes=1.0, cast_read_bytes=2.0 + 2.0),
-    # a row's scale is of one kernel with its cast; the transposed operand has other scales, and is
-    # written out in 16 bits first (torchao/testing/training/roofline_utils.py, rowwise). Beside
-    # tensor ranks: "For rowwise recipes, we use regular TP and all-gather happens in high
+    # A row's scale is computed in the kernel that casts it. The transposed operand has other scales
+    # and is written out in 16 bits first (torchao/testing/training/roofline_utils.py, rowwise).
+    # With tensor ranks: "For rowwise recipes, we use regular TP and all-gather happens in high
     # precision" (torchtitan, models/llama3/infra/parallelize.py)
     Precision("fp8-rowwise", 2, 2, 4, 2, 2, 0, "fp8", ("bf16", "fp16"),
               "as fp8-dynamic, with a scale for each row of each operand, weights cast in every "
@@ -166,9 +168,10 @@ MAIN_GRADS: tuple[MainGrads, ...] = ("weights", "fused", "fp32")
 def with_main_grads(precision: Precision, main_grads: str) -> Precision:
     """The precision with gradients of the weights' width, or accumulated and reduced in fp32.
 
-    ``weights``: a tensor a parameter, buckets beside them; ``fused``: one contiguous buffer of
-    the weights' width that is both (Megatron-LM's --grad-reduce-in-bf16); ``fp32``: such a buffer
-    in fp32. Gradients that are fp32 anyway stay what they are. Raises UnknownName.
+    ``weights``: one gradient tensor a parameter, with separate buckets; ``fused``: one contiguous
+    buffer of the weights' width that serves as both (Megatron-LM's --grad-reduce-in-bf16);
+    ``fp32``: such a buffer in fp32. Gradients that are fp32 anyway do not change. Raises
+    UnknownName.
     """
     if main_grads not in MAIN_GRADS:
         raise UnknownName("main-grads", main_grads, MAIN_GRADS)
@@ -178,20 +181,21 @@ def with_main_grads(precision: Precision, main_grads: str) -> Precision:
     return replace(precision, grad_bytes=wide, main_grads=True, fused_grad_sum=True)
 
 
-#: Names that torch has for these.
+#: torch's names of precisions.
 _TORCH_NAMES = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
 _PRECISIONS_FOLDED = {fold_name(name): name for name in PRECISIONS} | _TORCH_NAMES
 
 
 def precision_named(name: str) -> Precision:
-    """By name, whatever its case and hyphens (``AMP_BF16``), or torch's. Raises UnknownName."""
+    """The precision by name in any case and hyphenation, or torch's name. Raises UnknownName."""
     return PRECISIONS[_PRECISIONS_FOLDED.get(fold_name(name), name)]
 
 
 def with_remainders(precision: Precision, wanted: bool = True) -> Precision:
-    """The precision with the lower 16 bits of master weights alone, where weights are bf16.
+    """The precision with only the lower 16 bits of master weights stored, where weights are bf16.
 
-    bf16 is the upper half of fp32, so both halves make up the master; fp16 is not.
+    bf16 is the upper half of fp32, so both halves together are the master weight. With fp16
+    weights, or ``wanted`` False, the precision does not change.
     """
     if (
         not wanted

@@ -1,8 +1,8 @@
-"""How unevenly tokens go to experts, and what a capacity makes of it.
+"""How unevenly tokens are routed to experts, and the effect of a capacity.
 
-The fullest of the ranks that share a set of experts holds up the others in each layer, and is the
-one whose memory overflows, so a job is judged by its rows. All factors are over the mean, the rows
-of balanced routing that drops nothing: tokens x top_k / experts an expert.
+All ranks that share a set of experts wait in each layer for the one with most tokens, and that rank
+runs out of memory first, so a job is predicted for its rows. All factors are over the mean: the
+rows of balanced routing that drops nothing, tokens x top_k / experts for each expert.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from simcore.base.errors import InvalidConfig
 
 @dataclass(frozen=True, slots=True)
 class ExpertRows:
-    """Rows over the mean on the fullest rank.
+    """Rows on the fullest rank, over the mean.
 
-    computed   what its experts compute, and keep for backward
-    sent       what its all-to-all is bound by: the fullest receives (and sends back) more than the
-               others send
-    permuted   what it sorts by expert, and what combination weighs and sums
+    computed   rows that its experts compute, and save for backward
+    sent       rows that limit its all-to-all: the fullest rank receives (and sends back) more than
+               the others send
+    permuted   rows that it sorts by expert, and weighs and sums in combine
     """
 
     computed: float = 1.0
@@ -30,12 +30,12 @@ class ExpertRows:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Routing:
-    """``imbalance``: tokens of the fullest expert-parallel rank over the mean.
+    """The routing of tokens to experts; ``imbalance``: tokens of the fullest rank over the mean.
 
-    ``capacity``: slots of an expert over the mean, tokens beyond which are dropped; None drops
-    none (GShard, Lepikhin et al. 2020, 3.2; Switch Transformer, Fedus et al. 2021, 2.2).
-    ``padding``: slots that no token takes are computed and sent all the same, as there
-    (Megatron-Core: moe_pad_expert_input_to_capacity); without, experts compute what they have.
+    ``capacity``: slots of an expert over the mean; tokens beyond are dropped. None drops no tokens
+    (GShard, Lepikhin et al. 2020, 3.2; Switch Transformer, Fedus et al. 2021, 2.2).
+    ``padding``: empty slots are computed and sent too, as in these papers (Megatron-Core:
+    moe_pad_expert_input_to_capacity); otherwise experts compute only the tokens that they have.
     """
 
     imbalance: float = 1.0
@@ -43,15 +43,15 @@ class Routing:
     padding: bool = True
 
     def fullest(self, ep: int) -> float:
-        """Imbalance as ``ep`` ranks can have it: no rank gets more than all tokens."""
+        """Imbalance limited to what ``ep`` ranks can have: no rank gets more than all tokens."""
         return min(self.imbalance, float(ep))
 
     def rows(self, ep: int, dispatcher: str = "alltoall") -> ExpertRows:
         """The fullest rank's rows.
 
-        A plain all-to-all sorts before it sends, on the side of the tokens, and a padded one sends
-        empty slots too (token_dispatcher.py, drop_and_pad). DeepEP sends tokens and never slots,
-        and sorts what has arrived (_DeepepManager, get_permuted_hidden_states_by_experts).
+        A plain all-to-all sorts rows before it sends them, on the tokens' rank, and with padding it
+        sends empty slots too (token_dispatcher.py, drop_and_pad). DeepEP sends tokens and no empty
+        slots, and sorts what has arrived (_DeepepManager, get_permuted_hidden_states_by_experts).
         """
         fullest = self.fullest(ep)
         kept = fullest if self.capacity is None else min(fullest, self.capacity)
@@ -68,7 +68,7 @@ EVEN = Routing()
 
 
 def factor(flag: str, value: object) -> float:
-    """A factor of at least 1, also as text. Raises InvalidConfig."""
+    """``value`` as a number of at least 1; it may be text. Raises InvalidConfig."""
     try:
         if isinstance(value, bool):
             raise ValueError

@@ -1,4 +1,4 @@
-"""How a batch is dealt out over GPUs of several kinds, as it is typed: ``3:1``, equal or auto."""
+"""The division of a batch over GPUs of several types as text: ``3:1``, equal or auto."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ _RATIO = re.compile(r"^\d+(:\d+)+$")
 
 
 def check_shares(text: str) -> str:
-    """``auto``, a ratio such as ``3:1``, or nothing for equal ones. Raises InvalidConfig."""
+    """``auto``, a ratio such as ``3:1``, or "" for equal shares. Raises InvalidConfig."""
     text = text.strip().lower()
     if text not in (*EQUAL, AUTO) and (not _RATIO.match(text) or "0" in text.split(":")):
         raise InvalidConfig(
-            [f"shares {text!r} are neither auto, equal nor samples of each kind of GPU: 3:1"]
+            [f"shares {text!r} are not auto, equal or a ratio of samples by GPU type such as 3:1"]
         )
     return "" if text in EQUAL else text

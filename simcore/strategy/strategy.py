@@ -1,4 +1,4 @@
-"""A strategy: how the work is spread over ranks and what each keeps."""
+"""A strategy: how the work is divided over ranks, and what each rank keeps."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Recompute = Literal["none", "selective", "full"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offload:
-    """Where optimizer state and parameters live when not on the device."""
+    """Where optimizer state and parameters are stored if not on the device."""
 
     optimizer: OffloadTarget = "none"
     params: OffloadTarget = "none"
@@ -38,28 +38,27 @@ class Offload:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Strategy:
-    """One way to run a job. Batch sizes are not here: they vary over the configuration axis.
+    """One way to run a job. Batch sizes are not included: they vary over the configuration axis.
 
-    ``bucket_cap_bytes`` and ``first_bucket_bytes``: DDP's gradient buckets (torch defaults
-    25 MiB and 1 MiB); ``bucket_view``: gradients are views of them (gradient_as_bucket_view).
-    ``wraps_alone``: DDP wraps the model on one rank too (``wraps_on_one_gpu``); most scripts wrap
-    only under torchrun. ``zero_bucket_numel``: DeepSpeed's ``reduce_bucket_size`` default.
-    ``recompute_modules``: what runs again where recompute is selective (``workload.recompute``),
-    in the first ``recompute_layers`` (0: in all).
-    ``prefetch_blocks``: how many blocks ahead ZeRO-3 gathers parameters. ``overlap``: what
-    communication hides under compute. ``shard_ranks``: over how many neighbouring ranks ZeRO
-    shards, with replicas of the whole between (HSDP, hybrid ZeRO); 0 is over all.
-    ``reuse_numel``: what recompute gathered stays for its backward where no more elements are used
-    between; 0: it stays. ``gather_tensors``: ZeRO-3 gathers and reduces each tensor on its own, not
-    a block's together.
-    ``fp8_params``: the layers' weights are held and gathered in 8 bits (Megatron-Core's
-    --fp8-param-gather); ``fp8_copies``: two where products need them transposed as well.
-    ``offload_layers``: the first so many keep their activations on the host.
-    ``expert_ranks``: data ranks over which one set of experts is spread, as the layout has it;
-    ``routing``: how unevenly tokens go to experts.
-    ``program``: whose temporaries and copies are held beside what the method needs.
-    ``issuer``: the program that issues kernels; ``launch_blocking``: it waits for each to end.
-    ``nccl_algorithms``, ``nccl_protocols``: what NCCL is held to; empty: its own choice.
+    ``bucket_cap_bytes``, ``first_bucket_bytes``: DDP's gradient buckets (torch defaults 25 MiB and
+    1 MiB); ``bucket_view``: gradients are views of them (gradient_as_bucket_view). ``wraps_alone``:
+    DDP wraps the model on a single rank too (``wraps_on_one_gpu``); most scripts wrap only under
+    torchrun. ``zero_bucket_numel``: DeepSpeed's ``reduce_bucket_size`` default.
+    ``recompute_modules``: modules that run again under selective recompute
+    (``workload.recompute``), in the first ``recompute_layers`` layers (0: in all).
+    ``prefetch_blocks``: blocks ahead for which ZeRO-3 gathers parameters. ``overlap``:
+    communication that hides under compute. ``shard_ranks``: number of neighbouring ranks over which
+    ZeRO shards, with replicas of the shard group beyond (HSDP, hybrid ZeRO); 0: over all ranks.
+    ``reuse_numel``: parameters gathered for recompute are kept for its backward if at most this
+    many elements are used in between; 0: always kept. ``gather_tensors``: ZeRO-3 gathers and
+    reduces each tensor separately instead of a whole block. ``fp8_params``: the layers' weights are
+    stored and gathered in 8 bits (Megatron-Core's --fp8-param-gather); ``fp8_copies``: 2 where
+    products also need them transposed. ``offload_layers``: number of first layers whose activations
+    are kept on the host. ``expert_ranks``: data ranks over which one set of experts is divided,
+    from the layout; ``routing``: how unevenly tokens are routed to experts. ``program``: the
+    training program, with its temporaries and copies. ``issuer``: the program that issues kernels;
+    ``launch_blocking``: the host waits for each kernel to end. ``nccl_algorithms``,
+    ``nccl_protocols``: restrictions on NCCL's choice.
     """
 
     parallelism: Parallelism = "ddp"
@@ -96,26 +95,26 @@ class Strategy:
 
     @property
     def zero_stage(self) -> int:
-        """0 where nothing is sharded."""
+        """ZeRO stage; 0 where nothing is sharded."""
         return int(self.parallelism[4]) if self.parallelism.startswith("zero") else 0
 
     def unwrapped(self, n_gpus: int) -> bool:
-        """Whether such a job is one process whose model nothing wraps."""
+        """Whether the job is one process whose model is not wrapped in DDP."""
         return n_gpus == 1 and self.parallelism == "ddp" and not self.wraps_alone
 
     @property
     def keeps_grads(self) -> bool:
-        """Whether gradients are there at every moment of a step, also before backward."""
+        """Whether gradients exist at every moment of a step, also before backward."""
         return self.program.gradients.zeroed_between_steps and self.zero_stage == 0
 
     @property
     def wide_shards(self) -> bool:
-        """Whether shards of weights and gradients are fp32, where products read 16 bit.
+        """Whether shards of weights and gradients are fp32 while products read 16 bit.
 
-        FSDP gathers a 16-bit copy of an fp32 shard and brings what it reduced to the shard's width
-        (_fully_shard/_fsdp_collectives.py, foreach_reduce: _to_dtype_if_needed(reduce_output,
-        orig_dtype); fsdp/_runtime_utils.py, _cast_grad_to_param_dtype). Accelerate makes trained
-        weights fp32 before it wraps them (accelerator.py, fsdp2_prepare_model; prepare_model).
+        FSDP gathers a 16-bit copy of an fp32 shard and converts what it reduced to the shard's
+        width (_fully_shard/_fsdp_collectives.py, foreach_reduce: _to_dtype_if_needed(reduce_output,
+        orig_dtype); fsdp/_runtime_utils.py, _cast_grad_to_param_dtype). Accelerate converts trained
+        weights to fp32 before it wraps them (accelerator.py, fsdp2_prepare_model; prepare_model).
         """
         p = self.precision
         fsdp = self.program.fsdp.units is not None or p.main_grads
@@ -123,30 +122,30 @@ class Strategy:
 
     @property
     def kept_grad_bytes(self) -> int:
-        """Of an element of what the update reads, unless that is a copy of its own."""
+        """Bytes an element of the gradients that the update reads, before any fp32 copy."""
         return self.precision.master_bytes if self.wide_shards else self.precision.grad_bytes
 
     @property
     def early_grads(self) -> bool:
-        """Whether all gradients are there before a step's only backward: buffers that stay.
+        """Whether all gradients exist before a step's only backward, in permanent buffers.
 
-        FSDP has none: a shard's gradient is made when its layer's are reduced.
+        Not with FSDP: it creates a shard's gradient when that layer's gradients are reduced.
         """
         return self.keeps_grads or (self.precision.main_grads and not self.reduces_apart)
 
     @property
     def reduces_apart(self) -> bool:
-        """Whether gradients' shards lie in blocks of a stream of their own, as FSDP's do.
+        """Whether shards of gradients are allocated on a separate stream, as in FSDP.
 
-        It reduces in one (_fully_shard/_fsdp_collectives.py, foreach_reduce;
-        fsdp/_runtime_utils.py, _reduce_grad), whose freed blocks no other stream's tensors take:
-        what the allocator has reserved holds them at every moment.
+        FSDP reduces on its own stream (_fully_shard/_fsdp_collectives.py, foreach_reduce;
+        fsdp/_runtime_utils.py, _reduce_grad). Tensors of other streams cannot use blocks freed
+        there, so the allocator's reserved memory includes them at every moment.
         """
         return self.zero_stage >= 3 and self.program.fsdp.units is not None
 
     @property
     def widens_gradients(self) -> bool:
-        """Whether an update on the device copies gradients of 16 bits for fp32 masters."""
+        """Whether an update on the device copies 16-bit gradients to fp32 for master weights."""
         p = self.precision
         copied = bool(p.master_bytes) and p.grad_bytes < FP32_BYTES and not self.wide_shards
         return (
@@ -156,7 +155,7 @@ class Strategy:
         )
 
     def violations(self, n_nodes: int, n_ranks: int, n_types: int) -> list[str]:
-        """Every rule that this strategy breaks on such a cluster."""
+        """Every rule that this strategy breaks on such a cluster; ``n_types``: GPU types."""
         found = []
         if self.parallelism == "dp" and n_nodes > 1:
             found.append(
@@ -176,29 +175,30 @@ class Strategy:
         return found
 
 
-#: zero3 within each node, replicas between nodes (torch.distributed.fsdp, HYBRID_SHARD).
+#: zero3 within each node, with replicas across nodes (torch.distributed.fsdp, HYBRID_SHARD).
 HYBRID = "hsdp"
-#: One process on one GPU whose model nothing wraps: a ``ddp`` without its gradient buckets.
+#: One process on one GPU without a wrapper: ``ddp`` without its gradient buckets.
 SINGLE = "single"
-#: Strategies of several GPUs: what ``--strategy all`` of a sweep stands for.
+#: Strategies for several GPUs: the values of ``--strategy all`` in a sweep.
 STRATEGIES: tuple[str, ...] = (*get_args(Parallelism), HYBRID)
-#: What ``--strategy`` takes.
+#: Values of ``--strategy``.
 STRATEGY_NAMES: tuple[str, ...] = (*STRATEGIES, SINGLE)
-#: What torch calls a strategy (torch.distributed.fsdp, ShardingStrategy; fully_shard is FSDP2).
+#: torch's names of strategies (torch.distributed.fsdp, ShardingStrategy; fully_shard is FSDP2).
 TORCH_NAMES: Mapping[str, str] = {
     "dataparallel": "dp", "distributeddataparallel": "ddp", "fsdp": "zero3", "fsdp2": "zero3",
     "fullshard": "zero3", "fullyshard": "zero3", "shardgradop": "zero2", "hybridshard": HYBRID,
 }  # fmt: skip
 
 
-#: Those of them that people type, as they are proposed for what is none.
+#: Those that are suggested for an unknown name.
 _TOLD_NAMES: Mapping[str, str] = {n: TORCH_NAMES[n] for n in ("fsdp", "fsdp2")}
 
 
 def parse_offload(text: str) -> Offload:
-    """``none``, ``optimizer``, ``optimizer+params``, ``optimizer:nvme``, ``params:cpu-far``…
+    """Offload from ``none``, ``optimizer``, ``optimizer+params``, ``optimizer:nvme`` and so on.
 
-    ``cpu`` is pinned memory of the near NUMA node, ``cpu-far`` of the other socket.
+    ``cpu`` is pinned memory of the near NUMA node, ``cpu-far`` that of the other socket. Raises
+    UnknownName, InvalidConfig.
     """
     chosen: dict[str, OffloadTarget] = {}
     text = text.strip().lower()
@@ -223,7 +223,7 @@ def parse_offload(text: str) -> Offload:
 
 
 def strategy_named(name: str) -> str:
-    """One of ``STRATEGY_NAMES``, by its name or torch's word for it. Raises UnknownName."""
+    """One of ``STRATEGY_NAMES``, from its name or torch's name. Raises UnknownName."""
     folded = folded_strategy(name)
     if folded not in STRATEGY_NAMES:
         raise UnknownName("strategy", name, STRATEGY_NAMES, aliases=_TOLD_NAMES)
@@ -231,46 +231,46 @@ def strategy_named(name: str) -> str:
 
 
 def folded_strategy(name: str) -> str:
-    """The name by which a strategy is known, whatever torch calls it; another name folded."""
+    """simcore's name of a strategy that may have torch's name; an unknown name in lower case."""
     plain = name.strip().lower().replace("-", "").replace("_", "")
     return TORCH_NAMES.get(plain, plain)
 
 
 def parallelism_named(name: str) -> Parallelism:
-    """One of dp, manual, ddp, zero1, zero2, zero3; hsdp is a zero3, single a ddp.
+    """The parallelism of a strategy: dp, manual, ddp, zero1, zero2 or zero3.
 
-    Raises UnknownName.
+    hsdp is a zero3, single a ddp. Raises UnknownName.
     """
     found = strategy_named(name)
     return {HYBRID: "zero3", SINGLE: "ddp"}.get(found, found)  # type: ignore[return-value]
 
 
 def hybrid(name: str) -> bool:
-    """Whether a strategy's name, wrong or right, is that of hybrid sharding."""
+    """Whether a strategy's name stands for hybrid sharding; unknown names do not."""
     return folded_strategy(name) == HYBRID
 
 
 def wraps_on_one_gpu(name: str | None, script_wraps: bool) -> bool:
-    """Whether DistributedDataParallel wraps the model also where the job has one GPU.
+    """Whether DistributedDataParallel wraps the model even on a single GPU.
 
-    ``name``: the strategy that the user names, None where nobody does. Then it is as the model's
-    own script does it (``script_wraps``): most wrap only under torchrun, some always.
+    ``name``: the strategy that the user names, None for none. Without a name it is what the model's
+    own script does (``script_wraps``): most wrap only under torchrun, some always.
     """
     return script_wraps if name is None else folded_strategy(name) != SINGLE
 
 
 def single_refused(name: str | None, n_gpus: int) -> list[str]:
-    """The sentence that refuses ``single`` on several GPUs; empty where nothing is wrong."""
+    """The error for ``single`` on several GPUs; empty where there is none."""
     if name is None or folded_strategy(name) != SINGLE or n_gpus == 1:
         return []
     return [f"strategy single is one process on one GPU, not {n_gpus} GPUs: use ddp"]
 
 
 def node_shard_ranks(gpus_per_node: Collection[int], n_nodes: int, tp: int) -> int:
-    """Over how many ranks ``hsdp`` shards: the data ranks of a node; 0 (all) where there is one.
+    """Number of ranks over which ``hsdp`` shards: the data ranks of a node; 0 (all) for one node.
 
-    torch's default groups have the devices of a node (``_init_intra_and_inter_node_groups``);
-    tensor ranks are dealt first, as everywhere. Raises InvalidConfig.
+    torch's default groups are the devices of a node (``_init_intra_and_inter_node_groups``); tensor
+    ranks are assigned first, as everywhere. Raises InvalidConfig.
     """
     if len(set(gpus_per_node)) > 1:
         counts = ", ".join(map(str, sorted(set(gpus_per_node))))
@@ -289,7 +289,7 @@ def node_shard_ranks(gpus_per_node: Collection[int], n_nodes: int, tp: int) -> i
 
 
 def issuer_named(name: str) -> Issuer:
-    """One of torch, megatron, graph. Raises UnknownName."""
+    """``name`` if it is a known issuer (torch, megatron, graph, ...). Raises UnknownName."""
     if name not in ISSUERS:
         raise UnknownName("issuer", name, ISSUERS)
     return name

@@ -1,1 +1,1 @@
-"""Predictions held against measurements: cases from tables, errors, fits, the report."""
+"""Comparison of predictions with measurements: cases from tables, errors, fits, the report."""

@@ -1,4 +1,4 @@
-"""Calibrate on the rows of tables and judge each by a fit that has not seen it."""
+"""Calibrate on the rows of tables, and predict each row with a fit that did not include it."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from simcore.validate.fit_rows import hardware_row, parameters_of, requests_of, 
 from simcore.validate.judge import Verdict, contradictions, judge, measured_time_s
 from simcore.validate.table import Table
 
-#: A row this many times slower or faster than predicted blind is called out; beyond the second
-#: figure it is taken for a wrong unit or another job, and teaches nothing.
+#: A row measured this many times slower or faster than its blind prediction is reported as
+#: doubtful; beyond the second factor it is taken for a wrong unit or another job and is not fitted.
 _DOUBTED_FACTOR, _WRONG_FACTOR = 3.0, 10.0
 
 
 @dataclass(frozen=True)
 class Calibrated:
-    """The fit on all rows, and the verdict in which every row was left out of its own fit."""
+    """The fit on all rows, and the verdict with each row left out of its own fit."""
 
     fit: StepFit
     verdict: Verdict
@@ -32,12 +32,12 @@ class Calibrated:
     profiles: dict[str, Profile]
 
     def profile_for(self, case: Case) -> Profile:
-        """The profile fitted on all rows of the table that a case is from."""
+        """The profile fitted to all rows of the case's table."""
         return self.profiles.get(case.table) or load_profile()
 
 
 def calibrate_and_judge(tables: Sequence[Table], jobs: int = 1) -> Calibrated:
-    """Fit table by table, then predict each row from the other configurations' fit."""
+    """Fit each table, then predict each row with the fit to the table's other configurations."""
     blind = load_profile()
     fits: list[StepFit] = []
     profiles: dict[str, Profile] = {}
@@ -55,8 +55,8 @@ def calibrate_and_judge(tables: Sequence[Table], jobs: int = 1) -> Calibrated:
         parameters = [*parameters_of(requests), *work_parameters(kept)]
         rows = [hardware_row(c, requests[c.id], parameters) for c in kept]
         far = far_off(rows)
-        suspects |= {key: why for key, (_, why) in far.items()}  # a wrong unit tells more
-        # A row that contradicts others teaches nothing; it is still predicted and reported.
+        suspects |= {key: why for key, (_, why) in far.items()}  # the more useful of two reasons
+        # A row that contradicts others is not fitted; it is still predicted and reported.
         wrong = {key for key, (factor, _) in far.items() if factor > _WRONG_FACTOR}
         doubted = {c.id for c in kept if c.flag} | wrong | set(contrary)
         sound = [r for r in rows if r.key not in doubted]
@@ -91,7 +91,7 @@ def calibrate_and_judge(tables: Sequence[Table], jobs: int = 1) -> Calibrated:
 
 
 def far_off(rows: Sequence[FitRow]) -> dict[str, tuple[float, str]]:
-    """Rows many times slower or faster than predicted blind, by how much, and what to look at."""
+    """For rows many times slower or faster than their blind prediction, (factor, explanation)."""
     found = {}
     for row in rows:
         blind = math.exp(float(row.log_s(np.zeros((row.n_axes, 1)))[0]))
@@ -100,12 +100,12 @@ def far_off(rows: Sequence[FitRow]) -> dict[str, tuple[float, str]]:
         if factor > _DOUBTED_FACTOR and not free:
             way = "slower" if row.measured_s > blind else "faster"
             then = "not fitted" if factor > _WRONG_FACTOR else "fitted all the same"
-            told = (
+            text = (
                 f"{format_seconds(row.measured_s)}, {factor:.3g} times {way} than the "
                 f"{format_seconds(blind)} predicted: is it in seconds, and are batch, "
                 f"precision and strategy this run's? ({then})"
             )
-            found[row.key] = factor, told
+            found[row.key] = factor, text
     return found
 
 

@@ -1,4 +1,4 @@
-"""A measured row as something to predict."""
+"""A measured row of a table, as a job to predict."""
 
 from __future__ import annotations
 
@@ -11,21 +11,20 @@ from simcore.hardware.cluster import gpu_types
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """One row of a table: the words of a command, and what was measured of it.
+    """One row of a table: the options of a command, and what was measured.
 
-    ``model``, ``gpus`` and ``options`` are the words of ``simcore predict``; ``label`` is what the
-    table calls the model, where that is another name.
-    ``measured`` holds SI figures: ``step_time_s``, ``run_time_s``, ``samples_per_s``,
-    ``peak_memory_bytes`` (all that the device holds), ``peak_allocated_bytes`` (the framework's
-    live tensors), ``peak_reserved_bytes`` (its allocator's segments), ``peak_shown_bytes`` (what
-    nvidia-smi shows of them and of what lies outside), ``peak_rank0_allocated_bytes`` (tensors of
-    the first pipeline stage alone), ``speedup``, ``memory_<term>_bytes``,
-    ``ran`` (0 where memory ran out). ``train_samples`` and ``eval_samples`` are those of a whole
-    run, over all ranks and per rank; ``work_known`` is false where the source does not give them.
-    ``reference`` names the row that a speed-up is
-    against; empty: the measured ``speedup`` is the source's own, against one GPU at this batch.
-    ``settings_of_program``: the model's settings say how the row's program writes its layers.
-    ``flag`` says why a row is doubted.
+    ``model``, ``gpus`` and ``options`` are those of ``simcore predict``; ``label``: the table's
+    name of the model, where it differs. ``measured`` holds SI figures: ``step_time_s``,
+    ``run_time_s``, ``samples_per_s``, ``peak_memory_bytes`` (everything on the device),
+    ``peak_allocated_bytes`` (the framework's live tensors), ``peak_reserved_bytes`` (its
+    allocator's segments), ``peak_shown_bytes`` (nvidia-smi's figure: segments and memory outside
+    the allocator), ``peak_rank0_allocated_bytes`` (tensors of the first pipeline stage only),
+    ``speedup``, ``memory_<term>_bytes``, ``ran`` (0 where memory ran out). ``train_samples`` and
+    ``eval_samples``: samples of a whole run, over all ranks and per rank; ``work_known``: False
+    where the source does not give them. ``reference``: the row that a speed-up is relative to; "":
+    the measured ``speedup`` is the source's own, relative to one GPU at this batch.
+    ``settings_of_program``: the model's settings describe how the row's program implements its
+    layers. ``flag``: why the row is doubted, "" where it is not.
     """
 
     id: str
@@ -45,40 +44,40 @@ class Case:
     notes: str = ""
 
     def cell(self, column: str) -> str:
-        """A cell of the row; ``gpu`` is its GPU types, whatever the table calls them."""
+        """A cell of the row; ``gpu`` gives the GPU types, whatever the table's column is called."""
         if column == "gpu" and column not in self.columns:
             return "+".join(dict.fromkeys(gpu_types(self.gpus)))
         return self.columns.get(column, "")
 
     @property
     def model_name(self) -> str:
-        """What the row's model is called: by its table, else by the command."""
+        """The model's name in the table, else in the command."""
         return self.label or self.model
 
     @property
     def job(self) -> tuple[str, str, str]:
-        """What is run: model, GPUs and options. Rows of equal job leave a fit together."""
+        """(model, GPUs, options) of the run. Rows of equal job are left out of a fit together."""
         return self.model_name, self.gpus, str(sorted(self.options.items(), key=str))
 
     @property
     def configuration(self) -> tuple[str, ...]:
-        """All that the row's reader makes of what was run, and whose program it was.
+        """Everything that the table's reader knows about the run and its program.
 
-        Rows that differ in notes or in a version alone, and no prediction by these, are repeats.
+        Rows that differ only in notes or in a version that no prediction depends on are repeats.
         """
         work = f"{self.train_samples} {self.eval_samples}"
-        whose = (self.cell(c) for c in ("source", "framework", "cluster_state"))
-        return (self.table, *self.job, work, *whose)
+        origin = (self.cell(c) for c in ("source", "framework", "cluster_state"))
+        return (self.table, *self.job, work, *origin)
 
     @property
     def blank(self) -> bool:
-        """A row without any measurement: one to fill."""
+        """Whether the row has no measurement and is to be filled."""
         return not self.measured
 
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """A row that cannot be predicted, with the reason."""
+    """A row that cannot be predicted, and the reason."""
 
     id: str
     reason: str

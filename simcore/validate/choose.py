@@ -1,4 +1,4 @@
-"""Which rows a calibration is given: never by what they measured."""
+"""Choice of the rows that a calibration is fitted to; it never depends on measured values."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Array = NDArray[np.float64]
 
 
 def by_program(programs: Programs) -> dict[str, list[FitRow]]:
-    """Rows of each program, in their order."""
+    """The rows of each program, in order."""
     found: dict[str, list[FitRow]] = defaultdict(list)
     for row in programs.rows:
         found[programs.program(row)].append(row)
@@ -25,7 +25,7 @@ def by_program(programs: Programs) -> dict[str, list[FitRow]]:
 
 
 def random_rows(programs: Programs, k: int, seed: int, doubted: Set[str]) -> set[str]:
-    """``k`` rows of each program by lot, of those not doubted."""
+    """``k`` random rows of each program, among those that are not doubted."""
     rng = np.random.default_rng(seed)
     chosen: set[str] = set()
     for rows in by_program(programs).values():
@@ -35,11 +35,11 @@ def random_rows(programs: Programs, k: int, seed: int, doubted: Set[str]) -> set
 
 
 def telling_rows(programs: Programs, k: int, doubted: Set[str]) -> set[str]:
-    """The ``k`` rows of each program that leave least unknown of its other rows.
+    """The ``k`` rows of each program whose measurement leaves least uncertainty in its other rows.
 
-    One after another the row whose measurement would lower the summed variance of all rows of its
-    program most, by the engine's sensitivities and the widths before any row: what one would run
-    first to calibrate. Measured times are not read.
+    Rows are added one by one: always the one whose measurement lowers the summed variance of the
+    program's rows most, by the engine's sensitivities and the prior widths. These are the jobs that
+    one would run first to calibrate. Measured times are not used.
     """
     chosen: set[str] = set()
     for rows in by_program(programs).values():

@@ -1,4 +1,4 @@
-"""Runs of ``simcore selftest`` in the validation report: predicted before, measured after."""
+"""Runs of ``simcore selftest`` in the validation report: predicted first, then measured."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ _WORDS = """`simcore selftest --json` calibrates a machine by its own benchmarks
 four networks that calibration has not seen, on one process and on two (DDP over gloo), and then
 trains them. ZeRO-1 and FSDP are run and not counted: they are PyTorch's, the predictions are
 DeepSpeed's. It holds where the median error of the counted steps is at most 15 % and three quarters
-of them lie inside their 80 % interval. Runs stand here whether they hold or not. Up to the seventh
-what ranks take from each other was never fitted: it was refused wherever half of the calls had been
-interrupted, which of ranks that fill a machine nearly all are. Since then the time counts that
-others took.
+of them lie inside their 80 % interval. Runs are listed whether they hold or not. Up to the seventh
+run, how much ranks slow each other was not fitted: the fit was refused wherever half of the calls
+had been interrupted, which is true of nearly all ranks that fill a machine. Since then the fit
+includes the time that other processes took.
 """
 
 
 def read_run(path: Path) -> dict[str, Any]:
-    """What one ``simcore selftest --json`` printed. Raises DataError where it is something else."""
+    """The output of one ``simcore selftest --json``. Raises DataError for another file."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as err:
@@ -42,16 +42,16 @@ def _cell(row: dict[str, Any]) -> str:
 
 
 def closed_loop(paths: Sequence[Path]) -> str:
-    """All runs as one section in Markdown: a table of runs, and a row a step, a column a run."""
+    """All runs as one section in Markdown: a table of runs, and one with a row a step."""
     runs = [read_run(path) for path in paths]
     lines = [_WORDS, "| run | processor | torch | median error | inside | holds | notes |",
              "|---|---|---|---|---|---|---|"]  # fmt: skip
     for path, run in zip(paths, runs, strict=True):
-        told = run["conditions"]
+        conditions = run["conditions"]
         cells = (
             path.stem,
-            f"{told.get('processor', '-')}, {told.get('clock', '-')}",
-            str(told.get("torch", "-")),
+            f"{conditions.get('processor', '-')}, {conditions.get('clock', '-')}",
+            str(conditions.get("torch", "-")),
             f"{run['median_error_frac'] * PERCENT:.1f} %",
             f"{run['inside']} of {run['steps']}",
             "holds" if run["holds"] else "does not hold",
@@ -70,7 +70,7 @@ def closed_loop(paths: Sequence[Path]) -> str:
 
 
 def _times(row: dict[str, Any]) -> str:
-    """Predicted with its interval, then measured."""
+    """The predicted time with its interval, then the measured one."""
     if "measured_s" not in row:
         return "-"
     predicted, low, high, measured = (

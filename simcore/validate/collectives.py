@@ -1,4 +1,4 @@
-"""Collectives inside one node from the profile's curves and what they pool to."""
+"""Times of collectives inside one node, from the profile's measured curves and pooled fits."""
 
 from __future__ import annotations
 
@@ -32,47 +32,48 @@ class CollectiveProfile:
                 (row["source"], np.array(row["bytes"], float), np.array(row["us"]) * MICRO)
             )
 
-    def time_s(self, asked: CollectiveCurve) -> tuple[Array, Level]:
-        """Seconds at the sizes of ``asked``, and whose figures they are. Raises KeyError.
+    def time_s(self, curve: CollectiveCurve) -> tuple[Array, Level]:
+        """(seconds at the sizes of ``curve``, level of the figures used). Raises KeyError.
 
-        A group that was measured: its own curve, of the same collection where there is one, and
-        between neighbouring sizes the latency and rate that join them (a line in size: in
-        logarithms, latency + S/B sags below any chord); past its ends latency stays, and rate. Else
-        the family's fit of the path, or that of all, at the nearest number of ranks.
+        A group that was measured uses its own curve, of the same collection if there is one.
+        Between neighbouring sizes, time is linear in the size, with the latency and rate of both
+        (in logarithms, latency + S/B lies below any chord); beyond its ends latency and rate stay
+        the same. Other groups use the family's fit of the path, or the fit over all GPUs, at the
+        nearest number of ranks.
         """
-        curves = self._curves.get(asked.key)
+        curves = self._curves.get(curve.key)
         if curves:
-            _, sizes, times = next((c for c in curves if c[0] == asked.origin), curves[0])
-            time_s = np.interp(asked.n_bytes, sizes, times)
-            return time_s * np.maximum(asked.n_bytes / sizes[-1], 1.0), "own"
-        for family in families_of(GPUS[asked.gpu]):
+            _, sizes, times = next((c for c in curves if c[0] == curve.origin), curves[0])
+            time_s = np.interp(curve.n_bytes, sizes, times)
+            return time_s * np.maximum(curve.n_bytes / sizes[-1], 1.0), "own"
+        for family in families_of(GPUS[curve.gpu]):
             near = self._families.get(family, {})
-            if leaf := _nearest(near.get(asked.path), asked):
-                return _fitted(leaf, asked), "family"
-        if leaf := _nearest(self._pooled.get(asked.path), asked):
-            return _fitted(leaf, asked), "pooled"
-        raise KeyError(f"{asked.op} over {asked.path}: no group was measured")
+            if leaf := _nearest(near.get(curve.path), curve):
+                return _fitted(leaf, curve), "family"
+        if leaf := _nearest(self._pooled.get(curve.path), curve):
+            return _fitted(leaf, curve), "pooled"
+        raise KeyError(f"{curve.op} over {curve.path}: no group was measured")
 
 
-def _nearest(by_op: Mapping[str, Any] | None, asked: CollectiveCurve) -> Any:
-    """The leaf of the op (floats where int8 was not measured) at the nearest ranks, in ratio."""
-    found = (by_op or {}).get(asked.op) or (by_op or {}).get(asked.op.removesuffix("_int8"))
+def _nearest(by_op: Mapping[str, Any] | None, curve: CollectiveCurve) -> Any:
+    """The figures of the op (of floats if int8 was not measured) at the nearest number of ranks."""
+    found = (by_op or {}).get(curve.op) or (by_op or {}).get(curve.op.removesuffix("_int8"))
     if not found:
         return None
-    return found[min(found, key=lambda n: abs(np.log(int(n) / asked.ranks)))]
+    return found[min(found, key=lambda n: abs(np.log(int(n) / curve.ranks)))]
 
 
-def _fitted(leaf: Mapping[str, Any], asked: CollectiveCurve) -> Array:
+def _fitted(leaf: Mapping[str, Any], curve: CollectiveCurve) -> Array:
     latency = parse_quantity(leaf["latency"], "seconds")
-    rate = leaf["value"] * asked.link_bytes_per_s / bus_factor(asked.op, asked.ranks)
-    transfer = asked.n_bytes / rate
+    rate = leaf["value"] * curve.link_bytes_per_s / bus_factor(curve.op, curve.ranks)
+    transfer = curve.n_bytes / rate
     time: Array = latency + transfer + leaf["ramp"] * np.sqrt(latency * transfer)
     return time
 
 
 @lru_cache(maxsize=1)
 def load_collectives() -> CollectiveProfile:
-    """The shipped curves."""
+    """The curves that simcore ships with."""
     data: Mapping[str, Any] = read_yaml(
         shipped_root() / "hardware_db" / "calibrations" / "collectives.yaml"
     )

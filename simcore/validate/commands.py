@@ -10,15 +10,15 @@ from simcore.strategy.options.values import command_words
 from simcore.validate.case import Case
 from simcore.validate.table import Table
 
-#: Words of a job that no command says.
+#: Options of a job that have no place in a command.
 _NOT_TYPED = ("profile",)
 
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A row as the words of ``simcore predict``, or the reason why it is none.
+    """A row as a ``simcore predict`` command, or the reason why it has none.
 
-    ``words``: what follows ``simcore``, one an argument; empty where there is a ``reason``.
+    ``words``: the arguments after ``simcore``; empty where there is a ``reason``.
     """
 
     id: str
@@ -27,14 +27,14 @@ class Command:
 
     @property
     def line(self) -> str:
-        """A line for a shell, the row's id behind it; a comment where the row is no job."""
+        """A line for a shell that ends with the row's id; a comment where there is no command."""
         if self.reason:
             return f"# {self.id}: {self.reason}"
         return f"simcore {shlex.join(self.words)}  # {self.id}"
 
 
 def commands_of(tables: Iterable[Table]) -> tuple[Command, ...]:
-    """The command of every row, and why the others have none, table by table."""
+    """The command of every row, or the reason why it has none, table by table."""
     return tuple(
         one
         for table in tables

@@ -1,8 +1,8 @@
-"""Whole-model passes that op tables' authors timed, against the engine's price of that pass.
+"""Whole-model passes timed by the authors of op tables, compared with the engine's price.
 
-The models run through simcore's own builders and price, in fp32, eager, on one device; forward,
-or forward and backward, as NeuSight's measure_e2e (neusight/Tracing/trace.py) times them: the loss
-is computed between both, gradients are never cleared, no optimizer runs.
+The models use simcore's own builders and pricing, in fp32, eager, on one device. A pass is forward,
+or forward and backward, as NeuSight's measure_e2e (neusight/Tracing/trace.py) times it: the loss is
+computed between both and not timed, gradients are never cleared, and no optimizer runs.
 """
 
 from __future__ import annotations
@@ -34,12 +34,13 @@ from simcore.workload.models import MODELS
 from simcore.workload.ops.pointwise import grad_only
 
 _WRITTEN_OUT: Final = {"attention": "math", "mlp": "gelu_new"}
-#: NeuSight's names of models -> record of models_db and what differs from it. The sizes are those
-#: of its scripts' configurations (heads, head dimension times heads), the classes transformers':
-#: BERT classifies sequences in inference and has its masked head in training (get_model). Their one
-#: token, repeated, goes to one expert of switchxl4 with room for 64 of a sequence; dropout tells
-#: them apart. SwitchTransformers of these sizes but ffn 256 and fresh weights serve 75 and 77 of
-#: 512 tokens a layer in inference (two seeds), 129 in training: one and two experts' room.
+#: NeuSight's names of models: record of models_db, and settings that differ from it. Sizes are
+#: those of its scripts' configurations (heads, head dimension times heads), classes are
+#: transformers': BERT classifies sequences in inference and has its masked head in training
+#: (get_model). The input is one token, repeated, which goes to one expert of switchxl4 with 64
+#: slots for a sequence; with dropout (training) the copies differ. SwitchTransformers of these
+#: sizes, but with ffn 256 and fresh weights, serve 75 and 77 of 512 tokens a layer in inference
+#: (two seeds) and 129 in training: the slots of one and of two experts.
 NAMED: Final[dict[str, tuple[str, dict[str, Any]]]] = {
     "bert_large": ("bert-large", {}),
     "gpt2_large": ("gpt2-large", _WRITTEN_OUT),
@@ -70,7 +71,7 @@ class ModelPass:
 
 @dataclass(frozen=True)
 class ModelPasses:
-    """Passes of one table, and what was not read and why."""
+    """Passes of one table, and the rows that were not read with the reasons."""
 
     passes: tuple[ModelPass, ...]
     n_rows: int
@@ -79,20 +80,20 @@ class ModelPasses:
 
 
 class BurstProfile(Profile):
-    """A profile at the clocks of a short measurement."""
+    """A profile at the clocks of a short measurement (burst clocks)."""
 
     def clock_ratio(self, cls: str, clock: str, gpu: GpuSpec) -> Estimate:
-        """One: the best of a few passes."""
+        """1: each time is the best of a few passes."""
         return Estimate(1.0, 0.0, "burst clocks")
 
 
 def is_end_to_end_table(table: Table) -> bool:
-    """Whether a table times passes of whole models."""
+    """Whether a table holds times of whole-model passes."""
     return {"gpu", "model", "batch", "seq", "mode", "time_ms"} <= table.columns.keys()
 
 
 def model_passes(table: Table, on_bad: OnBad = "skip") -> ModelPasses:
-    """Passes of one table. Raises DataError for bad rows refused."""
+    """The passes of one table. Raises DataError for bad rows if ``on_bad`` is refuse."""
     n_rows = len(table) + len(table.problems)
     time_s = table.number("time_ms") * MILLI
     batch, seq = table.number("batch"), table.number("seq")
@@ -129,7 +130,7 @@ def _workload(model: str, seq: int, train: bool) -> Workload:
     name, changes = NAMED[model]
     record = MODELS[name]
     sizes: dict[str, Any] = {"seq_len": seq, "dropout": _DROPOUT * train}
-    if record.arch != "t5":  # whose positions are relative
+    if record.arch != "t5":  # T5's positions are relative
         sizes["max_positions"] = max(seq, 512)
     load(record.arch)
     changes = {**changes, **(_IN_TRAINING.get(model, {}) if train else {})}
@@ -138,9 +139,9 @@ def _workload(model: str, seq: int, train: bool) -> Workload:
 
 
 def _as_timed(block: Block) -> Block:
-    """A block whose loss runs before backward is timed, and whose gradients add to earlier ones."""
+    """The block as it is timed: the loss runs outside, and gradients add to earlier ones."""
     timed = (replace(op, fwd=()) if op.name == "loss" else op for op in block.ops)
-    # The logits go into the loss as they are: no shift, no copy.
+    # The logits enter the loss without a shift or a copy.
     kept = tuple(op for op in timed if op.name != "loss.logits")
     if not block.params:
         return replace(block, ops=kept)
@@ -149,7 +150,7 @@ def _as_timed(block: Block) -> Block:
 
 
 def pass_time_s(one: ModelPass, profile: Profile) -> float:
-    """Seconds of a pass: the device's kernels, or the host's issue of them if that is longer."""
+    """Seconds of a pass: the device's kernels, or the host's time to issue them if longer."""
     precision = PRECISIONS["fp32-ieee"]
     workload = _workload(one.model, one.seq, one.train)
     burst = BurstProfile(profile.name, profile.origin, profile.efficiency_file, profile.runtime)
@@ -163,14 +164,14 @@ def pass_time_s(one: ModelPass, profile: Profile) -> float:
 
 
 def pass_levels(one: ModelPass, profile: Profile) -> Level:
-    """Whose figures price the products of a pass."""
+    """The level of the figures (own, family, pooled) that price a pass's products."""
     return profile.class_figures("gemm_simt32", GPUS[one.gpu]).level
 
 
 def pass_errors(
     passes: tuple[ModelPass, ...], profile_of: Callable[[str], Profile], skipped: Counter[str]
 ) -> list[tuple[ModelPass, Level, float]]:
-    """Predicted over measured minus one, of every pass that can be priced."""
+    """(pass, level, predicted / measured - 1) of every pass that can be priced."""
     found = []
     for one in passes:
         profile = profile_of(one.gpu)

@@ -1,4 +1,4 @@
-"""Calibrate on a few rows of each program, judge on the rest: ``validate --calibrate``."""
+"""Calibrate on a few rows of each program, predict the others: ``validate --calibrate``."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from simcore.validate.metrics import Score, Scored, score
 from simcore.validate.programs import Programs, programs_of
 from simcore.validate.table import Table
 
-#: Seed of the first draw; the next draw has the next.
+#: Seed of the first draw; each further draw uses the next number.
 SEED = 20251121
 ONE_GPU: Literal["one-gpu"] = "one-gpu"
-#: Scatter of one measurement of one device: 0.2 to 5 % on 39 equal hosts (notes on the corpus).
-#: Rows that have their work for themselves cannot tell it from what the work errs by.
+#: Scatter (ln) of one measurement on one device: 0.2 to 5 % on 39 equal hosts (notes on the
+#: corpus). For rows with a model of their own it cannot be told apart from the error of the work.
 TIMING_SD_LOG = 0.03
 
 
 @dataclass(frozen=True)
 class Draw:
-    """One choice of rows, its fit, and the errors on rows that are not in it.
+    """One choice of rows, its fit, and the errors on the other rows.
 
-    ``scored``: by multipliers, added seconds and shared errors; ``by_parameters``: without the
-    shared errors. ``chosen``: rows of the fit.
+    ``scored``: predicted with multipliers, added seconds and shared errors; ``by_parameters``:
+    without shared errors. ``chosen``: rows of the fit.
     """
 
     chosen: tuple[str, ...]
@@ -41,13 +41,13 @@ class Draw:
 
     @property
     def mape_frac(self) -> float:
-        """Mean error of the rows not in the fit."""
+        """Mean absolute error of the rows that are not in the fit."""
         return score(self.scored).mape_frac or math.nan
 
 
 @dataclass(frozen=True)
 class FewRows:
-    """All draws; ``draw`` is the one of median error."""
+    """All draws of a calibration; ``draw`` is the one with the median error."""
 
     k: int | Literal["one-gpu"]
     by_lot: bool
@@ -57,24 +57,24 @@ class FewRows:
 
     @property
     def draw(self) -> Draw:
-        """The draw of median error (of an even number the better of the middle two)."""
+        """The draw with the median error (the better of the middle two for an even number)."""
         ranked = sorted(self.draws, key=lambda d: d.mape_frac)
         return ranked[(len(ranked) - 1) // 2]
 
     @property
     def how(self) -> str:
-        """How the rows of the fit were chosen, in words."""
+        """How the rows of the fit were chosen, as a sentence."""
         n = len(self.draw.chosen)
         if self.k == ONE_GPU:
             return f"calibrated on the {n} rows of one GPU, judged on those of several"
-        chosen = "by lot" if self.by_lot else "by what they would tell, not what they measured"
+        chosen = "at random" if self.by_lot else "by expected information, not by measured times"
         return (
             f"calibrated on {n} rows, {self.k} a source and GPU where there are more, chosen "
             f"{chosen}; judged on the rest"
         )
 
     def spread(self) -> dict[str, object]:
-        """Errors over the draws."""
+        """Distribution of the errors over the draws."""
         errors = np.array([d.mape_frac for d in self.draws])
         inside = [score(d.scored).coverage80_frac or math.nan for d in self.draws]
         low, middle, high = np.quantile(errors, (0.1, 0.5, 0.9))
@@ -91,10 +91,10 @@ class FewRows:
 def judge_few_rows(
     tables: Sequence[Table], k: int | Literal["one-gpu"], draws: int | None = None
 ) -> FewRows:
-    """Fit on few rows of each program, predict the others.
+    """Fit a few rows of each program, and predict the others.
 
-    ``k``: rows a program, or ``one-gpu``: all rows of one device. ``draws``: so many random
-    choices instead of the one that tells most.
+    ``k``: rows a program, or ``one-gpu`` for all rows of one device. ``draws``: number of random
+    choices; None for the single choice with the most expected information.
     """
     cases = [c for t in tables for c in t.cases]
     suspects = {key for t in tables for key in contradictions(t.cases)}
@@ -115,7 +115,7 @@ def judge_few_rows(
 
 
 def _without_one(programs: Programs, chosen: set[str]) -> dict[str, str]:
-    """Rows of several devices whose model and precision no row of one device has."""
+    """Rows of several devices without a row of one device with the same model and precision."""
 
     def kind(row: object) -> object:
         traits = row.traits  # type: ignore[attr-defined]
@@ -140,10 +140,10 @@ def _draw(
     for row in programs.rows:
         if row.key in chosen or row.key in unjudged:
             continue
-        told = fit.predict(row)
+        predicted = fit.predict(row)
         for found, log_s, sd_log in (
-            (scored, told.log_s, told.sd_log),
-            (by_parameters, told.by_parameters_log_s, told.by_parameters_sd_log),
+            (scored, predicted.log_s, predicted.sd_log),
+            (by_parameters, predicted.by_parameters_log_s, predicted.by_parameters_sd_log),
         ):
             value, spread = math.exp(log_s), math.exp(Z80 * sd_log)
             found.append(
@@ -156,7 +156,7 @@ def _draw(
 def scores_by(
     programs: Programs, scored: Sequence[Scored], column: str
 ) -> dict[str, dict[str, dict[str, float | int | None]]]:
-    """Scores by the values of a column of the tables."""
+    """Scores of the step time by the values of a column of the tables."""
     value = {c.id: c.columns.get(column, "") for c in programs.cases}
     found: dict[str, list[Scored]] = {}
     for s in scored:

@@ -17,7 +17,7 @@ from simcore.validate.programs import NETWORK
 from simcore.validate.ranking import order_of
 from simcore.validate.table import Table
 
-#: A parameter whose spread is this much below its prior's was told something by the rows.
+#: A parameter counts as identified if its spread is below this share of its prior's.
 IDENTIFIED_FRAC = 0.9
 
 
@@ -28,9 +28,9 @@ def validated(
     by: Sequence[str],
     jobs: int = 1,
 ) -> dict[str, Any]:
-    """Errors on the rows that are not in the fit; the blind errors of the same rows beside them.
+    """Errors on the rows that are not in the fit, and the blind errors of the same rows.
 
-    Raises InvalidConfig where there is nothing to fit or nothing left to judge.
+    Raises InvalidConfig where there is nothing to fit or no row left to predict.
     """
     found = judge_few_rows(tables, k, draws)
     draw = found.draw
@@ -68,9 +68,9 @@ def validated(
 
 
 def identified_of(fit: StepFit) -> list[dict[str, Any]]:
-    """What the rows can and cannot tell of each program: its multiplier times its GPU type's.
+    """What the rows identify of each program: its multiplier times that of its GPU type.
 
-    ``value`` and spreads of added seconds are seconds; the others' spreads are of the logarithm.
+    ``value`` and spreads of added seconds are in seconds; other spreads are of the logarithm.
     """
     found = []
     for p in fit.parameters:

@@ -1,4 +1,4 @@
-"""What nobody measured: the blank cells of tables, and every row under ZeRO's stages."""
+"""Predictions of unmeasured jobs: blank cells of tables, and every row under ZeRO's stages."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from simcore.validate.case import Case
 from simcore.validate.judge import measured_time_s, request_of
 from simcore.validate.table import Table
 
-#: Length of the run that a filled row states the time of.
+#: Steps of the run whose time a filled row states.
 RUN_STEPS = 1000
 _ZERO = ("zero1", "zero2", "zero3")
 
@@ -21,7 +21,7 @@ _ZERO = ("zero1", "zero2", "zero3")
 def filled_rows(
     tables: Sequence[Table], profile_for: Callable[[Case], Profile]
 ) -> list[dict[str, object]]:
-    """Predictions of rows without a measured time, and of the others under ZeRO-1, 2 and 3."""
+    """Predictions of rows without a measured time, and of the other rows under ZeRO-1, 2 and 3."""
     return [
         _filled(case, profile_for(case))
         for table in tables

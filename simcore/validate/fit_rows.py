@@ -1,4 +1,4 @@
-"""Rows of measured tables as rows of a fit: what moves them, and how."""
+"""Rows of measured tables as rows of a fit: which parameters affect them, and how."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from simcore.validate.judge import measured_time_s, request_of, run_times_s
 
 Array = NDArray[np.float64]
 
-#: Prior width of an unknown amount of work: a factor of 20 either way.
+#: Prior width (ln) of an unknown amount of work: a factor of 20 either way.
 WORK_SD_LOG = 3.0
-#: Share of the profile's spread that all devices have in common (libraries, traffic counts),
-#: as a standard deviation; what is left is each device's own.
+#: Standard deviation (ln) of the part of the profile's spread that all devices have in common
+#: (libraries, traffic counts); the rest is each device's own.
 COMMON_SD_LOG = 0.15
 
 
 def requests_of(cases: Sequence[Case], profile: Profile) -> dict[str, Request]:
-    """Requests of the cases that have one, by id."""
+    """Requests by id, of the cases that have one."""
     found = {}
     for case in cases:
         try:
@@ -49,7 +49,7 @@ def spread_of(request: Request) -> Mapping[CalibratedKnob, float]:
 
 
 def parameters_of(requests: Mapping[str, Request]) -> list[Parameter]:
-    """What the rows of a table can move: named by the hardware they share."""
+    """The parameters that affect the rows of a table, named by the hardware that rows share."""
     made: dict[str, Parameter] = {}
 
     def add(parameter: Parameter) -> None:
@@ -78,7 +78,7 @@ def parameters_of(requests: Mapping[str, Request]) -> list[Parameter]:
 
 
 def _unstated(requests: Mapping[str, Request]) -> dict[str, Unstated]:
-    """By link: what is not known of it. Where one row states the network, it is known of all."""
+    """By link, what is unknown about the network; a link stated in one row is known for all."""
     found: dict[str, Unstated | None] = {}
     for request in requests.values():
         if request.cluster.n_nodes == 1:
@@ -90,7 +90,7 @@ def _unstated(requests: Mapping[str, Request]) -> dict[str, Unstated]:
 
 
 def _between_nodes(link: str, sd_log: float, unstated: Unstated | None) -> Parameter:
-    """A link's bandwidth over the profile's; where nobody stated the network, over the preset's."""
+    """A link's bandwidth relative to the profile's, or to the preset's where nobody stated it."""
     if unstated is None:
         return Parameter(f"inter:{link}", "inter", sd_log, link=link)
     return Parameter(f"inter:{link}", "inter", math.hypot(sd_log, unstated.sd_log), link=link,
@@ -98,7 +98,7 @@ def _between_nodes(link: str, sd_log: float, unstated: Unstated | None) -> Param
 
 
 def work_parameters(cases: Sequence[Case]) -> list[Parameter]:
-    """The amount of work of runs whose source does not give it."""
+    """The amount of work of runs whose source does not give it, as parameters."""
     models = dict.fromkeys(c.model for c in cases if not c.work_known)
     return [Parameter(f"work:{m}", None, WORK_SD_LOG, workload=m) for m in models]
 
@@ -111,7 +111,7 @@ def fit_row(
     traits: Traits | None = None,
     block: str = "",
 ) -> FitRow:
-    """A measured case whose parameters ``uses`` shift axes of ``step_response``."""
+    """A measured case as a row of a fit; ``uses``: axes of ``step_response`` by parameter."""
     measured = measured_time_s(case)
     assert measured is not None
     run: Callable[[Points, Array, Array], Array] | None = None
@@ -135,7 +135,7 @@ def fit_row(
 
 
 def hardware_row(case: Case, request: Request, parameters: Sequence[Parameter]) -> FitRow:
-    """A measured case with the parameters of ``parameters_of`` that its hardware has."""
+    """A measured case with those ``parameters`` that its hardware has."""
     node, link = places(request.cluster)
     gpus = {g.gpu.name for g in request.cluster.groups}
     mine = [

@@ -1,4 +1,4 @@
-"""Predict every row of measured tables and compare."""
+"""Predict every row of measured tables and compare it with the measurement."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ ProfileFor = Callable[[Case], Profile]
 
 @dataclass(frozen=True)
 class Judged:
-    """One row with its prediction; ``time`` is of a step, or of the run where that is measured."""
+    """One row with its prediction; ``time``: of a step, or of the run if that was measured."""
 
     case: Case
     prediction: Prediction
@@ -45,7 +45,7 @@ class Judged:
 
 @dataclass(frozen=True)
 class Verdict:
-    """All rows of some tables, predicted, scored and grouped."""
+    """All rows of some tables, predicted and scored."""
 
     mode: str
     n_rows: int
@@ -62,30 +62,30 @@ class Verdict:
         return score([s for s in self.scored if s.quantity == quantity and (flagged or not s.flag)])
 
     def order(self) -> Order:
-        """Whether step times of one model on one cluster come out in the measured order."""
+        """Whether step times of one model on one cluster are predicted in the measured order."""
         return order_of((j.case, s) for j in self.judged for s in j.scored)
 
     def fits(self) -> dict[str, float | int | None]:
-        """Whether what ran is predicted to fit, and what ran out of memory not to.
+        """Whether jobs that ran are predicted to fit, and jobs that ran out of memory not to.
 
-        Precision: of the rows predicted to fit, those that ran; recall: of the rows that ran,
-        those predicted to fit.
+        Precision: share of the rows predicted to fit that ran; recall: share of the rows that ran
+        that are predicted to fit.
         """
-        told = [
+        outcomes = [
             (ran, j.prediction.fits) for j in self.judged if (ran := has_run(j.case)) is not None
         ]
-        of_ran = [fit for ran, fit in told if ran]
-        of_failed = [fit for ran, fit in told if not ran]
+        of_ran = [fit for ran, fit in outcomes if ran]
+        of_failed = [fit for ran, fit in outcomes if not ran]
         return {
             "ran": len(of_ran),
             "out_of_memory": len(of_failed),
-            "fits_precision_frac": _mean([ran for ran, fit in told if fit]),
+            "fits_precision_frac": _mean([ran for ran, fit in outcomes if fit]),
             "fits_recall_frac": _mean(of_ran),
             "out_of_memory_found_frac": _mean([not fit for fit in of_failed]),
         }
 
     def groups(self, column: str) -> dict[str, dict[str, Score]]:
-        """The same by the values of a column of the tables."""
+        """Scores of every quantity by the values of a column of the tables."""
         values = sorted({j.case.cell(column) for j in self.judged})
         return {
             value or "(blank)": {
@@ -130,14 +130,14 @@ def _mean(values: Sequence[bool]) -> float | None:
 
 
 def has_run(case: Case) -> bool | None:
-    """Whether the row ran or ran out of memory; None where it says neither."""
+    """Whether the row's job ran (False: out of memory); None where the row does not say."""
     if (ran := case.measured.get("ran")) is not None:
         return bool(ran)
     return True if measured_time_s(case) is not None else None
 
 
 def request_of(case: Case, profile: Profile) -> Request:
-    """The request of a row. Raises SimcoreError where it cannot be made."""
+    """The request of a row. Raises SimcoreError where it cannot be built."""
     options: Options = {**case.options, "profile": profile}
     return make_request(case.model, case.gpus, **options)
 
@@ -149,7 +149,7 @@ def run_time_s(case: Case, request: Request, step_s: float, work: float = 1.0) -
 
 
 def run_times_s(case: Case, request: Request, points: Points, step_s: Array, work: Array) -> Array:
-    """The same for every point; all arrays [C]."""
+    """``run_time_s`` for every point; all arrays [C]."""
     found: Array = _steps_of_run(case, request) * work * step_s
     if case.eval_samples:
         found = found + case.eval_samples * work * evaluation_s_per_sample(request, points)
@@ -163,7 +163,7 @@ def _steps_of_run(case: Case, request: Request) -> float:
 
 
 def time_of(case: Case, request: Request, prediction: Prediction, work: float = 1.0) -> Interval:
-    """The predicted time that the row's measurement is of, with its interval."""
+    """The predicted time of what the row measured (step or run), with its interval."""
     step = prediction.step_time_s
     if "run_time_s" not in case.measured:
         return step
@@ -181,11 +181,11 @@ def judge(
     work_for: Callable[[Case], float | None] | None = None,
     jobs: int = 1,
 ) -> Verdict:
-    """Predict all rows. ``profile_for`` gives each row the profile it may be predicted with.
+    """Predict all rows. ``profile_for``: the profile that each row may be predicted with.
 
-    ``work_for`` gives the amount of work of rows whose source does not; without it their times
-    are not scored, only their ratios. A row that fails is skipped with its reason, and loses no
-    other. ``jobs``: processes that share the rows of large tables.
+    ``work_for``: the amount of work of rows whose source does not give it; without it only their
+    ratios are scored, not their times. A row that fails is skipped with its reason, and the others
+    are still predicted. ``jobs``: processes among which the rows of large tables are divided.
     """
     rows = [
         _Row(
@@ -209,7 +209,7 @@ def judge(
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """A row to judge; ``profile`` None: the blind one; ``work`` as ``judge`` has ``work_for``."""
+    """A row to predict; ``profile`` None for the blind one; ``work``: see ``work_for``."""
 
     case: Case
     profile: Profile | None
@@ -217,24 +217,24 @@ class _Row:
 
 
 def _predicted(row: _Row) -> tuple[Prediction, Interval, tuple[Scored, ...]] | str:
-    """What ``Judged`` holds beside the case, or why there is nothing."""
+    """The fields of ``Judged`` other than the case, or the reason why there are none."""
     case, profile, work = row.case, row.profile or load_profile(), row.work
     try:
         request = request_of(case, profile)
         prediction = predict(request)
         peak = prediction.memory
-        told = memory_figures(case, request, peak)
+        figures = memory_figures(case, request, peak)
     except SimcoreError as err:
         return str(err)
-    except Exception as err:  # a crash in one row never loses the others
+    except Exception as err:  # an error in one row must not lose the others
         return f"internal error: {type(err).__name__}: {err}"
     time = time_of(case, request, prediction, 1.0 if work is None else work)
     known = case.work_known or work is not None
-    return prediction, time, _direct_scores(case, prediction, peak, told, time, known)
+    return prediction, time, _direct_scores(case, prediction, peak, figures, time, known)
 
 
 def memory_figures(case: Case, request: Request, memory: MemoryResult) -> dict[str, float]:
-    """The predicted figure of each kind of measured peak that the row states."""
+    """The predicted figure for each kind of measured peak in the row."""
     figures: dict[str, Callable[[], float]] = {
         "peak_memory_bytes": lambda: memory.device_bytes,
         "peak_allocated_bytes": lambda: memory.allocated_bytes,
@@ -246,10 +246,10 @@ def memory_figures(case: Case, request: Request, memory: MemoryResult) -> dict[s
 
 
 def shown_bytes(request: Request, memory: MemoryResult) -> float:
-    """What nvidia-smi shows of a job: segments of the caching allocator and what lies outside it.
+    """Bytes that nvidia-smi shows for a job: the allocator's segments and memory outside of it.
 
-    The segments are those of a replay where the step's allocations are known, else the closed
-    form's.
+    The segments come from a replay where the step's allocations are known, else from the closed
+    form.
     """
     if request.placed is not None:
         return memory.shown_bytes
@@ -266,7 +266,7 @@ def _direct_scores(
         found.append(_scored(case, "step_time", time.value, time.low, time.high, measured))
     for key, value in figures.items():
         tensors, holes = Z80 * memory.tensors_sd_bytes, Z80 * memory.holes_sd_bytes
-        whole = memory.high_bytes - memory.device_bytes  # and communicators, context
+        whole = memory.high_bytes - memory.device_bytes  # includes communicators and context
         spread = {
             "peak_memory_bytes": whole,
             "peak_reserved_bytes": math.hypot(tensors, holes),
@@ -311,12 +311,12 @@ def _scored(
 
 
 def measured_time_s(case: Case) -> float | None:
-    """Seconds of the measured step or run, None where neither is."""
+    """Seconds of the measured step or run; None where neither was measured."""
     return case.measured.get("step_time_s") or case.measured.get("run_time_s")
 
 
 def reference_of(case: Case, others: Sequence[Case]) -> Case | None:
-    """The one-GPU row that a speed-up is against: same model and GPU, else same model."""
+    """The one-GPU row that a speed-up is relative to: same model and GPU type, else same model."""
     if case.reference is not None:
         return next((o for o in others if o.id == case.reference), None)
     single = [
@@ -357,7 +357,7 @@ def _add_speedups(judged: Sequence[Judged]) -> list[Judged]:
 
 
 def contradictions(cases: Sequence[Case], tolerance_frac: float = 0.05) -> dict[str, str]:
-    """Rows that physics cannot reconcile with another row, by id.
+    """Rows that contradict another row physically, by id, with the explanation.
 
     A larger batch on the same cluster cannot process fewer samples a second.
     """
@@ -379,7 +379,7 @@ def contradictions(cases: Sequence[Case], tolerance_frac: float = 0.05) -> dict[
 
 
 def _but_batch(case: Case) -> str:
-    """What must be equal of two runs that differ in their batch alone."""
+    """Key that is equal for runs that differ only in their batch."""
     options = sorted((k, str(v)) for k, v in case.options.items() if k != "micro_batch")
     columns = case.columns.get("host", ""), case.columns.get("framework", "")
     return repr((case.table, case.model_name, case.gpus, columns, options))

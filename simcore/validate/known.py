@@ -1,4 +1,4 @@
-"""Measured rows that ship with simcore, looked up beside a prediction of the same set-up."""
+"""Measured rows that ship with simcore, shown with a prediction of the same job."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from simcore.validate.table import read_table
 
 
 def tables_folder() -> Path:
-    """Where the shipped tables lie: in the wheel or the checkout."""
+    """Folder of the shipped tables, in the wheel or in the checkout."""
     root = shipped_root()
     packed = root / "validate_tables"
     return packed if packed.is_dir() else root / "validate" / "tables"
@@ -34,7 +34,7 @@ def _by_model() -> dict[str, list[Case]]:
 
 
 def _folded(cluster: str) -> tuple[str, ...]:
-    """A cluster's groups with each GPU's file name, found without parsing a file."""
+    """A cluster's groups with each GPU's file name, without reading the files."""
     groups = []
     for part in cluster.split("+"):
         nodes, per_node, name = part.split("x", 2)
@@ -64,12 +64,12 @@ def measured_rows(request: Request, result: Prediction) -> tuple[MeasuredRow, ..
 
 
 def _same_job(case: Case, request: Request) -> bool:
-    """Whether the case, with what it leaves to the defaults, is the job of the request."""
+    """Whether the case, with defaults for what it does not state, is the request's job."""
     theirs = make_request(case.model, case.gpus, **case.options)
-    asked = replace(request.strategy, wraps_alone=theirs.strategy.wraps_alone)  # one GPU, or named
+    wanted = replace(request.strategy, wraps_alone=theirs.strategy.wraps_alone)  # either way
     return (
         theirs.cluster.groups == request.cluster.groups
-        and theirs.strategy == asked
+        and theirs.strategy == wanted
         and theirs.workload == request.workload
         and theirs.placed == request.placed
     )

@@ -14,7 +14,7 @@ QUANTITIES: tuple[Quantity, ...] = ("step_time", "speedup", "peak_memory", "resi
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scored:
-    """One prediction beside its measurement (SI; ``low``/``high`` bound 80 %)."""
+    """One prediction and its measurement (SI); ``low`` and ``high`` bound the 80 % interval."""
 
     id: str
     quantity: Quantity
@@ -35,7 +35,7 @@ class Scored:
         return self.low <= self.measured <= self.high
 
     def to_dict(self) -> dict[str, object]:
-        """As the JSON has it."""
+        """The dictionary for JSON."""
         return {**asdict(self), "error_frac": self.error_frac, "covered": self.covered}
 
 
@@ -51,12 +51,12 @@ class Score:
     coverage80_frac: float | None
 
     def to_dict(self) -> dict[str, float | int | None]:
-        """As the JSON has it."""
+        """The dictionary for JSON."""
         return asdict(self)
 
 
 def score(rows: Sequence[Scored]) -> Score:
-    """Summarise; every figure is None where there is no row."""
+    """The summary of errors; every figure is None where there are no rows."""
     if not rows:
         return Score(
             n=0, mape_frac=None, median_abs_frac=None, median_bias_frac=None, p90_abs_frac=None,

@@ -1,4 +1,4 @@
-"""Runs of nccl-tests beside what a prediction would charge for the same collective."""
+"""Runs of nccl-tests, compared with the time of the same collective in a prediction."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def judge_nccl(
 ) -> dict[str, Any]:
     """The contract of ``simcore validate ops LOG --json`` for output of nccl-tests.
 
-    ``runs``: collective, cluster, errors over all sizes and over those of 64 MiB and more, and
+    ``runs``: collective, cluster, errors over all sizes and over those of at least 64 MiB, and
     ``points`` (bytes, measured_s, predicted_s, bus bandwidths). Raises DataError, InvalidConfig.
     """
     found = read_nccl_groups(paths, said, on_bad)
@@ -56,10 +56,10 @@ def _judged(m: Measured, profile: Profile) -> dict[str, Any]:
         "large": score_of(error[m.n_bytes >= LARGE_MESSAGE]),
         "points": [
             {
-                "bytes": float(size), "measured_s": float(took), "predicted_s": float(told),
+                "bytes": float(size), "measured_s": float(took), "predicted_s": float(expected),
                 "measured_busbw_bytes_per_s": factor * float(size / took),
-                "predicted_busbw_bytes_per_s": factor * float(size / told),
+                "predicted_busbw_bytes_per_s": factor * float(size / expected),
             }
-            for size, took, told in zip(m.n_bytes, m.time_s, predicted, strict=True)
+            for size, took, expected in zip(m.n_bytes, m.time_s, predicted, strict=True)
         ],
     }  # fmt: skip

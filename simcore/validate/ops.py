@@ -1,4 +1,4 @@
-"""The op models held against measured op tables: errors by GPU and op, own and blind apart.
+"""The op models compared with measured op tables: errors by GPU and op, own and blind apart.
 
 simcore validate ops FILE…
 """
@@ -44,18 +44,18 @@ from simcore.validate.end_to_end import (
 Array: TypeAlias = NDArray[np.float64]
 Refit: TypeAlias = Literal["shapes", "family"]
 
-#: Share of the shapes that a refit does not see, chosen by a hash of the shape, the same on
+#: Tenths of the shapes that a refit leaves out, chosen by a hash of the shape; the same shapes on
 #: every device.
 HELD_OUT_OF_TEN: Final = 3
-#: Large collectives: past the sizes where latency rules.
+#: Large collectives: above the sizes at which latency dominates.
 LARGE_MESSAGE: Final = 64 * MIB
 
 
 @dataclass(frozen=True)
 class OpErrors:
-    """Predicted over measured minus one for rows of one GPU, op and dtype; arrays [rows].
+    """Predicted / measured - 1 for rows of one GPU, op and dtype; arrays [rows].
 
-    ``level``: whose figures predicted them.
+    ``level``: origin of the figures that predicted them (own, family or pooled).
     """
 
     gpu: str
@@ -68,7 +68,7 @@ class OpErrors:
 
 
 def op_figures(batch: OpBatch, gpu: GpuSpec, profile: Profile) -> tuple[OpFigures, Level]:
-    """What a profile says of a batch's class, at the clocks and with the start it was timed at.
+    """(figures, level) of a batch's class in a profile, at the clocks and start of the measurement.
 
     Raises KeyError where the profile has nothing for the class.
     """
@@ -77,7 +77,7 @@ def op_figures(batch: OpBatch, gpu: GpuSpec, profile: Profile) -> tuple[OpFigure
     start_s = found.start_s or kernel_start_s
     floor_s = (found.floor_s or profile.eager_floor_s(gpu).value) if batch.eager else 0.0
     if batch.form == "memory":
-        start_s = start_s if batch.eager else kernel_start_s  # those of a class are of eager rows
+        start_s = start_s if batch.eager else kernel_start_s  # a class's start is of eager rows
         figures = OpFigures(
             1.0, found.share.value, start_s, floor_s=floor_s, row_clocks=found.row_clocks
         )
@@ -97,7 +97,7 @@ def op_figures(batch: OpBatch, gpu: GpuSpec, profile: Profile) -> tuple[OpFigure
 
 
 def batch_errors(batch: OpBatch, profile: Profile) -> OpErrors:
-    """Errors of one batch. Raises KeyError as :func:`op_figures`."""
+    """Errors of one batch. Raises KeyError like :func:`op_figures`."""
     gpu = GPUS[batch.gpu]
     figures, level = op_figures(batch, gpu, profile)
     error = op_time_s(batch, gpu, figures) / batch.time_s - 1.0
@@ -105,7 +105,7 @@ def batch_errors(batch: OpBatch, profile: Profile) -> OpErrors:
 
 
 def held_out(batch: OpBatch) -> NDArray[np.bool_]:
-    """Rows that a refit does not see, by their shape alone."""
+    """Whether a refit leaves out each row, by its shape [rows]."""
     shapes = zip(batch.m, batch.n, batch.k, batch.groups, batch.n_bytes, strict=True)
     return np.array([
         zlib.crc32(" ".join(f"{v:.6g}" for v in shape).encode()) % 10 < HELD_OUT_OF_TEN
@@ -115,7 +115,7 @@ def held_out(batch: OpBatch) -> NDArray[np.bool_]:
 
 @dataclass(frozen=True)
 class _Tables:
-    """What the files hold, by what judges it."""
+    """The contents of the files, by the function that compares them."""
 
     ops: OpRows
     curves: tuple[CollectiveCurve, ...]
@@ -180,14 +180,14 @@ def judge_ops(
 ) -> dict[str, object]:
     """The contract of ``simcore validate ops --json``.
 
-    ``groups`` by gpu, op and dtype and ``kinds`` by kind hold ``n``, ``mape_frac``,
+    ``groups`` (by gpu, op and dtype) and ``kinds`` (by kind) hold ``n``, ``mape_frac``,
     ``median_bias_frac`` and ``p90_abs_frac``, under ``large`` the same over large shapes, and
-    ``profile``: own, family or pooled, whose figures predicted them. ``summary``: by kind and
+    ``profile``: the origin of the figures (own, family or pooled). ``summary``: for each kind and
     dtype the mean over GPUs, ``own`` and ``blind`` apart.
 
-    ``refit`` judges figures fitted anew from these files: ``shapes`` from seven tenths of the
-    shapes, judged on the others; ``family`` besides without the family of the device judged.
-    ``on_bad``: rows that are no measurement are skipped (and named) or refused.
+    ``refit`` compares figures fitted to these files: ``shapes`` fits seven tenths of the shapes and
+    predicts the others; ``family`` also leaves out the family of the device that is predicted.
+    ``on_bad``: rows without a valid measurement are skipped (and listed) or refused.
     """
     profile = profile or load_profile()
     tables = _read(paths, on_bad)
@@ -196,7 +196,7 @@ def judge_ops(
     batches = list(tables.ops.batches)
     if refit and tables.models and not batches:
         raise UsageError(
-            f"--refit {refit} fits to the files given, and these hold passes of whole models but "
+            f"--refit {refit} fits to the given files, and these hold passes of whole models but "
             "no operators: add tables of products, attention and memory-bound ops"
         )
     profile_of: Callable[[str], Profile] = lambda _: profile  # noqa: E731
@@ -212,7 +212,7 @@ def judge_ops(
         parts = _errors(batches, profile_of, skipped)
         parts += _comm_errors(curves, comm_of, skipped)
         if refit and tables.across:
-            skipped["collectives between nodes: no figure of theirs is fitted anew"] += sum(
+            skipped["collectives between nodes: a refit has no figure for them"] += sum(
                 len(run.n_bytes) for run in tables.across
             )
         else:
@@ -246,7 +246,7 @@ def _refit(
     refit: Refit,
     folder: Path,
 ) -> tuple[Callable[[str], Profile], Callable[[str], CollectiveProfile]]:
-    """Profiles fitted to the shapes that are not held out, one for each family left out."""
+    """Profiles fitted to the shapes that are not left out; one for each family left out."""
     from simcore.calibrate.op_fit import collective_profile, fit_ops, profile_from
     from simcore.calibrate.pooling import family_of
     from simcore.calibrate.profile_yaml import to_yaml, used_sources
@@ -303,8 +303,10 @@ def _comm_errors(
 
 
 def _across_errors(run: AcrossRun, profile: Profile) -> OpErrors:
-    """As a step charges them: NCCL's latencies, the links' rates, and one figure of their own (the
-    chunk ramp between nodes, ``runtime.yaml``).
+    """Errors of collectives between nodes, priced as in a step.
+
+    The price consists of NCCL's latencies, the links' rates, and the chunk ramp between nodes
+    (``runtime.yaml``).
     """
     allowed = Allowed(algorithms=(run.algorithm,) if run.algorithm else ())
     time_s = collective_alone_s(run.cluster, profile, run.op, run.n_bytes, allowed=allowed)  # type: ignore[arg-type]
@@ -345,7 +347,7 @@ def _scores(parts: Sequence[OpErrors]) -> dict[str, object]:
 
 
 def score_of(errors: Array) -> dict[str, Any]:
-    """Errors (predicted over measured minus one) in the words of the contract."""
+    """Summary of errors (predicted / measured - 1), with the keys of the JSON contract."""
     if not len(errors):
         return {"n": 0, "mape_frac": None, "median_bias_frac": None, "p90_abs_frac": None}
     size = np.abs(errors)
@@ -368,7 +370,7 @@ _ALL_SIZES: Final = ("collective", "across", "model")
 
 
 def _summary(parts: Sequence[OpErrors], refit: Refit | None) -> list[dict[str, object]]:
-    """By class and dtype: the mean over GPUs of each GPU's error, own and blind apart."""
+    """By class and dtype, the mean over GPUs of each GPU's error, own and blind apart."""
     found: dict[tuple[str, str, str], dict[str, list[Array]]] = {}
     for p in parts:
         blind = refit == "family" or p.level != "own"

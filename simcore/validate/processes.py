@@ -1,7 +1,7 @@
-"""Work on the rows of tables, shared out over processes; what comes back is in the rows' order.
+"""Work on the rows of tables, divided among processes; results are in the order of the rows.
 
-Neighbours in a table are of one source and often of one model: a process gets stretches of them,
-so that what it keeps of one serves the next.
+Neighbouring rows of a table have the same source and often the same model: each process gets
+several neighbours at a time, so that its caches serve them all.
 """
 
 from __future__ import annotations
@@ -16,30 +16,30 @@ from simcore.base.errors import SimcoreError
 T = TypeVar("T")
 R = TypeVar("R")
 
-#: Rows that a process does at a time.
+#: Rows that a process gets at a time.
 STRETCH = 24
-#: Rows below which another process costs more than it saves: its start, and what it keeps anew.
+#: Rows below which a further process costs more (start-up, empty caches) than it saves.
 LEAST_ROWS = 100
-#: More processes gain nothing: reading the tables and the last stretches are not shared.
+#: Largest useful number of processes: reading tables and the last rows are not divided.
 MOST = 8
 
 
 def default_jobs() -> int:
-    """Processes that this machine has processors for."""
+    """Number of processes that this machine has processors for."""
     usable = getattr(os, "sched_getaffinity", None)  # Linux: those this process may run on
     return min(MOST, len(usable(0)) if usable else os.cpu_count() or 1)
 
 
 def in_order(function: Callable[[T], R], rows: Sequence[T], jobs: int) -> list[R]:
-    """``function`` of each row, in their order, by up to ``jobs`` processes.
+    """``function`` of each row, in the order of the rows, by up to ``jobs`` processes.
 
-    The function is one of a module, and what it takes and gives can be pickled. Few rows are done
-    here. Raises SimcoreError where processes are killed.
+    ``function`` must belong to a module, and its argument and result must be picklable. Few rows
+    are processed here. Raises SimcoreError where processes are killed.
     """
     jobs = min(jobs, len(rows) // LEAST_ROWS)
     if jobs < 2:
         return [function(row) for row in rows]
-    # Few tables are large: the others are spared what these import.
+    # Imported here: few tables are large enough.
     from concurrent.futures import ProcessPoolExecutor
     from concurrent.futures.process import BrokenProcessPool
 
@@ -49,9 +49,9 @@ def in_order(function: Callable[[T], R], rows: Sequence[T], jobs: int) -> list[R
         return list(pool.map(function, rows, chunksize=STRETCH))
     except BrokenProcessPool:
         raise SimcoreError("processes that predicted rows ended: try fewer --jobs") from None
-    finally:  # after Ctrl-C what has begun ends by itself
+    finally:  # after Ctrl-C, rows that have begun end by themselves
         pool.shutdown(wait=False, cancel_futures=True)
 
 
 def _begin() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C

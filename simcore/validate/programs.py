@@ -1,7 +1,7 @@
-"""Measured steps as rows of a fit by program: whose runs they are, on which GPU.
+"""Measured steps as rows of a fit by program and GPU type.
 
-A program (one source on one GPU type) has multipliers of its own around those of the GPU type,
-seconds that it adds to a step and a micro-step, and errors that its steps have in common.
+A program (one source on one GPU type) has its own multipliers in addition to those of the GPU type,
+seconds that it adds to each step and micro-step, and errors that its steps have in common.
 """
 
 from __future__ import annotations
@@ -22,19 +22,20 @@ from simcore.validate.case import Case
 from simcore.validate.fit_rows import fit_row, requests_of, spread_of
 from simcore.validate.judge import measured_time_s
 
-#: What a program may spend around a step (data, logging, clipping's host synchronisation) and
-#: around a micro-step, before any row is seen: standard deviations in seconds, learnt anew.
+#: Prior standard deviations, in seconds, of what a program spends around a step (data, logging,
+#: clipping's host synchronisation) and around a micro-step; the fit learns new ones.
 STEP_SD_S, MICRO_STEP_SD_S = 10.0 * MILLI, 2.0 * MILLI
-#: Eager programs issue a kernel every 5 to 50 us (notes on op models and tracing), the profile's
-#: every 10: two standard deviations are a factor of five.
+#: Prior spread (ln) of a program's time to issue a kernel. Eager programs take 5 to 50 us (notes on
+#: op models and tracing) and the profile 10: two standard deviations are a factor of five.
 PROGRAM_HOST_SD_LOG = 0.8
-#: Of a program whose network nobody stated: bandwidth between nodes over that of the usual node.
+#: Parameter of a program whose network nobody stated: bandwidth between nodes over the usual
+#: node's.
 NETWORK = "network"
 
 
 @dataclass(frozen=True)
 class Programs:
-    """Cases of tables that can be fitted, their rows and the parameters of all."""
+    """Cases of tables that can be fitted, their rows, and the parameters of all rows."""
 
     cases: tuple[Case, ...]
     rows: tuple[FitRow, ...]
@@ -42,21 +43,22 @@ class Programs:
     devices: dict[str, int]
 
     def program(self, row: FitRow) -> str:
-        """Whose row it is."""
+        """The program of a row."""
         assert row.traits is not None
         return row.traits.program
 
     def of_rows(self, rows: Sequence[FitRow]) -> list[Parameter]:
-        """Parameters that the rows use."""
+        """The parameters that the rows use."""
         used = {name for row in rows for name in row.uses}
         return [p for p in self.parameters if p.name in used]
 
 
 def programs_of(cases: Sequence[Case], profile: Profile, *, ranks: bool = True) -> Programs:
-    """Rows of the timed cases of GPUs of one type each, in their order.
+    """The timed cases with a single GPU type as rows of a fit, in order.
 
-    ``ranks``: whether errors lose their likeness along the number of data ranks. Rows of one
-    device cannot tell: what a device's work errs by is then taken to be so on any number.
+    ``ranks``: whether errors of runs become less alike the more their numbers of data ranks differ.
+    Rows of one device cannot show that; the error of a device's work then counts as equal on any
+    number of them.
     """
     timed = [c for c in cases if measured_time_s(c) is not None and c.work_known]
     requests = {
@@ -113,7 +115,7 @@ def _traits(case: Case, request: Request, program: str, *, ranks: bool) -> Trait
     )
     sizes = (request.micro_batch, request.data_ranks if ranks else 1, tp, pp, cp, ep,
              request.grad_accum, request.workload.trainable_numel)  # fmt: skip
-    # A model of two frameworks is two programs' work.
+    # The same model in two frameworks counts as two models.
     model = f"{case.label or request.workload.name} {case.columns.get('framework', '')}"
     precision, recompute = request.strategy.precision.name, request.strategy.recompute
     length, cut = case.options.get("seq_len"), f"{tp} {pp} {cp} {ep}"

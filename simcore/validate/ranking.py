@@ -1,9 +1,9 @@
-"""Whether configurations of one job come out in the measured order.
+"""Whether configurations of one job are predicted in the measured order.
 
-Rows that tell one configuration again have no order to predict: they differ by what a measurement
-scatters. So the order is judged of rows and, with repeats joined, of configurations; beside them
-stands what the sources' own scatter would leave of an exact prediction, the order without rows that
-are doubted, and that of pairs whose times differ by more than scatter.
+Repeats of one configuration have no order to predict, since they differ only by the scatter of
+measurements. So the order is scored for rows, and for configurations with repeats joined. For
+comparison there are the score that an exact prediction would reach with the sources' scatter, the
+score without doubted rows, and that of pairs whose times differ by more than scatter.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from simcore.validate.metrics import Scored
 
 Array = NDArray[np.float64]
 
-#: Rows that a family has at least.
+#: Smallest number of rows of a family.
 FAMILY_ROWS = 5
-#: Tables whose ``family`` is of configurations of one job; elsewhere it is a kind of model.
+#: Tables whose column ``family`` groups configurations of one job; in others it is a kind of model.
 _OWN_FAMILIES = ("llm",)
-#: Draws of what an exact prediction would reach, and their seed.
+#: Number of draws for what an exact prediction would reach, and their seed.
 _DRAWS, _SEED = 40, 20261121
-#: How far measured times of a pair lie apart, at least: repeats of one configuration scatter by
+#: Smallest relative difference of a pair's measured times: repeats of one configuration scatter by
 #: some 3 to 5 %.
 APART_FRACS = (0.0, 0.03, 0.05)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timed:
-    """A step predicted and measured; rows of equal ``configuration`` are repeats of one.
+    """A predicted and measured step; rows of equal ``configuration`` are repeats.
 
-    ``family``: the table's own name of the configurations that belong together, if it has one.
+    ``family``: the table's name for configurations that belong together, if it has one.
     ``doubted``: the row is flagged.
     """
 
@@ -62,18 +62,18 @@ class FamilyRank:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankScore:
-    """All families of at least ``FAMILY_ROWS`` rows of one model on one cluster, worst first."""
+    """All families (one model on one cluster) of at least ``FAMILY_ROWS`` rows, worst first."""
 
     families: tuple[FamilyRank, ...]
 
     @property
     def rows(self) -> int:
-        """Rows in families."""
+        """Number of rows in families."""
         return sum(f.rows for f in self.families)
 
     @property
     def weighted_mean(self) -> float | None:
-        """Mean over families, each weighing its rows."""
+        """Mean over families, weighted by their rows."""
         if not self.families:
             return None
         return sum(f.rows * f.correlation for f in self.families) / self.rows
@@ -84,7 +84,7 @@ class RankScore:
         return float(np.median([f.correlation for f in self.families])) if self.families else None
 
     def to_dict(self) -> dict[str, object]:
-        """As the JSON has it."""
+        """The dictionary for JSON."""
         return {
             "families": len(self.families),
             "rows": self.rows,
@@ -95,7 +95,7 @@ class RankScore:
 
 
 def ranks(values: Array) -> Array:
-    """Ranks from 1 [n]; equal values share the mean of theirs."""
+    """Ranks from 1 [n]; equal values share their mean rank."""
     _, group, size = np.unique(values, return_inverse=True, return_counts=True)
     last = np.cumsum(size)
     mean: Array = last - (size - 1) / 2.0
@@ -103,7 +103,7 @@ def ranks(values: Array) -> Array:
 
 
 def spearman(a: Array, b: Array) -> float | None:
-    """Correlation of the ranks of two series [n]; None where one of them does not vary."""
+    """Correlation of the ranks of two series [n]; None where one of them is constant."""
     first, second = ranks(a), ranks(b)
     if np.ptp(first) == 0.0 or np.ptp(second) == 0.0:
         return None
@@ -113,7 +113,7 @@ def spearman(a: Array, b: Array) -> float | None:
 def rank_score(times: Iterable[tuple[str, str, float, float]]) -> RankScore:
     """Score of (model, cluster, predicted, measured) rows.
 
-    Families of which one side does not vary have no order and are left out.
+    Families with constant predicted or measured times have no order and are left out.
     """
     found: dict[tuple[str, str], list[tuple[float, float]]] = defaultdict(list)
     for model, cluster, predicted, measured in times:
@@ -133,9 +133,9 @@ def rank_score(times: Iterable[tuple[str, str, float, float]]) -> RankScore:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repeatable:
-    """What an exact prediction of configurations would reach, means over draws of the scatter.
+    """The score that an exact prediction of configurations would reach, averaged over draws.
 
-    ``rows``: those that repeat another; ``scatter_sd_log`` of ln(seconds) of one measurement.
+    ``rows``: rows that repeat another one; ``scatter_sd_log``: of ln(seconds) of one measurement.
     """
 
     rows: int
@@ -146,9 +146,9 @@ class Repeatable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pairs:
-    """Pairs of one model and cluster whose measured times differ by ``apart_frac`` at least.
+    """Pairs of one model and cluster whose measured times differ by at least ``apart_frac``.
 
-    ``right_frac`` of them are predicted in the measured order, equal predictions counting half.
+    ``right_frac``: share predicted in the measured order; equal predictions count half.
     """
 
     apart_frac: float
@@ -158,18 +158,18 @@ class Pairs:
 
 @dataclass(frozen=True)
 class Order:
-    """How well the measured order of rows is met."""
+    """How well the measured order of rows is predicted."""
 
     times: tuple[Timed, ...]
 
     @cached_property
     def of_rows(self) -> RankScore:
-        """Every row for itself."""
+        """Score with every row on its own."""
         return rank_score((t.model, t.cluster, t.predicted, t.measured) for t in self.times)
 
     @cached_property
     def of_configurations(self) -> RankScore:
-        """The median of each configuration's rows."""
+        """Score with the median of each configuration's rows."""
         return rank_score(
             (of[0].model, of[0].cluster, _median([t.predicted for t in of]),
              _median([t.measured for t in of]))
@@ -178,17 +178,17 @@ class Order:
 
     @cached_property
     def of_table_families(self) -> RankScore:
-        """Rows within families as the table names them, which may span sizes of a cluster."""
+        """Score within families as the table names them, which may span cluster sizes."""
         return rank_score((t.family, "", t.predicted, t.measured) for t in self.times if t.family)
 
     @cached_property
     def undoubted(self) -> RankScore:
-        """Rows that are not flagged."""
+        """Score of the rows that are not flagged."""
         return Order(tuple(t for t in self.times if not t.doubted)).of_rows
 
     @cached_property
     def of_pairs(self) -> tuple[Pairs, ...]:
-        """Of the families' rows by twos, at each of ``APART_FRACS``."""
+        """Pairs of rows within families, for each of ``APART_FRACS``."""
         found: dict[tuple[str, str], list[tuple[float, float]]] = defaultdict(list)
         for t in self.times:
             found[t.model, t.cluster].append((t.predicted, t.measured))
@@ -201,7 +201,7 @@ class Order:
 
     @cached_property
     def repeatable(self) -> Repeatable | None:
-        """None where no row repeats another, or where no family has an order."""
+        """The best score with this scatter; None without repeats, or without an order."""
         off = np.concatenate([_scatter(of) for of in self._repeats] or [np.zeros(0)])
         if not len(off) or not self.of_configurations.families:
             return None
@@ -222,7 +222,7 @@ class Order:
         return list(found.values())
 
     def _as_measured_again(self, rng: np.random.Generator, off: Array) -> RankScore:
-        """Order of the measured medians by themselves with other scatter."""
+        """Score of the measured medians against themselves with additional scatter."""
         return rank_score(
             (of[0].model, of[0].cluster,
              (value := _median([t.measured for t in of]))
@@ -231,7 +231,7 @@ class Order:
         )  # fmt: skip
 
     def to_dict(self) -> dict[str, object]:
-        """As the JSON has it."""
+        """The dictionary for JSON."""
         return {
             **self.of_rows.to_dict(),
             "configurations": self.of_configurations.to_dict(),
@@ -257,7 +257,10 @@ def order_of(scored: Iterable[tuple[Case, Scored]]) -> Order:
 
 
 def _by_twos(family: Array) -> Array:
-    """(Predicted, measured) [n, 2] by twos: how far measurements lie apart, if in order [2, p]."""
+    """Pairs of rows [2, p]: relative difference of measurements, and whether the order is right.
+
+    ``family`` [n, 2]: (predicted, measured).
+    """
     predicted, measured = family.T
     first, second = np.triu_indices(len(family), 1)
     less, more = (f(measured[first], measured[second]) for f in (np.minimum, np.maximum))
@@ -268,7 +271,7 @@ def _by_twos(family: Array) -> Array:
 
 
 def _pairs(apart: Array, right: Array, least: float) -> Pairs:
-    """Equal measurements have no order."""
+    """The pairs that differ by at least ``least``; equal measurements have no order."""
     counted = (apart > 0.0) & (apart >= least)
     n = int(counted.sum())
     share = float(right[counted].mean()) if n else None
@@ -276,7 +279,7 @@ def _pairs(apart: Array, right: Array, least: float) -> Pairs:
 
 
 def _cluster(case: Case) -> str:
-    """Its GPUs, and the state that the table says they were in."""
+    """The row's GPUs, and the state of the cluster if the table gives one."""
     return f"{case.gpus} {case.cell('cluster_state')}".rstrip()
 
 
@@ -285,7 +288,10 @@ def _median(values: Sequence[float]) -> float:
 
 
 def _scatter(of: Sequence[Timed]) -> Array:
-    """ln(measured) of repeats about their mean, as wide as one measurement is; empty of one row."""
+    """ln(measured) of repeats minus their mean, scaled to the width of one measurement.
+
+    Empty for a single row.
+    """
     n = len(of)
     if n < 2:
         return np.zeros(0)

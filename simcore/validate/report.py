@@ -1,4 +1,4 @@
-"""The written validation report, made from the tables and words on what physics cannot explain.
+"""The validation report, from measured tables and texts on what the model cannot explain.
 
 python -m simcore.validate.report validate/tables/*.csv > validate/REPORT.md
 """
@@ -123,11 +123,11 @@ def _fit(calibrated: Calibrated) -> str:
     ]
     if not rows:
         return ""
-    told = (
+    intro = (
         "Fit on all rows: multipliers on the blind profile. A spread near its prior means that the "
         "rows say nothing about the parameter.\n\n"
     )
-    return told + _table(["parameter", "value", "sd of log", "prior sd"], rows)
+    return intro + _table(["parameter", "value", "sd of log", "prior sd"], rows)
 
 
 def _filled(table: Table, calibrated: Calibrated) -> str:
@@ -157,15 +157,15 @@ def _filled(table: Table, calibrated: Calibrated) -> str:
     return _table(head, rows) if rows else ""
 
 
-#: Tables above this size, and those that nothing is fitted to, are summed up by the values of a
-#: column, not row by row.
+#: Tables with more rows, and tables that nothing is fitted to, are summarised by the values of a
+#: column instead of row by row.
 _LARGE_ROWS = 100
 _GROUP_COLUMNS = ("source", "family")
 _WORST = 10
 
 
 def _large(table: Table) -> str:
-    """Scores of a large table, by source, with the rows furthest off and what was left out."""
+    """Scores of a large table, by source, with the largest errors and the rows left out."""
     blind = judge([table])
     rows = [
         _score_row(quantity.replace("_", " "), score)
@@ -209,8 +209,8 @@ def _large(table: Table) -> str:
 
 
 def _fitting(fits: Mapping[str, float | int | None]) -> list[str]:
-    """Whether what ran is predicted to fit and what failed not to; none where nothing is known."""
-    told = [
+    """A line on predicted fits of jobs that ran and jobs that failed; none without such rows."""
+    shares = [
         f"of {fits[n]:,} that {what} {_percent(share, 0)} are predicted {so} fit"
         for n, what, key, so in (
             ("out_of_memory", "ran out of memory", "out_of_memory_found_frac", "not to"),
@@ -218,7 +218,7 @@ def _fitting(fits: Mapping[str, float | int | None]) -> list[str]:
         )
         if (share := fits[key]) is not None
     ]
-    return [f"Configurations: {'; '.join(told)}.\n"] if told else []
+    return [f"Configurations: {'; '.join(shares)}.\n"] if shares else []
 
 
 def _order(order: Order) -> list[str]:
@@ -226,14 +226,14 @@ def _order(order: Order) -> list[str]:
     rows, joined, exact = order.of_rows, order.of_configurations, order.repeatable
     if rows.weighted_mean is None or joined.weighted_mean is None:
         return []
-    told = (
+    text = (
         "Order of steps of one model on one cluster: rank correlation "
         f"{rows.weighted_mean:.2f} over {rows.rows} rows, {joined.weighted_mean:.2f} over "
         f"{joined.rows} configurations (repeats joined)"
     )
     if exact is not None:
-        told += f"; exact but for the repeats' scatter: {exact.weighted_mean:.2f}"
-    return [told + ".\n"]
+        text += f"; exact but for the repeats' scatter: {exact.weighted_mean:.2f}"
+    return [text + ".\n"]
 
 
 def remarks() -> dict[str, dict[str, str]]:
@@ -243,7 +243,7 @@ def remarks() -> dict[str, dict[str, str]]:
 
 
 def report(paths: Sequence[Path]) -> str:
-    """The whole report as Markdown, of tables (.csv) and runs of the selftest (.json)."""
+    """The whole report as Markdown, from tables (.csv) and runs of the selftest (.json)."""
     parts, said = [_HEAD], remarks()
     runs = [p for p in paths if p.suffix == ".json"]
     for path in paths:

@@ -1,4 +1,4 @@
-"""A calibration file from measured steps: fitted multipliers with provenance, written whole."""
+"""A calibration file from measured steps: fitted multipliers with their origin."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from simcore.validate.calibrated import Calibrated, calibrate_and_judge
 from simcore.validate.formats.project import ignored_told
 from simcore.validate.table import Table
 
-#: A multiplier whose spread is this much below its prior's was told something by the rows.
+#: A multiplier counts as identified if its spread is below this share of its prior's.
 IDENTIFIED_FRAC = 0.9
 
 
 def calibration_of(tables: Sequence[Table], name: str) -> tuple[Calibration, Calibrated]:
-    """Fit the rows of the tables. Raises InvalidConfig where no row can be fitted.
+    """Fit the rows of a table. Raises InvalidConfig where no row can be fitted.
 
-    One file holds one fit: rows of several tables are taken as one table's.
+    One file holds one fit, so that there must be exactly one table.
     """
     if len(tables) != 1:
         raise InvalidConfig(["a calibration is fitted to one table: join the files first"])
@@ -41,7 +41,7 @@ def calibration_of(tables: Sequence[Table], name: str) -> tuple[Calibration, Cal
         if knob is None:
             continue
         knob = knob.model_copy(update={"prior_sd_log": p.prior_sd_log})
-        # a network that neither words nor rows tell of stays the preset's, as in blind predictions
+        # a network that neither options nor rows state keeps the preset's rate, as when blind
         if not p.prior_mean_log or identified(knob):
             knobs.append(knob)
     noun = "row" if n_rows == 1 else "rows"
@@ -62,7 +62,7 @@ def identified(knob: Knob) -> bool:
 
 
 def write_calibration(path: Path, record: Calibration) -> None:
-    """Write the file in one piece: a reader sees the old one or the new one, never half."""
+    """Write the file atomically: a reader sees the old file or the new one."""
     from ruamel.yaml import YAML
     from ruamel.yaml.comments import CommentedMap, CommentedSeq
 

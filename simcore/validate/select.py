@@ -1,4 +1,4 @@
-"""Part of a measured table."""
+"""Selection of rows of a measured table."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from simcore.validate.table import Table
 
 
 def rows_with(table: Table, values: Mapping[str, str]) -> Table:
-    """The rows whose columns have these values, and those that could not be read.
+    """The table with only the rows whose columns have these values.
 
     Raises InvalidConfig for a column or a value that the table does not have.
     """

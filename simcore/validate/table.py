@@ -1,4 +1,4 @@
-"""Measured tables: a file read in the format that its columns tell."""
+"""Measured tables, each read in the format that its columns imply."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from simcore.workload.permission import CodeRefused, name_in_file
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table as read: its cases and the rows that are none."""
+    """A table as read: its cases, and the rows that could not be used."""
 
     path: Path
     format: str
@@ -34,11 +34,11 @@ class Table:
 
     @property
     def n_rows(self) -> int:
-        """All rows of the file."""
+        """Number of rows in the file."""
         return len(self.cases) + len(self.skipped)
 
     def changed(self, change: Callable[[Case], Case]) -> Table:
-        """The table with every case changed."""
+        """The table with ``change`` applied to every case."""
         return replace(self, cases=tuple(map(change, self.cases)))
 
 
@@ -58,12 +58,12 @@ def read_table(
     on_bad: Literal["refuse", "skip"] = "refuse",
     allow_code: bool = False,
 ) -> Table:
-    """Read a measured table, in ``fmt`` if that is known already.
+    """Read a measured table, in format ``fmt`` if that is known.
 
-    Raises DataError with file and line for a file that is none, and for a row that cannot be (a
-    NaN, a negative time, too few cells, an id that stands twice); ``skip``: such a row is
-    skipped with its line and reason. A row whose model is Python code is skipped so in any case,
-    unless ``allow_code`` permits to run what the table names.
+    Raises DataError with file and line for a file that is not a table, and for an invalid row (a
+    NaN, a negative time, too few cells, a repeated id); with ``on_bad`` skip such a row is skipped
+    with its line and reason. A row whose model is Python code is always skipped, unless
+    ``allow_code`` permits to run the code that the table names.
     """
     text = _text(path)
     lines = text.splitlines()
@@ -78,7 +78,7 @@ def read_table(
     if fmt is None:
         raise DataError(_no_format(header), file=path, line=first + 1)
     if len(set(header)) != len(header):
-        raise DataError("a column name stands twice in the heading", file=path, line=first + 1)
+        raise DataError("a column name occurs twice in the heading", file=path, line=first + 1)
     cases: list[Case] = []
     skipped: list[Skipped] = []
     seen: dict[str, int] = {}
@@ -93,10 +93,10 @@ def read_table(
             row = dict(zip(header, (v.strip() for v in values), strict=True))
             name = row.get("id") or name
             if name in seen:
-                told, name = name, f"{name} (line {line})"
-                raise ValueError(f"id {told!r} stands in line {seen[told]} already")
+                repeated, name = name, f"{name} (line {line})"
+                raise ValueError(f"id {repeated!r} is in line {seen[repeated]} already")
             seen[name] = line
-            if fmt is project.FORMAT:  # other formats look their models up in lists
+            if fmt is project.FORMAT:  # other formats look their models up in their own lists
                 where = f"{path.name}:{line}"
                 row["model"] = name_in_file(row["model"], where, allow_code=allow_code)
             made = fmt.read(name, row)
@@ -120,33 +120,33 @@ def _format_of(header: Sequence[str]) -> Format | None:
 
 
 def _plain(name: str) -> str:
-    """A heading as columns are called, ``step_time_s`` for ``Step Time (s)``; else as it is."""
+    """A heading as the name of a known column, such as ``step_time_s`` for ``Step Time (s)``."""
     words = name.lower().replace("/", " per ")
     called = re.sub(r"[^a-z0-9]+", "_", words).strip("_")
     return name if project.ignored_columns((called,)) else called
 
 
 def _no_format(header: Sequence[str]) -> str:
-    """What is missing from the columns; of our own format, unless another is nearly there."""
+    """What columns are missing: of the project's own format, unless another nearly matches."""
     found = set(header)
     nearest = min(formats(), key=lambda f: (len(f.needs - found), f is not project.FORMAT))
     missing = sorted(nearest.needs - found)
     if nearest is not project.FORMAT and len(missing) == 1 < len(nearest.needs) - 1:
         return f"as a table of {nearest.name} it lacks the column {missing[0]}"
     missing = sorted(project.FORMAT.needs - found)
-    told = [
+    names = [
         f"{column} (is that {meant}?)" if (meant := _meant(column, header)) else column
         for column in missing
     ]
     return (
-        f"a table of runs needs columns model and gpus: {' and '.join(told)} "
+        f"a table of runs needs columns model and gpus: {' and '.join(names)} "
         f"{'is' if len(missing) == 1 else 'are'} missing from {', '.join(header)} "
         "(docs/calibrate.md)"
     )
 
 
 def _meant(column: str, header: Sequence[str]) -> str:
-    """Which columns another program would call so; empty where none."""
+    """Columns that other programs use for this one; "" where there is none."""
     others = (called for called in header if word_meant(called, "", (column,)) == column)
     return " and ".join(others)
 
@@ -155,7 +155,7 @@ def _text(path: Path) -> str:
     try:
         raw = path.read_bytes()
         if path.suffix == ".gz":
-            import gzip  # tables that ship are plain text
+            import gzip  # shipped tables are plain text
 
             raw = gzip.decompress(raw)
         return decoded(raw)

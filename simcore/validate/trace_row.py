@@ -1,4 +1,4 @@
-"""A step of a trace as a row of a table that ``calibrate --from`` and ``validate`` read."""
+"""A step of a trace as a row of a table for ``calibrate --from`` and ``validate``."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from simcore.validate.formats.project import USUAL_COLUMNS, option_columns
 
 _FIXED = ("id", "model", "gpus")
 _MEASURED = ("step_time_s", "note")
-#: Words that the cluster and the batch of the prediction say already, or that are of no run.
+#: Options that the prediction's cluster and batch already give, or that no run has.
 _SETTLED = ("calibration", "global_batch", "nnodes", "nproc_per_node")
-#: What the prediction beside the step settled.
-_TOLD = ("micro_batch", "grad_accum", "strategy", "precision")
+#: Values taken from the prediction that the step is compared with.
+_PREDICTED = ("micro_batch", "grad_accum", "strategy", "precision")
 
 
 def add_row(path: Path, found: Mapping[str, Any], model: str, words: Mapping[str, Any]) -> None:
-    """Append the measured step of ``found`` to a table, which is begun where there is none.
+    """Append the measured step of ``found`` to a table, which is created if it does not exist.
 
-    Raises InvalidConfig where the table lacks a column, or an option can have none.
+    Raises InvalidConfig where the table lacks a column, or an option has no column in any table.
     """
     given = {k: v for k, v in words.items() if v is not None and k not in _SETTLED}
     without = [f"--{k.replace('_', '-')}" for k in given if k not in option_columns()]
@@ -35,7 +35,7 @@ def add_row(path: Path, found: Mapping[str, Any], model: str, words: Mapping[str
         with path.open(encoding="utf-8", newline="") as file:
             rows = list(csv.reader(file))
     columns = rows[0] if rows else [*_FIXED, *USUAL_COLUMNS, *more, *_MEASURED]
-    needed = [*_FIXED, *_TOLD, *given, _MEASURED[0]]
+    needed = [*_FIXED, *_PREDICTED, *given, _MEASURED[0]]
     if lacking := [c for c in dict.fromkeys(needed) if c not in columns]:
         raise InvalidConfig([f"--row: {path.name} has no column {', '.join(lacking)}: add it"])
     at = columns.index("id")
@@ -44,12 +44,12 @@ def add_row(path: Path, found: Mapping[str, Any], model: str, words: Mapping[str
     chosen, n = name, 2
     while chosen in known:
         chosen, n = f"{name}-{n}", n + 1
-    told = found["prediction"]
+    predicted = found["prediction"]
     cells = {
-        "id": chosen, "model": model, "gpus": told["cluster"],
+        "id": chosen, "model": model, "gpus": predicted["cluster"],
         **{k: _text(v) for k, v in given.items()},
-        "micro_batch": str(told["micro_batch"]), "grad_accum": str(told["grad_accum"]),
-        "strategy": told["strategy"], "precision": told["precision"],
+        "micro_batch": str(predicted["micro_batch"]), "grad_accum": str(predicted["grad_accum"]),
+        "strategy": predicted["strategy"], "precision": predicted["precision"],
         "step_time_s": f"{found['step']['measured_s']:.6g}",
         "note": f"trace, {found['trace']['found_by']}",
     }  # fmt: skip

@@ -1,4 +1,4 @@
-"""A measured step beside the prediction of it, term by term."""
+"""A measured step compared with its prediction, term by term."""
 
 from __future__ import annotations
 
@@ -16,31 +16,31 @@ from simcore.measurements.kineto.breakdown import COMPUTE_KINDS, Breakdown, Wind
 from simcore.measurements.kineto.kinds import Kind
 from simcore.measurements.kineto.trace import PHASE_OF_TERM, Trace, Work
 
-#: Terms that add up to the step, in the order they are shown.
+#: Terms that add up to the step, in the order in which they are shown.
 TERMS: Final = (
     "forward", "backward", "untold", "optimizer", "communication_exposed", "input_copy",
     "loader", "host",
 )  # fmt: skip
-#: Below this share of the step a difference explains nothing.
+#: Share of the step below which a difference is not reported.
 _NOTABLE_FRAC: Final = 0.01
 
 
 @dataclass(frozen=True)
 class RankStep:
-    """One rank's trace and its step."""
+    """The trace of one rank, and its step."""
 
     trace: Trace
     step: Breakdown
 
 
 def predicted_terms(request: Request, p: Prediction) -> dict[str, float]:
-    """A prediction's step in the terms of a trace [s]; they add up to it.
+    """A predicted step in the terms of a trace [s]; they add up to the step.
 
-    The predicted timeline is read by the ruler of a measured one, so that what counts as exposed,
-    or as compute that a collective slows, is the same on both sides (``time_s`` counts all that
+    The predicted timeline is divided like a measured one, so that exposed communication, and
+    compute slowed by a collective, mean the same on both sides (``time_s`` counts everything that
     communication costs as communication). What host and loader add to the device's own time is
-    theirs. A model that is cut has no such timeline: its terms are those of ``time_s``, a bubble
-    being communication that is waited for.
+    theirs. A job with a layout has no such timeline: its terms are those of ``time_s``, with the
+    pipeline bubble as exposed communication.
     """
     timeline = device_timeline(request)
     if timeline is None:
@@ -48,7 +48,7 @@ def predicted_terms(request: Request, p: Prediction) -> dict[str, float]:
     work = _work_of(timeline)
     end = max(w.end_s for w in work)
     parts = take_apart(work, (), Window("step", 0.0, end)).parts
-    accumulated = parts["untold"]  # micro-steps but the last: forward and backward as in it
+    accumulated = parts["untold"]  # micro-steps before the last: forward and backward as in it
     forward, backward = parts["forward"], parts["backward"]
     share = forward / (forward + backward) if forward + backward else 0.0
     parts |= {
@@ -57,7 +57,7 @@ def predicted_terms(request: Request, p: Prediction) -> dict[str, float]:
         "backward": backward + (1.0 - share) * accumulated,
         "loader": p.time_s["loader"],
     }
-    idle = parts["host"]  # rounding, or ranks of other kinds that are waited for
+    idle = parts["host"]  # rounding, or waits for other kinds of ranks
     parts["communication_exposed"] += idle
     parts["host"] = max(p.step_time_s.value - end - parts["loader"], 0.0)
     return parts
@@ -95,8 +95,8 @@ def _work_of(timeline: Timeline) -> list[Work]:
     return found
 
 
-class _Told(NamedTuple):
-    """What a prediction says of a step [s], under the names of what is measured."""
+class _Predicted(NamedTuple):
+    """A predicted step [s], with the same names as a measured one."""
 
     head: dict[str, Any]
     terms: dict[str, float]
@@ -104,7 +104,7 @@ class _Told(NamedTuple):
     collectives: dict[str, float]
 
 
-def _told(request: Request, p: Prediction) -> _Told:
+def _predicted(request: Request, p: Prediction) -> _Predicted:
     terms, interval = predicted_terms(request, p), p.step_time_s
     compute = terms["forward"] + terms["backward"]
     kinds = {k: v * compute for k, v in compute_shares(request).items()}
@@ -118,17 +118,17 @@ def _told(request: Request, p: Prediction) -> _Told:
         - terms["communication_exposed"],
     }  # fmt: skip
     kinds["optimizer"] = terms["optimizer"]
-    return _Told(head, terms, kinds, collective_seconds(request, p))
+    return _Predicted(head, terms, kinds, collective_seconds(request, p))
 
 
 def explained(
-    ranks: Sequence[RankStep], asked: tuple[Request, Prediction] | None
+    ranks: Sequence[RankStep], predicted_job: tuple[Request, Prediction] | None
 ) -> dict[str, Any]:
-    """The contract of ``simcore explain-trace --json``; predictions are None without ``asked``.
+    """The contract of ``simcore explain-trace --json``; without a job predictions are None.
 
-    ``terms`` add up to the step, ``kinds`` are device time of compute, ``collectives`` all of
-    theirs and what is exposed of it: seconds of a step, the mean over the ranks. ``differences``:
-    terms by what they explain of the step's error, the most first.
+    Values are seconds of a step, the mean over the ranks. ``terms`` add up to the step; ``kinds``:
+    device time of compute; ``collectives``: all their time and its exposed part. ``differences``:
+    terms by how much they explain of the step's error, the largest first.
     """
     steps = [r.step for r in ranks]
     measured = _mean([s.step_s for s in steps])
@@ -138,7 +138,10 @@ def explained(
     ops = dict.fromkeys(op for s in steps for op in s.collectives)
     comm = {op: tuple(_mean([s.collectives.get(op, (0.0, 0.0))[i] for s in steps]) for i in (0, 1))
             for op in ops}  # fmt: skip
-    head, told, told_kinds, told_comm = _told(*asked) if asked else _Told({}, {}, {}, {})
+    nothing = _Predicted({}, {}, {}, {})
+    head, predicted, predicted_kinds, predicted_comm = (
+        _predicted(*predicted_job) if predicted_job else nothing
+    )
     return {
         "trace": {
             "files": [r.trace.path.name for r in ranks],
@@ -147,21 +150,22 @@ def explained(
             "found_by": steps[0].how,
             "kernels_a_step": _mean([s.n_kernels for s in steps]),
             "problems": [x for r in ranks for x in r.trace.problems],
-            "notes": _notes(ranks, asked[1]) if asked else [],
+            "notes": _notes(ranks, predicted_job[1]) if predicted_job else [],
         },
         "prediction": head or None,
-        "step": _pair(measured, asked[1].step_time_s.value if asked else None),
-        "terms": {k: _pair(parts[k], told.get(k) if asked else None) for k in TERMS
-                  if parts[k] or told.get(k)},
-        "kinds": {k: _pair(kinds.get(k, 0.0), told_kinds.get(k) if asked else None)
+        "step": _pair(measured, predicted_job[1].step_time_s.value if predicted_job else None),
+        "terms": {k: _pair(parts[k], predicted.get(k) if predicted_job else None) for k in TERMS
+                  if parts[k] or predicted.get(k)},
+        "kinds": {k: _pair(kinds.get(k, 0.0), predicted_kinds.get(k) if predicted_job else None)
                   for k in (*COMPUTE_KINDS, "optimizer")
-                  if kinds and (kinds.get(k) or told_kinds.get(k))},
+                  if kinds and (kinds.get(k) or predicted_kinds.get(k))},
         "collectives": {
-            op: {**_pair(comm.get(op, (0.0,))[0], told_comm.get(op) if told_comm else None),
+            op: {**_pair(comm.get(op, (0.0,))[0],
+                         predicted_comm.get(op) if predicted_comm else None),
                  "exposed_s": comm.get(op, (0.0, 0.0))[1]}
-            for op in dict.fromkeys((*comm, *told_comm))
+            for op in dict.fromkeys((*comm, *predicted_comm))
         },
-        "differences": _differences(parts, told, measured) if asked else [],
+        "differences": _differences(parts, predicted, measured) if predicted_job else [],
         "ranks": [
             {"file": r.trace.path.name, "rank": r.trace.rank, "step_s": r.step.step_s,
              "terms": r.step.parts} for r in ranks
@@ -197,8 +201,8 @@ def _pair(measured: float, predicted: float | None) -> dict[str, float | None]:
 
 
 def _differences(
-    parts: Mapping[str, float], told: Mapping[str, float], step_s: float
+    parts: Mapping[str, float], predicted: Mapping[str, float], step_s: float
 ) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = [{"term": k, "seconds": parts[k] - told[k]} for k in TERMS]
+    found: list[dict[str, Any]] = [{"term": k, "seconds": parts[k] - predicted[k]} for k in TERMS]
     notable = [d for d in found if abs(d["seconds"]) > _NOTABLE_FRAC * step_s]
     return sorted(notable, key=lambda d: -abs(d["seconds"]))

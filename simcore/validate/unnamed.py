@@ -1,8 +1,8 @@
-"""A row as somebody would ask who names the job and not the program that runs it.
+"""A measured row as a user would state it who describes the job but not its training program.
 
-What is left is the model's sizes, GPUs, precision, batch, parallel degrees, sharding and recompute;
-kernels, overlaps, copies of libraries and what issues work are simcore's assumptions, as they are
-on the command line.
+The model's sizes, GPUs, precision, batch, parallel degrees, sharding and recompute remain. Kernels,
+overlaps, copies of libraries and the issuer of kernels are simcore's assumptions, as on the command
+line.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ _JOB = (
     "grad_accum", "global_batch", "tp", "pp", "vpp", "cp", "ep", "shard_ranks", "schedule",
     "offload", "offload_layers", "network", "dispatcher", "seq_len", "resolution", "frames",
 )  # fmt: skip
-#: How large language models are trained, whoever's program it is.
+#: Options with which large language models are usually trained, by any program.
 _LOOP: Options = {"optimizer": "adamw", "optimizer_impl": "fused", "grad_clip": True}
-#: Settings that a program has beside those that libraries set: as PyTorch's modules have them.
+#: Settings of a program other than those that libraries set, with the values of PyTorch's modules.
 _PLAIN: dict[str, Scalar] = {"fused_qkv": False, "upcast_loss": True}
 _OWN = (
     "dropout", "gathered_inputs", "gathered_logits", "fp8_activation_input", "fused_rope",
     "logit_metrics",
 )  # fmt: skip
-#: What names of norms add that a program writes by itself.
+#: Suffixes of norms that a program implements itself.
 _NORM = re.compile("_(eager|again)$")
 
 
 def unnamed(case: Case, told: Collection[str] = ()) -> Case:
-    """The case without what tells its program, but for the options that are ``told``."""
+    """The case without the options that reveal its program, except those in ``told``."""
     kept = {*_JOB, *told}
     options = cast("Options", {k: v for k, v in case.options.items() if k in kept})
     given = settings_given(case.options.get("settings"))
@@ -51,8 +51,8 @@ def unnamed(case: Case, told: Collection[str] = ()) -> Case:
 
 
 def _plain_layers(model: str, given: Mapping[str, Scalar], options: Options) -> dict[str, Scalar]:
-    """Settings as PyTorch's modules have them, less those that the assumed library sets."""
-    # adapters name products, which have to stay as they are
+    """Settings with the values of PyTorch's modules, less those that the assumed library sets."""
+    # adapters name single products, which must not be fused
     usual = (usual_of_language_models().record.runs or Runs()).settings
     drop = set() if given.get("lora_rank") else {*usual, *_OWN}
     plain = {**_PLAIN, **{k: v for k, v in given.items() if k not in drop}}

@@ -50,7 +50,7 @@ def test_a_term_is_text(term: Any) -> None:
         ("inputs", 3, "list of texts"),
         ("inputs", ["float32[B,3]", 3], "list of texts"),
         ("profile", "mine.yaml", "what read_calibration made"),
-        ("overlap", "none,grads", "none stands alone"),
+        ("overlap", "none,grads", "none cannot be combined"),
         ("steps", "100", "a number, not '100'"),
         ("epochs", True, "a number, not True"),
     ],

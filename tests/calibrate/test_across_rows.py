@@ -114,5 +114,5 @@ def test_a_refit_leaves_them_out(tmp_path: Path) -> None:
         *(f"H100,8,1,NVLink4,,all_reduce,,{2**n},{30 + 2**n / 2e5}" for n in range(18, 30)),
     )
     out = api.validate_ops([path], refit="shapes")
-    assert out["skipped"]["collectives between nodes: no figure of theirs is fitted anew"] == 1
+    assert out["skipped"]["collectives between nodes: a refit has no figure for them"] == 1
     assert not any(group["op"].startswith("all_reduce 4x8") for group in out["groups"].values())

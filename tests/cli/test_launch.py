@@ -105,7 +105,7 @@ def test_one_dialect_becomes_another(simcore: Callable) -> None:
         (["--emit", "megatron", "--precision", "amp-bf16"], "Megatron has no precision amp-bf16"),
         (["--launch", "no-such.json"], "no such launch file"),
         (["--launch", ""], "--launch is empty"),
-        (["--launch", "hello world"], "no launch file that is known"),
+        (["--launch", "hello world"], "no launch file of a known format"),
     ],
 )
 def test_one_clear_sentence(words: list[str], said: str, simcore: Callable) -> None:

@@ -1,4 +1,4 @@
-"""What a host does between results that it waits for, while its device idles."""
+"""What a host does result waits that it waits for, while its device idles."""
 
 from __future__ import annotations
 
@@ -81,8 +81,8 @@ def test_suppression_on_tensorflow_s_host_is_a_step_s_whatever_the_batch() -> No
 
 def test_it_is_told() -> None:
     told = api.explain("mask-rcnn-r50-fpn", "1x1xV100", "time.host", micro_batch=2)
-    assert "between results" in str(told)
-    assert "between results" not in str(api.explain("gpt2", "1x1xV100", "time.host"))
+    assert "result waits" in str(told)
+    assert "result waits" not in str(api.explain("gpt2", "1x1xV100", "time.host"))
 
 
 @pytest.mark.parametrize(

@@ -61,7 +61,9 @@ def test_what_leaves_no_way_runs_over_rings_and_is_told() -> None:
     asked: dict[str, Any] = {"strategy": "zero3", "micro_batch": 1}
     tree = api.predict("gpt2-xl", "2x8xH100", nccl_algo="Tree", nccl_proto="Simple", **asked)
     assert (
-        tree.assumptions[0].startswith("nccl-algo Tree and nccl-proto Simple: no such way for ")
+        tree.assumptions[0].startswith(
+            "nccl-algo Tree and nccl-proto Simple: NCCL has no such algorithm or protocol for "
+        )
         and "all-gather of data ranks, reduce-scatter of data ranks" in tree.assumptions[0]
     )
     assert " ASSUMED     nccl-algo Tree" in " " + str(tree).split("\n", 1)[1].replace("\n", " ")
@@ -124,5 +126,6 @@ def test_a_function_that_no_way_is_left_for_is_told() -> None:
     found = api.predict("gpt2-xl", "2x8xH100", strategy="zero1", micro_batch=1,
                         nccl_algo="allgather:tree")  # fmt: skip
     assert found.assumptions[0].startswith(
-        "nccl-algo allgather:Tree: no such way for all-gather of data ranks"
+        "nccl-algo allgather:Tree: NCCL has no such algorithm or protocol for all-gather of data "
+        "ranks"
     )

@@ -52,7 +52,7 @@ def test_a_library_says_what_its_compiled_loss_is() -> None:
 
 
 def test_other_models_are_refused() -> None:
-    with pytest.raises(InvalidConfig, match="language models alone"):
+    with pytest.raises(InvalidConfig, match="language models only"):
         make_request("resnet-50", "1xA100", compile=True)
     with pytest.raises(InvalidConfig, match="unknown compile 'max'"):
         make_request("gpt2", "1xA100", compile="max")

@@ -29,7 +29,7 @@ def asked(model: str, gpu: str, precision: str) -> Prediction:
 
 
 def told(p: Prediction) -> bool:
-    return any("convolutions in TF32" in text for text in p.assumptions)
+    return any("convolutions run in TF32" in text for text in p.assumptions)
 
 
 def test_fp32_convolutions_take_tf32_as_pytorch_lets_them() -> None:

@@ -24,7 +24,7 @@ def test_what_was_asked_for_is_the_largest_too() -> None:
 
 def test_the_answer_says_whose_memory_it_gives() -> None:
     answer = api.predict("mask-rcnn-r50-fpn", "8xV100", micro_batch=2)
-    assert any("largest batch that training meets (width 1344" in a for a in answer.assumptions)
+    assert any("largest batch in training (width 1344" in a for a in answer.assumptions)
     other = api.predict("resnet-50", "8xV100")
     assert not any("largest batch" in a for a in other.assumptions)
 

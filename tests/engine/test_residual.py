@@ -135,7 +135,7 @@ def test_what_explains_memory_names_the_kind_of_program() -> None:
         for who in ("torch", "megatron")
     )
     assert "torch: no published figures" in foreign
-    assert "megatron: known" in known
+    assert "megatron: published figures" in known
 
 
 def test_the_kinds_with_figures_are_kinds_of_program() -> None:

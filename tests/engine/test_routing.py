@@ -201,7 +201,7 @@ def test_what_does_not_fit_the_model(model: str, words: dict[str, Any], said: st
     [
         ({}, "balanced"),
         ({"expert_imbalance": 1.3}, "fullest expert rank 1.3 x"),
-        ({"expert_capacity": 1.25}, "1.25 x the mean rows, padded"),
+        ({"expert_capacity": 1.25}, "1.25 x the mean rows, padding included"),
         ({"expert_capacity": 1.25, "expert_padding": "off"}, "beyond 1.25 x the mean rows"),
     ],
 )

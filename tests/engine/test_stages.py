@@ -142,7 +142,7 @@ def test_no_cut_fits_is_told() -> None:
     found = api.predict("llama3-70b", "1x8xT4", pp=8, stages="auto", precision="fp16",
                         strategy="ddp", grad_accum=8)  # fmt: skip
     assert not found.fits
-    assert any("no cut into stages fits" in a for a in found.assumptions)
+    assert any("no division of the layers into stages fits" in a for a in found.assumptions)
 
 
 def test_a_cut_of_equal_stages_is_the_even_one() -> None:

@@ -80,4 +80,4 @@ def test_table_2_of_2021() -> None:
 def test_an_explanation_says_what_lists_take() -> None:
     job = JOB | {"gpus": "8x8xA100", "term": "comm"}
     assert "33 + 0.69 a rank" in str(api.explain(software="deepspeed-2021", **job))
-    assert "a rank, in kernels' issue" not in str(api.explain(software="deepspeed", **job))
+    assert "a rank, in kernel launches" not in str(api.explain(software="deepspeed", **job))

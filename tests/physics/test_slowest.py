@@ -65,5 +65,5 @@ def test_the_wait_is_told_where_there_is_one():
         gpus: explain("mask-rcnn-r50-fpn", gpus, "time.forward").formula
         for gpus in ("1xA100-SXM-80GB", "8xA100-SXM-80GB")
     }
-    assert "wait for most work" in told["8xA100-SXM-80GB"]
+    assert "hold most work" in told["8xA100-SXM-80GB"]
     assert "wait" not in told["1xA100-SXM-80GB"]

@@ -218,4 +218,4 @@ def test_an_explanation_counts_them() -> None:
         told = explain(request, predict(request), "host")
         found.append(dict(told.inputs))
     assert found[0]["kernels"] == found[1]["kernels"]
-    assert found[0]["calls, hooks"] == "0 kernels' worth" != found[1]["calls, hooks"]
+    assert found[0]["calls, hooks"] == "as long as 0 kernel launches" != found[1]["calls, hooks"]

@@ -89,7 +89,7 @@ def test_rows_that_cannot_be_are_named_by_line_and_refused_or_skipped(tmp_path: 
         ("b,gpt2,1x1xA100,ddp,4,-1\n", "finite and at least 0"),
         ("b,gpt2,1x1xA100,ddp,4,0\n", "above 0"),
         ("b,gpt2,1x1xA100\n", "has 3 cells, not 6"),
-        ("a,gpt2,1x1xA100,ddp,8,0.1\n", "'a' stands in line 2 already"),
+        ("a,gpt2,1x1xA100,ddp,8,0.1\n", "'a' is in line 2 already"),
     ):
         table.write_text(HEAD + good + bad, encoding="utf-8")
         with pytest.raises(DataError, match=f"mine.csv:3: .*{why}"):

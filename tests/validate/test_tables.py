@@ -54,7 +54,7 @@ def test_comments_and_blank_lines_keep_line_numbers(tmp_path: Path) -> None:
         ("# only a comment\n", "holds no table"),
         ("foo,bar\n1,2\n", "gpus and model are missing from foo, bar"),
         ("arch,num_gpus\n1,2\n", r"gpus \(is that num_gpus\?\) and model \(is that arch\?\)"),
-        ("id,id,model,gpus\n", "stands twice"),
+        ("id,id,model,gpus\n", "occurs twice"),
         (HEAD, "holds no rows"),
         (HEAD + "a,gpt2,1x1xA100,,,70 ms,\n", "not a number: write 0.07, in seconds"),
         (HEAD.replace(",", ";") + "a;gpt2;1x1xA100;;;0,25;\n", "write 0.25, or 025 if"),

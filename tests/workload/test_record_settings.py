@@ -39,7 +39,7 @@ def test_samples_that_are_all_alike_leave_nobody_waiting_and_no_larger_batch() -
     told = [" ".join(p.assumptions) for p in (uneven, even)]
     for sentence in (
         "samples differ in work",
-        "memory is of the largest batch that training meets",
+        "memory is that of the largest batch in training",
     ):
         assert [sentence in text for text in told] == [True, False]
 

@@ -1,8 +1,8 @@
-"""Other people's launch files: read into simcore's words, and written from them.
+"""Launch files of other programs: read into simcore's options, and written from them.
 
-``read_launch("ds_config.json")`` finds the dialect by the text; ``emit`` writes a job down. A new
-dialect is one entry of ``DIALECTS``: a ``KeyedDialect``, where each of its keys means an option, or
-a file with a class of its own, whose name stands in ``FILES``.
+``read_launch("ds_config.json")`` finds the dialect from the text; ``emit`` writes a job as a file.
+A new dialect is one entry of ``DIALECTS``: a ``KeyedDialect`` if each of its keys is one option, or
+else a module with a class, whose name is added to ``FILES``.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from simcore.strategy.dialects.base import DIALECTS, Dialect, Emitted, Job, Laun
 from simcore.strategy.dialects.keyed import KeyedDialect
 from simcore.strategy.dialects.source import Source, read_source
 
-#: In the order in which they are asked whether a text is theirs.
+#: Modules of dialects, in the order in which they are tried on a text.
 FILES = ("accelerate", "deepspeed", "torchtitan", "slurm", "megatron", "torchrun")
 
 for _name in FILES:
@@ -22,26 +22,26 @@ for _name in FILES:
 
 
 def dialects() -> tuple[str, ...]:
-    """Names of all dialects, in the order in which they are asked whether a text is theirs."""
+    """Names of all dialects, in the order in which they are tried on a text."""
     return (*(name for name in DIALECTS if name not in FILES), *FILES)
 
 
 def find_dialect(source: Source) -> Dialect:
-    """The first dialect that claims the text. Raises UsageError that names what is known."""
+    """The first dialect that claims the text. Raises UsageError with the known formats."""
     for name in dialects():
         if DIALECTS[name].claims(source):
             return DIALECTS[name]
     if not source.text.strip():
         raise UsageError(f"{source.where} is empty: no launch file")
     known = "; ".join(f"{d}: {DIALECTS[d].summary}" for d in sorted(DIALECTS))
-    raise UsageError(f"{source.where} is no launch file that is known ({known})")
+    raise UsageError(f"{source.where} is no launch file of a known format ({known})")
 
 
 def read_launch(text: str) -> Launch:
-    """A launch file, or a quoted line of flags, in simcore's words.
+    """A launch file, or a quoted line of flags, as simcore's options.
 
-    ``DIALECT:FILE`` names the dialect where the text alone does not tell. Raises DataError for a
-    file that is missing, too large or malformed; what cannot be used is listed in the result.
+    ``DIALECT:FILE`` names the dialect where the text alone does not show it. Raises DataError for a
+    file that is missing, too large or malformed. Keys that cannot be used are listed in the result.
     """
     name, colon, rest = text.partition(":")
     if colon and name in DIALECTS:
@@ -51,7 +51,7 @@ def read_launch(text: str) -> Launch:
 
 
 def emit(dialect: str, job: Job) -> Emitted:
-    """The job as a launch file. Raises UnknownName, or InvalidConfig with all it cannot say."""
+    """The job as a launch file. Raises UnknownName, or InvalidConfig with all it cannot express."""
     return DIALECTS[dialect].emit(job)
 
 

@@ -3,9 +3,9 @@
 Keys: accelerate/commands/config/{config_args,cluster}.py, commands/launch.py and the plugins of
 utils/dataclasses.py, Accelerate 1.15.
 
-FSDP with 16-bit mixed precision gathers weights and reduces gradients in 16 bits and keeps fp32
-shards (``set_mixed_precision``): 16 B a parameter, which is simcore's fp16/bf16; without FSDP or
-DeepSpeed it is autocast, simcore's amp-fp16/amp-bf16.
+With FSDP, 16-bit mixed precision gathers weights and reduces gradients in 16 bits and keeps fp32
+shards (``set_mixed_precision``): 16 bytes a parameter, simcore's fp16 and bf16. Without FSDP or
+DeepSpeed it is autocast, simcore's amp-fp16 and amp-bf16.
 """
 
 from __future__ import annotations
@@ -67,14 +67,14 @@ _TAKEN = (
 
 
 class Accelerate:
-    """``accelerate config``'s YAML."""
+    """The YAML file that ``accelerate config`` writes."""
 
     name = "accelerate"
     title = "Accelerate"
     summary = "YAML configuration of accelerate launch, with FSDP or DeepSpeed"
 
     def claims(self, source: Source) -> bool:
-        """YAML or JSON with Accelerate's own keys."""
+        """Whether it is YAML or JSON with keys that only Accelerate has."""
         if source.suffix not in (".yaml", ".yml", ".json"):
             return False
         own = ("distributed_type", "compute_environment", "fsdp_config", "deepspeed_config",
@@ -82,12 +82,12 @@ class Accelerate:
         return any(key in source.text for key in own)
 
     def read(self, source: Source) -> Launch:
-        """Words from the keys; a DeepSpeed file that it names is read too."""
+        """The options that its keys state; a DeepSpeed file that it names is read too."""
         data = json_table(source) if source.suffix == ".json" else yaml_table(source)
         return _read(Reading(self.name, source), data, source)
 
     def emit(self, job: Job) -> Emitted:
-        """Plain DDP, FSDP 2, or DeepSpeed where only that can say it."""
+        """The job as plain DDP, FSDP 2, or DeepSpeed where only that can express it."""
         problems: list[str] = []
         lines = _emit(job, problems)
         if problems:
@@ -110,7 +110,10 @@ class Accelerate:
 
 
 def read_flags(dialect: str, source: Source, given: Mapping[str, str]) -> Launch:
-    """The flags of ``accelerate launch`` (dashes), over the file of ``--config_file``."""
+    """The flags of ``accelerate launch``, which override those in the file of ``--config_file``.
+
+    ``given``: flags with dashes for underscores, and their values.
+    """
     data: dict[str, Any] = {}
     if "config-file" in given:
         data = _file(source, given["config-file"])
@@ -178,7 +181,7 @@ def _read(reading: Reading, data: Mapping[str, Any], source: Source) -> Launch:
         reading.refuse("distributed_type = MEGATRON_LM", "is read from Megatron's own flags only")
     _precision(reading, table, kind, inner)
     for section in ("fsdp_config", "deepspeed_config", "megatron_lm_config"):
-        if not kind or not section.startswith(kind):  # configured and not in use
+        if not kind or not section.startswith(kind):  # the section of a program that is not used
             for key in [section, *table.below(section)]:
                 if table.take(key) is not None:
                     reading.ignore(section)
@@ -207,7 +210,7 @@ def _counts(reading: Reading, table: Table, kind: str | None) -> None:
     if nodes is None and total is not None:
         nodes = 1
     reading.say("nnodes", nodes, "num_machines")
-    if total is None or total < 1:  # -1: filled in by the cluster
+    if total is None or total < 1:  # -1: the cluster gives the number
         return
     if nodes is not None and total % nodes:
         reading.refuse(f"num_processes = {total}", f"is no multiple of num_machines = {nodes}")
@@ -238,12 +241,12 @@ def _degrees(reading: Reading, table: Table, kind: str | None) -> None:
             reading.refuse(
                 f"{name} = {copies}:", "takes FSDP with dp_shard_size above 1", "strategy"
             )
-    if reading.said("tp") is not None:  # transformers' plans shard weights, not norms
+    if reading.said("tp") is not None:  # transformers' plans shard weights but not norms
         reading.say("sequence_parallel", False, "parallelism_config")
 
 
 def _fsdp(reading: Reading, table: Table) -> None:
-    # fsdp_sharding_strategy is the older name; FSDP 2 has true (gather again) or false.
+    # fsdp_sharding_strategy is the older name; with FSDP 2 it is true (gather again) or false.
     strategy = None
     for key in ("fsdp_config.fsdp_sharding_strategy", "fsdp_config.fsdp_reshard_after_forward"):
         value = table.take(key)
@@ -289,7 +292,7 @@ def _deepspeed(reading: Reading, table: Table, source: Source) -> Launch | None:
     section = "deepspeed_config"
     key = f"{section}.deepspeed_config_file"
     if (name := table.take(key)) not in (None, "none", "None"):
-        for other in table.below(section):  # Accelerate refuses both; the file says it all
+        for other in table.below(section):  # Accelerate allows no other keys next to the file
             table.take(other)
             reading.ignore(other)
         return DIALECTS["deepspeed"].read(_beside(source, str(name)))
@@ -332,7 +335,7 @@ def _precision(reading: Reading, table: Table, kind: str | None, inner: Launch |
     old = table.take("fp16")  # before mixed_precision: config_args.py, process_config
     if value is None and old is not None:
         value = "fp16" if reading.flag("fp16", old) else "no"
-    if value is False:  # an unquoted no, to a reader of YAML 1.1
+    if value is False:  # YAML 1.1 reads an unquoted no as false
         value = "no"
     if value is None:
         return
@@ -342,13 +345,13 @@ def _precision(reading: Reading, table: Table, kind: str | None, inner: Launch |
     if found == "fp8" and kind in ("no", "ddp"):
         reading.refuse("mixed_precision = 'fp8'", f"over fp32 weights {NOT_YET}", "precision")
     if inner is not None and inner.precision is not None:
-        reading.ignore("mixed_precision")  # the DeepSpeed file says it
+        reading.ignore("mixed_precision")  # the DeepSpeed file's precision counts
         return
     reading.say("precision", found, "mixed_precision")
 
 
 def _fetches_by_module(job: Job) -> bool:
-    """Whether the job's program shards by hooks around each module, as DeepSpeed does."""
+    """Whether the job's program shards with hooks around each module, as DeepSpeed does."""
     return job.software is not None and program_named(job.software).zero3.hooks is not None
 
 
@@ -372,8 +375,8 @@ def _emit(job: Job, problems: list[str]) -> list[str]:
     wanted = half if fsdp or deepspeed else amp
     if job.precision not in wanted:
         problems.append(
-            f"Accelerate's mixed_precision cannot say {job.precision} with {job.strategy}: "
-            f"{', '.join(wanted)} can be said"
+            f"Accelerate's mixed_precision cannot express {job.precision} with {job.strategy}: "
+            f"{', '.join(wanted)} can be expressed"
         )
     problems += job.cannot_recompute("Accelerate's file")
     if job.recompute == "full" and not fsdp:
@@ -422,7 +425,7 @@ def _emit(job: Job, problems: list[str]) -> list[str]:
 
 
 def _mesh(job: Job, problems: list[str], *, fsdp: bool, deepspeed: bool) -> list[str]:
-    """The section of degrees, which multiply to all processes (parallelism_config.py).
+    """The section of degrees, whose product is the number of processes (parallelism_config.py).
 
     FSDP shards over ``dp_shard`` and context ranks together (dp_shard_cp_dim_names).
     """

@@ -1,7 +1,7 @@
-"""What a dialect is: a foreign launch file turned into simcore's words, and back.
+"""The interface of a dialect: a launch file of another program as simcore's options, and back.
 
-A dialect reads a ``Source`` into a ``Launch`` and writes a ``Job`` as an ``Emitted``. Nothing is
-executed, and nothing of the cluster or the model is known here: the engine settles batch sizes.
+A dialect reads a ``Source`` into a ``Launch`` and writes a ``Job`` as an ``Emitted``. It executes
+nothing and knows neither cluster nor model: the engine derives batch sizes later.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Word = str | int | float | bool
 
 @dataclass(frozen=True, slots=True)
 class Unsupported:
-    """A key whose value matters and cannot be used; ``word`` given explicitly makes up for it."""
+    """A key that matters but cannot be used. ``word``: the option that can replace it, if any."""
 
     text: str
     word: str | None = None
@@ -27,15 +27,15 @@ class Unsupported:
 
 @dataclass(frozen=True, init=False)
 class _Stated:
-    """Options that a launch file states, or that a job has; by their names, as attributes too.
+    """Options that a launch file states or a job has, by name; each is also an attribute.
 
-    The table says which options those may be (``in_launch``); one that is not stated is None.
+    The option table says which options may occur (``in_launch``); one that is not stated is None.
     """
 
     said: Mapping[str, Word] = field(default_factory=dict)
 
     def __init__(self, **given: Any) -> None:
-        """``given``: options of a launch file by their names, and the fields of the class."""
+        """``given``: options of a launch file by name, and the fields of the class."""
         said: dict[str, Word] = dict(given.pop("said", {}))
         for own in fields(self):
             if own.name == "said":
@@ -52,31 +52,31 @@ class _Stated:
         said |= given
         if unknown := said.keys() - set(OPTIONS.in_launch()):
             raise TypeError(f"no options of a launch file: {', '.join(sorted(unknown))}")
-        told = {name: value for name, value in said.items() if value is not None}
-        object.__setattr__(self, "said", told)
+        stated = {name: value for name, value in said.items() if value is not None}
+        object.__setattr__(self, "said", stated)
 
     def __getattr__(self, name: str) -> Any:
-        """The option of that name, None where it is not stated."""
+        """The value of an option; None where it is not stated."""
         option = OPTIONS.get(name)
         if option is None or not option.in_launch:
             raise AttributeError(f"{type(self).__name__} has no option {name!r}")
         return self.said.get(name)
 
     def words(self) -> dict[str, Word]:
-        """Every option that is stated, with its value, in the order of the table."""
+        """Every option that is stated, with its value, in the order of the option table."""
         return {w: self.said[w] for w in OPTIONS.in_launch() if w in self.said}
 
 
 @dataclass(frozen=True, init=False)
 class Launch(_Stated):
-    """A launch file in simcore's options; what it does not state is None.
+    """A launch file as simcore's options; an option that it does not state is None.
 
-    global_batch   samples a step, all ranks and micro-steps
-    n_gpus         all ranks, where the file says so without saying the nodes
-    whole_world    the sentence to raise where ``n_gpus`` is not the size of the cluster
-    shape          what it says about the model, in the words of models_db (layers, hidden ...)
-    keys           option to the key it was read from
-    unsupported, approximated, unknown, ignored   keys by what becomes of them
+    global_batch   samples of a step, over all ranks and micro-steps
+    n_gpus         number of ranks, where the file gives it without the number of nodes
+    whole_world    error to report where ``n_gpus`` is not the size of the cluster
+    shape          what the file says about the model, with names of models_db (layers, hidden ...)
+    keys           for each option, the key that it was read from
+    unsupported, approximated, unknown, ignored   other keys, by how they are treated
     """
 
     dialect: str = ""
@@ -92,47 +92,47 @@ class Launch(_Stated):
     ignored: tuple[str, ...] = ()
 
     def violations(self, given: Collection[str] = ()) -> list[str]:
-        """What cannot be predicted as it stands there, less what ``given`` options replace."""
+        """Errors for keys that cannot be used, except those that the ``given`` options replace."""
         return [u.text for u in self.unsupported if u.word is None or u.word not in given]
 
 
 @dataclass(frozen=True, init=False)
 class Job(_Stated):
-    """A resolved job to write down.
+    """A resolved job to write as a launch file.
 
-    Strategy, batch, precision, recompute, optimizer, offload and the counts of nodes and GPUs are
-    always said; other options where they are not what everybody has: a degree of 1 is not.
+    Strategy, batch, precision, recompute, optimizer, offload and the numbers of nodes and GPUs are
+    always stated; other options only where they differ from the default: a degree of 1 is not.
     """
 
     model: str = ""
 
     @property
     def n_gpus(self) -> int:
-        """All ranks."""
+        """Number of all ranks."""
         return int(self.nnodes * self.nproc_per_node)
 
     @property
     def global_batch(self) -> int:
-        """Samples a step."""
+        """Samples of a step."""
         return int(self.micro_batch * self.grad_accum * self.data_ranks)
 
     @property
     def data_ranks(self) -> int:
-        """Replicas that read different samples."""
+        """Number of replicas that read different samples."""
         return int(self.n_gpus // ((self.tp or 1) * (self.pp or 1) * (self.cp or 1)))
 
     def cannot_recompute(self, title: str) -> list[str]:
-        """A sentence where recompute is of parts: the format has none or all of it."""
+        """An error where only parts are recomputed, for a format that has none or full."""
         part = self.recompute_modules or self.recompute_layers
         if self.recompute != "selective" and not part:
             return []
         what = self.recompute_modules or f"{self.recompute_layers} layers"
-        return [f"{title} has no place for recompute of {what} alone: none or full"]
+        return [f"{title} has no setting for recompute of {what} only: none or full"]
 
     def cannot(self, title: str, *words: str) -> list[str]:
-        """A sentence for each of these words that is set: the format has no place for it."""
+        """An error for each of these options that is set, for a format that lacks them."""
         return [
-            f"{title} has no place for {w.replace('_', '-')} {getattr(self, w)}"
+            f"{title} has no setting for {w.replace('_', '-')} {getattr(self, w)}"
             for w in words
             if getattr(self, w)
         ]
@@ -140,10 +140,12 @@ class Job(_Stated):
 
 @dataclass(frozen=True, slots=True)
 class Emitted:
-    """A launch file. ``left`` are the words that such a file has no place for: the training
-    script, or another file, states them. ``program``: software and issuer of the program that
-    reads it, whatever the job's were, where these are not the plain ones; ``overlap`` where that
-    program hides other traffic than the job.
+    """A launch file and what it implies.
+
+    ``left``: options that such a file does not contain; the training script or another file states
+    them. ``program``: ``software`` and ``issuer`` of the program that reads the file, whatever the
+    job's are, where they are not the default; ``overlap`` where that program hides other traffic
+    than the job.
     """
 
     text: str
@@ -152,35 +154,38 @@ class Emitted:
 
 
 class Dialect(Protocol):
-    """One launch format. ``read`` raises DataError for a file that is none."""
+    """One launch format. ``read`` raises DataError for a file that is not of this format."""
 
     @property
     def name(self) -> str:
-        """As it is typed."""
+        """Name on the command line."""
 
     @property
     def title(self) -> str:
-        """As people know the program."""
+        """The program's usual name."""
 
     @property
     def summary(self) -> str:
-        """What its files are."""
+        """A description of its files."""
 
     def claims(self, source: Source) -> bool:
-        """Whether the text looks like this dialect; the first registered that says so reads it."""
+        """Whether the text looks like this dialect; the first that claims a text reads it."""
 
     def read(self, source: Source) -> Launch:
-        """The text in simcore's words; what cannot be used is listed in the result."""
+        """The text as simcore's options; keys that cannot be used are listed in the result."""
 
     def emit(self, job: Job) -> Emitted:
-        """The job as a file that ``read`` turns into the same words.
+        """The job as a file that ``read`` turns back into the same options.
 
         Raises InvalidConfig with everything that the format cannot express.
         """
 
 
 def joined(outer: Launch, inner: Launch) -> Launch:
-    """A launch that names another file: what ``outer`` states wins, and makes up for ``inner``."""
+    """Two launch files, the outer of which names the inner one.
+
+    Options of ``outer`` override those of ``inner``, and replace its keys that cannot be used.
+    """
     words = {**inner.words(), **outer.words()}
     kept = tuple(
         u for u in inner.unsupported if u.word is None or getattr(outer, u.word, None) is None

@@ -18,7 +18,8 @@ from simcore.strategy.overlap import parse_overlap
 from simcore.strategy.strategy import parse_offload
 
 STAGES = {0: "ddp", 1: "zero1", 2: "zero2", 3: "zero3"}
-#: runtime/config.py; ``sgd`` is torch's. Adam means AdamW unless adam_w_mode is false.
+#: Optimizer types (runtime/config.py); ``sgd`` is torch's. Adam is AdamW unless adam_w_mode is
+#: false.
 OPTIMIZERS: dict[str, str | None] = {
     "adam": "adamw", "adamw": "adamw", "sgd": "sgd", "adagrad": None, "lamb": None, "lion": "lion",
     "muon": "muon", "muadam": None, "muadamw": None, "musgd": None, "onebitadam": None,
@@ -30,7 +31,7 @@ _AUTOCAST = {"bfloat16": "amp-bf16", "bf16": "amp-bf16", "torch.bfloat16": "amp-
 _APEX: dict[str, str | None] = {"o0": "fp32", "o1": "amp-fp16", "o2": "fp16", "o3": None}
 _Z = "zero_optimization"
 
-#: Known and of no weight for the prediction.
+#: Keys that are known and have no effect on the prediction.
 IGNORED = frozenset(
     f"{section}.{key}" if section else key
     for section, keys in {
@@ -91,25 +92,25 @@ _OWN = ("train_micro_batch_size_per_gpu", "train_batch_size", _Z, "gradient_accu
 
 
 class DeepSpeed:
-    """``ds_config.json``."""
+    """The file ``ds_config.json``."""
 
     name = "deepspeed"
     title = "DeepSpeed"
     summary = "JSON configuration (ds_config.json)"
 
     def claims(self, source: Source) -> bool:
-        """JSON, unless it holds an Accelerate configuration."""
+        """Whether it is JSON, but no Accelerate configuration."""
         text = source.text.lstrip()
         looks = source.suffix == ".json" or text.startswith("{")
         return looks and '"distributed_type"' not in source.text
 
     def read(self, source: Source) -> Launch:
-        """Words from the keys; HF's ``auto`` needs a value on the command line."""
+        """The options that its keys state; Hugging Face's ``auto`` needs an option in its place."""
         data = json_table(source)
         reading, table = Reading(self.name, source), Table(data)
         reading.say("software", "deepspeed", "the file")
         if not any(key in data for key in _OWN):
-            reading.approximate("the file", "has no key of DeepSpeed that matters")
+            reading.approximate("the file", "has no DeepSpeed key with an effect on the prediction")
         _batch(reading, table)
         stage = _zero(reading, table)
         _offload(reading, table, stage)
@@ -120,7 +121,7 @@ class DeepSpeed:
         return reading.finish()
 
     def emit(self, job: Job) -> Emitted:
-        """Stage, batch, precision, optimizer, offload; the world is the launcher's."""
+        """Stage, batch, precision, optimizer and offload; the launcher states nodes and GPUs."""
         problems: list[str] = []
         data: dict[str, Any] = {
             "train_batch_size": job.global_batch,
@@ -148,12 +149,12 @@ class DeepSpeed:
         if job.cp:
             data["sequence_parallel_size"] = job.cp
             if job.cp_comm != "ulysses":
-                problems.append("DeepSpeed's context ranks turn heads: give --cp-comm ulysses")
+                problems.append("DeepSpeed's context ranks exchange heads: give --cp-comm ulysses")
         problems += job.cannot("DeepSpeed's file", "pp", "vpp", "ep", "schedule")
         if job.shard_ranks:  # zero/mics.py, allreduce_mics_shard_grads; zero/config.py, hpz
             problems.append(
                 f"DeepSpeed has no hybrid sharding (shard-ranks {job.shard_ranks}): ZeRO++ (hpZ) "
-                "doubles weights alone, MiCS needs MiCS_Init and sums replicas once a step"
+                "doubles weights only, MiCS needs MiCS_Init and sums replicas once a step"
             )
         problems += job.cannot_recompute("DeepSpeed's file")
         if job.recompute == "full":
@@ -167,14 +168,14 @@ class DeepSpeed:
         left += [] if "optimizer" in data else ["optimizer"]
         left += ["bucket_numel"] if job.strategy not in ("zero1", "zero2") else []
         overlap = overlap_of(stage, parse_overlap(job.overlap).grads)
-        asked = job.overlap is not None and str(parse_overlap(job.overlap)) != overlap
-        left += ["overlap"] if asked else []
+        differs = job.overlap is not None and str(parse_overlap(job.overlap)) != overlap
+        left += ["overlap"] if differs else []
         program = {"software": "deepspeed", "overlap": overlap}
         return Emitted(json.dumps(data, indent=2) + "\n", tuple(left), program)
 
 
 def _auto(reading: Reading, key: str, value: object, word: str | None) -> bool:
-    """Whether the value is HF's ``auto``; refused where simcore needs the word."""
+    """Whether the value is Hugging Face's ``auto``; refused where the option must be known."""
     if value != "auto":
         return False
     if word is not None:
@@ -198,7 +199,8 @@ def _batch(reading: Reading, table: Table) -> None:
 
 def _zero(reading: Reading, table: Table) -> int | None:
     old = table.take(_Z)
-    if isinstance(old, bool):  # the form before stages: zero/config.py, read_zero_config_deprecated
+    # before there were stages: zero/config.py, read_zero_config_deprecated
+    if isinstance(old, bool):
         reading.say("strategy", STAGES[int(old)], _Z)
         return int(old)
     key = f"{_Z}.stage"
@@ -230,11 +232,11 @@ def _zero(reading: Reading, table: Table) -> int | None:
 
 
 def overlap_of(stage: int, stated: bool | None) -> str:
-    """What of gradients' traffic a stage hides; ``stated``: overlap_comm, where the file has it.
+    """Which gradient traffic a stage hides; ``stated``: the file's overlap_comm, None for none.
 
-    Off is the default of stages 1 and 2, on of stage 3 (overlap_comm_valid in zero/config.py);
-    then buckets are reduced on the stream that computes (average_tensor in zero/stage_1_and_2.py),
-    of stage 1 and without ZeRO once backward is over (allreduce_gradients in engine.py).
+    The default is off for stages 1 and 2 and on for stage 3 (overlap_comm_valid in zero/config.py).
+    When off, buckets are reduced on the compute stream (average_tensor in zero/stage_1_and_2.py);
+    with stage 1 and without ZeRO this happens after backward (allreduce_gradients in engine.py).
     """
     hidden = stage > 0 and (stage == 3 if stated is None else stated)
     return "grads" if hidden else "none"

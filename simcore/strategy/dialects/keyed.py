@@ -1,6 +1,6 @@
-"""A dialect that is a record: a table of keys, each of which means one option.
+"""A dialect that is described by a table of keys, each of which is one option.
 
-Read and written without code of its own, where the program's words are simcore's in other letters.
+It needs no code of its own, since the program's settings correspond to simcore's options.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from simcore.strategy.dialects.reading import Reading, Table
 from simcore.strategy.dialects.source import Source, json_table, toml_table, yaml_table
 from simcore.strategy.options import OPTIONS
 
-#: What a script or its launcher states where a format has no key for it.
+#: Options that a script or its launcher states where a format has no key for them.
 _OF_LAUNCHER = ("nnodes", "nproc_per_node", "software", "issuer")
-#: A word of launch files that is no option of theirs: samples a step.
+#: Value of a launch file that is no option: samples of a step.
 _GLOBAL = "global_batch"
 _TABLES = {"json": json_table, "toml": toml_table, "yaml": yaml_table}
 
@@ -27,13 +27,13 @@ _TABLES = {"json": json_table, "toml": toml_table, "yaml": yaml_table}
 class KeyedDialect:
     """One launch format.
 
-    name, title, summary    as it is typed, as people know it, and what its files are
+    name, title, summary    name on the command line, usual name, description of its files
     form       json, toml or yaml
-    keys       dotted key to the option that it means; those of the table (``launch_keys``) besides
+    keys       dotted key to its option, in addition to those of the option table (``launch_keys``)
     marks      keys of which a file of this program has at least one
-    meanings   option to what the values of its key mean; values that are not listed are refused
-    ignored    keys that do not matter for a prediction
-    left       options that the script states, beside nodes, GPUs a node, software and issuer
+    meanings   for an option, the meaning of each value of its key; other values are refused
+    ignored    keys that have no effect on a prediction
+    left       options that the script states, besides nodes, GPUs a node, software and issuer
     program    software, issuer and overlap of the program that reads the file
     """
 
@@ -49,11 +49,11 @@ class KeyedDialect:
     program: Mapping[str, str] = field(default_factory=dict)
 
     def every_key(self) -> dict[str, str]:
-        """Key to option, of this record and of the table."""
+        """Key to option, from this record and from the option table."""
         return {**OPTIONS.launch_keys(self.name), **self.keys}
 
     def claims(self, source: Source) -> bool:
-        """Whether the text is of this form and has a key that marks it."""
+        """Whether the file has this form and the text contains a key that marks it."""
         suffixes = {"json": (".json",), "toml": (".toml",), "yaml": (".yaml", ".yml")}[self.form]
         return source.suffix in suffixes and any(key in source.text for key in self.marks)
 
@@ -70,7 +70,7 @@ class KeyedDialect:
         return reading.finish()
 
     def _meant(self, reading: Reading, key: str, word: str, value: Any) -> Word | None:
-        """What a key's value means; None with the problem noted."""
+        """The option's value for a key's value; None for an error, which is recorded."""
         option = OPTIONS[word]
         if (meanings := self.meanings.get(word)) is not None:
             if (found := meanings.get(str(value).lower())) is None:
@@ -94,28 +94,28 @@ class KeyedDialect:
             if (key := keys.get(word)) is not None:
                 said = self._said(word, value)
                 if said is None:
-                    problems.append(f"{self.title} cannot say {OPTIONS[word].word} {value}")
+                    problems.append(f"{self.title} cannot express {OPTIONS[word].word} {value}")
                 *sections, last = key.split(".")
                 place = data
                 for section in sections:
                     place = place.setdefault(section, {})
                 place[last] = said
             elif word not in left and word != _GLOBAL and value not in _usual(word):
-                problems.append(f"{self.title} has no place for {OPTIONS[word].word} {value}")
+                problems.append(f"{self.title} has no setting for {OPTIONS[word].word} {value}")
         if problems:
             raise InvalidConfig(problems)
-        told = tuple(w for w in left if w not in keys and w in OPTIONS.in_launch())
-        return Emitted(_written(data, self.form), told, self.program)
+        unstated = tuple(w for w in left if w not in keys and w in OPTIONS.in_launch())
+        return Emitted(_written(data, self.form), unstated, self.program)
 
     def _said(self, word: str, value: Word) -> Any:
-        """How the program says a value; None where it has no word for it."""
+        """The program's value for an option's value; None where it has none."""
         if (meanings := self.meanings.get(word)) is None:
             return value
         return next((said for said, meant in meanings.items() if meant == value), None)
 
 
 def _usual(word: str) -> tuple[Any, ...]:
-    """Values that need not be said."""
+    """Values of an option that a file need not state."""
     return (OPTIONS[word].unsaid, "none", None)
 
 
@@ -128,7 +128,7 @@ def _written(data: Mapping[str, Any], form: str) -> str:
 
 
 def _lines(data: Mapping[str, Any], form: str, sections: tuple[str, ...], out: list[str]) -> None:
-    """Keys of a table as TOML or YAML; values of JSON are values of both."""
+    """Append the keys of a table as TOML or YAML; values are written as in JSON, valid in both."""
     indent = "  " * len(sections) if form == "yaml" else ""
     for key, value in data.items():
         if not isinstance(value, Mapping):

@@ -1,7 +1,7 @@
 """Megatron-LM's flags: typed, in a script with a launch line, in a text of flags, or in YAML.
 
 Flags: megatron/training/arguments.py; the nested YAML of examples/gpt3/gpt_config.yaml and the
-``MODEL_ARGS`` of its functional tests. A flag that is absent means Megatron's default.
+``MODEL_ARGS`` of its functional tests. An absent flag has Megatron's default.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from simcore.strategy.options import OPTIONS
 from simcore.strategy.strategy import parse_offload
 from simcore.workload.recompute import DEFAULT_MODULES, MEGATRON_MODULES
 
-#: Flags that nothing but Megatron has.
+#: Flags that only Megatron has.
 _OWN = re.compile(
     r"--(?:tensor-model-parallel-size|pipeline-model-parallel-size|use-distributed-optimizer|"
     r"micro-batch-size|recompute-granularity|use-mcore-models|seq-length|num-attention-heads|"
@@ -53,18 +53,18 @@ _SECTIONS = (
     "model",
     "optimizer_args",
 )
-#: ``adam`` is FusedAdam with decoupled decay (megatron/core/optimizer: adam_w_mode).
+#: Optimizers. ``adam`` is FusedAdam with decoupled decay (megatron/core/optimizer: adam_w_mode).
 _OPTIMIZERS: dict[str, str | None] = {"adam": "adamw", "sgd": "sgd", "muon": "muon",
                                       "dist_muon": "muon"}  # fmt: skip
 _SHARDING: dict[str, str | None] = {"no_shard": "ddp", "optim": "zero1", "optim_grads": "zero2",
                                     "optim_grads_params": "zero3"}  # fmt: skip
 
-#: AttnBackend of core/transformer/enums.py: "fused" are Transformer Engine's cuDNN kernels; where
-#: nothing is fused, its scores take a softmax kernel as Megatron-LM's own ("local").
+#: AttnBackend in core/transformer/enums.py: "fused" is Transformer Engine's cuDNN kernels; with
+#: "unfused", scores go through the same softmax kernel as in Megatron-LM's own code ("local").
 _ATTENTION = {"flash": "flash", "fused": "cudnn", "unfused": "fused_softmax",
               "local": "fused_softmax"}  # fmt: skip
 _DISPATCHERS = {"allgather": "alltoall", "alltoall": "alltoall", "flex": "alltoall"}
-#: Backends of the flex dispatcher that send a token to a node and a rank once.
+#: Backends of the flex dispatcher that send a token only once to each node and rank.
 _ONCE_A_NODE = ("deepep", "hybridep")
 
 Given = dict[str, Any]
@@ -78,7 +78,7 @@ class Megatron:
     summary = "flags of pretrain_*.py: typed, .sh, .txt or .yaml"
 
     def claims(self, source: Source) -> bool:
-        """Flags or YAML keys that only Megatron has."""
+        """Whether the text has flags or YAML keys that only Megatron has."""
         if source.suffix in (".yaml", ".yml"):
             return _OWN_YAML.search(source.text) is not None
         if source.suffix in (".json", ".toml"):
@@ -86,7 +86,7 @@ class Megatron:
         return _OWN.search(source.text.replace("_", "-")) is not None
 
     def read(self, source: Source) -> Launch:
-        """Words from the flags; a torchrun line in the script adds nodes and processes."""
+        """The options that its flags state; a torchrun line adds nodes and processes."""
         reading = Reading(self.name, source)
         given = _yaml(source) if source.suffix in (".yaml", ".yml") else _script(reading, source)
         for name in [n for n, v in given.items() if isinstance(v, str) and v.startswith("$")]:
@@ -119,7 +119,7 @@ class Megatron:
         return reading.finish(shape=shape)
 
     def emit(self, job: Job) -> Emitted:
-        """Flags, one a line; the model's own flags and the launcher's are left out."""
+        """Flags, one a line; flags of the model and of the launcher are left out."""
         problems: list[str] = []
         lines = [f"--micro-batch-size {job.micro_batch}", f"--global-batch-size {job.global_batch}"]
         if job.seq_len is not None:
@@ -190,7 +190,10 @@ def _script(reading: Reading, source: Source) -> Given:
 
 
 def _yaml(source: Source) -> Given:
-    """Keys without sections, dashes for underscores; null, and false of most, are absent flags."""
+    """Keys without their sections, with dashes for underscores.
+
+    null, and false for most keys, count as absent flags.
+    """
     on = ("overlap_p2p_comm",)
 
     def walk(data: Mapping[str, Any], deep: bool) -> Given:
@@ -276,7 +279,7 @@ def _precision(reading: Reading, given: Given) -> None:
         reading.refuse(f"--{low[0][0]}", f"without --bf16 {NOT_YET}", "precision")
     fp32 = _on(reading, given, "accumulate-allreduce-grads-in-fp32")
     short = _on(reading, given, "grad-reduce-in-bf16")
-    # arguments.py: bf16 accumulates and reduces in fp32 unless told otherwise.
+    # arguments.py: bf16 accumulates and reduces in fp32 by default.
     short = short or narrow_grads(given)
     if half and (fp32 or (half == ["bf16"] and not short)):
         key = "--accumulate-allreduce-grads-in-fp32" if fp32 else f"--{half[0]}"
@@ -300,7 +303,7 @@ def _recompute(reading: Reading, given: Given) -> None:
     mode = reading.choose(key, how, choices, "recompute")
     total = reading.whole("--num-layers", given.get("num-layers"))
     if mode == "full" and method == "block" and not (layers and total and layers >= total):
-        # The number is of each pipeline stage's layers: simcore counts from the input on.
+        # The number counts layers of each pipeline stage; simcore counts from the first layer on.
         block = f"--recompute-method block with {layers or 0} layers"
         if not layers or reading.said("pp") is not None:
             reading.refuse(f"{block} a stage" if layers else block, NOT_YET, "recompute")
@@ -316,7 +319,7 @@ def _recompute(reading: Reading, given: Given) -> None:
 
 
 def _modules(reading: Reading, given: Any) -> None:
-    """Names after ``--recompute-modules``, parted by spaces; ``core_attn`` where there are none."""
+    """Read the names after ``--recompute-modules``, separated by spaces; default ``core_attn``."""
     key = "--recompute-modules"
     if given is None or given is True:
         reading.say("recompute_modules", DEFAULT_MODULES, f"{key} ({DEFAULT_MODULES} by default)")
@@ -342,7 +345,7 @@ def _emit_recompute(job: Job, problems: list[str]) -> list[str]:
         return ["--recompute-granularity selective", f"--recompute-modules {' '.join(names)}"]
     if job.recompute_layers and job.pp:
         problems.append("Megatron counts recompute-layers in each pipeline stage: "
-                        f"{job.recompute_layers} from the input on cannot be said")  # fmt: skip
+                        f"{job.recompute_layers} of all layers cannot be expressed")  # fmt: skip
     method = "block" if job.recompute_layers else "uniform"
     return ["--recompute-granularity full", f"--recompute-method {method}",
             f"--recompute-num-layers {job.recompute_layers or 1}"]  # fmt: skip
@@ -373,7 +376,7 @@ def _optimizer(reading: Reading, given: Given) -> None:
 
 
 def _kernels(reading: Reading, given: Given) -> None:
-    """What issues kernels, and the kernel of attention where the file names it."""
+    """Read what issues the kernels, and the attention kernel if the file names one."""
     old = [_on(reading, given, n) for n in ("enable-cuda-graph", "external-cuda-graph")]
     how, scope = given.pop("cuda-graph-impl", "none"), given.pop("cuda-graph-scope", [])
     parts = scope if isinstance(scope, list) else str(scope).replace(",", " ").split()
@@ -396,7 +399,7 @@ def _kernels(reading: Reading, given: Given) -> None:
 
 
 def _experts(reading: Reading, given: Given) -> None:
-    """How experts are cut and reached, where there are any."""
+    """Read how experts are divided and how tokens reach them, for a model with experts."""
     key = "--expert-tensor-parallel-size"
     tp = reading.said("tp") or 1
     stated = reading.whole(key, given.pop(key[2:], None))
@@ -407,7 +410,7 @@ def _experts(reading: Reading, given: Given) -> None:
         reading.refuse(f"{key} = {stated}:", f"tensor parallelism of experts {NOT_YET} but for 1 "
                        "and all tensor ranks", "expert_tp")  # fmt: skip
     elif reading.said("ep") is not None and reading.said("tp") is not None:
-        # arguments.py: as many as the tensor ranks unless told otherwise
+        # arguments.py: by default as many as the tensor ranks
         reading.say("expert_tp", stated or tp, key)
     _capacity(reading, given)
     if reading.said("ep") is None or kind is None:
@@ -423,7 +426,7 @@ def _experts(reading: Reading, given: Given) -> None:
 
 
 def _capacity(reading: Reading, given: Given) -> None:
-    """Slots of an expert; a factor below 0 is none (core/transformer/transformer_config.py)."""
+    """Read expert capacity; a factor below 0 is none (core/transformer/transformer_config.py)."""
     key, pad = "--moe-expert-capacity-factor", "moe-pad-expert-input-to-capacity"
     capacity = reading.number(key, given.pop(key[2:], None))
     padding = _on(reading, given, pad)
@@ -435,7 +438,7 @@ def _capacity(reading: Reading, given: Given) -> None:
 
 
 def _emit_kernels(job: Job, left: list[str]) -> list[str]:
-    """What ``_kernels`` and ``_experts`` read; Megatron-LM issues kernels without a flag."""
+    """The flags that ``_kernels`` and ``_experts`` read; issuing by Megatron-LM needs no flag."""
     lines = []
     if job.issuer == "graph":
         lines += ["--cuda-graph-impl local", "--cuda-graph-scope full_iteration"]

@@ -1,4 +1,4 @@
-"""What Megatron's context ranks exchange (core/transformer/transformer_config.py, cp_comm_type)."""
+"""Megatron's flag of context exchange (core/transformer/transformer_config.py, cp_comm_type)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from simcore.strategy.dialects.base import Job
 from simcore.strategy.dialects.reading import Reading
 
 _KEY = "cp-comm-type"
-#: The last are rings of all-to-all groups.
+#: Values of the flag. The last one is rings of all-to-all groups.
 _KINDS: dict[str, str | None] = {
     "p2p": "ring", "all_gather": "all-gather", "allgather": "all-gather", "a2a": "ulysses",
     "a2a+p2p": "ring",
@@ -16,7 +16,7 @@ _KINDS: dict[str, str | None] = {
 
 
 def read_context(reading: Reading, given: dict[str, Any]) -> None:
-    """Take the flag; the degree has been read."""
+    """Read the flag, after the degrees."""
     kind = given.pop(_KEY, None)
     if kind is None or reading.said("cp") is None:
         return
@@ -26,7 +26,7 @@ def read_context(reading: Reading, given: dict[str, Any]) -> None:
 
 
 def emit_context(job: Job) -> list[str]:
-    """The flag, where it is not Megatron's default."""
+    """The flag, where its value is not Megatron's default."""
     if not (job.cp and job.cp_comm):
         return []
     by_kind = {ours: theirs for theirs, ours in reversed(_KINDS.items())}

@@ -1,4 +1,4 @@
-"""Flags of Megatron-LM's ``megatron/training/arguments.py``, by what they mean to a prediction."""
+"""Flags of Megatron-LM's ``megatron/training/arguments.py``, by their meaning for a prediction."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ def _names(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-#: Degrees of parallelism, by simcore's option.
+#: Degrees of parallelism: flag to simcore's option.
 DEGREES = {
     key: word for key, word in OPTIONS.launch_keys("megatron").items() if word in layout.DEGREES
 }
 
-#: Degrees above 1 that simcore does not have.
+#: Degrees that simcore does not have above 1.
 NO_DEGREES = {
     "num-distributed-optimizer-instances": "a partly sharded optimizer",
     "encoder-tensor-model-parallel-size": "tensor parallelism",
     "encoder-pipeline-model-parallel-size": "pipeline parallelism",
 }
 
-#: What of the model can be compared with models_db: flag to key of ``config``.
+#: Flags of the model that can be compared with models_db: flag to key of ``config``.
 SHAPE = {
     "num-layers": "layers",
     "hidden-size": "hidden",
@@ -31,7 +31,7 @@ SHAPE = {
     "num-query-groups": "kv_heads",
 }
 
-#: Read one by one in ``megatron.py``.
+#: Flags that ``megatron.py`` reads one by one.
 TAKEN = _names(
     "num-layers-per-virtual-pipeline-stage sequence-parallel pipeline-model-parallel-layout "
     "decoder-first-pipeline-num-layers decoder-last-pipeline-num-layers micro-batch-size "
@@ -53,7 +53,7 @@ TAKEN = _names(
     "deterministic-mode"
 )
 
-#: They describe the model; ``--model`` decides that.
+#: Flags that describe the model, which ``--model`` decides instead.
 MODEL = _names(
     "encoder-num-layers decoder-num-layers kv-channels group-query-attention softmax-type "
     "window-size window-attn-skip-freq max-position-embeddings position-embedding-type "
@@ -76,7 +76,7 @@ MODEL = _names(
     "use-mcore-models transformer-impl fp32-residual-connection retro-add-retriever"
 )
 
-#: Everything else that Megatron knows; the prediction does not depend on it.
+#: All other flags of Megatron; they have no effect on the prediction.
 IGNORED = _names(
     # training loop, logging, checkpoints, data
     "train-iters train-samples log-interval exit-interval exit-duration-in-mins "

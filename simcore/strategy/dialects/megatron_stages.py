@@ -1,9 +1,9 @@
 """Megatron-LM's flags for pipeline stages of unequal length.
 
-``--decoder-first-pipeline-num-layers`` and ``--decoder-last-pipeline-num-layers`` name the ends,
-the others share the rest; ``--pipeline-model-parallel-layout`` spells every chunk: E embedding, t
-layer, m multi-token prediction, L loss, ``|`` between chunks, ``x*n`` and ``(...)*n`` n times
-(megatron/core/transformer/pipeline_parallel_layer_layout.py).
+``--decoder-first-pipeline-num-layers`` and ``--decoder-last-pipeline-num-layers`` give the first
+and last stage, and the others share the rest. ``--pipeline-model-parallel-layout`` gives every
+chunk: E embedding, t layer, m multi-token prediction, L loss, ``|`` between chunks, ``x*n`` and
+``(...)*n`` for n repetitions (megatron/core/transformer/pipeline_parallel_layer_layout.py).
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ _LAYOUT, _FIRST, _LAST = (
 _GROUP = re.compile(r"\(([^()]*)\)\*(\d+)")
 _REPEAT = re.compile(r"([EtmL])\*(\d+)")
 _CHUNKS = re.compile(r"^E?t*(?:\|t*)*m*L?$")
-#: A layout in which one piece stands this often is a slip.
+#: Largest number of repetitions in a layout; more are taken for a typing error.
 _MOST = 2_000
 
 
 def read_stages(reading: Reading, given: dict[str, Any]) -> None:
-    """The word ``stages`` from what the flags say; after the degrees."""
+    """State the option ``stages`` from the flags; the degrees must have been read."""
     ends = [reading.whole(f"--{n}", given.pop(n, None)) for n in (_FIRST, _LAST)]
     layout, stages = given.pop(_LAYOUT, None), reading.said("pp")
     if layout is not None:
@@ -58,7 +58,7 @@ def _read_layout(reading: Reading, text: str, stages: object) -> None:
 
 
 def _chunks(text: str) -> list[int] | None:
-    """Layers of each chunk, from the input on; None where the text is no layout."""
+    """Layers of each chunk, from the first on; None where the text is not a layout."""
     text = re.sub(r"[\s,'\"\\]", "", text)
     for pattern in (_GROUP, _REPEAT):
         if any(int(m[2]) > _MOST for m in pattern.finditer(text)):
@@ -70,7 +70,7 @@ def _chunks(text: str) -> list[int] | None:
 
 
 def emit_stages(job: Job) -> list[str]:
-    """The flags of a cut; none where stages are even. Raises InvalidConfig for no cut."""
+    """The flags for unequal stages; empty for even ones. Raises InvalidConfig for a wrong text."""
     if not job.stages:
         return []
     sizes = parsed(job.stages)
@@ -82,9 +82,9 @@ def emit_stages(job: Job) -> list[str]:
 
 
 def _spread(sizes: tuple[int, ...], vpp: int) -> list[int]:
-    """Layers of each chunk in the model's order, each stage's spread over its chunks.
+    """Layers of each chunk in the model's order, each stage's divided over its chunks.
 
-    A first chunk with the embedding and a last one with the loss are the shorter ones.
+    The first chunk, with the embedding, and the last one, with the loss, are the shorter ones.
     """
     p = len(sizes)
     chunks = [0] * (p * vpp)

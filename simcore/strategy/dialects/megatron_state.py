@@ -1,10 +1,11 @@
-"""In which formats Megatron-Core's optimizer keeps its state.
+"""The formats in which Megatron-Core's optimizer keeps its state.
 
-With ``--use-precision-aware-optimizer`` Transformer Engine's Adam gets the formats of both moments,
-and keeps of fp32 masters the halves that bf16 weights lack (store_param_remainders), where it holds
-the masters: without fp8, or with delayed scaling (core/optimizer/__init__.py,
-core/optimizer/optimizer_config.py: use_precision_aware_optimizer_no_fp8_or_ds_fp8). An optimizer
-that is offloaded to the host is another one (HybridDeviceOptimizer) and takes none of it.
+With ``--use-precision-aware-optimizer`` Transformer Engine's Adam is given the formats of both
+moments. Of fp32 master weights it keeps only the lower halves, which bf16 weights lack
+(store_param_remainders), in jobs where it holds the masters: without fp8, or with delayed scaling
+(core/optimizer/__init__.py, core/optimizer/optimizer_config.py:
+use_precision_aware_optimizer_no_fp8_or_ds_fp8). An optimizer that is offloaded to the host is a
+different one (HybridDeviceOptimizer) and ignores these settings.
 """
 
 from __future__ import annotations
@@ -18,32 +19,32 @@ from simcore.strategy.programs import program_named
 _AWARE = "use-precision-aware-optimizer"
 _MOMENTS = ("exp-avg-dtype", "exp-avg-sq-dtype")
 _GRADS, _PARAMS = "main-grads-dtype", "main-params-dtype"
-#: Moments of two bytes; of fp16 with one more number a tensor.
+#: Formats of moments with two bytes; fp16 has one more number a tensor.
 _TWO_BYTES = ("bf16", "fp16")
-#: Precisions whose masters Transformer Engine holds; fp8 with its delayed scaling.
+#: Precisions whose master weights Transformer Engine holds; fp8 only with its delayed scaling.
 _OWN_MASTERS = ("bf16", "fp8")
-#: Megatron-Core whose optimizer keeps lower halves of masters.
+#: Megatron-Core with an optimizer that keeps only the lower halves of master weights.
 _KEEPS_HALVES = "megatron@precision-aware"
 
 
 def narrow_grads(given: dict[str, Any]) -> bool:
-    """Whether gradients are summed in 16 bits because the optimizer takes them so."""
+    """Whether gradients are summed in 16 bits because the optimizer takes them in that format."""
     return given.get(_GRADS) == "bf16"
 
 
 def read_state(reading: Reading, given: dict[str, Any]) -> None:
-    """Take the flags; strategy, precision, optimizer and offload have been read."""
+    """Read the flags; strategy, precision, optimizer and offload must have been read."""
     aware = bool(reading.flag(f"--{_AWARE}", given.pop(_AWARE, None)))
-    asked = {n: given.pop(n, "fp32") for n in (*_MOMENTS, _GRADS, _PARAMS)}
+    formats = {n: given.pop(n, "fp32") for n in (*_MOMENTS, _GRADS, _PARAMS)}
     recipe = given.get("fp8-recipe", "delayed")
     if not aware:
-        for name, value in asked.items():
+        for name, value in formats.items():
             if value != "fp32":
                 reading.refuse(f"--{name} {value}", f"needs --{_AWARE}")
         return
-    if asked[_PARAMS] != "fp32":
+    if formats[_PARAMS] != "fp32":
         reading.approximate(f"--{_PARAMS}", "is not followed: masters are predicted in fp32")
-    moments = {asked[n] for n in _MOMENTS}
+    moments = {formats[n] for n in _MOMENTS}
     at_home = reading.said("offload") == "none"
     if moments <= set(_TWO_BYTES) and at_home and reading.said("optimizer") == "adamw":
         reading.say("optimizer", "adamw-bf16", f"--{_MOMENTS[0]}")
@@ -61,13 +62,13 @@ def _halves(job: Job) -> bool:
 
 
 def program_of(job: Job) -> str:
-    """The program that reads the flags: one that keeps halves of masters where these say so."""
+    """The program that the flags mean: with ``emit_state``, the one that keeps halves of masters."""
     keeps = bool(emit_state(job, [])) and job.precision in _OWN_MASTERS
     return _KEEPS_HALVES if keeps else "megatron"
 
 
 def emit_state(job: Job, problems: list[str]) -> list[str]:
-    """The flags for moments in 16 bits and for halves of masters."""
+    """The flags for 16-bit moments and for lower halves of master weights."""
     narrow = job.optimizer == "adamw-bf16"
     if not narrow and not _halves(job):
         return []

@@ -1,4 +1,4 @@
-"""What a dialect collects while it reads: words, problems, and keys by what becomes of them."""
+"""What a dialect collects while it reads: options, problems, and how each key is treated."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ class Reading:
         self._ignored: list[str] = []
 
     def say(self, word: str, value: Word | None, key: str) -> None:
-        """State a word, and the key that says so."""
+        """State the value of an option, and the key that it was read from."""
         assert word in OPTIONS.in_launch() or word in ("global_batch", "n_gpus"), word
         if value is not None:
             self._words[word] = value
             self._keys[word] = key
 
     def said(self, word: str) -> Word | None:
-        """What was stated of a word so far."""
+        """The value stated for an option so far; None where there is none."""
         return self._words.get(word)
 
     def option(self, key: str, value: object, word: str) -> None:
-        """An option whose value the file has as simcore has it: read by its kind, and stated."""
+        """State an option whose value in the file has simcore's form; it is parsed by its kind."""
         kind = OPTIONS[word].kind
         if isinstance(kind, Whole):
             self.say(word, self.whole(key, value, least=kind.least), key)
@@ -50,39 +50,39 @@ class Reading:
             self.say(word, str(value), key)
 
     def refuse(self, key: str, why: str, word: str | None = None) -> None:
-        """A key that matters and cannot be used; ``word`` on the command line replaces it."""
+        """Record a key that matters but cannot be used; option ``word`` can replace it."""
         hint = f": give {OPTIONS[word].typed}" if word else ""
         self._unsupported.append(Unsupported(f"{self.where}: {key} {why}{hint}", word))
 
     def approximate(self, key: str, how: str) -> None:
-        """A key that is followed in part only; ``how`` says what is predicted instead."""
+        """Record a key that is followed only in part; ``how`` says what is predicted instead."""
         self._approximated.append(f"{self.where}: {key} {how}")
 
     def ignore(self, key: str) -> None:
-        """A known key that does not matter for the prediction."""
+        """Record a known key that has no effect on the prediction."""
         if key not in self._ignored:
             self._ignored.append(key)
 
     def not_known(self, key: str, known: Iterable[str]) -> None:
-        """A key that the dialect does not have."""
+        """Record a key that the dialect does not know."""
         near = nearest(key, sorted(set(known)), 1)
         hint = f": did you mean {near[0]!r}?" if near else ""
         self._unknown.append(f"{self.where}: unknown key {key!r}{hint}")
 
     def degree(self, key: str, value: object, word: str) -> None:
-        """A degree of parallelism; 1 and less (for all that is left) say nothing."""
+        """State a degree of parallelism; 1 and less (e.g. -1 for all remaining) state nothing."""
         n = self.whole(key, value, least=None)
         if n is not None and n > 1:
             self.say(word, n, key)
 
     def no_degree(self, key: str, value: object, what: str) -> None:
-        """A degree of a parallelism that simcore does not have: 1 or less is fine."""
+        """Refuse a degree above 1 of a parallelism that simcore does not have."""
         n = self.whole(key, value, least=None)
         if n is not None and n > 1:
             self.refuse(f"{key} = {n}:", f"{what} {NOT_YET}")
 
     def whole(self, key: str, value: object, *, least: int | None = 1) -> int | None:
-        """A whole number, also as text or ``5e8``; None with the problem noted."""
+        """``value`` as a whole number; it may be text, or ``5e8``. None if absent or wrong."""
         if value is None:
             return None
         number: float | int
@@ -103,7 +103,7 @@ class Reading:
         return int(number)
 
     def flag(self, key: str, value: object) -> bool | None:
-        """True or False, also as text; None where absent or with the problem noted."""
+        """``value`` as True or False; it may be text. None if absent, or wrong (recorded)."""
         if value is None or isinstance(value, bool):
             return value
         folded = str(value).strip().lower()
@@ -115,7 +115,7 @@ class Reading:
         return None
 
     def number(self, key: str, value: object) -> float | None:
-        """A number; None where absent or with the problem noted."""
+        """``value`` as a number. None if absent, or wrong (recorded)."""
         if value is None:
             return None
         try:
@@ -129,7 +129,7 @@ class Reading:
     def choose(
         self, key: str, value: object, choices: Mapping[str, str | None], word: str
     ) -> str | None:
-        """What a value means; None in ``choices`` marks a known value that is not supported."""
+        """The meaning of a value by ``choices``, where None marks a value that is not supported."""
         if value is None:
             return None
         folded = str(value).strip().lower()
@@ -146,7 +146,7 @@ class Reading:
         return None
 
     def finish(self, **more: Any) -> Launch:
-        """The frozen result."""
+        """The result."""
         return Launch(
             dialect=self.dialect,
             where=self.where,
@@ -161,17 +161,17 @@ class Reading:
 
 
 class Table:
-    """A nested table whose keys are taken by dotted path; what nobody took is left over."""
+    """A nested table whose keys are taken by dotted path; keys never taken are left over."""
 
     def __init__(self, data: Mapping[str, Any]) -> None:
         self._flat = dict(_flat(data))
 
     def take(self, key: str) -> Any:
-        """The value, or None where the key is absent; counted as read."""
+        """The value of a key, or None where it is absent; the key counts as read."""
         return self._flat.pop(key, None)
 
     def has(self, key: str) -> bool:
-        """Whether the key, or one below it, is there and was not taken."""
+        """Whether the key, or one below it, exists and was not taken."""
         return key in self._flat or any(k.startswith(key + ".") for k in self._flat)
 
     def below(self, key: str) -> list[str]:
@@ -185,7 +185,7 @@ class Table:
         known: Collection[str],
         sections: Collection[str] = (),
     ) -> None:
-        """Sort what is left into ignored (by key, or by a whole section) and unknown."""
+        """Record all keys that were not taken as ignored (by key or whole section) or unknown."""
         for key in self._flat:
             section = next((s for s in sections if key == s or key.startswith(s + ".")), None)
             if section is not None:

@@ -1,7 +1,7 @@
-"""Command lines and scripts as words. Nothing is run: variables are substituted as text.
+"""Command lines and scripts as lists of words. Nothing is run; variables are substituted as text.
 
-What only a shell could know ($1, $(…), loops) stays as it is written, and is reported where a
-value is needed.
+What only a shell could evaluate ($1, $(…), loops) is left as written, and is reported where a value
+is needed.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from simcore.base.errors import DataError
 from simcore.base.units import KIB
 from simcore.strategy.dialects.source import Source
 
-#: Text that variables may grow to: ``A=$B$B`` must not double forever.
+#: Largest text that variables may grow to: ``A=$B$B`` must not double without end.
 _MAX_TEXT = 256 * KIB
 _ASSIGN = re.compile(r"^([A-Za-z_]\w*)(\+?)=(.*)$", re.DOTALL)
 _VARIABLE = re.compile(r"\$(?:\{([A-Za-z_]\w*)(\[[@*]\])?(?::?-([^}]*))?\}|([A-Za-z_]\w*))")
@@ -36,7 +36,7 @@ class Script:
 
 
 def read_script(source: Source) -> Script:
-    """Commands with variables filled in. Raises DataError for a quote that never closes."""
+    """The commands with variables substituted. Raises DataError for a quote that is not closed."""
     sbatch = _sbatch(source)
     variables: dict[str, list[str]] = {}
     nodes, per_node = sbatch.get("--nodes"), gpus_per_node(sbatch)
@@ -81,7 +81,7 @@ def gpus_per_node(sbatch: dict[str, str]) -> str | None:
 
 
 def flags(words: list[str] | tuple[str, ...]) -> Iterator[Flag]:
-    """``--name value…`` and ``--name=value``; a negative number is a value, not a flag."""
+    """(flag, values) of ``--name value…`` and ``--name=value``; negative numbers are values."""
     name: str | None = None
     values: list[str] = []
     for word in words:
@@ -109,7 +109,7 @@ def _sbatch(source: Source) -> dict[str, str]:
 
 
 def _logical_lines(source: Source) -> Iterator[tuple[int, str]]:
-    """(line, text) with continuations, open brackets of arrays and open quotes joined."""
+    """(line number, text) with continuations, open array brackets and open quotes joined."""
     parts: list[str] = []
     start, quote, array = 1, "", False
     for number, line in enumerate(source.text.splitlines(), 1):
@@ -133,7 +133,7 @@ def _logical_lines(source: Source) -> Iterator[tuple[int, str]]:
 
 
 def _scan(line: str, quote: str) -> tuple[str, str]:
-    """The line without its comment, and the quote that is open at its end."""
+    """(line without its comment, quote that is open at its end)."""
     escaped = False
     for i, c in enumerate(line):
         if escaped:
@@ -168,7 +168,7 @@ def _assign(
 
 
 def _fill(source: Source, words: list[str], variables: dict[str, list[str]]) -> list[str]:
-    """Words with ``$NAME`` and ``${NAME[@]}`` substituted; what is not set stays."""
+    """Words with ``$NAME`` and ``${NAME[@]}`` substituted; unset variables stay as written."""
     out: list[str] = []
     size = 0
     for word in words:

@@ -1,4 +1,4 @@
-"""Batch scripts for Slurm: ``#SBATCH`` counts and the launch line or Megatron flags below them.
+"""Batch scripts for Slurm: counts in ``#SBATCH`` lines, and a launch line or Megatron's flags.
 
 Flags: slurm.schedmd.com/sbatch.html.
 """
@@ -20,18 +20,18 @@ from simcore.strategy.dialects.torchrun import (
 
 
 class Slurm:
-    """An ``sbatch`` script."""
+    """A script for ``sbatch``."""
 
     name = "slurm"
     title = "Slurm"
     summary = "sbatch script with a launch line"
 
     def claims(self, source: Source) -> bool:
-        """A script with ``#SBATCH`` lines."""
+        """Whether the script has ``#SBATCH`` lines."""
         return re.search(r"^#SBATCH\s", source.text, re.MULTILINE) is not None
 
     def read(self, source: Source) -> Launch:
-        """Nodes and GPUs a node; the launch line adds what it says."""
+        """Numbers of nodes and GPUs a node, and the options of the launch line."""
         script = read_script(source)
         reading = Reading(self.name, source)
         nodes = script.sbatch.get("--nodes")
@@ -46,7 +46,7 @@ class Slurm:
             if key not in ("--nodes", "--gpus-per-node", "--gres", "--gpus"):
                 reading.ignore(f"#SBATCH {key}")
         batch = reading.finish()
-        program = DIALECTS["megatron"]  # its flags stand in the script, behind a launcher or none
+        program = DIALECTS["megatron"]  # its flags are in the script, with or without a launcher
         if program.claims(source):
             return joined(batch, program.read(source))
         line = find_line(script.commands)
@@ -55,7 +55,7 @@ class Slurm:
         return joined(batch, read_line(Reading(self.name, source), line, source))
 
     def emit(self, job: Job) -> Emitted:
-        """One task a node, which starts torchrun."""
+        """A script with one task a node, which starts torchrun."""
         command = torchrun_line(job)
         lines = [
             "#!/bin/bash",

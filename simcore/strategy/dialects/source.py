@@ -1,4 +1,4 @@
-"""A launch file as text, and as data: size and depth are limited, nothing is executed."""
+"""The text of a launch file, and its data. Size and depth are limited; nothing is executed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from simcore.base.errors import DataError, UsageError
 from simcore.base.units import MIB
 
 MAX_BYTES = 1 * MIB
-#: A launch file has some hundred keys; YAML aliases can turn ten lines into a billion.
+#: A launch file has some hundred keys, but YAML aliases can turn ten lines into a billion values.
 MAX_NODES = 20_000
 MAX_DEPTH = 24
 
@@ -23,7 +23,7 @@ _LINE = re.compile(r"\(at line (\d+)")
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A text and where it is from. ``path`` is None for flags typed on the command line."""
+    """A text and its origin. ``path`` is None for flags typed on the command line."""
 
     text: str
     where: str
@@ -31,14 +31,14 @@ class Source:
 
     @property
     def suffix(self) -> str:
-        """``.json``, ``.toml``…; empty for typed flags."""
+        """``.json``, ``.toml`` and so on; "" for typed flags."""
         return self.path.suffix.lower() if self.path is not None else ""
 
 
 def read_source(text: str) -> Source:
-    """The file that ``text`` names, or ``text`` itself where it is a line of flags.
+    """The file that ``text`` names, or ``text`` itself if it is a line of flags.
 
-    Raises DataError for a file that is missing, too large or no text.
+    Raises DataError for a file that is missing, too large or not text.
     """
     if not text.strip():
         raise UsageError("--launch is empty: name a file or quote a launch line")
@@ -49,7 +49,7 @@ def read_source(text: str) -> Source:
                 return _read(path, text)
             if path.exists():
                 raise DataError("is no file that can be read: name a launch file", file=text)
-        except (OSError, ValueError):  # a line of flags may be no possible name of a file
+        except (OSError, ValueError):  # a line of flags may be an impossible file name
             pass
     if len(text.encode("utf-8", "replace")) > MAX_BYTES:
         raise UsageError(f"--launch is longer than {MAX_BYTES // MIB} MiB")
@@ -74,13 +74,16 @@ def _read(path: Path, shown: str) -> Source:
 
 
 def json_table(source: Source) -> dict[str, Any]:
-    """A JSON object. Raises DataError with the line of a comment, trailing comma, double key…"""
+    """A JSON object.
+
+    Raises DataError with the line of a comment, trailing comma, double key etc.
+    """
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         found: dict[str, Any] = {}
         for key, value in pairs:
             if key in found:
-                raise DataError("stands there twice", file=source.where, key=key)
+                raise DataError("occurs twice", file=source.where, key=key)
             found[key] = value
         return found
 
@@ -97,7 +100,7 @@ def json_table(source: Source) -> dict[str, Any]:
 
 
 def _json_sentence(text: str, err: json.JSONDecodeError) -> tuple[int, str]:
-    """Line and reason. Python 3.13 reports a trailing comma at the comma, 3.11 at the bracket."""
+    """(line, reason). Python 3.13 reports a trailing comma at the comma, 3.11 at the bracket."""
     before, rest = text[: err.pos].rstrip(), text[err.pos :].lstrip()
     if rest.startswith(("//", "/*", "#")):
         return err.lineno, "JSON has no comments"

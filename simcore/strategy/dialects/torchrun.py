@@ -1,7 +1,8 @@
 """Launch lines: torchrun, ``python -m torch.distributed.run``, ``accelerate launch``, deepspeed.
 
 Flags: torch/distributed/run.py of PyTorch 2.13, accelerate/commands/launch.py 1.15,
-deepspeed/launcher/runner.py 0.19; of the script's arguments ``dialects/trainer.py`` has some.
+deepspeed/launcher/runner.py 0.19. Some of the script's arguments are read by
+``dialects/trainer.py``.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ _BARE = {
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A launch line: the launcher, its flags (dashes, no underscores), the script and the rest."""
+    """A launch line: launcher, its flags (dashes for underscores), script, its arguments."""
 
     launcher: str
     flags: Mapping[str, str]
@@ -49,7 +50,7 @@ class Line:
 
 
 def find_line(commands: Sequence[tuple[str, ...]]) -> Line | None:
-    """The longest command that a known launcher starts, wherever ``srun`` and its like stand."""
+    """The longest command with a known launcher, which may follow ``srun`` and the like."""
     found = [line for c in commands if (line := _line(c)) is not None]
     return max(found, key=lambda line: len(line.rest) + len(line.flags), default=None)
 
@@ -106,13 +107,13 @@ class Torchrun:
     summary = "launch line: torchrun, python -m torch.distributed.run, accelerate launch, deepspeed"
 
     def claims(self, source: Source) -> bool:
-        """A line or script with a launcher in it."""
+        """Whether the line or script contains a known launcher."""
         if source.suffix in (".json", ".toml", ".yaml", ".yml"):
             return False
         return find_line(read_script(source).commands) is not None
 
     def read(self, source: Source) -> Launch:
-        """Nodes and processes; of the script, Trainer's batch, precision and DeepSpeed file."""
+        """Nodes and processes, and from the script's arguments those of Trainer and DeepSpeed."""
         reading = Reading(self.name, source)
         line = find_line(read_script(source).commands)
         if line is None:
@@ -121,12 +122,12 @@ class Torchrun:
         return read_line(reading, line, source)
 
     def emit(self, job: Job) -> Emitted:
-        """``torchrun`` with the counts; all else is the script's."""
+        """``torchrun`` with the numbers of nodes and GPUs; the script states everything else."""
         return Emitted(torchrun_line(job) + "\n", left_to_script())
 
 
 def left_to_script() -> tuple[str, ...]:
-    """Words that a launch line says nothing about."""
+    """Options that a launch line does not state."""
     return tuple(w for w in OPTIONS.in_launch() if w not in ("nnodes", "nproc_per_node"))
 
 
@@ -145,7 +146,7 @@ def torchrun_line(job: Job, endpoint: str = "$HEAD_NODE:29500") -> str:
 
 
 def read_line(reading: Reading, line: Line, source: Source) -> Launch:
-    """The counts of the launcher and what the script's arguments add."""
+    """The launcher's counts, joined with the options in the script's arguments."""
     if line.launcher == "accelerate":
         from simcore.strategy.dialects.accelerate import read_flags
 
@@ -157,7 +158,7 @@ def read_line(reading: Reading, line: Line, source: Source) -> Launch:
 
 
 def read_counts(reading: Reading, line: Line) -> None:
-    """Nodes and processes a node of a torchrun or deepspeed line; rendezvous does not matter."""
+    """Read nodes and processes a node of a torchrun or deepspeed line; rendezvous is ignored."""
     if line.launcher == "python":
         return
     taken = {"nnodes": "nnodes", "nproc-per-node": "nproc_per_node"}
@@ -198,7 +199,7 @@ def _count(reading: Reading, key: str, value: str, word: str) -> None:
 
 
 def _script(source: Source, line: Line, launch: Launch) -> Launch:
-    """The script's own arguments, of which those of Hugging Face's Trainer are understood."""
+    """The options in the script's arguments, of which those of Hugging Face's Trainer are read."""
     reading = Reading(launch.dialect, source)
     inner: Launch | None = None
     own = 0
@@ -211,12 +212,13 @@ def _script(source: Source, line: Line, launch: Launch) -> Launch:
             inner = _named_file("torchtitan", source, values[0])
         elif titan and "." in name:
             reading.approximate(" ".join([flag, *values]), "is not followed: the job file counts")
-        elif name == "deepspeed":  # deepspeed.add_config_arguments: a switch beside the file
+        elif name == "deepspeed":  # deepspeed.add_config_arguments: a switch without a file
             reading.ignore(flag)
         elif not read_argument(reading, flag, values):
             own += 1
     if own:
-        reading.ignore(f"{own} arguments of {PurePath(line.script).name or 'the script'}")
+        counted = "1 argument" if own == 1 else f"{own} arguments"
+        reading.ignore(f"{counted} of {PurePath(line.script).name or 'the script'}")
     # Beside a DeepSpeed file Trainer's --bf16 fills bf16.enabled.
     settle_precision(reading, sharded=inner is not None or reading.said("software") is not None)
     said = reading.finish()

@@ -2,7 +2,7 @@
 
 Keys: torchtitan/config/job_config.py; older files have ``batch_size`` and the degrees in
 ``[training]`` and ``[experimental]``. Since 0.3 torchtitan is configured in Python; the TOML of
-earlier versions is what is read and written here. A key that is absent means torchtitan's default.
+earlier versions is read and written here. An absent key has torchtitan's default.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _OPTIMIZERS: dict[str, str | None] = {"adamw": "adamw", "adam": "adam", "muon": 
 _DTYPES: dict[str, str | None] = {"bfloat16": "bf16", "float32": "fp32", "float16": None}
 _MODES: dict[str, str | None] = {"none": "none", "full": "full", "selective": "selective",
                                  "memory_budget": None}  # fmt: skip
-#: What ``selective_ac_option = "op"`` runs again, as ``workload.recompute`` calls it.
+#: What ``selective_ac_option = "op"`` recomputes, by its name in ``workload.recompute``.
 _BY_OPERATOR = "operators"
 #: torchao's recipes of float8 products (torchao/float8/config.py, Float8LinearRecipeName).
 _FLOAT8 = {"fp8-dynamic": "tensorwise", "fp8-rowwise": "rowwise"}
@@ -74,15 +74,15 @@ class Torchtitan:
     summary = "TOML job file"
 
     def claims(self, source: Source) -> bool:
-        """TOML."""
+        """Whether the file is TOML."""
         return source.suffix == ".toml"
 
     def read(self, source: Source) -> Launch:
-        """Words from the keys, old sections included; absent keys are torchtitan's defaults."""
+        """The options that its keys state, in old sections too, or torchtitan's defaults."""
         data = toml_table(source)
         reading, table = Reading(self.name, source), Table(data)
         if not any(s in data for s in (_T, _P, "model", _A)):
-            reading.approximate("the file", "has no section of torchtitan that matters")
+            reading.approximate("the file", "has no torchtitan section with an effect")
         more = _parallelism(reading, table)
         _batch(reading, table)
         _precision(reading, table)
@@ -91,7 +91,7 @@ class Torchtitan:
         return reading.finish(**more)
 
     def emit(self, job: Job) -> Emitted:
-        """Batch, degrees, precision, recompute, optimizer; the world is the launcher's."""
+        """Batch, degrees, precision, recompute, optimizer; the launcher states nodes and GPUs."""
         problems: list[str] = []
         sharded = job.strategy in ("zero2", "zero3")
         if job.strategy not in ("ddp", "zero2", "zero3"):
@@ -100,8 +100,8 @@ class Torchtitan:
         wanted = {"fp32": "float32", "bf16" if sharded else "amp-bf16": "bfloat16"}
         wanted |= dict.fromkeys(_FLOAT8, "bfloat16") if sharded else {}
         if job.precision not in wanted:
-            problems.append(f"torchtitan cannot say precision {job.precision} with "
-                            f"{job.strategy}: {', '.join(wanted)} can be said")  # fmt: skip
+            problems.append(f"torchtitan cannot express precision {job.precision} with "
+                            f"{job.strategy}: {', '.join(wanted)} can be expressed")  # fmt: skip
         if job.optimizer not in ("adamw", "adam"):
             problems.append(f"torchtitan has no optimizer {job.optimizer}: adamw, adam")
         offload = parse_offload(job.offload)
@@ -158,7 +158,7 @@ class Torchtitan:
 
 
 def _first(table: Table, *keys: str) -> tuple[str, Any]:
-    """The first key that is there, with its value; the first name where none is."""
+    """The first key that exists, with its value; the first key and None where none exists."""
     for key in keys:
         value = table.take(key)
         if value is not None:
@@ -168,18 +168,18 @@ def _first(table: Table, *keys: str) -> tuple[str, Any]:
 
 def _batch(reading: Reading, table: Table) -> None:
     key, value = _first(table, f"{_T}.local_batch_size", f"{_T}.batch_size")
-    told = key if value is not None else f"{key} (8 is its default)"
+    origin = key if value is not None else f"{key} (8 is its default)"
     local = reading.whole(key, 8 if value is None else value)
     parts = 1
     piece, value = _first(table, f"{_P}.pipeline_parallel_microbatch_size",
                           f"{_X}.pipeline_parallel_microbatch_size")  # fmt: skip
     size = reading.whole(piece, 1 if value is None else value)
     if reading.said("pp") is not None and local and size:
-        # The local batch runs through the pipeline in pieces (1 by default).
+        # The local batch passes the pipeline in pieces (of 1 sample by default).
         if local % size:
             reading.refuse(f"{key} = {local}", f"is no multiple of {piece} = {size}")
-        parts, local, told = max(local // size, 1), size, piece
-    reading.say("micro_batch", local, told)
+        parts, local, origin = max(local // size, 1), size, piece
+    reading.say("micro_batch", local, origin)
     key = f"{_T}.global_batch_size"
     total = reading.whole(key, table.take(key), least=-1)
     if total is not None and total > 0:
@@ -190,8 +190,8 @@ def _batch(reading: Reading, table: Table) -> None:
         reading.say("grad_accum", (steps or 1) * parts, key)
     key = f"{_T}.seq_len"
     value = table.take(key)
-    told = key if value is not None else f"{key} (2048 is its default)"
-    reading.say("seq_len", reading.whole(key, 2048 if value is None else value), told)
+    origin = key if value is not None else f"{key} (2048 is its default)"
+    reading.say("seq_len", reading.whole(key, 2048 if value is None else value), origin)
     norm = reading.number(f"{_T}.max_norm", table.take(f"{_T}.max_norm"))
     reading.say("grad_clip", norm is None or norm > 0, f"{_T}.max_norm")
 
@@ -222,7 +222,7 @@ def _parallelism(reading: Reading, table: Table) -> dict[str, Any]:
         reading.say("strategy", strategy, s_key if found is None else key)
         reading.say("shard_ranks", shards, s_key)
         return {"n_gpus": copies * shards * model_ranks}
-    if copies > 1:  # the rest shards: plain DDP if there is no rest
+    if copies > 1:  # the remaining ranks shard; plain DDP where none remain
         reading.say("strategy", "ddp", r_key)
         why = f"{reading.where}: {r_key} = {copies} on more GPUs than that (HSDP) {NOT_YET}"
         return {"n_gpus": copies * model_ranks, "whole_world": why}
@@ -231,7 +231,7 @@ def _parallelism(reading: Reading, table: Table) -> dict[str, Any]:
 
 
 def _degrees(reading: Reading, table: Table) -> int:
-    """Degrees of model parallelism; the ranks of one replica."""
+    """Read the degrees of model parallelism; returns the number of ranks of one replica."""
     for name, word in OPTIONS.launch_keys("torchtitan").items():
         for section in (_P, _X, _T):
             reading.degree(f"{section}.{name}", table.take(f"{section}.{name}"), word)
@@ -258,11 +258,11 @@ def _precision(reading: Reading, table: Table) -> None:
         reading.refuse(key, f"(weights and optimizer state in 16 bits) {NOT_YET}")
     key = f"{_T}.mixed_precision_param"
     value = table.take(key)
-    told = key if value is not None else f"{key} (bfloat16 is its default)"
+    origin = key if value is not None else f"{key} (bfloat16 is its default)"
     name = reading.choose(key, "bfloat16" if value is None else value, _DTYPES, "precision")
     if name == "bf16" and reading.said("strategy") == "ddp":
         name = "amp-bf16"  # DDP runs under autocast, FSDP casts what it gathers
-    reading.say("precision", name, told)
+    reading.say("precision", name, origin)
     converters = table.take("model.converters")
     low = [str(c) for c in converters if "float8" in str(c) or "mx" in str(c)] if isinstance(
         converters, list) else []  # fmt: skip
@@ -286,7 +286,7 @@ def _precision(reading: Reading, table: Table) -> None:
 
 
 def _low_precision(reading: Reading, key: str, name: str) -> None:
-    """float8 products over bfloat16 weights, which FSDP gathers; autocast has none."""
+    """float8 products with bfloat16 weights, which FSDP gathers; not with autocast."""
     if reading.said("precision") == "bf16":
         reading.say("precision", name, key)
     else:
@@ -294,7 +294,7 @@ def _low_precision(reading: Reading, key: str, name: str) -> None:
 
 
 def _selective(reading: Reading, table: Table) -> None:
-    """``op``: by operator; a number n: every n-th layer whole (activation_checkpoint.py)."""
+    """Read ``op`` (by operator) or n (every n-th layer whole; activation_checkpoint.py)."""
     key = f"{_A}.selective_ac_option"
     option = table.take(key)
     if reading.said("recompute") != "selective":
@@ -307,7 +307,7 @@ def _selective(reading: Reading, table: Table) -> None:
     elif option is None:
         reading.refuse(key, "is not stated, and its default differs between versions", "recompute")
     else:
-        reading.refuse(f"{key} = {option!r:.40}", f"(every so many layers) {NOT_YET}", "recompute")
+        reading.refuse(f"{key} = {option!r:.40}", f"(every n-th layer) {NOT_YET}", "recompute")
 
 
 def _rest(reading: Reading, table: Table) -> None:
@@ -320,9 +320,9 @@ def _rest(reading: Reading, table: Table) -> None:
     _selective(reading, table)
     key = "optimizer.name"
     name = table.take(key)
-    told = key if name is not None else f"{key} (AdamW is its default)"
+    origin = key if name is not None else f"{key} (AdamW is its default)"
     found = reading.choose(key, "AdamW" if name is None else name, _OPTIMIZERS, "optimizer")
-    reading.say("optimizer", found, told)
+    reading.say("optimizer", found, origin)
     key, value = _first(table, f"{_T}.enable_cpu_offload", f"{_X}.enable_cpu_offload")
     if reading.flag(key, value) and reading.said("strategy") != "zero3":
         reading.refuse(key, f"with {reading.said('strategy')} {NOT_YET}", "offload")

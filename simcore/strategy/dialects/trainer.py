@@ -1,7 +1,7 @@
-"""Arguments of Hugging Face's Trainer, as they stand behind a launch line.
+"""Arguments of Hugging Face's Trainer, as given to the script on a launch line.
 
-Names: transformers 5.23, ``TrainingArguments`` and ``OptimizerNames`` of training_args.py,
-``FSDPOption`` of trainer_utils.py. Other arguments are the script's own.
+Names: transformers 5.23, ``TrainingArguments`` and ``OptimizerNames`` in training_args.py,
+``FSDPOption`` in trainer_utils.py. Other arguments belong to the script.
 """
 
 from __future__ import annotations
@@ -13,24 +13,24 @@ from simcore.strategy.optimizers import optimizer_named
 from simcore.strategy.options import OPTIONS
 from simcore.strategy.strategy import HYBRID
 
-#: Of ``--optim`` (training_args.py, OptimizerNames); paged ones are taken to stay on the device,
-#: ``sgd`` is torch's without momentum.
+#: Values of ``--optim`` (training_args.py, OptimizerNames). Paged optimizers are assumed to stay on
+#: the device; ``sgd`` is torch's without momentum.
 OPTIMIZERS = (
     "adamw_torch", "adamw_torch_fused", "adamw_bnb_8bit", "adamw_8bit", "paged_adamw_32bit",
     "paged_adamw_8bit", "lion_32bit", "paged_lion_32bit", "adafactor", "sgd",
 )  # fmt: skip
 _WITHOUT_MOMENTUM = {"sgd": "sgd-plain"}
-#: Prefixes of what else the Trainer has.
+#: Prefixes of the Trainer's other optimizers.
 _OTHERS = ("adamw", "ademamix", "paged_", "lion", "rmsprop", "galore", "lomo", "adalomo", "adagrad",
            "grokadamw", "schedule_free", "apollo", "stable_adamw")  # fmt: skip
-#: How ``--fsdp`` shards; ``auto_wrap`` and ``offload`` may stand beside.
+#: How ``--fsdp`` shards; ``auto_wrap`` and ``offload`` may be given too.
 SHARDING = {"full_shard": "zero3", "shard_grad_op": "zero2", "no_shard": "ddp",
             "hybrid_shard": HYBRID}  # fmt: skip
 _REFUSED = ("hybrid_shard_zero2",)
 
 
 def read_argument(reading: Reading, flag: str, values: Sequence[str]) -> bool:
-    """One argument into words; False where it is none of the Trainer's that matters."""
+    """Read one argument; False where it is no argument of the Trainer that matters."""
     name = flag.lstrip("-").replace("_", "-")
     value = values[0] if values else "true"
     if (word := OPTIONS.launch_keys("trainer").get(name)) is not None:
@@ -65,7 +65,7 @@ def _optimizer(reading: Reading, flag: str, value: str) -> bool:
 
 
 def _fsdp(reading: Reading, flag: str, options: Sequence[str]) -> bool:
-    """``full_shard auto_wrap``; its mixed precision is FSDP's, not autocast's."""
+    """Read ``--fsdp``, such as ``full_shard auto_wrap``; with it, mixed precision is FSDP's own."""
     how = next((o for o in options if o in SHARDING or o in _REFUSED), None)
     if how is None:
         return False
@@ -83,7 +83,7 @@ def _fsdp(reading: Reading, flag: str, options: Sequence[str]) -> bool:
 
 
 def settle_precision(reading: Reading, *, sharded: bool) -> None:
-    """``--bf16`` under FSDP or beside a DeepSpeed file: weights are 16 bits wide, not autocast."""
+    """With FSDP or a DeepSpeed file, ``--bf16`` means 16-bit weights instead of autocast."""
     said = reading.said("precision")
     if sharded and isinstance(said, str):
         reading.say("precision", said.removeprefix("amp-"), "--" + said.removeprefix("amp-"))

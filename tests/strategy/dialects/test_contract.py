@@ -242,8 +242,8 @@ def test_round_trip_of_every_number(
         ("torchtitan", {"optimizer": "sgd"}, ["sgd", "adamw"]),
         ("accelerate", {"strategy": "zero3", "precision": "amp-bf16"}, ["amp-bf16", "bf16"]),
         ("accelerate", {"recompute": "full"}, ["recompute full"]),
-        ("accelerate", {"recompute": "selective", "recompute_modules": "mlp"}, ["mlp alone"]),
-        ("deepspeed", {"recompute": "full", "recompute_layers": 3}, ["3 layers alone"]),
+        ("accelerate", {"recompute": "selective", "recompute_modules": "mlp"}, ["mlp only"]),
+        ("deepspeed", {"recompute": "full", "recompute_layers": 3}, ["3 layers only"]),
         (
             "megatron",
             {"recompute": "selective", "recompute_modules": "operators"},
@@ -360,5 +360,5 @@ def test_no_value_of_a_known_key_breaks_deepspeed(value: object, data: st.DataOb
 
 
 def test_a_text_that_is_nothing_is_refused() -> None:
-    with pytest.raises(UsageError, match="no launch file that is known"):
+    with pytest.raises(UsageError, match="no launch file of a known format"):
         read_launch("hello world")

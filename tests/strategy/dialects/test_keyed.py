@@ -126,11 +126,11 @@ def test_it_is_listed_and_completed(typed: Callable) -> None:
 def test_what_it_has_no_place_for_is_refused(typed: Callable) -> None:
     with pytest.raises(InvalidConfig) as refused:
         api.launch_file("barista", "llama3-8b", "1x8xH100", strategy="zero1", pp=2, grad_accum=2)
-    assert "Barista cannot say strategy zero1" in refused.value.violations
-    assert "Barista has no place for pp 2" in refused.value.violations
+    assert "Barista cannot express strategy zero1" in refused.value.violations
+    assert "Barista has no setting for pp 2" in refused.value.violations
     code, _, err = typed("predict", "--model", JOB[0], "--gpus", JOB[1], "--strategy", "zero2",
                          "--emit", "barista")  # fmt: skip
-    assert code == 2 and "error: Barista cannot say strategy zero2" in err
+    assert code == 2 and "error: Barista cannot express strategy zero2" in err
 
 
 @pytest.mark.parametrize(

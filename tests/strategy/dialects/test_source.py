@@ -41,7 +41,7 @@ def test_bad_json_says_line_and_reason(text: str, line: int, said: str, tmp_path
 
 def test_a_key_that_stands_twice_is_named(tmp_path: Path) -> None:
     name = written(tmp_path, "ds.json", '{"fp16": {"enabled": true, "enabled": false}}')
-    with pytest.raises(DataError, match="enabled: stands there twice"):
+    with pytest.raises(DataError, match="enabled: occurs twice"):
         read_launch(name)
 
 

@@ -86,7 +86,7 @@ def test_replicas_on_more_gpus_would_be_hsdp() -> None:
         ("[training]\nseq_len = 'long'", "seq_len = 'long'"),
         (
             "[activation_checkpoint]\nmode = 'selective'\nselective_ac_option = '2'",
-            "every so many layers",
+            "every n-th layer",
         ),
         ("[activation_checkpoint]\nmode = 'selective'", "default differs between versions"),
         ("[optimizer]\nname = 'Shampoo'", "'Shampoo' is unknown"),
