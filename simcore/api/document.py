@@ -1,4 +1,4 @@
-"""The report of a job: everything that ``report.html`` lays out, asked for once."""
+"""Collects the data of a job's HTML report, which ``report.html`` lays out."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ T = TypeVar("T")
 def facts_of(
     model: str | Path | ModelSource, gpus: Sequence[str] | str, **options: Unpack[Options]
 ) -> Facts:
-    """What the page of ``api.report`` says, as data. Raises UsageError as ``predict`` does."""
+    """The data of the page that ``api.report`` returns. Raises UsageError as ``predict`` does."""
     from simcore import __version__, api
 
     clusters = [gpus] if isinstance(gpus, str) else list(dict.fromkeys(gpus))
@@ -48,7 +48,7 @@ def facts_of(
 
 
 def _one(value: object) -> object:
-    """A word as the command line takes it: a profile by its name."""
+    """An option's value as the command line takes it: a profile by its name."""
     return value.name if isinstance(value, Profile) else value
 
 
@@ -95,7 +95,7 @@ def _told(model: str | Path | ModelSource, cluster: str, options: dict[str, Any]
 
 
 def _sources(requests: Sequence[Request]) -> tuple[Sources, ...]:
-    """The records of every GPU and node of the clusters, and of the links they name."""
+    """The figures and sources of every GPU, node and link of the clusters."""
     from simcore.hardware.cluster import link_named
     from simcore.report.catalog import notes_of, sourced
 
