@@ -36,12 +36,12 @@ def facts_of(
     for cluster in clusters:
         words += ["--gpus", cluster]
     words += command_words({k: _one(v) for k, v in options.items()})
-    told = tuple(_told(model, c, cast("dict[str, Any]", options)) for c in clusters)
+    sections = tuple(_facts_on(model, c, cast("dict[str, Any]", options)) for c in clusters)
     return Facts(
         version=__version__,
         command=shlex.join(words),
-        told=told,
-        compared=side_by_side([t.prediction for t in told]) if len(told) > 1 else None,
+        told=sections,
+        compared=side_by_side([t.prediction for t in sections]) if len(sections) > 1 else None,
         sources=_sources(requests),
         given=given,
     )
@@ -58,7 +58,8 @@ def _shown(value: object) -> str:
     return " ".join(map(str, value)) if isinstance(value, (tuple, list)) else shown(value)
 
 
-def _told(model: str | Path | ModelSource, cluster: str, options: dict[str, Any]) -> Told:
+def _facts_on(model: str | Path | ModelSource, cluster: str, options: dict[str, Any]) -> Told:
+    """The data of the page about one cluster; ``gaps`` says which parts are not available."""
     from simcore import api
     from simcore.engine.explain import explain
 

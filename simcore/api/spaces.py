@@ -92,11 +92,11 @@ def sweep(
         progress=progress,
         say=say or warn,
     )
-    asked = {
+    call = {
         "model": model, "gpus": gpus, "by": by, "top": top, "jobs": jobs, "cluster": cluster,
         **words,
     }  # fmt: skip
-    return remembered(Sweep, _advised(found, filled), "sweep", asked)
+    return remembered(Sweep, _advised(found, filled), "sweep", call)
 
 
 def _holding(model: str, leanest: Option, words: Mapping[str, Any]) -> tuple[str, ...]:
@@ -174,7 +174,7 @@ def compare(
     from simcore.hardware.prices import price_book
     from simcore.planning.compare import compare as _compare
 
-    asked = {"model": model, "gpus": gpus, "price": price, "prices": prices, **words}
+    call = {"model": model, "gpus": gpus, "price": price, "prices": prices, **words}
     words, _ = launched_words(_names(model), _grids(gpus), _with_inputs(words))
     most = str(words.get("micro_batch") or "").strip().lower() == "max"
     if most:
@@ -206,7 +206,7 @@ def compare(
         arguments = {"model": name, "gpus": str(cluster), **where, **options}
         return Prediction.of(found, Asked("predict", arguments))
 
-    return remembered(Comparison, _compare(space, book, ask), "compare", asked)
+    return remembered(Comparison, _compare(space, book, ask), "compare", call)
 
 
 @takes_options(several=True)
@@ -265,7 +265,7 @@ def plan(
     from simcore.api.many import Plan
     from simcore.planning.ask import PlanQuestion, ask_plan
 
-    asked = {
+    call = {
         "model": model, "gpus": gpus, "tokens": tokens, "samples": samples, "epochs": epochs,
         "steps": steps, "deadline": deadline, "start": start, "budget": budget, "power": power,
         "margin_frac": margin_frac, "available": available, "max_gpus": max_gpus,
@@ -291,7 +291,7 @@ def plan(
     if found.leanest is not None:
         found = replace(found, fixes=_holding(names[0], found.leanest, words))
     # so that a repetition of the call has the same start
-    return remembered(Plan, found, "plan", {**asked, "start": found.goal.begins or start})
+    return remembered(Plan, found, "plan", {**call, "start": found.goal.begins or start})
 
 
 @takes_options()
@@ -325,8 +325,8 @@ def goodput(
         checkpoint_bytes=checkpoint_bytes(request),
         work_s=work_s,
     )
-    asked = {"model": model, "gpus": gpus, "work_s": work_s, "reliability": reliability, **options}
-    return remembered(Goodput, found, "goodput", asked)
+    call = {"model": model, "gpus": gpus, "work_s": work_s, "reliability": reliability, **options}
+    return remembered(Goodput, found, "goodput", call)
 
 
 def simulate_goodput(found: PlainGoodput, runs: int, *, seed: int = 0) -> dict[str, float]:
@@ -361,7 +361,7 @@ def fleet(
     from simcore.api.many import Fleet
     from simcore.planning.fleet import FleetJob, fewest_gpus, read_jobs, run_fleet
 
-    asked = {
+    call = {
         "jobs": jobs, "gpus": gpus, "policy": policy, "checkpoint_s": checkpoint_s,
         "wait_s": wait_s, "quantile": quantile,
     }  # fmt: skip
@@ -388,7 +388,7 @@ def fleet(
         outcome = fewest_gpus(
             found, wait_s, quantile=quantile, policy=policy, checkpoint_s=checkpoint_s
         )
-    return remembered(Fleet, outcome, "fleet", asked)
+    return remembered(Fleet, outcome, "fleet", call)
 
 
 @trusts_call()

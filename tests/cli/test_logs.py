@@ -45,7 +45,7 @@ def test_calibrate_from_nccl_tests(simcore: Callable, log: Path, tmp_path: Path)
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("calibrate", "--gpus", "8xH100"), "--gpus is for --from"),
+        (("calibrate", "--gpus", "8xH100"), "--gpus needs --from"),
         (("validate", "t.csv", "--node", "dgx-1"), "are for `simcore validate ops`"),
     ],
 )

@@ -84,7 +84,7 @@ class Workers(ABC):
         """End the workers that were started here; unfinished ranges are abandoned."""
 
 
-def evaluate_stretch(evaluator: Evaluator, wanted: Wanted, first: int, last: int) -> Answer:
+def evaluate_range(evaluator: Evaluator, wanted: Wanted, first: int, last: int) -> Answer:
     """The result of a range of pieces, evaluated in this process: its points or their summary."""
     started = time.perf_counter()
     parts: tuple[Batch | Summary, ...]

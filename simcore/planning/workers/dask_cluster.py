@@ -25,7 +25,7 @@ from simcore.base.arrays import keep_freed_memory
 from simcore.base.errors import SimcoreError
 from simcore.planning.evaluator import Evaluator
 from simcore.planning.tally import Wanted
-from simcore.planning.workers import Answer, Workers, evaluate_stretch
+from simcore.planning.workers import Answer, Workers, evaluate_range
 
 #: Seconds after which a cluster that does not answer, or that has lost all workers, is given up.
 _CONNECT_S, _NO_WORKERS_S = 10.0, 60.0
@@ -47,9 +47,9 @@ def _open(blob: bytes) -> tuple[Evaluator, Wanted]:
     return found
 
 
-def _stretch(held: tuple[Evaluator, Wanted], first: int, last: int) -> Answer:
+def _evaluate(held: tuple[Evaluator, Wanted], first: int, last: int) -> Answer:
     keep_freed_memory()
-    return evaluate_stretch(*held, first, last)
+    return evaluate_range(*held, first, last)
 
 
 def _n_cores() -> int:
@@ -185,7 +185,7 @@ class DaskWorkers(Workers):
     def submit(self, first: int, last: int) -> Any:
         """Submit a range to the cluster, where earlier ranges have priority; returns its future."""
         key = f"{self._name}-{first}-{last}"
-        return self._client.submit(_stretch, self._held, first, last, key=key, priority=-first)
+        return self._client.submit(_evaluate, self._held, first, last, key=key, priority=-first)
 
     def answer(self, ticket: Any) -> Answer:
         """Wait for the result of a range. Raises SimcoreError."""

@@ -13,7 +13,7 @@ from types import TracebackType
 from simcore.base.arrays import keep_freed_memory
 from simcore.planning.evaluator import Evaluator
 from simcore.planning.tally import Wanted
-from simcore.planning.workers import Answer, Workers, WorkersLost, evaluate_stretch
+from simcore.planning.workers import Answer, Workers, WorkersLost, evaluate_range
 
 _held: tuple[Evaluator, Wanted] | None = None
 
@@ -34,9 +34,9 @@ def _end_with_parent() -> None:
         os._exit(1)
 
 
-def _stretch(first: int, last: int) -> Answer:
+def _evaluate(first: int, last: int) -> Answer:
     assert _held is not None
-    return evaluate_stretch(*_held, first, last)
+    return evaluate_range(*_held, first, last)
 
 
 class Processes(Workers):
@@ -62,7 +62,7 @@ class Processes(Workers):
         """Submit a range to the pool; returns its future."""
         assert self._pool is not None
         try:
-            return self._pool.submit(_stretch, first, last)
+            return self._pool.submit(_evaluate, first, last)
         except BrokenProcessPool as err:  # raised when the result is requested
             lost: Future[Answer] = Future()
             lost.set_exception(err)
