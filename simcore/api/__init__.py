@@ -1,7 +1,7 @@
-"""What the command line, a notebook and a web page all call.
+"""The Python interface, which the command line, notebooks and the web page all call.
 
-Every function takes plain words and numbers and returns frozen results that remember how they
-were asked (``api.results``); nothing prints.
+Every function takes text and numbers and returns frozen results that hold the arguments of the
+call (``api.results``), so that the call can be repeated with changes. Nothing prints.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from simcore.engine.views import Roofline, Swing
 
 
-#: What a request is made of, for Python callers.
+#: ``engine.request.make_request`` for Python callers: it may import a callable that they name.
 make_request = trusts_call()(_make_request)
 
 
@@ -72,24 +72,25 @@ def predict(
     keep_timeline: bool = False,
     **options: Unpack[Options],
 ) -> Prediction:
-    """Predict one training job on a cluster such as ``4x8xA6000ada``.
+    """The prediction of one training job on a cluster such as ``4x8xA6000ada``.
 
-    ``options`` are those of ``simcore predict``, below; what is not given takes its default and is
-    listed in ``Prediction.defaults``. ``steps`` or ``epochs`` ask for the time of a whole run.
-    ``model`` is a name, a file (text or a path), a callable (``package.module:function``) or what
-    ``read_config`` made. Raises UsageError (every violation at once) for a wrong request; a job
-    that does not fit is an answer, not an error.
+    ``model`` is a name, a file (text or a path), a callable (``package.module:function``) or a
+    result of ``read_config``. ``options`` are those of ``simcore predict``, listed below; options
+    that are not given take their defaults, which ``Prediction.defaults`` lists. With ``steps`` or
+    ``epochs``, the prediction includes the time of a run of that length. Raises UsageError, which
+    lists everything that is wrong with the request. A job that does not fit in memory is a normal
+    result, not an error.
     """
     result = answer_of(model, gpus, options, keep_timeline=keep_timeline)
     run_steps = _run_steps(model, options, result, steps, epochs)
-    told = replace(
+    with_run = replace(
         result,
         run_steps=run_steps,
         run_time_s=run_steps * result.step_time_s.value if run_steps is not None else None,
     )
     words = {"model": model, "gpus": gpus, "steps": steps, "epochs": epochs,
              "keep_timeline": keep_timeline, **options}  # fmt: skip
-    return Prediction.of(told, Asked("predict", words))
+    return Prediction.of(with_run, Asked("predict", words))
 
 
 @trusts_call()
@@ -100,13 +101,16 @@ def answer_of(
     *,
     keep_timeline: bool = False,
 ) -> PlainPrediction:
-    """The engine's prediction, with what makes it fit and what was measured of the same job."""
+    """The engine's prediction, with advice and with published measurements of the same job.
+
+    The advice is the changes that make a job fit, or that make a fitting one faster.
+    """
     request = make_request(model, gpus, **options)
     found = _predict(request, keep_timeline=keep_timeline)
     largest = str(options.get("micro_batch") or "").strip().lower() == "max"
 
     def ask(words: dict[str, Any]) -> Request:
-        if largest and "micro_batch" not in words:  # the batch is the largest again
+        if largest and "micro_batch" not in words:  # micro_batch="max" is resolved anew
             words = {k: v for k, v in words.items() if k not in ("global_batch", "grad_accum")}
         changed = {**options, **words}
         where = changed.pop("gpus", gpus)
@@ -150,9 +154,10 @@ def answer_of(
 def explain(
     model: str | Path | ModelSource, gpus: str, term: str, **options: Unpack[Options]
 ) -> Explanation:
-    """Formula, inputs and source of one term (``memory.activations``, ``comm``, ``mfu``…).
+    """Formula, inputs and source of one term of a prediction.
 
-    Raises UsageError as ``predict`` does, and for an unknown term.
+    ``term``: ``memory.activations``, ``comm``, ``mfu`` ... Raises UsageError as ``predict`` does,
+    and for an unknown term.
     """
     from simcore.engine.explain import explain as _explain
 
@@ -171,12 +176,12 @@ def memory_timeline(
     expandable_segments: bool = False,
     **options: Unpack[Options],
 ) -> MemoryTimeline:
-    """Memory of the fullest GPU over one step, as PyTorch's caching allocator would hold it.
+    """Memory of the fullest GPU over one step, simulated with PyTorch's caching allocator.
 
-    Bytes by term, allocated and reserved after every allocation [bytes]; the device's limit.
-    ``gpu``: of several types, which.
-    ``expandable_segments`` as in ``PYTORCH_CUDA_ALLOC_CONF``. Raises UsageError as ``predict``;
-    a job that runs out of memory is an answer (``fits``).
+    The result has the bytes of each term, and the allocated and reserved bytes, after every
+    allocation, and the capacity of the device. ``gpu``: the GPU type to simulate, in a mixed
+    cluster. ``expandable_segments`` as in ``PYTORCH_CUDA_ALLOC_CONF``. Raises UsageError as
+    ``predict`` does; running out of memory is a normal result (``fits``).
     """
     from simcore.api.many import MemoryTimeline
     from simcore.engine.memory_timeline import memory_timeline as _memory_timeline
@@ -192,7 +197,9 @@ def memory_timeline(
 @takes_options()
 @trusts_call()
 def timeline(model: str | Path | ModelSource, gpus: str, **options: Unpack[Options]) -> Timeline:
-    """Start and finish of every task of one step [s], as ``predict(keep_timeline=True)`` has it."""
+    """Start and finish of every task of one step [s]: the timeline of
+    ``predict(..., keep_timeline=True)``.
+    """
     found = predict(model, gpus, keep_timeline=True, **options).timeline
     assert isinstance(found, Timeline)
     return found
@@ -201,10 +208,10 @@ def timeline(model: str | Path | ModelSource, gpus: str, **options: Unpack[Optio
 @takes_options()
 @trusts_call()
 def replay(model: str | Path | ModelSource, gpus: str, **options: Unpack[Options]) -> Replay:
-    """One step as work and messages that depend on each other, for simulators of networks.
+    """One step as a graph of compute tasks and messages, for network simulators.
 
-    Compute has seconds, messages have bytes and ranks. Raises UsageError as ``predict``, and for
-    a cluster of several GPU types.
+    Compute tasks have a duration [s], messages have bytes and ranks. Raises UsageError as
+    ``predict`` does, and for a cluster of several GPU types.
     """
     from simcore.engine.replay import replay as _replay
 
@@ -224,11 +231,11 @@ def scaling(
     clusters: Sequence[str] | str | None = None,
     **options: Unpack[Options],
 ) -> Scaling:
-    """The same job on one GPU, on two, … up to ``gpus``, micro-batch and accumulation kept.
+    """Weak scaling: the same job on one GPU, on two ... up to ``gpus``.
 
-    ``clusters`` names the points instead, of the same GPU type. Points that cannot be (a layout of
-    eight ranks on four GPUs) are left out. Raises UsageError as ``predict`` does, and for a mixed
-    cluster.
+    Micro-batch and accumulation are the same at every point. ``clusters``: the clusters to use
+    instead, of the same GPU type. Invalid points (a layout of eight ranks on four GPUs) are left
+    out. Raises UsageError as ``predict`` does, and for a mixed cluster.
     """
     from simcore.api.many import Scaling
     from simcore.engine.scaling import check_clusters, check_scales, clusters_up_to, scaling_of
@@ -259,7 +266,7 @@ def scaling(
 @takes_options()
 @trusts_call()
 def roofline(model: str | Path | ModelSource, gpus: str, **options: Unpack[Options]) -> Roofline:
-    """Work, traffic and predicted time of every operator of one micro-step of one GPU."""
+    """Flop, memory traffic and predicted time of every operator in one micro-step of one GPU."""
     from simcore.engine.views import roofline as _roofline
 
     return _roofline(make_request(model, gpus, **options))
@@ -270,21 +277,25 @@ def roofline(model: str | Path | ModelSource, gpus: str, **options: Unpack[Optio
 def sensitivity(
     model: str | Path | ModelSource, gpus: str, **options: Unpack[Options]
 ) -> tuple[float, tuple[Swing, ...]]:
-    """(step time [s], its swing with half and twice of each resource, the widest first)."""
+    """Step time [s], and how it changes with half and with twice of each resource, the resource
+    with the largest change first.
+    """
     from simcore.engine.views import sensitivity as _sensitivity
 
     return _sensitivity(make_request(model, gpus, **options))
 
 
 def find_terms(term: str) -> tuple[str, ...]:
-    """The terms that a word such as ``comm`` means. Raises UnknownName with the nearest."""
+    """The terms that a word such as ``comm`` stands for. Raises UnknownName that suggests the
+    nearest.
+    """
     from simcore.engine.explain import find_terms as _find_terms
 
     return tuple(_find_terms(term))
 
 
 def run_violations(steps: float | None, epochs: float | None) -> list[str]:
-    """What is wrong with the length of a run."""
+    """Error messages about the length of a run; empty where it is valid."""
     found = []
     if steps is not None and epochs is not None:
         found.append("give --steps or --epochs, not both")
@@ -302,9 +313,10 @@ def launch_file(
     gpus: str,
     **options: Unpack[Options],
 ) -> LaunchFile:
-    """The job as a launch file of another program (``choices()["emit"]``).
+    """The job as a launch file of another program.
 
-    Raises UsageError as ``predict`` does, and with everything that the format cannot express.
+    ``dialect``: the format, one of ``choices()["emit"]``. Raises UsageError as ``predict`` does,
+    and with everything that the format cannot express.
     """
     from simcore.engine.emit import launch_file as _launch_file
 
@@ -314,9 +326,10 @@ def launch_file(
 
 
 def read_config(text: str, name: str) -> ModelSource:
-    """A Hugging Face ``config.json``'s text as a model; nothing is executed, fetched or opened.
+    """A model from the text of a Hugging Face ``config.json``.
 
-    ``name`` is what errors call it. Raises DataError with the line.
+    No code is executed, no file opened, nothing downloaded. ``name``: file name for error messages.
+    Raises DataError with the line.
     """
     from simcore.workload.huggingface.read import parse_config
 
@@ -324,9 +337,10 @@ def read_config(text: str, name: str) -> ModelSource:
 
 
 def read_calibration(text: str, name: str) -> Profile:
-    """A calibration's YAML text as a profile; aliases, tags, deep nesting and size are refused.
+    """A profile from the YAML text of a calibration.
 
-    ``name`` is what errors call it. Raises DataError with the line.
+    YAML aliases and tags, deep nesting and overlong texts are refused. ``name``: file name for
+    error messages. Raises DataError with the line.
     """
     from simcore.hardware.calibrations import read_calibration as _read_calibration
     from simcore.hardware.profile import profile_of
@@ -335,10 +349,10 @@ def read_calibration(text: str, name: str) -> Profile:
 
 
 def model_named(name: str) -> ModelSource:
-    """An entry of models_db, an architecture (``arch:NAME``) whose dimensions are settings, or a
-    vision library's model (``timm:NAME``) where it is installed.
+    """The model of a name: an entry of models_db, an architecture (``arch:NAME``) whose dimensions
+    are settings, or a model of an installed vision library (``timm:NAME``).
 
-    Never a path or a callable, whatever the name looks like. Raises UnknownName with the nearest,
+    A name is never taken for a path or a callable. Raises UnknownName that suggests the nearest,
     UsageError.
     """
     from simcore.workload.model_aliases import alias_named
@@ -356,16 +370,16 @@ def model_named(name: str) -> ModelSource:
 
 
 def choices() -> dict[str, tuple[str, ...]]:
-    """The names that options take, by option; ``gpu`` is the type in a cluster."""
+    """The names that each option accepts, by option; ``gpu``: GPU types of clusters."""
     from simcore.engine.choices import choices as _choices
 
     return _choices()
 
 
 def _stated(word: Literal["seq_len", "attention"], options: Options) -> Any:
-    """What was asked for, or what the launch file says."""
-    if (asked := options.get(word)) is not None:
-        return asked
+    """The value among the options, else the one in the launch file, else None."""
+    if (given := options.get(word)) is not None:
+        return given
     if (launch := options.get("launch")) is None:
         return None
     from simcore.strategy.dialects import read_launch
@@ -374,7 +388,7 @@ def _stated(word: Literal["seq_len", "attention"], options: Options) -> Any:
 
 
 def _seq_len(model: str | Path | ModelSource, options: Options) -> int | None:
-    """What was stated, or the model's own."""
+    """The sequence length [tokens] in the options or the launch file, else that of the model."""
     if (stated := _stated("seq_len", options)) is not None:
         return int(stated)
     source = model_of(model, inputs_of(options), options.get("settings"))
@@ -416,11 +430,11 @@ def _run_steps(
 def report(
     model: str | Path | ModelSource, gpus: Sequence[str] | str, **options: Unpack[Options]
 ) -> str:
-    """A self-contained HTML page about one job, on one cluster or side by side on several.
+    """A self-contained HTML page about one job, on one cluster or on several side by side.
 
-    No script, no link to anywhere, below a megabyte. What one cluster does not have (memory over
-    the step with model parallelism) is told in the page. Raises UsageError as ``predict`` does,
-    and where jinja2 or matplotlib is missing.
+    The page has no scripts and no external links and is smaller than a megabyte. It says which
+    parts are not available for a cluster (memory over the step with model parallelism). Raises
+    UsageError as ``predict`` does, and where jinja2 or matplotlib is missing.
     """
     from simcore.api.document import facts_of
     from simcore.report.html import page
@@ -428,7 +442,8 @@ def report(
     return page(facts_of(model, gpus, **options))
 
 
-#: What a prediction does without loads on first use: name -> module of this package.
+#: Names that a prediction does not need, to the module of this package that is imported when they
+#: are first used.
 _LATER = {
     **dict.fromkeys(
         ("Comparison", "Fleet", "Goodput", "MemoryTimeline", "Plan", "Scaling", "Sweep"), "many"

@@ -1,4 +1,4 @@
-"""What a fit to measurements answers, whatever it was fitted to."""
+"""The result of a calibration, for every kind of measurement that it can be fitted to."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from simcore.hardware.calibrations import Calibration, Knob
 
 
 def fitted(
-    record: Calibration, told: Callable[[Knob], bool], written: Path | None, **more: Any
+    record: Calibration, identified: Callable[[Knob], bool], written: Path | None, **more: Any
 ) -> dict[str, Any]:
-    """A calibration with its provenance, every multiplier and whether the rows told it.
+    """A calibration as plain data: provenance, every multiplier, whether the rows determine it.
 
-    ``told`` says so of one; ``more`` is what only this kind of measurement has.
+    ``identified``: whether the rows determine a multiplier; ``written``: the file that holds the
+    calibration, if any; ``more``: entries that only this kind of measurement has.
     """
     return {
         "name": record.name,
@@ -22,7 +23,9 @@ def fitted(
         "rows": record.rows,
         "residual_sd_log": record.residual_sd_log,
         "leave_one_out_mape_frac": record.leave_one_out_mape_frac,
-        "knobs": [{**k.model_dump(exclude_none=True), "identified": told(k)} for k in record.knobs],
+        "knobs": [
+            {**k.model_dump(exclude_none=True), "identified": identified(k)} for k in record.knobs
+        ],
         **more,
         "written": str(written) if written is not None else None,
     }

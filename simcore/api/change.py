@@ -1,4 +1,4 @@
-"""A change of a job's own words, and what it brings; asked like a job of its own."""
+"""A change of a job's options, and its effect: the changed job is resolved like any other."""
 
 from __future__ import annotations
 
@@ -15,19 +15,20 @@ from simcore.engine.result import MemoryResult
 from simcore.report.formatting import figure
 
 Words = dict[str, Any]
-#: The request with some of its words changed, the cluster's ``gpus`` among them.
+#: Returns the request with some of its options (also ``gpus``) changed. Raises SimcoreError.
 Ask = Callable[[Words], Request]
-#: Sequences from this length on are worth cutting (Llama 3, 2024: from 16 thousand tokens on).
+#: Context parallelism is tried for samples of at least this many tokens (Llama 3, 2024: from 16
+#: thousand tokens on).
 LONG_TOKENS = 16_384
-#: Degrees of parallelism are doubled this often.
+#: How often a degree of parallelism is doubled when looking for one that fits.
 DOUBLINGS = 3
-#: Words by which a change keeps the samples of a step.
+#: Options that a change sets only to keep the number of samples per step.
 KEPT = frozenset(("global_batch", "grad_accum"))
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Words of the command line that differ, and how they are said."""
+    """Options that differ from those of the job (``words``), and the text that says so."""
 
     said: str
     words: Words
@@ -37,9 +38,10 @@ class Change:
         return Change(said, self.words | other.words)
 
 
-#: PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True: holes are given back.
+#: PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True: no memory is lost to fragmentation.
 GROWING = Change("growing-segments on", {"growing_segments": "on"})
-#: An adapter's base held whole and narrow (QLoRA, Dettmers et al. 2023) is gathered by nobody.
+#: Under adapters, hold the whole base quantised on every GPU (QLoRA, Dettmers et al. 2023), so that
+#: it need not be sharded and gathered.
 NARROW_BASE = Change(
     "ddp, quantised-base nf4",
     {"strategy": "ddp", "shard_ranks": None, "quantised_base": "nf4"},
@@ -48,7 +50,7 @@ NARROW_BASE = Change(
 
 @dataclass(frozen=True, slots=True)
 class Fix:
-    """A change that fits, with its samples a second."""
+    """A change with which the job fits, and its samples per second."""
 
     said: str
     samples_per_s: float
@@ -59,10 +61,10 @@ class Fix:
 
 
 class Trial:
-    """Asks changes of one job.
+    """Tries changes of one job and records those that are valid but do not fit in memory.
 
-    Of those that can be and do not fit ``nearest`` lacks least; ``held``: bytes by term, by what
-    was said.
+    nearest  the one of them that comes closest to fitting, with its memory
+    held     bytes by term of each of them, by its text
     """
 
     def __init__(self, ask: Ask) -> None:
@@ -71,7 +73,11 @@ class Trial:
         self.held: dict[str, dict[str, float]] = {}
 
     def __call__(self, change: Change, *, surely: bool = False) -> Fix | None:
-        """The change where it can be and fits; ``surely``: by the formula too, soon told."""
+        """The change as a fix, or None where it is invalid or does not fit.
+
+        ``surely``: accept a change only where the closed form of memory says that it fits, and
+        skip the slower replay of the step where it does not.
+        """
         try:
             request = self._ask(change.words)
         except SimcoreError:
@@ -90,7 +96,7 @@ class Trial:
         return Fix(said, samples_a_step(request) / central_step_s(request))
 
     def _accumulated(self, words: Words) -> int | None:
-        """The accumulation where nothing is said of the batch; None where that is refused."""
+        """Micro-batches per step without the options in ``KEPT``; None where that is invalid."""
         try:
             return self._ask({k: v for k, v in words.items() if k not in KEPT}).grad_accum
         except SimcoreError:
@@ -98,10 +104,10 @@ class Trial:
 
 
 def samples_a_step(request: Request) -> int:
-    """Samples of all replicas in one step."""
+    """Samples per step, over all data-parallel replicas."""
     return request.micro_batch * request.grad_accum * request.data_ranks
 
 
 def grows(request: Request) -> bool:
-    """Whether the allocator can map more memory to a segment that it has (CUDA 11.4 on)."""
+    """Whether PyTorch's allocator supports expandable segments on all GPUs (CUDA 11.4 on)."""
     return all(g.gpu.vendor == "NVIDIA" for g in request.cluster.groups)

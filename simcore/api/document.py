@@ -1,4 +1,4 @@
-"""The report of a job: everything that ``report.html`` lays out, asked for once."""
+"""Collects the data of a job's HTML report, which ``report.html`` lays out."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ T = TypeVar("T")
 def facts_of(
     model: str | Path | ModelSource, gpus: Sequence[str] | str, **options: Unpack[Options]
 ) -> Facts:
-    """What the page of ``api.report`` says, as data. Raises UsageError as ``predict`` does."""
+    """The data of the page that ``api.report`` returns. Raises UsageError as ``predict`` does."""
     from simcore import __version__, api
 
     clusters = [gpus] if isinstance(gpus, str) else list(dict.fromkeys(gpus))
@@ -36,19 +36,19 @@ def facts_of(
     for cluster in clusters:
         words += ["--gpus", cluster]
     words += command_words({k: _one(v) for k, v in options.items()})
-    told = tuple(_told(model, c, cast("dict[str, Any]", options)) for c in clusters)
+    sections = tuple(_facts_on(model, c, cast("dict[str, Any]", options)) for c in clusters)
     return Facts(
         version=__version__,
         command=shlex.join(words),
-        told=told,
-        compared=side_by_side([t.prediction for t in told]) if len(told) > 1 else None,
+        told=sections,
+        compared=side_by_side([t.prediction for t in sections]) if len(sections) > 1 else None,
         sources=_sources(requests),
         given=given,
     )
 
 
 def _one(value: object) -> object:
-    """A word as the command line takes it: a profile by its name."""
+    """An option's value as the command line takes it: a profile by its name."""
     return value.name if isinstance(value, Profile) else value
 
 
@@ -58,7 +58,8 @@ def _shown(value: object) -> str:
     return " ".join(map(str, value)) if isinstance(value, (tuple, list)) else shown(value)
 
 
-def _told(model: str | Path | ModelSource, cluster: str, options: dict[str, Any]) -> Told:
+def _facts_on(model: str | Path | ModelSource, cluster: str, options: dict[str, Any]) -> Told:
+    """The data of the page about one cluster; ``gaps`` says which parts are not available."""
     from simcore import api
     from simcore.engine.explain import explain
 
@@ -95,7 +96,7 @@ def _told(model: str | Path | ModelSource, cluster: str, options: dict[str, Any]
 
 
 def _sources(requests: Sequence[Request]) -> tuple[Sources, ...]:
-    """The records of every GPU and node of the clusters, and of the links they name."""
+    """The figures and sources of every GPU, node and link of the clusters."""
     from simcore.hardware.cluster import link_named
     from simcore.report.catalog import notes_of, sourced
 

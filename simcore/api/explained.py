@@ -1,4 +1,4 @@
-"""A measured step, from traces of PyTorch's profiler, beside the prediction of it."""
+"""Breaks a measured step, from traces of PyTorch's profiler, into the terms of a prediction."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from simcore.measurements.kineto.trace import Trace, read_trace
 from simcore.validate.trace_terms import RankStep, explained
 from simcore.workload.permission import trusts_call
 
-#: Ranks that one node is taken to hold where nobody says.
+#: Most ranks that are assumed to be on one node where the cluster is not given.
 _ONE_NODE = 8
 
 
@@ -33,12 +33,16 @@ def explain_trace(
     bad_rows: Literal["refuse", "skip"] = "refuse",
     **options: Unpack[Options],
 ) -> dict[str, Any]:
-    """Break a measured training step into a prediction's terms; with ``model``, beside it.
+    """The terms of a prediction as a measured training step has them; with ``model``, the
+    predicted terms too.
 
-    ``files``: a trace a rank (.json, .json.gz), or a folder of them. ``gpus`` is told by the trace
-    of a node where it is not given. ``step``: that ``ProfilerStep`` alone; ``window_s``: this
-    stretch since the first event. Raises DataError for no such trace, InvalidConfig for what is
-    missing, UsageError as ``predict`` does.
+    files     one trace per rank (.json, .json.gz), or a folder of them
+    gpus      the cluster; where it is not given, it follows from a trace of a single node
+    step      use only the ``ProfilerStep`` of this number
+    window_s  use only the time between these two, in seconds since the first event
+
+    Raises DataError for a file that is not such a trace, InvalidConfig for missing arguments,
+    UsageError as ``predict`` does.
     """
     paths = _paths(files)
     ranks = []
@@ -72,13 +76,18 @@ def _paths(files: Sequence[Path | str] | Path | str) -> list[Path]:
 
 
 def _cluster(trace: Trace) -> str:
-    """The cluster that a trace tells of. Raises InvalidConfig asking for ``--gpus``."""
+    """The cluster on which a trace was recorded, where it is one node.
+
+    Raises InvalidConfig, which asks for ``--gpus``, where the trace does not determine the cluster.
+    """
     world = trace.world_size or 1
     try:
         gpu = GPUS[trace.device].name if trace.device else ""
     except UnknownName:
         gpu = ""
     if not gpu or world > _ONE_NODE:
-        what = f"{world} ranks of {trace.device or 'a device that it does not name'}"
-        raise InvalidConfig([f"{trace.path.name} is of {what}: say --gpus NODESxGPUSxTYPE"])
+        what = f"{world} ranks on {trace.device or 'a device that it does not name'}"
+        raise InvalidConfig(
+            [f"{trace.path.name} is a trace of {what}: give --gpus NODESxGPUSxTYPE"]
+        )
     return f"1x{world}x{gpu}"

@@ -1,7 +1,8 @@
-"""What makes a job that fits faster: less sharding, or none between nodes; for adapters a narrow
-base that is not sharded; more micro-batches, or chunks of layers, for a pipeline.
+"""Changes that make a job that fits faster.
 
-Every change is asked like a job of its own, as what makes a job fit is (``api.fixes``).
+Less sharding, or sharding only within nodes; for adapters a quantised base that is not sharded;
+for a pipeline more micro-batches, or several chunks of layers per rank. Every changed job is
+resolved and predicted like any other, as in ``api.fixes``.
 """
 
 from __future__ import annotations
@@ -19,30 +20,31 @@ from simcore.engine.result import Faster, Prediction
 from simcore.report.formatting import plural
 from simcore.strategy.strategy import HYBRID
 
-#: A change is told from this gain of samples a second on.
+#: Least gain in samples per second for which a change is suggested.
 WORTH_FRAC = 0.05
-#: Of strategies within this of the fastest the simplest is told.
+#: The simplest of the strategies whose rate is within this share of the fastest is suggested.
 _ALIKE_FRAC = 0.02
-#: What shards less than each strategy, or within nodes alone, the simplest first.
+#: Strategies that shard less than each strategy, or only within nodes, the simplest first.
 _LESS = {
     "zero1": ("ddp", HYBRID),
     "zero2": ("ddp", "zero1", HYBRID),
     "zero3": ("ddp", "zero1", "zero2", HYBRID),
 }
-#: GPipe (Huang et al. 2019): a bubble is negligible from four micro-batches a stage on.
+#: GPipe (Huang et al. 2019): the bubble is negligible from four micro-batches per stage on.
 _BATCHES_A_STAGE = 4
-#: Chunks of layers a pipeline rank that are tried.
+#: Numbers of chunks per pipeline rank that are tried.
 _CHUNKS = (2, 4, 8)
 
 
 def faster_of(request: Request, found: Prediction, ask: Ask) -> tuple[Faster, ...]:
-    """Changes of strategy and accumulation that bring more samples a second, the most first.
+    """Changes of strategy, accumulation or chunks that give more samples per second, best first.
 
-    ``ask`` as of ``fixes_of``. Empty for a job that does not fit: what makes it fit comes first.
+    ``found``: the prediction of ``request``; ``ask``: makes a changed request. Empty for a job
+    that does not fit.
     """
     if not found.fits:
         return ()
-    told = [
+    worthwhile = [
         change
         for change in (
             _less_sharded(request, found, ask),
@@ -51,11 +53,13 @@ def faster_of(request: Request, found: Prediction, ask: Ask) -> tuple[Faster, ..
         )
         if change is not None and change.gain_frac >= WORTH_FRAC
     ]
-    return tuple(sorted(told, key=lambda f: -f.gain_frac))
+    return tuple(sorted(worthwhile, key=lambda f: -f.gain_frac))
 
 
 def _tried(ask: Ask, words: Words, said: str, rate: float) -> Faster | None:
-    """The change, where it can be and fits."""
+    """The change with its gain over ``rate`` [samples/s]; None where it is invalid or does not
+    fit.
+    """
     try:
         changed = ask(words)
     except SimcoreError:
@@ -67,7 +71,7 @@ def _tried(ask: Ask, words: Words, said: str, rate: float) -> Faster | None:
 
 
 def _less_sharded(request: Request, found: Prediction, ask: Ask) -> Faster | None:
-    """A strategy that shards less, or within nodes, where what more GPUs hold then fits."""
+    """A strategy that shards less, or only within nodes, and still fits; None if there is none."""
     s = request.strategy
     if s.offload or request.data_ranks == 1:
         return None
@@ -88,7 +92,7 @@ def _less_sharded(request: Request, found: Prediction, ask: Ask) -> Faster | Non
 
 
 def _less_bubble(request: Request, found: Prediction, ask: Ask) -> Faster | None:
-    """More micro-batches in a pipeline: of the same samples if it can be, else of more."""
+    """More micro-batches for a pipeline: with the same samples per step if possible, else more."""
     placed = request.placed
     if placed is None or placed.layout.pp == 1 or not found.time_s.get("pipeline_bubble"):
         return None
@@ -101,15 +105,16 @@ def _less_bubble(request: Request, found: Prediction, ask: Ask) -> Faster | None
 
 
 def _interleaved(request: Request, found: Prediction, ask: Ask) -> Faster | None:
-    """A pipeline rank's layers in chunks: the bubble by their number, the samples as they are."""
+    """Interleaved chunks of layers per pipeline rank, which divide the bubble by their number."""
     placed, accum = request.placed, request.grad_accum
     if placed is None or placed.layout.schedule != "1f1b" or placed.layout.vpp > 1:
         return None
     pp = placed.layout.pp
     bubble_frac = found.time_s.get("pipeline_bubble", 0.0) / found.step_time_s.value
-    # Megatron-LM's interleaved schedule takes whole rounds of pp micro-batches; others have none.
-    none = accum % pp or not request.strategy.program.pipeline.interleaves
-    if pp == 1 or none or bubble_frac < WORTH_FRAC:
+    # Megatron-LM's interleaved schedule needs a multiple of pp micro-batches; others have no such
+    # schedule.
+    impossible = accum % pp or not request.strategy.program.pipeline.interleaves
+    if pp == 1 or impossible or bubble_frac < WORTH_FRAC:
         return None
     tried = (_tried(ask, {"vpp": n}, f"vpp {n}", found.samples_per_s) for n in _CHUNKS)
     fitting = [f for f in tried if f is not None]
@@ -118,7 +123,7 @@ def _interleaved(request: Request, found: Prediction, ask: Ask) -> Faster | None
 
 
 def _more_micro_batches(request: Request, unit: str, stages: int) -> Iterator[tuple[Words, str]]:
-    """Each change, said in the words that were given."""
+    """(options, text) of each change; the text uses the batch option that the user gave."""
     total = request.global_batch_given
     batch, accum = request.micro_batch, request.grad_accum
     each = batch * request.data_ranks

@@ -1,6 +1,6 @@
-"""What makes a job fit that does not: single changes first, then several together.
+"""Changes that make a job fit in memory: single changes first, then several together.
 
-Every change is asked like a job of its own, so whatever breaks a rule falls out by itself.
+Every changed job is resolved like any other, so invalid combinations are refused by the same rules.
 """
 
 from __future__ import annotations
@@ -29,19 +29,20 @@ from simcore.engine.job_memory import memory_result
 from simcore.engine.resolved import Request
 from simcore.engine.result import MemoryResult
 
-#: How many of the found changes are told, the fastest first.
+#: How many changes are suggested at most, the fastest first.
 MOST = 6
-#: How many changes are tried at once where no smaller number helps.
+#: How many changes are combined at most, where fewer do not help.
 _TOGETHER = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """What helps a job that does not fit.
+    """Advice for a job that does not fit.
 
-    ``fixes``: changes that make it fit, as ``recompute full (8.1/s)``, behind each its samples a
-    second; ``instead``: such of another kind of training; ``why_none``: where no change was
-    found on these GPUs and more of them, what stands in the way.
+    fixes     changes that make it fit, each with its samples per second: ``recompute full (8.1/s)``
+    instead   changes that make another kind of training (adapters) fit
+    why_none  where no change helps on these GPUs or on more of them, the term of memory that is
+              too large
     """
 
     fixes: tuple[str, ...] = ()
@@ -50,15 +51,16 @@ class Advice:
 
 
 def advice_of(request: Request, ask: Ask) -> Advice:
-    """The changes that make ``request`` fit, fastest first.
+    """The changes that make ``request`` fit, the fastest first.
 
-    ``ask`` may raise SimcoreError. More GPUs, and adapters in place of all weights, are tried
-    where nothing else helps; larger GPUs where more of them do not either.
+    ``ask`` makes a changed request and may raise SimcoreError. More GPUs, and adapters instead of
+    training all weights, are tried where no other change helps; larger GPUs where more GPUs do not
+    help either.
     """
     attempt = Trial(ask)
     if found := _on_these(request, attempt):
         return Advice(tuple(map(str, found[:MOST])))
-    from simcore.api.larger import larger_gpus, more_gpus, why_none  # few jobs come so far
+    from simcore.api.larger import larger_gpus, more_gpus, why_none  # few jobs need it
     from simcore.api.other_training import adapters_instead
 
     instead = tuple(map(str, adapters_instead(request, ask)))
@@ -70,7 +72,7 @@ def advice_of(request: Request, ask: Ask) -> Advice:
 
 
 def _on_these(request: Request, attempt: Trial) -> list[Fix]:
-    """Changes on the GPUs that were asked for, the fastest first."""
+    """Changes that help on the requested GPUs, the fastest first."""
     ladders = _ladders(request)
     now = memory_result(request)
     for many in range(1, _TOGETHER + 1):
@@ -86,19 +88,21 @@ def _on_these(request: Request, attempt: Trial) -> list[Fix]:
     return []
 
 
-#: By how much several changes together may do better than their factors term by term.
+#: Safety factor of ``_hopeless``: several changes together may save more than the product of their
+#: savings term by term.
 _TOGETHER_FACTOR = 2.0
 
 
 def _hopeless(group: tuple[tuple[Change, ...], ...], now: MemoryResult, attempt: Trial) -> bool:
-    """Whether changes that are known one by one leave too much of what is held by far.
+    """Whether several changes together need not be tried, since they would save far too little.
 
-    Of each term each of them leaves a share; a term that it has no more, nothing.
+    The estimate multiplies, term by term, the shares of memory that each change leaves when it is
+    tried alone.
     """
     left = dict(now.terms)
     for ladder in group:
         alone = [held for change in ladder if (held := attempt.held.get(change.said)) is not None]
-        if not alone:  # refused alone; together it may be
+        if not alone:  # invalid when tried alone; with the others it may be valid
             return False
         for term in left:
             share = min(held.get(term, 0.0) for held in alone) / max(now.terms[term], 1.0)
@@ -107,13 +111,13 @@ def _hopeless(group: tuple[tuple[Change, ...], ...], now: MemoryResult, attempt:
 
 
 def _at_odds(group: tuple[tuple[Change, ...], ...]) -> bool:
-    """Whether two ladders change the same word: they are alternatives."""
+    """Whether two ladders change the same option: they are alternatives."""
     said = [word for ladder in group for word in ladder[0].words.keys() - KEPT]
     return len(set(said)) < len(said)
 
 
 def _rungs(group: tuple[tuple[Change, ...], ...]) -> Iterator[Change]:
-    """One change of several ladders: all on their first rung, then all one higher."""
+    """Combined changes of several ladders: all on the first rung, then all on the next."""
     for height in range(max(map(len, group))):
         chosen = [ladder[min(height, len(ladder) - 1)] for ladder in group]
         words: Words = {}
@@ -123,21 +127,21 @@ def _rungs(group: tuple[tuple[Change, ...], ...]) -> Iterator[Change]:
 
 
 def _ladders(request: Request) -> list[tuple[Change, ...]]:
-    """Ways to need less memory, each a ladder of ever stronger changes."""
+    """Ways to save memory, each a ladder of changes from the mildest to the strongest."""
     s, n_gpus = request.strategy, request.cluster.n_gpus
     layout = request.placed.layout if request.placed else None
     ladders: list[list[Change]] = []
     best = largest_batch(request, request.micro_batch)
     if layout is not None and layout.pp > 1 and request.micro_batch > 1:
-        ladders.append([_batch(request, 1)])  # and the smaller its bubble
+        ladders.append([_batch(request, 1)])  # more, smaller micro-batches also shrink the bubble
     elif 0 < best < request.micro_batch:
         below = [b for b in range(best, 0, -1) if request.micro_batch % b == 0]
         ladders.append([_batch(request, b) for b in dict.fromkeys((best, *below))])
     elif request.micro_batch > 1:
         ladders.append([_batch(request, 1)])
-    again = {"none": ("selective", "full"), "selective": ("full",), "full": ()}[s.recompute]
-    whole = {"recompute_modules": None, "recompute_layers": None}
-    ladders.append([Change(f"recompute {how}", {"recompute": how, **whole}) for how in again])
+    stronger = {"none": ("selective", "full"), "selective": ("full",), "full": ()}[s.recompute]
+    defaults = {"recompute_modules": None, "recompute_layers": None}
+    ladders.append([Change(f"recompute {how}", {"recompute": how, **defaults}) for how in stronger])
     if n_gpus > 1:
         stages = range(max(1, s.zero_stage + 1), 4)
         ladders.append([Change(f"zero{n}", {"strategy": f"zero{n}"}) for n in stages])
@@ -152,27 +156,27 @@ def _ladders(request: Request) -> list[tuple[Change, ...]]:
     for name in ("tp", "pp", *(("cp",) if long else ()), "ep"):
         now = getattr(layout, name, 1)
         degrees = [now * 2**i for i in range(1, DOUBLINGS + 1) if now * 2**i <= n_gpus]
-        kept = {"global_batch": samples_a_step(request), "grad_accum": None}
-        ladders.append([Change(f"{name} {n}", {name: n, **kept}) for n in degrees])
+        same_batch = {"global_batch": samples_a_step(request), "grad_accum": None}
+        ladders.append([Change(f"{name} {n}", {name: n, **same_batch}) for n in degrees])
     if layout is not None and layout.pp > 1 and not layout.stages:
         ladders.append([Change("stages auto", {"stages": "auto"})])
     if uneven_batch(request):
         ladders.append([Change("shares auto", {"shares": "auto"})])
-    if request.workload.frozen_base_numel:  # adapters: what is frozen may be narrow
+    if request.workload.frozen_base_numel:  # adapters: the frozen base can be quantised
         ladders.append([Change("quantised-base nf4", {"quantised_base": "nf4"})])
         if s.zero_stage == 3 and n_gpus > 1:
             ladders.append([NARROW_BASE])
     if not s.offload:
-        away: Words = {"offload": "optimizer"}
+        offload: Words = {"offload": "optimizer"}
         if n_gpus == 1 and s.zero_stage == 0:  # ZeRO-Offload (Ren et al. 2021) on one GPU
-            ladders.append([Change("zero2, offload optimizer", {"strategy": "zero2", **away})])
+            ladders.append([Change("zero2, offload optimizer", {"strategy": "zero2", **offload})])
         else:
-            ladders.append([Change("offload optimizer", away)])
+            ladders.append([Change("offload optimizer", offload)])
     return [tuple(ladder) for ladder in ladders if ladder]
 
 
 def _batch(request: Request, size: int) -> Change:
-    """A smaller micro-batch: more micro-steps where the samples of a step can stay the same."""
+    """A smaller micro-batch, with more micro-steps where that keeps the samples per step."""
     words: Words = {"micro_batch": size}
     if request.micro_batch % size == 0 and (request.grad_accum > 1 or request.placed):
         words |= {"global_batch": samples_a_step(request), "grad_accum": None}

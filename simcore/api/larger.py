@@ -1,6 +1,4 @@
-"""More GPUs, or larger ones, for a job that does not fit on those it has; with as few other
-changes of its words as then will do.
-"""
+"""Clusters with more GPUs, or with larger ones, on which a job fits, with few other changes."""
 
 from __future__ import annotations
 
@@ -12,19 +10,20 @@ from simcore.hardware.cluster import ClusterSpec, parse_cluster
 from simcore.hardware.spec import GPUS
 from simcore.report.formatting import gigabytes
 
-#: Most nodes that are tried, and GPUs of a whole one.
+#: The most nodes that are tried, and the GPUs of a whole node.
 _MOST_NODES, _NODE = 256, 8
-#: How often the GPUs that do with many changes are doubled, until they do with none.
+#: Having found GPUs that suffice with other changes, how often their number is doubled when looking
+#: for one that suffices without any.
 _ALONE_DOUBLINGS = 3
-#: What is rented widely, by vendor, the smaller first.
+#: Widely rented GPUs by vendor, those with less memory first.
 _KINDS = {
     "NVIDIA": ("A100-SXM-80GB", "H100-SXM-80GB", "H200-SXM", "B200-SXM"),
     "AMD": ("MI300X", "MI355X"),
 }
-#: How often the ranks of a sequence too long for one node are doubled.
+#: How often the context-parallel ranks are doubled for sequences too long for one node.
 _LONG_DOUBLINGS = 5
-#: Cuts of a model: what sharding alone leaves whole on every GPU is a long sample, a layer's
-#: experts, its products.
+#: Degrees of model parallelism to try. They divide what sharding alone leaves whole on every GPU:
+#: long samples, the experts of a layer, its matrix products.
 _CUTS: tuple[dict[str, int], ...] = (
     *({"tp": 2**i} for i in range(1, DOUBLINGS + 1)),
     {"tp": 8, "pp": 4}, {"tp": 8, "pp": 16}, {"tp": 2, "ep": 64}, {"ep": 64, "pp": 8},
@@ -33,8 +32,8 @@ _CUTS: tuple[dict[str, int], ...] = (
 
 
 def more_gpus(request: Request, attempt: Trial) -> list[Fix]:
-    """The fewest GPUs of these kinds that do, with the fewest changes beside them; and where more
-    do with none, how many.
+    """The fewest GPUs of the same types on which the job fits, with the fewest other changes; and
+    the fewest on which it fits without other changes, if that is another number.
     """
     sizes = [gpus for gpus in _more(request.cluster) if _may_hold(request, gpus)]
     for at, gpus in enumerate(sizes):
@@ -50,7 +49,10 @@ def more_gpus(request: Request, attempt: Trial) -> list[Fix]:
 
 
 def larger_gpus(request: Request, attempt: Trial) -> list[Fix]:
-    """The fewest GPUs of the first larger kind of which some number will do."""
+    """The fewest GPUs of another type on which the job fits, with the fewest other changes.
+
+    The type is the first of ``_KINDS`` with more memory than the present GPUs on which it fits.
+    """
     most = max(g.gpu.usable_memory_bytes for g in request.cluster.groups)
     vendor = request.cluster.groups[0].gpu.vendor
     for name in _KINDS.get(vendor, ()):
@@ -64,7 +66,10 @@ def larger_gpus(request: Request, attempt: Trial) -> list[Fix]:
 
 
 def why_none(tried: Trial) -> str:
-    """What of the nearest of all that was tried is more than a GPU has, alone or in all."""
+    """Why even the change that comes closest to fitting does not fit: the largest term of memory.
+
+    Empty where every change was invalid.
+    """
     if tried.nearest is None:
         return ""
     change, memory = tried.nearest
@@ -81,8 +86,10 @@ def why_none(tried: Trial) -> str:
 
 
 def _may_hold(request: Request, gpus: str) -> bool:
-    """Whether GPUs hold what must be held of every parameter, once among all of them."""
-    if request.strategy.offload:  # the host holds it
+    """Whether one copy of parameters, master weights and optimizer states, divided among all these
+    GPUs, fits.
+    """
+    if request.strategy.offload:  # the host holds them
         return True
     p, optimizer = request.strategy.precision, request.strategy.optimizer
     each = p.param_bytes + p.master_bytes + optimizer.state_bytes
@@ -92,7 +99,7 @@ def _may_hold(request: Request, gpus: str) -> bool:
 
 
 def _more(cluster: ClusterSpec) -> Iterator[str]:
-    """Clusters of the same kinds, the smaller first; what is mixed grows as it is mixed."""
+    """Clusters of the same GPU types, the smaller first; mixed clusters keep their proportions."""
     if len(cluster.groups) > 1:
         times = 2
         while times * cluster.n_nodes <= _MOST_NODES:
@@ -123,8 +130,9 @@ def _alone(gpus: str) -> Change:
 
 
 def _sparing(request: Request, gpus: str, attempt: Trial) -> Fix | None:
-    """The least that must change beside the GPUs, the fastest of such; None where all of it does
-    not help."""
+    """The fix with the fewest changes besides the GPUs, the fastest of these; None where no
+    combination of changes helps.
+    """
     fitting: list[tuple[int, float, Fix]] = []
     for cut in _cuts(request):
         parts = [*_relief(request, cut)]
@@ -142,18 +150,18 @@ def _cuts(request: Request) -> Iterator[dict[str, int]]:
     tokens = request.workload.tokens_per_sample
     if tokens >= LONG_TOKENS:
         yield {"cp": _NODE}
-    if tokens >= LONG_TOKENS * _NODE:  # a node's part of such a sequence is a long one still
+    if tokens >= LONG_TOKENS * _NODE:  # even an eighth of such a sequence is long
         yield from ({"tp": _NODE, "cp": 2**i} for i in range(1, _LONG_DOUBLINGS + 1))
     yield {"ep": _NODE}
     yield from _CUTS
 
 
-#: A way to need less memory: the strongest change first, then weaker ones.
+#: A way to save memory: the strongest change first, then milder ones.
 _Rungs = tuple[Change, ...]
 
 
 def _relief(request: Request, cut: dict[str, int]) -> Iterator[_Rungs]:
-    """What is changed beside the GPUs, what costs most speed first."""
+    """Changes to make besides the GPUs, those that cost the most speed first."""
     if any(b.recomputable for b in request.workload.blocks):
         whole = {"recompute_modules": None, "recompute_layers": None}
         yield tuple(Change(f"recompute {how}", {"recompute": how, **whole})
@@ -175,14 +183,14 @@ def _joined(gpus: str, parts: list[_Rungs]) -> Change:
 
 
 def _needed(gpus: str, parts: list[_Rungs], attempt: Trial) -> list[_Rungs]:
-    """Of changes that help together those that must stay, each as weak as may be."""
+    """The changes that remain necessary of some that help together, each as mild as possible."""
     kept = list(parts)
     for part in parts:
         without = [p for p in kept if p is not part]
         if attempt(_joined(gpus, without)):
             kept = without
             continue
-        for n in range(len(part) - 1, 0, -1):  # the weakest that will do
+        for n in range(len(part) - 1, 0, -1):  # the mildest that suffices
             weaker = [p[n:] if p is part else p for p in kept]
             if attempt(_joined(gpus, weaker)):
                 kept = weaker

@@ -1,4 +1,4 @@
-"""What other programs measured: nccl-tests, traces of PyTorch's profiler, nvidia-smi topo."""
+"""Functions on output of other programs: nccl-tests, PyTorch's profiler, nvidia-smi topo."""
 
 from __future__ import annotations
 
@@ -14,20 +14,25 @@ from simcore.hardware.profile import load_profile
 
 
 def all_nccl(files: Sequence[Path]) -> bool:
-    """Whether files are output of nccl-tests. Raises InvalidConfig where only some are."""
-    told = [is_nccl_file(f) for f in files]
-    if any(told) and not all(told):
-        other = files[told.index(False)].name
-        raise InvalidConfig([f"{other!r} is no output of nccl-tests as the others: ask apart"])
-    return any(told)
+    """Whether all files are output of nccl-tests. Raises InvalidConfig where only some are."""
+    are_logs = [is_nccl_file(f) for f in files]
+    if any(are_logs) and not all(are_logs):
+        other = files[are_logs.index(False)].name
+        raise InvalidConfig(
+            [f"{other!r} is not output of nccl-tests as other files are: use one command for each"]
+        )
+    return any(are_logs)
 
 
 def refuse_trace(path: Path) -> None:
-    """A trace is of one step of some job, which only its reader asks for. Raises InvalidConfig."""
+    """Raise InvalidConfig where the file is a profiler trace, which is not a table of steps.
+
+    A trace does not name its job; ``explain-trace`` takes the job and makes a table row of both.
+    """
     if not path.name.endswith((".json", ".json.gz")) or is_nccl_file(path):
         return
     raise InvalidConfig(
-        [f"{path.name} is no table: a trace becomes a measured step with simcore explain-trace "
+        [f"{path.name} is not a table: make a measured step of a trace with simcore explain-trace "
          f"{path.name} --model NAME --gpus CLUSTER --row steps.csv"]
     )  # fmt: skip
 
@@ -42,10 +47,11 @@ def validate_nccl(
     calibration: str | None = None,
     bad_rows: Literal["skip", "refuse"] = "skip",
 ) -> dict[str, Any]:
-    """Collectives that nccl-tests measured beside what a prediction charges for them.
+    """Collectives measured by nccl-tests, compared with their predicted times.
 
-    The cluster is that of the log's rank list; ``gpus``, ``node``, ``network`` and ``collective``
-    say what it leaves out. Raises DataError for no such log, InvalidConfig for what is missing.
+    The log's list of ranks determines the cluster; ``gpus``, ``node``, ``network`` and
+    ``collective`` state what the log does not contain. Raises DataError for a file that is not such
+    a log, InvalidConfig for missing arguments.
     """
     from simcore.validate.nccl import judge_nccl
 
@@ -62,7 +68,9 @@ def calibrate_nccl(
     said: Said | None = None,
     bad_rows: Literal["refuse", "skip"] = "refuse",
 ) -> dict[str, Any]:
-    """Fit the links of a cluster to a log of nccl-tests; write them as a calibration file."""
+    """Fit the links of a cluster to a log of nccl-tests, write them as a calibration file where
+    ``output`` is given, and return the calibration.
+    """
     from simcore.calibrate.nccl_profile import calibration_of_nccl
     from simcore.calibrate.profile_file import write_profile
 
@@ -73,7 +81,7 @@ def calibrate_nccl(
         write_profile(output, record)
     return fitted(
         record,
-        lambda _: True,  # only what the log measured has a multiplier
+        lambda _: True,  # the record has multipliers only for links that the log measured
         output,
         links=links,
         skipped=dict(found.skipped),
@@ -90,11 +98,18 @@ def node_from_topo(
     sockets: int | None = None,
     output: Path | str | None = None,
 ) -> dict[str, Any]:
-    """A node description from the output of ``nvidia-smi topo -m``, written where ``output`` says.
+    """A node description from the output of ``nvidia-smi topo -m``, as data and as a file.
 
-    ``node`` is the record as its file has it, ``told`` what the matrix says, ``assumptions`` what
-    it does not. ``nics``: their link, as ``network`` of ``predict``. Raises DataError with the
-    line for a matrix that is none, InvalidConfig for what the file leaves out.
+    file     output of ``nvidia-smi topo -m``, with that of ``nvidia-smi -L`` if possible
+    gpu      GPU type, where the file does not name it
+    name     name of the node; by default that of the file
+    nics     link of the network adapters, written like ``network`` of ``predict``
+    sockets  number of CPU sockets
+    output   file to write; None: no file is written
+
+    In the result, ``node`` is the record as in its file, ``told`` what the matrix states,
+    ``assumptions`` what it does not state. Raises DataError with the line for an invalid matrix,
+    InvalidConfig for missing arguments.
     """
     from simcore.base.atomic import write_text
     from simcore.calibrate.machine_record import dumped, node_data
@@ -108,14 +123,16 @@ def node_from_topo(
     listed = set(matrix.listed)
     if gpu is None and len(listed) != 1:
         raise InvalidConfig(
-            [f"{path.name} does not name the GPU: say --gpu, such as H100-SXM (or put the output "
-             "of `nvidia-smi -L` into the file)"]
+            [f"{path.name} does not name the GPU: give --gpu, such as H100-SXM (or add the output "
+             "of `nvidia-smi -L` to the file)"]
         )  # fmt: skip
     target = Path(output) if output is not None else None
     chosen = name or (target.stem if target is not None else path.name.partition(".")[0])
     taken = NODES.path(chosen)  # by alias too
     if taken is not None and not (target and taken.resolve() == target.resolve()):
-        raise InvalidConfig([f"a node {chosen!r} would hide the preset {taken.stem!r}: say --name"])
+        raise InvalidConfig(
+            [f"a node {chosen!r} would hide the preset {taken.stem!r}: give another --name"]
+        )
     found = node_of_topology(
         matrix, GPUS[gpu or listed.pop()], name=chosen, nics=nics, sockets=sockets
     )

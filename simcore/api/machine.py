@@ -1,4 +1,4 @@
-"""Calibrating the machine that this runs on, and what a calibration holds."""
+"""Calibrates the machine on which it runs, and shows the contents of calibrations."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ def calibrate_machine(
     bad_rows: str = "refuse",
     quiet: bool = False,
 ) -> dict[str, Any]:
-    """Benchmark this machine on every rank it has and fit its profile; what was found and written.
+    """Benchmark this machine on all of its devices, fit its profile and return the results.
 
-    Writes ``output`` (default NAME.yaml), the raw measurements beside it and, for a machine that
-    the database does not know, ``hardware_db/`` records named ``name``. Raises UsageError where
-    torch is missing, and with every violation at once.
+    Writes ``output`` (default NAME.yaml), the raw measurements next to it and, for a machine that
+    is not in the database, ``hardware_db/`` records named ``name``. Raises UsageError where torch
+    is missing, and one that lists everything that is wrong with the arguments.
     """
     from simcore.calibrate.launch import run_ranks
     from simcore.calibrate.machine import THIS_MACHINE
@@ -48,10 +48,10 @@ def calibrate_machine(
 def selftest(
     *, output: Path | str | None = None, device: str | None = None, quiet: bool = False
 ) -> dict[str, Any]:
-    """Calibrate this machine, predict networks that calibration has not seen, then train them.
+    """Calibrate this machine, predict training steps of other networks, then measure these.
 
-    The profile goes to ``output``; where none is given it is gone at the end. Returns the table,
-    its median error and how many steps lie inside their intervals (``holds``).
+    The profile is written to ``output``; without it the profile is deleted at the end. Returns the
+    table of steps, its median error and how many steps lie inside their intervals (``holds``).
     """
     import tempfile
 
@@ -67,7 +67,9 @@ def selftest(
 
 
 def _without_files(found: dict[str, Any], folder: str) -> dict[str, Any]:
-    """A table whose profile is gone: no files, and notes by the table's name alone."""
+    """The result of a selftest whose files are deleted: file names without the folder, none
+    written.
+    """
     notes = [note.removeprefix(f"{folder}/") for note in found["calibration_notes"]]
     return {**found, "calibration_notes": notes, "written": []}
 
@@ -84,7 +86,9 @@ def _target_problems(target: Path, device: str | None) -> list[str]:
 
 
 def calibration(name: str) -> dict[str, Any]:
-    """Everything that a calibration (name or file) holds, as plain data; ``blind`` by family."""
+    """Everything that a calibration (name or file) holds, as plain data; for ``blind``, the
+    figures by family of GPUs.
+    """
     if fold_name(name) == "blind":
         from simcore.calibrate.blind import blind_data
 
@@ -96,9 +100,9 @@ def calibration(name: str) -> dict[str, Any]:
 
 
 def calibration_curves(name: str) -> list[Curve]:
-    """A machine's fits beside its raw measurements, which lie beside the profile.
+    """A machine's fitted curves with the raw measurements, which are stored next to the profile.
 
-    Raises DataError where there are none.
+    Raises DataError where there are no raw measurements.
     """
     from simcore.calibrate.curves import curves_of
     from simcore.hardware.calibrations import calibration_named

@@ -1,4 +1,8 @@
-"""Results of many predictions, and of one step's every allocation; a prediction loads none."""
+"""Results of many predictions, and of a step's allocations; a plain prediction does not load this.
+
+Each class is a result of the engine or of ``planning`` with the call that made it and the methods
+of ``Shown``.
+"""
 
 from __future__ import annotations
 
@@ -26,33 +30,33 @@ class MemoryTimeline(Shown, engine_memory.MemoryTimeline):
     asked: Asked | None = field(default=None, repr=False, compare=False)
 
     def replace(self, **changes: Any) -> MemoryTimeline:
-        """The memory of the same job over a step with something changed."""
+        """The memory over a step of the same job with some options changed."""
         changed: MemoryTimeline = self._again(changes)
         return changed
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Sweep(Shown, plan_sweep.SweepResult):
-    """Every combination of a space, ranked; its points where they were kept."""
+    """Every combination of a space, ranked, with all of its points where ``keep`` was set."""
 
     plots: ClassVar[tuple[str, ...]] = ("pareto",)
     asked: Asked | None = field(default=None, repr=False, compare=False)
 
     def replace(self, **changes: Any) -> Sweep:
-        """The same sweep with something changed."""
+        """The same sweep with some arguments changed."""
         changed: Sweep = self._again(changes)
         return changed
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Scaling(Shown, engine_scaling.Scaling):
-    """One job on more and more GPUs."""
+    """One job on clusters of increasing size."""
 
     plots: ClassVar[tuple[str, ...]] = ("scaling", "time", "memory")
     asked: Asked | None = field(default=None, repr=False, compare=False)
 
     def replace(self, **changes: Any) -> Scaling:
-        """The same curve with something changed."""
+        """The same scaling curve with some arguments changed."""
         changed: Scaling = self._again(changes)
         return changed
 
@@ -62,20 +66,20 @@ class Scaling(Shown, engine_scaling.Scaling):
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Comparison(Shown, plan_compare.Comparison):
-    """Options for one job side by side, with cost and energy of a million samples."""
+    """Several options for one job side by side, with cost and energy of a million samples."""
 
     plots: ClassVar[tuple[str, ...]] = ("time", "memory")
     asked: Asked | None = field(default=None, repr=False, compare=False)
 
     def replace(self, **changes: Any) -> Comparison:
-        """Every option again with something changed."""
+        """The same comparison with some arguments of every prediction changed."""
         if self.asked is not None:
             changed: Comparison = self._again(changes)
             return changed
         made = []
         for p in self.predictions:
             if not isinstance(p, Shown):
-                raise UsageError("this comparison does not know how it was asked")
+                raise UsageError("this comparison does not know the calls that made it")
             made.append(p.replace(**changes))
         return side_by_side(made)
 
@@ -85,11 +89,11 @@ class Comparison(Shown, plan_compare.Comparison):
 
 
 def side_by_side(predictions: Sequence[engine.Prediction]) -> Comparison:
-    """Predictions of any jobs as a comparison, named by what tells them apart."""
+    """A comparison of predictions of any jobs, each named by the options in which they differ."""
     from simcore.hardware.prices import price_book
     from simcore.report.names import told_apart
 
-    words = [" ".join(told[1:]) for told in told_apart(predictions)]
+    words = [" ".join(names[1:]) for names in told_apart(predictions)]
     return plain_as(Comparison, plan_compare.side_by_side(predictions, words, price_book()))
 
 
@@ -101,32 +105,32 @@ class Plan(Shown, planner.Plan):
     asked: Asked | None = field(default=None, repr=False, compare=False)
 
     def replace(self, **changes: Any) -> Plan:
-        """The same run planned again with something changed."""
+        """The plan of the same run with some arguments changed."""
         changed: Plan = self._again(changes)
         return changed
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Goodput(Shown, plan_goodput.Goodput):
-    """What failures, checkpoints and restarts leave of a job's time."""
+    """The share of a job's time that remains useful with failures, checkpoints and restarts."""
 
     plots: ClassVar[tuple[str, ...]] = ("goodput",)
     asked: Asked | None = field(default=None, repr=False, compare=False)
 
     def replace(self, **changes: Any) -> Goodput:
-        """The same job's time with something changed."""
+        """The goodput of the same job with some arguments changed."""
         changed: Goodput = self._again(changes)
         return changed
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Fleet(Shown, plan_fleet.Fleet):
-    """Many jobs on one cluster: their waiting, and how much of it they use."""
+    """Many jobs in the queue of one cluster: their waiting times and the cluster's utilisation."""
 
     plots: ClassVar[tuple[str, ...]] = ()
     asked: Asked | None = field(default=None, repr=False, compare=False)
 
     def replace(self, **changes: Any) -> Fleet:
-        """The same jobs with something changed."""
+        """The same jobs with some arguments changed."""
         changed: Fleet = self._again(changes)
         return changed

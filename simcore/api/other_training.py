@@ -1,7 +1,8 @@
-"""Adapters in place of all weights, where these do not fit: another kind of training.
+"""Advice to train LoRA adapters instead of all weights, for jobs that do not fit in memory.
 
-LoRA (Hu et al. 2021) trains products of two narrow matrices beside a frozen base; QLoRA (Dettmers
-et al. 2023) holds that base in four bits. What they learn is not what training all weights does.
+LoRA (Hu et al. 2021) adds products of two low-rank matrices to a frozen base model and trains only
+these; QLoRA (Dettmers et al. 2023) also holds the base in four bits. The trained model differs from
+one whose weights are all trained, so this advice is separate from other changes.
 """
 
 from __future__ import annotations
@@ -11,14 +12,16 @@ from collections.abc import Iterator
 from simcore.api.change import GROWING, NARROW_BASE, Ask, Change, Fix, Trial, grows
 from simcore.engine.resolved import Request
 
-#: The rank that is offered: what PEFT's and torchtune's recipes have, within a factor of two.
+#: The suggested rank: within a factor of two of the recipes of PEFT and torchtune.
 _LORA = Change("lora-rank 16", {"lora_rank": 16})
-_NARROW = Change("quantised-base nf4", {"quantised_base": "nf4"})
+_QUANTISED = Change("quantised-base nf4", {"quantised_base": "nf4"})
 
 
 def adapters_instead(request: Request, ask: Ask) -> list[Fix]:
-    """Adapters on the same GPUs, with the fewest changes beside them: on a base as wide as now,
-    where that fits, else on a narrow one. Empty where the model has none or trains them already.
+    """Adapters on the same GPUs, with the fewest other changes, or an empty list.
+
+    The base keeps its number format where that fits, else it is quantised. Empty where nothing
+    fits, where the model takes no adapters or where it trains adapters already.
     """
     if request.workload.frozen_base_numel:
         return []
@@ -27,23 +30,24 @@ def adapters_instead(request: Request, ask: Ask) -> list[Fix]:
         found = attempt(change)
         if found is not None:
             return [found]
-        if attempt.nearest is None:  # refused: such a model takes none
+        if attempt.nearest is None:  # the request was refused: the model takes no adapters
             return []
     return []
 
 
 def _changes(request: Request) -> Iterator[Change]:
-    """The weakest first."""
-    again = Change("recompute full", {"recompute": "full", "recompute_modules": None,
-                                      "recompute_layers": None})  # fmt: skip
-    one = Change("micro-batch 1", {"micro_batch": 1})
-    beside = [Change("", {})]
+    """Combinations of changes to try, those that change least first."""
+    recompute = Change("recompute full", {"recompute": "full", "recompute_modules": None,
+                                          "recompute_layers": None})  # fmt: skip
+    batch_of_one = Change("micro-batch 1", {"micro_batch": 1})
+    others = [Change("", {})]
     if request.strategy.recompute != "full":
-        beside += [again]
+        others += [recompute]
     if not request.growing_segments and grows(request):
-        beside += [c + GROWING for c in beside]
+        others += [c + GROWING for c in others]
     if request.micro_batch > 1:
-        beside += [c + one for c in beside]
-    narrow = NARROW_BASE if request.strategy.zero_stage and request.cluster.n_gpus > 1 else _NARROW
-    for base in (_LORA, _LORA + narrow):
-        yield from (base + c for c in beside)
+        others += [c + batch_of_one for c in others]
+    sharded = request.strategy.zero_stage and request.cluster.n_gpus > 1
+    quantised = NARROW_BASE if sharded else _QUANTISED
+    for base in (_LORA, _LORA + quantised):
+        yield from (base + c for c in others)

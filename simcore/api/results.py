@@ -1,7 +1,7 @@
-"""Results that remember the question: ask again with a change, show, plot, hand on as a table.
+"""Results of one prediction that can repeat their call with changes, print, plot and tabulate.
 
-The engine's results are plain values. These are the same values with how they were asked, and
-what a notebook wants of them; drawing and text are ``report``'s, loaded when used.
+The results of the engine are plain values. The classes here add the call that made them and the
+methods for notebooks. Text and plots come from ``report``, which is imported when it is used.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Memory(Shown, engine.MemoryResult):
-    """Memory of the fullest GPU at its peak. ``replace`` predicts again."""
+    """Memory of the fullest GPU at its peak. ``replace`` repeats the prediction with changes."""
 
     plots: ClassVar[tuple[str, ...]] = ("memory", "memory-over-step")
     asked: Asked | None = field(default=None, repr=False, compare=False)
 
     def replace(self, **changes: Any) -> Memory:
-        """The memory of the same job with something changed."""
+        """The memory of the same job with some options changed."""
         memory: Memory = self._again(changes).memory
         return memory
 
     def over_step(self) -> MemoryTimeline:
-        """Memory after every allocation of a step."""
+        """The memory after every allocation of a step."""
         return _memory_over_step(self.asked)
 
     def _plotted(self, kind: str) -> Any:
@@ -43,7 +43,7 @@ class Memory(Shown, engine.MemoryResult):
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Explanation(engine.Explanation):
-    """Where one term comes from; ``print`` shows it as ``--explain`` does."""
+    """Formula, inputs and source of one term; ``print`` shows it as ``--explain`` does."""
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
         printer.text("..." if cycle else str(self).rstrip())
@@ -65,17 +65,17 @@ class Timeline(Shown, engine_timeline.Timeline):
     asked: Asked | None = field(default=None, repr=False, compare=False)
 
     def replace(self, **changes: Any) -> Timeline:
-        """The step of the same job with something changed."""
+        """The timeline of the same job with some options changed."""
         timeline: Timeline = self._again({**changes, "keep_timeline": True}).timeline
         return timeline
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prediction(Shown, engine.Prediction):
-    """The answer to "will it fit, how fast, what limits it", and how it was asked.
+    """Whether a job fits, how fast it is and what limits it, with the call that made it.
 
-    ``p.replace(gpus="8x8xH100", micro_batch=2)`` predicts again with that changed;
-    ``p.plot("scaling")`` draws; in a notebook ``p`` alone shows the whole answer.
+    ``p.replace(gpus="8x8xH100", micro_batch=2)`` predicts the same job with these changes;
+    ``p.plot("scaling")`` draws a plot; in a notebook, ``p`` displays the whole answer.
     """
 
     plots: ClassVar[tuple[str, ...]] = (
@@ -86,7 +86,7 @@ class Prediction(Shown, engine.Prediction):
 
     @classmethod
     def of(cls, plain: engine.Prediction, asked: Asked) -> Prediction:
-        """The engine's prediction with how it was asked."""
+        """The engine's prediction, with the call that made it."""
         words = {f.name: getattr(plain, f.name) for f in fields(plain)}
         words["memory"] = plain_as(Memory, plain.memory, asked=asked)
         if plain.timeline is not None:
@@ -94,10 +94,10 @@ class Prediction(Shown, engine.Prediction):
         return cls(**words, asked=asked)
 
     def replace(self, **changes: Any) -> Prediction:
-        """Predict again with something changed: ``model``, ``gpus``, ``steps`` or any option.
+        """The prediction with ``model``, ``gpus``, ``steps`` or any option changed.
 
-        Everything else stays as it was asked; None takes the model's default again. Raises
-        UsageError as ``predict`` does, and for a word that it does not know.
+        All other arguments stay the same; None restores a default. Raises UsageError as
+        ``predict`` does, and for an unknown argument.
         """
         changed: Prediction = self._again(changes)
         return changed
@@ -108,32 +108,32 @@ class Prediction(Shown, engine.Prediction):
 
         for other in others:
             if not isinstance(other, engine.Prediction):
-                raise UsageError(f"compare takes predictions, not {other!r:.60}: predict it first")
+                raise UsageError(f"compare takes predictions, not {other!r:.60}: predict first")
         return side_by_side((self, *others))
 
     def explain(self, term: str) -> Explanation:
         """Formula, inputs and source of ``step_time``, ``memory``, ``comm``, ``mfu`` or another
-        term. Raises UsageError for a term that it does not know.
+        term. Raises UsageError for an unknown term.
         """
         from simcore import api
 
         if self.asked is None:
-            raise UsageError("an explanation needs to know how the result was asked")
+            raise UsageError("this result does not know the call that made it: nothing to explain")
         found: Explanation = api.explain(**_request_words(self.asked), term=term)
         return found
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain data, as ``simcore predict --json`` writes it (docs/prediction.schema.json)."""
+        """Plain data, as ``simcore predict --json`` writes it (docs/prediction.schema.json)."""
         from simcore.report.jsonout import to_dict
 
         return to_dict(self)
 
     def to_html(self) -> str:
-        """The whole report as one self-contained page, as ``simcore report`` writes it."""
+        """The report as one self-contained HTML page, as ``simcore report`` writes it."""
         from simcore import api
 
         if self.asked is None:
-            raise UsageError("a report needs to know how the result was asked")
+            raise UsageError("this result does not know the call that made it: no report of it")
         return api.report(**_request_words(self.asked))
 
     def _plotted(self, kind: str) -> Any:
@@ -146,7 +146,7 @@ class Prediction(Shown, engine.Prediction):
         if kind == "timeline":
             return self if self.timeline is not None else self._again({"keep_timeline": True})
         if self.asked is None:
-            raise UsageError(f"a plot of kind {kind!r} needs to know how the result was asked")
+            raise UsageError(f"this result does not know the call that made it: no plot {kind!r}")
         words = _request_words(self.asked)
         return getattr(api, kind)(**words)
 
@@ -166,5 +166,5 @@ def _memory_over_step(asked: Asked | None) -> MemoryTimeline:
     from simcore import api
 
     if asked is None:
-        raise UsageError("this result does not know how it was asked")
+        raise UsageError("this result does not know the call that made it")
     return api.memory_timeline(**_request_words(asked))

@@ -1,4 +1,4 @@
-"""What every result has: the question it answers, its text, its pictures, its table."""
+"""The base class of all results: the call that made them, and their text, plots and tables."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Asked:
-    """The words of a call: the name of the function of ``simcore.api`` and its arguments."""
+    """A call of ``simcore.api``: the name of the function and its arguments."""
 
     function: str
     words: Mapping[str, Any]
 
     def again(self, changes: Mapping[str, Any]) -> Any:
-        """The same call with some words changed; None takes the model's default again.
+        """The result of the same call with some arguments changed; None restores a default.
 
-        Raises UnknownName for a word that the call does not have.
+        Raises UnknownName for an argument that the call does not have.
         """
         from simcore import api
 
@@ -41,7 +41,7 @@ class Asked:
         return getattr(api, self.function)(**words)
 
 
-#: Words of which a new one makes the other void.
+#: Arguments, to the ones that are dropped when they are changed, since both cannot be given.
 _EITHER = {
     "global_batch": ("grad_accum",),
     "grad_accum": ("global_batch",),
@@ -55,44 +55,50 @@ _EITHER = {
 
 
 class Shown:
-    """What every result can do. ``kind`` of a plot is one of ``plots``, the first by default."""
+    """Methods that every result has. ``plots``: the kinds of plot, the first one the default."""
 
     __slots__ = ()
     plots: ClassVar[tuple[str, ...]] = ()
     asked: Asked | None
 
     def plot(self, kind: str | None = None) -> Figure:
-        """A matplotlib Figure that shows itself in a notebook; ``savefig`` writes it.
+        """A matplotlib Figure, which notebooks display and ``savefig`` writes to a file.
 
-        Raises UsageError without matplotlib, UnknownName for a kind that this result has not.
+        ``kind``: one of ``plots``. Raises UsageError where matplotlib is missing, UnknownName for
+        an unknown kind.
         """
         from simcore.report.plots import draw
 
         if not self.plots:
-            raise UsageError(f"there is no picture of a {type(self).__name__.lower()}")
+            raise UsageError(f"there is no plot of a {type(self).__name__.lower()}")
         wanted = kind or self.plots[0]
         if wanted not in self.plots:
             raise UnknownName("plot", wanted, self.plots)
         return draw(wanted, self._plotted(wanted))
 
     def replace(self, **changes: Any) -> Any:
-        """The same call with some words changed. Raises UsageError where it is not known."""
+        """The result of the same call with some arguments changed.
+
+        Raises UsageError where the result does not know the call that made it.
+        """
         return self._again(changes)
 
     def to_pandas(self) -> DataFrame:
-        """As a DataFrame with the unit in each column's name. Raises UsageError without pandas."""
+        """A pandas DataFrame with units in the column names. Raises UsageError without pandas."""
         from simcore.report.frames import frame
 
         return frame(self)
 
     def _plotted(self, kind: str) -> Any:
-        """What the plot of ``kind`` is drawn from."""
+        """The data from which the plot of ``kind`` is drawn."""
         del kind
         return self
 
     def _again(self, changes: Mapping[str, Any]) -> Any:
         if self.asked is None:
-            raise UsageError("this result does not know how it was asked: it cannot be changed")
+            raise UsageError(
+                "this result does not know the call that made it: it cannot be changed"
+            )
         return self.asked.again(changes)
 
     def _repr_html_(self) -> str:
@@ -104,7 +110,7 @@ class Shown:
         printer.text("..." if cycle else str(self).rstrip())
 
     def __repr__(self) -> str:
-        """A line: fields hold thousands of figures, and ``print`` has what matters of them."""
+        """One line, since the fields hold thousands of figures; ``print`` shows the summary."""
         first = next((line for line in str(self).splitlines() if line.strip()), "")
         return f"<{type(self).__name__}: {' '.join(first.split())}>"
 
@@ -115,10 +121,13 @@ class Shown:
 
 
 def plain_as(cls: type[T], plain: Any, **more: Any) -> T:
-    """``plain`` as the subclass ``cls``, with its further fields."""
+    """A copy of ``plain`` as an object of its subclass ``cls``; ``more``: the further fields."""
     return cls(**{f.name: getattr(plain, f.name) for f in fields(plain)}, **more)
 
 
 def remembered(cls: type[T], plain: Any, function: str, words: Mapping[str, Any]) -> T:
-    """A result of the engine as ``cls``, with the call of ``simcore.api`` that made it."""
+    """A result of the engine as ``cls``, which also holds the call of ``simcore.api``.
+
+    ``function``, ``words``: name and arguments of that call.
+    """
     return plain_as(cls, plain, asked=Asked(function, dict(words)))

@@ -1,7 +1,7 @@
-"""Signatures and docstrings of functions that take a job's options, made from the table.
+"""Signatures and docstrings of functions that take a job's options, made from the option table.
 
-``inspect.signature`` and ``help`` show every option with its type and its default; a keyword that
-there is not is still refused by ``make_request``, with the nearest.
+``inspect.signature`` and ``help`` show every option with its type and default. ``make_request``
+refuses unknown keywords and suggests the nearest.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from simcore.strategy.options.values import shown
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 _WIDTH, _COLUMN = 92, 22
-_ONE = "None takes what the model, the training program or the cluster has by itself."
-_MANY = "A value, a sequence of values or the text of a grid each, but for those marked (one)."
+_ONE = "None means the default of the model, the training program or the cluster."
+_MANY = "each takes a value, a sequence of values or a grid as text; those marked (one) one value."
 
 
 def takes_options(*, several: bool = False) -> Callable[[Function], Function]:
-    """Give a function that ends in ``**options`` the signature and the help of the table.
+    """A decorator that adds the table's options to the signature and docstring of a function.
 
-    ``several``: an option may have several values there.
+    The function ends in ``**options``. ``several``: whether it accepts several values per option.
     """
 
     def decorate(function: Function) -> Function:
@@ -64,7 +64,7 @@ def _type(option: Option, several: bool) -> Any:
 
 @lru_cache(maxsize=4)
 def _help(_version: int, several: bool) -> str:
-    """The options by heading, a paragraph of columns each."""
+    """The help text of all options: one paragraph per heading, in two columns."""
     found = [f"Options: {_MANY if several else _ONE}"]
     for heading in HEADINGS:
         options = [o for o in OPTIONS.options().values() if o.heading == heading]
@@ -82,11 +82,11 @@ def _lines(option: Option, several: bool) -> list[str]:
         text += f" Default: {shown(option.unsaid)}."
     if option.more:
         text += f" {option.more}"
-    told = textwrap.wrap(
+    wrapped = textwrap.wrap(
         text, _WIDTH - _COLUMN, break_long_words=False, break_on_hyphens=False
     )  # fmt: skip
-    first = f"{option.name:<{_COLUMN - 4}}    {told[0]}"
-    return [first, *(f"{'':<{_COLUMN}}{line}" for line in told[1:])]
+    first = f"{option.name:<{_COLUMN - 4}}    {wrapped[0]}"
+    return [first, *(f"{'':<{_COLUMN}}{line}" for line in wrapped[1:])]
 
 
 __all__ = ["takes_options"]

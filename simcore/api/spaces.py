@@ -1,4 +1,4 @@
-"""Questions about many configurations: sweeps, comparisons, plans, and what failures cost."""
+"""Functions on many configurations: sweeps, comparisons, plans, goodput and queues of jobs."""
 
 from __future__ import annotations
 
@@ -50,19 +50,27 @@ def sweep(
     say: Callable[[str], None] | None = None,
     **words: Any,
 ) -> Sweep:
-    """Every combination of clusters, strategies, degrees, precisions and batches, ranked.
+    """Predictions of every combination of clusters, strategies, degrees and batches, ranked.
 
-    Each option of a job, below, is a value, a sequence or a grid: ``sweep("latte-xl",
-    "A6000ada:1..64x8", strategy="all", micro_batch="1..8")``. A combination that cannot be is
-    counted with its reason and loses none of the others. ``output`` streams every point to a
-    .parquet, .csv or .json file and can be ``resume``d; ``keep`` holds them in the result, for
-    ``to_pandas`` and ``plot``. ``jobs`` processes share the work, or the workers of a Dask
-    ``cluster``: its address ("tcp://host:8786"), "local", "local:4" (a script needs its
-    ``__main__`` guard for these) or a ``distributed.Client``. ``launch``: a launch file, whose
-    words hold where no other is given. ``say`` is told which parts of an interrupted sweep were
-    damaged and are computed again (default: a warning). Raises UsageError for a wrong axis, with
-    all that is wrong, DataError where the output cannot be written, SimcoreError where the
-    workers cannot be reached.
+    Each option of a job, listed below, is a value, a sequence or a grid: ``sweep("latte-xl",
+    "A6000ada:1..64x8", strategy="all", micro_batch="1..8")``. Invalid combinations are counted by
+    their reason; the others are predicted.
+
+    by        ranking, one of ``planning.ranking.SCORES``
+    top       how many of the best combinations the result lists
+    output    .parquet, .csv or .json file to which every point is written as it is computed
+    resume    continue the interrupted sweep that wrote ``output``
+    keep      hold all points in the result, for ``to_pandas`` and ``plot`` (not with ``output``)
+    jobs      processes that share the work
+    cluster   Dask cluster that does the work instead: its address ("tcp://host:8786"), "local",
+              "local:4" (a script needs a ``__main__`` guard for these) or a ``distributed.Client``
+    progress  called with the number of finished and of all points
+    say       called with a message about parts of an interrupted sweep that were damaged and are
+              computed again (default: a warning)
+    launch    launch file, whose options apply where no other value is given
+
+    Raises UsageError that lists everything that is wrong with the axes, DataError where the output
+    cannot be written, SimcoreError where the workers cannot be reached.
     """
     from simcore.api.many import Sweep
     from simcore.planning.store import warn
@@ -84,15 +92,15 @@ def sweep(
         progress=progress,
         say=say or warn,
     )
-    asked = {
+    call = {
         "model": model, "gpus": gpus, "by": by, "top": top, "jobs": jobs, "cluster": cluster,
         **words,
     }  # fmt: skip
-    return remembered(Sweep, _advised(found, filled), "sweep", asked)
+    return remembered(Sweep, _advised(found, filled), "sweep", call)
 
 
 def _holding(model: str, leanest: Option, words: Mapping[str, Any]) -> tuple[str, ...]:
-    """What makes the leanest way of a plan fit."""
+    """Changes that make the plan's option that needs the least memory fit."""
     from simcore.api import answer_of
 
     options = {**dict(leanest.form.options), "micro_batch": leanest.micro_batch,
@@ -100,16 +108,18 @@ def _holding(model: str, leanest: Option, words: Mapping[str, Any]) -> tuple[str
                "node": words.get("node")}  # fmt: skip
     try:
         return answer_of(model, leanest.cluster, cast("Options", options)).fixes
-    except SimcoreError:  # advice alone is missing then
+    except SimcoreError:  # the plan is returned without advice
         return ()
 
 
-#: Rankings of a sweep in which more samples a second are better.
+#: Rankings of a sweep in which more samples per second are better.
 _BY_RATE = ("throughput", "per-gpu")
 
 
 def _advised(found: SweepResult, words: Mapping[str, Any]) -> SweepResult:
-    """With what makes the best point faster; where none fits, what makes the nearest fit."""
+    """The result with advice: changes that make the best point faster or, where no point fits,
+    changes that make the nearest one fit.
+    """
     from simcore.api import answer_of
 
     point = found.best[0] if found.best else found.nearest
@@ -133,11 +143,11 @@ def _advised(found: SweepResult, words: Mapping[str, Any]) -> SweepResult:
             ),
             point.form.model,
         )
-        said = answer_of(model, point.cluster, cast("Options", options))
-    except SimcoreError:  # advice alone is missing then
+        advised = answer_of(model, point.cluster, cast("Options", options))
+    except SimcoreError:  # the result is returned without advice
         return found
-    return replace(found, fixes=said.fixes, instead=said.instead, why_none=said.why_none,
-                   faster=said.faster)  # fmt: skip
+    return replace(found, fixes=advised.fixes, instead=advised.instead,
+                   why_none=advised.why_none, faster=advised.faster)  # fmt: skip
 
 
 @takes_options(several=True)
@@ -151,17 +161,20 @@ def compare(
     prices: str | None = None,
     **words: Any,
 ) -> Comparison:
-    """Clusters, or strategies and degrees given as lists, side by side, at most twelve.
+    """At most twelve predictions side by side: of clusters, or of options given as lists.
 
-    Cost of a million samples from ``price`` texts (``"H100=2.5"``) over the price lists, or over
-    the one that ``prices`` names. Raises UsageError for a wrong request; an option that cannot
-    be, or does not fit, is a column that says so.
+    price   prices of GPU-hours for the cost of a million samples: ``"H100=2.5"`` (dollars); they
+            override the price lists
+    prices  name of the one price list to use
+
+    An invalid combination, or one that does not fit, is a column that says so. Raises UsageError
+    for a wrong request.
     """
     from simcore.api.many import Comparison
     from simcore.hardware.prices import price_book
     from simcore.planning.compare import compare as _compare
 
-    asked = {"model": model, "gpus": gpus, "price": price, "prices": prices, **words}
+    call = {"model": model, "gpus": gpus, "price": price, "prices": prices, **words}
     words, _ = launched_words(_names(model), _grids(gpus), _with_inputs(words))
     most = str(words.get("micro_batch") or "").strip().lower() == "max"
     if most:
@@ -186,13 +199,14 @@ def compare(
         if most:
             options = {**options, "micro_batch": "max"}
         if words.get("grad_accum") is None:
-            options = {k: v for k, v in options.items() if k != "grad_accum"}  # the model's own
+            # the default of the model applies
+            options = {k: v for k, v in options.items() if k != "grad_accum"}
         found = answer_of(name, cluster, cast("Options", options))
         where = {"network": cluster.network if network else None, "node": words.get("node")}
-        said = {"model": name, "gpus": str(cluster), **where, **options}
-        return Prediction.of(found, Asked("predict", said))
+        arguments = {"model": name, "gpus": str(cluster), **where, **options}
+        return Prediction.of(found, Asked("predict", arguments))
 
-    return remembered(Comparison, _compare(space, book, ask), "compare", asked)
+    return remembered(Comparison, _compare(space, book, ask), "compare", call)
 
 
 @takes_options(several=True)
@@ -223,23 +237,35 @@ def plan(
     progress: Callable[[int, int], None] | None = None,
     **words: Any,
 ) -> Plan:
-    """The best clusters and strategies for a training run under limits, exact over the space.
+    """The best clusters and strategies for a training run under limits.
 
-    ``gpus``: types (``"H100,H200,B200"``: whole nodes of them) or grids as in ``sweep``. Length:
-    one of ``tokens``, ``samples``, ``epochs``, ``steps``. Limits: ``deadline`` ("30d", or
-    "2026-12-24T18:00", counted from ``start``, which is now), ``budget`` (dollars), ``power``
-    ("200 kW", rated), ``margin_frac`` of memory, ``available`` ("H100=512"), ``max_gpus``,
-    ``confidence`` (probability of meeting deadline and budget).
-    ``jobs``: processes that share the work; the answer is the same.
-    ``objective``: cost, time, energy, gpus or step. ``words``: axes as in ``sweep``; those not
-    given take defaults that ``Plan.assumptions`` lists. Nothing that breaks a limit is returned;
-    where nothing meets them all, ``Plan.relaxations`` says which to move, and how far. Raises
-    UsageError for a wrong request.
+    The search covers the whole space: no combination is better than the result.
+
+    gpus         types (``"H100,H200,B200"``: whole nodes of them) or grids as in ``sweep``
+    tokens, samples, epochs, steps   length of the run, one of them
+    deadline     limit on the time: "30d", or a date such as "2026-12-24T18:00"
+    start        when the run starts (default: now)
+    budget       limit on the cost [dollars]
+    power        limit on the rated power of the GPUs: "200 kW"
+    margin_frac  share of each GPU's memory that must stay free
+    available    GPUs that are available, by type: "H100=512"
+    max_gpus     limit on the number of GPUs
+    confidence   least probability of meeting deadline and budget
+    objective    what to minimise: cost, time, energy, gpus or step
+    price, prices   prices of GPU-hours, as in ``compare``
+    reliability  failures, checkpoints and restarts
+    top          how many options the result lists
+    jobs         processes that share the work; the result does not depend on it
+    words        axes as in ``sweep``; ``Plan.assumptions`` lists the defaults of the others
+
+    No option that violates a limit is returned. Where no option meets all limits,
+    ``Plan.relaxations`` says by how much to relax which of them. Raises UsageError for a wrong
+    request.
     """
     from simcore.api.many import Plan
     from simcore.planning.ask import PlanQuestion, ask_plan
 
-    asked = {
+    call = {
         "model": model, "gpus": gpus, "tokens": tokens, "samples": samples, "epochs": epochs,
         "steps": steps, "deadline": deadline, "start": start, "budget": budget, "power": power,
         "margin_frac": margin_frac, "available": available, "max_gpus": max_gpus,
@@ -248,7 +274,7 @@ def plan(
     }  # fmt: skip
     names, grids = _names(model), _grids(gpus)
     if len(names) != 1:
-        raise InvalidConfig([f"a plan is of one model, not of {len(names)}"])
+        raise InvalidConfig([f"a plan is for one model, not for {len(names)}"])
     if problems := number_problems("top", top, least=1, whole=True):
         raise InvalidConfig(problems)
     words, _ = launched_words(names, grids, _with_inputs(words), sized=False)
@@ -264,8 +290,8 @@ def plan(
     found = ask_plan(question, top=top, jobs=jobs, progress=progress)
     if found.leanest is not None:
         found = replace(found, fixes=_holding(names[0], found.leanest, words))
-    # asked again, it is about the same moments
-    return remembered(Plan, found, "plan", {**asked, "start": found.goal.begins or start})
+    # so that a repetition of the call has the same start
+    return remembered(Plan, found, "plan", {**call, "start": found.goal.begins or start})
 
 
 @takes_options()
@@ -278,10 +304,11 @@ def goodput(
     reliability: Reliability | None = None,
     **options: Unpack[Options],
 ) -> Goodput:
-    """What failures, checkpoints and restarts leave of a job's time, exact for random failures.
+    """The share of a job's time that remains useful with failures, checkpoints and restarts.
 
-    ``work_s``: seconds of work that the run needs without failures; then its length and spread
-    too. Raises UsageError as ``predict``.
+    The result is exact for failures at random times. ``work_s``: time of the run without failures
+    [s]; with it, the result includes the time with failures and its spread. Raises UsageError as
+    ``predict`` does.
     """
     from simcore.api.many import Goodput
     from simcore.planning.goodput import Reliability, goodput_of
@@ -298,12 +325,12 @@ def goodput(
         checkpoint_bytes=checkpoint_bytes(request),
         work_s=work_s,
     )
-    asked = {"model": model, "gpus": gpus, "work_s": work_s, "reliability": reliability, **options}
-    return remembered(Goodput, found, "goodput", asked)
+    call = {"model": model, "gpus": gpus, "work_s": work_s, "reliability": reliability, **options}
+    return remembered(Goodput, found, "goodput", call)
 
 
 def simulate_goodput(found: PlainGoodput, runs: int, *, seed: int = 0) -> dict[str, float]:
-    """Lengths of so many simulated runs [s]: mean, 10th and 90th percentile. Needs simpy."""
+    """Mean, 10th and 90th percentile of the lengths [s] of ``runs`` simulated runs. Needs simpy."""
     from simcore.planning.goodput_sim import simulate_runs
 
     if problems := number_problems("runs", runs, least=1, whole=True):
@@ -320,15 +347,21 @@ def fleet(
     wait_s: float | None = None,
     quantile: float = 0.95,
 ) -> Fleet:
-    """Jobs (a list, or a .csv or .swf trace) on a cluster with a queue: waiting and utilisation.
+    """Waiting times and utilisation of jobs in the queue of a cluster, by simulation.
 
-    With ``wait_s`` instead of ``gpus``: the fewest GPUs, in eights, with which the waiting
-    quantile is at most so long. Needs simpy. Raises UsageError for a wrong request.
+    jobs          a list, or a .csv or .swf file
+    gpus          size of the cluster
+    wait_s        instead of ``gpus``: find the fewest GPUs, in multiples of eight, with which the
+                  ``quantile`` of the waiting time is at most this long [s]
+    policy        fifo, backfill, priority or preempt (``planning.fleet``)
+    checkpoint_s  time between checkpoints [s], for preempted jobs
+
+    Needs simpy. Raises UsageError for a wrong request.
     """
     from simcore.api.many import Fleet
     from simcore.planning.fleet import FleetJob, fewest_gpus, read_jobs, run_fleet
 
-    asked = {
+    call = {
         "jobs": jobs, "gpus": gpus, "policy": policy, "checkpoint_s": checkpoint_s,
         "wait_s": wait_s, "quantile": quantile,
     }  # fmt: skip
@@ -345,7 +378,7 @@ def fleet(
     if not problems and quantile > 1:
         problems = [f"quantile must be at most 1, not {quantile:g}"]
     if (gpus is None) == (wait_s is None):
-        problems.append("give the number of GPUs or the longest wait, one of them")
+        problems.append("give either the number of GPUs or the longest wait")
     if problems:
         raise InvalidConfig(problems[:5])
     if gpus is not None:
@@ -355,7 +388,7 @@ def fleet(
         outcome = fewest_gpus(
             found, wait_s, quantile=quantile, policy=policy, checkpoint_s=checkpoint_s
         )
-    return remembered(Fleet, outcome, "fleet", asked)
+    return remembered(Fleet, outcome, "fleet", call)
 
 
 @trusts_call()
@@ -366,10 +399,11 @@ def launched_words(
     *,
     sized: bool = True,
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """The words of a sweep, comparison or plan (not ``sized``) with those of its ``launch`` file.
+    """The options of a sweep, comparison or plan, completed with those of its ``launch`` file.
 
-    The second value says what was taken from the file and what was not. Raises UsageError, and
-    DataError for a file that cannot be read.
+    ``sized``: whether the file's numbers of nodes and processes are taken too (not for a plan,
+    which chooses them). The second value lists what was taken from the file and what was not.
+    Raises UsageError, and DataError for a file that cannot be read.
     """
     if words.get("launch") is None:
         return {k: v for k, v in words.items() if k != "launch"}, ()
@@ -380,24 +414,24 @@ def launched_words(
 
 
 def _names(model: object) -> list[str]:
-    """Names of models, as one text or several. Raises UsageError for anything else."""
+    """Names of models, given as one text or several. Raises UsageError for other values."""
     found = [model] if isinstance(model, str | PathLike) else model
     if not isinstance(found, Sequence):
         found = [found]
     names: list[str] = []
     for one in found:
         if not isinstance(one, str | PathLike):
-            name = model_of(one).name  # says how to name what is no model at all
+            name = model_of(one).name  # raises UsageError for what is not a model
             raise UsageError(
-                f"many predictions are of models by name, and {name!r} is one that was read: "
-                "give the name of its file, or predict each"
+                f"sweeps, comparisons and plans take models by name, not the object {name!r}: "
+                "give the name of its file, or call predict for each"
             )
         names.append(fspath(one))
     return names
 
 
 def _grids(gpus: object) -> list[str]:
-    """Clusters, as one text or several. Raises UsageError for anything else, and for none."""
+    """Clusters, given as one text or several. Raises UsageError for other values, and for none."""
     found = [gpus] if isinstance(gpus, str) or not isinstance(gpus, Iterable) else list(gpus)
     for one in found:
         if not isinstance(one, str):
@@ -408,7 +442,7 @@ def _grids(gpus: object) -> list[str]:
 
 
 def _with_inputs(words: Mapping[str, Any]) -> dict[str, Any]:
-    """The words with files as text, a callable's inputs as a tuple: they are a part of keys."""
+    """The options with files as text and a callable's inputs as a tuple, hashable for caches."""
     found = with_files(words)
     if isinstance(found.get("inputs"), str | list):
         found["inputs"] = inputs_of(found)
@@ -419,7 +453,9 @@ def _with_inputs(words: Mapping[str, Any]) -> dict[str, Any]:
 def make_space(
     model: str | Path | Sequence[str | Path], gpus: str | Sequence[str], **words: Any
 ) -> Space:
-    """The space of a sweep from words; model names are looked up. Raises InvalidConfig."""
+    """The space of a sweep from its options. Model names are looked up. Raises InvalidConfig that
+    lists everything that is wrong.
+    """
     from simcore.planning.space import make_space as _make_space
 
     problems: list[str] = []

@@ -1,4 +1,4 @@
-"""Measured tables: predicted and judged, or fitted to."""
+"""Functions on measured tables: errors of predictions, and fits of calibrations."""
 
 from __future__ import annotations
 
@@ -31,20 +31,25 @@ def validate(
     bad_rows: Literal["refuse", "skip"] = "refuse",
     allow_code: bool = False,
 ) -> dict[str, Any]:
-    """Predict the rows of measured tables; the contract of ``simcore validate --json``.
+    """Errors of predictions on the rows of measured tables, as ``simcore validate --json`` prints.
 
-    ``calibrate``: fit on so many rows of each source and GPU (``one-gpu``: on all rows of one
-    device) and judge the others alone; ``draws``: so many random choices of these rows instead of
-    the most telling. ``only``: rows with these values of their columns. ``unnamed``: as if no
-    row told its program, as ``simcore.validate.unnamed`` asks.
+    files       tables, as paths
+    calibrated  predict every row with a fit of a few physical parameters to the rows of other
+                configurations; the figures without that fit are under ``blind``
+    calibrate   fit on this many rows of each source and GPU (``one-gpu``: on all rows of one
+                device) and judge only the other rows
+    draws       with ``calibrate``: choose the rows at random, this many times, instead of the most
+                informative ones
+    only        judge only rows with these values, by column
+    unnamed     remove the training program from every row (``simcore.validate.unnamed``)
+    fill        add predictions of values that nobody measured, under ``filled``
+    by          columns by which to group the errors; ``gpu`` exists for every table
+    jobs        processes that share the rows of large tables
+    bad_rows    whether invalid rows are refused (DataError), or skipped and counted
+    allow_code  run the Python code of rows whose model is ``package.module:function``; otherwise
+                these rows are skipped
 
-    ``calibrated``: every row is predicted by a fit of a few physical parameters that has not seen
-    its configuration; the blind figures stand beside it under ``blind``. ``fill``: what nobody
-    measured, under ``filled``. ``by``: columns of the tables to group errors by, ``gpu`` of any
-    table. ``jobs``: processes that share the rows of large tables. ``bad_rows``: rows that cannot
-    be are refused (DataError), or skipped and counted. ``allow_code``: a row whose model is Python
-    code (``package.module:function``) runs it, and is skipped otherwise. Raises InvalidConfig for a
-    column that none has.
+    Raises InvalidConfig for a column that no table has.
     """
     from simcore.validate.calibrated import calibrate_and_judge
     from simcore.validate.fill import filled_rows
@@ -59,16 +64,16 @@ def validate(
     blind = judge(tables, jobs=jobs)
     profile = load_profile()
     suspects = {k: v for t in tables for k, v in contradictions(t.cases).items()}
-    told = {
+    notices = {
         "ignored_columns": {t.path.name: list(ignored) for t in tables if (ignored := _ignored(t))},
         "suspects": suspects,
     }
-    out = {**blind.to_dict(by), **told}
+    out = {**blind.to_dict(by), **notices}
     if calibrated:
         found = calibrate_and_judge(tables, jobs)
         out = {
             **found.verdict.to_dict(by),
-            **told,
+            **notices,
             "fit": [
                 {
                     "parameter": p.name,
@@ -93,11 +98,11 @@ def commands(
     bad_rows: Literal["refuse", "skip"] = "refuse",
     allow_code: bool = False,
 ) -> tuple[Command, ...]:
-    """The command that predicts each row of measured tables, as ``simcore validate`` does.
+    """For each row of measured tables, the command whose prediction ``simcore validate`` judges.
 
-    ``words`` of a command follow ``simcore``; ``line`` is it for a shell, with the row's id. A row
-    that is no job has a ``reason`` instead. ``only``, ``unnamed`` and ``bad_rows`` as in
-    ``validate``. Raises DataError, InvalidConfig.
+    ``words`` of a command are its arguments after ``simcore``; ``line`` is the whole command for a
+    shell, with the row's id. A row that is not a job has a ``reason`` instead. ``only``,
+    ``unnamed`` and ``bad_rows`` as in ``validate``. Raises DataError, InvalidConfig.
     """
     from simcore.validate.commands import commands_of
 
@@ -112,7 +117,7 @@ def _tables(
     *,
     allow_code: bool,
 ) -> list[Table]:
-    """The tables of files: the rows that were asked for, as they are to be predicted."""
+    """The tables in the files, with the selected rows, prepared for prediction."""
     from simcore.validate.table import read_table
 
     tables = [read_table(f, on_bad=bad_rows, allow_code=allow_code) for f in paths_of(files)]
@@ -128,7 +133,7 @@ def _tables(
 
 
 def _ignored(table: Table) -> tuple[str, ...]:
-    """Columns of a table in simcore's own format that nothing reads."""
+    """Columns of a table in simcore's own format that no reader uses."""
     from simcore.validate.formats.project import FORMAT, ignored_columns
 
     if table.format != FORMAT.name:
@@ -151,14 +156,15 @@ def validate_ops(
     bad_rows: Literal["skip", "refuse"] = "skip",
     **said: str | None,
 ) -> dict[str, Any]:
-    """Errors of the op models on measured op tables, by GPU, op and dtype, and by kind.
+    """Errors of the op models on measured op tables, by GPU, op and dtype, and by kind of op.
 
-    Logs of nccl-tests are held against the collectives of a prediction (``validate_nccl``, which
-    takes what ``said`` says of them).
+    Figures fitted to the same GPU (own) and figures from other GPUs (blind) are judged separately.
+    ``refit``: fit new figures to these files and judge them on shapes (``shapes``) or op families
+    (``family``) that were left out of the fit. ``bad_rows``: whether invalid rows are named and
+    skipped, or refused (DataError).
 
-    Figures of the GPU itself (own) and of others (blind) apart. ``refit``: judge figures fitted
-    anew from these files, on shapes (``shapes``) and families (``family``) they have not seen.
-    ``bad_rows``: rows that are no measurement are named and skipped, or refused (DataError).
+    Logs of nccl-tests are compared with the predicted collectives instead (``validate_nccl``,
+    which takes ``said``: gpus, node, network, collective).
     """
     from simcore.api.logs import all_nccl, validate_nccl
 
@@ -183,14 +189,14 @@ def calibrate_from(
     allow_code: bool = False,
     **said: str | None,
 ) -> dict[str, Any]:
-    """Fit a few physical parameters to measured steps; write them as a calibration file.
+    """Fit a few physical parameters to measured steps and write them as a calibration file.
 
-    A log of nccl-tests gives the links of its cluster instead; ``said`` (gpus, node, network,
-    collective) is what it leaves out.
+    For a log of nccl-tests, the links of its cluster are fitted instead; ``said`` (gpus, node,
+    network, collective) states what the log does not contain.
 
-    The result goes to ``output`` (a .yaml for ``predict(calibration=…)``) where one is given.
-    ``bad_rows``: rows that cannot be are refused (DataError), or skipped and named.
-    ``allow_code``: rows whose model is Python code run it, and are skipped otherwise.
+    ``output``: a .yaml file to write, for ``predict(calibration=...)``; None: no file is written.
+    ``bad_rows``: whether invalid rows are refused (DataError), or skipped and named.
+    ``allow_code``: run the Python code of rows whose model is code; otherwise they are skipped.
     Raises InvalidConfig where no row can be fitted.
     """
     target = Path(output) if output is not None else None
@@ -233,4 +239,4 @@ def calibrate_from(
 def _no_log(said: Mapping[str, str | None]) -> None:
     given = [f"--{k}" for k, v in said.items() if v is not None]
     if given:
-        raise InvalidConfig([f"{', '.join(given)}: for logs of nccl-tests, which this is not"])
+        raise InvalidConfig([f"{', '.join(given)}: only for logs of nccl-tests, which this is not"])

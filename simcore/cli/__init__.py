@@ -1,1 +1,1 @@
-"""The command line: reads words, calls ``simcore.api``, shows what it says."""
+"""The command line: reads arguments, calls ``simcore.api``, prints the results."""

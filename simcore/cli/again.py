@@ -1,4 +1,4 @@
-"""A job as the command that predicts it."""
+"""Text of the command that predicts a job."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ _WIDTH = 78
 
 
 def command_of(model: str, gpus: str, options: Mapping[str, Any]) -> str:
-    """``simcore predict …`` over lines of 80 columns; empty where an option has no flag.
+    """The command ``simcore predict ...`` in lines of 80 columns; empty if an option has no flag.
 
-    ``options`` are words of ``simcore.predict``; degrees of 1 and what is None go unsaid.
+    ``options``: keywords of ``simcore.predict``; degrees of 1 and values of None are left out.
     """
-    kept = {k: v for k, v in options.items() if v is not None and (k not in DEGREES or v != 1)}
-    if any(name not in job_words() for name in kept):
+    stated = {k: v for k, v in options.items() if v is not None and (k not in DEGREES or v != 1)}
+    if any(name not in job_words() for name in stated):
         return ""
-    said = command_words({"model": model, "gpus": gpus, **kept})
-    flags = zip(said[::2], said[1::2], strict=True)
+    parts = command_words({"model": model, "gpus": gpus, **stated})
+    flags = zip(parts[::2], parts[1::2], strict=True)
     words = ["simcore predict", *(f"{flag} {shlex.quote(value)}" for flag, value in flags)]
-    # A flag and its value stay on one line: the space between them breaks no line.
+    # NUL replaces the space between a flag and its value, so that they stay on one line.
     text = " ".join(word.replace(" ", "\0") for word in words)
     lines = textwrap.wrap(text, _WIDTH, subsequent_indent="    ", break_long_words=False,
                           break_on_hyphens=False)  # fmt: skip

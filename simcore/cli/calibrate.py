@@ -1,4 +1,4 @@
-"""``simcore calibrate``: this machine's benchmarks, or a few measured steps, as a calibration."""
+"""``simcore calibrate``: makes a calibration from benchmarks or from measured steps."""
 
 from __future__ import annotations
 
@@ -15,22 +15,30 @@ from simcore.cli.output import write
 def calibrate(
     rows: Annotated[
         Path | None,
-        typer.Option("--from", metavar="FILE", help="Fit measured steps (CSV) or nccl-tests."),
+        typer.Option(
+            "--from", metavar="FILE", help="Fit to measured steps (CSV) or a log of nccl-tests."
+        ),
     ] = None,
     minutes: Annotated[
-        str | None, typer.Option("--minutes", metavar="N", help="Time to benchmark [3].")
+        str | None,
+        typer.Option("--minutes", metavar="N", help="Time for the benchmarks (default 3)."),
     ] = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Keep what an earlier run has measured.")
+        bool, typer.Option("--resume", help="Continue with the measurements of an earlier run.")
     ] = False,
     device: Annotated[
-        str | None, typer.Option("--device", metavar="cpu|cuda", help="Default: GPUs if any.")
+        str | None,
+        typer.Option("--device", metavar="cpu|cuda", help="Default: cuda if there are GPUs."),
     ] = None,
     bad_rows: Annotated[
-        str, typer.Option("--bad-rows", metavar="refuse|skip", help="Rows that cannot be.")
+        str,
+        typer.Option(
+            "--bad-rows", metavar="refuse|skip", help="What to do with invalid measurements."
+        ),
     ] = "refuse",
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write it here (YAML).")
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="Calibration file to write (YAML)."),
     ] = None,
     name: Annotated[str | None, typer.Option("--name", help="Name of the calibration.")] = None,
     allow_code: ALLOW_CODE = False,
@@ -42,14 +50,14 @@ def calibrate(
 ) -> None:
     """Benchmark this machine (GPUs with NCCL, or the processor with gloo) and fit its profile.
 
-    Writes NAME.yaml for `predict --calibration`, raw measurements beside it and, for hardware that
-    is not in the database, records under hardware_db/ (docs/calibration.md). A node is calibrated
-    by `torchrun --nproc-per-node N -m simcore.calibrate` as well.
+    Writes NAME.yaml for `predict --calibration`, the raw measurements next to it and, for hardware
+    that is not in the database, records under hardware_db/ (docs/calibration.md). The command
+    `torchrun --nproc-per-node N -m simcore.calibrate` calibrates a node, too.
 
-    With --from FILE: fit efficiencies and bandwidths to your own measured steps. The table has
-    columns id, model, gpus and step_time_s, and any of predict's words (see
-    `validate/tables`). Works with one row, gets better with ten; says what the rows can tell. A log
-    of nccl-tests (all_reduce_perf and its kin) gives the links of its cluster instead.
+    With --from FILE, fits efficiencies and bandwidths to your own measured steps. The table has
+    columns id, model, gpus and step_time_s, and any of predict's options (see `validate/tables`).
+    One row is enough, ten rows are better; the result says which parameters the rows determine.
+    From a log of nccl-tests (all_reduce_perf and similar) the links of its cluster are fitted.
     """
     from simcore import api
     from simcore.base.errors import InvalidConfig
@@ -57,7 +65,7 @@ def calibrate(
 
     said = {"gpus": gpus, "node": node, "network": network, "collective": collective}
     if rows is None:
-        problems = [f"--{k} is for --from" for k, v in said.items() if v is not None]
+        problems = [f"--{k} needs --from" for k, v in said.items() if v is not None]
         budget = number("minutes", minutes, problems)
         if problems:
             raise InvalidConfig(problems)
@@ -65,7 +73,9 @@ def calibrate(
                  bad_rows, as_json)  # fmt: skip
         return
     if minutes is not None or resume or device is not None:
-        raise InvalidConfig(["--minutes, --resume and --device measure: drop them, or --from"])
+        raise InvalidConfig(
+            ["--minutes, --resume and --device are for benchmarks: drop them, or --from"]
+        )
     if problems := missing_problems(rows):
         raise InvalidConfig(problems)
     if bad_rows not in ("refuse", "skip"):
@@ -134,14 +144,15 @@ def _render(found: dict[str, Any]) -> str:
         ]
         for k in found["knobs"]
     ]
-    head = ["parameter", "of", "value", "sd", "prior", "told by the rows"]
+    head = ["parameter", "of", "value", "sd", "prior", "determined by rows"]
     lines.append(table(head, cells, right=range(2, 5)))
     lines += [f"flagged {row}: {why}" for row, why in found["suspects"].items()]
     lines += [f"skipped {row}: {why}" for row, why in found["skipped"].items()]
     for link in found["unstated"]:
         lines += wrapped(
-            f"{link}: no row says how many adapters a node has; where steps do not tell either, "
-            "the usual node's stay; a column `network` says it (such as 8xib-ndr)",
+            f"{link}: no row states how many adapters a node has; where the steps do not determine "
+            "it, the usual node's number is kept; state it in a column `network` (such as "
+            "8xib-ndr)",
             WIDTH,
         )
     if ignored := found["ignored_columns"]:

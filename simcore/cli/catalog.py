@@ -1,4 +1,4 @@
-"""``simcore list`` and ``simcore show``: what the databases hold, with sources."""
+"""``simcore list`` and ``simcore show``: print entries of the databases, with sources."""
 
 from __future__ import annotations
 
@@ -10,13 +10,15 @@ import typer
 from simcore.cli import names
 from simcore.cli.output import terminal_width, write
 
-#: What ``list`` and ``show`` call differently.
+#: Kinds to their other names.
 _ALSO = {"software": ("program", "programs"), "program": ("software",)}
-_AS_JSON = Annotated[bool, typer.Option("--json", help="Everything as JSON.")]
+_AS_JSON = Annotated[bool, typer.Option("--json", help="Print everything as JSON.")]
 
 
 def _kind(word: str, known: tuple[str, ...]) -> str:
-    """The known word that ``word`` is, singular or plural. Raises UnknownName."""
+    """The kind that ``word`` names in singular or plural. Raises UnknownName, and UsageError where
+    ``word`` is the name of an entry.
+    """
     from simcore.base.errors import UnknownName, UsageError
 
     folded = word.strip().lower()
@@ -31,7 +33,7 @@ def _kind(word: str, known: tuple[str, ...]) -> str:
 
 
 def _kind_of(name: str) -> str:
-    """Of what a name is, that stands where a kind was expected; empty where of nothing."""
+    """The kind of the database that has an entry of that name; empty if there is none."""
     from simcore.report.catalog import DATABASES
 
     return next((kind for kind, held in DATABASES.items() if held.path(name)), "")
@@ -42,7 +44,7 @@ def list_(
         str, typer.Argument(metavar="KIND", help=", ".join(names.LISTS), autocompletion=names.kinds)
     ],
     only: Annotated[
-        str, typer.Argument(metavar="[PART]", help="Only what has this in its name.")
+        str, typer.Argument(metavar="[PART]", help="Only names that contain this text.")
     ] = "",
     as_json: _AS_JSON = False,
 ) -> None:
@@ -59,7 +61,7 @@ def list_(
     from simcore.report.tables import table, wrapped_table
 
     right, width = catalog.NUMERIC.get(kind, ()), terminal_width()
-    # A pipe has a line a row, whatever its length.
+    # In a pipe each row is one line, however long.
     text = wrapped_table(header, rows, width, right=right) if width else table(
         header, rows, right=right
     )  # fmt: skip
@@ -76,16 +78,22 @@ def show(
     name: Annotated[
         str,
         typer.Argument(
-            metavar="[NAME]", autocompletion=names.show_name, help="Name or alias; none: the list."
+            metavar="[NAME]",
+            autocompletion=names.show_name,
+            help="Name or alias; without it, the list is printed.",
         ),
     ] = "",
     as_json: _AS_JSON = False,
     plot: Annotated[
         Path | None,
-        typer.Option("--plot", metavar="FILE", help="Of a calibration: fit and data (PNG, SVG)."),
+        typer.Option(
+            "--plot", metavar="FILE", help="Plot fits and data of a calibration (.png or .svg)."
+        ),
     ] = None,
 ) -> None:
-    """Show a gpu, model, node, link, program, optimizer or calibration, figures with sources."""
+    """Show the figures of a gpu, model, node, link, program, optimizer or calibration, with
+    sources.
+    """
     kind = _kind(kind, names.SHOWS)
     if not name and plot is None:
         list_(kind, as_json=as_json)
@@ -96,7 +104,7 @@ def show(
     if plot is not None:
         from simcore.base.errors import InvalidConfig
 
-        raise InvalidConfig([f"--plot shows a calibration, not a {kind}"])
+        raise InvalidConfig([f"--plot is for a calibration, not for a {kind}"])
     if kind in ("program", "optimizer"):
         _show_program(kind, name, as_json)
         return
@@ -112,7 +120,7 @@ def show(
 
 
 def _record(kind: str, name: str) -> Any:
-    """An entry of a database, or a vision library's model."""
+    """An entry of a database, or a model of a vision library."""
     from simcore.report import catalog
 
     if kind == "model" and (":" in name or _is_alias(name)):
@@ -138,7 +146,7 @@ def _show_program(kind: str, name: str, as_json: bool) -> None:
 
 
 def _is_alias(name: str) -> bool:
-    """Whether a name stands for a model and words (``models_db/aliases``)."""
+    """Whether a name stands for a model with options (``models_db/aliases``)."""
     from simcore.workload.model_aliases import alias_named
     from simcore.workload.models import MODELS
 

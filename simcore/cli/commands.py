@@ -1,4 +1,4 @@
-"""The commands: one line each; a command's module is imported when it runs or shows its options."""
+"""The table of commands; the module of a command is imported when it runs or prints its help."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from simcore.strategy.options import OPTIONS
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """Where a command is written, and its line in the list of commands."""
+    """A command: its "module:function" below ``simcore.cli``, its line in ``simcore --help``."""
 
-    home: str  # "module:function" below ``simcore.cli``
+    home: str
     short_help: str
 
     def function(self) -> Callable[..., Any]:
@@ -27,39 +27,39 @@ class Entry:
         return found
 
 
-#: In the order of ``simcore --help``.
+#: The commands, in the order of ``simcore --help``.
 COMMANDS = {
-    "predict": Entry("predict:predict", "Does a job fit, how fast is it, what limits it."),
-    "compare": Entry("compare:compare", "Clusters side by side: fit, speed, what binds, cost."),
-    "sweep": Entry("sweep:sweep", "Every combination of clusters and strategies, ranked."),
-    "plan": Entry("plan:plan", "The best way to do a training run under limits."),
-    "goodput": Entry("goodput:goodput", "What failures and checkpoints leave of the time."),
-    "fleet": Entry("fleet:fleet", "Many jobs on one cluster: waiting and utilisation."),
-    "report": Entry("report:report", "A prediction as one HTML file, clusters side by side."),
-    "validate": Entry("validate:validate", "Predictions beside measured runs."),
-    "trace-model": Entry("trace_model:trace_model", "An nn.Module as a model file."),
+    "predict": Entry("predict:predict", "Predict memory, step time and bottleneck of a job."),
+    "compare": Entry("compare:compare", "Compare clusters: fit, speed, bottleneck, cost."),
+    "sweep": Entry("sweep:sweep", "Rank all combinations of clusters and strategies."),
+    "plan": Entry("plan:plan", "Find the best way to do a training run under limits."),
+    "goodput": Entry("goodput:goodput", "Predict time lost to failures and checkpoints."),
+    "fleet": Entry("fleet:fleet", "Simulate a queue of jobs: waiting and utilisation."),
+    "report": Entry("report:report", "Write a prediction as one HTML file."),
+    "validate": Entry("validate:validate", "Compare predictions with measured runs."),
+    "trace-model": Entry("trace_model:trace_model", "Write an nn.Module as a model file."),
     "calibrate": Entry(
         "calibrate:calibrate", "Benchmark this machine, or fit your own measured steps."
     ),
     "explain-trace": Entry(
-        "explain_trace:explain_trace", "A measured step in a prediction's terms, beside it."
+        "explain_trace:explain_trace", "Break a profiler trace into a prediction's terms."
     ),
     "node-from-topo": Entry(
-        "node_from_topo:node_from_topo", "A node description from nvidia-smi topo -m."
+        "node_from_topo:node_from_topo", "Make a node description from nvidia-smi topo -m."
     ),
     "selftest": Entry("selftest:selftest", "Calibrate, predict, train for real, compare."),
-    "serve": Entry("serve:serve", "A local web page and JSON API."),
-    "list": Entry("catalog:list_", "Names: gpus, models, nodes, links, strategies..."),
-    "config": Entry("show_config:config", "Defaults from files: where they are, what they say."),
-    "show": Entry("catalog:show", "Every figure of a gpu, model, node or link, with its source."),
+    "serve": Entry("serve:serve", "Start a local web page and JSON API."),
+    "list": Entry("catalog:list_", "List gpus, models, nodes, links, strategies..."),
+    "config": Entry("show_config:config", "Show the files with defaults and their content."),
+    "show": Entry("catalog:show", "Show figures of a gpu, model, node or link, with sources."),
 }
 
 
 class _Option(TyperOption):
-    """An option that nobody gave is not checked: each check builds a validator of its own."""
+    """An option that is checked only if it is given, since each check builds a validator."""
 
     def process_value(self, ctx: Any, value: Any) -> Any:
-        """The value that the command gets."""
+        """The value that the command receives."""
         plain = self.nargs == 1 and not (self.multiple or self.required or self.callback)
         return None if value is None and plain else super().process_value(ctx, value)
 
@@ -71,11 +71,11 @@ class _Command(TyperCommand):
         super().__init__(name, **words)
         for param in self.params:
             if type(param) is TyperOption:
-                param.__class__ = _Option  # typer names the class of its options itself
+                param.__class__ = _Option  # typer has no parameter for the class of options
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        """The options in ``--help``: many stand under headings."""
-        from simcore.cli.headings import under_headings  # only help shows them
+        """Write the options in ``--help``, under headings where there are many."""
+        from simcore.cli.headings import under_headings  # needed for help only
 
         every = self.get_params(ctx)
         arguments = [p for p in every if p.param_type_name == "argument"]
@@ -87,14 +87,14 @@ class _Command(TyperCommand):
 
 
 class _Commands(MutableMapping[str, Any]):
-    """The parser's commands by name, each built when it is first looked up."""
+    """The parser's commands by name; each is built when it is first looked up."""
 
     def __init__(self) -> None:
         self._built: dict[str, Any] = {}
         self._version = OPTIONS.version
 
     def __getitem__(self, name: str) -> Any:
-        if self._version != OPTIONS.version:  # an option was registered since
+        if self._version != OPTIONS.version:  # an option was registered in between
             self._built.clear()
             self._version = OPTIONS.version
         if name not in self._built:
@@ -123,13 +123,13 @@ class _Commands(MutableMapping[str, Any]):
 
 
 class CommandGroup(TyperGroup):
-    """The group of all commands; their list names them without importing one."""
+    """The group of all commands; listing them imports none of their modules."""
 
     def __init__(self, **words: Any) -> None:
         super().__init__(**words)
         self.commands = _Commands()
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """The list of commands in ``simcore --help``."""
+        """Write the list of commands in ``simcore --help``."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, entry.short_help) for name, entry in COMMANDS.items()])

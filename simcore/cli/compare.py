@@ -1,4 +1,4 @@
-"""``simcore compare``: clusters side by side."""
+"""``simcore compare``: several clusters or options for one job side by side."""
 
 from __future__ import annotations
 
@@ -18,11 +18,13 @@ def compare(
     model: MODEL = None,
     gpus: Annotated[
         list[str] | None,
-        option("--gpus", "GRID", "A cluster or several (needed); give it again for each.",
+        option("--gpus", "GRID", "One cluster or a grid of them (needed); may be repeated.",
                names.cluster),
     ] = None,
     micro_batch: Annotated[
-        str | None, option("--micro-batch", "N|max", "max: the most that fits on each.")
+        str | None,
+        option("--micro-batch", "N|max",
+               "Samples per GPU and micro-step; max: the most that fit on each cluster."),
     ] = None,
     price: PRICE = None,
     prices: PRICES = None,
@@ -31,11 +33,11 @@ def compare(
     allow_code: ALLOW_CODE = False,
     **job: Any,
 ) -> None:  # fmt: skip
-    """Put clusters (or strategies, degrees, precisions) side by side.
+    """Compare clusters (or strategies, degrees, precisions) side by side.
 
-    Takes predict's options, each with one value or several. Each option is predicted as `simcore
-    predict` does: fit, step with its interval, throughput, what
-    binds, and GPU-hours, cost and energy of a million samples. Exit code 0: one fits, 1: none.
+    Takes predict's options, each with one value or several. Every combination is predicted as by
+    `simcore predict`: whether it fits, step time with its interval, throughput, the bottleneck,
+    and GPU-hours, cost and energy of a million samples. Exit code 0: one fits, 1: none fits.
     """
     from simcore import api
     from simcore.base.errors import InvalidConfig, UsageError
@@ -50,7 +52,7 @@ def compare(
         raise InvalidConfig(problems)
     assert grid.model is not None and grid.gpus is not None
     if "," in grid.model:
-        raise UsageError("--model takes one name: compare clusters or strategies for it")
+        raise UsageError("--model takes one name here: compare clusters or strategies for it")
     grid.tell()
     found = api.compare(grid.model, grid.gpus, price=price or (), prices=prices, **grid.words)
     if as_json:

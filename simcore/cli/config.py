@@ -1,12 +1,12 @@
-"""Defaults from files: ``./simcore.toml``, then ``config.toml`` in the user's configuration.
+"""Defaults from files: ``./simcore.toml`` and ``config.toml`` in the user's configuration folder.
 
     [defaults]
     gpus = "4x8xA6000ada"
     network = "25 Gbit/s"
-    calibration = "mine.yaml"        # beside this file
+    calibration = "mine.yaml"        # in the folder of this file
 
-What the command line says wins, then ``./simcore.toml``, then the user's file, then the model's
-own defaults. What was taken is stated with the answer. Python calls read no such file.
+The command line overrides ``./simcore.toml``, which overrides the user's file, which overrides the
+model's defaults. The answer states what was taken from files. Python calls do not read them.
 """
 
 from __future__ import annotations
@@ -24,32 +24,32 @@ from simcore.strategy.options import OPTIONS
 
 LOCAL = "simcore.toml"
 TABLE = "defaults"
-#: Of a job whose launch file is given, only where it runs and how it is calibrated.
+#: The only defaults that apply to a job with a launch file: model, cluster and calibration.
 _BESIDE_LAUNCH = ("model", "gpus", "network", "node", "calibration")
-#: A word that is given makes a default of these void.
+#: Options that, when given, disable the defaults of other options.
 _RIVALS = {
     "global_batch": ("grad_accum",), "grad_accum": ("global_batch",),
     "zero": ("strategy",), "strategy": ("zero",),
 }  # fmt: skip
-#: Values that may be a file, which is then found beside the configuration.
+#: Options whose value may be a file, which is looked up in the folder of the configuration file.
 _FILES = ("model", "calibration", "launch")
 
 
 def keys() -> tuple[str, ...]:
-    """Keys of the table: what ``predict`` takes to describe a job."""
+    """Keys of the table: the options with which ``predict`` describes a job."""
     return ("model", "gpus", *job_words())
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One default and the file that has it."""
+    """A default and the file that states it."""
 
     value: Any
     file: Path
 
 
 def user_file() -> Path | None:
-    """The user's file; ``$SIMCORE_CONFIG`` names another, or none with ``off``."""
+    """The user's file; ``$SIMCORE_CONFIG`` names another one, or ``off`` for none."""
     named = os.environ.get("SIMCORE_CONFIG")
     if named == "off":
         return None
@@ -61,13 +61,13 @@ def user_file() -> Path | None:
 
 
 def files() -> list[Path]:
-    """Where defaults may stand, most important first."""
+    """The files that may state defaults, in order of precedence."""
     user = user_file()
     return [Path(LOCAL), *([user] if user is not None else [])]
 
 
 def settings() -> dict[str, Setting]:
-    """Every default with its file. Raises InvalidConfig with all that is wrong in the files."""
+    """Every default with its file. Raises InvalidConfig that lists all mistakes in the files."""
     found: dict[str, Setting] = {}
     problems: list[str] = []
     for path in files():
@@ -83,7 +83,7 @@ def settings() -> dict[str, Setting]:
 
 
 def _read(path: Path, problems: list[str]) -> dict[str, Any]:
-    """The defaults of one file, its problems added to ``problems``."""
+    """The defaults in one file; error messages are added to ``problems``."""
     import tomllib
 
     try:
@@ -126,7 +126,7 @@ def _near(key: str, known: tuple[str, ...]) -> str:
 
 
 def _place(path: Path, text: str, key: str) -> str:
-    """File and line of a key."""
+    """File and line of a key, as text."""
     pattern = re.compile(rf"^\s*\[?\s*[\"']?{re.escape(key)}[\"']?\s*(?:=|\])")
     for number, line in enumerate(text.splitlines(), 1):
         if pattern.match(line):
@@ -135,26 +135,26 @@ def _place(path: Path, text: str, key: str) -> str:
 
 
 def _plain(word: str, value: Any, path: Path) -> Any:
-    """A default as the command line would have it; None where it is of a wrong kind."""
+    """A default as the command line would pass it; None where it has a wrong type."""
     if word in repeated_words():
         texts = [value] if isinstance(value, str) else value
         return texts if isinstance(texts, list) and all(isinstance(t, str) for t in texts) else None
     if isinstance(value, bool) or not isinstance(value, (str, int)):
         return None
-    beside = path.parent / str(value)
-    if word in _FILES and Path(str(value)).suffix and beside.is_file():
-        return str(beside)
+    file = path.parent / str(value)
+    if word in _FILES and Path(str(value)).suffix and file.is_file():
+        return str(file)
     return str(value)
 
 
 def with_defaults(
     words: Mapping[str, Any], lists: Sequence[str] = (), *, allow_code: bool = False
 ) -> tuple[dict[str, Any], str]:
-    """``words`` with defaults where nothing was given, and a sentence about what was taken.
+    """``words`` completed with defaults from files, and text about the defaults that were used.
 
-    A word that is None or an empty list was not given; ``lists`` are those that this command takes
-    more than once, besides a job's own. A model that was given is trusted to be Python code; one
-    that a file names is trusted with ``allow_code`` only. Raises InvalidConfig, CodeRefused.
+    An option that is None or an empty list is not given. ``lists``: options that this command
+    accepts repeatedly, besides those of a job. A model on the command line may be Python code; one
+    that a file names may be only with ``allow_code``. Raises InvalidConfig, CodeRefused.
     """
     from simcore.workload.permission import TrustedName, name_in_file
 
@@ -173,5 +173,5 @@ def with_defaults(
             value = name_in_file(value, str(setting.file), allow_code=allow_code)
         result[key] = [value] if key in lists and not isinstance(value, list) else value
         taken.setdefault(setting.file, []).append(f"{key.replace('_', '-')} {value}")
-    told = "; ".join(f"from {path}: {', '.join(parts)}" for path, parts in taken.items())
-    return result, told
+    used = "; ".join(f"from {path}: {', '.join(parts)}" for path, parts in taken.items())
+    return result, used

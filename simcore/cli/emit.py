@@ -1,4 +1,4 @@
-"""``--launch`` and ``--emit``: launch files of other programs, read and written."""
+"""``--launch`` and ``--emit``: reads and writes launch files of other programs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from simcore.cli.output import complain, write
 
 
 def emit_problems(dialect: str | None, as_json: bool, explain: str | None) -> list[str]:
-    """What is wrong with ``--emit`` itself."""
+    """Error messages about ``--emit``."""
     if dialect is None:
         return []
     from simcore.base.errors import UnknownName
@@ -25,7 +25,7 @@ def emit_problems(dialect: str | None, as_json: bool, explain: str | None) -> li
 
 
 def warn_unknown(launch: str | None) -> None:
-    """Name unknown keys of a launch file where nobody can miss them: a typo changes the job."""
+    """Warn on standard error about unknown keys of a launch file, which may be typing mistakes."""
     if launch is None:
         return
     from simcore.strategy.dialects import read_launch
@@ -42,7 +42,10 @@ def grid_launch(
     *,
     sized: bool = True,
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Words of a grid with those of ``--launch``, and what to tell; problems join ``problems``."""
+    """The options of a grid completed with those of ``--launch``, and notes for the user.
+
+    Error messages are added to ``problems``; ``sized`` as in ``api.launched_words``.
+    """
     from simcore import api
     from simcore.base.errors import InvalidConfig, SimcoreError
 
@@ -56,16 +59,16 @@ def grid_launch(
 
 
 def write_launch(dialect: str, model: str, gpus: str, options: Mapping[str, Any]) -> None:
-    """Write the predicted job as a launch file; say on standard error what it leaves out.
+    """Print the predicted job as a launch file, and on standard error what the file leaves out.
 
-    Raises InvalidConfig with everything that the format cannot express.
+    Raises InvalidConfig that lists everything that the format cannot express.
     """
     from simcore import api
 
     made = api.launch_file(dialect, model, gpus, **options)
     write(made.text)
     if made.left:
-        complain(f"note: not in this file, set them where you launch: {', '.join(made.left)}")
+        complain(f"note: not in this file, set them when you launch: {', '.join(made.left)}")
     if made.implied:
         words = " ".join(f"--{word}" for word in made.implied)
         complain(f"note: the program that reads this file is predicted with {words}")

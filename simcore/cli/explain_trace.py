@@ -1,4 +1,4 @@
-"""``simcore explain-trace``: a measured step in a prediction's terms."""
+"""``simcore explain-trace``: breaks a measured step into the terms of a prediction."""
 
 from __future__ import annotations
 
@@ -22,30 +22,33 @@ def explain_trace(
     ],
     model: Annotated[
         str | None,
-        option("--model", "NAME", "What was trained: its prediction beside.", names.models),
+        option("--model", "NAME", "The trained model: adds its prediction.", names.models),
     ] = None,
     gpus: Annotated[
         str | None,
-        option("--gpus", "CLUSTER", "Default: what a trace of one node tells.", names.cluster),
+        option("--gpus", "CLUSTER", "The cluster; default: from the trace of a single node.",
+               names.cluster),
     ] = None,
-    step: Annotated[str | None, option("--step", "N", "ProfilerStep#N alone.")] = None,
+    step: Annotated[str | None, option("--step", "N", "Use only ProfilerStep#N.")] = None,
     window: Annotated[
-        str | None, option("--window", "FROM:TO", "Seconds since the first event.")
+        str | None,
+        option("--window", "FROM:TO", "Use only this time, in seconds since the first event."),
     ] = None,
     bad_rows: Annotated[
-        str, option("--bad-rows", "HOW", "Of a damaged trace: refuse (default) or skip.")
+        str,
+        option("--bad-rows", "HOW", "Invalid events of a trace: refuse (default) or skip."),
     ] = "refuse",
     row: Annotated[
         Path | None,
-        option("--row", "FILE.csv", "Add the step to a table for `calibrate --from`."),
+        option("--row", "FILE.csv", "Add the measured step to a table for `calibrate --from`."),
     ] = None,
     as_json: AS_JSON = False,
     **job: Any,
 ) -> None:  # fmt: skip
-    """Break a measured training step into compute, collectives, copies, loading and host.
+    """Break a measured training step into compute, collectives, copies, loading and host time.
 
-    Reads what torch.profiler wrote (export_chrome_trace: .json, .json.gz; a file a rank). With
-    --model and predict's options the same terms of the prediction stand beside it, with ratios.
+    Reads traces of torch.profiler (export_chrome_trace: .json or .json.gz, one file per rank).
+    With --model and predict's options, the predicted terms and their ratios are printed too.
     """
     from simcore import api
     from simcore.base.errors import InvalidConfig
@@ -53,11 +56,11 @@ def explain_trace(
     problems = [f"no such file: {str(f)!r}" for f in files if not f.exists()]
     words = job_options(job, problems)
     number = whole("step", step, problems, least=0)
-    stretch = _window(window, problems)
+    window_s = _window(window, problems)
     if bad_rows not in ("refuse", "skip"):
         problems.append(f"--bad-rows is refuse or skip, not {bad_rows!r}")
     if row is not None and model is None:
-        problems.append("--row needs --model: a row is a run of a model")
+        problems.append("--row needs --model, which a row of the table states")
     if problems:
         raise InvalidConfig(problems)
     found = api.explain_trace(
@@ -65,7 +68,7 @@ def explain_trace(
         model,
         gpus,
         step=number,
-        window_s=stretch,
+        window_s=window_s,
         bad_rows=bad_rows,  # type: ignore[arg-type]
         **words,
     )

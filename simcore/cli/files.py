@@ -1,4 +1,4 @@
-"""Files that a command is asked to read or write: what is wrong with their names, before work."""
+"""Checks the names of files that a command will read or write, before any work is done."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ PLOT_ENDINGS = (".svg", ".png")
 
 
 def missing_problems(*paths: Path) -> list[str]:
-    """Files to be read that are not there, or are folders."""
+    """Error messages about files to read that do not exist or are folders."""
     return [
         f"{str(path)!r} is a folder: name a file in it" if path.is_dir()
         else f"no such file: {str(path)!r}"
@@ -17,7 +17,7 @@ def missing_problems(*paths: Path) -> list[str]:
 
 
 def folder_problems(flag: str, path: Path) -> list[str]:
-    """A file needs a name and a folder that exists."""
+    """Error messages about a file to write that is a folder, or whose folder does not exist."""
     if path.is_dir():
         return [f"{flag} {str(path)!r} is a folder: name a file"]
     if not path.parent.is_dir():
@@ -26,7 +26,7 @@ def folder_problems(flag: str, path: Path) -> list[str]:
 
 
 def plot_problems(flag: str, path: Path) -> list[str]:
-    """The same for a picture, whose ending says its format."""
+    """Error messages about a plot to write, whose ending must name its format."""
     found = folder_problems(flag, path)
     if path.suffix.lower() not in PLOT_ENDINGS:
         found.append(f"{flag} {str(path)!r} must end in .svg or .png")

@@ -1,4 +1,4 @@
-"""``simcore fleet``: many jobs, one cluster, a queue."""
+"""``simcore fleet``: simulates many jobs in the queue of one cluster."""
 
 from __future__ import annotations
 
@@ -22,23 +22,28 @@ def fleet(
             "name), or a Standard Workload Format trace (.swf).",
         ),
     ],
-    gpus: Annotated[str | None, option("--gpus", "N", "GPUs of the cluster.")] = None,
+    gpus: Annotated[str | None, option("--gpus", "N", "Number of GPUs of the cluster.")] = None,
     policy: Annotated[
-        str, option("--policy", "NAME", "fifo, backfill (default), priority or preempt.",
-                    names.policies),
+        str,
+        option("--policy", "NAME",
+               "Order of the queue: fifo, backfill (default), priority or preempt.",
+               names.policies),
     ] = "backfill",
     wait: Annotated[
         str | None,
-        option("--p95-wait", "TIME", "Instead of --gpus: how many, so that 95 % wait less."),
+        option("--p95-wait", "TIME",
+               "Instead of --gpus: find the fewest GPUs with which 95 % wait less than this."),
     ] = None,
     checkpoint_every: Annotated[
-        str | None, option("--checkpoint-every", "TIME", "What preemption may lose: 1h (default).")
+        str | None,
+        option("--checkpoint-every", "TIME",
+               "Time between checkpoints, the most that a preemption loses (default 1h)."),
     ] = None,
     as_json: AS_JSON = False,
 ) -> None:  # fmt: skip
-    """Play a list of jobs through a cluster's queue: waiting times and utilisation.
+    """Simulate a list of jobs in a cluster's queue: waiting times and utilisation.
 
-    A job takes all its GPUs at once or waits.
+    A job gets all its GPUs at once or waits.
     """
     from simcore import api
     from simcore.base.errors import InvalidConfig, SimcoreError, UnknownName
@@ -56,7 +61,7 @@ def fleet(
     if policy not in POLICIES:
         problems.append(str(UnknownName("policy", policy, POLICIES)))
     if (gpus is None) == (wait is None):
-        problems.append("give --gpus or --p95-wait, one of them")
+        problems.append("give either --gpus or --p95-wait")
     problems += missing_problems(jobs)
     if problems:
         raise InvalidConfig(problems)

@@ -1,4 +1,4 @@
-"""One picture of each kind: ``python -m simcore.cli.gallery docs/plots``."""
+"""Writes one plot of each kind: ``python -m simcore.cli.gallery docs/plots``."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MODEL, GPUS = "latte-xl", "4x8xA6000ada"
-#: Dots an inch: sharp on a page, and each file below 150 kB.
+#: Dots per inch: sharp on a page, with each file below 150 kB.
 DPI = 120
 
 
 def pictures() -> Iterator[tuple[str, Figure]]:
-    """(name of the file, picture), one at a time."""
+    """(name of the file without its ending, plot) of each kind, one at a time."""
     from simcore import api
     from simcore.report.plots import draw
     from simcore.validate.known import tables_folder
@@ -44,7 +44,7 @@ def pictures() -> Iterator[tuple[str, Figure]]:
 
 
 def main(folder: Path) -> None:
-    """Write every picture into ``folder`` as KIND.png."""
+    """Write every plot into ``folder`` as KIND.png."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, figure in pictures():
         path = folder / f"{name}.png"

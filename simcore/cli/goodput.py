@@ -1,4 +1,4 @@
-"""``simcore goodput``: what failures leave of the time; their flags, which ``plan`` has too."""
+"""``simcore goodput``: the useful share of a job's time; reads flags that ``plan`` has too."""
 
 from __future__ import annotations
 
@@ -34,7 +34,10 @@ def reliability(
     restart: str | None,
     stragglers: str | None,
 ) -> Reliability | None:
-    """The flags as a value; what is wrong is added to ``problems``. None where none is given."""
+    """The value that the flags describe, or None where none is given.
+
+    Error messages are added to ``problems``.
+    """
     from simcore.base.errors import InvalidConfig, SimcoreError
     from simcore.base.units import parse_quantity
     from simcore.planning.goodput import Reliability
@@ -71,7 +74,7 @@ def reliability(
         return None
 
 
-#: What the size of a checkpoint depends on, beside the model.
+#: Options on which the size of a checkpoint depends.
 _KEPT = (
     "inputs", "settings", "strategy", "precision", "main_grads", "optimizer", "lora_rank",
     "lora_targets", "quantised_base",
@@ -85,7 +88,8 @@ def goodput(
         str | None, option("--gpus", "CLUSTER", "NODESxGPUSxTYPE (needed).", names.cluster)
     ] = None,
     days: Annotated[
-        str | None, option("--work", "TIME", "Work without failures: 30d; how long it takes.")
+        str | None,
+        option("--work", "TIME", "Length of the run without failures: 30d; predicts it with them."),
     ] = None,
     failures: FAILURES = None,
     checkpoint_bw: CHECKPOINT_BW = None,
@@ -93,21 +97,22 @@ def goodput(
     restart: RESTART = None,
     stragglers: STRAGGLERS = None,
     simulate: Annotated[
-        str | None, option("--simulate", "RUNS", "Play so many runs through too (needs simpy).")
+        str | None, option("--simulate", "RUNS", "Also simulate this many runs (needs simpy).")
     ] = None,
     as_json: AS_JSON = False,
     allow_code: ALLOW_CODE = False,
     **job: Any,
 ) -> None:
-    """Say how much of the time moves a run forward, and how often to save.
+    """Predict the useful share of a run's time and the best checkpoint interval.
 
-    Exact for random failures (renewal theory); Young's and Daly's intervals beside it.
+    Exact for failures at random times (renewal theory). Young's and Daly's estimates of the
+    interval are printed for comparison.
     """
     from simcore import api
     from simcore.base.errors import InvalidConfig, SimcoreError
     from simcore.planning.moments import duration_seconds
 
-    words, told = with_defaults({"model": model, "gpus": gpus, **job}, allow_code=allow_code)
+    words, from_files = with_defaults({"model": model, "gpus": gpus, **job}, allow_code=allow_code)
     model, gpus = words.pop("model"), words.pop("gpus")
     problems: list[str] = []
     if model is None:
@@ -128,15 +133,15 @@ def goodput(
     if problems:
         raise InvalidConfig(problems)
     assert model is not None and gpus is not None
-    if told:
-        complain(f"note: {told}")
+    if from_files:
+        complain(f"note: {from_files}")
     found = api.goodput(model, gpus, work_s=work, reliability=rel, **options)
-    played = api.simulate_goodput(found, runs) if runs is not None else None
+    simulated = api.simulate_goodput(found, runs) if runs is not None else None
     if as_json:
         from simcore.report.jsonout import dumps, finite
 
-        write(dumps(finite({**found.to_dict(), "simulated": played})))
+        write(dumps(finite({**found.to_dict(), "simulated": simulated})))
         return
     from simcore.report.goodput import render_goodput
 
-    write(render_goodput(found, played))
+    write(render_goodput(found, simulated))

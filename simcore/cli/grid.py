@@ -1,4 +1,4 @@
-"""What the commands over grids of jobs (compare, sweep, plan) read alike: model, clusters, axes."""
+"""Reads model, clusters and axes for the commands over many jobs (compare, sweep, plan)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,12 @@ from simcore.cli.output import complain
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """A grid of jobs: ``words`` are keywords of ``simcore.api``, ``notes`` say what files added."""
+    """A grid of jobs.
+
+    words   keywords for ``simcore.api``
+    launch  the launch file, if one is given
+    notes   sentences about options that were taken from files
+    """
 
     model: str | None
     gpus: list[str] | None
@@ -24,7 +29,7 @@ class Grid:
     notes: tuple[str, ...]
 
     def tell(self) -> None:
-        """Write to standard error what files added, and their unknown keys."""
+        """Write to standard error what was taken from files, and the unknown keys of these."""
         for note in self.notes:
             complain(f"note: {note}")
         warn_unknown(self.launch)
@@ -39,12 +44,14 @@ def grid_of(
     sized: bool = True,
     allow_code: bool = False,
 ) -> Grid:
-    """The grid that a command was given; what is wrong with it joins ``problems``.
+    """The grid that the arguments of a command describe.
 
-    ``example``: what to write where clusters are missing; ``sized``: these say how many GPUs;
-    ``allow_code``: a default of a file may be Python code.
+    problems    list to which error messages are added
+    example     what to write where clusters are missing, for the message
+    sized       whether the clusters have numbers of GPUs (not those of a plan, which chooses them)
+    allow_code  whether a model that a file of defaults names may be Python code
     """
-    given, told = with_defaults(given, lists=("gpus",), allow_code=allow_code)
+    given, from_files = with_defaults(given, lists=("gpus",), allow_code=allow_code)
     model, gpus, words = given.pop("model"), given.pop("gpus"), grid_options(given, problems)
     launch = words["launch"]
     words, notes = grid_launch(model, gpus, words, problems, sized=sized)
@@ -53,4 +60,4 @@ def grid_of(
         problems.append("--model is missing: name one of `simcore list models`")
     if not gpus:
         problems.append(f"--gpus is missing: {example}")
-    return Grid(model, gpus, words, launch, tuple(filter(None, (told, *notes))))
+    return Grid(model, gpus, words, launch, tuple(filter(None, (from_files, *notes))))

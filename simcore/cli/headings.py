@@ -1,4 +1,4 @@
-"""Options of a job under headings, in the help of commands that have many."""
+"""Sorts the options of a command under headings, for the help of commands with many options."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 from simcore.strategy.options import OPTIONS
 from simcore.strategy.options.option import HEADINGS
 
-#: Commands of fewer options list them as they are.
+#: Commands with fewer options list them without headings.
 FEW = 25
-#: The heading of a command's own options, behind the job's.
+#: The heading of options that do not describe the job.
 OWN = "Options"
 
 
@@ -20,13 +20,13 @@ def headings() -> tuple[str, ...]:
 
 
 def heading_of(name: str) -> str:
-    """The heading under which a parameter of a command stands."""
+    """The heading of a parameter of a command."""
     option = OPTIONS.get(name)
     return OWN if option is None or option.part == "length" else option.heading
 
 
 def under_headings(params: Iterable[Any]) -> Iterator[tuple[str, list[Any]]]:
-    """(heading, its parameters) of a command; one heading where it has few."""
+    """(heading, its parameters) for the parameters of a command; one heading for few parameters."""
     params = list(params)
     if len(params) < FEW:
         yield OWN, params

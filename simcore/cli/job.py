@@ -1,6 +1,6 @@
-"""The options of a job as the commands take them: parameters from the table, values read by it.
+"""The options of a job for commands: their parameters and values come from the option table.
 
-A command that ends in ``**job`` takes over the options of the table with ``takes_job``.
+The decorator ``takes_job`` gives these options to a command that ends in ``**job``.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def job_words() -> tuple[str, ...]:
-    """What the command line has of a job, besides its model and its GPUs."""
+    """Names of the command line's options of a job, except its model and its GPUs."""
     return tuple(OPTIONS.typed())
 
 
 def repeated_words() -> tuple[str, ...]:
-    """Those of a job's options that are typed once for each of their values."""
+    """Names of the options of a job whose flag is repeated for further values."""
     return tuple(o.name for o in OPTIONS.typed().values() if o.repeated)
 
 
 def _given(words: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of a job among a command's words; none of the repeated ones that are empty."""
+    """The options of a job among a command's arguments; an empty repeated option becomes None."""
     typed = OPTIONS.typed()
     found = {k: v for k, v in words.items() if k in typed}
     for name, option in typed.items():
@@ -40,9 +40,9 @@ def _given(words: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def job_options(words: Mapping[str, Any], problems: list[str]) -> dict[str, Any]:
-    """The options of ``simcore.api`` that words of the command line mean.
+    """The options for ``simcore.api``, from the arguments of a command.
 
-    What is wrong with a value joins ``problems``, and the option is None.
+    For a wrong value the option is None and an error message is added to ``problems``.
     """
     options = _given(words)
     stage = options.pop("zero", None)
@@ -53,7 +53,7 @@ def job_options(words: Mapping[str, Any], problems: list[str]) -> dict[str, Any]
 
 
 def grid_options(words: Mapping[str, Any], problems: list[str]) -> dict[str, Any]:
-    """The axes of ``simcore.api`` that words of the command line mean; grids are read there."""
+    """The axes for ``simcore.api``, from the arguments of a command; ``api`` parses the grids."""
     options = _given(words)
     stages = options.pop("zero", None)
     options["strategy"] = with_zeros(words.get("strategy"), stages, problems)
@@ -62,7 +62,7 @@ def grid_options(words: Mapping[str, Any], problems: list[str]) -> dict[str, Any
 
 @lru_cache(maxsize=8)
 def _parameters(_version: int, several: bool) -> tuple[inspect.Parameter, ...]:
-    """The table's options as parameters of a command; ``several``: of several values each."""
+    """The table's options as parameters of a command; ``several``: each takes several values."""
     return tuple(_parameter(option, several) for option in OPTIONS.typed().values())
 
 
@@ -79,9 +79,10 @@ def _parameter(option: Option, several: bool) -> inspect.Parameter:
 def takes_job(
     only: Collection[str] | None = None, *, axes: bool = False
 ) -> Callable[[Command], Command]:
-    """Give a command that ends in ``**job`` the options that describe a job.
+    """A decorator that adds the options of a job to a command that ends in ``**job``.
 
-    ``only`` these, and never those that it declares itself; ``axes``: with several values each.
+    ``only``: names of the options to add (default: all); options that the command declares itself
+    are not added. ``axes``: whether each takes several values.
     """
 
     def decorate(command: Command) -> Command:

@@ -1,6 +1,6 @@
-"""Entry point: ``simcore``, and what becomes of errors.
+"""Entry point of the ``simcore`` command; turns errors into messages and exit codes.
 
-Nothing heavy is imported here: ``--help`` and completion must answer at once.
+Nothing heavy is imported here, so that ``--help`` and completion answer at once.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ from typing import Annotated, Any
 
 import typer
 
-# A prediction multiplies small arrays: threads of a matrix library cost more than they bring.
+# A prediction multiplies small arrays, for which the threads of a matrix library cost more than
+# they gain.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-# The records take no pydantic plugins, and looking for them reads every installed package.
+# Looking for pydantic plugins would read every installed package, and the records use none.
 os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
 
 from simcore import __version__
@@ -39,14 +40,14 @@ simcore predicts time, memory and scaling of a GPU training job before it starts
 
 Runs offline, needs no GPU. Every default is marked, every figure has a source.
   simcore list models      simcore list gpus      simcore show gpu A6000ada
-  simcore validate FILE    predictions beside measured runs
+  simcore validate FILE    errors on your measured runs
   simcore predict --help   every option; simcore --help every command
 """
 
 _HELP_FLAGS = {"-h", "--help"}
-#: What the parser says of a command that there is none of.
+#: The parser's message about an unknown command.
 _NO_COMMAND = re.compile(r"No such command '(.+?)'")
-#: What it says of words that no option takes.
+#: The parser's message about words that belong to no option.
 _STRAY = re.compile(r"Got unexpected extra argument(?:s|\(s\))? \((.+)\)")
 _HELP = """Predict time, memory and scaling of a GPU training job before it starts.
 
@@ -75,7 +76,7 @@ def _root(
     ctx: typer.Context,
     version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
     debug: Annotated[
-        bool, typer.Option("--debug", help="Tracebacks of errors; anywhere on the line.")
+        bool, typer.Option("--debug", help="Print tracebacks of errors; may stand anywhere.")
     ] = False,
 ) -> None:
     if version:
@@ -91,7 +92,7 @@ def _parser() -> Any:
 
 
 def run(argv: Sequence[str]) -> int:
-    """Run one command line; returns the exit code. Errors go to standard error."""
+    """Run one command line and return the exit code. Errors are printed to standard error."""
     words = [a for a in argv if a != "--debug"]
     try:
         if words[:1] == ["predict"] and "--watch" in words and not _HELP_FLAGS & set(words):
@@ -100,12 +101,12 @@ def run(argv: Sequence[str]) -> int:
             return watch(words)
         code = _parser().main(args=words, prog_name="simcore", standalone_mode=False)
         return code if isinstance(code, int) else 0
-    except SystemExit as err:  # completion leaves this way
+    except SystemExit as err:  # shell completion ends this way
         return err.code if isinstance(err.code, int) else 0
     except PipeClosedError:
         return PIPE_CLOSED
     except (KeyboardInterrupt, typer.Abort) as err:
-        if isinstance(err.__cause__, EOFError):  # the parser takes it for the end of an answer
+        if isinstance(err.__cause__, EOFError):  # the parser mistakes an EOFError for an abort
             return _report(err.__cause__, words)
         return INTERRUPTED
     except Exception as err:
@@ -131,7 +132,7 @@ def _report(err: Exception, words: Sequence[str]) -> int:
 
 
 def _parser_sentence(err: Any, words: Sequence[str]) -> str:
-    """What the parser found, in one line, with the nearest option and where to look."""
+    """The parser's error as one sentence that suggests the nearest option and names the help."""
     text = " ".join(str(err.format_message()).split()).rstrip(".")
     context, option = getattr(err, "ctx", None), getattr(err, "option_name", None)
     if option and context is not None and getattr(err, "possibilities", None) is not None:
@@ -152,12 +153,12 @@ def _parser_sentence(err: Any, words: Sequence[str]) -> str:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """The console script."""
-    gc.disable()  # one answer and the process ends
+    gc.disable()  # the process ends after one answer
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")
     code = run(sys.argv[1:] if argv is None else argv)
-    gc.freeze()  # an interpreter that ends looks for cycles once more, in all that is not frozen
+    gc.freeze()  # frozen objects are skipped by the collection when the interpreter ends
     sys.exit(code)
 
 

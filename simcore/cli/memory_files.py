@@ -1,4 +1,4 @@
-"""``simcore predict --memory-snapshot`` and ``--memory-plot``: checks before, files after."""
+"""``simcore predict --memory-snapshot`` and ``--memory-plot``: checks file names, writes files."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from simcore.cli.output import complain
 
 
 def path_problems(snapshot: Path | None, plot: Path | None) -> list[str]:
-    """What is wrong with the names of the files that are asked for."""
+    """Error messages about the names of the requested files."""
     problems = []
     if snapshot is not None:
         problems += folder_problems("--memory-snapshot", snapshot)
@@ -22,7 +22,7 @@ def path_problems(snapshot: Path | None, plot: Path | None) -> list[str]:
 def write_files(
     model: str, gpus: str, options: dict[str, Any], snapshot: Path | None, plot: Path | None
 ) -> None:
-    """Play the step's allocations and write what is asked for. Raises UsageError."""
+    """Simulate the allocations of the step and write the requested files. Raises UsageError."""
     if snapshot is None and plot is None:
         return
     from simcore import api

@@ -1,4 +1,4 @@
-"""Names for shell completion, from the databases; a broken database completes nothing."""
+"""Names for shell completion, from the databases; with a broken database there are none."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from simcore.strategy.options import OPTIONS, Option
 
-#: What stands before the GPU type being typed: earlier groups and counts.
+#: Text before the GPU type that is being typed: earlier groups and numbers.
 _BEFORE_TYPE = re.compile(r"^(?:.*\+)?(?:\d+x){0,2}")
 
 Completer = Callable[[str], list[str]]
@@ -18,7 +18,7 @@ def _completer(names: Callable[[], Iterable[str]]) -> Completer:
     def complete(incomplete: str) -> list[str]:
         try:
             return sorted(n for n in names() if n.startswith(incomplete))
-        except Exception:  # an error message would land in the user's command line
+        except Exception:  # an error message would appear in the user's command line
             return []
 
     return complete
@@ -104,7 +104,7 @@ programs = _completer(_programs)
 
 
 def of_option(option: Option) -> Completer | None:
-    """Completion of the names that an option takes; None of numbers and files."""
+    """Completion of the names that an option accepts; None for numbers and files."""
     return _completer(option.names) if getattr(option.kind, "names", ()) else None
 
 
@@ -114,20 +114,20 @@ optimizers = _completer(OPTIONS["optimizer"].names)
 
 
 def cluster(incomplete: str) -> list[str]:
-    """GPU types behind the counts already typed: ``4x8xA6`` to ``4x8xA6000ada``."""
+    """Completions of a GPU type after the numbers already typed: ``4x8xA6`` to ``4x8xA6000ada``."""
     match = _BEFORE_TYPE.match(incomplete)
     before = match[0] if match else ""
     return [before + name for name in gpus(incomplete[len(before) :])]
 
 
-#: Kinds of plots of a prediction, the first by default.
+#: Kinds of plots of a prediction; the first is the default.
 PLOTS = (
     "overview", "time", "memory", "memory-over-step", "scaling", "roofline", "timeline",
     "sensitivity",
 )  # fmt: skip
 plots = _completer(lambda: PLOTS)
 
-#: What ``list`` and ``show`` know; singular words are taken too.
+#: Kinds that ``list`` and ``show`` know; the singular is accepted too.
 LISTS = (
     "gpus", "models", "configs", "nodes", "links", "strategies", "precisions", "optimizers",
     "collectives", "software", "dialects", "options", "calibrations", "prices",
@@ -138,7 +138,7 @@ shown_kinds = _completer(lambda: SHOWS)
 
 
 def show_name(ctx: Any, incomplete: str) -> list[str]:
-    """Names of the kind that ``show`` was asked for."""
+    """Completions of a name for ``show KIND``."""
     kind = str(ctx.params.get("kind") or "").rstrip("s")
     by_kind = {"gpu": gpus, "model": models, "node": nodes, "link": links, "program": programs,
                "optimizer": optimizers, "calibration": calibrations}  # fmt: skip

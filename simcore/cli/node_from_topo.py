@@ -1,4 +1,4 @@
-"""``simcore node-from-topo``: a matrix of ``nvidia-smi topo -m`` as a node of the database."""
+"""``simcore node-from-topo``: makes a node record from the matrix of ``nvidia-smi topo -m``."""
 
 from __future__ import annotations
 
@@ -17,24 +17,31 @@ from simcore.cli.values import whole
 def node_from_topo(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="Output of `nvidia-smi topo -m`.")],
     gpu: Annotated[
-        str | None, option("--gpu", "NAME", "Its GPUs, unless `nvidia-smi -L` is in the file.",
-                           names.gpus),
+        str | None,
+        option("--gpu", "NAME", "GPU type, unless the file has the output of `nvidia-smi -L`.",
+               names.gpus),
     ] = None,
     nics: Annotated[
-        str | None, option("--nics", "LINK", "Their rate: 8xib-ndr.", names.networks)
+        str | None, option("--nics", "LINK", "Network adapters: 8xib-ndr.", names.networks)
     ] = None,
-    sockets: Annotated[str | None, option("--sockets", "N", "Of the host.")] = None,
+    sockets: Annotated[
+        str | None, option("--sockets", "N", "Number of CPU sockets.")
+    ] = None,
     output: Annotated[
         Path | None,
-        option("-o", "FILE", "Default: hardware_db/nodes/NAME.yaml here, where it is found."),
+        option("-o", "FILE", "File to write; default: ./hardware_db/nodes/NAME.yaml, which "
+               "simcore finds from here."),
     ] = None,
-    name: Annotated[str | None, option("--name", "NAME", "Default: that of the file.")] = None,
+    name: Annotated[
+        str | None, option("--name", "NAME", "Name of the node; default: name of the file.")
+    ] = None,
     as_json: AS_JSON = False,
 ) -> None:  # fmt: skip
-    """A node description from what `nvidia-smi topo -m` (or -mp) prints.
+    """Make a node description from the output of `nvidia-smi topo -m` (or -mp).
 
-    The matrix tells NVLinks, PCIe switches, sockets and NICs; rates are those of the GPU's record
-    and its usual node, and are listed as assumptions. Then: simcore predict ... --node NAME
+    The matrix states NVLinks, PCIe switches, sockets and network adapters. Bandwidths come from the
+    GPU's record and its usual node, and are listed as assumptions. Then: simcore predict ...
+    --node NAME
     """
     from simcore import api
     from simcore.base.errors import InvalidConfig
@@ -45,7 +52,7 @@ def node_from_topo(
     if output is not None and output.suffix not in (".yaml", ".yml"):
         problems.append(f"a node is a .yaml file, not {output.name!r}")
     if name is not None and output is not None and output.stem != name:
-        problems.append(f"a node lies in a file of its name: {name}.yaml, not {output.name!r}")
+        problems.append(f"the file of a node has its name: {name}.yaml, not {output.name!r}")
     if problems:
         raise InvalidConfig(problems)
     chosen = name or (output.stem if output is not None else file.name.partition(".")[0])
@@ -61,7 +68,7 @@ def node_from_topo(
     from simcore.report.formatting import labelled
 
     lines = [f"{found['node']['full_name']}"]
-    for label, words in (("TOLD", found["told"]), ("ASSUMED", found["assumptions"])):
+    for label, words in (("STATED", found["told"]), ("ASSUMED", found["assumptions"])):
         for i, word in enumerate(words):
             lines += labelled("" if i else label, word)
     lines += ["", f"written to {target}: simcore predict ... --node {chosen}"]

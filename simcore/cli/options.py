@@ -10,26 +10,26 @@ import typer
 from simcore.cli import names
 from simcore.strategy.options import OPTIONS
 
-#: What ``--with`` does not take: files, and the node that is not a point's.
+#: Options that ``--with`` does not accept: files, and the node, which has a flag.
 _NOT_WITH = ("calibration", "launch", "node")
-#: Other words for the positions of a switch.
+#: Other words for the two values of a switch.
 _SAME = {"yes": "on", "true": "on", "no": "off", "false": "off"}
 
 
 def option(flag: str, metavar: str, text: str, complete: names.Completer | None = None) -> Any:
-    """An option with a name for its value and completion."""
+    """An option of a command: flag, placeholder of its value, help text and completion."""
     return typer.Option(
         flag, metavar=metavar, help=text, autocompletion=complete, show_default=False
     )
 
 
-#: What is trained, and where the answer goes.
+#: The model, and the format of the answer.
 MODEL = Annotated[
-    str | None, option("--model", "NAME", "What to train (needed).", names.models)
+    str | None, option("--model", "NAME", "Model to train (needed).", names.models)
 ]  # fmt: skip
-AS_JSON = Annotated[bool, typer.Option("--json", help="The answer as JSON.")]
+AS_JSON = Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")]
 
-#: Of the commands that read models' names from files: never a default that a file can set.
+#: For commands that read names of models from files. No file of defaults can set it.
 ALLOW_CODE = Annotated[
     bool,
     typer.Option("--allow-code", help="Run Python code (pkg.mod:callable) that a file names."),
@@ -37,55 +37,63 @@ ALLOW_CODE = Annotated[
 
 #: Prices of GPU-hours.
 PRICE = Annotated[
-    list[str] | None, option("--price", "GPU=DOLLARS", "Price of a GPU and hour: H100=2.5.")
+    list[str] | None, option("--price", "GPU=DOLLARS", "Price per GPU-hour: H100=2.5.")
 ]
 PRICES = Annotated[
     str | None,
-    option("--prices", "LIST", "One price list only: runpod, lambda, akash.", names.price_lists),
-]
+    option("--prices", "LIST", "Use one price list only: runpod, lambda, akash.",
+           names.price_lists),
+]  # fmt: skip
 
-#: What fails, and what a checkpoint costs: read by ``cli.goodput.reliability``.
+#: Failures and checkpoints: read by ``cli.goodput.reliability``.
 FAILURES = Annotated[
     str | None,
-    option("--failures", "RATE", "Failures a GPU and hour; 0: none. Default: Llama 3's 2e-5."),
+    option("--failures", "RATE", "Failures per GPU and hour; 0: none. Default: 2e-5 (Llama 3)."),
 ]
 CHECKPOINT_BW = Annotated[
-    str | None, option("--checkpoint-bw", "RATE", 'All ranks together: "50 GB/s".')
+    str | None,
+    option("--checkpoint-bw", "RATE", 'Checkpoint bandwidth of all ranks together: "50 GB/s".'),
 ]
 CHECKPOINT_EVERY = Annotated[
-    str | None, option("--checkpoint-every", "TIME", "20min; default: the best interval.")
+    str | None,
+    option("--checkpoint-every", "TIME", "Time between checkpoints: 20min; default: the best."),
 ]
-RESTART = Annotated[str | None, option("--restart", "TIME", "After a failure: 10min (default).")]
+RESTART = Annotated[
+    str | None, option("--restart", "TIME", "Time to restart after a failure (default 10min).")
+]
 STRAGGLERS = Annotated[
     str | None,
-    option("--stragglers", "P:SLOWER", "Share of slow nodes, and by how much: 0.01:0.2."),
+    option("--stragglers", "P:SLOWER", "Share of slow nodes, and their slowdown: 0.01:0.2."),
 ]
 
-#: Of the commands over grids: words of ``simcore.api`` that have no option of their own.
+#: For commands over many jobs: options that are the same for all of them.
 WITH = Annotated[
     list[str] | None,
-    option("--with", "WORD=VALUE", "A word of Python's `predict` for all points: overlap=none, "
+    option("--with", "WORD=VALUE", "An option of `predict` for all points: overlap=none, "
            "prefetch-blocks=2."),
 ]  # fmt: skip
 
-#: What a log of nccl-tests leaves out: words of ``calibrate.nccl_groups.Said``.
+#: What a log of nccl-tests may not contain: arguments of ``calibrate.nccl_groups.Said``.
 LOG_GPUS = Annotated[
-    str | None, option("--gpus", "CLUSTER", "Of nccl-tests, where its log does not tell.",
-                       names.cluster),
+    str | None,
+    option("--gpus", "CLUSTER", "nccl-tests: cluster, if the log does not name it.",
+           names.cluster),
 ]  # fmt: skip
-LOG_NODE = Annotated[
-    str | None, option("--node", "NAME", "Of nccl-tests: the node preset.", names.nodes)
-]
+LOG_NODE = Annotated[str | None, option("--node", "NAME", "nccl-tests: node preset.", names.nodes)]
 LOG_NETWORK = Annotated[
-    str | None, option("--network", "LINK", "Of nccl-tests: 8xib-ndr.", names.networks)
+    str | None, option("--network", "LINK", "nccl-tests: network, 8xib-ndr.", names.networks)
 ]
 LOG_COLLECTIVE = Annotated[
-    str | None, option("--collective", "NAME", "Of nccl-tests, where its log does not tell.")
+    str | None,
+    option("--collective", "NAME", "nccl-tests: collective, if the log does not name it."),
 ]
 
 
 def fixed_words(texts: Iterable[str], problems: list[str]) -> dict[str, Any]:
-    """``--with overlap=none`` texts as options of all points; what is wrong joins ``problems``."""
+    """The options of all points, from texts of ``--with`` such as ``overlap=none``.
+
+    Error messages are added to ``problems``.
+    """
     from simcore.base.errors import UnknownName
 
     known = [

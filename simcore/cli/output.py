@@ -1,4 +1,4 @@
-"""Standard output and error: plain where piped, quiet where the reader has gone."""
+"""Standard output and error: without colours when piped, and no error when the reader has ended."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ import sys
 
 from simcore.base.errors import UsageError
 
-#: What a shell reports for a program that SIGPIPE ended.
+#: Exit code that a shell reports for a program that was ended by SIGPIPE.
 PIPE_CLOSED = 141
 
 
 class PipeClosedError(Exception):
-    """Nobody reads standard output any more."""
+    """The reader of standard output has ended."""
 
 
 def write(text: str) -> None:
-    """Write to standard output at once. Raises PipeClosedError when nobody reads it."""
+    """Write to standard output and flush. Raises PipeClosedError when the reader has ended."""
     try:
         sys.stdout.write(text)
         sys.stdout.flush()
     except BrokenPipeError:
-        # Python would try to flush once more at exit, and complain.
+        # Otherwise Python would flush at exit and print an error.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise PipeClosedError from None
     except OSError as err:  # a full disk
@@ -31,17 +31,17 @@ def write(text: str) -> None:
 
 
 def complain(text: str) -> None:
-    """One line on standard error."""
+    """Write one line to standard error."""
     sys.stderr.write(text.rstrip() + "\n")
 
 
 def terminal_width() -> int:
-    """Columns of the terminal that standard output goes to; 0: it goes elsewhere."""
+    """Columns of the terminal to which standard output goes; 0 where it is no terminal."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
 
 
 def colour_wanted() -> bool:
-    """Whether escape codes are welcome: on a terminal, unless NO_COLOR says no."""
+    """Whether to print colours: on a terminal, unless NO_COLOR is set or TERM is dumb."""
     return (
         sys.stdout.isatty()
         and not os.environ.get("NO_COLOR")

@@ -1,4 +1,4 @@
-"""``simcore plan``: the best way to do a run under limits."""
+"""``simcore plan``: finds the best clusters and strategies for a training run under limits."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def plan(
     gpus: Annotated[
         list[str] | None,
         option("--gpus", "TYPES|GRID",
-               "Types (whole nodes of them): H100,H200,B200; or a grid: H100:8..64:8x8.",
+               "GPU types (whole nodes of them): H100,H200,B200; or a grid: H100:8..64:8x8.",
                names.cluster),
     ] = None,
     tokens: Annotated[
@@ -46,34 +46,41 @@ def plan(
     ] = None,
     samples: Annotated[str | None, option("--samples", "N", "Length in samples.")] = None,
     epochs: Annotated[
-        str | None, option("--epochs", "N", "Length in epochs of its data set.")
+        str | None, option("--epochs", "N", "Length in epochs of the model's data set.")
     ] = None,
     steps: Annotated[
         str | None, option("--steps", "N", "Length in steps, with --global-batch.")
     ] = None,
     deadline: Annotated[
-        str | None, option("--deadline", "TIME", "30d, 12h, 2w, 2026-12-24, 2026-12-24T18:00.")
+        str | None,
+        option("--deadline", "TIME",
+               "Limit on the time: 30d, 12h, 2w, 2026-12-24, 2026-12-24T18:00."),
     ] = None,
     start: Annotated[
-        str | None, option("--start", "TIME", "From when --deadline counts (default now).")
+        str | None, option("--start", "TIME", "Date when the run starts (default now).")
     ] = None,
-    budget: Annotated[str | None, option("--budget", "DOLLARS", "For the run: 3e6, 3M.")] = None,
+    budget: Annotated[
+        str | None, option("--budget", "DOLLARS", "Limit on the cost of the run: 3e6, 3M.")
+    ] = None,
     power: Annotated[
-        str | None, option("--power", "WATTS", 'Rated power of all GPUs: "200 kW".')
+        str | None, option("--power", "WATTS", 'Limit on the rated power of all GPUs: "200 kW".')
     ] = None,
     margin: Annotated[
         str | None, option("--margin", "PERCENT", "Memory to leave free on each GPU.")
     ] = None,
     available: Annotated[
-        list[str] | None, option("--available", "GPU=N", "GPUs of a type there are: H100=512.")
+        list[str] | None, option("--available", "GPU=N", "Available GPUs of a type: H100=512.")
     ] = None,
-    max_gpus: Annotated[str | None, option("--max-gpus", "N", "GPUs at most.")] = None,
+    max_gpus: Annotated[
+        str | None, option("--max-gpus", "N", "Limit on the number of GPUs.")
+    ] = None,
     confidence: Annotated[
         str | None,
-        option("--confidence", "PERCENT", "How sure deadline and budget must be met."),
+        option("--confidence", "PERCENT", "Least probability of meeting deadline and budget."),
     ] = None,
     objective: Annotated[
-        str, option("--objective", "WHAT", "cost (default), time, energy, gpus or step.",
+        str, option("--objective", "WHAT",
+                    "What to minimise: cost (default), time, energy, gpus or step.",
                     names.objectives),
     ] = "cost",
     price: PRICE = None,
@@ -84,17 +91,19 @@ def plan(
     restart: RESTART = None,
     stragglers: STRAGGLERS = None,
     micro_batch: Annotated[
-        str | None, option("--micro-batch", "GRID", "Samples a GPU at a time.")
+        str | None, option("--micro-batch", "GRID", "Samples per GPU and micro-step.")
     ] = None,
     global_batch: Annotated[
-        str | None, option("--global-batch", "GRID", "Samples a step; language models: 4 M tokens.")
+        str | None,
+        option("--global-batch", "GRID",
+               "Samples per step; default for language models: about 4 M tokens."),
     ] = None,
     top: Annotated[str | None, option("--top", "N", "Clusters to show (default 5).")] = None,
     jobs: Annotated[
         str | None, option("--jobs", "N", "Processes that share the work (default 1).")
     ] = None,
     emit: Annotated[
-        str | None, option("--emit", "DIALECT", "Write the winner's launch file instead.",
+        str | None, option("--emit", "DIALECT", "Print the best option's launch file instead.",
                            names.dialects),
     ] = None,
     with_: WITH = None,
@@ -104,9 +113,9 @@ def plan(
 ) -> None:  # fmt: skip
     """Find the cheapest (fastest, smallest ...) way to do a training run under limits.
 
-    Every point of the space is evaluated; the best of each cluster is ranked, with the interval
-    and the risk that it implies. Exit code 0: there is a way, 1: there is none, and which limit
-    to relax, 2: the command is wrong.
+    Every combination is evaluated, and the best of each cluster are ranked, with their interval
+    and the probability of meeting the limits. Exit code 0: there is an option, 1: there is none
+    (the answer says which limit to relax), 2: the command is wrong.
     """
     from simcore import api
     from simcore.base.errors import InvalidConfig
@@ -126,7 +135,7 @@ def plan(
         checkpoint_every=checkpoint_every, restart=restart, stragglers=stragglers,
     )  # fmt: skip
     problems += emit_problems(emit, as_json, None)
-    asked: dict[str, Any] = {
+    numbers: dict[str, Any] = {
         "tokens": count("tokens", tokens, problems),
         "samples": count("samples", samples, problems),
         "epochs": number("epochs", epochs, problems),
@@ -140,14 +149,14 @@ def plan(
         raise InvalidConfig(problems)
     assert grid.model is not None and grid.gpus is not None
     grid.tell()
-    with ProgressBar() as told:
+    with ProgressBar() as show:
         found = api.plan(
             grid.model, grid.gpus, deadline=deadline, start=start, power=power,
             margin_frac=(share or 0.0) / PERCENT, available=available or (),
             confidence=None if sure is None else sure / PERCENT, objective=objective,
             price=price or (), prices=prices, reliability=rel,
-            progress=None if told is None else lambda done, total: told(done, total, None),
-            **asked, **grid.words,
+            progress=None if show is None else lambda done, total: show(done, total, None),
+            **numbers, **grid.words,
         )  # fmt: skip
     best = found.best[0] if found.best else None
     options = {} if best is None else {
@@ -164,14 +173,14 @@ def plan(
         write(dumps(finite(found.to_dict())))
     else:
         write(str(found))
-        if best is not None and (again := command_of(grid.model, best.cluster, options)):
-            write(f"\n{again}\n")
+        if best is not None and (command := command_of(grid.model, best.cluster, options)):
+            write(f"\n{command}\n")
     if not found.feasible:
         raise typer.Exit(1)
 
 
 def _percent(flag: str, text: str | None, problems: list[str]) -> float | None:
-    """``10``, ``10%`` and ``10 %`` as 10, below 100."""
+    """The percentage in ``10``, ``10%`` or ``10 %``, which must be below 100."""
     if text is None:
         return None
     found = number(flag, text.strip().removesuffix("%").strip(), problems)

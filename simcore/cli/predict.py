@@ -1,6 +1,7 @@
-"""``simcore predict``: one training job, answered."""
+"""``simcore predict``: predicts one training job."""
 
-# Annotations are values here: typer would evaluate the text of each of fifty three times a start.
+# No "from __future__ import annotations" here: typer would evaluate the text of each of the fifty
+# annotations three times per start.
 
 from dataclasses import replace
 from pathlib import Path
@@ -28,105 +29,112 @@ def predict(
     ctx: typer.Context,
     model: Annotated[
         str | None,
-        option("--model", "NAME", "What to train (needed): `simcore list models`, a YAML or "
+        option("--model", "NAME", "Model to train (needed): `simcore list models`, a YAML or "
                 "config.json file, timm:NAME, torchvision:NAME, pkg.mod:callable.", names.models),
     ] = None,
     gpus: Annotated[
         str | None,
         option(
             "--gpus", "CLUSTER",
-            "NODESxGPUSxTYPE (needed): 4x8xA6000ada, 8xH100, 1x2xA100+1x3xT4; "
+            "Cluster as NODESxGPUSxTYPE (needed): 4x8xA6000ada, 8xH100, 1x2xA100+1x3xT4; "
             "`simcore list gpus`.", names.cluster,
         ),
     ] = None,
-    steps: Annotated[str | None, option("--steps", "N", "Time of a run of N steps.")] = None,
+    steps: Annotated[
+        str | None, option("--steps", "N", "Also predict the time of a run of N steps.")
+    ] = None,
     epochs: Annotated[
-        str | None, option("--epochs", "N", "Time of a run of N epochs of its data set.")
+        str | None,
+        option("--epochs", "N",
+               "Also predict the time of a run of N epochs of the model's data set."),
     ] = None,
     emit: Annotated[
         str | None,
-        option("--emit", "DIALECT", "Write the job's launch file instead of the answer: "
+        option("--emit", "DIALECT", "Print the job's launch file instead of the answer: "
                 "deepspeed, megatron ...: `simcore list dialects`.", names.dialects),
     ] = None,
     as_json: Annotated[
-        bool, typer.Option("--json", help="JSON as in docs/prediction.schema.json.")
+        bool,
+        typer.Option("--json", help="Print JSON, described by docs/prediction.schema.json."),
     ] = False,
     trace: Annotated[
         Path | None,
         typer.Option("--trace", metavar="FILE|DIR",
-                     help="Write the step for ui.perfetto.dev (.json or .json.gz); without an "
-                     "ending a folder: a file a rank, for Holistic Trace Analysis."),
+                     help="Write a trace of the step for ui.perfetto.dev (.json or .json.gz). A "
+                     "name without an ending is a folder with one file per rank, for Holistic "
+                     "Trace Analysis."),
     ] = None,
     chakra: Annotated[
         Path | None,
         typer.Option("--chakra", metavar="PREFIX",
-                     help="Write PREFIX.RANK.et, Chakra traces for ASTRA-sim."),
+                     help="Write Chakra traces for ASTRA-sim as PREFIX.RANK.et."),
     ] = None,
     memory_snapshot: Annotated[
         Path | None,
         typer.Option("--memory-snapshot", metavar="FILE",
-                     help="Write memory over the step for pytorch.org/memory_viz (.pickle)."),
+                     help="Write the memory over the step for pytorch.org/memory_viz (.pickle)."),
     ] = None,
     memory_plot: Annotated[
         Path | None,
         typer.Option("--memory-plot", metavar="FILE",
-                     help="Plot memory over the step (.svg or .png)."),
+                     help="Plot the memory over the step (.svg or .png)."),
     ] = None,
     plot: Annotated[
         Path | None,
-        typer.Option("--plot", metavar="FILE", help="Draw the answer (.svg or .png)."),
+        typer.Option("--plot", metavar="FILE", help="Plot the answer (.svg or .png)."),
     ] = None,
     plot_kind: Annotated[
         str | None,
-        option("--plot-kind", "KIND", "overview (default), time, memory, memory-over-step, "
-                "scaling, roofline, timeline, sensitivity.", names.plots),
+        option("--plot-kind", "KIND", "Kind of --plot: overview (default), time, memory, "
+                "memory-over-step, scaling, roofline, timeline, sensitivity.", names.plots),
     ] = None,
     scaling: Annotated[
         bool,
-        typer.Option("--scaling", help="One GPU to all of them, instead of the answer."),
+        typer.Option("--scaling",
+                     help="Print the scaling from one GPU to all, instead of the answer."),
     ] = False,
     watch: Annotated[
         bool,
-        typer.Option("--watch", help="Again whenever a file that it reads changes."),
+        typer.Option("--watch", help="Predict again whenever a file that it reads changes."),
     ] = False,
     explain: Annotated[
         str | None,
-        option("--explain", "TERM", "Formula, inputs and source: step_time, memory, comm, mfu.",
-                names.terms),
+        option("--explain", "TERM", "Print formula, inputs and source of a term, instead of the "
+                "answer: step_time, memory, comm, mfu.", names.terms),
     ] = None,
     allow_code: ALLOW_CODE = False,
     **job: Any,
 ) -> None:  # fmt: skip
-    """Will it fit, how fast will it go, what limits it, and how sure is that.
+    """Predict whether a job fits in memory, its speed, its bottleneck and the uncertainty.
 
-    What is not given takes the model's own default and is marked (default). Exit code 0: it
-    fits, 1: it does not, 2: the command is wrong.
+    Options that are not given take the model's defaults, which are marked (default). Exit code 0:
+    it fits, 1: it does not, 2: the command is wrong.
     """
-    words, told = with_defaults({"model": model, "gpus": gpus, **job}, allow_code=allow_code)
+    words, from_files = with_defaults({"model": model, "gpus": gpus, **job}, allow_code=allow_code)
     model, gpus, launch = words["model"], words["gpus"], words["launch"]
     problems: list[str] = path_problems(memory_snapshot, memory_plot)
     problems += trace_problems(trace, chakra)
     problems += view_problems(plot, plot_kind, scaling, explain, emit)
     if model is None:
-        beside = ", which a launch file does not" if launch else ""
-        problems.append(f"--model is missing: name one of `simcore list models`{beside}")
+        hint = " (a launch file does not name it)" if launch else ""
+        problems.append(f"--model is missing: name one of `simcore list models`{hint}")
     if gpus is None:
-        alone = ", or the type alone where the launch file has its counts" if launch else ""
-        problems.append(f"--gpus is missing: write NODESxGPUSxTYPE, such as 4x8xA6000ada{alone}")
-    del watch  # the command line has seen to it
+        hint = ", or only the type where the launch file has the numbers" if launch else ""
+        problems.append(f"--gpus is missing: write NODESxGPUSxTYPE, such as 4x8xA6000ada{hint}")
+    del watch  # handled in cli.main
     length = {
         "steps": count("steps", steps, problems),
         "epochs": number("epochs", epochs, problems),
     }
     if steps is not None and epochs is not None:
-        length = {"steps": 1.0, "epochs": 1.0}  # both given, whatever they are
+        length = {"steps": 1.0, "epochs": 1.0}  # report that both are given, even if invalid
     options = job_options(words, problems)
     problems += emit_problems(emit, as_json, explain)
     answer = _answer(model, gpus, options, length, trace is not None, explain, problems)
     warn_unknown(launch)
-    if told:
-        complain(f"note: {told}")
-        answer = replace(answer, assumptions=(told, *answer.assumptions))
+    if from_files:
+        complain(f"note: {from_files}")
+        answer = replace(answer, assumptions=(from_files, *answer.assumptions))
     if model is not None and gpus is not None:
         write_traces(answer, model, gpus, options, trace, chakra)
         write_files(model, gpus, options, memory_snapshot, memory_plot)
@@ -162,7 +170,7 @@ def _answer(
     explain: str | None,
     problems: list[str],
 ) -> "Prediction":
-    """Predict, or raise with everything that is wrong with the command."""
+    """The prediction. Raises InvalidConfig that lists everything that is wrong with the command."""
     from simcore import api
     from simcore.base.errors import InvalidConfig, SimcoreError
 
@@ -195,12 +203,12 @@ def _answer(
 def _explain(model: str, gpus: str, term: str, options: dict[str, Any], as_json: bool) -> None:
     from simcore import api
 
-    told = api.explain(model, gpus, term, **options)
+    explanation = api.explain(model, gpus, term, **options)
     if as_json:
         from simcore.report.jsonout import dumps, explanation_to_dict
 
-        write(dumps(explanation_to_dict(told)))
+        write(dumps(explanation_to_dict(explanation)))
         return
     from simcore.report.text import render_explanation
 
-    write(render_explanation(told, api.find_terms(term)[1:]))
+    write(render_explanation(explanation, api.find_terms(term)[1:]))

@@ -1,4 +1,4 @@
-"""``simcore report``: one job as one self-contained page."""
+"""``simcore report``: one job as one self-contained HTML page."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from simcore.cli.job import job_options, takes_job
 from simcore.cli.options import ALLOW_CODE
 from simcore.cli.output import complain
 
-#: More clusters than this do not stand side by side, and pass a megabyte.
+#: Most clusters of a page: more do not fit side by side, and would exceed a megabyte.
 MOST = 4
 
 
@@ -29,27 +29,28 @@ def report(
     ],
     model: Annotated[
         str | None,
-        typer.Option("--model", metavar="NAME", help="What to train, as in predict.",
+        typer.Option("--model", metavar="NAME", help="Model to train, as in predict.",
                      autocompletion=names.models, show_default=False),
     ] = None,
     gpus: Annotated[
         list[str] | None,
         typer.Option("--gpus", metavar="CLUSTER", autocompletion=names.cluster,
-                     help="NODESxGPUSxTYPE; several times: side by side.", show_default=False),
+                     help="NODESxGPUSxTYPE; repeat to compare clusters.", show_default=False),
     ] = None,
     allow_code: ALLOW_CODE = False,
     **job: Any,
 ) -> None:  # fmt: skip
-    """Write everything about a prediction into one HTML file that opens without a network.
+    """Write everything about a prediction into one HTML file, which needs no network to open.
 
-    Inputs, defaults, assumptions, time and memory by term with formula and source, scaling,
-    what-ifs, ops and sources of the hardware's figures. Takes predict's options.
+    The page holds inputs, defaults, assumptions, time and memory by term with formula and source,
+    scaling, what-ifs, operators, and the sources of the hardware's figures. Takes predict's
+    options.
     """
     from simcore.api.document import facts_of
     from simcore.base.errors import InvalidConfig, UsageError
     from simcore.report import html
 
-    words, told = with_defaults(
+    words, from_files = with_defaults(
         {"model": model, "gpus": gpus, **job}, lists=("gpus",), allow_code=allow_code
     )
     problems = folder_problems("--output", output)
@@ -61,15 +62,15 @@ def report(
     if not clusters:
         problems.append("--gpus is missing: write NODESxGPUSxTYPE, such as 4x8xA6000ada")
     elif len(clusters) > MOST:
-        problems.append(f"at most {MOST} clusters stand side by side, not {len(clusters)}")
+        problems.append(f"a report compares at most {MOST} clusters, not {len(clusters)}")
     options = job_options(words, problems)
     if problems:
         raise InvalidConfig(problems)
     warn_unknown(options.get("launch"))
-    if told:
-        complain(f"note: {told}")
+    if from_files:
+        complain(f"note: {from_files}")
     facts = facts_of(model, clusters, **options)
-    page = html.page(replace(facts, notes=(f"Defaults {told}.",) if told else ()))
+    page = html.page(replace(facts, notes=(f"Defaults {from_files}.",) if from_files else ()))
     try:
         output.write_text(page, encoding="utf-8")
     except OSError as err:

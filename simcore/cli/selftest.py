@@ -1,4 +1,4 @@
-"""``simcore selftest``: predictions beside real training steps on this machine."""
+"""``simcore selftest``: compares predictions with real training steps on this machine."""
 
 from __future__ import annotations
 
@@ -12,19 +12,22 @@ from simcore.cli.output import write
 
 def selftest(
     device: Annotated[
-        str | None, typer.Option("--device", metavar="cpu|cuda", help="Default: GPUs if any.")
+        str | None,
+        typer.Option("--device", metavar="cpu|cuda", help="Default: cuda if there are GPUs."),
     ] = None,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="Keep the profile and raw data here."),
+        typer.Option(
+            "--output", "-o", metavar="FILE", help="Write the profile and raw data to this file."
+        ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="The table as JSON.")] = False,
 ) -> None:
-    """Calibrate this machine, predict four networks, train them, compare.
+    """Calibrate this machine, predict four networks, train them and compare.
 
-    An MLP, a conv net, a transformer and a DiT that calibration has not seen, on one process and
-    on several (DDP, ZeRO-1, FSDP), each predicted before it runs. Takes up to five minutes, and
-    leaves 1 as exit code where the predictions do not hold.
+    The networks are an MLP, a convolutional network, a transformer and a DiT, none of them part of
+    the calibration. They run on one process and on several (DDP, ZeRO-1, FSDP), and each is
+    predicted before it runs. Takes up to five minutes. Exit code 1: the predictions do not hold.
     """
     from simcore import api
 

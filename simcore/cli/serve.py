@@ -1,4 +1,4 @@
-"""``simcore serve``: the web page."""
+"""``simcore serve``: starts the web page and the JSON API."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ _HIGHEST_PORT = 65_535
 def serve(
     host: Annotated[
         str,
-        typer.Option("--host", metavar="ADDRESS", help="Address to listen on; loopback only "
-                     "unless changed."),
+        typer.Option("--host", metavar="ADDRESS", help="Address to listen on; by default only "
+                     "this machine can connect."),
     ] = "127.0.0.1",
     port: Annotated[
-        str, typer.Option("--port", metavar="N", help="Port; 0: any that is free.")
+        str, typer.Option("--port", metavar="N", help="Port; 0: any free port.")
     ] = "8765",
     name: Annotated[
         list[str] | None,
-        typer.Option("--name", metavar="HOST", help="Another name that browsers may call this "
-                     "server by; may be repeated."),
+        typer.Option("--name", metavar="HOST", help="Another host name under which browsers may "
+                     "reach this server; may be repeated."),
     ] = None,
     rate: Annotated[
         str | None,
-        typer.Option("--rate", metavar="N", help="Cost units a second and client; a prediction "
-                     "costs one.", show_default=False),
+        typer.Option("--rate", metavar="N", help="Rate limit: cost units per second and client; "
+                     "a prediction costs one.", show_default=False),
     ] = None,
 ) -> None:  # fmt: skip
-    """A local web page: choose, compare, share; and the same as a JSON API (/docs).
+    """Start a local web page to predict, compare and share jobs, and a JSON API (/docs).
 
-    Listens on this machine only. Nothing is fetched from elsewhere, nothing is written.
+    Listens on this machine only, by default. Downloads nothing and writes no files.
     """
     from simcore.base.errors import InvalidConfig, UsageError
 

@@ -1,4 +1,4 @@
-"""``simcore config``: where defaults may stand, and what they are."""
+"""``simcore config``: shows the files of defaults and their contents."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from simcore.cli.output import write
 
 
 def config(
-    as_json: Annotated[bool, typer.Option("--json", help="Everything as JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
 ) -> None:
     """Show the files that defaults come from, and every default that is set.
 
     \b
-    Files, the first wins: ./simcore.toml, then the user's config.toml
-    ($SIMCORE_CONFIG names another file; off: none). They read:
+    ./simcore.toml has precedence over the user's config.toml
+    ($SIMCORE_CONFIG names another file; off: none). Example:
       [defaults]
       gpus = "4x8xA6000ada"
       network = "ib-hdr"
@@ -40,12 +40,12 @@ def config(
             )
         )
         return
-    lines = [f"{f}: {'read' if f.is_file() else 'not there'}" for f in files()]
+    lines = [f"{f}: {'read' if f.is_file() else 'does not exist'}" for f in files()]
     if found:
         from simcore.report.tables import table
 
         rows = [[k.replace("_", "-"), str(s.value), str(s.file)] for k, s in found.items()]
         lines += ["", table(["default", "value", "from"], rows)]
     else:
-        lines += ["", "no defaults are set: write them there under [defaults]"]
+        lines += ["", "no defaults are set: write them into one of these under [defaults]"]
     write("\n".join(lines) + "\n")

@@ -1,4 +1,4 @@
-"""``simcore sweep``: every combination, ranked."""
+"""``simcore sweep``: predicts and ranks every combination of options."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ INTERRUPTED = 130
 def sweep(
     model: Annotated[
         str | None,
-        option("--model", "NAME,...", "What to train (needed); several are an axis.", names.models),
+        option("--model", "NAME,...", "Model to train (needed), or several.", names.models),
     ] = None,
     gpus: Annotated[
         list[str] | None,
@@ -38,9 +38,10 @@ def sweep(
                names.cluster),
     ] = None,
     micro_batch: Annotated[
-        str | None, option("--micro-batch", "GRID", "Samples a GPU at a time: 1..8, 1..64*2.")
+        str | None,
+        option("--micro-batch", "GRID", "Samples per GPU and micro-step: 1..8, 1..64*2."),
     ] = None,
-    batch: Annotated[str | None, option("--batch", "GRID", "The same as --micro-batch.")] = None,
+    batch: Annotated[str | None, option("--batch", "GRID", "Same as --micro-batch.")] = None,
     by: Annotated[
         str | None,
         option("--by", "WHAT", "Rank by throughput (default), per-gpu, step or memory.",
@@ -50,10 +51,10 @@ def sweep(
     output: Annotated[
         Path | None,
         typer.Option("-o", "--output", metavar="FILE",
-                     help="Every point: .parquet, .csv or .json."),
+                     help="Write every point: .parquet, .csv or .json."),
     ] = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with an interrupted sweep of this output.")
+        bool, typer.Option("--resume", help="Continue the interrupted sweep of this output.")
     ] = False,
     jobs: Annotated[
         str | None, option("--jobs", "N", "Processes that share the work (default 1).")
@@ -61,20 +62,20 @@ def sweep(
     cluster: Annotated[
         str | None,
         option("--cluster", "WHERE",
-               "A Dask cluster that shares it: tcp://HOST:8786, local or local:N."),
+               "A Dask cluster that does the work: tcp://HOST:8786, local or local:N."),
     ] = None,
     with_: WITH = None,
     as_json: AS_JSON = False,
     allow_code: ALLOW_CODE = False,
     **job: Any,
 ) -> None:  # fmt: skip
-    """Evaluate every combination and rank what fits.
+    """Predict every combination and rank those that fit.
 
-    Takes predict's options, each with one value or several: names as a list or all, numbers as
-    4 or 1,2,4 or 1..8 or 8..64:8 (steps) or 1..64*2 (doubling). Clusters:
-    TYPE:NODESxGPUS with such values, or 4x8xA6000ada; a comma separates clusters. Ctrl-C and
-    SIGTERM keep what was found. Exit code 0: something fits, 1: nothing does, 2: the command is
-    wrong or a file cannot be written, 130: stopped.
+    Takes predict's options, each with one value or several: names as a list or all, numbers as 4
+    or 1,2,4 or 1..8 or 8..64:8 (steps) or 1..64*2 (doubling). Clusters are TYPE:NODESxGPUS with
+    such values, or 4x8xA6000ada; a comma separates clusters. After Ctrl-C or SIGTERM, finished
+    points are kept. Exit code 0: something fits, 1: nothing fits, 2: the command is wrong or a
+    file cannot be written, 130: stopped.
     """
     from simcore.base.errors import InvalidConfig
     from simcore.planning.workers import worker_problems
@@ -119,7 +120,7 @@ def sweep(
 
 
 def _problems(grid: Grid, by: str | None, output: Path | None) -> list[str]:
-    """Everything that is wrong with the axes and the output."""
+    """Error messages about the axes and the output."""
     from simcore import api
     from simcore.base.errors import InvalidConfig, SimcoreError, UnknownName
     from simcore.planning.output import output_problems
@@ -139,7 +140,7 @@ def _problems(grid: Grid, by: str | None, output: Path | None) -> list[str]:
 
 @contextmanager
 def _stopped_by_sigterm() -> Iterator[None]:
-    """``kill`` and schedulers end a sweep as Ctrl-C does: what is done is kept."""
+    """Treat SIGTERM (``kill``, schedulers) like Ctrl-C, so that finished points are kept."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -151,9 +152,9 @@ def _stopped_by_sigterm() -> Iterator[None]:
 
 
 class ProgressBar:
-    """A bar on standard error with rate, time left and the best so far; nothing when piped.
+    """A progress bar on standard error with rate, remaining time and the best point; none if piped.
 
-    What a resumed sweep has already is no part of its rate.
+    Points from before a resumption do not count for the rate.
     """
 
     def __init__(self, output: Path | None = None) -> None:
@@ -173,9 +174,9 @@ class ProgressBar:
         )  # fmt: skip
         self._bar.start()
         self._task: Any = None
-        return self._told
+        return self._show
 
-    def _told(self, done: int, total: int, best: Point | None) -> None:
+    def _show(self, done: int, total: int, best: Point | None) -> None:
         if self._task is None:
             self._task = self._bar.add_task("", total=total, completed=done, rate="", now="")
             return

@@ -1,4 +1,4 @@
-"""Options by the names that other programs give them."""
+"""Finds the option or command that is meant by a word of another program."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Collection
 from simcore.base.errors import nearest
 from simcore.strategy.options.synonyms import called
 
-#: As ``called()``, of options that some commands have.
+#: Other names of options that only some commands have, in the format of ``called()``.
 _OF_SOME = {
     "objective": "by rank-by minimise minimize",
     "by": "objective rank-by sort sort-by",
@@ -17,7 +17,7 @@ _OF_SOME = {
 }
 
 
-#: Commands likewise: what is written instead.
+#: Other names of commands.
 _COMMANDS = {
     "predict": "estimate run simulate time memory fits",
     "predict --explain TERM": "explain why",
@@ -35,7 +35,7 @@ _COMMANDS = {
 
 
 def command_meant(typed: str, known: Collection[str]) -> str:
-    """What an unknown command may be: by another name for it, or the nearest; or nothing."""
+    """The command that ``typed`` probably means: by another name, or the nearest; or empty."""
     name = typed.lower()
     for ours, theirs in _COMMANDS.items():
         if name in theirs.split():
@@ -44,9 +44,10 @@ def command_meant(typed: str, known: Collection[str]) -> str:
 
 
 def option_meant(typed: str, known: Collection[str]) -> str:
-    """``--micro-batch`` for ``--batch-size``: what of the known options is meant; or nothing.
+    """The known option that ``typed`` probably means (``--micro-batch`` for ``--batch-size``).
 
-    Another program's name comes first, then the nearest in letters, dashes apart.
+    A name that another program uses comes first, then the nearest spelling. Empty where there is
+    neither.
     """
     name = typed.lstrip("-").replace("_", "-").lower()
     for ours, theirs in (*called().items(), *_OF_SOME.items()):

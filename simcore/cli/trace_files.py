@@ -1,4 +1,4 @@
-"""``simcore predict --trace`` and ``--chakra``: checks before, files after."""
+"""``simcore predict --trace`` and ``--chakra``: checks file names first, writes the files later."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from simcore.cli.files import folder_problems
 from simcore.cli.output import complain
 
-#: Of a trace in one file; a name without an ending is a folder.
+#: Endings of a trace in one file; a name without an ending is a folder.
 ENDINGS = (".json", ".gz")
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def trace_problems(trace: Path | None, chakra: Path | None) -> list[str]:
-    """What is wrong with the names of the files that are asked for."""
+    """Error messages about the names of the requested files."""
     problems = []
     if trace is not None:
         problems += _trace_problems(trace)
@@ -26,7 +26,7 @@ def trace_problems(trace: Path | None, chakra: Path | None) -> list[str]:
 
 
 def _trace_problems(path: Path) -> list[str]:
-    """A file by its ending; a name without one is a folder, which is made."""
+    """Error messages about a name; one without an ending is a folder, which will be created."""
     if path.is_dir():
         return []
     if path.suffix and path.suffix.lower() not in ENDINGS:
@@ -44,7 +44,7 @@ def write_traces(
     trace: Path | None,
     chakra: Path | None,
 ) -> None:
-    """Write what is asked for. Raises UsageError."""
+    """Write the requested files. Raises UsageError."""
     if trace is not None:
         _write_trace(answer, trace)
     if chakra is not None:

@@ -1,4 +1,4 @@
-"""``simcore trace-model``: an nn.Module as a models_db file."""
+"""``simcore trace-model``: writes an nn.Module as a file of models_db."""
 
 from __future__ import annotations
 
@@ -20,15 +20,16 @@ def trace_model(
     inputs: Annotated[
         list[str] | None,
         typer.Option("--input", metavar="DTYPE[SHAPE]", show_default=False,
-                     help="float32[B,3,224,224], int64[B,128]; B is the batch. Once an input."),
+                     help="Shape of an input: float32[B,3,224,224], int64[B,128]; B is the batch. "
+                          "Repeat for each input."),
     ] = None,
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", metavar="FILE", show_default=False,
-                     help="Write a models_db file; without it, print it."),
+                     help="models_db file to write; default: print it."),
     ] = None,
 ) -> None:  # fmt: skip
-    """Trace a module without memory or GPU; others can use the file without torch."""
+    """Trace a module, without a GPU or memory for its weights, to a file that needs no torch."""
     from simcore.base.errors import UsageError
     from simcore.workload.permission import TrustedName
     from simcore.workload.trace import trace_data

@@ -1,4 +1,4 @@
-"""``simcore validate``: predictions beside measured rows."""
+"""``simcore validate``: compares predictions with measured runs."""
 
 from __future__ import annotations
 
@@ -19,64 +19,74 @@ def validate(
     files: Annotated[
         list[Path],
         typer.Argument(
-            metavar="FILE...", help="Tables of measured runs (CSV); 'ops' first: of ops."
+            metavar="FILE...", help="Tables of measured runs (CSV); after the word ops: of ops."
         ),
     ],
-    as_json: Annotated[bool, typer.Option("--json", help="Everything as JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
     calibrated: Annotated[
-        bool, typer.Option("--calibrated", help="Fit first; errors are leave-one-out.")
+        bool,
+        typer.Option("--calibrated", help="Fit to the rows first; errors are leave-one-out."),
     ] = False,
     calibrate: Annotated[
         str | None,
         typer.Option(
             "--calibrate",
             metavar="K",
-            help="Fit on K rows of each source and GPU, judge on the rest; one-gpu: on the rows "
-            "of one GPU.",
+            help="Fit to K rows of each source and GPU, judge the others; one-gpu: fit to the "
+            "rows of single GPUs.",
         ),
     ] = None,
     draws: Annotated[
         str | None,
-        typer.Option("--draws", metavar="N", help="With --calibrate: N random choices of rows."),
+        typer.Option(
+            "--draws", metavar="N", help="With --calibrate: choose the rows at random, N times."
+        ),
     ] = None,
     only: Annotated[
         list[str] | None,
-        typer.Option("--only", metavar="COL=VALUE", help="Rows of this value; several: all hold."),
+        typer.Option(
+            "--only", metavar="COL=VALUE", help="Only rows with this value; repeat for more."
+        ),
     ] = None,
     unnamed: Annotated[
         bool,
-        typer.Option("--unnamed", help="As somebody asks who does not name the program of a row."),
+        typer.Option("--unnamed", help="Predict as if the rows did not name their program."),
     ] = False,
     commands: Annotated[
         bool,
         typer.Option(
-            "--commands", help="The command that predicts each row, instead of its errors."
+            "--commands", help="Print the command that predicts each row instead of errors."
         ),
     ] = False,
     html: Annotated[
         Path | None,
-        typer.Option("--html", metavar="FILE", help="A self-contained page with scatter plots."),
+        typer.Option(
+            "--html", metavar="FILE", help="Write a self-contained page with scatter plots."
+        ),
     ] = None,
     fill: Annotated[
-        bool, typer.Option("--fill", help="Predict what the tables leave blank too.")
+        bool, typer.Option("--fill", help="Also predict values that the tables leave blank.")
     ] = False,
     by: Annotated[
-        str | None, typer.Option("--by", metavar="COL,COL", help="Errors by these columns.")
+        str | None, typer.Option("--by", metavar="COL,COL", help="Group errors by these columns.")
     ] = None,
     worst: Annotated[
-        str | None, typer.Option("--worst", metavar="N", help="The N rows furthest off.")
+        str | None,
+        typer.Option("--worst", metavar="N", help="List the N rows with the largest errors."),
     ] = None,
     plot: Annotated[
         Path | None,
-        typer.Option("--plot", metavar="FILE", help="Predicted against measured (.svg or .png)."),
+        typer.Option(
+            "--plot", metavar="FILE", help="Plot predicted against measured (.svg or .png)."
+        ),
     ] = None,
     refit: Annotated[
         str | None,
         typer.Option(
             "--refit",
             metavar="WHAT",
-            help="ops: fit anew from the FILEs, without the shapes (or the shapes and the "
-            "family) judged: shapes, family.",
+            help="ops: fit figures to the FILEs, and judge them on shapes (shapes) or on shapes "
+            "and op families (family) left out of the fit.",
         ),
     ] = None,
     calibration: Annotated[
@@ -84,7 +94,7 @@ def validate(
         typer.Option(
             "--calibration",
             metavar="NAME|FILE",
-            help="ops: judge these fitted figures.",
+            help="ops: judge the figures of this calibration.",
             autocompletion=names.calibrations,
         ),
     ] = None,
@@ -93,7 +103,7 @@ def validate(
         typer.Option(
             "--jobs",
             metavar="N",
-            help="Processes that share the rows of large tables (default: one a processor).",
+            help="Processes that share the rows of large tables (default: one per processor).",
         ),
     ] = None,
     bad_rows: Annotated[
@@ -101,7 +111,7 @@ def validate(
         typer.Option(
             "--bad-rows",
             metavar="HOW",
-            help="Rows that cannot be: refuse (of runs the default) or skip (of ops).",
+            help="Invalid rows: refuse (default for runs) or skip (default for ops).",
         ),
     ] = None,
     allow_code: ALLOW_CODE = False,
@@ -110,11 +120,10 @@ def validate(
     network: LOG_NETWORK = None,
     collective: LOG_COLLECTIVE = None,
 ) -> None:
-    """Predict measured runs and say how far off the predictions are.
+    """Predict measured runs and print the errors of the predictions.
 
-    `simcore validate ops FILE...` holds the op models against measured kernels, collectives
-    and passes of whole models instead, or the collectives of a prediction against a log of
-    nccl-tests.
+    `simcore validate ops FILE...` judges the op models instead, on measured kernels, collectives
+    and passes of whole models, or the predicted collectives, on a log of nccl-tests.
     """
     from simcore.base.errors import InvalidConfig
 
@@ -141,7 +150,7 @@ def validate(
     }  # fmt: skip
     problems += _conflicts(given)
     if draws is not None and (rows_of_fit is None or rows_of_fit == "one-gpu"):
-        problems.append("--draws is of the rows that --calibrate K fits: give a K")
+        problems.append("--draws chooses the rows of --calibrate K: give --calibrate and K")
     problems += _wrong_files(html, plot)
     problems += _wrong_names(refit=refit, bad_rows=bad_rows)
     problems += missing_problems(*files)
@@ -190,30 +199,31 @@ def validate(
     write(_json(result) if as_json else render_verdict(result, count))
 
 
-#: Flags, flags that exclude them, and what is said of both.
+#: A flag, the flags that exclude it, and the error message.
 _EXCLUDED: tuple[tuple[str, str, str], ...] = (
     ("calibrate", "calibrated fill",
-     "--calibrate judges what is left: drop --calibrated and --fill"),
+     "--calibrate judges the rows left out of its fit: drop --calibrated and --fill"),
     ("ops", "calibrate only html",
      "--calibrate, --only and --html are for measured runs, not for ops"),
     ("ops", "plot", "--plot is for measured runs, not for ops"),
     ("ops", "jobs", "--jobs is for measured runs, not for ops"),
     ("unnamed", "ops calibrated calibrate fill",
-     "--unnamed judges measured runs blind: give it alone"),
-    ("refit", "calibration", "--refit judges figures fitted anew, --calibration those of a file"),
+     "--unnamed judges measured runs without calibration: drop the other flag"),
+    ("refit", "calibration",
+     "--refit judges newly fitted figures, --calibration those of a file: drop one"),
 )  # fmt: skip
-#: Flags of ``simcore validate ops`` alone, and what is said of them elsewhere.
+#: Flags of ``simcore validate ops`` only, and the error message without it.
 _OF_OPS: tuple[tuple[str, str], ...] = (
     ("refit calibration", "--refit and --calibration are for `simcore validate ops`"),
     ("gpus node network collective",
      "--gpus, --node, --network and --collective are for `simcore validate ops`"),
 )  # fmt: skip
-#: Flags that say how errors are shown, of which ``--commands`` shows none.
+#: Flags about errors, which ``--commands`` does not print.
 _SHOWN = "ops json calibrated calibrate fill by worst html plot"
 
 
 def _conflicts(given: set[str]) -> list[str]:
-    """What is wrong with the flags ``given`` together."""
+    """Error messages about flags that exclude each other."""
     found = [
         sentence
         for flag, others, sentence in _EXCLUDED
@@ -231,7 +241,7 @@ def _conflicts(given: set[str]) -> list[str]:
 
 
 def _wrong_files(html: Path | None, plot: Path | None) -> list[str]:
-    """What is wrong with the files that pictures and pages are to be written to."""
+    """Error messages about the names of the files to write."""
     found: list[str] = []
     if html is not None:
         found += folder_problems("--html", html)
@@ -241,7 +251,7 @@ def _wrong_files(html: Path | None, plot: Path | None) -> list[str]:
 
 
 def _wrong_names(*, refit: str | None, bad_rows: str | None) -> list[str]:
-    """What is wrong with flags that take one of two names."""
+    """Error messages about flags that take one of two names."""
     chosen = (("refit", refit, ("shapes", "family")), ("bad-rows", bad_rows, ("skip", "refuse")))
     return [
         f"--{flag} is {' or '.join(names)}, not {value!r}"
@@ -257,7 +267,7 @@ def _json(found: dict[str, Any]) -> str:
 
 
 def _text_of_ops(found: dict[str, Any], worst: int | None) -> str:
-    """Op models as text, or the collectives of a log."""
+    """Text about the errors of op models, or of collectives for a log of nccl-tests."""
     if "runs" in found:
         from simcore.report.links import render_runs
 

@@ -1,4 +1,4 @@
-"""Numbers from the command line, with every problem collected instead of the first raised."""
+"""Reads numbers of the command line; error messages are collected, so that all are reported."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from simcore.strategy.options import OPTIONS, Whole
 
 
 def whole(flag: str, text: str | None, problems: list[str], *, least: int | None = 1) -> int | None:
-    """A whole number, or None with the reason added to ``problems``."""
+    """The whole number in ``text``, or None with an error message added to ``problems``."""
     if text is None:
         return None
     try:
@@ -23,7 +23,7 @@ def whole(flag: str, text: str | None, problems: list[str], *, least: int | None
 
 
 def number(flag: str, text: str | None, problems: list[str]) -> float | None:
-    """A finite number, or None with the reason added to ``problems``."""
+    """The finite number in ``text``, or None with an error message added to ``problems``."""
     if text is None:
         return None
     try:
@@ -37,12 +37,12 @@ def number(flag: str, text: str | None, problems: list[str]) -> float | None:
     return value
 
 
-#: How people shorten counts; a billion has two letters.
+#: Suffixes of counts; G and B both mean a billion.
 _LETTERS = {"K": KILO, "M": MEGA, "G": GIGA, "B": GIGA, "T": TERA}
 
 
 def count(flag: str, text: str | None, problems: list[str]) -> float | None:
-    """A number that may end in a letter: 15T, 300B, 2.5M, 1e12; else as ``number``."""
+    """The number in ``text``, which may end in a suffix: 15T, 300B, 2.5M; else as ``number``."""
     size = _LETTERS.get(text.strip()[-1:].upper()) if text is not None else None
     if text is None or size is None:
         return number(flag, text, problems)
@@ -55,20 +55,20 @@ def count(flag: str, text: str | None, problems: list[str]) -> float | None:
 
 
 def with_zero(strategy: str | None, stage: str | None, problems: list[str]) -> str | None:
-    """``--zero N`` as the strategy that it names."""
+    """The strategy that ``--strategy`` or ``--zero N`` names."""
     if stage is None:
         return strategy
     if strategy is not None:
         problems.append("give --strategy or --zero, not both")
     elif stage.strip() not in ("1", "2", "3"):
-        problems.append(f"zero {stage!r} is none of 1, 2 and 3")
+        problems.append(f"--zero must be 1, 2 or 3, not {stage!r}")
     else:
         return f"zero{stage.strip()}"
     return strategy
 
 
 def with_zeros(strategy: str | None, stages: str | None, problems: list[str]) -> str | None:
-    """``--zero 1,3`` or ``1..3`` as the list of strategies that it names."""
+    """The list of strategies that ``--strategy`` or ``--zero 1,3`` (or ``1..3``) names."""
     if stages is None:
         return strategy
     if strategy is not None:

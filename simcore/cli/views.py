@@ -1,4 +1,4 @@
-"""``simcore predict --plot`` and ``--scaling``: checks before, files and text after."""
+"""``simcore predict --plot`` and ``--scaling``: checks the flags, writes plots and text."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def view_problems(
     plot: Path | None, kind: str | None, scaling: bool, explain: str | None, emit: str | None
 ) -> list[str]:
-    """What is wrong with the words about views."""
+    """Error messages about the flags of plots and scaling."""
     found = plot_problems("--plot", plot) if plot is not None else []
     if kind is not None:
         if plot is None:
@@ -32,7 +32,7 @@ def view_problems(
 
 
 def write_plot(answer: Prediction, path: Path, kind: str | None) -> None:
-    """Draw the answer. Raises UsageError."""
+    """Write a plot of the answer. Raises UsageError."""
     from simcore.base.errors import UsageError
     from simcore.report.plots import KINDS
     from simcore.report.plots import write as write_figure
@@ -46,7 +46,7 @@ def write_plot(answer: Prediction, path: Path, kind: str | None) -> None:
 
 
 def write_scaling(model: str, gpus: str, options: dict[str, Any], as_json: bool) -> None:
-    """The curve up to the cluster, as text or JSON."""
+    """Print the scaling up to the cluster, as text or JSON."""
     from simcore import api
 
     curve = api.scaling(model, gpus, **options)

@@ -1,6 +1,6 @@
-"""``simcore predict --watch``: the same command again whenever a file it reads has changed.
+"""``simcore predict --watch``: repeats the command whenever a file that it reads has changed.
 
-Each answer comes from a process of its own, so that nothing remembers the file as it was.
+Each answer is computed in a new process, so that no cache holds the old content of the file.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Changes = Iterable[Collection[tuple[Any, str]]]
 
 
 def watched(words: Sequence[str]) -> list[Path]:
-    """What the command reads: files on its line, defaults, and the databases."""
+    """The files and folders that the command reads: those on its line, defaults and databases."""
     from simcore.base.database import search_roots
     from simcore.cli.config import files
 
@@ -35,7 +35,7 @@ def watched(words: Sequence[str]) -> list[Path]:
 def _is_file(word: str) -> bool:
     try:
         return Path(word).is_file()
-    except OSError:  # a quoted line of flags is too long for a name
+    except OSError:  # a quoted line of flags is too long for a file name
         return False
 
 
@@ -44,7 +44,7 @@ def _changes(paths: Sequence[Path]) -> Changes:
         from watchfiles import watch
     except ImportError:
         raise UsageError("--watch needs watchfiles: pip install 'simcore[watch]'") from None
-    # Editors write a file anew under its name: its folder is watched, and names are compared.
+    # Editors replace files, so the folder of a file is watched and names are compared.
     places = {p if p.is_dir() else p.parent for p in paths}
     wanted = {str(p) for p in paths if not p.is_dir()}
     inside = tuple(f"{p}/" for p in paths if p.is_dir())
@@ -57,18 +57,18 @@ def _changes(paths: Sequence[Path]) -> Changes:
     )
 
 
-def again(words: Sequence[str]) -> int:
-    """Run the command in a process of its own; its exit code."""
+def rerun(words: Sequence[str]) -> int:
+    """Run the command in a new process and return its exit code."""
     return subprocess.run([sys.executable, "-m", "simcore", *words], check=False).returncode
 
 
 def watch(
     words: Sequence[str],
     *,
-    run: Callable[[Sequence[str]], int] = again,
+    run: Callable[[Sequence[str]], int] = rerun,
     changes: Callable[[Sequence[Path]], Changes] = _changes,
 ) -> int:
-    """Run ``words`` without the flag, then again after every change; the last exit code."""
+    """Run ``words`` without the flag now and after every change; returns the last exit code."""
     plain = [w for w in words if w != FLAG]
     paths = watched(plain)
     stream = changes(paths)

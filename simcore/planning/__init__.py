@@ -1,1 +1,1 @@
-"""From one prediction to the best of many: sweeps, comparisons, plans, goodput."""
+"""Functions over many predictions: sweeps, comparisons, plans, goodput, queues of jobs."""

@@ -1,4 +1,4 @@
-"""A question for a plan, resolved: all mistakes are reported at once, all assumptions stated."""
+"""Resolves the request for a plan: reports all mistakes at once and states all assumptions."""
 
 from __future__ import annotations
 
@@ -24,19 +24,25 @@ from simcore.strategy.programs import PLAIN
 from simcore.workload.models import ModelRecord
 from simcore.workload.resolve import ModelSource, resolve_model
 
-#: Of a parameter that Adam trains in mixed precision (Rajbhandari et al. 2020, section 3.1).
+#: Bytes of model state per parameter, with Adam in mixed precision (Rajbhandari et al. 2020,
+#: section 3.1).
 _STATE_BYTES = 16.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanQuestion:
-    """What a plan is asked for, as the caller wrote it.
+    """The request for a plan, as the caller wrote it.
 
-    ``length``: tokens, samples, epochs and steps of the run, of which one is given. ``deadline``
-    and ``start``: text, dates or durations. ``budget``: dollars. ``power``: rated power with its
-    unit ("200 kW"). ``margin_frac``: share of memory to leave free. ``available``: "H100=512".
-    ``confidence``: probability with which deadline and budget are to be met. ``price``: "H100=2.5";
-    ``prices``: name of a price list. ``words``: options and axes of the job.
+    length       tokens, samples, epochs and steps of the run, of which one is given
+    deadline, start   text, dates or durations
+    budget       limit on the cost [dollars]
+    power        limit on the rated power, with its unit ("200 kW")
+    margin_frac  share of memory to leave free
+    available    available GPUs by type ("H100=512")
+    confidence   least probability of meeting deadline and budget
+    price        prices of GPU-hours ("H100=2.5")
+    prices       name of a price list
+    words        options and axes of the job
     """
 
     model: str
@@ -64,10 +70,13 @@ def ask_plan(
     jobs: int,
     progress: Callable[[int, int], None] | None,
 ) -> Plan:
-    """The plan that answers ``question``; see ``api.plan``.
+    """The plan for ``question``; see ``api.plan``.
 
-    ``top``: options to return; ``jobs``: processes that share the work; ``progress``: called with
-    the points done and the points in all. Raises InvalidConfig with everything that is wrong.
+    top       how many options to return
+    jobs      processes that share the work
+    progress  called with the number of finished and of all points
+
+    Raises InvalidConfig that lists everything that is wrong.
     """
     _refuse_wrong_kinds(question)
     attempts = Attempts()
@@ -83,7 +92,7 @@ def ask_plan(
         top=top,
         jobs=jobs,
         progress=progress,
-        assumptions=tuple(_told(space, assumed)),
+        assumptions=tuple(_assumptions(space, assumed)),
     )
     if plan.relaxations and "global_batch" in assumed:
         larger = larger_batch(space, goal, jobs=jobs)
@@ -93,7 +102,7 @@ def ask_plan(
 
 
 def _refuse_wrong_kinds(question: PlanQuestion) -> None:
-    """Raises InvalidConfig for values of another type than the question needs."""
+    """Raise InvalidConfig for arguments of a wrong type."""
     problems: list[str] = []
     if question.power is not None and not isinstance(question.power, str):
         problems.append(f"power must be text with a unit, not {question.power!r}")
@@ -110,14 +119,14 @@ def _refuse_wrong_kinds(question: PlanQuestion) -> None:
 
 
 def _space(question: PlanQuestion, attempts: Attempts) -> tuple[Space | None, dict[str, Any]]:
-    """The clusters and strategies to look through, and the axes that nobody gave.
+    """The space of clusters and strategies to search, and the values of axes that are not given.
 
-    None where words of the question are wrong; ``attempts`` then holds the sentences.
+    The space is None where the question is wrong; ``attempts`` then holds the error messages.
     """
     words = dict(question.words)
     if words.get("micro_batch") == "max":
         attempts.problems.append(
-            "a plan looks through micro-batches itself: give --micro-batch a grid"
+            "a plan chooses the micro-batch: give --micro-batch a grid such as 1..64*2, or nothing"
         )
     counts = {k: words.pop(k, None) for k in ("nnodes", "nproc_per_node")}
     attempts.make(
@@ -151,22 +160,24 @@ def _space(question: PlanQuestion, attempts: Attempts) -> tuple[Space | None, di
     if space is None:
         return None, assumed
     if source is not None and _held_by_one(source, words, space):
-        # nobody cuts by hand what one GPU holds: PyTorch's own modules run it in every layout
+        # A model that one GPU holds needs no tensor or pipeline parallelism: plain PyTorch runs it.
         space = replace(space, fixed=(*(f for f in space.fixed if f[0] != "software"),
                                       ("software", PLAIN.name)))  # fmt: skip
-    asked = {g.gpu.name for c in space.clusters for g in c.groups}
+    requested = {g.gpu.name for c in space.clusters for g in c.groups}
     attempts.problems += [
-        f"--available {name}: --gpus asks for none of it"
+        f"--available {name}: --gpus does not name this type"
         for name, _ in attempts.get("available", ())
-        if name not in asked
+        if name not in requested
     ]
     return space, assumed
 
 
 def _goal(question: PlanQuestion, attempts: Attempts, space: Space | None) -> Goal | None:
-    """The run's length, limits and prices; None where they are wrong, which ``attempts`` says."""
+    """Length, limits and prices of the run; None where they are wrong, with the error messages in
+    ``attempts``.
+    """
     if isinstance(question.start, str) and question.deadline is None:
-        attempts.problems.append("--start is from when a --deadline counts: give one")
+        attempts.problems.append("--start needs a --deadline, which counts from then: give one")
     attempts.make("start", lambda: start_of(question.start))
     if question.deadline is not None and "start" in attempts:
         deadline = _deadline_text(question.deadline)
@@ -189,7 +200,8 @@ def _goal(question: PlanQuestion, attempts: Attempts, space: Space | None) -> Go
         "goal",
         lambda: Goal(
             samples=samples,
-            tokens=1.0 if both else length["tokens"],  # both given: the goal says so
+            # epochs and samples both given: a second length makes Goal report it
+            tokens=1.0 if both else length["tokens"],
             steps=length["steps"],
             deadline_s=until.seconds if until else None,
             begins=until.start if until and dated else None,
@@ -213,7 +225,7 @@ def _deadline_text(deadline: str | date | timedelta) -> str:
     """A deadline as the command line writes it: a duration in seconds, or an ISO date."""
     if isinstance(deadline, timedelta):
         return f"{deadline.total_seconds():g}s"
-    return deadline.isoformat() if isinstance(deadline, date) else deadline  # a datetime too
+    return deadline.isoformat() if isinstance(deadline, date) else deadline  # also of a datetime
 
 
 def _samples(question: PlanQuestion, attempts: Attempts) -> float | None:
@@ -223,24 +235,26 @@ def _samples(question: PlanQuestion, attempts: Attempts) -> float | None:
         return question.length["samples"]
     if source.dataset is None:
         attempts.problems.append(
-            f"{source.name} has no data set: say --samples (epochs x samples of yours) or --tokens"
+            f"{source.name} has no data set: give --samples (epochs x samples of yours) or --tokens"
         )
-        return 1.0  # a length was asked for
+        return 1.0  # so that Goal does not also report a missing length
     return float(epochs * source.dataset.samples.value)
 
 
 def _refuse_unpriced(space: Space, goal: Goal) -> None:
-    """Raises InvalidConfig where money matters and no GPU of the space has a price."""
+    """Raise InvalidConfig where the plan needs prices and no GPU of the space has one."""
     if goal.budget_usd is None and goal.objective != "cost":
         return
     if not any(goal.prices.of(g.gpu.name) for c in space.clusters for g in c.groups):
         raise InvalidConfig([
-            "no GPU asked for has a known price: give --price GPU=DOLLARS, or --objective time"
+            "no price is known for these GPUs: give --price GPU=DOLLARS, or --objective time"
         ])  # fmt: skip
 
 
 def _held_by_one(source: ModelSource, words: Mapping[str, Any], space: Space) -> bool:
-    """Whether one GPU holds a model's state, where neither a cut nor a library was asked for."""
+    """Whether one GPU holds the model's state, and the caller gave neither a degree of model
+    parallelism nor a training library.
+    """
     if words.get("software") or any(words.get(k) for k in CUTS):
         return False
     if not isinstance(source, ModelRecord):
@@ -250,21 +264,21 @@ def _held_by_one(source: ModelSource, words: Mapping[str, Any], space: Space) ->
     return numel * _STATE_BYTES <= most
 
 
-def _told(space: Space, chosen: dict[str, Any]) -> list[str]:
-    """What was looked through though nobody said so."""
+def _assumptions(space: Space, chosen: dict[str, Any]) -> list[str]:
+    """Sentences about the values that were searched without being given."""
     names = [
         f"{name.replace('_', '-')} {value}"
         for name, value in chosen.items()
         if name != "global_batch"
     ]
-    out = [f"looked through {'; '.join(names)}"] if names else []
+    out = [f"searched {'; '.join(names)}"] if names else []
     if dict(space.fixed).get("software") == AUTO:
         out.insert(0, assumed_of())
     if can_have_chunks(space):
-        out.append("looked through vpp 2..8 (chunks of layers) of the promising pipelines")
+        out.append("searched vpp 2..8 (chunks of layers) for the most promising pipelines")
     if "global_batch" in chosen:
         batches = " or ".join(map(str, space.global_batches))
-        out.append(f"{batches} samples a step, near 4 million tokens (--global-batch)")
+        out.append(f"{batches} samples per step, near 4 million tokens (--global-batch)")
     if not space.global_batches:
-        out.append("each option has its own global batch: micro-batch x accumulation x replicas")
+        out.append("the global batch differs by option: micro-batch x accumulation x replicas")
     return out

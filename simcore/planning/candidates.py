@@ -1,4 +1,4 @@
-"""Every valid point of a space as flat arrays, with what a whole run on it takes.
+"""Every valid point of a space as flat arrays, with time, cost and energy of a whole run on it.
 
 # C candidates; all arrays [C]
 """
@@ -27,17 +27,25 @@ from simcore.planning.workers import workers_of
 
 Array = NDArray[np.float64]
 Progress = Callable[[int, int], None]
-#: Memory that the sensitivity adds to each GPU.
+#: Memory that the sensitivity analysis adds to each GPU.
 MORE_MEMORY_BYTES = 16 * GIGA
 
 
 @dataclass(frozen=True)
 class Candidates:
-    """Points and their runs. ``form`` indexes ``forms``, ``cluster`` the space's clusters.
+    """The valid points of a space, as arrays.
 
-    ``balanced_s``, ``least_bytes``: bounds as in ``engine.sweep.Outcome``; ``stages``: layers of
-    each stage, of candidates whose pipeline was cut anew, ``chunks`` of those in
-    chunks. Times are NaN where not even ``MORE_MEMORY_BYTES`` more a device would do.
+    form            index into ``forms``
+    cluster         index into the space's clusters
+    faster_s        step time [s] with a network between nodes of twice the bandwidth
+    balanced_s, least_bytes   lower bounds over all splits of the pipeline, of the step time and of
+                    memory, as in ``engine.sweep.Outcome``
+    stages          layers per stage, of candidates whose pipeline was split again
+                    (``planning.recut``)
+    chunks          chunks per pipeline rank, of candidates with interleaved chunks
+                    (``planning.chunks``)
+
+    Times are NaN where a candidate would not fit even with ``MORE_MEMORY_BYTES`` more per device.
     """
 
     space: Space
@@ -65,7 +73,7 @@ class Candidates:
     chunks: Mapping[int, int] = field(default_factory=dict)
 
     def form_of(self, i: int) -> FormWords:
-        """The form of a candidate, with its cut and its chunks."""
+        """The form of candidate ``i``, with its layers per stage and its chunks."""
         form, own = self.forms[int(self.form[i])], dict[str, Any]()
         if i in self.stages:
             own["stages"] = self.stages[i]
@@ -77,7 +85,7 @@ class Candidates:
         return replace(form, layout=replace(form.layout, **own), options=options)
 
     def with_outcome(self, i: int, out: Outcome) -> Candidates:
-        """The same with one candidate as it was evaluated again."""
+        """The candidates with the values of candidate ``i`` replaced by ``out``."""
         changes = {
             "step_s": out.step_time_s, "faster_s": out.faster_s, "busy_frac": out.busy_frac,
             "memory_bytes": out.memory_bytes, "needed_bytes": out.needed_bytes,
@@ -92,15 +100,19 @@ class Candidates:
         return len(self.step_s)
 
     def with_faster(self) -> Candidates:
-        """The same points with twice of the resource that was asked for."""
-        # The devices compute as long as before, in less time.
+        """The candidates with twice the bandwidth between nodes."""
+        # Devices compute for as many seconds as before, in a shorter step.
         busy = np.minimum(1.0, self.busy_frac * self.step_s / self.faster_s)
         return replace(self, step_s=self.faster_s, busy_frac=busy)
 
 
 @dataclass(frozen=True)
 class Runs:
-    """What the whole run takes on each candidate; ``cost_usd`` is NaN where no price is known."""
+    """Steps, time, cost and energy of the whole run on each candidate, arrays [C].
+
+    ``work_s``: time without failures; ``time_s``: with them; ``cost_usd`` is NaN where no price is
+    known.
+    """
 
     n_steps: Array
     work_s: Array
@@ -109,7 +121,7 @@ class Runs:
     energy_j: Array
 
     def of(self, objective: str, c: Candidates) -> Array:
-        """The figures of an objective."""
+        """The values of an objective [C]."""
         return {
             "cost": self.cost_usd,
             "time": self.time_s,
@@ -140,9 +152,10 @@ def runs_of(c: Candidates, goal: Goal, samples: float | None) -> Runs:
 def candidates(
     space: Space, goal: Goal, progress: Progress | None = None, jobs: int = 1
 ) -> Candidates:
-    """Evaluate a space; points that cannot be are counted by reason in ``invalid``.
+    """The valid points of a space, evaluated; invalid points are counted by reason in ``invalid``.
 
-    ``jobs``: processes that share the work.
+    ``progress``: called with the number of finished and of all points; ``jobs``: processes that
+    share the work.
     """
     keep_freed_memory()
     evaluator = Evaluator(space, twice="inter", lacking=MORE_MEMORY_BYTES)
@@ -151,7 +164,7 @@ def candidates(
     done = 0
     for batch in _evaluated(evaluator, jobs):
         done += batch.n_points
-        # Whether a point fits is a constraint of the plan: it may ask for more than that.
+        # Points that do not fit stay candidates: memory is one of the plan's constraints.
         invalid.append({k: n for k, n in batch.invalid.items() if k != NO_MEMORY})
         if len(batch):
             found.append(batch)
@@ -206,7 +219,7 @@ def candidates(
 
 
 def _evaluated(evaluator: Evaluator, jobs: int) -> Iterator[Batch]:
-    """All pieces in order."""
+    """The batches of all pieces of the space, in order."""
     workers = workers_of(jobs, None)
     if workers is None:
         yield from evaluator.batches(0, len(evaluator))

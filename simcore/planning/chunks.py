@@ -1,10 +1,11 @@
-"""Pipelines of a plan in chunks of layers (interleaved 1F1B), wherever that can change its answer.
+"""Finds the best number of chunks per pipeline rank (interleaved 1F1B) for a plan.
 
-A plan that is not told of chunks evaluates every point without. In chunks a pipeline waits less and
-holds a little more, and its messages lie beside compute. Points whose bound in the most chunks does
-not beat the best that is known of their cluster, or of the last cluster that will be listed, stay
-as they are; of the others the most promising of each cluster are asked, sixty at most, with the
-numbers of chunks that divide their layers.
+A plan whose number of chunks is not given first evaluates every point with one chunk. More chunks
+shrink the bubble, take a little more memory, and overlap messages between stages with compute. A
+point stays as it is if its lower bound with the most chunks is no better than the best known point
+of its cluster, or than the last cluster that will be listed. Of the other points, the most
+promising of each cluster are evaluated, sixty at most, with the numbers of chunks that divide their
+layers.
 
 # C candidates; all arrays [C]
 """
@@ -31,40 +32,42 @@ from simcore.workload.sharding import layer_counts
 
 Array = NDArray[np.float64]
 
-#: Points asked before the bar is looked at again, and at most.
+#: Points evaluated before the thresholds are updated, and in all.
 _AT_ONCE, _MOST = 5, 60
-#: What chunks may hide of the messages between stages, as a share of the step: a guess that says
-#: where to look, so what is left out is no proof (docs/plan.md).
+#: Share of the step that chunks may save by overlapping messages between stages. It is a guess that
+#: guides the search, so the search is not proven to find the best point (docs/plan.md).
 _HIDDEN_FRAC = 0.02
 
 
 def with_chunks(c: Candidates, goal: Goal, samples: float | None, top: int) -> Candidates:
-    """The candidates in chunks wherever that could be one of the ``top`` clusters' best."""
+    """The candidates with the best number of chunks, wherever that could put them among the best of
+    the ``top`` clusters.
+    """
     pending = _can_be_chunked(c)
     if not pending.any():
         return c
     hoped = objective_of(replace(c, step_s=_least_s(c)), goal, samples)
-    room = 1.0 - goal.margin_frac
+    usable_frac = 1.0 - goal.margin_frac
     for _ in range(_MOST // _AT_ONCE):
         bar = bars(c, objective_of(c, goal, samples), top)[c.cluster]
         worth = np.flatnonzero(pending & (hoped < bar))
         if not len(worth):
             break
         promising = worth[np.argsort(hoped[worth], kind="stable")]
-        first = np.unique(c.cluster[promising], return_index=True)[1]  # of each cluster
+        first = np.unique(c.cluster[promising], return_index=True)[1]  # the best of each cluster
         chosen = promising[np.sort(first)[:_AT_ONCE]]
         pending[chosen] = False
         for i in chosen.tolist():
-            taken = _taken(c, i, room)
-            if taken is None:  # others of its batch hold as much, however many there are
+            changed = _with_best_chunks(c, i, usable_frac)
+            if changed is None:  # with more micro-batches it needs as much memory or more
                 pending &= ~_alike(c, i)
             else:
-                c = taken
+                c = changed
     return c
 
 
 def _alike(c: Candidates, i: int) -> NDArray[np.bool_]:
-    """Which candidates differ from one in nothing but more micro-batches."""
+    """Which candidates are like candidate ``i``, with as many micro-batches or more [C]."""
     found: NDArray[np.bool_] = (
         (c.form == c.form[i]) & (c.cluster == c.cluster[i])
         & (c.micro_batch == c.micro_batch[i]) & (c.grad_accum >= c.grad_accum[i])
@@ -73,14 +76,16 @@ def _alike(c: Candidates, i: int) -> NDArray[np.bool_]:
 
 
 def can_have_chunks(space: Space) -> bool:
-    """Whether some pipelines of a space may be, since nobody said how they are cut."""
+    """Whether a space has pipelines whose chunks and stages are not given."""
     axes = dict(space.axes)
     return max(axes.get("pp", (1,))) > 1 and not {"vpp", "stages"} & axes.keys()
 
 
 def _can_be_chunked(c: Candidates) -> NDArray[np.bool_]:
-    """Which candidates are such a pipeline in whole rounds of micro-batches, which Megatron-LM's
-    interleaved schedule asks for."""
+    """Which candidates are such a pipeline with a multiple of pp micro-batches [C].
+
+    Megatron-LM's interleaved schedule requires such a multiple.
+    """
     if not can_have_chunks(c.space):
         return np.zeros(len(c), dtype=bool)
     pp = np.array([f.layout.pp for f in c.forms], dtype=np.float64)
@@ -90,9 +95,10 @@ def _can_be_chunked(c: Candidates) -> NDArray[np.bool_]:
 
 
 def _least_s(c: Candidates) -> Array:
-    """What a step takes at least in the most chunks v: S / (v (1 - (1 - 1/(M v))^p)).
+    """Lower bound of the step time [s] with the most chunks v: S / (v (1 - (1 - 1/(M v))^p)).
 
-    From ``balanced_s``, which is that of one chunk (``engine.sweep``).
+    It is scaled from ``balanced_s``, the bound for one chunk (``engine.sweep``). M: micro-batches;
+    p: pipeline stages; S: compute of a step.
     """
     pp = np.array([f.layout.pp for f in c.forms], dtype=np.float64)[c.form]
     n, m = float(MOST_CHUNKS), c.grad_accum
@@ -101,22 +107,23 @@ def _least_s(c: Candidates) -> Array:
     return found
 
 
-def _taken(c: Candidates, i: int, share: float) -> Candidates | None:
-    """The candidates with one of them in its best number of chunks, where that is faster.
+def _with_best_chunks(c: Candidates, i: int, usable_frac: float) -> Candidates | None:
+    """The candidates with the best number of chunks for candidate ``i``, where that is faster.
 
-    None where it fits in no number of them, cut evenly.
+    ``usable_frac``: share of a device's memory that may be used. None where the training program
+    has no such schedule, or no number of chunks fits with layers split evenly.
     """
-    asked = partial(_request, c, i)
-    plain = asked(1)
+    in_chunks = partial(_request, c, i)
+    plain = in_chunks(1)
     assert plain.placed is not None
     if not plain.strategy.program.pipeline.interleaves:
         return None
-    room = share * c.capacity_bytes[i]
+    usable_bytes = usable_frac * c.capacity_bytes[i]
     counts = chunk_counts(layer_counts(plain.placed.part), plain.placed.layout.pp)
     found: list[tuple[Outcome, Request]] = []
-    for request in map(asked, reversed(counts)):
+    for request in map(in_chunks, reversed(counts)):
         out = evaluated(c, i, request)
-        if out.needed_bytes[0] > room:  # the fewer chunks, the more is in flight
+        if out.needed_bytes[0] > usable_bytes:  # fewer chunks hold more micro-batches in flight
             break
         found.append((out, request))
     if not found:
@@ -124,9 +131,9 @@ def _taken(c: Candidates, i: int, share: float) -> Candidates | None:
     best = min(found, key=_seconds)
     cut = with_balanced_stages(best[1])
     balanced = evaluated(c, i, cut)
-    if balanced.needed_bytes[0] <= room:
+    if balanced.needed_bytes[0] <= usable_bytes:
         best = min(best, (balanced, cut), key=_seconds)
-    faster = _seconds(best) < c.step_s[i] or c.needed_bytes[i] > room
+    faster = _seconds(best) < c.step_s[i] or c.needed_bytes[i] > usable_bytes
     return _changed(c, i, *best) if faster else c
 
 
@@ -135,7 +142,7 @@ def _seconds(found: tuple[Outcome, Request]) -> float:
 
 
 def _request(c: Candidates, i: int, chunks: int) -> Request:
-    """The job of a candidate in so many chunks, its pipeline cut evenly."""
+    """The job of candidate ``i`` with ``chunks`` chunks per pipeline rank, split evenly."""
     form = c.forms[int(c.form[i])]
     words = {k: v for k, v in form.options if k != "calibration"} | {"vpp": chunks}
     return make_request(
@@ -146,7 +153,7 @@ def _request(c: Candidates, i: int, chunks: int) -> Request:
 
 
 def _changed(c: Candidates, i: int, out: Outcome, request: Request) -> Candidates:
-    """The candidates, one of them as it is in chunks."""
+    """The candidates with candidate ``i`` replaced by the outcome of a request in chunks."""
     assert request.placed is not None
     layout = request.placed.layout
     stages = {k: v for k, v in c.stages.items() if k != i}

@@ -1,4 +1,4 @@
-"""Several clusters or strategies for one job, side by side."""
+"""Compares several clusters or strategies for one job side by side."""
 
 from __future__ import annotations
 
@@ -16,16 +16,21 @@ from simcore.planning.energy import busy_frac, power_w, tdp_w
 from simcore.planning.space import Space
 from simcore.strategy.options import OPTIONS, Whole
 
-#: More columns than this is a sweep.
+#: Most columns of a comparison; for more there is the sweep.
 MAX_COLUMNS = 12
 
 
 @dataclass(frozen=True, kw_only=True)
 class Column:
-    """One option: what is predicted for it, or why it cannot be.
+    """One option: its prediction, or the reason why it is invalid.
 
-    Cost and energy are a million samples'; None where no price is known. They and the speed-up are
-    None of a job that does not fit.
+    words              the options in which it differs from the other columns
+    speedup            samples per second over those of the first column that fits
+    gpu_h_per_million  GPU-hours for a million samples
+    usd_per_million    cost of a million samples; None where the price is unknown
+    kwh_per_million    energy for a million samples
+
+    The last four are None for a job that does not fit.
     """
 
     cluster: str
@@ -39,11 +44,11 @@ class Column:
 
     @property
     def fits(self) -> bool:
-        """Whether it is valid and the fullest GPU holds it."""
+        """Whether it is valid and fits in the memory of the fullest GPU."""
         return self.prediction is not None and self.prediction.fits
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, units in the names."""
+        """Plain data, with units in the names."""
         out: dict[str, Any] = {"cluster": self.cluster, "words": self.words, "fits": self.fits}
         p = self.prediction
         if p is None:
@@ -72,7 +77,10 @@ class Column:
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """Options in the order asked for; speed-ups are against the first that fits."""
+    """Several options side by side, in the order of the request.
+
+    ``price_sources``: source of each GPU's price; ``defaults``: defaults that all options share.
+    """
 
     model: str
     sample_unit: str
@@ -85,11 +93,11 @@ class Comparison:
 
     @property
     def predictions(self) -> tuple[Prediction, ...]:
-        """Those of the options that can be."""
+        """The predictions of the valid options."""
         return tuple(c.prediction for c in self.columns if c.prediction is not None)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, units in the names."""
+        """Plain data, with units in the names."""
         return {
             "model": self.model,
             "sample_unit": self.sample_unit,
@@ -99,14 +107,15 @@ class Comparison:
         }
 
 
-#: Predicts one option: model, cluster and the other words of a request.
+#: Predicts one option, from the model, the cluster and the other options of the request.
 Ask = Callable[[str, ClusterSpec, dict[str, Any]], Prediction]
 
 
 def compare(space: Space, prices: PriceBook, ask: Ask) -> Comparison:
-    """Predict every point of a small space. An invalid point is a column that says why.
+    """The predictions of all points of a small space, side by side.
 
-    Raises InvalidConfig where there are more points than columns, or none that is valid.
+    An invalid point is a column with the reason. Raises InvalidConfig where there are more than
+    ``MAX_COLUMNS`` points, or no valid one.
     """
     if len(space) > MAX_COLUMNS:
         raise InvalidConfig(
@@ -123,21 +132,22 @@ def compare(space: Space, prices: PriceBook, ask: Ask) -> Comparison:
     networks = {c.network for c in space.clusters}
     columns: list[Column] = []
     for model, form, cluster, batch in _points(space):
-        told = [
+        texts = [
             f"{name.replace('_', '-')} {value}" if name in numbers else str(value)
             for name, value in {**form, **batch}.items()
             if name in varying
         ]
         if len(space.models) > 1:
-            told.insert(0, model)
+            texts.insert(0, model)
         if space.networked and len(networks) > 1:
-            told.append(cluster.network)
+            texts.append(cluster.network)
+        words = " ".join(texts)
         try:
             found = ask(model, cluster, {**form, **batch})
         except SimcoreError as err:
-            columns.append(Column(cluster=str(cluster), words=" ".join(told), reason=str(err)))
+            columns.append(Column(cluster=str(cluster), words=words, reason=str(err)))
             continue
-        columns.append(_column(found, cluster, " ".join(told), prices, columns))
+        columns.append(_column(found, cluster, words, prices, columns))
     valid = [c.prediction for c in columns if c.prediction is not None]
     if not valid:
         raise InvalidConfig(list(dict.fromkeys(c.reason for c in columns)))
@@ -147,16 +157,16 @@ def compare(space: Space, prices: PriceBook, ask: Ask) -> Comparison:
 def side_by_side(
     predictions: Sequence[Prediction], words: Sequence[str], prices: PriceBook
 ) -> Comparison:
-    """Predictions as they are, each with the words that tell it from the others."""
+    """A comparison of existing predictions; ``words``: the options that distinguish each."""
     clusters = [_gpus_of(p) for p in predictions]
     columns: list[Column] = []
-    for p, cluster, told in zip(predictions, clusters, words, strict=True):
-        columns.append(_column(p, cluster, told, prices, columns))
+    for p, cluster, text in zip(predictions, clusters, words, strict=True):
+        columns.append(_column(p, cluster, text, prices, columns))
     return _comparison(columns, clusters, prices)
 
 
 def _gpus_of(p: Prediction) -> ClusterSpec:
-    """The GPUs of a prediction: prices and power do not ask what they sit in."""
+    """A cluster of the GPUs of a prediction, in any nodes: prices and power depend on GPUs only."""
     groups = "+".join(f"{c.n_gpus}x1x{c.gpu}" for c in p.rank_classes)
     return parse_cluster(groups, network="25 Gbit/s")
 

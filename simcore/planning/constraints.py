@@ -1,4 +1,4 @@
-"""Limits of a plan as arrays: what passes, and which limit to relax by how much if nothing does."""
+"""Limits of a plan as arrays: which candidates meet them, and which to relax if none does."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Constraint:
-    """``value`` [C] must not exceed ``limit``; NaN (nobody knows) does not pass.
+    """A limit: ``value`` [C] must not exceed ``limit``; an unknown value (NaN) does not pass.
 
-    ``kind`` says how figures are written: time, money, power, share, count.
+    ``kind``: how to print its figures: time, money, power, share or count.
     """
 
     name: str
@@ -30,19 +30,22 @@ class Constraint:
 
     @property
     def passes(self) -> NDArray[np.bool_]:
-        """Which candidates meet it."""
+        """Which candidates meet the limit [C]."""
         with np.errstate(invalid="ignore"):
             return self.value <= self.limit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Relaxation:
-    """Limits that, moved to ``needed``, let something through, all others kept."""
+    """Changes of limits with which a candidate passes, all other limits unchanged.
 
-    changes: tuple[tuple[str, str, float, float], ...]  # name, kind, limit, needed
+    ``changes``: (name, kind, present limit, limit needed) of each.
+    """
+
+    changes: tuple[tuple[str, str, float, float], ...]
 
     def to_dict(self) -> list[dict[str, Any]]:
-        """Plain values."""
+        """Plain data."""
         return [
             {"constraint": n, "limit": limit, "needed": needed}
             for n, _, limit, needed in self.changes
@@ -50,7 +53,7 @@ class Relaxation:
 
 
 def constraints_of(c: Candidates, runs: Runs, goal: Goal) -> list[Constraint]:
-    """Every limit of a goal over the candidates; memory always is one."""
+    """Every limit of a goal for the candidates; memory is always the first."""
     found = [
         Constraint(
             "memory of a GPU", "share", 1.0 - goal.margin_frac, c.needed_bytes / c.capacity_bytes
@@ -76,7 +79,7 @@ def constraints_of(c: Candidates, runs: Runs, goal: Goal) -> list[Constraint]:
 
 
 def passing(constraints: Sequence[Constraint], n: int) -> NDArray[np.bool_]:
-    """Which of ``n`` candidates meet all limits."""
+    """Which of ``n`` candidates meet all limits [n]."""
     mask = np.ones(n, dtype=bool)
     for one in constraints:
         mask &= one.passes
@@ -84,7 +87,10 @@ def passing(constraints: Sequence[Constraint], n: int) -> NDArray[np.bool_]:
 
 
 def ranked(c: Candidates, runs: Runs, objective: Array, meets: NDArray[np.bool_]) -> list[int]:
-    """Feasible candidates, best first; ties by cost, time, GPUs, memory, then as enumerated."""
+    """Indices of the candidates that meet all limits, best first.
+
+    Ties are ordered by cost, time, GPUs, memory, then by index.
+    """
     index = np.flatnonzero(meets)
     cost = np.nan_to_num(runs.cost_usd, nan=np.inf)
     keys = (c.memory_bytes, c.n_gpus, runs.time_s, cost, objective)
@@ -93,9 +99,11 @@ def ranked(c: Candidates, runs: Runs, objective: Array, meets: NDArray[np.bool_]
 
 
 def relaxations(constraints: Sequence[Constraint], n: int) -> list[Relaxation]:
-    """The least change of one limit that lets something through; of two where one is not enough.
+    """The smallest changes of single limits with which a candidate passes, best first.
 
-    Of two, the change with the smallest sum of relative excesses. Empty where not even that helps.
+    Where no change of one limit suffices, changes of two, then of three; of several limits together
+    the change has the smallest sum of relative excesses. At most four results. Changes that exceed
+    the whole memory of a GPU are only returned, one of them, where nothing else helps.
     """
     for together in (1, 2, 3):
         found = []
@@ -117,7 +125,7 @@ def relaxations(constraints: Sequence[Constraint], n: int) -> list[Relaxation]:
                     if o.value[at] > o.limit
                 )),
             ))  # fmt: skip
-        # What needs a GPU that cannot hold the model is no relaxation worth a word.
+        # Memory is no limit that a caller can relax beyond the GPU's capacity.
         useful = [r for _, r in sorted(found, key=lambda p: p[0]) if not _more_memory(r)]
         if useful:
             return useful[:4]
@@ -125,5 +133,5 @@ def relaxations(constraints: Sequence[Constraint], n: int) -> list[Relaxation]:
 
 
 def _more_memory(r: Relaxation) -> bool:
-    """Whether it asks for more than the whole memory of a GPU."""
+    """Whether it needs more than the whole memory of a GPU."""
     return any(kind == "share" and needed > 1.0 for _, kind, _, needed in r.changes)

@@ -1,4 +1,4 @@
-"""What a plan looks through where the caller names no values: stated, so that nobody must guess."""
+"""The values that a plan searches where the caller gives none; the answer states them."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from simcore.workload.models import ModelRecord
 from simcore.workload.resolve import ModelSource
 from simcore.workload.sharding import splits
 
-#: Most GPUs that a plan looks at of one type, where nobody says how many there are.
+#: Most GPUs of one type that a plan considers, where no number of available GPUs is given.
 MAX_GPUS = 4096
-#: Tokens a step: what all Llama 2 models were trained with (Touvron et al. 2023, table 1).
+#: Tokens per step, as of all Llama 2 models (Touvron et al. 2023, table 1).
 TOKENS_PER_STEP = 4e6
-#: Expert ranks that a plan looks through, those that divide a model's experts.
+#: Expert-parallel degrees that a plan searches, where they divide the model's experts.
 _EXPERT_RANKS = (1, 2, 4, 8, 16, 32, 64)
 _BARE = re.compile(r"^[^\d:+][^:+]*$")
 
 
 def node_counts(most: int) -> list[int]:
-    """1, 2, 3, 4, 6, 8, 12 ...: powers of two and one and a half times them."""
+    """Node counts up to ``most``: 1, 2, 3, 4, 6, 8, 12 ..., powers of two and 1.5 times these."""
     found: set[int] = set()
     n = 1
     while n <= most:
@@ -41,9 +41,11 @@ def gpu_grids(
     nnodes: str | int | None = None,
     nproc_per_node: str | int | None = None,
 ) -> list[str]:
-    """Grids as given; a bare type becomes whole nodes of it, up to what is there.
+    """The grids of clusters; a type without numbers becomes whole nodes of it.
 
-    ``nnodes`` and ``nproc_per_node`` say how many, or how many GPUs a node, of bare types.
+    available   GPUs that are available, by type
+    max_gpus    most GPUs; with neither, there are at most ``MAX_GPUS`` of a type
+    nnodes, nproc_per_node   nodes, and GPUs per node, of types without numbers
     """
     found: list[str] = []
     for text in texts:
@@ -58,7 +60,7 @@ def gpu_grids(
                 continue
             per_node = _per_node(name)
             if nproc_per_node is not None:
-                per_node = max(whole_values(f"{name}: GPUs a node", nproc_per_node))
+                per_node = max(whole_values(f"{name}: GPUs per node", nproc_per_node))
             most = min(max_gpus or MAX_GPUS, available.get(name, MAX_GPUS))
             counts = node_counts(most // per_node)
             if not counts:
@@ -72,7 +74,7 @@ def gpu_grids(
 
 
 def _per_node(gpu: str) -> int:
-    """GPUs in the default node of a type: 8, or what its preset holds."""
+    """GPUs in the default node of a type: the number in its preset, or 8."""
     for count in (8, 4, 2, 1):
         try:
             spec = parse_cluster(f"1x{count}x{gpu}")
@@ -84,7 +86,11 @@ def _per_node(gpu: str) -> int:
 
 
 def default_words(source: ModelSource, given: dict[str, Any], tokens: bool) -> dict[str, Any]:
-    """Axes that the caller did not give, for a model."""
+    """Values of the axes that the caller did not give, for a model.
+
+    ``given``: options of the caller; ``tokens``: whether the length of the run is in tokens, so
+    that a usual global batch is known.
+    """
     config = source.config if isinstance(source, ModelRecord) else {}
     cut = isinstance(source, ModelRecord) and splits(source.arch)
     words: dict[str, Any] = {
@@ -106,7 +112,7 @@ def default_words(source: ModelSource, given: dict[str, Any], tokens: bool) -> d
 
 
 def _batches(wanted: float) -> list[int]:
-    """The power of two nearest to a batch, and one and a half times it."""
+    """The power of two nearest to a batch, and 1.5 times that."""
     power = 1
     while power * 2 <= wanted * 2**0.5:
         power *= 2

@@ -1,8 +1,8 @@
-"""Energy of GPUs from their TDP and how busy a step keeps them.
+"""Energy of GPUs from their TDP and the share of a step in which they compute.
 
     power = TDP · (idle + (training - idle) · busy)          busy = compute seconds / step seconds
 
-GPUs alone: hosts, switches and cooling come on top.
+Only GPUs count, not hosts, switches or cooling.
 """
 
 from __future__ import annotations
@@ -17,30 +17,32 @@ from simcore.hardware.cluster import ClusterSpec
 
 T = TypeVar("T", float, NDArray[np.float64])
 
-#: Share of the rated power that computationally intensive training draws: 0.76 of an 8 x H100
-#: node's 10.2 kW (Newkirk et al. 2025, arXiv 2506.14551); taken for the GPU's own TDP.
+#: Share of the rated power that computationally intensive training draws: measured as 0.76 of an
+#: 8 x H100 node's 10.2 kW (Newkirk et al. 2025, arXiv 2506.14551), used here for the GPU's TDP.
 TRAINING_FRAC = 0.76
-#: Share that a waiting GPU draws: about 0.15 (nemulai.com, 2026, "gpu-electricity-cost"; unverified
-#: against a datasheet).
+#: Share of the rated power that a waiting GPU draws: about 0.15 (nemulai.com, 2026,
+#: "gpu-electricity-cost"; not verified against a datasheet).
 IDLE_FRAC = 0.15
-#: What the output says of it.
+#: The source that the output states.
 SOURCE = (
-    "GPUs alone: TDP x (0.15 idle + 0.61 x compute share), 0.76 of rated power in training "
+    "GPUs only: TDP x (0.15 idle + 0.61 x compute share), 0.76 of rated power in training "
     "(arXiv 2506.14551)"
 )
 
 
 def busy_frac(time_s: Mapping[str, float], step_s: float) -> float:
-    """Share of a step in which the device computes, from a prediction's ``time_s``."""
+    """Share of a step in which the device computes, from the ``time_s`` of a prediction."""
     parts = ("compute", "optimizer", "ema")
     return min(1.0, sum(time_s.get(p, 0.0) for p in parts) / step_s)
 
 
 def tdp_w(cluster: ClusterSpec) -> float:
-    """Rated power of all GPUs; NaN where a record has none."""
+    """Rated power of all GPUs of a cluster [W]; NaN where a GPU's record has none."""
     return sum(g.gpu.tdp_w * g.n_gpus for g in cluster.groups)
 
 
 def power_w(tdp: T, busy: T) -> T:
-    """Mean power of GPUs that are busy for a share of the time."""
+    """Mean power [W] of GPUs of rated power ``tdp`` [W] that compute for a share ``busy`` of the
+    time.
+    """
     return tdp * (IDLE_FRAC + (TRAINING_FRAC - IDLE_FRAC) * busy)

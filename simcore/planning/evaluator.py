@@ -1,9 +1,9 @@
-"""A space evaluated piece by piece, in any order, in any process.
+"""Evaluates a space piece by piece, in any order and in any process.
 
-A *unit* is one form on one kind of cluster; it comes in *pieces* of at most ``MAX_CALL`` points.
-Pieces are numbered through the space, so that a stretch of work is two numbers. An evaluator
-holds all that its pieces ask (clusters, models, calibration) and can be sent to another machine;
-what a piece says depends on neither the process nor the pieces before it.
+A *unit* is one form on one kind of cluster. It is divided into *pieces* of at most ``MAX_CALL``
+points. The pieces of a space are numbered, so that a range of work is two numbers. An evaluator
+holds everything that its pieces need (clusters, models, calibration) and can be sent to another
+machine. The result of a piece depends neither on the process nor on the pieces before it.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ from simcore.workload.sharding import layer_counts
 
 Array = NDArray[np.float64]
 
-#: Points evaluated in one call at most: bounds memory, whatever the space.
+#: Most points that are evaluated in one call, which bounds the memory used for any space.
 MAX_CALL = 131_072
 NOT_A_MULTIPLE = "global-batch is not a multiple of micro-batch x replicas"
-#: Words of a form that are none of a request's: known already, or each point's own.
-_NOT_ASKED = ("calibration", "inputs", "shares")
+#: Options of a form that its request does not take: resolved already, or different at each point.
+_NOT_IN_REQUEST = ("calibration", "inputs", "shares")
 ODD = "schedule dualpipe needs an even grad-accum"
 FEW = "vpp needs as many micro-batches as stages or more"
 
@@ -51,17 +51,20 @@ FEW = "vpp needs as many micro-batches as stages or more"
 def batches(
     space: Space, *, profile: Profile | None = None, twice: Knob | None = None
 ) -> Iterator[Batch]:
-    """Every point of a space, evaluated in this process, always in the same order."""
+    """All points of a space, evaluated in this process, always in the same order."""
     evaluator = Evaluator(space, profile=profile, twice=twice)
     return evaluator.batches(0, len(evaluator))
 
 
 class Evaluator:
-    """Evaluates the pieces of a space; ``len`` is their number.
+    """Evaluates the pieces of a space; ``len`` is the number of pieces.
 
-    One wrong point, form, model or cluster loses none of the others: it is counted with its
-    reason. Pickles without what it has worked out so far. ``lacking``: bytes of memory from which
-    on the steps of a form are not timed (``engine.sweep.evaluate_axis``).
+    An invalid point, form, model or cluster is counted with its reason; the others are evaluated.
+    Pickling leaves out cached results.
+
+    twice    resource whose doubling is evaluated too (``engine.sweep.evaluate_axis``)
+    lacking  points that exceed the memory by more than this [bytes] get no step time (same
+             function)
     """
 
     def __init__(
@@ -79,7 +82,7 @@ class Evaluator:
         self._prepare()
 
     def _prepare(self) -> None:
-        """What follows from the rest."""
+        """Set the attributes that follow from the others, which pickling leaves out."""
         space = self.space
         self._kinds = space.kinds()
         self._counts = [Counts.of(c) for c in space.clusters]
@@ -92,41 +95,41 @@ class Evaluator:
         return self.space.n_forms * self._starts[-1]
 
     def __getstate__(self) -> dict[str, Any]:
-        told = ("space", "twice", "lacking", "piece_points", "_profile", "_sources")
+        names = ("space", "twice", "lacking", "piece_points", "_profile", "_sources")
         digest = _digest(self._profile)
-        return {"digest": digest, **{k: self.__dict__[k] for k in told}}
+        return {"digest": digest, **{k: self.__dict__[k] for k in names}}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Raises UsageError where this machine's efficiencies are others than the sender's."""
+        """Raises UsageError where this machine's efficiencies differ from the sender's."""
         digest = state.pop("digest")
         self.__dict__.update(state)
-        if not self._profile.efficiency_file.is_file():  # another machine: its own copy
+        if not self._profile.efficiency_file.is_file():  # another machine: use its copy
             own = load_profile().efficiency_file
             self._profile = replace(self._profile, efficiency_file=own)
         if _digest(self._profile) != digest:
             raise UsageError(
-                "a worker holds other efficiencies (hardware_db/calibrations) than this machine: "
+                "a worker has other efficiencies (hardware_db/calibrations) than this machine: "
                 "install the same simcore on both"
             )
         self._prepare()
 
     def number(self, unit: int, piece: int) -> int:
-        """The number of a unit's piece."""
+        """The number, in the whole space, of piece ``piece`` of unit ``unit``."""
         form, kind = divmod(unit, len(self._kinds))
         return form * self._starts[-1] + self._starts[kind] + piece
 
     def points_before(self, number: int) -> int:
-        """Points of all pieces before the one with this number; of ``len``: all points."""
+        """Number of points in all pieces before piece ``number``, which may be ``len``."""
         form, at = divmod(number, self._starts[-1])
         kind = max(k for k, start in enumerate(self._starts[:-1]) if start <= at)
         in_unit = min((at - self._starts[kind]) * self.piece_points, self._points[kind])
         return form * sum(self._points) + sum(self._points[:kind]) + in_unit
 
     def asked(self) -> dict[str, str]:
-        """What every point depends on, each as text or a digest: the identity of a sweep.
+        """Everything that the points depend on, as text or digests: the identity of a sweep.
 
-        Records and calibrations count with their contents, so that figures that change while a
-        sweep is interrupted make it another one.
+        It includes the contents of records and calibrations, so that a sweep whose figures changed
+        while it was interrupted counts as another sweep.
         """
         records = {id(r): r for c in self.space.clusters for g in c.groups for r in (g.gpu, g.node)}
         profile = self._profile
@@ -142,7 +145,7 @@ class Evaluator:
         }
 
     def batches(self, first: int, last: int) -> Iterator[Batch]:
-        """The pieces ``first`` up to, not including, ``last``."""
+        """The results of pieces ``first`` up to, not including, ``last``."""
         held: tuple[int, _Unit] | None = None
         for number in range(first, last):
             form, at = divmod(number, self._starts[-1])
@@ -153,7 +156,7 @@ class Evaluator:
             yield self._piece(unit, at - self._starts[kind], held[1])
 
     def _unit(self, form_index: int, kind: int) -> _Unit:
-        """The form on clusters of a kind, each asked whether it can be."""
+        """A form on all clusters of a kind, each with the reason why it is invalid, if any."""
         members = self._kinds[kind]
         model, form = self.space.form(form_index)
         source = self._sources[model]
@@ -164,7 +167,7 @@ class Evaluator:
         request: Request | None = None
         n_layers = 0
         reasons: dict[int, str] = {}
-        # One request serves all clusters of a kind, and the largest is the likeliest to have one.
+        # One request serves all clusters of a kind; the largest is the likeliest to be valid.
         for i in sorted(members, key=lambda i: -self._counts[i].n_gpus):
             broken: tuple[str, ...] = ()
             if request is None:
@@ -172,7 +175,7 @@ class Evaluator:
                     request = make_request(
                         source, self.space.clusters[i], profile=self._profile, micro_batch=first,
                         grad_accum=layout.least_micro_batches,
-                        **{k: v for k, v in form.items() if k not in _NOT_ASKED},
+                        **{k: v for k, v in form.items() if k not in _NOT_IN_REQUEST},
                     )  # fmt: skip
                     n_layers = layer_counts(request.workload)
                 except InvalidConfig as err:
@@ -189,7 +192,7 @@ class Evaluator:
         return _Unit(members, why, request, layout, words_of(source, request, form, layout), shares)
 
     def _piece(self, unit: int, piece: int, held: _Unit) -> Batch:
-        """Evaluate the points of a piece, whose place in the unit says its number."""
+        """The result of piece ``piece`` of a unit."""
         each = self.space.points_per_cluster
         begin = piece * self.piece_points
         end = min(begin + self.piece_points, len(held.members) * each)
@@ -232,7 +235,7 @@ class Evaluator:
             cluster=members[which],
             micro_batch=micro,
             grad_accum=axis.grad_accum,
-            step_time_s=outcome.step_time_s.copy(),  # a row of more than is kept
+            step_time_s=outcome.step_time_s.copy(),  # a view would keep a larger array alive
             samples_per_s=micro * axis.grad_accum * ranks[which] / outcome.step_time_s,
             memory_bytes=outcome.memory_bytes,
             needed_bytes=outcome.needed_bytes,
@@ -244,7 +247,7 @@ class Evaluator:
         )
 
     def _wires_of(self, request: Request, cluster: int) -> dict[str, Any]:
-        """What the wires of a cluster deliver to a model, worked out once."""
+        """The values of a cluster's links for a model (``point_values``), cached."""
         key = request.workload.name, cluster
         found = self._wires.get(key)
         if found is None:
@@ -256,9 +259,12 @@ class Evaluator:
 
 @dataclass(frozen=True)
 class _Unit:
-    """A form on clusters of a kind; ``reasons`` says of each member why it cannot be, or is "".
+    """A form on all clusters of one kind.
 
-    Without a request no member is valid.
+    members  indices of the clusters
+    reasons  why each of them is invalid; empty text for valid ones
+    request  the resolved job, for all of them; None where no cluster is valid
+    shares   how batches are divided over unequal GPUs, as text
     """
 
     members: list[int]
@@ -270,7 +276,7 @@ class _Unit:
 
 
 def _source(space: Space, model: str) -> ModelSource | str:
-    """A model, or the reason why there is none."""
+    """The model of that name, or the reason why there is none."""
     fixed = dict(space.fixed)
     try:
         return resolve_model(
@@ -281,7 +287,9 @@ def _source(space: Space, model: str) -> ModelSource | str:
 
 
 def piece_points(space: Space) -> int:
-    """Points of a piece: whole clusters, where one has no more than a call may."""
+    """Number of points in a piece: those of whole clusters, unless one cluster has more than
+    ``MAX_CALL``.
+    """
     each = space.points_per_cluster
     return max(1, MAX_CALL // each) * each if each <= MAX_CALL else MAX_CALL
 
@@ -293,7 +301,7 @@ def _digest(profile: Profile) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """What rules ask of a cluster."""
+    """The numbers of a cluster that rules depend on."""
 
     n_nodes: int
     n_gpus: int
@@ -301,13 +309,16 @@ class Counts:
 
     @classmethod
     def of(cls, cluster: ClusterSpec) -> Counts:
-        """Those of a cluster."""
+        """The numbers of ``cluster``."""
         types = len({g.gpu.name for g in cluster.groups})
         return cls(cluster.n_nodes, cluster.n_gpus, types)
 
 
 def violations(request: Request, layout: Layout, counts: Counts, n_layers: int) -> tuple[str, ...]:
-    """Every rule that a form, valid on one cluster, breaks on another of the same kind."""
+    """Messages for every rule that a form breaks on another cluster of the same kind.
+
+    ``request``: the form on a cluster where it is valid; ``counts``: the numbers of the other one.
+    """
     found = request.strategy.violations(counts.n_nodes, counts.n_gpus, counts.n_types)
     if request.placed is None:
         return tuple(found)
@@ -322,7 +333,9 @@ def _of_layout(layout: Layout, n_gpus: int, n_layers: int) -> tuple[str, ...]:
 def _dealt(
     request: Request, axis: Axis, shares: str, invalid: dict[str, int]
 ) -> tuple[Axis, list[Deal]]:
-    """The points that can deal out their batch so, and how; the others go to ``invalid``."""
+    """The points that can divide their batch by these shares, and the samples of each kind of rank;
+    the other points are counted in ``invalid``.
+    """
     found = deals_of(request, axis, shares)
     for reason in (reason_of(d) for d in found if isinstance(d, str)):
         invalid[reason] = invalid.get(reason, 0) + 1
@@ -331,7 +344,7 @@ def _dealt(
 
 
 def _asks_for_rounds(held: _Unit) -> bool:
-    """Whether the program that was asked for refuses fewer micro-batches than stages."""
+    """Whether the requested training program refuses fewer micro-batches than stages."""
     r = held.request
     if r is None or r.software_assumed or not r.strategy.program.pipeline.whole_rounds:
         return False
@@ -339,14 +352,16 @@ def _asks_for_rounds(held: _Unit) -> bool:
 
 
 def _left_out(space: Space, held: _Unit) -> str:
-    """What points break whose number of micro-batches cannot be."""
+    """The rule that points with an invalid number of micro-batches break."""
     if _asks_for_rounds(held):
         return f"{NOT_A_MULTIPLE}, or {FEW}" if space.global_batches else FEW
     return NOT_A_MULTIPLE if space.global_batches else ODD
 
 
 def _axis(space: Space, held: _Unit, valid: list[int], begin: int, end: int) -> Axis:
-    """Valid clusters x micro-batches x accumulation, of the unit's points ``begin`` to ``end``."""
+    """The configuration axis of the unit's points ``begin`` to ``end`` on valid clusters, without
+    those whose number of micro-batches is invalid.
+    """
     assert held.request is not None
     default = held.request.micro_batch
     micro = np.array([float(default if b is None else b) for b in space.micro_batches])
@@ -362,7 +377,7 @@ def _axis(space: Space, held: _Unit, valid: list[int], begin: int, end: int) -> 
     if space.global_batches:
         ranks = np.array([float(held.layout.data_ranks(c.n_gpus)) for c in specs])
         grad_accum = grad_accum / (row_micro * ranks[row_cluster])[row]
-    # Also: from both ends of a pipeline come equally many micro-batches.
+    # DualPipe needs an even number: as many micro-batches from each end of the pipeline.
     whole = np.mod(grad_accum, held.layout.directions) == 0
     if _asks_for_rounds(held):
         whole &= grad_accum >= held.layout.pp

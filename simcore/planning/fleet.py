@@ -1,9 +1,10 @@
-"""Many jobs on one cluster: a queue, a policy, and what they make of waiting and utilisation.
+"""Simulates many jobs in the queue of one cluster: waiting times and utilisation by policy.
 
-A job takes all its GPUs at once or waits (gang scheduling). Policies: ``fifo`` in order of arrival;
-``backfill`` (EASY: a later job may start where it does not delay the first in the queue, by the
-stated run times); ``priority`` (the larger number first, then arrival); ``preempt`` (as priority,
-and a job of lower priority that runs makes way; it goes on from its last checkpoint).
+A job gets all its GPUs at once or waits (gang scheduling). Policies: ``fifo`` (in order of
+arrival); ``backfill`` (EASY: a later job may start early if, by the stated run times, it does not
+delay the first job in the queue); ``priority`` (the larger number first, then by arrival);
+``preempt`` (as ``priority``, but a waiting job stops running jobs of lower priority, which later
+continue from their last checkpoint).
 """
 
 from __future__ import annotations
@@ -24,7 +25,10 @@ POLICIES = ("fifo", "backfill", "priority", "preempt")
 
 @dataclass(frozen=True, slots=True)
 class FleetJob:
-    """Submitted when, how many GPUs, for how long; ``limit_s`` is the run time that it states."""
+    """A job: time of submission, number of GPUs, run time, and the run time that it states.
+
+    ``limit_s``: stated run time, on which backfilling relies; None: the true one.
+    """
 
     name: str
     submit_s: float
@@ -36,7 +40,7 @@ class FleetJob:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What became of a job. ``wait_s``: until its first GPU second."""
+    """A finished job: when it started and ended, and how often it was preempted."""
 
     job: FleetJob
     start_s: float
@@ -45,13 +49,18 @@ class Done:
 
     @property
     def wait_s(self) -> float:
-        """Seconds in the queue before the first start."""
+        """Seconds in the queue before its first start."""
         return self.start_s - self.job.submit_s
 
 
 @dataclass(frozen=True, kw_only=True)
 class Fleet:
-    """The outcome. Utilisation is GPU seconds in use over those there were until the last end."""
+    """The result of a simulation.
+
+    makespan_s        time until the last job ends
+    utilisation_frac  GPU-seconds in use over all GPU-seconds until then
+    lost_gpu_s        GPU-seconds of work that preemptions lost
+    """
 
     gpus: int
     policy: str
@@ -62,7 +71,7 @@ class Fleet:
     preemptions: int
 
     def wait_s(self, quantile: float) -> float:
-        """A quantile of the waiting times, the nearest rank."""
+        """A quantile of the waiting times [s], by nearest rank."""
         waits = sorted(d.wait_s for d in self.done)
         return waits[min(len(waits) - 1, int(quantile * len(waits)))] if waits else 0.0
 
@@ -72,7 +81,7 @@ class Fleet:
         return sum(d.wait_s for d in self.done) / max(1, len(self.done))
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, units in the names."""
+        """Plain data, with units in the names."""
         return {
             "gpus": self.gpus,
             "policy": self.policy,
@@ -88,7 +97,7 @@ class Fleet:
 
 @dataclass(slots=True)
 class _State:
-    """A job that waits or runs."""
+    """A job that waits or runs; ``left_s``: run time that remains."""
 
     job: FleetJob
     order: int
@@ -100,7 +109,7 @@ class _State:
 
 
 class _Scheduler:
-    """The queue and the GPUs that are free; every change asks the policy what may start."""
+    """The queue and the free GPUs; jobs start by the policy after every change of either."""
 
     def __init__(self, env: Any, gpus: int, policy: str, checkpoint_s: float) -> None:
         self.env, self.free, self.policy, self.checkpoint_s = env, gpus, policy, checkpoint_s
@@ -112,7 +121,7 @@ class _Scheduler:
         self.ranked = policy in ("priority", "preempt")
 
     def rank(self, state: _State) -> tuple[int, int]:
-        """Where a job stands in the queue, the smallest first."""
+        """Sort key of a job in the queue."""
         return (-state.job.priority if self.ranked else 0, state.order)
 
     def submit(self, state: _State) -> None:
@@ -131,7 +140,7 @@ class _Scheduler:
             return True
         if self.policy != "preempt":
             return False
-        # The least important first, of those the one that began last.
+        # Stop jobs of the lowest priority first; among these, the one that started last.
         weaker = sorted(
             (r for r in self.running if r.job.priority < state.job.priority),
             key=lambda r: (r.job.priority, -r.began_s),
@@ -174,12 +183,12 @@ class _Scheduler:
         self.running.remove(state)
 
     def _stop(self, state: _State) -> None:
-        """Preempt: work since the last checkpoint is lost."""
+        """Preempt a job, which loses the work since its last checkpoint."""
         ran = self.env.now - state.began_s
-        kept = ran // self.checkpoint_s * self.checkpoint_s if self.checkpoint_s > 0 else ran
+        saved = ran // self.checkpoint_s * self.checkpoint_s if self.checkpoint_s > 0 else ran
         self.used_gpu_s += ran * state.job.gpus
-        self.lost_gpu_s += (ran - kept) * state.job.gpus
-        state.left_s -= kept
+        self.lost_gpu_s += (ran - saved) * state.job.gpus
+        state.left_s -= saved
         state.preempted += 1
         self.preemptions += 1
         self._release(state)
@@ -188,7 +197,10 @@ class _Scheduler:
         self.queue.sort(key=self.rank)
 
     def _backfill(self) -> None:
-        """EASY: who fits now and is over before the first can start, or leaves it its GPUs."""
+        """EASY backfilling: start jobs that do not delay the first one in the queue.
+
+        Such a job fits now, and it ends before the first can start or leaves enough GPUs for it.
+        """
         first = self.queue[0]
         ends = sorted(
             (max(r.began_s + (r.job.limit_s or r.left_s), self.env.now), r.job.gpus)
@@ -199,7 +211,7 @@ class _Scheduler:
             if free >= first.job.gpus:
                 break
             free, shadow_s = free + gpus, end
-        spare = free - first.job.gpus  # GPUs that the first will not need when it starts
+        spare = free - first.job.gpus  # GPUs that the first job will not need when it starts
         for state in self.queue[1:]:
             if not self.free:
                 return
@@ -217,10 +229,10 @@ class _Scheduler:
 def run_fleet(
     jobs: Sequence[FleetJob], gpus: int, *, policy: str = "backfill", checkpoint_s: float = 3600.0
 ) -> Fleet:
-    """Play the jobs through on ``gpus`` GPUs.
+    """Simulate the jobs on ``gpus`` GPUs.
 
-    ``checkpoint_s``: how often a preemptible job saves; 0: it loses nothing. Raises UnknownName,
-    InvalidConfig (a job larger than the cluster), UsageError without simpy.
+    ``checkpoint_s``: time between checkpoints [s], for preempted jobs; 0: they lose no work. Raises
+    UnknownName, InvalidConfig (a job larger than the cluster), UsageError without simpy.
     """
     try:
         import simpy
@@ -266,21 +278,22 @@ def fewest_gpus(
     jobs: Sequence[FleetJob], wait_s: float, *, quantile: float = 0.95, policy: str = "backfill",
     checkpoint_s: float = 3600.0, step: int = 8, most: int = 1_000_000,
 ) -> Fleet:  # fmt: skip
-    """The smallest cluster, in steps of ``step`` GPUs, whose waiting quantile is at most so long.
+    """The result on the smallest cluster where the ``quantile`` of waiting times is at most
+    ``wait_s`` [s]; its GPUs are a multiple of ``step``.
 
-    By bisection: more GPUs are taken to make nobody wait longer, which policies that reorder jobs
-    may break by a little. Raises InvalidConfig where not even ``most`` suffice.
+    The search is a bisection, which assumes that more GPUs shorten the waiting. Policies that
+    reorder jobs may violate this slightly. Raises InvalidConfig where ``most`` GPUs do not suffice.
     """
-    play = partial(run_fleet, jobs, policy=policy, checkpoint_s=checkpoint_s)
+    simulate = partial(run_fleet, jobs, policy=policy, checkpoint_s=checkpoint_s)
     low = -(-max((j.gpus for j in jobs), default=1) // step)
     high = low
-    while (found := play(high * step)).wait_s(quantile) > wait_s:
+    while (found := simulate(high * step)).wait_s(quantile) > wait_s:
         if high * step >= most:
             raise InvalidConfig([f"not even {most:,} GPUs bring the wait below {wait_s:g} s"])
         low, high = high + 1, high * 2
     while low < high:
         middle = (low + high) // 2
-        tried = play(middle * step)
+        tried = simulate(middle * step)
         if tried.wait_s(quantile) <= wait_s:
             high, found = middle, tried
         else:
@@ -289,10 +302,11 @@ def fewest_gpus(
 
 
 def read_jobs(path: Path) -> list[FleetJob]:
-    """Jobs of a CSV (submit_s, gpus, run_s; name, priority, limit_s) or of a Standard Workload
-    Format file (.swf: fields 2 submit, 4 run time, 5 or 8 processors, 9 stated time, 15 queue).
+    """The jobs in a CSV file or a file in the Standard Workload Format (.swf).
 
-    Raises DataError with the line. Jobs of an SWF trace that never ran are left out.
+    CSV: columns submit_s, gpus, run_s and optionally name, priority, limit_s. SWF: fields 2
+    (submission), 4 (run time), 5 or 8 (processors), 9 (stated run time), 15 (queue, taken as the
+    priority); jobs that never ran are left out. Raises DataError with the line.
     """
     try:
         text = decoded(path.read_bytes())
@@ -334,7 +348,7 @@ def _cell(row: Mapping[str, str | None], column: str) -> float:
         value = nan
     if not isfinite(value) or not (seconds or value.is_integer()):
         raise ValueError(
-            f"{column}: {text!r} is no {'number of seconds' if seconds else 'whole number'}"
+            f"{column}: {text!r} is not a {'number of seconds' if seconds else 'whole number'}"
         )
     return value
 

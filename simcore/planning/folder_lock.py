@@ -1,8 +1,8 @@
-"""One process at a time in a folder: a lock file that names its holder.
+"""A lock that lets one process at a time use a folder; its file names the holder.
 
-The lock is the operating system's (POSIX record locks), so that it ends with its holder however
-that ends: a file that a killed process left is no lock. Processes begun by the holder have no
-share in it. Where a file system or system has no such locks there is none.
+The operating system keeps the lock (POSIX record locks) and releases it when the process ends, even
+if it is killed: a lock file that remains does not lock anything. Child processes do not inherit the
+lock. On systems and file systems without such locks, nothing is locked.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from simcore.base.errors import UsageError
 
 try:
     import fcntl
-except ImportError:  # no POSIX system
+except ImportError:  # not a POSIX system
     fcntl = None  # type: ignore[assignment]
 
 LOCK = "lock"
-#: Folders locked by this process: a record lock does not keep its own process out.
+#: Folders locked by this process, since a record lock does not exclude its own process.
 _held: set[str] = set()
 _guard = threading.Lock()
 
 
 class FolderLock:
-    """The lock of a folder, which is made where there is none.
+    """The lock of a folder, which is created if it does not exist.
 
-    Raises UsageError where another holds it, with its process and host; OSError.
+    Raises UsageError that names process and host where another process holds it; OSError.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -49,7 +49,7 @@ class FolderLock:
             raise
 
     def release(self) -> None:
-        """Give the lock up and remove its file."""
+        """Release the lock and remove its file."""
         if self._released:
             return
         self._released = True
@@ -65,7 +65,7 @@ class FolderLock:
 
 
 def _locked(folder: Path, file: Path) -> int:
-    """The open lock file. Its last holder may remove it, and the folder, at any moment."""
+    """Handle of the open, locked file, which its previous holder may remove at any moment."""
     while True:
         folder.mkdir(exist_ok=True)
         try:
@@ -99,7 +99,7 @@ def _take(handle: int, folder: Path) -> None:
 
 
 def _is_at(handle: int, file: Path) -> bool:
-    """Whether the open file is still the one of that name."""
+    """Whether the open file is still the one with this name."""
     try:
         return os.path.samestat(os.fstat(handle), file.stat())
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""What a plan is for: how much training, by when, for how much, on what."""
+"""The goal of a plan: the length of the run, its limits and the objective."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from simcore.base.errors import InvalidConfig, UnknownName
 from simcore.hardware.prices import PriceBook
 from simcore.planning.goodput import Reliability
 
-#: What a plan can make small: name -> (what it is called, unit of its figures).
+#: What a plan can minimise: name -> description.
 OBJECTIVES: dict[str, str] = {
     "cost": "US dollars for the run",
     "time": "time to train",
@@ -21,13 +21,16 @@ OBJECTIVES: dict[str, str] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Goal:
-    """Length of the run (one of them), limits (None: no limit), and what to make small.
+    """Length of a run, its limits (None: no limit) and the objective. Raises InvalidConfig.
 
-    ``samples`` or ``tokens`` of training data, or optimizer ``steps``. ``margin_frac``: share of
-    the GPU's memory to leave free. ``begins``, ``ends``: the moments between which ``deadline_s``
-    lies, where they were asked for. ``available``: GPUs of a type that can be had, by name.
-    ``confidence``: how probable it must be that deadline and budget are met, given the interval
-    of the step time; None asks of the central estimate only.
+    samples, tokens, steps   length of the run, in training data or optimizer steps; one of them
+    begins, ends  start and deadline as dates, where they were given so
+    power_w       rated power of the GPUs
+    margin_frac   share of each GPU's memory that must stay free
+    available     GPUs that are available, by type
+    confidence    least probability of meeting deadline and budget, given the interval of the step
+                  time; None: the central estimate must meet them
+    objective     one of ``OBJECTIVES``, which is minimised
     """
 
     samples: float | None = None
@@ -50,7 +53,7 @@ class Goal:
         problems = []
         lengths = [n for n in ("samples", "tokens", "steps") if getattr(self, n) is not None]
         if len(lengths) != 1:
-            problems.append("say how long to train: one of --tokens, --samples, --epochs, --steps")
+            problems.append("give the length of the run: --tokens, --samples, --epochs or --steps")
         for name in ("samples", "tokens", "steps", "deadline_s", "budget_usd", "power_w"):
             value = getattr(self, name)
             if value is not None and not 0 < value < float("inf"):
@@ -61,7 +64,7 @@ class Goal:
         if self.confidence is not None and not 0 < self.confidence < 1:
             problems.append(f"confidence must be between 0 and 1, not {self.confidence:g}")
         if self.confidence is not None and self.deadline_s is None and self.budget_usd is None:
-            problems.append("--confidence is about --deadline or --budget: give one")
+            problems.append("--confidence needs a --deadline or a --budget: give one")
         if self.objective not in OBJECTIVES:
             problems.append(str(UnknownName("objective", self.objective, OBJECTIVES)))
         if problems:
@@ -69,7 +72,7 @@ class Goal:
 
 
 def available_gpus(texts: tuple[str, ...]) -> tuple[tuple[str, int], ...]:
-    """``H100=512`` texts as counts by canonical name. Raises InvalidConfig."""
+    """Numbers of available GPUs by type, from texts such as ``H100=512``. Raises InvalidConfig."""
     from simcore.hardware.spec import GPUS
 
     problems, found = [], {}

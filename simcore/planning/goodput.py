@@ -1,15 +1,15 @@
-"""What failures, checkpoints, restarts and slow nodes leave of a cluster's time.
+"""Goodput: the share of a job's time that remains useful with failures, checkpoints and slow nodes.
 
-A job of N GPUs fails as a Poisson process of rate N·f (f failures a GPU and hour, M = 1/(N·f)
-the mean time between failures). It saves every tau seconds of work, which takes delta seconds; a
-failure loses the work since the last save, then takes R seconds of restart and warm-up, in which
-it may fail again. One segment of tau seconds of work then lasts on average (Daly 2006, eq. 20;
-exact for a Poisson process)
+The failures of a job on N GPUs are a Poisson process of rate N·f (f failures per GPU and hour;
+M = 1/(N·f) is the mean time between failures). The job saves a checkpoint every tau seconds of
+work, which takes delta seconds. A failure loses the work since the last checkpoint and costs R
+seconds of restart and warm-up, during which the job may fail again. A segment of tau seconds of
+work then takes on average (Daly 2006, eq. 20; exact for a Poisson process)
 
     E[S] = M · exp(R/M) · (exp((tau + delta)/M) - 1)           goodput = tau / E[S]
 
-Its best tau solves 1 - tau/M = exp(-(tau + delta)/M); Young (1974) and Daly (2006) give the first
-and third order of it. The spread of a whole run follows from the variance of one segment.
+The best tau solves 1 - tau/M = exp(-(tau + delta)/M); Young (1974) and Daly (2006) give its first-
+and third-order approximations. The spread of a whole run follows from the variance of one segment.
 
 All functions take arrays or floats.
 """
@@ -30,13 +30,14 @@ from simcore.base.units import HOUR, MEGA
 
 Array = NDArray[np.float64]
 
-#: Unexpected interruptions a GPU and hour: 419 in 54 days on 16,384 H100 (Llama Team 2024, "The
+#: Unexpected interruptions per GPU and hour: 419 in 54 days on 16,384 H100 (Llama Team 2024, "The
 #: Llama 3 Herd of Models", table 5).
 FAILURES_PER_GPU_H = 419 / (54 * 24 * 16_384)
-#: Checkpoint bandwidth a GPU: 2 TB/s sustained for 24,000 GPUs (the same, section 3.3.1).
+#: Checkpoint bandwidth per GPU: 2 TB/s sustained for 24,000 GPUs (same paper, section 3.3.1).
 CHECKPOINT_BYTES_PER_S_PER_GPU = 2e6 * MEGA / 24_000
-#: Detecting a failure, replacing the node, loading, warming up. Assumed: more than 90 % of the
-#: time was effective there with an interruption every 3.1 h, which leaves at most 19 min each.
+#: Time to detect a failure, replace the node, load the checkpoint and warm up. Assumed: in the same
+#: paper more than 90 % of the time was effective with an interruption every 3.1 h, so that one
+#: interruption cost at most 19 min.
 RESTART_S = 600.0
 FAILURES_SOURCE = "419 interruptions in 54 days of 16,384 H100 (Llama 3, 2024)"
 CHECKPOINT_SOURCE = "2 TB/s for 24,000 GPUs (Llama 3, 2024)"
@@ -45,10 +46,14 @@ RESTART_SOURCE = "assumed"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reliability:
-    """How often a GPU fails, how fast a checkpoint is written, how long a restart takes.
+    """Failure rate, checkpoint bandwidth, restart time and slow nodes. Raises InvalidConfig.
 
-    ``slow_prob`` of the nodes run ``slow_frac`` slower; besides, node times spread log-normally
-    by ``node_sd_log``: a synchronous step takes as long as the slowest node's.
+    checkpoint_bytes_per_s  bandwidth of all ranks together; None: the default per GPU
+    interval_s              time between checkpoints; None: the best one
+    slow_prob               share of nodes that are slow, by ``slow_frac`` of the step time
+    node_sd_log             standard deviation of the logarithm of the nodes' step times, besides
+
+    A synchronous step takes as long as that of the slowest node.
     """
 
     failures_per_gpu_h: float = FAILURES_PER_GPU_H
@@ -80,13 +85,13 @@ class Reliability:
             raise InvalidConfig(problems)
 
     def mtbf_s(self, n_gpus: Array | float) -> Array:
-        """Mean time between failures of a job [s]; infinite where nothing fails."""
+        """Mean time between failures of a job [s]; infinite for a failure rate of zero."""
         rate = np.asarray(n_gpus, dtype=float) * self.failures_per_gpu_h / HOUR
         with np.errstate(divide="ignore"):
             return np.where(rate > 0, 1.0 / np.maximum(rate, np.finfo(float).tiny), np.inf)
 
     def save_s(self, checkpoint_bytes: Array | float, n_gpus: Array | float) -> Array:
-        """Seconds that one checkpoint takes, all ranks writing at once."""
+        """Time to write one checkpoint [s], with all ranks writing at once."""
         total = self.checkpoint_bytes_per_s
         rate = (
             np.asarray(n_gpus, dtype=float) * CHECKPOINT_BYTES_PER_S_PER_GPU
@@ -98,13 +103,15 @@ class Reliability:
 
 
 def young_interval_s(mtbf_s: Array | float, save_s: Array | float) -> Array:
-    """sqrt(2 delta M): first order (Young 1974)."""
+    """First-order estimate of the best checkpoint interval [s]: sqrt(2 delta M) (Young 1974)."""
     found: Array = np.sqrt(2.0 * np.asarray(save_s) * np.asarray(mtbf_s))
     return found
 
 
 def daly_interval_s(mtbf_s: Array | float, save_s: Array | float) -> Array:
-    """Daly's higher-order estimate (2006, eq. 37): M where delta is 2 M or more."""
+    """Higher-order estimate of the best checkpoint interval [s] (Daly 2006, eq. 37); M where delta
+    is 2 M or more.
+    """
     m, delta = np.asarray(mtbf_s, dtype=float), np.asarray(save_s, dtype=float)
     x = delta / (2.0 * m)
     series = np.sqrt(2.0 * delta * m) * (1.0 + np.sqrt(x) / 3.0 + x / 9.0) - delta
@@ -112,10 +119,11 @@ def daly_interval_s(mtbf_s: Array | float, save_s: Array | float) -> Array:
 
 
 def best_interval_s(mtbf_s: Array | float, save_s: Array | float) -> Array:
-    """The exact optimum: tau = M (1 + W(-exp(-1 - delta/M))), by Newton's method."""
+    """The best checkpoint interval [s]: tau = M (1 + W(-exp(-1 - delta/M))), by Newton's method."""
     m, delta = np.broadcast_arrays(np.asarray(mtbf_s, dtype=float), np.asarray(save_s, dtype=float))
     d = delta / m
-    # f(x) = x + exp(-(x + d)) - 1 with x = tau/M: convex, its zero above 0 is reached from 1.
+    # f(x) = x + exp(-(x + d)) - 1 with x = tau/M is convex: from x = 1, Newton's method converges
+    # to its positive zero.
     x = np.ones_like(d)
     for _ in range(60):
         e = np.exp(-(x + d))
@@ -129,7 +137,7 @@ def best_interval_s(mtbf_s: Array | float, save_s: Array | float) -> Array:
 
 @dataclass(frozen=True)
 class Segment:
-    """Mean and variance of the time that one checkpoint interval of work takes; arrays."""
+    """Mean and variance of the time that one checkpoint interval of work takes, as arrays."""
 
     work_s: Array
     mean_s: Array
@@ -137,17 +145,18 @@ class Segment:
 
     @property
     def goodput_frac(self) -> Array:
-        """Share of the time that is work which is kept."""
+        """Share of the time that is work which no failure loses."""
         return self.work_s / self.mean_s
 
 
 def segment(
     mtbf_s: Array | float, work_s: Array | float, save_s: Array | float, restart_s: float
 ) -> Segment:
-    """One segment of ``work_s`` and a save, failures included, by renewal theory.
+    """Time of one segment of work and its checkpoint, with failures, by renewal theory.
 
-    N failed tries (geometric), each a time X < L = work + save up to its failure (exponential,
-    truncated) and a restart A of R seconds without a failure: S = L + sum of N (X + A).
+    There are N failed tries (geometric). Each takes a time X < L = work + save up to the failure
+    (truncated exponential) and a time A until a restart of R seconds has run without a failure:
+    S = L + sum of N (X + A).
     """
     m, work, save = np.broadcast_arrays(
         np.asarray(mtbf_s, dtype=float), np.asarray(work_s, dtype=float),
@@ -162,7 +171,7 @@ def segment(
     with np.errstate(divide="ignore", invalid="ignore"):
         x1 = mm - length / grow
         x2 = 2.0 * mm**2 - (length**2 + 2.0 * mm * length) / grow
-    # Below this a failure in one segment is so rare that X is uniform: L/2, L^2/3.
+    # For such rare failures X is uniform on [0, L]: its moments are L/2 and L^2/3.
     tiny = u < 1e-5
     x1 = np.where(tiny, length / 2.0, x1)
     x2 = np.where(tiny, length**2 / 3.0, x2)
@@ -178,10 +187,10 @@ def segment(
 
 
 def straggler_factor(n_nodes: Array | float, rel: Reliability) -> Array:
-    """How much longer the mean synchronous step is: that of the slowest of ``n_nodes``.
+    """Mean time of a synchronous step, that of the slowest of ``n_nodes``, over that of one node.
 
-    Node times are (1 + slow_frac with probability slow_prob) times exp(sd · normal); the mean of
-    their maximum is the integral of 1 - F(x)^n, F the distribution of one.
+    Step times of nodes are exp(sd · normal), times 1 + slow_frac with probability slow_prob. The
+    mean of their maximum is the integral of 1 - F(x)^n, where F is the distribution of one node.
     """
     n = np.atleast_1d(np.asarray(n_nodes, dtype=float))
     slow, p, sd = 1.0 + rel.slow_frac, rel.slow_prob, rel.node_sd_log
@@ -203,7 +212,17 @@ def straggler_factor(n_nodes: Array | float, rel: Reliability) -> Array:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Goodput:
-    """Effective time of one job, and how long a run of it takes with failures."""
+    """Goodput of one job, and the length of a run with failures.
+
+    save_s            time to write a checkpoint
+    interval_s        time between checkpoints, in seconds of work
+    young_s, daly_s, exact_s   the best interval, by the estimates and exactly
+    goodput_frac      share of the time that moves the run forward
+    saving_frac, lost_frac, restart_frac   shares of checkpoints, lost work and restarts
+    straggler_factor  mean step time with slow nodes over that without
+    failures          expected number of failures of the run
+    run_s, run_sd_s   mean and standard deviation of the length of the run
+    """
 
     n_gpus: int
     cluster: str = ""
@@ -227,10 +246,11 @@ class Goodput:
 
     @property
     def run_low_high_s(self) -> tuple[float, float] | None:
-        """80 % of runs end within, of failures alone.
+        """Interval [s] that holds the length of 80 % of runs, as far as failures spread it.
 
-        Normal (many segments), but never before a run without a failure ends; where more than a
-        tenth (nine tenths) of runs have none, the lower (upper) end is when these end.
+        The distribution is close to normal for many segments, but no run is shorter than one
+        without failures. Where more than a tenth (nine tenths) of runs have no failure, the lower
+        (upper) end is the length of these.
         """
         if self.run_s is None or self.run_sd_s is None:
             return None
@@ -244,7 +264,7 @@ class Goodput:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, units in the names."""
+        """Plain data, with units in the names."""
         out = {f.name: getattr(self, f.name) for f in fields(Goodput) if f.name != "sources"}
         return {**out, "sources": dict(self.sources)}
 
@@ -258,13 +278,13 @@ def goodput_of(
     work_s: float | None = None,
     cluster: str = "",
 ) -> Goodput:
-    """Effective time of a job; with ``work_s`` seconds of work to do, how long that takes."""
+    """Goodput of a job; with ``work_s``, the length of a run without failures, that with them."""
     mtbf, save = float(rel.mtbf_s(n_gpus)), float(rel.save_s(checkpoint_bytes, n_gpus))
     exact = float(best_interval_s(mtbf, save))
     tau = rel.interval_s if rel.interval_s is not None else exact
-    stretch = float(straggler_factor(float(n_nodes), rel))
+    slowdown = float(straggler_factor(float(n_nodes), rel))
     if work_s is not None:
-        tau = min(tau, work_s * stretch)
+        tau = min(tau, work_s * slowdown)
     if not np.isfinite(tau):
         one = Segment(np.array(1.0), np.array(1.0), np.array(0.0))
     else:
@@ -274,9 +294,9 @@ def goodput_of(
     tries = float(np.expm1((work + save) / mtbf)) if failing else 0.0
     restart = tries * mtbf * float(np.expm1(rel.restart_s / mtbf)) if failing else 0.0
     saving = save / mean if np.isfinite(tau) else 0.0
-    kept = work / mean
-    run = None if work_s is None else work_s * stretch / kept
-    segments = 0.0 if work_s is None else work_s * stretch / work
+    useful = work / mean
+    run = None if work_s is None else work_s * slowdown / useful
+    segments = 0.0 if work_s is None else work_s * slowdown / work
     return Goodput(
         n_gpus=n_gpus,
         cluster=cluster,
@@ -288,11 +308,11 @@ def goodput_of(
         young_s=float(young_interval_s(mtbf, save)),
         daly_s=float(daly_interval_s(mtbf, save)) if failing else float("inf"),
         exact_s=exact,
-        goodput_frac=kept / stretch,
-        saving_frac=saving / stretch,
-        lost_frac=max(0.0, 1.0 - kept - saving - restart / mean) / stretch,
-        restart_frac=restart / mean / stretch,
-        straggler_factor=stretch,
+        goodput_frac=useful / slowdown,
+        saving_frac=saving / slowdown,
+        lost_frac=max(0.0, 1.0 - useful - saving - restart / mean) / slowdown,
+        restart_frac=restart / mean / slowdown,
+        straggler_factor=slowdown,
         failures=None if run is None else (run / mtbf if failing else 0.0),
         run_s=run,
         run_sd_s=None if work_s is None else float(np.sqrt(segments * one.variance_s2)),
@@ -301,7 +321,7 @@ def goodput_of(
 
 
 def goodput_over(found: Goodput, interval_s: Array) -> Array:
-    """Share of the time that counts had the job saved every so many seconds of work [C]."""
+    """Goodput of the same job for other checkpoint intervals [s], arrays [C]."""
     one = segment(found.mtbf_s, interval_s, found.save_s, found.restart_s)
     return one.goodput_frac / found.straggler_factor
 
@@ -309,7 +329,7 @@ def goodput_over(found: Goodput, interval_s: Array) -> Array:
 def effective_frac(
     rel: Reliability, n_gpus: Array, n_nodes: Array, checkpoint_bytes: Array
 ) -> Array:
-    """Share of the time that moves the run forward, for many jobs at once; arrays [C]."""
+    """Share of the time that moves the run forward, for many jobs at once, arrays [C]."""
     mtbf, save = rel.mtbf_s(n_gpus), rel.save_s(checkpoint_bytes, n_gpus)
     tau = (
         best_interval_s(mtbf, save)

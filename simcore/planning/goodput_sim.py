@@ -1,4 +1,4 @@
-"""The same job as ``planning.goodput``, played through event by event (simpy)."""
+"""Event-by-event simulation (simpy) of the job that ``planning.goodput`` treats in closed form."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from simcore.planning.goodput import Goodput
 
 
 def simulate_runs(found: Goodput, runs: int, *, seed: int = 0) -> dict[str, float]:
-    """Lengths of so many runs of a job [s]: mean, 10th and 90th percentile.
+    """Mean, 10th and 90th percentile of the lengths [s] of ``runs`` simulated runs of a job.
 
-    Raises UsageError where nothing fails, the run has no length, or simpy is missing.
+    Raises UsageError for a failure rate of zero, a run without a length, or without simpy.
     """
     if found.run_s is None or not math.isfinite(found.mtbf_s):
         raise UsageError("a simulation needs --work and a failure rate above zero")
@@ -37,10 +37,10 @@ def simulate_runs(found: Goodput, runs: int, *, seed: int = 0) -> dict[str, floa
 def simulate_run(
     *, mtbf_s: float, interval_s: float, save_s: float, restart_s: float, work_s: float, seed: int
 ) -> float:
-    """Seconds until ``work_s`` of work are done and saved, with random failures.
+    """Time [s] until ``work_s`` seconds of work are done and saved, with random failures.
 
-    A process works and saves, another interrupts it at exponential times; the work since the last
-    save is lost, and a restart may itself be interrupted.
+    One process works and saves; another interrupts it at exponentially distributed times. An
+    interruption loses the work since the last checkpoint. A restart may be interrupted too.
     """
     try:
         import simpy

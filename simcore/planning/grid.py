@@ -1,10 +1,10 @@
 """Grids on the command line: ``1..8``, ``1,2,4``, ``1..64*2`` and ``A6000ada:1..64x8``.
 
-Values    ``4`` · ``1,2,4`` · ``1..8`` (both ends) · ``8..64:8`` (steps of 8) · ``1..64*2``
-          (doubling); lists may mix them.
-Clusters  ``TYPE:NODESxGPUS`` with such values for both counts, or the plain ``4x8xA6000ada``;
-          ``+`` mixes types in one cluster, a comma separates clusters. A type alone takes its
-          counts from torchrun's words, which may be such values too.
+Values    ``4`` · ``1,2,4`` · ``1..8`` (both ends included) · ``8..64:8`` (steps of 8) ·
+          ``1..64*2`` (doubling); lists may mix them.
+Clusters  ``TYPE:NODESxGPUS`` with such values for both numbers, or plain ``4x8xA6000ada``;
+          ``+`` mixes types in one cluster, a comma separates clusters. For a type alone the
+          numbers are ``--nnodes`` and ``--nproc-per-node``, which may be such values too.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from itertools import product
 from simcore.base.errors import InvalidConfig, SimcoreError, UnknownName
 from simcore.hardware.cluster import ClusterSpec, parse_cluster
 
-#: More values or clusters than this in one grid is taken for a slip of the pen.
+#: Most values or clusters of one grid; more are taken to be a typing mistake.
 MAX_VALUES = 100_000
 _RANGE = re.compile(r"^\s*(\d+)\s*\.\.\s*(\d+)\s*(?:([:*])\s*(\d+))?\s*$")
-#: A comma followed by counts alone continues the counts before it: ``H100:1,2,4x8``.
+#: Text after a comma that consists of numbers only continues the numbers before: ``H100:1,2,4x8``.
 _COUNTS_ONLY = re.compile(r"^[\d.:*\s]+(?:[x×][\d.:*\s]*)?$")
 _HAS_COUNTS = re.compile(r"^\s*\d+\s*[x×*]")
 _SHAPES = "a number, a list (1,2,4) or a range (1..8, 8..64:8, 1..64*2)"
 
 
 def whole_values(flag: str, text: str | int, *, least: int = 1) -> tuple[int, ...]:
-    """Whole numbers of a grid in the order given, each once. Raises InvalidConfig."""
+    """The whole numbers of a grid in the given order, without repetitions. Raises InvalidConfig."""
     found: dict[int, None] = {}
     for part in str(text).split(","):
         found.update(dict.fromkeys(_range(flag, part)))
@@ -48,13 +48,15 @@ def _range(flag: str, part: str) -> Iterable[int]:
         raise InvalidConfig([f"{flag} {part.strip()!r} runs backwards: write {high}..{low}"])
     if how == "*":
         if by < 2 or low < 1:
-            raise InvalidConfig([f"{flag} {part.strip()!r}: a factor of 2 or more, from 1 or more"])
+            raise InvalidConfig(
+                [f"{flag} {part.strip()!r}: needs a factor of 2 or more and a start of 1 or more"]
+            )
         out = [low]
         while out[-1] * by <= high:
             out.append(out[-1] * by)
         return out
     if by < 1:
-        raise InvalidConfig([f"{flag} {part.strip()!r}: a step of 1 or more"])
+        raise InvalidConfig([f"{flag} {part.strip()!r}: needs a step of 1 or more"])
     if (high - low) // by >= MAX_VALUES:
         raise InvalidConfig([f"{flag} {part.strip()!r} has more than {MAX_VALUES:,} values"])
     return range(low, high + 1, by)
@@ -63,9 +65,13 @@ def _range(flag: str, part: str) -> Iterable[int]:
 def named_values(
     kind: str, text: str, known: Iterable[str], others: Mapping[str, str] | None = None
 ) -> tuple[str, ...]:
-    """Names of a list, or ``all``. Raises InvalidConfig with the nearest name of each unknown.
+    """The names in a list, or all for ``all``.
 
-    ``others``: what known names are called elsewhere.
+    kind    name of the option, for messages
+    known   the valid names
+    others  synonyms, to the valid names
+
+    Raises InvalidConfig that suggests the nearest name for each unknown one.
     """
     names = tuple(known)
     if text.strip().lower() == "all":
@@ -83,7 +89,10 @@ def _fold(name: str) -> str:
 
 
 def cluster_texts(text: str) -> list[str]:
-    """Every cluster of a grid in the plain grammar, each once. Raises InvalidConfig."""
+    """Every cluster of a grid as plain text (``4x8xA6000ada``), without repetitions.
+
+    Raises InvalidConfig.
+    """
     found: dict[str, None] = {}
     for item in _items(text):
         groups = [list(_group(g)) for g in item.split("+")]
@@ -97,7 +106,7 @@ def cluster_texts(text: str) -> list[str]:
 
 
 def _items(text: str) -> Iterator[str]:
-    """The items of a list; a comma inside counts does not separate."""
+    """The items of a list; a comma within numbers does not separate items."""
     pending = ""
     for part in text.split(","):
         if pending and ":" in pending.rpartition("+")[2] and _COUNTS_ONLY.match(part.split("+")[0]):
@@ -111,17 +120,17 @@ def _items(text: str) -> Iterator[str]:
     yield pending
 
 
-#: ``1..4x8xH100``: a range where one cluster's counts stand.
+#: ``1..4x8xH100``: a range in the notation of a single cluster, which is a mistake.
 _RANGE_FIRST = re.compile(r"(?P<counts>[\d.*]+[x×][\d.*]+)[x×](?P<name>.*\D.*)")
 
 
 def _group(text: str) -> Iterator[str]:
-    """One type's shapes: ``A100:1..2x4,8`` is 1x4xA100, 1x8xA100, 2x4xA100, 2x8xA100."""
+    """The clusters of one type: ``A100:1..2x4,8`` is 1x4xA100, 1x8xA100, 2x4xA100, 2x8xA100."""
     name, colon, counts = text.strip().partition(":")
     if not colon:
         if (typed := _RANGE_FIRST.match(name)) and ".." in name:
             meant = f"{typed['name']}:{typed['counts']}"
-            raise InvalidConfig([f"{name!r} is no grid of clusters: did you mean {meant!r}?"])
+            raise InvalidConfig([f"{name!r} is not a grid of clusters: did you mean {meant!r}?"])
         yield name
         return
     halves = re.split(r"[x×]", counts)
@@ -130,22 +139,23 @@ def _group(text: str) -> Iterator[str]:
             [f"{text.strip()!r} is not TYPE:NODESxGPUS, such as A6000ada:1..64x8 or H100:1,2,4x8"]
         )
     nodes = whole_values(f"{name.strip()}: nodes", halves[0])
-    per_node = whole_values(f"{name.strip()}: GPUs a node", halves[1])
+    per_node = whole_values(f"{name.strip()}: GPUs per node", halves[1])
     for n, g in product(nodes, per_node):
         yield f"{n}x{g}x{name.strip()}"
 
 
 def has_counts(text: str) -> bool:
-    """Whether a grid of clusters says how many nodes and GPUs, rather than a type only."""
+    """Whether a grid of clusters has numbers of nodes and GPUs, not only types."""
     return any(":" in group or _HAS_COUNTS.match(group) for group in re.split("[,+]", text))
 
 
 def counted(
     text: str, nnodes: str | int | None = None, nproc_per_node: str | int | None = None
 ) -> str:
-    """A grid of types only, with torchrun's counts of nodes and processes, each a grid too.
+    """A grid of clusters, from a grid of types and torchrun's numbers of nodes and processes.
 
-    Raises InvalidConfig where it has counts already.
+    The numbers may be grids. Without numbers, the text is returned as it is. Raises InvalidConfig
+    where the text has numbers already.
     """
     if nnodes is None and nproc_per_node is None:
         return text
@@ -164,7 +174,10 @@ def clusters(
     nnodes: str | int | None = None,
     nproc_per_node: str | int | None = None,
 ) -> tuple[ClusterSpec, ...]:
-    """Clusters of several grids, each on every network. Raises InvalidConfig with everything."""
+    """The clusters of several grids, each with every network.
+
+    Raises InvalidConfig that lists everything that is wrong.
+    """
     problems: dict[str, None] = {}
     found: list[ClusterSpec] = []
     for text in texts:
@@ -181,9 +194,9 @@ def clusters(
             except SimcoreError as err:
                 problems[str(err)] = None
     if problems:
-        told = list(problems)
-        more = [f"and {len(told) - 8} more of this kind"] if len(told) > 8 else []
-        raise InvalidConfig([*told[:8], *more])
+        shown = list(problems)
+        more = [f"and {len(shown) - 8} more of this kind"] if len(shown) > 8 else []
+        raise InvalidConfig([*shown[:8], *more])
     if not found:
         raise InvalidConfig(["no clusters given: write --gpus TYPE:NODESxGPUS or 4x8xA6000ada"])
     return tuple(found)

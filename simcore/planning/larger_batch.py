@@ -1,7 +1,7 @@
-"""The batch that would let a run meet its deadline, where nobody said one.
+"""Finds a larger global batch with which a run would meet its deadline, where none is given.
 
-A batch that a plan assumes is no limit of the caller's: GPUs beyond its samples have nothing to do,
-and a deadline that only they would meet is not impossible, but another batch's.
+The global batch limits how many GPUs can work at once. Where the plan assumed the batch, a deadline
+that this batch cannot meet may be possible with a larger one, and the plan says so.
 """
 
 from __future__ import annotations
@@ -13,16 +13,17 @@ from simcore.planning.goal import Goal
 from simcore.planning.planner import make_plan
 from simcore.planning.space import Space
 
-#: How many times the assumed batch. Sixteen times is 64 M tokens, as DeepSeek-V3 was trained with
+#: Multiples of the assumed batch to try. Sixteen times is 64 M tokens, the batch of DeepSeek-V3
 #: (arXiv 2412.19437, 4.2: 15,360 sequences of 4,096).
 _TIMES = (2, 4, 8, 16)
 
 
 def larger_batch(space: Space, goal: Goal, *, jobs: int = 1) -> Relaxation | None:
-    """The first of the larger batches that meets all limits on the most GPUs of each type.
+    """The smallest of the larger batches with which the largest cluster of some type meets all
+    limits; None if there is none.
 
-    Asked where the batches of ``space`` are assumed and meet none. None without a deadline: fewer
-    samples a step then do as well.
+    Call it where the batches of ``space`` are assumed and no option meets the limits. The result is
+    None without a deadline, since a larger batch only saves time.
     """
     if goal.deadline_s is None or not space.global_batches:
         return None

@@ -1,4 +1,4 @@
-"""A launch file beside a grid of jobs: its words where no axis and no option says otherwise."""
+"""Completes the options of a sweep, comparison or plan with those of a launch file."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ _BATCHES = ("global_batch", "grad_accum")
 def launched_words(
     models: Sequence[str], gpus: Sequence[str], words: Mapping[str, Any], *, sized: bool = True
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """``words`` without ``launch``, with what that file says where they say nothing; and notes.
+    """``words`` without ``launch``, completed with the options of that file, and notes about it.
 
-    A global batch of the file holds on every cluster, so that accumulation follows. Its counts of
-    nodes and processes are heeded where every one of ``gpus`` names a type only, and where the
-    space has a size of its own (``sized``; a plan looks for one). Raises InvalidConfig with what
-    cannot be predicted, DataError or UsageError for a file that cannot be read.
+    Options and axes in ``words`` override the file. A global batch of the file applies to every
+    cluster; the accumulation follows from it. The file's numbers of nodes and processes are used
+    where all of ``gpus`` name only types and the cluster is not to be chosen (``sized``; False for
+    a plan). Raises InvalidConfig that lists what cannot be predicted, DataError or UsageError for
+    a file that cannot be read.
     """
     options = {k: v for k, v in words.items() if k != "launch"}
     if words.get("launch") is None:

@@ -1,4 +1,4 @@
-"""When a run must be done: durations, dates and times; and from when these count."""
+"""Reads the deadline and the start of a run: durations, dates and times."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _EXAMPLES = "30d, 12h, 90min, 2w"
 
 @dataclass(frozen=True, slots=True)
 class Deadline:
-    """``seconds`` from ``start`` on, and whether it was said as a moment."""
+    """A deadline ``seconds`` after ``start``; ``dated``: whether it was given as a date or time."""
 
     seconds: float
     start: datetime
@@ -25,15 +25,15 @@ class Deadline:
 
     @property
     def at(self) -> datetime:
-        """When it is."""
+        """The date and time of the deadline."""
         return self.start + timedelta(seconds=self.seconds)
 
 
 def duration_seconds(text: str) -> float:
-    """``30d``, ``12 h``, ``90 min`` or ``in 2 weeks`` as seconds. Raises InvalidConfig."""
+    """Seconds of a duration: ``30d``, ``12 h``, ``90 min``, ``in 2 weeks``; or InvalidConfig."""
     found = _duration(text)
     if found is None:
-        raise InvalidConfig([f"--deadline {text.strip()!r} is not a time: write {_EXAMPLES}"])
+        raise InvalidConfig([f"--deadline {text.strip()!r} is not a duration: write {_EXAMPLES}"])
     return found
 
 
@@ -50,9 +50,10 @@ def _duration(text: str) -> float | None:
 
 
 def deadline_of(text: str, start: datetime) -> Deadline:
-    """A deadline in words, seen from ``start``. Raises InvalidConfig, too where it is past.
+    """The deadline that a text states: a duration after ``start``, or a date.
 
-    A date alone is all of its day; what names no time zone is in that of ``start``.
+    A date without a time means the end of that day; without a time zone, that of ``start``. Raises
+    InvalidConfig, also for a deadline before ``start``.
     """
     seconds = _duration(text)
     if seconds is not None:
@@ -60,37 +61,40 @@ def deadline_of(text: str, start: datetime) -> Deadline:
     at = _moment(text, start, end_of_day=True)
     if at is None:
         raise InvalidConfig(
-            [f"--deadline {text.strip()!r} is no time: write {_EXAMPLES}, in 10 days, 2026-12-24 "
-             "or 2026-12-24T18:00"]
+            [f"--deadline {text.strip()!r} is neither a duration nor a date: write {_EXAMPLES}, "
+             "in 10 days, 2026-12-24 or 2026-12-24T18:00"]
         )  # fmt: skip
     seconds = (at - start).total_seconds()
     if seconds <= 0:
         raise InvalidConfig(
-            [f"--deadline {text.strip()!r} is past: the run begins {minute(start)} (--start)"]
+            [f"--deadline {text.strip()!r} is before the run begins, {minute(start)} (--start)"]
         )
     return Deadline(seconds, start, dated=True)
 
 
 def start_of(text: str | date | None) -> datetime:
-    """The moment a run begins; None: now. Raises InvalidConfig."""
+    """The date and time when a run begins; for None, now. Raises InvalidConfig."""
     if text is None:
         return datetime.now().astimezone()
-    said = text.isoformat() if isinstance(text, date) else text
-    found = _moment(said, None, end_of_day=False) if isinstance(said, str) else None
+    iso = text.isoformat() if isinstance(text, date) else text
+    found = _moment(iso, None, end_of_day=False) if isinstance(iso, str) else None
     if found is None:
         raise InvalidConfig(
-            [f"--start {text!r} is no moment: write 2026-12-01 or 2026-12-01T09:00"]
+            [f"--start {text!r} is not a date: write 2026-12-01 or 2026-12-01T09:00"]
         )
     return found
 
 
 def minute(moment: datetime) -> str:
-    """A moment to the minute, with its zone."""
+    """Text of a date and time, to the minute, with its time zone."""
     return f"{moment:%Y-%m-%d %H:%M %Z}".rstrip()
 
 
 def _moment(text: str, like: datetime | None, *, end_of_day: bool) -> datetime | None:
-    """ISO 8601, a date alone being its first or its last moment."""
+    """The date and time of an ISO 8601 text, or None; a date means the beginning or end of the day.
+
+    ``like``: whose time zone applies where the text names none.
+    """
     text = text.strip()
     try:
         day = date.fromisoformat(text)
@@ -103,7 +107,7 @@ def _moment(text: str, like: datetime | None, *, end_of_day: bool) -> datetime |
         found = datetime.combine(day + timedelta(days=end_of_day), time())
     if found.tzinfo:
         return found
-    # local time has the offset of that day, not of the day it is asked on
+    # local time: with the UTC offset of that day, not of today
     if like is None or like.tzinfo == like.astimezone().tzinfo:
         return found.astimezone()
     return found.replace(tzinfo=like.tzinfo)

@@ -1,6 +1,6 @@
-"""The finished file of a sweep: its columns, and the CSV, JSON and Parquet writers.
+"""The output file of a finished sweep: its columns, and the CSV, JSON and Parquet writers.
 
-Bytes depend on the points alone, not on how they were divided while the sweep ran.
+The bytes of the file depend only on the points, not on how they were divided into batches.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from simcore.planning.points import Batch
 from simcore.planning.ranking import network_of
 
 FORMATS = (".parquet", ".csv", ".json")
-#: Rows of a Parquet row group: batches are put together until there are as many.
+#: Least rows of a Parquet row group: batches are joined until they have as many.
 GROUP_ROWS = 100_000
 
-#: Output columns, in order; those of a form or cluster are one value for many rows.
+#: Output columns, in order.
 COLUMNS = (
     "model", "cluster", "n_gpus", "n_nodes", "network", "strategy", "precision", "optimizer",
     "recompute", "offload", "seq_len", "tp", "pp", "vpp", "cp", "ep", "more", "micro_batch",
@@ -33,7 +33,7 @@ COLUMNS = (
 
 
 def output_problems(path: Path) -> list[str]:
-    """What is wrong with an output file, before anything is computed."""
+    """Error messages about the name of an output file, to check before anything is computed."""
     if path.suffix.lower() not in FORMATS:
         return [f"-o {path.name!r} must end in {', '.join(FORMATS)}"]
     if path.is_dir():
@@ -48,7 +48,7 @@ def output_problems(path: Path) -> list[str]:
     return []
 
 
-#: Columns of words; the others are figures.
+#: Columns of text; the others are numbers.
 WORDS = (
     "model", "cluster", "network", "strategy", "precision", "optimizer", "recompute", "offload",
     "more",
@@ -57,18 +57,18 @@ WORDS = (
 
 @dataclass(frozen=True)
 class Coded:
-    """A column of words that repeat: ``words[codes]``, an array [C]."""
+    """A column of texts that repeat, as an array [C]: ``words[codes]``."""
 
     words: tuple[str, ...]
     codes: NDArray[np.integer[Any]]
 
 
-#: One value for all rows, an array [C] of numbers, or words.
+#: A column: one value for all rows, an array [C] of numbers, or texts.
 Values = str | int | float | None | NDArray[Any] | Coded
 
 
 def columns_of(batch: Batch, clusters: Sequence[ClusterSpec]) -> dict[str, Values]:
-    """The columns of a batch."""
+    """The columns of a batch, by name."""
     assert batch.form is not None and batch.cluster is not None
     assert batch.micro_batch is not None and batch.grad_accum is not None
     assert batch.samples_per_s is not None
@@ -114,7 +114,7 @@ def columns_of(batch: Batch, clusters: Sequence[ClusterSpec]) -> dict[str, Value
 
 
 def as_array(values: Values, n: int) -> NDArray[Any]:
-    """``n`` rows of a column; words as objects, of which equal ones are one."""
+    """A column as an array of ``n`` rows; equal texts share one object."""
     if isinstance(values, Coded):
         words: NDArray[Any] = np.array(values.words, dtype=object)[values.codes]
         return words
@@ -125,7 +125,7 @@ def as_array(values: Values, n: int) -> NDArray[Any]:
 
 
 def rows_of(batch: Batch, clusters: Sequence[ClusterSpec]) -> Iterator[tuple[Any, ...]]:
-    """The rows of a batch in the order of COLUMNS."""
+    """The rows of a batch, with values in the order of ``COLUMNS``."""
     if len(batch):
         found = columns_of(batch, clusters)
         yield from zip(*(as_array(found[c], len(batch)).tolist() for c in COLUMNS), strict=True)
@@ -140,7 +140,9 @@ def _write_csv(path: Path, batches: Iterator[Batch], clusters: Sequence[ClusterS
 
 
 def _write_json(path: Path, batches: Iterator[Batch], clusters: Sequence[ClusterSpec]) -> None:
-    """One object: ``points``, a list with an object a line, and ``invalid``, counts by reason."""
+    """Write one object: ``points``, a list with one object per line, and ``invalid``, counts of
+    invalid points by reason.
+    """
     invalid: dict[str, int] = {}
     with path.open("w", encoding="utf-8") as stream:
         stream.write('{"points": [')
@@ -184,7 +186,7 @@ def _write_parquet(path: Path, batches: Iterator[Batch], clusters: Sequence[Clus
 
 
 def _row_groups(batches: Iterator[Batch]) -> Iterator[list[Batch]]:
-    """Batches with rows, put together until they have ``GROUP_ROWS``."""
+    """Groups of batches with at least ``GROUP_ROWS`` rows each, but for the last group."""
     group: list[Batch] = []
     rows = 0
     for batch in batches:
@@ -199,7 +201,7 @@ def _row_groups(batches: Iterator[Batch]) -> Iterator[list[Batch]]:
 
 
 def _words_array(columns: Sequence[tuple[Values, int]]) -> Any:
-    """Words of several batches as one dictionary array of pyarrow."""
+    """Texts of several batches as one dictionary array of pyarrow."""
     import pyarrow as pa
 
     found = joined_words(columns)
@@ -207,7 +209,7 @@ def _words_array(columns: Sequence[tuple[Values, int]]) -> Any:
 
 
 def joined_words(columns: Sequence[tuple[Values, int]]) -> Coded:
-    """A column of words of several batches, each with its number of rows, end to end."""
+    """A column of text of several batches, concatenated; each comes with its number of rows."""
     known: dict[Any, int] = {}
     codes: list[NDArray[np.int32]] = []
     for values, n in columns:

@@ -1,7 +1,7 @@
-"""A sweep shared out: stretches of pieces dealt in order, answers given out in the same order.
+"""Distributes a sweep over workers: ranges of pieces go out in order, results come in that order.
 
-The first pieces are evaluated here: what they cost says how long a stretch must be, and a space
-that ends with them starts nobody. A stretch that a lost worker had begun is evaluated again.
+This process evaluates the first pieces itself. Their time determines the length of the ranges, and
+for a small space no worker is started. The range of a worker that was lost is evaluated again.
 """
 
 from __future__ import annotations
@@ -18,26 +18,27 @@ from simcore.planning.points import Batch
 from simcore.planning.tally import Summary, Wanted
 from simcore.planning.workers import Workers, WorkersLost
 
-#: Work done here before others are asked.
+#: Seconds of work that this process does before it starts workers.
 HERE_S = 0.1
-#: Stretches that lie ready for each worker, so that none waits for this process.
+#: Ranges that are submitted in advance per worker, so that no worker waits for this process.
 _AHEAD = 3
-#: Stretches that each worker should get at least of what is left: the last ones end together.
+#: Least number of ranges per worker into which the remaining pieces are divided, so that the
+#: workers end at about the same time.
 _SHARES = 8
-#: Losses without one answer in between until the sweep gives up.
+#: Number of losses of workers without a result in between after which the sweep gives up.
 _TRIES = 3
-#: What the newest stretch counts for in the cost of a piece.
+#: Weight of the newest range in the moving average of the time per piece.
 _NEWEST = 0.3
 
 
 def shared_parts(
     evaluator: Evaluator, workers: Workers, wanted: Wanted, spans: Sequence[Span]
 ) -> Iterator[Batch | Summary]:
-    """The pieces of the spans in order, as batches where points are wanted, else as summaries.
+    """The results of the ranges in order, as batches where points are wanted, else as summaries.
 
     Raises SimcoreError where the workers cannot be reached or keep being lost.
     """
-    left = Unasked(spans)
+    left = Unsubmitted(spans)
     if not left.pieces:
         return
     with workers:
@@ -56,17 +57,17 @@ def shared_parts(
             while left.pieces and len(waiting) < _AHEAD * n_workers:
                 span = left.take(cost.pieces(workers.task_s, left.pieces, n_workers))
                 waiting.append((span, workers.submit(*span)))
-            (begin, end), asked = waiting[0]
+            (begin, end), ticket = waiting[0]
             try:
-                answer = workers.answer(asked)
+                answer = workers.answer(ticket)
             except WorkersLost as err:
                 tries += 1
                 if tries == _TRIES:
-                    raise SimcoreError(f"{err}, {_TRIES} times without an answer") from None
+                    raise SimcoreError(f"{err}, {_TRIES} times without a result") from None
                 workers.renew()
                 waiting = deque(
-                    (span, held if workers.holds(held) else workers.submit(*span))
-                    for span, held in waiting
+                    (span, ticket if workers.holds(ticket) else workers.submit(*span))
+                    for span, ticket in waiting
                 )
                 continue
             waiting.popleft()
@@ -75,15 +76,15 @@ def shared_parts(
             yield from answer.parts
 
 
-class Unasked:
-    """The pieces of spans that nobody has been asked for yet; ``pieces`` is their number."""
+class Unsubmitted:
+    """The pieces that no worker has been given yet; ``pieces`` is their number."""
 
     def __init__(self, spans: Sequence[Span]) -> None:
         self._spans = deque(span for span in spans if span[0] < span[1])
         self.pieces = sum(last - first for first, last in self._spans)
 
     def take(self, most: int) -> Span:
-        """The next ``most`` pieces, fewer at the end of a span."""
+        """The next ``most`` pieces as a range, fewer at the end of a given range."""
         first, last = self._spans.popleft()
         end = min(last, first + most)
         if end < last:
@@ -93,10 +94,10 @@ class Unasked:
 
 
 class Cost:
-    """Seconds a piece takes, from the stretches seen.
+    """Estimates the time of a piece [s] from finished ranges, and the length of the next range.
 
-    The first pieces of a space may be none that can be, and cost next to nothing: until a stretch
-    has been answered, no more than a share of what is left goes out.
+    The first pieces of a space may all be invalid and take almost no time. So until a first range
+    is finished, only a share of the remaining pieces is submitted.
     """
 
     def __init__(self, piece_s: float) -> None:
@@ -104,12 +105,14 @@ class Cost:
         self._answered = False
 
     def learn(self, piece_s: float) -> None:
-        """Take in what a piece of the newest stretch took."""
+        """Update the estimate with the time per piece of the newest range."""
         self._answered = True
         self._piece_s += _NEWEST * (piece_s - self._piece_s)
 
     def pieces(self, task_s: float, left: int, n_workers: int) -> int:
-        """Pieces of the next stretch: ``task_s`` of work, less near the end, never half of it."""
+        """Pieces of the next range: ``task_s`` seconds of work; near the end less, but at least
+        half of that.
+        """
         whole = task_s / max(self._piece_s, 1e-9)
         share = left / (_SHARES * n_workers)
         if not self._answered:

@@ -1,7 +1,7 @@
 """Part files of a sweep: points of consecutive pieces, with their range, sweep and checksum.
 
-A file is a line that names the format, the SHA-256 of all that follows, a line of JSON (the
-sweep's identity, pieces, points, bytes) and the points as numpy's .npz.
+A file consists of a line that names the format, the SHA-256 of everything after it, a line of JSON
+(the sweep's identity, pieces, points, number of bytes) and the points in numpy's .npz format.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy as np
 from simcore.base.atomic import replacing
 from simcore.planning.points import Batch, FormWords
 
-#: A range of pieces or points: the first one, and the one after the last.
+#: A range of pieces or points: the first, and the one after the last.
 Span = tuple[int, int]
 
 _FORMAT = b"simcore part of a sweep, format 1\n"
@@ -31,9 +31,9 @@ _ARRAYS = (
 
 
 class UnusablePart(Exception):
-    """A part whose points cannot be taken; its text says what it is: ``is empty``.
+    """A part whose points cannot be used; its text completes "the part ...": ``is empty``.
 
-    ``foreign``: it is sound, and of another sweep.
+    ``foreign``: the part is valid, but belongs to another sweep.
     """
 
     def __init__(self, text: str, *, foreign: bool = False) -> None:
@@ -43,14 +43,14 @@ class UnusablePart(Exception):
 
 @dataclass(frozen=True, order=True)
 class Part:
-    """A sound part of this sweep: its ranges of pieces and points, and its file."""
+    """A valid part of this sweep: its ranges of pieces and points, and its file."""
 
     pieces: Span
     points: Span
     file: Path
 
     def batches(self, sweep: str) -> Iterator[Batch]:
-        """Its batches in order. Raises UnusablePart where the file is no longer sound."""
+        """Its batches in order. Raises UnusablePart where the file is damaged by now."""
         head, payload = _checked(self.file, sweep)
         try:
             yield from _batches(head["batches"], payload)
@@ -59,7 +59,7 @@ class Part:
 
 
 def part_at(file: Path, sweep: str) -> Part:
-    """The part that a file holds, of the sweep with this identity. Raises UnusablePart."""
+    """The part in a file. Raises UnusablePart where it is damaged or not of sweep ``sweep``."""
     head, _ = _checked(file, sweep)
     first, last = head["pieces"]
     return Part((first, last), tuple(head["points"]), file)
@@ -68,7 +68,7 @@ def part_at(file: Path, sweep: str) -> Part:
 def write_part(
     folder: Path, sweep: str, pieces: Span, points: Span, batches: Sequence[Batch]
 ) -> Part:
-    """Write batches as a part, named by its points; it appears whole or not. Raises OSError."""
+    """Write batches as a part file named by its points, atomically. Raises OSError."""
     full = [b for b in batches if len(b)]
     arrays: dict[str, Any] = {
         name: np.concatenate([np.broadcast_to(getattr(b, name), len(b)) for b in full])
@@ -113,7 +113,7 @@ def _checked(file: Path, sweep: str) -> tuple[dict[str, Any], bytes]:
         raise UnusablePart("is empty")
     body = len(_FORMAT) + _DIGEST_CHARS + 1
     if not data.startswith(_FORMAT[: len(data)]):
-        raise UnusablePart("is no part of a sweep")
+        raise UnusablePart("is not a part of a sweep")
     if len(data) <= body:
         raise UnusablePart("is truncated")
     rest = data[body:]
@@ -123,12 +123,12 @@ def _checked(file: Path, sweep: str) -> tuple[dict[str, Any], bytes]:
         raise UnusablePart("is truncated" if short else "is corrupted (its checksum is wrong)")
     head: dict[str, Any] = json.loads(line)
     if head["sweep"] != sweep:
-        raise UnusablePart("is of another sweep", foreign=True)
+        raise UnusablePart("belongs to another sweep", foreign=True)
     return head, payload
 
 
 def _is_short(line: bytes, payload: bytes) -> bool:
-    """Whether a part with a wrong checksum lacks its end."""
+    """Whether a part with a wrong checksum is truncated."""
     try:
         return len(payload) < int(json.loads(line)["bytes"])
     except (ValueError, KeyError, TypeError):

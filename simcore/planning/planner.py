@@ -1,7 +1,8 @@
-"""The best way to do a training run under limits, exact over a space.
+"""The best clusters and strategies for a training run under limits, by exhaustive search.
 
-Every point is evaluated; limits are masks; the objective is a minimum. What is reported of a
-point (interval, what binds, probability to meet the deadline) is the prediction of that point.
+Every point of the space is evaluated, the limits are masks over the points, and the result is the
+minimum of the objective. The listed options are predicted in full, for their interval, bottleneck
+and probability of meeting the deadline.
 """
 
 from __future__ import annotations
@@ -55,8 +56,13 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, kw_only=True)
 class Option:
-    """One way to do the run. ``time_s`` has failures and stragglers in it; ``why`` says why it
-    is in the list. Probabilities follow from the interval of the step time; None without limit.
+    """One way to do the run: a cluster, a strategy and a batch, with time, cost and energy.
+
+    time_s          time of the run, with failures and stragglers
+    effective_frac  share of that time that moves the run forward
+    why             what makes the option worth listing
+    deadline_prob, budget_prob   probability of meeting the limit, from the interval of the step
+                    time and the spread of failures; None without such a limit
     """
 
     form: FormWords
@@ -82,7 +88,7 @@ class Option:
     budget_prob: float | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, units in the names."""
+        """Plain data, with units in the names."""
         p = self.prediction
         layout = self.form.layout
         return {
@@ -119,11 +125,18 @@ class Option:
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """The answer: options best first, one a cluster; what stops it where there is none.
+    """The result of a plan: the best options, or which limits prevent any option.
 
-    ``n_timed``: points that fit, or would with ``MORE_MEMORY_BYTES`` more a GPU; limits of time
-    and money are counted among them. ``leanest``: what needs least memory, where nothing fits;
-    ``fixes``: changes of it that do, on more or larger GPUs too.
+    best           the best option of each cluster, best first
+    front          Pareto front of time and cost (of time and GPUs where prices are unknown)
+    n_timed        points that fit, or would fit with ``MORE_MEMORY_BYTES`` more per GPU; only their
+                   time is computed
+    relaxations    changes of limits with which an option exists, where there is none
+    invalid        number of points that break a rule, by the rule
+    blocked        number of points that each limit excludes; for limits of time and money, of the
+                   points in ``n_timed``
+    leanest        option that needs the least memory, where nothing fits
+    fixes          changes of ``leanest`` with which it fits, also on more or larger GPUs
     """
 
     model: str
@@ -147,11 +160,11 @@ class Plan:
 
     @property
     def feasible(self) -> bool:
-        """Whether anything meets all limits."""
+        """Whether an option meets all limits."""
         return bool(self.best)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, units in the names."""
+        """Plain data, with units in the names."""
         g = self.goal
         return {
             "model": self.model,
@@ -187,9 +200,14 @@ def make_plan(
     space: Space, goal: Goal, *, top: int = 5, progress: Progress | None = None,
     assumptions: tuple[str, ...] = (), jobs: int = 1,
 ) -> Plan:  # fmt: skip
-    """Plan a run over a space; ``jobs``: processes that share the work.
+    """The plan of a run over a space of configurations.
 
-    Raises InvalidConfig where the run has no length in samples.
+    top          how many clusters to list
+    progress     called with the number of finished and of all points
+    assumptions  sentences about the space, for ``Plan.assumptions``
+    jobs         processes that share the work
+
+    Raises InvalidConfig where the length of the run cannot be converted to samples.
     """
     samples = _samples(space, goal)
     found = candidates(space, goal, progress, jobs)
@@ -231,14 +249,16 @@ def make_plan(
 
 
 def _blocked(limits: list[Constraint], found: Candidates) -> dict[str, int]:
-    """How many candidates each limit stops; limits of time and money: of those that are timed."""
+    """How many candidates each limit excludes; for limits of time and money, only candidates whose
+    step time is computed count.
+    """
     timed = np.isfinite(found.step_s)
-    stopped = {c.name: int((~c.passes & (timed | np.isfinite(c.value))).sum()) for c in limits}
-    return {name: n for name, n in stopped.items() if n}
+    excluded = {c.name: int((~c.passes & (timed | np.isfinite(c.value))).sum()) for c in limits}
+    return {name: n for name, n in excluded.items() if n}
 
 
 def _samples(space: Space, goal: Goal) -> float | None:
-    """Samples of the run; tokens over those of a sample."""
+    """Samples of the run: as given, or its tokens over the tokens of a sample; None for steps."""
     if goal.tokens is None:
         return goal.samples
     fixed = dict(space.fixed)
@@ -247,16 +267,16 @@ def _samples(space: Space, goal: Goal) -> float | None:
     )
     lengths = dict(space.axes).get("seq_len", (None,))
     if len(lengths) > 1:
-        raise InvalidConfig(["a plan in tokens has one --seq-len"])
+        raise InvalidConfig(["a plan for a number of tokens takes one --seq-len only"])
     overrides = {"seq_len": lengths[0]} if lengths[0] is not None else {}
     per_sample = source.build(**overrides).tokens_per_sample
     if not per_sample:
-        raise InvalidConfig([f"{source.name} has no tokens: say --samples, --epochs or --steps"])
+        raise InvalidConfig([f"{source.name} has no tokens: give --samples, --epochs or --steps"])
     return goal.tokens / per_sample
 
 
 def request_of(c: Candidates, i: int) -> Request:
-    """The job of one candidate: of the model as it was named, a file or a callable too."""
+    """The job of candidate ``i``."""
     form = c.form_of(i)
     words = {k: v for k, v in form.options if k != "calibration"}
     return make_request(
@@ -267,7 +287,10 @@ def request_of(c: Candidates, i: int) -> Request:
 
 
 class _Planner:
-    """Turns candidates into options; each is predicted in full at most once."""
+    """Makes options of candidates.
+
+    ``surest``: greatest probability of meeting the limits among the options that ``best`` tried.
+    """
 
     def __init__(
         self, space: Space, goal: Goal, c: Candidates, runs: Runs, limits: list[Constraint]
@@ -276,7 +299,7 @@ class _Planner:
         self.surest = 0.0
 
     def best(self, order: list[int], top: int) -> list[Option]:
-        """The best option of each of the first clusters, with why it is there."""
+        """The best option of each of the best ``top`` clusters, with the reason to list it."""
         chosen: list[Option] = []
         for option in self._probable(order):
             chosen.append(option)
@@ -285,7 +308,7 @@ class _Planner:
         return [_with_why(o, chosen, self.goal.objective) for o in chosen]
 
     def _probable(self, order: list[int]) -> Iterator[Option]:
-        """Options in order, one a cluster, that are probable enough."""
+        """Options in order, one per cluster, that meet the limits with the goal's confidence."""
         seen: set[int] = set()
         wanted = self.goal.confidence
         for i in order:
@@ -294,7 +317,7 @@ class _Planner:
                 continue
             option = self.option(i, full=True)
             if wanted is not None:
-                if not self._fits(option):  # beyond the first ones a formula has said so
+                if not self._fits(option):  # ``with_settled`` replays only the first candidates
                     continue
                 odds = [p for p in (option.deadline_prob, option.budget_prob) if p is not None]
                 self.surest = max(self.surest, min(odds, default=1.0))
@@ -304,21 +327,21 @@ class _Planner:
             yield option
 
     def _fits(self, option: Option) -> bool:
-        """Whether the prediction leaves the memory free that the goal asks for."""
+        """Whether the prediction leaves the share of memory free that the goal requires."""
         assert option.prediction is not None
         return option.prediction.memory.margin_frac >= self.goal.margin_frac
 
     def front(self, meets: NDArray[np.bool_]) -> list[Option]:
-        """What nothing beats in both time and cost (or GPUs, without prices), fastest first."""
+        """The Pareto front of time and cost (of time and GPUs without prices), fastest first."""
         return [self.option(i, full=False) for i in front_of(self.c, self.runs, meets)]
 
     def leanest(self) -> Option | None:
-        """What needs the least share of a GPU's memory."""
+        """The option that needs the smallest share of a GPU's memory; None without candidates."""
         share = self.c.needed_bytes / self.c.capacity_bytes
         return self.option(int(share.argmin()), full=False) if len(share) else None
 
     def option(self, i: int, *, full: bool) -> Option:
-        """One candidate; ``full``: with its prediction and the probabilities that follow."""
+        """Candidate ``i`` as an option; ``full``: with prediction, goodput and probabilities."""
         c, runs, goal = self.c, self.runs, self.goal
         cluster = self.space.clusters[int(c.cluster[i])]
         form = c.form_of(i)
@@ -365,9 +388,9 @@ class _Planner:
 
 
 def _within(ratio: float, sd_above: float, sd_below: float) -> float:
-    """Probability of at most ``ratio`` times the central estimate.
+    """Probability that a value is at most ``ratio`` times its central estimate.
 
-    Log-normal on each side of it, with the spread that the 80 % interval has there.
+    The distribution is log-normal on each side, with the spread of that side of the 80 % interval.
     """
     sd = sd_above if ratio >= 1.0 else sd_below
     if sd <= 0.0:
@@ -380,7 +403,7 @@ _BETTER = {"cost": "cheapest", "time": "fastest", "energy": "least energy", "gpu
 
 
 def value_of(option: Option, objective: str) -> float:
-    """The figure of an objective; infinite where it is not known."""
+    """The value of an option by an objective; infinite where it is unknown."""
     found = {
         "cost": option.cost_usd,
         "time": option.time_s,
@@ -392,30 +415,30 @@ def value_of(option: Option, objective: str) -> float:
 
 
 def _with_why(option: Option, listed: list[Option], objective: str) -> Option:
-    """Why an option is in the list: what it is best at, and what it gives up for that."""
+    """The option with the reason to list it: what it is best at, and its distance to the first."""
     first = listed[0]
-    said = []
+    strengths = []
     for name, word in _BETTER.items():
         values = [value_of(o, name) for o in listed]
         mine = value_of(option, name)
         if math.isfinite(mine) and mine == min(values) and values.count(mine) == 1:
-            said.append(word)
-    if option is first and _BETTER[objective] not in said:
-        said.insert(0, _BETTER[objective])
-    text = ", ".join(dict.fromkeys(said))
+            strengths.append(word)
+    if option is first and _BETTER[objective] not in strengths:
+        strengths.insert(0, _BETTER[objective])
+    text = ", ".join(dict.fromkeys(strengths))
     if option is not first:
         more = value_of(option, objective) / value_of(first, objective) - 1.0
         other = "time" if objective != "time" else "cost"
         change = value_of(option, other) / value_of(first, other) - 1.0
-        told = _change(more, _NOUN[objective])
+        difference = _change(more, _NOUN[objective])
         if math.isfinite(change):
-            told += f", {_change(change, _NOUN[other])}"
-        text = f"{text}: {told}" if text else told
+            difference += f", {_change(change, _NOUN[other])}"
+        text = f"{text}: {difference}" if text else difference
     return replace(option, why=text)
 
 
 def _change(frac: float, noun: str) -> str:
-    """``+12% cost``; what rounds to nothing is the same."""
+    """``+12% cost``, or ``same cost`` where the change rounds to zero."""
     return f"{frac:+.0%} {noun}" if abs(frac) >= 0.005 else f"same {noun}"
 
 
@@ -423,14 +446,15 @@ _NOUN = {"cost": "cost", "time": "time", "energy": "energy", "gpus": "GPUs", "st
 
 
 def _sources(space: Space, goal: Goal) -> Iterator[tuple[str, str]]:
-    for name, told in goal.prices.sources(space.clusters).items():
-        yield f"price {name}", told
+    """(name, source) of the prices, powers and failure rates behind a plan."""
+    for name, source in goal.prices.sources(space.clusters).items():
+        yield f"price {name}", source
     gpus = {g.gpu.name: g.gpu for c in space.clusters for g in c.groups}
     for name, gpu in gpus.items():
         if gpu.tdp is None:
-            yield f"power {name}", "no rated power is known: no energy"
+            yield f"power {name}", "rated power unknown: no energy"
             continue
-        # The record holds the whole citation: `simcore show gpu`.
+        # without the URL; `simcore show gpu` prints the whole citation
         source = gpu.sources.get(gpu.tdp.source, gpu.tdp.source).partition(", http")[0]
         yield f"power {name}", f"{gpu.tdp.value:g} W TDP ({source})"
     yield "energy", ENERGY_SOURCE
@@ -440,7 +464,7 @@ def _sources(space: Space, goal: Goal) -> Iterator[tuple[str, str]]:
     yield (
         "failures",
         (
-            f"{rel.failures_per_gpu_h:.3g} a GPU and hour ({origin['failures']}), "
+            f"{rel.failures_per_gpu_h:.3g} per GPU and hour ({origin['failures']}), "
             f"restart {rel.restart_s:g} s ({origin['restart']})"
         ),
     )

@@ -1,4 +1,4 @@
-"""Points of a space as they are answered: one batch of arrays a form and kind of cluster."""
+"""Evaluated points of a space: one batch of arrays for each form and kind of cluster."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from simcore.workload.resolve import ModelSource
 
 Array = NDArray[np.float64]
 
-#: Words of a form that its layout says, and those of the program that is traced.
+#: Options that ``FormWords.more`` leaves out, besides its fields: degrees are in the layout, and
+#: inputs belong to the model.
 _NAMED = (*DEGREES, "inputs")
 NO_MEMORY = "does not fit in the GPU's memory"
 _FIGURES = re.compile(r"\d[\d,]*")
@@ -28,7 +29,10 @@ _WHAT_IS_ALLOWED = re.compile(r"(?:: allowed|; allowed|: use |: try |, not ).*$"
 
 @dataclass(frozen=True)
 class FormWords:
-    """What all points of a form share, as it is written in a table."""
+    """The resolved options that all points of a form share, for tables.
+
+    ``options``: the options as they were given; ``checkpoint_bytes``: size of a checkpoint.
+    """
 
     model: str
     strategy: str
@@ -43,17 +47,17 @@ class FormWords:
 
     @property
     def more(self) -> str:
-        """Words that have no name of their own here: ``main-grads fp32, shard-ranks 8``."""
-        told = {*_NAMED, *(f.name for f in fields(self))}
-        return ", ".join(f"{k.replace('_', '-')} {v}" for k, v in self.options if k not in told)
+        """Text of the options that have no field here: ``main-grads fp32, shard-ranks 8``."""
+        named = {*_NAMED, *(f.name for f in fields(self))}
+        return ", ".join(f"{k.replace('_', '-')} {v}" for k, v in self.options if k not in named)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values; the layout's degrees beside the others."""
+        """Plain data, from which ``from_dict`` makes an equal object."""
         return {**asdict(self), "options": dict(self.options)}
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> FormWords:
-        """What ``to_dict`` gave."""
+        """The object from which ``to_dict`` made ``values``."""
         layout = Layout(**values["layout"])
         options = tuple(sorted(values["options"].items()))
         return cls(**{**values, "layout": layout, "options": options})
@@ -61,12 +65,14 @@ class FormWords:
 
 @dataclass(frozen=True)
 class Batch:
-    """Valid points of one unit (a form on one kind of cluster), arrays [C], and who fell out.
+    """The valid points of one piece of a unit (a form on one kind of cluster), as arrays [C].
 
-    A large unit comes in several pieces. ``n_points`` counts all points of the piece, ``invalid``
-    those of them that fell out. ``cluster`` indexes the space's clusters. ``capacity_bytes`` is one
-    figure where it is the same for all. ``busy_frac`` and
-    those after it are there where a plan asked for them (``engine.sweep.Outcome``).
+    n_points   number of all points of the piece, with the invalid ones
+    invalid    number of invalid points by reason; points that do not fit count too
+    cluster    index into the space's clusters
+    memory_bytes, needed_bytes   memory that the fullest device holds, and that it needs for that
+    capacity_bytes   memory of the device; one number where it is the same for all points
+    busy_frac ... least_bytes    as in ``engine.sweep.Outcome``; only for plans
     """
 
     unit: int
@@ -92,18 +98,18 @@ class Batch:
 
     @property
     def fits(self) -> NDArray[np.bool_]:
-        """Whether each point's fullest device holds it."""
+        """Whether each point fits in the memory of its fullest device."""
         assert self.needed_bytes is not None
         return self.needed_bytes <= self.capacity_bytes
 
 
 def reason_of(violation: str) -> str:
-    """A violation without its figures: points fall out for equal reasons, not equal numbers."""
+    """The message of a broken rule without its numbers: equal reasons are counted together."""
     return _FIGURES.sub("N", _WHAT_IS_ALLOWED.sub("", violation)).strip()
 
 
 def checkpoint_bytes(request: Request) -> float:
-    """What a checkpoint holds: weights, their fp32 masters, the optimizer's state, the EMA."""
+    """Bytes of a checkpoint: weights, fp32 master weights, optimizer states and the EMA."""
     s = request.strategy
     each = s.precision.param_bytes + s.precision.master_bytes + s.optimizer.state_bytes
     ema = FP32_BYTES if s.ema else 0.0
@@ -111,7 +117,7 @@ def checkpoint_bytes(request: Request) -> float:
 
 
 def words_of(source: ModelSource, request: Request, form: Form, layout: Layout) -> FormWords:
-    """The resolved words of a form, whose ``layout`` is known."""
+    """The resolved options of a form."""
     named = folded_strategy(form.get("strategy") or "")
     seq_len = form.get("seq_len") or getattr(source, "config", {}).get("seq_len")
     return FormWords(
@@ -124,10 +130,10 @@ def words_of(source: ModelSource, request: Request, form: Form, layout: Layout) 
         seq_len=seq_len if isinstance(seq_len, int) else None,
         layout=layout,
         checkpoint_bytes=checkpoint_bytes(request),
-        options=tuple(sorted((k, v) for k, v in form.items() if v is not None and _told(k, v))),
+        options=tuple(sorted((k, v) for k, v in form.items() if v is not None and _stated(k, v))),
     )
 
 
-def _told(name: str, value: Any) -> bool:
-    """Whether a word says more than nothing: equal shares are what everyone has."""
+def _stated(name: str, value: Any) -> bool:
+    """Whether an option differs from its default; only equal ``shares`` do not."""
     return name != "shares" or bool(check_shares(value))

@@ -1,4 +1,4 @@
-"""The best of a stream of points, and its Pareto front, in bounded memory."""
+"""The best points of a stream of points, and its Pareto front, in bounded memory."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
-    """One configuration, with what it gives."""
+    """One configuration with its predicted time and memory."""
 
     form: FormWords
     cluster: str
@@ -36,21 +36,21 @@ class Point:
 
     @property
     def samples_per_s_per_gpu(self) -> float:
-        """Throughput of one device."""
+        """Samples per second and GPU."""
         return self.samples_per_s / self.n_gpus
 
     @property
     def fits(self) -> bool:
-        """Whether the fullest device holds it."""
+        """Whether it fits in the memory of the fullest device."""
         return self.needed_bytes <= self.capacity_bytes
 
     @property
     def lacking_bytes(self) -> float:
-        """What the fullest device needs beyond what it has; negative where something is left."""
+        """Memory that the fullest device lacks [bytes]; negative where memory remains free."""
         return self.needed_bytes - self.capacity_bytes
 
     def to_dict(self) -> dict[str, object]:
-        """The row that a sweep writes; units in the names."""
+        """The row that a sweep writes, with units in the names."""
         f, layout = self.form, self.form.layout
         return {
             "model": f.model,
@@ -83,12 +83,12 @@ class Point:
 
 
 def network_of(cluster: ClusterSpec) -> str:
-    """What joins the nodes; empty for one node."""
+    """The network between nodes; empty for a single node."""
     return cluster.network if cluster.n_nodes > 1 else ""
 
 
 def point_at(batch: Batch, index: int, clusters: tuple[ClusterSpec, ...]) -> Point:
-    """One point of a batch."""
+    """Point ``index`` of a batch."""
     assert batch.form is not None and batch.cluster is not None
     assert batch.micro_batch is not None and batch.grad_accum is not None
     assert batch.step_time_s is not None and batch.samples_per_s is not None
@@ -132,18 +132,18 @@ def _memory(batch: Batch, _gpus: Array) -> Array:
     return -batch.memory_bytes
 
 
-#: What points can be ranked by: name -> (score of each point, the more the better; what it is).
+#: Rankings: name -> (function that returns each point's score, higher is better; what it ranks by).
 SCORES: dict[str, tuple[Callable[[Batch, Array], Array], str]] = {
-    "throughput": (_rate, "samples a second"),
-    "per-gpu": (_per_gpu, "samples a second and GPU"),
+    "throughput": (_rate, "samples per second"),
+    "per-gpu": (_per_gpu, "samples per second and GPU"),
     "step": (_step, "step time"),
-    "memory": (_memory, "memory a GPU"),
+    "memory": (_memory, "memory per GPU"),
 }
 
 
 @dataclass
 class Leaders:
-    """The best ``size`` points seen so far, best first; equal scores keep the earlier point."""
+    """The best ``size`` points so far, best first; of equal scores the earlier point stays."""
 
     clusters: tuple[ClusterSpec, ...]
     by: str = "throughput"
@@ -156,7 +156,7 @@ class Leaders:
         self._gpus = np.array([float(c.n_gpus) for c in self.clusters])
 
     def add(self, batch: Batch) -> None:
-        """Take in a batch; only what fits counts."""
+        """Add the points of a batch that fit."""
         if not len(batch) or not self.size:
             return
         assert batch.cluster is not None
@@ -172,7 +172,7 @@ class Leaders:
         self.merge(found)
 
     def merge(self, found: Sequence[tuple[float, Point]]) -> None:
-        """Take in scored points, best first, that come after those seen so far."""
+        """Add points with their scores, best first, that come after those added so far."""
         if found:
             both = [*self.points, *found]
             self.points = sorted(both, key=lambda p: -p[0])[: self.size]
@@ -186,9 +186,10 @@ class Leaders:
 def front(
     resource: Array, gain: Array, ties: NDArray[Any], *, least: float = 0.0
 ) -> NDArray[np.bool_]:
-    """Rows that give more than every row of as little of a resource or less; arrays [C].
+    """Which rows are on the Pareto front: no row with as little ``resource`` has as much ``gain``.
 
-    Of equal rows the one with the least of ``ties`` stays; gains up to ``least`` are on no front.
+    All arrays are [C]. Of rows with equal resource and gain, the one with the least ``ties`` stays.
+    Rows with a gain of at most ``least`` are not on the front.
     """
     order = np.lexsort((ties, -gain, resource))
     before = np.concatenate([[least], np.maximum.accumulate(gain[order])[:-1]])
@@ -198,8 +199,10 @@ def front(
 
 
 class Front:
-    """The front of the points seen so far, by its resource: what fits while nothing that fits
-    gives as much with as few GPUs, or with as little memory where all clusters have as many.
+    """The Pareto front of the points added so far, among those that fit.
+
+    It trades samples per second against GPUs, or against memory where all clusters have the same
+    number of GPUs.
     """
 
     def __init__(self, clusters: tuple[ClusterSpec, ...]) -> None:
@@ -207,11 +210,12 @@ class Front:
         self.resource = front_resource(clusters)
         self._clusters = clusters
         self._gpus = np.array([float(c.n_gpus) for c in clusters])
-        self._known = np.array([])  # resource of each point, and what is reached with so much
-        self._reached = np.array([0.0])
+        self._known = np.array([])  # resource of each point on the front, ascending
+        self._reached = np.array([0.0])  # samples per second below, and from each of them on
 
     def add(self, batch: Batch) -> None:
-        """Take in a batch."""
+        """Add the points of a batch that fit."""
+        # A point below the floor of its resource cannot be on the front.
         assert batch.samples_per_s is not None and batch.memory_bytes is not None
         if self.resource == "n_gpus":
             resource, floor = self._gpus[batch.cluster], self._floor(self._gpus)[batch.cluster]
@@ -224,12 +228,12 @@ class Front:
             self.merge([point_at(batch, int(i), self._clusters) for i in chosen])
 
     def _floor(self, resource: Array) -> Array:
-        """What is reached already with so much of the resource or less."""
+        """Samples per second that the front reaches with at most this much of the resource [C]."""
         found: Array = self._reached[np.searchsorted(self._known, resource, side="right")]
         return found
 
     def merge(self, points: Sequence[Point]) -> None:
-        """Take in points that fit and come after those seen so far."""
+        """Add points that fit and come after those added so far."""
         if not points:
             return
         both = [*self.points, *points]
@@ -243,12 +247,12 @@ class Front:
 
 
 def front_resource(clusters: Iterable[ClusterSpec]) -> str:
-    """The column that a front spends: GPUs, or memory where all clusters have as many."""
+    """The column of the front's resource: GPUs, or memory where all clusters have equally many."""
     return "n_gpus" if len({c.n_gpus for c in clusters}) > 1 else "memory_bytes"
 
 
 def merged(counts: Iterable[dict[str, int]]) -> dict[str, int]:
-    """Counts by reason, added up, the most frequent first."""
+    """The sum of counts by reason, the most frequent reason first."""
     total: dict[str, int] = {}
     for part in counts:
         for reason, n in part.items():

@@ -1,9 +1,10 @@
-"""Pipelines of a plan cut anew, wherever that can change its answer: branch and bound.
+"""Finds the best split of pipelines into stages for a plan, by branch and bound.
 
-A plan evaluates every point with its pipeline cut evenly. No cut is faster than its bound
-(``Candidates.balanced_s``, ``least_bytes``), so a point whose bound does not beat the best that is
-known of its cluster, or of the last cluster that will be listed, is left as it is. Of the others
-the most promising is cut first, exactly (``engine.stages``).
+A plan first evaluates every point with layers split evenly over the stages. No other split is
+better than the bounds ``Candidates.balanced_s`` and ``least_bytes``. A point keeps its even split
+if its bound is no better than the best known point of its cluster, or than the last cluster that
+will be listed. The best splits of the other points are computed exactly (``engine.stages``), the
+most promising points first.
 
 # C candidates; all arrays [C]
 """
@@ -29,17 +30,21 @@ from simcore.strategy.cuts import least_layers
 from simcore.workload.sharding import even_cut, layer_counts
 
 Array = NDArray[np.float64]
-#: Layers of each stage.
+#: Layers per stage.
 Sizes = tuple[int, ...]
 
-#: Points cut before the bar is looked at again.
+#: Points whose splits are computed before the thresholds are updated.
 _AT_ONCE = 8
 
 
 def with_cuts(
     c: Candidates, goal: Goal, samples: float | None, request: Callable[[int], Request], top: int
 ) -> Candidates:
-    """The candidates with the best cut wherever it could be one of the ``top`` clusters' best."""
+    """The candidates with their best split, wherever that could put them among the results.
+
+    request  makes the job of a candidate
+    top      number of clusters that the plan lists
+    """
     pending = can_be_cut(c)
     if not pending.any():
         return c
@@ -58,7 +63,7 @@ def with_cuts(
 
 
 def can_be_cut(c: Candidates) -> NDArray[np.bool_]:
-    """Which candidates have a pipeline that nobody said how to cut."""
+    """Which candidates have a pipeline whose split into stages is not given."""
     if "stages" in dict(c.space.axes):
         return np.zeros(len(c), dtype=bool)
     layouts = (form.layout for form in c.forms)
@@ -68,7 +73,7 @@ def can_be_cut(c: Candidates) -> NDArray[np.bool_]:
 
 
 def objective_of(c: Candidates, goal: Goal, samples: float | None) -> Array:
-    """What each candidate is at; infinite where it breaks a limit."""
+    """The objective of each candidate [C]; infinite where it violates a limit."""
     runs = runs_of(c, goal, samples)
     value = runs.of(goal.objective, c)
     meets = passing(constraints_of(c, runs, goal), len(c)) & np.isfinite(value)
@@ -76,7 +81,10 @@ def objective_of(c: Candidates, goal: Goal, samples: float | None) -> Array:
 
 
 def bars(c: Candidates, value: Array, top: int) -> Array:
-    """What a candidate of each cluster must beat to be listed, or to be listed in place of one."""
+    """For each cluster, the threshold that a candidate must beat to change the plan's list.
+
+    It is the best value of the cluster, or that of the last listed cluster where that is smaller.
+    """
     best = np.full(len(c.space.clusters), np.inf)
     np.minimum.at(best, c.cluster, value)
     last = np.partition(best, top - 1)[top - 1] if top <= len(best) else np.inf
@@ -85,16 +93,16 @@ def bars(c: Candidates, value: Array, top: int) -> Array:
 
 
 def evaluated(c: Candidates, i: int, request: Request) -> Outcome:
-    """One candidate as this request would run it, with its own batch."""
+    """The outcome of candidate ``i`` with this request, at the candidate's batch."""
     one = np.zeros(1, dtype=np.intp)
     axis = Axis((request.cluster,), one, c.micro_batch[i : i + 1], one, c.grad_accum[i : i + 1])
     return evaluate_axis(request, axis, twice="inter")
 
 
 class _Cuts:
-    """The best cuts of candidates; what several of them share is worked out once.
+    """Finds the best splits of candidates, with caches of what several candidates share.
 
-    ``share`` of a device's memory that may be used.
+    ``share``: share of a device's memory that may be used.
     """
 
     def __init__(self, request: Callable[[int], Request], share: float) -> None:
@@ -104,9 +112,9 @@ class _Cuts:
         self._found: dict[Hashable, Sizes | None] = {}
 
     def taken(self, c: Candidates, i: int, worth: NDArray[np.intp]) -> Candidates:
-        """The candidates with one of them on its best cut, where that is faster or fits.
+        """The candidates with the best split for candidate ``i``, where that is faster or fits.
 
-        ``worth``: those that may be asked for next.
+        ``worth``: candidates that may follow; their memory is evaluated together with this one's.
         """
         request = self._request(i)
         placed = request.placed
@@ -117,16 +125,20 @@ class _Cuts:
         cut = with_stages(request, found)
         assert cut.placed is not None
         out = evaluated(c, i, cut)
-        room = self._share * c.capacity_bytes[i]
-        fitted = c.needed_bytes[i] <= room
-        if out.needed_bytes[0] > room or (fitted and out.step_time_s[0] >= c.step_s[i]):
+        usable_bytes = self._share * c.capacity_bytes[i]
+        fitted = c.needed_bytes[i] <= usable_bytes
+        if out.needed_bytes[0] > usable_bytes or (fitted and out.step_time_s[0] >= c.step_s[i]):
             return c
         return replace(c.with_outcome(i, out), stages={**c.stages, i: cut.placed.layout.stages})
 
     def _best(
         self, c: Candidates, i: int, request: Request, worth: NDArray[np.intp]
     ) -> Sizes | None:
-        """Layers of each stage; of accumulation only what stages hold in flight decides on it."""
+        """Layers per stage of the best split; None where no split fits.
+
+        It depends on the number of micro-batches only through the number in flight, which is part
+        of the cache key.
+        """
         placed = request.placed
         assert placed is not None
         layout = placed.layout
@@ -137,7 +149,7 @@ class _Cuts:
             return self._found[key]
         n_layers = layer_counts(placed.part)
         least = least_layers(layout.pp, layout.vpp)
-        if sum(least) > n_layers:  # more chunks than layers: some hold nothing
+        if sum(least) > n_layers:  # more chunks than layers: some chunks are empty
             least = least_layers(layout.pp, 1)
         fits = self._fits(c, i, request, worth)
         found: Sizes | None = None
@@ -153,7 +165,10 @@ class _Cuts:
     def _fits(
         self, c: Candidates, i: int, request: Request, worth: NDArray[np.intp]
     ) -> Callable[[int, int, int], bool]:
-        """What stages of a candidate hold, asked together with others of its form."""
+        """A function that says whether a stage with given layers fits, for candidate ``i``.
+
+        The memory is evaluated together for all candidates of the same form and kind of cluster.
+        """
         kind = int(c.form[i]), cluster_kind(request.cluster)
         room, places = self._rooms.get(kind, (None, {}))
         if room is None or i not in places:

@@ -1,4 +1,4 @@
-"""What a plan would be in a slightly other world: each is the plan solved again."""
+"""How the plan changes with another network, memory, price or deadline, each solved exactly."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ from simcore.planning.goal import Goal
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sensitivity:
-    """What a change would do to the best value of the objective; None: nothing passes."""
+    """The best value of the objective after a change; None where no option meets the limits.
+
+    ``same``: whether the best cluster stays the same.
+    """
 
     change: str
     best: float | None
@@ -24,16 +27,16 @@ class Sensitivity:
     same: bool
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values."""
+        """Plain data."""
         return {"change": self.change, "best": self.best, "cluster": self.cluster}
 
 
 def sensitivities(
     c: Candidates, goal: Goal, samples: float | None, best: str
 ) -> Iterator[Sensitivity]:
-    """The best value of the objective had the network, memory, price or deadline been another.
+    """The best value of the objective after each change of network, memory, price or deadline.
 
-    ``best``: the cluster of the plan.
+    ``best``: the best cluster of the plan.
     """
 
     def ask(change: str, other: Candidates, wish: Goal) -> Sensitivity:
@@ -50,7 +53,7 @@ def sensitivities(
 
     yield ask("2x network between nodes", c.with_faster(), goal)
     more = c.capacity_bytes + MORE_MEMORY_BYTES
-    yield ask("+16 GB a GPU", replace(c, capacity_bytes=more), goal)
+    yield ask("+16 GB per GPU", replace(c, capacity_bytes=more), goal)
     if np.isfinite(c.usd_per_h).any():
         types = list(dict.fromkeys(g.gpu.name for k in c.space.clusters for g in k.groups))
         for name in types if len(types) > 1 else []:

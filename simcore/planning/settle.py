@@ -1,7 +1,8 @@
-"""Whether candidates at the edge of memory fit, by the rule that a prediction has.
+"""Decides whether candidates that barely fit in memory do, by the same rule as ``predict``.
 
-A replay of the allocator takes a thousand times what the formula does (``engine.edge``), so only
-those are replayed that a plan would show: each in doubt is taken to fit until it is asked.
+Near the limit, ``predict`` replays the allocator (``engine.edge``), which takes a thousand times as
+long as the formula. So only candidates that the plan would show are replayed; the other doubtful
+ones are assumed to fit.
 """
 
 from __future__ import annotations
@@ -26,10 +27,11 @@ Array = NDArray[np.float64]
 def with_settled(
     c: Candidates, goal: Goal, samples: float | None, request: Callable[[int], Request], top: int
 ) -> Candidates:
-    """The candidates, those settled that the first ``top`` clusters or the front may show.
+    """The candidates, with the memory of a replay for those that the plan shows.
 
-    Of the others in doubt each is worse than what is shown, whether it fits or not, or has less
-    to offer its cluster.
+    These are the best of the first ``top`` clusters and those on the Pareto front. All other
+    doubtful candidates are worse than these, so that they are not shown whether they fit or not.
+    ``request``: makes the job of a candidate.
     """
     runs = runs_of(c, goal, samples)
     priced = np.isfinite(runs.of(goal.objective, c))
@@ -40,10 +42,10 @@ def with_settled(
         hoped = replace(c, needed_bytes=np.where(doubtful, c.memory_bytes, needed))
         meets = passing(constraints_of(hoped, runs, goal), len(c)) & priced
         shown = {*first_of_clusters(hoped, runs, goal, meets, top), *front_of(hoped, runs, meets)}
-        asked = [i for i in shown if doubtful[i]]
-        if not asked:
+        to_replay = [i for i in shown if doubtful[i]]
+        if not to_replay:
             break
-        for i in asked:
+        for i in to_replay:
             one = request(i)
             needed[i] = settled(one, memory_result(one)).least_bytes
             doubtful[i] = False
@@ -53,7 +55,7 @@ def with_settled(
 def first_of_clusters(
     c: Candidates, runs: Runs, goal: Goal, meets: NDArray[np.bool_], top: int
 ) -> list[int]:
-    """The best of each of the best ``top`` clusters."""
+    """Index of the best candidate of each of the best ``top`` clusters."""
     best: dict[int, int] = {}
     for i in ranked(c, runs, runs.of(goal.objective, c), meets):
         best.setdefault(int(c.cluster[i]), i)
@@ -63,7 +65,9 @@ def first_of_clusters(
 
 
 def front_of(c: Candidates, runs: Runs, meets: NDArray[np.bool_]) -> list[int]:
-    """What nothing beats in both time and cost (or GPUs, without prices), fastest first."""
+    """Indices of the Pareto front of time and cost (of time and GPUs without prices), fastest
+    first.
+    """
     index = np.flatnonzero(meets)
     cost = runs.cost_usd[index]
     other = cost if np.isfinite(cost).all() else c.n_gpus[index]

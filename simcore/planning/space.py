@@ -1,8 +1,8 @@
-"""A space of configurations: what varies, in which order, and how many points that is.
+"""A space of configurations: the axes that vary, their order, and the number of points.
 
-Two kinds of axes. *Form* axes (model, precision, strategy, recompute, degrees ...) shape the step
-graph: each combination is one form. *Array* axes (cluster, accumulation, micro-batch) are the
-configuration axis along which the engine evaluates a form in one call.
+There are two kinds of axes. *Form* axes (model, precision, strategy, recompute, degrees ...)
+determine the step graph: each combination of their values is one *form*. *Array* axes (cluster,
+accumulation, micro-batch) do not: the engine evaluates all their combinations in one call per form.
 """
 
 from __future__ import annotations
@@ -24,20 +24,23 @@ from simcore.strategy.options import OPTIONS, Name, Option, Text, Whole
 from simcore.strategy.options.values import read_options
 from simcore.workload.settings import as_words, settings_given
 
-#: Degrees that cut the model over ranks.
+#: Degrees that divide the model over ranks.
 CUTS = tuple(degree for degree in DEGREES if degree != "vpp")
 
 Form = Mapping[str, Any]
-#: Characters of a value that stands as it is in what was asked; longer ones as a digest.
+#: Longest text of a value in ``Space.asked``; a longer value is replaced by its digest.
 _SHORT = 60
 
 
 @dataclass(frozen=True)
 class Space:
-    """The product of all axes. ``axes`` holds the form axes, the last turns fastest.
+    """The product of all axes.
 
-    Exactly one of ``grad_accums`` and ``global_batches`` has values; a None among the
-    micro-batches stands for the model's default. ``networked``: networks are an axis.
+    axes            names and values of the form axes; the last one varies fastest
+    micro_batches   None among them stands for the model's default
+    grad_accums, global_batches   exactly one of them has values
+    fixed           options with the same value at all points
+    networked       whether the network is an axis
     """
 
     models: tuple[str, ...]
@@ -54,17 +57,17 @@ class Space:
 
     @property
     def n_forms(self) -> int:
-        """Combinations of the form axes."""
+        """Number of combinations of the form axes."""
         return len(self.models) * prod(len(v) for _, v in self.axes)
 
     @property
     def points_per_cluster(self) -> int:
-        """Points that one form has on one cluster."""
+        """Number of points of one form on one cluster."""
         batches = len(self.global_batches or self.grad_accums)
         return len(self.micro_batches) * batches
 
     def form(self, index: int) -> tuple[str, Form]:
-        """A form: the model's name and the words of its request. The last axis turns fastest."""
+        """The form of that index: the model's name and the options of its request."""
         words: dict[str, Any] = {}
         for name, values in reversed(self.axes):
             index, at = divmod(index, len(values))
@@ -72,18 +75,18 @@ class Space:
         return self.models[index], {**dict(self.fixed), **words}
 
     def forms(self) -> Iterator[tuple[str, Form]]:
-        """Every form in order."""
+        """All forms, in order of their index."""
         return map(self.form, range(self.n_forms))
 
     def kinds(self) -> list[list[int]]:
-        """Clusters by kind, as indices: those of one kind share an axis."""
+        """Indices of the clusters, grouped by kind: the engine evaluates one kind in one call."""
         found: dict[object, list[int]] = {}
         for i, cluster in enumerate(self.clusters):
             found.setdefault(cluster_kind(cluster), []).append(i)
         return list(found.values())
 
     def asked(self) -> dict[str, str]:
-        """Every axis and what is fixed, by the name of its option: short text, or a digest."""
+        """The values of every axis and fixed option, as text or, where that is long, a digest."""
         clusters = [f"{c} {c.network} {[g.node.nics for g in c.groups]}" for c in self.clusters]
         found = {
             "model": self.models, "gpus": clusters, "micro-batch": self.micro_batches,
@@ -97,7 +100,7 @@ class Space:
 
 
 def digest_of(value: object) -> str:
-    """A digest of a value by its ``repr``."""
+    """A digest of the ``repr`` of a value."""
     return hashlib.sha256(repr(value).encode()).hexdigest()[:16]
 
 
@@ -111,10 +114,11 @@ def make_space(
     nproc_per_node: str | int | None = None,
     **words: Any,
 ) -> Space:
-    """A space from words: each axis a value, a sequence, or the text of a grid.
+    """The space that a request describes; each axis is a value, a sequence, or a grid as text.
 
-    ``nnodes`` and ``nproc_per_node`` count the nodes and GPUs of bare types in ``gpus``. Raises
-    InvalidConfig with everything that is wrong.
+    ``nnodes`` and ``nproc_per_node``: numbers of nodes and GPUs per node where ``gpus`` names only
+    types. ``words``: options and axes of the job. Raises InvalidConfig that lists everything that
+    is wrong.
     """
     problems: list[str] = []
     names = _listed(models)
@@ -150,8 +154,8 @@ def make_space(
             arrays[name] = values
         else:
             axes.append((name, values))
-    axes.sort(key=lambda axis: _of(axis[0]) != "workload")  # so that its kernels are found once
-    if "software" not in fixed and _cuts(axes):  # points without a cut run the same library
+    axes.sort(key=lambda axis: _of(axis[0]) != "workload")  # each model's kernels are built once
+    if "software" not in fixed and _cuts(axes):  # the same library also for points without a cut
         fixed["software"] = AUTO
     fixed, wrong = read_options(fixed)
     problems += wrong
@@ -174,12 +178,12 @@ def make_space(
 
 
 def _fixed(name: str, value: Any) -> Any:
-    """A word of all points; settings as text, since a space is a key. Raises InvalidConfig."""
+    """An option of all points, hashable: settings become text. Raises InvalidConfig."""
     return " ".join(as_words(settings_given(value))) if name == "settings" else value
 
 
 def _cuts(axes: Sequence[tuple[str, tuple[Any, ...]]]) -> bool:
-    """Whether some point cuts the model over ranks."""
+    """Whether some point divides the model over ranks."""
     return any(name in CUTS and max(values) > 1 for name, values in axes)
 
 
@@ -191,7 +195,9 @@ def axis_values(name: str, value: Any) -> tuple[Any, ...]:
     else:
         parts = list(value)
     if name == "micro_batch" and "max" in parts:
-        raise InvalidConfig(["--micro-batch max is not a grid: write 1..64*2, what fits is ranked"])
+        raise InvalidConfig(
+            ["--micro-batch max is not a grid: write 1..64*2, values that fit are ranked"]
+        )
     out: dict[Any, None] = {}
     option = OPTIONS.get(name)
     if option is None or option.axis is None:
@@ -204,13 +210,13 @@ def axis_values(name: str, value: Any) -> tuple[Any, ...]:
 
 
 def _of(name: str) -> str:
-    """What an axis varies (``Axis.of``); nothing for a name that is no axis."""
+    """What an axis varies (``Axis.of``); empty for a name that is not an axis."""
     option = OPTIONS.get(name)
     return option.axis.of if option is not None and option.axis is not None else ""
 
 
 def _values(option: Option, separator: str, part: Any) -> tuple[Any, ...]:
-    """Values of an option in one part of an axis, by its kind. Raises UsageError."""
+    """The values that one part of an axis denotes, by the option's kind. Raises UsageError."""
     kind = option.kind
     if isinstance(kind, Whole):
         return whole_values(f"--{option.word}", part, least=kind.least or 0)

@@ -1,8 +1,8 @@
-"""The folder of an unfinished sweep: parts while it runs, one output file when it is done.
+"""The folder of an unfinished sweep: part files while it runs, one output file when it is done.
 
-``sweep.parquet`` grows as the folder ``sweep.parquet.parts``: part files that say which points of
-which sweep they hold, and ``sweep.json``, what was asked. An interrupted sweep evaluates what no
-sound part holds. Memory holds one part.
+The points of ``sweep.parquet`` are collected in the folder ``sweep.parquet.parts``. It holds part
+files, each of which states its sweep and its range of points, and ``sweep.json``, the request. A
+resumed sweep evaluates the points that no valid part holds. Only one part is in memory at a time.
 """
 
 from __future__ import annotations
@@ -27,31 +27,31 @@ from simcore.planning.output import output_problems, write_points
 from simcore.planning.parts import Part, Span, UnusablePart, part_at, write_part
 from simcore.planning.points import Batch
 
-#: Evaluated points that make a part, points of any kind, and seconds since the last part: what a
-#: killed sweep loses at most.
+#: A part is written after this many valid points, points of any kind, or seconds since the last
+#: part; a killed sweep loses no more than that.
 PART_POINTS, PART_OF_ALL, PART_S = 100_000, 10_000_000, 10.0
 
-#: What was asked; written after the output file: the folder can go.
+#: File of the request; file that marks the output as complete, so that the folder can be removed.
 _ASKED, _FINISHED = "sweep.json", "finished"
 _PARTS = "part-*.part"
-#: Unusable parts, or missing ranges, that a sentence names.
+#: Most unusable parts, or missing ranges, that a message lists.
 _NAMED = 3
 
-#: Is told, in a sentence, what a reader should know.
+#: Called with a message (one sentence) for the user.
 Say = Callable[[str], None]
 
 
 def warn(sentence: str) -> None:
-    """Tell who uses the library."""
+    """Issue a Python warning."""
     warnings.warn(sentence, stacklevel=2)
 
 
 class Store:
-    """The parts of one sweep on disk, for as long as this process runs it.
+    """The parts of one sweep on disk, while this process runs the sweep.
 
-    ``gaps``: the pieces that no sound part holds. ``finished``: the output file is there, whole.
-    Raises UsageError where another process, or another sweep's parts, are in the way, DataError
-    where the disk cannot be written. ``suspend`` or ``finish`` ends it.
+    ``finished``: whether the output file is complete. Call ``suspend`` or ``finish`` at the end.
+    Raises UsageError where another process uses the folder or it holds parts of another sweep,
+    DataError where the disk cannot be written.
     """
 
     def __init__(
@@ -77,17 +77,17 @@ class Store:
         except BaseException:
             with suppress(OSError):
                 self._lock.release()
-                self.folder.rmdir()  # where it holds nothing
+                self.folder.rmdir()  # fails, as it should, where the folder is not empty
             raise
 
     @property
     def clusters(self) -> tuple[ClusterSpec, ...]:
-        """The clusters that its batches index."""
+        """The clusters to which the batches' ``cluster`` is an index."""
         return self._evaluator.space.clusters
 
     @property
     def gaps(self) -> list[Span]:
-        """Pieces that no part on disk holds, in order."""
+        """Ranges of pieces that no part on disk holds, in order."""
         found: list[Span] = []
         at = 0
         for part in self._parts:
@@ -100,10 +100,10 @@ class Store:
 
     @property
     def going_on(self) -> str:
-        """Where the parts are and how to go on; empty where there are none."""
+        """Message about where the parts are and how to resume; empty where there are no parts."""
         if not self._parts:
             return ""
-        return f"what is done is kept in {self.folder}: the same command with --resume goes on"
+        return f"finished points are in {self.folder}: the same command with --resume continues"
 
     def batches(self) -> Iterator[Batch]:
         """The batches of every part on disk, in order. Raises DataError for a damaged part."""
@@ -121,7 +121,7 @@ class Store:
                 raise DataError(f"{err}: --resume computes it again", file=part.file) from None
 
     def add(self, batch: Batch) -> None:
-        """Take in the next batch of a gap; a part is written when there is enough."""
+        """Add the next batch of a gap, and write a part when it is large enough."""
         number = self._evaluator.number(batch.unit, batch.piece)
         if self._pending and number != self._first + len(self._pending):
             self.flush()
@@ -138,7 +138,7 @@ class Store:
             self.flush()
 
     def flush(self) -> None:
-        """Write what is pending as a part. Raises DataError where the disk cannot be written."""
+        """Write the pending batches as a part. Raises DataError where the disk refuses them."""
         if not self._pending:
             return
         pieces = self._first, self._first + len(self._pending)
@@ -149,9 +149,10 @@ class Store:
         self._parts = sorted({*self._parts, part})
 
     def suspend(self) -> None:
-        """Write what is pending, to go on later; nothing stays of a sweep that has nothing.
+        """Write the pending batches and release the folder, so that the sweep can be resumed.
 
-        Raises DataError where the disk cannot be written, once.
+        A folder without parts is removed. Raises DataError where the disk cannot be written, unless
+        an earlier call raised it.
         """
         with _without_interrupts():
             try:
@@ -164,10 +165,10 @@ class Store:
                     self._lock.release()
 
     def finish(self) -> None:
-        """Write the output file of all parts, and remove them.
+        """Write the output file from all parts, and remove the parts.
 
-        Raises DataError where a part is missing or damaged, or the disk cannot be written; there
-        is no output file then, but for one that was there before.
+        Raises DataError where a part is missing or damaged, or the disk cannot be written; an
+        output file from before is then unchanged.
         """
         self.flush()
         if gaps := self.gaps:
@@ -180,43 +181,43 @@ class Store:
         self.suspend()
 
     def _points(self, number: int) -> Span:
-        """The points of a piece."""
+        """The range of points of a piece."""
         before = self._evaluator.points_before
         return before(number), before(number + 1)
 
     def _open(self, resume: bool) -> None:
-        """Begin, or go on with the parts that are there."""
+        """Start the sweep, or resume it with the parts in the folder."""
         if strangers := sorted(f.name for f in self.folder.iterdir() if not _is_own(f)):
             raise UsageError(
-                f"folder {self.folder.name} holds files that are no part of a sweep of this version"
+                f"folder {self.folder.name} holds files that are not from a sweep of this version"
                 f" of simcore ({_some(strangers)}): move them away, or give another -o"
             )
         for file in self.folder.glob(f"*{PARTIAL}"):
             file.unlink()
         if (self.folder / _FINISHED).exists() and self.path.exists():
-            self._empty()  # its sweep was killed while it did so
+            self._empty()  # the finished sweep was killed while it removed the parts
         files = sorted(self.folder.glob(_PARTS))
         if files and not resume:
             raise UsageError(
                 f"{self.folder.name} holds an unfinished sweep: "
-                "go on with --resume, or remove the folder"
+                "continue it with --resume, or remove the folder"
             )
         if not files and resume:
             if self.path.exists():
                 self._empty()
                 raise UsageError(
-                    f"nothing to resume: {self.path.name} is there, "
-                    "and no unfinished sweep beside it"
+                    f"nothing to resume: {self.path.name} is complete, "
+                    "and there is no unfinished sweep"
                 )
-            self._say(f"{self.folder.name} holds no points: the sweep starts at its beginning")
+            self._say(f"{self.folder.name} holds no points: the sweep starts from the beginning")
         if files:
             self._take(files)
         write_text(self.folder / _ASKED, json.dumps(self._asked, indent=1) + "\n")
 
     def _take(self, files: list[Path]) -> None:
-        """Take the sound parts of this sweep; say what is wrong with the others, remove them.
+        """Use the valid parts of this sweep; report the others, and remove them.
 
-        Raises UsageError, and touches nothing, where the folder is of another sweep.
+        Raises UsageError, and changes nothing, where the folder belongs to another sweep.
         """
         other = self._differences()
         wrong: dict[Path, str] = {}
@@ -231,7 +232,7 @@ class Store:
         if other or (other is None and foreign):
             differing = f" (another {_some(other)})" if other else ""
             raise UsageError(
-                f"{self.folder.name} is of another sweep{differing}: "
+                f"{self.folder.name} belongs to another sweep{differing}: "
                 "give its options, or remove the folder"
             )
         for part in sorted(parts):
@@ -245,22 +246,26 @@ class Store:
 
     def _say_what_is_wrong(self, wrong: dict[Path, str]) -> None:
         inner = [gap for gap in self.gaps if gap[1] < len(self._evaluator)]
-        said = []
+        findings = []
         if wrong:
-            said.append(_some([f"{file.name} {what}" for file, what in sorted(wrong.items())]))
+            findings.append(_some([f"{file.name} {what}" for file, what in sorted(wrong.items())]))
         if inner:
-            said.append(self._missing(inner))
-        if said:
-            self._say(f"{self.folder.name}: {'; '.join(said)}: what is missing is computed again")
+            findings.append(self._missing(inner))
+        if findings:
+            self._say(
+                f"{self.folder.name}: {'; '.join(findings)}: missing points are computed again"
+            )
 
     def _missing(self, gaps: list[Span]) -> str:
-        """Which points gaps are, counted from 1."""
+        """Message about the missing points, counted from 1."""
         spans = [(self._points(a)[0] + 1, self._points(b - 1)[1]) for a, b in gaps]
         n = self._evaluator.points_before(len(self._evaluator))
         return f"no part holds points {_some([f'{a:,} to {b:,}' for a, b in spans])} of {n:,}"
 
     def _differences(self) -> list[str] | None:
-        """In what the sweep of the folder differs from this one; None where that is not known."""
+        """Names of the options and contents in which the folder's sweep differs from this one; None
+        where its request cannot be read.
+        """
         try:
             there = json.loads((self.folder / _ASKED).read_text("utf-8"))
             if not isinstance(there, dict):
@@ -270,14 +275,17 @@ class Store:
         return [k for k in {**self._asked, **there} if there.get(k) != self._asked.get(k)]
 
     def _empty(self) -> None:
-        """Remove what this module wrote; last what says that it can go. Raises OSError."""
+        """Remove the files that this module wrote, the mark of a finished sweep last.
+
+        Raises OSError.
+        """
         own = [f for f in self.folder.iterdir() if _is_own(f) and f.name != LOCK]
         for file in sorted(own, key=lambda f: f.name == _FINISHED):
             if not file.name.startswith("."):
                 file.unlink()
 
     def _clear(self) -> None:
-        """Remove the folder."""
+        """Remove the folder, or say that it cannot be removed."""
         try:
             self._empty()
             self._lock.release()
@@ -287,7 +295,7 @@ class Store:
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
-        """Turns what the disk refuses into one sentence."""
+        """Turn an OSError into a DataError of one sentence."""
         try:
             yield
         except OSError as err:
@@ -299,20 +307,20 @@ class Store:
 
 
 def _is_own(file: Path) -> bool:
-    """Whether this module wrote a file of the folder; hidden files are the system's."""
+    """Whether a file of the folder may stay: written by this module, or hidden (by the system)."""
     named = file.name in (_ASKED, _FINISHED, LOCK) or file.name.startswith(".")
     return named or file.match(_PARTS) or file.name.endswith(PARTIAL)
 
 
 def _some(texts: list[str]) -> str:
-    """The first few of many."""
+    """Text that lists the first few texts and the number of the others."""
     more = f" and {len(texts) - _NAMED:,} more" if len(texts) > _NAMED else ""
     return ", ".join(texts[:_NAMED]) + more
 
 
 @contextmanager
 def _without_interrupts() -> Iterator[None]:
-    """Ctrl-C, pressed once more while the last part is written, has no effect."""
+    """Ignore further Ctrl-C while the last part is written."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -1,4 +1,4 @@
-"""A whole space evaluated: the best points, why others fell out, and all of them on disk."""
+"""Evaluates a whole space: the best points, the reasons of invalid ones, and all points on disk."""
 
 from __future__ import annotations
 
@@ -32,22 +32,30 @@ from simcore.planning.store import Say, Store, warn
 from simcore.planning.tally import Summary, Tally, Wanted
 from simcore.planning.workers import Workers, workers_of
 
-#: Told after every part: points done, points in all, the best point so far.
+#: Called after every part with the finished points, all points, and the best point so far.
 Progress = Callable[[int, int, Point | None], None]
 
 
 @dataclass(frozen=True, kw_only=True)
 class SweepResult:
-    """What a sweep found. ``best`` holds the leading points that fit, best first.
+    """The result of a sweep.
 
-    ``front`` holds what fits while nothing that fits is as fast with as few GPUs, fewest first;
-    with as little memory, where all clusters have as many GPUs.
-    ``invalid`` counts points by the reason they fell out; what does not fit is among them.
-    ``n_before`` of ``n_done`` points are from before the sweep was resumed.
-    ``evaluated`` points have a time and memory; ``finished`` says whether all were asked.
-    ``batches`` holds every evaluated point where they were kept in memory. ``nearest``: what lacks
-    least memory, where nothing fits. ``fixes`` make that fit; ``faster``: changes outside the space
-    that make the best point faster; both are asked by ``api.sweep``.
+    n_points     number of points in the space
+    n_done       number of points that were processed; ``n_before`` of them before a resumption
+    n_evaluated  number of valid points, which have a time and memory
+    n_fit        number of points that fit in memory
+    invalid      number of points by the reason why they are invalid or do not fit
+    best         the best points that fit, best first
+    front        Pareto front of samples per second and GPUs (memory where all clusters have the
+                 same number of GPUs) among the points that fit, least resource first
+    finished     whether all points were processed
+    batches      all evaluated points, where they were kept in memory
+    nearest      the point that lacks the least memory, where nothing fits
+    fixes        changes with which ``nearest`` fits; ``instead``: other kinds of training with
+                 which it does; ``why_none``: why there are none
+    faster       changes outside the space that make the best point faster
+
+    ``api.sweep`` sets the last four.
     """
 
     n_points: int
@@ -71,7 +79,7 @@ class SweepResult:
     n_before: int = 0
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, units in the names."""
+        """Plain data, with units in the names."""
         return {
             "n_points": self.n_points,
             "n_done": self.n_done,
@@ -93,11 +101,11 @@ class SweepResult:
         }
 
     def columns(self) -> dict[str, np.ndarray[Any, Any]]:
-        """Every evaluated point as columns, arrays [C]. Raises UsageError where none was kept."""
+        """All evaluated points as columns, arrays [C]. Raises UsageError if they were not kept."""
         return {c: as_array(v, self.n_evaluated) for c, v in self.coded_columns().items()}
 
     def coded_columns(self) -> dict[str, np.ndarray[Any, Any] | Coded]:
-        """``columns``, of which those of words say each word once: much smaller."""
+        """``columns`` in less memory: columns of text hold each text once (``Coded``)."""
         if self.space is None or (self.n_evaluated and not self.batches):
             where = f": they are in {self.output}" if self.output else ""
             raise UsageError(f"this sweep did not keep its points{where}")
@@ -113,7 +121,7 @@ class SweepResult:
 
     @property
     def front_of(self) -> str:
-        """The column that the front spends: GPUs, or memory."""
+        """The column of the front's resource: GPUs or memory."""
         return front_resource(self.space.clusters) if self.space is not None else "n_gpus"
 
     def on_front(self, columns: Mapping[str, Any]) -> NDArray[np.bool_]:
@@ -135,13 +143,19 @@ def run_sweep(
     progress: Progress | None = None,
     say: Say = warn,
 ) -> SweepResult:
-    """Evaluate a space. Ctrl-C ends it early: what was found is returned, ``finished`` False.
+    """Evaluate a space. Ctrl-C ends it early and returns what was computed, not ``finished``.
 
-    ``output`` streams every point to a file and lets an interrupted sweep ``resume``; ``keep``
-    holds them in memory instead. ``jobs``: processes; ``cluster``: a Dask cluster, as its address,
-    ``local``, ``local:N`` or a client. The result is the same whoever evaluates. ``say`` is told
-    which parts of an interrupted sweep were damaged or missing and are computed again. Raises
-    UsageError where the output is in use or of another sweep, DataError where it cannot be written.
+    output    file to which every point is written
+    resume    continue the interrupted sweep that wrote ``output``
+    by, top   ranking, and how many of the best points to return
+    keep      hold all points in the result
+    jobs      processes that share the work
+    cluster   Dask cluster that does the work instead: address, ``local``, ``local:N`` or a client
+    progress  called with the finished points, all points, and the best point so far
+    say       called with a message about damaged or missing parts, which are computed again
+
+    The result does not depend on which processes evaluate. Raises UsageError where the output is in
+    use or belongs to another sweep, DataError where it cannot be written.
     """
     keep_freed_memory()
     started = time.perf_counter()
@@ -174,11 +188,11 @@ def run_sweep(
                     progress(tally.n_points, len(space), tally.best)
         if store is not None:
             store.flush()
-            if any(last < len(evaluator) for _, last in gaps):  # not added in order
+            if any(last < len(evaluator) for _, last in gaps):  # gaps were added out of order
                 tally = _tally_of(store, wanted)
             store.finish()
         finished = True
-    except KeyboardInterrupt:  # the best so far is an answer
+    except KeyboardInterrupt:  # return the best so far
         finished = store is not None and store.finished
         if store is not None:
             store.suspend()
@@ -208,7 +222,7 @@ def run_sweep(
 def _parts(
     evaluator: Evaluator, workers: Workers | None, wanted: Wanted, spans: Sequence[Span]
 ) -> Generator[Batch | Summary, None, None]:
-    """The pieces of the spans in order, from whoever evaluates."""
+    """The results of the ranges in order, from ``workers`` or, without any, this process."""
     if workers is None:
         for span in spans:
             yield from evaluator.batches(*span)
@@ -217,7 +231,7 @@ def _parts(
 
 
 def _tally_of(store: Store, wanted: Wanted) -> Tally:
-    """The tally of all points on disk."""
+    """The tally of all points that are on disk."""
     tally = Tally(store.clusters, wanted)
     for batch in store.batches():
         tally.add(batch)
@@ -225,7 +239,7 @@ def _tally_of(store: Store, wanted: Wanted) -> Tally:
 
 
 def _keep(store: Store, err: BaseException, say: Say) -> None:
-    """Keep what is done of a sweep that fails, and say where, unless the error says it."""
+    """Save the finished points of a sweep that fails, and say where unless the error does."""
     try:
         store.suspend()
     except DataError as full:

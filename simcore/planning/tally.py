@@ -1,4 +1,4 @@
-"""What a sweep keeps of its points: counts, the best, the front. Bounded, and adds up in order."""
+"""Running summary of a sweep in bounded memory: counts, the best points, the Pareto front."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from simcore.planning.ranking import Front, Leaders, Point, point_at
 
 @dataclass(frozen=True)
 class Wanted:
-    """What is asked of every stretch of a sweep; with ``points`` all of them, else a summary."""
+    """What workers return for a range of pieces: all points (``points``), or else a summary with
+    the best ``top`` points by ranking ``by``.
+    """
 
     by: str = "throughput"
     top: int = 10
@@ -22,7 +24,7 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Summary:
-    """What a tally holds of a stretch, as plain values that travel between processes."""
+    """The contents of a tally as plain values, to send between processes."""
 
     n_points: int
     n_evaluated: int
@@ -34,9 +36,10 @@ class Summary:
 
 
 class Tally:
-    """Counts, leaders and front of the batches and summaries added so far.
+    """Counts, best points and front of the batches and summaries that were added so far.
 
-    Stretches added in order give what their points would give one by one.
+    ``nearest``: the point that exceeds its memory by the least, while no point fits. Summaries
+    added in order give the same result as their points added one by one.
     """
 
     def __init__(self, clusters: tuple[ClusterSpec, ...], wanted: Wanted) -> None:
@@ -53,7 +56,7 @@ class Tally:
         return self.leaders.points[0][1] if self.leaders.points else None
 
     def add(self, part: Batch | Summary) -> None:
-        """Take in the next stretch."""
+        """Add the next batch or summary."""
         self.n_points += part.n_points
         for reason, n in part.invalid.items():
             self.invalid[reason] = self.invalid.get(reason, 0) + n
@@ -74,7 +77,7 @@ class Tally:
                 self._near(point_at(part, int(np.argmin(lacking)), self._clusters))
 
     def _near(self, point: Point | None) -> None:
-        """Of what does not fit, keep what lacks least; nothing once a point fits."""
+        """Update ``nearest`` with a point that does not fit."""
         held = self.nearest
         if self.n_fit:
             self.nearest = None
@@ -82,7 +85,7 @@ class Tally:
             self.nearest = point
 
     def summary(self) -> Summary:
-        """What was added, as values."""
+        """The contents as plain values."""
         return Summary(
             n_points=self.n_points,
             n_evaluated=self.n_evaluated,

@@ -1,6 +1,6 @@
-"""Points whose job depends on the point: each cuts its pipeline or deals out its batch its own way.
+"""Evaluates points that each have their own split of the pipeline or division of the batch.
 
-Points that agree in it are evaluated together.
+Points with the same split or division are evaluated together.
 """
 
 from __future__ import annotations
@@ -21,12 +21,15 @@ from simcore.strategy.cuts import cut_sizes
 from simcore.strategy.shares import check_shares
 from simcore.workload.sharding import layer_counts
 
-#: Samples of a rank of each kind; none where all take as many.
+#: Samples per rank of each kind of GPU; empty where all take equally many.
 Deal = tuple[int, ...]
 
 
 def deals_of(request: Request, axis: Axis, shares: str) -> list[Deal | str]:
-    """How each point deals out its batch, or why it cannot; ``shares`` as of ``check_shares``."""
+    """How each point divides its batch over the kinds of GPU, or the reason why it cannot.
+
+    ``shares``: text as in ``check_shares``.
+    """
     text = check_shares(shares)
     found: list[Deal | str] = []
     for _, point in axis.requests(request):
@@ -47,10 +50,11 @@ def evaluate_points(
     wires: Sequence[Mapping[str, float]],
     lacking: float = np.inf,
 ) -> Outcome:
-    """What the points give; with ``own_cuts`` each on its own best cut of the pipeline.
+    """The outcome of the points.
 
-    ``deals``: of each point, where they are not all equal ones. ``lacking`` as of
-    ``evaluate_axis``.
+    deals     division of the batch of each point; None where all are equal
+    own_cuts  whether each point gets its own best split of the pipeline
+    twice, wires, lacking   as in ``evaluate_axis``
     """
     variants: dict[Hashable, Request] = {}
     keys: list[Hashable]
@@ -83,5 +87,5 @@ def evaluate_points(
         columns = [np.broadcast_to(getattr(part, name), len(points)) for points, part in parts]
         return np.concatenate(columns)[order]
 
-    told = [f.name for f in fields(Outcome) if getattr(parts[0][1], f.name) is not None]
-    return Outcome(**{name: joined(name) for name in told})
+    names = [f.name for f in fields(Outcome) if getattr(parts[0][1], f.name) is not None]
+    return Outcome(**{name: joined(name) for name in names})

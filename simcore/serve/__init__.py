@@ -1,4 +1,4 @@
-"""``simcore serve``: a local web page and its JSON API over ``simcore.api``; computes nothing.
+"""``simcore serve``: a local web page and its JSON API, which call ``simcore.api``.
 
-Needs the extra ``serve`` (FastAPI, uvicorn, limits). Nothing that predicts imports it.
+Needs the extra ``serve`` (FastAPI, uvicorn, limits). No module that predicts imports this package.
 """

@@ -1,6 +1,6 @@
-"""The page and its JSON API. Every answer comes from ``simcore.api``, in one thread."""
+"""The web application: page and JSON API. One thread computes all answers with ``simcore.api``."""
 
-# Annotations are values here: the query's fields are made from the table of options.
+# No "from __future__ import annotations" here: the types of queries are made at run time.
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -27,30 +27,33 @@ from simcore.serve.uploads import Kind, Uploads
 from simcore.serve.view import Answer, answer
 
 STATIC = Path(__file__).with_name("static")
-#: What the page opens with, and what is predicted once before the first visitor comes.
+#: Set-up that the page opens with; it is predicted once at start, to fill the caches.
 OPENING = SetUp(model="latte-xl", gpus="4x8xA6000ada")
 _WRONG: dict[int | str, dict[str, Any]] = {
-    400: {"model": Problems, "description": "Not this server's name, or no HTTP"},
-    422: {"model": Problems, "description": "What is wrong, all of it, one sentence each"},
+    400: {"model": Problems, "description": "Not a host name of this server, or not HTTP"},
+    422: {"model": Problems, "description": "All mistakes in the request, one sentence each"},
     429: {"model": Problems, "description": "Too many requests: try again in a second"},
 }
 _DESCRIPTION = (
     "Predict time, memory and scaling of a GPU training job before it starts. Every parameter is "
     "an option of `simcore predict`; figures are SI with the unit in the key, or text as the "
-    "command line prints it. Requests are limited to {rate} cost units a second and client."
+    "command line prints it. Requests are limited to {rate} cost units per second and client."
 )
 
 
 class Uploaded(BaseModel):
-    """A file that was understood."""
+    """An uploaded file that was parsed."""
 
-    name: str = Field(description="what `model` or `calibration` takes from now on")
+    name: str = Field(description="value for `model` or `calibration` that refers to the file")
     kind: Kind
-    shown: str = Field(description="what it holds, in words")
+    shown: str = Field(description="name of the model or calibration in the file")
 
 
 def create_app(*, hosts: tuple[str, ...] = (), rate: int = RATE) -> FastAPI:
-    """The application; ``hosts`` are the names it answers to, empty for any."""
+    """The application.
+
+    ``hosts``: accepted host names, empty for any; ``rate``: cost units per second and client.
+    """
     worker, reporter, uploads = Worker(), Worker(MOST_REPORTS), Uploads()
 
     @asynccontextmanager
@@ -85,7 +88,7 @@ def _add_pages(app: FastAPI) -> None:
 
 
 def _add_api(app: FastAPI, worker: Worker, reporter: Worker, uploads: Uploads) -> None:
-    @app.get("/api/v1/choices", summary="Names that options take", responses={429: _WRONG[429]})
+    @app.get("/api/v1/choices", summary="Names that options accept", responses={429: _WRONG[429]})
     async def get_choices() -> dict[str, tuple[str, ...]]:
         return await worker.run(api.choices)
 
@@ -96,7 +99,7 @@ def _add_api(app: FastAPI, worker: Worker, reporter: Worker, uploads: Uploads) -
     async def get_controls() -> list[Group]:
         return controls()
 
-    @app.get("/api/v1/answer", summary="A prediction in words, for people", responses=_WRONG)
+    @app.get("/api/v1/answer", summary="A prediction as text, for people", responses=_WRONG)
     async def get_answer(asked: asked_of) -> Answer:
         return await worker.run(_answer, asked, uploads)
 
@@ -125,7 +128,7 @@ def _add_api(app: FastAPI, worker: Worker, reporter: Worker, uploads: Uploads) -
             found: downloads.Download = await by.run(_counted(make), asked, uploads)
             return found.response()
 
-    file("/api/v1/predict", "The prediction as `simcore predict --json` has it",
+    file("/api/v1/predict", "The prediction as `simcore predict --json` prints it",
          downloads.as_json, "application/json", downloads.SCHEMA)  # fmt: skip
     file("/api/v1/trace", "One step as a trace for ui.perfetto.dev",
          downloads.as_trace, "application/json", {"type": "object"})  # fmt: skip
@@ -145,7 +148,7 @@ def _add_api(app: FastAPI, worker: Worker, reporter: Worker, uploads: Uploads) -
 
     @app.post(
         "/api/v1/uploads",
-        summary="Use a config.json or a calibration of one's own",
+        summary="Upload a config.json or a calibration",
         responses={**_WRONG, 403: {"model": Problems}, 413: {"model": Problems}},
         openapi_extra={
             "requestBody": {
@@ -173,7 +176,7 @@ def _uploaded(kind: Kind, raw: bytes, uploads: Uploads) -> Uploaded:
 
 
 def _counted(make: Callable[..., Any]) -> Callable[..., Any]:
-    """``make(arguments of api.predict, …)`` as work for a set-up."""
+    """A function of a set-up that calls ``make`` with the arguments for ``api.predict``."""
 
     def work(asked: SetUp, uploads: Uploads, *more: Any) -> Any:
         return make(arguments(asked, uploads), *more)
@@ -201,4 +204,4 @@ def _add_errors(app: FastAPI) -> None:
 
     @app.exception_handler(TooBusyError)
     async def on_busy(_request: Request, _err: TooBusyError) -> JSONResponse:
-        return busy("too many requests wait")
+        return busy("too many requests are waiting")

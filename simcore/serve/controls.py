@@ -1,7 +1,7 @@
 """The page's form as data: groups of controls, made from the table of options.
 
-How a kind of control is drawn stands in ``static/controls.js``; what controls there are stands
-here. Besides the options the page has the parts of a cluster's text and the two files to upload.
+``static/controls.js`` draws the controls. Besides the options, the page has controls for the parts
+of the cluster's text, and two for files to upload.
 """
 
 from __future__ import annotations
@@ -14,38 +14,38 @@ from simcore.strategy.options import OPTIONS, Number, Option
 from simcore.strategy.options.job import BATCHES
 from simcore.strategy.options.option import GROUPS
 
-#: Stops of the slider of nodes.
+#: Positions of the slider for nodes.
 NODES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 2 * 512)
 
 
 class ControlOf(BaseModel):
     """One control of the form."""
 
-    name: str = Field(description="the parameter that it sets, or a name of its own")
+    name: str = Field(description="the parameter that it sets, or else its own name")
     label: str
     kind: Literal["select", "number", "text", "slider", "file", "error"]
-    needed: bool = Field(default=False, description="whether it has no empty choice")
-    part: bool = Field(default=False, description="whether it is a part of the cluster's text")
-    of: str = Field(default="", description="of a file: the parameter that it is for")
-    accept: str = Field(default="", description="of a file: its endings")
-    hint: str = Field(default="", description="an example, shown while it is empty")
-    unsaid: str = Field(default="", description="what holds where no answer tells")
-    steps: list[int] = Field(default=[], description="of a slider: its stops")
-    fine: bool = Field(default=False, description="of a number: whether it may have a fraction")
-    least: float = Field(default=1, description="of a number")
-    most: bool = Field(default=False, description="whether `max` may be said instead")
-    wide: bool = Field(default=False, description="over both columns")
+    needed: bool = Field(default=False, description="whether a value is required")
+    part: bool = Field(default=False, description="whether it sets a part of the cluster's text")
+    of: str = Field(default="", description="file: the parameter that it sets")
+    accept: str = Field(default="", description="file: accepted endings")
+    hint: str = Field(default="", description="example that is shown while it is empty")
+    unsaid: str = Field(default="", description="default to show until an answer states the value")
+    steps: list[int] = Field(default=[], description="slider: its positions")
+    fine: bool = Field(default=False, description="number: whether it may have a fraction")
+    least: float = Field(default=1, description="number: least value")
+    most: bool = Field(default=False, description="whether `max` is accepted too")
+    wide: bool = Field(default=False, description="whether it spans both columns")
 
 
 class Group(BaseModel):
     """Controls under one heading."""
 
     title: str
-    closed: bool = Field(description="whether it is folded away at first")
+    closed: bool = Field(description="whether it starts collapsed")
     controls: list[ControlOf]
 
 
-#: (group, place) of the controls that are no options, and the controls.
+#: The controls that are not options, each with its group and its place in the group.
 _OWN: tuple[tuple[str, int, ControlOf], ...] = (
     ("Job", -8, ControlOf(name="model_file", label="or your own config.json", kind="file",
                           of="model", accept=".json", wide=True)),
@@ -53,8 +53,8 @@ _OWN: tuple[tuple[str, int, ControlOf], ...] = (
                               part=True, wide=True)),
     ("Cluster", -2, ControlOf(name="gpu", label="GPU", kind="select", needed=True, part=True,
                               wide=True)),
-    ("Cluster", -1, ControlOf(name="perNode", label="GPUs a node", kind="number", part=True)),
-    ("More", -1, ControlOf(name="gpus_text", label="Cluster as text, for mixed ones", kind="text",
+    ("Cluster", -1, ControlOf(name="perNode", label="GPUs per node", kind="number", part=True)),
+    ("More", -1, ControlOf(name="gpus_text", label="Cluster as text (mixed GPU types)", kind="text",
                            hint="1x2xA100+1x3xT4", wide=True)),
     ("More", 10, ControlOf(name="calibration_file", label="or your own .yaml", kind="file",
                            of="calibration", accept=".yaml,.yml", wide=True)),
@@ -62,7 +62,7 @@ _OWN: tuple[tuple[str, int, ControlOf], ...] = (
 
 
 def controls() -> list[Group]:
-    """The form, group by group."""
+    """The groups of the form, in order."""
     placed = [*_OWN, *((c.group, c.place, _control(o)) for o in OPTIONS if (c := o.control))]
     return [
         Group(

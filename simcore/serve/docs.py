@@ -1,4 +1,4 @@
-"""The API's own description as a page: rendered here from the OpenAPI schema, no script."""
+"""Renders the description of the API as an HTML page without scripts, from the OpenAPI schema."""
 
 from __future__ import annotations
 
@@ -22,36 +22,36 @@ _HEAD = """<!doctype html>
 
 
 def docs_page(schema: dict[str, Any]) -> str:
-    """Every operation with its parameters, an example and its answers."""
+    """The HTML page with every operation: its parameters, an example and its responses."""
     info = schema["info"]
     parts = [
         _HEAD.format(title=escape(info["title"])),
         f"<h1>API, version {escape(info['version'])}</h1>",
         f"<p>{_text(info['description'])}</p>",
-        '<p>For programs: <a href="/openapi.json">openapi.json</a>. A page\'s own link has the '
-        "same parameters: copy its query behind any of these paths.</p>",
+        '<p>For programs: <a href="/openapi.json">openapi.json</a>. Links to the page have the '
+        "same parameters: append the query of a link to any of these paths.</p>",
     ]
-    told: set[str] = set()
+    described: set[str] = set()
     for path, methods in schema["paths"].items():
         for method, operation in methods.items():
-            parts.append(_operation(method, path, operation, schema, told))
+            parts.append(_operation(method, path, operation, schema, described))
     parts.append("</main></body></html>\n")
     return "".join(parts)
 
 
 def _text(text: str) -> str:
-    """Escaped text in which `words` are code."""
+    """Escaped text in which `words` between backquotes become code."""
     pieces = escape(text).split("`")
     return "".join(f"<code>{p}</code>" if i % 2 else p for i, p in enumerate(pieces))
 
 
 def _operation(
-    method: str, path: str, operation: dict[str, Any], schema: dict[str, Any], told: set[str]
+    method: str, path: str, operation: dict[str, Any], schema: dict[str, Any], described: set[str]
 ) -> str:
-    """One operation; parameters that another had already (``told``) are named, not repeated."""
+    """HTML of one operation, without the parameters in ``described``; adds its own to these."""
     parameters = operation.get("parameters", [])
-    new = [p for p in parameters if p["name"] not in told]
-    told |= {p["name"] for p in parameters}
+    new = [p for p in parameters if p["name"] not in described]
+    described |= {p["name"] for p in parameters}
     table = (
         '<div class="scroll" tabindex="0" role="region" aria-label="Parameters of '
         f'{escape(path)}"><table><thead><tr><th>parameter</th><th>type</th><th>meaning</th>'
@@ -60,7 +60,7 @@ def _operation(
         else ""
     )
     if len(new) < len(parameters):
-        table = f"<p>Those of a set-up, as above{', and:' if new else '.'}</p>{table}"
+        table = f"<p>The parameters above{', and:' if new else '.'}</p>{table}"
     if not parameters:
         table = "<p>None.</p>"
     answers = "".join(

@@ -1,4 +1,4 @@
-"""Files that an answer can be taken away as."""
+"""Files in which an answer can be downloaded."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from simcore.report.schema import build
 from simcore.report.trace import to_trace
 from simcore.serve.query import predicted
 
-#: The contract of ``/api/v1/predict``, as docs/prediction.schema.json has it.
+#: JSON schema of ``/api/v1/predict``, the same as docs/prediction.schema.json.
 SCHEMA: dict[str, Any] = {k: v for k, v in build().items() if not k.startswith("$")}
 _ENDINGS = {"deepspeed": ".json", "accelerate": ".yaml", "torchtitan": ".toml"}
 
 
 @dataclass(frozen=True, slots=True)
 class Download:
-    """A file: its name, its media type, what it holds."""
+    """A file: its name, its media type (``kind``) and its content."""
 
     name: str
     kind: str
@@ -30,32 +30,35 @@ class Download:
     headers: dict[str, str] = field(default_factory=dict)
 
     def response(self) -> Response:
-        """As an attachment, so that a browser keeps it instead of showing it."""
+        """The response with the file as an attachment, so that browsers save it."""
         disposition = {"Content-Disposition": f'attachment; filename="{self.name}"'}
         return Response(self.text, media_type=self.kind, headers={**disposition, **self.headers})
 
 
 def _name(p: api.Prediction, ending: str) -> str:
-    """``simcore-latte-xl-4x8xA6000ada.json``; an uploaded model may be called anything."""
+    """File name such as ``simcore-latte-xl-4x8xA6000ada.json``.
+
+    Other characters are replaced, since uploaded models may have any name.
+    """
     stem = re.sub(r"[^A-Za-z0-9._+-]+", "-", f"simcore-{p.model}-{p.cluster}").strip("-.")
     return stem[:120] + ending
 
 
 def as_json(given: dict[str, Any]) -> Download:
-    """``simcore predict --json``."""
+    """The file that ``simcore predict --json`` prints."""
     p = predicted(**given)
     return Download(_name(p, ".json"), "application/json", dumps(to_dict(p)))
 
 
 def as_trace(given: dict[str, Any]) -> Download:
-    """``simcore predict --trace``."""
+    """The file that ``simcore predict --trace`` writes."""
     p = predicted(**given, keep_timeline=True)
     text = json.dumps(to_trace(p), separators=(",", ":"), allow_nan=False)
     return Download(_name(p, ".trace.json"), "application/json", text)
 
 
 def as_launch(given: dict[str, Any], dialect: str) -> Download:
-    """``simcore predict --emit``; what the file has no place for is in a header."""
+    """The file that ``simcore predict --emit`` prints; a header lists what the file leaves out."""
     words = {k: v for k, v in given.items() if k not in ("steps", "epochs")}
     p = predicted(**words)
     made = api.launch_file(dialect, **words)
@@ -65,7 +68,7 @@ def as_launch(given: dict[str, Any], dialect: str) -> Download:
 
 
 def as_html(given: dict[str, Any]) -> Download:
-    """``simcore report``."""
+    """The file that ``simcore report`` writes."""
     p = predicted(**given)
     words = {k: v for k, v in given.items() if k not in ("steps", "epochs")}
     return Download(_name(p, ".html"), "text/html", api.report(**words))

@@ -1,8 +1,8 @@
-"""What stands before every request: who may ask, how often, how much at once.
+"""Checks every request before it is handled: host, origin, rate and size; limits waiting requests.
 
-A local page is reachable by every other page in the same browser. So the Host must be one that
-this server was started for (against DNS rebinding), and what changes anything must come from a
-page of its own. Rates are counted by the library ``limits``.
+Every page in a browser can send requests to a local server. So the Host header must be a name of
+this server (against DNS rebinding), and requests that change something must come from this server's
+own page. The library ``limits`` counts rates.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 T = TypeVar("T")
 
 API = "/api/"
-#: Cost units a second and client; a prediction costs one.
+#: Cost units per second and client; a prediction costs one.
 RATE = 120
-#: What costs more than one prediction.
+#: Cost units of requests that take longer than a prediction.
 COSTS = {"/api/v1/scaling": 4, "/api/v1/trace": 4, "/api/v1/report": 60, "/api/v1/uploads": 8}
-#: Requests that may wait for the one thread that predicts.
+#: Most requests that wait for the one thread that predicts.
 MOST_WAITING = 24
-#: A report takes seconds: it has a thread of its own, and few may wait for that.
+#: Most requests that wait for the separate thread of reports, each of which takes seconds.
 MOST_REPORTS = 3
-#: A body that is too large is read and dropped up to this, so that its sender hears why.
+#: A too large request is read and dropped up to this size, so that the sender receives the refusal.
 DRAINED_BYTES = 64 * MIB
-#: Nothing from elsewhere, nothing inline, in no frame.
+#: Content security policy: nothing from other servers, no inline scripts or styles, no frames.
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -56,25 +56,25 @@ HEADERS = {
 
 
 class TooBusyError(Exception):
-    """More requests wait than would be answered in time."""
+    """Too many requests are waiting already."""
 
 
 def refusal(status: int, message: str, **headers: str) -> JSONResponse:
-    """An answer of one sentence, in the shape of every other problem."""
+    """A response with one message, in the same JSON format as all problems."""
     body = {"problems": [{"field": "", "message": message}]}
     return JSONResponse(body, status_code=status, headers=headers or None)
 
 
 class Worker:
-    """One thread that works: requests wait their turn, and too many are turned away."""
+    """One thread that handles requests in turn; at most ``most_waiting`` may wait."""
 
     def __init__(self, most_waiting: int = MOST_WAITING) -> None:
         self._limiter: anyio.CapacityLimiter | None = None
         self._waiting, self._most = 0, most_waiting
 
     async def run(self, work: Callable[..., T], *args: Any, **kwargs: Any) -> T:
-        """``work(…)`` in the thread. Raises TooBusyError."""
-        if self._limiter is None:  # belongs to the running event loop
+        """Run ``work(...)`` in the thread and return its result. Raises TooBusyError."""
+        if self._limiter is None:  # created here, since it belongs to the running event loop
             self._limiter = anyio.CapacityLimiter(1)
         if self._waiting >= self._most:
             raise TooBusyError
@@ -88,7 +88,10 @@ class Worker:
 
 
 class Guard:
-    """ASGI middleware; ``hosts`` are names of this server, empty for any."""
+    """ASGI middleware that checks requests.
+
+    ``hosts``: names of this server, empty for any; ``rate``: cost units per second and client.
+    """
 
     def __init__(self, app: App, *, hosts: tuple[str, ...], rate: int = RATE) -> None:
         self.app, self.hosts = app, hosts
@@ -96,7 +99,7 @@ class Guard:
         self._limiter = MovingWindowRateLimiter(MemoryStorage())
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Refuse, or pass on."""
+        """Refuse the request, or pass it on to the application."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
@@ -123,7 +126,7 @@ class Guard:
     def _refused(self, scope: Scope, headers: Headers) -> JSONResponse | None:
         host = headers.get("host", "")
         if self.hosts and _name(host) not in self.hosts:
-            return refusal(400, "this server is not known by that name")
+            return refusal(400, "this server does not have that host name")
         origin = headers.get("origin")
         foreign = origin is not None and origin.partition("://")[2] != host
         if scope["method"] not in ("GET", "HEAD", "OPTIONS") and foreign:
@@ -137,7 +140,7 @@ class Guard:
 
 
 def busy(why: str) -> JSONResponse:
-    """429: come back in a second."""
+    """A response of status 429, with the advice to try again in a second."""
     return refusal(429, f"{why}: try again in a second", **{"Retry-After": "1"})
 
 
@@ -149,7 +152,7 @@ def _name(host: str) -> str:
 
 
 async def _body(headers: Headers, receive: Receive) -> bytes | None:
-    """The body, or None where it is too large; what is too large is dropped as it comes."""
+    """The body of a request, or None where it is too large; such a body is read and dropped."""
     if not headers.get("content-length") and not headers.get("transfer-encoding"):
         return b""
     stated = headers.get("content-length", "0")
@@ -170,7 +173,7 @@ async def _body(headers: Headers, receive: Receive) -> bytes | None:
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:
-    """The body in one piece, then whatever comes."""
+    """A ``receive`` that returns the body in one message, then passes on further messages."""
     given = False
 
     async def replayed() -> Message:

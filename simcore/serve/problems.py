@@ -1,4 +1,4 @@
-"""What is wrong with a request: one clear sentence each, and the control that it is about."""
+"""The problems of a request: one sentence for each, and the control to show it at."""
 
 from __future__ import annotations
 
@@ -23,38 +23,38 @@ from simcore.strategy.options.synonyms import word_meant
 
 
 class Problem(BaseModel):
-    """One thing that is wrong."""
+    """One mistake in a request."""
 
-    field: str = Field(description="the parameter that it is about; empty where it is several")
+    field: str = Field(description="the parameter that is wrong; empty where several are involved")
     message: str = Field(description="one sentence, with the nearest valid choice where known")
 
 
 class Problems(BaseModel):
-    """Everything that is wrong with a request, at once."""
+    """All mistakes in a request."""
 
     problems: list[Problem]
 
 
 def field_of(message: str) -> str:
-    """The parameter that a sentence of simcore is about; empty where no word tells.
+    """The parameter that an error message is about; empty where it cannot be recognised.
 
-    A sentence begins with the option's name, or with other words of its own; else it holds such
-    words somewhere. Of several options that with the longest words counts.
+    First the beginning of the message is compared with the option's name and patterns, then the
+    rest of it. If several options match, the one with the longest match is returned.
     """
     if (unknown := re.match(r"unknown ([a-z0-9-]+) '", message)) is not None:
         word = unknown[1].replace("-", "_")
-        if word in set_up().model_fields:  # whatever the known names are called
+        if word in set_up().model_fields:  # the names in the message are not searched
             return word
     return _about(OPTIONS.version, message)
 
 
-#: Sentences about what is no option of a job.
+#: Patterns of messages about parameters that are not options of a job.
 _OTHERS = {"dialect": (r"^unknown dialect",)}
 
 
 @lru_cache(maxsize=512)
 def _about(version: int, message: str) -> str:
-    """The field whose words are the longest at the beginning, else anywhere in the sentence."""
+    """The field with the longest match at the beginning of the message, else anywhere in it."""
     begins, holds = _patterns(version)
     found = [(m[0], field) for field, p in begins if (m := p.match(message))]
     found = found or [(m[0], field) for field, p in holds if (m := p.search(message))]
@@ -66,7 +66,7 @@ Patterns = tuple[tuple[str, re.Pattern[str]], ...]
 
 @lru_cache(maxsize=2)
 def _patterns(_version: int) -> tuple[Patterns, Patterns]:
-    """Of each field: how sentences about it begin, and what they hold wherever it stands."""
+    """(field, pattern) for the beginning of messages, and for any place in them."""
     begins: list[tuple[str, re.Pattern[str]]] = []
     holds: list[tuple[str, re.Pattern[str]]] = []
     known = {o.name: o.told_by for o in OPTIONS if o.control is not None} | _OTHERS
@@ -81,7 +81,7 @@ def _patterns(_version: int) -> tuple[Patterns, Patterns]:
 
 
 def of_error(err: SimcoreError) -> Problems:
-    """Every violation of an error as a problem."""
+    """The problems in an error of simcore."""
     sentences: Sequence[str] = err.violations if isinstance(err, InvalidConfig) else (str(err),)
     if isinstance(err, UnknownName) and err.kind in set_up().model_fields:
         return Problems(problems=[Problem(field=err.kind, message=str(err))])
@@ -91,7 +91,10 @@ def of_error(err: SimcoreError) -> Problems:
 
 
 def of_validation(errors: Iterable[Mapping[str, Any]], known: Sequence[str]) -> Problems:
-    """FastAPI's findings in the words of the command line."""
+    """The problems in FastAPI's validation errors, in the wording of the command line.
+
+    ``known``: the valid parameters.
+    """
     found = []
     for error in errors:
         field = str(error["loc"][-1]) if error["loc"] else ""
@@ -126,13 +129,15 @@ def _say(error: Mapping[str, Any], known: Sequence[str]) -> str:
     if kind == "string_too_short":
         return f"{flag} is empty"
     if kind == "string_too_long":
-        return f"{flag} is longer than {limits['max_length']} letters"
+        return f"{flag} is longer than {limits['max_length']} characters"
     text = str(error.get("msg", "is not valid"))
     return f"{flag}: {text[:1].lower()}{text[1:]}"
 
 
 def _by_the_table(field: str, value: object) -> str | None:
-    """What the table says of a wrong value; None where it would take it, and of other fields."""
+    """The option table's message about a wrong value; None where it accepts the value, and for
+    other fields.
+    """
     option = OPTIONS.get(field)
     if option is None or option.part != "option" or not isinstance(value, str):
         return None

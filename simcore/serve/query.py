@@ -1,8 +1,8 @@
-"""What a request may say: the command line's words as query parameters, all of them bounded.
+"""The query parameters of requests: the options of the command line, each with bounds.
 
-Names are looked up in the databases and in the lists of installed vision libraries, nowhere else.
-Unlike the command line, a server takes no path, no ``package.module:callable`` and no launch file:
-those would read or run local files.
+Names are looked up only in the databases and in the lists of installed vision libraries. Unlike the
+command line, the server accepts no path, no ``package.module:callable`` and no launch file, which
+would read or run local files.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from simcore.base.errors import InvalidConfig, UnknownName, UsageError
 from simcore.serve.uploads import PREFIX, Uploads
 from simcore.strategy.options import OPTIONS, Number, Option, Whole
 
-#: Words whose values are names: long enough for any, too short to hurt.
+#: Type of parameters that are names: the bound is longer than any name.
 Name = Annotated[str, StringConstraints(min_length=1, max_length=100)]
-#: A run is at most this long: beyond, a number is a slip of the keyboard.
+#: Greatest length of a run; larger numbers are taken to be typing mistakes.
 _LONGEST = 1e11
 Length = Annotated[float, Field(gt=0, le=_LONGEST, allow_inf_nan=False)]
 
 
 class SetUp(BaseModel):
-    """One training job: ``simcore predict``'s options, as it names them.
+    """One training job, described by the options of ``simcore predict`` under the same names.
 
-    What is not given takes the model's own default and is marked (default) in the answer.
+    Options that are not given take the model's defaults, which the answer marks (default).
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -39,25 +39,27 @@ class SetUp(BaseModel):
         examples=["latte-xl"],
     )
     gpus: Annotated[str, StringConstraints(min_length=1, max_length=200)] = Field(
-        description="NODESxGPUSxTYPE, joined by + where types are mixed",
+        description="cluster as NODESxGPUSxTYPE; several parts joined by + where types are mixed",
         examples=["4x8xA6000ada"],
     )
     steps: Length | None = Field(
-        default=None, description="Time of a run of so many steps", examples=[100000]
+        default=None,
+        description="Also predict the time of a run of this many steps",
+        examples=[100000],
     )
     epochs: Length | None = Field(
         default=None,
-        description="Time of a run of so many epochs of its data set",
+        description="Also predict the time of a run of this many epochs of the model's data set",
         examples=[10],
     )
 
     def words(self) -> dict[str, Any]:
-        """What was said of the job, without ``dialect``, which a single endpoint takes."""
+        """The given options of the job, without ``dialect``, which is no option of it."""
         return self.model_dump(exclude_none=True, exclude={"dialect"})
 
 
 def set_up() -> type[SetUp]:
-    """``SetUp`` with the table's options that have a control on the page, bounded."""
+    """``SetUp`` with those options of the table that have a control on the page, with bounds."""
     return _set_up(OPTIONS.version)
 
 
@@ -68,13 +70,13 @@ def _set_up(_version: int) -> type[SetUp]:
 
 
 def launch_query() -> type[SetUp]:
-    """A set-up and the dialect whose launch file is wanted of it."""
-    wanted: Any = (Name, Field(description="Whose launch file", examples=["deepspeed"]))
+    """``SetUp`` with the dialect of the launch file to make of it."""
+    wanted: Any = (Name, Field(description="Format of the launch file", examples=["deepspeed"]))
     return create_model("LaunchQuery", __base__=set_up(), dialect=wanted)
 
 
 def _field(option: Option) -> tuple[Any, Any]:
-    """Type and description of an option as a query parameter."""
+    """Type and description of the query parameter for an option."""
     control, kind = option.control, option.kind
     assert control is not None
     typed: Any = Annotated[
@@ -90,9 +92,9 @@ def _field(option: Option) -> tuple[Any, Any]:
 
 
 def arguments(asked: SetUp, uploads: Uploads) -> dict[str, Any]:
-    """Keyword arguments of ``api.predict``: names checked, uploads put in their place.
+    """Keyword arguments for ``api.predict``: names are checked, uploads replaced by their content.
 
-    Raises InvalidConfig with every name that no database and no upload has.
+    Raises InvalidConfig that lists every unknown name.
     """
     words = asked.words()
     problems: list[str] = []
@@ -114,7 +116,7 @@ def arguments(asked: SetUp, uploads: Uploads) -> dict[str, Any]:
 
 
 def predicted(**given: Any) -> api.Prediction:
-    """``api.predict``; what overflows is an error of the request. Raises SimcoreError."""
+    """The result of ``api.predict``. Raises SimcoreError, also where numbers overflow."""
     try:
         found = api.predict(**given)
     except (ArithmeticError, MemoryError):
@@ -129,7 +131,7 @@ _TOO_LARGE = "these figures are too large to predict with"
 
 
 def _model(name: str, uploads: Uploads) -> Any:
-    """A record, never a string that could be taken for a path or a callable."""
+    """The record of a model: never a string, which could be taken for a path or a callable."""
     return uploads.model(name) if name.startswith(PREFIX) else api.model_named(name)
 
 
@@ -142,7 +144,7 @@ def _calibration(name: str) -> str:
 
 
 def _others(words: dict[str, Any]) -> list[str]:
-    """What else is wrong, once the model or the calibration is: all of it at once."""
+    """Further error messages about a request whose model or calibration is wrong."""
     rest = {k: v for k, v in words.items() if k not in ("steps", "epochs", "calibration")}
     if isinstance(rest.get("model"), str):
         rest["model"] = api.model_named(_STAND_IN)
@@ -154,5 +156,5 @@ def _others(words: dict[str, Any]) -> list[str]:
     return []
 
 
-#: Judges the cluster where the model is wrong: the smallest there is.
+#: Model with which the cluster is checked where the model is wrong: the smallest one.
 _STAND_IN = "mnist-cnn"

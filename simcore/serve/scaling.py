@@ -1,4 +1,4 @@
-"""The same set-up on fewer and on more nodes."""
+"""Predicts a set-up on fewer and on more nodes."""
 
 from __future__ import annotations
 
@@ -13,17 +13,20 @@ from simcore.base.units import format_seconds
 from simcore.report.formatting import figure, percent, plural
 from simcore.serve.query import predicted
 
-#: Twice as many nodes each time, up to this many times what was asked for.
+#: The number of nodes is doubled up to this multiple of the set-up's.
 _BEYOND = 4
-#: And at least up to so many, so that a single node shows where it leads.
+#: The curve goes at least up to this many nodes, also for a set-up of a single node.
 _AT_LEAST = 8
 _MOST_NODES = 4096
-#: Points of the curve; each is a prediction of its own.
+#: Most points of the curve; each is a separate prediction.
 _MOST_POINTS = 8
 
 
 class Point(BaseModel):
-    """One number of nodes. ``speedup`` is against one GPU, with its 80 % interval."""
+    """The prediction for one number of nodes.
+
+    ``speedup``: over one GPU, with its 80 % interval ``low`` to ``high``.
+    """
 
     nodes: int
     gpus: int
@@ -39,17 +42,17 @@ class Point(BaseModel):
 
 
 class Scaling(BaseModel):
-    """A curve; numbers of nodes that cannot be are left out, with the reason."""
+    """A scaling curve; invalid numbers of nodes are left out, with the reason."""
 
-    unit: str = Field(description="what a point's rate counts")
+    unit: str = Field(description="the unit that a point's rate counts")
     points: list[Point]
     left_out: list[str]
 
 
 def scaling(arguments: dict[str, Any]) -> Scaling:
-    """Predict the set-up of ``api.predict(**arguments)`` over numbers of nodes.
+    """The scaling curve of a job over numbers of nodes.
 
-    Raises SimcoreError where the set-up itself is wrong.
+    ``arguments``: keywords of ``api.predict``. Raises SimcoreError where they are wrong.
     """
     rest = {k: v for k, v in arguments.items() if k not in ("gpus", "steps", "epochs")}
     cluster = api.make_request(gpus=arguments["gpus"], **rest).cluster
@@ -90,9 +93,10 @@ def scaling(arguments: dict[str, Any]) -> Scaling:
 
 
 def _factors(n_nodes: int, n_groups: int) -> Iterator[tuple[int, int]]:
-    """(multiply, divide by) for each point: powers of two of nodes, and what was asked for.
+    """(multiplier, divisor) of the number of nodes for each point.
 
-    A mixed cluster is multiplied as a whole.
+    The points are powers of two and the set-up's own number. A mixed cluster is multiplied as a
+    whole.
     """
     if n_groups > 1:
         yield from ((2**i, 1) for i in range(4) if n_nodes * 2**i <= _MOST_NODES or i == 0)

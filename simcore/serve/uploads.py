@@ -1,6 +1,6 @@
-"""Uploaded files, kept in memory as what they mean: never written down, never executed.
+"""Uploaded files, parsed and held in memory: they are never written to disk and never executed.
 
-A file is known by a hash of its text, so that a link names it as long as this server keeps it.
+The name of an upload is a hash of its text, so that links to it work while the server holds it.
 """
 
 from __future__ import annotations
@@ -18,34 +18,39 @@ from simcore.base.untrusted import decode
 
 Kind = Literal["model", "calibration"]
 PREFIX = "upload:"
-#: A Hugging Face config is a few kilobytes; a calibration as ``base.untrusted`` has it.
+#: Largest Hugging Face config, which usually has a few kilobytes. For calibrations, the limit is
+#: that of ``base.untrusted``.
 MAX_CONFIG_BYTES = 256 * KIB
 MOST_BYTES = max(MAX_CONFIG_BYTES, MAX_YAML_BYTES)
-#: The oldest of more is forgotten.
+#: Number of uploads that are held; the least recently used one is dropped first.
 KEPT = 64
-#: Published models have up to some 130 layers; the time of a prediction grows with their square.
+#: Most blocks of an uploaded model. Published models have up to about 130 layers, and the time of a
+#: prediction grows with the square of their number.
 MOST_BLOCKS = 256
 _ID_LENGTH = 16
 _FILES: dict[Kind, str] = {"model": "config.json", "calibration": "calibration.yaml"}
 
 
 def _bounded(model: api.ModelSource, file: str) -> api.ModelSource:
-    """The model, unless a prediction of it would keep everybody waiting. Raises DataError."""
+    """The model. Raises DataError where it has so many blocks that a prediction takes too long."""
     n_blocks = len(model.build().order)
     if n_blocks > MOST_BLOCKS:
-        raise DataError(f"has {n_blocks:,} blocks: at most {MOST_BLOCKS} are taken here", file=file)
+        raise DataError(f"has {n_blocks:,} blocks: at most {MOST_BLOCKS} are accepted", file=file)
     return model
 
 
 class Uploads:
-    """The last ``KEPT`` files that were uploaded."""
+    """The ``KEPT`` most recently used uploads."""
 
     def __init__(self) -> None:
         self._lock = Lock()
         self._kept: OrderedDict[str, tuple[Kind, Any]] = OrderedDict()
 
     def add(self, kind: Kind, raw: bytes) -> tuple[str, Any]:
-        """(its name, the model or profile that it holds). Raises DataError with the line."""
+        """Parse and store a file; returns its name and the model or profile in it.
+
+        Raises DataError with the line.
+        """
         file = _FILES[kind]
         if kind == "model":
             text = decode(raw, file, MAX_CONFIG_BYTES)
@@ -55,7 +60,7 @@ class Uploads:
             found = api.read_calibration(text, file)
         name = PREFIX + hashlib.sha256(f"{kind}\n{text}".encode()).hexdigest()[:_ID_LENGTH]
         with self._lock:
-            if name in self._kept:  # the record that other requests have cached their work by
+            if name in self._kept:  # caches of other requests refer to the existing object
                 found = self._kept[name][1]
             self._kept[name] = (kind, found)
             self._kept.move_to_end(name)
@@ -64,11 +69,11 @@ class Uploads:
         return name, found
 
     def model(self, name: str) -> Any:
-        """An uploaded model. Raises UnknownUpload."""
+        """The uploaded model of that name. Raises UnknownUpload."""
         return self._of("model", name)
 
     def calibration(self, name: str) -> Any:
-        """An uploaded calibration. Raises UnknownUpload."""
+        """The uploaded calibration of that name. Raises UnknownUpload."""
         return self._of("calibration", name)
 
     def _of(self, kind: Kind, name: str) -> Any:
@@ -81,10 +86,11 @@ class Uploads:
 
 
 class UnknownUpload(UnknownName):
-    """A link to an upload that this server does not have, or no longer."""
+    """An upload that this server never had or no longer holds."""
 
     def __init__(self, kind: Kind) -> None:
         self.kind, self.name = kind, PREFIX
         SimcoreError.__init__(
-            self, f"unknown {kind}: this upload is not kept any more, upload {_FILES[kind]} again"
+            self,
+            f"unknown {kind}: the server no longer has this upload, upload {_FILES[kind]} again",
         )

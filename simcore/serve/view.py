@@ -1,6 +1,6 @@
-"""An answer as a page shows it: sentences and figures in the report's words, shares for bars.
+"""Prepares an answer for the page: the report's sentences and figures as text, shares for bars.
 
-The page formats no number itself: what it prints is what ``simcore predict`` prints.
+The page formats no numbers. It shows the same texts that ``simcore predict`` prints.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ class Line(BaseModel):
     label: str
     text: str = Field(description="the figure with its unit")
     share: str = Field(description="its share of the whole as text")
-    frac: float = Field(description="the same as a number")
-    part: bool = Field(description="a part of the term before it")
+    frac: float = Field(description="its share of the whole as a number")
+    part: bool = Field(description="whether it is a part of the term before it")
 
 
 class Step(BaseModel):
-    """The step time."""
+    """The step time, as texts and in seconds."""
 
     text: str
     interval: str
@@ -50,19 +50,19 @@ class Step(BaseModel):
 
 
 class MemoryView(BaseModel):
-    """Memory of the fullest GPU at its peak, against what the device offers."""
+    """Memory of the fullest GPU at its peak, and the device's capacity."""
 
     moment: str
     text: str
     limit: str
-    device_frac: float = Field(description="of the device's capacity, as the next two")
+    device_frac: float = Field(description="share of the device's capacity, like the next two")
     low_frac: float
     high_frac: float
     terms: list[Line]
 
 
 class Gain(BaseModel):
-    """What twice of a resource would give."""
+    """The step time with twice of a resource."""
 
     resource: str
     step: str
@@ -72,7 +72,7 @@ class Gain(BaseModel):
 
 
 class Answer(BaseModel):
-    """One set-up, answered."""
+    """The answer for one set-up."""
 
     what: str
     cluster: str
@@ -92,12 +92,12 @@ class Answer(BaseModel):
     measured: list[str]
     assumptions: list[str]
     defaults: list[str]
-    command: str = Field(description="the same question on the command line")
-    text: str = Field(description="its answer")
+    command: str = Field(description="the command that predicts the same job")
+    text: str = Field(description="the text that this command prints")
 
 
 def answer(p: Prediction, asked: SetUp) -> Answer:
-    """Everything that the page shows of a prediction."""
+    """Everything that the page shows about a prediction."""
     t, m = p.step_time_s, p.memory
     facts = (
         ("THROUGHPUT", say.throughput(p)),
@@ -157,5 +157,5 @@ def answer(p: Prediction, asked: SetUp) -> Answer:
 
 
 def command(asked: SetUp) -> str:
-    """The set-up as a line for a shell."""
+    """The command, as a line for a shell, that predicts the set-up."""
     return f"simcore predict {shlex.join(command_words(asked.words()))}"

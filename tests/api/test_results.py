@@ -93,7 +93,7 @@ def test_memory_timeline_and_sweep_ask_again_too(answer: api.Prediction) -> None
 def test_a_result_made_by_hand_says_that_it_cannot_be_changed(answer: api.Prediction) -> None:
     from dataclasses import replace
 
-    with pytest.raises(UsageError, match="how it was asked"):
+    with pytest.raises(UsageError, match="does not know the call"):
         replace(answer, asked=None).replace(micro_batch=1)
 
 

@@ -49,7 +49,7 @@ def test_a_term_is_text(term: Any) -> None:
         ("bucket_numel", 0, "at least 1, not 0"),
         ("inputs", 3, "list of texts"),
         ("inputs", ["float32[B,3]", 3], "list of texts"),
-        ("profile", "mine.yaml", "what read_calibration made"),
+        ("profile", "mine.yaml", "a result of read_calibration"),
         ("overlap", "none,grads", "none cannot be combined"),
         ("steps", "100", "a number, not '100'"),
         ("epochs", True, "a number, not True"),
@@ -178,7 +178,7 @@ def test_one_table_or_several_by_text_or_path(tmp_path: Path) -> None:
         ({"wait_s": -1}, "wait_s must be at least 0"),
         ({"gpus": 8, "quantile": 95}, "quantile must be at most 1"),
         ({"gpus": 8, "checkpoint_s": "1h"}, "checkpoint_s must be a number"),
-        ({}, "one of them"),
+        ({}, "give either"),
     ],
 )
 def test_a_fleet_is_of_numbers(words: dict[str, Any], says: str) -> None:

@@ -158,7 +158,7 @@ def test_what_no_ring_can_be_is_said(tmp_path: Path) -> None:
 def test_logs_and_tables_are_asked_apart(tmp_path: Path) -> None:
     log = written(tmp_path, nccl_log(ring, SIZES))
     table = written(tmp_path, "gpu,op\nA100,add\n", "table.csv")
-    with pytest.raises(InvalidConfig, match="ask apart"):
+    with pytest.raises(InvalidConfig, match="use one command for each"):
         api.validate_ops([log, table])
     with pytest.raises(InvalidConfig, match="for logs of nccl-tests"):
         api.calibrate_from(table, gpus="8xH100")

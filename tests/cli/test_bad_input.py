@@ -124,7 +124,7 @@ WRONG: dict[str, tuple[list[str], list[str]]] = {
     "missing gpus": (["predict", "--model", "bert-base"], ["--gpus is missing"]),
     "a launch file alone": (
         ["predict", "--model", "gpt2", "--launch", "torchrun --nproc-per-node 8 train.py"],
-        ["--gpus is missing", "or the type alone where the launch file has its counts"],
+        ["--gpus is missing", "or only the type where the launch file has the numbers"],
     ),
     "unknown command": (["predit"], ["predit", "predict"]),
     "unknown list": (["list", "gpuz"], ["gpuz", "did you mean 'gpus'"]),

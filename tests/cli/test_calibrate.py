@@ -36,7 +36,7 @@ def test_json(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     ("arguments", "said"),
     [
         (["--from", "none.csv"], "no such file: 'none.csv'"),
-        (["--from", LATTE, "--minutes", "2"], "--minutes, --resume and --device measure"),
+        (["--from", LATTE, "--minutes", "2"], "--device are for benchmarks"),
         (["--from", LATTE, "-o", "x.json"], "a calibration is a .yaml file"),
     ],
 )
@@ -60,5 +60,5 @@ def test_a_network_that_no_row_states_is_said(
         assert run(["calibrate", "--from", str(rows)]) == 0
         return " ".join(capfd.readouterr().out.split())
 
-    assert "ib-hdr: no row says how many adapters a node has" in said("")
-    assert "no row says" not in said("8xib-hdr")
+    assert "ib-hdr: no row states how many adapters a node has" in said("")
+    assert "no row states" not in said("8xib-hdr")

@@ -41,7 +41,7 @@ def test_torchruns_counts_are_those_of_bare_types(simcore: Callable) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--zero", "4"), "zero '4' is none of 1, 2 and 3"),
+        (("--zero", "4"), "--zero must be 1, 2 or 3, not '4'"),
         (("--zero", "one"), "--zero 'one' is not a number"),
         (("--zero", "1", "--strategy", "ddp"), "--strategy or --zero, not both"),
         (("--nnodes", "2"), "'2x8xH100' has counts already: drop --nnodes"),

@@ -45,7 +45,7 @@ def test_calibrate_from_nccl_tests(simcore: Callable, log: Path, tmp_path: Path)
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("calibrate", "--gpus", "8xH100"), "--gpus is for --from"),
+        (("calibrate", "--gpus", "8xH100"), "--gpus needs --from"),
         (("validate", "t.csv", "--node", "dgx-1"), "are for `simcore validate ops`"),
     ],
 )
@@ -73,10 +73,10 @@ def test_node_from_topo_asks_for_the_gpu(simcore: Callable, tmp_path: Path) -> N
     matrix = tmp_path / "m.txt"
     matrix.write_text(A6000.split("\n", 4)[4], encoding="utf-8")
     ran = simcore("node-from-topo", str(matrix))
-    assert ran.code == 2 and "say --gpu" in ran.err
+    assert ran.code == 2 and "give --gpu" in ran.err
     assert simcore("node-from-topo", str(matrix), "--gpu", "A6000", "-o", "x.json").code == 2
     hides = simcore("node-from-topo", str(matrix), "--gpu", "A6000", "--name", "dgx1")
-    assert hides.code == 2 and "would hide the preset 'dgx-1': say --name" in hides.err
+    assert hides.code == 2 and "would hide the preset 'dgx-1': give another --name" in hides.err
 
 
 @pytest.fixture

@@ -96,7 +96,7 @@ def test_every_option_of_a_job_reaches_a_grid(simcore: Callable) -> None:
         (("validate", "ops", "--plot", "x.png", "README.md"), ["not for ops"]),
         (("validate", "README.md", "--calibration", "latte-ddp"), ["are for `simcore validate"]),
         (("validate", "ops", "README.md", "--calibration", "a", "--refit", "family"),
-         ["figures fitted anew"]),
+         ["newly fitted figures"]),
     ],
 )  # fmt: skip
 def test_wrong_words_get_one_sentence_each(

@@ -169,9 +169,10 @@ def test_traces(tmp_path: Path) -> None:
     swf.write_text(f"; Version: 2.2\n{row}\n{row.replace('3600', '-1')}\n", encoding="utf-8")
     assert read_jobs(swf) == [FleetJob("7", 100.0, 64, 3600.0, 2, 7200.0)]
     for row, said in (
-        ("0,x,1", r"jobs\.csv:2: gpus: 'x' is no whole number"), ("0,2.5,1", "'2.5' is no whole"),
-        ("0,1,1h", "run_s: '1h' is no number of seconds"), ("0,1,inf", "'inf' is no number"),
-        ("0,1", "run_s: '' is no number of seconds"),
+        ("0,x,1", r"jobs\.csv:2: gpus: 'x' is not a whole number"),
+        ("0,2.5,1", "'2.5' is not a whole"),
+        ("0,1,1h", "run_s: '1h' is not a number of seconds"), ("0,1,inf", "'inf' is not a number"),
+        ("0,1", "run_s: '' is not a number of seconds"),
     ):  # fmt: skip
         table.write_text(f"submit_s,gpus,run_s\n{row}\n", encoding="utf-8")
         with pytest.raises(DataError, match=said):

@@ -69,7 +69,7 @@ def test_two_processes_write_what_one_does(tmp_path: Path) -> None:
     ("by", "gpus"), [("throughput", "A6000ada:1..3x8"), ("memory", "1x8xA6000ada")]
 )
 def test_stretches_add_up_in_whatever_sizes(by: str, gpus: str) -> None:
-    """The best and the front of sums of stretches are those of all points at once."""
+    """The best and the front of sums of ranges are those of all points at once."""
     asked = make_space("latte-s", gpus, **WORDS)
     found = Evaluator(asked)
     wanted = Wanted(by, top=5)
@@ -125,7 +125,7 @@ def test_interrupted_processes_keep_what_is_done_and_go_on(tmp_path: Path) -> No
 
 def test_a_killed_process_loses_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     mark = tmp_path / "killed"
-    plain = processes._stretch
+    plain = processes._evaluate
 
     def dying(first: int, last: int) -> Answer:
         if first >= 6 and not mark.exists():
@@ -133,8 +133,8 @@ def test_a_killed_process_loses_nothing(monkeypatch: pytest.MonkeyPatch, tmp_pat
             os.kill(os.getpid(), signal.SIGKILL)
         return plain(first, last)
 
-    monkeypatch.setattr(processes, "_stretch", dying)
-    dying.__qualname__, dying.__module__ = "_stretch", processes.__name__
+    monkeypatch.setattr(processes, "_evaluate", dying)
+    dying.__qualname__, dying.__module__ = "_evaluate", processes.__name__
     alone, both = run_sweep(space()), run_sweep(space(), jobs=2)
     assert mark.exists()
     assert (alone.invalid, alone.n_done) == (both.invalid, both.n_done)

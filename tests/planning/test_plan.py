@@ -495,7 +495,7 @@ def test_small_runs_are_told_in_small_units() -> None:
 
 def test_gpus_of_which_none_is_asked_are_refused() -> None:
     """A limit on GPUs that the plan does not look at would say nothing."""
-    with pytest.raises(InvalidConfig, match="--available A100-SXM-80GB: --gpus asks for none"):
+    with pytest.raises(InvalidConfig, match="--available A100-SXM-80GB: --gpus does not name"):
         api.plan("latte-s", "H100:1x8", samples=1e5, objective="time", available=["A100=64"])
 
 

@@ -201,7 +201,7 @@ def disturbed(case: Callable[[str], Case], made: Path, seed: int) -> None:
     jobs = rng.choice((1, 1, 2))
     before = [p.read_bytes() for p in new.parts]
     if {swap, forget} <= set(faults) and any(p.read_bytes() in before for p in others(made)):
-        with pytest.raises(UsageError, match="of another sweep"):
+        with pytest.raises(UsageError, match="another sweep"):
             new.sweep(jobs=jobs)
         assert [p.read_bytes() for p in new.parts] == before
         assert not new.path.exists()
@@ -230,7 +230,7 @@ def test_a_hundred_disturbed_sweeps_end_as_undisturbed_ones(
     [
         (truncate, "is truncated"),
         (empty, "is empty"),
-        (swap, "is of another sweep"),
+        (swap, "belongs to another sweep"),
         (lengthen, "is corrupted (its checksum is wrong)"),
     ],
 )
@@ -244,7 +244,7 @@ def test_a_wrong_part_is_said_in_one_sentence_and_computed_again(
     new.ends_undisturbed()
     assert new.said == [
         f"points.csv.parts: {lost.name} {said}; no part holds points {first + 1:,} to {last:,} "
-        "of 3,584: what is missing is computed again"
+        "of 3,584: missing points are computed again"
     ]
 
 
@@ -292,7 +292,7 @@ def test_another_sweep_is_told_in_what_it_differs_and_touches_nothing(
     before = {p: p.read_bytes() for p in new.parts}
     with pytest.raises(UsageError, match=r"another sweep \(another gpus\)"):
         run_sweep(space("A6000ada:1..9x8"), output=new.path, resume=True)
-    with pytest.raises(UsageError, match="holds an unfinished sweep: go on with --resume"):
+    with pytest.raises(UsageError, match="holds an unfinished sweep: continue it with --resume"):
         new.sweep(resume=False)
     assert {p: p.read_bytes() for p in new.parts} == before
 
@@ -329,7 +329,7 @@ def test_a_finished_sweep_has_nothing_to_resume(case: Callable[[str], Case]) -> 
 def test_resuming_what_never_began_begins_and_says_so(made: Path, tmp_path: Path) -> None:
     new = Case(tmp_path / "points.csv", (made / "whole.csv").read_bytes())
     new.ends_undisturbed()
-    assert new.said == ["points.csv.parts holds no points: the sweep starts at its beginning"]
+    assert new.said == ["points.csv.parts holds no points: the sweep starts from the beginning"]
 
 
 def test_a_part_that_is_lost_while_the_sweep_runs_is_an_error(case: Callable[[str], Case]) -> None:
@@ -385,7 +385,7 @@ def test_a_full_disk_is_one_sentence_and_what_was_written_goes_on(
     assert out == ""
     assert err.count("\n") == 1 and "no space is left on the disk" in err
     assert not new.path.exists()
-    assert ("--resume goes on" in err) == bool(new.parts)
+    assert ("--resume continues" in err) == bool(new.parts)
     assert not list(tmp_path.rglob("*.partial"))
     resumed = len(new.parts) > 0
     assert run([*command, *(["--resume"] if resumed else [])]) == 0
@@ -406,7 +406,7 @@ def test_a_full_disk_leaves_an_older_output_as_it_was(
 
     with monkeypatch.context() as patch:
         patch.setattr(store, "write_points", full)
-        with pytest.raises(DataError, match=r"no space is left.*--resume goes on"):
+        with pytest.raises(DataError, match=r"no space is left.*--resume continues"):
             new.sweep()
     assert new.path.read_text() == "older"
     assert len(new.said) == 0

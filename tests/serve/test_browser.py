@@ -255,7 +255,7 @@ def test_sliders_and_the_box_for_the_most_that_fits(opened: Opened) -> None:
     assert words(page)["gpus"] == "6x8xA6000ada"
     assert page.input_value("#in-nodes") == "6"
     updated(
-        page, lambda: page.get_by_label("Micro-batch, samples a GPU, slider").press("ArrowRight")
+        page, lambda: page.get_by_label("Micro-batch, samples per GPU, slider").press("ArrowRight")
     )
     assert words(page)["micro_batch"] == "3"
     updated(page, lambda: page.get_by_label("most that fits").check())
@@ -422,7 +422,7 @@ def test_every_move_is_answered_and_none_is_asked_for_twice(opened: Opened) -> N
     asked: list[str] = []
     page.on("request", lambda r: asked.append(r.url) if "/api/v1/answer" in r.url else None)
     moves = ["ArrowRight"] * 6 + ["ArrowLeft"] * 5
-    for label in ("Nodes, slider", "Micro-batch, samples a GPU, slider"):
+    for label in ("Nodes, slider", "Micro-batch, samples per GPU, slider"):
         slider = page.get_by_label(label)
         for key in moves:
             slider.press(key)

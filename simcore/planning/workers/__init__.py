@@ -1,6 +1,6 @@
-"""Who evaluates the stretches of a sweep: one file a kind, one interface.
+"""Workers that evaluate ranges of pieces of a sweep: one interface, one module for each kind.
 
-Processes of this machine (``concurrent.futures``) by default, a Dask cluster where one is named.
+The kinds are processes of this machine (``concurrent.futures``) and a Dask cluster.
 """
 
 from __future__ import annotations
@@ -27,52 +27,52 @@ _ADDRESS = re.compile(r"(?:tcp|tls|ucx|wss?)://\S+:\d+|inproc://\S+")
 
 
 class WorkersLost(SimcoreError):
-    """Workers ended before they answered; what they had begun can be asked again."""
+    """Workers ended before they returned their results; the work can be submitted again."""
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What a stretch gave, and the seconds of work it took."""
+    """The results of a range of pieces, and the seconds of work that it took."""
 
     parts: tuple[Batch | Summary, ...]
     seconds: float
 
 
 class Workers(ABC):
-    """Processes that evaluate stretches of a space. A context: what was started ends with it.
+    """Processes that evaluate ranges of pieces of a space; a context manager that ends them.
 
-    ``task_s``: work that a stretch should be.
+    ``task_s``: seconds of work that a range should take.
     """
 
     task_s: float
 
     def __enter__(self) -> Workers:
-        """Reach those that are named. Raises SimcoreError where that fails."""
+        """Connect to the workers, if they exist already. Raises SimcoreError where that fails."""
         return self
 
     @abstractmethod
     def start(self, evaluator: Evaluator, wanted: Wanted) -> None:
-        """Hand out what every stretch asks."""
+        """Start the workers and send them what every range needs."""
 
     @abstractmethod
     def count(self) -> int:
-        """Stretches that are evaluated at the same time, at least 1."""
+        """Number of ranges that are evaluated at the same time, at least 1."""
 
     @abstractmethod
     def submit(self, first: int, last: int) -> Any:
-        """Ask for the pieces ``first`` up to, not including, ``last``."""
+        """Submit the pieces ``first`` up to, not including, ``last``; returns a ticket."""
 
     @abstractmethod
-    def answer(self, asked: Any) -> Answer:
-        """Wait for what ``submit`` asked. Raises WorkersLost, SimcoreError."""
+    def answer(self, ticket: Any) -> Answer:
+        """Wait for the result of a ticket of ``submit``. Raises WorkersLost, SimcoreError."""
 
-    def holds(self, asked: Any) -> bool:
-        """After WorkersLost: whether this answer is there all the same."""
-        raise NotImplementedError(f"{type(self).__name__} sees to lost workers itself: {asked}")
+    def holds(self, ticket: Any) -> bool:
+        """Whether the result of a ticket is available in spite of WorkersLost."""
+        raise NotImplementedError(f"{type(self).__name__} replaces lost workers itself: {ticket}")
 
     def renew(self) -> None:
-        """Begin anew after WorkersLost."""
-        raise NotImplementedError(f"{type(self).__name__} sees to lost workers itself")
+        """Start new workers after WorkersLost."""
+        raise NotImplementedError(f"{type(self).__name__} replaces lost workers itself")
 
     @abstractmethod
     def __exit__(
@@ -81,11 +81,11 @@ class Workers(ABC):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """End what was started; what is under way is given up."""
+        """End the workers that were started here; unfinished ranges are abandoned."""
 
 
-def evaluate_stretch(evaluator: Evaluator, wanted: Wanted, first: int, last: int) -> Answer:
-    """A stretch, in whichever process this is: its points, or what they come to."""
+def evaluate_range(evaluator: Evaluator, wanted: Wanted, first: int, last: int) -> Answer:
+    """The result of a range of pieces, evaluated in this process: its points or their summary."""
     started = time.perf_counter()
     parts: tuple[Batch | Summary, ...]
     if wanted.points:
@@ -99,9 +99,9 @@ def evaluate_stretch(evaluator: Evaluator, wanted: Wanted, first: int, last: int
 
 
 def workers_of(jobs: int, cluster: Any = None) -> Workers | None:
-    """Who shares a sweep: None where this process does it alone. Raises InvalidConfig.
+    """The workers for a sweep; None where this process evaluates it alone. Raises InvalidConfig.
 
-    ``cluster``: the text of ``--cluster``, or a ``distributed.Client``.
+    ``jobs``: number of processes; ``cluster``: text of ``--cluster``, or a ``distributed.Client``.
     """
     if problems := worker_problems(jobs, cluster):
         raise InvalidConfig(problems)
@@ -117,7 +117,7 @@ def workers_of(jobs: int, cluster: Any = None) -> Workers | None:
 
 
 def worker_problems(jobs: int, cluster: Any = None) -> list[str]:
-    """What is wrong with the workers asked for, before any is started."""
+    """Error messages about the requested workers, to check before any is started."""
     problems = number_problems("--jobs", jobs, least=-inf, whole=True)
     if not problems and not 1 <= jobs <= 1000:
         problems = [f"--jobs must be 1 to 1,000, not {jobs}"]

@@ -1,8 +1,8 @@
-"""Workers of a Dask cluster: one that runs (``tcp://HOST:PORT``), or one of this machine.
+"""Workers of a Dask cluster: an existing one (``tcp://HOST:PORT``), or a local one.
 
-The evaluator goes to the cluster once, as a task that others depend on, so that it is made again
-where its holder is lost. A lost worker's stretches are evaluated again by the others, which the
-scheduler sees to. Answers of a bounded number of stretches are on the cluster at any time.
+The evaluator is sent to the cluster once, as a task on which the others depend, so that Dask makes
+it again where the worker that holds it is lost. The scheduler also gives the ranges of a lost
+worker to the others. The number of ranges on the cluster is bounded at any time.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from simcore.base.arrays import keep_freed_memory
 from simcore.base.errors import SimcoreError
 from simcore.planning.evaluator import Evaluator
 from simcore.planning.tally import Wanted
-from simcore.planning.workers import Answer, Workers, evaluate_stretch
+from simcore.planning.workers import Answer, Workers, evaluate_range
 
-#: Until a cluster that does not answer, or has no workers, is given up.
+#: Seconds after which a cluster that does not answer, or that has lost all workers, is given up.
 _CONNECT_S, _NO_WORKERS_S = 10.0, 60.0
 _POLL_S = 2.0
 _MISSING = re.compile(r"No module named [\\'\"]*([\w.]+)")
 
 
 def about() -> dict[str, str]:
-    """What must be the same on all sides."""
+    """The versions that must be the same on all machines."""
     import distributed
 
     import simcore
@@ -47,13 +47,13 @@ def _open(blob: bytes) -> tuple[Evaluator, Wanted]:
     return found
 
 
-def _stretch(held: tuple[Evaluator, Wanted], first: int, last: int) -> Answer:
+def _evaluate(held: tuple[Evaluator, Wanted], first: int, last: int) -> Answer:
     keep_freed_memory()
-    return evaluate_stretch(*held, first, last)
+    return evaluate_range(*held, first, last)
 
 
 def _n_cores() -> int:
-    """Processors that this process may use."""
+    """Number of processors that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
@@ -61,10 +61,10 @@ def _n_cores() -> int:
 
 @contextmanager
 def _interrupts_held() -> Iterator[None]:
-    """Ctrl-C waits, for good in threads and processes begun meanwhile: it is this one's to handle.
+    """Block Ctrl-C within a ``with`` block, and for good in threads and processes started there, so
+    that only this process handles it.
 
-    The resource tracker of multiprocessing lets interrupts through as it starts, so it starts
-    before.
+    Multiprocessing's resource tracker unblocks interrupts when it starts, so it is started first.
     """
     if not hasattr(signal, "pthread_sigmask"):
         yield
@@ -77,8 +77,8 @@ def _interrupts_held() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-#: A local cluster neither samples its stacks nor counts its ticks, which costs an eighth of its
-#: time, and its threads share one arena of memory.
+#: Settings of a local cluster: no sampling of stacks and rare ticks, which would cost an eighth of
+#: its time, and one memory arena for all threads.
 _LOCAL = {
     "distributed.worker.profile.enabled": False,
     "distributed.admin.tick.interval": "1s",
@@ -88,7 +88,7 @@ _LOCAL = {
 
 
 def local_cluster(n: int) -> Any:
-    """A ``LocalCluster`` of ``n`` processes of one thread each, which leave Ctrl-C to this one."""
+    """A ``LocalCluster`` of ``n`` processes with one thread each, which ignore Ctrl-C."""
     import dask
     from distributed import LocalCluster
 
@@ -100,9 +100,9 @@ def local_cluster(n: int) -> Any:
 
 
 class DaskWorkers(Workers):
-    """A cluster by its address, ``local`` or ``local:N`` (N processes), or as a client.
+    """A Dask cluster, given as its address, ``local``, ``local:N`` (N processes) or a client.
 
-    A client that was given is left open, one that was made here is closed.
+    A given client is left open, one that is made here is closed.
     """
 
     task_s = 1.0
@@ -114,7 +114,7 @@ class DaskWorkers(Workers):
         self._local: Any = None
 
     def __enter__(self) -> DaskWorkers:
-        """Connect, start what is local, and compare versions."""
+        """Connect, start a local cluster if asked to, and compare versions. Raises SimcoreError."""
         if self._client is None:
             try:
                 self._connect()
@@ -156,7 +156,7 @@ class DaskWorkers(Workers):
         try:
             found = list(self._client.run(about).values())
             found.append(self._client.run_on_scheduler(about))
-        except Exception as err:  # a worker that cannot load what it gets says so in its own way
+        except Exception as err:  # errors of workers that lack a module differ by version of Dask
             missing = _MISSING.search(str(err))
             if missing is None:
                 raise
@@ -173,32 +173,32 @@ class DaskWorkers(Workers):
                     )
 
     def start(self, evaluator: Evaluator, wanted: Wanted) -> None:
-        """Hand the evaluator to the cluster."""
+        """Send the evaluator to the cluster."""
         blob = pickle.dumps((evaluator, wanted))
         self._name = f"simcore-{os.getpid()}-{time.monotonic_ns()}"
         self._held = self._client.submit(_open, blob, key=self._name, pure=False)
 
     def count(self) -> int:
-        """Threads of all workers that are there now."""
+        """Number of threads of all workers that are connected now, at least 1."""
         return max(1, sum(int(n) for n in self._client.nthreads().values()))
 
     def submit(self, first: int, last: int) -> Any:
-        """Ask the cluster; earlier stretches go first."""
+        """Submit a range to the cluster, where earlier ranges have priority; returns its future."""
         key = f"{self._name}-{first}-{last}"
-        return self._client.submit(_stretch, self._held, first, last, key=key, priority=-first)
+        return self._client.submit(_evaluate, self._held, first, last, key=key, priority=-first)
 
-    def answer(self, asked: Any) -> Answer:
-        """Wait for a stretch."""
+    def answer(self, ticket: Any) -> Answer:
+        """Wait for the result of a range. Raises SimcoreError."""
         from distributed import KilledWorker
 
         alone_s = 0.0
         while True:
             try:
-                found: Answer = asked.result(timeout=_POLL_S)
+                found: Answer = ticket.result(timeout=_POLL_S)
                 return found
             except KilledWorker:
                 raise SimcoreError(
-                    f"--cluster {self._where}: workers keep ending in the same stretch of the "
+                    f"--cluster {self._where}: workers keep ending at the same points of the "
                     "sweep: they may lack memory"
                 ) from None
             except TimeoutError:
@@ -223,7 +223,7 @@ class DaskWorkers(Workers):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Dropping the futures ends what is under way."""
+        """Drop the futures, which cancels unfinished ranges, and close what was opened here."""
         self._close()
 
     def _close(self) -> None:

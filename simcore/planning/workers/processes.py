@@ -1,4 +1,4 @@
-"""Processes of this machine, by ``concurrent.futures``."""
+"""Workers that are processes of this machine (``concurrent.futures``)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from types import TracebackType
 from simcore.base.arrays import keep_freed_memory
 from simcore.planning.evaluator import Evaluator
 from simcore.planning.tally import Wanted
-from simcore.planning.workers import Answer, Workers, WorkersLost, evaluate_stretch
+from simcore.planning.workers import Answer, Workers, WorkersLost, evaluate_range
 
 _held: tuple[Evaluator, Wanted] | None = None
 
@@ -28,19 +28,19 @@ def _begin(evaluator: Evaluator, wanted: Wanted) -> None:
 
 
 def _end_with_parent() -> None:
-    """End this process when its parent is killed: it would wait for work for ever."""
+    """End this process when its parent is killed; otherwise it would wait for work forever."""
     if (parent := multiprocessing.parent_process()) is not None:
         parent.join()
         os._exit(1)
 
 
-def _stretch(first: int, last: int) -> Answer:
+def _evaluate(first: int, last: int) -> Answer:
     assert _held is not None
-    return evaluate_stretch(*_held, first, last)
+    return evaluate_range(*_held, first, last)
 
 
 class Processes(Workers):
-    """``n`` processes; one that is killed takes the pool with it, and a new pool goes on."""
+    """``n`` processes. Where one is killed, the whole pool ends, and a new pool continues."""
 
     task_s = 0.5
 
@@ -51,38 +51,38 @@ class Processes(Workers):
     def start(self, evaluator: Evaluator, wanted: Wanted) -> None:
         """Start the processes."""
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-        self._asked = evaluator, wanted
-        self._pool = ProcessPoolExecutor(self._n, initializer=_begin, initargs=self._asked)
+        self._work = evaluator, wanted
+        self._pool = ProcessPoolExecutor(self._n, initializer=_begin, initargs=self._work)
 
     def count(self) -> int:
         """The number of processes."""
         return self._n
 
     def submit(self, first: int, last: int) -> Future[Answer]:
-        """Ask the pool."""
+        """Submit a range to the pool; returns its future."""
         assert self._pool is not None
         try:
-            return self._pool.submit(_stretch, first, last)
-        except BrokenProcessPool as err:  # said where the answer is asked for
+            return self._pool.submit(_evaluate, first, last)
+        except BrokenProcessPool as err:  # raised when the result is requested
             lost: Future[Answer] = Future()
             lost.set_exception(err)
             return lost
 
-    def answer(self, asked: Future[Answer]) -> Answer:
-        """Wait for a stretch."""
+    def answer(self, ticket: Future[Answer]) -> Answer:
+        """Wait for the result of a range. Raises WorkersLost."""
         try:
-            return asked.result()
+            return ticket.result()
         except BrokenProcessPool:
             raise WorkersLost("processes of the sweep ended: try fewer --jobs") from None
 
-    def holds(self, asked: Future[Answer]) -> bool:
-        """Answers that came before the pool broke are kept."""
-        return asked.done() and asked.exception() is None
+    def holds(self, ticket: Future[Answer]) -> bool:
+        """Whether the range was finished before the pool broke."""
+        return ticket.done() and ticket.exception() is None
 
     def renew(self) -> None:
-        """A new pool."""
+        """Start a new pool."""
         self._shut()
-        self.start(*self._asked)
+        self.start(*self._work)
 
     def _shut(self) -> None:
         if self._pool is not None:
@@ -94,5 +94,5 @@ class Processes(Workers):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Begun stretches end by themselves, and their processes with them."""
+        """Shut the pool down; ranges that have begun still run to their end in its processes."""
         self._shut()

@@ -1,4 +1,4 @@
-// Ties form, server and cards together.
+// The page: connects the form, the server and the cards of answers.
 
 import { card, problemCard, scales, sideBySide } from "./card.js";
 import { patterns, scalingChart, scalingTable } from "./charts.js";
@@ -11,7 +11,7 @@ const LINK_MS = 100;
 const SAID_MS = 600;
 const $ = (id) => document.getElementById(id);
 
-/** Set-ups with what is known of each: {setup, answer, curve, problems, open, running, dirty}. */
+/** Set-ups and their results: {setup, answer, curve, problems, open, running, dirty}. */
 let entries = [];
 let active = 0;
 let controls;
@@ -21,11 +21,11 @@ let saidTimer;
 
 const entry = (setup) => ({ setup, answer: null, curve: null, problems: null, open: new Set() });
 
-// -- asking ---------------------------------------------------------------------------------------
+// -- requests -------------------------------------------------------------------------------------
 
-/** Ask until the newest state of an entry is answered: what was overtaken is left out. */
+/** Request predictions until the newest state of an entry is answered; outdated answers are dropped. */
 async function ask(item, started = 0) {
-  item.started ??= started; // of the first move that is not answered yet
+  item.started ??= started; // time of the first change that is not answered yet
   item.dirty = true;
   if (item.running) return;
   item.running = true;
@@ -60,7 +60,7 @@ const problemsOf = (err) => {
   throw err;
 };
 
-/** How long it took from the move of a control to the painted answer; read by tests. */
+/** Record the time from a change of a control to the painted answer, for tests. */
 function timed(item) {
   const start = item.started;
   item.started = null;
@@ -70,7 +70,7 @@ function timed(item) {
   }));
 }
 
-// -- showing --------------------------------------------------------------------------------------
+// -- display --------------------------------------------------------------------------------------
 
 function render() {
   const scale = scales(entries.map((e) => e.answer));
@@ -79,7 +79,7 @@ function render() {
     const common = { index, setup: item.setup, first, tools: tools(item, index) };
     if (item.answer) return card({ ...common, answer: item.answer, scale, open: item.open });
     return item.problems ? problemCard({ ...common, problems: item.problems }) :
-      h("article", { class: "panel card" }, h("p", { class: "muted" }, "asking …"));
+      h("article", { class: "panel card" }, h("p", { class: "muted" }, "predicting …"));
   });
   $("cards").replaceChildren(...cards);
   $("side").hidden = entries.length < 2;
@@ -92,12 +92,12 @@ function render() {
   tell();
 }
 
-/** On a narrow screen the answer is below the form: its gist stays in sight. */
+/** On a narrow screen the answer is below the form, so a line that stays visible summarises it. */
 function summarise({ answer, problems }) {
   const text = answer
     ? [h("strong", {}, `${answer.fits ? "✓" : "✗"} ${answer.verdict.label}`), ` step ${answer.step.text}, `,
       `${answer.memory.text} of ${answer.memory.limit}`]
-    : [problems ? "✗ no answer" : "asking …"];
+    : [problems ? "✗ no answer" : "predicting …"];
   $("summary").replaceChildren(`${LETTERS[active]} `, ...text);
 }
 
@@ -108,10 +108,10 @@ function renderScaling() {
   $("scaling-table").replaceChildren(...scalingTable(curves));
 }
 
-/** As wide as there is room, so that letters keep their size. */
+/** Width of the chart: that of its container, so that text keeps its size. */
 const chartWidth = () => Math.min($("scaling-chart").clientWidth || $("cards").clientWidth, 860);
 
-/** Say the answer to those who do not see it, once it rests. */
+/** Announce the answer to screen readers, once it no longer changes. */
 function tell() {
   clearTimeout(saidTimer);
   saidTimer = setTimeout(() => {
@@ -132,7 +132,7 @@ function renderTabs() {
   $("tabs").replaceChildren(...tabs, add, ...(entries.length > 1 ? [remove] : []));
 }
 
-/** Downloads and the link; what goes wrong is said beside them. */
+/** Buttons for downloads and the link, with a line for errors. */
 function tools(item, index) {
   const note = h("p", { class: "note", role: "status" });
   const name = LETTERS[index];
@@ -140,7 +140,7 @@ function tools(item, index) {
     note.textContent = "";
     try {
       const left = await download(endpoint, query(item.setup) + more);
-      if (left) note.textContent = `not in this file, set them where you launch: ${left}`;
+      if (left) note.textContent = `not in this file, set them when you launch: ${left}`;
     } catch (err) {
       note.textContent = problemsOf(err).map((p) => p.message).join("; ");
     }
@@ -157,7 +157,7 @@ function tools(item, index) {
         await navigator.clipboard.writeText(location.href);
         note.textContent = "copied";
       } catch {
-        note.textContent = "the address of this page is the link: copy it from there";
+        note.textContent = "copy the address of this page: it is the link";
       }
     }),
     button("JSON", () => save("predict")),
@@ -168,7 +168,7 @@ function tools(item, index) {
     note);
 }
 
-// -- changing -------------------------------------------------------------------------------------
+// -- changes --------------------------------------------------------------------------------------
 
 function link() {
   clearTimeout(linkTimer);
@@ -190,7 +190,7 @@ function addOne() {
   entries.push({ ...entry({ ...setup }), answer, curve, problems });
   choose(entries.length - 1);
   link();
-  if (running) ask(entries[active], performance.now()); // what was copied may be of an earlier state
+  if (running) ask(entries[active], performance.now()); // the copied answer may be outdated
 }
 
 function removeOne() {
@@ -219,7 +219,7 @@ async function start() {
   entries = fromQuery(location.search).slice(0, LETTERS.length).map(entry);
   const named = Promise.all([get("choices"), get("controls")]);
   for (const item of entries) item.early = get("answer", query(item.setup));
-  for (const item of entries) item.early.catch(() => {}); // looked at by ask()
+  for (const item of entries) item.early.catch(() => {}); // ask() handles the error
   $("patterns").append(...patterns());
   const [names, groups] = await named;
   choices = names;

@@ -1,4 +1,4 @@
-// One set-up's answer.
+// Cards: the answer for one set-up, and the comparison of several.
 
 import { bar, h } from "./dom.js";
 import { memoryBar, stepBar, swatch } from "./charts.js";
@@ -6,7 +6,7 @@ import { LETTERS, differences } from "./state.js";
 
 const HIDDEN = "communication_hidden";
 
-/** What all cards share, so that bars compare: {step, memory}. */
+/** Common scales of all cards, so that their bars are comparable: {step, memory}. */
 export function scales(answers) {
   const there = answers.filter(Boolean);
   return {
@@ -35,7 +35,7 @@ function whatIfs(answer) {
   return h("section", {}, h("h3", {}, "bound by ", h("strong", {}, answer.bound_by)),
     rows.length
       ? h("table", { class: "breakdown gains" }, h("tbody", {}, rows))
-      : h("p", { class: "muted" }, "twice of any resource gains next to nothing"));
+      : h("p", { class: "muted" }, "doubling any one resource gains almost nothing"));
 }
 
 function more(key, title, open, ...children) {
@@ -51,13 +51,13 @@ function heading(index, setup, first, answer) {
     h("h2", {}, h("span", { class: `letter series-${index}` }, LETTERS[index]), " ",
       answer ? `${answer.what}, on ${answer.cluster}` : `${setup.model} on ${setup.gpus}`),
     index
-      ? h("p", { class: "muted" }, differs.length ? `otherwise than A: ${differs.join(", ")}` :
+      ? h("p", { class: "muted" }, differs.length ? `differs from A: ${differs.join(", ")}` :
         "the same as A: change something")
       : "",
   ];
 }
 
-/** A card for an answer. `tools` are its buttons, `open` the details that were opened. */
+/** A card for an answer. `tools`: its buttons; `open`: keys of its opened sections. */
 export function card({ index, setup, first, answer, scale, tools, open }) {
   const { step, memory } = answer;
   const widest = (lines) => Math.max(...lines.map((l) => l.frac), 1e-9);
@@ -86,7 +86,7 @@ export function card({ index, setup, first, answer, scale, tools, open }) {
         ? h("section", {}, h("h3", {}, "measured"), h("ul", {}, answer.measured.map((text) =>
           h("li", {}, text))))
         : ""),
-    more("assumed", `assumed: ${answer.assumptions.length} things`, open,
+    more("assumed", `${answer.assumptions.length} assumptions`, open,
       h("ul", {}, answer.assumptions.map((text) => h("li", {}, text)))),
     more("text", "as on the command line", open,
       h("pre", { tabindex: 0, role: "region", "aria-label": "The same on the command line" },
@@ -102,7 +102,7 @@ export function problemCard({ index, setup, first, problems, tools }) {
     h("ul", { class: "problems" }, problems.map((p) => h("li", {}, p.message))), tools);
 }
 
-/** Every set-up in a column, the gist in rows. */
+/** A table with a column for every set-up and the main results in rows. */
 export function sideBySide(entries, scale) {
   const rows = [
     ["", (a) => h("strong", { class: a.fits ? "fits" : "no" }, `${a.fits ? "✓" : "✗"} ${a.verdict.label}`)],

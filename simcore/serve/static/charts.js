@@ -1,9 +1,9 @@
-// Charts as SVG. Positions are computed here; every figure that is read comes from the server.
+// Charts as SVG. Positions are computed here; all printed figures come from the server as text.
 
 import { h, s } from "./dom.js";
 import { LETTERS } from "./state.js";
 
-// Colours tell apart, patterns too: in black and white and for the colour-blind.
+// Patterns besides colours distinguish the terms in black and white and for the colour-blind.
 const TERMS = ["activations", "optimizer_state", "parameters", "gradients", "ema",
   "gradient_buckets", "frozen_models", "gathered_parameters", "working_set", "autocast_weights",
   "replicas", "workspace", "allocator_rounding", "nccl_buffers", "cuda_context"];
@@ -15,7 +15,7 @@ const MARKS = [
   (x, y) => s("path", { d: `M${x} ${y - 5.5}l5 5.5-5 5.5-5-5.5z` }),
 ];
 
-/** The patterns that memory terms are drawn with, once a page: the lesser terms in grey. */
+/** The SVG patterns of memory terms, to add to the page once; smaller terms are grey. */
 export function patterns() {
   const lines = ["", "M0 8L8 0M-2 2L2-2M6 10L10 6", "M2 2h1v1h-1zM6 6h1v1h-1z",
     "M0 0L8 8M-2 6L2 10M6-2L10 2", "M0 4h8", "M4 0v8", "M0 0L8 8M0 8L8 0"];
@@ -28,12 +28,12 @@ export function patterns() {
 
 const ofTerm = (key) => `url(#term-${TERMS.includes(key) ? key : "cuda_context"})`;
 
-/** The little square beside a term's name. */
+/** The small square of a term's pattern, for the table. */
 export const swatch = (key) =>
   s("svg", { class: "swatch", width: 14, height: 14, "aria-hidden": "true" },
     s("rect", { x: 0.5, y: 0.5, width: 13, height: 13, fill: ofTerm(key), class: "edge" }));
 
-/** The step time with its interval on an axis that all set-ups share. */
+/** A bar of the step time and its interval, on an axis up to `most` that all set-ups share. */
 export function stepBar(step, most) {
   const x = (value) => 4 + (292 * value) / most;
   return s("svg", { class: "stepbar", viewBox: "0 0 300 22", preserveAspectRatio: "none",
@@ -44,7 +44,7 @@ export function stepBar(step, most) {
   s("rect", { x: x(step.value_s) - 1.5, width: 3, y: 2, height: 18, class: "mark" }));
 }
 
-/** Memory by term against the device's limit; `most` is the widest of all set-ups. */
+/** A bar of memory by term, with the device's limit; `most`: end of the axis of all set-ups. */
 export function memoryBar(memory, most) {
   const x = (frac) => `${((100 * frac) / most).toFixed(2)}%`;
   let at = 0;
@@ -77,7 +77,7 @@ function powers(low, high) {
 
 const sparse = (all, most) => all.filter((_, i) => i % Math.ceil(all.length / most) === 0);
 
-/** A letter behind the last point of each line, none on top of another. */
+/** A letter after the last point of each line; letters do not overlap. */
 function names(drawn, x, y) {
   const apart = 13;
   const ends = drawn.map(({ points, i }) => {
@@ -90,7 +90,7 @@ function names(drawn, x, y) {
   return ends.map((end) => s("text", { x: end.x, y: end.y, class: "name" }, LETTERS[end.i]));
 }
 
-/** Speed-up against one GPU over nodes, both in powers of two, one line a set-up. */
+/** Chart of the speed-up over one GPU by nodes, both in powers of two, a line for each set-up. */
 export function scalingChart(curves, width) {
   const drawn = curves.map((c, i) => ({ ...c, i })).filter((c) => c.points.length);
   const all = drawn.flatMap((c) => c.points);
@@ -141,12 +141,12 @@ export function scalingChart(curves, width) {
     .map((p) => `${p.nodes} nodes ${p.speedup_text}`).join(", ")}`).join("; ");
   return h("figure", {},
     s("svg", { class: "scaling", width, height, role: "img",
-      "aria-label": `speed-up against one GPU: ${said}` }, parts),
-    h("figcaption", {}, "against one GPU, both axes in powers of two; shaded: 80 % interval; ",
+      "aria-label": `speed-up over one GPU: ${said}` }, parts),
+    h("figcaption", {}, "speed-up over one GPU, both axes in powers of two; shaded: 80 % interval; ",
       "dotted: every GPU as fast as one alone (A); larger: the set-up; hollow: does not fit"));
 }
 
-/** The same as a table. */
+/** The scaling curves as a table. */
 export function scalingTable(curves) {
   const rows = curves.flatMap((curve, i) => curve.points.map((p) => h("tr", {},
     h("th", { scope: "row" }, `${LETTERS[i]}, ${p.nodes}`), h("td", {}, p.gpus),

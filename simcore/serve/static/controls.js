@@ -1,10 +1,10 @@
-// The form: how each kind of control is drawn, filled from the set-up that is being edited. Which
-// controls there are says the server (/api/v1/controls), from its table of options.
+// The form: draws each kind of control and fills it from the set-up that is being edited. The list
+// of controls comes from the server (/api/v1/controls), which makes it from the option table.
 
 import { h } from "./dom.js";
 import { parts } from "./state.js";
 
-/** The form of one set-up. `changed(setup)` is called on every move, `sent(kind, file)` on files. */
+/** The form of one set-up. Calls `changed(setup)` on every change, `sent(kind, file)` for files. */
 export class Controls {
   constructor(root, groups, choices, changed, sent) {
     this.choices = choices;
@@ -80,7 +80,7 @@ export class Controls {
     return h("span", { class: "check" }, this.max, h("label", { for: "in-max" }, "most that fits"));
   }
 
-  /** What an input says; a number that is none is sent as it is not, for the server to refuse. */
+  /** The value of an input; for an invalid number "?", which the server refuses with a message. */
   said(name) {
     const input = this.inputs[name];
     return input.validity?.badInput ? "?" : input.value.trim();
@@ -121,7 +121,7 @@ export class Controls {
     this.settle(null);
   }
 
-  /** Bring every control but `except` in line with the set-up. */
+  /** Set every control except `except` to the value in the set-up. */
   settle(except) {
     const setup = this.setup;
     const put = (name, value) => {
@@ -146,7 +146,7 @@ export class Controls {
     for (const name of Object.keys(this.sliders)) this.slide(name, this.said(name));
   }
 
-  /** Put a slider where a number is, or nearest to it. */
+  /** Move a slider to the position nearest to a number. */
   slide(name, value) {
     const { range, steps } = this.sliders[name];
     const number = Number(value);
@@ -157,7 +157,7 @@ export class Controls {
     range.setAttribute("aria-valuetext", value);
   }
 
-  /** Say next to each control what its default is, as the answer has it. */
+  /** Show in each empty control the default that the answer states. */
   defaults(answer) {
     for (const text of answer.defaults) {
       const at = text.indexOf(" ");
@@ -171,7 +171,7 @@ export class Controls {
     }
   }
 
-  /** Put each problem next to its control; answers those that have none. */
+  /** Show each problem at its control; returns the problems that belong to no control. */
   problems(found) {
     const left = [];
     const said = {};
@@ -193,7 +193,7 @@ export class Controls {
     return left;
   }
 
-  /** Offer an uploaded file, and choose it. */
+  /** Add an uploaded file to the choices, and select it. */
   offer(kind, name, shown) {
     const input = this.inputs[kind];
     if (![...input.options].some((o) => o.value === name)) {

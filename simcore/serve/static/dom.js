@@ -1,4 +1,4 @@
-// Elements in one line each. Text is always set as text, never as markup.
+// Short functions that create elements. Text is always inserted as text, never as markup.
 
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -20,7 +20,7 @@ export const h = (tag, attributes, ...children) =>
 export const s = (tag, attributes, ...children) =>
   fill(document.createElementNS(SVG, tag), attributes, children);
 
-/** A share of a width, for a bar. */
+/** A bar that fills a share of its width. */
 export function bar(frac, kind = "") {
   const inner = h("span", { class: `bar ${kind}` });
   inner.style.width = `${(Math.min(Math.max(frac, 0), 1) * 100).toFixed(2)}%`;

@@ -1,9 +1,9 @@
-// The API. Every failure becomes a list of {field, message}.
+// Requests to the API. Every failure becomes a list of {field, message}.
 
 const WAIT_MS = 1000;
 const GONE = "the server does not answer: is simcore serve still running?";
 
-/** Something that the server says is wrong. */
+/** An error response of the server. */
 export class Wrong extends Error {
   constructor(problems) {
     super(problems.map((p) => p.message).join("; "));
@@ -30,19 +30,19 @@ async function send(path, options) {
     } catch {
       problems = null;
     }
-    throw new Wrong(problems ?? [{ field: "", message: `the server says ${response.status}` }]);
+    throw new Wrong(problems ?? [{ field: "", message: `the server answered ${response.status}` }]);
   }
 }
 
-/** JSON of an endpoint. */
+/** The JSON of an endpoint. */
 export const get = async (name, query = "") =>
   (await send(`/api/v1/${name}${query && `?${query}`}`)).json();
 
-/** Send a file; answers {name, kind, shown}. */
+/** Upload a file; returns {name, kind, shown}. */
 export const upload = async (kind, file) =>
   (await send(`/api/v1/uploads?kind=${kind}`, { method: "POST", body: file })).json();
 
-/** Keep an endpoint's answer as a file; answers what the file does not say. */
+/** Save an endpoint's response as a file; returns the options that the file leaves out. */
 export async function download(name, query) {
   const response = await send(`/api/v1/${name}?${query}`);
   const blob = await response.blob();

@@ -1,11 +1,11 @@
-// What was chosen, and the link that says it. The page's query is the API's query; the second to
-// fourth set-up stand in it with "b.", "c." and "d." before each word.
+// Converts set-ups to the query of the page's link and back. The parameters are those of the API;
+// those of the second to fourth set-up have the prefixes "b.", "c." and "d.".
 
 export const LETTERS = ["A", "B", "C", "D"];
 export const OPENING = { model: "latte-xl", gpus: "4x8xA6000ada" };
 const SIMPLE = /^\s*(?:(\d+)\s*[x×*]\s*)?(?:(\d+)\s*[x×*]\s*)?([^x×*+\s][^x×*+]*?)\s*$/;
 
-/** Set-ups from a query string; what the page opens with where it is empty. */
+/** The set-ups in a query string; for an empty one, the set-up that the page opens with. */
 export function fromQuery(text) {
   const found = [];
   for (const [key, value] of new URLSearchParams(text)) {
@@ -19,10 +19,10 @@ export function fromQuery(text) {
   return setups.map((setup) => ({ ...OPENING, ...setup }));
 }
 
-/** The query of one set-up, as the API takes it. */
+/** The query of one set-up, for the API. */
 export const query = (setup) => new URLSearchParams(setup).toString();
 
-/** The query that says all set-ups. */
+/** The query of all set-ups, for the page's link. */
 export function toQuery(setups) {
   const said = new URLSearchParams();
   setups.forEach((setup, i) => {
@@ -33,7 +33,7 @@ export function toQuery(setups) {
   return said.toString();
 }
 
-/** What a set-up says otherwise than the first, in words. */
+/** Texts of the options in which a set-up differs from the first. */
 export function differences(setup, first) {
   const keys = [...new Set([...Object.keys(first), ...Object.keys(setup)])];
   return keys
@@ -41,7 +41,7 @@ export function differences(setup, first) {
     .map((key) => `${key.replaceAll("_", "-")} ${setup[key] ?? "(default)"}`);
 }
 
-/** {nodes, perNode, gpu} of a cluster of one type; null of a mixed one. */
+/** {nodes, perNode, gpu} of a cluster with one GPU type; null for a mixed one. */
 export function parts(gpus) {
   const match = SIMPLE.exec(gpus ?? "");
   if (!match) return null;

@@ -1,7 +1,7 @@
-"""The table of a job's options: each is declared here once, in the file of its heading.
+"""The table of a job's options: each is declared once, in the module of its heading.
 
-The command line, Python's signatures, sweeps, the page, JSON, launch files and completion are all
-derived from it. ``OPTIONS.register(Option(...))`` adds one.
+The command line, Python signatures, sweeps, the web page, JSON, launch files and shell completion
+are all derived from this table. ``OPTIONS.register(Option(...))`` adds an option to all of them.
 """
 
 from __future__ import annotations

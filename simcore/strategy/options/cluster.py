@@ -1,4 +1,4 @@
-"""Options under the heading "Cluster and software": links, nodes, NCCL, what issues kernels."""
+"""Options under the heading "Cluster and software": links, nodes, NCCL, launching of kernels."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ DECLARED = (
     Option(
         name="network", heading=_HEADING,
         kind=Text(names="simcore.hardware.cluster:network_names", metavar="LINK"),
-        help='Between nodes: ib-hdr, 8xib-ndr, "25 Gbit/s"; "8xib-ndr 4:1 leaf=16": uplinks 4:1, '
-             "16 nodes a leaf; rails, sharp.",
+        help='Network between nodes: ib-hdr, 8xib-ndr (8 adapters per node), "25 Gbit/s"; '
+             '"8xib-ndr 4:1 leaf=16": uplinks 4:1 oversubscribed, 16 nodes per leaf switch; '
+             "rails, sharp.",
         axis=Axis(of="cluster"), resolved="cluster.network",
         control=Control(label="Network between nodes", group="Cluster", hint="(default)",
                         example="25 Gbit/s"),
@@ -33,76 +34,82 @@ DECLARED = (
     Option(
         name="node", heading=_HEADING, kind=Text(names="simcore.hardware.spec:NODES",
                                                  metavar="NAME"),
-        help="Node preset; `simcore list nodes`; with :no-p2p (or that alone) GPUs exchange "
-             "through host memory.",
+        help="Node preset (`simcore list nodes`). NAME:no-p2p, or no-p2p alone: GPUs have no "
+             "peer-to-peer access and exchange data through host memory.",
         control=Control(label="Node", kind="select", wide=True, unsaid="as usual for the GPU",
                         example="dgx-a100"),
     ),
     Option(
         name="nnodes", heading=_HEADING, kind=Whole(), unit="nodes",
-        help="As torchrun, where --gpus has no counts.",
+        help="Number of nodes, as of torchrun, where --gpus names only a GPU type.",
         axis=Axis(of="cluster"), in_launch=True, resolved="cluster.n_nodes",
         called={"": "nodes num-nodes n-nodes num-machines"},
     ),
     Option(
         name="nproc_per_node", heading=_HEADING, kind=Whole(), unit="GPUs",
-        help="As torchrun: GPUs a node.", axis=Axis(of="cluster"), in_launch=True,
+        help="GPUs per node, as of torchrun, where --gpus names only a GPU type.",
+        axis=Axis(of="cluster"), in_launch=True,
         called={"": "gpus-per-node num-gpus-per-node nproc n-gpus-per-node num-processes"},
     ),
     Option(
         name="nccl_algo", heading=_HEADING,
         kind=Text(check="simcore.strategy.nccl:parse_algorithms",
                   names="simcore.strategy.nccl:ALGORITHMS", metavar="LIST"),
-        help="As NCCL_ALGO: Ring,Tree, ^NVLS (all but it) or allreduce:tree;allgather:ring; "
-             "--explain collectives shows the choice.",
+        help="Algorithms that NCCL may use, in the format of NCCL_ALGO: Ring,Tree, ^NVLS (all but "
+             "NVLS) or allreduce:tree;allgather:ring. --explain collectives shows the choice.",
         resolved="strategy.nccl_algorithms",
-        control=Control(label="NCCL's algorithms", hint="Ring,Tree", example="Ring,Tree"),
+        control=Control(label="NCCL algorithms", hint="Ring,Tree", example="Ring,Tree"),
     ),
     Option(
         name="nccl_proto", heading=_HEADING,
         kind=Text(check="simcore.strategy.nccl:parse_protocols",
                   names="simcore.strategy.nccl:PROTOCOLS", metavar="LIST"),
-        help="As NCCL_PROTO: LL, LL128, Simple.", resolved="strategy.nccl_protocols",
-        control=Control(label="NCCL's protocols", hint="Simple", example="Simple"),
+        help="Protocols that NCCL may use, in the format of NCCL_PROTO: LL, LL128, Simple.",
+        resolved="strategy.nccl_protocols",
+        control=Control(label="NCCL protocols", hint="Simple", example="Simple"),
     ),
     Option(
         name="issuer", heading=_HEADING,
         kind=Name("simcore.hardware.host:ISSUERS", judged=True),
-        help="What issues kernels: torch, megatron (8 times the host's time), megatron_graphs, "
-             "megatron_2022 (3 times), graph.",
-        more="megatron: Megatron-Core's modules and Transformer Engine; megatron_graphs: attention "
-             "and routing in CUDA graphs; megatron_2022: Megatron-LM's modules before those; "
-             "graph: a CUDA graph of the step. Default: as the training library does.",
+        help="What launches kernels: torch, megatron (8 times torch's host time per kernel), "
+             "megatron_graphs, megatron_2022 (3 times), graph.",
+        more="megatron: modules of Megatron-Core and Transformer Engine; megatron_graphs: the "
+             "same with attention and routing as CUDA graphs; megatron_2022: Megatron-LM's modules "
+             "before Megatron-Core; graph: one CUDA graph of the step. Default: as the training "
+             "library does.",
         axis=Axis(), in_launch=True, resolved="strategy.issuer",
-        control=Control(label="Issued by", unsaid="as the library does", example="megatron"),
+        control=Control(label="Kernels launched by", unsaid="as the library does",
+                        example="megatron"),
     ),
     Option(
         name="optimizer_impl", heading=_HEADING,
         kind=Name("simcore.strategy.optimizers:implementation_words",
                   judged=True),
-        help="Kernels of the update: foreach (torch's since 2.0), for-loop (some a tensor) or "
-             "fused.",
+        help="Kernels of the optimizer step: foreach (torch's default since 2.0), for-loop "
+             "(several kernels per tensor) or fused.",
         resolved="strategy.step_impl",
-        control=Control(label="Kernels of the update", unsaid="as the model's loop",
+        control=Control(label="Optimizer implementation", unsaid="as the model's training loop",
                         example="for-loop"),
         called={"": "foreach", "fused": "fused-optimizer fused-adam apex-fused-adam"},
     ),
     Option(
         name="grad_clip", heading=_HEADING, kind=Switch(), in_launch=True,
-        help="Gradients are clipped by their norm.", resolved="strategy.grad_clip",
-        control=Control(label="Gradients clipped", unsaid="as the model's loop", example="on"),
+        help="Clip the gradients by their norm.", resolved="strategy.grad_clip",
+        control=Control(label="Gradient clipping", unsaid="as the model's training loop",
+                        example="on"),
         called={"on": "max-grad-norm clip-grad gradient-clipping clip-grad-norm"},
     ),
     Option(
         name="launch_blocking", heading=_HEADING, kind=Switch(), unsaid=False,
-        help="Each launch waits for its kernel, as under CUDA_LAUNCH_BLOCKING=1.",
+        help="The host waits for each kernel to finish, as with CUDA_LAUNCH_BLOCKING=1.",
         resolved="strategy.launch_blocking",
-        control=Control(label="Launches wait for kernels", unsaid="off", example="on"),
+        control=Control(label="CUDA_LAUNCH_BLOCKING", unsaid="off", example="on"),
     ),
     Option(
         name="calibration", heading=_HEADING, unsaid="blind",
         kind=File(names="simcore.hardware.calibrations:calibration_names", metavar="NAME|FILE"),
-        help="Fitted hardware figures.", resolved="profile.name",
+        help="Efficiencies fitted to measured hardware: a name or a .yaml file; default blind "
+             "(general figures, none of this cluster).", resolved="profile.name",
         control=Control(label="Calibration", unsaid="blind", place=9, example="latte-ddp"),
     ),
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Options under the heading "Job": what is trained, in which batches, how it is spread."""
+"""Options under the heading "Job": the model, the GPUs, the batches and the strategy."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from simcore.strategy.options.option import (
     Whole,
 )
 
-#: Stops of the page's slider of micro-batches.
+#: Positions of the slider for the micro-batch on the web page.
 BATCHES = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 40, 48, 64, 96, 128, 192, 256)
 
 DECLARED = (
     Option(
         name="model", part="subject", heading="Job",
         kind=Text(names="simcore.workload.models:MODELS", metavar="NAME"),
-        help="What to train: a name of models_db, a YAML or config.json file, timm:NAME, "
+        help="Model to train: a name in models_db, a YAML or config.json file, timm:NAME, "
              "torchvision:NAME, package.module:function.",
         control=Control(label="Model", group="Job", kind="select", place=-9, wide=True,
                         example="latte-xl"),
@@ -31,13 +31,13 @@ DECLARED = (
     Option(
         name="inputs", flag="--input", heading="Job",
         kind=Texts(such_as="float32[B,3,224,224]", metavar="DTYPE[SHAPE]"),
-        help="Of a callable or of timm's: float32[B,3,224,224]; channels_last may follow; once an "
-             "input.",
+        help="Shape of an input of a Python callable or a timm model: float32[B,3,224,224], "
+             "optionally followed by channels_last. Repeat for each input.",
     ),
     Option(
         name="gpus", part="subject", heading="Job",
         kind=Text(names="simcore.hardware.spec:GPUS", metavar="CLUSTER"),
-        help="NODESxGPUSxTYPE, joined by + where types are mixed.",
+        help="Cluster as NODESxGPUSxTYPE; several parts joined by + where GPU types are mixed.",
         control=Control(label="", group="Cluster", kind="error", place=9, most_letters=200,
                         example="4x8xA6000ada"),
         called={"": "gpu num-gpus ngpus n-gpus world-size cluster hardware device devices g"},
@@ -51,8 +51,8 @@ DECLARED = (
         kind=Name("simcore.strategy.strategy:STRATEGY_NAMES",
                   also="simcore.strategy.strategy:TORCH_NAMES",
                   not_all=("single",), judged=True),
-        help="single, dp, manual, ddp, zero1 to zero3 (fsdp), hsdp.",
-        more="How the work is spread over data-parallel ranks. Default: the model's own.",
+        help="Data parallelism: single, dp, manual, ddp, zero1 to zero3 (fsdp), hsdp.",
+        more="Default: that of the model's record.",
         axis=Axis(), in_launch=True, resolved="strategy.parallelism",
         control=Control(label="Strategy", group="Strategy", example="zero2"),
         called={
@@ -64,16 +64,16 @@ DECLARED = (
     ),
     Option(
         name="zero", part="shorthand", heading="Job", kind=Whole(least=1, most=3),
-        help="ZeRO stage 1 to 3, as --strategy zeroN.", axis=Axis(),
+        help="ZeRO stage 1 to 3, short for --strategy zeroN.", axis=Axis(),
         called={"": "zero-stage stage"},
     ),
     Option(
         name="micro_batch", heading="Job", kind=Whole(least=1, most=1_000_000, or_max=True),
         unit="samples",
-        help="Samples a GPU at a time; max: the most that fits.",
-        more="Default: the model's own.",
+        help="Samples per GPU and micro-step; max: the most that fit in memory.",
+        more="Default: that of the model's record.",
         axis=Axis(of="batch"), in_launch=True, resolved="micro_batch",
-        control=Control(label="Micro-batch, samples a GPU", group="Job", kind="slider",
+        control=Control(label="Micro-batch, samples per GPU", group="Job", kind="slider",
                         most_letters=8, example="4", wide=True),
         called={"": "batch batch-size bs b mbs micro-batch-size per-device-train-batch-size "
                     "train-micro-batch-size-per-gpu local-batch-size batch-per-gpu"},
@@ -83,9 +83,9 @@ DECLARED = (
     ),
     Option(
         name="grad_accum", heading="Job", kind=Whole(), unsaid=1, unit="micro-batches",
-        help="Micro-batches a step.", axis=Axis(of="batch"), in_launch=True,
-        resolved="grad_accum",
-        control=Control(label="Micro-batches a step", group="Job", example=2),
+        help="Micro-batches per step (gradient accumulation).", axis=Axis(of="batch"),
+        in_launch=True, resolved="grad_accum",
+        control=Control(label="Micro-batches per step", group="Job", example=2),
         called={"": "gradient-accumulation-steps gradient-accumulation accumulation accum ga "
                     "grad-acc accumulate"},
         launch_keys={"deepspeed": "gradient_accumulation_steps",
@@ -93,9 +93,9 @@ DECLARED = (
     ),
     Option(
         name="global_batch", heading="Job", kind=Whole(), unit="samples",
-        help="Samples a step, instead of --grad-accum.", axis=Axis(of="batch"),
+        help="Samples per step over all GPUs, instead of --grad-accum.", axis=Axis(of="batch"),
         resolved="global_batch",
-        control=Control(label="Global batch, samples a step", example=256),
+        control=Control(label="Global batch, samples per step", example=256),
         called={"": "global-batch-size gbs train-batch-size total-batch-size"},
         told_by=(r"^give --global-batch",),
     ),
@@ -103,10 +103,10 @@ DECLARED = (
         name="precision", heading="Job",
         kind=Name("simcore.strategy.precision:PRECISIONS",
                   judged=True),
-        help="fp32, fp32-ieee, tf32, amp-fp16, amp-bf16, fp16, bf16, fp16-true, bf16-true, fp8, "
-             "mxfp8, nvfp4.",
-        more="Width of weights and products; fp16-true and bf16-true keep no fp32 copy. Default: "
-             "the model's own.",
+        help="Number format: fp32, fp32-ieee, tf32, amp-fp16, amp-bf16, fp16, bf16, fp16-true, "
+             "bf16-true, fp8, mxfp8, nvfp4.",
+        more="Format of weights and matrix products; fp16-true and bf16-true keep no fp32 copy of "
+             "the weights. Default: that of the model's record.",
         axis=Axis(), in_launch=True, resolved="strategy.precision.name",
         control=Control(label="Precision", group="Strategy", example="bf16"),
         called={
@@ -121,7 +121,7 @@ DECLARED = (
                   judged=True),
         help="adamw, adam, sgd, sgd-plain, adamw-8bit, adafactor, lion ...: `simcore list "
              "optimizers`.",
-        more="Default: the model's own.",
+        more="Default: that of the model's record.",
         axis=Axis(), in_launch=True, resolved="strategy.optimizer.name",
         control=Control(label="Optimizer", group="Strategy", place=2, example="adamw"),
         called={"": "optim optimiser opt"},
@@ -130,8 +130,8 @@ DECLARED = (
         name="recompute", heading="Job",
         kind=Name("simcore.strategy.strategy:Recompute", metavar="MODE", for_true=("none", "full"),
                   judged=True),
-        help="none, selective or full.",
-        more="Activation checkpointing. Default: the model's own, or the training program's.",
+        help="Activation checkpointing: none, selective or full.",
+        more="Default: that of the model's record or of the training program.",
         axis=Axis(), in_launch=True, resolved="strategy.recompute",
         control=Control(label="Recompute", group="Strategy", place=1, example="full"),
         called={"": "activation-checkpoint checkpointing ac recompute-granularity",
@@ -139,19 +139,19 @@ DECLARED = (
     ),
     Option(
         name="launch", heading="Job", kind=File(metavar="FILE|FLAGS"),
-        help="A launch file or quoted line: DeepSpeed JSON, Megatron flags, torchtitan TOML, "
-             "Accelerate YAML, torchrun; options above win.",
+        help="Take options from a launch file or a quoted command: DeepSpeed JSON, Megatron "
+             "flags, torchtitan TOML, Accelerate YAML, torchrun. Options given here override it.",
         called={"": "config-file deepspeed deepspeed-config ds-config launch-file from-config"},
     ),
     Option(
         name="steps", part="length", heading="Job", kind=Number(), unit="steps",
-        help="Time of a run of so many steps.",
+        help="Predict also the time of a run of this many steps.",
         control=Control(label="Steps of the run", place=8, example=100000),
         called={"": "max-steps train-iters iterations"}, told_by=(r"^give --steps",),
     ),
     Option(
         name="epochs", part="length", heading="Job", kind=Number(), unit="epochs",
-        help="Time of a run of so many epochs of its data set.",
+        help="Predict also the time of a run of this many epochs of the model's data set.",
         control=Control(label="Epochs of the run", place=8, example=10),
         called={"": "num-epochs num-train-epochs"},
         told_by=(r"has no data set", r"is larger than data set"),

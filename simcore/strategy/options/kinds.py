@@ -1,9 +1,9 @@
-"""The kinds of value that an option takes: how one is read, and what is said of a wrong one.
+"""The kinds of value that an option can have: how each is read, and its error messages.
 
-Every kind has ``read(flag, value)``, which returns the value as the engine takes it and raises
-UsageError with one sentence, the same whether the value was typed, called with or sent by the page.
-Names of choices are looked up when they are first needed, so that the table itself imports neither
-the databases nor the models of the step.
+Every kind has ``read(flag, value)``, which returns the value converted for the engine or raises
+UsageError with one sentence. The sentence is the same for the command line, Python and the web
+page. Names of choices are looked up when they are first needed, so that the table of options
+imports neither the databases nor the models of the step.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ from simcore.base.errors import InvalidConfig, UnknownName
 from simcore.base.record import Record
 from simcore.base.units import GIGA, KIB, KILO, MEGA, MIB, TERA
 
-#: Names of choices: themselves, a function that returns them, or ``module:NAME`` of something that
-#: has them (a sequence, a mapping, a registry, a database, a Literal, a function).
+#: Names to choose from: a sequence of them, a function that returns one, or ``module:NAME`` of an
+#: object that has them (a sequence, a mapping, a registry, a database, a Literal, a function).
 Names = Sequence[str] | Callable[[], Sequence[str]] | str
-#: The two positions of a switch, as they are typed.
+#: The two values of a switch, as they are typed.
 SWITCH: Mapping[str, bool] = {"on": True, "off": False}
-#: How people shorten counts; a billion has two letters.
+#: Suffixes of counts; G and B both mean a billion.
 _DECIMAL = {"K": KILO, "M": MEGA, "G": GIGA, "B": GIGA, "T": TERA}
-#: Lengths of sequences are told in binary thousands: 128k are 131,072 tokens.
+#: Suffixes of sequence lengths, which are powers of two: 128k means 131,072 tokens.
 _BINARY = {"K": KIB, "M": MIB}
 
 
 @cache
 def looked_up(place: str) -> Any:
-    """What ``module:NAME`` is."""
+    """The object that ``module:NAME`` refers to."""
     module, _, name = place.partition(":")
     return getattr(import_module(module), name)
 
 
 def names_of(names: Names) -> tuple[str, ...]:
-    """The names of choices, in the order in which they are worth showing."""
+    """The names to choose from, in the order in which to show them."""
     found: Any = looked_up(names) if isinstance(names, str) else names
     if literals := get_args(found):
         return literals
@@ -49,14 +49,14 @@ def names_of(names: Names) -> tuple[str, ...]:
 
 
 def folded(name: str) -> str:
-    """A name without case, hyphens and underscores, by which it is recognised."""
+    """A name in lower case without hyphens and underscores, for comparisons."""
     return name.strip().lower().replace("_", "").replace("-", "")
 
 
 def whole_meant(text: str, *, binary: bool = False) -> int | None:
-    """The whole number that ``4k``, ``1e6``, ``4,096`` or ``2.0`` mean; None where it is none.
+    """The whole number written as ``4k``, ``1e6``, ``4,096`` or ``2.0``; None for other text.
 
-    ``binary``: k is 1,024.
+    ``binary``: whether k means 1,024 instead of 1,000.
     """
     plain = text.strip().replace(",", "").replace("_", "")
     times = (_BINARY if binary else _DECIMAL).get(plain[-1:].upper(), 1)
@@ -70,9 +70,9 @@ def whole_meant(text: str, *, binary: bool = False) -> int | None:
 class Whole(Record):
     """A whole number of at least ``least``.
 
-    most      greatest value, where there is one
-    or_max    the word ``max`` is taken too
-    binary    thousands that people write behind it are of 1,024 (lengths of sequences)
+    most      greatest value; None: no limit
+    or_max    whether the word ``max`` is accepted too
+    binary    whether a suffix k means 1,024 (sequence lengths), for the suggested correction
     """
 
     least: int | None = 1
@@ -83,12 +83,12 @@ class Whole(Record):
 
     @property
     def metavar(self) -> str:
-        """What stands for a value in help texts."""
+        """Placeholder for a value in help texts."""
         return "N|max" if self.or_max else "N"
 
     @property
     def python(self) -> Any:
-        """The type of the keyword."""
+        """Type of the keyword in Python signatures."""
         return int | str | None if self.or_max else int | None
 
     def read(self, flag: str, value: object) -> int | str:
@@ -150,7 +150,7 @@ class Switch(Record):
     names: ClassVar[Names] = tuple(SWITCH)
 
     def read(self, flag: str, value: object) -> bool:
-        """Whether it is on. Raises UnknownName, InvalidConfig."""
+        """Whether the switch is on. Raises UnknownName, InvalidConfig."""
         if isinstance(value, str):
             if value not in SWITCH:
                 raise UnknownName(flag.lstrip("-"), value, list(SWITCH))
@@ -165,11 +165,12 @@ class Switch(Record):
 
 
 class Text(Record):
-    """Text with a grammar of its own, which ``check`` judges and the engine reads.
+    """Text with its own grammar, which ``check`` validates and the engine parses.
 
-    check      ``module:function`` that raises UsageError for text that is wrong
-    names      what completion and the page suggest
-    for_true   what False and True would be in words, where other programs have a switch
+    check      ``module:function`` that raises UsageError for wrong text
+    names      names that shell completion and the web page suggest
+    for_true   texts that correspond to False and True, for options that are a switch in other
+               programs: the error message suggests one
     """
 
     check: str = ""
@@ -180,11 +181,11 @@ class Text(Record):
     python: ClassVar[Any] = str | None
 
     def read(self, flag: str, value: object) -> str:
-        """The text as it is. Raises InvalidConfig."""
+        """The text, unchanged. Raises InvalidConfig."""
         return _text(flag, value, self.for_true)
 
     def judge(self, text: str) -> None:
-        """Raises UsageError where the text is wrong."""
+        """Raise UsageError where the text is wrong."""
         if self.check:
             looked_up(self.check)(text)
 
@@ -192,10 +193,9 @@ class Text(Record):
 class Name(Record):
     """One of several names.
 
-    also     other words for some of them: mapping of these to names, or ``module:NAME`` of one
+    also     synonyms: a mapping from them to names, or ``module:NAME`` of such a mapping
     not_all  names that ``all`` in a sweep does not include
-    judged   whether the engine refuses unknown names itself, where it acts on them; else the table
-             refuses what is none of ``names``
+    judged   whether the engine, not ``read``, refuses unknown names
     """
 
     names: Names = ()
@@ -209,19 +209,19 @@ class Name(Record):
 
     @property
     def others(self) -> Mapping[str, str]:
-        """Other words for some of the names."""
+        """Synonyms, to the names that they stand for."""
         if isinstance(self.also, str):
             named: Mapping[str, str] = looked_up(self.also) if self.also else {}
             return named
         return self.also
 
     def read(self, flag: str, value: object) -> str:
-        """The name. Raises UnknownName with the nearest, InvalidConfig."""
+        """The name. Raises UnknownName that suggests the nearest, InvalidConfig."""
         text = _text(flag, value, self.for_true)
         return text if self.judged else self.known(flag, text)
 
     def known(self, flag: str, text: str) -> str:
-        """The name that is meant by ``text``. Raises UnknownName with the nearest."""
+        """The name that ``text`` stands for. Raises UnknownName that suggests the nearest."""
         known = {**self.others, **{folded(n): n for n in names_of(self.names)}}
         if (found := known.get(folded(text))) is None:
             raise UnknownName(flag.lstrip("-"), text, names_of(self.names))
@@ -229,7 +229,7 @@ class Name(Record):
 
 
 class NameList(Record):
-    """Several of a set of names, joined by commas; ``judged`` as in ``Name``."""
+    """Several names, joined by commas; ``judged`` as in ``Name``."""
 
     names: Names = ()
     judged: bool = False
@@ -238,7 +238,9 @@ class NameList(Record):
     python: ClassVar[Any] = str | None
 
     def read(self, flag: str, value: object) -> str:
-        """The names, joined by commas. Raises UnknownName with the nearest, InvalidConfig."""
+        """The names, joined by commas. Raises UnknownName that suggests the nearest, or
+        InvalidConfig.
+        """
         text = _text(flag, value)
         if self.judged:
             return text
@@ -247,7 +249,7 @@ class NameList(Record):
 
 
 class File(Record):
-    """A file, by its path; or one of ``names`` that stand for files of the package."""
+    """A path of a file, or one of ``names``, which stand for files of the package."""
 
     names: Names = ()
     metavar: str = "FILE"
@@ -255,12 +257,12 @@ class File(Record):
     python: ClassVar[Any] = str | Path | None
 
     def read(self, flag: str, value: object) -> str:
-        """The path or name as text. Raises InvalidConfig."""
+        """The path or name, as text. Raises InvalidConfig."""
         return _text(flag, fspath(value) if isinstance(value, PathLike) else value)
 
 
 class Texts(Record):
-    """Several texts, given one by one; ``such_as`` is an example of one."""
+    """Several texts, for a flag that is repeated; ``such_as`` is an example of one text."""
 
     such_as: str = ""
     metavar: str = "TEXT"
@@ -279,16 +281,16 @@ class Texts(Record):
 
 
 class Pairing(dict[str, Any]):
-    """Keys and values that can be a part of a key of a cache: they are not changed once read."""
+    """A hashable mapping, for keys of caches; it must not be changed once it is read."""
 
     def __hash__(self) -> int:  # type: ignore[override]
         return hash(frozenset(self.items()))
 
 
 class Pairs(Record):
-    """Keys with a value each: ``KEY=VALUE``, given again for each, or a mapping in Python.
+    """Pairs ``KEY=VALUE``, for a flag that is repeated, or a mapping in Python.
 
-    keys      the keys that there are; none: any
+    keys      the valid keys; empty: any key
     such_as   an example of a pair
     """
 
@@ -299,7 +301,10 @@ class Pairs(Record):
     python: ClassVar[Any] = Mapping[str, Any] | Sequence[str] | str | None
 
     def read(self, flag: str, value: object) -> Pairing:
-        """Keys and values; values of texts stay text. Raises InvalidConfig with every mistake."""
+        """The pairs as a mapping, where values given as text stay text.
+
+        Raises InvalidConfig that lists every mistake.
+        """
         if isinstance(value, str):
             value = value.split()
         problems: list[str] = []
@@ -328,10 +333,10 @@ class Pairs(Record):
 
 
 class Made(Record):
-    """A value that Python code makes and no command line can type.
+    """A Python object, which cannot be typed on a command line.
 
-    type_     ``module:Class`` of it
-    made_by   the function that makes one
+    type_     its class as ``module:Class``
+    made_by   name of the function that makes one
     """
 
     type_: str
@@ -341,13 +346,13 @@ class Made(Record):
 
     @property
     def python(self) -> Any:
-        """The name of the keyword's type."""
+        """Type of the keyword in Python signatures, as text."""
         return f"{self.type_.partition(':')[2]} | None"
 
     def read(self, flag: str, value: object) -> Any:
-        """The value as it is. Raises InvalidConfig."""
+        """The value, unchanged. Raises InvalidConfig for an object of another class."""
         if not isinstance(value, looked_up(self.type_)):
-            raise InvalidConfig([f"{flag} must be what {self.made_by} made, not {value!r}"])
+            raise InvalidConfig([f"{flag} must be a result of {self.made_by}, not {value!r}"])
         return value
 
 

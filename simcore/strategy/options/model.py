@@ -1,4 +1,4 @@
-"""Options under the heading "Model": sizes of a sample, kernels, adapters."""
+"""Options under the heading "Model": size of a sample, kernels, adapters."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from simcore.strategy.options.option import Axis, Control, Name, Option, Pairs, 
 DECLARED = (
     Option(
         name="settings", flag="--set", heading="Model", kind=Pairs(),
-        help="Settings of the model itself: --set layers=16. Several are separated by blanks, or "
-             "--set is repeated. A model arch:NAME needs all its dimensions.",
-        more="A setting is a key of the model's config in models_db; it overrides what the "
-             "training program would set.",
+        help="Settings of the model: --set layers=16. Separate several by blanks or repeat "
+             "--set. A model arch:NAME needs all of its dimensions.",
+        more="A setting is a key of the model's config in models_db. It overrides the value that "
+             "the training program would set.",
         control=Control(label="Settings of the model", hint="layers=16", most_letters=4000,
                         wide=True, example="layers=16 hidden=2048"),
         told_by=(r"^--set ", r"needs its dimensions", r"or --set ", r"no settings to change"),
     ),
     Option(
         name="seq_len", heading="Model", kind=Whole(binary=True), unit="tokens",
-        help="Sequence length, where the model has one.",
+        help="Sequence length, for models that have one.",
         axis=Axis(of="workload"), in_launch=True, setting="has no sequence length to change",
         control=Control(label="Sequence length", example=2048),
         called={"": "sequence-length seq-length seqlen context-length context max-seq-length "
@@ -29,7 +29,8 @@ DECLARED = (
     Option(
         name="resolution", heading="Model", unit="pixels",
         kind=Text(check="simcore.strategy.resolution:sides", metavar="N|HxW"),
-        help="Of images in pixels: 512, or 480x832 (height first), where the model has one.",
+        help="Image size in pixels: 512 (square) or 480x832 (height x width), for models of "
+             "images.",
         axis=Axis(of="workload"),
         control=Control(label="Resolution of images", hint="480x832", example="480x832"),
         called={"": "image-size img-size size image"},
@@ -37,7 +38,7 @@ DECLARED = (
     ),
     Option(
         name="frames", heading="Model", kind=Whole(), unit="frames",
-        help="Frames of a clip, where the model has them.",
+        help="Frames per video clip, for models of video.",
         axis=Axis(of="workload"), setting="has no frames to change",
         control=Control(label="Frames of a clip", example=16), told_by=(r"\bframes\b",),
     ),
@@ -45,8 +46,8 @@ DECLARED = (
         name="layout", heading="Model",
         kind=Name(("nchw", "nhwc"), judged=True,
                   also={"channelslast": "nhwc", "channelsfirst": "nchw"}),
-        help="Of images in a convolutional net: nchw (PyTorch's default), nhwc (channels last: "
-             "TensorFlow in 16 bit, tuned PyTorch).",
+        help="Memory layout of image tensors in a convolutional network: nchw (PyTorch's "
+             "default) or nhwc (channels last: TensorFlow in 16 bit, tuned PyTorch).",
         axis=Axis(), setting="has no layout of tensors to choose",
         control=Control(label="Layout of images", unsaid="as the model has it", example="nhwc"),
         called={"": "data-format memory-format", "nhwc": "channels-last"}, told_by=(r"\blayout\b",),
@@ -55,11 +56,12 @@ DECLARED = (
         name="attention", heading="Model",
         kind=Name("simcore.workload.archs.lm_attention:ATTENTIONS",
                   judged=True),
-        help="Kernel of attention: flash (torch's choice: flash2, cudnn on B200 and kin), flash3, "
-             "flash1, flash_triton, masked (padded batches), fused_softmax, xla, math.",
-        more="Where the model names one. cudnn_fp8: in 8 bits, Transformer Engine's fp8_dpa; "
-             "masked: torch's choice for padded batches and windows in transformers; eager: "
-             "transformers', softmax in fp32.",
+        help="Attention kernel: flash (the one that torch picks: flash2; cudnn on B200 and "
+             "similar GPUs), flash3, flash1, flash_triton, masked (padded batches), "
+             "fused_softmax, xla, math.",
+        more="For models whose record names a kernel. cudnn_fp8: attention in 8 bits (Transformer "
+             "Engine's fp8_dpa); masked: the kernel that torch picks in transformers for padded "
+             "batches and windows; eager: that of transformers with the softmax in fp32.",
         axis=Axis(), in_launch=True, setting="has no attention kernel to choose",
         control=Control(label="Attention kernel", unsaid="as the model runs", example="cudnn"),
         called={"": "attn attn-implementation attention-backend attn-impl",
@@ -68,14 +70,15 @@ DECLARED = (
     ),
     Option(
         name="lora_rank", heading="Model", kind=Whole(),
-        help="Train adapters of rank N, the base frozen (transformers).",
+        help="Train LoRA adapters of rank N and freeze the base model (transformer models).",
         axis=Axis(of="workload"), setting="takes no adapters",
         control=Control(label="LoRA rank", most=4096, example=16),
         called={"": "lora lora-r rank r qlora"}, told_by=(r"adapter",),
     ),
     Option(
         name="lora_targets", heading="Model", kind=Text(metavar="LIST"),
-        help="Products with an adapter: q_proj,v_proj or all-linear.", setting="takes no adapters",
+        help="Linear layers that get a LoRA adapter: q_proj,v_proj or all-linear.",
+        setting="takes no adapters",
         control=Control(label="LoRA targets", hint="q_proj,v_proj", example="q_proj,v_proj"),
         called={"": "target-modules lora-target-modules"},
         told_by=(r"no product",),
@@ -83,7 +86,8 @@ DECLARED = (
     Option(
         name="quantised_base", heading="Model",
         kind=Name(("none", "nf4", "int8", "fp8"), metavar="FORMAT", judged=True),
-        help="Frozen base in none, nf4, int8 or fp8.", unsaid="none",
+        help="Number format of the frozen base weights under adapters: none (not quantised), nf4, "
+             "int8 or fp8.", unsaid="none",
         setting="has no frozen base to quantise",
         control=Control(label="Quantised base", unsaid="none", example="nf4"),
         called={"": "quantization quantisation quantized-base bits", "nf4": "load-in-4bit",
@@ -91,7 +95,8 @@ DECLARED = (
     ),
     Option(
         name="compile", heading="Model", kind=Switch(), in_launch=True, resolved="compiled",
-        help="torch.compile: one kernel between products (language models).", unsaid=False,
+        help="Run under torch.compile, which fuses the operators between matrix products into one "
+             "kernel (language models).", unsaid=False,
         control=Control(label="torch.compile", unsaid="off", example="on"),
         called={"on": "torch-compile inductor dynamo"},
     ),

@@ -1,4 +1,4 @@
-"""What is declared of one option: its kind, its help, and where it shows."""
+"""The record that declares one option: its kind of value, its help text, and where it appears."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from simcore.strategy.options.kinds import (
 )
 
 _NONE: Mapping[str, str] = MappingProxyType({})
-#: Headings of ``simcore predict --help``, in its order.
+#: Headings of ``simcore predict --help``, in the order in which it prints them.
 HEADINGS = ("Job", "Model", "Parallelism", "Memory", "Cluster and software", "Expert")
-#: Groups of the page's controls, in its order, and whether each is folded away at first.
+#: Groups of controls on the web page, in order of appearance, and whether each starts collapsed.
 GROUPS: Mapping[str, bool] = {
     "Job": False, "Cluster": False, "Strategy": False,
     "Layout: tensor, pipeline, context, expert": True, "More": True,
@@ -35,15 +35,16 @@ LAYOUT_GROUP = "Layout: tensor, pipeline, context, expert"
 
 
 class Axis(Record, kw_only=True):
-    """How the values of an option vary over a sweep, a comparison or a plan.
+    """How an option takes several values in a sweep, a comparison or a plan.
 
-    What a value may be follows from the option's kind: whole numbers are a grid (``1..8``), names a
-    list (or ``all``), everything else a list of texts.
+    The option's kind determines how the values are written: whole numbers as a grid (``1..8``),
+    names as a list (or ``all``), everything else as a list of texts.
 
-    of         batch: along which one step graph is evaluated at once; form: another graph;
-               workload: another model, which turns slowest; cluster: other hardware
-    separator  between two values of a text that has a grammar of its own
-    metavar    what stands for several values in help texts, where it does not follow from the kind
+    of         what another value changes. batch: only the batch, so that one step graph is
+               evaluated for all values at once; form: the step graph; workload: the model, which
+               is the outermost loop; cluster: the hardware
+    separator  character between two values (another one than a comma where values contain commas)
+    metavar    placeholder for several values in help texts, where the kind does not determine it
     """
 
     of: Literal["batch", "form", "workload", "cluster"] = "form"
@@ -52,19 +53,19 @@ class Axis(Record, kw_only=True):
 
 
 class Control(Record, kw_only=True):
-    """The option's control on the page.
+    """The option's control on the web page.
 
-    label      what stands before it
-    group      of ``GROUPS``
-    kind       select, number, text or slider, where it does not follow from the option's kind
-    place      earlier and later in its group; options of one place stand as in the table
-    hint       an example, shown while it is empty
-    unsaid     what holds where nothing is said and no answer tells
-    most       greatest number that the page takes (a slip of the keyboard lies beyond)
-    most_letters    longest text that the page takes
+    label      text in front of the control
+    group      name of its group, one of ``GROUPS``
+    kind       select, number, text or slider, where the option's kind does not determine it
+    place      sort key within the group; options with the same one keep the order of the table
+    hint       example that an empty text field shows
+    unsaid     default to display while the field is empty and no answer has stated the value used
+    most       largest number that the page accepts; larger ones are taken to be typing mistakes
+    most_letters    most characters that the page accepts
     fine       whether a number may have a fraction
-    wide       over both columns
-    example    a value, for the description of the API
+    wide       whether the control spans both columns
+    example    example value for the description of the API
     """
 
     label: str
@@ -81,28 +82,32 @@ class Control(Record, kw_only=True):
 
 
 class Option(Record, kw_only=True):
-    """One option of a job, as the command line, Python, a sweep, the page and JSON have it.
+    """One option of a job, for the command line, Python, sweeps, the web page and JSON alike.
 
-    name       the Python keyword; the command line has it with dashes
-    kind       what values it takes, and what is said of a wrong one
-    help       the sentence of ``--help``
-    heading    of ``HEADINGS``
-    more       what Python's ``help`` says beyond that
-    unit       of the value
-    unsaid     the value that holds where nobody gives one and neither model nor program has its own
-    flag       where the command line has another word for it
-    part       what of a question it is: an option of the job; its subject (model, GPUs); the length
-               of the run; or a shorthand, that the command line alone has, for another option
-    axis       how it varies over a sweep; None: one value for all points
-    control    its control on the page; None: the page has none (it would name a file of the server)
-    called     value (empty: any) to what other programs call it, parted by blanks
-    told_by    regular expressions of sentences about it that do not begin with its name (a name of
-               several words is found anywhere)
-    in_launch  whether another program's launch file may state it
-    launch_keys     dialect to the key that means the same, where it needs no code
-    setting    of a setting of the model's architecture under the same name: what is said of a model
-               that has none
-    resolved   where its value stands in a resolved job, as a path of attributes
+    name       Python keyword; the flag of the command line is the same with dashes
+    kind       which values the option takes, and the error message for a wrong one
+    help       sentence that ``--help`` prints
+    heading    heading of its help text, one of ``HEADINGS``
+    more       further text that Python's ``help`` prints after ``help``
+    unit       unit of the value
+    unsaid     default value, used where the user gives none and neither the model nor the training
+               program sets one
+    flag       flag of the command line, where it is not the name with dashes
+    part       role of the value in a request: an option of the job; its subject (model, GPUs); the
+               length of the run; or a shorthand of the command line for another option
+    axis       how it takes several values in a sweep; None: one value for all points
+    control    its control on the web page; None: it has none (its value would be a file on the
+               server)
+    called     maps a value (empty: any value) to the names that other programs use for the option
+               with that value, separated by blanks
+    told_by    regular expressions that recognise error messages about the option which do not
+               begin with its name (a name of several words is recognised anywhere in a message)
+    in_launch  whether a launch file of another program may set it
+    launch_keys     maps a dialect of launch files to the keys that set this option directly,
+               without code for the translation
+    setting    only for an option that overrides the model setting of the same name: end of the
+               error message about a model without that setting
+    resolved   path of attributes that leads to its value in a resolved job
     """
 
     name: str
@@ -125,32 +130,32 @@ class Option(Record, kw_only=True):
 
     @property
     def word(self) -> str:
-        """The name with dashes, as sentences and other programs' words have it."""
+        """The name with dashes, as messages and the flags of other programs write it."""
         return self.name.replace("_", "-")
 
     @property
     def typed(self) -> str:
-        """The flag of the command line."""
+        """The flag on the command line."""
         return self.flag or f"--{self.word}"
 
     @property
     def expert(self) -> bool:
-        """Whether few jobs need it."""
+        """Whether it stands under the heading "Expert": few jobs need it."""
         return self.heading == HEADINGS[-1]
 
     @property
     def on_command_line(self) -> bool:
-        """Whether it can be typed."""
+        """Whether the command line has it: its value can be typed, not only made in Python."""
         return not isinstance(self.kind, Made)
 
     @property
     def repeated(self) -> bool:
-        """Whether the command line takes it more than once, each time a further value."""
+        """Whether the flag may be repeated, where each occurrence adds a value."""
         return isinstance(self.kind, Texts | Pairs)
 
     @property
     def several(self) -> str:
-        """What stands for its value in the help of commands over many jobs."""
+        """Placeholder for its value in the help of commands that take several (sweep, plan)."""
         if self.axis is None:
             return self.kind.metavar
         if self.axis.metavar:
@@ -158,12 +163,12 @@ class Option(Record, kw_only=True):
         return {Whole: "GRID", Name: "NAMES"}.get(type(self.kind), "LIST")
 
     def names(self) -> tuple[str, ...]:
-        """The names that it takes or suggests; none of numbers and free texts."""
+        """The names that it accepts or suggests; empty for numbers and free text."""
         names: Names = getattr(self.kind, "names", ())
         return names_of(names) if names else ()
 
     def read(self, value: object) -> Any:
-        """The value as the engine takes it. Raises UsageError with what is wrong."""
+        """The value converted for the engine. Raises UsageError that says what is wrong."""
         return self.kind.read(
             self.typed if isinstance(self.kind, Pairs) else f"--{self.word}", value
         )

@@ -18,7 +18,7 @@ from simcore.strategy.options.option import (
 DECLARED = (
     Option(
         name="tp", heading="Parallelism", kind=Whole(), unsaid=1, unit="ranks",
-        help="Tensor parallel ranks (transformers).",
+        help="Tensor-parallel ranks (transformer models).",
         axis=Axis(), in_launch=True, resolved="placed.layout.tp",
         control=Control(label="Tensor parallel", group=LAYOUT_GROUP, most=4096, example=8),
         called={"": "tensor-parallel tensor-parallel-size tensor-parallel-degree "
@@ -29,10 +29,11 @@ DECLARED = (
     ),
     Option(
         name="sequence_parallel", heading="Parallelism", kind=Switch(), in_launch=True,
-        help="Tensor ranks cut norms and residual too (default).", unsaid=True,
-        more="Off: they and their activations stay whole on each tensor rank.",
+        help="Split norms and residuals over the tensor-parallel ranks too (default: on).",
+        unsaid=True,
+        more="Off: every tensor-parallel rank computes them, and holds their activations, whole.",
         resolved="placed.layout.sequence_parallel",
-        control=Control(label="Tensor ranks cut norms too", group=LAYOUT_GROUP, unsaid="on",
+        control=Control(label="Sequence parallel", group=LAYOUT_GROUP, unsaid="on",
                         example="off"),
     ),
     Option(
@@ -47,20 +48,21 @@ DECLARED = (
     ),
     Option(
         name="vpp", heading="Parallelism", kind=Whole(), unsaid=1, unit="chunks",
-        help="Chunks of layers a pipeline rank.",
+        help="Chunks of layers per pipeline rank (virtual pipeline stages).",
         axis=Axis(), in_launch=True, resolved="placed.layout.vpp",
-        control=Control(label="Chunks a pipeline rank", group=LAYOUT_GROUP, most=4096, example=2),
+        control=Control(label="Chunks per pipeline rank", group=LAYOUT_GROUP, most=4096, example=2),
         launch_keys={"megatron": "num-virtual-stages-per-pipeline-rank "
                                  "virtual-pipeline-model-parallel-size"},
     ),
     Option(
         name="stages", heading="Parallelism", unsaid="even",
         kind=Text(check="simcore.strategy.cuts:normalised", metavar="LAYERS"),
-        help="Of each stage: 19,21,21,19 or 7,14x8,7 or 7,rest,7; even (default); auto: best.",
-        more="Layers of each pipeline stage. auto: such that the slowest stage is least slow and "
-             "all fit.",
+        help="Layers per pipeline stage: 19,21,21,19 or 7,14x8,7 or 7,rest,7; even (default); "
+             "auto: the fastest split that fits.",
+        more="auto: the split that makes the slowest stage as fast as possible and fits every "
+             "stage in memory.",
         axis=Axis(separator=";", metavar="CUT;CUT"), in_launch=True,
-        control=Control(label="Layers of each stage", group=LAYOUT_GROUP, hint="auto",
+        control=Control(label="Layers per stage", group=LAYOUT_GROUP, hint="auto",
                         example="7,14x8,7"),
         told_by=(r"^give --stages?", r"^stage\b"),
     ),
@@ -68,14 +70,15 @@ DECLARED = (
         name="schedule", heading="Parallelism", unsaid="1f1b",
         kind=Name("simcore.strategy.layout:SCHEDULES",
                   judged=True),
-        help="Of the pipeline: 1f1b (with --vpp interleaved), gpipe, zb-1p, zb-2p, dualpipe.",
+        help="Pipeline schedule: 1f1b (default; interleaved with --vpp), gpipe, zb-1p, zb-2p, "
+             "dualpipe.",
         axis=Axis(), in_launch=True, resolved="placed.layout.schedule",
-        control=Control(label="Pipeline's schedule", group=LAYOUT_GROUP, unsaid="1f1b",
+        control=Control(label="Pipeline schedule", group=LAYOUT_GROUP, unsaid="1f1b",
                         example="zb-2p"),
     ),
     Option(
         name="cp", heading="Parallelism", kind=Whole(), unsaid=1, unit="ranks",
-        help="Context parallel ranks.", axis=Axis(), in_launch=True, resolved="placed.layout.cp",
+        help="Context-parallel ranks.", axis=Axis(), in_launch=True, resolved="placed.layout.cp",
         control=Control(label="Context parallel", group=LAYOUT_GROUP, most=4096, example=2),
         called={"": "context-parallel context-parallel-size context-parallel-degree "
                     "sequence-parallel-size"},
@@ -86,15 +89,15 @@ DECLARED = (
     Option(
         name="cp_comm", heading="Parallelism", unsaid="ring",
         kind=Name("simcore.strategy.layout:CpComm", judged=True),
-        help="What context ranks exchange: ring (default), all-gather or ulysses (all-to-all of "
-             "heads).",
+        help="How context-parallel ranks share attention: ring (default), all-gather or ulysses "
+             "(all-to-all of heads).",
         axis=Axis(), in_launch=True, resolved="placed.layout.cp_comm",
-        control=Control(label="Exchange of context ranks", group=LAYOUT_GROUP, unsaid="ring",
+        control=Control(label="Context-parallel exchange", group=LAYOUT_GROUP, unsaid="ring",
                         example="ulysses"),
     ),
     Option(
         name="ep", heading="Parallelism", kind=Whole(), unsaid=1, unit="ranks",
-        help="Expert parallel ranks.", axis=Axis(), in_launch=True, resolved="placed.layout.ep",
+        help="Expert-parallel ranks.", axis=Axis(), in_launch=True, resolved="placed.layout.ep",
         control=Control(label="Expert parallel", group=LAYOUT_GROUP, most=4096, example=8),
         called={"": "expert-parallel expert-parallel-size expert-parallel-degree "
                     "expert-model-parallel-size"},
@@ -104,9 +107,9 @@ DECLARED = (
     ),
     Option(
         name="expert_tp", heading="Parallelism", kind=Whole(), unsaid=1, unit="ranks",
-        help="Tensor ranks of an expert: 1 (default) or tp.",
+        help="Tensor-parallel ranks per expert: 1 (default) or the value of --tp.",
         axis=Axis(), in_launch=True, resolved="placed.layout.expert_tp",
-        control=Control(label="Tensor ranks of an expert", group=LAYOUT_GROUP, most=4096,
+        control=Control(label="Tensor parallel per expert", group=LAYOUT_GROUP, most=4096,
                         example=1),
         told_by=(r"^ep=\d+ x expert-tp=(?!1 )",),
     ),
@@ -115,58 +118,62 @@ DECLARED = (
         kind=Name("simcore.strategy.layout:Dispatcher",
                   also="simcore.strategy.layout:DISPATCHERS_CALLED",
                   judged=True),
-        help="alltoall, or deepep, hybridep: a token goes to a rank once.",
+        help="How tokens reach their experts: alltoall (default), or deepep or hybridep, which "
+             "send a token to each rank at most once.",
         axis=Axis(), in_launch=True, resolved="placed.layout.dispatcher",
-        control=Control(label="Dispatch of tokens", group=LAYOUT_GROUP, unsaid="alltoall",
+        control=Control(label="Token dispatcher", group=LAYOUT_GROUP, unsaid="alltoall",
                         example="deepep"),
     ),
     Option(
         name="expert_imbalance", heading="Parallelism", unsaid=1.0,
         kind=Number(least=1, metavar="FACTOR"),
-        help="Tokens of the fullest expert rank over the mean: 1.3; default 1.",
+        help="Tokens on the fullest expert-parallel rank over the mean of all ranks: 1.3; "
+             "default 1.",
         axis=Axis(of="workload"), resolved="strategy.routing.imbalance",
         control=Control(label="Fullest expert rank, x the mean", group=LAYOUT_GROUP, fine=True,
                         most=4096, example=1.3),
     ),
     Option(
         name="expert_capacity", heading="Parallelism", kind=Number(least=1, metavar="FACTOR"),
-        help="Slots of an expert over its mean rows: 1.25; tokens beyond are dropped.",
-        more="Megatron's moe_expert_capacity_factor. Default: none are dropped.",
+        help="Most tokens that an expert takes, over the mean per expert: 1.25; tokens beyond are "
+             "dropped.",
+        more="Megatron's moe_expert_capacity_factor. Default: no token is dropped.",
         axis=Axis(of="workload"), in_launch=True, resolved="strategy.routing.capacity",
         control=Control(label="Expert capacity, x the mean", group=LAYOUT_GROUP, fine=True,
                         most=4096, example=1.25),
     ),
     Option(
         name="expert_padding", heading="Parallelism", kind=Switch(), unsaid=True,
-        help="Slots that no token takes are computed (default).", in_launch=True,
+        help="With --expert-capacity: pad each expert's input to its capacity and compute the "
+             "padding too (default: on).", in_launch=True,
         resolved="strategy.routing.padding",
-        control=Control(label="Empty slots are computed", group=LAYOUT_GROUP, unsaid="on",
+        control=Control(label="Pad experts to capacity", group=LAYOUT_GROUP, unsaid="on",
                         example="off"),
     ),
     Option(
         name="shard_ranks", heading="Parallelism", kind=Whole(least=0), unit="ranks",
-        help="ZeRO shards over N ranks, replicas between (HSDP).",
-        more="Neighbouring ranks; 0, the default: all.", unsaid=0,
+        help="ZeRO shards over groups of N ranks, which hold replicas of each other (HSDP).",
+        more="A group is N neighbouring ranks; 0, the default: all ranks.", unsaid=0,
         axis=Axis(), in_launch=True, resolved="strategy.shard_ranks",
-        control=Control(label="ZeRO shards over, ranks", group=LAYOUT_GROUP, most=4096, example=8),
+        control=Control(label="Ranks per ZeRO group", group=LAYOUT_GROUP, most=4096, example=8),
         called={"": "data-parallel-shard-degree"},
     ),
     Option(
         name="overlap", heading="Parallelism",
         kind=NameList("simcore.strategy.overlap:KINDS",
                       judged=True),
-        help="Hidden traffic: grads (default), params, tensor, dgrad, experts, pipeline (default "
-             "with --vpp); or none.",
+        help="Communication that overlaps with compute: grads (default), params, tensor, dgrad, "
+             "experts, pipeline (default with --vpp); or none.",
         in_launch=True, resolved="strategy.overlap",
-        control=Control(label="Hidden under compute", group=LAYOUT_GROUP, hint="grads,tensor",
+        control=Control(label="Overlaps with compute", group=LAYOUT_GROUP, hint="grads,tensor",
                         example="grads,tensor"),
     ),
     Option(
         name="shares", heading="Parallelism", unit="samples",
         kind=Text(check="simcore.strategy.shares:check_shares", metavar="RATIO"),
-        help="On unequal GPUs: samples of each as 3:1 in the order of --gpus, equal (default), or "
-             "auto: fastest.",
-        axis=Axis(), control=Control(label="Samples of each kind of GPU", hint="auto",
+        help="Samples per GPU of each type in a mixed cluster: a ratio such as 3:1 in the order "
+             "of --gpus, equal (default), or auto (the fastest ratio).",
+        axis=Axis(), control=Control(label="Samples per GPU of each type", hint="auto",
                                      example="auto"),
         told_by=(r"^give --shares",),
     ),

@@ -1,4 +1,4 @@
-"""Options by the names that other programs give them."""
+"""Finds an option by the names that other programs use for it."""
 
 from __future__ import annotations
 
@@ -11,8 +11,11 @@ _STAGES = ("1", "2", "3")
 
 
 def called() -> Mapping[str, str]:
-    """What others call each option: as it is typed, with a value where that is meant, to names
-    parted by blanks. Trainer, DeepSpeed, Megatron-LM, torchtitan, or by habit.
+    """Names that other programs use for each option, as text separated by blanks.
+
+    The key is the option's name with dashes, followed by a value where the other name implies one
+    (``optimizer-impl fused``). The names come from Trainer, DeepSpeed, Megatron-LM, torchtitan and
+    from common usage.
     """
     return _called(OPTIONS.version)
 
@@ -27,8 +30,10 @@ def _called(_version: int) -> Mapping[str, str]:
 
 
 def word_meant(typed: str, value: object, known: Collection[str]) -> str:
-    """What a keyword of another program is among ``known``, as a call would say it: ``micro_batch``
-    for ``batch_size``, ``strategy='zero1'`` for ``zero``; nothing where it is no such name.
+    """The keyword among ``known`` that corresponds to the word ``typed`` of another program.
+
+    It is written as in a Python call: ``micro_batch`` for ``batch_size``, ``strategy='zero1'`` for
+    ``zero``. Empty where ``typed`` is no such word.
     """
     name = typed.replace("_", "-").lower()
     stage = OPTIONS["zero"]

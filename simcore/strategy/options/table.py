@@ -1,4 +1,4 @@
-"""The table of options: filled by the files of this package, read by everything that shows one."""
+"""The table of options: the modules of this package fill it, every interface reads it."""
 
 from __future__ import annotations
 
@@ -10,19 +10,20 @@ from simcore.strategy.options.option import GROUPS, HEADINGS, Option
 
 
 class OptionTable:
-    """Options by name, under their headings and in the order in which they were registered.
+    """Options by name, iterated heading by heading and in order of registration.
 
-    ``version`` counts changes: what is derived from the table and kept is made again for another
-    version. ``when_changed`` is for what cannot ask: signatures of functions.
+    ``version`` counts the changes of the table: use it as the key of caches of derived values.
+    ``when_changed`` registers a callback, for derived values that cannot check the version
+    whenever they are read (signatures of functions).
     """
 
     def __init__(self) -> None:
         self.version = 0
         self._options: dict[str, Option] = {}
-        self._told: list[Callable[[], None]] = []
+        self._callbacks: list[Callable[[], None]] = []
 
     def register(self, *options: Option) -> None:
-        """Add options; a name that there is already, or a heading that there is not, raises."""
+        """Add options. Raises ValueError for a name that is taken, an unknown heading or group."""
         for option in options:
             if option.name in self._options:
                 raise ValueError(f"option {option.name!r} is registered twice")
@@ -35,7 +36,7 @@ class OptionTable:
 
     @contextmanager
     def registered(self, *options: Option) -> Iterator[None]:
-        """Options that there are within a ``with`` block alone."""
+        """Add options for the duration of a ``with`` block."""
         self.register(*options)
         try:
             yield
@@ -44,32 +45,32 @@ class OptionTable:
                 del self._options[option.name]
             self._change()
 
-    def when_changed(self, tell: Callable[[], None]) -> None:
-        """Call ``tell`` now and after every change."""
-        self._told.append(tell)
-        tell()
+    def when_changed(self, callback: Callable[[], None]) -> None:
+        """Call ``callback`` now and after every change of the table."""
+        self._callbacks.append(callback)
+        callback()
 
     def _change(self) -> None:
         self.version += 1
-        for tell in self._told:
-            tell()
+        for callback in self._callbacks:
+            callback()
 
     def __getitem__(self, name: str) -> Option:
-        """An option. Raises UnknownName."""
+        """The option of that name. Raises UnknownName."""
         try:
             return self._options[name]
         except KeyError:
             raise UnknownName("option", name, self._options) from None
 
     def get(self, name: str) -> Option | None:
-        """An option, or None where there is none of the name."""
+        """The option of that name, or None."""
         return self._options.get(name)
 
     def __contains__(self, name: object) -> bool:
         return name in self._options
 
     def __iter__(self) -> Iterator[Option]:
-        """Everything in the table, heading by heading."""
+        """All entries of the table, heading by heading."""
         return iter(sorted(self._options.values(), key=lambda o: HEADINGS.index(o.heading)))
 
     def __len__(self) -> int:
@@ -80,15 +81,15 @@ class OptionTable:
         return {o.name: o for o in self if o.part == "option"}
 
     def typed(self) -> dict[str, Option]:
-        """What the command line has of a job besides its model and its GPUs."""
+        """The command line's options of a job, except its model, its GPUs and its length."""
         return {o.name: o for o in self if o.part in ("option", "shorthand") and o.on_command_line}
 
     def in_launch(self) -> tuple[str, ...]:
-        """Names of the options that a launch file of another program may state."""
+        """Names of the options that a launch file of another program may set."""
         return tuple(o.name for o in self if o.in_launch)
 
     def launch_keys(self, dialect: str) -> dict[str, str]:
-        """Keys of a dialect that mean an option without more ado, with the option's name."""
+        """Keys of a dialect of launch files that set an option directly, to that option's name."""
         found: dict[str, str] = {}
         for option in self:
             for key in option.launch_keys.get(dialect, "").split():

@@ -1,4 +1,4 @@
-"""The options of a call, read by the table: values as the engine takes them, and what is wrong."""
+"""Reads the options of a call with the table: values for the engine, and messages of errors."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from simcore.strategy.options.synonyms import word_meant
 
 
 def read_options(given: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """The options of a call as the engine takes them, and one sentence for each that is wrong.
+    """The options of a call converted for the engine, and one message for each wrong option.
 
-    Text of numbers and switches is read; None stays what it is; what is wrong is left out. A name
-    that there is not says which option is meant.
+    Numbers and switches given as text are converted; None stays None; wrong options are left out.
+    The message about an unknown name suggests the option that is probably meant.
     """
     found: dict[str, Any] = {}
     problems: list[str] = []
@@ -44,7 +44,7 @@ def _unknown(name: str, value: object) -> str:
 
 
 def shown(value: object) -> str:
-    """A value as the command line has it."""
+    """A value as it is typed on the command line."""
     if isinstance(value, bool):
         return {on: word for word, on in SWITCH.items()}[value]
     if isinstance(value, Mapping):
@@ -53,12 +53,12 @@ def shown(value: object) -> str:
 
 
 def _pair_value(value: object) -> str:
-    """A value of KEY=VALUE that reads back as it was."""
+    """The VALUE of KEY=VALUE, written so that reading it gives the same value back."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def command_words(options: Mapping[str, Any]) -> list[str]:
-    """The flags and values of the command line, one after the other, that give these options."""
+    """The words of the command line (flag, value, flag, value ...) that set these options."""
     found: list[str] = []
     for name, value in options.items():
         if value is None:
@@ -76,7 +76,7 @@ def command_words(options: Mapping[str, Any]) -> list[str]:
 
 
 def on_or_off(flag: str, value: bool | str | None) -> bool:
-    """What a switch says, ``None`` being off. Raises UnknownName."""
+    """Whether a switch is on; ``None`` means off. Raises InvalidConfig for an unknown word."""
     if isinstance(value, str):
         if value not in SWITCH:
             raise InvalidConfig([str(UnknownName(flag, value, list(SWITCH)))])
@@ -85,11 +85,11 @@ def on_or_off(flag: str, value: bool | str | None) -> bool:
 
 
 def with_files(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The options with paths as text: a calibration or a launch file may be one."""
+    """The options with every path (of a calibration or a launch file) converted to text."""
     return {k: fspath(v) if isinstance(v, PathLike) else v for k, v in given.items()}
 
 
 def inputs_of(given: Mapping[str, Any]) -> tuple[str, ...]:
-    """Shapes of a callable's inputs, of which one may stand without a list."""
+    """Shapes of a callable's inputs as a tuple; the option may also be a single text."""
     found = given.get("inputs") or ()
     return (found,) if isinstance(found, str) else tuple(found)
