@@ -18,7 +18,7 @@ from simcore.base.errors import (
     nearest,
 )
 from simcore.serve.query import set_up
-from simcore.strategy.options import OPTIONS
+from simcore.strategy.options import OPTIONS, Option
 from simcore.strategy.options.synonyms import word_meant
 
 
@@ -64,12 +64,17 @@ def _about(version: int, message: str) -> str:
 Patterns = tuple[tuple[str, re.Pattern[str]], ...]
 
 
+def _told_by(option: Option) -> tuple[str, ...]:
+    """Patterns of messages about an option: its flag, where that is not its name, and its own."""
+    return (f"^{re.escape(option.flag)}\\b", *option.told_by) if option.flag else option.told_by
+
+
 @lru_cache(maxsize=2)
 def _patterns(_version: int) -> tuple[Patterns, Patterns]:
     """(field, pattern) for the beginning of messages, and for any place in them."""
     begins: list[tuple[str, re.Pattern[str]]] = []
     holds: list[tuple[str, re.Pattern[str]]] = []
-    known = {o.name: o.told_by for o in OPTIONS if o.control is not None} | _OTHERS
+    known = {o.name: _told_by(o) for o in OPTIONS if o.control is not None} | _OTHERS
     for name, told_by in known.items():
         own = name.replace("_", "[-_]")
         begins.append((name, re.compile(rf"(?:--)?{own}\b")))

@@ -22,8 +22,9 @@ from simcore.workload.resolve import resolve_model
     [
         ({}, 2),
         ({"software": "scaling"}, 5),  # q, k and v, gate and up each for themselves
+        # its norms gather what its products then keep: once, before both
+        ({"software": "scaling", "sequence_parallel": True}, 2),
         # gathered once, before both; and once more for the gradients of both weights: half a sum
-        ({"software": "scaling", "sequence_parallel": True}, 3),
         ({"sequence_parallel": True}, 3),
         ({"sequence_parallel": True, "lora_rank": 8}, 2),  # of a frozen base there are none
         ({"software": "deepspeed"}, 2),

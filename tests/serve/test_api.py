@@ -264,6 +264,7 @@ def test_a_set_up_says_what_the_command_line_does_but_for_files_and_code() -> No
         "memory_snapshot",
         "memory_plot",
         "watch",
+        "allow_code",
     }
     torchrun = {"nnodes", "nproc_per_node"}  # `gpus` has the counts
     shown = {"as_json", "emit", "explain", "scaling", "plot_kind", "help"}
@@ -298,7 +299,8 @@ def test_choices_are_what_the_options_take(client: TestClient) -> None:
     assert "latte-xl" in found["model"] and "A6000ada" in found["gpu"]  # type: ignore[operator]
     for name in ("strategy", "precision", "optimizer", "recompute"):
         for value in found[name]:  # type: ignore[attr-defined]
-            words = {"model": "gpt2", "gpus": "1x8xH100", name: value}
+            gpus = "1x1xH100" if value == "single" else "1x8xH100"
+            words = {"model": "gpt2", "gpus": gpus, name: value}
             assert client.get("/api/v1/answer", params=words).status_code == 200, (name, value)
 
 

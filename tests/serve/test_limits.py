@@ -168,10 +168,11 @@ def test_the_largest_model_that_is_taken_is_answered(
 
 
 def test_equal_layers_cost_an_answer_nothing(client: TestClient) -> None:
-    """240 equal layers are one block with a count: they cost what 6 do."""
+    """240 equal layers are one block with a count: they cost what 6 do. Both fit: no advice."""
+    thin = LLAMA | {"hidden_size": 256, "intermediate_size": 1024, "num_attention_heads": 8}
     small, large = (
-        {"model": upload(client, "model", json.dumps(LLAMA | {"num_hidden_layers": n}))[1]["name"],
-         "gpus": "8xH100"}
+        {"model": upload(client, "model", json.dumps(thin | {"num_hidden_layers": n}))[1]["name"],
+         "gpus": "8xH100", "micro_batch": "1"}
         for n in (6, 240)
     )  # fmt: skip
     ratio = cost_ratio(

@@ -62,7 +62,7 @@ def _halves(job: Job) -> bool:
 
 
 def program_of(job: Job) -> str:
-    """The program that the flags mean: with ``emit_state``, the one that keeps halves of masters."""
+    """The program that the flags mean: by what ``emit_state`` says, one that keeps halves."""
     keeps = bool(emit_state(job, [])) and job.precision in _OWN_MASTERS
     return _KEEPS_HALVES if keeps else "megatron"
 

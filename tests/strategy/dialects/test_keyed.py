@@ -110,7 +110,7 @@ def test_the_command_line_writes_it(typed: Callable) -> None:
     code, out, err = typed("predict", "--model", JOB[0], "--gpus", JOB[1], "--strategy", "zero3",
                            "--precision", "bf16", "--emit", "barista")  # fmt: skip
     assert code in (0, 1) and out.startswith("[barista]\n") and 'shards = "all"' in out
-    assert "nnodes 1" in err and "set them where you launch" in err
+    assert "nnodes 1" in err and "set them when you launch" in err
 
 
 def test_it_is_listed_and_completed(typed: Callable) -> None:
