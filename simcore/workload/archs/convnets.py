@@ -6,7 +6,7 @@ ResNeXt and SE-ResNeXt, EfficientNet V1 and V2, MobileNet V2, VGG and AlexNet.
 last, so that cuDNN transposes input and output of each convolution. ``"nhwc"``: tensors are
 channels last (``memory_format=torch.channels_last``). ``fused_norm``: BatchNorm, the residual sum
 and ReLU are one kernel, as in NVIDIA's channels-last kernels. ``xla``: XLA compiles the network
-(docs/model.md).
+(docs/families.md).
 """
 
 from __future__ import annotations

@@ -197,7 +197,7 @@ def _roi_stacked(tape: Tape, levels: list[T], regions: float, size: int) -> T:
     """The samples of ``_roi_align``, taken from one padded tensor of all levels.
 
     Each level is padded to the finest level's size. This follows the source of a TensorFlow 2
-    program (ops/spatial_transform_ops.py; docs/model.md): levels are padded and stacked anew for
+    program (ops/spatial_transform_ops.py; docs/families.md): levels are padded and stacked anew for
     each head, four points per bin are gathered, multiplied by the weights and averaged. Backward
     spreads the average, multiplies, adds the points into zeros (UnsortedSegmentSum), undoes the
     stack and the padding, and adds the result to the maps' other gradients.

@@ -82,13 +82,14 @@ def _ops(issues: float, waits: float = 0.0) -> float:
 #: ``all_levels``: from the operators that torchvision 0.27's maskrcnn_resnet50_fpn dispatches in
 #: the second step of torch 2.13, with one image and with two; ``index_put_`` of a number at a
 #: boolean mask waits for nothing. ``each_level``: read in the source of a published program
-#: (docs/model.md, Host, names these programs): each level of each image is selected, suppressed and
-#: cut separately, 13 operators and 3 waits (modeling/rpn/inference.py, csrc/cuda/nms.cu); overlaps,
-#: matches and codes are one kernel each. ``each_level_unfused``: read likewise; clipping, sizes,
-#: overlaps, matches and codes are small operators, 9 more for each level, 12, 6 and 13 for each of
-#: these. ``host``: read in a program for TensorFlow 2 (ops/roi_ops.py): under
-#: ``tf.device('CPU:0')`` combined_non_max_suppression goes through all boxes of a level until 2,000
-#: have survived, comparing each with those before it. Levels and images run in parallel; the
+#: (docs/families.md, Detectors, names these programs): each level of each image is selected,
+#: suppressed and cut separately, 13 operators and 3 waits (modeling/rpn/inference.py,
+#: csrc/cuda/nms.cu); overlaps, matches and codes are one kernel each. ``each_level_unfused``: read
+#: likewise; clipping, sizes, overlaps, matches and codes are small operators, 9 more for each
+#: level, 12, 6 and 13 for each of these. ``host``: read in a program for TensorFlow 2
+#: (ops/roi_ops.py): under ``tf.device('CPU:0')`` combined_non_max_suppression goes through all
+#: boxes of a level until 2,000 have survived, comparing each with those before it. Levels and
+#: images run in parallel; the
 #: longest, 3,276 boxes of which 1,520 survive with 2 million overlaps, takes a core of a Xeon 23 ms
 #: (the same algorithm in C++; 14 to 18 ms for the finer levels). Everything else is one graph of
 #: the given number of small kernels, an assumption.
