@@ -58,7 +58,6 @@ nb_ipywidgets_js = {}  # would come from another site; a page without a kernel h
 # Reference of the Python interface
 autodoc_typehints = "signature"
 autodoc_member_order = "bysource"
-autodoc_preserve_defaults = True
 add_module_names = False
 python_display_short_literal_types = True
 python_maximum_signature_line_length = 88
