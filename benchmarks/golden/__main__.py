@@ -25,7 +25,8 @@ def main() -> int:
         command.add_argument("--jobs", type=int, default=2, help="processes (default 2)")
         _own_options(name, command)
     asked = parser.parse_args()
-    if (asked.command == "compare" or asked.keep_jobs) and not asked.file.is_file():
+    read = asked.command == "compare" or (asked.keep_jobs and not asked.sample_file)
+    if read and not asked.file.is_file():
         sys.stderr.write(f"error: no recording {asked.file}: record one first\n")
         return 2
     began = time.perf_counter()
