@@ -95,6 +95,24 @@ def test_what_is_left_out_says_why(tmp_path: Path, change: dict[str, str], reaso
     assert reason in skipped.reason
 
 
+@pytest.mark.parametrize(
+    ("name", "params_m", "gflop", "model"),
+    [
+        ("timm:resnet34", "21.8", "7.33", "resnet-34"),  # as published: 21.8 M, 3.66 GMAC
+        ("resnet34", "21.8", "7.33", "resnet-34"),
+        ("resnet34", "30.0", "7.33", None),  # another network of that name
+        ("resnet34", "21.8", "3.66", None),
+        ("resnet34", "", "7.33", None),  # its size is not known
+    ],
+)
+def test_a_model_of_an_entry_s_name_and_size_is_that_entry(
+    tmp_path: Path, name: str, params_m: str, gflop: str, model: str | None
+) -> None:
+    row = {"model": name, "params_m": params_m, "fwd_gflops_per_sample": gflop}
+    found = table(tmp_path, row)
+    assert [c.model for c in found.cases] == ([] if model is None else [model])
+
+
 def test_a_library_s_model_is_traced_as_its_row_ran(tmp_path: Path) -> None:
     pytest.importorskip(
         "timm", reason="timm or its torchvision is not installed: pip install 'simcore[vision]'"
