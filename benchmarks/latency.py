@@ -1,15 +1,15 @@
-"""What people wait for, measured and printed, never asserted: ``python -m benchmarks.latency``.
+"""Latencies that users notice: ``python -m benchmarks.latency``.
 
-Processor time of the least disturbed of several calls, beside what was asked of it. Judge it on a
-machine that nobody else uses: neighbours on its processor double the figures, and a slower
-processor has slower ones. Tests assert ratios and counts instead (``tests/costs.py``).
+Prints the processor time of the quickest of several calls next to the required time; nothing is
+asserted. Run it on an otherwise idle machine: other programs on the same processor double the
+figures. Tests assert ratios and counts instead (``tests/costs.py``).
 
-    --only WORD    figures whose name holds this word
-    --calls N      calls of each, of which the quickest counts
-    --json         for machines
+    --only WORD    only figures whose name contains this word
+    --calls N      number of calls for each figure; the quickest counts
+    --json         print JSON
 
-``benchmarks.rows`` has a prediction of each published step, ``benchmarks.page`` the web page,
-``benchmarks.sweep`` strategies a second.
+``benchmarks.rows`` times a prediction of each published step, ``benchmarks.page`` the web page, and
+``benchmarks.sweep`` the points that a sweep evaluates per second.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from simcore.base.units import MILLI
 
 @dataclass(frozen=True)
 class Figure:
-    """One latency: what was asked, and ``measure(n)``, the least seconds of so many calls."""
+    """One latency: the required time, and ``measure(n)``, seconds of the quickest of n calls."""
 
     name: str
     asked_s: float
@@ -35,7 +35,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class Found:
-    """What a figure came to; None where this machine cannot measure it, and why."""
+    """A measured latency; None, with the reason, if this machine cannot measure it."""
 
     name: str
     asked_s: float
@@ -66,7 +66,7 @@ FIGURES = (
 
 
 def measured(figure: Figure, n: int) -> Found:
-    """The figure on this machine; a reason instead where it cannot be had here."""
+    """The latency on this machine, or the reason why it cannot be measured here."""
     try:
         return Found(figure.name, figure.asked_s, figure.measure(n))
     except calls.NotHere as why:

@@ -1,4 +1,4 @@
-"""What ``benchmarks.latency`` measures: each function gives the least seconds of ``n`` calls."""
+"""The measurements of ``benchmarks.latency``: seconds of the quickest of ``n`` calls."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class NotHere(Exception):
 
 
 def _tests_module(name: str, *folders: str) -> Any:
-    """A helper of the tests, which lie beside the package in a repository."""
+    """A module of ``tests``, which exists only in a checkout of the repository."""
     for folder in folders:
         path = str(_ROOT / folder)
         if path not in sys.path:
@@ -56,12 +56,12 @@ def _process_s(n: int, words: list[str], **env: str) -> float:
 
 
 def command_s(n: int, *words: str) -> float:
-    """A command in a process of its own."""
+    """Seconds of a simcore command in a new process."""
     return _process_s(n, ["-m", "simcore", *words])
 
 
 def completion_s(n: int) -> float:
-    """What the shell runs at one TAB."""
+    """Seconds of the shell completion at one press of TAB."""
     last = str(len(_COMPLETED.split(" ")) - 1)
     return _process_s(
         n, ["-m", "simcore"],
@@ -70,7 +70,7 @@ def completion_s(n: int) -> float:
 
 
 def import_s(n: int) -> float:
-    """``import simcore`` over ``import numpy``, by ``-X importtime``."""
+    """Seconds that ``import simcore`` takes in addition to ``import numpy`` (``-X importtime``)."""
 
     def microseconds(package: str) -> int:
         done = subprocess.run(
@@ -85,7 +85,7 @@ def import_s(n: int) -> float:
 
 
 def engine_s(n: int) -> float:
-    """``predict`` of a request whose names are resolved."""
+    """Seconds of ``engine.predict.predict`` for a request whose names are already resolved."""
     from simcore.engine.predict import predict
     from simcore.engine.request import make_request
 
@@ -95,7 +95,7 @@ def engine_s(n: int) -> float:
 
 
 def public_s(n: int) -> float:
-    """``simcore.predict``, names and defaults included."""
+    """Seconds of ``simcore.predict``, which also looks up names and defaults."""
     import simcore
 
     simcore.predict("latte-xl", "4x8xA6000ada")

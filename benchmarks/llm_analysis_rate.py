@@ -1,9 +1,10 @@
-"""Strategies a second of llm-analysis (PyPI), on one core: ``PYTHON llm_analysis_rate.py``.
+"""Configurations per second of llm-analysis (PyPI) on one core: ``PYTHON llm_analysis_rate.py``.
 
-Its pins (transformers 4.31) clash with those of the tests, so PYTHON is that of an environment
-of its own; nothing of simcore is imported. Llama-2 70B on H100 over the degrees, ZeRO stages,
-recompute and batches like those of the ``dense`` space, a call of ``training`` each, its logging
-off. "Does not fit" is an answer too. One object serves all points of a layout.
+The versions that llm-analysis pins (transformers 4.31) conflict with those of simcore's tests, so
+PYTHON must be the interpreter of a separate environment; this script does not import simcore. It
+calls ``training`` once per configuration, with logging off: Llama-2 70B on H100 with parallel
+degrees, ZeRO stages, recompute and batches like those of the ``dense`` space. A configuration that
+does not fit counts as evaluated. All configurations of a layout share one object.
 """
 
 from __future__ import annotations

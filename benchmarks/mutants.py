@@ -55,7 +55,7 @@ Outcome = Literal["noticed", "survived", "too long"]
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """One change of one module: the n-th place where an operator applies."""
+    """One change of one module: one operator, applied at its n-th possible place."""
 
     file: str
     operator: str
@@ -64,7 +64,7 @@ class Mutant:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """A mutant, what became of it, and the line that it changed."""
+    """A mutant, whether the tests noticed it, and the line that it changed."""
 
     mutant: Mutant
     outcome: Outcome
@@ -96,7 +96,7 @@ def tests_of(file: str) -> tuple[str, ...]:
 
 
 def copy_of_repository(where: Path) -> None:
-    """The files that git tracks, so that a mutant never stands in the working tree."""
+    """A copy of the files that git tracks, so that mutants never change the working tree."""
     listed = subprocess.run(
         ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True, text=True
     )
@@ -107,7 +107,7 @@ def copy_of_repository(where: Path) -> None:
 
 
 def judged(mutant: Mutant, where: Path, timeout_s: float) -> Judged:
-    """What the mirrored tests say of a mutant that is written into the copy ``where``."""
+    """The result of the mirrored tests for a mutant, which is written to the copy ``where``."""
     target = where / mutant.file
     before = (ROOT / mutant.file).read_text(encoding="utf-8")
     after = mutate_code(before, get_operator(mutant.operator)(), mutant.occurrence)
@@ -142,7 +142,7 @@ def _changed_line(before: str, after: str) -> str:
 
 
 def lower_bound(noticed: int, of: int) -> float:
-    """Lower end of the 95 % interval of a share (Wilson 1927)."""
+    """Lower bound of the 95 % interval of a fraction (Wilson 1927)."""
     if not of:
         return 0.0
     share, z2 = noticed / of, _Z95**2

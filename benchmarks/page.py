@@ -1,9 +1,9 @@
-"""What the page lets its reader wait, in a real browser: ``python -m benchmarks.page [--json]``.
+"""How long users of the web page wait, in a real browser: ``python -m benchmarks.page [--json]``.
 
-Times are those that the page itself takes, printed beside what was asked and never asserted: from
-opening to the first painted answer, and from the move of a slider, eight a second, to its painted
-answer (medians). Needs playwright and Debian's ``chromium``, or the browser that
-``SIMCORE_CHROMIUM`` names. Judge it on a machine that nobody else uses.
+The page measures two times itself: from opening it to the first painted answer, and from the move
+of a slider (eight moves a second) to the painted answer. Their medians are printed next to the
+required times; nothing is asserted. Needs playwright and Debian's ``chromium``, or the browser in
+``SIMCORE_CHROMIUM``. Run it on an otherwise idle machine.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ WAIT_MS, BETWEEN_MOVES_MS = 10_000, 120
 
 
 def times_ms(page: Any, name: str) -> list[float]:
-    """Milliseconds that the page measured under a name."""
+    """The times [ms] that the page measured under one name."""
     found = page.evaluate(f"performance.getEntriesByName({name!r}).map(e => e.duration)")
     return [float(f) for f in found]
 
 
 def opened(browser: Any, address: str) -> Any:
-    """The page once its first answer is painted."""
+    """A new page in the browser, returned after its first answer is painted."""
     page = browser.new_context().new_page()
     page.goto(address)
     for _ in range(WAIT_MS // 10):
@@ -43,7 +43,7 @@ def opened(browser: Any, address: str) -> Any:
 
 
 def measured(browser: Any, address: str, openings: int) -> dict[str, float]:
-    """Medians of first answers and of updates, in milliseconds."""
+    """Median times of first answers and of updates [ms]."""
     first = [times_ms(opened(browser, address), "first-answer")[0] for _ in range(openings)]
     page = opened(browser, address + "/" + SEED)
     for label in SLIDERS:

@@ -1,8 +1,8 @@
-"""What a prediction of each published step costs: python -m benchmarks.rows [--json].
+"""Processor time of predicting each published step: python -m benchmarks.rows [--json].
 
-Processor time of the quickest of several calls, every row of ``$SIMCORE_TABLES/steps/llm.csv`` and
-``llm_fits_or_not.csv``; asked: 5 ms. Ends with 1 where the slowest takes longer. Judge it on a
-machine that nobody else uses: neighbours on its processor double the figures.
+Prints the time of the quickest of several calls for the rows of ``$SIMCORE_TABLES/steps/llm.csv``
+and ``llm_fits_or_not.csv``. Exit code 1 if the slowest row takes more than the required 5 ms. Run
+it on an otherwise idle machine: other programs on the same processor double the figures.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def spent_s(call: Callable[[], object]) -> float:
 
 
 def least_s(call: Callable[[], object], enough_s: float, calls: int = 10) -> float:
-    """Of so many calls the quickest; the first that is quick enough ends it."""
+    """Processor seconds of the quickest call; stops at the first call that is quick enough."""
     least = spent_s(call)
     for _ in range(calls - 1):
         if least <= enough_s:
@@ -45,7 +45,7 @@ def least_s(call: Callable[[], object], enough_s: float, calls: int = 10) -> flo
 
 
 def rows_s(folder: Path, enough_s: float, calls: int, every: int = 1) -> dict[str, float]:
-    """Seconds of each row that can be asked, or of one in ``every``, by its name."""
+    """Seconds by name of each row that can be predicted, or of every ``every``-th one."""
     profile = load_profile()
     found = {}
     for name in FILES:

@@ -1,7 +1,7 @@
 """Thousands of generated requests against ``simcore serve``: python -m benchmarks.serve_fuzz.
 
-schemathesis reads the server's own OpenAPI description and sends what fits it and what does not;
-every answer must be one that the description knows, none a 5xx. Ends with 1 where one is not.
+schemathesis reads the server's OpenAPI description and sends valid and invalid requests. Every
+answer must be in the description, and none may be a 5xx; exit code 1 otherwise.
 """
 
 from __future__ import annotations
@@ -12,14 +12,15 @@ import sys
 
 from benchmarks.served import served
 
-#: Names are looked up in databases: text that is valid as text is mostly refused.
+#: The check of schemathesis that is left out: that the server accepts all valid text. simcore
+#: refuses most texts, because names must be in its databases.
 LEFT_OUT = "positive_data_acceptance"
-#: A report takes seconds to draw, and reads a request as the others do.
+#: A path that is left out: a report takes seconds to draw, and its requests are parsed like others.
 SLOW = "/api/v1/report"
 
 
 def main() -> int:
-    """Start a server, send, stop."""
+    """Start a server, send the requests, and stop it."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--examples", type=int, default=120, help="generated cases an operation")
     parser.add_argument("--seed", type=int, default=1)

@@ -2,7 +2,7 @@
 
 Two hundred connections, each waiting about a second between requests: 200 requests a second.
 Every answer must be 200 or 429, none may be missing. Afterwards the server must still answer.
-Ends with 1 where that is not so.
+Exit code 1 if one of these fails.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ ALLOWED = {"200", "422", "429"}
 
 
 def load(address: str, seconds: int, rate: int) -> dict[str, object]:
-    """Send; what came back by status, errors of the connection, latency [ms]."""
+    """Send requests; returns answers by status, connection errors and latencies [ms]."""
     paths = ", ".join(json.dumps(p) for p in PATHS)
     text = SCRIPT % {"paths": paths, "delay_ms": 1000 * CONNECTIONS // rate}
     with tempfile.TemporaryDirectory() as folder:
@@ -88,7 +88,7 @@ def load(address: str, seconds: int, rate: int) -> dict[str, object]:
 
 
 def main() -> int:
-    """Start a server, load it, look after it, stop it."""
+    """Start a server, send it requests, check that it still answers, and stop it."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=int, default=30)
     parser.add_argument("--rate", type=int, default=200, help="requests a second")

@@ -1,4 +1,4 @@
-"""A ``simcore serve`` of its own for a measurement."""
+"""Starts a ``simcore serve`` for a measurement and stops it afterwards."""
 
 from __future__ import annotations
 

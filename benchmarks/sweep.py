@@ -1,14 +1,15 @@
-"""Strategies a second: ``python -m benchmarks.sweep --json``.
+"""Configurations that a sweep evaluates per second: ``python -m benchmarks.sweep --json``.
 
-Dense transformer, tensor x pipeline x data parallelism, ZeRO, recompute, micro-batch and
-accumulation on up to 4,096 GPUs, on one core; time, memory and validity included. Some points are
-then held against ``predict``. More of it:
+The space is a dense transformer with tensor x pipeline x data parallelism, ZeRO, recompute,
+micro-batches and accumulation on up to 4,096 GPUs. One core computes time, memory and validity of
+each point. Some points are then compared with ``predict``. Further measurements:
 
-    --compare PYTHON   llm-analysis on the same model and machine, in an environment that has it
-    --scaling          two processes and two Dask workers against one, cost against points
-    --memory           peak memory of ten million points, summed up and written as Parquet
+    --compare PYTHON   llm-analysis on the same model and machine; PYTHON is an interpreter that
+                       has it
+    --scaling          speed-up of two processes and of two Dask workers; time by number of points
+    --memory           peak memory of ten million points, summarised and written as Parquet
 
-With ``--json`` for machines. ``--points`` and ``--runs`` change what the last two measure.
+``--json`` prints JSON. ``--points`` and ``--runs`` change the size of the last two measurements.
 """
 
 from __future__ import annotations
@@ -96,7 +97,7 @@ def run(name: str, checks: int = 20, model: str | None = None) -> dict[str, obje
 
 
 def llm_analysis_rate(python: str) -> dict[str, object]:
-    """What ``llm_analysis_rate.py`` says, run by an interpreter that has llm-analysis."""
+    """The figures of ``llm_analysis_rate.py``, run by an interpreter that has llm-analysis."""
     script = Path(__file__).with_name("llm_analysis_rate.py")
     done = subprocess.run([python, str(script)], capture_output=True, text=True, check=False)
     if done.returncode:

@@ -1,8 +1,8 @@
-"""How sweeps scale: with workers, with points, in memory. Asked by ``benchmarks.sweep``.
+"""How the time and memory of sweeps grow with workers and points. ``benchmarks.sweep`` calls it.
 
-Every figure is of a fresh interpreter, one after the other, with one BLAS thread. Wall seconds say
-how a quiet machine scales; processor seconds of this process and of its workers say where the time
-went on any.
+Each figure is measured in a new interpreter with one BLAS thread, one figure at a time. Wall time
+shows the scaling if nothing else runs on the machine; the processor time of this process and of its
+workers shows on any machine where the time is spent.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 MODEL = "llama3-70b"
-#: Points of a form on one cluster, and forms of one sequence length.
+#: Number of points of one form on one cluster, and number of forms of one sequence length.
 _EACH, _FORMS = 4 * 64, 4 * 2 * 4
 _WORDS = {
     "precision": "bf16", "strategy": "ddp,zero1,zero2,zero3", "recompute": "none,full",
@@ -31,7 +31,10 @@ _MOST_CLUSTERS = 511  # 4,096 GPUs
 
 
 def words_of(points: int) -> dict[str, str]:
-    """A space of about so many points: forms and clusters grow alike, as their root."""
+    """A search space of about ``points`` points.
+
+    The numbers of forms and of clusters both grow with the square root of ``points``.
+    """
     units = max(1.0, points / (_EACH * _FORMS))
     lengths = max(1, round(math.sqrt(units) / 4), math.ceil(units / _MOST_CLUSTERS))
     clusters = max(1, round(units / lengths))
@@ -43,7 +46,10 @@ def words_of(points: int) -> dict[str, str]:
 
 
 def measure(points: int, how: str, output: str | None = None) -> dict[str, Any]:
-    """One sweep in this process; ``how``: ``one``, ``processes:N`` or ``dask:N``."""
+    """The figures of one sweep started by this process.
+
+    ``how``: ``one`` (no workers), ``processes:N`` or ``dask:N``.
+    """
     from simcore import api
 
     kind, _, n = how.partition(":")
@@ -87,7 +93,7 @@ def measure(points: int, how: str, output: str | None = None) -> dict[str, Any]:
 
 
 def fresh(points: int, how: str, output: str | None = None) -> dict[str, Any]:
-    """``measure`` in an interpreter of its own."""
+    """The figures of ``measure`` in a new interpreter."""
     asked = json.dumps([points, how, output])
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks.sweep_scaling", asked],
@@ -99,14 +105,14 @@ def fresh(points: int, how: str, output: str | None = None) -> dict[str, Any]:
 
 
 def workers(points: int, runs: int) -> dict[str, Any]:
-    """Two processes and two Dask workers against one process, medians of ``runs``.
+    """Speed-ups of two processes and of two Dask workers over one process, medians of ``runs``.
 
-    Speed-ups count the start of the processes; that of Dask's workers is said beside and counted
-    in the second of its speed-ups.
+    The time of two processes includes their start. Dask has two speed-ups: without and with the
+    start of its workers, whose time is a figure too.
     """
     hows = ("one", "processes:2", "dask:2")
     seen: dict[str, list[dict[str, Any]]] = {how: [] for how in hows}
-    for _ in range(runs):  # in turns: what else the machine does falls on all
+    for _ in range(runs):  # in turns, so that other load on the machine affects all alike
         for how in hows:
             seen[how].append(fresh(points, how))
 
@@ -133,10 +139,10 @@ def workers(points: int, runs: int) -> dict[str, Any]:
 
 
 def growth(most: int) -> dict[str, Any]:
-    """Processor seconds of one process at 10^4, 10^5 ... ``most`` points.
+    """Processor seconds of one process for 10^4, 10^5 ... ``most`` points.
 
-    ``exponent``: of the cost between successive sizes, 1 where it is linear, less where what a
-    sweep costs at all still counts.
+    ``exponent``: exponent with which the time grows from one size to the next: 1 if it is linear,
+    less while the fixed time of a sweep matters.
     """
     rows: list[dict[str, Any]] = []
     size = 10**4
@@ -155,12 +161,12 @@ def growth(most: int) -> dict[str, Any]:
 
 
 def scaling(points: int, runs: int) -> dict[str, Any]:
-    """``workers`` and ``growth``."""
+    """The figures of ``workers`` and of ``growth``."""
     return {"workers": workers(points, runs), "growth": growth(points)}
 
 
 def memory(points: int) -> dict[str, Any]:
-    """Peak memory of one process that sums points up, and that writes them as Parquet."""
+    """Peak memory of a process that only summarises points, and of one that writes Parquet."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "points.parquet"
         summed, written = fresh(points, "one"), fresh(points, "one", str(file))

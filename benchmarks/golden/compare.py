@@ -1,4 +1,4 @@
-"""What has changed between recorded answers and those of the code as it is."""
+"""Compares recorded answers with those of the current code."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from benchmarks.golden.run import Answer, table_path
 
 #: Relative difference of two figures that count as equal.
 TOLERANCE = 1e-9
-#: Tables with more bytes are left out of a sample: a table is predicted whole.
+#: Samples leave out tables with more bytes, because a table is always predicted as a whole.
 _SMALL_BYTES = 100_000
-#: Sweeps and plans of a sample, as a share of its predictions.
+#: Number of sweeps and plans of a sample, as a fraction of the number of its predictions.
 _MANY_FRAC = 0.02
 
 Kind = Literal["equal", "differs", "newly refused", "newly accepted", "other message"]
@@ -27,7 +27,7 @@ Kind = Literal["equal", "differs", "newly refused", "newly accepted", "other mes
 
 @dataclass(frozen=True)
 class Change:
-    """One figure or text that is another now; ``frac`` is the relative change of a figure."""
+    """One figure or text that differs from the recording."""
 
     field: str
     old: Any
@@ -35,20 +35,20 @@ class Change:
 
     @property
     def frac(self) -> float | None:
-        """|new - old| / |old|; None of texts and of what is only in one of the answers."""
+        """|new - old| / |old| of a figure; None for texts and for what only one answer has."""
         if not _number(self.old) or not _number(self.new):
             return None
         return abs(self.new - self.old) / abs(self.old) if self.old else float("inf")
 
     @property
     def group(self) -> str:
-        """The field without places in lists and names of rows."""
+        """The field's name without list indices and row names."""
         return re.sub(r"^rows\..*\.(\w+)$", r"rows[].\1", re.sub(r"\[\d+\]", "[]", self.field))
 
 
 @dataclass(frozen=True)
 class Compared:
-    """A job with what has changed."""
+    """A job and the changes of its answer."""
 
     job: Job
     kind: Kind
@@ -56,12 +56,12 @@ class Compared:
 
     @property
     def frac(self) -> float:
-        """The largest relative change of a figure; 0 where only texts have changed."""
+        """The largest relative change of a figure; 0 if only texts have changed."""
         return max((c.frac for c in self.changes if c.frac is not None), default=0.0)
 
 
 def compared(job: Job, old: Answer, new: Answer, ignored: Sequence[str] = ()) -> Compared:
-    """How two answers to a job differ, but for fields that begin so."""
+    """The differences of two answers to a job, except in fields whose names start with a prefix."""
     if ("error" in old) != ("error" in new):
         kind: Kind = "newly refused" if "error" in new else "newly accepted"
         told = "message", old.get("message"), new.get("message")
@@ -73,7 +73,7 @@ def compared(job: Job, old: Answer, new: Answer, ignored: Sequence[str] = ()) ->
 
 
 def changes_of(field: str, old: Any, new: Any) -> Iterator[Change]:
-    """Every leaf of two plain values that differs by more than ``TOLERANCE``."""
+    """The leaves (numbers, texts) of two JSON values that differ by more than ``TOLERANCE``."""
     if isinstance(old, dict) and isinstance(new, dict):
         for key in dict.fromkeys((*old, *new)):
             name = f"{field}.{key}" if field else key
@@ -93,7 +93,7 @@ def _number(value: Any) -> bool:
 
 
 def chosen(records: Sequence[Record], only: Sequence[str], sample: int | None) -> list[Record]:
-    """The records of some kinds, and of a sample a fixed random part of each kind."""
+    """The records of some kinds; for a sample, a fixed random part of each kind."""
     found = []
     for word in only or KINDS:
         of_kind = [r for r in records if r[0]["kind"] == KINDS[word]]
@@ -121,7 +121,7 @@ class Renames:
         self._pairs = [(old, new) for old, _, new in (text.partition("=") for text in texts)]
 
     def job(self, job: Job) -> Job:
-        """The job in the words of now."""
+        """The job with today's names of options and values."""
         if not self._pairs or "words" not in job:
             return job
         words = dict(job["words"])
@@ -137,7 +137,7 @@ class Renames:
         return {**job, "words": words, "model": names.get(job["model"], job["model"])}
 
     def answer(self, answer: Answer) -> Answer:
-        """The answer with what it repeats of the job in the words of now."""
+        """The answer, with today's names where it repeats options of the job."""
         names = {
             old.rpartition(":")[2]: new.partition(",")[0].rpartition(":")[2]
             for old, new in self._pairs
@@ -182,7 +182,7 @@ def report(found: Sequence[Compared], worst: int = 20) -> str:
 
 
 def words_of(job: Job) -> str:
-    """A job as the call that asks for it."""
+    """A job as text: the call that predicts it."""
     if job["kind"] == "table":
         return f"validate {job['file']}"
     said = ", ".join(f"{k}={v!r}" for k, v in job["words"].items())
@@ -195,7 +195,7 @@ def _short(change: Change) -> str:
 
 
 def write_list(path: Path, found: Sequence[Compared]) -> None:
-    """Every job that is not equal, a JSON object a line."""
+    """Write each job whose answer differs, one JSON object per line."""
     with path.open("w", encoding="utf-8") as out:
         for one in found:
             if one.kind != "equal":

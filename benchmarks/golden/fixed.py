@@ -109,7 +109,7 @@ _MISTAKES: tuple[tuple[str, str, dict[str, Any]], ...] = (
 
 
 def fixed_jobs() -> list[Job]:
-    """All of them, with their kind; tables only where they are there."""
+    """All hand-written jobs with their kinds; those of tables only if the tables exist."""
     jobs: list[Job] = [{"kind": "table", "file": name} for name in _tables()]
     for kind, asked in (("sweep", _SWEEPS), ("plan", _PLANS), ("predict", _MISTAKES)):
         for model, gpus, words in asked:

@@ -20,18 +20,18 @@ from simcore.workload.models import MODELS
 Job = dict[str, Any]
 
 SEED = 20261126
-#: Jobs of a recording: of each model, of each GPU, of each value of an option, in all.
+#: Number of jobs of a recording: per model, per GPU, per value of an option, and in total.
 OF_MODEL, OF_GPU, OF_VALUE, IN_ALL = 3, 7, 8, 5600
-#: Accepted jobs that every value of an option is to be in.
+#: Least number of accepted jobs for each value of an option.
 LEAST = 5
-#: Bytes a parameter of weights, gradients and optimizer state, some activations included.
+#: Bytes per parameter of weights, gradients, optimizer state and some activations.
 _STATE_BYTES = 20.0
 STYLES = ("any", "text", "image", "video", "dataset", "cut", "moe")
 
 
 @dataclass(frozen=True)
 class Model:
-    """What sampling needs to know of a model."""
+    """The properties of a model that sampling uses."""
 
     name: str
     kind: str
@@ -43,7 +43,7 @@ class Model:
     has_dataset: bool
 
     def is_of(self, style: str) -> bool:
-        """Whether jobs of this style can be of it."""
+        """Whether jobs of this style can use this model."""
         language = self.kind == "language"
         return {
             "any": self.n_params < 3e9,
@@ -58,7 +58,7 @@ class Model:
 
 @dataclass(frozen=True)
 class Gpu:
-    """What sampling needs to know of a GPU."""
+    """The properties of a GPU that sampling uses."""
 
     name: str
     memory_bytes: float
@@ -106,7 +106,7 @@ class Sampler:
         }
 
     def first(self) -> list[Job]:
-        """The jobs of a recording before their cover is known."""
+        """The first jobs of a recording, drawn without regard to the option values they cover."""
         made: list[Job] = []
         for model in self._models:
             made += [self._draw("any", model=model) for _ in range(OF_MODEL - 1)]
@@ -133,7 +133,7 @@ class Sampler:
         return [s for s in self._settings if counts[s.key] < LEAST]
 
     def _plain(self, model: Model) -> Job:
-        """A model with nothing said, on GPUs that have room for it."""
+        """A job of a model without options, on GPUs with enough memory for it."""
         gpu = self._gpus[self._rng.choice(LARGE[:4])]
         nodes, per_node = _room(model.n_params * _STATE_BYTES, gpu)
         return _job(model.name, f"{nodes}x{per_node}x{gpu.name}", {})
@@ -177,7 +177,7 @@ class Sampler:
         return self._rng.choice(fitting)
 
     def _data(self, model: Model, gpu: Gpu, words: dict[str, Any]) -> tuple[int, int]:
-        """GPUs a node and nodes of a job that is data parallel; adds its words."""
+        """GPUs per node and nodes of a data-parallel job; adds the job's options to its words."""
         rng = self._rng
         needed = model.n_params * _STATE_BYTES
         large = needed > 0.9 * gpu.memory_bytes
@@ -198,7 +198,10 @@ class Sampler:
         return per_node, nodes if large else rng.choice((1, 1, 2, 4))
 
     def _cut(self, model: Model, words: dict[str, Any], style: str) -> tuple[int, int]:
-        """GPUs a node and nodes of a job cut by tensor, pipeline or experts; adds its words."""
+        """GPUs per node and nodes of a job with tensor, pipeline or expert parallelism.
+
+        Adds the job's options to its words.
+        """
         rng = self._rng
 
         def degree(name: str, values: Sequence[int], of: int) -> int:
@@ -226,7 +229,7 @@ class Sampler:
 
 
 def _fits(setting: Setting, style: str) -> bool:
-    """Whether a setting can be in jobs of a style; those of few options take all that any has."""
+    """Whether jobs of a style may have a setting; styles of few options take those of any style."""
     general = style in ("video", "dataset") and "any" in setting.styles
     return style in setting.styles or general
 
@@ -237,7 +240,7 @@ def keys_of(job: Job) -> list[str]:
 
 
 def _room(needed_bytes: float, gpu: Gpu) -> tuple[int, int]:
-    """(nodes, GPUs a node) that hold so much, sharded."""
+    """(nodes, GPUs per node) with enough memory for this many bytes, sharded over all GPUs."""
     count = math.ceil(needed_bytes / (0.8 * gpu.memory_bytes))
     if count <= 8:
         return 1, 1 << max(0, count - 1).bit_length()

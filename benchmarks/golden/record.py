@@ -16,15 +16,17 @@ from benchmarks.golden.run import Answer, run
 
 Record = tuple[Job, Answer]
 
-#: Kinds of jobs by the word that selects them.
+#: Word of the command line -> the kinds of jobs that it selects.
 KINDS = {"predict": "predict", "tables": "table", "sweeps": "sweep", "plans": "plan"}
 #: The recording of a few jobs that a test compares.
 SAMPLE = Path(__file__).with_name("sample.jsonl.gz")
-#: Digits of figures kept there.
+#: Significant digits of the figures in that recording.
 DIGITS = 12
-#: Predictions that a process does at a time; they are sorted by model, whose graph is kept.
+#: Predictions that a process gets at a time. They are sorted by model, so that the model's cached
+#: graph is used for all of them.
 _CHUNK = 24
-#: Rounds in which values that too few accepted jobs have are tried again, jobs of each a round.
+#: Number of rounds that draw more jobs for option values that too few accepted jobs have, and jobs
+#: per value and round.
 _ROUNDS, _OF_EACH = 4, 10
 
 
@@ -79,12 +81,15 @@ def _chunk(jobs: list[Job]) -> list[Answer]:
 
 
 def _weight(job: Job) -> int:
-    """Long work first: so no process is left with it in the end."""
+    """A sort key that puts long jobs first, so that no process starts one when others are done."""
     return {"table": 0, "plan": 1, "sweep": 2, "predict": 3}[job["kind"]]
 
 
 def sampled(processes: int, say: Callable[[str], None]) -> list[Record]:
-    """Every job of a new recording with its answer, every value of an option accepted in some."""
+    """All jobs of a new recording with their answers.
+
+    Every value of an option is in at least some jobs that simcore accepts.
+    """
     from benchmarks.golden.fixed import fixed_jobs
 
     sampler = Sampler()
@@ -107,12 +112,12 @@ def sampled(processes: int, say: Callable[[str], None]) -> list[Record]:
 
 
 def accepted(records: Iterable[Record]) -> list[Job]:
-    """The predictions that were not refused."""
+    """The records of predictions that simcore did not refuse."""
     return [job for job, answer in records if job["kind"] == "predict" and "error" not in answer]
 
 
 def told(records: Sequence[Record]) -> str:
-    """What a recording holds, in two lines."""
+    """A summary of a recording in two lines."""
     counts = {word: sum(job["kind"] == kind for job, _ in records) for word, kind in KINDS.items()}
     rows = sum(len(answer.get("rows", ())) for _, answer in records)
     good = accepted(records)
@@ -125,7 +130,7 @@ def told(records: Sequence[Record]) -> str:
 
 
 def write(path: Path, records: Iterable[Record], digits: int | None = None) -> None:
-    """Jobs and answers as gzipped JSON lines, byte for byte the same for the same records."""
+    """Write jobs and answers as gzipped JSON lines; equal records give identical bytes."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("wb") as file, gzip.GzipFile("", "wb", 9, file, mtime=0) as out:
         for job, answer in records:
@@ -140,12 +145,12 @@ def read(path: Path) -> list[Record]:
 
 
 def write_sample(records: Sequence[Record], path: Path = SAMPLE, count: int = 200) -> None:
-    """A small part of a recording that still has every option, few models and no tables."""
+    """Write a small part of a recording, with every option, few models and no tables."""
     write(path, small_part(records, count), DIGITS)
 
 
 def small_part(records: Sequence[Record], count: int) -> list[Record]:
-    """Records that have the most values of options between them, of few models."""
+    """A few records of few models that together cover as many option values as possible."""
     models: set[str] = set()
     covered: set[str] = set()
     chosen: list[Record] = []
@@ -166,12 +171,12 @@ def small_part(records: Sequence[Record], count: int) -> list[Record]:
 
 
 def _is_steady(job: Job, answer: Answer) -> bool:
-    """Whether a job needs no other library, and no crash is its answer."""
+    """Whether a job needs no optional library and its answer is not a crash."""
     return ":" not in job["model"] and not answer.get("message", "").startswith("crash")
 
 
 def rounded(value: Any, digits: int) -> Any:
-    """The same with every float to so many significant digits."""
+    """A JSON value with every float rounded to this many significant digits."""
     if isinstance(value, float):
         return float(f"{value:.{digits}g}")
     if isinstance(value, dict):

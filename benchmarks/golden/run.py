@@ -1,4 +1,4 @@
-"""One job answered: everything that a user gets to see, as plain data."""
+"""Runs one job and returns everything that a user would see, as plain data."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from simcore.report.jsonout import finite, to_dict
 Answer = dict[str, Any]
 
 ROOT = Path(__file__).resolve().parents[2]
-#: Of the JSON of a prediction: its version, and measurements, which the tables have.
+#: Keys of a prediction's JSON that are left out: its version, and measurements.
 _LEFT_OUT = ("schema_version", "measured")
 
 
 def run(job: dict[str, Any]) -> Answer:
-    """The answer to a job, or class and first sentence of the error that refuses it."""
+    """The answer to a job; if it is refused, the class and the first sentence of the error."""
     with TemporaryDirectory() as folder:
         try:
             answer = _KINDS[job["kind"]](job, Path(folder))
@@ -51,7 +51,7 @@ def _predict(job: dict[str, Any], folder: Path) -> Answer:
 
 
 def _with_files(job: dict[str, Any], folder: Path) -> tuple[str, dict[str, Any]]:
-    """Model and words, the files of the job written into a folder."""
+    """The model and the options of a job, after its files have been written to a folder."""
     for name, text in job.get("files", {}).items():
         (folder / name).write_text(text, encoding="utf-8")
 
@@ -62,7 +62,7 @@ def _with_files(job: dict[str, Any], folder: Path) -> tuple[str, dict[str, Any]]
 
 
 def _without(value: Any, folder: str) -> Any:
-    """The same with paths of temporary files by their names alone."""
+    """The value with paths of temporary files replaced by the files' names."""
     if isinstance(value, str):
         return value.replace(folder + os.sep, "")
     if isinstance(value, dict):
@@ -81,7 +81,7 @@ def _table(job: dict[str, Any], _: Path) -> Answer:
 
 
 def _sweep(job: dict[str, Any], folder: Path) -> Answer:
-    """Every column of a sweep's points as figures, and what it says of the best."""
+    """Figures of each column of a sweep's points (``_summed``), and what it reports as the best."""
     file = folder / "points.csv"
     told: Answer = api.sweep(job["model"], job["gpus"], output=file, **job["words"]).to_dict()
     with file.open(encoding="utf-8", newline="") as stream:
@@ -92,7 +92,7 @@ def _sweep(job: dict[str, Any], folder: Path) -> Answer:
 
 
 def _summed(cells: list[str]) -> list[float] | str:
-    """Sum and sum weighted by place of a column of figures, a digest of one of texts."""
+    """Sum and position-weighted sum of a column of numbers; a digest of a column of texts."""
     try:
         values = [float(c) for c in cells]
     except ValueError:

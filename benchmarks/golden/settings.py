@@ -15,7 +15,7 @@ from simcore.hardware.spec import NODES
 
 HOPPER_ON = ("H100-SXM-80GB", "H200-SXM", "H800-SXM-80GB", "B200-SXM")
 BLACKWELL = ("B200-SXM", "GB200", "B300-SXM")
-#: Enough memory for every option: what jobs with model parallelism run on.
+#: GPUs with enough memory for every option, on which jobs with model parallelism run.
 LARGE = ("A100-SXM-80GB", "H100-SXM-80GB", "H200-SXM", "B200-SXM", "H800-SXM-80GB", "MI300X")
 MIXED = ("1x4xA100+1x4xV100", "2x8xA6000ada+1x8xRTX4090", "1x2xA100+1x3xT4", "1x8xH100+1x8xA100")
 
@@ -37,7 +37,7 @@ class Setting:
 
     @property
     def key(self) -> str:
-        """The option and its value as one text, by which cover is counted."""
+        """The option and its value as one text; coverage is counted by it."""
         return f"{self.option}={self.value}"
 
 
@@ -111,12 +111,12 @@ _NEED_GPU = {
     "nvfp4": BLACKWELL, "flash3": HOPPER_ON[:3], "cudnn": HOPPER_ON, "cudnn_fp8": BLACKWELL,
     "fp8_params": HOPPER_ON, "deepep": LARGE[1:3], "hybridep": LARGE[1:3],
 }  # fmt: skip
-#: Names of ``choices`` that are no options of their own, or asked for in another way.
+#: Names of ``choices`` that are not options themselves, or that are sampled in another way.
 _NOT_HERE = ("model", "gpu", "emit", "node")
 
 
 def all_settings() -> tuple[Setting, ...]:
-    """Every value of every option that is sampled, in a fixed order."""
+    """All sampled values of all options, in a fixed order."""
     return (*_of_choices(), *_of_nodes(), *_written())
 
 

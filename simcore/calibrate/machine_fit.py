@@ -74,7 +74,7 @@ class Peaks:
 
     @staticmethod
     def of(gpu: GpuSpec) -> Peaks:
-        """The peaks of a hardware record."""
+        """The datasheet peaks of a GPU: FLOP/s of each precision and memory bandwidth."""
         names: tuple[PeakName, ...] = ("fp32", "tf32", "bf16", "fp16")
         known: dict[str, float] = {n: p for n in names if (p := gpu.peak(n)) is not None}
         return Peaks(known, gpu.memory_bw.value)

@@ -27,10 +27,10 @@ AS_STREAMS: Final = ("add_serving", "norm", "pow", "softmax", "softmax_short")
 def memory_levels(
     fits: Mapping[str, Mapping[str, tuple[MemoryFit, ...]]], without: Collection[str]
 ) -> dict[str, Levels]:
-    """Class -> figures by device, by family and for all devices.
+    """Class of ops -> share of the memory bandwidth reached, by device, by family and for all.
 
-    ``fits`` is class -> device -> fits; families in ``without`` are left out. Figures of families
-    and for all devices are those without inline ECC (``hardware.ecc``).
+    ``fits``: class -> device -> fits. ``without``: families of devices that are left out. The
+    figures of a family and of all devices are for memory without inline ECC (``hardware.ecc``).
     """
     memory: dict[str, Levels] = {}
     found: dict[str, dict[str, Found]] = {"elementwise": _streams()}

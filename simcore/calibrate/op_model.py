@@ -116,7 +116,7 @@ def _by_rows(batch: OpBatch, gpu: GpuSpec, figures: OpFigures) -> Array:
 
 
 def _no_sooner(time_s: Array, floor_s: float) -> Array:
-    """The larger of both times, with a smooth transition; a floor of 0 means none."""
+    """``time_s`` limited from below by ``floor_s``, with a smooth transition; 0: no lower limit."""
     if not floor_s:
         return time_s
     longer: Array = (time_s**KNEE + floor_s**KNEE) ** (1.0 / KNEE)

@@ -29,7 +29,7 @@ class Grid:
     notes: tuple[str, ...]
 
     def tell(self) -> None:
-        """Write to standard error what was taken from files, and the unknown keys of these."""
+        """Write to standard error which options come from files, and the files' unknown keys."""
         for note in self.notes:
             complain(f"note: {note}")
         warn_unknown(self.launch)

@@ -82,7 +82,7 @@ def takes_job(
     """A decorator that adds the options of a job to a command that ends in ``**job``.
 
     ``only``: names of the options to add (default: all); options that the command declares itself
-    are not added. ``axes``: whether each takes several values.
+    are not added. ``axes``: whether each option takes a list of values, as in a sweep.
     """
 
     def decorate(command: Command) -> Command:

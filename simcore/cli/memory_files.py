@@ -50,6 +50,6 @@ def write_files(
     complain(
         f"allocator: {timeline.peak_allocated_bytes / GIGA:.2f} GB allocated, "
         f"{timeline.peak_reserved_bytes / GIGA:.2f} GB reserved "
-        f"({timeline.replay.fragmentation_frac * PERCENT:.0f} % never used at once)"
+        f"({timeline.replay.fragmentation_frac * PERCENT:.0f} % lost to fragmentation)"
         + ("" if timeline.fits else "; it ran out of memory there")
     )

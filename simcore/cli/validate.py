@@ -187,9 +187,9 @@ def validate(
         allow_code=allow_code,
     )  # fmt: skip
     for name, ignored in (result.get("ignored_columns") or {}).items():
-        from simcore.validate.formats.project import ignored_told
+        from simcore.validate.formats.project import ignored_text
 
-        complain(f"note: {name}: {ignored_told(ignored)}")
+        complain(f"note: {name}: {ignored_text(ignored)}")
     if html is not None:
         _write_page(result, files, html)
     if plot is not None:

@@ -145,7 +145,7 @@ def _gathered(f: Facts) -> Derivation:
 def _replicas(f: Facts) -> Derivation:
     p = f.request.strategy.precision
     return Derivation(
-        "parameters x gradient bytes: one replica's gradients arriving at the master (dp)",
+        "parameters x gradient bytes: gradients that GPU 0 receives from one replica (dp)",
         (_params(f), ("bytes each", f"{p.grad_bytes}")),
         "torch.nn.DataParallel, reduce_add to device 0",
     )

@@ -227,7 +227,7 @@ def _layout_inputs(f: Facts) -> list[tuple[str, str]]:
         name = f"{word} parallel"
         times, each = sum(exchange_passes(placed)[name]), float(moved[name][0])
         if degree > 1 and each > 0:
-            text = f"{times:.3g} exchanges a layer and micro-batch, {format_si(each, 'B')} each"
+            text = f"{times:.3g} exchanges per layer and micro-batch, {format_si(each, 'B')} each"
             if word == "tensor" and placed.narrow_gathers:
                 text += f", {format_si(placed.gathered_frac * each, 'B')} in all-gathers"
             found.append((f"{word} ranks", text))

@@ -202,7 +202,10 @@ class _Step:
     def _tensors(
         self, width: float, term: str, flat: bool, blocks: Sequence[int] | None = None
     ) -> list[int]:
-        """One allocation for each parameter tensor, or for each block where shards are flat."""
+        """Numbers of the new allocations: one per parameter tensor, or one per block if ``flat``.
+
+        ``width``: bytes per element. ``blocks``: indices of the blocks; None: all blocks.
+        """
         out, made = self.out, []
         for i in range(len(self.blocks)) if blocks is None else blocks:
             block = self.blocks[i]

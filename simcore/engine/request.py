@@ -208,7 +208,11 @@ def _cut_later(tries: Attempts) -> bool:
 
 
 def _batch_problems(tries: Attempts, inputs: Inputs, accum: int, batch: int | str) -> None:
-    """Collect violations of the batch's rules; ``shares`` are stored in ``tries``."""
+    """Check the batch size and the number of micro-batches; add each problem to ``tries.problems``.
+
+    Also reads the option ``shares`` (the parts of the batch that unequal GPUs get) and stores the
+    result in ``tries``.
+    """
     shares = inputs.options.get("shares")
     if shares is not None:
         tries.make("shares", lambda: _shares(str(shares)))

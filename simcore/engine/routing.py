@@ -60,8 +60,8 @@ def routing_of(record: ModelSource | None, options: Mapping[str, Any]) -> Routin
             problems.append(f"{record.name} has no experts for {named}")
         elif (capacity := found.get("expert_capacity", 1.0)) > (most := experts / top_k):
             problems.append(
-                f"expert-capacity {capacity:g} is more than experts / top-k = {most:g}, at which "
-                "an expert already has a slot for every token"
+                f"expert-capacity {capacity:g} is more than experts / top-k = {most:g}; with "
+                f"{most:g} every expert already has a slot for every token"
             )
     if problems:
         raise InvalidConfig(problems)
@@ -94,7 +94,7 @@ def routing_notes(record: ModelSource, routing: Routing, layout: Layout) -> tupl
     if not experts_of(record)[0]:
         return ()
     if routing == EVEN and (slots := _room_of(record)):
-        return (f"routing of experts: balanced, at most {slots} tokens of a sequence an expert",)
+        return (f"routing of experts: balanced, at most {slots} tokens of a sequence per expert",)
     if routing == EVEN:
         return ("routing of experts: balanced (--expert-imbalance), no tokens dropped",)
     found: list[str] = []

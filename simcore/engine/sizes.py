@@ -25,9 +25,11 @@ _SIDES = re.compile(r"\b\d+ x \d+\b")
 
 
 def overrides_of(record: ModelSource | None, options: Mapping[str, Any]) -> dict[str, Scalar]:
-    """Model settings that the options change.
+    """The model settings that the job's options change, by name.
 
-    Raises InvalidConfig for settings it does not have.
+    ``options``: the job's options, such as ``seq_len`` or ``resolution`` (which becomes the image's
+    height and width). Raises InvalidConfig where the model lacks such a setting, and where an
+    option and ``--set`` give the same setting.
     """
     settings = [option.name for option in OPTIONS if option.setting]
     found: dict[str, Scalar] = {k: v for k in settings if (v := options.get(k)) is not None}
@@ -62,7 +64,7 @@ def overrides_of(record: ModelSource | None, options: Mapping[str, Any]) -> dict
 def _lacking(name: str, key: str) -> str:
     text = f"{name} {OPTIONS[key].setting} ({OPTIONS[key].typed})"
     if key == "attention" and name.startswith(SWITCHED):
-        return f"{text} but math, written out as before PyTorch 2.0"
+        return f"{text} except math (separate kernels, as before PyTorch 2.0)"
     if key == "layout" and ":" in name:
         return f"{text}: give channels_last after the shape in --input"
     return text
@@ -77,7 +79,7 @@ def _unsized(record: ModelSource, height: int, width: int) -> str:
 
 
 def name_of(record: ModelSource, overrides: Mapping[str, Scalar]) -> str:
-    """The model's full name, with the sizes of the request in place of its own."""
+    """The model's full name, with image size and frames of the job instead of the model's own."""
     size = [f"{overrides[k]}" for k in ("height", "width") if k in overrides]
     if "image" in overrides:
         size = [f"{overrides['image']}", f"{overrides.get('image_width', overrides['image'])}"]

@@ -220,11 +220,12 @@ def _balanced_s(request: Request, through_s: Array, micro_steps: Array) -> Array
 
 
 class _Stages(NamedTuple):
-    """The stages that decide the memory: the first of equal stages, which holds most.
+    """The pipeline stages whose memory is computed.
 
-    ``evaluated``: all stages that are evaluated; ``first`` and ``last``: positions in it of the
-    first and the last of equal stages. In any other division some stage has at least as many layers
-    as the emptiest of the last ones.
+    Among stages with equal layers, the first needs the most memory and the last the least.
+    ``evaluated``: all stages that are computed. ``first``, ``last``: indices in it of the first and
+    of the last stage of each group of equal stages. The least memory of the last ones is a lower
+    bound for every division of the layers, because some stage has at least as many layers.
     """
 
     evaluated: tuple[Stage, ...] = ()

@@ -65,13 +65,15 @@ def read_topology(path: Path, text: str) -> TopologyMatrix:
     start = next((i for i, x in enumerate(lines) if re.match(r"GPU0\s+(?:GPU1|CPU|NIC|mlx)", x)),
                  None)  # fmt: skip
     if start is None:
-        raise DataError("holds no matrix of `nvidia-smi topo -m` (GPU0 GPU1 ...)", file=path)
+        raise DataError("has no matrix of `nvidia-smi topo -m` (GPU0 GPU1 ...)", file=path)
     names = tuple(lines[start].partition("CPU Affinity")[0].split())
     gpus = tuple(n for n in names if _GPU.match(n))
     rows = _rows(path, lines, start, names)
     if missing := [n for n in gpus if n not in rows]:
         raise DataError(
-            f"has no row of {', '.join(missing)}: cut short?", file=path, line=start + 1
+            f"has no row for {', '.join(missing)}: is the output cut off?",
+            file=path,
+            line=start + 1,
         )
     paths = {(a, b): joint for a, row in rows.items() for b, joint in row.paths.items()}
     for (a, b), joint in paths.items():
@@ -128,7 +130,11 @@ def _rows(path: Path, lines: list[str], start: int, names: tuple[str, ...]) -> d
 
 
 def _path(cell: str, same: bool, path: Path, line: int) -> str:
-    """The checked text of a cell; "" on the diagonal (``same``)."""
+    """How two devices are joined according to one cell of the matrix, such as ``NV12`` or ``PIX``.
+
+    ``same``: whether the cell is on the diagonal; the result is "" there. Raises DataError if the
+    cell is no known kind of link, or if it is ``X`` anywhere but on the diagonal.
+    """
     if same != (cell == "X"):
         raise DataError(f"{cell!r} on {'' if same else 'other than '}the diagonal", file=path,
                         line=line)  # fmt: skip
@@ -136,6 +142,7 @@ def _path(cell: str, same: bool, path: Path, line: int) -> str:
         return ""
     cell = _OLD.get(cell, cell)
     if cell not in PCIE_PATHS and not _NVLINK.match(cell):
-        raise DataError(f"{cell!r} is no link: write NV# or {', '.join(PCIE_PATHS)}", file=path,
+        known = ", ".join(PCIE_PATHS)
+        raise DataError(f"{cell!r} is not a kind of link: write NV# or {known}", file=path,
                         line=line)  # fmt: skip
     return cell

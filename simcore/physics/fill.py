@@ -122,9 +122,10 @@ _FLOP_PER_SCORE_ELEMENT: Final = 4.0
 def softmax_width(
     peak_flop_per_s: float, sm_count: float, clock_hz: float, exp_per_sm_clock: float
 ) -> float:
-    """Head dimension [elements] whose products take as long as the exposed exponentials.
+    """Head dimension [elements] at which attention's products take as long as its exponentials.
 
-    0.5 · peak / (4 · SMs · clock · exponentials per SM and clock)
+    Of the exponentials of the softmax, only the part that does not overlap with the products
+    counts: 0.5 · peak / (4 · SMs · clock · exponentials per SM and clock)
     """
     exp_per_s = sm_count * clock_hz * exp_per_sm_clock
     return EXP_EXPOSED_FRAC * peak_flop_per_s / (_FLOP_PER_SCORE_ELEMENT * exp_per_s)

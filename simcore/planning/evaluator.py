@@ -247,7 +247,7 @@ class Evaluator:
         )
 
     def _wires_of(self, request: Request, cluster: int) -> dict[str, Any]:
-        """The values of a cluster's links for a model (``point_values``), cached."""
+        """Bandwidths and latencies of a cluster's links for a model (``point_values``), cached."""
         key = request.workload.name, cluster
         found = self._wires.get(key)
         if found is None:

@@ -119,7 +119,11 @@ def daly_interval_s(mtbf_s: Array | float, save_s: Array | float) -> Array:
 
 
 def best_interval_s(mtbf_s: Array | float, save_s: Array | float) -> Array:
-    """The best checkpoint interval [s]: tau = M (1 + W(-exp(-1 - delta/M))), by Newton's method."""
+    """The best checkpoint interval [s]: tau = M (1 + W(-exp(-1 - delta/M))).
+
+    M: mean time between failures ``mtbf_s``. delta: time to write a checkpoint ``save_s``. W: the
+    Lambert function, solved by Newton's method. Infinite if M is infinite.
+    """
     m, delta = np.broadcast_arrays(np.asarray(mtbf_s, dtype=float), np.asarray(save_s, dtype=float))
     d = delta / m
     # f(x) = x + exp(-(x + d)) - 1 with x = tau/M is convex: from x = 1, Newton's method converges

@@ -41,7 +41,7 @@ class Point:
 
     @property
     def fits(self) -> bool:
-        """Whether it fits in the memory of the fullest device."""
+        """Whether the configuration fits in the memory of the fullest device."""
         return self.needed_bytes <= self.capacity_bytes
 
     @property
@@ -143,7 +143,10 @@ SCORES: dict[str, tuple[Callable[[Batch, Array], Array], str]] = {
 
 @dataclass
 class Leaders:
-    """The best ``size`` points so far, best first; of equal scores the earlier point stays."""
+    """The best ``size`` points added so far, best first; among equal scores the earlier one stays.
+
+    ``by``: the score, a name in ``SCORES``. ``points``: pairs of score and point.
+    """
 
     clusters: tuple[ClusterSpec, ...]
     by: str = "throughput"
@@ -172,7 +175,10 @@ class Leaders:
         self.merge(found)
 
     def merge(self, found: Sequence[tuple[float, Point]]) -> None:
-        """Add points with their scores, best first, that come after those added so far."""
+        """Add (score, point) pairs, sorted by score, best first, and keep the best ``size`` points.
+
+        All of them are later than the points added so far, so they lose ties to those.
+        """
         if found:
             both = [*self.points, *found]
             self.points = sorted(both, key=lambda p: -p[0])[: self.size]
@@ -233,7 +239,7 @@ class Front:
         return found
 
     def merge(self, points: Sequence[Point]) -> None:
-        """Add points that fit and come after those added so far."""
+        """Add points that fit; all of them are later than the points added so far."""
         if not points:
             return
         both = [*self.points, *points]

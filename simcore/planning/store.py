@@ -103,7 +103,7 @@ class Store:
         """Message about where the parts are and how to resume; empty where there are no parts."""
         if not self._parts:
             return ""
-        return f"finished points are in {self.folder}: the same command with --resume continues"
+        return f"finished points are in {self.folder}: repeat the command with --resume to continue"
 
     def batches(self) -> Iterator[Batch]:
         """The batches of every part on disk, in order. Raises DataError for a damaged part."""

@@ -231,7 +231,7 @@ def _parts(
 
 
 def _tally_of(store: Store, wanted: Wanted) -> Tally:
-    """The tally of all points that are on disk."""
+    """The counts and the best points of all points that the sweep has written to disk."""
     tally = Tally(store.clusters, wanted)
     for batch in store.batches():
         tally.add(batch)

@@ -171,7 +171,8 @@ def build() -> Schema:
         "margin_frac": _of("number", "Share of the capacity left; negative: does not fit."),
         "fixes": _texts("Changes that make it fit, each computed; empty where it fits."),
         "instead": _texts(
-            "Changes that train adapters, another kind of training, and fit on these GPUs."
+            "Changes with which the job would train adapters on frozen weights, which is another "
+            "kind of training, and fit on these GPUs; empty if the job itself fits."
         ),
         "why_none": _text(
             "Why no number of these GPUs makes it fit; empty if one was found or is not needed."

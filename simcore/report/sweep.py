@@ -199,4 +199,7 @@ def _output(r: SweepResult) -> list[str]:
         return ["", f"{counted(r.n_evaluated, 'point')} in {r.output}"]
     if not r.n_done:
         return ["", f"stopped before a point was finished: {r.output}.parts has nothing new"]
-    return ["", f"finished points are in {r.output}.parts: the same command with --resume goes on"]
+    return [
+        "",
+        f"finished points are in {r.output}.parts: repeat the command with --resume to continue",
+    ]

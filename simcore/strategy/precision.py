@@ -97,13 +97,13 @@ class Precision:
 
     @property
     def gathered_frac(self) -> float:
-        """Bytes of an element gathered for products over those of one that is summed up.
+        """Bytes per element of tensor ranks' all-gathers, relative to those of their reductions.
 
         Products in 8 bits or fewer convert their operands before tensor ranks gather them, both
         inputs and gradients of outputs (Transformer Engine: module/linear.py, cast_to_fp8 before
         gather_along_first_dim; base.py, grad_output_preprocess; torchao: float8_tensor_parallel.py;
-        torchtitan, docs/float8.md: "for TP (by default for Float8Linear)"). Sums have the
-        activations' width.
+        torchtitan, docs/float8.md: "for TP (by default for Float8Linear)"). Reductions
+        have the activations' data type.
         """
         return (self.gather_bytes or self.operand_bytes or self.low_bytes) / self.low_bytes
 

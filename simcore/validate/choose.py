@@ -1,4 +1,4 @@
-"""Choice of the rows that a calibration is fitted to; it never depends on measured values."""
+"""Chooses the rows that a calibration is fitted to; the choice never depends on measured values."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def by_program(programs: Programs) -> dict[str, list[FitRow]]:
 
 
 def random_rows(programs: Programs, k: int, seed: int, doubted: Set[str]) -> set[str]:
-    """``k`` random rows of each program, among those that are not doubted."""
+    """Keys of ``k`` random rows of each program; ``doubted`` rows are never chosen."""
     rng = np.random.default_rng(seed)
     chosen: set[str] = set()
     for rows in by_program(programs).values():
@@ -35,11 +35,12 @@ def random_rows(programs: Programs, k: int, seed: int, doubted: Set[str]) -> set
 
 
 def telling_rows(programs: Programs, k: int, doubted: Set[str]) -> set[str]:
-    """The ``k`` rows of each program whose measurement leaves least uncertainty in its other rows.
+    """Keys of the ``k`` most informative rows of each program for a calibration.
 
-    Rows are added one by one: always the one whose measurement lowers the summed variance of the
-    program's rows most, by the engine's sensitivities and the prior widths. These are the jobs that
-    one would run first to calibrate. Measured times are not used.
+    Rows are chosen greedily: each time the one whose measurement would most reduce the summed
+    variance of the predicted times of the program's rows, by the sensitivities of the predictions
+    to the fitted parameters and the parameters' prior variances. These are the jobs that one would
+    measure first. Measured times are not used, and ``doubted`` rows are never chosen.
     """
     chosen: set[str] = set()
     for rows in by_program(programs).values():

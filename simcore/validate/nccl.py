@@ -1,4 +1,4 @@
-"""Runs of nccl-tests, compared with the time of the same collective in a prediction."""
+"""Compares runs of nccl-tests with the predicted times of the same collectives."""
 
 from __future__ import annotations
 
@@ -22,10 +22,12 @@ Array = NDArray[np.float64]
 def judge_nccl(
     paths: Sequence[Path], profile: Profile, said: Said, *, on_bad: OnBad = "skip"
 ) -> dict[str, Any]:
-    """The contract of ``simcore validate ops LOG --json`` for output of nccl-tests.
+    """The result that ``simcore validate ops LOG --json`` prints for logs of nccl-tests.
 
-    ``runs``: collective, cluster, errors over all sizes and over those of at least 64 MiB, and
-    ``points`` (bytes, measured_s, predicted_s, bus bandwidths). Raises DataError, InvalidConfig.
+    ``paths``: the logs. ``said``: what the user states that the logs lack, such as the network.
+    The key ``runs`` has one entry per run: the collective, the cluster, the errors over all message
+    sizes and over those of at least 64 MiB, and ``points`` (bytes, measured_s, predicted_s and both
+    bus bandwidths for each size). Raises DataError, InvalidConfig.
     """
     found = read_nccl_groups(paths, said, on_bad)
     runs = [_judged(group, profile) for group in found.groups]

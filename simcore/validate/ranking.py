@@ -243,7 +243,7 @@ class Order:
 
 
 def order_of(scored: Iterable[tuple[Case, Scored]]) -> Order:
-    """The order of the step times among what was scored."""
+    """The step times among the scored rows, for comparing their predicted and measured order."""
     return Order(
         tuple(
             Timed(model=case.model_name, cluster=_cluster(case), configuration=case.configuration,

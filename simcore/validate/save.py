@@ -10,7 +10,7 @@ from simcore.base.atomic import write_text
 from simcore.base.errors import InvalidConfig
 from simcore.hardware.calibrations import Calibration, Knob
 from simcore.validate.calibrated import Calibrated, calibrate_and_judge
-from simcore.validate.formats.project import ignored_told
+from simcore.validate.formats.project import ignored_text
 from simcore.validate.table import Table
 
 #: A multiplier counts as identified if its spread is below this share of its prior's.
@@ -30,7 +30,7 @@ def calibration_of(tables: Sequence[Table], name: str) -> tuple[Calibration, Cal
         why = {reason for _, reason in found.verdict.skipped}
         why |= {f"{key}: {told}" for key, told in found.suspects.items()}
         columns = dict.fromkeys(name for c in tables[0].cases for name in c.columns)
-        unread = ignored_told(columns) or f"columns: {', '.join(columns)}"
+        unread = ignored_text(columns) or f"columns: {', '.join(columns)}"
         untimed = f"none has a step_time_s, samples_per_s or tokens_per_s ({unread})"
         reasons = "; ".join(sorted(why)) or untimed
         raise InvalidConfig([f"no row of {tables[0].path.name} can be fitted: {reasons}"])

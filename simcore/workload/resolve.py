@@ -71,11 +71,11 @@ class ModelSource(Protocol):
 
     @property
     def training(self) -> Training:
-        """What the model's training script does unless the user states otherwise."""
+        """Defaults of a job (batch, optimizer, ...), as in the model's own training script."""
 
     @property
     def dataset(self) -> Dataset | None:
-        """The data set; None if none is described."""
+        """The data set that the model is trained on; None if the record does not describe one."""
 
     def build(self, **overrides: Scalar) -> Workload:
         """The workload with some config keys overridden. Raises InvalidConfig."""

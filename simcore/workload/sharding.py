@@ -96,8 +96,8 @@ def tensor_overrides(
         return {}
     if record.arch not in _DIVIDED:
         raise InvalidConfig(
-            [f"{record.name}: tensor and expert ranks cut architectures "
-             f"{', '.join(_DIVIDED)}, not {record.arch}"]
+            [f"{record.name}: only the architectures {', '.join(_DIVIDED)} can be divided over "
+             f"tensor or expert ranks, not {record.arch}"]
         )  # fmt: skip
     config = record.config
     heads, hidden = int(config["heads"]), int(config["hidden"])

@@ -120,11 +120,11 @@ def test_what_a_layout_exchanges_is_among_the_inputs() -> None:
              "recompute": "none"}  # fmt: skip
     _, told = _all("llama2-7b", "1x8xH100", {**words, "cp": 8, "cp_comm": "ulysses"})
     inputs = dict(told["time.communication_exposed"].inputs)
-    assert inputs["context ranks"] == "8 exchanges a layer and micro-batch, 8.39 MB each"
+    assert inputs["context ranks"] == "8 exchanges per layer and micro-batch, 8.39 MB each"
     assert "tensor ranks" not in inputs
     _, told = _all("llama2-7b", "1x8xH100", {**words, "tp": 2})
     inputs = dict(told["time.communication_exposed"].inputs)
-    assert inputs["tensor ranks"] == "5 exchanges a layer and micro-batch, 67.1 MB each"
+    assert inputs["tensor ranks"] == "5 exchanges per layer and micro-batch, 67.1 MB each"
 
 
 @pytest.mark.parametrize(

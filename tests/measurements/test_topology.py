@@ -100,10 +100,10 @@ def test_names_and_affinities() -> None:
     [
         ("GPU3    SYS     SYS     NV4      X      PIX", "GPU3    SYS     SYS", "GPU3 has"),
         ("GPU1    NV4      X", "GPU1    NV2      X", "GPU0 to GPU1 is NV4"),
-        ("GPU1    NV4      X", "GPU1    QPI      X", "'QPI' is no link"),
+        ("GPU1    NV4      X", "GPU1    QPI      X", "'QPI' is not a kind of link"),
         ("GPU1    NV4      X      SYS", "GPU1    NV4      SYS    SYS", "diagonal"),
         ("GPU2    SYS     SYS      X", "GPU1    SYS     SYS      X", "GPU1 is in line 7"),
-        ("GPU3    SYS     SYS     NV4      X ", "# ", "has no row of GPU3"),
+        ("GPU3    SYS     SYS     NV4      X ", "# ", "has no row for GPU3"),
     ],
 )
 def test_what_cannot_be_is_named_by_line(old: str, new: str, said: str) -> None:
@@ -116,5 +116,5 @@ def test_what_cannot_be_is_named_by_line(old: str, new: str, said: str) -> None:
 def test_another_gpu_than_the_matrix_shows() -> None:
     with pytest.raises(InvalidConfig, match="has no NVLink in its record"):
         node(printed.A6000, "RTX4090")
-    with pytest.raises(DataError, match="holds no matrix"):
+    with pytest.raises(DataError, match="has no matrix"):
         matrix("Sun Nov 22\n")

@@ -385,7 +385,7 @@ def test_a_full_disk_is_one_sentence_and_what_was_written_goes_on(
     assert out == ""
     assert err.count("\n") == 1 and "no space is left on the disk" in err
     assert not new.path.exists()
-    assert ("--resume continues" in err) == bool(new.parts)
+    assert ("--resume to continue" in err) == bool(new.parts)
     assert not list(tmp_path.rglob("*.partial"))
     resumed = len(new.parts) > 0
     assert run([*command, *(["--resume"] if resumed else [])]) == 0
@@ -406,7 +406,7 @@ def test_a_full_disk_leaves_an_older_output_as_it_was(
 
     with monkeypatch.context() as patch:
         patch.setattr(store, "write_points", full)
-        with pytest.raises(DataError, match=r"no space is left.*--resume continues"):
+        with pytest.raises(DataError, match=r"no space is left.*--resume to continue"):
             new.sweep()
     assert new.path.read_text() == "older"
     assert len(new.said) == 0
@@ -492,7 +492,7 @@ def test_two_at_once_the_second_is_told_who_is_first(made: Path, tmp_path: Path)
     first.send_signal(signal.SIGTERM)
     out, err = first.communicate(timeout=60)
     assert first.returncode == 130
-    assert "STOPPED at" in out and "--resume goes on" in out
+    assert "STOPPED at" in out and "--resume to continue" in out
     assert err == ""
     new.ends_undisturbed()
 

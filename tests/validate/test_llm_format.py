@@ -87,7 +87,7 @@ def test_tokens_of_a_row_are_the_size_of_its_samples(tmp_path: Path) -> None:
     assert record_of(wan).config["frames"] == 93
     path = tmp_path / "bad.csv"
     path.write_text(HEAD + FLUX.replace(",512,,", ",700,,"), encoding="utf-8")
-    assert "no caption and square image" in read_table(path).skipped[0].reason
+    assert "not those of a caption and a square image" in read_table(path).skipped[0].reason
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 from simcore.base.errors import DataError
 from simcore.validate.formats import described
 from simcore.validate.formats.formulas import NoJobError
-from simcore.validate.formats.row_rules import NOTHING, cells_asked, read_by, rules_of, value_of
+from simcore.validate.formats.row_rules import NOTHING, cells_read, read_by, rules_of, value_of
 from simcore.validate.formats.rules import Rule
 
 CELLS = {"source": "a-lab", "gpus": "32", "variant": "25.09", "notes": "Async TP; x", "tp": "",
@@ -123,11 +123,11 @@ def test_a_row_that_is_no_job_says_why(tmp_path: Path) -> None:
         ("rules:\n  - {wrods: {tp: 1}}\n", "a rule has no 'wrods': did you mean 'words'"),
         ("words: {tp: 1}\n", "must have a list of 'rules'"),
         ("rules: [3]\n", "a rule is a mapping"),
-        ("rules:\n  - {words: {tp: {sell: gpus}}}\n", "is no value: it has none of cell, found"),
+        ("rules:\n  - {words: {tp: {sell: gpus}}}\n", "is not a value: it has none of cell, found"),
         ("rules:\n  - {words: {tp: {formula: one_layer}}}\n", "did you mean 'one_layer_a_chunk'"),
         (
             "rules:\n  - when: {a: 1}\n    rules:\n      - when: {a: 2}\n        skip: x\n",
-            "'a' stands in a group's 'when' already",
+            "'a' is in the 'when' of an outer group too",
         ),
     ],
 )
@@ -145,7 +145,7 @@ rules:
       stages: {formula: one_layer_a_chunk, of: {found: y, in: e}}
     cells: {z: "{f} of {g}"}
 """
-    assert cells_asked(rules(tmp_path, text)) == set("abcdefg")
+    assert cells_read(rules(tmp_path, text)) == set("abcdefg")
 
 
 def test_a_folder_whose_rules_ask_for_what_no_row_has(
@@ -158,5 +158,5 @@ def test_a_folder_whose_rules_ask_for_what_no_row_has(
         "needs: [model]\nrules:\n  - {when: {gpu_typ: x}, skip: y}\n", encoding="utf-8"
     )
     monkeypatch.setattr(described, "corpora_folder", lambda: tmp_path)
-    with pytest.raises(DataError, match="rules ask for gpu_typ, which no row has"):
+    with pytest.raises(DataError, match="rules read gpu_typ, which no row has"):
         described.described_formats()

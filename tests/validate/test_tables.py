@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from simcore.base.errors import DataError
-from simcore.validate.formats.project import ignored_columns, ignored_told, option_columns
+from simcore.validate.formats.project import ignored_columns, ignored_text, option_columns
 from simcore.validate.known import tables_folder
 from simcore.validate.table import read_table
 
@@ -37,8 +37,8 @@ def test_a_column_that_nothing_reads_is_told_with_what_it_may_mean() -> None:
     columns = ["id", "model", "gpus", "micro_bach", "step_time_s", "wibble", "memory_x_gib"]
     assert ignored_columns(columns) == ("micro_bach", "wibble")
     told = "columns that nothing reads: micro_bach (did you mean micro_batch?), wibble"
-    assert ignored_told(columns) == told
-    assert ignored_told(["id", "tp"]) == ""
+    assert ignored_text(columns) == told
+    assert ignored_text(["id", "tp"]) == ""
 
 
 def test_comments_and_blank_lines_keep_line_numbers(tmp_path: Path) -> None:

@@ -128,7 +128,7 @@ def test_what_cannot_be_cut_is_said() -> None:
     with pytest.raises(InvalidConfig, match="no experts"):
         tensor_overrides(GPT, 1, 2)
     with pytest.raises(
-        InvalidConfig, match="cut architectures transformer, mmdit, wan, not resnet"
+        InvalidConfig, match="only the architectures transformer, mmdit, wan can be divided"
     ):
         tensor_overrides(MODELS["resnet-50"], 2, 1)
     with pytest.raises(InvalidConfig, match="more than its 24 layers"):

@@ -1,5 +1,6 @@
-"""What closed issues said must hold and no test holds: figures over the measured tables.
+"""Accuracy requirements on the measured tables that closed issues set and that no test checks.
 
-``python -m validate.must_hold`` computes each table once and prints a line a clause: what was
-asked, what is found, whether it holds, and the issue that asked. To be run before an issue closes.
+``python -m validate.must_hold`` computes each table once and prints a line for each requirement (a
+*clause*): its limit, whether it holds, the figure, and the issue that set it. Run it before an
+issue is closed.
 """

@@ -1,10 +1,12 @@
-"""What closed issues asked and no test holds: ``python -m validate.must_hold``.
+"""Checks the accuracy requirements of closed issues: ``python -m validate.must_hold``.
 
-    --only WORD    clauses whose name holds this word (several: any of them)
-    --jobs N       processes that share the rows of large tables (default: one a processor)
-    --json         for machines
+    --only WORD    only clauses whose name contains this word (may be repeated: any of the words)
+    --jobs N       number of processes that share the rows of large tables (default: one per
+                   processor)
+    --json         print JSON
 
-Needs ``$SIMCORE_TABLES``. Exit code 0: all hold, 1: one does not, 2: the request was wrong.
+Needs ``$SIMCORE_TABLES``. Exit code 0: all clauses hold; 1: at least one does not; 2: the arguments
+or the folder of tables are invalid.
 """
 
 from __future__ import annotations
@@ -24,13 +26,13 @@ CLAUSES: tuple[Clause, ...] = (*seeds.CLAUSES, *steps.CLAUSES, *ops.CLAUSES)
 
 
 def chosen(words: Sequence[str]) -> tuple[Clause, ...]:
-    """Clauses whose name holds one of the words; all without any."""
+    """Clauses whose name contains at least one of the words; all clauses if there are no words."""
     folded = [w.lower() for w in words]
     return tuple(c for c in CLAUSES if not folded or any(w in c.name.lower() for w in folded))
 
 
 def found_of(clause: Clause, tables: Tables) -> Found:
-    """What a clause came to; it does not hold where it cannot be computed."""
+    """The result of a clause. A clause that cannot be computed does not hold."""
     try:
         return clause.compute(tables)
     except (SimcoreError, OSError, KeyError) as why:
@@ -38,13 +40,13 @@ def found_of(clause: Clause, tables: Tables) -> Found:
 
 
 def line(clause: Clause, found: Found) -> str:
-    """Name, what is asked, yes or NO, what is found, the issue."""
+    """The printed line of a clause: name, limit, yes or NO, the figure, and the issue."""
     holds = "yes" if found.holds else "NO"
     return f"{clause.name:48}{clause.asked:22}{holds:5}{found.text}  [{clause.issue}]"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command."""
+    """Run the command; returns its exit code."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -54,7 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     clauses = chosen(options.only)
     if not clauses:
-        sys.stderr.write(f"error: no clause is called {' or '.join(options.only)}\n")
+        sys.stderr.write(f"error: no clause has {' or '.join(options.only)} in its name\n")
         return 2
     try:
         tables = Tables.here(options.jobs)

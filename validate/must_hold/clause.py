@@ -1,4 +1,4 @@
-"""One clause of an issue: what was asked, and how to compute whether it holds."""
+"""One requirement of an issue, and how to compute whether it holds."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Found:
-    """What a clause came to; ``text``: the figure, and what belongs beside it."""
+    """The result of a clause. ``text``: the figure and a remark, such as its number of rows."""
 
     holds: bool
     text: str
@@ -23,7 +23,10 @@ class Found:
 
 @dataclass(frozen=True)
 class Clause:
-    """A line of the table. ``issue``: who asked; ``compute`` takes the tables that all share."""
+    """A requirement. ``asked``: its limit as text. ``issue``: the issue or document that set it.
+
+    ``compute``: returns the result, given the predicted tables that all clauses share.
+    """
 
     name: str
     asked: str
@@ -32,22 +35,22 @@ class Clause:
 
 
 def percent(value: float) -> str:
-    """``7.6 %``."""
+    """A fraction as text, such as ``7.6 %``."""
     return f"{value * PERCENT:.1f} %"
 
 
 def at_most(limit_frac: float, value: float | None, beside: str = "") -> Found:
-    """Holds where the share is no larger than the limit."""
+    """A result that holds if the value is at most the limit; ``beside``: a remark on the figure."""
     return _judged(value is not None and value <= limit_frac, value, beside)
 
 
 def at_least(limit_frac: float, value: float | None, beside: str = "") -> Found:
-    """Holds where the share is no smaller than the limit."""
+    """A result that holds if the value is at least the limit."""
     return _judged(value is not None and value >= limit_frac, value, beside)
 
 
 def between(low_frac: float, high_frac: float, value: float | None, beside: str = "") -> Found:
-    """Holds where the share lies within both limits."""
+    """A result that holds if the value is between the limits, or equal to one of them."""
     return _judged(value is not None and low_frac <= value <= high_frac, value, beside)
 
 
@@ -57,5 +60,5 @@ def _judged(holds: bool, value: float | None, beside: str) -> Found:
 
 
 def rows(score: Mapping[str, Any]) -> str:
-    """``1,148 rows``."""
+    """The number of rows of a score as text, such as ``1,148 rows``."""
     return f"{score['n']:,} rows"

@@ -1,4 +1,4 @@
-"""Clauses about measured kernels, collectives and passes, and the closed loop."""
+"""Clauses about measured kernels, collectives and whole models, and about ``simcore selftest``."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from collections.abc import Callable
 from validate.must_hold.clause import Clause, Found, at_most, percent
 from validate.must_hold.tables import Tables
 
-#: Class of ``simcore validate ops``, its dtype, limits with a GPU's own figures and blind.
+#: (class of ops of ``simcore validate ops``, dtype, largest error with the GPU's own figures,
+#: largest error with figures that were fitted without the GPU's family).
 _CLASSES = (
     ("products of 1 GFLOP and more", "bf16", 0.075, 0.11),
     ("memory-bound, 32 MB and more", "", 0.07, 0.12),
@@ -18,7 +19,11 @@ _LEAST_INSIDE, _LOOP_FRAC = 6, 0.15
 
 
 def _class(name: str, dtype: str, whose: str, limit_frac: float) -> Callable[[Tables], Found]:
-    """The mean over GPUs of each GPU's error: shapes left out (own), or the family too (blind)."""
+    """A clause about the error of a class of ops, averaged over GPUs.
+
+    ``whose``: "own" if the figures are fitted to other shapes on the same GPU, "blind" if they are
+    fitted to other families of GPUs.
+    """
     refit = {"own": "shapes", "blind": "family"}[whose]
 
     def compute(t: Tables) -> Found:

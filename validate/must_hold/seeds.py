@@ -1,4 +1,4 @@
-"""Clauses about the seed documents: what they say fits, and what does not."""
+"""Clauses about the seed documents (validate/corpora/seeds.yaml): which jobs fit in memory."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from validate.must_hold.tables import Tables
 
 
 def _fits(model: str, gpus: str, micro_batch: int, fits: bool) -> Callable[[Tables], Found]:
-    """Whether so many samples fit, as the documents say."""
+    """A clause that ``micro_batch`` samples fit, or do not fit, as the documents say (``fits``)."""
 
     def compute(_t: Tables) -> Found:
         memory = api.predict(model, gpus, micro_batch=micro_batch).memory

@@ -1,4 +1,4 @@
-"""Clauses about measured training steps: time, order, memory, what fits."""
+"""Clauses about measured training steps: step time, ranking of layouts, memory, which jobs fit."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from validate.must_hold.clause import Clause, Found, at_least, at_most, between,
 from validate.must_hold.tables import Tables
 from validate.plan_families import GOOD_FRAC
 
-#: Start of the reason why rows of quality C are skipped.
+#: First words of the reason for which rows of quality C are skipped.
 _LOW_QUALITY = "quality C"
 
 
 def _simulated(t: Tables) -> Found:
-    """Of the rows of quality A and B and of those out of memory, the share that is predicted."""
+    """The share of rows that can be predicted, among those of quality A or B and out of memory."""
     usable = t.llm["rows"] - sum(
         n for why, n in t.llm["skipped"].items() if why.startswith(_LOW_QUALITY)
     )
@@ -22,7 +22,7 @@ def _simulated(t: Tables) -> Found:
 
 
 def _complete(t: Tables) -> Found:
-    """Rows of ddp.csv that are complete and of tier A or B."""
+    """The share of rows of ddp.csv that can be predicted, among complete rows of tier A or B."""
     unusable = sum(
         n for why, n in t.ddp["skipped"].items() if why.startswith(("tier", "incomplete"))
     )
@@ -33,7 +33,7 @@ def _complete(t: Tables) -> Found:
 def _of(
     table: Callable[[Tables], dict[str, Any]], quantity: str, measure: str, limit_frac: float
 ) -> Callable[[Tables], Found]:
-    """A measure of one quantity of a table, at most the limit."""
+    """A clause that a measure of the error of one quantity of a table is at most the limit."""
 
     def compute(t: Tables) -> Found:
         score = table(t)[quantity]
@@ -43,7 +43,7 @@ def _of(
 
 
 def _source(name: str, quantity: str, limit_frac: float) -> Callable[[Tables], Found]:
-    """The mean error of one source of llm.csv."""
+    """A clause that the mean error of one source of llm.csv is at most the limit."""
 
     def compute(t: Tables) -> Found:
         score = t.llm["groups"]["source"][name][quantity]
@@ -68,9 +68,9 @@ def _coverage(
 
 
 def _rank(t: Tables) -> Found:
-    named, own = t.llm["rank_correlation"]["table_families"], t.llm["rank_correlation"]
-    value = named["weighted_mean"]
-    beside = f"{named['families']} families; by one model on one cluster {own['weighted_mean']:.3f}"
+    table, own = t.llm["rank_correlation"]["table_families"], t.llm["rank_correlation"]
+    value = table["weighted_mean"]
+    beside = f"{table['families']} families; by one model on one cluster {own['weighted_mean']:.3f}"
     return Found(value >= 0.9, f"{value:.3f} ({beside})", value)
 
 
@@ -90,7 +90,7 @@ def _plans(t: Tables) -> Found:
 
 
 def _vtrain_coverage(t: Tables) -> Found:
-    """Of the rows that the draw of median error judges."""
+    """The share of steps inside the 80 % interval, for the fit with the median error."""
     score = t.vtrain_few["step_time"]
     return between(0.7, 0.9, score["coverage80_frac"], rows(score))
 

@@ -1,4 +1,4 @@
-"""Every measured table that clauses are about, predicted once and kept."""
+"""The measured tables that clauses are about; each is predicted once, when it is first needed."""
 
 from __future__ import annotations
 
@@ -19,17 +19,18 @@ from simcore.validate.table import Table, read_table
 from validate.plan_families import families
 
 _HERE = Path(__file__).resolve().parents[1]
-#: Op tables of which issue 4 speaks; later ones (experts, linear attention) are judged elsewhere.
+#: The op tables of issue 4. Later tables (experts, linear attention) are not part of it.
 _OPS = ("gemm", "attention", "memory_bound", "conv", "collectives", "end_to_end")
-#: Rows of a few-row fit of vTrain, and random choices of them.
+#: vTrain's rows that a fit takes, and how often these rows are drawn at random.
 _VTRAIN_ROWS, _VTRAIN_DRAWS = 10, 20
 
 
 @dataclass(frozen=True)
 class Tables:
-    """Verdicts in the contract of ``simcore validate --json``. ``folder``: ``$SIMCORE_TABLES``.
+    """Comparisons of predictions with measured tables, as in ``simcore validate --json``.
 
-    ``jobs``: processes that share the rows of large tables.
+    ``folder``: the folder of the tables, ``$SIMCORE_TABLES``. ``jobs``: number of processes that
+    share the rows of large tables. *Blind* means that no row of the table is used for a fit.
     """
 
     folder: Path
@@ -37,7 +38,7 @@ class Tables:
 
     @classmethod
     def here(cls, jobs: int) -> Tables:
-        """Those of ``$SIMCORE_TABLES``. Raises UsageError where it names no folder."""
+        """The tables in ``$SIMCORE_TABLES``. Raises UsageError if that is not a folder."""
         folder = os.environ.get("SIMCORE_TABLES")
         if not folder or not Path(folder).is_dir():
             raise UsageError("SIMCORE_TABLES names no folder of measured tables")
@@ -48,18 +49,18 @@ class Tables:
 
     @cached_property
     def llm(self) -> dict[str, Any]:
-        """Published steps of language models and runs out of memory, blind, by source."""
+        """Published steps of language models and runs out of memory, blind, also by source."""
         files = [self._steps("llm.csv"), self._steps("llm_fits_or_not.csv")]
         return api.validate(files, by=("source",), jobs=self.jobs)
 
     @cached_property
     def llm_few(self) -> dict[str, Any]:
-        """Language models, fitted on five rows of each source and GPU, judged on the rest."""
+        """Language models, fitted to five rows per source and GPU and compared on the others."""
         return api.validate([self._steps("llm.csv")], calibrate=5, jobs=self.jobs)
 
     @cached_property
     def unnamed(self) -> dict[str, Any]:
-        """Language models as somebody asks who does not name the program."""
+        """Language models, predicted without naming the training program."""
         return api.validate([self._steps("llm.csv")], unnamed=True, jobs=self.jobs)
 
     @cached_property
@@ -69,22 +70,22 @@ class Tables:
 
     @cached_property
     def ddp_one_gpu(self) -> dict[str, Any]:
-        """Rows of several GPUs, fitted on those of one."""
+        """Published data-parallel rows of several GPUs, fitted to the rows of one GPU."""
         return api.validate([self._steps("ddp.csv")], calibrate="one-gpu", jobs=self.jobs)
 
     @cached_property
     def held_out(self) -> dict[str, Any]:
-        """Published runs that set no width."""
+        """Published runs that no figure and no width of an interval comes from."""
         return api.validate([_HERE / "held_out" / "published.csv"], jobs=self.jobs)
 
     @cached_property
     def zero3(self) -> dict[str, Any]:
-        """ZeRO-3 rows of Megatron's table 2."""
+        """The ZeRO-3 rows of table 2 of Narayanan et al. 2021."""
         return api.validate([_HERE / "tables" / "zero3_2021.csv"], jobs=self.jobs)
 
     @cached_property
     def _vtrain(self) -> Table:
-        """Rows of vTrain on several nodes."""
+        """The rows of the source vTrain that ran on several nodes."""
         table = rows_with(read_table(self._steps("llm.csv")), {"source": "vtrain"})
         return replace(table, cases=tuple(c for c in table.cases if not c.gpus.startswith("1x")))
 
@@ -95,17 +96,20 @@ class Tables:
 
     @cached_property
     def vtrain_few(self) -> dict[str, Any]:
-        """The same, fitted on random rows: the draw of median error."""
+        """vTrain on several nodes, fitted to random rows: the draw with the median error."""
         return validated([self._vtrain], _VTRAIN_ROWS, _VTRAIN_DRAWS, (), self.jobs)
 
     def ops(self, refit: str) -> dict[tuple[str, str, str], dict[str, Any]]:
-        """Errors of op models by class, dtype and whose figures; ``refit``: shapes or family."""
+        """Errors of op times by class of ops, dtype and profile (``own`` or ``blind``).
+
+        ``refit``: what each fit leaves out, "shapes" or the GPU's "family".
+        """
         summary = self._ops[refit]["summary"]
         return {(s["class"], s["dtype"], s["profile"]): s for s in summary}
 
     @property
     def ops_models(self) -> dict[str, Any]:
-        """Whole fp32 models, figures of the family left out: over rows."""
+        """Errors over rows of whole fp32 models, with fits that leave out the GPU's family."""
         found: dict[str, Any] = self._ops["family"]["kinds"]["model"]
         return found
 
@@ -119,11 +123,11 @@ class Tables:
 
     @cached_property
     def plan_families(self) -> list[dict[str, Any]]:
-        """How much slower the layout ranked first was measured to be than the best one."""
+        """By how much the layout that is predicted best was measured to be slower than the best."""
         with self._steps("llm.csv").open(encoding="utf-8", newline="") as stream:
             return families(csv.DictReader(stream), self.llm["per_row"])
 
     @cached_property
     def closed_loops(self) -> list[dict[str, Any]]:
-        """The three newest runs of ``simcore selftest`` that are kept."""
+        """The three newest runs of ``simcore selftest`` in the repository."""
         return [read_run(p) for p in sorted((_HERE / "selftest").glob("*.json"))[-3:]]

@@ -1,8 +1,9 @@
-"""Mechanisms by which training programs differ, as values: what each holds, sends, cuts and runs.
+"""The ways in which training programs (DeepSpeed, FSDP, Megatron-LM, ...) differ, as values.
 
-A dataclass is one subject; every field is off, or what the method itself needs, by default. Which
-program has which is data: ``programs_db``. Work of a host in Python is counted in *kernel issues*:
-the time that it takes torch to issue one kernel.
+Each dataclass covers one subject, such as gradients or the pipeline. A field's default describes
+the method in general; a record of ``programs_db`` sets a field where that program does otherwise.
+Python code that runs on the host is counted in *kernel issues*: one is the time that PyTorch takes
+on the host to issue one kernel.
 """
 
 from __future__ import annotations
@@ -14,20 +15,23 @@ from simcore.strategy.cut_rules import EVEN
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gradients:
-    """How gradients are held, summed up and reduced.
+    """How gradients are stored, accumulated and reduced over data-parallel ranks.
 
-    ``norm_copy_bytes``: an element of the copy of one tensor's gradient that its norm is taken of.
-    ``shard_joined_before_widening``: a ZeRO rank joins its shard's gradients to one flat tensor
-    before they become fp32.
-    ``bucket_copy_bytes``: an element of the copy in which a bucket is reduced, and so on the wire;
-    0: buckets are reduced as they are.
-    ``zero1_all_reduces``: ZeRO-1 gives every rank the whole sum, of which it needs a shard only.
-    ``buckets_after_backward``: buckets are made when backward is over, and gone before the update.
-    ``narrow_beside_fp32_sums``: 16-bit gradients of backward stay beside sums in fp32.
-    ``ddp_buckets_of_weight_width``: under DDP gradients travel through flat buckets of the weights'
-    width, beside sums in fp32.
-    ``added_by_own_kernel``: each tensor's gradient is added to its sum by a kernel of its own.
-    ``stub_after_fused_sum``: autograd gets a stub for a gradient that a product has summed up.
+    ``norm_copy_bytes``: bytes per element of the temporary copy of one tensor's gradient from which
+    the program computes the gradient norm; 0: it makes no copy.
+    ``shard_joined_before_widening``: a ZeRO rank concatenates the gradients of its shard to one
+    flat tensor before it casts them to fp32.
+    ``bucket_copy_bytes``: bytes per element of the copy of a bucket that is reduced and sent; 0:
+    the bucket itself is reduced.
+    ``zero1_all_reduces``: ZeRO-1 all-reduces gradients, although each rank needs only its shard.
+    ``buckets_after_backward``: buckets are allocated after backward and freed before the update.
+    ``narrow_beside_fp32_sums``: the 16-bit gradients from backward stay in memory in addition to
+    the fp32 accumulated gradients.
+    ``ddp_buckets_of_weight_width``: DDP reduces gradients in flat buckets of the weights' data type
+    and holds these in addition to the fp32 accumulated gradients.
+    ``added_by_own_kernel``: a separate kernel adds each tensor's gradient to its accumulated sum.
+    ``stub_after_fused_sum``: where the kernel of a matrix product accumulates the weight gradient
+    itself, autograd gets a placeholder tensor instead of a gradient.
     ``zeroed_between_steps``: between steps gradients are filled with zeros, not freed.
     """
 
@@ -45,15 +49,15 @@ class Gradients:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OptimizerState:
-    """What ranks hold of weights and optimizer state, and what the update moves beside them.
+    """Weights and optimizer state that a rank holds, and extra memory traffic of the update.
 
-    ``fp32_weights_whole``: each rank holds an fp32 copy of all weights, of which it updates a part.
-    ``master_lower_halves``: of the fp32 master of bf16 weights the lower 16 bits alone are kept,
-    since the weights are the upper ones; the update reads 16-bit gradients as they are.
-    ``owned_tensor_by_tensor``: each of ZeRO-1's ranks owns whole tensors, of which it updates all,
-    and broadcasts them to the others, owner after owner.
-    ``update_copies_bytes``: bytes that copies and norms around the update move, a parameter that a
-    rank holds whole, whatever its shard.
+    ``fp32_weights_whole``: each rank holds an fp32 copy of all weights but updates only its shard.
+    ``master_lower_halves``: only the lower 16 bits of the fp32 master weights are stored; the bf16
+    weights are the upper 16 bits. The update reads 16-bit gradients without a cast.
+    ``owned_tensor_by_tensor``: ZeRO-1 assigns whole tensors to ranks. Each rank updates its tensors
+    and broadcasts them to the other ranks, one owner after the other.
+    ``update_copies_bytes``: bytes that copies and norms around the update read and write, per
+    parameter of the rank's model (all parameters, not only those of its shard).
     """
 
     fp32_weights_whole: bool = False
@@ -64,11 +68,13 @@ class OptimizerState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offload:
-    """State that lies on the host.
+    """State that is offloaded to host memory.
 
-    ``crosses_in_fp32``: it lies there in fp32 and crosses so in both directions.
-    ``host_update_bytes``: bytes that the update of an offloaded parameter moves on the host; one
-    pass of Adam in fp32 reads gradient, both moments and weight, and writes all but the gradient.
+    ``crosses_in_fp32``: the state is fp32 on the host and is transferred as fp32 in both
+    directions.
+    ``host_update_bytes``: bytes that the host reads and writes to update one offloaded parameter.
+    The default is one pass of Adam in fp32: it reads gradient, both moments and weight, and writes
+    all but the gradient (7 times 4 bytes).
     """
 
     crosses_in_fp32: bool = False
@@ -77,12 +83,14 @@ class Offload:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModuleHooks:
-    """What ZeRO-3's hooks in Python take of the host around a model's modules, in kernel issues;
-    pairs are forward and backward.
+    """Host time of ZeRO-3's Python hooks around a model's modules, in kernel issues.
 
-    ``module``: before and after each module that owns a tensor; ``layer``: of a layer's others;
-    ``matrix``: to fetch the weight of a product and let go of it; ``gradient``: to take a tensor's
-    gradient into a bucket; ``bucket``: to reduce one.
+    Pairs are (forward, backward).
+
+    ``module``: hooks before and after each module that owns a parameter tensor.
+    ``layer``: hooks of all modules of a layer that own no tensor.
+    ``matrix``: gathering the weight of a matrix product and releasing it.
+    ``gradient``: copying a tensor's gradient to a bucket. ``bucket``: reducing a bucket.
     """
 
     module: tuple[float, float]
@@ -94,12 +102,11 @@ class ModuleHooks:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TensorLists:
-    """Collectives that take a list of tensors, one a rank: what they take of the host, in kernel
-    issues.
+    """Host time of collectives that take a list of tensors, one per rank, in kernel issues.
 
-    ``call``: each of them; ``gathered_view``, ``reduced_view``: to name a rank's part of a
-    parameter, or of its gradient; ``copy``: to issue its copy from or to the flat tensor that NCCL
-    takes.
+    ``call``: one collective. ``gathered_view``, ``reduced_view``: making a view of one rank's part
+    of a parameter (gather) or of its gradient (reduction). ``copy``: issuing the copy of that part
+    from or to the flat tensor that NCCL communicates.
     """
 
     call: float
@@ -110,14 +117,17 @@ class TensorLists:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Zero3:
-    """ZeRO stage 3 whose parameters are fetched module by module.
+    """ZeRO stage 3 that gathers parameters module by module.
 
-    ``live_numel``: gathered parameters that may stay in place for their next use, and beside which
-    gradients are reduced through a bucket; 0: a block is gathered as one unit.
-    ``persistent_numel``: tensors of no more elements are never sharded.
-    ``reuse_numel``: parameters that are used again within so many elements stay gathered.
-    ``hooks``: what its hooks take of the host. ``tensor_lists``: its collectives take lists of
-    tensors, a parameter at a time, none of them ahead.
+    ``live_numel``: the largest number of gathered parameters that stay on the rank for their next
+    use. Where it is set, gradients are reduced through a bucket. 0: a block's parameters are
+    gathered as one unit.
+    ``persistent_numel``: tensors with at most this many elements are never sharded.
+    ``reuse_numel``: a parameter stays gathered if at most this many elements are used before its
+    next use.
+    ``hooks``: host time of its hooks; None: no hooks.
+    ``tensor_lists``: host time of its collectives where they take lists of tensors, one parameter
+    per collective and without prefetch; None: they take flat tensors.
     """
 
     live_numel: int = 0
@@ -128,21 +138,25 @@ class Zero3:
 
     @property
     def tensors_at_once(self) -> int:
-        """Tensors of a block that are gathered at a time where each is fetched for its own module,
-        beside what is left in place (``live_numel``); 0: all of the block, as one unit. A list's
-        tensors stand beside the flat one that they are copied from.
+        """Parameter-sized tensors of a block in memory at a time where modules are gathered singly.
+
+        They come in addition to parameters that stay gathered (``live_numel``). With tensor lists
+        it is 2: the flat tensor and the list that is copied from it. 0: the block is gathered as
+        one unit.
         """
         return (1 + (self.tensor_lists is not None)) * bool(self.live_numel)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnitHooks:
-    """What FSDP does in Python around each unit that it shards, in kernel issues; pairs are forward
-    and backward.
+    """Host time of FSDP's Python code around each unit that it shards, in kernel issues.
 
-    ``unit``: to gather it, show its parameters and let go of them; ``tensor``: each parameter
-    of it; ``reduced``, ``reduced_tensor``: to reduce its gradients, where it is trained.
-    ``adapters``: each matrix of an adapter is a unit of its own.
+    Pairs are (forward, backward).
+
+    ``unit``: gathering a unit, registering its parameters and releasing them. ``tensor``: the
+    addition for each parameter of the unit. ``reduced``, ``reduced_tensor``: reducing the gradients
+    of a trained unit, and the addition for each of its parameters.
+    ``adapters``: each matrix of an adapter is a separate unit.
     """
 
     unit: tuple[float, float]
@@ -156,11 +170,11 @@ class UnitHooks:
 class Fsdp:
     """Parameters that are sharded in units of modules, as PyTorch's FSDP does.
 
-    ``outer_layers_one_unit``: what lies outside the repeated layers is one unit, gathered from the
-    begin of forward to the end of backward.
-    ``reduces_last_micro_step``: gradients of earlier micro-steps stay whole on each rank, in the
-    width that they are reduced in; only the last micro-step's backward makes shards of them.
-    ``units``: what it takes of the host, unit by unit.
+    ``outer_layers_one_unit``: all layers outside the repeated ones (embedding, head) are one unit,
+    which stays gathered from the start of forward to the end of backward.
+    ``reduces_last_micro_step``: gradients are reduced and sharded only in the last micro-step.
+    Until then each rank holds all of them, in the data type in which they are reduced.
+    ``units``: host time of each unit; None: not counted.
     """
 
     outer_layers_one_unit: bool = False
@@ -170,17 +184,18 @@ class Fsdp:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pipeline:
-    """How a pipeline is cut, what its stages send and what their buffers hold.
+    """How layers are assigned to pipeline stages, what stages send and what their buffers hold.
 
-    ``received_copies``, ``sent_copies``: of what a stage receives and sends, tensors that its
-    buffers hold for each micro-batch in flight.
-    ``logits_bytes``: an element of the logits that they hold on the last stage, which lets go of a
-    micro-batch's when the next but one comes.
-    ``sends_whole_output``: every tensor rank sends the next stage all of a layer's output, not its
-    share of it, unless the sequence is cut, where it has no more than a share.
+    ``received_copies``, ``sent_copies``: copies of the received and of the sent activation tensor
+    that a stage's buffers hold for each micro-batch in flight.
+    ``logits_bytes``: bytes per element of the logits in the last stage's buffers, which hold the
+    logits of two micro-batches.
+    ``sends_whole_output``: every tensor rank sends a layer's whole output to the next stage, not
+    only its part. With sequence parallelism a rank has only its part and sends that.
     ``cut``: the rule that assigns layers to stages, a name in ``strategy.cut_rules``.
-    ``interleaves``: a stage may hold several chunks of layers.
-    ``whole_rounds``: the number of micro-batches must fill whole rounds of the stages.
+    ``interleaves``: a stage may hold several chunks of layers (virtual pipeline stages).
+    ``whole_rounds``: the interleaved schedule needs at least one micro-batch per stage
+    (``Layout.rounds_refused``).
     """
 
     received_copies: int = 0
@@ -194,10 +209,10 @@ class Pipeline:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recompute:
-    """What is run again in backward.
+    """What backward recomputes.
 
-    ``full_includes_head``: full recompute runs the final norm and the head again too.
-    ``stops_early``: a layer runs again only as far as something is needed of it.
+    ``full_includes_head``: full recompute includes the final norm and the head.
+    ``stops_early``: the recompute of a layer stops after the last tensor that its backward needs.
     """
 
     full_includes_head: bool = False
@@ -206,12 +221,13 @@ class Recompute:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParallelRanks:
-    """Tensor ranks, and the communicators of a layout.
+    """All-reduces of tensor-parallel ranks, and the communicators of a parallel layout.
 
-    ``input_gradients_summed_apart``: each product that is cut by columns sums up the gradient of
-    its input over tensor ranks, also where several products have one input, unless the sequence is
-    cut too.
-    ``communicators_a_dimension``: communicators made for each dimension of the layout.
+    ``input_gradients_summed_apart``: each column-parallel product all-reduces the gradient of its
+    input separately, also where several products share one input. It does not apply with sequence
+    parallelism.
+    ``communicators_a_dimension``: communicators that the program makes for each dimension of the
+    layout.
     """
 
     input_gradients_summed_apart: bool = False
@@ -220,11 +236,12 @@ class ParallelRanks:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layers:
-    """Whose kernels a model's layers are.
+    """Whether the program runs a model's own layers or replaces their kernels.
 
-    ``plain_pytorch_modules``: the program is a loop around modules as the model defines them, whose
-    kernels are PyTorch's.
-    ``window_as_mask``: a window shorter than the sequence is a mask that attention reads.
+    ``plain_pytorch_modules``: the program is a training loop around the model's own modules, which
+    run PyTorch's kernels.
+    ``window_as_mask``: sliding-window attention with a window shorter than the sequence reads a
+    mask tensor.
     """
 
     plain_pytorch_modules: bool = False
@@ -233,11 +250,12 @@ class Layers:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModuleOverhead:
-    """What modules written in Python take of the host beside the kernels that they issue; pairs are
-    forward and backward.
+    """Host time of the Python code of a model's modules, in addition to issuing their kernels.
 
-    ``share``: of the time to issue a layer's kernels; ``adapter``: of an adapter's module, in
-    kernel issues.
+    Pairs are (forward, backward).
+
+    ``share``: this time as a fraction of the time to issue a layer's kernels.
+    ``adapter``: the time of one adapter's module, in kernel issues.
     """
 
     share: tuple[float, float]
@@ -246,8 +264,10 @@ class ModuleOverhead:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainerLoop:
-    """What a trainer does in Python between two micro-steps while the device waits, in kernel
-    issues: ``micro_step`` each time, ``layer`` and ``adapter`` for each of the model's.
+    """Host time of a trainer between two micro-steps, in kernel issues; the device is idle then.
+
+    ``micro_step``: once per micro-step. ``layer``, ``adapter``: in addition, for each layer and for
+    each adapter of the model.
     """
 
     micro_step: float
@@ -257,7 +277,10 @@ class TrainerLoop:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostWork:
-    """Work in Python beside issuing kernels: ``modules`` of the model, and the loop around them."""
+    """Host time of Python code other than issuing kernels: of the model's modules and the trainer.
+
+    None: not counted.
+    """
 
     modules: ModuleOverhead | None = None
     trainer_loop: TrainerLoop | None = None
@@ -265,10 +288,11 @@ class HostWork:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """What measured tables know of a program.
+    """Measurements of a program.
 
-    ``memory_figures_of``: the kind of program whose measured memory sets the width of its interval
-    (``memory_kinds`` of hardware_db/calibrations/runtime.yaml); none: of what issues its kernels.
+    ``memory_figures_of``: the kind of program (``memory_kinds`` of
+    hardware_db/calibrations/runtime.yaml) whose measured memory errors set the width of this
+    program's memory interval; empty: the kind of the library that issues its kernels.
     """
 
     memory_figures_of: str = ""

@@ -1,4 +1,7 @@
-"""What readers of measured tables share: one file a format, recognised by its columns."""
+"""Readers of measured tables: one module per format. This module has what they share.
+
+The columns of a table tell its format.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,11 @@ Row = dict[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """``needs``: columns that tell the format; ``read`` makes one row a case."""
+    """A format of measured tables.
+
+    ``needs``: a table that has all of these columns is of this format. ``read``: turns a row's name
+    and cells into a job with its measurements, or into the reason why the row is skipped.
+    """
 
     name: str
     needs: frozenset[str]
@@ -25,7 +32,10 @@ class Format:
 
 
 def number(row: Row, column: str, *, at_least: float = 0.0) -> float | None:
-    """A cell as a finite number, None where blank. Raises ValueError naming the column."""
+    """A cell as a finite number; None if it is blank.
+
+    Raises ValueError, which names the column, for other text and for a number below ``at_least``.
+    """
     text = row.get(column, "")
     if not text:
         return None
@@ -40,7 +50,7 @@ def number(row: Row, column: str, *, at_least: float = 0.0) -> float | None:
 
 
 def _without_unit(column: str, text: str) -> str:
-    """How a number is written that has a comma, or a unit in a column of seconds."""
+    """How to write the number in ``text`` if it has a comma, or a unit in a column of seconds."""
     if text.count(",") == 1 and text.replace(",", "").isdigit():
         return f": write {text.replace(',', '.')}, or {text.replace(',', '')} if that is meant"
     if not column.endswith("_s") or column.endswith("_per_s"):
@@ -52,7 +62,10 @@ def _without_unit(column: str, text: str) -> str:
 
 
 def whole(row: Row, column: str, default: int | None = None) -> int:
-    """A cell as a whole number of at least 1."""
+    """A cell as a whole number of at least 1; ``default`` if it is blank.
+
+    Raises ValueError for any other cell, and for a blank one without a default.
+    """
     value = number(row, column)
     if value is None:
         if default is None:
@@ -63,13 +76,17 @@ def whole(row: Row, column: str, default: int | None = None) -> int:
     return int(value)
 
 
-def settled(arch: str, settings: Mapping[str, Scalar], software: str) -> dict[str, Scalar]:
-    """Settings of an architecture with all that a training library would set otherwise, sorted."""
+def with_defaults(arch: str, settings: Mapping[str, Scalar], software: str) -> dict[str, Scalar]:
+    """The settings, plus the architecture's default for each one that the library would change.
+
+    The result is sorted by name. With the defaults stated, a prediction with ``software`` keeps
+    them instead of taking the library's own settings.
+    """
     runs = program_named(software).runs
     usual = {k: v for k, v in setting_defaults(arch).items() if runs and k in runs.settings}
     return dict(sorted({**usual, **settings}.items()))
 
 
 def present(**figures: float | None) -> dict[str, float]:
-    """The figures that are there."""
+    """The figures that are not None."""
     return {k: v for k, v in figures.items() if v is not None}

@@ -1,11 +1,12 @@
 """Published data-parallel training runs of many sources, one row a run.
 
-What a row's words mean as options of ``simcore predict`` are rules in ``validate/corpora/ddp.yaml``
-(the language: ``rules.py``); this module makes the facts that they ask for. Only complete rows of
-tier A or B become cases. ``peak_mem_gib`` is what nvidia-smi showed (reserved memory and context)
-or the framework's own peak of live tensors: column ``memory_definition`` tells which. A speed-up is
-the table's own against one GPU of the same source, host, batch and accumulation; where its note
-says that the base differs, it is left out.
+The rules in ``validate/corpora/ddp.yaml`` translate a row's cells to options of ``simcore predict``
+(``rules.py`` describes their language). This module computes the facts of a row that the rules'
+conditions refer to. Only complete rows of tier A or B become cases. ``peak_mem_gib`` is either the
+figure of nvidia-smi (reserved memory and CUDA context) or the framework's peak of live tensors; the
+added column ``memory_definition`` says which. Speed-ups are the table's own, relative to one GPU
+with the same source, host, batch and accumulation. Where a row's note says that it is relative to
+another run, the speed-up is left out.
 """
 
 from __future__ import annotations
@@ -34,11 +35,12 @@ Facts = dict[str, Fact]
 _ALLOCATED = re.compile(r"torch max_memory_allocated=([\d.]+)GiB")
 _VERSION = re.compile(r"\bPT(\d+)\.(\d+)")
 _SEQ = re.compile(r"\bseq(\d+)")
-#: Cells that tell a row's program.
-_TELLING = ("source", "framework", "model", "task", "input_shape", "notes")
-#: What a rule calls the release of PyTorch that the row states.
+#: Columns whose text identifies a row's program.
+_PROGRAM_COLUMNS = ("source", "framework", "model", "task", "input_shape", "notes")
+#: The value of ``torch_release`` in a rule that stands for the release that the row states.
 _STATED = "stated"
-#: How far the row's own parameters and FLOP may be from those of the entry that has its name.
+#: Largest relative difference of parameters and FLOP between a row and the models_db entry of the
+#: same name for which the entry is taken to be the row's model.
 _SAME_FRAC = 0.05
 
 
@@ -47,8 +49,10 @@ def _rules() -> Corpus:
 
 
 def _facts(row: Row) -> Facts:
-    """What rules may ask of a row: its cells, all of its text, its program and PyTorch."""
-    text = " | ".join([*(row[c] for c in _TELLING), f"precision={row['precision']}"]).lower()
+    """The facts of a row for the rules' conditions: cells, joined text, program, PyTorch."""
+    text = " | ".join(
+        [*(row[c] for c in _PROGRAM_COLUMNS), f"precision={row['precision']}"]
+    ).lower()
     facts: Facts = {**row, TEXT: text}
     facts["gpus"] = float(row["gpus"]) if row["gpus"].replace(".", "").isdigit() else None
     facts["torch"] = _torch_version(row, facts)
@@ -58,19 +62,23 @@ def _facts(row: Row) -> Facts:
 
 
 def _torch_version(row: Row, facts: Facts) -> tuple[int, ...] | None:
-    """PyTorch's version, where stated; no newer than the run."""
-    found = _VERSION.search(row["notes"])
-    if found is None:
+    """PyTorch's version in the row's notes; None if they state none.
+
+    A rule of ``newest_torch`` limits it to the newest version that can have existed at the run.
+    """
+    match = _VERSION.search(row["notes"])
+    if match is None:
         return None
-    told = (int(found[1]), int(found[2]))
+    stated = (int(match[1]), int(match[2]))
     newest = _rules().value("newest_torch", "torch", facts)
-    return told if newest is None else min(told, tuple(map(int, newest.split("."))))
+    return stated if newest is None else min(stated, tuple(map(int, newest.split("."))))
 
 
 def _model(row: Row, facts: Facts) -> Mapping[str, Any] | None:
-    """The row's model and how it is trained: a rule's, or its name where a model is called so.
+    """The row's model and options of its training; None if the model is not known.
 
-    Raises UsageError where a vision library is not installed.
+    They come from the first rule that holds; without one, a models_db entry or a model of a vision
+    library with the row's name is used. Raises UsageError if that library is not installed.
     """
     if (rule := _rules().first("models", facts)) is not None:
         return rule.gives
@@ -83,7 +91,10 @@ def _model(row: Row, facts: Facts) -> Mapping[str, Any] | None:
 
 
 def _of_equal_name(row: Row) -> str | None:
-    """An entry that is called as the row's model is, less its library, and is of the same size."""
+    """The models_db entry with the row's model name (without its library) and the same size.
+
+    None if there is none whose parameters and FLOP agree with the row's to ``_SAME_FRAC``.
+    """
     entry = row["model"].rpartition(":")[2]
     params, flop = number(row, "params_m"), number(row, "fwd_gflops_per_sample")
     if MODELS.path(entry) is None or not params or not flop:
@@ -100,7 +111,7 @@ def _of_equal_name(row: Row) -> str | None:
 
 
 def _model_facts(name: str, library: bool) -> Facts:
-    """What rules may ask of a row's model: its architecture and settings (``set_gelu``)."""
+    """The facts of a model for the rules' conditions: architecture, settings (``set_gelu``)."""
     if library:
         return {"arch": "", "library": True, "compiled": False, "norms_synchronised": False}
     record = resolve_model(name)
@@ -116,7 +127,10 @@ def _model_facts(name: str, library: bool) -> Facts:
 
 
 def _regions(row: Row, facts: Facts) -> dict[str, Scalar]:
-    """Regions of an image, and positive ones, that a batch's proposals leave."""
+    """Settings of a two-stage detector: proposals per image, and how many of them are positive.
+
+    Both depend on the batch size where the program limits the proposals of a whole batch.
+    """
     rule, batch = _rules().first("regions", facts), number(row, "local_batch")
     if rule is None or not batch:
         return {}
@@ -127,7 +141,7 @@ def _regions(row: Row, facts: Facts) -> dict[str, Scalar]:
 
 
 def _model_words(name: str, row: Row, facts: Facts) -> Options:
-    """Words by which the model is as the row's program and its libraries have it."""
+    """Options that adapt the model to the row's program: tensor layout, settings, input shape."""
     layout = _rules().value("layouts", "layout", facts)
     if facts["library"]:
         shape = f"float32[B,{row['input_shape'].replace('x', ',')}]"
@@ -148,7 +162,7 @@ def _model_words(name: str, row: Row, facts: Facts) -> Options:
 
 
 def _refusal(row: Row, facts: Facts) -> str:
-    """Why the row is no case, empty where it may be one."""
+    """Why the row is skipped; empty if it is not."""
     if row["tier"] not in ("A", "B"):
         return f"tier {row['tier'] or '(blank)'}: known to be unusable"
     if row["complete"] != "1":
@@ -170,7 +184,7 @@ def _node(facts: Facts) -> str | None:
 
 
 def _beyond(gpu: str, memory: Mapping[str, float | None]) -> str:
-    """A peak that the GPU that the row names does not have: it ran on another."""
+    """Why the row is doubted if its peak memory exceeds the named GPU's; empty if it does not."""
     peak = max((v for v in memory.values() if v is not None), default=0.0)
     if not peak or GPU_RECORDS.path(gpu) is None or peak <= GPU_RECORDS[gpu].memory_size.value:
         return ""
@@ -178,12 +192,15 @@ def _beyond(gpu: str, memory: Mapping[str, float | None]) -> str:
 
 
 def _host(row: Row) -> str:
-    """One host's runs share the folder of the source's log, or the document and its line."""
+    """A text that is equal for runs on one host: the source and the folder of its log.
+
+    For a source without folders it is the whole reference, a document and its line.
+    """
     return f"{row['source']}/{row['source_ref'].rpartition('/')[0] or row['source_ref']}"
 
 
 def _memory(row: Row, facts: Facts) -> dict[str, float | None]:
-    """The peak under the name of what it counts."""
+    """Peak memory [bytes], under a name that says what it counts (allocated, or nvidia-smi's)."""
     found = _ALLOCATED.search(row["notes"])
     if found:
         return {"peak_allocated_bytes": float(found[1]) * GIB}
@@ -195,19 +212,22 @@ def _memory(row: Row, facts: Facts) -> dict[str, float | None]:
 
 
 def _version(facts: Facts) -> tuple[int, ...] | None:
-    """PyTorch's version, where the row states one."""
+    """PyTorch's version; None if the row states none."""
     version = facts["torch"]
     return version if isinstance(version, tuple) else None
 
 
 def _software(facts: Facts) -> str:
-    """The framework's version in words: the same work with another is other work."""
+    """The framework and its version as text, such as ``PyTorch 1.10``; empty if not stated.
+
+    Runs that differ in it are not repeats of one another.
+    """
     version = _version(facts)
     return f"PyTorch {version[0]}.{version[1]}" if version else ""
 
 
 def _options(row: Row, facts: Facts, found: Mapping[str, Any], batch: int) -> Options:
-    """All that the row says beside its model and GPUs."""
+    """The options of the row's job other than its model and GPUs."""
     names = _rules().names
     precision = names["precisions"][row["precision"]]
     options: dict[str, Any] = {
@@ -230,7 +250,10 @@ def _options(row: Row, facts: Facts, found: Mapping[str, Any], batch: int) -> Op
 
 
 def _with_alias(name: str, options: Options) -> tuple[str, Options]:
-    """The plain model of an alias, and its words where the row says nothing."""
+    """The model that an alias stands for, and the options plus those of the alias.
+
+    Options of the row override the alias's. Other names are returned unchanged.
+    """
     if (alias := alias_named(name)) is None:
         return name, options
     settings = {**alias.settings, **cast("dict[str, Scalar]", options.get("settings") or {})}
@@ -239,7 +262,7 @@ def _with_alias(name: str, options: Options) -> tuple[str, Options]:
 
 
 def _with_program(options: Options) -> Options:
-    """The options with the settings that their program would leave to the model's record."""
+    """The options with the settings of their program added to the row's settings."""
     if (name := options.get("software")) is None:
         return options
     program = program_named(name)
@@ -270,7 +293,7 @@ def _read(name: str, row: Row) -> Case | Skipped:
     model, options = _with_alias(entry, _options(row, facts, found, int(batch)))
     memory = _memory(row, facts)
     gpu = _rules().names["gpus"].get(row["gpu_type"], row["gpu_type"])
-    # One GPU's speed-up is 1 by definition: nothing to judge.
+    # The speed-up of one GPU is 1 by definition, so it is not compared.
     other = gpus == 1 or _rules().first("other_base", facts) is not None
     return Case(
         id=name,

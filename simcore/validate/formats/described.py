@@ -1,17 +1,20 @@
-"""Formats that are data: a folder of ``validate/corpora`` says what its rows' columns mean.
+"""Formats that are described by data: each folder of ``validate/corpora`` describes one.
 
-``format.yaml`` of the folder has
+The folder's ``format.yaml`` has these keys:
 
-    needs       columns that tell the format
-    columns     columns that a row may lack, which then are blank
-    whole       columns that are whole numbers where they are given
-    model       as --model names the model, where no rule says
-    label       what the table calls the model
-    gpus        as --gpus names the cluster
-    rules       those that run first; the folder's other files follow in the order of their names
-    after       folders of formats whose rules, and what this one does not say, follow
-    measured    quantity to value: step_time_s, ran, peak_memory
-    told        column to option: what a row says itself, whoever its source is
+    needs       a table with all of these columns is of this format
+    columns     further columns; they count as blank in a table that lacks them
+    whole       columns whose cells must be whole numbers if they are not blank
+    model       the model, as ``--model`` takes it, for rows where no rule gives one
+    label       the table's name of the model
+    gpus        the cluster, as ``--gpus`` takes it
+    rules       the rules that are applied first; those of the folder's other files follow, in the
+                order of the file names
+    after       folders of other formats: their rules are applied after this folder's, and they give
+                the keys that this file lacks
+    measured    quantity (step_time_s, ran, peak_memory) -> the cell that has it
+    told        column -> option that it states; such options count as known even for a source for
+                which no rule names the program
 """
 
 from __future__ import annotations
@@ -28,13 +31,13 @@ from simcore.base.units import GIB, GIGA
 from simcore.engine.options import Options
 from simcore.strategy.programs import PLAIN, program_named
 from simcore.validate.case import Case, Skipped
-from simcore.validate.formats import Format, Row, number, present, settled, whole
+from simcore.validate.formats import Format, Row, number, present, whole, with_defaults
 from simcore.validate.formats.formulas import NoJobError
-from simcore.validate.formats.program_words import Told, layers_of, words_of
+from simcore.validate.formats.program_words import StatedJob, layers_of, words_of
 from simcore.validate.formats.row_rules import (
     NOTHING,
     Reading,
-    cells_asked,
+    cells_read,
     read_by,
     rules_of,
     value_of,
@@ -45,13 +48,13 @@ from simcore.workload.settings import PREFIX
 
 _FORMAT = "format.yaml"
 _UNITS = {"GiB": GIB, "GB": GIGA}
-#: A model whose layers a program writes itself.
-_WRITTEN_ANEW = PREFIX + "transformer"
+#: The model whose layers a training program implements itself.
+_OF_PROGRAMS = PREFIX + "transformer"
 
 
 @dataclass(frozen=True)
 class Description:
-    """A format as its folder describes it."""
+    """A format as its folder describes it: the content of ``format.yaml``, and all rules."""
 
     name: str
     data: Mapping[str, Any]
@@ -59,7 +62,7 @@ class Description:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Names that rules may ask for: columns, and cells that rules make."""
+        """Names that rules may read: the table's columns, and cells that rules add."""
         made = (c for rule in self.rules for c in rule.gives.get("cells", ()))
         return (*self.data["needs"], *self.data.get("columns", ()), *made)
 
@@ -79,14 +82,14 @@ def _description(folder: Path) -> Description:
     files = [f for f in sorted(folder.glob("*.yaml")) if f.name != _FORMAT]
     rules = [rule for file in (path, *files) for rule in rules_of(file)]
     for other in data.get("after", ()):
-        behind = _description(folder.parent / other)
-        rules += behind.rules
-        columns = [*data.get("columns", ()), *behind.columns]
-        data = {**behind.data, **data, "columns": columns}
+        base = _description(folder.parent / other)
+        rules += base.rules
+        columns = [*data.get("columns", ()), *base.columns]
+        data = {**base.data, **data, "columns": columns}
     found = Description(folder.name, data, tuple(rules))
-    unknown = cells_asked(rules) - {*found.columns}
+    unknown = cells_read(rules) - {*found.columns}
     if unknown:
-        raise DataError(f"rules ask for {', '.join(sorted(unknown))}, which no row has", file=path)
+        raise DataError(f"rules read {', '.join(sorted(unknown))}, which no row has", file=path)
     return found
 
 
@@ -97,7 +100,7 @@ class _Reader:
     of: Description
 
     def __call__(self, name: str, row: Row) -> Case | Skipped:
-        """A row as a case. Raises ValueError for a cell that cannot be."""
+        """The row as a case, or why it is skipped. Raises ValueError for an invalid cell."""
         data = self.of.data
         cells = {**dict.fromkeys(self.of.columns, ""), **row}
         for column in data.get("whole", ()):
@@ -113,21 +116,21 @@ class _Reader:
         called = made.texts.get("program")
         program = PLAIN if called is None else program_named(called)
         model = made.texts.get("model", data["model"])
-        told = Told(
+        stated = StatedJob(
             made.maps["usual_words"], made.maps["words"], made.maps["usual_settings"],
             made.maps["settings"], made.steps, made.all_told, cells["precision"],
             cells.get("layer_graphs") == "yes",
         )  # fmt: skip
-        options = words_of(program, told)
-        written = model == _WRITTEN_ANEW
-        settings = layers_of(program, told, options) if written else dict(told.settings)
+        options = words_of(program, stated)
+        written = model == _OF_PROGRAMS
+        settings = layers_of(program, stated, options) if written else dict(stated.settings)
         if written:
-            settings = settled(model.removeprefix(PREFIX), settings, program.name)
+            settings = with_defaults(model.removeprefix(PREFIX), settings, program.name)
         if settings:
             options["settings"] = settings
         kind = made.texts.get("memory", "allocated")
         measured = _measured(data["measured"], made, kind)
-        beside = {"memory_definition": kind if f"peak_{kind}_bytes" in measured else ""}
+        added = {"memory_definition": kind if f"peak_{kind}_bytes" in measured else ""}
         case = Case(
             id=name,
             table=self.of.name,
@@ -137,7 +140,7 @@ class _Reader:
             options=cast("Options", options),
             settings_of_program=written,
             measured=measured,
-            columns={**row, **beside, **made.maps["columns"]},
+            columns={**row, **added, **made.maps["columns"]},
             flag=made.texts.get("flag", ""),
             notes=row.get("notes", "")[:200],
         )
@@ -147,7 +150,10 @@ class _Reader:
 
 
 def _measured(wanted: Mapping[str, Any], made: Reading, kind: str) -> dict[str, float]:
-    """The measured figures of a row: seconds, bytes, shares."""
+    """The measured figures of a row by quantity, in seconds and bytes; ``ran`` is 0 or 1.
+
+    ``kind``: what a memory figure counts, such as ``allocated``.
+    """
     found: dict[str, float | None] = {}
     for quantity, raw in wanted.items():
         value = value_of(raw, made.cells)

@@ -1,7 +1,7 @@
-"""Named formulas of corpora: what a row's figures imply and no table of values can say.
+"""Named formulas that rules of ``validate/corpora`` call to compute an option from a row's cells.
 
-Each takes the row's cells and the arguments that its rule writes, and returns a value, or None
-where it does not apply.
+A formula takes the row's cells and the arguments that the rule gives. It returns a value, or None
+if it does not apply to the row.
 """
 
 from __future__ import annotations
@@ -20,25 +20,26 @@ from simcore.workload.models import MODELS, ModelRecord, Scalar
 Formula = Callable[..., "Scalar | None"]
 FORMULAS: Registry[Formula] = Registry("formula")
 
-#: GPUs of a rack of 72 that a job takes as one NVLink domain: as many as divide the job evenly.
+#: Sizes of the NVLink domain that a job uses in a rack of 72 GPUs: the largest that divides the
+#: job's GPUs.
 _RACK_GPUS = (72, 64, 36, 32, 16, 8, 4, 2, 1)
-#: How notes tell hardware and model FLOP utilisation of one run.
+#: The ratio of hardware to model FLOP utilisation of a run, as notes state it.
 _UTILISATIONS = re.compile(r"HFU/MFU=([\d.]+)")
 
 
 class NoJobError(ValueError):
-    """A row that no command describes; its text is the reason for which the row is skipped."""
+    """No command describes the row's job. The error's text is the reason why the row is skipped."""
 
 
 @FORMULAS.register("gpus_of_a_rack")
 def _gpus_of_a_rack(row: Row, *, gpus: int) -> int:
-    """GPUs of one NVLink domain of a job in racks of 72."""
+    """GPUs per NVLink domain of a job that runs in racks of 72 GPUs."""
     return next(n for n in _RACK_GPUS if n <= gpus and gpus % n == 0)
 
 
 @FORMULAS.register("whole_nodes")
 def _whole_nodes(row: Row, *, gpus: int, a_node: int) -> int:
-    """Nodes of a job. Raises NoJobError where its last node would not be full."""
+    """Number of nodes of a job. Raises NoJobError if its last node would not be full."""
     if gpus % a_node:
         raise NoJobError(f"{gpus} GPUs are no whole number of nodes of {a_node}")
     return gpus // a_node
@@ -46,31 +47,32 @@ def _whole_nodes(row: Row, *, gpus: int, a_node: int) -> int:
 
 @FORMULAS.register("layers_run_again")
 def _layers_run_again(row: Row) -> int | None:
-    """Layers whose forward pass runs again, by two utilisations of the same step.
+    """Number of recomputed layers, from the ratio of hardware to model FLOP utilisation.
 
-    Both divide FLOP by one time: model FLOP are 3 passes of each layer, hardware FLOP one more of
-    some. None where the notes do not tell both, and where it is none or all of them.
+    Both utilisations divide FLOP by the same step time. Model FLOP are 3 forward passes of each
+    layer; hardware FLOP add one pass of each recomputed layer: recomputed = 3 (HFU/MFU - 1) layers.
+    None if the notes do not state the ratio, and if no layer or every layer is recomputed.
     """
-    told = _UTILISATIONS.search(row.get("notes", ""))
-    if told is None:
+    stated = _UTILISATIONS.search(row.get("notes", ""))
+    if stated is None:
         return None
     layers = whole(row, "layers")
-    again = round(3.0 * (float(told[1]) - 1.0) * layers)
-    return again if 0 < again < layers else None
+    recomputed = round(3.0 * (float(stated[1]) - 1.0) * layers)
+    return recomputed if 0 < recomputed < layers else None
 
 
 @FORMULAS.register("one_layer_a_chunk")
 def _one_layer_a_chunk(row: Row) -> int:
-    """Chunks a pipeline rank where each has one layer."""
+    """Chunks per pipeline rank (virtual stages) if each chunk has one layer."""
     return max(1, round(whole(row, "layers") / whole(row, "pp", 1)))
 
 
 @FORMULAS.register("equal_chunks_short_last")
 def _equal_chunks_short_last(row: Row, *, vpp: int) -> str | None:
-    """Layers of each stage where all chunks are as long but the last, which has fewer.
+    """Layers of each stage if all chunks have equally many layers except the last, with fewer.
 
-    The last has the modules that predict further tokens too. None where one chunk does not make up
-    the difference, and where layers divide evenly.
+    The last chunk also has the modules of multi-token prediction. None if layers divide evenly, and
+    if the last chunk would have no layer left.
     """
     layers, pp = whole(row, "layers"), whole(row, "pp", 1)
     chunk = -(-layers // (pp * vpp))
@@ -83,13 +85,16 @@ def _equal_chunks_short_last(row: Row, *, vpp: int) -> str | None:
 
 @FORMULAS.register("embedding_and_head_as_layers")
 def _embedding_and_head_as_layers(row: Row) -> str:
-    """Layers of each stage where embedding and head count as a layer each."""
+    """Layers of each stage if embedding and head count as one layer each."""
     return written(modules_cut(whole(row, "layers"), whole(row, "pp", 1), 1, 1))
 
 
 @FORMULAS.register("dense_then_experts")
 def _dense_then_experts(row: Row, *, dense: int) -> str:
-    """Which layers have experts where the first ``dense`` have none; at least one has."""
+    """A letter per layer, ``d`` dense or ``e`` experts: the first ``dense`` layers are dense.
+
+    At least one layer has experts.
+    """
     layers = whole(row, "layers")
     first = min(dense, layers - 1)
     return "d" * first + "e" * (layers - first)
@@ -97,10 +102,7 @@ def _dense_then_experts(row: Row, *, dense: int) -> str:
 
 @FORMULAS.register("described_in_models_db")
 def _described_in_models_db(row: Row, *, model: str, archs: list[str]) -> str:
-    """The model itself, where models_db has it as one of these architectures.
-
-    Raises NoJobError where it has not.
-    """
+    """The model's name. Raises NoJobError if models_db has no such model of these ``archs``."""
     if MODELS.path(model) is None or MODELS[model].arch not in archs:
         raise NoJobError(f"diffusion transformer {model!r} is not described in models_db")
     return model
@@ -108,26 +110,29 @@ def _described_in_models_db(row: Row, *, model: str, archs: list[str]) -> str:
 
 @FORMULAS.register("frames_of_tokens")
 def _frames_of_tokens(row: Row, *, model: str) -> int | None:
-    """Frames of a clip whose latent frames make the row's tokens. Raises NoJobError where none do.
+    """Frames of a video clip whose latent has as many tokens as the row's sequence.
 
-    The tokens are the video's alone: its caption is attended to from outside the sequence.
+    The sequence has no tokens of the caption, which the model reads by cross-attention. Raises
+    NoJobError if no whole number of latent frames has so many tokens.
     """
     config = _settings(model, "wan")
     if config is None:
         return None
     cell = int(config["vae_factor"]) * int(config["patch"])
     frame = (int(config["height"]) // cell) * (int(config["width"]) // cell)
-    seen, rest = divmod(whole(row, "seq_len"), frame)
+    latents, rest = divmod(whole(row, "seq_len"), frame)
     if rest:
-        raise NoJobError(f"diffusion: {row['seq_len']} tokens are no whole frames of {frame}")
-    return (seen - 1) * int(config["vae_frames"]) + 1
+        raise NoJobError(
+            f"diffusion: {row['seq_len']} tokens are no whole number of frames of {frame}"
+        )
+    return (latents - 1) * int(config["vae_frames"]) + 1
 
 
 @FORMULAS.register("side_of_tokens")
 def _side_of_tokens(row: Row, *, model: str) -> int | None:
-    """Side in pixels of a square image that makes the row's tokens with the model's caption.
+    """Side [pixels] of the square image whose tokens and the caption's make the row's sequence.
 
-    Raises NoJobError where none does.
+    Raises NoJobError if no square image has so many tokens.
     """
     config = _settings(model, "mmdit")
     if config is None:
@@ -135,7 +140,9 @@ def _side_of_tokens(row: Row, *, model: str) -> int | None:
     tokens = whole(row, "seq_len") - int(config["text_tokens"])
     side = math.isqrt(max(tokens, 0))
     if side < 1 or side**2 != tokens:
-        raise NoJobError(f"diffusion: {row['seq_len']} tokens are no caption and square image")
+        raise NoJobError(
+            f"diffusion: {row['seq_len']} tokens are not those of a caption and a square image"
+        )
     return side * int(config["vae_factor"]) * int(config["patch"])
 
 
@@ -145,12 +152,12 @@ def _settings(model: str, arch: str) -> dict[str, Any] | None:
 
 
 def applied(name: str, row: Row, arguments: dict[str, Any]) -> Scalar | None:
-    """What a formula makes of a row. Raises NoJobError, ValueError as ``number`` does."""
+    """The value of a named formula for a row. Raises NoJobError, and ValueError for bad cells."""
     return FORMULAS[name](row, **arguments)
 
 
 def as_number(text: str) -> Scalar:
-    """A cell as a number where it is one (a whole one as int), else its text."""
+    """A cell as a number if it is one (an int if it is whole), else its text."""
     try:
         value = number({"cell": text}, "cell")
     except ValueError:

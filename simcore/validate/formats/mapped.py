@@ -1,15 +1,18 @@
-"""Formats whose columns are those of one table each: ``validate/corpora/seeds.yaml`` maps them.
+"""Formats of single tables, each described by a section of ``validate/corpora/seeds.yaml``.
 
-A section of that file is a format:
+A section has these keys; texts may have names of cells in braces, such as "{nodes}x{gpus}":
 
-    needs, columns   columns that tell the format; others that rules ask for, blank where missing
-    whole            columns that are whole numbers, with the value of a blank one (null: none)
-    gpus             the cluster as --gpus takes it, from cells in braces
-    cards            GPUs of a cluster by other names than hardware_db's
-    measured         quantity -> {column, unit, inverse}: SI figures
-    notes            from cells in braces
-    rules            all that hold, a later one winning: model, words, table, flag, skip,
-                     train_samples, eval_samples, work_known
+    needs            a table with all of these columns is of this format
+    columns          further columns that rules read; they count as blank in a table that lacks them
+    whole            column -> value of a blank cell (null: it must not be blank); the cells are
+                     whole numbers
+    gpus             the cluster, as ``--gpus`` takes it
+    cards            the table's name of a GPU -> its name in hardware_db
+    measured         quantity -> {column, unit, inverse}; ``inverse``: the column is a rate
+    notes            the notes of a row
+    rules            all rules whose condition holds are applied, and a later one overrides; they
+                     give model, words (options), table, flag, skip, train_samples, eval_samples and
+                     work_known
 """
 
 from __future__ import annotations
@@ -28,20 +31,20 @@ from simcore.validate.formats.rules import Facts, Rule, corpus_data, rule_of
 
 _UNITS = {"": 1.0, "ms": MILLI, "GB": GIGA, "GiB": GIB}
 _BRACES = re.compile(r"\{(\w+)\}")
-#: The file of the shipped formats.
+#: Name of the file in ``validate/corpora``.
 FILE = "seeds"
 
 
 @dataclass(frozen=True)
 class _Reader:
-    """Reads rows of one section."""
+    """Reads the rows of the tables that one section describes."""
 
     name: str
     data: Mapping[str, Any]
     rules: tuple[Rule, ...]
 
     def __call__(self, name: str, row: Row) -> Case | Skipped:
-        """A row as a case. Raises ValueError for a cell that cannot be."""
+        """The row as a case, or why it is skipped. Raises ValueError for an invalid cell."""
         cells = {**dict.fromkeys(self.data.get("columns", ()), ""), **row}
         facts: Facts = cells
         gives: dict[str, Any] = {"words": {}, "table": self.name, "flag": ""}
@@ -75,7 +78,7 @@ class _Reader:
         return cast("Mapping[str, Mapping[str, Any]]", self.data.get("measured", {}))
 
     def _cluster(self, cells: Mapping[str, str]) -> str:
-        """The groups of a cluster, their cards as hardware_db calls them."""
+        """The cluster, as ``--gpus`` takes it, with the GPU names of hardware_db."""
         cards, groups = self.data.get("cards", {}), []
         for part in _filled(self.data["gpus"], cells).split("+"):
             nodes, gpus, card = part.split("x", 2)
@@ -85,7 +88,7 @@ class _Reader:
 
 @lru_cache(maxsize=1)
 def mapped_formats() -> tuple[Format, ...]:
-    """The formats of the file, in its order."""
+    """The formats of the file, in the file's order."""
     return tuple(_format(name, data) for name, data in corpus_data(FILE).items())
 
 
@@ -95,12 +98,12 @@ def _format(name: str, data: Mapping[str, Any]) -> Format:
 
 
 def _filled(text: str, cells: Mapping[str, str]) -> str:
-    """A text with the cells that it names in braces."""
+    """The text with each name in braces replaced by that cell."""
     return _BRACES.sub(lambda m: cells[m[1]], text)
 
 
 def _word(value: Any, cells: Mapping[str, str], numbers: Mapping[str, int]) -> Any:
-    """An option's value: a whole number where it is such a column, else text as it is filled in."""
+    """An option's value: an int if the text is one whole-number column, else the filled text."""
     if not isinstance(value, str):
         return value
     alone = _BRACES.fullmatch(value)
@@ -108,7 +111,7 @@ def _word(value: Any, cells: Mapping[str, str], numbers: Mapping[str, int]) -> A
 
 
 def _si(row: Row, how: Mapping[str, Any]) -> float | None:
-    """A figure in SI units; None where it is blank, or a rate is zero."""
+    """A figure in SI units; None if the cell is blank, and for a rate or time of zero."""
     value = number(row, how["column"])
     timed = bool(how.get("inverse")) or how.get("unit") == "ms"
     if value is None or (timed and not value):

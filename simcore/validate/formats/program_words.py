@@ -1,4 +1,4 @@
-"""How a program runs a row's job: what its recipes set where the row's rules say nothing."""
+"""Options and settings of a row's job: the row's own, else those that its program sets."""
 
 from __future__ import annotations
 
@@ -10,17 +10,20 @@ from simcore.strategy.programs import Program, Runs
 from simcore.workload.archs.lm_attention import FUSED_SOFTMAX_SCORES
 from simcore.workload.models import Scalar
 
-#: Settings of mixtures of experts, which mean nothing without them.
+#: Settings that only mixtures of experts have.
 _OF_EXPERTS = ("weighed_early",)
-#: Precisions of products in 8 bits with a scale a tensor, in which weights can be held.
+#: 8-bit precisions with one scale per tensor, in which weights can be stored.
 _SCALED_A_TENSOR = ("fp8", "fp8-cs")
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """What a row's rules say of a job: as ``row_rules`` names it.
+class StatedJob:
+    """The job of a row as far as the row's rules state it.
 
-    ``precision``: the row's own word; ``layer_graphs``: whether graphs of layers issue kernels.
+    ``usual_words``, ``words``, ``usual_settings``, ``settings``, ``all_told``: as in ``row_rules``.
+    ``steps``: pairs ("hidden" or "exposed", communication), in the order in which rules gave them.
+    ``precision``: the text of the row's cell. ``layer_graphs``: whether CUDA graphs of single
+    layers issue kernels.
     """
 
     usual_words: Mapping[str, Any]
@@ -33,11 +36,11 @@ class Told:
     layer_graphs: bool
 
 
-def words_of(program: Program, told: Told) -> dict[str, Any]:
-    """The options of a job that a program runs, without the model's settings."""
+def words_of(program: Program, stated: StatedJob) -> dict[str, Any]:
+    """The options of a job that ``program`` runs, without the model's settings."""
     runs = program.runs or Runs()
     made: dict[str, Any] = {
-        **told.usual_words,
+        **stated.usual_words,
         "software": program.name,
         "issuer": runs.issuer,
         "main_grads": runs.main_grads,
@@ -45,16 +48,16 @@ def words_of(program: Program, told: Told) -> dict[str, Any]:
         "sequence_parallel": runs.sequence_parallel,
         **runs.options,
     }
-    if runs.fp32_gradient_sums and told.precision != "fp16":
+    if runs.fp32_gradient_sums and stated.precision != "fp16":
         made["main_grads"] = "fp32"
     if runs.fp8_weights:
-        made["fp8_params"] = told.precision in _SCALED_A_TENSOR
-    made |= told.words
-    if told.layer_graphs and made["issuer"] == "megatron":
+        made["fp8_params"] = stated.precision in _SCALED_A_TENSOR
+    made |= stated.words
+    if stated.layer_graphs and made["issuer"] == "megatron":
         made["issuer"] = "megatron_graphs"
     if made["precision"] == "fp8":
         made["precision"] = runs.fp8_format
-    made.setdefault("overlap", _overlap(runs, told, made))
+    made.setdefault("overlap", _overlap(runs, stated, made))
     if made["recompute"] != "selective":
         made.pop("recompute_modules")
     if made["recompute"] != "full":
@@ -62,14 +65,14 @@ def words_of(program: Program, told: Told) -> dict[str, Any]:
     return made
 
 
-def _overlap(runs: Runs, told: Told, made: Mapping[str, Any]) -> str:
-    """What communication hides: the program's, changed step by step by the row's rules."""
+def _overlap(runs: Runs, stated: StatedJob, made: Mapping[str, Any]) -> str:
+    """The option ``overlap``: communication that the program hides, changed by the row's rules."""
     hidden = set(runs.overlap)
     if runs.zero1_reduces_after_backward and made["strategy"] == "zero1":
         hidden.discard("grads")
-    if not told.all_told:
+    if not stated.all_told:
         hidden |= runs.recipe_overlap
-    for step, word in told.steps:
+    for step, word in stated.steps:
         if step == "hidden":
             hidden.add(word)
         else:
@@ -77,15 +80,18 @@ def _overlap(runs: Runs, told: Told, made: Mapping[str, Any]) -> str:
     return ",".join(sorted(hidden)) or "none"
 
 
-def layers_of(program: Program, told: Told, made: Mapping[str, Any]) -> dict[str, Scalar]:
-    """Settings of a language model's layers as the program writes them."""
+def layers_of(program: Program, stated: StatedJob, made: Mapping[str, Any]) -> dict[str, Scalar]:
+    """Settings of a language model's layers as the program implements them.
+
+    ``made``: the options of the job (``words_of``).
+    """
     runs = program.runs or Runs()
     found: dict[str, Scalar] = {
-        **told.usual_settings, "dropout": runs.dropout, **runs.settings,
+        **stated.usual_settings, "dropout": runs.dropout, **runs.settings,
     }  # fmt: skip
     if runs.loss_with_tensor_ranks and (made.get("tp") or 1) > 1:
         found["loss"] = runs.loss_with_tensor_ranks
-    found |= told.settings
+    found |= stated.settings
     if not found.get("experts"):
         found = {k: v for k, v in found.items() if k not in _OF_EXPERTS}
     heads = int(found["heads"]) // (made.get("tp") or 1) * (made.get("micro_batch") or 1)

@@ -1,8 +1,9 @@
-"""simcore's own format: a row is one run, columns are the command line's words.
+"""simcore's own format: a row is one run, and columns are named like options of the command line.
 
-model, gpus, and any other words of a job (``engine.options``) but files; id; train_samples and
-eval_samples of a whole run; measured step_time_s (or a rate of ``RATES``), run_time_s,
-peak_memory_gb, speedup and memory_<term>_gib; reference (id), flag, note.
+Columns: ``model``, ``gpus`` and any other option of a job (``engine.options``) that is not a file;
+``id``; ``train_samples`` and ``eval_samples`` of a whole run; the measurements ``step_time_s`` (or
+a rate of ``RATES``), ``run_time_s``, ``peak_memory_gb``, ``speedup`` and ``memory_<term>_gib``;
+``reference`` (the id of the row that a speed-up is relative to), ``flag`` and ``note``.
 """
 
 from __future__ import annotations
@@ -24,20 +25,20 @@ from simcore.validate.formats import Format, Row, number, present
 #: Options that a table usually has columns for.
 USUAL_COLUMNS = ("strategy", "precision", "recompute", "optimizer", "offload", "network", "node",
                  "micro_batch", "grad_accum", "seq_len")  # fmt: skip
-#: What is no property of a run, or no word.
+#: Options that are not columns: they name files, or do not describe the run.
 _NO_COLUMNS = ("inputs", "profile", "calibration", "launch")
 
-#: Columns that are read besides those of measurements.
+#: Other columns that are neither options nor measurements.
 _OTHERS = ("id", "model", "gpus", "table", "train_samples", "eval_samples", "work_known",
            "reference", "flag", "note")  # fmt: skip
-#: What may stand for a step's time: what all GPUs do together, or each.
+#: Rates that a table may have instead of a step time, of all GPUs together or per GPU.
 RATES = ("samples_per_s", "tokens_per_s", "samples_per_s_per_gpu", "tokens_per_s_per_gpu")
 _MEASURED = ("step_time_s", "run_time_s", *RATES, "speedup", "peak_memory_gb")
 
 
 @lru_cache(maxsize=1)
 def option_columns() -> dict[str, type]:
-    """Columns that are options of a run, and whether each is text, a whole number or a switch."""
+    """Option columns by name, each with its type: str, int, or bool for a switch."""
     found: dict[str, type] = {}
     for name, hint in get_type_hints(Options).items():
         kinds = set(get_args(hint)) - {NoneType}
@@ -48,25 +49,25 @@ def option_columns() -> dict[str, type]:
 
 
 def ignored_columns(columns: Iterable[str]) -> tuple[str, ...]:
-    """Columns of a table in this format that nothing reads."""
+    """Those of a table's columns that this format does not read."""
     read = {*option_columns(), *_OTHERS, *_MEASURED}
     return tuple(c for c in columns if c not in read and not c.startswith("memory_"))
 
 
 def _column_meant(column: str) -> str:
-    """What a column may mean: by another program's name for it, or the nearest in letters."""
+    """The column that was probably meant: another program's name for it, or a similar name."""
     options = option_columns()
     near = nearest(column, [*options, *_OTHERS, *_MEASURED], 1)
     return word_meant(column, "", options) or next(iter(near), "")
 
 
-def ignored_told(columns: Iterable[str]) -> str:
-    """Columns that nothing reads in words, each with what it may mean; empty where none is."""
-    told = [
+def ignored_text(columns: Iterable[str]) -> str:
+    """A message with the columns that are not read, and what each may mean; empty if all are."""
+    texts = [
         f"{column} (did you mean {meant}?)" if (meant := _column_meant(column)) else column
         for column in ignored_columns(columns)
     ]
-    return f"columns that nothing reads: {', '.join(told)}" if told else ""
+    return f"columns that nothing reads: {', '.join(texts)}" if texts else ""
 
 
 def _option(row: Row, column: str, kind: type) -> Any:
@@ -91,14 +92,14 @@ def _positive(row: Row, column: str) -> float | None:
 
 
 def _step_s(row: Row, options: Options) -> float | None:
-    """Seconds of a step by a measured rate; the job says how many samples a step has."""
+    """Seconds per step from a measured rate and the job's samples per step; None without a rate."""
     rates = {column: rate for column in RATES if (rate := _positive(row, column)) is not None}
     if not rates:
         return None
     try:
         request = make_request(row["model"], row["gpus"], **options)
     except SimcoreError:
-        return None  # said where the row is predicted
+        return None  # the same error is reported when the row is predicted
     column, rate = next(iter(rates.items()))
     if column.endswith("_per_gpu"):
         rate *= request.cluster.n_gpus

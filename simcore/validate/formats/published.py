@@ -1,9 +1,9 @@
-"""Published runs of programs nobody fitted anything to, in the words a user would type.
+"""Format of published runs that no figure of simcore was fitted to, as a user would type them.
 
-A row names its model (an entry, or an architecture with its settings), its GPUs and its options as
-the command line has them: no source is known to the code. ``published`` is the source's own figure,
-``step_time_s`` what it means for a step; ``ran`` is ``no`` where memory ran out. ``inferred`` says
-what the source does not state.
+A row has its model (an entry of models_db, or an architecture with its settings), GPUs and options
+as the command line takes them; no rule depends on its source. ``published`` is the source's own
+figure and ``step_time_s`` the step time that follows from it; ``ran`` is ``no`` if memory ran out.
+``inferred`` lists what the source does not state and was inferred.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from simcore.workload.models import Scalar
 from simcore.workload.resolve import resolve_model
 from simcore.workload.settings import PREFIX
 
-#: What a peak of memory counts.
+#: ``memory_kind``, what a peak of memory counts -> the name of the measurement.
 _PEAKS = {
     "allocated": "peak_allocated_bytes",
     "reserved": "peak_reserved_bytes",
@@ -32,7 +32,7 @@ _RAN = {"": True, "yes": True, "no": False}
 
 
 def _pairs(row: Row, column: str) -> dict[str, str]:
-    """``key=value`` words of a cell, parted by blanks."""
+    """The ``key=value`` pairs of a cell, which are separated by blanks."""
     found = {}
     for word in shlex.split(row[column]):
         key, sign, value = word.partition("=")
@@ -65,7 +65,7 @@ def _options(row: Row) -> Options:
 
 
 def _model(row: Row) -> tuple[str, dict[str, Scalar]]:
-    """The model as the command line names it, and its settings."""
+    """The model, as the command line takes it, and its settings."""
     model = PREFIX + row["arch"] if row["arch"] else row["model"]
     settings: dict[str, Scalar] = dict(sorted(_pairs(row, "config").items()))
     try:

@@ -1,32 +1,36 @@
-"""What rules make of a row: the words of its command, one rule after the other.
+"""Applies the rules of a corpus to a row, one after the other, to get the options of its job.
 
-A corpus is a folder of ``validate/corpora``; its files hold lists of ``rules``, each with the
-condition of ``rules.py`` in ``when`` (of the file or a group of ``rules``: of all in it) and
+A corpus is a folder of ``validate/corpora`` whose files have lists of ``rules``. A rule's condition
+is its key ``when`` (the language is in ``rules.py``). A file and a group of ``rules`` may have a
+``when`` too, which then holds for all rules in it. The other keys of a rule are
 
-    cells       what later rules and values read in the place of a cell, or beside the cells
-    skip        why a row is no job
-    program     the program that ran it: NAME or NAME@RELEASE
-    model       as --model names it, instead of the format's
-    words       options of ``simcore predict``; null takes one back
-    settings    settings of the model, as --set has them
-    usual_words, usual_settings    the same, where the program has no other
-    hidden      communication that hides under compute, beside what the program hides
-    exposed     communication that does not, though the program hides it
-    all_told    true: a row lists all that recipes switch on, so that a blank is none
-    memory, memory_unit    what a peak counts (allocated, reserved, shown), GiB or GB
-    columns     columns beside the table's own
-    flag        why the row is doubted
-    source      where this is from
+    cells       cells that are replaced or added, for the rules and values that follow
+    skip        the reason why the row is skipped
+    program     the program that ran the job: NAME or NAME@RELEASE
+    model       the model, as ``--model`` takes it, instead of the format's
+    words       options of ``simcore predict``; null removes an option that an earlier rule set
+    settings    settings of the model, as ``--set`` takes them
+    usual_words, usual_settings    defaults: the program's own options and settings override them
+    hidden      communication that overlaps with compute, in addition to the program's
+    exposed     communication that does not overlap, although the program would overlap it
+    all_told    true: the row lists every overlap that a recipe turns on; a blank cell means none
+    memory, memory_unit    what a peak counts (allocated, reserved, shown), and GiB or GB
+    columns     columns to add to the table's own
+    flag        the reason why the row is doubted
+    source      where the rule's content is from
 
-A later rule wins. A value is plain, a text with cells in braces ("{nodes}x{gpus}"), or
+A later rule overrides an earlier one. A value is a constant, a text with names of cells in braces
+("{nodes}x{gpus}"), or one of these expressions:
 
-    {cell: NAME}                  a cell; nothing where it is blank
-    {cell: NAME, among: {..}}     what a table has for it
-    {found: REGEX, in: NAME}      what the expression finds in a cell: its group, else all of it
-    {product: [..]}, {quotient: [a, b]}, {least: [..]}    of numbers; a quotient is a whole number
-    {formula: NAME, ...}          a named formula (``formulas.py``) of the row and these values
+    {cell: NAME}                  the cell; no value if it is blank
+    {cell: NAME, among: {..}}     the entry of this table for the cell; no value if it has none
+    {found: REGEX, in: NAME}      the match in the cell: its first group, else the whole match
+    {product: [..]}, {quotient: [a, b]}, {least: [..]}    of numbers; a quotient is rounded down
+    {formula: NAME, ...}          the result of a named formula (``formulas.py``) for the row, with
+                                  the other keys as arguments
 
-each with ``else``, the value where it gives nothing. What gives nothing changes nothing.
+Each may have a key ``else``: its value if the expression has none. An expression without a value
+changes nothing.
 """
 
 from __future__ import annotations
@@ -45,7 +49,7 @@ from simcore.validate.formats import Row
 from simcore.validate.formats.formulas import FORMULAS, NoJobError, applied, as_number
 from simcore.validate.formats.rules import TEXT, Facts, Rule
 
-#: What a rule may give, in the order in which it is applied.
+#: The keys that a rule may have besides ``when`` and ``source``.
 GIVES = (
     "cells", "skip", "program", "model", "usual_words", "words", "usual_settings", "settings",
     "hidden", "exposed", "all_told", "memory", "memory_unit", "columns", "flag",
@@ -53,13 +57,18 @@ GIVES = (
 _MAPS = ("cells", "usual_words", "words", "usual_settings", "settings", "columns")
 _EXPRESSIONS = ("cell", "found", "product", "quotient", "least", "formula")
 _BRACES = re.compile(r"\{([a-z_]\w*)\}")
-#: A value that gives nothing.
+#: Result of an expression that has no value for a row.
 NOTHING = object()
 
 
 @dataclass(slots=True)
 class Reading:
-    """What rules made of a row so far; ``steps``: what hides and what does not, in order."""
+    """What the rules applied so far give for a row.
+
+    ``cells``: the row's cells, with those that rules replaced or added. ``texts``: single values,
+    such as ``program``, by key. ``maps``: values by key and name, such as ``words``. ``steps``:
+    pairs ("hidden" or "exposed", communication), in order.
+    """
 
     cells: Row
     texts: dict[str, str] = field(default_factory=dict)
@@ -68,12 +77,15 @@ class Reading:
     all_told: bool = False
 
     def facts(self) -> Facts:
-        """What conditions may ask: all cells, and the text of the row's remarks."""
+        """The facts for the rules' conditions: all cells, and their joined text in lower case."""
         return {**self.cells, TEXT: " | ".join(self.cells.values()).lower()}
 
 
 def rules_of(path: Path) -> tuple[Rule, ...]:
-    """The rules of a file, groups taken apart. Raises DataError for a key that no rule has."""
+    """The rules of a file, those of groups included, in order.
+
+    Raises DataError for an unknown key, an invalid value or a condition that a group repeats.
+    """
     data = read_yaml(path)
     if not isinstance(data, dict) or not isinstance(data.get("rules"), list):
         raise DataError("must have a list of 'rules'", file=path, line=1)
@@ -81,14 +93,14 @@ def rules_of(path: Path) -> tuple[Rule, ...]:
 
 
 def _flat(data: Mapping[str, Any], above: Mapping[str, Any], path: Path) -> Iterator[Rule]:
-    """The rules of a group, each with the conditions that stand above it."""
+    """The rules of a group, each with the conditions of the groups around it (``above``)."""
     for one in data["rules"]:
         if not isinstance(one, dict):
             raise DataError(f"a rule is a mapping, not {one!r:.60}", file=path)
         when = one.get("when", {})
         twice = above.keys() & when.keys()
         if twice:
-            raise DataError(f"{min(twice)!r} stands in a group's 'when' already", file=path)
+            raise DataError(f"{min(twice)!r} is in the 'when' of an outer group too", file=path)
         if "rules" in one:
             yield from _flat(one, {**above, **when}, path)
             continue
@@ -101,14 +113,14 @@ def _flat(data: Mapping[str, Any], above: Mapping[str, Any], path: Path) -> Iter
         for raw in _values(gives):
             if not any(kind in raw for kind in _EXPRESSIONS):
                 kinds = ", ".join(_EXPRESSIONS)
-                raise DataError(f"{raw!r:.80} is no value: it has none of {kinds}", file=path)
+                raise DataError(f"{raw!r:.80} is not a value: it has none of {kinds}", file=path)
             if (formula := raw.get("formula")) is not None and formula not in FORMULAS:
                 raise DataError(str(UnknownName("formula", formula, FORMULAS)), file=path)
         yield Rule(MappingProxyType({**above, **when}), gives, str(one.get("source", "")))
 
 
-def cells_asked(rules: Iterable[Rule]) -> set[str]:
-    """The cells that conditions and values of rules ask for."""
+def cells_read(rules: Iterable[Rule]) -> set[str]:
+    """Names of the cells that the conditions and values of rules read."""
     found: set[str] = set()
     for rule in rules:
         found |= _conditions(rule.when)
@@ -124,7 +136,7 @@ def _conditions(when: Mapping[str, Any]) -> set[str]:
 
 
 def _values(gives: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Every expression that a rule gives, in any nesting."""
+    """Every expression in a rule's values, nested ones included."""
     for key, given in gives.items():
         for one in given.values() if key in _MAPS else [given]:
             yield from _expressions_in(one)
@@ -140,7 +152,7 @@ def _expressions_in(raw: Any) -> Iterator[dict[str, Any]]:
 
 
 def _texts(given: Any) -> Iterator[str]:
-    """Every text that a rule gives, in any nesting."""
+    """Every text in a rule's values, nested ones included."""
     if isinstance(given, str):
         yield given
     for one in (
@@ -150,7 +162,7 @@ def _texts(given: Any) -> Iterator[str]:
 
 
 def read_by(rules: tuple[Rule, ...], cells: Row) -> Reading:
-    """What the rules make of a row. Raises NoJobError with the reason of a row that is skipped."""
+    """The result of all rules for a row. Raises NoJobError, with the reason, to skip the row."""
     made = Reading(dict(cells))
     facts = made.facts()
     for rule in rules:
@@ -185,13 +197,13 @@ def _apply(gives: Mapping[str, Any], made: Reading) -> None:
 
 
 def value_of(raw: Any, cells: Row) -> Any:
-    """A rule's value for a row; what an expression finds in a cell is a number where it is one."""
+    """A rule's value for a row; text of an expression that is a number becomes a number."""
     value = text_of(raw, cells)
     return as_number(value) if isinstance(raw, dict) and isinstance(value, str) else value
 
 
 def text_of(raw: Any, cells: Row) -> Any:
-    """The same with the text of cells as it is."""
+    """A rule's value for a row, with the text of cells unchanged; ``NOTHING`` if it has none."""
     if isinstance(raw, str):
         return _BRACES.sub(lambda m: cells[m[1]], raw) if "{" in raw else raw
     if not isinstance(raw, dict):
@@ -211,7 +223,7 @@ def _expression(raw: Mapping[str, Any], cells: Row) -> Any:
         arguments = {k: value_of(v, cells) for k, v in raw.items() if k not in ("formula", "else")}
         value = applied(raw["formula"], cells, arguments)
         return NOTHING if value is None else value
-    assert kind is not None  # looked at when the file was read
+    assert kind is not None  # ``rules_of`` has checked this
     numbers = [value_of(one, cells) for one in raw[kind]]
     if NOTHING in numbers:
         return NOTHING
@@ -230,7 +242,7 @@ def _cell(raw: Mapping[str, Any], cells: Row) -> Any:
 
 
 def _text(value: Any) -> str:
-    """A value as a cell has it: numbers as short as they are exact."""
+    """A value as the text of a cell: switches as yes or no, floats in up to six digits."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     return f"{value:g}" if isinstance(value, float) else str(value)

@@ -1,24 +1,25 @@
-"""Rules of a published corpus: data that says what a row's cells mean in words of ``predict``.
+"""Rules that translate the cells of a published table to options of ``simcore predict``.
 
-A corpus is a YAML file of ``validate/corpora`` with one list of rules a section:
+A corpus is a YAML file of ``validate/corpora`` whose sections are lists of rules:
 
     models:
       - when: {model: BERT-Large, says: [seq384, precision=fp32], torch: [unknown, "<1.11"]}
-        words: {optimizer: lamb}            # what the reader makes of it is the section's business
+        words: {optimizer: lamb}            # the module that reads the section defines its keys
         source: optimization.py of the program, if args.fp16
 
-``when`` maps names of facts to conditions, all of which must hold:
+``when`` maps names of facts of a row to conditions. All must hold:
 
-    text      the fact equals it; ``*``, ``?`` and ``[]`` as in file names (V100-*)
-    "<1.11"   a number or version compared: <, <=, >, >=; a fact that is not known, or is text and
-              no number, never holds
-    /text/    a regular expression that is found in the fact
+    text      the fact equals the text; ``*``, ``?`` and ``[]`` are wildcards, as in file names
+    "<1.11"   comparison of a number or version with <, <=, > or >=; false if the fact is not known
+              or is not a number
+    /text/    the regular expression matches somewhere in the fact
     unknown   the fact is not known, or blank
-    given     the fact is known
-    [a, b]    any of these
+    given     the fact is known and not blank
+    [a, b]    at least one of these conditions holds
 
-``says`` lists words that must all stand in the row's text; ``not`` holds another ``when`` that must
-not hold. A rule without ``when`` always holds. ``source`` says where it is from.
+Two keys of ``when`` are not facts: ``says`` lists words that must all occur in the row's text, and
+``not`` has another ``when`` that must not hold. A rule without ``when`` always holds. ``source``
+says where the rule's content is from.
 """
 
 from __future__ import annotations
@@ -36,11 +37,11 @@ from typing import Any, cast
 from simcore.base.database import read_yaml, shipped_root
 from simcore.base.errors import DataError
 
-#: A fact of a row: a cell's text, a number, a version; None where it is not known.
+#: A fact of a row: a cell's text, a number, a version or a switch; None if it is not known.
 Fact = str | float | tuple[int, ...] | bool | None
 Facts = Mapping[str, Fact]
 
-#: The fact that ``says`` looks into: all of a row's text, in lower case.
+#: Name of the fact that ``says`` searches: all of a row's text, in lower case.
 TEXT = "text"
 UNKNOWN, GIVEN = "unknown", "given"
 _EXPRESSION = re.compile(r"/(.+)/", re.DOTALL)
@@ -52,20 +53,20 @@ _OWN_KEYS = ("when", "source")
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What a section's reader is given of a rule: ``gives``, all keys but its condition."""
+    """A rule: its condition ``when``, its ``source``, and ``gives``, all of its other keys."""
 
     when: Mapping[str, Any]
     gives: Mapping[str, Any]
     source: str = ""
 
     def holds(self, facts: Facts) -> bool:
-        """Whether all conditions hold of a row. Raises KeyError for a fact that no row has."""
+        """Whether all conditions hold for a row's facts. Raises KeyError for an unknown fact."""
         return _holds(self.when, facts)
 
 
 @dataclass(frozen=True, slots=True)
 class Corpus:
-    """A corpus' sections: lists of rules, and tables of names (theirs to ours)."""
+    """The sections of a corpus: lists of rules, and tables of names (the source's -> simcore's)."""
 
     rules: Mapping[str, tuple[Rule, ...]]
     names: Mapping[str, Mapping[str, str]]
@@ -79,7 +80,7 @@ class Corpus:
         return [r for r in self.rules[section] if r.holds(facts)]
 
     def value(self, section: str, key: str, facts: Facts) -> Any:
-        """What the first rule of a section that holds gives for a key; None where none does."""
+        """The value of a key in the first rule that holds; None if there is none."""
         found = self.first(section, facts)
         return None if found is None else found.gives.get(key)
 
@@ -99,7 +100,7 @@ def corpus_data(name: str) -> dict[str, Any]:
 
 
 def rule_of(data: Mapping[str, Any]) -> Rule:
-    """A rule as the file has it: its condition, its source, and all else that it gives."""
+    """The rule that a mapping of a YAML file describes."""
     gives = {k: v for k, v in data.items() if k not in _OWN_KEYS}
     return Rule(
         MappingProxyType(data.get("when", {})), MappingProxyType(gives), data.get("source", "")
@@ -107,7 +108,7 @@ def rule_of(data: Mapping[str, Any]) -> Rule:
 
 
 def corpora_folder() -> Path:
-    """Where the corpora lie: in the wheel or the checkout."""
+    """The folder of the corpora, in the installed package or in a checkout."""
     root = shipped_root()
     packed = root / "validate_corpora"
     return packed if packed.is_dir() else root / "validate" / "corpora"

@@ -29,11 +29,12 @@ LOSS_GRAD_TRAFFIC, LOSS_GRAD_LAUNCHES = 7.0, 4.0
 
 
 def modulation(body: Body, name: str, hidden: int, parts: int, *, megatron: bool) -> None:
-    """Add SiLU of the condition and the product that gives shift, scale and gate of one sample.
+    """Add SiLU and the linear layer that computes shift, scale and gate of a sample's condition.
 
-    SiLU's input is shared by all layers and counted where it is made. Gates are views, so that the
-    whole output is saved; its gradient is joined from the parts. The product stays in 16 bit (a
-    plain nn.Linear).
+    ``parts``: how many vectors of ``hidden`` elements the linear layer returns. All layers share
+    the input of SiLU; it is counted where it is computed. The parts are views of the layer's
+    output, so the whole output stays saved until backward, which concatenates the parts' gradients.
+    With ``megatron`` it computes in 16 bits whatever the other products do (a plain nn.Linear).
     """
     width = float(parts * hidden)
     body.add(ops.activation(f"{name}.silu", hidden, saves="none"))

@@ -44,7 +44,7 @@ def bart(f: Fields) -> Translated:
             "activation_dropout": f.number("activation_dropout", default=0.0, high=1.0),
         },
         notes=(
-            "fused attention, of pairs without padding",
-            "source and target of the same length: target_len changes it",
+            "fused attention; pairs of texts without padding",
+            "source and target have the same length unless target_len is set",
         ),
     )  # fmt: skip
