@@ -154,6 +154,8 @@ def _of_alias(name: str, settings: tuple[tuple[str, Scalar], ...]) -> ModelRecor
 
 
 def _resolved(text: str, inputs: tuple[str, ...]) -> ModelSource:
+    if not text.strip():
+        raise UsageError("model is empty (`simcore list models`)")
     if text.startswith(PREFIX):
         return arch_record(text)
     path = Path(text)
