@@ -6,7 +6,7 @@
     columns     columns that a row may lack, which then are blank
     whole       columns that are whole numbers where they are given
     model       as --model names the model, where no rule says
-    label       what the table calls the model
+    label       what the table calls the model; without it: ``model``
     gpus        as --gpus names the cluster
     rules       those that run first; the folder's other files follow in the order of their names
     after       folders of formats whose rules, and what this one does not say, follow
@@ -17,13 +17,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, cast
 
 from simcore.base.database import read_yaml
-from simcore.base.errors import DataError
+from simcore.base.errors import DataError, UnknownName
 from simcore.base.units import GIB, GIGA
 from simcore.engine.options import Options
 from simcore.strategy.programs import PLAIN, program_named
@@ -35,6 +35,7 @@ from simcore.validate.formats.row_rules import (
     NOTHING,
     Reading,
     cells_asked,
+    names_in,
     read_by,
     rules_of,
     value_of,
@@ -44,6 +45,8 @@ from simcore.validate.unnamed import unnamed
 from simcore.workload.settings import PREFIX
 
 _FORMAT = "format.yaml"
+#: What a format may say is measured: ``Case.measured``, and a peak of the rows' own kind and unit.
+MEASURED = ("step_time_s", "samples_per_s", "speedup", "peak_memory", "ran")
 _UNITS = {"GiB": GIB, "GB": GIGA}
 #: A model whose layers a program writes itself.
 _WRITTEN_ANEW = PREFIX + "transformer"
@@ -83,11 +86,33 @@ def _description(folder: Path) -> Description:
         rules += behind.rules
         columns = [*data.get("columns", ()), *behind.columns]
         data = {**behind.data, **data, "columns": columns}
+    _check(data, path)
     found = Description(folder.name, data, tuple(rules))
-    unknown = cells_asked(rules) - {*found.columns}
+    unknown = (cells_asked(rules) | names_in(_asked(data))) - {*found.columns}
     if unknown:
         raise DataError(f"rules ask for {', '.join(sorted(unknown))}, which no row has", file=path)
     return found
+
+
+def _check(data: Mapping[str, Any], path: Path) -> None:
+    """Raises DataError where a format does not say which job a row is, or what it measured."""
+    for key in ("model", "gpus"):
+        if not isinstance(data.get(key), str):
+            raise DataError(f"must say as {key!r} what --{key} of a row is", file=path, line=1)
+    measured = data.get("measured")
+    if not isinstance(measured, dict) or not measured:
+        raise DataError("must say what is 'measured': step_time_s: {cell: COLUMN}", file=path)
+    for quantity, value in measured.items():
+        if quantity not in MEASURED:
+            raise DataError(str(UnknownName("measured quantity", quantity, MEASURED)), file=path)
+        if not isinstance(value, dict) or "cell" not in value:
+            raise DataError(f"{quantity} must be {{cell: COLUMN}}, not {value!r:.60}", file=path)
+
+
+def _asked(data: Mapping[str, Any]) -> list[Any]:
+    """What a format reads from a row's cells itself."""
+    cells = ["{%s}" % value["cell"] for value in data["measured"].values()]  # noqa: UP031
+    return [data["model"], data["gpus"], data.get("label", ""), cells]
 
 
 @dataclass(frozen=True)
@@ -112,10 +137,10 @@ class _Reader:
         cells, data = made.cells, self.of.data
         called = made.texts.get("program")
         program = PLAIN if called is None else program_named(called)
-        model = made.texts.get("model", data["model"])
+        model = made.texts.get("model") or str(value_of(data["model"], cells))
         told = Told(
             made.maps["usual_words"], made.maps["words"], made.maps["usual_settings"],
-            made.maps["settings"], made.steps, made.all_told, cells["precision"],
+            made.maps["settings"], made.steps, made.all_told, cells.get("precision", ""),
             cells.get("layer_graphs") == "yes",
         )  # fmt: skip
         options = words_of(program, told)
@@ -132,7 +157,7 @@ class _Reader:
             id=name,
             table=self.of.name,
             model=model,
-            label=str(value_of(data["label"], cells)),
+            label=str(value_of(data.get("label", ""), cells)),
             gpus=str(value_of(data["gpus"], cells)),
             options=cast("Options", options),
             settings_of_program=written,
@@ -143,6 +168,10 @@ class _Reader:
         )
         if called is not None:
             return case
+        if not written:  # no program's layers: the job is what the rules say, and no more
+            stated = {**told.usual_words, **told.words}
+            stated |= {"settings": settings} if settings else {}
+            return replace(case, options=cast("Options", stated))
         return unnamed(case, [o for c, o in data.get("told", {}).items() if row.get(c)])
 
 
