@@ -97,7 +97,7 @@ def test_an_empty_name_is_no_model_of_the_current_folder(
 ) -> None:
     (tmp_path / "config.json").write_text('{"model_type": "llama"}')
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(UsageError, match="model is empty"):
+    with pytest.raises(UnknownName, match="unknown model"):
         resolve_model(text)
 
 
