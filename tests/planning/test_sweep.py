@@ -7,6 +7,7 @@ import json
 import resource
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import numpy as np
 import pytest
@@ -369,7 +370,7 @@ def test_schedules_are_an_axis_and_dualpipe_takes_even_counts() -> None:
 
 
 def test_words_of_a_point_are_those_of_the_command_line() -> None:
-    options = {"settings": {"layers": 6, "tied": False}, "grad_clip": True}
+    options: dict[str, Any] = {"settings": {"layers": 6, "tied": False}, "grad_clip": True}
     found = run_sweep(make_space("gpt2", "8xH100", **options))
     assert found.best[0].form.more == "grad-clip on, set layers=6 tied=false"
 
