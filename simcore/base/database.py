@@ -290,7 +290,15 @@ class Database(Generic[R]):
             part = f" {name}" if len(family(name, names)) > LISTED and name.isprintable() else ""
             hint = f"(`simcore list {self.kind}s{part}`)"
             raise UnknownName(self.kind, name, names, hint, self.aliases())
-        record: R = _load(path, self.model, path.stat().st_mtime_ns)
+        return self._read(path)
+
+    def _read(self, path: Path) -> R:
+        """The record of a file. Raises DataError, for a link to nothing too."""
+        try:
+            changed_ns = path.stat().st_mtime_ns
+        except OSError as err:
+            raise DataError(f"cannot be read: {err.strerror}", file=path) from None
+        record: R = _load(path, self.model, changed_ns)
         return record
 
     def names(self) -> list[str]:
@@ -307,7 +315,7 @@ class Database(Generic[R]):
 
     def all(self) -> list[R]:
         """Every record, parsed and checked."""
-        return [_load(p, self.model, p.stat().st_mtime_ns) for _, p in sorted(self.files().items())]
+        return [self._read(path) for _, path in sorted(self.files().items())]
 
 
 Folders = tuple[tuple[Path, int], ...]

@@ -42,8 +42,8 @@ def _figure(dimension: Dimension | None) -> Any:
                 if isinstance(value, bool) or not isinstance(value, (int, float)):
                     raise ValueError(f"value {value!r} must be a plain number")
                 value = float(value)
-                if not 0 <= value < float("inf"):
-                    raise ValueError(f"value {value!r} must be finite and not negative")
+                if not 0 < value < float("inf"):
+                    raise ValueError(f"value {value!r} must be finite and above zero")
             else:
                 value = parse_quantity(value, dimension)
             raw = {**raw, "value": value}

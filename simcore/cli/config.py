@@ -20,7 +20,8 @@ from typing import Any
 
 from simcore.base.errors import DataError, InvalidConfig, nearest
 from simcore.cli.job import job_words, repeated_words
-from simcore.strategy.options import OPTIONS
+from simcore.strategy.options import OPTIONS, NameList, Number, Pairs, Switch
+from simcore.strategy.options.values import shown
 
 LOCAL = "simcore.toml"
 TABLE = "defaults"
@@ -135,10 +136,22 @@ def _place(path: Path, text: str, key: str) -> str:
 
 
 def _plain(word: str, value: Any, path: Path) -> Any:
-    """A default as the command line would pass it; None where it has a wrong type."""
+    """A default as the command line would pass it; None where it has a wrong type.
+
+    Switches may be true or false, numbers have a fraction, names be a list, pairs be a table.
+    """
+    kind = OPTIONS[word].kind if word in OPTIONS else None
+    if isinstance(kind, Pairs) and isinstance(value, dict):
+        return [shown({k: v}) for k, v in value.items()]
     if word in repeated_words():
         texts = [value] if isinstance(value, str) else value
         return texts if isinstance(texts, list) and all(isinstance(t, str) for t in texts) else None
+    if isinstance(kind, NameList) and isinstance(value, list):
+        return ",".join(value) if all(isinstance(v, str) for v in value) else None
+    if isinstance(kind, Switch) and isinstance(value, bool):
+        return shown(value)
+    if isinstance(kind, Number) and isinstance(value, float):
+        return str(value)
     if isinstance(value, bool) or not isinstance(value, (str, int)):
         return None
     file = path.parent / str(value)

@@ -121,6 +121,8 @@ def predict(
     if gpus is None:
         hint = ", or only the type where the launch file has the numbers" if launch else ""
         problems.append(f"--gpus is missing: write NODESxGPUSxTYPE, such as 4x8xA6000ada{hint}")
+    if from_files:
+        complain(f"note: {from_files}")  # before an error that a default causes
     del watch  # handled in cli.main
     length = {
         "steps": count("steps", steps, problems),
@@ -133,7 +135,6 @@ def predict(
     answer = _answer(model, gpus, options, length, trace is not None, explain, problems)
     warn_unknown(launch)
     if from_files:
-        complain(f"note: {from_files}")
         answer = replace(answer, assumptions=(from_files, *answer.assumptions))
     if model is not None and gpus is not None:
         write_traces(answer, model, gpus, options, trace, chakra)

@@ -13,6 +13,8 @@ from simcore.base.units import FP32_BYTES
 from simcore.engine.resolved import Request
 from simcore.planning.space import Form
 from simcore.strategy.layout import DEGREES, Layout
+from simcore.strategy.options import OPTIONS
+from simcore.strategy.options.values import shown
 from simcore.strategy.shares import check_shares
 from simcore.strategy.strategy import HYBRID, SINGLE, folded_strategy
 from simcore.workload.resolve import ModelSource
@@ -23,7 +25,7 @@ Array = NDArray[np.float64]
 #: inputs belong to the model.
 _NAMED = (*DEGREES, "inputs")
 NO_MEMORY = "does not fit in the GPU's memory"
-_FIGURES = re.compile(r"\d[\d,]*")
+_FIGURES = re.compile(r"('[^']*')|\d[\d,]*")
 _WHAT_IS_ALLOWED = re.compile(r"(?:: allowed|; allowed|: use |: try |, not ).*$")
 
 
@@ -49,7 +51,11 @@ class FormWords:
     def more(self) -> str:
         """Text of the options that have no field here: ``main-grads fp32, shard-ranks 8``."""
         named = {*_NAMED, *(f.name for f in fields(self))}
-        return ", ".join(f"{k.replace('_', '-')} {v}" for k, v in self.options if k not in named)
+        return ", ".join(
+            f"{OPTIONS[k].typed.removeprefix('--')} {shown(v)}"
+            for k, v in self.options
+            if k not in named
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, from which ``from_dict`` makes an equal object."""
@@ -104,8 +110,11 @@ class Batch:
 
 
 def reason_of(violation: str) -> str:
-    """The message of a broken rule without its numbers: equal reasons are counted together."""
-    return _FIGURES.sub("N", _WHAT_IS_ALLOWED.sub("", violation)).strip()
+    """The message of a broken rule without its numbers: equal reasons are counted together.
+
+    Quoted words keep theirs.
+    """
+    return _FIGURES.sub(lambda m: m[1] or "N", _WHAT_IS_ALLOWED.sub("", violation)).strip()
 
 
 def checkpoint_bytes(request: Request) -> float:

@@ -254,7 +254,12 @@ def _optimizer_rows() -> Listing:
     others = implementations()
     found = [OPTIMIZERS[name] for name in OPTIMIZERS]
     rows = [
-        [o.name, f"{o.state_bytes:.3g}", ", ".join(others.get(o.name, ())) or "-", o.meaning]
+        [
+            o.name,
+            "by shape" if o.by_shape else f"{o.state_bytes:.3g}",
+            ", ".join(others.get(o.name, ())) or "-",
+            o.meaning,
+        ]
         for o in found
     ]
     data = [

@@ -61,8 +61,8 @@ class Implementation(BaseModel):
     aliases: tuple[str, ...] = ()
     meaning: str
     source: str
-    traffic_elems: float = Field(ge=0)
-    temporary_elems: float = Field(default=0.0, ge=0)
+    traffic_elems: float = Field(ge=0, allow_inf_nan=False)
+    temporary_elems: float = Field(default=0.0, ge=0, allow_inf_nan=False)
     kernels: int | None = Field(default=None, ge=1)
     kernels_per_tensor: int = Field(ge=1)
     syncs_each_tensor: bool = False
@@ -73,9 +73,9 @@ class OptimizerRecord(Record):
 
     meaning: str
     source: str = Field(description="file and function that the figures are counted from")
-    state_bytes: float = Field(ge=0)
-    traffic_elems: float = Field(ge=0)
-    temporary_elems: float = Field(default=0.0, ge=0)
+    state_bytes: float = Field(ge=0, allow_inf_nan=False)
+    traffic_elems: float = Field(ge=0, allow_inf_nan=False)
+    temporary_elems: float = Field(default=0.0, ge=0, allow_inf_nan=False)
     kernels: int | None = Field(default=None, ge=1)
     kernels_per_tensor: int = Field(ge=1)
     syncs_each_tensor: bool = False

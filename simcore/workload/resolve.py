@@ -161,10 +161,11 @@ def _resolved(text: str, inputs: tuple[str, ...]) -> ModelSource:
         if not path.is_file():
             raise DataError("no such model file", file=path)
         return load_record(path, ModelRecord)
-    if path.suffix == ".json" or (path.is_dir() and (path / "config.json").is_file()):
+    folder = bool(text.strip()) and path.is_dir()  # an empty text is no name of the current folder
+    if path.suffix == ".json" or (folder and (path / "config.json").is_file()):
         from simcore.workload.huggingface import read_config
 
-        config: ModelSource = read_config(path / "config.json" if path.is_dir() else path)
+        config: ModelSource = read_config(path / "config.json" if folder else path)
         return config
     if "/" in text and path.is_file():
         raise DataError("is no model file: a .yaml of models_db or a config.json", file=path)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import TypeVar, cast
 
-from simcore.base.errors import InvalidConfig, UnknownName, UsageError, nearest
+from simcore.base.errors import LISTED, InvalidConfig, UnknownName, UsageError, nearest
 from simcore.base.figures import Figure
 from simcore.base.units import parse_quantity
 from simcore.workload.archs import ARCHS, FILES, FROZEN_ARCHS, kind_of, load
@@ -176,7 +176,11 @@ def _typed(record: ModelRecord, settings: Mapping[str, Scalar]) -> dict[str, Sca
 
 def _unknown(record: ModelRecord, key: str, known: list[str]) -> str:
     close = nearest(key, known)
-    hint = f": did you mean {close[0]!r}?" if close else ""
+    if close:
+        hint = f": did you mean {close[0]!r}?"
+    else:
+        names = list(dict.fromkeys((*(k for k in record.config if k in known), *known)))
+        hint = f": known are {', '.join(names[:LISTED])}{' …' if len(names) > LISTED else ''}"
     return f"--set {key}: architecture {record.arch!r} has no setting {key!r}{hint}"
 
 

@@ -67,7 +67,7 @@ BROKEN = {
     "text inf": ("960 GB/s", "1e999 GB/s", 6, "bw", "is not finite"),
     "yaml inf": ("value: 142", "value: .inf", 7, "n_units", "must be finite"),
     "negative": ("960 GB/s", "-960 GB/s", 6, "bw", "must be above zero"),
-    "negative count": ("value: 142", "value: -1", 7, "n_units", "not negative"),
+    "negative count": ("value: 142", "value: -1", 7, "n_units", "above zero"),
     "zero": ("960 GB/s", "0 GB/s", 6, "bw", "must be above zero"),
     "text for a count": ("value: 142", "value: many", 7, "n_units", "must be a plain number"),
     "duplicate key": ("kind: fast", "kind: fast\nkind: slow", 4, "", "duplicate key"),
@@ -82,6 +82,7 @@ BROKEN = {
     "source not listed": ("960 GB/s, source: sheet", "960 GB/s, source: shet", 6, "bw", "'shet'"),
     "source of a part": ("lanes: 16, source: sheet", "lanes: 16, source: no", 11, "ports", "'no'"),
     "source not text": ("960 GB/s, source: sheet", "960 GB/s, source: 3", 6, "bw", "string"),
+    "count of nothing": ("value: 142", "value: 0", 7, "n_units", "above zero"),
     "bad enum": ("kind: fast", "kind: quick", 3, "kind", "'fast' or 'slow'"),
     "bad key of a table": ("  a: {value", "  c: {value", 9, "rates", "'a' or 'b'"),
     "wrong type in a list": ("lanes: 16", "lanes: lots", 11, "ports", "valid integer"),
@@ -129,6 +130,13 @@ def test_several_errors_are_told_and_beyond_four_counted(tmp_path: Path) -> None
     path.write_text("a: 1\nb: 2\nc: 3\n" + path.read_text())
     with pytest.raises(DataError, match=r"\(and 2 more\)"):
         load_record(path, Thing)
+
+
+def test_a_link_to_nothing_is_a_data_error(tmp_path: Path, things: Database[Thing]) -> None:
+    (tmp_path / "db" / "things" / "gone.yaml").symlink_to(tmp_path / "nowhere")
+    for read in (lambda: things["gone"], things.all):
+        with pytest.raises(DataError, match=r"gone\.yaml: cannot be read"):
+            read()
 
 
 def test_a_missing_or_binary_file_is_a_data_error(tmp_path: Path) -> None:

@@ -116,6 +116,21 @@ def test_a_wrong_value_is_a_wrong_word(simcore: Callable, place: Path) -> None:
     _write(place / "simcore.toml", gpus="8xA1000")
     ran = simcore("predict", "--model", "gpt2")
     assert ran.code == 2 and "unknown gpu" in ran.err
+    assert "note: from simcore.toml: gpus 8xA1000" in ran.err
+
+
+def test_values_may_be_written_as_toml_has_them(simcore: Callable, place: Path) -> None:
+    asked = ("predict", "--model", "mixtral-8x7b", "--gpus", "8xH100", "--json")
+    options = ("--grad-clip", "on", "--overlap", "grads,params", "--expert-imbalance", "1.3",
+               "--set", "layers=6 tied=false")  # fmt: skip
+    typed = json.loads(simcore(*asked, *options).out)
+    (place / "simcore.toml").write_text(
+        '[defaults]\ngrad-clip = true\noverlap = ["grads", "params"]\nexpert-imbalance = 1.3\n'
+        "set = {layers = 6, tied = false}\n"
+    )
+    by_file = json.loads(simcore(*asked).out)
+    assert by_file["step_time_s"] == typed["step_time_s"]
+    assert by_file["inputs"] == typed["inputs"]
 
 
 def test_config_shows_where_and_what(simcore: Callable, place: Path) -> None:

@@ -7,6 +7,7 @@ import json
 import resource
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from simcore import api
 from simcore.base.errors import InvalidConfig, UsageError
 from simcore.base.units import KIB
 from simcore.planning import evaluator, store
+from simcore.planning.points import reason_of
 from simcore.planning.ranking import front
 from simcore.planning.space import make_space
 from simcore.planning.sweep import SweepResult, run_sweep
@@ -365,3 +367,13 @@ def test_schedules_are_an_axis_and_dualpipe_takes_even_counts() -> None:
     found = run_sweep(space)
     assert found.invalid == {evaluator.ODD: 2}
     assert found.n_points == 8
+
+
+def test_words_of_a_point_are_those_of_the_command_line() -> None:
+    options: dict[str, Any] = {"settings": {"layers": 6, "tied": False}, "grad_clip": True}
+    found = run_sweep(make_space("gpt2", "8xH100", **options))
+    assert found.best[0].form.more == "grad-clip on, set layers=6 tied=false"
+
+
+def test_a_reason_keeps_the_numbers_of_quoted_words() -> None:
+    assert reason_of("unknown release 'v1': 3 known") == "unknown release 'v1': N known"

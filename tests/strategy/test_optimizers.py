@@ -88,6 +88,15 @@ implementations:
 """
 
 
+def test_an_endless_state_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SIMCORE_DB", str(tmp_path))
+    folder = tmp_path / "programs_db" / "optimizers"
+    folder.mkdir(parents=True)
+    (folder / "my-rule.yaml").write_text(MINE.replace("state_bytes: 12", "state_bytes: .inf"))
+    with pytest.raises(DataError, match="state_bytes: Input should be a finite number"):
+        optimizer_named("my-rule")
+
+
 def test_an_optimizer_of_one_s_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SIMCORE_DB", str(tmp_path))
     folder = tmp_path / "programs_db" / "optimizers"

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from simcore.base.errors import DataError
+from simcore.validate.case import Case
 from simcore.validate.formats import described
 from simcore.validate.formats.formulas import NoJobError
 from simcore.validate.formats.row_rules import NOTHING, cells_read, read_by, rules_of, value_of
@@ -123,6 +124,10 @@ def test_a_row_that_is_no_job_says_why(tmp_path: Path) -> None:
         ("rules:\n  - {wrods: {tp: 1}}\n", "a rule has no 'wrods': did you mean 'words'"),
         ("words: {tp: 1}\n", "must have a list of 'rules'"),
         ("rules: [3]\n", "a rule is a mapping"),
+        ("rules:\n  - {words: {micro_bach: 1}}\n", "did you mean 'micro_batch'"),
+        ("rules:\n  - {usual_words: {grad_clip: maybe}}\n", "known are off, on"),
+        ("rules:\n  - {when: {a: /(/}, skip: x}\n", r"'\(' is no regular expression"),
+        ("rules:\n  - {words: {tp: {found: '(', in: a}}}\n", r"'\(' is no regular expression"),
         ("rules:\n  - {words: {tp: {sell: gpus}}}\n", "is not a value: it has none of cell, found"),
         ("rules:\n  - {words: {tp: {formula: one_layer}}}\n", "did you mean 'one_layer_a_chunk'"),
         (
@@ -148,6 +153,63 @@ rules:
     assert cells_read(rules(tmp_path, text)) == set("abcdefg")
 
 
+#: A published table's own columns, as a contributor describes them.
+FORMAT = """\
+needs: [network, cards, batch, seconds]
+model: "{network}"
+gpus: "1x{cards}"
+measured:
+  step_time_s: {cell: seconds}
+rules:
+  - words: {micro_batch: {cell: batch, else: 1}, optimizer: sgd}
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of corpora with one format of a contributor's own."""
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "format.yaml").write_text(FORMAT, encoding="utf-8")
+    monkeypatch.setattr(described, "corpora_folder", lambda: tmp_path)
+    return tmp_path / "mine"
+
+
+def test_rows_of_a_format_of_one_s_own_are_the_options_that_it_states(folder: Path) -> None:
+    (read,) = described.described_formats()
+    row = {"network": "resnet50", "cards": "8xA100", "batch": "64", "seconds": "0.25"}
+    case = read.read("mine:2", row)
+    assert isinstance(case, Case)
+    assert (case.model, case.gpus, case.measured) == ("resnet50", "1x8xA100", {"step_time_s": 0.25})
+    assert case.options == {"micro_batch": 64, "optimizer": "sgd"}
+
+
+@pytest.mark.parametrize("cell", ["resnet50", "gpt2"])
+def test_a_rule_may_name_the_program_of_a_row(folder: Path, cell: str) -> None:
+    text = FORMAT + "  - {when: {network: gpt2}, program: megatron-lm@2023}\n"
+    (folder / "format.yaml").write_text(text, encoding="utf-8")
+    (read,) = described.described_formats()
+    case = read.read("mine:2", {"network": cell, "cards": "8xA100", "batch": "", "seconds": "1"})
+    assert isinstance(case, Case)
+    assert case.options.get("software") == ("megatron-lm@2023" if cell == "gpt2" else None)
+    assert case.options["micro_batch"] == 1
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ('model: "{network}"\n', "", "must say as 'model' what --model"),
+        ("{network}", "{netwrk}", "read netwrk, which no row has"),
+        ("cell: seconds", "cell: second", "read second, which no row has"),
+        ("step_time_s:", "step_tim_s:", "did you mean 'step_time_s'"),
+        ("{cell: seconds}", "seconds", r"step_time_s must be \{cell: COLUMN\}"),
+    ],
+)
+def test_what_is_wrong_with_a_format(folder: Path, old: str, new: str, says: str) -> None:
+    (folder / "format.yaml").write_text(FORMAT.replace(old, new), encoding="utf-8")
+    with pytest.raises(DataError, match=says):
+        described.described_formats()
+
+
 def test_a_folder_whose_rules_ask_for_what_no_row_has(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -155,7 +217,7 @@ def test_a_folder_whose_rules_ask_for_what_no_row_has(
     folder = tmp_path / "mine"
     folder.mkdir()
     (folder / "format.yaml").write_text(
-        "needs: [model]\nrules:\n  - {when: {gpu_typ: x}, skip: y}\n", encoding="utf-8"
+        FORMAT + "  - {when: {gpu_typ: x}, skip: y}\n", encoding="utf-8"
     )
     monkeypatch.setattr(described, "corpora_folder", lambda: tmp_path)
     with pytest.raises(DataError, match="rules read gpu_typ, which no row has"):

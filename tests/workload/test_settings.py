@@ -81,6 +81,26 @@ def test_an_unknown_architecture_names_the_nearest() -> None:
         resolve_model("arch:transfomer", settings=GPT)
 
 
+def test_an_unknown_setting_without_a_near_one_lists_the_model_s_own() -> None:
+    with pytest.raises(InvalidConfig, match=r"'foo': known are layers, hidden, heads, .* …$"):
+        resolve_model("gpt2", settings="foo=1")
+
+
+def test_a_list_is_no_value_of_a_setting() -> None:
+    with pytest.raises(InvalidConfig, match=r"layers must be text, a number .*, not \[1\]"):
+        make_request("gpt2", "8xH100", settings={"layers": [1]})
+
+
+@pytest.mark.parametrize("text", ["", " "])
+def test_an_empty_name_is_no_model_of_the_current_folder(
+    text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "config.json").write_text('{"model_type": "llama"}')
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UnknownName, match="unknown model"):
+        resolve_model(text)
+
+
 def test_a_traced_network_has_no_settings(tmp_path: Path) -> None:
     code = tmp_path / "net.yaml"
     code.write_text(

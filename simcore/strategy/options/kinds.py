@@ -311,6 +311,11 @@ class Pairs(Record):
         found = Pairing()
         if isinstance(value, Mapping):
             found.update({str(k).replace("-", "_"): v for k, v in value.items()})
+            problems += [
+                f"{flag}: {k} must be text, a number or true or false, not {v!r:.60}"
+                for k, v in found.items()
+                if not isinstance(v, str | int | float | None)
+            ]
         elif isinstance(value, Sequence) and all(isinstance(v, str) for v in value):
             for text in (one for given in value for one in str(given).split()):
                 key, equals, word = (part.strip() for part in text.partition("="))

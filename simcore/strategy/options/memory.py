@@ -95,8 +95,9 @@ DECLARED = (
         name="software", heading="Memory", in_launch=True,
         kind=Name("simcore.strategy.programs:program_names",
                   judged=True),
-        help="Training library or program: megatron (default with tp, pp, cp, ep, fp8), "
-             "transformers, trl, axolotl, torchtune, deepspeed ...",
+        help="Training library or program, or a release of it (NAME@RELEASE): megatron (default "
+             "with tp, pp, cp, ep, fp8), transformers, torchtune, deepspeed@2022 ...: `simcore "
+             "list software`.",
         more="It determines defaults, kernels and the copies of parameters and gradients. "
              "Default: megatron for language models with tp, pp, cp or ep, or in fp8, mxfp8 or "
              "nvfp4; else plain (PyTorch's own modules). auto: megatron for every language model.",

@@ -20,6 +20,7 @@ from pydantic import BaseModel, Field, model_validator
 from simcore.base.database import Database, Folders, KeyedError, Record, fold_name
 from simcore.base.errors import DataError, UnknownName
 from simcore.strategy.programs.checked import check_key, checked, hints
+from simcore.strategy.programs.meanings import check_meaning
 from simcore.strategy.programs.program import PLAIN, Program, Runs
 
 #: Subjects of facts and their dataclasses: the fields of a program but its name.
@@ -103,7 +104,8 @@ def _check_facts(facts: Facts, at: tuple[int | str, ...]) -> None:
             for key, value in values.items():
                 check_key(str(key), known, (*here, subject))
                 if value is not None:
-                    checked(value, known[key], (*here, subject, key))
+                    of_kind = checked(value, known[key], (*here, subject, key))
+                    check_meaning(subject, key, of_kind, (*here, subject, key))
 
 
 PROGRAMS: Database[ProgramRecord] = Database("program", "programs_db", ProgramRecord)
@@ -138,11 +140,11 @@ Part = tuple[ProgramRecord, str]
 
 def _part(name: str) -> Part:
     """The record and release of a name or alias. Raises UnknownName."""
-    base, _, release = name.strip().partition(_AT)
+    base, at, release = name.strip().partition(_AT)
     if PROGRAMS.path(base) is None:
         raise UnknownName("software", base, program_names(), "(`simcore list software`)", aliases())
     record = PROGRAMS[base]
-    if not release:
+    if not at:
         return record, record.release_of(base)
     found = next((r for r in record.releases if fold_name(r) == fold_name(release)), None)
     if found is None:

@@ -6,7 +6,7 @@ The folder's ``format.yaml`` has these keys:
     columns     further columns; they count as blank in a table that lacks them
     whole       columns whose cells must be whole numbers if they are not blank
     model       the model, as ``--model`` takes it, for rows where no rule gives one
-    label       the table's name of the model
+    label       the table's name of the model; without it: ``model``
     gpus        the cluster, as ``--gpus`` takes it
     rules       the rules that are applied first; those of the folder's other files follow, in the
                 order of the file names
@@ -20,13 +20,13 @@ The folder's ``format.yaml`` has these keys:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, cast
 
 from simcore.base.database import read_yaml
-from simcore.base.errors import DataError
+from simcore.base.errors import DataError, UnknownName
 from simcore.base.units import GIB, GIGA
 from simcore.engine.options import Options
 from simcore.strategy.programs import PLAIN, program_named
@@ -38,6 +38,7 @@ from simcore.validate.formats.row_rules import (
     NOTHING,
     Reading,
     cells_read,
+    names_in,
     read_by,
     rules_of,
     value_of,
@@ -47,6 +48,8 @@ from simcore.validate.unnamed import unnamed
 from simcore.workload.settings import PREFIX
 
 _FORMAT = "format.yaml"
+#: What a format may say is measured: ``Case.measured``, and a peak of the rows' own kind and unit.
+MEASURED = ("step_time_s", "samples_per_s", "speedup", "peak_memory", "ran")
 _UNITS = {"GiB": GIB, "GB": GIGA}
 #: The model whose layers a training program implements itself.
 _OF_PROGRAMS = PREFIX + "transformer"
@@ -86,11 +89,33 @@ def _description(folder: Path) -> Description:
         rules += base.rules
         columns = [*data.get("columns", ()), *base.columns]
         data = {**base.data, **data, "columns": columns}
+    _check(data, path)
     found = Description(folder.name, data, tuple(rules))
-    unknown = cells_read(rules) - {*found.columns}
+    unknown = (cells_read(rules) | names_in(_asked(data))) - {*found.columns}
     if unknown:
         raise DataError(f"rules read {', '.join(sorted(unknown))}, which no row has", file=path)
     return found
+
+
+def _check(data: Mapping[str, Any], path: Path) -> None:
+    """Raises DataError where a format does not say which job a row is, or what it measured."""
+    for key in ("model", "gpus"):
+        if not isinstance(data.get(key), str):
+            raise DataError(f"must say as {key!r} what --{key} of a row is", file=path, line=1)
+    measured = data.get("measured")
+    if not isinstance(measured, dict) or not measured:
+        raise DataError("must say what is 'measured': step_time_s: {cell: COLUMN}", file=path)
+    for quantity, value in measured.items():
+        if quantity not in MEASURED:
+            raise DataError(str(UnknownName("measured quantity", quantity, MEASURED)), file=path)
+        if not isinstance(value, dict) or "cell" not in value:
+            raise DataError(f"{quantity} must be {{cell: COLUMN}}, not {value!r:.60}", file=path)
+
+
+def _asked(data: Mapping[str, Any]) -> list[Any]:
+    """What a format reads from a row's cells itself."""
+    cells = ["{%s}" % value["cell"] for value in data["measured"].values()]  # noqa: UP031
+    return [data["model"], data["gpus"], data.get("label", ""), cells]
 
 
 @dataclass(frozen=True)
@@ -115,10 +140,10 @@ class _Reader:
         cells, data = made.cells, self.of.data
         called = made.texts.get("program")
         program = PLAIN if called is None else program_named(called)
-        model = made.texts.get("model", data["model"])
+        model = made.texts.get("model") or str(value_of(data["model"], cells))
         stated = StatedJob(
             made.maps["usual_words"], made.maps["words"], made.maps["usual_settings"],
-            made.maps["settings"], made.steps, made.all_told, cells["precision"],
+            made.maps["settings"], made.steps, made.all_told, cells.get("precision", ""),
             cells.get("layer_graphs") == "yes",
         )  # fmt: skip
         options = words_of(program, stated)
@@ -135,7 +160,7 @@ class _Reader:
             id=name,
             table=self.of.name,
             model=model,
-            label=str(value_of(data["label"], cells)),
+            label=str(value_of(data.get("label", ""), cells)),
             gpus=str(value_of(data["gpus"], cells)),
             options=cast("Options", options),
             settings_of_program=written,
@@ -146,6 +171,10 @@ class _Reader:
         )
         if called is not None:
             return case
+        if not written:  # no program's layers: the job is what the rules say, and no more
+            by_rules = {**stated.usual_words, **stated.words}
+            by_rules |= {"settings": settings} if settings else {}
+            return replace(case, options=cast("Options", by_rules))
         return unnamed(case, [o for c, o in data.get("told", {}).items() if row.get(c)])
 
 

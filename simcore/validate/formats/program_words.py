@@ -55,12 +55,12 @@ def words_of(program: Program, stated: StatedJob) -> dict[str, Any]:
     made |= stated.words
     if stated.layer_graphs and made["issuer"] == "megatron":
         made["issuer"] = "megatron_graphs"
-    if made["precision"] == "fp8":
+    if made.get("precision") == "fp8":
         made["precision"] = runs.fp8_format
     made.setdefault("overlap", _overlap(runs, stated, made))
-    if made["recompute"] != "selective":
-        made.pop("recompute_modules")
-    if made["recompute"] != "full":
+    if made.get("recompute") != "selective":
+        made.pop("recompute_modules", None)
+    if made.get("recompute") != "full":
         made.pop("recompute_layers", None)
     return made
 
@@ -68,7 +68,7 @@ def words_of(program: Program, stated: StatedJob) -> dict[str, Any]:
 def _overlap(runs: Runs, stated: StatedJob, made: Mapping[str, Any]) -> str:
     """The option ``overlap``: communication that the program hides, changed by the row's rules."""
     hidden = set(runs.overlap)
-    if runs.zero1_reduces_after_backward and made["strategy"] == "zero1":
+    if runs.zero1_reduces_after_backward and made.get("strategy") == "zero1":
         hidden.discard("grads")
     if not stated.all_told:
         hidden |= runs.recipe_overlap
@@ -94,7 +94,7 @@ def layers_of(program: Program, stated: StatedJob, made: Mapping[str, Any]) -> d
     found |= stated.settings
     if not found.get("experts"):
         found = {k: v for k, v in found.items() if k not in _OF_EXPERTS}
-    heads = int(found["heads"]) // (made.get("tp") or 1) * (made.get("micro_batch") or 1)
-    if found["attention"] == "fused_softmax" and heads % FUSED_SOFTMAX_SCORES:
+    heads = int(found.get("heads") or 0) // (made.get("tp") or 1) * (made.get("micro_batch") or 1)
+    if found.get("attention") == "fused_softmax" and heads % FUSED_SOFTMAX_SCORES:
         found["attention"] = "math"
     return found

@@ -45,6 +45,8 @@ from typing import Any
 
 from simcore.base.database import read_yaml
 from simcore.base.errors import DataError, UnknownName, nearest
+from simcore.strategy.options import OPTIONS
+from simcore.strategy.options.values import read_options
 from simcore.validate.formats import Row
 from simcore.validate.formats.formulas import FORMULAS, NoJobError, applied, as_number
 from simcore.validate.formats.rules import TEXT, Facts, Rule
@@ -116,7 +118,34 @@ def _flat(data: Mapping[str, Any], above: Mapping[str, Any], path: Path) -> Iter
                 raise DataError(f"{raw!r:.80} is not a value: it has none of {kinds}", file=path)
             if (formula := raw.get("formula")) is not None and formula not in FORMULAS:
                 raise DataError(str(UnknownName("formula", formula, FORMULAS)), file=path)
+        _check_words(gives, path)
+        in_slashes = [t[1:-1] for t in _texts(when) if len(t) > 1 and t[0] == t[-1] == "/"]
+        _check_expressions(
+            [*in_slashes, *(r["found"] for r in _values(gives) if "found" in r)], path
+        )
         yield Rule(MappingProxyType({**above, **when}), gives, str(one.get("source", "")))
+
+
+def _check_words(gives: Mapping[str, Any], path: Path) -> None:
+    """Raises DataError for a word that is no option, and a plain value that it does not take."""
+    for key in ("usual_words", "words"):
+        for name, value in gives.get(key, {}).items():
+            plain = value is not None and not isinstance(value, dict) and "{" not in str(value)
+            known = OPTIONS.options()
+            if name not in known:
+                raise DataError(str(UnknownName("option", name, known)), file=path, key=key)
+            problems = read_options({name: value})[1] if plain else []
+            if problems:
+                raise DataError(problems[0], file=path, key=key)
+
+
+def _check_expressions(texts: Iterable[str], path: Path) -> None:
+    """Raises DataError for a regular expression that is none."""
+    for text in texts:
+        try:
+            re.compile(text)
+        except re.error as err:
+            raise DataError(f"{text!r} is no regular expression: {err}", file=path) from None
 
 
 def cells_read(rules: Iterable[Rule]) -> set[str]:
@@ -126,8 +155,13 @@ def cells_read(rules: Iterable[Rule]) -> set[str]:
         found |= _conditions(rule.when)
         for raw in _values(rule.gives):
             found |= {str(raw[key]) for key in ("cell", "in") if key in raw}
-        found |= {name for text in _texts(rule.gives) for name in _BRACES.findall(text)}
+        found |= names_in(rule.gives)
     return found
+
+
+def names_in(given: Any) -> set[str]:
+    """The cells that texts ask for in braces, in any nesting."""
+    return {name for text in _texts(given) for name in _BRACES.findall(text)}
 
 
 def _conditions(when: Mapping[str, Any]) -> set[str]:

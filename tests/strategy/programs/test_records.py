@@ -203,6 +203,13 @@ def test_a_program_of_one_s_own(folder: Path) -> None:
         ("origin: inferred, to verify", "origin: a guess", 17, "must be 'inferred, to verify'"),
         ("inherits: fsdp", "inherited: fsdp", 3, "did you mean 'inherits'?"),
         ("my-wrapper: ", "my-rapper: ", 5, "'my-rapper' is no alias of my-trainer"),
+        ("interleaves: false", "cut: evn", 8, "did you mean 'even'?"),
+        ("norm: rmsnorm", "nrom: rmsnorm", 10, "unknown key 'nrom': did you mean 'norm'?"),
+        ("grad_clip: true", "grad_clop: true", 11, "did you mean 'grad_clip'?"),
+        ("grad_clip: true", "grad_clip: 17", 11, "--grad-clip"),
+        ("settings:", "overlap: [grad]\n      settings:", 10, "did you mean 'grads'?"),
+        ("settings:", "main_grads: fp23\n      settings:", 10, "did you mean 'fp32'?"),
+        ("settings:", "dropout: 7\n      settings:", 10, "at least 0 and below 1, not 7"),
     ],
 )  # fmt: skip
 def test_mistakes_are_told_with_file_line_and_key(
@@ -213,6 +220,11 @@ def test_mistakes_are_told_with_file_line_and_key(
     with pytest.raises(DataError) as told:
         program_named("my-trainer")
     assert f"{file}:{line}: " in str(told.value) and said in str(told.value)
+
+
+def test_a_release_that_is_not_named_is_no_release() -> None:
+    with pytest.raises(UnknownName, match="unknown release of fsdp ''"):
+        program_named("fsdp@")
 
 
 def test_a_program_that_inherits_nothing_that_there_is(folder: Path) -> None:
