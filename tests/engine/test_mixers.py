@@ -15,13 +15,13 @@ HYBRID = {"model": "nemotron-h-8b", "gpus": "8xH100", "global_batch": 8, "seq_le
 
 
 def test_context_ranks_are_refused_in_a_sentence() -> None:
-    with pytest.raises(InvalidConfig, match="turning tokens into heads: use cp-comm ulysses"):
+    with pytest.raises(InvalidConfig, match="exchanging tokens for heads: use cp-comm ulysses"):
         api.predict(**HYBRID, cp=2)
-    with pytest.raises(InvalidConfig, match="layers of Mamba-1 is not described"):
+    with pytest.raises(InvalidConfig, match="share Mamba-1 layers is not modelled"):
         api.predict(model="jamba-1.5-mini", gpus="8xH100", cp=2, global_batch=8)
     with pytest.raises(InvalidConfig, match="cp=16 does not divide ssm_heads / tp = 24"):
         api.predict(model="falcon-h1-0.5b", gpus="2x8xH100", cp=16, cp_comm="ulysses")
-    with pytest.raises(InvalidConfig, match="layers of gated DeltaNet is not described"):
+    with pytest.raises(InvalidConfig, match="share gated DeltaNet layers is not modelled"):
         api.predict(model="qwen3.5-9b", gpus="8xH100", cp=2, global_batch=8)
 
 

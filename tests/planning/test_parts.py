@@ -29,7 +29,7 @@ class _Loaded:
 def test_a_pickle_is_no_part(evil: Evil) -> None:
     file = evil.folder / "part.part"
     file.write_bytes(evil.pickled())
-    with pytest.raises(UnusablePart, match="no part of a sweep"):
+    with pytest.raises(UnusablePart, match="not a part of a sweep"):
         part_at(file, SWEEP)
     assert not evil.ran
 
