@@ -17,6 +17,8 @@ from simcore.validate.closed_loop import TITLE, closed_loop
 from simcore.validate.fill import filled_rows
 from simcore.validate.formats.published import FORMAT as PUBLISHED
 from simcore.validate.formats.rules import corpora_folder
+from simcore.validate.inferred import TITLE as INFERRED
+from simcore.validate.inferred import inferred
 from simcore.validate.judge import Verdict, judge
 from simcore.validate.metrics import QUANTITIES, Score, Scored
 from simcore.validate.ranking import Order
@@ -268,6 +270,7 @@ def report(paths: Sequence[Path]) -> str:
         if filled := _filled(table, calibrated):
             parts.append(f"### Cells nobody measured: {path.stem}\n")
             parts.append(filled)
+    parts += [f"## {INFERRED}\n", inferred()]
     if runs:
         parts += [f"## {TITLE}\n", closed_loop(runs)]
     return "\n".join(p for p in parts if p)

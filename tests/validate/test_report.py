@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from simcore.validate.inferred import inferred, inferred_facts
 from simcore.validate.judge import judge
 from simcore.validate.report import remarks, report
 from simcore.validate.table import read_table
@@ -58,3 +59,12 @@ def test_words_are_of_tables_that_have_a_title() -> None:
     assert len(said) > 5
     assert all(f"## {told['title']}\n" in written for told in said.values() if "remarks" in told)
     assert all(told.get("remarks", "").strip() in written for told in said.values())
+
+
+def test_the_report_tells_which_facts_of_programs_are_inferred() -> None:
+    found = {(told.of, key) for told in inferred_facts() for _, key, _ in told.values()}
+    assert {("deepspeed", "interleaves"), ("llama3", "settings")} <= found
+    assert ("deepspeed", "norm_copy_bytes") not in found  # its source states it
+    text = inferred()
+    assert text.count("\n| ") == 1 + len(list(inferred_facts()))
+    assert text in (ROOT / "validate" / "REPORT.md").read_text(encoding="utf-8")
