@@ -131,8 +131,8 @@ def price(
 
 
 def _spread(of_part: Array, part: NDArray[np.intp]) -> Array:
-    """Rows for each task, from one row for all parts ([C] or [1, C]) or one row a part [N, C]."""
-    return of_part if of_part.ndim == 1 or len(of_part) == 1 else of_part[part]
+    """Rows for each task: from a number, a row for all parts ([C], [1, C]) or one a part [N, C]."""
+    return of_part if of_part.ndim < 2 or len(of_part) == 1 else of_part[part]
 
 
 def _scaled(points: Points, share: float) -> Points:

@@ -101,3 +101,10 @@ def test_the_fullest_owner_has_no_less_than_the_largest_tensor() -> None:
     assert found.memory.terms["optimizer_state"] == pytest.approx(12 * 32_000 * 4096)
     plain = api.predict(**{**JOB, "software": "plain"}, gpus="16x8xA100-SXM-80GB")
     assert plain.memory.terms["optimizer_state"] < found.memory.terms["optimizer_state"]
+
+
+def test_zero3_shards_every_tensor_though_its_program_owns_them_whole_under_zero1() -> None:
+    """Nothing is broadcast: the step is that of plain ZeRO-3."""
+    job = {**JOB, "gpus": "1x8xA100", "strategy": "zero3"}
+    own, plain = (api.predict(**{**job, "software": s}) for s in ("internevo", "plain"))
+    assert own.step_time_s.value == pytest.approx(plain.step_time_s.value, rel=1e-9)
