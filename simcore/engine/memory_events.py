@@ -1,9 +1,8 @@
 """Allocations and frees of training steps, in the order in which the framework issues them.
 
-The list is built from the same workload, strategy and rules as the closed form of
-``engine.memory``: first the state, then in each step the frozen networks, forward, backward in
-reverse order, and the update. The first step is a warm-up: optimizer states are allocated in its
-update, between freed activations, as in PyTorch.
+Workload, strategy and rules are those of the closed form in ``engine.memory``: first the state,
+then in each step frozen networks, forward, backward and the update. The first step is a warm-up:
+its update allocates the optimizer state, between freed activations, as in PyTorch.
 """
 
 from __future__ import annotations

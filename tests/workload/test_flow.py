@@ -180,7 +180,7 @@ def test_ranks_that_do_not_divide_are_refused() -> None:
         tensor_overrides(MODELS["flux.1-dev"], 16, 1)
     with pytest.raises(InvalidConfig, match="no experts to spread"):
         tensor_overrides(MODELS["wan2.1-14b"], 1, 2)
-    with pytest.raises(InvalidConfig, match="transformer, mmdit, wan, not dit"):
+    with pytest.raises(InvalidConfig, match="over tensor or expert ranks, not dit"):
         tensor_overrides(MODELS["dit-xl-2"], 2, 1)
 
 
