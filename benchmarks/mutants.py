@@ -152,8 +152,9 @@ def lower_bound(noticed: int, of: int) -> float:
 
 
 def drawn(folders: Sequence[str], n: int, seed: int) -> list[Mutant]:
-    """``n`` mutants of the modules of ``folders``, the same for the same seed."""
-    files = [f for folder in folders for f in sorted((ROOT / "simcore" / folder).rglob("*.py"))]
+    """``n`` mutants of the modules of ``folders`` (or single modules), the same for a seed."""
+    rooms = [ROOT / "simcore" / folder for folder in folders]
+    files = [f for room in rooms for f in (sorted(room.rglob("*.py")) or [room])]
     every = [mutant for file in files for mutant in mutants_of(file)]
     return random.Random(seed).sample(every, min(n, len(every)))
 
@@ -163,7 +164,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.mutants", description=__doc__)
     parser.add_argument("--n", type=int, default=300, help="mutants to draw")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--folders", default=",".join(FOLDERS), help="of simcore/, by commas")
+    parser.add_argument(
+        "--folders", default=",".join(FOLDERS), help="or modules of simcore/, by commas"
+    )
     parser.add_argument("--jobs", type=int, default=2, help="mutants at a time")
     parser.add_argument("--timeout", type=float, default=600.0, help="seconds for a mutant's tests")
     parser.add_argument("--json", action="store_true", help="every mutant with its outcome")

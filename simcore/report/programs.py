@@ -9,7 +9,7 @@ from typing import Any
 
 from simcore.strategy.optimizers import implementation_of, optimizer_named
 from simcore.strategy.programs import PLAIN, PROGRAMS, facts_of, program_named
-from simcore.strategy.programs.records import Told
+from simcore.strategy.programs.records import StatedFact
 
 _WIDTH = 100
 #: What is shown of an optimizer, where it is not 0.
@@ -32,7 +32,7 @@ def program_dict(name: str) -> dict[str, Any]:
 
 def in_effect(name: str) -> list[dict[str, Any]]:
     """Facts that hold of a program, without those that a later one replaces. Raises UnknownName."""
-    held: dict[tuple[str, ...], tuple[Told, Any]] = {}
+    held: dict[tuple[str, ...], tuple[StatedFact, Any]] = {}
     for told in facts_of(name):
         for subject, key, value in told.values():
             if not key:  # of a subject nothing holds any more

@@ -64,9 +64,9 @@ def _about(version: int, message: str) -> str:
 Patterns = tuple[tuple[str, re.Pattern[str]], ...]
 
 
-def _told_by(option: Option) -> tuple[str, ...]:
+def _patterns_of(option: Option) -> tuple[str, ...]:
     """Patterns of messages about an option: its flag, where that is not its name, and its own."""
-    return (f"^{re.escape(option.flag)}\\b", *option.told_by) if option.flag else option.told_by
+    return (f"^{re.escape(option.flag)}\\b", *option.messages) if option.flag else option.messages
 
 
 @lru_cache(maxsize=2)
@@ -74,13 +74,13 @@ def _patterns(_version: int) -> tuple[Patterns, Patterns]:
     """(field, pattern) for the beginning of messages, and for any place in them."""
     begins: list[tuple[str, re.Pattern[str]]] = []
     holds: list[tuple[str, re.Pattern[str]]] = []
-    known = {o.name: _told_by(o) for o in OPTIONS if o.control is not None} | _OTHERS
-    for name, told_by in known.items():
+    known = {o.name: _patterns_of(o) for o in OPTIONS if o.control is not None} | _OTHERS
+    for name, patterns in known.items():
         own = name.replace("_", "[-_]")
         begins.append((name, re.compile(rf"(?:--)?{own}\b")))
         if "_" in name:
             holds.append((name, re.compile(own)))
-        for text in told_by:
+        for text in patterns:
             (begins if text.startswith("^") else holds).append((name, re.compile(text)))
     return tuple(begins), tuple(holds)
 

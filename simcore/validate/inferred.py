@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from simcore.strategy.programs import PROGRAMS
-from simcore.strategy.programs.records import Told
+from simcore.strategy.programs.records import StatedFact
 
 TITLE = "Facts of programs without a source"
 _HEAD = """These facts of `programs_db/` are inferred and still to be verified: the program's own
@@ -14,13 +14,13 @@ above, so the errors of these rows look better than they should.
 """
 
 
-def inferred_facts() -> Iterator[Told]:
+def inferred_facts() -> Iterator[StatedFact]:
     """The facts that records of programs mark ``origin: inferred, to verify``, by program."""
     for record in PROGRAMS.all():
-        yield from (Told(record.name, fact) for fact in record.facts if fact.get("origin"))
+        yield from (StatedFact(record.name, fact) for fact in record.facts if fact.get("origin"))
         for name, release in record.releases.items():
             of = f"{record.name}@{name}"
-            yield from (Told(of, fact) for fact in release.facts if fact.get("origin"))
+            yield from (StatedFact(of, fact) for fact in release.facts if fact.get("origin"))
 
 
 def inferred() -> str:

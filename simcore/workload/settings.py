@@ -13,6 +13,7 @@ from typing import TypeVar, cast
 
 from simcore.base.errors import LISTED, InvalidConfig, UnknownName, UsageError, nearest
 from simcore.base.figures import Figure
+from simcore.base.pairs import pair_texts, read_pairs
 from simcore.base.units import parse_quantity
 from simcore.workload.archs import ARCHS, FILES, FROZEN_ARCHS, kind_of, load
 from simcore.workload.models import ModelRecord, Scalar, Training, setting_kinds
@@ -48,22 +49,16 @@ def settings_given(given: object) -> dict[str, Scalar]:
         return {}
     if isinstance(given, Mapping):
         return {str(k).replace("-", "_"): cast("Scalar", v) for k, v in given.items()}
-    texts = [given] if isinstance(given, str) else list(cast("Iterable[str]", given))
-    settings: dict[str, Scalar] = {}
-    for word in (word for text in texts for word in str(text).split()):
-        key, sign, value = word.partition("=")
-        key = key.strip().replace("-", "_")
-        if not sign or not key:
-            raise InvalidConfig([f"--set {word!r} is not KEY=VALUE, such as layers=16"])
-        if key in settings:
-            raise InvalidConfig([f"--set gives {key} twice"])
-        settings[key] = value.strip()
-    return settings
+    texts = [given] if isinstance(given, str) else map(str, cast("Iterable[object]", given))
+    settings, problems = read_pairs("--set", texts, "layers=16")
+    if problems:
+        raise InvalidConfig(problems)
+    return dict(settings)
 
 
 def as_words(settings: Mapping[str, Scalar]) -> tuple[str, ...]:
     """Settings as ``key=value`` texts; reading a text gives the setting back."""
-    return tuple(f"{key}={_text(value)}" for key, value in settings.items())
+    return pair_texts(settings)
 
 
 def _text(value: Scalar) -> str:

@@ -26,7 +26,7 @@ DECLARED = (
         control=Control(label="Network between nodes", group="Cluster", hint="(default)",
                         example="25 Gbit/s"),
         called={"": "interconnect bandwidth fabric"},
-        told_by=(
+        messages=(
             r"of a network is", r"^oversubscription", r"nodes a leaf", r"^unknown link",
             r"has no network", r"name one with --network", r"Gbit/s",
         ),

@@ -26,7 +26,7 @@ DECLARED = (
         control=Control(label="Model", group="Job", kind="select", place=-9, wide=True,
                         example="latte-xl"),
         called={"": "model-name model-name-or-path config arch network-name m"},
-        told_by=(r"^unknown model",),
+        messages=(r"^unknown model",),
     ),
     Option(
         name="inputs", flag="--input", heading="Job",
@@ -41,7 +41,7 @@ DECLARED = (
         control=Control(label="", group="Cluster", kind="error", place=9, most_letters=200,
                         example="4x8xA6000ada"),
         called={"": "gpu num-gpus ngpus n-gpus world-size cluster hardware device devices g"},
-        told_by=(
+        messages=(
             r"^unknown gpu", r"NODESxGPUSxTYPE", r"^node count", r"^GPUs a node",
             r"no GPUs given", r"^node ", r"has a comma: join the GPUs",
         ),
@@ -60,7 +60,7 @@ DECLARED = (
             "fsdp": "fsdp full-shard", "ddp": "ddp data-parallel dp",
             "hsdp": "hsdp hybrid-shard",
         },
-        told_by=(r"needs GPUs of one type",),
+        messages=(r"needs GPUs of one type",),
     ),
     Option(
         name="zero", part="shorthand", heading="Job", kind=Whole(least=1, most=3),
@@ -97,7 +97,7 @@ DECLARED = (
         resolved="global_batch",
         control=Control(label="Global batch, samples per step", example=256),
         called={"": "global-batch-size gbs train-batch-size total-batch-size"},
-        told_by=(r"^give --global-batch",),
+        messages=(r"^give --global-batch",),
     ),
     Option(
         name="precision", heading="Job",
@@ -113,7 +113,9 @@ DECLARED = (
             "": "dtype torch-dtype mixed-precision amp data-type", "bf16": "bf16 bfloat16",
             "fp16": "fp16 float16 half", "fp8": "fp8",
         },
-        told_by=(r"\bprecision\b", r"\bfp8\b", r"\bbf16\b", r"\btf32\b", r"\bnvfp4\b", r"\bfp16\b"),
+        messages=(
+            r"\bprecision\b", r"\bfp8\b", r"\bbf16\b", r"\btf32\b", r"\bnvfp4\b", r"\bfp16\b",
+        ),
     ),
     Option(
         name="optimizer", heading="Job",
@@ -147,13 +149,13 @@ DECLARED = (
         name="steps", part="length", heading="Job", kind=Number(), unit="steps",
         help="Predict also the time of a run of this many steps.",
         control=Control(label="Steps of the run", place=8, example=100000),
-        called={"": "max-steps train-iters iterations"}, told_by=(r"^give --steps",),
+        called={"": "max-steps train-iters iterations"}, messages=(r"^give --steps",),
     ),
     Option(
         name="epochs", part="length", heading="Job", kind=Number(), unit="epochs",
         help="Predict also the time of a run of this many epochs of the model's data set.",
         control=Control(label="Epochs of the run", place=8, example=10),
         called={"": "num-epochs num-train-epochs"},
-        told_by=(r"has no data set", r"is larger than data set"),
+        messages=(r"has no data set", r"is larger than data set"),
     ),
 )  # fmt: skip

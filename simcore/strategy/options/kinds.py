@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, ClassVar, get_args
 
 from simcore.base.errors import InvalidConfig, UnknownName
+from simcore.base.pairs import read_pairs
 from simcore.base.record import Record
 from simcore.base.units import GIGA, KIB, KILO, MEGA, MIB, TERA
 
@@ -317,14 +318,8 @@ class Pairs(Record):
                 if not isinstance(v, str | int | float | None)
             ]
         elif isinstance(value, Sequence) and all(isinstance(v, str) for v in value):
-            for text in (one for given in value for one in str(given).split()):
-                key, equals, word = (part.strip() for part in text.partition("="))
-                if not key or not equals or not word:
-                    problems.append(f"{flag} {text!r} is not KEY=VALUE, such as {self.such_as}")
-                elif (key := key.replace("-", "_")) in found:
-                    problems.append(f"{flag} gives {key} twice")
-                else:
-                    found[key] = word
+            pairs, problems = read_pairs(flag, value, self.such_as)
+            found.update(pairs)
         else:
             problems.append(f"{flag} must be pairs such as {self.such_as}, not {value!r}")
         if self.keys:

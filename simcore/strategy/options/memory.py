@@ -39,7 +39,7 @@ DECLARED = (
              "moe_act, moe, shared_experts, mla_up_proj, operators (default of torchtitan).",
         control=Control(label="Modules to recompute", group=LAYOUT_GROUP, place=1,
                         hint="core_attn,mlp", example="core_attn,mlp"),
-        told_by=(r"^recompute modules?",),
+        messages=(r"^recompute modules?",),
     ),
     Option(
         name="recompute_layers", heading="Memory", kind=Whole(least=0), unit="layers",
@@ -57,7 +57,7 @@ DECLARED = (
         control=Control(label="Offload", group="Strategy", kind="select", place=3, unsaid="none",
                         example="optimizer:cpu"),
         called={"": "cpu-offload offload-optimizer zero-offload"},
-        told_by=(r"has no NVMe",),
+        messages=(r"has no NVMe",),
     ),
     Option(
         name="offload_layers", heading="Memory", kind=Whole(least=0), unit="layers", unsaid=0,
@@ -76,7 +76,7 @@ DECLARED = (
              "add; fp32: such a buffer in fp32, also reduced in fp32.",
         axis=Axis(), in_launch=True,
         control=Control(label="Main gradients", unsaid="as the library sets it", example="fp32"),
-        told_by=(r"main gradients",),
+        messages=(r"main gradients",),
     ),
     Option(
         name="fp8_params", heading="Memory", kind=Switch(), unsaid=False,

@@ -13,7 +13,7 @@ DECLARED = (
              "the training program would set.",
         control=Control(label="Settings of the model", hint="layers=16", most_letters=4000,
                         wide=True, example="layers=16 hidden=2048"),
-        told_by=(r"^--set ", r"needs its dimensions", r"or --set ", r"no settings to change"),
+        messages=(r"^--set ", r"needs its dimensions", r"or --set ", r"no settings to change"),
     ),
     Option(
         name="seq_len", heading="Model", kind=Whole(binary=True), unit="tokens",
@@ -24,7 +24,7 @@ DECLARED = (
                     "max-length max-seq-len ctx block-size s"},
         launch_keys={"trainer": "max-seq-length max-seq-len",
                      "megatron": "encoder-seq-length seq-length"},
-        told_by=(r"sequence",),
+        messages=(r"sequence",),
     ),
     Option(
         name="resolution", heading="Model", unit="pixels",
@@ -34,13 +34,13 @@ DECLARED = (
         axis=Axis(of="workload"),
         control=Control(label="Resolution of images", hint="480x832", example="480x832"),
         called={"": "image-size img-size size image"},
-        told_by=(r"\bresolution\b", r"\b(?:image|height|width)="),
+        messages=(r"\bresolution\b", r"\b(?:image|height|width)="),
     ),
     Option(
         name="frames", heading="Model", kind=Whole(), unit="frames",
         help="Frames per video clip, for models of video.",
         axis=Axis(of="workload"), setting="has no frames to change",
-        control=Control(label="Frames of a clip", example=16), told_by=(r"\bframes\b",),
+        control=Control(label="Frames of a clip", example=16), messages=(r"\bframes\b",),
     ),
     Option(
         name="layout", heading="Model",
@@ -50,7 +50,8 @@ DECLARED = (
              "default) or nhwc (channels last: TensorFlow in 16 bit, tuned PyTorch).",
         axis=Axis(), setting="has no layout of tensors to choose",
         control=Control(label="Layout of images", unsaid="as the model has it", example="nhwc"),
-        called={"": "data-format memory-format", "nhwc": "channels-last"}, told_by=(r"\blayout\b",),
+        called={"": "data-format memory-format", "nhwc": "channels-last"},
+        messages=(r"\blayout\b",),
     ),
     Option(
         name="attention", heading="Model",
@@ -66,14 +67,14 @@ DECLARED = (
         control=Control(label="Attention kernel", unsaid="as the model runs", example="cudnn"),
         called={"": "attn attn-implementation attention-backend attn-impl",
                 "flash": "flash-attn use-flash-attn flash-attention flash-attention-2"},
-        told_by=(r"\battention\b",),
+        messages=(r"\battention\b",),
     ),
     Option(
         name="lora_rank", heading="Model", kind=Whole(),
         help="Train LoRA adapters of rank N and freeze the base model (transformer models).",
         axis=Axis(of="workload"), setting="takes no adapters",
         control=Control(label="LoRA rank", most=4096, example=16),
-        called={"": "lora lora-r rank r qlora"}, told_by=(r"adapter",),
+        called={"": "lora lora-r rank r qlora"}, messages=(r"adapter",),
     ),
     Option(
         name="lora_targets", heading="Model", kind=Text(metavar="LIST"),
@@ -81,7 +82,7 @@ DECLARED = (
         setting="takes no adapters",
         control=Control(label="LoRA targets", hint="q_proj,v_proj", example="q_proj,v_proj"),
         called={"": "target-modules lora-target-modules"},
-        told_by=(r"no product",),
+        messages=(r"no product",),
     ),
     Option(
         name="quantised_base", heading="Model",

@@ -100,7 +100,7 @@ class Option(Record, kw_only=True):
                server)
     called     maps a value (empty: any value) to the names that other programs use for the option
                with that value, separated by blanks
-    told_by    regular expressions that recognise error messages about the option which do not
+    messages   regular expressions that recognise error messages about the option which do not
                begin with its name (a name of several words is recognised anywhere in a message)
     in_launch  whether a launch file of another program may set it
     launch_keys     maps a dialect of launch files to the keys that set this option directly,
@@ -122,7 +122,7 @@ class Option(Record, kw_only=True):
     axis: Axis | None = None
     control: Control | None = None
     called: Mapping[str, str] = _NONE
-    told_by: tuple[str, ...] = ()
+    messages: tuple[str, ...] = ()
     in_launch: bool = False
     launch_keys: Mapping[str, str] = _NONE
     setting: str = ""

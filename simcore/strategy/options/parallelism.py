@@ -25,7 +25,7 @@ DECLARED = (
                     "tensor-model-parallel-size"},
         launch_keys={"megatron": "tensor-model-parallel-size model-parallel-size",
                      "torchtitan": "tensor_parallel_degree"},
-        told_by=(r"\btensor parallel", r"\btp="),
+        messages=(r"\btensor parallel", r"\btp="),
     ),
     Option(
         name="sequence_parallel", heading="Parallelism", kind=Switch(), in_launch=True,
@@ -44,7 +44,7 @@ DECLARED = (
                     "pipeline-model-parallel-size"},
         launch_keys={"megatron": "pipeline-model-parallel-size",
                      "torchtitan": "pipeline_parallel_degree"},
-        told_by=(r"\bpp=", r"\bpipeline"),
+        messages=(r"\bpp=", r"\bpipeline"),
     ),
     Option(
         name="vpp", heading="Parallelism", kind=Whole(), unsaid=1, unit="chunks",
@@ -64,7 +64,7 @@ DECLARED = (
         axis=Axis(separator=";", metavar="CUT;CUT"), in_launch=True,
         control=Control(label="Layers per stage", group=LAYOUT_GROUP, hint="auto",
                         example="7,14x8,7"),
-        told_by=(r"^give --stages?", r"^stage\b"),
+        messages=(r"^give --stages?", r"^stage\b"),
     ),
     Option(
         name="schedule", heading="Parallelism", unsaid="1f1b",
@@ -84,7 +84,7 @@ DECLARED = (
                     "sequence-parallel-size"},
         launch_keys={"megatron": "context-parallel-size", "torchtitan": "context_parallel_degree",
                      "deepspeed": "sequence_parallel_size"},
-        told_by=(r"\bcp=", r"\bcontext"),
+        messages=(r"\bcp=", r"\bcontext"),
     ),
     Option(
         name="cp_comm", heading="Parallelism", unsaid="ring",
@@ -103,7 +103,7 @@ DECLARED = (
                     "expert-model-parallel-size"},
         launch_keys={"megatron": "expert-model-parallel-size",
                      "torchtitan": "expert_parallel_degree"},
-        told_by=(r"\bep=", r"\bexpert"),
+        messages=(r"\bep=", r"\bexpert"),
     ),
     Option(
         name="expert_tp", heading="Parallelism", kind=Whole(), unsaid=1, unit="ranks",
@@ -111,7 +111,7 @@ DECLARED = (
         axis=Axis(), in_launch=True, resolved="placed.layout.expert_tp",
         control=Control(label="Tensor parallel per expert", group=LAYOUT_GROUP, most=4096,
                         example=1),
-        told_by=(r"^ep=\d+ x expert-tp=(?!1 )",),
+        messages=(r"^ep=\d+ x expert-tp=(?!1 )",),
     ),
     Option(
         name="dispatcher", heading="Parallelism", unsaid="alltoall",
@@ -175,6 +175,6 @@ DECLARED = (
              "of --gpus, equal (default), or auto (the fastest ratio).",
         axis=Axis(), control=Control(label="Samples per GPU of each type", hint="auto",
                                      example="auto"),
-        told_by=(r"^give --shares",),
+        messages=(r"^give --shares",),
     ),
 )  # fmt: skip

@@ -7,6 +7,7 @@ from os import PathLike, fspath
 from typing import Any
 
 from simcore.base.errors import InvalidConfig, UnknownName, UsageError
+from simcore.base.pairs import pair_texts
 from simcore.strategy.options import OPTIONS, Pairs, Texts
 from simcore.strategy.options.kinds import SWITCH
 from simcore.strategy.options.synonyms import word_meant
@@ -48,13 +49,8 @@ def shown(value: object) -> str:
     if isinstance(value, bool):
         return {on: word for word, on in SWITCH.items()}[value]
     if isinstance(value, Mapping):
-        return " ".join(f"{key}={_pair_value(v)}" for key, v in value.items())
+        return " ".join(pair_texts(value))
     return str(value)
-
-
-def _pair_value(value: object) -> str:
-    """The VALUE of KEY=VALUE, written so that reading it gives the same value back."""
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def command_words(options: Mapping[str, Any]) -> list[str]:

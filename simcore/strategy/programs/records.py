@@ -112,7 +112,7 @@ PROGRAMS: Database[ProgramRecord] = Database("program", "programs_db", ProgramRe
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class StatedFact:
     """A fact as a record has it, and the name of the program or release that it stands in."""
 
     of: str
@@ -179,14 +179,14 @@ def full_name(part: Part) -> str:
     return record.name + (_AT + release if release else "")
 
 
-def facts_of(name: str) -> tuple[Told, ...]:
+def facts_of(name: str) -> tuple[StatedFact, ...]:
     """Every fact of a program, inherited ones first; later ones win. Raises UnknownName."""
     return _facts(_parts(_part(name))) if fold_name(name) != PLAIN.name else ()
 
 
-def _facts(parts: tuple[Part, ...]) -> tuple[Told, ...]:
+def _facts(parts: tuple[Part, ...]) -> tuple[StatedFact, ...]:
     return tuple(
-        Told(full_name((record, release)), fact)
+        StatedFact(full_name((record, release)), fact)
         for record, release in parts
         for fact in (record.releases[release] if release else record).facts
     )
