@@ -85,9 +85,9 @@ def import_s(n: int) -> float:
 
 
 def engine_s(n: int) -> float:
-    """Seconds of ``engine.predict.predict`` for a request whose names are already resolved."""
-    from simcore.engine.predict import predict
-    from simcore.engine.request import make_request
+    """Seconds of ``answer.predict.predict`` for a request whose names are already resolved."""
+    from simcore.answer.predict import predict
+    from simcore.answer.request import make_request
 
     request = make_request("latte-xl", "4x8xA6000ada")
     predict(request)
@@ -104,10 +104,10 @@ def public_s(n: int) -> float:
 
 def configurations_s(n: int) -> float:
     """One model on 100,000 sizes, batches and links."""
-    from simcore.engine.evaluate import evaluate
-    from simcore.engine.points import Points
-    from simcore.engine.predict import job_of, point_values
-    from simcore.engine.request import make_request
+    from simcore.answer.request import make_request
+    from simcore.timing.evaluate import evaluate
+    from simcore.timing.points import Points
+    from simcore.timing.steps import job_of, point_values
 
     size, rng = 100_000, np.random.default_rng(0)
     request = make_request("latte-xl", "4x8xA6000ada")
@@ -125,7 +125,7 @@ def configurations_s(n: int) -> float:
 
 def trillion_s(_n: int) -> float:
     """The first prediction of the largest model of Narayanan et al. 2021 in a process."""
-    from simcore.engine.predict import predict
+    from simcore.answer.predict import predict
 
     table = _tests_module("validate.test_speed", "tests")
     with tempfile.TemporaryDirectory() as folder:
@@ -144,7 +144,7 @@ def table_s(_n: int) -> float:
 
 def allocator_s(n: int, expandable: bool) -> float:
     """A replay of 100,000 allocations and frees, some thousand alive at a time."""
-    from simcore.engine.allocator import AllocatorConfig, Event, replay
+    from simcore.memory.allocator import AllocatorConfig, Event, replay
 
     random = Random(1)
     events: list[Event] = []
@@ -229,8 +229,8 @@ def cut_s(n: int) -> float:
 
 def shares_s(_n: int) -> float:
     """The best deal of a million samples a step to two kinds of GPU."""
-    from simcore.engine.request import make_request
-    from simcore.engine.shares import best_deal
+    from simcore.answer.request import make_request
+    from simcore.answer.shares import best_deal
 
     request = make_request("mnist-cnn", "1x8xH100+1x1xT4", micro_batch=1_000_000, network="ib-hdr")
     return least_s(lambda: best_deal(request), 0.0, 1)

@@ -33,7 +33,7 @@ from cosmic_ray.mutating import mutate_code
 from cosmic_ray.plugins import get_operator
 
 ROOT = Path(__file__).resolve().parents[1]
-FOLDERS = ("physics", "step", "strategy", "engine")
+FOLDERS = ("physics", "step", "strategy", "timing", "memory")
 #: Binary operators that formulas are made of, each replaced by one that gives another number.
 _SWAPS = ("Add_Sub", "Sub_Add", "Mul_Div", "Div_Mul", "FloorDiv_Mul", "Mod_Add", "Pow_Mul")
 _COMPARISONS = ("Eq_NotEq", "NotEq_Eq", "Lt_LtE", "Lt_GtE", "LtE_Lt", "Gt_GtE", "Gt_LtE", "GtE_Gt")

@@ -17,8 +17,8 @@ from pathlib import Path
 
 import numpy as np
 
+from simcore.answer.predict import predict
 from simcore.base.errors import SimcoreError
-from simcore.engine.predict import predict
 from simcore.hardware.profile import load_profile
 from simcore.validate.judge import request_of
 from simcore.validate.table import read_table

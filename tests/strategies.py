@@ -10,8 +10,6 @@ import numpy as np
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from simcore.engine.points import Points
-from simcore.engine.rates import ClassRates
 from simcore.hardware.spec import GPUS
 from simcore.physics.collectives import Group, Library
 from simcore.step.graph import StepGraph, Task
@@ -19,6 +17,8 @@ from simcore.step.kernels import KINDS
 from simcore.strategy.optimizers import OPTIMIZERS
 from simcore.strategy.precision import PRECISIONS
 from simcore.strategy.strategy import Strategy
+from simcore.timing.points import Points
+from simcore.timing.rates import ClassRates
 from simcore.workload.graph import Block, Kernel, Op, Param, Workload
 from simcore.workload.saved import Saved
 

@@ -10,7 +10,7 @@ import pytest
 
 import simcore
 from simcore.base.errors import InvalidConfig, UnknownName, UsageError
-from simcore.engine import evaluate as evaluation
+from simcore.timing import evaluate as evaluation
 from simcore.workload.models import MODELS
 
 

@@ -24,14 +24,14 @@ from typing import Any
 
 import numpy as np
 
+from simcore.answer.residual import PARTS, part_weights
 from simcore.base.interval import Z80
 from simcore.calibrate.spread_fit import Errors, fit_widths, width_of_a_new_source
-from simcore.engine.memory import loose_bytes
-from simcore.engine.memory_spread import program_kind
-from simcore.engine.residual import PARTS, part_weights
-from simcore.engine.resolved import Request
 from simcore.hardware.estimates import Estimate
 from simcore.hardware.profile import BLIND_ORIGIN, load_profile
+from simcore.memory.spread import program_kind
+from simcore.memory.terms import loose_bytes
+from simcore.request.resolved import Request
 from simcore.validate.case import Case
 from simcore.validate.judge import Judged, judge, request_of
 from simcore.validate.table import read_table

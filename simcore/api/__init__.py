@@ -11,6 +11,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack, cast
 
+from simcore.answer.advice import uneven
+from simcore.answer.predict import predict as _predict
+from simcore.answer.request import make_request as _make_request
+from simcore.answer.result import Faster
+from simcore.answer.result import Prediction as PlainPrediction
 from simcore.api.results import Explanation, Memory, Prediction, Timeline
 from simcore.api.shown import Asked, plain_as, remembered
 from simcore.api.signatures import takes_options
@@ -27,21 +32,18 @@ from simcore.api.spaces import (
 from simcore.api.tables import calibrate_from, commands, validate, validate_ops
 from simcore.base.errors import InvalidConfig, SimcoreError, UsageError
 from simcore.base.numbers import number_problems
-from simcore.engine.advice import uneven
-from simcore.engine.options import Options
-from simcore.engine.predict import predict as _predict
-from simcore.engine.request import make_request as _make_request
-from simcore.engine.resolved import Request
-from simcore.engine.result import Faster
-from simcore.engine.result import Prediction as PlainPrediction
 from simcore.hardware.cluster import ClusterSpec
 from simcore.hardware.profile import Profile
+from simcore.request.options import Options
+from simcore.request.resolved import Request
 from simcore.strategy.options.values import inputs_of
 from simcore.validate.known import measured_rows
 from simcore.workload.permission import trusts_call
 from simcore.workload.resolve import ModelSource, model_of, one_question
 
 if TYPE_CHECKING:
+    from simcore.answer.replay import Replay
+    from simcore.answer.views import Roofline, Swing
     from simcore.api.explained import explain_trace
     from simcore.api.logs import node_from_topo, validate_nccl
     from simcore.api.machine import (
@@ -51,12 +53,10 @@ if TYPE_CHECKING:
         selftest,
     )
     from simcore.api.many import Comparison, Fleet, Goodput, MemoryTimeline, Plan, Scaling, Sweep
-    from simcore.engine.emit import LaunchFile
-    from simcore.engine.replay import Replay
-    from simcore.engine.views import Roofline, Swing
+    from simcore.request.emit import LaunchFile
 
 
-#: ``engine.request.make_request`` for Python callers: it may import a callable that they name.
+#: ``answer.request.make_request`` for Python callers: it may import a callable that they name.
 make_request = trusts_call()(_make_request)
 
 
@@ -129,13 +129,13 @@ def answer_of(
         faster = faster_of(request, found, ask)
     forced: tuple[str, ...] = ()
     if request.strategy.nccl_algorithms or request.strategy.nccl_protocols:
-        from simcore.engine.collective_choice import left_without
+        from simcore.answer.collective_choice import left_without
 
         forced = left_without(request)
     pipeline = None
     placed = request.placed
     if keep_timeline and placed is not None:
-        from simcore.engine.pipeline_line import drawable, pipeline_line
+        from simcore.answer.pipeline_timeline import drawable, pipeline_line
 
         pipeline = pipeline_line(request) if drawable(request) else None
     return replace(
@@ -159,7 +159,7 @@ def explain(
     ``term``: ``memory.activations``, ``comm``, ``mfu`` ... Raises UsageError as ``predict`` does,
     and for an unknown term.
     """
-    from simcore.engine.explain import explain as _explain
+    from simcore.answer.explain import explain as _explain
 
     find_terms(term)
     request = make_request(model, gpus, **options)
@@ -184,7 +184,7 @@ def memory_timeline(
     ``predict`` does; running out of memory is a normal result (``fits``).
     """
     from simcore.api.many import MemoryTimeline
-    from simcore.engine.memory_timeline import memory_timeline as _memory_timeline
+    from simcore.memory.over_time import memory_timeline as _memory_timeline
 
     found = _memory_timeline(
         make_request(model, gpus, **options), gpu=gpu, expandable_segments=expandable_segments
@@ -213,7 +213,7 @@ def replay(model: str | Path | ModelSource, gpus: str, **options: Unpack[Options
     Compute tasks have a duration [s], messages have bytes and ranks. Raises UsageError as
     ``predict`` does, and for a cluster of several GPU types.
     """
-    from simcore.engine.replay import replay as _replay
+    from simcore.answer.replay import replay as _replay
 
     try:
         return _replay(make_request(model, gpus, **options))
@@ -237,8 +237,8 @@ def scaling(
     instead, of the same GPU type. Invalid points (a layout of eight ranks on four GPUs) are left
     out. Raises UsageError as ``predict`` does, and for a mixed cluster.
     """
+    from simcore.answer.scaling import check_clusters, check_scales, clusters_up_to, scaling_of
     from simcore.api.many import Scaling
-    from simcore.engine.scaling import check_clusters, check_scales, clusters_up_to, scaling_of
 
     whole = make_request(model, gpus, **options)
     check_scales(whole)
@@ -267,7 +267,7 @@ def scaling(
 @trusts_call()
 def roofline(model: str | Path | ModelSource, gpus: str, **options: Unpack[Options]) -> Roofline:
     """Flop, memory traffic and predicted time of every operator in one micro-step of one GPU."""
-    from simcore.engine.views import roofline as _roofline
+    from simcore.answer.views import roofline as _roofline
 
     return _roofline(make_request(model, gpus, **options))
 
@@ -280,7 +280,7 @@ def sensitivity(
     """Step time [s], and how it changes with half and with twice of each resource, the resource
     with the largest change first.
     """
-    from simcore.engine.views import sensitivity as _sensitivity
+    from simcore.answer.views import sensitivity as _sensitivity
 
     return _sensitivity(make_request(model, gpus, **options))
 
@@ -289,7 +289,7 @@ def find_terms(term: str) -> tuple[str, ...]:
     """The terms that a word such as ``comm`` stands for. Raises UnknownName that suggests the
     nearest.
     """
-    from simcore.engine.explain import find_terms as _find_terms
+    from simcore.answer.explain import find_terms as _find_terms
 
     return tuple(_find_terms(term))
 
@@ -318,7 +318,7 @@ def launch_file(
     ``dialect``: the format, one of ``choices()["emit"]``. Raises UsageError as ``predict`` does,
     and with everything that the format cannot express.
     """
-    from simcore.engine.emit import launch_file as _launch_file
+    from simcore.request.emit import launch_file as _launch_file
 
     request = make_request(model, gpus, **options)
     attention = _stated("attention", options)
@@ -371,7 +371,7 @@ def model_named(name: str) -> ModelSource:
 
 def choices() -> dict[str, tuple[str, ...]]:
     """The names that each option accepts, by option; ``gpu``: GPU types of clusters."""
-    from simcore.engine.choices import choices as _choices
+    from simcore.request.choices import choices as _choices
 
     return _choices()
 

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from simcore.base.errors import SimcoreError
-from simcore.engine.edge import settled
-from simcore.engine.job_memory import memory_result
-from simcore.engine.predict import central_step_s
-from simcore.engine.resolved import Request
-from simcore.engine.result import MemoryResult
+from simcore.memory.fits import settled
+from simcore.memory.job import memory_result
+from simcore.memory.result import MemoryResult
 from simcore.report.formatting import figure
+from simcore.request.resolved import Request
+from simcore.timing.steps import central_step_s
 
 Words = dict[str, Any]
 #: Returns the request with some of its options (also ``gpus``) changed. Raises SimcoreError.

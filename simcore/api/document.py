@@ -10,10 +10,10 @@ from typing import Any, TypeVar, Unpack, cast
 from simcore.api.many import side_by_side
 from simcore.api.results import Prediction
 from simcore.base.errors import InvalidConfig, SimcoreError
-from simcore.engine.options import Options
-from simcore.engine.resolved import Request
 from simcore.hardware.profile import Profile
 from simcore.report.html.document import Facts, Sources, Told
+from simcore.request.options import Options
+from simcore.request.resolved import Request
 from simcore.strategy.options.values import command_words, shown
 from simcore.workload.resolve import ModelSource
 
@@ -61,7 +61,7 @@ def _shown(value: object) -> str:
 def _facts_on(model: str | Path | ModelSource, cluster: str, options: dict[str, Any]) -> Told:
     """The data of the page about one cluster; ``gaps`` says which parts are not available."""
     from simcore import api
-    from simcore.engine.explain import explain
+    from simcore.answer.explain import explain
 
     gaps: list[str] = []
 

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, Unpack
 
+from simcore.answer.predict import predict
+from simcore.answer.request import make_request
 from simcore.api.signatures import takes_options
 from simcore.base.errors import DataError, InvalidConfig, UnknownName
-from simcore.engine.options import Options
-from simcore.engine.predict import predict
-from simcore.engine.request import make_request
 from simcore.hardware.spec import GPUS
 from simcore.measurements.kineto.breakdown import breakdown, windows_of
 from simcore.measurements.kineto.trace import Trace, read_trace
+from simcore.request.options import Options
 from simcore.validate.trace_terms import RankStep, explained
 from simcore.workload.permission import trusts_call
 

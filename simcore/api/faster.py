@@ -10,15 +10,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import inf
 
+from simcore.answer.result import Faster, Prediction
 from simcore.api.change import NARROW_BASE, Ask, Words, samples_a_step
 from simcore.base.errors import SimcoreError
-from simcore.engine.edge import settled
-from simcore.engine.job_memory import memory_result
-from simcore.engine.predict import central_step_s
-from simcore.engine.resolved import Request
-from simcore.engine.result import Faster, Prediction
+from simcore.memory.fits import settled
+from simcore.memory.job import memory_result
 from simcore.report.formatting import plural
+from simcore.request.resolved import Request
 from simcore.strategy.strategy import HYBRID
+from simcore.timing.steps import central_step_s
 
 #: Least gain in samples per second for which a change is suggested.
 WORTH_FRAC = 0.05

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import combinations
 
+from simcore.answer.advice import uneven_batch
 from simcore.api.change import (
     DOUBLINGS,
     GROWING,
@@ -23,11 +24,10 @@ from simcore.api.change import (
     grows,
     samples_a_step,
 )
-from simcore.engine.advice import uneven_batch
-from simcore.engine.edge import largest_batch
-from simcore.engine.job_memory import memory_result
-from simcore.engine.resolved import Request
-from simcore.engine.result import MemoryResult
+from simcore.memory.fits import largest_batch
+from simcore.memory.job import memory_result
+from simcore.memory.result import MemoryResult
+from simcore.request.resolved import Request
 
 #: How many changes are suggested at most, the fastest first.
 MOST = 6

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from simcore.api.change import DOUBLINGS, GROWING, LONG_TOKENS, Change, Fix, Trial, grows
-from simcore.engine.resolved import Request
 from simcore.hardware.cluster import ClusterSpec, parse_cluster
 from simcore.hardware.spec import GPUS
 from simcore.report.formatting import gigabytes
+from simcore.request.resolved import Request
 
 #: The most nodes that are tried, and the GPUs of a whole node.
 _MOST_NODES, _NODE = 256, 8

@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+from simcore.answer import result as engine
+from simcore.answer import scaling as engine_scaling
 from simcore.api.shown import Asked, Shown, plain_as
 from simcore.base.errors import UsageError
-from simcore.engine import memory_timeline as engine_memory
-from simcore.engine import result as engine
-from simcore.engine import scaling as engine_scaling
+from simcore.memory import over_time as engine_memory
 from simcore.planning import compare as plan_compare
 from simcore.planning import fleet as plan_fleet
 from simcore.planning import goodput as plan_goodput

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from simcore.api.change import GROWING, NARROW_BASE, Ask, Change, Fix, Trial, grows
-from simcore.engine.resolved import Request
+from simcore.request.resolved import Request
 
 #: The suggested rank: within a factor of two of the recipes of PEFT and torchtune.
 _LORA = Change("lora-rank 16", {"lora_rank": 16})

@@ -9,17 +9,18 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from simcore.answer import result as engine
 from simcore.api.shown import Asked, Shown, plain_as
 from simcore.base.errors import UsageError
-from simcore.engine import result as engine
-from simcore.engine import timeline as engine_timeline
+from simcore.memory import result as memory_result
+from simcore.timing import timeline as engine_timeline
 
 if TYPE_CHECKING:
     from simcore.api.many import Comparison, MemoryTimeline
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class Memory(Shown, engine.MemoryResult):
+class Memory(Shown, memory_result.MemoryResult):
     """Memory of the fullest GPU at its peak. ``replace`` repeats the prediction with changes."""
 
     plots: ClassVar[tuple[str, ...]] = ("memory", "memory-over-step")

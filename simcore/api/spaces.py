@@ -9,14 +9,14 @@ from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack, cast
 
+from simcore.answer.request import make_request
 from simcore.api.results import Prediction
 from simcore.api.shown import Asked, remembered
 from simcore.api.signatures import takes_options
 from simcore.base.errors import InvalidConfig, SimcoreError, UsageError
 from simcore.base.numbers import number_problems
-from simcore.engine.options import Options
-from simcore.engine.request import make_request
 from simcore.hardware.profile import load_profile
+from simcore.request.options import Options
 from simcore.strategy.options.values import inputs_of, with_files
 from simcore.workload.permission import trusts_call
 from simcore.workload.resolve import model_of, one_question, resolve_model

@@ -14,9 +14,9 @@ from simcore.calibrate.bench.memory_bound import OPS
 from simcore.calibrate.bench.store import RawRow, Store
 from simcore.calibrate.curve_fits import Array
 from simcore.calibrate.machine_fit import gemm_flop, own_rows
-from simcore.engine.points import COLLECTIVE_BASE_S
 from simcore.hardware.calibrations import Calibration
 from simcore.hardware.measured import MeasuredDevice
+from simcore.timing.points import COLLECTIVE_BASE_S
 
 
 @dataclass(frozen=True)

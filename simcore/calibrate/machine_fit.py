@@ -34,7 +34,6 @@ from simcore.calibrate.link_fit import (
     left_out_link_mape,
     small_sample,
 )
-from simcore.engine.rates import attention_width
 from simcore.hardware.measured import (
     Contention,
     Fitted,
@@ -46,6 +45,7 @@ from simcore.hardware.measured import (
 )
 from simcore.hardware.spec import GpuSpec, PeakName
 from simcore.physics.fill import attention_fill, matmul_fill
+from simcore.timing.rates import attention_width
 
 #: Share of the scatter between shapes that remains in a step, which mixes many shapes. The shipped
 #: profile uses the same share.
@@ -387,7 +387,7 @@ def best_bus_bytes_per_s(rows: Sequence[RawRow]) -> float:
 
 
 def _link(rows: Sequence[RawRow], node: str, link_bytes_per_s: float) -> MeasuredLink | None:
-    from simcore.engine.points import COLLECTIVE_BASE_S
+    from simcore.timing.points import COLLECTIVE_BASE_S
 
     mine = [
         r

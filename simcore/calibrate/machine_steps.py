@@ -17,9 +17,9 @@ from simcore.calibrate.step_model import FitRow, Parameter
 from simcore.calibrate.step_response import N_AXES, axis_of, response
 from simcore.calibrate.step_solver import ROW_SD_LOG
 from simcore.calibrate.training import NETS, STRATEGY, Net
-from simcore.engine.resolved import Request
 from simcore.hardware.calibrations import Knob
 from simcore.hardware.profile import HOST_CPU, Profile
+from simcore.request.resolved import Request
 from simcore.strategy.optimizers import OPTIMIZERS
 from simcore.strategy.precision import PRECISIONS
 from simcore.strategy.strategy import Strategy, parallelism_named

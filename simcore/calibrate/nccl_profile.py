@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from simcore.answer.alone import collective_alone_s
 from simcore.base.errors import InvalidConfig
 from simcore.base.units import format_si
 from simcore.calibrate.curve_fits import Array, robust_sd, solve
@@ -27,12 +28,11 @@ from simcore.calibrate.link_fit import (
     small_sample,
 )
 from simcore.calibrate.nccl_groups import Measured, NcclGroups, beyond_rings
-from simcore.engine.alone import collective_alone_s
-from simcore.engine.points import COLLECTIVE_BASE_S
 from simcore.hardware.calibrations import Calibration, Knob
 from simcore.hardware.measured import Fitted, FittedTime, MeasuredDevice, MeasuredLink
 from simcore.hardware.paths import cluster_paths
 from simcore.hardware.profile import Profile, load_profile, places
+from simcore.timing.points import COLLECTIVE_BASE_S
 
 #: The least number of sizes of a fit: two parameters and one more size to judge them.
 ENOUGH_SIZES: Final = 3

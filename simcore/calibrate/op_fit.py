@@ -43,11 +43,11 @@ from simcore.calibrate.pooling import (
 from simcore.calibrate.power import constant_left_out, fit_power, median_of_families, rms_log
 from simcore.calibrate.profile_yaml import to_yaml, used_sources
 from simcore.calibrate.published import add_published
-from simcore.engine.rates import attention_width
 from simcore.hardware.clocks import Clock
 from simcore.hardware.estimates import matrix_style, ramp_depth, ramp_s
 from simcore.hardware.power import FP32_CLASSES, MATRIX_CLASSES, POWERED_KIN, Unit, open_frac
 from simcore.hardware.spec import GPUS, GpuSpec
+from simcore.timing.rates import attention_width
 
 Profile: TypeAlias = dict[str, Any]
 OP_TABLES: Final = ("gemm", "conv", "memory_bound", "attention")

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
+from simcore.answer.predict import predict
 from simcore.base.errors import UsageError
 from simcore.calibrate.bench.case import Case, Device, Run, World
 from simcore.calibrate.bench.harness import Progress
@@ -19,7 +20,6 @@ from simcore.calibrate.machine import CalibrationOptions, calibrate_rank, open_d
 from simcore.calibrate.machine_steps import request_for
 from simcore.calibrate.selftest_nets import SELFTEST
 from simcore.calibrate.training import NETS, step_of
-from simcore.engine.predict import predict
 
 #: Minutes of the calibration, of five minutes for the whole selftest.
 CALIBRATE_MINUTES: Final = 1.8

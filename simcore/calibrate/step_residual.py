@@ -6,7 +6,7 @@ slower than described is slower in both. The residual of ln(time) is modelled as
 over the properties of a step, never over its measured time. Its widths are learnt from the rows of
 the fit alone.
 
-# A, B rows; K what a step's time depends on (engine.points.KNOBS)
+# A, B rows; K what a step's time depends on (timing.points.KNOBS)
 """
 
 from __future__ import annotations

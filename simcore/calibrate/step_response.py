@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from simcore.base.arrays import NDArray
-from simcore.engine.points import KNOBS, Points
-from simcore.engine.predict import steps_of, values_of
-from simcore.engine.resolved import Request, rank_groups
 from simcore.hardware.calibrations import CalibratedKnob
+from simcore.request.resolved import Request, rank_groups
+from simcore.timing.points import KNOBS, Points
+from simcore.timing.steps import steps_of, values_of
 
 Array = NDArray[np.float64]
 

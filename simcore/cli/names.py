@@ -52,7 +52,7 @@ def _links() -> list[str]:
 
 
 def _terms() -> Iterable[str]:
-    from simcore.engine.explain import TERMS
+    from simcore.answer.explain import TERMS
 
     return TERMS
 

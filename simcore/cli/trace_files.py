@@ -12,7 +12,7 @@ from simcore.cli.output import complain
 ENDINGS = (".json", ".gz")
 
 if TYPE_CHECKING:
-    from simcore.engine.result import Prediction
+    from simcore.answer.result import Prediction
 
 
 def trace_problems(trace: Path | None, chakra: Path | None) -> list[str]:

@@ -361,7 +361,7 @@ class Profile:
 
     @property
     def step_residual(self) -> dict[str, Estimate]:
-        """Scatter of measured steps around blind predictions, by cause (``engine.residual``)."""
+        """Scatter of measured steps around blind predictions, by cause (``answer.residual``)."""
         if "residual" not in self._seen:
             entries = self.runtime["step_residual"]
             self._seen["residual"] = {name: leaf(entry) for name, entry in entries.items()}

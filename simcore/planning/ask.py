@@ -9,8 +9,6 @@ from typing import Any
 
 from simcore.base.errors import InvalidConfig
 from simcore.base.units import parse_quantity
-from simcore.engine.attempts import Attempts
-from simcore.engine.training_library import AUTO, assumed_of
 from simcore.hardware.prices import PriceBook, price_book
 from simcore.planning.chunks import can_have_chunks
 from simcore.planning.defaults import default_words, gpu_grids
@@ -20,6 +18,8 @@ from simcore.planning.larger_batch import larger_batch
 from simcore.planning.moments import Deadline, deadline_of, start_of
 from simcore.planning.planner import Plan, make_plan
 from simcore.planning.space import CUTS, Space, make_space
+from simcore.request.attempts import Attempts
+from simcore.request.training_library import AUTO, assumed_of
 from simcore.strategy.programs import PLAIN
 from simcore.workload.models import ModelRecord
 from simcore.workload.resolve import ModelSource, resolve_model

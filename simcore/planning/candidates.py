@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from simcore.answer.sweep import Outcome
 from simcore.base.arrays import NDArray, keep_freed_memory
 from simcore.base.units import GIGA, HOUR
-from simcore.engine.sweep import Outcome
 from simcore.planning.energy import power_w, tdp_w
 from simcore.planning.evaluator import Evaluator
 from simcore.planning.goal import Goal
@@ -39,7 +39,7 @@ class Candidates:
     cluster         index into the space's clusters
     faster_s        step time [s] with a network between nodes of twice the bandwidth
     balanced_s, least_bytes   lower bounds over all splits of the pipeline, of the step time and of
-                    memory, as in ``engine.sweep.Outcome``
+                    memory, as in ``answer.sweep.Outcome``
     stages          layers per stage, of candidates whose pipeline was split again
                     (``planning.recut``)
     chunks          chunks per pipeline rank, of candidates with interleaved chunks

@@ -17,16 +17,16 @@ from functools import partial
 
 import numpy as np
 
+from simcore.answer.request import make_request
+from simcore.answer.stages import with_balanced_stages
+from simcore.answer.sweep import Outcome
 from simcore.base.arrays import NDArray
-from simcore.engine.request import make_request
-from simcore.engine.resolved import Request
-from simcore.engine.stages import with_balanced_stages
-from simcore.engine.sweep import Outcome
 from simcore.hardware.profile import load_profile
 from simcore.planning.candidates import Candidates
 from simcore.planning.goal import Goal
 from simcore.planning.recut import bars, evaluated, objective_of
 from simcore.planning.space import Space
+from simcore.request.resolved import Request
 from simcore.strategy.cuts import AUTO, MOST_CHUNKS, chunk_counts
 from simcore.workload.sharding import layer_counts
 
@@ -97,7 +97,7 @@ def _can_be_chunked(c: Candidates) -> NDArray[np.bool_]:
 def _least_s(c: Candidates) -> Array:
     """Lower bound of the step time [s] with the most chunks v: S / (v (1 - (1 - 1/(M v))^p)).
 
-    It is scaled from ``balanced_s``, the bound for one chunk (``engine.sweep``). M: micro-batches;
+    It is scaled from ``balanced_s``, the bound for one chunk (``answer.sweep``). M: micro-batches;
     p: pipeline stages; S: compute of a step.
     """
     pp = np.array([f.layout.pp for f in c.forms], dtype=np.float64)[c.form]

@@ -7,9 +7,9 @@ from dataclasses import asdict, dataclass
 from itertools import product
 from typing import Any
 
+from simcore.answer.result import Prediction
 from simcore.base.errors import InvalidConfig, SimcoreError
 from simcore.base.units import HOUR, KILO, MEGA
-from simcore.engine.result import Prediction
 from simcore.hardware.cluster import ClusterSpec, parse_cluster
 from simcore.hardware.prices import PriceBook
 from simcore.planning.energy import busy_frac, power_w, tdp_w

@@ -18,22 +18,22 @@ from typing import Any
 import numpy as np
 
 from simcore import __version__
+from simcore.answer.request import make_request
+from simcore.answer.sweep import Axis
 from simcore.base.arrays import NDArray
 from simcore.base.errors import InvalidConfig, SimcoreError, UsageError
-from simcore.engine.placement import layout_of
-from simcore.engine.points import Knob
-from simcore.engine.predict import point_values
-from simcore.engine.request import make_request
-from simcore.engine.resolved import Request
-from simcore.engine.sweep import Axis
 from simcore.hardware.cluster import ClusterSpec
 from simcore.hardware.profile import Profile, load_profile
 from simcore.planning.points import NO_MEMORY, Batch, FormWords, reason_of, words_of
 from simcore.planning.space import Space, digest_of
 from simcore.planning.variants import Deal, deals_of, evaluate_points
+from simcore.request.placement import layout_of
+from simcore.request.resolved import Request
 from simcore.strategy.cuts import AUTO
 from simcore.strategy.layout import Layout
 from simcore.strategy.shares import check_shares
+from simcore.timing.points import Knob
+from simcore.timing.steps import point_values
 from simcore.workload.resolve import ModelSource, resolve_model
 from simcore.workload.sharding import layer_counts
 
@@ -62,7 +62,7 @@ class Evaluator:
     An invalid point, form, model or cluster is counted with its reason; the others are evaluated.
     Pickling leaves out cached results.
 
-    twice    resource whose doubling is evaluated too (``engine.sweep.evaluate_axis``)
+    twice    resource whose doubling is evaluated too (``answer.sweep.evaluate_axis``)
     lacking  points that exceed the memory by more than this [bytes] get no step time (same
              function)
     """

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from simcore.base.errors import InvalidConfig, UsageError
-from simcore.engine.launch import COUNTS, filled, names_kernel, summary
 from simcore.planning.grid import has_counts
+from simcore.request.launch import COUNTS, filled, names_kernel, summary
 from simcore.strategy.dialects import read_launch
 from simcore.workload.resolve import resolve_model
 

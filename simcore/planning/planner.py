@@ -16,14 +16,13 @@ from typing import Any
 
 import numpy as np
 
+from simcore.answer.predict import predict
+from simcore.answer.request import make_request
+from simcore.answer.result import Prediction
 from simcore.base.arrays import NDArray
 from simcore.base.errors import InvalidConfig
 from simcore.base.interval import Z80
 from simcore.base.units import HOUR, KILO
-from simcore.engine.predict import predict
-from simcore.engine.request import make_request
-from simcore.engine.resolved import Request
-from simcore.engine.result import Prediction
 from simcore.hardware.profile import load_profile
 from simcore.planning.candidates import (
     Candidates,
@@ -49,6 +48,7 @@ from simcore.planning.recut import with_cuts
 from simcore.planning.sensitivity import Sensitivity, sensitivities
 from simcore.planning.settle import front_of, with_settled
 from simcore.planning.space import Space
+from simcore.request.resolved import Request
 from simcore.workload.resolve import resolve_model
 
 Array = NDArray[np.float64]

@@ -10,8 +10,8 @@ import numpy as np
 
 from simcore.base.arrays import NDArray
 from simcore.base.units import FP32_BYTES
-from simcore.engine.resolved import Request
 from simcore.planning.space import Form
+from simcore.request.resolved import Request
 from simcore.strategy.layout import DEGREES, Layout
 from simcore.strategy.options import OPTIONS
 from simcore.strategy.options.values import shown
@@ -78,7 +78,7 @@ class Batch:
     cluster    index into the space's clusters
     memory_bytes, needed_bytes   memory that the fullest device holds, and that it needs for that
     capacity_bytes   memory of the device; one number where it is the same for all points
-    busy_frac ... least_bytes    as in ``engine.sweep.Outcome``; only for plans
+    busy_frac ... least_bytes    as in ``answer.sweep.Outcome``; only for plans
     """
 
     unit: int

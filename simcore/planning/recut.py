@@ -3,7 +3,7 @@
 A plan first evaluates every point with layers split evenly over the stages. No other split is
 better than the bounds ``Candidates.balanced_s`` and ``least_bytes``. A point keeps its even split
 if its bound is no better than the best known point of its cluster, or than the last cluster that
-will be listed. The best splits of the other points are computed exactly (``engine.stages``), the
+will be listed. The best splits of the other points are computed exactly (``answer.stages``), the
 most promising points first.
 
 # C candidates; all arrays [C]
@@ -16,17 +16,17 @@ from dataclasses import replace
 
 import numpy as np
 
+from simcore.answer.stages import LayerCosts, layer_costs, with_stages
+from simcore.answer.sweep import Axis, Outcome, cluster_kind, evaluate_axis
 from simcore.base.arrays import NDArray
-from simcore.engine.in_flight import in_flight
-from simcore.engine.resolved import Request
-from simcore.engine.room import Room
-from simcore.engine.stages import LayerCosts, layer_costs, with_stages
-from simcore.engine.sweep import Axis, Outcome, cluster_kind, evaluate_axis
+from simcore.memory.stages import Room
 from simcore.planning.candidates import Candidates, runs_of
 from simcore.planning.constraints import constraints_of, passing
 from simcore.planning.goal import Goal
+from simcore.request.resolved import Request
 from simcore.strategy.balanced_cut import balanced_cut, holds_all
 from simcore.strategy.cuts import least_layers
+from simcore.timing.in_flight import in_flight
 from simcore.workload.sharding import even_cut, layer_counts
 
 Array = NDArray[np.float64]

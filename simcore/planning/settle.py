@@ -1,6 +1,6 @@
 """Decides whether candidates that barely fit in memory do, by the same rule as ``predict``.
 
-Near the limit, ``predict`` replays the allocator (``engine.edge``), which takes a thousand times as
+Near the limit, ``predict`` replays the allocator (``memory.fits``), which takes a thousand times as
 long as the formula. So only candidates that the plan would show are replayed; the other doubtful
 ones are assumed to fit.
 """
@@ -13,13 +13,13 @@ from dataclasses import replace
 import numpy as np
 
 from simcore.base.arrays import NDArray
-from simcore.engine.edge import covered, in_doubt, settled
-from simcore.engine.job_memory import memory_result
-from simcore.engine.resolved import Request
+from simcore.memory.fits import covered, in_doubt, settled
+from simcore.memory.job import memory_result
 from simcore.planning.candidates import Candidates, Runs, runs_of
 from simcore.planning.constraints import constraints_of, passing, ranked
 from simcore.planning.goal import Goal
 from simcore.planning.ranking import front
+from simcore.request.resolved import Request
 
 Array = NDArray[np.float64]
 

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
+from simcore.answer.sweep import cluster_kind
 from simcore.base.errors import InvalidConfig, SimcoreError
-from simcore.engine.sweep import cluster_kind
-from simcore.engine.training_library import AUTO
 from simcore.hardware.cluster import ClusterSpec
 from simcore.planning.grid import clusters as cluster_grid
 from simcore.planning.grid import named_values, whole_values
+from simcore.request.training_library import AUTO
 from simcore.strategy.layout import DEGREES
 from simcore.strategy.options import OPTIONS, Name, Option, Text, Whole
 from simcore.strategy.options.values import read_options

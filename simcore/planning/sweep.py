@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from simcore.answer.result import Faster
 from simcore.base.arrays import NDArray, keep_freed_memory
 from simcore.base.errors import DataError, UsageError
-from simcore.engine.result import Faster
 from simcore.planning.evaluator import Evaluator
 from simcore.planning.output import (
     COLUMNS,

@@ -10,15 +10,15 @@ from dataclasses import fields, replace
 
 import numpy as np
 
+from simcore.answer.shares import with_shares
+from simcore.answer.stages import balanced_axis, with_stages
+from simcore.answer.sweep import Axis, Outcome, evaluate_axis
 from simcore.base.arrays import NDArray
 from simcore.base.errors import InvalidConfig
-from simcore.engine.points import Knob
-from simcore.engine.resolved import Request
-from simcore.engine.shares import with_shares
-from simcore.engine.stages import balanced_axis, with_stages
-from simcore.engine.sweep import Axis, Outcome, evaluate_axis
+from simcore.request.resolved import Request
 from simcore.strategy.cuts import cut_sizes
 from simcore.strategy.shares import check_shares
+from simcore.timing.points import Knob
 from simcore.workload.sharding import layer_counts
 
 #: Samples per rank of each kind of GPU; empty where all take equally many.

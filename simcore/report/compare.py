@@ -6,8 +6,8 @@ import re
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
 
+from simcore.answer.result import Prediction
 from simcore.base.units import GIGA, format_seconds
-from simcore.engine.result import Prediction
 from simcore.planning.compare import Column, Comparison
 from simcore.planning.energy import SOURCE
 from simcore.report.formatting import WIDTH, figure, gigabytes, percent, plural, wrapped

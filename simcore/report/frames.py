@@ -10,17 +10,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from simcore.answer.result import Prediction
+from simcore.answer.scaling import Scaling
 from simcore.base.errors import UsageError
-from simcore.engine.memory_timeline import MemoryTimeline
-from simcore.engine.result import MemoryResult, Prediction
-from simcore.engine.scaling import Scaling
-from simcore.engine.timeline import Timeline
+from simcore.memory.over_time import MemoryTimeline
+from simcore.memory.result import MemoryResult
 from simcore.planning.compare import Column, Comparison
 from simcore.planning.fleet import Fleet
 from simcore.planning.goodput import Goodput
 from simcore.planning.output import Coded
 from simcore.planning.planner import Option, Plan
 from simcore.planning.sweep import SweepResult
+from simcore.timing.timeline import Timeline
 
 if TYPE_CHECKING:
     from pandas import DataFrame

@@ -8,11 +8,11 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from simcore.answer.result import SCHEMA_VERSION, Explanation, Prediction, WhatIf
 from simcore.base.interval import Interval
-from simcore.engine.result import SCHEMA_VERSION, Explanation, Prediction, WhatIf
 
 if TYPE_CHECKING:
-    from simcore.engine.scaling import Scaling
+    from simcore.answer.scaling import Scaling
 
 
 def finite(value: Any) -> Any:

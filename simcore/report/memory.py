@@ -10,9 +10,9 @@ import pickle
 from pathlib import Path
 from typing import Any
 
-from simcore.engine.allocator import SegmentState
-from simcore.engine.memory_events import Allocation
-from simcore.engine.memory_timeline import MemoryTimeline
+from simcore.memory.allocator import SegmentState
+from simcore.memory.events import Allocation
+from simcore.memory.over_time import MemoryTimeline
 
 
 def _frames(what: Allocation) -> list[dict[str, Any]]:

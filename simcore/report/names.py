@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from simcore.engine.result import Prediction
+from simcore.answer.result import Prediction
 
 #: Options of a request that need no look-up, since the prediction states what they became.
 _IN_PREDICTION = {

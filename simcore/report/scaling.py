@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from simcore.answer.scaling import Scaling
 from simcore.base.interval import Interval
-from simcore.engine.scaling import Scaling
 from simcore.report.formatting import WIDTH, figure, percent, plural
 from simcore.report.tables import table
 

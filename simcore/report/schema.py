@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from simcore.engine.result import SCHEMA_VERSION
+from simcore.answer.result import SCHEMA_VERSION
 from simcore.report.terms import BUBBLE, MEMORY, TIME
 from simcore.strategy.options import OPTIONS, Number, Pairs, Switch, Texts, Whole
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
+from simcore.answer.result import MeasuredRow, Prediction
 from simcore.base.units import GIB, GIGA, KILO, format_count, format_seconds
-from simcore.engine.result import MeasuredRow, MemoryResult, Prediction
+from simcore.memory.result import MemoryResult
 from simcore.report.formatting import counted, figure, gigabytes, percent, plural
 from simcore.report.terms import COMPUTE_PARTS, HIDDEN, memory_label, time_label
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from simcore.base.units import GIGA, format_seconds
-from simcore.engine.training_library import AUTO, assumed_of
 from simcore.planning.ranking import Point
 from simcore.planning.sweep import SweepResult
 from simcore.report.formatting import WIDTH, counted, figure, gigabytes, percent, wrapped
 from simcore.report.sentences import more
 from simcore.report.tables import table
 from simcore.report.text_of import text_of
+from simcore.request.training_library import AUTO, assumed_of
 
 #: The smallest width in characters to which a column of text is cut.
 _SHORTEST = 12

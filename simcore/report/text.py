@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterable, Sequence
 
-from simcore.engine.result import Explanation, Prediction
+from simcore.answer.result import Explanation, Prediction
 from simcore.report import sentences as say
 from simcore.report.formatting import EDGE, WIDTH, labelled, wrapped
 from simcore.report.tables import side_by_side

@@ -5,16 +5,17 @@ from __future__ import annotations
 from functools import singledispatch
 from importlib import import_module
 
+from simcore.answer.result import Prediction
+from simcore.answer.scaling import Scaling
 from simcore.base.units import GIGA, format_seconds
-from simcore.engine.memory_timeline import MemoryTimeline
-from simcore.engine.result import MemoryResult, Prediction
-from simcore.engine.scaling import Scaling
-from simcore.engine.timeline import Timeline
+from simcore.memory.over_time import MemoryTimeline
+from simcore.memory.result import MemoryResult
 from simcore.report.formatting import gigabytes, percent
 from simcore.report.scaling import render_scaling
 from simcore.report.tables import table
 from simcore.report.terms import memory_label, time_label
 from simcore.report.text import render
+from simcore.timing.timeline import Timeline
 
 #: Modules that render other results than predictions; they are imported when first needed.
 _LATER = ("compare", "fleet", "goodput", "plan", "sweep")

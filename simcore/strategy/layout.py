@@ -16,7 +16,7 @@ from simcore.strategy.cuts import cut_problems
 Dispatcher = Literal["alltoall", "deepep", "hybridep"]
 #: Megatron-Core's name for the last two; its default among them is DeepEP.
 DISPATCHERS_CALLED: Final[Mapping[str, Dispatcher]] = {"flex": "deepep"}
-#: How context ranks share attention; see ``engine.context``.
+#: How context ranks share attention; see ``request.context``.
 CpComm = Literal["ring", "all-gather", "ulysses"]
 #: The order in which pipeline stages work. gpipe: all forwards, then all backwards (Huang et al.
 #: 2019). 1f1b: with vpp its interleaved form (Narayanan et al. 2021). zb-1p, zb-2p: backward is

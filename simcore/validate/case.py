@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from simcore.engine.options import Options
 from simcore.hardware.cluster import gpu_types
+from simcore.request.options import Options
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,9 +18,6 @@ import numpy as np
 from simcore.base.errors import SimcoreError
 from simcore.base.units import MILLI
 from simcore.calibrate.op_tables import OnBad, Table
-from simcore.engine.evaluate import Job, evaluate
-from simcore.engine.points import Points
-from simcore.engine.rates import class_rates
 from simcore.hardware.cluster import parse_cluster
 from simcore.hardware.estimates import Estimate, Level
 from simcore.hardware.profile import Profile
@@ -28,6 +25,9 @@ from simcore.hardware.spec import GPUS, GpuSpec
 from simcore.strategy.optimizers import OPTIMIZERS
 from simcore.strategy.precision import PRECISIONS
 from simcore.strategy.strategy import Strategy
+from simcore.timing.evaluate import Job, evaluate
+from simcore.timing.points import Points
+from simcore.timing.rates import class_rates
 from simcore.workload.archs import ARCHS, load
 from simcore.workload.graph import Block, Workload
 from simcore.workload.models import MODELS

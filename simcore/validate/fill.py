@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from simcore.answer.predict import predict
 from simcore.base.errors import SimcoreError
-from simcore.engine.options import Options
-from simcore.engine.predict import predict
 from simcore.hardware.profile import Profile
+from simcore.request.options import Options
 from simcore.validate.case import Case
 from simcore.validate.judge import measured_time_s, request_of
 from simcore.validate.table import Table

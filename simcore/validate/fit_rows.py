@@ -7,18 +7,18 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
+from simcore.answer.residual import step_residual
 from simcore.base.arrays import NDArray
 from simcore.base.errors import SimcoreError
 from simcore.calibrate.step_model import FitRow, Parameter
 from simcore.calibrate.step_residual import Traits
 from simcore.calibrate.step_response import WORK, axes_of, response, shares_of
-from simcore.engine.points import Points
-from simcore.engine.rates import knob_spread_of
-from simcore.engine.residual import step_residual
-from simcore.engine.resolved import Request
 from simcore.hardware.calibrations import CalibratedKnob
 from simcore.hardware.profile import Profile, places
 from simcore.hardware.unstated import Unstated, unstated_network
+from simcore.request.resolved import Request
+from simcore.timing.points import Points
+from simcore.timing.rates import knob_spread_of
 from simcore.validate.case import Case
 from simcore.validate.judge import measured_time_s, request_of, run_times_s
 

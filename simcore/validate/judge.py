@@ -10,18 +10,19 @@ from itertools import permutations
 
 import numpy as np
 
+from simcore.answer.predict import evaluation_pass_s, evaluation_s_per_sample, predict
+from simcore.answer.request import make_request
+from simcore.answer.result import Prediction
 from simcore.base.arrays import NDArray
 from simcore.base.errors import SimcoreError
 from simcore.base.interval import Z80, Interval
-from simcore.engine.job_memory import first_stage_allocated_bytes
-from simcore.engine.memory_timeline import reserved_peak_bytes
-from simcore.engine.options import Options
-from simcore.engine.points import Points
-from simcore.engine.predict import evaluation_pass_s, evaluation_s_per_sample, predict
-from simcore.engine.request import make_request
-from simcore.engine.resolved import Request
-from simcore.engine.result import MemoryResult, Prediction
 from simcore.hardware.profile import Profile, load_profile
+from simcore.memory.job import first_stage_allocated_bytes
+from simcore.memory.over_time import reserved_peak_bytes
+from simcore.memory.result import MemoryResult
+from simcore.request.options import Options
+from simcore.request.resolved import Request
+from simcore.timing.points import Points
 from simcore.validate.case import Case
 from simcore.validate.metrics import QUANTITIES, Quantity, Score, Scored, score
 from simcore.validate.processes import in_order

@@ -6,11 +6,11 @@ from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
+from simcore.answer.request import make_request
+from simcore.answer.result import MeasuredRow, Prediction
 from simcore.base.database import shipped_root
-from simcore.engine.request import make_request
-from simcore.engine.resolved import Request
-from simcore.engine.result import MeasuredRow, Prediction
 from simcore.hardware.spec import GPUS
+from simcore.request.resolved import Request
 from simcore.validate.case import Case
 from simcore.validate.formats.project import FORMAT
 from simcore.validate.table import read_table

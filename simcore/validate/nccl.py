@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from simcore.answer.alone import collective_alone_s
 from simcore.base.arrays import NDArray
 from simcore.calibrate.nccl_groups import Measured, Said, beyond_rings, read_nccl_groups
 from simcore.calibrate.op_tables import OnBad
-from simcore.engine.alone import collective_alone_s
 from simcore.hardware.profile import Profile
 from simcore.measurements.nccl_runs import bus_factor
 from simcore.validate.ops import LARGE_MESSAGE, score_of

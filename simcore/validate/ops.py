@@ -15,6 +15,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
 
+from simcore.answer.alone import collective_alone_s
 from simcore.base.arrays import NDArray
 from simcore.base.errors import DataError, SimcoreError, UsageError
 from simcore.base.units import MIB
@@ -27,12 +28,11 @@ from simcore.calibrate.collective_rows import (
 from simcore.calibrate.op_model import OpFigures, op_time_s
 from simcore.calibrate.op_rows import OpBatch, OpRows, is_op_table, op_rows
 from simcore.calibrate.op_tables import OnBad, read_table
-from simcore.engine.alone import collective_alone_s
-from simcore.engine.rates import attention_width
 from simcore.hardware.estimates import Level
 from simcore.hardware.profile import Profile, load_profile
 from simcore.hardware.spec import GPUS, GpuSpec
 from simcore.physics.collectives import Allowed
+from simcore.timing.rates import attention_width
 from simcore.validate.collectives import CollectiveProfile, load_collectives
 from simcore.validate.end_to_end import (
     ModelPass,

@@ -6,15 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
+from simcore.answer.kinds import collective_seconds, compute_shares, device_timeline
+from simcore.answer.result import Prediction
 from simcore.base.errors import UnknownName
-from simcore.engine.kinds import collective_seconds, compute_shares, device_timeline
-from simcore.engine.resolved import Request
-from simcore.engine.result import Prediction
-from simcore.engine.timeline import Timeline
 from simcore.hardware.spec import GPUS
 from simcore.measurements.kineto.breakdown import COMPUTE_KINDS, Breakdown, Window, take_apart
 from simcore.measurements.kineto.kinds import Kind
 from simcore.measurements.kineto.trace import PHASE_OF_TERM, Trace, Work
+from simcore.request.resolved import Request
+from simcore.timing.timeline import Timeline
 
 #: Terms that add up to the step, in the order in which they are shown.
 TERMS: Final = (

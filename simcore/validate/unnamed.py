@@ -12,9 +12,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import cast
 
-from simcore.engine.options import Options
-from simcore.engine.placement import layout_of
-from simcore.engine.training_library import library_of
+from simcore.request.options import Options
+from simcore.request.placement import layout_of
+from simcore.request.training_library import library_of
 from simcore.strategy.programs import Runs, usual_of_language_models
 from simcore.validate.case import Case
 from simcore.workload.models import Scalar

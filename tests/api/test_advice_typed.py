@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from simcore import api
+from simcore.answer.result import Prediction
 from simcore.base.errors import UsageError
-from simcore.engine.result import Prediction
 
 #: Jobs that do not fit, of many kinds.
 JOBS: list[tuple[str, str, dict[str, Any]]] = [

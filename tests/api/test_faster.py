@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from simcore import api
-from simcore.engine.predict import BUBBLE, bubble_binds
+from simcore.answer.predict import BUBBLE, bubble_binds
 from simcore.report.text import HEIGHT, render
 
 #: Adapters on PCIe: a sharded base is gathered for every layer, though it would fit whole.

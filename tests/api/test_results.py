@@ -11,9 +11,9 @@ import pytest
 
 import simcore
 from simcore import api
+from simcore.answer import result as plain
 from simcore.base.errors import UnknownName, UsageError
 from simcore.cli.main import run
-from simcore.engine import result as plain
 from simcore.report.text import render
 
 ASK: tuple[str, str] = ("latte-xl", "4x8xA6000ada")

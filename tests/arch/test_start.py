@@ -108,7 +108,7 @@ def test_what_shows_results_loads_when_they_are_shown(tmp_path: Path) -> None:
 
 @needs_cli
 def test_schedules_of_pipelines_load_where_one_is_drawn(tmp_path: Path) -> None:
-    pipeline = {"simcore.engine.pipeline", "simcore.engine.dualpipe"}
+    pipeline = {"simcore.timing.pipeline", "simcore.timing.dualpipe"}
     assert not loaded(command(PREDICT), tmp_path) & pipeline
     cut = ["predict", "--model", "gpt2-xl", "--gpus", "8xH100", "--pp", "2", "--grad-accum", "4"]
     assert not loaded(command(cut), tmp_path) & pipeline
@@ -121,7 +121,7 @@ def test_schedules_of_pipelines_load_where_one_is_drawn(tmp_path: Path) -> None:
 def test_explanations_load_where_one_is_asked_for(action: str, tmp_path: Path) -> None:
     """A prediction does not pay for them."""
     code = f"import simcore; simcore.predict('latte-xl', '4x8xA6000ada'){action}"
-    explains = {m for m in loaded(code, tmp_path) if m.startswith("simcore.engine.explain")}
+    explains = {m for m in loaded(code, tmp_path) if m.startswith("simcore.answer.explain")}
     assert bool(explains) is bool(action)
 
 
@@ -135,4 +135,4 @@ def test_a_completion_loads_no_engine(tmp_path: Path) -> None:
     )
     modules = loaded(code + command([]), tmp_path)
     assert "simcore.cli.names" in modules, "it completed nothing"
-    assert not modules & (HEAVY | WEB | {"simcore.engine.predict", "simcore.report"})
+    assert not modules & (HEAVY | WEB | {"simcore.answer.predict", "simcore.report"})

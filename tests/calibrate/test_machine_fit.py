@@ -14,7 +14,7 @@ from simcore.calibrate.bench.memory_bound import OPS
 from simcore.calibrate.bench.store import TABLES, RawRow
 from simcore.calibrate.link_fit import fit_link
 from simcore.calibrate.machine_fit import best_bytes_per_s, best_flop_per_s, fit_device
-from simcore.engine.points import COLLECTIVE_BASE_S
+from simcore.timing.points import COLLECTIVE_BASE_S
 
 PEAK, BANDWIDTH = 100e9, 20e9
 NOISE = 0.05

@@ -9,11 +9,11 @@ import pytest
 from nccl_logs import nccl_log
 
 from simcore import api
+from simcore.answer.alone import collective_alone_s
 from simcore.base.errors import DataError, InvalidConfig, UsageError
-from simcore.engine.alone import collective_alone_s
-from simcore.engine.points import COLLECTIVE_BASE_S
 from simcore.hardware.cluster import parse_cluster
 from simcore.hardware.profile import load_profile
+from simcore.timing.points import COLLECTIVE_BASE_S
 
 SIZES = [2**k for k in range(12, 32)]
 BUS, HOP, RAMP = 310e9, 1.1e-6, 0.8

@@ -158,7 +158,7 @@ def test_heavy_modules_stay_out(words: tuple[str, ...], process: Callable) -> No
     assert "simcore.cli.main" in loaded
     assert not loaded & set(HEAVY)
     if words == ("--help",):
-        assert not loaded & {"numpy", "rich", "simcore.engine"}
+        assert not loaded & {"numpy", "rich", "simcore.answer"}
 
 
 def test_only_options_that_are_given_are_checked(

@@ -2,10 +2,10 @@
 
 import pytest
 
-from simcore.engine.rates import ClassRates, class_rates
-from simcore.engine.request import make_request
+from simcore.answer.request import make_request
 from simcore.step.kernels import KINDS
 from simcore.strategy.precision import PRECISIONS
+from simcore.timing.rates import ClassRates, class_rates
 
 SIDE = 8192
 

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from strategies import group, groups
 
 from simcore.base.database import read_yaml, shipped_root
-from simcore.engine.points import Points
-from simcore.engine.predict import point_values
 from simcore.hardware.cluster import parse_cluster
 from simcore.hardware.profile import load_profile
 from simcore.physics.collectives import ALGORITHMS, Collective, Group, Library, Ring, Star, Tree
 from simcore.physics.collectives import collective_time_s as time_s
+from simcore.timing.points import Points
+from simcore.timing.steps import point_values
 
 OPS: tuple[Collective, ...] = get_args(Collective)
 GB = 1e9

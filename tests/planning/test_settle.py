@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from simcore import api
-from simcore.engine.edge import settled
-from simcore.engine.job_memory import memory_result
-from simcore.engine.request import make_request
+from simcore.answer.request import make_request
+from simcore.memory.fits import settled
+from simcore.memory.job import memory_result
 from simcore.planning import settle
 from simcore.planning.planner import Plan
 

@@ -321,7 +321,7 @@ def test_a_front_keeps_what_nothing_beats() -> None:
 
 
 def test_many_micro_step_counts_equal_predictions() -> None:
-    """Most of these are not evaluated but known from others (engine.convex)."""
+    """Most of these are not evaluated but known from others (timing.convex)."""
     result = api.sweep(
         "llama3-8b", "H100:1,3x8,2x8xA100", strategy="ddp,zero1,zero3", precision="bf16,fp16",
         tp="1,2", pp="1,2", recompute="none,full", micro_batch="1,2", grad_accum="1..40",

@@ -12,7 +12,7 @@ import pytest
 
 from simcore import api
 from simcore.base.errors import UsageError
-from simcore.engine.memory_timeline import MemoryTimeline
+from simcore.memory.over_time import MemoryTimeline
 from simcore.report.memory import snapshot, write_snapshot
 
 

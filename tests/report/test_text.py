@@ -10,10 +10,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from simcore import api
+from simcore.answer.result import Explanation, MeasuredRow, RankClass
 from simcore.base.errors import SimcoreError
 from simcore.base.interval import Interval
 from simcore.base.units import GIB
-from simcore.engine.result import Explanation, MeasuredRow, RankClass
 from simcore.report.formatting import WIDTH, figure, labelled, percent, plural, wrapped
 from simcore.report.terms import MEMORY
 from simcore.report.text import HEIGHT, by_weight, render, render_explanation

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from simcore import api
-from simcore.engine.explain import explain
-from simcore.engine.predict import predict
-from simcore.engine.request import make_request
+from simcore.answer.explain import explain
+from simcore.answer.predict import predict
+from simcore.answer.request import make_request
 from simcore.step.host_calls import driver_issues, managed
 from simcore.step.kernels import kernel_table
 from simcore.strategy.precision import PRECISIONS

@@ -9,8 +9,6 @@ import numpy as np
 import pytest
 
 from simcore import api
-from simcore.engine.compute import phase_seconds
-from simcore.engine.rates import class_rates
 from simcore.hardware.cluster import parse_cluster
 from simcore.hardware.estimates import Estimate
 from simcore.hardware.profile import Profile, load_profile
@@ -28,6 +26,8 @@ from simcore.step.kernels import (
     kernel_table,
 )
 from simcore.strategy.precision import PRECISIONS
+from simcore.timing.compute import phase_seconds
+from simcore.timing.rates import class_rates
 from simcore.workload import ops
 from simcore.workload.archs.traced import read_ops
 from simcore.workload.graph import Block, Kernel, Op, Workload

@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 from strategies import PARALLELISMS, block, points, rates, strategy, workload
 
-from simcore.engine.compute import compute_times
-from simcore.engine.evaluate import Job, evaluate, program_of
-from simcore.engine.points import COLLECTIVE_BASE_S
-from simcore.engine.price import price
 from simcore.step.kernels import KINDS, kernel_table
 from simcore.step.parallel import PARALLELISMS as REGISTRY
 from simcore.step.parallel.zero import gathered_params
 from simcore.step.together import together
 from simcore.strategy.overlap import Overlap
 from simcore.strategy.programs import program_named
+from simcore.timing.compute import compute_times
+from simcore.timing.evaluate import Job, evaluate, program_of
+from simcore.timing.points import COLLECTIVE_BASE_S
+from simcore.timing.price import price
 from simcore.workload.graph import Block, Frozen, Kernel, Op, Param, Workload
 
 

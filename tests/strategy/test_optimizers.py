@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from simcore.answer.request import make_request
 from simcore.base.database import fold_name
 from simcore.base.errors import DataError, InvalidConfig, UnknownName
-from simcore.engine.request import make_request
 from simcore.strategy.by_shape import fitted
 from simcore.strategy.optimizers import (
     OPTIMIZERS,

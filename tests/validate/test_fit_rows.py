@@ -7,11 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from simcore.answer.request import make_request
 from simcore.calibrate.step_model import Parameter, shifts_of
-from simcore.engine.predict import central_step_s
-from simcore.engine.request import make_request
 from simcore.hardware.calibrations import Knob
 from simcore.hardware.profile import load_profile
+from simcore.timing.steps import central_step_s
 from simcore.validate.case import Case
 from simcore.validate.fit_rows import hardware_row, parameters_of
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from case_models import record_of
 
-from simcore.engine.request import make_request
-from simcore.engine.transients import saved_bytes
+from simcore.answer.request import make_request
+from simcore.step.transients import saved_bytes
 from simcore.strategy.precision import PRECISIONS
 from simcore.validate.case import Case
 from simcore.validate.judge import judge

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from simcore.answer.predict import predict
 from simcore.base.errors import DataError
 from simcore.base.units import GIB
-from simcore.engine.predict import predict
 from simcore.hardware.profile import load_profile
 from simcore.validate.judge import judge, request_of
 from simcore.validate.table import Table, read_table

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from simcore.engine.predict import predict
-from simcore.engine.scaling import speedup_of
+from simcore.answer.predict import predict
+from simcore.answer.scaling import speedup_of
 from simcore.hardware.profile import load_profile
 from simcore.validate.case import Case
 from simcore.validate.judge import request_of

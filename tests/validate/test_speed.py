@@ -4,9 +4,9 @@ from pathlib import Path
 
 from costs import cost_ratio
 
-from simcore.engine.predict import predict
-from simcore.engine.resolved import Request
+from simcore.answer.predict import predict
 from simcore.hardware.profile import load_profile
+from simcore.request.resolved import Request
 from simcore.validate.judge import request_of
 from simcore.validate.table import read_table
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from simcore.engine.explain_facts import Facts
-from simcore.engine.kinds import collective_seconds
-from simcore.engine.predict import predict
-from simcore.engine.request import make_request
+from simcore.answer.explain_facts import Facts
+from simcore.answer.kinds import collective_seconds
+from simcore.answer.predict import predict
+from simcore.answer.request import make_request
 from simcore.validate.trace_terms import predicted_terms
 
 CASES: dict[str, tuple[str, str, dict[str, Any], set[str]]] = {

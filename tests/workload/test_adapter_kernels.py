@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from simcore.engine.transients import saved_bytes
+from simcore.step.transients import saved_bytes
 from simcore.strategy.precision import PRECISIONS
 from simcore.workload.archs.transformer import build
 from simcore.workload.graph import Block, Op

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from simcore.engine.transients import saved_bytes
+from simcore.step.transients import saved_bytes
 from simcore.strategy.precision import PRECISIONS
 from simcore.workload import ops
 from simcore.workload.archs import ARCHS, load

@@ -8,7 +8,7 @@ from reference.transformer import Gpt2, Llama
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from simcore.engine.request import make_request
+from simcore.answer.request import make_request
 from simcore.strategy.by_shape import fitted
 from simcore.strategy.optimizers import OPTIMIZERS
 from simcore.strategy.precision import PRECISIONS
@@ -86,7 +86,7 @@ def test_others_are_as_they_were() -> None:
 
 
 def test_a_job_uses_them() -> None:
-    from simcore.engine.predict import predict
+    from simcore.answer.predict import predict
 
     adamw, muon, adafactor = (
         predict(make_request("gpt2", "8xA100", optimizer=o)) for o in ("adamw", "muon", "adafactor")

@@ -7,7 +7,7 @@ import pickle
 import pytest
 from evil import NAME, Evil
 
-from simcore.engine.request import make_request
+from simcore.answer.request import make_request
 from simcore.workload.permission import (
     CodeRefused,
     TrustedName,

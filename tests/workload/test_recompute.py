@@ -3,7 +3,7 @@
 import pytest
 
 from simcore.base.errors import UnknownName
-from simcore.engine.transients import saved_bytes
+from simcore.step.transients import saved_bytes
 from simcore.strategy.precision import PRECISIONS
 from simcore.workload.archs import ARCHS, load
 from simcore.workload.models import MODELS

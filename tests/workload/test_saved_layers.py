@@ -20,7 +20,7 @@ from reference.diffusion import DiT  # noqa: E402
 from reference.transformer import Gpt2  # noqa: E402
 from torch import nn  # noqa: E402
 
-from simcore.engine.transients import saved_bytes  # noqa: E402
+from simcore.step.transients import saved_bytes  # noqa: E402
 from simcore.strategy.precision import PRECISIONS  # noqa: E402
 from simcore.workload.archs.bert import build as bert  # noqa: E402
 from simcore.workload.archs.body import Body  # noqa: E402

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from simcore import api
+from simcore.answer.request import make_request
 from simcore.base.errors import InvalidConfig, UnknownName, UsageError
-from simcore.engine.request import make_request
 from simcore.workload.archs import ARCHS
 from simcore.workload.models import MODELS, setting_kinds
 from simcore.workload.resolve import resolve_model

@@ -3,7 +3,7 @@
 import pytest
 
 from simcore.base.errors import InvalidConfig
-from simcore.engine.transients import output_bytes
+from simcore.step.transients import output_bytes
 from simcore.strategy.precision import PRECISIONS
 from simcore.workload.graph import Workload
 from simcore.workload.models import MODELS

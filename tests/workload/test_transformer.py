@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from simcore.base.errors import InvalidConfig
-from simcore.engine.transients import backward_bytes
+from simcore.step.transients import backward_bytes
 from simcore.strategy.precision import PRECISIONS
 from simcore.workload import ops
 from simcore.workload.archs.transformer import build

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from functools import singledispatch
 
+from simcore.answer.result import Prediction
+from simcore.answer.scaling import Scaling
 from simcore.base.units import GIB, GIGA, format_seconds
-from simcore.engine.memory_timeline import MemoryTimeline
-from simcore.engine.result import MemoryResult, Prediction
-from simcore.engine.scaling import Scaling
-from simcore.engine.timeline import Timeline
+from simcore.memory.over_time import MemoryTimeline
+from simcore.memory.result import MemoryResult
 from simcore.report.formatting import counted, figure, gigabytes, percent, plural
 from simcore.report.html.parts import Card, Table, numeric, pictures
 from simcore.report.sentences import faster, fragmentation, run, speedup, strategy, throughput, what
 from simcore.report.terms import COMPUTE_PARTS, HIDDEN, memory_label, time_label
 from simcore.report.text_of import text_of
+from simcore.timing.timeline import Timeline
 
 
 @singledispatch

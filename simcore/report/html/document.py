@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from simcore.answer.result import Explanation, Prediction
+from simcore.answer.scaling import Scaling
+from simcore.answer.views import Roofline, Swing
 from simcore.base.units import format_seconds, format_si
-from simcore.engine.memory_timeline import MemoryTimeline
-from simcore.engine.result import Explanation, Prediction
-from simcore.engine.scaling import Scaling
-from simcore.engine.views import Roofline, Swing
+from simcore.memory.over_time import MemoryTimeline
 from simcore.planning.compare import Comparison
 from simcore.report.formatting import figure, percent
 from simcore.report.html.cards import (

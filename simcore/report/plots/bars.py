@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from matplotlib.axes import Axes
 from matplotlib.container import BarContainer
 
-from simcore.engine.result import MemoryResult, Prediction
+from simcore.answer.result import Prediction
+from simcore.memory.result import MemoryResult
 from simcore.report.names import told_apart
 from simcore.report.plots.canvas import SMALL, TEXT, fill_of, plain
 from simcore.report.terms import HIDDEN

@@ -7,8 +7,9 @@ from typing import Any
 
 from matplotlib.axes import Axes
 
+from simcore.answer.result import Prediction
 from simcore.base.units import GIGA
-from simcore.engine.result import MemoryResult, Prediction
+from simcore.memory.result import MemoryResult
 from simcore.report.plots.bars import legend_right, memory_bar, names_of, order_of, stack, title_of
 from simcore.report.plots.canvas import INK, MEMORY_ORDER, TEXT, Drawing, canvas, headline
 from simcore.report.terms import memory_label

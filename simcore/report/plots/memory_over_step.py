@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 
 from simcore.base.arrays import NDArray
 from simcore.base.units import GIGA
-from simcore.engine.memory_timeline import MemoryTimeline
+from simcore.memory.over_time import MemoryTimeline
 from simcore.report.plots.canvas import SMALL, TEXT, Drawing, canvas, fill_of, plain
 from simcore.report.terms import memory_label
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from simcore.engine.result import Prediction
+from simcore.answer.result import Prediction
 from simcore.report.plots import memory, time
 from simcore.report.plots.bars import names_of
 from simcore.report.plots.canvas import Drawing, canvas

@@ -6,8 +6,8 @@ from math import hypot, log10
 
 from matplotlib.axes import Axes
 
+from simcore.answer.views import OpPoint, Roofline
 from simcore.base.units import TERA, format_si
-from simcore.engine.views import OpPoint, Roofline
 from simcore.report.formatting import percent
 from simcore.report.plots.canvas import (
     BLUE,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from matplotlib.axes import Axes
 from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator
 
+from simcore.answer.scaling import MeasuredPoint, Scaling, ScalingPoint
 from simcore.base.units import PERCENT
-from simcore.engine.scaling import MeasuredPoint, Scaling, ScalingPoint
 from simcore.report.plots.canvas import (
     BLUE,
     INK,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from simcore.answer.views import Swing
 from simcore.base.units import MILLI, format_seconds
-from simcore.engine.views import Swing
 from simcore.report.formatting import percent
 from simcore.report.plots.canvas import (
     INK,

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from matplotlib.axes import Axes
 
+from simcore.answer.result import Prediction
 from simcore.base.units import MILLI
-from simcore.engine.result import Prediction
 from simcore.report.plots.bars import (
     Bar,
     legend_right,

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 from matplotlib.patches import Patch
 
+from simcore.answer.result import Prediction
 from simcore.base.units import MILLI
-from simcore.engine.result import Prediction
-from simcore.engine.timeline import Timeline
 from simcore.report.plots.canvas import SMALL, TEXT, Drawing, canvas, fill_of, headline, plain
 from simcore.report.terms import time_label
 from simcore.report.trace.slices import COMPUTE, EXCHANGE, Slice, lines_of
+from simcore.timing.timeline import Timeline
 
 #: The timeline's names of terms -> the names that the time breakdown uses.
 _TERMS = {

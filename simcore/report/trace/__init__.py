@@ -6,7 +6,7 @@ import gzip
 import json
 from pathlib import Path
 
-from simcore.engine.result import Prediction
+from simcore.answer.result import Prediction
 from simcore.report.trace.chrome import to_trace
 from simcore.report.trace.kineto import write_rank_traces
 

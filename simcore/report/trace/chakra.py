@@ -11,9 +11,9 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+from simcore.answer.replay import Node, Replay
 from simcore.base.errors import UsageError
 from simcore.base.units import MICRO
-from simcore.engine.replay import Node, Replay
 from simcore.report.trace.chakra_schema import (
     COLLECTIVE,
     COLLECTIVES,

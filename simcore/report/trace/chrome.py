@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from simcore.answer.result import SCHEMA_VERSION, Prediction
 from simcore.base.units import GIGA, MICRO
-from simcore.engine.result import SCHEMA_VERSION, Prediction
 from simcore.report.trace.slices import COMPUTE, EXCHANGE, Arrow, Line, Lines, lines_of
 
 Event = dict[str, Any]

@@ -14,7 +14,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from simcore.engine.result import Prediction
+from simcore.answer.result import Prediction
 from simcore.report.trace.chrome import Event, micros
 from simcore.report.trace.slices import COMPUTE, Line, Slice, lines_of
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from simcore.engine.pipeline import PipelineLine, Slot, StageLine
-from simcore.engine.pipeline_order import last_place, place_of
-from simcore.engine.result import Prediction
+from simcore.answer.result import Prediction
 from simcore.strategy.layout import Layout
+from simcore.timing.pipeline import PipelineLine, Slot, StageLine
+from simcore.timing.pipeline_order import last_place, place_of
 
 #: The tracks of a pipeline stage that are shown first, in this order.
 COMPUTE, EXCHANGE, GRADIENTS = "compute", "exchange", "comm"

@@ -17,9 +17,9 @@ from typing import Any, cast
 
 from simcore.base.errors import UsageError
 from simcore.base.units import GIB, GIGA, MEGA, format_bytes
-from simcore.engine.options import Options
 from simcore.hardware.cluster import NO_P2P
 from simcore.hardware.spec import GPUS as GPU_RECORDS
+from simcore.request.options import Options
 from simcore.strategy.programs import Runs, program_named
 from simcore.validate.case import Case, Skipped
 from simcore.validate.formats import Format, Row, number, present, whole

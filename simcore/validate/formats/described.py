@@ -28,7 +28,7 @@ from typing import Any, cast
 from simcore.base.database import read_yaml
 from simcore.base.errors import DataError, UnknownName
 from simcore.base.units import GIB, GIGA
-from simcore.engine.options import Options
+from simcore.request.options import Options
 from simcore.strategy.programs import PLAIN, program_named
 from simcore.validate.case import Case, Skipped
 from simcore.validate.formats import Format, Row, number, present, whole, with_defaults

@@ -24,7 +24,7 @@ from functools import lru_cache
 from typing import Any, cast
 
 from simcore.base.units import GIB, GIGA, MILLI
-from simcore.engine.options import Options
+from simcore.request.options import Options
 from simcore.validate.case import Case, Skipped
 from simcore.validate.formats import Format, Row, number, present, whole
 from simcore.validate.formats.rules import Facts, Rule, corpus_data, rule_of

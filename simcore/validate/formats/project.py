@@ -1,6 +1,6 @@
 """simcore's own format: a row is one run, and columns are named like options of the command line.
 
-Columns: ``model``, ``gpus`` and any other option of a job (``engine.options``) that is not a file;
+Columns: ``model``, ``gpus`` and any other option of a job (``request.options``) that is not a file;
 ``id``; ``train_samples`` and ``eval_samples`` of a whole run; the measurements ``step_time_s`` (or
 a rate of ``RATES``), ``run_time_s``, ``peak_memory_gb``, ``speedup`` and ``memory_<term>_gib``;
 ``reference`` (the id of the row that a speed-up is relative to), ``flag`` and ``note``.
@@ -13,10 +13,10 @@ from functools import lru_cache
 from types import NoneType
 from typing import Any, get_args, get_type_hints
 
+from simcore.answer.request import make_request
 from simcore.base.errors import SimcoreError, nearest
 from simcore.base.units import GIB, GIGA
-from simcore.engine.options import Options
-from simcore.engine.request import make_request
+from simcore.request.options import Options
 from simcore.strategy.options.kinds import SWITCH
 from simcore.strategy.options.synonyms import word_meant
 from simcore.validate.case import Case, Skipped

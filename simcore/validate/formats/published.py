@@ -15,7 +15,7 @@ from typing import Any, cast, get_args, get_type_hints
 
 from simcore.base.errors import SimcoreError, UnknownName
 from simcore.base.units import GIB
-from simcore.engine.options import Options
+from simcore.request.options import Options
 from simcore.validate.case import Case
 from simcore.validate.formats import Format, Row, number, present
 from simcore.workload.models import Scalar

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from simcore import api
+from simcore.answer.replay import Node, Replay
 from simcore.base.errors import UsageError
-from simcore.engine.replay import Node, Replay
 from simcore.report.trace.chakra import MOST_RANKS, write_chakra
 
 pytest.importorskip("google.protobuf", reason="Chakra traces need simcore[chakra]")

@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 
 from simcore import api
-from simcore.engine.result import RankClass
-from simcore.engine.timeline import schedule
+from simcore.answer.result import RankClass
 from simcore.report.trace import to_trace, write_trace
 from simcore.step.graph import StepGraph, Task
+from simcore.timing.timeline import schedule
 
 CASES: list[tuple[str, str, dict[str, Any]]] = [
     ("latte-l", "2x8xA6000ada", {}),

@@ -8,8 +8,8 @@ from typing import Any, get_type_hints
 import pytest
 
 from simcore.base.errors import InvalidConfig, UnknownName, UsageError
-from simcore.engine.options import Options
 from simcore.hardware.profile import Profile
+from simcore.request.options import Options
 from simcore.strategy.options import (
     OPTIONS,
     File,

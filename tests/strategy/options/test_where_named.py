@@ -50,7 +50,7 @@ def test_what_shows_options_names_none() -> None:
     """Of the outer layers only a rival, a file or the size of a checkpoint is named."""
     readers = (
         "cli/headings.py", "cli/names.py", "cli/synonyms.py", "api/signatures.py",
-        "serve/controls.py", "serve/problems.py", "planning/compare.py", "engine/choices.py",
+        "serve/controls.py", "serve/problems.py", "planning/compare.py", "request/choices.py",
         "report/schema.py",
     )  # fmt: skip
     named: dict[str, set[str]] = {}

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from simcore.answer.request import make_request
 from simcore.base.database import fold_name
 from simcore.base.errors import DataError, UnknownName
-from simcore.engine.request import make_request
 from simcore.hardware.host import ISSUERS
 from simcore.strategy.cut_rules import CUT_RULES
 from simcore.strategy.overlap import parse_overlap

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from simcore.engine.request import make_request
+from simcore.answer.request import make_request
 from simcore.strategy.programs import usual_of_language_models
 
 

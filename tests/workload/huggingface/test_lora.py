@@ -14,10 +14,10 @@ from reference import measure
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
+from simcore.answer.predict import predict
+from simcore.answer.request import make_request
+from simcore.answer.result import Prediction
 from simcore.base.errors import InvalidConfig
-from simcore.engine.predict import predict
-from simcore.engine.request import make_request
-from simcore.engine.result import Prediction
 from simcore.workload.graph import Workload
 from simcore.workload.huggingface import read_config
 from simcore.workload.models import MODELS

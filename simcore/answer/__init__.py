@@ -1,0 +1,1 @@
+"""Predictions with interval, what-ifs and explanations, and searches over predictions."""

@@ -1,0 +1,385 @@
+"""One prediction: central estimate, interval, breakdown and what-ifs.
+
+All of them are columns of one configuration axis, evaluated together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from itertools import combinations
+from math import exp, hypot, log
+from random import Random
+from statistics import NormalDist
+from typing import Any
+
+import numpy as np
+
+from simcore.answer.residual import step_residual, untold
+from simcore.answer.result import Prediction, RankClass, StageRun, WhatIf
+from simcore.base.arrays import NDArray
+from simcore.base.interval import HIGH_QUANTILE, LOW_QUANTILE, Z80, Interval
+from simcore.hardware.cluster import ClusterSpec, NodeGroup
+from simcore.hardware.unstated import network_assumptions
+from simcore.memory.fits import settled
+from simcore.memory.job import memory_result, run_memories
+from simcore.memory.terms import Memory
+from simcore.request.options_used import resolved_options
+from simcore.request.resolved import Request, rank_counts, rank_groups
+from simcore.strategy.overlap import NO_OVERLAP
+from simcore.timing.breakdown import breakdown
+from simcore.timing.evaluate import Job, Steps, evaluate
+from simcore.timing.points import KNOBS, Knob, Points
+from simcore.timing.rates import conv_notes, knob_spread_of
+from simcore.timing.steps import job_of, steps_of, values_on
+
+Array = NDArray[np.float64]
+
+#: Samples of the uncertain parameters: a Latin hypercube, the same for every prediction.
+N_SAMPLES = 40
+#: Name of each knob in ``bound_by``.
+RESOURCES: dict[Knob, str] = {
+    "compute": "compute (matrix units)",
+    "memory": "memory bandwidth",
+    "intra": "links within the node",
+    "inter": "network between nodes",
+    "host": "host (kernel launches)",
+    "loader": "data loading",
+}
+#: Value of ``bound_by`` where stages mostly wait for each other, so that no resource is the limit.
+BUBBLE = "pipeline bubble"
+#: A resource is the limit when doubling it shortens the step by at least this share.
+_BINDS_FRAC = 0.01
+#: Two are the limit together when doubling both gains at least this share, and this many times
+#: what the better one gains alone.
+_PAIR_FRAC = 0.05
+_PAIR_RATIO = 3.0
+
+
+def knobs_of(request: Request) -> list[Knob]:
+    """The resources that the job uses at all; the others cannot be its limit."""
+    cluster = request.cluster
+    knobs: list[Knob] = ["compute", "memory", "host"]
+    if cluster.n_gpus > cluster.n_nodes:
+        knobs.append("intra")
+    if cluster.n_nodes > 1:
+        knobs.append("inter")
+    if request.loading is not None:
+        knobs.append("loader")
+    return knobs
+
+
+@lru_cache(maxsize=4)
+def _hypercube(n_samples: int, n_dims: int) -> Array:
+    """Standard normal Latin hypercube [dims, samples] with a fixed seed."""
+    rng = Random(20261121)  # numpy.random would cost a fifth of a first prediction to import
+    inverse = NormalDist().inv_cdf
+    levels = [inverse((i + 0.5) / n_samples) for i in range(n_samples)]
+    return np.array([rng.sample(levels, n_samples) for _ in range(n_dims)])
+
+
+def _doubled(knobs: Sequence[Knob]) -> list[tuple[Knob, ...]]:
+    """The sets of resources to double: each alone, then each pair."""
+    return [*((k,) for k in knobs), *combinations(knobs, 2)]
+
+
+def _what_if(knobs: Sequence[Knob], doubled_s: Array, step_s: float) -> tuple[str, list[WhatIf]]:
+    """The limiting resource, and the gain from doubling each resource, largest first.
+
+    ``doubled_s``: step times in the order of ``_doubled``. Two resources limit a step together
+    where doubling one only leaves the other as the limit; the pair then comes first.
+    """
+    found = [
+        WhatIf(
+            resource=" and ".join(RESOURCES[k] for k in together),
+            step_time_s=float(t),
+            gain_frac=float(1.0 - t / step_s),
+        )
+        for together, t in zip(_doubled(knobs), doubled_s, strict=True)
+    ]
+    alone = sorted(found[: len(knobs)], key=lambda w: -w.gain_frac)
+    pair = max(found[len(knobs) :], key=lambda w: w.gain_frac)
+    if pair.gain_frac >= max(_PAIR_FRAC, _PAIR_RATIO * alone[0].gain_frac):
+        return pair.resource, [pair, *alone]
+    return (alone[0].resource if alone[0].gain_frac >= _BINDS_FRAC else "fixed costs"), alone
+
+
+def bubble_binds(time_s: Mapping[str, float]) -> bool:
+    """Whether the pipeline bubble is the longest term of the step."""
+    bubble = time_s.get("pipeline_bubble", 0.0)
+    others = (v for k, v in time_s.items() if k not in ("pipeline_bubble", "communication_hidden"))
+    return bubble > max(others)
+
+
+def _columns(request: Request, base: dict[str, Any]) -> tuple[Points, list[Knob], slice]:
+    """The configuration axis of a prediction.
+
+    Its columns are: the request, one GPU, each resource and pair doubled, the three steps of the
+    breakdown (without loader, host, communication), and the samples of the uncertain figures.
+    """
+    cluster, knobs = request.cluster, knobs_of(request)
+    doubled = _doubled(knobs)
+    fixed = 2 + len(doubled) + 3
+    size = fixed + N_SAMPLES
+    values: dict[str, Any] = dict.fromkeys((*KNOBS, "use_host", "use_comm", "use_loader"), 1.0)
+    values |= base
+    library = values.pop("library")
+    rows = np.repeat(np.array([[float(v)] for v in values.values()]), size, axis=1)
+    column = dict(zip(values, rows, strict=True))
+    for name, single in (
+        ("n_ranks", 1.0), ("n_nodes", 1.0), ("gpus_per_node", 1.0), ("compute", 1.0),
+    ):  # fmt: skip
+        column[name][1] = single
+    for i, together in enumerate(doubled):
+        for knob in together:
+            column[knob][2 + i] *= 2.0
+    first = 2 + len(doubled)
+    column["use_loader"][first : first + 3] = 0.0
+    column["use_host"][first + 1 : first + 3] = 0.0
+    column["use_comm"][first + 2] = 0.0
+    spread = knob_spread_of(request.profile, cluster, request.strategy.precision, request.workload)
+    normal = _hypercube(N_SAMPLES, len(KNOBS))
+    for i, knob in enumerate(KNOBS):
+        if spread.get(knob, 0.0):
+            column[knob][fixed:] *= np.exp(spread[knob] * normal[i])
+    return Points.of({**column, "library": library}, size), knobs, slice(fixed, size)
+
+
+def predict(request: Request, *, keep_timeline: bool = False) -> Prediction:
+    """The prediction of one configuration."""
+    cluster, strategy, workload = request.cluster, request.strategy, request.workload
+    job = job_of(request)
+    base = values_on(request, cluster)
+    points, knobs, samples = _columns(request, base)
+    steps = steps_of(request, points, keep_timeline=keep_timeline)
+    step = steps.step_s
+    interval = _interval(step, samples, request)
+
+    per_step = request.micro_batch * request.grad_accum
+    global_batch = per_step * request.data_ranks
+    rate = global_batch / step[0]
+    single_rate, single_name, ideal_rate = _single(request, job, per_step / step[1])
+    speedup = rate / single_rate
+
+    first = 2 + len(_doubled(knobs))
+    bound_by, what_if = _what_if(knobs, step[2:first], float(step[0]))
+    time_s = breakdown(steps, first, request.micro_steps, offloads=bool(strategy.offload))
+    if bubble_binds(time_s):
+        bound_by = BUBBLE
+    memories = run_memories(request)
+    memory = settled(request, memory_result(request, memories))
+    classes, gain = _rank_classes(job, cluster, steps, request)
+    peak = sum(
+        c.n_gpus * r.peak_of(workload.conv_frac) for c, r in zip(classes, job.classes, strict=True)
+    )
+    return Prediction(
+        model=workload.name,
+        model_full_name=request.full_name,
+        n_params=workload.trainable_numel,
+        n_frozen_params=workload.frozen_base_numel,
+        sample_unit=workload.sample_unit,
+        tokens_per_sample=workload.tokens_per_sample,
+        cluster=str(cluster),
+        n_gpus=cluster.n_gpus,
+        n_nodes=cluster.n_nodes,
+        strategy=strategy.parallelism,
+        shard_ranks=strategy.shard_ranks,
+        unwrapped=strategy.unwrapped(cluster.n_gpus),
+        precision=strategy.precision.name,
+        optimizer=strategy.optimizer.name,
+        recompute=strategy.recompute,
+        offload=str(strategy.offload),
+        layout=str(request.placed.layout) if request.placed else "",
+        data_ranks=request.data_ranks,
+        micro_batch=request.micro_batch,
+        grad_accum=request.grad_accum,
+        global_batch=global_batch,
+        step_time_s=interval,
+        samples_per_s=float(rate),
+        iter_per_s=float(1.0 / step[0]),
+        speedup_vs_1gpu=float(speedup),
+        single_gpu=single_name,
+        scaling_efficiency_frac=float(rate / ideal_rate),
+        mfu_frac=float(rate * workload.model_flop / peak),
+        time_s=time_s,
+        memory=memory,
+        bound_by=bound_by,
+        what_if=tuple(what_if),
+        rank_classes=classes,
+        uneven_split_gain_frac=gain,
+        stages=_stage_runs(request, steps, memories),
+        defaults=request.defaults,
+        options=resolved_options(request),
+        assumptions=tuple(
+            dict.fromkeys(
+                (
+                    *request.assumptions,
+                    *network_assumptions(cluster, request.profile),
+                    *(a for c in job.classes for a in c.assumptions),
+                    *conv_notes((c.gpu for c in job.classes), strategy.precision, workload),
+                    *workload.notes,
+                )
+            )
+        ),
+        timeline=steps.timeline if keep_timeline else None,
+    )
+
+
+def _stage_runs(request: Request, steps: Steps, memories: Memory | None) -> tuple[StageRun, ...]:
+    """Time and memory of each run of equal pipeline stages; empty without a pipeline."""
+    placed = request.placed
+    if placed is None or placed.layout.pp == 1 or steps.micro_steps_s is None:
+        return ()
+    assert memories is not None
+    starts = zip(placed.run_starts, placed.runs, memories.device.tolist(), strict=True)
+    return tuple(
+        StageRun(
+            first=first,
+            count=count,
+            layers=placed.stages[first].n_layers,
+            micro_step_s=float(steps.micro_steps_s[part][0]),
+            memory_bytes=held,
+        )
+        for first, (part, count), held in starts
+    )
+
+
+def _interval(step: Array, samples: slice, request: Request) -> Interval:
+    """The 80 % interval: quantiles of the sampled steps and the residual, added in quadrature."""
+    drawn = np.sort(step[samples])
+    # np.quantile would import masked arrays
+    ranks = np.arange(len(drawn)) / (len(drawn) - 1)
+    centre = float(step[0])
+    residual = Z80 * step_residual(request).sd_log
+    low, high = (
+        hypot(max(0.0, sign * log(float(np.interp(q, ranks, drawn)) / centre)), residual)
+        for sign, q in ((-1.0, LOW_QUANTILE), (1.0, HIGH_QUANTILE))
+    )
+    others = untold(request)
+    origin = request.profile.origin + (f"; none of {', '.join(others)}" if others else "")
+    return Interval(centre, centre * exp(-low), centre * exp(high), origin)
+
+
+def _single(request: Request, job: Job, homogeneous_rate: float) -> tuple[float, str, float]:
+    """(samples/s of one GPU of the fastest type, its name, sum of samples/s of all GPUs alone)."""
+    cluster = request.cluster
+    # Host memory, PCIe roots and NVMe are shared by the devices of a node, so with offload one
+    # device alone has other rates. The same holds for ranks that share a host's cores.
+    gpu, per_node = cluster.groups[0].gpu, cluster.groups[0].gpus_per_node
+    alone = request.profile.shared_rate(gpu, per_node) == (1.0, 1.0)
+    whole = (
+        alone and len(job.classes) == 1 and not request.strategy.offload and request.placed is None
+    )
+    if whole:
+        return homogeneous_rate, cluster.groups[0].gpu.name, homogeneous_rate * cluster.n_gpus
+    total, best = 0.0, (0.0, "")
+    for i, group in enumerate(cluster.groups):
+        step_s = _one_device_s(_on_one_device(request, i))
+        rate = request.micro_batch * request.grad_accum / step_s
+        total += rate * group.n_gpus
+        best = max(best, (rate, group.gpu.name))
+    return best[0], best[1], total
+
+
+def _alone(
+    request: Request,
+    index: int,
+    micro_batch: Array | float | None = None,
+    *,
+    terms: Collection[str] | None = None,
+) -> Steps:
+    """The same job on one device of one group, with its micro-batch or others.
+
+    ``terms`` as in ``evaluate``.
+    """
+    alone = _on_one_device(request, index)
+    batch = np.atleast_1d(request.micro_batch if micro_batch is None else micro_batch)
+    values = {**values_on(alone, alone.cluster), "micro_batch": batch}
+    return evaluate(job_of(alone), Points.of(values, len(batch)), terms=terms)
+
+
+def _on_one_device(request: Request, index: int) -> Request:
+    """The same work on one device of one group; equal for jobs that differ only in the cluster."""
+    strategy = request.strategy
+    if not strategy.offload:  # one rank sends nothing: the smallest graph gives the same times
+        strategy = replace(
+            strategy, parallelism="manual", overlap=NO_OVERLAP, shard_ranks=0, expert_ranks=1.0
+        )
+    return Request(
+        workload=request.workload,
+        full_name="",
+        cluster=request.cluster.alone(index),
+        strategy=strategy,
+        micro_batch=request.micro_batch,
+        grad_accum=request.grad_accum,
+        profile=request.profile,
+        loading=request.loading,
+    )
+
+
+@lru_cache(maxsize=1000)
+def _one_device_s(alone: Request) -> float:
+    """Step time of a job on one device [s]; cached, since many jobs are compared with the same."""
+    values = values_on(alone, alone.cluster)
+    return float(evaluate(job_of(alone), Points.of(values, 1), terms=()).step_s[0])
+
+
+def alone_s(request: Request, group: NodeGroup, micro_batches: Array) -> Array:
+    """Step time of one device of a group alone, for each micro-batch [C]."""
+    return _alone(request, request.cluster.groups.index(group), micro_batches, terms=()).step_s
+
+
+def _rank_classes(
+    job: Job, cluster: ClusterSpec, steps: Steps, request: Request
+) -> tuple[tuple[RankClass, ...], float]:
+    """Compute seconds of each rank class, and the gain from an uneven division of the batch.
+
+    If all ranks finish together, the step's compute falls from the slowest class's time to the
+    harmonic mean weighted by ranks.
+    """
+    groups = rank_groups(cluster)
+    parts = ("forward", "backward", "frozen")
+
+    def busy_s(found: Steps) -> float:
+        return float(sum(found.terms_s[t][0] for t in parts if t in found.terms_s))
+
+    # With several classes, finish times include waits for others: each is evaluated alone.
+    batches = request.shares or (request.micro_batch,) * len(groups)
+    seconds = [
+        busy_s(steps if len(groups) == 1 else _alone(request, cluster.groups.index(group), b))
+        for group, b in zip(groups, batches, strict=True)
+    ]
+    counts = rank_counts(cluster)
+    made = tuple(
+        RankClass(gpu=g.gpu.name, n_gpus=n, compute_s=s, micro_batch=b)
+        for g, n, s, b in zip(groups, counts, seconds, batches, strict=True)
+    )
+    if len(groups) == 1:
+        return made, 0.0
+    samples = [n * b for n, b in zip(counts, batches, strict=True)]
+    ideal = sum(samples) / sum(x / s for x, s in zip(samples, seconds, strict=True))
+    gain_s = request.grad_accum * (max(seconds) - ideal)
+    return made, max(0.0, gain_s / float(steps.step_s[0]))
+
+
+def evaluation_pass_s(request: Request, n_samples: float) -> float:
+    """Seconds that every rank spends on ``n_samples`` forward-only samples, independently."""
+    points = Points.of(values_on(request, request.cluster), 1)
+    return n_samples * float(evaluation_s_per_sample(request, points)[0])
+
+
+def evaluation_s_per_sample(request: Request, points: Points) -> Array:
+    """Seconds [C] of a forward-only sample on a rank.
+
+    Common scripts do not divide evaluation over the ranks. A batch takes the longer of its forward
+    pass and its loading.
+    """
+    one = np.ones(len(points))
+    # The slowest of equal devices limits a training step, but nothing waits for it in evaluation.
+    slowest = values_on(request, request.cluster)["compute"]
+    alone = replace(points, n_ranks=one, n_nodes=one, compute=points.compute / slowest)
+    steps = evaluate(job_of(request), alone)
+    loading = np.maximum(steps.load_period_s, steps.terms_s["loader"])
+    found: Array = np.maximum(steps.terms_s["forward"], loading) / request.micro_batch
+    return found

@@ -1,0 +1,97 @@
+"""The error of whole steps that remains when every single figure is right, by kind of job.
+
+Independent errors are added in quadrature, each weighted by how much it applies to the job. Only
+the job decides, never the measurement that it is compared with. The widths are in
+``hardware_db/calibrations/runtime.yaml``; ``python -m validate.residuals`` fits them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from simcore.hardware.estimates import Estimate
+from simcore.request.resolved import Request
+from simcore.timing.rates import peak_for
+
+
+def _unlayered(request: Request) -> float:
+    """Share of the work outside equal layers: kernels that no op table has, each run once."""
+    return 1.0 - request.workload.layered_frac
+
+
+def _unnamed(request: Request) -> float:
+    """1 where the program is not known, so that fused kernels, loop and logging are assumed."""
+    strategy = request.strategy
+    return float(strategy.program.layers.plain_pytorch_modules and strategy.issuer == "torch")
+
+
+def _assumed(request: Request) -> float:
+    """1 where the layout needs a training library that was not named, and one is assumed."""
+    return float(request.software_assumed)
+
+
+def _foreign(request: Request) -> float:
+    """1 where no op table of matrix products covers the GPU's family."""
+    profile, precision = request.profile, request.strategy.precision
+    gpus = {g.gpu.name: g.gpu for g in request.cluster.groups}.values()
+    figures = [profile.product_figures(peak_for(g, precision)[0], g) for g in gpus]
+    return float(not all(f.level != "pooled" and f.by_shape for f in figures))
+
+
+def _old_libraries(request: Request) -> float:
+    """1 with libraries before CUDA 11.7: the op tables are of newer kernels."""
+    return float(request.eager_kernels)
+
+
+def _routed(request: Request) -> float:
+    """1 with routed experts: loads differ, and each program has its own token-shuffle kernels."""
+    return float(request.workload.expert_numel > 0)
+
+
+#: Parts of the residual, and the weight of each part's variance in a job (0 to 1).
+PARTS: dict[str, Callable[[Request], float]] = {
+    "any": lambda _: 1.0,
+    "unlayered": _unlayered,
+    "unnamed": _unnamed,
+    "assumed": _assumed,
+    "foreign": _foreign,
+    "old_libraries": _old_libraries,
+    "routed": _routed,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Residual:
+    """Standard deviation of ln(measured / predicted), that of each part, and its source."""
+
+    sd_log: float
+    parts: tuple[tuple[str, float], ...]
+    estimate: Estimate
+
+
+def part_weights(request: Request) -> tuple[float, ...]:
+    """Weights of the variances of ``PARTS`` in a job, in their order."""
+    return tuple(weight(request) for weight in PARTS.values())
+
+
+def untold(request: Request) -> tuple[str, ...]:
+    """GPU types of a job that its calibration has no measurements of."""
+    gpus = {g.gpu.name: g.gpu for g in request.cluster.groups}
+    return tuple(name for name, gpu in gpus.items() if not request.profile.tells_of(gpu))
+
+
+def step_residual(request: Request) -> Residual:
+    """The residual of a job: from a calibration that measured its GPUs, else from its kind."""
+    profile = request.profile
+    if profile.residual is not None and not untold(request):
+        return Residual(profile.residual.value, (), profile.residual)
+    widths = profile.step_residual
+    weighed = [
+        (name, widths[name], weight)
+        for name, weight in zip(PARTS, part_weights(request), strict=True)
+    ]
+    sd_log = math.sqrt(sum(weight * width.value**2 for _, width, weight in weighed))
+    parts = tuple((n, math.sqrt(w) * width.value) for n, width, w in weighed if w > 0)
+    return Residual(sd_log, parts, Estimate(sd_log, 0.0, widths["any"].source))

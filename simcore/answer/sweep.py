@@ -1,0 +1,306 @@
+"""Many configurations of one form in one call: clusters of one kind, batches and accumulation.
+
+Points that share a step graph (same model, strategy and layout on the same kind of node) lie on one
+configuration axis; ``planning.sweep`` divides a whole search space into such axes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from simcore.base.arrays import NDArray
+from simcore.hardware.cluster import ClusterSpec
+from simcore.memory.job import held_and_needed
+from simcore.request.placed import Placed
+from simcore.request.resolved import Request
+from simcore.timing.convex import at_counts
+from simcore.timing.in_flight import in_flight
+from simcore.timing.points import Knob, Points
+from simcore.timing.steps import point_values, steps_of
+from simcore.workload.sharding import Stage
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Axis:
+    """Points of one form on clusters of one kind.
+
+    A row is a cluster and a micro-batch [R]; a point is a row and a number of micro-steps [C].
+    """
+
+    clusters: tuple[ClusterSpec, ...]
+    row_cluster: NDArray[np.intp]
+    row_micro_batch: Array
+    row: NDArray[np.intp]
+    grad_accum: Array
+
+    def __len__(self) -> int:
+        return len(self.row)
+
+    @property
+    def cluster(self) -> NDArray[np.intp]:
+        """Index of each point's cluster [C]."""
+        return self.row_cluster[self.row]
+
+    @property
+    def micro_batch(self) -> Array:
+        """Samples a rank and micro-step of each point [C]."""
+        return self.row_micro_batch[self.row]
+
+    def requests(self, request: Request) -> Iterator[tuple[int, Request]]:
+        """(row, request with the point's cluster, micro-batch and micro-steps) of each point."""
+        for row, accum in zip(self.row.tolist(), self.grad_accum.tolist(), strict=True):
+            point = replace(
+                request,
+                cluster=self.clusters[int(self.row_cluster[row])],
+                micro_batch=int(self.row_micro_batch[row]),
+                grad_accum=int(accum),
+            )
+            yield row, point
+
+    def take(self, points: NDArray[np.intp]) -> Axis:
+        """The axis with only some of the points, and the rows that they need."""
+        rows, row = np.unique(self.row[points], return_inverse=True)
+        return replace(
+            self,
+            row_cluster=self.row_cluster[rows],
+            row_micro_batch=self.row_micro_batch[rows],
+            row=row,
+            grad_accum=self.grad_accum[points],
+        )
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The result at each point of an axis, arrays [C].
+
+    ``memory_bytes``: what the fullest device holds; ``needed_bytes``: what it must have for that;
+    ``capacity_bytes``: what it has (a single number, of the smallest device, where all
+    micro-batches are equal).
+
+    If the caller passed ``twice``: ``faster_s`` is the step with that resource doubled,
+    ``busy_frac`` the share of the step in which devices compute, and no other division of the
+    pipeline goes below ``balanced_s`` (step time) or ``least_bytes`` (memory that a device needs).
+    """
+
+    step_time_s: Array
+    memory_bytes: Array
+    needed_bytes: Array
+    capacity_bytes: Array | float
+    busy_frac: Array | None = None
+    faster_s: Array | None = None
+    balanced_s: Array | None = None
+    least_bytes: Array | None = None
+
+    @property
+    def fits(self) -> NDArray[np.bool_]:
+        """Whether the job fits on the fullest device [C]."""
+        return self.needed_bytes <= self.capacity_bytes
+
+
+def cluster_kind(cluster: ClusterSpec) -> tuple[object, ...]:
+    """Key of a cluster; clusters of equal key differ only in the number of nodes."""
+    groups = tuple((g.gpu.name, g.node, g.gpus_per_node) for g in cluster.groups)
+    return (*groups, cluster.fabric, cluster.n_nodes > 1)
+
+
+#: Terms of a step during which the device computes.
+BUSY_TERMS = ("forward", "backward", "frozen", "accumulation", "optimizer", "ema")
+
+
+def evaluate_axis(
+    request: Request,
+    axis: Axis,
+    *,
+    twice: Knob | None = None,
+    wires: Sequence[Mapping[str, Any]] | None = None,
+    lacking: float = np.inf,
+) -> Outcome:
+    """Step time and memory of every point; ``request`` gives the form, on any of the clusters.
+
+    Equal to ``predict`` of each point. The cost grows with the points, not with devices. ``twice``:
+    also evaluate the step with this resource doubled. ``wires``: ``point_values`` of the clusters,
+    if already computed. Points whose devices lack more than ``lacking`` bytes, however the pipeline
+    is divided, are not timed: their times are NaN.
+    """
+    if wires is None:
+        name = request.workload.name
+        wires = [point_values(c, request.profile, name, 1.0, 1.0) for c in axis.clusters]
+    library = {"library": wires[0]["library"]}  # equal for all clusters of one kind
+    table = {key: np.array([w[key] for w in wires]) for key in wires[0] if key not in library}
+    row = axis.row
+
+    def values(rows: NDArray[np.intp], counts: Array) -> dict[str, Array]:
+        found = {key: column[axis.row_cluster[rows]] for key, column in table.items()}
+        return {**found, "micro_batch": axis.row_micro_batch[rows], "grad_accum": counts}
+
+    def steps(rows: NDArray[np.intp], counts: Array) -> Array:
+        return _steps(request, {**values(rows, counts), **library}, len(rows), twice)
+
+    cut = request.placed is not None
+    bounded = cut and (twice is not None or lacking < np.inf)
+    memory = _memory(request, values, row, axis.grad_accum, bounded=bounded)
+    # The restart at each epoch is divided by the epoch's steps, whose number is not convex in
+    # accumulation; nor is the wait for the rank with most work.
+    smooth = request.loading is None and not request.workload.work_sd_frac
+    many = len(row) >= _WORTH * len(axis.row_cluster) and smooth
+    found = np.full((1 if twice is None else 4, len(row)), np.nan)
+    some = np.flatnonzero(memory.least <= memory.capacity + lacking)
+    if len(some):
+        rows, place = np.unique(row[some], return_inverse=True)
+        counts = axis.grad_accum[some]
+        found[:, some] = (
+            at_counts(lambda i, n: steps(rows[i], n), place, counts)
+            if many
+            else steps(row[some], counts)
+        )
+    step = found[0]
+    outcome = Outcome(step, memory.held, memory.needed, memory.capacity)
+    if twice is None:
+        return outcome
+    return replace(
+        outcome,
+        least_bytes=memory.least,
+        faster_s=found[1],
+        busy_frac=np.minimum(1.0, found[2] / step),
+        balanced_s=_balanced_s(request, found[3], axis.grad_accum) if cut else step,
+    )
+
+
+#: Points per row from which on it pays to evaluate few of them (``at_counts``).
+_WORTH = 6
+
+
+def _steps(request: Request, values: dict[str, Any], n: int, twice: Knob | None) -> Array:
+    """Step seconds [1, n].
+
+    With ``twice`` [4, n]: also the step with that resource doubled, the compute of the step, and a
+    micro-batch on all stages of the pipeline.
+    """
+    if twice is None:
+        return steps_of(request, Points.of(values, n), terms=()).step_s[None, :]
+    values = {k: v if k == "library" else np.concatenate([v, v]) for k, v in values.items()}
+    values[twice] = values.get(twice, np.ones(2 * n)) * np.repeat([1.0, 2.0], n)
+    found = steps_of(request, Points.of(values, 2 * n), terms=BUSY_TERMS)
+    busy = sum((v for k, v in found.terms_s.items() if k in BUSY_TERMS), np.zeros(2 * n))
+    through = np.zeros(2 * n)
+    if request.placed is not None and found.micro_steps_s is not None:
+        times = [float(count) for _, count in request.placed.distinct_stages]
+        through = np.array(times) @ found.micro_steps_s
+    return np.stack([found.step_s[:n], found.step_s[n:], busy[:n], through[:n]])
+
+
+#: Share by which a step's last micro-step may be shorter: its gradients are not added to a sum.
+_LAST_LESS_FRAC = 0.05
+
+
+def _balanced_s(request: Request, through_s: Array, micro_steps: Array) -> Array:
+    """A lower bound of the step over all divisions of the pipeline [s].
+
+    ``through_s``: seconds of a micro-batch on all stages. Stage k of p starts when a micro-batch
+    has passed those before it, and runs M of them: M e_k + the sum of e before k, over v chunks
+    (``physics.pipeline.waiting_s``). For a given sum S of all e the maximum of these is least where
+    they are equal: e_k falls by q = 1 - 1/(M v) from stage to stage, and the bound is S / (v (1 -
+    q^p)). Zero-bubble schedules: M S / p.
+    """
+    assert request.placed is not None
+    layout = request.placed.layout
+    if layout.zero_bubble:
+        least = micro_steps * through_s / layout.pp
+    else:
+        falls = (1.0 - 1.0 / (micro_steps * layout.vpp)) ** layout.pp
+        least = through_s / (layout.vpp * (1.0 - falls))
+    found: Array = least * (1.0 - _LAST_LESS_FRAC / micro_steps)
+    return found
+
+
+class _Stages(NamedTuple):
+    """The pipeline stages whose memory is computed.
+
+    Among stages with equal layers, the first needs the most memory and the last the least.
+    ``evaluated``: all stages that are computed. ``first``, ``last``: indices in it of the first and
+    of the last stage of each group of equal stages. The least memory of the last ones is a lower
+    bound for every division of the layers, because some stage has at least as many layers.
+    """
+
+    evaluated: tuple[Stage, ...] = ()
+    first: slice = slice(None)
+    last: list[int] | slice = slice(None)
+
+    @classmethod
+    def of(cls, placed: Placed, *, bounded: bool) -> _Stages:
+        """The stages of a pipeline; the last ones only if memory is to be ``bounded``."""
+        first = [i for i, _ in placed.distinct_stages]
+        last = [len(placed.stages) - 1 - n for n in placed.behind] if bounded else first
+        which = list(dict.fromkeys([*first, *last]))
+        return cls(
+            tuple(placed.stages[i] for i in which),
+            slice(len(first)),
+            [which.index(i) for i in last],
+        )
+
+
+class _Memory(NamedTuple):
+    """For each point: memory of the fullest device, its capacity, the least for any division."""
+
+    held: Array
+    needed: Array
+    capacity: Array | float
+    least: Array
+
+
+def _memory(
+    request: Request,
+    values: Callable[[NDArray[np.intp], Array], dict[str, Array]],
+    row: NDArray[np.intp],
+    counts: Array,
+    *,
+    bounded: bool,
+) -> _Memory:
+    """Peak memory of every point.
+
+    ``bounded``: ``least`` is a lower bound for any division of the pipeline, else it is for the
+    given one. Accumulation matters only up to the micro-batches that a stage has in flight.
+    """
+    most, stages = 2.0, _Stages()
+    if request.placed is not None:
+        stages = _Stages.of(request.placed, bounded=bounded)
+        layout = request.placed.layout
+        held = float(in_flight(layout, 0, np.array(np.inf))) * layout.directions
+        most = max(most, min(held, float(counts.max())))  # GPipe holds all micro-batches
+    cap = int(np.ceil(most))
+    key = row * cap + np.minimum(counts, cap).astype(np.intp) - 1
+    is_needed = np.zeros((int(row.max()) + 1) * cap, dtype=bool)
+    is_needed[key] = True
+    rows, times = np.divmod(np.flatnonzero(is_needed), cap)
+    found = values(rows, times + 1.0)
+    found_at: NDArray[np.intp] = (np.cumsum(is_needed) - 1)[key]
+    kinds: list[_Memory] = []
+    batches = [np.full(len(rows), float(b)) for b in request.shares] or [found["micro_batch"]]
+    capacities = [float(g.gpu.usable_memory_bytes) for g in request.kinds]
+    if not request.shares:
+        capacities = [min(capacities)]
+    for batch, capacity in zip(batches, capacities, strict=True):
+        device, needed = held_and_needed(
+            request,
+            stages.evaluated,
+            batch,
+            found["grad_accum"],
+            found["n_ranks"],
+            found["n_nodes"],
+        )
+        at = needed[stages.first].argmax(axis=0), np.arange(len(rows))
+        least = needed[stages.last].min(axis=0)
+        kinds.append(_Memory(device[at], needed[at], capacity, least))
+    if len(kinds) == 1:
+        one = kinds[0]
+        return _Memory(one.held[found_at], one.needed[found_at], one.capacity, one.least[found_at])
+    fullest = np.stack([k.needed / k.capacity for k in kinds]).argmax(axis=0)
+    here = fullest, np.arange(len(rows))
+    held, needed, least = (np.stack([k[i] for k in kinds])[here][found_at] for i in (0, 1, 3))
+    return _Memory(held, needed, np.array(capacities)[fullest][found_at], least)

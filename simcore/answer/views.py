@@ -1,0 +1,167 @@
+"""Data for charts of a prediction: its operators on the roofline, and its sensitivity.
+
+Both use the same pricing and scheduling as predictions.
+
+# C configurations, O operators
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from simcore.answer.predict import RESOURCES, knobs_of
+from simcore.base.arrays import NDArray
+from simcore.request.resolved import Request
+from simcore.step.kernels import KINDS, kernel_table
+from simcore.timing.compute import phase_seconds
+from simcore.timing.points import Points
+from simcore.timing.rates import ClassRates
+from simcore.timing.steps import job_of, steps_of, values_of
+from simcore.workload.graph import Block, KernelKind, Op, Workload
+
+Array = NDArray[np.float64]
+Pass = Literal["forward", "backward", "frozen forward"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpPoint:
+    """All calls of one operator in one micro-step on one GPU: work, traffic and time in total."""
+
+    name: str
+    kind: KernelKind
+    part: Pass
+    calls: int
+    flop: float
+    n_bytes: float
+    time_s: float
+
+    @property
+    def intensity_flop_per_byte(self) -> float:
+        """Arithmetic intensity [FLOP/byte]; 0 for an op that only moves data."""
+        return self.flop / self.n_bytes if self.n_bytes else float("inf")
+
+    @property
+    def achieved_flop_per_s(self) -> float:
+        """FLOP/s that the op is predicted to reach."""
+        return self.flop / self.time_s if self.time_s else 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Roofline:
+    """The ops of one micro-step, with the peaks of the datasheet.
+
+    ``peak_flop_per_s``: dense peak of the precision, the highest where it has several;
+    ``bw_bytes_per_s``: memory bandwidth. With a pipeline the ops are those of its first stage.
+    Autocast's casts of weights belong to no op.
+    """
+
+    model: str
+    gpu: str
+    precision: str
+    micro_batch: float
+    peak_flop_per_s: float
+    bw_bytes_per_s: float
+    ops: tuple[OpPoint, ...]
+
+    @property
+    def ridge_flop_per_byte(self) -> float:
+        """Intensity at which compute and memory bandwidth limit equally."""
+        return self.peak_flop_per_s / self.bw_bytes_per_s
+
+
+def roofline(request: Request) -> Roofline:
+    """Work, traffic and predicted time of every operator, on the slowest kind of GPU."""
+    rates = min(job_of(request).classes, key=lambda c: c.peak_flop_per_s)
+    workload, batch = request.workload, float(request.micro_batch)
+    if request.placed is not None:
+        workload = request.placed.stages[0].workload
+        batch /= request.placed.layout.cp
+    conv_peak = rates.conv_peak_flop_per_s if workload.conv_frac else 0.0
+    trained = [op for block in workload.instances() for op in block.ops]
+    frozen = [op for net in workload.frozen for op in net.ops]
+    points = [
+        *_points(trained, request, rates, batch, ("forward", "backward")),
+        *_points(frozen, request, rates, batch, ("frozen forward",)),
+    ]
+    return Roofline(
+        model=workload.name,
+        gpu=rates.gpu.name,
+        precision=request.strategy.precision.name,
+        micro_batch=batch,
+        peak_flop_per_s=max(rates.peak_flop_per_s, conv_peak),
+        bw_bytes_per_s=rates.gpu.memory_bw.value,
+        ops=tuple(sorted(points, key=lambda p: -p.time_s)),
+    )
+
+
+def _points(
+    ops: Iterable[Op], request: Request, rates: ClassRates, batch: float, parts: tuple[Pass, ...]
+) -> list[OpPoint]:
+    """One point for each op name, kind and pass, priced as a workload of one-op blocks."""
+    calls: dict[Op, int] = {}
+    for op in ops:
+        calls[op] = calls.get(op, 0) + 1
+    if not calls:
+        return []
+    alone = Workload(
+        name="ops",
+        sample_unit=request.workload.sample_unit,
+        blocks=tuple(Block(name=op.name, ops=(op,)) for op in calls),
+        order=tuple(range(len(calls))),
+    )
+    table = kernel_table(alone, request.strategy.precision)
+    one = np.ones(1)
+    seconds = phase_seconds(table, rates, batch * one, one, one)[:, 0]
+    flop = np.add.reduceat(table.count * table.flop, table.phase_start) * batch
+    n_bytes = np.add.reduceat(
+        table.count * (table.bytes_fixed + table.bytes_per_sample * batch), table.phase_start
+    )
+    found: dict[tuple[str, KernelKind, Pass], list[float]] = {}
+    for p, part in enumerate(parts):
+        for i, (op, n) in enumerate(calls.items()):
+            at = p * len(calls) + i
+            kernels = op.fwd if p == 0 else op.bwd
+            if not kernels:
+                continue
+            kind = max(kernels, key=lambda k: (k.flop, -KINDS.index(k.kind))).kind
+            sums = found.setdefault((op.name, kind, part), [0.0] * 4)
+            for j, value in enumerate((1.0, flop[at], n_bytes[at], seconds[at])):
+                sums[j] += n * float(value)
+    return [
+        OpPoint(name=name, kind=kind, part=part, calls=round(n), flop=f, n_bytes=b, time_s=s)
+        for (name, kind, part), (n, f, b, s) in found.items()
+    ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Swing:
+    """The step time with half and with twice as much of one resource."""
+
+    resource: str
+    half_s: float
+    double_s: float
+
+
+def sensitivity(request: Request) -> tuple[float, tuple[Swing, ...]]:
+    """(step time [s], its change with each resource, the largest first)."""
+    knobs = knobs_of(request)
+    size = 1 + 2 * len(knobs)
+    points = Points.of(values_of(request), size)
+    for i, knob in enumerate(knobs):
+        for column, factor in ((1 + 2 * i, 0.5), (2 + 2 * i, 2.0)):
+            points = points.with_columns(column, **{knob: factor * getattr(points, knob)[column]})
+    step = steps_of(request, points).step_s
+    swings = (
+        Swing(
+            resource=RESOURCES[knob],
+            half_s=float(step[1 + 2 * i]),
+            double_s=float(step[2 + 2 * i]),
+        )
+        for i, knob in enumerate(knobs)
+    )
+    ordered = sorted(swings, key=lambda s: s.double_s - s.half_s)
+    return float(step[0]), tuple(ordered)

@@ -1,1 +1,0 @@
-"""The one engine: a step graph priced over a configuration axis, scheduled in max-plus."""

@@ -1,0 +1,400 @@
+"""PyTorch's CUDA caching allocator on one stream, replayed over a list of allocations.
+
+The rules are those of c10/cuda/CUDACachingAllocator.cpp of PyTorch 2.x. Block sizes are multiples
+of 512 bytes. Requests up to 1 MiB share segments of 2 MiB; larger ones below 10 MiB are cut from
+segments of 20 MiB; all others get a segment of their own, rounded up to 2 MiB. The smallest cached
+block that fits is used. A freed block merges with free neighbours in its segment and stays cached.
+When the device is full, completely free segments are returned to it and the request is retried.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Iterable
+from math import inf
+
+import numpy as np
+
+from simcore.base.errors import InvalidConfig
+from simcore.memory.allocator_types import (
+    LARGE_SEGMENT_BYTES,
+    MIN_BLOCK_BYTES,
+    MIN_LARGE_BYTES,
+    ROUND_LARGE_BYTES,
+    SMALL_BYTES,
+    SMALL_SEGMENT_BYTES,
+    Action,
+    AllocatorConfig,
+    BlockState,
+    Event,
+    Replay,
+    SegmentEvent,
+    SegmentState,
+)
+
+#: First address handed out, and the distance between address ranges of expandable segments.
+_FIRST_ADDRESS = 1 << 41
+_ADDRESS_RANGE = 1 << 44
+
+
+class _Block:
+    """A range of addresses in one segment, linked to its neighbours in address order."""
+
+    __slots__ = ("address", "expandable", "free", "mapped", "next", "owner", "prev", "requested",
+                 "size", "small")  # fmt: skip
+
+    def __init__(self, address: int, size: int, small: bool, expandable: bool) -> None:
+        self.address, self.size, self.small, self.expandable = address, size, small, expandable
+        self.prev: _Block | None = None
+        self.next: _Block | None = None
+        self.free = self.mapped = True
+        self.owner: int | None = None
+        self.requested = 0
+
+
+class _Pool:
+    """Cached blocks of one kind (small or large), ordered by size and then address."""
+
+    __slots__ = ("blocks", "page", "small", "unmapped")
+
+    def __init__(self, small: bool) -> None:
+        self.small = small
+        self.page = SMALL_SEGMENT_BYTES if small else LARGE_SEGMENT_BYTES
+        self.blocks: list[tuple[int, int, _Block]] = []
+        self.unmapped: list[tuple[int, _Block]] = []
+
+    def add(self, block: _Block) -> None:
+        insort(self.blocks, (block.size, block.address, block))
+
+    def remove(self, block: _Block) -> None:
+        del self.blocks[bisect_left(self.blocks, (block.size, block.address))]
+
+    def add_unmapped(self, block: _Block) -> None:
+        insort(self.unmapped, (block.address, block))
+
+    def remove_unmapped(self, block: _Block) -> None:
+        del self.unmapped[bisect_left(self.unmapped, (block.address,))]
+
+
+class CachingAllocator:
+    """The state of the allocator; ``replay`` runs a whole list of events through one."""
+
+    def __init__(self, config: AllocatorConfig | None = None) -> None:
+        self.config = config = config or AllocatorConfig()
+        self.requested = self.allocated = self.reserved = 0
+        self.n_retries = 0
+        self.segment_events: list[SegmentEvent] = []
+        self._small, self._large = _Pool(True), _Pool(False)
+        self._heads: dict[int, _Block] = {}
+        self._used: dict[int, _Block] = {}
+        self._next_address = _FIRST_ADDRESS
+        self._now = 0
+        if config.expandable_segments:
+            for pool in (self._small, self._large):
+                self._new_range(pool)
+
+    def allocate(self, number: int, n_bytes: int, at: int = 0) -> int | None:
+        """Address of a block for ``n_bytes``, or None where the device is full."""
+        config, self._now = self.config, at
+        size = config.rounded(n_bytes)
+        pool = self._small if size <= SMALL_BYTES else self._large
+        block = self._cached(pool, size) or self._new(pool, size)
+        if block is None:
+            return None
+        left = block.size - size
+        if pool.small or config.expandable_segments:
+            split = left >= MIN_BLOCK_BYTES
+        else:
+            split = left > SMALL_BYTES and size < config.max_split_bytes
+        if split:
+            pool.add(self._cut(block, size))
+        block.free, block.owner, block.requested = False, number, n_bytes
+        self._used[number] = block
+        self.allocated += block.size
+        self.requested += n_bytes
+        return block.address
+
+    def free(self, number: int, at: int = 0) -> int:
+        """Return an allocation to the cache; its address. KeyError where it does not exist."""
+        self._now = at
+        block = self._used.pop(number)
+        address = block.address
+        self.allocated -= block.size
+        self.requested -= block.requested
+        block.free, block.owner, block.requested = True, None, 0
+        pool = self._small if block.small else self._large
+        pool.add(self._merged(pool, block))
+        return address
+
+    def _merged(self, pool: _Pool, block: _Block) -> _Block:
+        """``block`` (in no list) merged with its free, mapped neighbours, removed from the list."""
+        before, after = block.prev, block.next
+        if before is not None and before.free and before.mapped:
+            pool.remove(before)
+            before.size += block.size
+            before.next = after
+            if after is not None:
+                after.prev = before
+            block = before
+        if after is not None and after.free and after.mapped:
+            pool.remove(after)
+            block.size += after.size
+            block.next = after.next
+            if after.next is not None:
+                after.next.prev = block
+        return block
+
+    def _cut(self, block: _Block, size: int) -> _Block:
+        """Shorten ``block`` to ``size`` bytes; returns the rest as a new block after it."""
+        rest = _Block(block.address + size, block.size - size, block.small, block.expandable)
+        rest.prev, rest.next = block, block.next
+        if block.next is not None:
+            block.next.prev = rest
+        block.next, block.size = rest, size
+        return rest
+
+    def _cached(self, pool: _Pool, size: int) -> _Block | None:
+        """Take the smallest cached block that fits."""
+        at = bisect_left(pool.blocks, (size,))
+        if at == len(pool.blocks):
+            return None
+        block, limit = pool.blocks[at][2], self.config.max_split_bytes
+        if size < limit <= block.size:
+            return None
+        if size >= limit and block.size >= size + LARGE_SEGMENT_BYTES:
+            return None
+        del pool.blocks[at]
+        return block
+
+    def _new(self, pool: _Pool, size: int) -> _Block | None:
+        """A block of new device memory, after returning cached segments if that is needed."""
+        grow = self._expanded if self.config.expandable_segments else self._segment
+        block = grow(pool, size)
+        if block is None and self.config.max_split_bytes < inf and self._release_oversize(size):
+            block = grow(pool, size)
+        if block is None:
+            self.n_retries += 1
+            self._release()
+            block = grow(pool, size)
+        return block
+
+    def _segment(self, pool: _Pool, size: int) -> _Block | None:
+        if pool.small:
+            total = SMALL_SEGMENT_BYTES
+        elif size < MIN_LARGE_BYTES:
+            total = LARGE_SEGMENT_BYTES
+        else:
+            total = -(-size // ROUND_LARGE_BYTES) * ROUND_LARGE_BYTES
+        if self.reserved + total > self.config.limit_bytes:
+            return None
+        block = _Block(self._next_address, total, pool.small, False)
+        self._next_address += -(-total // ROUND_LARGE_BYTES) * ROUND_LARGE_BYTES
+        self._heads[block.address] = block
+        self._reserve("segment_alloc", block.address, total)
+        return block
+
+    def _reserve(self, action: Action, address: int, n_bytes: int) -> None:
+        gained = action in ("segment_alloc", "segment_map")
+        self.reserved += n_bytes if gained else -n_bytes
+        self.segment_events.append(SegmentEvent(self._now, action, address, n_bytes))
+
+    def _release(self) -> None:
+        for pool in (self._small, self._large):
+            for _, _, block in list(pool.blocks):
+                if block.expandable:
+                    self._unmap(pool, block)
+                elif block.prev is None and block.next is None:
+                    self._give_back(pool, block)
+
+    def _give_back(self, pool: _Pool, block: _Block) -> None:
+        pool.remove(block)
+        del self._heads[block.address]
+        self._reserve("segment_free", block.address, block.size)
+
+    def _release_oversize(self, size: int) -> bool:
+        """Return unsplittable blocks: one that fits, else the largest until enough is free."""
+        pool, wanted = self._large, max(float(size), self.config.max_split_bytes)
+        at = bisect_left(pool.blocks, (wanted,))
+        if at < len(pool.blocks):
+            self._give_back(pool, pool.blocks[at][2])
+            return True
+        freed = 0
+        for n_bytes, _, block in reversed(list(pool.blocks)):
+            if n_bytes < self.config.max_split_bytes or freed >= wanted:
+                break
+            if block.prev is None and block.next is None:
+                self._give_back(pool, block)
+                freed += n_bytes
+        return freed >= wanted
+
+    # Expandable segments: each pool has one address range whose pages are mapped when needed.
+
+    def _new_range(self, pool: _Pool) -> None:
+        rest = _Block(self._next_address, _ADDRESS_RANGE, pool.small, True)
+        rest.mapped = False
+        self._heads[rest.address] = rest
+        self._next_address += _ADDRESS_RANGE
+        pool.add_unmapped(rest)
+
+    def _expanded(self, pool: _Pool, size: int) -> _Block | None:
+        """The first free address range that is long enough, with its pages mapped."""
+        first = None
+        for _, hole in pool.unmapped:
+            first = hole.prev if hole.prev is not None and hole.prev.free else hole
+            length = 0
+            block: _Block | None = first
+            while block is not None and block.free and length < size:
+                length += block.size
+                block = block.next
+            if length >= size:
+                break
+        assert first is not None  # the range after the last page is practically endless
+        if first.mapped:
+            pool.remove(first)
+        else:
+            mapped = self._map(pool, first, size)
+            if mapped is None:
+                return None
+            first = mapped
+        while first.size < size:
+            follower = first.next
+            assert follower is not None
+            # _map merges with those free neighbours that are in the list
+            pool.add(first)
+            if follower.mapped:
+                first = self._merged(pool, self._taken(pool, follower))
+                continue
+            grown = self._map(pool, follower, size - first.size)
+            if grown is None:
+                return None
+            first = grown
+        return first
+
+    def _taken(self, pool: _Pool, block: _Block) -> _Block:
+        pool.remove(block)
+        return block
+
+    def _map(self, pool: _Pool, hole: _Block, size: int) -> _Block | None:
+        """Map the first pages of an unmapped range; the free block with them, in no list."""
+        total = min(hole.size, -(-size // pool.page) * pool.page)
+        if self.reserved + total > self.config.limit_bytes:
+            return None
+        pool.remove_unmapped(hole)
+        if total < hole.size:
+            rest = self._cut(hole, total)
+            rest.mapped = False
+            pool.add_unmapped(rest)
+        hole.mapped = True
+        self._reserve("segment_map", hole.address, total)
+        return self._merged(pool, hole)
+
+    def _unmap(self, pool: _Pool, block: _Block) -> None:
+        """Return the whole pages of a cached block to the device."""
+        base = self._range_start(pool)
+        start = base + -(-(block.address - base) // pool.page) * pool.page
+        end = base + (block.address + block.size - base) // pool.page * pool.page
+        if end <= start:
+            return
+        pool.remove(block)
+        if start > block.address:
+            middle = self._cut(block, start - block.address)
+            pool.add(block)
+            block = middle
+        if block.address + block.size > end:
+            pool.add(self._cut(block, end - start))
+        block.mapped = False
+        self._reserve("segment_unmap", start, end - start)
+        for other in (block.prev, block.next):
+            if other is not None and other.free and not other.mapped:
+                pool.remove_unmapped(other)
+        if block.prev is not None and block.prev.free and not block.prev.mapped:
+            before = block.prev
+            before.size, before.next = before.size + block.size, block.next
+            if block.next is not None:
+                block.next.prev = before
+            block = before
+        if block.next is not None and block.next.free and not block.next.mapped:
+            after = block.next
+            block.size, block.next = block.size + after.size, after.next
+            if after.next is not None:
+                after.next.prev = block
+        pool.add_unmapped(block)
+
+    def _range_start(self, pool: _Pool) -> int:
+        return _FIRST_ADDRESS + (0 if pool.small else _ADDRESS_RANGE)
+
+    def segments(self) -> tuple[SegmentState, ...]:
+        """All segments by address; each mapped range of an expandable segment is one entry."""
+        found = []
+        for head in self._heads.values():
+            run: list[_Block] = []
+            block: _Block | None = head
+            while block is not None or run:
+                if block is not None and block.mapped:
+                    run.append(block)
+                elif run:
+                    found.append(_state(run))
+                    run = []
+                block = block.next if block is not None else None
+        return tuple(sorted(found, key=lambda s: s.address))
+
+
+def _state(run: list[_Block]) -> SegmentState:
+    blocks = tuple(BlockState(b.address, b.size, b.requested, b.owner) for b in run)
+    return SegmentState(
+        run[0].address, sum(b.size for b in run), run[0].small, run[0].expandable, blocks
+    )
+
+
+def replay(
+    events: Iterable[tuple[int, int | None]], config: AllocatorConfig | None = None
+) -> Replay:
+    """The result of running a list of events (see ``Event``) through a new allocator.
+
+    A request of zero bytes takes no memory, as in PyTorch. Raises InvalidConfig where an event
+    frees an allocation that does not exist, or uses a number that is still in use.
+    """
+    allocator = CachingAllocator(config)
+    requested: list[int] = []
+    allocated: list[int] = []
+    reserved: list[int] = []
+    addresses: list[int] = []
+    empty: set[int] = set()
+    failed = None
+    used = allocator._used
+    for i, (number, n_bytes) in enumerate(events):
+        address: int | None = 0
+        if n_bytes is None:
+            if number in used:
+                address = allocator.free(number, i)
+            elif number in empty:
+                empty.discard(number)
+            else:
+                raise InvalidConfig([f"event {i} frees allocation {number}, which does not exist"])
+        elif number in used or number in empty:
+            raise InvalidConfig([f"event {i} allocates {number}, which is already allocated"])
+        elif n_bytes <= 0:
+            empty.add(number)
+        else:
+            address = allocator.allocate(number, n_bytes, i)
+        if address is None:
+            failed = i
+            break
+        requested.append(allocator.requested)
+        allocated.append(allocator.allocated)
+        reserved.append(allocator.reserved)
+        addresses.append(address)
+    return Replay(
+        requested=np.array(requested, dtype=np.int64),
+        allocated=np.array(allocated, dtype=np.int64),
+        reserved=np.array(reserved, dtype=np.int64),
+        address=np.array(addresses, dtype=np.int64),
+        segments=allocator.segments(),
+        segment_events=tuple(allocator.segment_events),
+        n_retries=allocator.n_retries,
+        failed_at=failed,
+    )
+
+
+__all__ = ["AllocatorConfig", "BlockState", "CachingAllocator", "Event", "Replay", "SegmentState",
+           "replay"]  # fmt: skip

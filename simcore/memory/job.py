@@ -1,0 +1,391 @@
+"""Memory of a whole job: the fullest rank on the fullest stage, along a configuration axis."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from simcore.base.arrays import NDArray
+from simcore.base.interval import Z80
+from simcore.hardware.paths import cluster_paths
+from simcore.memory.communicators import groups_of, nccl_bytes
+from simcore.memory.parts import activation_profile
+from simcore.memory.result import MemoryResult
+from simcore.memory.spread import holes_sd_bytes, memory_sd_bytes, tensors_sd_bytes
+from simcore.memory.terms import (
+    MOMENTS,
+    Memory,
+    memory_of,
+    workspace_bytes,
+)
+from simcore.request.resolved import Request
+from simcore.step.transients import saved_bytes
+from simcore.strategy.layout import Layout
+from simcore.timing.in_flight import chunk_share, in_flight
+from simcore.workload.graph import Workload
+from simcore.workload.sharding import Stage, widest
+
+Array = NDArray[np.float64]
+
+
+#: How many micro-batches are evaluated together.
+_AT_ONCE = 4096
+
+
+def fitting_batch(request: Request, limit: int = _AT_ONCE) -> int:
+    """The largest micro-batch that fits; 0 where not even one sample does."""
+    capacity = min(g.gpu.usable_memory_bytes for g in request.cluster.groups)
+    best, stride = 0, -(-limit // _AT_ONCE)
+    for every in dict.fromkeys((stride, 1)):  # in large steps first, then one by one between two
+        last = limit if every == stride else min(limit, best + stride - 1)
+        batches = np.arange(best + every, last + 1, every, dtype=np.float64)
+        if batches.size:
+            fits = memory_at(request, batches).needed <= capacity
+            best = int(batches[fits].max()) if fits.any() else best
+    return best
+
+
+def memory_at(request: Request, batches: Array) -> Memory:
+    """Memory of the fullest rank on the fullest pipeline stage, for several micro-batches."""
+    one = np.ones_like(batches)
+    stages = memory_over(
+        request,
+        batches,
+        one * request.grad_accum,
+        one * request.cluster.n_gpus,
+        one * request.cluster.n_nodes,
+    )
+    return max(stages, key=lambda m: float(m.needed[-1]))
+
+
+def memory_over(
+    request: Request,
+    micro_batch: Array,
+    grad_accum: Array,
+    n_gpus: Array,
+    n_nodes: Array,
+) -> tuple[Memory, ...]:
+    """Memory of the fullest rank of every kind of pipeline stage (all arrays [C]).
+
+    Of equal stages it is the first one's, which has most micro-batches in flight.
+    """
+    over = (micro_batch, grad_accum, n_gpus, n_nodes)
+    placed = request.placed
+    if placed is None:
+        return (memory_of_stage(request, request.held_workload, 0, *over),)
+    beside = beside_tensors(request, n_gpus, n_nodes)
+    return tuple(
+        memory_of_stages(request, placed.stages[first : first + 1], *over, beside=beside)
+        for first, _ in placed.distinct_stages
+    )
+
+
+#: Configurations times stages evaluated together. On a longer axis one stage at a time is faster.
+_TOGETHER = 512
+
+
+def held_and_needed(
+    request: Request,
+    stages: Sequence[Stage],
+    micro_batch: Array,
+    grad_accum: Array,
+    n_gpus: Array,
+    n_nodes: Array,
+) -> Array:
+    """Bytes that the fullest rank of each stage holds, and those that it needs [2, S, C].
+
+    ``stages`` is empty for a job without a layout, which is one stage.
+    """
+    over = (micro_batch, grad_accum, n_gpus, n_nodes)
+    if request.placed is None:
+        memory = memory_of_stage(request, request.held_workload, 0, *over)
+        return np.stack([memory.device, memory.needed])[:, None, :]
+    beside = beside_tensors(request, n_gpus, n_nodes)
+    at_once = max(1, _TOGETHER // len(micro_batch))
+    found = []
+    for start in range(0, len(stages), at_once):
+        some = stages[start : start + at_once]
+        each = (np.tile(column, len(some)) for column in over)
+        memory = memory_of_stages(request, some, *each, beside=beside.repeated(len(some)))
+        found.append(np.stack([memory.device, memory.needed]).reshape(2, len(some), -1))
+    return np.concatenate(found, axis=1)
+
+
+@dataclass(frozen=True)
+class Beside:
+    """Device memory outside a rank's own tensors, whatever its part of the model.
+
+    NCCL's buffers [C], the CUDA context and the cuBLAS workspaces.
+    """
+
+    nvlink: bool
+    communicators_bytes: Array
+    context_bytes: float
+    cublas_bytes: float
+
+    def repeated(self, times: int) -> Beside:
+        """The same, tiled along an axis that is ``times`` as long."""
+        return replace(self, communicators_bytes=np.tile(self.communicators_bytes, times))
+
+
+def beside_tensors(request: Request, n_gpus: Array, n_nodes: Array) -> Beside:
+    """Device memory outside tensors; equal for every stage of a job (arrays [C])."""
+    groups = request.cluster.groups
+    layout = request.placed.layout if request.placed else Layout()
+    intra, inter = cluster_paths(request.cluster)
+    nvlink = intra.route == "nvlink"
+    made = groups_of(
+        layout,
+        n_gpus,
+        np.ceil(n_gpus / n_nodes),
+        request.strategy.program.ranks.communicators_a_dimension,
+    )
+    return Beside(
+        nvlink,
+        nccl_bytes(made, nvlink=nvlink, direct=inter.route == "network_rdma"),
+        max(
+            request.profile.cuda_context_bytes(g.gpu, eager=request.eager_kernels).value
+            for g in groups
+        ),
+        workspace_bytes(g.gpu.architecture for g in groups),
+    )
+
+
+def memory_of_stage(
+    request: Request,
+    part: Workload,
+    position: int | Array,
+    micro_batch: Array,
+    grad_accum: Array,
+    n_gpus: Array,
+    n_nodes: Array,
+    *,
+    beside: Beside | None = None,
+) -> Memory:
+    """Memory of the fullest rank with one part of the model (all arrays [C]).
+
+    ``position``: pipeline stage, a number or [C]. ``beside``: memory outside tensors, if known.
+    """
+    layout = request.placed.layout if request.placed else Layout()
+    held = in_flight(layout, position, grad_accum)
+    if _ends_early(layout):
+        held = _waiting(layout, position, held, _waiting_share(request, part))
+    over = (micro_batch, grad_accum, n_gpus, n_nodes)
+    beside = beside or beside_tensors(request, n_gpus, n_nodes)
+    return _memory(request, (part,), None, held, *over, beside=beside)
+
+
+def memory_of_stages(
+    request: Request,
+    stages: Sequence[Stage],
+    micro_batch: Array,
+    grad_accum: Array,
+    n_gpus: Array,
+    n_nodes: Array,
+    *,
+    beside: Beside | None = None,
+) -> Memory:
+    """Memory of the fullest rank of several stages along one axis (arrays [S x C]).
+
+    The axis has all configurations of the first stage, then those of the next, and so on.
+    ``beside``: memory outside tensors, if known.
+    """
+    placed = request.placed
+    assert placed is not None
+    each = len(micro_batch) // len(stages)
+    parts = {id(s.workload): s.workload for s in stages}
+    number = {key: n for n, key in enumerate(parts)}
+    longest = max(s.n_layers for s in placed.stages)
+    share, position, part = (
+        np.repeat(np.array(x), each)
+        for x in (
+            [chunk_share(placed.layout, s.position, s.n_layers, longest) for s in stages],
+            [float(s.position) for s in stages],
+            [number[id(s.workload)] for s in stages],
+        )
+    )
+    held = in_flight(placed.layout, position, grad_accum)
+    held = np.maximum(np.minimum(held, 1.0), held * share)
+    if _ends_early(placed.layout):
+        waits = np.repeat(np.array([_waiting_share(request, s.workload) for s in stages]), each)
+        held = _waiting(placed.layout, position, held, waits)
+    over = (micro_batch, grad_accum, n_gpus, n_nodes)
+    beside = beside or beside_tensors(request, n_gpus, n_nodes)
+    return _memory(request, tuple(parts.values()), part, held, *over, beside=beside)
+
+
+def _ends_early(layout: Layout) -> bool:
+    """Whether the last stage has micro-batches in flight that hold no activations of the loss."""
+    return layout.zero_bubble or (layout.vpp > 1 and layout.schedule != "gpipe")
+
+
+def _waiting(layout: Layout, position: int | Array, held: Array, share: float | Array) -> Array:
+    """Micro-batches in flight; on the last stage all but one count as ``share`` of one each."""
+    last = np.asarray(position) == layout.pp - 1
+    found: Array = np.where(last, np.minimum(held, 1.0 + (held - 1.0) * share), held)
+    return found
+
+
+def _waiting_share(request: Request, part: Workload) -> float:
+    """Bytes that a waiting micro-batch holds on the last stage over those of the one in work.
+
+    Interleaved schedules: backward of the last chunk follows its forward at once (Megatron-LM,
+    schedules.py), so that waiting micro-batches have no head yet. Zero-bubble schedules: backward
+    of inputs follows each forward there (Qi et al. 2023, figures 2 and 3), so that what the loss
+    saved is freed and its 16-bit gradient remains for the head's weight gradient (WeightGradStore
+    in zero-bubble's layers.py takes input and gradient). Savings on other stages are not counted.
+    """
+    p = request.strategy.precision
+    kept = activation_profile(part, p, request.strategy.recompute == "full").kept
+    head = part.blocks[part.order[-1]]
+    if request.placed is not None and request.placed.layout.zero_bubble:
+        loss = max((op.saved for op in head.ops), key=widest)
+        gone = saved_bytes(loss, p) - widest(loss) * p.low_bytes
+    else:
+        gone = 0.0 if head.recomputable else saved_bytes(head.saved, p)
+    return 1.0 - max(0.0, gone) / kept if kept else 1.0
+
+
+def _memory(
+    request: Request,
+    parts: tuple[Workload, ...],
+    part: NDArray[np.intp] | None,
+    held: Array,
+    micro_batch: Array,
+    grad_accum: Array,
+    n_gpus: Array,
+    n_nodes: Array,
+    *,
+    beside: Beside,
+) -> Memory:
+    """``memory_of`` for this job, with ``held`` [C] micro-batches in flight."""
+    layout = request.placed.layout if request.placed else Layout()
+    holes = not request.growing_segments
+    return memory_of(
+        parts,
+        request.strategy,
+        micro_batch / layout.cp,
+        grad_accum,
+        n_gpus // layout.model_ranks * layout.cp,
+        n_nodes,
+        nvlink=beside.nvlink,
+        cuda_context_bytes=beside.context_bytes,
+        communicators_bytes=beside.communicators_bytes,
+        cublas_bytes=beside.cublas_bytes,
+        in_flight=held,
+        expert_ranks=layout.data_ranks_of_expert,
+        # expandable segments map pages where they are needed: no fragmentation worth counting
+        holes_frac=request.profile.allocator_holes_frac.value * holes,
+        stuck_frac=_stuck_frac(request, parts[0], layout) * holes,
+        part=part,
+    )
+
+
+def _stuck_frac(request: Request, part: Workload, layout: Layout) -> float:
+    """Share of the memory that comes and goes in a step which fragmentation keeps unusable.
+
+    It is smaller where equal layers follow each other. Pipeline stages interleave micro-batches,
+    which the replays of layers do not cover.
+    """
+    profile = request.profile
+    if layout.pp > 1 or not _equal_layers(part):
+        return profile.allocator_stuck_frac().value
+    return profile.allocator_stuck_frac(
+        "recompute" if request.strategy.recompute == "full" else "layers"
+    ).value
+
+
+def _equal_layers(part: Workload) -> bool:
+    """Whether one repeated layer makes up at least half of a model's blocks."""
+    times = Counter(i for i in part.order if part.blocks[i].recomputable)
+    return 2 * max(times.values(), default=0) >= len(part.order)
+
+
+def first_stage_allocated_bytes(request: Request) -> float:
+    """Peak of allocated bytes on the first pipeline stage, which global rank 0 is on."""
+    cluster, placed = request.cluster, request.placed
+    values = (request.micro_batch, request.grad_accum, cluster.n_gpus, cluster.n_nodes)
+    over = [np.array([float(v)]) for v in values]
+    if placed is None:
+        first = memory_of_stage(request, request.held_workload, 0, *over)
+    else:
+        first = memory_of_stages(request, placed.stages[:1], *over)
+    return float(first.allocated[0])
+
+
+def run_memories(request: Request) -> Memory | None:
+    """Memory of the first stage of each run of equal stages (``Placed.runs``) [R].
+
+    None for a job without a layout.
+    """
+    placed, cluster = request.placed, request.cluster
+    if placed is None:
+        return None
+    values = (request.micro_batch, request.grad_accum, cluster.n_gpus, cluster.n_nodes)
+    stages = [placed.stages[first] for first in placed.run_starts]
+    return memory_of_stages(request, stages, *(np.full(len(stages), float(v)) for v in values))
+
+
+def fullest_batch(request: Request) -> int:
+    """Micro-batch of the kind of rank whose memory is fullest."""
+    return fullest(request)[2] if request.shares else request.micro_batch
+
+
+def fullest(request: Request, runs: Memory | None = None) -> tuple[Memory, float, int]:
+    """Memory, capacity [bytes] and micro-batch of the kind of rank whose memory is fullest.
+
+    ``runs``: the result of ``run_memories``, if already computed.
+    """
+    groups = request.cluster.groups
+    if not request.shares:
+        capacity = min(g.gpu.usable_memory_bytes for g in groups)
+        batch = request.micro_batch
+        if runs is not None:
+            memory = runs.take(np.argmax(runs.needed, keepdims=True))
+        else:
+            memory = memory_at(request, np.array([float(batch)]))
+        return memory, float(capacity), batch
+    found = [
+        (memory_at(request, np.array([float(batch)])), float(kind.gpu.usable_memory_bytes), batch)
+        for kind, batch in zip(request.kinds, request.shares, strict=True)
+    ]
+    return max(found, key=lambda f: float(f[0].needed[0]) / f[1])
+
+
+def memory_result(request: Request, runs: Memory | None = None) -> MemoryResult:
+    """The memory part of a prediction, for the kind of rank with least memory to spare.
+
+    ``runs``: the result of ``run_memories``, if already computed.
+    """
+    memory, capacity, _ = fullest(request, runs)
+    device, reserved = float(memory.device[0]), float(memory.reserved[0])
+    spread = Z80 * memory_sd_bytes(request, memory)
+    # On a full device cached segments are returned, so no more than its capacity is reserved.
+    limit_bytes = max(capacity - (device - reserved), reserved)
+    # The node whose host memory is most overdrawn by what its GPUs keep there.
+    host = float(memory.host[0])
+    lack, host_capacity = max(
+        (g.gpus_per_node * host - g.node.cpu.dram_size.value, g.node.cpu.dram_size.value)
+        for g in request.cluster.groups
+    )
+    return MemoryResult(
+        terms={k: float(v[0]) for k, v in memory.terms.items() if v[0] > 0},
+        allocated_bytes=float(memory.allocated[0]),
+        reserved_bytes=reserved,
+        cached_bytes=min(float(memory.cached[0]), limit_bytes),
+        device_bytes=device,
+        needed_bytes=float(memory.needed[0]),
+        tensors_sd_bytes=tensors_sd_bytes(request, memory),
+        capacity_bytes=float(capacity),
+        host_bytes=host,
+        host_lack_bytes=max(lack, 0.0),
+        host_capacity_bytes=host_capacity,
+        nvme_bytes=float(memory.nvme[0]),
+        moment=MOMENTS[int(memory.moment[0])],
+        low_bytes=max(device - spread, 0.0),
+        high_bytes=device + spread,
+        holes_sd_bytes=holes_sd_bytes(request, memory),
+    )

@@ -1,0 +1,196 @@
+"""Memory over one training step: bytes by term, the allocator's state, and the device's limit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from math import inf
+
+import numpy as np
+
+from simcore.base.arrays import NDArray
+from simcore.base.errors import InvalidConfig, UnknownName
+from simcore.hardware.cluster import NodeGroup
+from simcore.hardware.spec import GPUS
+from simcore.memory.allocator import AllocatorConfig, Replay, replay
+from simcore.memory.events import EventList, step_events
+from simcore.memory.job import fullest, memory_at
+from simcore.memory.terms import OUTSIDE, workspace_bytes
+from simcore.request.resolved import Request
+from simcore.strategy.strategy import Strategy
+from simcore.workload.graph import Workload
+
+#: Terms in the order in which they are stacked, from the bottom: first those that stay.
+STACK = (
+    "parameters", "optimizer_state", "ema", "frozen_models", "gradient_buckets", "workspace",
+    "gradient_stubs",
+    "gradients", "gathered_parameters", "autocast_weights", "activations", "working_set",
+    "gradient_copies",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class MemoryTimeline:
+    """Memory of the fullest rank after each event (an allocation or its end) of one step.
+
+    ``terms[name]``, ``allocated``, ``reserved``: arrays [events] in bytes. ``terms`` are requested
+    bytes; ``allocated`` counts whole blocks and ``reserved`` segments, like
+    ``torch.cuda.memory_allocated`` and ``memory_reserved``. ``phases``: (first event, name).
+    ``outside_bytes``: CUDA context and NCCL, on top of reserved; ``limit_bytes``: the device's
+    memory; ``gpu``: its type, where the caller named one. The step comes after a warm-up:
+    ``events`` and ``replay`` hold all steps, and the one shown is ``events.events[start:]``.
+    """
+
+    model: str
+    cluster: str
+    terms: dict[str, NDArray[np.float64]]
+    allocated: NDArray[np.int64]
+    reserved: NDArray[np.int64]
+    phases: tuple[tuple[int, str], ...]
+    outside_bytes: float
+    limit_bytes: float
+    start: int
+    events: EventList
+    replay: Replay
+    gpu: str = ""
+
+    @property
+    def peak_live_bytes(self) -> float:
+        """Peak of the requested bytes."""
+        return float(self.replay.requested[self.start :].max(initial=0))
+
+    @property
+    def peak_allocated_bytes(self) -> float:
+        """``torch.cuda.max_memory_allocated`` of the step."""
+        return float(self.allocated.max(initial=0))
+
+    @property
+    def peak_reserved_bytes(self) -> float:
+        """``torch.cuda.max_memory_reserved`` since the start."""
+        return float(self.replay.peak_reserved_bytes)
+
+    @property
+    def fits(self) -> bool:
+        """Whether every allocation succeeded, with cached segments returned where needed."""
+        return self.replay.failed_at is None
+
+
+def memory_timeline(
+    request: Request, *, gpu: str | None = None, expandable_segments: bool = False
+) -> MemoryTimeline:
+    """Memory over the last of three steps of a request, replayed through the allocator.
+
+    ``gpu``: GPU type in a cluster with several; None is the fullest. Where memory runs out, the
+    events end there and the step is the one that failed. Raises InvalidConfig where a layout
+    divides the model, UnknownName for a type that the cluster does not have.
+    """
+    if request.placed is not None:
+        raise InvalidConfig(
+            ["memory over the step is predicted for data parallelism only: leave out the layout "
+             f"({request.placed.layout})"]
+        )  # fmt: skip
+    cluster, strategy = request.cluster, request.strategy
+    _, limit, batch = fullest(request)
+    architectures = {g.gpu.architecture for g in cluster.groups}
+    if gpu is not None:
+        kind = _kind_of(request, gpu)
+        limit, architectures = float(kind.gpu.usable_memory_bytes), {kind.gpu.architecture}
+        shares = dict(zip(request.kinds, request.shares, strict=False))
+        batch = shares.get(kind, request.micro_batch)
+    closed = memory_at(request, np.array([float(batch)]))
+    outside = float(sum(closed.terms[t][0] for t in OUTSIDE))
+    events = step_events(
+        request.held_workload,
+        strategy,
+        micro_batch=batch,
+        grad_accum=request.grad_accum,
+        n_ranks=cluster.n_gpus,
+        cublas_bytes=workspace_bytes(architectures),
+    )
+    played = replay(
+        events.events,
+        AllocatorConfig(
+            expandable_segments=expandable_segments or request.growing_segments,
+            limit_bytes=max(limit - outside, 0.0),
+        ),
+    )
+    done = len(played.reserved)
+    starts = [at for at, name in events.phases if name.endswith("frozen networks") and at < done]
+    start = starts[-1] if starts else 0
+    return MemoryTimeline(
+        model=request.workload.name,
+        cluster=str(cluster),
+        terms=_by_term(events, start, done),
+        allocated=played.allocated[start:],
+        reserved=played.reserved[start:],
+        phases=tuple(
+            (at - start, name.split(" ", 2)[-1]) for at, name in events.phases if start <= at < done
+        ),
+        outside_bytes=outside,
+        limit_bytes=limit,
+        start=start,
+        events=events,
+        replay=played,
+        gpu=kind.gpu.name if gpu is not None else "",
+    )
+
+
+def _kind_of(request: Request, gpu: str) -> NodeGroup:
+    """The first kind of rank with this GPU type."""
+    name = GPUS[gpu].name
+    found = next((k for k in request.kinds if k.gpu.name == name), None)
+    if found is None:
+        raise UnknownName("GPU of this cluster", gpu, [k.gpu.name for k in request.kinds])
+    return found
+
+
+def reserved_peak_bytes(request: Request) -> float:
+    """``torch.cuda.max_memory_reserved`` of a few steps, fragmentation included.
+
+    Raises InvalidConfig like ``memory_timeline``.
+    """
+    if request.placed is not None:
+        return memory_timeline(request).peak_reserved_bytes
+    cluster, strategy = request.cluster, request.strategy
+    # Only ZeRO's shards depend on the number of ranks.
+    ranks = cluster.n_gpus if strategy.zero_stage else min(cluster.n_gpus, 2)
+    closed = memory_at(request, np.array([float(request.micro_batch)]))
+    outside = float(sum(closed.terms[t][0] for t in OUTSIDE))
+    limit = float(min(g.gpu.usable_memory_bytes for g in cluster.groups))
+    peak_of = partial(
+        _reserved_peak, request.held_workload, strategy, request.micro_batch, request.grad_accum,
+        ranks, workspace_bytes(g.gpu.architecture for g in cluster.groups),
+    )  # fmt: skip
+    # Where everything fits, the device's capacity does not matter: computed once for all GPUs.
+    available = max(limit - outside, 0.0)
+    unlimited = peak_of(inf)
+    return unlimited if unlimited <= available else peak_of(available)
+
+
+@lru_cache(maxsize=512)
+def _reserved_peak(
+    workload: Workload, strategy: Strategy, micro_batch: int, grad_accum: int, ranks: int,
+    cublas_bytes: float, limit_bytes: float,
+) -> float:  # fmt: skip
+    events = step_events(
+        workload, strategy, micro_batch=micro_batch, grad_accum=grad_accum, n_ranks=ranks,
+        cublas_bytes=cublas_bytes,
+    )  # fmt: skip
+    played = replay(events.events, AllocatorConfig(limit_bytes=limit_bytes))
+    return float(played.peak_reserved_bytes)
+
+
+def _by_term(events: EventList, start: int, stop: int) -> dict[str, NDArray[np.float64]]:
+    """Requested bytes of each term after every event from ``start`` to ``stop``."""
+    index = {name: k for k, name in enumerate(STACK)}
+    sizes = [0] * len(events.what)
+    change = np.zeros((len(STACK), stop))
+    for at, (number, n_bytes) in enumerate(events.events[:stop]):
+        row = index[events.what[number].term]
+        if n_bytes is None:
+            change[row, at] = -sizes[number]
+        else:
+            sizes[number] = n_bytes
+            change[row, at] = n_bytes
+    held = np.cumsum(change, axis=1)[:, start:]
+    return {name: held[k] for name, k in index.items() if held.size and held[k].max() > 0}

@@ -1,0 +1,369 @@
+"""Memory of the fullest rank: bytes by term, at the moment of the step when most memory is held.
+
+# C configs, J ops. The moments compared: forward of the frozen networks, forward and backward of
+# each op (everything saved until then, its working set, the gradients made until then:
+# memory.moments), and the optimizer step (all gradients, temporaries, no activations).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import NamedTuple
+
+import numpy as np
+
+from simcore.base.arrays import NDArray, distinct_columns
+from simcore.base.units import FP32_BYTES, MIB
+from simcore.memory.allocator_types import MIN_LARGE_BYTES, ROUND_LARGE_BYTES
+from simcore.memory.communicators import Group, communicator_bytes
+from simcore.memory.parts import (
+    Parts,
+    PartSizes,
+    frozen_away,
+    joined_parts,
+    norm_copy_numel,
+)
+from simcore.step.parallel import PARALLELISMS, Holdings
+from simcore.strategy.strategy import Strategy
+from simcore.workload.graph import Workload
+
+Array = NDArray[np.float64]
+
+#: cuBLAS workspace that PyTorch reserves for each handle: CUBLAS_WORKSPACE_CONFIG's default
+#: ":4096:2:16:8", i.e. 2 x 4096 KiB + 8 x 16 KiB (docs.pytorch.org, notes/randomness); 32 MiB from
+#: Hopper on (parseChosenWorkspaceSize in aten/src/ATen/cuda/CublasHandlePool.cpp).
+CUBLAS_HANDLE_BYTES = 2 * 4 * MIB + MIB // 8
+CUBLAS_HANDLE_BYTES_HOPPER = 32 * MIB
+#: cuBLAS handles of a rank: one of the thread that runs forward, one of autograd's thread.
+CUBLAS_HANDLES = 2
+CUBLAS_WORKSPACE_BYTES = CUBLAS_HANDLES * CUBLAS_HANDLE_BYTES
+
+
+def workspace_bytes(architectures: Iterable[str]) -> float:
+    """cuBLAS workspace bytes of one rank, on the GPU type with the largest workspace."""
+    newer = any(a.startswith(("Hopper", "Blackwell")) for a in architectures)
+    return float(CUBLAS_HANDLES * (CUBLAS_HANDLE_BYTES_HOPPER if newer else CUBLAS_HANDLE_BYTES))
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes by term, arrays [C]. The terms add up to ``device``.
+
+    ``cached``: what the caching allocator is expected to have reserved, i.e. ``reserved`` plus the
+    holes between blocks and the flat buffers of the update, which fit in no block that activations
+    leave free. Where memory is short the allocator returns most of the holes. ``needed``:
+    ``device`` plus the holes in segments with live blocks, which it cannot return; this decides
+    what fits.
+    """
+
+    terms: dict[str, Array]
+    allocated: Array
+    reserved: Array
+    cached: Array
+    device: Array
+    needed: Array
+    host: Array
+    nvme: Array
+    moment: NDArray[np.intp]
+
+    def take(self, index: NDArray[np.intp] | slice) -> Memory:
+        """The same for a part of the configuration axis."""
+        terms = {name: term[index] for name, term in self.terms.items()}
+        arrays = (getattr(self, f.name)[index] for f in fields(self) if f.name != "terms")
+        return Memory(terms, *arrays)
+
+
+#: Name of each value of ``Memory.moment``.
+MOMENTS = ("frozen forward", "backward", "optimizer step", "forward")
+
+#: Terms that are allocated and freed within a step, and so leave holes between blocks.
+LOOSE = ("activations", "working_set", "autocast_weights", "gathered_parameters")
+
+
+def loose_bytes(terms: Mapping[str, Array] | Mapping[str, float]) -> float:
+    """Bytes of the ``LOOSE`` terms, of one configuration or of the first one."""
+    return sum(float(np.ravel(terms.get(t, 0.0))[0]) for t in LOOSE)
+
+
+#: Terms outside the framework's allocator.
+OUTSIDE = ("nccl_buffers", "cuda_context")
+#: Term of the rounding inside the allocator.
+ROUNDING = "allocator_rounding"
+
+
+class _Fullest(NamedTuple):
+    """The op at which a rank holds most memory in forward and backward; arrays [C].
+
+    ``at``: (op, part), an index into the arrays of ``Moments``. ``gradients`` and ``gathered``
+    parameters: bytes that exist at that moment; ``stubs``: tensors that stand in for gradients;
+    ``rounding``: bytes that the allocator rounds up a micro-batch's saved tensors by.
+    """
+
+    at: tuple[NDArray[np.intp], NDArray[np.intp]]
+    gradients: Array
+    gathered: Array
+    stubs: Array
+    rounding: Array
+
+
+def _hands_stubs(strategy: Strategy) -> bool:
+    """Whether autograd gets a stub in place of gradients that a kernel adds to main gradients."""
+    fused = strategy.precision.main_grads and strategy.zero_stage < 3
+    return fused and strategy.program.gradients.stub_after_fused_sum
+
+
+def _fullest_op(
+    parts: Parts,
+    strategy: Strategy,
+    part: NDArray[np.intp],
+    micro_batch: Array,
+    gradients: Array,
+    early: NDArray[np.bool_],
+    unsent: Array,
+    fetches: NDArray[np.bool_],
+) -> _Fullest:
+    """The moment of forward and backward with most memory, for every configuration (arrays [C]).
+
+    ``gradients``: bytes of all gradients that a rank keeps; ``early``: they exist from the start;
+    ``unsent``: bytes of unsharded sums that exist from the start instead, and of which backward
+    makes shards one after another; ``fetches``: parameters come from other ranks or the host.
+    """
+    p, ops = strategy.precision, parts.moments
+    # The op depends on few values: configurations that agree in these are evaluated once.
+    early = early & (unsent == 0.0)
+    first, of = distinct_columns(
+        (part, micro_batch, early, np.where(early, 0.0, gradients), unsent, fetches)
+    )
+    parts_then = part[first]
+    some, kinds = distinct_columns((parts_then, micro_batch[first]))
+    batches, kind_parts = micro_batch[first][some], parts_then[some]
+    grads_then = np.where(early[first], 1.0, ops.grads[:, parts_then])  # [J, first]
+    # A gradient made in forward, plus one piece of it as a product and in fp32 (Liger-Kernel).
+    early_bytes = p.param_bytes + p.low_bytes + FP32_BYTES
+    stub = ops.stub * (p.param_bytes * _hands_stubs(strategy)) + ops.early * early_bytes
+    fixed = ops.cast * p.cast_bytes + stub
+    live = (ops.held + ops.working)[:, kind_parts] * batches + fixed[:, kind_parts]
+    sums = (1.0 - ops.grads[:, parts_then]) * unsent[first]
+    total = live[:, kinds] + grads_then * gradients[first] + sums
+    gathered = np.zeros((len(ops.held), 1))
+    if strategy.zero_stage >= 3:
+        stays = np.minimum(strategy.program.zero3.live_numel, parts.sizes.trainable_numel)
+        wide = np.maximum(ops.window, stays) * p.param_bytes + ops.whole * p.grad_bytes
+        gathered = wide[:, parts_then] * fetches[first]
+        total = total + gathered
+    op = total.argmax(axis=0)
+    columns = np.arange(len(op))
+    at = op[of], part
+    size = parts.storage_bytes[:, kind_parts] * batches
+    waste = np.where(size > MIN_LARGE_BYTES, -size % ROUND_LARGE_BYTES, 0.0)
+    wasted = (parts.storage_count[:, kind_parts] * waste).sum(axis=0)  # [kinds]
+    return _Fullest(
+        at=at,
+        gradients=grads_then[op, columns][of] * gradients + sums[op, columns][of],
+        gathered=gathered[op, columns * (gathered.shape[1] > 1)][of],
+        stubs=stub[at],
+        rounding=wasted[kinds][of],
+    )
+
+
+class _Update(NamedTuple):
+    """Bytes that an optimizer step allocates and frees; arrays [C].
+
+    ``wide``: fp32 copies of 16-bit gradients; ``joined``: a shard's gradients as one flat tensor;
+    ``copies``: both, less what of ``joined`` the temporaries of the update take the place of.
+    """
+
+    temporaries: Array
+    wide: Array
+    joined: Array
+    copies: Array
+
+
+def _update_of(
+    held: Holdings, strategy: Strategy, workload: PartSizes, shards: Array, zero: Array
+) -> _Update:
+    """Bytes that an optimizer step allocates and frees.
+
+    An optimizer of fp32 master weights takes fp32 gradients, so 16-bit gradients are copied first:
+    tensor by tensor where each rank updates everything (apex.amp O2, _process_optimizer.py;
+    Megatron-LM, optimizer.py, _copy_model_grads_to_main_grads) and from main gradients
+    (core/optimizer/distrib_optimizer.py). ZeRO joins its shard's gradients into one flat tensor and
+    copies that (DeepSpeed, runtime/zero/stage_1_and_2.py, step). ``zero``: zeros [C].
+    """
+    p, temporaries = strategy.precision, zero
+    if strategy.step_impl == "foreach" and strategy.offload.optimizer == "none":
+        elems = strategy.optimizer.temporary_elems * workload.trainable_numel
+        temporaries = np.ones_like(zero) * (FP32_BYTES * elems / shards)
+    if not strategy.widens_gradients:
+        return _Update(temporaries, zero, zero, zero)
+    updated = held.optimizer_state / (p.master_bytes + strategy.optimizer.state_bytes)
+    wide = updated * FP32_BYTES
+    joins = (
+        strategy.zero_stage > 0
+        and strategy.program.gradients.shard_joined_before_widening
+        and not p.main_grads
+    )
+    joined = updated * p.grad_bytes * joins
+    return _Update(temporaries, wide, joined, wide + np.maximum(joined - temporaries, 0.0))
+
+
+def _fresh_bytes(
+    update: _Update, strategy: Strategy, workload: PartSizes, shards: Array, zero: Array
+) -> Array:
+    """Bytes of the update's flat buffers, each too large for a block that activations leave free.
+
+    The buffer of the norm is reused for the others where it is large enough.
+    """
+    if strategy.zero_stage == 0 or strategy.offload.optimizer != "none":
+        return zero
+    main_grads, wide, joined = strategy.precision.main_grads, update.wide, update.joined
+    numel = norm_copy_numel(workload, shards, main_grads=main_grads)
+    norm = strategy.program.gradients.norm_copy_bytes * numel * (strategy.zero_stage < 3)
+    inside = np.where(joined <= norm, joined, 0.0)
+    fresh = norm + joined - inside
+    found: Array = fresh + np.where(wide <= norm - inside, 0.0, wide) * (not main_grads)
+    return found
+
+
+def _at_moment(
+    moments: Sequence[Mapping[str, Array]], moment: NDArray[np.intp], zero: Array
+) -> dict[str, Array]:
+    """Every term at the moment of each configuration's peak."""
+    one = np.ones_like(zero)
+    if not (moment == moment[0]).all():
+        return {key: np.choose(moment, [one * m[key] for m in moments]) for key in moments[0]}
+    only = moments[moment[0]]
+    return {key: term if term is zero else one * term for key, term in only.items()}
+
+
+def memory_of(
+    whose: Workload | tuple[Workload, ...],
+    strategy: Strategy,
+    micro_batch: Array,
+    grad_accum: Array,
+    n_ranks: Array,
+    n_nodes: Array,
+    *,
+    nvlink: bool,
+    cuda_context_bytes: float,
+    communicators_bytes: Array | None = None,
+    cublas_bytes: float = CUBLAS_WORKSPACE_BYTES,
+    in_flight: Array | float = 1.0,
+    expert_ranks: float = 1.0,
+    holes_frac: float = 0.0,
+    stuck_frac: float = 0.0,
+    part: NDArray[np.intp] | None = None,
+) -> Memory:
+    """Peak memory of the fullest rank for every configuration (all inputs [C]).
+
+    ``whose``: a part of the model, or several, of which ``part`` [C] gives each configuration's.
+    ``in_flight``: micro-batches whose activations a pipeline stage holds, including the one being
+    computed. ``holes_frac``: holes between the allocator's blocks over what comes and goes in a
+    step; ``stuck_frac``: those that it cannot return to the device, over the same.
+    ``communicators_bytes``: NCCL's buffers; None stands for one communicator of all ranks.
+    """
+    p = strategy.precision
+    parts = joined_parts(
+        whose if isinstance(whose, tuple) else (whose,), p, strategy.recompute == "full",
+        strategy.prefetch_blocks, strategy.program.fsdp.outer_layers_one_unit,
+        strategy.program.zero3.tensors_at_once,
+    )  # fmt: skip
+    part = np.zeros(len(micro_batch), dtype=np.intp) if part is None else part
+    workload = acts = parts.sizes_at(part)
+    held = PARALLELISMS[strategy.parallelism].holdings(workload, strategy, n_ranks, expert_ranks)
+    shards = PARALLELISMS[strategy.parallelism].shard_degree(strategy, n_ranks)
+    one = np.ones_like(micro_batch)
+    zero = 0.0 * one
+
+    # All gradients exist from the start where they accumulate over micro-steps, are main-gradient
+    # buffers or stay between steps; otherwise they appear as backward proceeds.
+    early = ((grad_accum > 1) | strategy.early_grads) & (one > 0)
+    # Parameters are gathered from other ranks, or from the host that they are offloaded to.
+    fetches = (n_ranks > 1) | (strategy.offload.params != "none")
+    ops, stubs = parts.moments, _hands_stubs(strategy)
+    kept_whole = strategy.program.fsdp.reduces_last_micro_step and strategy.zero_stage >= 2
+    unsent = workload.trainable_numel * p.grad_bytes * (grad_accum > 1) * one * kept_whole
+    full = _fullest_op(
+        parts, strategy, part, micro_batch, held.gradients * one, early, unsent, fetches
+    )
+    at, waiting = full.at, acts.kept * micro_batch * (in_flight - 1.0)
+
+    state = {
+        "parameters": held.parameters,
+        "optimizer_state": held.optimizer_state,
+        "ema": held.ema,
+        "gradient_buckets": zero
+        if strategy.program.gradients.buckets_after_backward
+        else held.buckets,
+        "replicas": held.replicas,
+        "frozen_models": acts.resident_frozen
+        - frozen_away((acts.base, acts.routed_base), shards, expert_ranks)
+        * (strategy.zero_stage >= 3),
+        "gradient_stubs": one * acts.stubs if stubs else zero,
+    }
+    library, update = strategy.program, _update_of(held, strategy, workload, shards, zero)
+    at_update = {"working_set": update.temporaries, "gradient_copies": update.copies}
+    buckets_at_peak = zero
+    if (
+        library.gradients.buckets_after_backward
+    ):  # the update's buckets are freed before its copies are made
+        reducing = held.buckets > update.temporaries + update.copies
+        buckets_at_peak = held.buckets * reducing
+        at_update = {name: made * ~reducing for name, made in at_update.items()}
+    moments = (
+        {
+            "gradients": np.where(early, np.maximum(held.gradients, unsent), 0.0),
+            "activations": zero,
+            "autocast_weights": zero,
+            "gathered_parameters": zero,
+            "working_set": acts.transient_frozen * micro_batch,
+            "gradient_copies": zero,
+        },
+        {
+            "gradients": full.gradients,
+            "activations": ops.held[at] * micro_batch + waiting,
+            "autocast_weights": ops.cast[at] * p.cast_bytes,
+            "gathered_parameters": full.gathered,
+            "working_set": ops.working[at] * micro_batch + full.stubs,
+            "gradient_copies": zero,
+        },
+        {
+            "gradients": held.gradients,
+            "activations": zero,
+            "autocast_weights": zero,
+            "gathered_parameters": zero,
+            **at_update,
+        },
+    )
+    sums = np.array([sum((x for x in m.values() if x is not zero), zero) for m in moments])
+    sums[2] += buckets_at_peak
+    moment: NDArray[np.intp] = sums.argmax(axis=0)
+    terms = state | _at_moment(moments, moment, zero)
+    if library.gradients.buckets_after_backward:
+        at_peak = buckets_at_peak * (moment == 2)
+        terms["gradient_buckets"] = terms["gradient_buckets"] + at_peak
+    terms["workspace"] = one * cublas_bytes
+    allocated = sum(terms.values(), zero)
+
+    terms[ROUNDING] = full.rounding * (moment == 1) * in_flight
+    if communicators_bytes is None:
+        world = Group(n_ranks, n_ranks / n_nodes)
+        communicators_bytes = communicator_bytes(world, nvlink=nvlink, direct=True)
+    terms["nccl_buffers"] = communicators_bytes
+    terms["cuda_context"] = one * cuda_context_bytes
+    reserved = allocated + terms[ROUNDING]
+    # Inputs of recomputed layers have equal sizes and are freed a layer at a time: no holes.
+    kept = strategy.recompute == "full"
+    loose = sum(moments[1][k] for k in LOOSE if not (kept and k == "activations"))
+    fresh = _fresh_bytes(update, strategy, workload, shards, zero)
+    fresh = fresh + (held.gradients - full.gradients) * (strategy.reduces_apart & (n_ranks > 1))
+    cached = np.maximum(reserved, sum(state.values(), zero) + cublas_bytes + sums[1] + fresh)
+    cached = cached + holes_frac * loose
+    device = reserved + terms["nccl_buffers"] + terms["cuda_context"]
+    moment = np.where((moment == 1) & ops.forward[at], 3, moment)
+    stuck = loose
+    if kept:  # large blocks hold the loss's tensors, next to which inputs take freed blocks
+        stuck = loose + np.maximum(ops.held[at] - acts.inputs, 0.0) * micro_batch
+    needed = device + stuck_frac * stuck
+    return Memory(terms, allocated, reserved, cached, device, needed, held.host, held.nvme, moment)

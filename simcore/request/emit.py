@@ -1,0 +1,143 @@
+"""A predicted job written as the launch file of a training program."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from simcore.base.errors import InvalidConfig
+from simcore.request.options import Options
+from simcore.request.options_used import main_grads
+from simcore.request.placed import Placed
+from simcore.request.resolved import Request
+from simcore.strategy.cuts import written
+from simcore.strategy.dialects import Job, emit
+from simcore.strategy.layout import DEGREES
+from simcore.strategy.options import OPTIONS
+from simcore.strategy.options.values import shown
+from simcore.strategy.overlap import default_overlap
+from simcore.strategy.programs import PLAIN
+from simcore.strategy.strategy import Strategy
+
+#: Options that the program reading the file decides, with their default.
+_OF_PROGRAM = {"software": PLAIN.name, "issuer": "torch"}
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchFile:
+    """``text`` of the file; ``left``: options of the job that the format cannot express.
+
+    ``implied``: what the program that reads the file does on its own, other than the job predicted.
+    """
+
+    dialect: str
+    text: str
+    left: tuple[str, ...]
+    implied: tuple[str, ...] = ()
+
+
+def launch_file(
+    dialect: str, request: Request, seq_len: int | None, attention: str | None = None
+) -> LaunchFile:
+    """A request as a launch file.
+
+    ``seq_len``: sequence length, None where the model has none; ``attention``: attention kernel
+    that the request names, if any. Raises UnknownName, or InvalidConfig with everything that the
+    format cannot express.
+    """
+    strategy, cluster = request.strategy, request.cluster
+    per_node = {g.gpus_per_node for g in cluster.groups}
+    if len(per_node) > 1:
+        counts = ", ".join(map(str, sorted(per_node)))
+        raise InvalidConfig(
+            [f"--emit {dialect} is for nodes with equal counts of GPUs, not {counts} in {cluster}"]
+        )
+    usual = default_overlap(request.placed.layout.vpp if request.placed else None)
+    job = Job(
+        model=request.workload.name,
+        strategy=strategy.parallelism,
+        micro_batch=request.micro_batch,
+        grad_accum=request.grad_accum,
+        precision=strategy.precision.name,
+        **_recompute(strategy),
+        optimizer=strategy.optimizer.name,
+        offload=str(strategy.offload),
+        nnodes=cluster.n_nodes,
+        nproc_per_node=per_node.pop(),
+        seq_len=seq_len,
+        grad_clip=strategy.grad_clip,
+        **_degrees(request.placed),
+        expert_capacity=strategy.routing.capacity,
+        expert_padding=strategy.routing.padding if strategy.routing.capacity else None,
+        shard_ranks=strategy.shard_ranks or None,
+        attention=attention,
+        compile=request.compiled or None,
+        software=None if strategy.program is PLAIN else strategy.program.name,
+        issuer=None if strategy.issuer == "torch" else strategy.issuer,
+        overlap=None if strategy.overlap == usual else str(strategy.overlap),
+        main_grads="fp32" if main_grads(request) == "fp32" else None,
+        bucket_numel=strategy.zero_bucket_numel if strategy.zero_stage in (1, 2) else None,
+    )
+    added = [w for w in OPTIONS.in_launch() if w not in Options.__annotations__]
+    said: dict[str, Any] = {w: request.options.get(w) for w in added}
+    job = replace(job, said={**said, **job.said})
+    emitted = emit(dialect, job)
+    words = job.words()
+    left = [f"{w.replace('_', '-')} {shown(words[w])}" for w in emitted.left if w in words]
+    implied = [
+        f"{word} {emitted.program.get(word, plain)}"
+        for word, plain in {**_OF_PROGRAM, "overlap": str(usual)}.items()
+        if word not in emitted.left and emitted.program.get(word, plain) != words.get(word, plain)
+    ]
+    return LaunchFile(dialect, emitted.text, (*left, *_of_no_file(request)), tuple(implied))
+
+
+def _of_no_file(request: Request) -> tuple[str, ...]:
+    """Options that no format can express: environment variables and settings inside scripts."""
+    s = request.strategy
+    found = {
+        "nccl-algo": str(s.nccl_algorithms),
+        "nccl-proto": str(s.nccl_protocols),
+        "growing-segments": "on" if request.growing_segments else "",
+        "launch-blocking": "on" if s.launch_blocking else "",
+        "fp8-params": "on" if s.fp8_params else "",
+        "offload-layers": s.offload_layers or "",
+        "expert-imbalance": "" if s.routing.imbalance == 1.0 else f"{s.routing.imbalance:g}",
+        "shares": ":".join(map(str, request.shares)),
+    }
+    return tuple(f"{word} {value}" for word, value in found.items() if value)
+
+
+def _recompute(strategy: Strategy) -> dict[str, Any]:
+    """The recompute options; recompute of whole layers, the first few, is written as ``full``."""
+    if strategy.recompute_modules == ("layer",):
+        found: dict[str, Any] = {"recompute": "full"}
+    else:
+        found = {"recompute": strategy.recompute}
+        if strategy.recompute_modules:
+            found["recompute_modules"] = ",".join(strategy.recompute_modules)
+    if strategy.recompute_layers:
+        found["recompute_layers"] = strategy.recompute_layers
+    return found
+
+
+def _degrees(placed: Placed | None) -> dict[str, Any]:
+    """The degrees above 1, and the options of tensor, pipeline, context and expert ranks."""
+    if placed is None:
+        return {}
+    layout = placed.layout
+    found: dict[str, Any] = {w: n for w in DEGREES if (n := getattr(layout, w)) > 1}
+    if "tp" in found:
+        found["sequence_parallel"] = layout.sequence_parallel
+    sizes = [s.n_layers for s in placed.stages]
+    if len(set(sizes)) > 1:  # programs divide layers evenly unless stage sizes are given
+        found["stages"] = written(sizes)
+    if layout.schedule != "1f1b":
+        found["schedule"] = layout.schedule
+    if "ep" in found and "tp" in found:
+        found["expert_tp"] = layout.expert_tp
+    if "cp" in found and layout.cp_comm != "ring":
+        found["cp_comm"] = layout.cp_comm
+    if "ep" in found and layout.dispatcher != "alltoall":
+        found["dispatcher"] = layout.dispatcher
+    return found

@@ -1,0 +1,281 @@
+"""The names in a request looked up: model, cluster, training library and every named option."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast, get_args
+
+from simcore.base.errors import InvalidConfig, UnknownName
+from simcore.hardware.cluster import ClusterSpec, parse_cluster
+from simcore.hardware.profile import load_profile
+from simcore.request.attempts import Attempts
+from simcore.request.compiled import compiled_of
+from simcore.request.options import Options
+from simcore.request.placement import layout_of, usual_strategy
+from simcore.request.routing import routing_of, settings_of
+from simcore.request.sizes import SWITCHED, overrides_of
+from simcore.request.training_library import Library, library_of
+from simcore.strategy.layout import Layout
+from simcore.strategy.nccl import parse_algorithms, parse_protocols
+from simcore.strategy.optimizers import optimizer_named, step_impl_named
+from simcore.strategy.options.values import inputs_of, on_or_off
+from simcore.strategy.overlap import parse_overlap
+from simcore.strategy.precision import precision_named, with_main_grads
+from simcore.strategy.programs import PLAIN
+from simcore.strategy.routing import EVEN
+from simcore.strategy.strategy import (
+    Recompute,
+    hybrid,
+    issuer_named,
+    node_shard_ranks,
+    parallelism_named,
+    parse_offload,
+)
+from simcore.workload.models import Training
+from simcore.workload.recompute import modules_named
+from simcore.workload.resolve import ModelSource, model_of
+from simcore.workload.settings import settings_given, with_settings
+
+if TYPE_CHECKING:
+    from simcore.request.launch import Launched
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """Model, cluster, launch file, layout and training library that a request names.
+
+    ``options``: the options with what the launch file and the training library add. ``record`` and
+    ``cluster`` are None where the name is not known. ``unknown``: one sentence for each name in the
+    layout's options that is not known.
+    """
+
+    options: Options
+    record: ModelSource | None
+    cluster: ClusterSpec | None
+    launched: Launched | None
+    layout: Layout
+    unknown: tuple[str, ...]
+    library: Library
+
+    @property
+    def training(self) -> Training | None:
+        """Defaults of the model's own training script."""
+        return self.record.training if self.record else None
+
+    @property
+    def usual_strategy(self) -> str:
+        """The data-parallel strategy that is used where the request names none."""
+        return usual_strategy(self.training.strategy if self.training else "ddp", self.layout)
+
+    @property
+    def recompute_layers(self) -> int:
+        """Number of layers that are recomputed; 0 stands for all layers."""
+        return self.options.get("recompute_layers") or 0
+
+
+def inputs_from(
+    tries: Attempts, model: str | Path | ModelSource, gpus: str | ClusterSpec, options: Options
+) -> Inputs:
+    """Look up model, cluster and training library; fill in what a launch file says.
+
+    Problems are collected in ``tries``.
+    """
+    if options.get("launch") is not None:
+        tries.make("launched", lambda: _launched(str(gpus), options))
+    launched: Launched | None = tries.get("launched")
+    if launched is not None:
+        tries.problems.extend(launched.problems)
+        options = cast("Options", launched.options)
+    inputs, settings = inputs_of(options), options.get("settings")
+    zoo = _written_out(model, options)
+    if zoo:
+        options = cast("Options", {**options, "attention": None})
+    tries.make("record", lambda: _model(model, zoo, inputs, settings))
+    tries.make("cluster", lambda: _cluster(gpus, options))
+    record: ModelSource | None = tries.get("record")
+    if launched is not None:
+        options = cast("Options", launched.heeded(record, settings_given(settings)))
+    unknown: list[str] = []
+    layout = layout_of(options, unknown)
+    dialect = launched.launch.dialect if launched is not None else ""
+    tries.make("library", lambda: library_of(options, record, layout, dialect))
+    library: Library = tries.get("library", Library(PLAIN))
+    return Inputs(
+        options=cast("Options", library.words(options)),
+        record=record,
+        cluster=tries.get("cluster"),
+        launched=launched,
+        layout=layout,
+        unknown=tuple(unknown),
+        library=library,
+    )
+
+
+def _model(
+    model: str | Path | ModelSource, zoo: str, inputs: tuple[str, ...], settings: object
+) -> ModelSource:
+    """The model by its name.
+
+    ``zoo``: name of a timm model to trace with its attention written as separate operations (no
+    fused kernel); "" uses ``model`` as it is.
+    """
+    if not zoo:
+        return model_of(model, inputs, settings)
+    from simcore.workload.trace import trace_zoo  # few jobs are of such models
+
+    return with_settings(trace_zoo(zoo, inputs, "written"), settings)
+
+
+def _written_out(model: str | Path | ModelSource, options: Options) -> str:
+    """The timm model to trace with attention as separate operations; "" where none is needed."""
+    separate = options.get("attention") in ("math", "eager")
+    return model if separate and isinstance(model, str) and model.startswith(SWITCHED) else ""
+
+
+def look_up_names(tries: Attempts, inputs: Inputs) -> str:
+    """Look up every option that is a name; results go into ``tries``.
+
+    Returns the recompute mode.
+    """
+    options, t = inputs.options, inputs.training
+    make, chosen = tries.make, tries.chosen
+    make(
+        "parallelism",
+        lambda: parallelism_named(
+            chosen("strategy", options.get("strategy"), inputs.usual_strategy)
+        ),
+    )
+    make("shard_ranks", lambda: _shard_ranks(options, inputs.cluster, inputs.layout))
+    make(
+        "precision",
+        lambda: with_main_grads(
+            precision_named(
+                chosen("precision", options.get("precision"), t.precision if t else "fp32")
+            ),
+            options.get("main_grads") or "weights",
+        ),
+    )
+    make(
+        "optimizer",
+        lambda: optimizer_named(
+            chosen("optimizer", options.get("optimizer"), t.optimizer if t else "adamw"),
+            options.get("optimizer_impl"),
+        ),
+    )
+    make("overlap", lambda: parse_overlap(options.get("overlap"), options.get("vpp")))
+    if options.get("grad_clip") is not None:
+        make("clip", lambda: on_or_off("grad-clip", options.get("grad_clip")))
+    make("impl", lambda: step_impl_named(options.get("optimizer_impl")))
+    make("issuer", lambda: issuer_named(options.get("issuer") or "torch"))
+    make("nccl_algorithms", lambda: parse_algorithms(options.get("nccl_algo")))
+    make("nccl_protocols", lambda: parse_protocols(options.get("nccl_proto")))
+    make("offload", lambda: parse_offload(options.get("offload") or "none"))
+    make("growing", lambda: on_or_off("growing-segments", options.get("growing_segments")))
+    make("fp8_params", lambda: on_or_off("fp8-params", options.get("fp8_params")))
+    make("eager", lambda: on_or_off("eager-kernels", options.get("eager_kernels")))
+    make("gathered", lambda: on_or_off("gather-tensors", options.get("gather_tensors")))
+    make("blocking", lambda: on_or_off("launch-blocking", options.get("launch_blocking")))
+    return _recompute(tries, inputs)
+
+
+def _recompute(tries: Attempts, inputs: Inputs) -> str:
+    """The recompute mode; the recomputed modules are stored in ``tries`` as ``modules``."""
+    options, t, first = inputs.options, inputs.training, inputs.recompute_layers
+    usual = inputs.library.recompute(t.recompute if t else "none")
+    mode = str(tries.chosen("recompute", options.get("recompute"), usual))
+    modules = options.get("recompute_modules")
+    if mode not in get_args(Recompute):
+        tries.problems.append(str(UnknownName("recompute", mode, list(get_args(Recompute)))))
+    if first and mode == "none":
+        tries.problems.append(f"recompute-layers {first} needs recompute full or selective")
+    if first and mode == "full":  # full means all layers; some whole layers are a selective mode
+        mode, modules = "selective", "layer"
+    tries.make("modules", lambda: _modules(mode, modules, inputs.library.selective))
+    return mode
+
+
+def batches_of(tries: Attempts, inputs: Inputs) -> tuple[int, int | str]:
+    """(micro-steps per optimizer step, samples per micro-batch).
+
+    The first is 1 where a global batch is given, since it is derived from that later. The second is
+    ``max`` where the largest micro-batch that fits is to be found.
+    """
+    options, t = inputs.options, inputs.training
+    stated = options.get("grad_accum")
+    if stated is None and options.get("global_batch") is not None:
+        stated = 1  # derived from the global batch later
+    accum = tries.chosen("grad-accum", stated, 1)
+    if accum < 1:
+        tries.problems.append(f"grad-accum must be at least 1, not {accum}")
+    own = t.micro_batch if t else 1
+    batch = tries.chosen("micro-batch", options.get("micro_batch"), own)
+    return accum, _batch(batch, tries.problems)
+
+
+def changed_settings(tries: Attempts, inputs: Inputs) -> dict[str, Any]:
+    """Model settings that the options change; profile and routing are stored in ``tries``."""
+    options, record = inputs.options, inputs.record
+    tries.make(
+        "profile", lambda: options.get("profile") or load_profile(options.get("calibration"))
+    )
+    tries.make("routing", lambda: routing_of(record, options))
+    tries.make("overrides", lambda: overrides_of(record, options))
+    routed = settings_of(record, tries.get("routing", EVEN), inputs.layout)
+    own = inputs.library.settings(record, options)
+    given = settings_given(options.get("settings"))
+    tries.make("compiled", lambda: compiled_of(record, options, own, inputs.library.compiled()))
+    by_program = {**own, **tries.get("compiled", {})}
+    unset = {k: v for k, v in by_program.items() if k not in given}
+    return {**unset, **tries.get("overrides", {}), **routed}
+
+
+def _shard_ranks(options: Options, cluster: ClusterSpec | None, layout: Layout) -> int:
+    """Number of ranks over which ZeRO shards; 0 stands for all ranks."""
+    strategy = options.get("strategy")
+    stated = options.get("shard_ranks")
+    if stated or strategy is None or cluster is None or not hybrid(strategy):
+        return stated or 0
+    return node_shard_ranks({g.gpus_per_node for g in cluster.groups}, cluster.n_nodes, layout.tp)
+
+
+def _cluster(gpus: str | ClusterSpec, options: Options) -> ClusterSpec:
+    if isinstance(gpus, ClusterSpec):
+        return gpus
+    return parse_cluster(
+        gpus,
+        network=options.get("network"),
+        node=options.get("node"),
+        nnodes=options.get("nnodes"),
+        nproc_per_node=options.get("nproc_per_node"),
+    )
+
+
+def _launched(gpus: str, options: Options) -> Launched:
+    from simcore.request.launch import with_launch  # most requests have no launch file
+
+    others = {k: v for k, v in options.items() if k != "launch"}
+    return with_launch(str(options["launch"]), gpus, others)
+
+
+def _modules(mode: str, text: str | None, usual: str) -> tuple[str, ...]:
+    if mode == "selective":
+        return modules_named(text or usual)
+    if text:
+        raise InvalidConfig([f"recompute modules {text!r} need recompute selective, not {mode}"])
+    return ()
+
+
+def _batch(value: int | str, problems: list[str]) -> int | str:
+    if isinstance(value, str):
+        if value.strip().lower() == "max":
+            return "max"
+        try:
+            value = int(value)
+        except ValueError:
+            problems.append(f"micro-batch {value!r} is neither a whole number nor 'max'")
+            return 1
+    if not 1 <= value <= 10**6:
+        problems.append(f"micro-batch must be 1 to 1,000,000, not {value}")
+        return 1
+    return value

@@ -1,0 +1,221 @@
+"""A launch file in a request: fills in options the user did not give, the batch, and notes."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from simcore.base.errors import SimcoreError
+from simcore.hardware.cluster import parse_cluster
+from simcore.request.compiled import compiles
+from simcore.strategy.dialects import DIALECTS, Launch, read_launch
+from simcore.strategy.options.values import shown
+from simcore.workload.archs.lm_attention import ATTENTIONS
+
+#: Options that detail the recompute mode: not read from the file where the user gives a mode.
+_OF_RECOMPUTE = ("recompute_modules", "recompute_layers")
+#: Architecture in which the names of attention kernels mean other kernels than elsewhere.
+_OTHER_KERNELS = "bert"
+#: Options that say how many GPUs there are.
+COUNTS = ("nnodes", "nproc_per_node")
+_COUNTED = re.compile(r"(?:^|\+)\s*\d+\s*[x×*]")
+
+
+@dataclass(frozen=True, slots=True)
+class Launched:
+    """A launch file, the options with those of the file filled in, notes for the user, problems."""
+
+    launch: Launch
+    options: dict[str, Any]
+    notes: tuple[str, ...]
+    problems: tuple[str, ...]
+
+    def told(self, config: Mapping[str, Any]) -> tuple[str, ...]:
+        """The notes, and one for each way in which the file's model differs from ``config``.
+
+        ``config``: the settings of the model in models_db.
+        """
+        wrong = (
+            f"{self.launch.where} has {key} {value}, the model has {config[key]}: --model decides"
+            for key, value in self.launch.shape.items()
+            if config.get(key) not in (None, 0, value)
+        )
+        return (*self.notes, *wrong)
+
+    def heeded(self, record: object, settings: Collection[str] = ()) -> dict[str, Any]:
+        """The options without those of the file that do not apply to the model.
+
+        Dropped are: an attention kernel where the model names none, expert capacity where it has no
+        experts, torch.compile where it is not known what it fuses, and options that ``settings`` of
+        the job replace.
+        """
+        void = [] if names_kernel(record) else ["attention"]
+        void += [] if has_experts(record) else ["expert_capacity", "expert_padding"]
+        void += [] if compiles(record) else ["compile"]
+        void += settings
+        of_file = self.launch.words()
+        return {
+            k: None if k in void and v == of_file.get(k) else v for k, v in self.options.items()
+        }
+
+
+def names_kernel(record: object) -> bool:
+    """Whether a model says which attention kernel it uses, so that a file may name another one."""
+    settings = getattr(record, "settings", None)
+    if settings is None or getattr(record, "arch", "") == _OTHER_KERNELS:
+        return False
+    return settings({}).get("attention") in ATTENTIONS
+
+
+def has_experts(record: object) -> bool:
+    """Whether a model routes tokens to experts."""
+    settings = getattr(record, "settings", None)
+    return settings is not None and bool(settings({}).get("experts"))
+
+
+def filled(
+    launch: Launch, options: Mapping[str, Any], without: Collection[str] = ()
+) -> tuple[dict[str, Any], list[str]]:
+    """The options, with the file's where none is given, and notes on those that override the file.
+
+    ``without``: options of the file that are not filled in.
+    """
+    given = {k for k, v in options.items() if v is not None}
+    merged = dict(options)
+    notes: list[str] = []
+    for word, value in launch.words().items():
+        if word in without or (word in _OF_RECOMPUTE and "recompute" in given):
+            continue
+        if word not in given:
+            merged[word] = value
+        elif str(options[word]) != str(value):
+            flag = "--" + word.replace("_", "-")
+            notes.append(f"{flag} {options[word]} wins over {launch.keys[word]} of "
+                         f"{launch.where} ({value})")  # fmt: skip
+    return merged, notes
+
+
+def with_launch(text: str, gpus: str, options: Mapping[str, Any]) -> Launched:
+    """The launch file (or quoted flags) read, and the options that were not given filled in.
+
+    Options that were given override the file, with a note. Where one of the three in ``global batch
+    = micro-batch x accumulation x GPUs`` is missing, it is derived; a contradiction is a problem.
+    Raises DataError or UsageError for a file that cannot be read.
+    """
+    launch = read_launch(text)
+    given = {k for k, v in options.items() if v is not None}
+    problems = launch.violations(given)
+    counted = _COUNTED.search(gpus) is not None
+    merged, notes = filled(launch, options, COUNTS if counted else ())
+    world = _world(gpus, merged)
+    _compare_worlds(launch, gpus, counted, world, given, notes, problems)
+    if "global_batch" in given:  # the request decides: accumulation is derived from it
+        merged["grad_accum"] = options.get("grad_accum")
+        if launch.global_batch not in (None, options["global_batch"]):
+            notes.append(f"--global-batch {options['global_batch']} wins over "
+                         f"{launch.global_batch} of {launch.where}")  # fmt: skip
+    else:
+        _derive_batch(launch, merged, given, _replicas(world, merged), notes, problems)
+    lines = [summary(launch), *notes, *launch.approximated, *launch.unknown]
+    if launch.ignored:
+        lines.append(f"{launch.where}: without effect on the prediction: "
+                     f"{', '.join(launch.ignored)}")  # fmt: skip
+    return Launched(launch, merged, tuple(lines), tuple(problems))
+
+
+def summary(launch: Launch) -> str:
+    """One line with everything that the file says."""
+    words = launch.words()
+    if launch.global_batch is not None:
+        words["global_batch"] = launch.global_batch
+    values = ", ".join(f"{w.replace('_', '-')} {shown(v)}" for w, v in words.items())
+    title = DIALECTS[launch.dialect].title
+    return f"from {launch.where} ({title}): {values or 'nothing that changes the prediction'}"
+
+
+def _world(gpus: str, options: Mapping[str, Any]) -> int | None:
+    """Number of all ranks; None where the cluster's text is wrong, which is reported elsewhere."""
+    try:
+        cluster = parse_cluster(
+            gpus, network=options.get("network"), node=options.get("node"),
+            nnodes=options.get("nnodes"), nproc_per_node=options.get("nproc_per_node"),
+        )  # fmt: skip
+    except SimcoreError:
+        return None
+    return cluster.n_gpus
+
+
+def _replicas(world: int | None, options: Mapping[str, Any]) -> int | None:
+    """Replicas that read different samples; None where degrees do not fit, reported elsewhere."""
+    if world is None:
+        return None
+    ranks = math.prod(_count(options.get(w)) or 1 for w in ("tp", "pp", "cp"))
+    return world // ranks if world % ranks == 0 else None
+
+
+def _compare_worlds(
+    launch: Launch, gpus: str, counted: bool, world: int | None, given: set[str],
+    notes: list[str], problems: list[str],
+) -> None:  # fmt: skip
+    stated = launch.n_gpus
+    if stated is None and launch.nnodes is not None and launch.nproc_per_node is not None:
+        stated = launch.nnodes * launch.nproc_per_node
+    if stated is None or world is None or stated == world:
+        return
+    if launch.whole_world and "strategy" not in given:
+        problems.append(f"{launch.whole_world}, and --gpus {gpus} is {world} GPUs")
+    elif not counted and launch.n_gpus is not None and not given & {"nnodes", "nproc_per_node"}:
+        problems.append(f"{launch.where} is for {stated} GPUs and does not say on how many nodes: "
+                        f"write --gpus NODESxGPUSx{gpus}")  # fmt: skip
+    else:
+        notes.append(f"{launch.where} is for {stated} GPUs; --gpus {gpus} ({world}) is predicted")
+
+
+def _derive_batch(
+    launch: Launch, options: dict[str, Any], given: set[str], replicas: int | None,
+    notes: list[str], problems: list[str],
+) -> None:  # fmt: skip
+    total = launch.global_batch
+    if total is None or replicas is None:
+        return
+    cut = any((_count(options.get(w)) or 1) > 1 for w in ("tp", "pp", "cp"))
+    ranks = "replicas" if cut else "GPUs"
+    key = f"{launch.where}: {launch.keys.get('global_batch', 'global batch')} = {total}"
+    micro, accum = _count(options.get("micro_batch")), _count(options.get("grad_accum"))
+    if micro == 0 or accum == 0:  # "max", or a number that is reported elsewhere
+        if options.get("micro_batch") is not None and accum is None:
+            notes.append(f"{key} does not hold: the micro-batch is not a number")
+        return
+    if micro is not None and accum is not None:
+        product = micro * accum * replicas
+        if product == total:
+            return
+        text = f"{key} is not {micro} x {accum} x {replicas} {ranks} = {product}"
+        if given & {"micro_batch", "grad_accum"}:
+            notes.append(f"{text}: the latter is predicted")
+        else:
+            problems.append(f"{text}: give --grad-accum, --micro-batch or other --gpus")
+        return
+    known = (micro or accum or 1) * replicas
+    if total % known:
+        what = f"{micro or accum} x {replicas} {ranks}" if micro or accum else f"{replicas} {ranks}"
+        problems.append(f"{key} is no multiple of {what}: give --micro-batch and --grad-accum")
+        return
+    word = "micro_batch" if micro is None else "grad_accum"
+    options[word] = total // known
+    if given & {"micro_batch", "grad_accum"}:
+        notes.append(f"{word.replace('_', '-')} {total // known} keeps the batch of {total} "
+                     f"that {launch.where} has")  # fmt: skip
+
+
+def _count(value: object) -> int | None:
+    """``value`` as a count; 0 where it is not a number, None where it is None."""
+    if value is None:
+        return None
+    try:
+        return max(int(str(value)), 0)
+    except ValueError:
+        return 0

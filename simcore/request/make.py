@@ -1,0 +1,373 @@
+"""From options to a request: names looked up, defaults taken and listed, rules checked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Unpack, cast
+
+from simcore.hardware.cluster import ClusterSpec
+from simcore.hardware.estimates import takes_either_layout
+from simcore.request.attempts import Attempts
+from simcore.request.context import context_note
+from simcore.request.inputs import Inputs, batches_of, changed_settings, inputs_from, look_up_names
+from simcore.request.knob_models import unheeded
+from simcore.request.options import Options
+from simcore.request.options_used import settings_in_effect
+from simcore.request.placed import Placed
+from simcore.request.placement import place, strategy_note
+from simcore.request.resolved import Loading, Request
+from simcore.request.routing import routing_notes
+from simcore.request.sizes import name_of
+from simcore.strategy.by_shape import fitted
+from simcore.strategy.cuts import AUTO
+from simcore.strategy.nccl import FREE
+from simcore.strategy.options.values import read_options
+from simcore.strategy.precision import with_remainders
+from simcore.strategy.routing import EVEN
+from simcore.strategy.shares import check_shares
+from simcore.strategy.strategy import Recompute, Strategy, single_refused, wraps_on_one_gpu
+from simcore.workload.graph import Workload
+from simcore.workload.models import ModelRecord
+from simcore.workload.recompute import head_recomputed, offloaded, recomputed
+from simcore.workload.resolve import ModelSource
+
+
+@dataclass(frozen=True, slots=True)
+class Open:
+    """A request, and what of it a search over predictions has still to find.
+
+    ``largest_batch``: the micro-batch is the largest that fits. ``shares``: how unequal GPUs divide
+    the batch; empty where all get the same. ``stages``: the pipeline stages are to be balanced.
+    """
+
+    request: Request
+    largest_batch: bool
+    shares: str
+    stages: bool
+
+
+def read_request(
+    model: str | Path | ModelSource,
+    gpus: str | ClusterSpec,
+    **options: Unpack[Options],
+) -> Open:
+    """The request with names and defaults resolved. Raises InvalidConfig with every violation."""
+    read, problems = read_options(options)
+    options = cast("Options", read)
+    tries = Attempts(problems)
+    if not isinstance(gpus, str | ClusterSpec):
+        tries.problems.append(f"gpus must be text such as 4x8xA6000ada, not {gpus!r:.60}")
+        tries.stop()
+    inputs = inputs_from(tries, model, gpus, options)
+    mode = look_up_names(tries, inputs)
+    accum, batch = batches_of(tries, inputs)
+    overrides = changed_settings(tries, inputs)
+    largest = _largest(inputs.record, tries.get("overrides", {}))
+    _workloads(tries, inputs, mode, overrides, largest)
+    strategy = _strategy(tries, inputs, mode)
+    strategy, accum = _placed(tries, inputs, strategy, overrides, accum, batch)
+    _batch_problems(tries, inputs, accum, batch)
+    tries.stop()
+    record, cluster = inputs.record, inputs.cluster
+    assert record is not None and cluster is not None and strategy is not None
+    workload, placed = tries["workload"], tries.get("placed")
+    peak = None if placed else tries.get("peak_workload")
+    request = Request(
+        workload=workload,
+        full_name=name_of(record, overrides),
+        cluster=cluster,
+        strategy=strategy,
+        micro_batch=1 if batch == "max" else int(batch),
+        grad_accum=accum,
+        profile=tries["profile"],
+        loading=_loading(record),
+        defaults=tuple(tries.defaults),
+        assumptions=(
+            *_round_warnings(tries, inputs, accum),
+            *_assumed(tries, inputs, strategy),
+            *(_largest_note(largest) if peak else ()),
+            *(_miscounted(record, workload) if not overrides else ()),
+        ),
+        placed=placed,
+        eager_kernels=tries["eager"],
+        growing_segments=tries["growing"],
+        compiled=bool(tries.get("compiled")),
+        software_assumed=inputs.library.assumed,
+        global_batch_given=inputs.options.get("global_batch") is not None,
+        peak_workload=peak,
+        options=settings_in_effect(inputs.options, {**_settings(record), **overrides}),
+    )
+    return Open(request, batch == "max", tries.get("shares", ""), _cut_later(tries))
+
+
+def _settings(record: ModelSource) -> dict[str, Any]:
+    """The settings of a model's architecture; empty for a traced model."""
+    return record.settings({}) if isinstance(record, ModelRecord) else {}
+
+
+def _workloads(
+    tries: Attempts, inputs: Inputs, mode: str, overrides: dict[str, Any], largest: dict[str, Any]
+) -> None:
+    """Build the model of a mean step, and that of the largest batch where batch sizes vary.
+
+    They are stored in ``tries`` as ``workload`` and ``peak_workload``.
+    """
+    record = inputs.record
+    if record is None or "overrides" not in tries:
+        return
+
+    def built(settings: dict[str, Any]) -> Workload:
+        early = inputs.library.program.recompute.stops_early
+        model = recomputed(
+            record.build(**settings), tries.get("modules", ()), inputs.recompute_layers, early
+        )
+        if mode == "full" and inputs.library.program.recompute.full_includes_head:
+            model = head_recomputed(model)
+        layers = inputs.options.get("offload_layers") or 0
+        return offloaded(model, layers, checkpointed=mode == "full")
+
+    tries.make("workload", lambda: built(overrides))
+    if largest and "workload" in tries:
+        tries.make("peak_workload", lambda: built({**overrides, **largest}))
+
+
+#: Values in ``tries`` without which no strategy can be built.
+_NEEDED = ("parallelism", "precision", "optimizer", "offload", "overlap", "library", "issuer")
+
+
+def _strategy(tries: Attempts, inputs: Inputs, mode: str) -> Strategy | None:
+    """The strategy of the options; None where one of its names is unknown."""
+    if not all(key in tries for key in _NEEDED):
+        return None
+    options, t, library = inputs.options, inputs.training, inputs.library
+    fp8_params = tries.get("fp8_params", False)
+    gpus = [g.gpu for g in inputs.cluster.groups] if inputs.cluster else []
+    either = all(takes_either_layout(g) for g in gpus) and not tries["precision"].block_scaled
+    optimizer = tries["optimizer"]
+    if "workload" in tries:
+        optimizer = fitted(optimizer, tries["workload"], tries["precision"])
+    strategy = Strategy(
+        parallelism=tries["parallelism"],
+        precision=with_remainders(
+            tries["precision"],
+            library.program.optimizer_state.master_lower_halves and not fp8_params,
+        ),
+        optimizer=optimizer,
+        recompute=cast("Recompute", mode),  # an unknown one is among the problems
+        recompute_modules=tries.get("modules", ()),
+        recompute_layers=inputs.recompute_layers,
+        offload=tries["offload"],
+        overlap=tries["overlap"],
+        issuer=tries["issuer"],
+        launch_blocking=tries.get("blocking", False),
+        nccl_algorithms=tries.get("nccl_algorithms", FREE),
+        nccl_protocols=tries.get("nccl_protocols", FREE),
+        shard_ranks=tries.get("shard_ranks", 0),
+        gather_tensors=tries.get("gathered", False) or bool(library.program.zero3.tensor_lists),
+        program=library.program,
+        fp8_params=fp8_params,
+        fp8_copies=1 if either else 2,
+        routing=tries.get("routing", EVEN),
+        offload_layers=options.get("offload_layers") or 0,
+        prefetch_blocks=_either_count(
+            options.get("prefetch_blocks"), 0 if library.program.zero3.tensor_lists else 1
+        ),
+        reuse_numel=_either_count(options.get("reuse_numel"), library.program.zero3.reuse_numel),
+        ema=t.ema if t else False,
+        grad_clip=tries.get("clip", t.grad_clip if t else False),
+        wraps_alone=wraps_on_one_gpu(options.get("strategy"), bool(t and t.wraps_one_gpu)),
+        step_impl=tries.get("impl") or (t.optimizer_impl if t else "foreach"),
+        ema_impl=t.ema_impl if t else "for-loop",
+    )
+    strategy = _with_buckets(strategy, options.get("bucket_numel"))
+    if inputs.cluster is not None:
+        tries.problems += single_refused(options.get("strategy"), inputs.cluster.n_gpus)
+        tries.problems += _strategy_violations(strategy, inputs.cluster)
+    return strategy
+
+
+def _placed(
+    tries: Attempts, inputs: Inputs, strategy: Strategy | None, overrides: dict[str, Any],
+    accum: int, batch: int | str,
+) -> tuple[Strategy | None, int]:  # fmt: skip
+    """The strategy with its ranks placed, and the micro-steps that follow from a global batch."""
+    record, cluster = inputs.record, inputs.cluster
+    if record is None or cluster is None or strategy is None or "workload" not in tries:
+        return strategy, accum
+    how = strategy
+    tries.problems += inputs.unknown
+    tries.make(
+        "placed", lambda: place(record, tries["workload"], cluster, how, inputs.layout, overrides)
+    )
+    placed: Placed | None = tries.get("placed")
+    if placed is not None:
+        strategy = replace(strategy, expert_ranks=placed.layout.data_ranks_of_expert)
+    if "placed" in tries and inputs.options.get("global_batch") is not None:
+        accum = _accumulation(inputs.options, placed, cluster.n_gpus, batch, tries.problems)
+    return strategy, accum
+
+
+def _cut_later(tries: Attempts) -> bool:
+    """Whether the pipeline stages are to be balanced after everything else is known."""
+    placed: Placed | None = tries.get("placed")
+    return placed is not None and placed.layout.stages == AUTO
+
+
+def _batch_problems(tries: Attempts, inputs: Inputs, accum: int, batch: int | str) -> None:
+    """Check the batch size and the number of micro-batches; add each problem to ``tries.problems``.
+
+    Also reads the option ``shares`` (the parts of the batch that unequal GPUs get) and stores the
+    result in ``tries``.
+    """
+    shares = inputs.options.get("shares")
+    if shares is not None:
+        tries.make("shares", lambda: check_shares(str(shares)))
+    if batch == "max":
+        both = {"--shares": tries.get("shares"), "--stages auto": _cut_later(tries)}
+        tries.problems += [f"give {k} or --micro-batch max, not both" for k, v in both.items() if v]
+    placed: Placed | None = tries.get("placed")
+    if placed is not None and accum % placed.layout.directions:
+        tries.problems.append(f"schedule dualpipe needs an even grad-accum, not {accum}")
+    library = inputs.library
+    if inputs.layout.vpp > 1 and not library.program.pipeline.interleaves:
+        tries.problems.append(
+            f"{library.program.name} has no interleaved pipeline schedule: vpp={inputs.layout.vpp} "
+            "needs a program that has one (--software megatron), or vpp 1"
+        )
+    counted = placed is not None or inputs.options.get("global_batch") is None
+    if counted and library.program.pipeline.whole_rounds and not library.assumed:
+        refused = inputs.layout.rounds_refused(accum)
+        tries.problems += [f"{library.program.name}: {refused}"] if refused else []
+
+
+def _assumed(tries: Attempts, inputs: Inputs, strategy: Strategy) -> tuple[str, ...]:
+    """Assumptions about the job, in sentences."""
+    record, workload, launched = inputs.record, tries["workload"], inputs.launched
+    assert record is not None
+    own, usual = record.training.strategy, inputs.usual_strategy
+    return (
+        *(launched.told(getattr(record, "config", {})) if launched else ()),
+        *inputs.library.told(),
+        *strategy_note(inputs.options.get("strategy"), own, usual),
+        *unheeded(tries["profile"], workload.name),
+        *routing_notes(record, strategy.routing, inputs.layout),
+        *context_note(inputs.layout, inputs.options.get("cp_comm")),
+        *_assumptions(record, workload),
+    )
+
+
+def _round_warnings(tries: Attempts, inputs: Inputs, accum: int) -> tuple[str, ...]:
+    """Warnings where Megatron's interleaved schedule would refuse the number of micro-batches.
+
+    They apply where the user did not name Megatron, and to rounds that are not whole.
+    """
+    placed: Placed | None = tries.get("placed")
+    if placed is None or not inputs.library.program.pipeline.whole_rounds:
+        return ()
+    layout = placed.layout
+    if refused := layout.rounds_refused(accum):
+        return (f"Megatron would refuse this: {refused}",)
+    if layout.vpp > 1 and layout.schedule == "1f1b" and accum % layout.pp:
+        return (
+            f"{accum} micro-batches are no whole rounds of pp={layout.pp}: Megatron needs another "
+            "--microbatch-group-size-per-virtual-pipeline-stage for them",
+        )
+    return ()
+
+
+def _with_buckets(strategy: Strategy, numel: int | None) -> Strategy:
+    """The strategy with gradient buckets of ``numel`` elements, where that is given."""
+    if numel is None:
+        return strategy
+    cap_bytes = numel * strategy.precision.grad_bytes
+    return replace(strategy, zero_bucket_numel=numel, bucket_cap_bytes=cap_bytes)
+
+
+def _strategy_violations(strategy: Strategy, cluster: ClusterSpec) -> list[str]:
+    """Reasons why a cluster cannot run a strategy; empty where it can."""
+    types = len({g.gpu.name for g in cluster.groups})
+    found = strategy.violations(cluster.n_nodes, cluster.n_gpus, types)
+    if "nvme" in str(strategy.offload):
+        found += [
+            f"node {g.node.name!r} has no NVMe in the database to offload to"
+            for g in cluster.groups
+            if g.node.nvme is None
+        ]
+    return found
+
+
+def _accumulation(
+    options: Options, placed: Placed | None, n_gpus: int, batch: int | str, problems: list[str]
+) -> int:
+    """Micro-steps that make up the global batch in the options; 1 where that is not possible."""
+    ranks = placed.layout.data_ranks(n_gpus) if placed else n_gpus
+    total = options.get("global_batch") or 0
+    if options.get("grad_accum") is not None:
+        problems.append("give --global-batch or --grad-accum, not both")
+    elif batch == "max":
+        problems.append("give --global-batch or --micro-batch max, not both")
+    elif total < 1 or total % (each := int(batch) * ranks):
+        near = [str(n) for n in (total // each * each, -(-total // each) * each) if n >= each]
+        problems.append(
+            f"global-batch {total} is not a multiple of micro-batch {batch} x {ranks} replicas"
+            f": try {' or '.join(near or [str(each)])}"
+        )
+    else:
+        return int(total // (int(batch) * ranks))
+    return 1
+
+
+def _either_count(given: int | None, fallback: int) -> int:
+    return fallback if given is None else given
+
+
+def _loading(record: ModelSource) -> Loading | None:
+    data = record.dataset
+    if data is None or data.sample_load is None:
+        return None
+    return Loading(
+        samples=data.samples.value,
+        sample_load_s=data.sample_load.value,
+        workers=data.workers,
+        persistent=data.persistent_workers,
+    )
+
+
+def _largest(record: ModelSource | None, inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings of the largest batch in training, except those that the user gave."""
+    of = record.largest if isinstance(record, ModelRecord) else {}
+    return {k: v for k, v in of.items() if k not in inputs}
+
+
+def _largest_note(largest: Mapping[str, Any]) -> tuple[str, ...]:
+    sizes = ", ".join(f"{k} {v}" for k, v in largest.items())
+    return (f"memory is that of the largest batch in training ({sizes})",)
+
+
+def _miscounted(record: ModelSource, workload: Workload) -> tuple[str, ...]:
+    """A warning where a model file's settings give another parameter count than it states."""
+    stated = record.params.value if isinstance(record, ModelRecord) else None
+    made = workload.trainable_numel
+    if not stated or round(stated) == made:
+        return ()
+    return (f"{record.name}: the file states {stated:,.0f} parameters, its settings make {made:,}",)
+
+
+def _assumptions(record: ModelSource, workload: Workload) -> tuple[str, ...]:
+    data, spread, norms = record.dataset, workload.work_sd_frac, workload.sync_norms
+    uneven = (
+        f"samples differ in work by {spread:.0%} (sd): all ranks wait for the one with most work"
+        if spread
+        else ""
+    )
+    synced = f"{norms} batch norms average over all ranks, forward and backward" if norms else ""
+    beside = tuple(text for text in (uneven, synced) if text)
+    if data is None or data.sample_load is None:
+        return ("data loading is assumed to keep up (no data set described)", *beside)
+    return (
+        f"data set {data.name}: {data.samples.value:.0f} samples, {data.workers} loader workers a "
+        f"rank, {data.sample_load.value:g} s of processor time a sample",
+        *beside,
+    )

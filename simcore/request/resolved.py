@@ -1,0 +1,103 @@
+"""A job with every name and default resolved, and its kinds of rank."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from simcore.hardware.cluster import ClusterSpec, NodeGroup
+from simcore.hardware.profile import Profile
+from simcore.request.placed import Placed
+from simcore.strategy.strategy import Strategy
+from simcore.workload.graph import Workload
+
+
+@dataclass(frozen=True, slots=True)
+class Loading:
+    """How samples are loaded; see ``workload.models.Dataset``."""
+
+    samples: float
+    sample_load_s: float
+    workers: int
+    persistent: bool
+
+
+@dataclass(frozen=True)
+class Request:
+    """Everything that a prediction depends on: workload, cluster, strategy, calibration and batch.
+
+    ``shares``: micro-batch of each kind of rank (``rank_groups``) where they differ; their sum over
+    all ranks is that of ``micro_batch`` everywhere. ``software_assumed``: nobody named the training
+    library of a layout that needs one. ``global_batch_given``: the user gave the samples of a step
+    and not its micro-steps. ``peak_workload``: the model with the largest batch of training, where
+    batch sizes vary. ``options``: the options that were given, and the model's settings among the
+    options.
+    """
+
+    workload: Workload
+    full_name: str
+    cluster: ClusterSpec
+    strategy: Strategy
+    micro_batch: int
+    grad_accum: int
+    profile: Profile
+    loading: Loading | None = None
+    defaults: tuple[str, ...] = ()
+    assumptions: tuple[str, ...] = ()
+    placed: Placed | None = None
+    eager_kernels: bool = False
+    growing_segments: bool = False
+    compiled: bool = False
+    shares: tuple[int, ...] = ()
+    software_assumed: bool = False
+    global_batch_given: bool = False
+    peak_workload: Workload | None = None
+    options: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
+
+    @property
+    def held_workload(self) -> Workload:
+        """The workload that memory is computed for."""
+        return self.peak_workload or self.workload
+
+    @property
+    def kinds(self) -> tuple[NodeGroup, ...]:
+        """One node group for each kind of rank."""
+        return rank_groups(self.cluster)
+
+    @property
+    def micro_steps(self) -> float:
+        """Micro-batches that pass a rank's part of the model; DualPipe: half from either end."""
+        return self.grad_accum / (self.placed.layout.directions if self.placed else 1)
+
+    @property
+    def global_batch(self) -> int:
+        """Samples of one optimizer step."""
+        return self.micro_batch * self.grad_accum * self.data_ranks
+
+    @property
+    def data_ranks(self) -> int:
+        """Number of replicas that read different samples."""
+        n_gpus = self.cluster.n_gpus
+        return self.placed.layout.data_ranks(n_gpus) if self.placed else n_gpus
+
+
+def _class_key(group: NodeGroup) -> tuple[str, str, int]:
+    """Key by which groups are of one kind: same GPU, same node, same number of GPUs in it."""
+    return group.gpu.name, group.node.name, group.gpus_per_node
+
+
+def rank_groups(cluster: ClusterSpec) -> tuple[NodeGroup, ...]:
+    """One node group for each rank class."""
+    seen: dict[tuple[str, str, int], NodeGroup] = {}
+    for g in cluster.groups:
+        seen.setdefault(_class_key(g), g)
+    return tuple(seen.values())
+
+
+def rank_counts(cluster: ClusterSpec) -> tuple[int, ...]:
+    """Number of ranks of each class, in the order of ``rank_groups``."""
+    return tuple(
+        sum(g.n_gpus for g in cluster.groups if _class_key(g) == _class_key(c))
+        for c in rank_groups(cluster)
+    )

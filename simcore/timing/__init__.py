@@ -1,0 +1,1 @@
+"""Seconds: rates, durations of tasks, the timeline and the step, along the configuration axis."""

@@ -1,0 +1,241 @@
+"""Evaluate a job along the configuration axis: price its tasks, schedule them, add data loading."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+
+import numpy as np
+
+from simcore.base.arrays import NDArray
+from simcore.request.resolved import Loading
+from simcore.step.kernels import KernelTable, joined_table, table_of
+from simcore.step.parallel import PARALLELISMS
+from simcore.step.program import Program, ProgramBuilder
+from simcore.step.together import Together, together
+from simcore.strategy.strategy import Strategy
+from simcore.timing.compute import ComputeTimes, compute_times
+from simcore.timing.points import Points
+from simcore.timing.price import price
+from simcore.timing.rates import ClassRates
+from simcore.timing.timeline import Timeline, makespan_s, schedule
+from simcore.workload.graph import Workload
+
+Array = NDArray[np.float64]
+
+#: Approximate number of configurations evaluated together. Fewer mean more calls; more no longer
+#: fit in the processor's cache.
+CHUNK = 2048
+#: Seconds to start one DataLoader worker process (fork, queues); they start one after another.
+WORKER_START_S = 0.02
+
+
+@dataclass(frozen=True)
+class Job:
+    """Everything about a run that does not vary along the configuration axis.
+
+    ``shares``: micro-batch of a rank of each class over the mean micro-batch; empty where all are
+    equal.
+    """
+
+    workload: Workload
+    strategy: Strategy
+    classes: tuple[ClassRates, ...]
+    loading: Loading | None = None
+    shares: tuple[float, ...] = ()
+
+    @cached_property
+    def table(self) -> KernelTable:
+        """Its kernels, cached by workload, precision and recompute."""
+        return table_of(self.workload, self.strategy)
+
+    @cached_property
+    def program(self) -> Program:
+        """The step graph of the job, cached by what shapes it."""
+        return program_of(self.workload, self.strategy, len(self.classes))
+
+
+@dataclass(frozen=True)
+class Steps:
+    """Times of one optimizer step for every configuration; arrays [C] in seconds.
+
+    ``step_s``: mean over an epoch, i.e. the longer of the step graph's makespan and the loader's
+    period, plus the loader's restart at each epoch divided by the epoch's steps.
+    ``comm_beside_s``: the collectives that run during backward. ``terms_s``: the requested lines of
+    the breakdown. ``host_micro_s``: host time to issue one micro-step. ``micro_steps_s`` [parts,
+    C]: one micro-step of each kind of pipeline stage, with its exposed exchanges.
+    """
+
+    step_s: Array
+    makespan_s: Array
+    load_period_s: Array
+    restart_s: Array
+    comm_s: Array
+    comm_beside_s: Array
+    terms_s: dict[str, Array]
+    host_micro_s: Array
+    timeline: Timeline | None
+    micro_steps_s: Array | None = None
+
+
+@lru_cache(maxsize=256)
+def program_of(workload: Workload, strategy: Strategy, n_classes: int) -> Program:
+    """The step graph of a workload under a strategy."""
+    # Recompute within layers is in their kernels; the graph only knows recompute of whole layers.
+    recomputed = strategy.recompute == "full" and not strategy.program.recompute.stops_early
+    shape = replace(strategy, recompute="none", recompute_modules=(), recompute_layers=0)
+    return _program(workload.outline, shape, n_classes, recomputed)
+
+
+@lru_cache(maxsize=256)
+def _program(workload: Workload, strategy: Strategy, n_classes: int, recomputed: bool) -> Program:
+    builder = ProgramBuilder(workload, n_classes, recomputed)
+    PARALLELISMS[strategy.parallelism].build(builder, strategy)
+    by_function = strategy.nccl_algorithms.by_function or strategy.nccl_protocols.by_function
+    return builder.finish(by_function=bool(by_function))
+
+
+def evaluate(
+    job: Job,
+    points: Points,
+    *,
+    keep_timeline: bool = False,
+    terms: Collection[str] | None = None,
+) -> Steps:
+    """Step times of every configuration. ``terms``: names of breakdown terms; None for all."""
+    return evaluate_parts((job,), points, keep_timeline=keep_timeline, terms=terms)[0]
+
+
+def evaluate_parts(
+    jobs: Sequence[Job],
+    points: Points,
+    *,
+    keep_timeline: bool = False,
+    terms: Collection[str] | None = None,
+    phases: Sequence[Array] | None = None,
+) -> list[Steps]:
+    """``evaluate`` of several jobs that differ only in their part of one model.
+
+    ``phases``: device seconds of all their kernels (see ``compute_times``), if already computed.
+    """
+    first = jobs[0]
+    joined = together([job.program for job in jobs])
+    table = joined_table(tuple(job.table for job in jobs))
+    computed = compute_times(
+        joined.computing, first.strategy, table, first.classes, points, first.shares, phases,
+        first.workload.work_sd_frac,
+    )  # fmt: skip
+    n_chunks = round(len(points) / CHUNK)
+    if n_chunks < 2:
+        return _evaluate(jobs, joined, table, points, computed, keep_timeline, terms)
+    size = -(-len(points) // n_chunks)  # equal slices, without a short one at the end
+    slices = [slice(i, i + size) for i in range(0, len(points), size)]
+    pieces = [
+        _evaluate(jobs, joined, table, points.take(part), computed.take(part), False, terms)
+        for part in slices
+    ]
+    return [_along(of_job) for of_job in zip(*pieces, strict=True)]
+
+
+def _along(pieces: Sequence[Steps]) -> Steps:
+    """Consecutive slices of the configuration axis joined into one."""
+
+    def joined(name: str) -> Array:
+        return np.concatenate([getattr(p, name) for p in pieces])
+
+    return Steps(
+        step_s=joined("step_s"),
+        makespan_s=joined("makespan_s"),
+        load_period_s=joined("load_period_s"),
+        restart_s=joined("restart_s"),
+        comm_s=joined("comm_s"),
+        comm_beside_s=joined("comm_beside_s"),
+        terms_s={k: np.concatenate([p.terms_s[k] for p in pieces]) for k in pieces[0].terms_s},
+        host_micro_s=joined("host_micro_s"),
+        timeline=None,
+    )
+
+
+def _evaluate(
+    jobs: Sequence[Job],
+    joined: Together,
+    table: KernelTable,
+    points: Points,
+    computed: ComputeTimes,
+    keep_timeline: bool,
+    wanted: Collection[str] | None,
+) -> list[Steps]:
+    first = jobs[0]
+    blocking, period, restart = _loading(first, points)
+    priced = price(
+        joined, [job.workload for job in jobs], first.strategy, table, first.classes, points,
+        computed, blocking, first.shares,
+    )  # fmt: skip
+    found = []
+    for program, of_part in zip(joined.programs, priced, strict=True):
+        terms = _terms(program, of_part.duration_s, wanted)
+        timeline = schedule(program.graph, of_part.duration_s) if keep_timeline else None
+        ends = timeline.makespan_s if timeline else makespan_s(program.graph, of_part.duration_s)
+        found.append(
+            Steps(
+                step_s=np.maximum(ends, period) + restart,
+                makespan_s=ends,
+                load_period_s=period,
+                restart_s=restart,
+                comm_s=of_part.comm_total_s,
+                comm_beside_s=of_part.comm_beside_s,
+                terms_s=terms,
+                host_micro_s=of_part.host_micro_s,
+                timeline=timeline,
+            )
+        )
+    return found
+
+
+def _terms(program: Program, duration_s: Array, wanted: Collection[str] | None) -> dict[str, Array]:
+    """Busy seconds by term [C], without host time; of several rank classes the slowest one's."""
+    if wanted is not None and program.n_classes == 1:
+        found: dict[str, Array] = {}
+        for names, sums in program.term_sums:
+            rows = [i for i, name in enumerate(names) if name in wanted]
+            if rows:
+                found |= zip((names[i] for i in rows), sums[rows] @ duration_s, strict=True)
+        return found
+    *own, common = (
+        dict(zip(names, sums @ duration_s, strict=True)) for names, sums in program.term_sums
+    )
+    if program.n_classes == 1:
+        return {**own[0], **common}
+    slowest = np.stack([sum(o.values(), np.zeros(())) for o in own]).argmax(axis=0)
+    mine = {term: np.choose(slowest, [o[term] for o in own]) for term in own[0]}
+    return {
+        term: mine.get(term, 0.0) + common.get(term, np.zeros(duration_s.shape[1]))
+        for term in dict.fromkeys([*mine, *common])
+    }
+
+
+def _loading(job: Job, points: Points) -> tuple[Array, Array, Array]:
+    """Seconds [C]: loading inside the step, period of a prefetching loader, restart per step."""
+    zero = np.zeros(len(points))
+    data = job.loading
+    if data is None:
+        return zero, zero, zero
+    load_s = data.sample_load_s / points.loader * points.use_loader
+    # DataParallel is one process: its loader supplies every device.
+    one_process = job.strategy.parallelism == "dp"
+    fed = points.n_ranks if one_process else np.ones(len(points))
+    micro_batch = points.micro_batch * fed * max(job.shares, default=1.0)
+    batch = micro_batch * points.grad_accum
+    if data.workers == 0:
+        return batch * load_s, zero, zero
+    cores = float(min(c.cores for c in job.classes))
+    processes = 1.0 if one_process else points.gpus_per_node
+    crowd = np.maximum(1.0, data.workers * processes / cores)
+    period = batch * load_s * crowd / data.workers
+    if data.persistent:
+        return zero, period, zero
+    # Workers restart at each epoch, and the devices wait while the first batch is loaded.
+    wait = data.workers * WORKER_START_S * points.use_loader + micro_batch * load_s * crowd
+    steps = np.maximum(1.0, data.samples * fed / (batch * points.n_ranks))
+    return zero, period, wait / steps

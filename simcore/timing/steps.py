@@ -1,0 +1,109 @@
+"""Times of a request's steps along a configuration axis: its job, its values, its steps."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any
+
+from simcore.hardware.cluster import ClusterSpec
+from simcore.hardware.library import library_values
+from simcore.hardware.paths import cluster_paths
+from simcore.hardware.profile import Profile, places
+from simcore.physics.collectives import Allowed, Library
+from simcore.physics.slowest import slowest_rate_frac
+from simcore.request.resolved import Request, rank_groups
+from simcore.timing.divided import evaluate_layout
+from simcore.timing.evaluate import Job, Steps, evaluate
+from simcore.timing.points import Points
+from simcore.timing.rates import class_rates
+
+
+def steps_of(
+    request: Request,
+    points: Points,
+    *,
+    keep_timeline: bool = False,
+    terms: Collection[str] | None = None,
+) -> Steps:
+    """Step times of a request along an axis, for any layout; ``terms`` as in ``evaluate``."""
+    job = job_of(request)
+    points = with_library(request, points)
+    if request.placed is None:
+        return evaluate(job, points, keep_timeline=keep_timeline, terms=terms)
+    parts = tuple(
+        replace(job, workload=request.placed.stages[first].workload)
+        for first, _ in request.placed.distinct_stages
+    )
+    return evaluate_layout(parts, request.placed, points, keep_timeline=keep_timeline, terms=terms)
+
+
+def with_library(request: Request, points: Points) -> Points:
+    """The axis with NCCL restricted to the algorithms and protocols that the job names."""
+    s = request.strategy
+    if not s.nccl_algorithms and not s.nccl_protocols:
+        return points
+    allowed = Allowed(
+        s.nccl_algorithms.every, s.nccl_protocols.every,
+        s.nccl_algorithms.by_function, s.nccl_protocols.by_function,
+    )  # fmt: skip
+    return replace(points, library=replace(points.library, allowed=allowed))
+
+
+def job_of(request: Request) -> Job:
+    """The job without its configuration axis."""
+    groups = rank_groups(request.cluster)
+    classes = tuple(class_rates(g, request.strategy.precision, request.profile) for g in groups)
+    shares = tuple(b / request.micro_batch for b in request.shares)
+    return Job(request.workload, request.strategy, classes, request.loading, shares)
+
+
+def point_values(
+    cluster: ClusterSpec, profile: Profile, workload: str, micro_batch: float, grad_accum: float
+) -> dict[str, Any]:
+    """Values of one configuration of the axis: batch, ranks, and link rates and latencies."""
+    return {
+        "micro_batch": micro_batch,
+        "grad_accum": grad_accum,
+        "loader": profile.loader(workload).value,
+        **_of_cluster(cluster, profile),
+    }
+
+
+@lru_cache(maxsize=4096)
+def _of_cluster(cluster: ClusterSpec, profile: Profile) -> Mapping[str, Any]:
+    """Those of ``point_values`` that depend on the cluster and the profile only."""
+    intra, inter = cluster_paths(cluster)
+    node, link = places(cluster)
+    intra_frac = profile.route_efficiency(intra.route, node=node).value
+    inter_frac = profile.route_efficiency(inter.route, link=link).value
+    return {
+        "n_ranks": cluster.n_gpus,
+        "n_nodes": cluster.n_nodes,
+        "gpus_per_node": max(g.gpus_per_node for g in cluster.groups),
+        "intra_bw_bytes_per_s": intra.bw_bytes_per_s * intra_frac,
+        "inter_bw_bytes_per_s": inter.bw_bytes_per_s * inter_frac,
+        "intra_hop_s": profile.hop_s(node, intra.hop_s),
+        "inter_hop_s": inter.hop_s,
+        "intra_ramp": profile.collective_ramp(intra.route, node),
+        "inter_ramp": profile.collective_ramp(inter.route),
+        "library": Library(**library_values(cluster, profile, intra, inter)),
+        "compute": slowest_rate_frac(cluster.n_gpus, profile.device_spread.value),
+    }
+
+
+def values_on(request: Request, cluster: ClusterSpec) -> dict[str, Any]:
+    return point_values(
+        cluster, request.profile, request.workload.name, request.micro_batch, request.grad_accum
+    )
+
+
+def values_of(request: Request) -> dict[str, Any]:
+    """The request as the values of one configuration of the axis."""
+    return values_on(request, request.cluster)
+
+
+def central_step_s(request: Request) -> float:
+    """The central estimate of the step time only, which a fit evaluates many times."""
+    return float(steps_of(request, Points.of(values_on(request, request.cluster), 1)).step_s[0])

@@ -1,0 +1,129 @@
+"""Kernels of fused attention: what each reaches of a device, and what a job gains by it."""
+
+from __future__ import annotations
+
+from typing import get_args
+
+import pytest
+
+from simcore.answer.predict import predict
+from simcore.answer.request import make_request
+from simcore.base.errors import InvalidConfig
+from simcore.hardware.cluster import parse_cluster
+from simcore.hardware.profile import load_profile
+from simcore.hardware.spec import GPUS
+from simcore.physics.fill import attention_fill
+from simcore.step.kernels import KINDS
+from simcore.strategy.precision import PRECISIONS
+from simcore.timing.rates import attention_width, class_rates, compute_share_of
+from simcore.workload.archs.lm_attention import ATTENTIONS, FLASH
+from simcore.workload.graph import FLASH_KINDS, KernelKind
+
+#: Forward TFLOP/s of H100 SXM5 without a mask, 16k keys, head dimension 128: Shah et al. 2024,
+#: arXiv:2407.08608, figure 5.
+PUBLISHED = {"attention": 370e12, "attention_cudnn": 595e12, "attention_v3": 648e12}
+
+
+def flop_per_s(gpu: str, kind: KernelKind) -> float:
+    """Burst rate of a long sequence's attention forward."""
+    spec, profile = GPUS[gpu], load_profile()
+    burst = profile.compute_efficiency("attention", "bf16", spec, sustained=False)
+    share = profile.attention_share(kind, spec)
+    wave, depth = profile.kernel_shape("attention", "bf16", spec)
+    fill = attention_fill(
+        16384.0, 128.0, 16384.0, 16.0, sm_count=spec.sm_count.value, wave_frac=wave,
+        half_depth=depth, half_width=attention_width(spec),
+    )  # fmt: skip
+    return float((spec.peak("bf16") or 0.0) * burst.value * share.value * fill)
+
+
+@pytest.mark.parametrize("kind", PUBLISHED)
+def test_kernels_on_hopper_reach_what_the_paper_measured(kind: KernelKind) -> None:
+    assert flop_per_s("H100-SXM-80GB", kind) == pytest.approx(PUBLISHED[kind], rel=0.12)
+
+
+def test_every_kernel_of_a_model_has_a_kind() -> None:
+    assert set(FLASH.values()) == set(FLASH_KINDS) <= set(get_args(KernelKind))
+
+
+def test_before_hopper_the_later_kernels_are_no_faster() -> None:
+    rates = class_rates(parse_cluster("1x1xA100-SXM-80GB").groups[0], PRECISIONS["bf16"],
+                        load_profile())  # fmt: skip
+    second, third, cudnn, first = (
+        rates.flop_per_s[KINDS.index(k)]
+        for k in ("attention", "attention_v3", "attention_cudnn", "attention_v1")
+    )
+    assert second == third == cudnn
+    assert first == pytest.approx(0.46 * second)
+
+
+def test_torch_takes_cudnn_first_on_data_centre_blackwell() -> None:
+    profile = load_profile()
+    for name in ("B200-SXM", "GB300"):
+        gpu = GPUS[name]
+        of_torch = profile.attention_share("attention", gpu)
+        assert of_torch == profile.attention_share("attention_cudnn", gpu)
+        second = profile.attention_share("attention_v2", gpu)
+        assert second.value == pytest.approx(of_torch.value / 2.86)
+    for name in ("H100-SXM-80GB", "A100-SXM-80GB", "RTX5090"):
+        gpu = GPUS[name]
+        second = profile.attention_share("attention_v2", gpu)
+        assert profile.attention_share("attention", gpu).value == second.value
+
+
+def test_a_share_of_a_kernel_says_what_it_is_over() -> None:
+    profile, gpu = load_profile(), GPUS["H100-SXM-80GB"]
+    table = profile.compute_efficiency("attention", "bf16", gpu)
+    second = compute_share_of(profile, "attention", "bf16", gpu)
+    assert second.value == pytest.approx(table.value / 1.75)
+    assert "attention_v3 1.75 of FlashAttention-2" in second.source
+    assert second.sd_log > table.sd_log
+    assert compute_share_of(profile, "gemm", "bf16", gpu) == profile.compute_efficiency(
+        "gemm", "bf16", gpu
+    )
+
+
+def test_a_job_can_name_its_kernel() -> None:
+    def step_s(attention: str | None) -> float:
+        request = make_request(
+            "llama3-8b", "1x8xH100", strategy="zero3", seq_len=8192, micro_batch=1,
+            attention=attention,
+        )  # fmt: skip
+        return predict(request).step_time_s.value
+
+    times = {name: step_s(name) for name in ("flash3", "cudnn", "flash", "flash1", "math")}
+    assert step_s("flash2") == times["flash"]
+    assert step_s("masked") > times["flash1"]
+    assert list(times.values()) == sorted(times.values())
+    assert len(set(times.values())) == len(times)
+    assert step_s(None) == times["flash"]
+
+
+#: Forward and backward in ms, bf16 over fp8: runtime.yaml, cudnn-fp8.
+TIMED_IN_8_BITS = {
+    "B200-SXM": (1.589 + 5.526) / (1.464 + 4.382), "GB300": (1.281 + 4.778) / (1.060 + 3.632),
+    "GB200": (0.688 + 2.097) / (0.553 + 1.860),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("gpu", TIMED_IN_8_BITS)
+def test_attention_in_8_bits_is_faster_on_blackwell_where_products_are(gpu: str) -> None:
+    def gain(precision: str) -> float:
+        rates = class_rates(
+            parse_cluster(f"1x1x{gpu}").groups[0], PRECISIONS[precision], load_profile()
+        )
+        narrow, wide = (
+            rates.flop_per_s[KINDS.index(k)] for k in ("attention_cudnn_fp8", "attention_cudnn")
+        )
+        return float(narrow / wide)
+
+    assert gain("fp8") == pytest.approx(TIMED_IN_8_BITS[gpu], rel=0.05)
+    assert gain("bf16-true") == 1.0
+
+
+def test_an_unknown_kernel_is_refused_with_the_names() -> None:
+    with pytest.raises(InvalidConfig, match="flash3"):
+        make_request("llama3-8b", "1x8xH100", attention="flash4")
+    with pytest.raises(InvalidConfig, match="attention"):
+        make_request("resnet50", "1x8xH100", attention="flash")
+    assert "cudnn" in ATTENTIONS

@@ -1,0 +1,255 @@
+"""The caching allocator: sizes and splits by hand, and what must hold of any list of events."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from random import Random
+from typing import Any
+
+import pytest
+from costs import cost_ratio
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from simcore.base.errors import InvalidConfig
+from simcore.base.units import KIB, MIB
+from simcore.memory.allocator import AllocatorConfig, Event, Replay, replay
+
+PLAIN = AllocatorConfig()
+EXPANDABLE = AllocatorConfig(expandable_segments=True)
+
+
+def run(*events: tuple[int, int | None], **config: Any) -> Replay:
+    return replay(events, AllocatorConfig(**config))
+
+
+@pytest.mark.parametrize(
+    ("n_bytes", "allocated", "reserved"),
+    [
+        (1, 512, 2 * MIB),
+        (512, 512, 2 * MIB),
+        (513, 1024, 2 * MIB),
+        (MIB, MIB, 2 * MIB),  # the last that is small
+        (MIB + 1, MIB + 512, 20 * MIB),
+        (10 * MIB - 512, 10 * MIB - 512, 20 * MIB),
+        (10 * MIB, 10 * MIB, 10 * MIB),  # from here a segment of its own
+        (19 * MIB, 20 * MIB, 20 * MIB),  # 1 MiB left is not split off
+        (21 * MIB - 512, 21 * MIB - 512, 22 * MIB),  # 512 bytes more are
+    ],
+)
+def test_sizes_of_one_request(n_bytes: int, allocated: int, reserved: int) -> None:
+    """kMinBlockSize, kSmallSize, kSmallBuffer, kMinLargeAlloc, kLargeBuffer, kRoundLarge."""
+    result = run((0, n_bytes))
+    assert result.peak_allocated_bytes == allocated
+    assert result.peak_reserved_bytes == reserved
+    assert result.requested.tolist() == [n_bytes]
+
+
+def test_small_requests_share_a_segment_and_large_ones_too() -> None:
+    small = run(*((i, 512 * KIB) for i in range(4)))
+    assert small.peak_reserved_bytes == 2 * MIB
+    assert run(*((i, 512 * KIB) for i in range(5))).peak_reserved_bytes == 4 * MIB
+    large = run(*((i, 5 * MIB) for i in range(4)))
+    assert large.peak_reserved_bytes == 20 * MIB == large.peak_allocated_bytes
+
+
+def test_best_fit_takes_the_smallest_that_is_enough() -> None:
+    """Free blocks of 40, 30 and 50 MiB: 28 MiB goes into the one of 30."""
+    result = run(
+        (0, 40 * MIB), (1, 30 * MIB), (2, 50 * MIB), (0, None), (1, None), (2, None), (3, 28 * MIB)
+    )
+    assert result.address[-1] == result.address[1]
+    assert result.peak_reserved_bytes == 120 * MIB
+
+
+def test_a_large_block_is_split_and_merges_again() -> None:
+    """60 MiB freed, 25 and 35 cut from it, both freed: 60 fit again without new memory."""
+    result = run(
+        (0, 60 * MIB), (0, None), (1, 25 * MIB), (2, 35 * MIB), (1, None), (2, None), (3, 60 * MIB)
+    )
+    assert result.peak_reserved_bytes == 60 * MIB
+    assert len(result.segments) == 1
+    assert [b.owner for b in result.segments[0].blocks] == [3]
+
+
+def test_free_space_in_pieces_is_of_no_use() -> None:
+    """Two halves apart: 40 MiB are cached and 40 MiB are asked from the device."""
+    events = ((0, 40 * MIB), (0, None), (1, 20 * MIB), (2, 20 * MIB), (3, 20 * MIB))
+    holes = (*events, (1, None), (3, None), (4, 40 * MIB))
+    plain = run(*holes)
+    assert plain.peak_reserved_bytes == 100 * MIB
+    assert plain.fragmentation_frac == pytest.approx(0.4)
+    # One address range: the third block and its successor are one hole, 20 MiB short of 40.
+    grown = run(*holes, expandable_segments=True)
+    assert grown.peak_reserved_bytes == 80 * MIB
+
+
+def test_expandable_segments_grow_by_pages() -> None:
+    """20 MiB a page for large requests, 2 MiB for small ones; freed space at the end grows."""
+    assert run((0, 30 * MIB), expandable_segments=True).peak_reserved_bytes == 40 * MIB
+    assert run((0, KIB), expandable_segments=True).peak_reserved_bytes == 2 * MIB
+    more = run((0, 30 * MIB), (0, None), (1, 55 * MIB), expandable_segments=True)
+    assert more.peak_reserved_bytes == 60 * MIB
+    assert run((0, 30 * MIB), (0, None), (1, 55 * MIB)).peak_reserved_bytes == 30 * MIB + 56 * MIB
+
+
+def test_a_full_device_gets_cached_segments_back_and_tries_again() -> None:
+    events = ((0, 60 * MIB), (0, None), (1, 80 * MIB))
+    freed = run(*events, limit_bytes=100 * MIB)
+    assert freed.failed_at is None
+    assert freed.n_retries == 1
+    assert freed.reserved.tolist() == [60 * MIB, 60 * MIB, 80 * MIB]
+    assert [e.action for e in freed.segment_events] == [
+        "segment_alloc", "segment_free", "segment_alloc"
+    ]  # fmt: skip
+    held = run((0, 60 * MIB), (1, 80 * MIB), limit_bytes=100 * MIB)
+    assert held.failed_at == 1
+    assert len(held.reserved) == 1
+
+
+def test_a_split_segment_cannot_be_given_back() -> None:
+    result = run(
+        (0, 60 * MIB), (0, None), (1, 20 * MIB), (2, 80 * MIB), limit_bytes=100 * MIB
+    )  # fmt: skip
+    assert result.failed_at == 3
+
+
+def test_expandable_pages_are_given_back_from_the_middle() -> None:
+    result = run(
+        (0, 40 * MIB), (1, 40 * MIB), (2, 20 * MIB), (1, None), (3, 60 * MIB),
+        expandable_segments=True, limit_bytes=120 * MIB,
+    )  # fmt: skip
+    assert result.failed_at is None
+    assert result.reserved.tolist()[-1] == 120 * MIB
+    assert "segment_unmap" in {e.action for e in result.segment_events}
+
+
+def test_max_split_size_keeps_large_blocks_whole() -> None:
+    """100 MiB free and unsplittable: 30 MiB do not go there, 95 MiB do."""
+    events = ((0, 100 * MIB), (0, None))
+    assert run(*events, (1, 30 * MIB), max_split_bytes=64 * MIB).peak_reserved_bytes == 130 * MIB
+    assert run(*events, (1, 30 * MIB)).peak_reserved_bytes == 100 * MIB
+    whole = run(*events, (1, 95 * MIB), max_split_bytes=64 * MIB)
+    assert (whole.peak_reserved_bytes, whole.allocated[-1]) == (100 * MIB, 100 * MIB)
+    # 79 MiB would waste 20 MiB or more
+    assert run(*events, (1, 79 * MIB), max_split_bytes=64 * MIB).peak_reserved_bytes > 100 * MIB
+
+
+@pytest.mark.parametrize(
+    ("n_bytes", "rounded"), [(1200, 1536), (1025 * KIB, 1280 * KIB), (MIB, MIB), (300, 512)]
+)
+def test_round_up_to_divisions_of_a_power_of_two(n_bytes: int, rounded: int) -> None:
+    """Four steps between powers of two, above 4 x 512 bytes."""
+    config = AllocatorConfig(roundup_power2_divisions=4)
+    assert config.rounded(n_bytes) == rounded
+
+
+@pytest.mark.parametrize("config", [{"roundup_power2_divisions": 3}, {"max_split_bytes": 20 * MIB}])
+def test_wrong_settings_are_named(config: dict[str, Any]) -> None:
+    with pytest.raises(InvalidConfig, match="must be"):
+        AllocatorConfig(**config)
+
+
+@pytest.mark.parametrize("events", [[(0, None)], [(0, 5), (0, 5)], [(0, 0), (0, 0)]])
+def test_wrong_events_are_named(events: list[tuple[int, int | None]]) -> None:
+    with pytest.raises(InvalidConfig, match=r"event \d"):
+        replay(events)
+
+
+def test_nothing_takes_nothing() -> None:
+    result = run((0, 0), (0, None))
+    assert result.peak_reserved_bytes == 0
+    assert replay([]).fragmentation_frac == 0.0
+
+
+@st.composite
+def event_lists(draw: st.DrawFn) -> list[Event]:
+    random = Random(draw(st.integers(0, 2**32)))
+    events, live, made = [], [], 0
+    for _ in range(draw(st.integers(1, 120))):
+        if live and random.random() < 0.45:
+            events.append(Event(live.pop(random.randrange(len(live))), None))
+        else:
+            events.append(Event(made, int(2 ** random.uniform(0, 27))))
+            live.append(made)
+            made += 1
+    return events
+
+
+CONFIGS = [
+    PLAIN,
+    EXPANDABLE,
+    AllocatorConfig(max_split_bytes=32 * MIB),
+    AllocatorConfig(roundup_power2_divisions=8),
+    AllocatorConfig(limit_bytes=300 * MIB),
+    AllocatorConfig(limit_bytes=300 * MIB, expandable_segments=True),
+    AllocatorConfig(limit_bytes=300 * MIB, max_split_bytes=32 * MIB),
+]
+
+
+@settings(max_examples=60, deadline=None)
+@given(event_lists(), st.sampled_from(CONFIGS))
+def test_no_block_overlaps_and_nothing_is_lost(
+    events: list[Event], config: AllocatorConfig
+) -> None:
+    result = replay(events, config)
+    done = events[: len(result.reserved)]
+    live: dict[int, int] = {}
+    for event in done:
+        if event.n_bytes is None:
+            live.pop(event.id)
+        else:
+            live[event.id] = event.n_bytes
+    assert (result.requested <= result.allocated).all()
+    assert (result.allocated <= result.reserved).all()
+    assert result.peak_reserved_bytes <= config.limit_bytes
+    owned: dict[int, int] = {}
+    for segment in result.segments:
+        assert sum(b.n_bytes for b in segment.blocks) == segment.n_bytes
+        at = segment.address
+        for block in segment.blocks:
+            assert block.address == at
+            at += block.n_bytes
+            if block.owner is not None:
+                owned[block.owner] = block.requested_bytes
+                assert block.n_bytes >= block.requested_bytes
+        for one, two in pairwise(segment.blocks):
+            assert one.owner is not None or two.owner is not None, "free neighbours merge"
+    assert owned == {k: v for k, v in live.items() if v}
+    for one, two in pairwise(result.segments):
+        assert one.address + one.n_bytes <= two.address
+    total = sum(
+        e.n_bytes if e.action in ("segment_alloc", "segment_map") else -e.n_bytes
+        for e in result.segment_events
+    )
+    assert total == sum(s.n_bytes for s in result.segments)
+    if result.failed_at is None and len(result.reserved):
+        assert total == result.reserved[-1]
+
+
+@settings(max_examples=20, deadline=None)
+@given(event_lists())
+def test_the_same_events_give_the_same_addresses(events: list[Event]) -> None:
+    assert replay(events).address.tolist() == replay(list(events)).address.tolist()
+
+
+@pytest.mark.parametrize("config", [PLAIN, EXPANDABLE], ids=["segments", "expandable"])
+def test_cost_grows_with_the_events_alone(config: AllocatorConfig) -> None:
+    """Ten times the events and live blocks cost some ten times as much; a search of all, 100."""
+    few, many = _random_events(5_000), _random_events(50_000)
+    ratio = cost_ratio(lambda: replay(few, config), lambda: replay(many, config), rounds=3, calls=1)
+    assert ratio < 30
+
+
+def _random_events(n: int) -> list[Event]:
+    random = Random(1)
+    events, live = [], []
+    for i in range(n):
+        if live and random.random() < 0.5:
+            at = random.randrange(len(live))
+            live[at], live[-1] = live[-1], live[at]
+            events.append(Event(live.pop(), None))
+        else:
+            events.append(Event(i, int(2 ** random.uniform(8, 26))))
+            live.append(i)
+    return events

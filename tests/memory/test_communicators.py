@@ -1,0 +1,64 @@
+"""Buffers of communicators against NCCL's own constants and a published measurement."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from simcore.base.units import MIB
+from simcore.memory.communicators import Group, communicator_bytes, groups_of, nccl_bytes
+from simcore.strategy.layout import Layout
+
+ONE = np.ones(1)
+
+
+def held(ranks: float, here: float, *, nvlink: bool = True, direct: bool = True) -> float:
+    return float(
+        communicator_bytes(Group(ONE * ranks, ONE * here), nvlink=nvlink, direct=direct)[0]
+    )
+
+
+@pytest.mark.parametrize(("ranks", "measured_mb"), [(2, 544), (3, 688), (4, 688)])
+def test_of_a_node_as_measured_on_four_a100(ranks: int, measured_mb: float) -> None:
+    """NVIDIA/nccl issue 964, whose figures are differences of nvidia-smi in MiB."""
+    assert held(ranks, ranks) / MIB == pytest.approx(measured_mb, rel=0.2)
+
+
+def test_is_channels_times_connections_times_the_protocols_buffers() -> None:
+    """24 channels, three connections; 4 MiB, 120 x 640 x 8 x 8 and 8 x 512 x 8 x 16 bytes."""
+    assert held(8, 8) == 24 * 3 * (4 * 2**20 + 4_915_200 + 524_288)
+    assert held(8, 8, nvlink=False) == held(8, 8) / 6
+    assert held(1, 1) == 0.0
+
+
+def test_a_lone_rank_of_a_node_holds_more_for_the_network_than_one_of_eight() -> None:
+    """On PCIe four channels leave a node; with a NIC a device each rank has two of its own."""
+    alone = held(4, 1, nvlink=False)
+    shared = held(32, 8, nvlink=False) - held(8, 8, nvlink=False)
+    assert alone == 8 * 4 * (4 * 2**20 + 4_915_200) == 8 * shared
+    assert held(32, 8) - held(8, 8) == alone / 2
+    assert held(4, 1, direct=False) == 0.0, "buffers of a NIC that copies lie on the host"
+
+
+@given(st.integers(2, 4096), st.sampled_from([1, 2, 4, 8]), st.booleans())
+def test_more_ranks_of_equal_nodes_cost_nothing(n: int, here: int, nvlink: bool) -> None:
+    assert held(n * here, here, nvlink=nvlink) == held(2 * here, here, nvlink=nvlink)
+
+
+def test_a_layout_has_a_communicator_for_each_dimension() -> None:
+    """tp 4, pp 3 on 48 ranks: all, tensor, data, two pipeline pairs, a replica."""
+    found = groups_of(Layout(tp=4, pp=3), 48 * ONE, 8.0, copies=1)
+    assert sorted(g.n_ranks[0] for g in found if g.n_ranks[0] > 1) == [2, 2, 4, 4, 12, 48]
+    here = {float(g.n_ranks[0]): float(g.here[0]) for g in found}
+    assert here[48.0] == 8 and here[12.0] == 8
+    twice = groups_of(Layout(tp=4, pp=3), 48 * ONE, 8.0, copies=2)
+    assert len(twice) == len(found) + 2
+    assert len(groups_of(Layout(), 48 * ONE, 8.0, copies=2)) == 1
+
+
+def test_an_axis_equals_its_columns() -> None:
+    layout, gpus = Layout(tp=2, pp=2, cp=2), np.array([8.0, 16.0, 64.0])
+    words = {"nvlink": True, "direct": True}
+    many = nccl_bytes(groups_of(layout, gpus, 8.0, 1), **words)
+    single = [nccl_bytes(groups_of(layout, g * ONE, 8.0, 1), **words)[0] for g in gpus]
+    assert many.tolist() == single

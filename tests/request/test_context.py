@@ -1,0 +1,158 @@
+"""What context ranks exchange, against counts by hand and the papers' volumes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from simcore import api
+from simcore.answer.request import make_request
+from simcore.base.errors import InvalidConfig
+from simcore.memory.job import memory_result
+from simcore.request.placed import Placed
+from simcore.timing.exchanges import exchange_bytes, exchange_passes, exchanges_of
+from simcore.timing.points import Points
+from simcore.timing.steps import values_of
+
+BASE: dict[str, Any] = {
+    "precision": "bf16", "strategy": "zero1", "recompute": "none", "micro_batch": 1,
+    "seq_len": 8192,
+}  # fmt: skip
+
+
+def placed(model: str, gpus: str, **words: Any) -> Placed:
+    found = make_request(model, gpus, **{**BASE, **words}).placed
+    assert found is not None
+    return found
+
+
+def sent(model: str, gpus: str, **words: Any) -> tuple[float, float]:
+    """Bytes of a rank's vectors in a layer's forward, and in its backward."""
+    how = placed(model, gpus, **words)
+    name = "context parallel"
+    each = float(exchange_bytes(how, np.ones(1))[name][0])
+    forward, backward = exchange_passes(how)[name]
+    return forward * each, backward * each
+
+
+@pytest.mark.parametrize("cp", [2, 4, 8])
+def test_ulysses_turns_four_tensors_of_local_tokens(cp: int) -> None:
+    """Jacobs et al. 2023, 3.2: 3 N h / P before attention and N h / P behind it, 2 bytes each;
+    their gradients go the other way."""
+    forward, backward = sent("llama2-7b", "1x8xH100", cp=cp, cp_comm="ulysses")
+    assert forward == backward == 4 * 8192 * 4096 * 2 / cp
+
+
+def test_its_volume_stays_where_tokens_and_ranks_grow_together() -> None:
+    few, many = (
+        sent("llama2-7b", "4x8xH100", cp=cp, seq_len=4096 * cp, cp_comm="ulysses") for cp in (4, 32)
+    )
+    assert few == many
+    few, many = (sent("llama2-7b", "4x8xH100", cp=cp, seq_len=4096 * cp) for cp in (4, 32))
+    assert many[0] == 8 * few[0]  # a ring passes all keys and values by each rank
+
+
+@pytest.mark.parametrize(
+    ("tp", "cp", "kv_heads_sent"),
+    [(1, 8, 8), (1, 4, 8), (2, 4, 4), (1, 16, 16), (4, 8, 8), (8, 4, 4)],
+)
+def test_fewer_key_heads_than_ranks_are_copied(tp: int, cp: int, kv_heads_sent: int) -> None:
+    """Llama 3 8B: 32 query and 8 key heads of 128; of k and v a rank sends one head to each rank
+    at least (DeepSpeed, runtime/sequence_parallel/ulysses_sp.py)."""
+    forward, _ = sent("llama3-8b", "4x8xH100", tp=tp, cp=cp, cp_comm="ulysses")
+    heads = 2 * 32 // tp + 2 * kv_heads_sent
+    assert forward == heads * 128 * 8192 / cp * 2
+
+
+@pytest.mark.parametrize(
+    ("model", "words", "said"),
+    [
+        ("gpt2-xl", {"cp": 4}, "cp=4 does not divide heads=25"),
+        ("llama2-7b", {"tp": 8, "cp": 8}, "cp=8 does not divide heads / tp = 4"),
+        ("phi-3-medium", {"cp": 4}, "4 and 10 key heads"),
+    ],
+)
+def test_heads_must_be_shared_evenly(model: str, words: dict[str, int], said: str) -> None:
+    with pytest.raises(InvalidConfig, match=said):
+        make_request(model, "8x8xH100", cp_comm="ulysses", **words)  # type: ignore[arg-type]
+    make_request(model, "8x8xH100", **words)  # type: ignore[arg-type]  # a ring takes them
+
+
+def test_what_is_exchanged_runs_again_with_what_needs_it() -> None:
+    """Full recompute, or that of attention alone, runs its exchanges of forward a second time."""
+    for way, (forward, backward) in {"ring": (1, 2), "all-gather": (1, 2),
+                                     "ulysses": (4, 4)}.items():  # fmt: skip
+
+        def passes(**words: Any) -> tuple[float, float]:
+            how = placed("llama2-7b", "1x8xH100", cp=4, cp_comm=way, **words)  # noqa: B023
+            return exchange_passes(how)["context parallel"]
+
+        assert passes() == (forward, backward)
+        assert passes(recompute="full") == (forward, backward + forward)
+        some = {"recompute": "selective", "recompute_modules": "core_attn"}
+        assert passes(**some) == (forward, backward + forward)
+        assert passes(recompute="selective", recompute_modules="mlp") == (forward, backward)
+
+
+def test_a_ring_hides_half_and_others_nothing() -> None:
+    seen = {}
+    for way in ("ring", "all-gather", "ulysses"):
+        request = make_request("llama2-7b", "1x8xH100", cp=4, cp_comm=way, **BASE)
+        assert request.placed is not None
+        made = exchanges_of(Points.of(values_of(request), 1), request.placed)
+        ((_, op),) = made.once_s
+        whole = sum(made.collectives_s(1).values())
+        seen[way, op] = float((made.of_stage(1)["context parallel"] / whole)[0])
+    assert seen == {("ring", "send_recv"): 0.5, ("all-gather", "all_gather"): 1.0,
+                    ("ulysses", "all_to_all"): 1.0}  # fmt: skip
+
+
+def test_attentions_output_is_kept_twice() -> None:
+    """Before it is turned, by attention; behind, by the output's product: N h / P more a layer."""
+    words = {**BASE, "seq_len": 65536}
+    ring, turned = (
+        api.predict("llama2-7b", "1x8xH100", cp=8, cp_comm=way, **words).memory.terms["activations"]
+        for way in ("ring", "ulysses")
+    )
+    assert turned - ring == pytest.approx(32 * 65536 / 8 * 4096 * 2)
+
+
+def test_what_is_turned_is_kept_of_the_layers_that_do_not_run_again() -> None:
+    """N h / P more of each of them; of those that do while they run."""
+
+    def more(terms: tuple[str, ...], **words: Any) -> float:
+        ring, turned = (
+            sum(memory_result(r).terms.get(t, 0.0) for t in terms)
+            for r in (
+                make_request("llama2-7b", "1x8xH100", cp=2, cp_comm=way, seq_len=65536,
+                             strategy="zero3", precision="bf16", **words)
+                for way in ("ring", "ulysses")
+            )
+        )  # fmt: skip
+        return turned - ring
+
+    one = 65536 / 2 * 4096 * 2
+    assert more(("activations",)) == pytest.approx(32 * one)
+    for first in (1, 16, 30):
+        found = more(("activations",), recompute="full", recompute_layers=first)
+        assert found == pytest.approx((32 - first) * one)
+    # the fullest moment is in a layer that runs again: at most its own
+    assert 0.0 <= more(("activations", "working_set"), recompute="full") <= 1.01 * one
+    assert 0.0 <= more(("activations", "working_set"), recompute="selective") <= 1.01 * one
+
+
+def test_the_layout_says_so() -> None:
+    assert api.predict("llama2-7b", "1x8xH100", cp=8, cp_comm="ulysses", **BASE).layout == (
+        "cp8 ulysses"
+    )
+    assert api.predict("llama2-7b", "1x8xH100", cp=8, **BASE).layout == "cp8"
+
+
+def test_a_way_that_nobody_takes_is_told() -> None:
+    told = api.predict("llama2-7b", "1x8xH100", cp_comm="ulysses", **BASE)
+    plain = api.predict("llama2-7b", "1x8xH100", **BASE)
+    assert "cp-comm ulysses changes nothing: cp is 1" in told.assumptions
+    assert told.step_time_s == plain.step_time_s
+    assert not any("cp-comm" in a for a in plain.assumptions)

@@ -1,0 +1,48 @@
+"""Few evaluations of a convex function give all of it."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from simcore.timing.convex import at_counts
+
+#: Rows of slopes and offsets: each row is the maximum of its affine parts.
+PARTS = st.lists(
+    st.lists(st.tuples(st.integers(0, 50), st.integers(-2000, 2000)), min_size=1, max_size=5),
+    min_size=1, max_size=6,
+)  # fmt: skip
+
+
+@given(parts=PARTS, counts=st.lists(st.integers(1, 300), min_size=1, max_size=60), data=st.data())
+def test_every_value_of_a_maximum_of_affine_functions(
+    parts: list[list[tuple[int, int]]], counts: list[int], data: st.DataObject
+) -> None:
+    width = max(map(len, parts))
+    slopes = np.array([[*(s for s, _ in r), *[0] * (width - len(r))] for r in parts], float)
+    offsets = np.array([[*(o for _, o in r), *[-1e9] * (width - len(r))] for r in parts], float)
+    jump = np.arange(len(parts), dtype=float)  # one micro-step alone is another matter
+
+    def f(row: np.ndarray, count: np.ndarray) -> np.ndarray:
+        top = (slopes[row] * count[:, None] + offsets[row]).max(axis=1)
+        return np.stack([top - jump[row] * (count < 2), -3.0 * top])
+
+    row = np.array([data.draw(st.integers(0, len(parts) - 1)) for _ in counts])
+    row[0] = len(parts) - 1
+    count = np.array(counts, dtype=float)
+    truth = f(row, count)
+    found = at_counts(f, row, count)
+    assert np.abs(found - truth).max() <= 1e-9 * (1.0 + np.abs(truth).max())
+
+
+def test_an_affine_row_costs_four_evaluations() -> None:
+    calls: list[int] = []
+
+    def f(row: np.ndarray, count: np.ndarray) -> np.ndarray:
+        calls.append(len(row))
+        return (3.0 * count + row)[None, :]
+
+    row, count = np.repeat(np.arange(10), 500), np.tile(np.arange(1.0, 501.0), 10)
+    assert np.allclose(at_counts(f, row, count), (3.0 * count + row)[None, :], rtol=1e-15)
+    assert calls == [40]

@@ -1,0 +1,139 @@
+"""How often tensor ranks sum up in backward, by what a library's layers are."""
+
+import numpy as np
+import pytest
+
+from simcore.answer.request import make_request
+from simcore.timing.exchanges import (
+    Exchanges,
+    exchange_passes,
+    exchanges_of,
+    exchanges_s,
+    exposed,
+)
+from simcore.timing.points import Points
+from simcore.timing.steps import values_of
+from simcore.workload.models import ModelRecord
+from simcore.workload.resolve import resolve_model
+
+
+@pytest.mark.parametrize(
+    ("words", "backward"),
+    [
+        ({}, 2),
+        ({"software": "scaling"}, 5),  # q, k and v, gate and up each for themselves
+        # its norms gather what its products then keep: once, before both
+        ({"software": "scaling", "sequence_parallel": True}, 2),
+        # gathered once, before both; and once more for the gradients of both weights: half a sum
+        ({"sequence_parallel": True}, 3),
+        ({"sequence_parallel": True, "lora_rank": 8}, 2),  # of a frozen base there are none
+        ({"software": "deepspeed"}, 2),
+    ],
+)
+@pytest.mark.parametrize("recompute", ["none", "full"])
+def test_products_apart_of_one_input_each_sum_up_its_gradient(
+    words: dict[str, object], backward: int, recompute: str
+) -> None:
+    asked = {"sequence_parallel": False, **words}
+    request = make_request(
+        "llama3-8b", "1x8xA100-SXM-80GB", tp=8, strategy="zero1", recompute=recompute, **asked
+    )
+    assert request.placed is not None
+    again = 2 if recompute == "full" else 0
+    assert exchange_passes(request.placed)["tensor parallel"] == (2, backward + again)
+
+
+def test_what_is_gathered_again_hides_under_the_gradient_of_the_input() -> None:
+    """Korthikanti et al. 2022, 4.2.2. Kept whole it is not gathered; nothing else changes."""
+
+    def exchange(overlap: str, whole: bool) -> float:
+        record = resolve_model("llama3-8b")
+        assert isinstance(record, ModelRecord)
+        config = {**record.config, "gathered_inputs": whole}
+        request = make_request(
+            record.model_copy(update={"config": config}), "1x8xA100-SXM-80GB", tp=8,
+            strategy="zero1", micro_batch=4, overlap=overlap, sequence_parallel=True,
+        )  # fmt: skip
+        placed = request.placed
+        assert placed is not None
+        points = Points.of(values_of(request), 1)
+        seconds = exchanges_s(points, placed, 32)
+        return float(exposed(seconds, placed, np.ones(1), np.zeros(1))["tensor parallel"][0])
+
+    bare, again = exchange("none", whole=True), exchange("none", whole=False)
+    assert again == pytest.approx(bare * 5 / 4)  # four sums a layer, and two halves
+    assert exchange("dgrad", whole=False) == pytest.approx(exchange("dgrad", whole=True))
+    assert exchange("dgrad", whole=False) == pytest.approx(bare * 3 / 4)
+
+
+def test_one_product_of_an_input_sums_up_once() -> None:
+    """GPT's MLP has no gate."""
+    request = make_request(
+        "gpt2-xl", "1x5xA100-SXM-80GB", tp=5, software="scaling", sequence_parallel=False,
+        strategy="zero1",
+    )  # fmt: skip
+    assert request.placed is not None
+    assert exchange_passes(request.placed)["tensor parallel"] == (2, 2)
+
+
+GATHERS, SUMS = ("tensor parallel", "all_gather"), ("tensor parallel", "reduce_scatter")
+
+
+def _exchanges(precision: str, micro_batch: int, overlap: str = "none") -> Exchanges:
+    request = make_request(
+        "llama3-8b", "1x8xH100-SXM5-80GB", tp=8, strategy="zero1", micro_batch=micro_batch,
+        sequence_parallel=True, precision=precision, overlap=overlap,
+    )  # fmt: skip
+    assert request.placed is not None
+    return exchanges_of(Points.of(values_of(request), 1), request.placed)
+
+
+@pytest.mark.parametrize(
+    ("precision", "like"), [("fp8", 2), ("fp8-dynamic", 2), ("fp8-rowwise", 4)]
+)
+def test_products_in_eight_bits_gather_operands_in_these(precision: str, like: int) -> None:
+    """Half the bytes of what is summed up: as gathers of half the samples. Not with row scales."""
+    narrow, wide = _exchanges(precision, 4).once_s, _exchanges("bf16", 4).once_s
+    assert narrow[SUMS][0] == wide[SUMS][0] == wide[GATHERS][0]
+    assert narrow[GATHERS][0] == pytest.approx(_exchanges("bf16", like).once_s[GATHERS][0])
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp8"])
+def test_a_layer_sums_up_four_times_and_gathers_six(precision: str) -> None:
+    """By hand: two sums and two gathers each way, and two inputs gathered again (4.2.2).
+
+    Beside weight gradients hide two sums and what is gathered again, shared out by bytes.
+    """
+    made = _exchanges(precision, 4, "dgrad")
+    gather, add = (float(made.once_s[key][0]) for key in (GATHERS, SUMS))
+    found = made.collectives_s(1)
+    assert [found[key][0] for key in (GATHERS, SUMS)] == pytest.approx([6 * gather, 4 * add])
+    seen = exposed(made.of_stage(1), made.placed, np.ones(1), np.zeros(1))["tensor parallel"]
+    assert seen[0] == pytest.approx(4 * gather + 2 * add, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("targets", "precision", "bare", "gathers"),
+    [
+        # of a layer's two gathers and two scatters each way, one of each
+        ("q_proj,k_proj,v_proj", "bf16", 2 / 8, 1.0),
+        ("o_proj,down_proj", "bf16", 0.0, 1.0),
+        ("all-linear", "bf16", 4 / 8, 1.0),
+        # three gathers of four are of 8 bits still, a scatter is of 16
+        ("v_proj", "fp8", 2 / (4 + 3 * 0.5 + 1), (3 * 0.5 + 1) / 4),
+        ("o_proj", "fp8", 0.0, 0.5),
+    ],
+)
+def test_inputs_that_adapters_read_are_exchanged_whole(
+    targets: str, precision: str, bare: float, gathers: float
+) -> None:
+    request = make_request(
+        "llama3-8b", "1x4xH100", tp=4, strategy="zero1", overlap="tensor", precision=precision,
+        lora_rank=8, lora_targets=targets, sequence_parallel=True,
+    )  # fmt: skip
+    placed = request.placed
+    assert placed is not None
+    assert placed.gathered_frac == pytest.approx(gathers)
+    whole = {"tensor parallel": np.array([8.0])}
+    seen = exposed(whole, placed, np.array([100.0]), np.zeros(1))["tensor parallel"][0]
+    assert seen == pytest.approx(8.0 * (bare + (1 - bare) / 4))
