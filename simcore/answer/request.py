@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Unpack
+from typing import Any
 
 from simcore.hardware.cluster import ClusterSpec
 from simcore.memory.fits import largest_batch
 from simcore.request.make import read_request
-from simcore.request.options import Options
 from simcore.request.resolved import Request
 from simcore.workload.resolve import ModelSource
 
@@ -20,7 +19,7 @@ MAX_BATCH = 4096
 def make_request(
     model: str | Path | ModelSource,
     gpus: str | ClusterSpec,
-    **options: Unpack[Options],
+    **options: Any,
 ) -> Request:
     """The request with every option resolved. Raises InvalidConfig with every violation."""
     read = read_request(model, gpus, **options)

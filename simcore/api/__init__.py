@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Unpack, cast
+from typing import TYPE_CHECKING, Any, Literal
 
 from simcore.answer.advice import uneven
 from simcore.answer.predict import predict as _predict
@@ -34,8 +34,8 @@ from simcore.base.errors import InvalidConfig, SimcoreError, UsageError
 from simcore.base.numbers import number_problems
 from simcore.hardware.cluster import ClusterSpec
 from simcore.hardware.profile import Profile
-from simcore.request.options import Options
 from simcore.request.resolved import Request
+from simcore.strategy.options import Options
 from simcore.strategy.options.values import inputs_of
 from simcore.validate.known import measured_rows
 from simcore.workload.permission import trusts_call
@@ -70,7 +70,7 @@ def predict(
     steps: float | None = None,
     epochs: float | None = None,
     keep_timeline: bool = False,
-    **options: Unpack[Options],
+    **options: Any,
 ) -> Prediction:
     """The prediction of one training job on a cluster such as ``4x8xA6000ada``.
 
@@ -114,7 +114,7 @@ def answer_of(
             words = {k: v for k, v in words.items() if k not in ("global_batch", "grad_accum")}
         changed = {**options, **words}
         where = changed.pop("gpus", gpus)
-        return make_request(model, where, **cast("Options", changed))
+        return make_request(model, where, **changed)
 
     helps: dict[str, Any] = {}
     faster: tuple[Faster, ...] = ()
@@ -151,9 +151,7 @@ def answer_of(
 
 @takes_options()
 @trusts_call()
-def explain(
-    model: str | Path | ModelSource, gpus: str, term: str, **options: Unpack[Options]
-) -> Explanation:
+def explain(model: str | Path | ModelSource, gpus: str, term: str, **options: Any) -> Explanation:
     """Formula, inputs and source of one term of a prediction.
 
     ``term``: ``memory.activations``, ``comm``, ``mfu`` ... Raises UsageError as ``predict`` does,
@@ -174,7 +172,7 @@ def memory_timeline(
     *,
     gpu: str | None = None,
     expandable_segments: bool = False,
-    **options: Unpack[Options],
+    **options: Any,
 ) -> MemoryTimeline:
     """Memory of the fullest GPU over one step, simulated with PyTorch's caching allocator.
 
@@ -196,7 +194,7 @@ def memory_timeline(
 
 @takes_options()
 @trusts_call()
-def timeline(model: str | Path | ModelSource, gpus: str, **options: Unpack[Options]) -> Timeline:
+def timeline(model: str | Path | ModelSource, gpus: str, **options: Any) -> Timeline:
     """Start and finish of every task of one step [s]: the timeline of
     ``predict(..., keep_timeline=True)``.
     """
@@ -207,7 +205,7 @@ def timeline(model: str | Path | ModelSource, gpus: str, **options: Unpack[Optio
 
 @takes_options()
 @trusts_call()
-def replay(model: str | Path | ModelSource, gpus: str, **options: Unpack[Options]) -> Replay:
+def replay(model: str | Path | ModelSource, gpus: str, **options: Any) -> Replay:
     """One step as a graph of compute tasks and messages, for network simulators.
 
     Compute tasks have a duration [s], messages have bytes and ranks. Raises UsageError as
@@ -229,7 +227,7 @@ def scaling(
     gpus: str,
     *,
     clusters: Sequence[str] | str | None = None,
-    **options: Unpack[Options],
+    **options: Any,
 ) -> Scaling:
     """Weak scaling: the same job on one GPU, on two ... up to ``gpus``.
 
@@ -265,7 +263,7 @@ def scaling(
 
 @takes_options()
 @trusts_call()
-def roofline(model: str | Path | ModelSource, gpus: str, **options: Unpack[Options]) -> Roofline:
+def roofline(model: str | Path | ModelSource, gpus: str, **options: Any) -> Roofline:
     """Flop, memory traffic and predicted time of every operator in one micro-step of one GPU."""
     from simcore.answer.views import roofline as _roofline
 
@@ -275,7 +273,7 @@ def roofline(model: str | Path | ModelSource, gpus: str, **options: Unpack[Optio
 @takes_options()
 @trusts_call()
 def sensitivity(
-    model: str | Path | ModelSource, gpus: str, **options: Unpack[Options]
+    model: str | Path | ModelSource, gpus: str, **options: Any
 ) -> tuple[float, tuple[Swing, ...]]:
     """Step time [s], and how it changes with half and with twice of each resource, the resource
     with the largest change first.
@@ -311,7 +309,7 @@ def launch_file(
     dialect: str,
     model: str | Path | ModelSource,
     gpus: str,
-    **options: Unpack[Options],
+    **options: Any,
 ) -> LaunchFile:
     """The job as a launch file of another program.
 
@@ -427,9 +425,7 @@ def _run_steps(
 @takes_options()
 @trusts_call()
 @one_question()
-def report(
-    model: str | Path | ModelSource, gpus: Sequence[str] | str, **options: Unpack[Options]
-) -> str:
+def report(model: str | Path | ModelSource, gpus: Sequence[str] | str, **options: Any) -> str:
     """A self-contained HTML page about one job, on one cluster or on several side by side.
 
     The page has no scripts and no external links and is smaller than a megabyte. It says which

@@ -5,14 +5,13 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, TypeVar, Unpack, cast
+from typing import Any, TypeVar
 
 from simcore.api.many import side_by_side
 from simcore.api.results import Prediction
 from simcore.base.errors import InvalidConfig, SimcoreError
 from simcore.hardware.profile import Profile
 from simcore.report.html.document import Facts, Sources, Told
-from simcore.request.options import Options
 from simcore.request.resolved import Request
 from simcore.strategy.options.values import command_words, shown
 from simcore.workload.resolve import ModelSource
@@ -20,9 +19,7 @@ from simcore.workload.resolve import ModelSource
 T = TypeVar("T")
 
 
-def facts_of(
-    model: str | Path | ModelSource, gpus: Sequence[str] | str, **options: Unpack[Options]
-) -> Facts:
+def facts_of(model: str | Path | ModelSource, gpus: Sequence[str] | str, **options: Any) -> Facts:
     """The data of the page that ``api.report`` returns. Raises UsageError as ``predict`` does."""
     from simcore import __version__, api
 
@@ -36,7 +33,7 @@ def facts_of(
     for cluster in clusters:
         words += ["--gpus", cluster]
     words += command_words({k: _one(v) for k, v in options.items()})
-    sections = tuple(_facts_on(model, c, cast("dict[str, Any]", options)) for c in clusters)
+    sections = tuple(_facts_on(model, c, options) for c in clusters)
     return Facts(
         version=__version__,
         command=shlex.join(words),

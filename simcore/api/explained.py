@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal, Unpack
+from typing import Any, Literal
 
 from simcore.answer.predict import predict
 from simcore.answer.request import make_request
@@ -13,7 +13,6 @@ from simcore.base.errors import DataError, InvalidConfig, UnknownName
 from simcore.hardware.spec import GPUS
 from simcore.measurements.kineto.breakdown import breakdown, windows_of
 from simcore.measurements.kineto.trace import Trace, read_trace
-from simcore.request.options import Options
 from simcore.validate.trace_terms import RankStep, explained
 from simcore.workload.permission import trusts_call
 
@@ -31,7 +30,7 @@ def explain_trace(
     step: int | None = None,
     window_s: tuple[float, float] | None = None,
     bad_rows: Literal["refuse", "skip"] = "refuse",
-    **options: Unpack[Options],
+    **options: Any,
 ) -> dict[str, Any]:
     """The terms of a prediction as a measured training step has them; with ``model``, the
     predicted terms too.

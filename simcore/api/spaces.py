@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import date, timedelta
 from os import PathLike, fspath
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack, cast
+from typing import TYPE_CHECKING, Any
 
 from simcore.answer.request import make_request
 from simcore.api.results import Prediction
@@ -16,7 +16,6 @@ from simcore.api.signatures import takes_options
 from simcore.base.errors import InvalidConfig, SimcoreError, UsageError
 from simcore.base.numbers import number_problems
 from simcore.hardware.profile import load_profile
-from simcore.request.options import Options
 from simcore.strategy.options.values import inputs_of, with_files
 from simcore.workload.permission import trusts_call
 from simcore.workload.resolve import model_of, one_question, resolve_model
@@ -107,7 +106,7 @@ def _holding(model: str, leanest: Option, words: Mapping[str, Any]) -> tuple[str
                "grad_accum": leanest.grad_accum, "network": words.get("network"),
                "node": words.get("node")}  # fmt: skip
     try:
-        return answer_of(model, leanest.cluster, cast("Options", options)).fixes
+        return answer_of(model, leanest.cluster, options).fixes
     except SimcoreError:  # the plan is returned without advice
         return ()
 
@@ -143,7 +142,7 @@ def _advised(found: SweepResult, words: Mapping[str, Any]) -> SweepResult:
             ),
             point.form.model,
         )
-        advised = answer_of(model, point.cluster, cast("Options", options))
+        advised = answer_of(model, point.cluster, options)
     except SimcoreError:  # the result is returned without advice
         return found
     return replace(found, fixes=advised.fixes, instead=advised.instead,
@@ -201,7 +200,7 @@ def compare(
         if words.get("grad_accum") is None:
             # the default of the model applies
             options = {k: v for k, v in options.items() if k != "grad_accum"}
-        found = answer_of(name, cluster, cast("Options", options))
+        found = answer_of(name, cluster, options)
         where = {"network": cluster.network if network else None, "node": words.get("node")}
         arguments = {"model": name, "gpus": str(cluster), **where, **options}
         return Prediction.of(found, Asked("predict", arguments))
@@ -302,7 +301,7 @@ def goodput(
     *,
     work_s: float | None = None,
     reliability: Reliability | None = None,
-    **options: Unpack[Options],
+    **options: Any,
 ) -> Goodput:
     """The share of a job's time that remains useful with failures, checkpoints and restarts.
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from simcore.base.errors import InvalidConfig
-from simcore.request.options import Options
-from simcore.request.options_used import main_grads
+from simcore.request.options_used import as_given, main_grads
 from simcore.request.placed import Placed
 from simcore.request.resolved import Request
 from simcore.strategy.cuts import written
@@ -54,6 +53,7 @@ def launch_file(
         )
     usual = default_overlap(request.placed.layout.vpp if request.placed else None)
     job = Job(
+        said={w: request.options.get(w) for w in OPTIONS.in_launch() if as_given(OPTIONS[w])},
         model=request.workload.name,
         strategy=strategy.parallelism,
         micro_batch=request.micro_batch,
@@ -78,9 +78,6 @@ def launch_file(
         main_grads="fp32" if main_grads(request) == "fp32" else None,
         bucket_numel=strategy.zero_bucket_numel if strategy.zero_stage in (1, 2) else None,
     )
-    added = [w for w in OPTIONS.in_launch() if w not in Options.__annotations__]
-    said: dict[str, Any] = {w: request.options.get(w) for w in added}
-    job = replace(job, said={**said, **job.said})
     emitted = emit(dialect, job)
     words = job.words()
     left = [f"{w.replace('_', '-')} {shown(words[w])}" for w in emitted.left if w in words]

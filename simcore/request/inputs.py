@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 from simcore.base.errors import InvalidConfig, UnknownName
 from simcore.hardware.cluster import ClusterSpec, parse_cluster
 from simcore.hardware.profile import load_profile
 from simcore.request.attempts import Attempts
 from simcore.request.compiled import compiled_of
-from simcore.request.options import Options
 from simcore.request.placement import layout_of, usual_strategy
 from simcore.request.routing import routing_of, settings_of
 from simcore.request.sizes import SWITCHED, overrides_of
@@ -19,6 +18,7 @@ from simcore.request.training_library import Library, library_of
 from simcore.strategy.layout import Layout
 from simcore.strategy.nccl import parse_algorithms, parse_protocols
 from simcore.strategy.optimizers import optimizer_named, step_impl_named
+from simcore.strategy.options import Options
 from simcore.strategy.options.values import inputs_of, on_or_off
 from simcore.strategy.overlap import parse_overlap
 from simcore.strategy.precision import precision_named, with_main_grads
@@ -86,23 +86,23 @@ def inputs_from(
     launched: Launched | None = tries.get("launched")
     if launched is not None:
         tries.problems.extend(launched.problems)
-        options = cast("Options", launched.options)
+        options = launched.options
     inputs, settings = inputs_of(options), options.get("settings")
     zoo = _written_out(model, options)
     if zoo:
-        options = cast("Options", {**options, "attention": None})
+        options = {**options, "attention": None}
     tries.make("record", lambda: _model(model, zoo, inputs, settings))
     tries.make("cluster", lambda: _cluster(gpus, options))
     record: ModelSource | None = tries.get("record")
     if launched is not None:
-        options = cast("Options", launched.heeded(record, settings_given(settings)))
+        options = launched.heeded(record, settings_given(settings))
     unknown: list[str] = []
     layout = layout_of(options, unknown)
     dialect = launched.launch.dialect if launched is not None else ""
     tries.make("library", lambda: library_of(options, record, layout, dialect))
     library: Library = tries.get("library", Library(PLAIN))
     return Inputs(
-        options=cast("Options", library.words(options)),
+        options=library.words(options),
         record=record,
         cluster=tries.get("cluster"),
         launched=launched,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Unpack, cast
+from typing import Any, cast
 
 from simcore.hardware.cluster import ClusterSpec
 from simcore.hardware.estimates import takes_either_layout
@@ -13,7 +13,6 @@ from simcore.request.attempts import Attempts
 from simcore.request.context import context_note
 from simcore.request.inputs import Inputs, batches_of, changed_settings, inputs_from, look_up_names
 from simcore.request.knob_models import unheeded
-from simcore.request.options import Options
 from simcore.request.options_used import settings_in_effect
 from simcore.request.placed import Placed
 from simcore.request.placement import place, strategy_note
@@ -23,6 +22,7 @@ from simcore.request.sizes import name_of
 from simcore.strategy.by_shape import fitted
 from simcore.strategy.cuts import AUTO
 from simcore.strategy.nccl import FREE
+from simcore.strategy.options import Options
 from simcore.strategy.options.values import read_options
 from simcore.strategy.precision import with_remainders
 from simcore.strategy.routing import EVEN
@@ -51,11 +51,11 @@ class Open:
 def read_request(
     model: str | Path | ModelSource,
     gpus: str | ClusterSpec,
-    **options: Unpack[Options],
+    **options: Any,
 ) -> Open:
     """The request with names and defaults resolved. Raises InvalidConfig with every violation."""
     read, problems = read_options(options)
-    options = cast("Options", read)
+    options = read
     tries = Attempts(problems)
     if not isinstance(gpus, str | ClusterSpec):
         tries.problems.append(f"gpus must be text such as 4x8xA6000ada, not {gpus!r:.60}")

@@ -44,6 +44,11 @@ def _value(request: Request, option: Option) -> Any:
     return option.unsaid if found is None else found
 
 
+def as_given(option: Option) -> bool:
+    """Whether a resolved job does not hold the option, so that only the given value is known."""
+    return not option.resolved and option.name not in _OF
+
+
 def _plain(value: Any) -> Any:
     if value is None or isinstance(value, bool | int | float | str):
         return value

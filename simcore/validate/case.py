@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from simcore.hardware.cluster import gpu_types
-from simcore.request.options import Options
+from simcore.strategy.options import Options
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

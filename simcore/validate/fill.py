@@ -8,7 +8,7 @@ from dataclasses import replace
 from simcore.answer.predict import predict
 from simcore.base.errors import SimcoreError
 from simcore.hardware.profile import Profile
-from simcore.request.options import Options
+from simcore.strategy.options import Options
 from simcore.validate.case import Case
 from simcore.validate.judge import measured_time_s, request_of
 from simcore.validate.table import Table

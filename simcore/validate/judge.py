@@ -20,8 +20,8 @@ from simcore.hardware.profile import Profile, load_profile
 from simcore.memory.job import first_stage_allocated_bytes
 from simcore.memory.over_time import reserved_peak_bytes
 from simcore.memory.result import MemoryResult
-from simcore.request.options import Options
 from simcore.request.resolved import Request
+from simcore.strategy.options import Options
 from simcore.timing.points import Points
 from simcore.validate.case import Case
 from simcore.validate.metrics import QUANTITIES, Quantity, Score, Scored, score

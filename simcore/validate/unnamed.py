@@ -10,11 +10,10 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import replace
-from typing import cast
 
-from simcore.request.options import Options
 from simcore.request.placement import layout_of
 from simcore.request.training_library import library_of
+from simcore.strategy.options import Options
 from simcore.strategy.programs import Runs, usual_of_language_models
 from simcore.validate.case import Case
 from simcore.workload.models import Scalar
@@ -42,7 +41,7 @@ _NORM = re.compile("_(eager|again)$")
 def unnamed(case: Case, told: Collection[str] = ()) -> Case:
     """The case without the options that reveal its program, except those in ``told``."""
     kept = {*_JOB, *told}
-    options = cast("Options", {k: v for k, v in case.options.items() if k in kept})
+    options = {k: v for k, v in case.options.items() if k in kept}
     given = settings_given(case.options.get("settings"))
     if case.settings_of_program:
         options |= _LOOP

@@ -15,7 +15,7 @@ from simcore.hardware.calibrations import Knob
 from simcore.hardware.host import ISSUERS
 from simcore.hardware.profile import load_profile
 from simcore.memory.spread import is_foreign, program_kind
-from simcore.request.options import Options
+from simcore.strategy.options import Options
 from simcore.strategy.programs import program_named
 
 JOBS: list[tuple[str, str, Options]] = [

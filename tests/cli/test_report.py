@@ -31,10 +31,10 @@ def test_every_option_of_a_job_reaches_the_report(simcore: Callable, tmp_path: P
 
 def test_report_and_predict_take_the_same_job(simcore: Callable) -> None:
     from simcore.cli.job import job_words
-    from simcore.request.options import Options
+    from simcore.strategy.options import OPTIONS
 
     # --zero N is a strategy's other name
-    assert set(job_words()) - {"zero"} <= set(Options.__annotations__), "read as a word of the api"
+    assert set(job_words()) - {"zero"} <= set(OPTIONS.options()), "read as a word of the api"
     told = simcore("report", "--help").out
     asked = simcore("predict", "--help").out
     for word in job_words():

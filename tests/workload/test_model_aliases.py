@@ -8,7 +8,7 @@ import pytest
 
 from simcore import api
 from simcore.base.errors import DataError
-from simcore.request.options import Options
+from simcore.strategy.options import Options
 from simcore.workload import model_aliases
 from simcore.workload.model_aliases import alias_named
 from simcore.workload.model_aliases import model_aliases as aliases

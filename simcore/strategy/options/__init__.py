@@ -6,6 +6,8 @@ are all derived from this table. ``OPTIONS.register(Option(...))`` adds an optio
 
 from __future__ import annotations
 
+from typing import Any
+
 from simcore.strategy.options import (
     cluster,
     expert,
@@ -31,10 +33,13 @@ from simcore.strategy.options.option import (
 )
 from simcore.strategy.options.table import OPTIONS, OptionTable
 
+#: Options of a job by name; one that is missing or None takes its default. ``read_options`` checks.
+Options = dict[str, Any]
+
 for _heading in (job, model, parallelism, memory, cluster, expert):
     OPTIONS.register(*_heading.DECLARED)
 
 __all__ = [
     "OPTIONS", "Axis", "Control", "File", "Made", "Name", "NameList", "Number", "Option",
-    "OptionTable", "Pairs", "Switch", "Text", "Texts", "Whole",
+    "OptionTable", "Options", "Pairs", "Switch", "Text", "Texts", "Whole",
 ]  # fmt: skip

@@ -19,7 +19,7 @@ from simcore.base.errors import UsageError
 from simcore.base.units import GIB, GIGA, MEGA, format_bytes
 from simcore.hardware.cluster import NO_P2P
 from simcore.hardware.spec import GPUS as GPU_RECORDS
-from simcore.request.options import Options
+from simcore.strategy.options import Options
 from simcore.strategy.programs import Runs, program_named
 from simcore.validate.case import Case, Skipped
 from simcore.validate.formats import Format, Row, number, present, whole
@@ -246,7 +246,7 @@ def _options(row: Row, facts: Facts, found: Mapping[str, Any], batch: int) -> Op
     for rule in _rules().every("options", facts):
         options |= rule.gives["words"]
     options |= _model_words(found["model"], row, facts)
-    return cast("Options", options)
+    return options
 
 
 def _with_alias(name: str, options: Options) -> tuple[str, Options]:
@@ -258,7 +258,7 @@ def _with_alias(name: str, options: Options) -> tuple[str, Options]:
         return name, options
     settings = {**alias.settings, **cast("dict[str, Scalar]", options.get("settings") or {})}
     words = {**alias.words, **options, **({"settings": settings} if settings else {})}
-    return alias.model, cast("Options", words)
+    return alias.model, words
 
 
 def _with_program(options: Options) -> Options:

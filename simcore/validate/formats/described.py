@@ -23,12 +23,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from simcore.base.database import read_yaml
 from simcore.base.errors import DataError, UnknownName
 from simcore.base.units import GIB, GIGA
-from simcore.request.options import Options
 from simcore.strategy.programs import PLAIN, program_named
 from simcore.validate.case import Case, Skipped
 from simcore.validate.formats import Format, Row, number, present, whole, with_defaults
@@ -162,7 +161,7 @@ class _Reader:
             model=model,
             label=str(value_of(data.get("label", ""), cells)),
             gpus=str(value_of(data["gpus"], cells)),
-            options=cast("Options", options),
+            options=options,
             settings_of_program=written,
             measured=measured,
             columns={**row, **added, **made.maps["columns"]},
@@ -174,7 +173,7 @@ class _Reader:
         if not written:  # no program's layers: the job is what the rules say, and no more
             by_rules = {**stated.usual_words, **stated.words}
             by_rules |= {"settings": settings} if settings else {}
-            return replace(case, options=cast("Options", by_rules))
+            return replace(case, options=by_rules)
         return unnamed(case, [o for c, o in data.get("told", {}).items() if row.get(c)])
 
 

@@ -24,7 +24,6 @@ from functools import lru_cache
 from typing import Any, cast
 
 from simcore.base.units import GIB, GIGA, MILLI
-from simcore.request.options import Options
 from simcore.validate.case import Case, Skipped
 from simcore.validate.formats import Format, Row, number, present, whole
 from simcore.validate.formats.rules import Facts, Rule, corpus_data, rule_of
@@ -64,7 +63,7 @@ class _Reader:
             table=gives["table"],
             model=_filled(gives["model"], known),
             gpus=self._cluster(known),
-            options=cast("Options", options),
+            options=options,
             measured=present(**{q: _si(row, how) for q, how in self._measured().items()}),
             columns=row,
             train_samples=None if train is None else float(train),

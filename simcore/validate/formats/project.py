@@ -10,13 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import lru_cache
-from types import NoneType
-from typing import Any, get_args, get_type_hints
+from typing import Any
 
 from simcore.answer.request import make_request
 from simcore.base.errors import SimcoreError, nearest
 from simcore.base.units import GIB, GIGA
-from simcore.request.options import Options
+from simcore.strategy.options import OPTIONS, Options, Switch, Whole
 from simcore.strategy.options.kinds import SWITCH
 from simcore.strategy.options.synonyms import word_meant
 from simcore.validate.case import Case, Skipped
@@ -39,13 +38,11 @@ _MEASURED = ("step_time_s", "run_time_s", *RATES, "speedup", "peak_memory_gb")
 @lru_cache(maxsize=1)
 def option_columns() -> dict[str, type]:
     """Option columns by name, each with its type: str, int, or bool for a switch."""
-    found: dict[str, type] = {}
-    for name, hint in get_type_hints(Options).items():
-        kinds = set(get_args(hint)) - {NoneType}
-        if name not in _NO_COLUMNS:
-            switch = bool in kinds and kinds <= {bool, str}
-            found[name] = int if int in kinds else bool if switch else str
-    return found
+    return {
+        name: int if isinstance(o.kind, Whole) else bool if isinstance(o.kind, Switch) else str
+        for name, o in OPTIONS.options().items()
+        if name not in _NO_COLUMNS
+    }
 
 
 def ignored_columns(columns: Iterable[str]) -> tuple[str, ...]:
@@ -117,7 +114,7 @@ def _read(name: str, row: Row) -> Case | Skipped:
     options: Options = {}
     for key, kind in option_columns().items():
         if row.get(key):
-            options[key] = _option(row, key, kind)  # type: ignore[literal-required]
+            options[key] = _option(row, key, kind)
     memory = number(row, "peak_memory_gb")
     run_s = _positive(row, "run_time_s")
     measured = present(

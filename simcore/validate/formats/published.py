@@ -9,13 +9,11 @@ figure and ``step_time_s`` the step time that follows from it; ``ran`` is ``no``
 from __future__ import annotations
 
 import shlex
-from functools import lru_cache
-from types import NoneType
-from typing import Any, cast, get_args, get_type_hints
 
-from simcore.base.errors import SimcoreError, UnknownName
+from simcore.base.errors import SimcoreError
 from simcore.base.units import GIB
-from simcore.request.options import Options
+from simcore.strategy.options import Options
+from simcore.strategy.options.values import read_options
 from simcore.validate.case import Case
 from simcore.validate.formats import Format, Row, number, present
 from simcore.workload.models import Scalar
@@ -42,26 +40,11 @@ def _pairs(row: Row, column: str) -> dict[str, str]:
     return found
 
 
-@lru_cache(maxsize=1)
-def _kinds() -> dict[str, frozenset[Any]]:
-    return {k: frozenset(get_args(v)) - {NoneType} for k, v in get_type_hints(Options).items()}
-
-
 def _options(row: Row) -> Options:
-    found: dict[str, Any] = {}
-    for key, value in _pairs(row, "options").items():
-        if key not in _kinds():
-            raise ValueError(f"options: {UnknownName('setting', key, _kinds())}")
-        kinds = _kinds()[key]
-        if bool in kinds and kinds <= {bool, str}:
-            if value not in ("on", "off"):
-                raise ValueError(f"options: {key} must be on or off, not {value!r}")
-            found[key] = value == "on"
-        elif int in kinds and value.isdigit():
-            found[key] = int(value)
-        else:
-            found[key] = value
-    return cast("Options", found)
+    found, problems = read_options(_pairs(row, "options"))
+    if problems:
+        raise ValueError(f"options: {problems[0]}")
+    return found
 
 
 def _model(row: Row) -> tuple[str, dict[str, Scalar]]:

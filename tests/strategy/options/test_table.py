@@ -1,19 +1,16 @@
-"""The table of options: its kinds read and refuse, and the typed dictionary says the same."""
+"""The table of options: what its kinds read and refuse."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, get_type_hints
+from typing import Any
 
 import pytest
 
 from simcore.base.errors import InvalidConfig, UnknownName, UsageError
-from simcore.hardware.profile import Profile
-from simcore.request.options import Options
 from simcore.strategy.options import (
     OPTIONS,
     File,
-    Made,
     Name,
     NameList,
     Number,
@@ -27,15 +24,6 @@ from simcore.strategy.options import (
 from simcore.strategy.options.kinds import Kind, looked_up, whole_meant
 from simcore.strategy.options.option import HEADINGS
 from simcore.strategy.options.values import read_options, shown
-
-
-def test_the_typed_dictionary_has_the_same_options_and_types() -> None:
-    hints = get_type_hints(Options)
-    table = {
-        o.name: Profile | None if isinstance(o.kind, Made) else o.kind.python
-        for o in OPTIONS.options().values()
-    }
-    assert table == hints
 
 
 @pytest.mark.parametrize(
