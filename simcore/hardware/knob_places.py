@@ -1,6 +1,6 @@
 """Checks the GPU, node and link names in a calibration, and spells them as the database does.
 
-This layer does not know model names: ``request.knob_models`` checks those.
+This layer does not know model names: ``request.assumptions`` checks those.
 """
 
 from __future__ import annotations

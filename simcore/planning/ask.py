@@ -18,7 +18,7 @@ from simcore.planning.larger_batch import larger_batch
 from simcore.planning.moments import Deadline, deadline_of, start_of
 from simcore.planning.planner import Plan, make_plan
 from simcore.planning.space import CUTS, Space, make_space
-from simcore.request.attempts import Attempts
+from simcore.request.inputs import Attempts
 from simcore.request.training_library import AUTO, assumed_of
 from simcore.strategy.programs import PLAIN
 from simcore.workload.models import ModelRecord

@@ -10,7 +10,7 @@ from typing import Any
 
 from simcore.base.errors import SimcoreError
 from simcore.hardware.cluster import parse_cluster
-from simcore.request.compiled import compiles
+from simcore.request.model_settings import compiles
 from simcore.strategy.dialects import DIALECTS, Launch, read_launch
 from simcore.strategy.options.values import shown
 from simcore.workload.archs.lm_attention import ATTENTIONS

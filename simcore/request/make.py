@@ -9,16 +9,20 @@ from typing import Any, cast
 
 from simcore.hardware.cluster import ClusterSpec
 from simcore.hardware.estimates import takes_either_layout
-from simcore.request.attempts import Attempts
-from simcore.request.context import context_note
-from simcore.request.inputs import Inputs, batches_of, changed_settings, inputs_from, look_up_names
-from simcore.request.knob_models import unheeded
+from simcore.request.assumptions import assumptions_of, largest_note, miscounted, round_warnings
+from simcore.request.inputs import (
+    Attempts,
+    Inputs,
+    batches_of,
+    changed_settings,
+    inputs_from,
+    look_up_names,
+)
+from simcore.request.model_settings import name_of
 from simcore.request.options_used import settings_in_effect
 from simcore.request.placed import Placed
-from simcore.request.placement import place, strategy_note
+from simcore.request.placement import place
 from simcore.request.resolved import Loading, Request
-from simcore.request.routing import routing_notes
-from simcore.request.sizes import name_of
 from simcore.strategy.by_shape import fitted
 from simcore.strategy.cuts import AUTO
 from simcore.strategy.nccl import FREE
@@ -85,10 +89,10 @@ def read_request(
         loading=_loading(record),
         defaults=tuple(tries.defaults),
         assumptions=(
-            *_round_warnings(tries, inputs, accum),
-            *_assumed(tries, inputs, strategy),
-            *(_largest_note(largest) if peak else ()),
-            *(_miscounted(record, workload) if not overrides else ()),
+            *round_warnings(tries, inputs, accum),
+            *assumptions_of(tries, inputs, strategy),
+            *(largest_note(largest) if peak else ()),
+            *(miscounted(record, workload) if not overrides else ()),
         ),
         placed=placed,
         eager_kernels=tries["eager"],
@@ -242,41 +246,6 @@ def _batch_problems(tries: Attempts, inputs: Inputs, accum: int, batch: int | st
         tries.problems += [f"{library.program.name}: {refused}"] if refused else []
 
 
-def _assumed(tries: Attempts, inputs: Inputs, strategy: Strategy) -> tuple[str, ...]:
-    """Assumptions about the job, in sentences."""
-    record, workload, launched = inputs.record, tries["workload"], inputs.launched
-    assert record is not None
-    own, usual = record.training.strategy, inputs.usual_strategy
-    return (
-        *(launched.told(getattr(record, "config", {})) if launched else ()),
-        *inputs.library.told(),
-        *strategy_note(inputs.options.get("strategy"), own, usual),
-        *unheeded(tries["profile"], workload.name),
-        *routing_notes(record, strategy.routing, inputs.layout),
-        *context_note(inputs.layout, inputs.options.get("cp_comm")),
-        *_assumptions(record, workload),
-    )
-
-
-def _round_warnings(tries: Attempts, inputs: Inputs, accum: int) -> tuple[str, ...]:
-    """Warnings where Megatron's interleaved schedule would refuse the number of micro-batches.
-
-    They apply where the user did not name Megatron, and to rounds that are not whole.
-    """
-    placed: Placed | None = tries.get("placed")
-    if placed is None or not inputs.library.program.pipeline.whole_rounds:
-        return ()
-    layout = placed.layout
-    if refused := layout.rounds_refused(accum):
-        return (f"Megatron would refuse this: {refused}",)
-    if layout.vpp > 1 and layout.schedule == "1f1b" and accum % layout.pp:
-        return (
-            f"{accum} micro-batches are no whole rounds of pp={layout.pp}: Megatron needs another "
-            "--microbatch-group-size-per-virtual-pipeline-stage for them",
-        )
-    return ()
-
-
 def _with_buckets(strategy: Strategy, numel: int | None) -> Strategy:
     """The strategy with gradient buckets of ``numel`` elements, where that is given."""
     if numel is None:
@@ -339,35 +308,3 @@ def _largest(record: ModelSource | None, inputs: Mapping[str, Any]) -> dict[str,
     """Settings of the largest batch in training, except those that the user gave."""
     of = record.largest if isinstance(record, ModelRecord) else {}
     return {k: v for k, v in of.items() if k not in inputs}
-
-
-def _largest_note(largest: Mapping[str, Any]) -> tuple[str, ...]:
-    sizes = ", ".join(f"{k} {v}" for k, v in largest.items())
-    return (f"memory is that of the largest batch in training ({sizes})",)
-
-
-def _miscounted(record: ModelSource, workload: Workload) -> tuple[str, ...]:
-    """A warning where a model file's settings give another parameter count than it states."""
-    stated = record.params.value if isinstance(record, ModelRecord) else None
-    made = workload.trainable_numel
-    if not stated or round(stated) == made:
-        return ()
-    return (f"{record.name}: the file states {stated:,.0f} parameters, its settings make {made:,}",)
-
-
-def _assumptions(record: ModelSource, workload: Workload) -> tuple[str, ...]:
-    data, spread, norms = record.dataset, workload.work_sd_frac, workload.sync_norms
-    uneven = (
-        f"samples differ in work by {spread:.0%} (sd): all ranks wait for the one with most work"
-        if spread
-        else ""
-    )
-    synced = f"{norms} batch norms average over all ranks, forward and backward" if norms else ""
-    beside = tuple(text for text in (uneven, synced) if text)
-    if data is None or data.sample_load is None:
-        return ("data loading is assumed to keep up (no data set described)", *beside)
-    return (
-        f"data set {data.name}: {data.samples.value:.0f} samples, {data.workers} loader workers a "
-        f"rank, {data.sample_load.value:g} s of processor time a sample",
-        *beside,
-    )

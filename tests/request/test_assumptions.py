@@ -9,7 +9,7 @@ import pytest
 from simcore import api
 from simcore.hardware.calibrations import Calibration, Knob
 from simcore.hardware.profile import load_profile, profile_of
-from simcore.request.knob_models import unheeded
+from simcore.request.assumptions import knobs_without_effect
 
 
 def _profile(workload: str):
@@ -18,10 +18,10 @@ def _profile(workload: str):
 
 
 def test_models_that_could_be_asked_are_heeded() -> None:
-    assert not unheeded(load_profile(), "gpt2")
+    assert not knobs_without_effect(load_profile(), "gpt2")
     for own in ("gpt2", "latte-xl"):  # another model's knob says nothing of this one
-        assert not unheeded(_profile(own), "gpt2")
-    assert not unheeded(_profile("my-net"), "my-net")  # a file of one's own
+        assert not knobs_without_effect(_profile(own), "gpt2")
+    assert not knobs_without_effect(_profile("my-net"), "my-net")  # a file of one's own
 
 
 @pytest.mark.parametrize(
@@ -30,7 +30,7 @@ def test_models_that_could_be_asked_are_heeded() -> None:
      ("qqqqq", "")],
 )  # fmt: skip
 def test_a_misspelt_one_is_told(workload: str, hint: str) -> None:
-    (said,) = unheeded(_profile(workload), "gpt2")
+    (said,) = knobs_without_effect(_profile(workload), "gpt2")
     assert said == f"calibration mine: a knob of workload {workload!r} changes nothing here{hint}"
 
 

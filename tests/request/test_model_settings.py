@@ -7,7 +7,7 @@ import pytest
 from simcore import api
 from simcore.answer.request import make_request
 from simcore.base.errors import InvalidConfig, UsageError
-from simcore.request.sizes import sides
+from simcore.request.model_settings import sides
 
 
 @pytest.mark.parametrize(("text", "expected"), [("512", (512, 512)), (" 480 x 832 ", (480, 832))])

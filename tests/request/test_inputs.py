@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from simcore.base.errors import InvalidConfig, UsageError
-from simcore.request.attempts import Attempts
+from simcore.request.inputs import Attempts
 
 
 def _refuse(error: Exception) -> object:
