@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from simcore.answer.advice import uneven
+from simcore.answer.measured import measured_rows
 from simcore.answer.predict import predict as _predict
 from simcore.answer.request import make_request as _make_request
 from simcore.answer.result import Faster
@@ -37,7 +38,6 @@ from simcore.hardware.profile import Profile
 from simcore.request.resolved import Request
 from simcore.strategy.options import Options
 from simcore.strategy.options.values import inputs_of
-from simcore.validate.known import measured_rows
 from simcore.workload.permission import trusts_call
 from simcore.workload.resolve import ModelSource, model_of, one_question
 

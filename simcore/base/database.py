@@ -63,6 +63,12 @@ def shipped_root() -> Path:
     return data if data.is_dir() else package.parent
 
 
+def shipped_folder(in_checkout: str) -> Path:
+    """A shipped folder that is no database; in the wheel its name is joined by underscores."""
+    packed = shipped_root() / in_checkout.replace("/", "_")
+    return packed if packed.is_dir() else shipped_root() / in_checkout
+
+
 def search_roots() -> tuple[Path, ...]:
     """Folders that may hold databases, most important first."""
     return _roots(str(Path.cwd()), os.environ.get("SIMCORE_DB"), os.environ.get("XDG_DATA_HOME"))

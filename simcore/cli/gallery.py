@@ -20,8 +20,8 @@ DPI = 120
 def pictures() -> Iterator[tuple[str, Figure]]:
     """(name of the file without its ending, plot) of each kind, one at a time."""
     from simcore import api
+    from simcore.answer.measured import tables_folder
     from simcore.report.plots import draw
-    from simcore.validate.known import tables_folder
 
     answer = api.predict(MODEL, GPUS)
     for kind in answer.plots:

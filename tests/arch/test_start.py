@@ -94,6 +94,7 @@ def test_a_prediction_in_process_loads_nothing_heavy(more: str, tmp_path: Path) 
     code = f"import simcore; p = simcore.predict('latte-xl', '4x8xA6000ada'){more}"
     modules = loaded(code, tmp_path)
     assert not modules & HEAVY
+    assert not {m for m in modules if m.startswith("simcore.validate")}
     assert not {m for m in modules if m.startswith(("simcore.report.plots", "simcore.report.html"))}
 
 

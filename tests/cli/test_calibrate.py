@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from simcore.answer.measured import tables_folder
 from simcore.cli.main import run
-from simcore.validate.known import tables_folder
 
 LATTE = str(tables_folder() / "latte.csv")
 

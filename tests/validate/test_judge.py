@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from simcore import api
+from simcore.answer.measured import tables_folder
 from simcore.base.errors import DataError, InvalidConfig
 from simcore.validate.calibrated import calibrate_and_judge
 from simcore.validate.judge import contradictions, judge
-from simcore.validate.known import tables_folder
 from simcore.validate.table import read_table
 
 LATTE = tables_folder() / "latte.csv"

@@ -7,6 +7,9 @@ from typing import Any
 import pytest
 
 from simcore import api
+from simcore.answer.measured import FILE, tables_folder
+from simcore.base.database import read_yaml
+from simcore.validate.known import measured_steps
 
 
 def _sources(**words: Any) -> set[str]:
@@ -38,3 +41,8 @@ def test_another_job_has_no_measurement(changed: dict[str, Any]) -> None:
 
 def test_another_calibration_is_still_the_job() -> None:
     assert _sources(micro_batch=1, calibration="latte-ddp") == {"latte-08"}
+
+
+def test_the_shipped_list_is_what_the_tables_say() -> None:
+    assert read_yaml(tables_folder() / FILE) == measured_steps()
+    assert measured_steps().keys() == {"latte-l", "latte-xl", "stdit-xl-2"}

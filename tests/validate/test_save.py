@@ -7,9 +7,9 @@ import pytest
 from nccl_logs import nccl_log
 
 from simcore import api
+from simcore.answer.measured import tables_folder
 from simcore.base.errors import DataError, InvalidConfig, UnknownName
 from simcore.hardware.profile import load_profile
-from simcore.validate.known import tables_folder
 
 LATTE = tables_folder() / "latte.csv"
 HEAD = "id,model,gpus,strategy,micro_batch,step_time_s\n"

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from simcore.answer.measured import tables_folder
 from simcore.base.errors import DataError
 from simcore.validate.formats.project import ignored_columns, ignored_text, option_columns
-from simcore.validate.known import tables_folder
 from simcore.validate.table import read_table
 
 HEAD = "id,model,gpus,strategy,micro_batch,step_time_s,peak_memory_gb\n"

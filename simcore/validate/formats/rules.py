@@ -34,7 +34,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, cast
 
-from simcore.base.database import read_yaml, shipped_root
+from simcore.base.database import read_yaml, shipped_folder
 from simcore.base.errors import DataError
 
 #: A fact of a row: a cell's text, a number, a version or a switch; None if it is not known.
@@ -109,9 +109,7 @@ def rule_of(data: Mapping[str, Any]) -> Rule:
 
 def corpora_folder() -> Path:
     """The folder of the corpora, in the installed package or in a checkout."""
-    root = shipped_root()
-    packed = root / "validate_corpora"
-    return packed if packed.is_dir() else root / "validate" / "corpora"
+    return shipped_folder("validate/corpora")
 
 
 @lru_cache(maxsize=8)
