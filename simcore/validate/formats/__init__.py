@@ -11,6 +11,8 @@ from dataclasses import dataclass
 
 from simcore.base.errors import BadQuantity
 from simcore.base.units import parse_quantity
+from simcore.strategy.options import OPTIONS, Switch, Whole
+from simcore.strategy.options.kinds import SWITCH
 from simcore.strategy.programs import program_named
 from simcore.validate.case import Case, Skipped
 from simcore.workload.models import Scalar, setting_defaults
@@ -73,6 +75,24 @@ def whole(row: Row, column: str, default: int | None = None) -> int:
         return default
     if value != int(value) or value < 1:
         raise ValueError(f"{column}: {row[column]!r} must be a whole number of at least 1")
+    return int(value)
+
+
+def option_value(name: str, text: str) -> int | bool | str:
+    """A cell as the value of an option: a whole number, a switch, or its text, which is not read.
+
+    Raises ValueError, which names the option, for another value of a number or a switch.
+    """
+    kind = OPTIONS[name].kind
+    if isinstance(kind, Switch):
+        if text.lower() not in SWITCH:
+            raise ValueError(f"{name}: {text!r} must be on or off")
+        return SWITCH[text.lower()]
+    if not isinstance(kind, Whole) or (kind.or_max and text == "max"):
+        return text
+    value = number({name: text}, name, at_least=kind.least or 0.0)
+    if value is None or value != int(value):
+        raise ValueError(f"{name}: {text!r} must be a whole number")
     return int(value)
 
 

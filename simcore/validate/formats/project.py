@@ -9,24 +9,18 @@ a rate of ``RATES``), ``run_time_s``, ``peak_memory_gb``, ``speedup`` and ``memo
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import lru_cache
-from typing import Any
 
 from simcore.answer.request import make_request
 from simcore.base.errors import SimcoreError, nearest
 from simcore.base.units import GIB, GIGA
-from simcore.strategy.options import OPTIONS, Options, Switch, Whole
-from simcore.strategy.options.kinds import SWITCH
+from simcore.strategy.options import OPTIONS, File, Made, Options, Texts
 from simcore.strategy.options.synonyms import word_meant
 from simcore.validate.case import Case, Skipped
-from simcore.validate.formats import Format, Row, number, present
+from simcore.validate.formats import Format, Row, number, option_value, present
 
 #: Options that a table usually has columns for.
 USUAL_COLUMNS = ("strategy", "precision", "recompute", "optimizer", "offload", "network", "node",
                  "micro_batch", "grad_accum", "seq_len")  # fmt: skip
-#: Options that are not columns: they name files, or do not describe the run.
-_NO_COLUMNS = ("inputs", "profile", "calibration", "launch")
-
 #: Other columns that are neither options nor measurements.
 _OTHERS = ("id", "model", "gpus", "table", "train_samples", "eval_samples", "work_known",
            "reference", "flag", "note")  # fmt: skip
@@ -35,14 +29,12 @@ RATES = ("samples_per_s", "tokens_per_s", "samples_per_s_per_gpu", "tokens_per_s
 _MEASURED = ("step_time_s", "run_time_s", *RATES, "speedup", "peak_memory_gb")
 
 
-@lru_cache(maxsize=1)
-def option_columns() -> dict[str, type]:
-    """Option columns by name, each with its type: str, int, or bool for a switch."""
-    return {
-        name: int if isinstance(o.kind, Whole) else bool if isinstance(o.kind, Switch) else str
-        for name, o in OPTIONS.options().items()
-        if name not in _NO_COLUMNS
-    }
+def option_columns() -> tuple[str, ...]:
+    """Options that may be columns."""
+    return tuple(
+        name for name, option in OPTIONS.options().items()
+        if not isinstance(option.kind, File | Made | Texts)
+    )  # fmt: skip
 
 
 def ignored_columns(columns: Iterable[str]) -> tuple[str, ...]:
@@ -65,20 +57,6 @@ def ignored_text(columns: Iterable[str]) -> str:
         for column in ignored_columns(columns)
     ]
     return f"columns that nothing reads: {', '.join(texts)}" if texts else ""
-
-
-def _option(row: Row, column: str, kind: type) -> Any:
-    text = row[column]
-    if kind is int:
-        value = number(row, column, at_least=float(column in USUAL_COLUMNS))
-        if value is not None and value != int(value):
-            raise ValueError(f"{column}: {text!r} must be a whole number")
-        return None if value is None else int(value)
-    if kind is bool:
-        if text.lower() not in SWITCH:
-            raise ValueError(f"{column}: {text!r} must be on or off")
-        return SWITCH[text.lower()]
-    return text
 
 
 def _positive(row: Row, column: str) -> float | None:
@@ -111,10 +89,7 @@ def _step_s(row: Row, options: Options) -> float | None:
 def _read(name: str, row: Row) -> Case | Skipped:
     if not row["model"]:
         return Skipped(name, "no model")
-    options: Options = {}
-    for key, kind in option_columns().items():
-        if row.get(key):
-            options[key] = _option(row, key, kind)
+    options: Options = {k: option_value(k, row[k]) for k in option_columns() if row.get(k)}
     memory = number(row, "peak_memory_gb")
     run_s = _positive(row, "run_time_s")
     measured = present(
