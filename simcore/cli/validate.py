@@ -156,9 +156,14 @@ def validate(
     problems += missing_problems(*files)
     if problems:
         raise InvalidConfig(problems)
-    if commands:
-        from simcore import api
+    from simcore import api
 
+    if not ops:
+        from simcore.validate.formats.described import problems_of_corpora
+
+        for problem in problems_of_corpora():
+            complain(f"note: tables of a corpus are left out: {problem}")
+    if commands:
         how: Any = bad_rows or "refuse"
         typed = api.commands(
             files, only=chosen, unnamed=unnamed, bad_rows=how, allow_code=allow_code
@@ -166,8 +171,6 @@ def validate(
         write("\n".join(one.line for one in typed) + "\n")
         return
     columns = tuple(c.strip() for c in by.split(",") if c.strip()) if by else ()
-    from simcore import api
-
     if ops:
         found = api.validate_ops(
             files,

@@ -41,7 +41,6 @@ class Case:
     reference: str | None = None
     settings_of_program: bool = False
     flag: str = ""
-    notes: str = ""
 
     def cell(self, column: str) -> str:
         """A cell of the row; ``gpu`` gives the GPU types, whatever the table's column is called."""
@@ -63,7 +62,7 @@ class Case:
     def configuration(self) -> tuple[str, ...]:
         """Everything that the table's reader knows about the run and its program.
 
-        Rows that differ only in notes or in a version that no prediction depends on are repeats.
+        Rows that differ only in remarks or in a version that no prediction depends on are repeats.
         """
         work = f"{self.train_samples} {self.eval_samples}"
         origin = (self.cell(c) for c in ("source", "framework", "cluster_state"))

@@ -45,10 +45,8 @@ class Table:
 def formats() -> tuple[Format, ...]:
     """Known formats, the most specific first."""
     from simcore.validate.formats.described import described_formats  # few commands read a table
-    from simcore.validate.formats.mapped import mapped_formats
 
-    tables = (ddp.FORMAT, *described_formats(), published.FORMAT)
-    return (*tables, *mapped_formats(), project.FORMAT)
+    return (ddp.FORMAT, *described_formats(), published.FORMAT, project.FORMAT)
 
 
 def read_table(
@@ -102,6 +100,8 @@ def read_table(
             made = fmt.read(name, row)
         except CodeRefused as err:
             made = Skipped(name, str(err))
+        except DataError as err:  # other tables than those of a broken corpus can be read
+            made = Skipped(name, f"the rules of its source cannot be read: {err}")
         except ValueError as err:
             if on_bad == "refuse":
                 raise DataError(str(err), file=path, line=line) from None
@@ -116,7 +116,7 @@ def read_table(
 
 
 def _format_of(header: Sequence[str]) -> Format | None:
-    return next((f for f in formats() if f.needs <= set(header)), None)
+    return next((f for f in formats() if f.needs and f.needs <= set(header)), None)
 
 
 def _plain(name: str) -> str:
@@ -129,7 +129,10 @@ def _plain(name: str) -> str:
 def _no_format(header: Sequence[str]) -> str:
     """What columns are missing: of the project's own format, unless another nearly matches."""
     found = set(header)
-    nearest = min(formats(), key=lambda f: (len(f.needs - found), f is not project.FORMAT))
+    nearest = min(
+        filter(lambda f: f.needs, formats()),
+        key=lambda f: (len(f.needs - found), f is not project.FORMAT),
+    )
     missing = sorted(nearest.needs - found)
     if nearest is not project.FORMAT and len(missing) == 1 < len(nearest.needs) - 1:
         return f"as a table of {nearest.name} it lacks the column {missing[0]}"

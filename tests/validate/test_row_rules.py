@@ -1,16 +1,19 @@
 """The language of corpora: conditions, values, and rules one after the other."""
 
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from simcore.base.errors import DataError
+from simcore.cli.validate import validate
 from simcore.validate.case import Case
 from simcore.validate.formats import described
 from simcore.validate.formats.formulas import NoJobError
 from simcore.validate.formats.row_rules import NOTHING, cells_read, read_by, rules_of, value_of
 from simcore.validate.formats.rules import Rule
+from simcore.validate.table import read_table
 
 CELLS = {"source": "a-lab", "gpus": "32", "variant": "25.09", "notes": "Async TP; x", "tp": "",
          "model": "big-moe"}  # fmt: skip
@@ -206,8 +209,11 @@ def test_a_rule_may_name_the_program_of_a_row(folder: Path, cell: str) -> None:
 )
 def test_what_is_wrong_with_a_format(folder: Path, old: str, new: str, says: str) -> None:
     (folder / "format.yaml").write_text(FORMAT.replace(old, new), encoding="utf-8")
+    (read,) = described.described_formats()
     with pytest.raises(DataError, match=says):
-        described.described_formats()
+        read.read("mine:2", {})
+    (problem,) = described.problems_of_corpora()
+    assert re.search(says, problem)
 
 
 def test_a_folder_whose_rules_ask_for_what_no_row_has(
@@ -220,5 +226,31 @@ def test_a_folder_whose_rules_ask_for_what_no_row_has(
         FORMAT + "  - {when: {gpu_typ: x}, skip: y}\n", encoding="utf-8"
     )
     monkeypatch.setattr(described, "corpora_folder", lambda: tmp_path)
-    with pytest.raises(DataError, match="rules read gpu_typ, which no row has"):
-        described.described_formats()
+    (problem,) = described.problems_of_corpora()
+    assert "rules read gpu_typ, which no row has" in problem
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (FORMAT.replace("cell: seconds", "cell: second"), "read second, which no row has"),
+        ("needs: [network", "no column"),
+    ],
+)
+def test_a_broken_corpus_stops_its_own_tables_only(
+    folder: Path, capsys: pytest.CaptureFixture[str], text: str, reason: str
+) -> None:
+    """Its tables' rows are left out with the reason, or it is as if nobody had described them."""
+    (folder / "format.yaml").write_text(text, encoding="utf-8")
+    mine, other = folder / "mine.csv", folder / "other.csv"
+    mine.write_text("network,cards,batch,seconds\nresnet50,8xA100,64,0.25\n", encoding="utf-8")
+    other.write_text("model,gpus,step_time_s\ngpt2,1xA100,0.5\n", encoding="utf-8")
+    assert len(read_table(other).cases) == 1
+    if reason == "no column":
+        with pytest.raises(DataError, match="needs columns model and gpus"):
+            read_table(mine)
+    else:
+        (skipped,) = read_table(mine).skipped
+        assert reason in skipped.reason
+    validate([other])
+    assert "note: tables of a corpus are left out" in capsys.readouterr().err

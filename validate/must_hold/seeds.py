@@ -1,4 +1,4 @@
-"""Clauses about the seed documents (validate/corpora/seeds.yaml): which jobs fit in memory."""
+"""Clauses about the seed documents (validate/corpora): which jobs fit in memory."""
 
 from __future__ import annotations
 

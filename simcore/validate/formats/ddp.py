@@ -317,7 +317,6 @@ def _read(name: str, row: Row) -> Case | Skipped:
         },
         reference="",
         flag=str(_rules().value("doubts", "why", facts) or "") or _beyond(gpu, memory),
-        notes=row["notes"],
     )
 
 

@@ -8,11 +8,14 @@ The folder's ``format.yaml`` has these keys:
     model       the model, as ``--model`` takes it, for rows where no rule gives one
     label       the table's name of the model; without it: ``model``
     gpus        the cluster, as ``--gpus`` takes it
+    cards       the table's name of a GPU -> its name in hardware_db
     rules       the rules that are applied first; those of the folder's other files follow, in the
                 order of the file names
     after       folders of other formats: their rules are applied after this folder's, and they give
                 the keys that this file lacks
-    measured    quantity (step_time_s, ran, peak_memory) -> the cell that has it
+    measured    quantity -> {cell, unit, inverse}: the cell that has it, in its unit (ms, GB, GiB;
+                SI without one); ``inverse``: the cell is a rate. ``peak_memory`` is a peak of the
+                kind and unit that rules state for the row
     told        column -> option that it states; such options count as known even for a source for
                 which no rule names the program
 """
@@ -27,7 +30,7 @@ from typing import Any
 
 from simcore.base.database import read_yaml
 from simcore.base.errors import DataError, UnknownName
-from simcore.base.units import GIB, GIGA
+from simcore.base.units import GIB, GIGA, MILLI
 from simcore.strategy.programs import PLAIN, program_named
 from simcore.validate.case import Case, Skipped
 from simcore.validate.formats import Format, Row, number, present, whole, with_defaults
@@ -48,8 +51,10 @@ from simcore.workload.settings import PREFIX
 
 _FORMAT = "format.yaml"
 #: What a format may say is measured: ``Case.measured``, and a peak of the rows' own kind and unit.
-MEASURED = ("step_time_s", "samples_per_s", "speedup", "peak_memory", "ran")
-_UNITS = {"GiB": GIB, "GB": GIGA}
+MEASURED = ("step_time_s", "run_time_s", "samples_per_s", "speedup", "peak_memory",
+            "peak_memory_bytes", "memory_resident_bytes", "memory_resident_but_half_weights_bytes",
+            "ran")  # fmt: skip
+_UNITS = {"": 1.0, "ms": MILLI, "GiB": GIB, "GB": GIGA}
 #: The model whose layers a training program implements itself.
 _OF_PROGRAMS = PREFIX + "transformer"
 
@@ -70,9 +75,39 @@ class Description:
 
 
 def described_formats() -> tuple[Format, ...]:
-    """The formats of all folders of corpora."""
-    found = (_description(path.parent) for path in sorted(corpora_folder().glob(f"*/{_FORMAT}")))
-    return tuple(Format(d.name, frozenset(d.data["needs"]), _Reader(d)) for d in found)
+    """The formats of all folders of corpora; to read rows of a broken one raises its DataError."""
+    return tuple(_format(path.parent)[0] for path in _files())
+
+
+def problems_of_corpora() -> tuple[str, ...]:
+    """What is wrong with folders of corpora, whose tables cannot be read."""
+    return tuple(problem for path in _files() if (problem := _format(path.parent)[1]))
+
+
+def _files() -> list[Path]:
+    return sorted(corpora_folder().glob(f"*/{_FORMAT}"))
+
+
+def _format(folder: Path) -> tuple[Format, str]:
+    """The format of a folder, and what is wrong with it.
+
+    A format whose own file cannot be read needs no columns: no table is taken for one of it.
+    """
+    try:
+        found = _description(folder)
+    except DataError as err:
+        broken = err
+    else:
+        return Format(found.name, frozenset(found.data["needs"]), _Reader(found)), ""
+    try:
+        needs = frozenset(read_yaml(folder / _FORMAT)["needs"])
+    except (DataError, KeyError, TypeError):
+        needs = frozenset()
+
+    def refuse(_name: str, _row: Row) -> Case:
+        raise broken
+
+    return Format(folder.name, needs, refuse), str(broken)
 
 
 @lru_cache(maxsize=16)
@@ -102,7 +137,7 @@ def _check(data: Mapping[str, Any], path: Path) -> None:
         if not isinstance(data.get(key), str):
             raise DataError(f"must say as {key!r} what --{key} of a row is", file=path, line=1)
     measured = data.get("measured")
-    if not isinstance(measured, dict) or not measured:
+    if not isinstance(measured, dict):
         raise DataError("must say what is 'measured': step_time_s: {cell: COLUMN}", file=path)
     for quantity, value in measured.items():
         if quantity not in MEASURED:
@@ -157,16 +192,18 @@ class _Reader:
         added = {"memory_definition": kind if f"peak_{kind}_bytes" in measured else ""}
         case = Case(
             id=name,
-            table=self.of.name,
+            table=made.texts.get("table", self.of.name),
             model=model,
             label=str(value_of(data.get("label", ""), cells)),
-            gpus=str(value_of(data["gpus"], cells)),
+            gpus=_cluster(str(value_of(data["gpus"], cells)), data.get("cards", {})),
             options=options,
             settings_of_program=written,
             measured=measured,
             columns={**row, **added, **made.maps["columns"]},
+            train_samples=number(made.texts, "train_samples"),
+            eval_samples=number(made.texts, "eval_samples") or 0.0,
+            work_known=made.texts.get("work_known") != "False",
             flag=made.texts.get("flag", ""),
-            notes=row.get("notes", "")[:200],
         )
         if called is not None:
             return case
@@ -177,17 +214,27 @@ class _Reader:
         return unnamed(case, [o for c, o in data.get("told", {}).items() if row.get(c)])
 
 
+def _cluster(text: str, cards: Mapping[str, str]) -> str:
+    """A cluster as ``--gpus`` takes it, with the GPU names of hardware_db."""
+    groups = (part.rpartition("x") for part in text.split("+"))
+    return "+".join(f"{counts}x{cards.get(card, card)}" for counts, _, card in groups)
+
+
 def _measured(wanted: Mapping[str, Any], made: Reading, kind: str) -> dict[str, float]:
-    """The measured figures of a row by quantity, in seconds and bytes; ``ran`` is 0 or 1.
+    """The measured figures of a row by quantity, in SI units; ``ran`` is 0 or 1.
 
     ``kind``: what a memory figure counts, such as ``allocated``.
     """
     found: dict[str, float | None] = {}
     for quantity, raw in wanted.items():
         value = value_of(raw, made.cells)
-        column = raw["cell"]
+        column, unit = raw["cell"], raw.get("unit", "")
         figure = None if value is NOTHING else number({column: str(value)}, column)
-        if quantity == "peak_memory" and figure is not None:
-            figure *= _UNITS[made.texts.get("memory_unit", "GiB")]
-        found[f"peak_{kind}_bytes" if quantity == "peak_memory" else quantity] = figure
+        if quantity == "peak_memory":
+            quantity, unit = f"peak_{kind}_bytes", made.texts.get("memory_unit", "GiB")
+        if figure is not None:
+            figure *= _UNITS[unit]
+        if raw.get("inverse"):
+            figure = 1.0 / figure if figure else None
+        found[quantity] = figure
     return present(**found)

@@ -116,7 +116,6 @@ def _read(name: str, row: Row) -> Case | Skipped:
         work_known=row.get("work_known", "") != "no",
         reference=row.get("reference") or None,
         flag=row.get("flag", ""),
-        notes=row.get("note", ""),
     )
 
 

@@ -82,7 +82,6 @@ def _read(name: str, row: Row) -> Case:
         measured=measured,
         columns={**row, "memory_definition": kind},
         reference=row["reference"],
-        notes=row["note"],
     )
 
 

@@ -16,6 +16,8 @@ is its key ``when`` (the language is in ``rules.py``). A file and a group of ``r
     all_told    true: the row lists every overlap that a recipe turns on; a blank cell means none
     memory, memory_unit    what a peak counts (allocated, reserved, shown), and GiB or GB
     columns     columns to add to the table's own
+    table       the name under which the row is judged, instead of the format's
+    train_samples, eval_samples, work_known    of a whole run (``Case``)
     flag        the reason why the row is doubted
     source      where the rule's content is from
 
@@ -54,7 +56,8 @@ from simcore.validate.formats.rules import TEXT, Facts, Rule
 #: The keys that a rule may have besides ``when`` and ``source``.
 GIVES = (
     "cells", "skip", "program", "model", "usual_words", "words", "usual_settings", "settings",
-    "hidden", "exposed", "all_told", "memory", "memory_unit", "columns", "flag",
+    "hidden", "exposed", "all_told", "memory", "memory_unit", "columns", "table", "train_samples",
+    "eval_samples", "work_known", "flag",
 )  # fmt: skip
 _MAPS = ("cells", "usual_words", "words", "usual_settings", "settings", "columns")
 _EXPRESSIONS = ("cell", "found", "product", "quotient", "least", "formula")

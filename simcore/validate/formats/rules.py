@@ -90,23 +90,6 @@ def corpus(name: str) -> Corpus:
     return _corpus(str(corpora_folder() / f"{name}.yaml"))
 
 
-def corpus_data(name: str) -> dict[str, Any]:
-    """The plain data of ``validate/corpora/NAME.yaml``. Raises DataError."""
-    file = corpora_folder() / f"{name}.yaml"
-    data = read_yaml(file)
-    if not isinstance(data, dict):
-        raise DataError("must be a mapping of sections", file=file, line=1)
-    return data
-
-
-def rule_of(data: Mapping[str, Any]) -> Rule:
-    """The rule that a mapping of a YAML file describes."""
-    gives = {k: v for k, v in data.items() if k not in _OWN_KEYS}
-    return Rule(
-        MappingProxyType(data.get("when", {})), MappingProxyType(gives), data.get("source", "")
-    )
-
-
 def corpora_folder() -> Path:
     """The folder of the corpora, in the installed package or in a checkout."""
     return shipped_folder("validate/corpora")
@@ -132,7 +115,9 @@ def _corpus(path: str) -> Corpus:
 def _rule(file: Path, section: str, data: Any) -> Rule:
     if not isinstance(data, dict) or not isinstance(data.get("when", {}), dict):
         raise DataError(f"{section}: a rule is a mapping, and so is its 'when'", file=file)
-    return rule_of(data)
+    gives = {k: v for k, v in data.items() if k not in _OWN_KEYS}
+    when, source = data.get("when", {}), data.get("source", "")
+    return Rule(MappingProxyType(when), MappingProxyType(gives), source)
 
 
 def _holds(when: Mapping[str, Any], facts: Facts) -> bool:
