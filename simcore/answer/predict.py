@@ -22,7 +22,6 @@ from simcore.base.arrays import NDArray
 from simcore.base.interval import HIGH_QUANTILE, LOW_QUANTILE, Z80, Interval
 from simcore.hardware.cluster import ClusterSpec, NodeGroup
 from simcore.hardware.unstated import network_assumptions
-from simcore.memory.fits import settled
 from simcore.memory.job import memory_result, run_memories
 from simcore.memory.terms import Memory
 from simcore.request.options_used import resolved_options
@@ -168,7 +167,7 @@ def predict(request: Request, *, keep_timeline: bool = False) -> Prediction:
     if bubble_binds(time_s):
         bound_by = BUBBLE
     memories = run_memories(request)
-    memory = settled(request, memory_result(request, memories))
+    memory = memory_result(request, memories)
     classes, gain = _rank_classes(job, cluster, steps, request)
     peak = sum(
         c.n_gpus * r.peak_of(workload.conv_frac) for c, r in zip(classes, job.classes, strict=True)

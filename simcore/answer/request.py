@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from simcore.hardware.cluster import ClusterSpec
-from simcore.memory.fits import largest_batch
+from simcore.memory.job import largest_batch
 from simcore.request.make import read_request
 from simcore.request.resolved import Request
 from simcore.workload.resolve import ModelSource

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from simcore.base.errors import SimcoreError
-from simcore.memory.fits import settled
 from simcore.memory.job import memory_result
 from simcore.memory.result import MemoryResult
 from simcore.report.formatting import figure
@@ -72,19 +71,13 @@ class Trial:
         self.nearest: tuple[Change, MemoryResult] | None = None
         self.held: dict[str, dict[str, float]] = {}
 
-    def __call__(self, change: Change, *, surely: bool = False) -> Fix | None:
-        """The change as a fix, or None where it is invalid or does not fit.
-
-        ``surely``: accept a change only where the closed form of memory says that it fits, and
-        skip the slower replay of the step where it does not.
-        """
+    def __call__(self, change: Change) -> Fix | None:
+        """The change as a fix, or None where it is invalid or does not fit."""
         try:
             request = self._ask(change.words)
         except SimcoreError:
             return None
         memory = memory_result(request)
-        if memory.fits or not surely:
-            memory = settled(request, memory)
         if not memory.fits:
             self.held[change.said] = memory.terms
             if self.nearest is None or memory.margin_frac > self.nearest[1].margin_frac:

@@ -13,7 +13,6 @@ from math import inf
 from simcore.answer.result import Faster, Prediction
 from simcore.api.change import NARROW_BASE, Ask, Words, samples_a_step
 from simcore.base.errors import SimcoreError
-from simcore.memory.fits import settled
 from simcore.memory.job import memory_result
 from simcore.report.formatting import plural
 from simcore.request.resolved import Request
@@ -64,7 +63,7 @@ def _tried(ask: Ask, words: Words, said: str, rate: float) -> Faster | None:
         changed = ask(words)
     except SimcoreError:
         return None
-    if not settled(changed, memory_result(changed)).fits:
+    if not memory_result(changed).fits:
         return None
     then = samples_a_step(changed) / central_step_s(changed)
     return Faster(change=said, samples_per_s=then, gain_frac=then / rate - 1.0)

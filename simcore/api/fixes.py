@@ -24,8 +24,7 @@ from simcore.api.change import (
     grows,
     samples_a_step,
 )
-from simcore.memory.fits import largest_batch
-from simcore.memory.job import memory_result
+from simcore.memory.job import largest_batch, memory_result
 from simcore.memory.result import MemoryResult
 from simcore.request.resolved import Request
 

@@ -43,7 +43,7 @@ def more_gpus(request: Request, attempt: Trial) -> list[Fix]:
         if fewest.said == gpus:
             return [fewest]
         later = sizes[at + 1 : at + 1 + _ALONE_DOUBLINGS]
-        alone = next((f for g in later if (f := attempt(_alone(g), surely=True))), None)
+        alone = next((f for g in later if (f := attempt(_alone(g)))), None)
         return [f for f in (fewest, alone) if f]
     return []
 

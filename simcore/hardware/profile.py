@@ -377,7 +377,8 @@ class Profile:
         """Holes that the allocator cannot release when memory runs short, over the same bytes.
 
         ``kind``: "layers" for identical repeated layers in one stage, "recompute" for the same with
-        full recompute (only layer inputs are stored), otherwise "any".
+        full recompute (only layer inputs are stored), "unlike" for other models in one stage,
+        otherwise "any".
         """
         estimate: Estimate = leaf(self.runtime["allocator_stuck"][kind])
         return estimate

@@ -35,7 +35,7 @@ Array = NDArray[np.float64]
 _AT_ONCE = 4096
 
 
-def fitting_batch(request: Request, limit: int = _AT_ONCE) -> int:
+def largest_batch(request: Request, limit: int = _AT_ONCE) -> int:
     """The largest micro-batch that fits; 0 where not even one sample does."""
     capacity = min(g.gpu.usable_memory_bytes for g in request.cluster.groups)
     best, stride = 0, -(-limit // _AT_ONCE)
@@ -287,15 +287,16 @@ def _memory(
 def _stuck_frac(request: Request, part: Workload, layout: Layout) -> float:
     """Share of the memory that comes and goes in a step which fragmentation keeps unusable.
 
-    It is smaller where equal layers follow each other. Pipeline stages interleave micro-batches,
-    which the replays of layers do not cover.
+    Of the kind of job, each the median of replays through the allocator. Pipeline stages interleave
+    micro-batches, which the replays of whole models do not cover.
     """
-    profile = request.profile
-    if layout.pp > 1 or not _equal_layers(part):
-        return profile.allocator_stuck_frac().value
-    return profile.allocator_stuck_frac(
-        "recompute" if request.strategy.recompute == "full" else "layers"
-    ).value
+    if layout.pp > 1:
+        kind = "any"
+    elif not _equal_layers(part):
+        kind = "unlike"
+    else:
+        kind = "recompute" if request.strategy.recompute == "full" else "layers"
+    return request.profile.allocator_stuck_frac(kind).value
 
 
 def _equal_layers(part: Workload) -> bool:

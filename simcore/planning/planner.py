@@ -44,9 +44,9 @@ from simcore.planning.energy import SOURCE as ENERGY_SOURCE
 from simcore.planning.goal import OBJECTIVES, Goal
 from simcore.planning.goodput import Goodput, goodput_of
 from simcore.planning.points import FormWords
+from simcore.planning.ranking import front
 from simcore.planning.recut import with_cuts
 from simcore.planning.sensitivity import Sensitivity, sensitivities
-from simcore.planning.settle import front_of, with_settled
 from simcore.planning.space import Space
 from simcore.request.resolved import Request
 from simcore.workload.resolve import resolve_model
@@ -213,7 +213,6 @@ def make_plan(
     found = candidates(space, goal, progress, jobs)
     found = with_cuts(found, goal, samples, partial(request_of, found), top)
     found = with_chunks(found, goal, samples, top)
-    found = with_settled(found, goal, samples, partial(request_of, found), top)
     runs = runs_of(found, goal, samples)
     limits = constraints_of(found, runs, goal)
     meets = passing(limits, len(found))
@@ -317,8 +316,6 @@ class _Planner:
                 continue
             option = self.option(i, full=True)
             if wanted is not None:
-                if not self._fits(option):  # ``with_settled`` replays only the first candidates
-                    continue
                 odds = [p for p in (option.deadline_prob, option.budget_prob) if p is not None]
                 self.surest = max(self.surest, min(odds, default=1.0))
                 if min(odds, default=1.0) < wanted:
@@ -326,14 +323,14 @@ class _Planner:
             seen.add(cluster)
             yield option
 
-    def _fits(self, option: Option) -> bool:
-        """Whether the prediction leaves the share of memory free that the goal requires."""
-        assert option.prediction is not None
-        return option.prediction.memory.margin_frac >= self.goal.margin_frac
-
     def front(self, meets: NDArray[np.bool_]) -> list[Option]:
         """The Pareto front of time and cost (of time and GPUs without prices), fastest first."""
-        return [self.option(i, full=False) for i in front_of(self.c, self.runs, meets)]
+        index = np.flatnonzero(meets)
+        cost, time = self.runs.cost_usd[index], self.runs.time_s[index]
+        other = cost if np.isfinite(cost).all() else self.c.n_gpus[index]
+        kept = np.flatnonzero(front(time, -other, index, least=-np.inf))
+        fastest_first = index[kept[np.argsort(time[kept])]]
+        return [self.option(int(i), full=False) for i in fastest_first]
 
     def leanest(self) -> Option | None:
         """The option that needs the smallest share of a GPU's memory; None without candidates."""

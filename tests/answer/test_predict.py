@@ -22,8 +22,7 @@ from simcore.base.errors import UsageError
 from simcore.hardware.cluster import parse_cluster
 from simcore.hardware.profile import load_profile
 from simcore.hardware.spec import GPUS
-from simcore.memory.fits import largest_batch
-from simcore.memory.job import fitting_batch, memory_at
+from simcore.memory.job import largest_batch, memory_at
 from simcore.report.text import render
 from simcore.request.resolved import Request
 from simcore.timing.evaluate import evaluate
@@ -268,7 +267,7 @@ def test_uneven_nodes_of_one_type_count_each_gpu_once() -> None:
         (MIXED, "", {}),
     ],
 )
-def test_fitting_batch_is_the_largest(model: str, gpus: str, options: dict[str, Any]) -> None:
+def test_the_largest_batch_is_the_largest(model: str, gpus: str, options: dict[str, Any]) -> None:
     if model == MIXED:
         model, gpus = "resnet-50", MIXED
     request = make_request(model, gpus, **options)
@@ -282,12 +281,12 @@ def test_fitting_batch_is_the_largest(model: str, gpus: str, options: dict[str, 
 def test_a_batch_of_thousands_is_found_among_a_million_all_the_same() -> None:
     """Coarsely first, then one by one: the next sample would be the first too many."""
     request = make_request("resnet-18-cifar", "1x1xH100")
-    best = fitting_batch(request, 10**6)
+    best = largest_batch(request, 10**6)
     assert best > 4096
     capacity = request.cluster.groups[0].gpu.usable_memory_bytes
     needed = memory_at(request, np.array([float(best), best + 1.0])).needed
     assert needed[0] <= capacity < needed[1]
-    assert fitting_batch(request, best - 3) == best - 3
+    assert largest_batch(request, best - 3) == best - 3
 
 
 def test_what_never_fits_has_no_batch() -> None:
