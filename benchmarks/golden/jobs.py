@@ -68,7 +68,7 @@ class Gpu:
 def models() -> tuple[Model, ...]:
     """All models of the database, by name."""
     found = []
-    for row in listing("models")[2]:
+    for row in listing("models").data:
         record = MODELS[row["name"]]
         config = record.config
 
@@ -87,7 +87,7 @@ def gpus() -> tuple[Gpu, ...]:
     """All GPUs of the database, by name."""
     found = [
         Gpu(row["name"], row["memory_bytes"], "bf16" in row["peak_flop_per_s"])
-        for row in listing("gpus")[2]
+        for row in listing("gpus").data
     ]
     return tuple(sorted(found, key=lambda g: g.name))
 

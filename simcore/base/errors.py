@@ -10,10 +10,12 @@ SimcoreError
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
 
 from simcore.base.names import family
+
+T = TypeVar("T")
 
 #: Largest number of similar names that a message proposes.
 _PROPOSED = 3
@@ -27,6 +29,11 @@ class SimcoreError(Exception):
     """Base of every error that simcore raises on purpose; its text is one clear sentence."""
 
     exit_code = 2
+
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        """The message, one sentence a mistake."""
+        return (str(self),)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Arguments for pickle, which do not depend on the signature of the constructor."""
@@ -89,6 +96,11 @@ class InvalidConfig(UsageError):
         self.violations = tuple(violations)
         super().__init__("; ".join(self.violations))
 
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        """The violations."""
+        return self.violations
+
 
 class DataError(SimcoreError):
     """A file that cannot be used: the message says where in the file and why."""
@@ -99,6 +111,23 @@ class DataError(SimcoreError):
         self.file, self.line, self.key = str(file), line, key
         where = self.file + (f":{line}" if line is not None else "")
         super().__init__(f"{where}: {key + ': ' if key else ''}{message}")
+
+
+class Problems(list[str]):
+    """Sentences about the mistakes in a call, collected so that all are reported at once."""
+
+    def attempt(self, make: Callable[..., T], *arguments: Any) -> T | None:
+        """What ``make`` returns; None where it raises SimcoreError, whose sentences are added."""
+        try:
+            return make(*arguments)
+        except SimcoreError as err:
+            self.extend(err.sentences)
+            return None
+
+    def stop(self) -> None:
+        """Raise InvalidConfig with every sentence, each once, if there are any."""
+        if self:
+            raise InvalidConfig(list(dict.fromkeys(self)))
 
 
 def _listed(names: Sequence[str]) -> str:

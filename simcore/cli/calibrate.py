@@ -7,9 +7,17 @@ from typing import Annotated, Any
 
 import typer
 
+from simcore.base.errors import Problems
 from simcore.cli.files import missing_problems
-from simcore.cli.options import ALLOW_CODE, LOG_COLLECTIVE, LOG_GPUS, LOG_NETWORK, LOG_NODE
-from simcore.cli.output import write
+from simcore.cli.options import (
+    ALLOW_CODE,
+    LOG_COLLECTIVE,
+    LOG_GPUS,
+    LOG_NETWORK,
+    LOG_NODE,
+    number,
+)
+from simcore.cli.output import write_result
 
 
 def calibrate(
@@ -60,65 +68,42 @@ def calibrate(
     From a log of nccl-tests (all_reduce_perf and similar) the links of its cluster are fitted.
     """
     from simcore import api
-    from simcore.base.errors import InvalidConfig
-    from simcore.cli.values import number
 
     said = {"gpus": gpus, "node": node, "network": network, "collective": collective}
+    problems = Problems()
+    budget = number("minutes", minutes, problems)
     if rows is None:
-        problems = [f"--{k} needs --from" for k, v in said.items() if v is not None]
-        budget = number("minutes", minutes, problems)
-        if problems:
-            raise InvalidConfig(problems)
-        _machine(budget, output, name, resume, device,
-                 bad_rows, as_json)  # fmt: skip
-        return
-    if minutes is not None or resume or device is not None:
-        raise InvalidConfig(
-            ["--minutes, --resume and --device are for benchmarks: drop them, or --from"]
-        )
-    if problems := missing_problems(rows):
-        raise InvalidConfig(problems)
-    if bad_rows not in ("refuse", "skip"):
-        raise InvalidConfig([f"--bad-rows is refuse or skip, not {bad_rows!r}"])
-    found = api.calibrate_from(
-        rows,
-        output=output,
-        name=name,
-        bad_rows=bad_rows,  # type: ignore[arg-type]
-        allow_code=allow_code,
-        **said,
-    )
-    if as_json:
-        from simcore.report.jsonout import dumps, finite
-
-        write(dumps(finite(found)))
-        return
-    if "links" in found:
-        from simcore.report.links import render_links
-
-        write(render_links(found))
-        return
-    write(_render(found))
+        problems += [f"--{k} needs --from" for k, v in said.items() if v is not None]
+    else:
+        if minutes is not None or resume or device is not None:
+            problems.append(
+                "--minutes, --resume and --device are for benchmarks: drop them, or --from"
+            )
+        problems += missing_problems(rows)
+        if bad_rows not in ("refuse", "skip"):
+            problems.append(f"--bad-rows is refuse or skip, not {bad_rows!r}")
+    problems.stop()
+    if rows is None:
+        found = api.calibrate_machine(
+            minutes=3.0 if budget is None else budget, output=output, name=name, resume=resume,
+            device=device, bad_rows=bad_rows, quiet=as_json,
+        )  # fmt: skip
+    else:
+        found = api.calibrate_from(
+            rows, output=output, name=name, bad_rows=bad_rows,  # type: ignore[arg-type]
+            allow_code=allow_code, **said,
+        )  # fmt: skip
+    write_result(as_json, lambda: found, lambda: _text(found))
 
 
-def _machine(
-    minutes: float | None, output: Path | None, name: str | None, resume: bool,
-    device: str | None, bad_rows: str, as_json: bool,
-) -> None:  # fmt: skip
-    from simcore import api
-
-    found = api.calibrate_machine(
-        minutes=3.0 if minutes is None else minutes, output=output, name=name, resume=resume,
-        device=device, bad_rows=bad_rows, quiet=as_json,
-    )  # fmt: skip
-    if as_json:
-        from simcore.report.jsonout import dumps, finite
-
-        write(dumps(finite(found)))
-        return
+def _text(found: dict[str, Any]) -> str:
+    """Text about a calibration from benchmarks, from a log of nccl-tests or from steps."""
     from simcore.calibrate.summaries import render_summary
+    from simcore.report.links import render_links
 
-    write(render_summary(found))
+    if "cases" in found:
+        return render_summary(found)
+    return render_links(found) if "links" in found else _render(found)
 
 
 def _render(found: dict[str, Any]) -> str:

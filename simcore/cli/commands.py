@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, MutableMapping
+from collections.abc import Callable, Iterable, Iterator, MutableMapping
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
@@ -11,6 +11,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from simcore.strategy.options import OPTIONS
+from simcore.strategy.options.option import HEADINGS
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +51,38 @@ COMMANDS = {
     "selftest": Entry("selftest:selftest", "Calibrate, predict, train for real, compare."),
     "serve": Entry("serve:serve", "Start a local web page and JSON API."),
     "list": Entry("catalog:list_", "List gpus, models, nodes, links, strategies..."),
-    "config": Entry("show_config:config", "Show the files with defaults and their content."),
+    "config": Entry("config:config", "Show the files with defaults and their content."),
     "show": Entry("catalog:show", "Show figures of a gpu, model, node or link, with sources."),
 }
+
+
+#: Commands with fewer options list them without headings.
+FEW = 25
+#: The heading of options that do not describe the job.
+OWN = "Options"
+
+
+def headings() -> tuple[str, ...]:
+    """All headings, in the order of the help."""
+    return (HEADINGS[0], OWN, *HEADINGS[1:])
+
+
+def heading_of(name: str) -> str:
+    """The heading of a parameter of a command."""
+    option = OPTIONS.get(name)
+    return OWN if option is None or option.part == "length" else option.heading
+
+
+def under_headings(params: Iterable[Any]) -> Iterator[tuple[str, list[Any]]]:
+    """(heading, its parameters) for the parameters of a command; one heading for few parameters."""
+    params = list(params)
+    if len(params) < FEW:
+        yield OWN, params
+        return
+    place = {option.name: i for i, option in enumerate(OPTIONS)}
+    for heading in headings():
+        found = [p for p in params if heading_of(p.name) == heading]
+        yield heading, sorted(found, key=lambda p: place.get(p.name, -1))
 
 
 class _Option(TyperOption):
@@ -75,8 +105,6 @@ class _Command(TyperCommand):
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write the options in ``--help``, under headings where there are many."""
-        from simcore.cli.headings import under_headings  # needed for help only
-
         every = self.get_params(ctx)
         arguments = [p for p in every if p.param_type_name == "argument"]
         options = [p for p in every if p.param_type_name == "option"]

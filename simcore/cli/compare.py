@@ -6,11 +6,10 @@ from typing import Annotated, Any
 
 import typer
 
-from simcore.cli import names
+from simcore.base.errors import Problems, UsageError
 from simcore.cli.grid import grid_of
-from simcore.cli.job import takes_job
-from simcore.cli.options import ALLOW_CODE, AS_JSON, MODEL, PRICE, PRICES, WITH, option
-from simcore.cli.output import write
+from simcore.cli.options import ALLOW_CODE, AS_JSON, MODEL, PRICE, PRICES, WITH, option, takes_job
+from simcore.cli.output import write_result
 
 
 @takes_job(axes=True)
@@ -19,7 +18,7 @@ def compare(
     gpus: Annotated[
         list[str] | None,
         option("--gpus", "GRID", "One cluster or a grid of them (needed); may be repeated.",
-               names.cluster),
+               "cluster"),
     ] = None,
     micro_batch: Annotated[
         str | None,
@@ -40,26 +39,18 @@ def compare(
     and GPU-hours, cost and energy of a million samples. Exit code 0: one fits, 1: none fits.
     """
     from simcore import api
-    from simcore.base.errors import InvalidConfig, UsageError
 
-    problems: list[str] = []
+    problems = Problems()
     grid = grid_of(
         {"model": model, "gpus": gpus, "micro_batch": micro_batch, **job}, with_, problems,
         example="--gpus 2x8xRTX4090 --gpus 1x4xH100",
         allow_code=allow_code,
     )  # fmt: skip
-    if problems:
-        raise InvalidConfig(problems)
-    assert grid.model is not None and grid.gpus is not None
+    problems.stop()
     if "," in grid.model:
         raise UsageError("--model takes one name here: compare clusters or strategies for it")
     grid.tell()
     found = api.compare(grid.model, grid.gpus, price=price or (), prices=prices, **grid.words)
-    if as_json:
-        from simcore.report.jsonout import dumps, finite
-
-        write(dumps(finite(found.to_dict())))
-    else:
-        write(str(found))
+    write_result(as_json, found.to_dict, lambda: str(found))
     if not any(c.fits for c in found.columns):
         raise typer.Exit(1)

@@ -16,10 +16,13 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from simcore.base.errors import DataError, InvalidConfig, nearest
-from simcore.cli.job import job_words, repeated_words
+import typer
+
+from simcore.base.errors import DataError, Problems, nearest
+from simcore.cli.options import job_words, repeated_words
+from simcore.cli.output import write_result
 from simcore.strategy.options import OPTIONS, NameList, Number, Pairs, Switch
 from simcore.strategy.options.values import shown
 
@@ -70,20 +73,16 @@ def files() -> list[Path]:
 def settings() -> dict[str, Setting]:
     """Every default with its file. Raises InvalidConfig that lists all mistakes in the files."""
     found: dict[str, Setting] = {}
-    problems: list[str] = []
+    problems = Problems()
     for path in files():
         if path.is_file():
-            try:
-                for key, value in _read(path, problems).items():
-                    found.setdefault(key, Setting(value, path))
-            except DataError as err:
-                problems.append(str(err))
-    if problems:
-        raise InvalidConfig(problems)
+            read = problems.attempt(_read, path, problems) or {}
+            found = {**{key: Setting(value, path) for key, value in read.items()}, **found}
+    problems.stop()
     return found
 
 
-def _read(path: Path, problems: list[str]) -> dict[str, Any]:
+def _read(path: Path, problems: Problems) -> dict[str, Any]:
     """The defaults in one file; error messages are added to ``problems``."""
     import tomllib
 
@@ -188,3 +187,51 @@ def with_defaults(
         taken.setdefault(setting.file, []).append(f"{key.replace('_', '-')} {value}")
     used = "; ".join(f"from {path}: {', '.join(parts)}" for path, parts in taken.items())
     return result, used
+
+
+def subject(words: Mapping[str, Any], problems: list[str], clusters: str) -> tuple[Any, Any]:
+    """Model and clusters among the words of a job, or messages that they are missing.
+
+    ``clusters``: what to write for clusters, for the message.
+    """
+    model, gpus, launched = words.get("model"), words.get("gpus"), bool(words.get("launch"))
+    if model is None:
+        hint = " (a launch file does not name it)" if launched else ""
+        problems.append(f"--model is missing: name one of `simcore list models`{hint}")
+    if gpus is None or gpus == []:
+        hint = ", or only the type where the launch file has the numbers" if launched else ""
+        problems.append(f"--gpus is missing: {clusters}{hint}")
+    return model, gpus
+
+
+def config(
+    as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
+) -> None:
+    """Show the files that defaults come from, and every default that is set.
+
+    \b
+    ./simcore.toml has precedence over the user's config.toml
+    ($SIMCORE_CONFIG names another file; off: none). Example:
+      [defaults]
+      gpus = "4x8xA6000ada"
+      network = "ib-hdr"
+    Keys are the options of `simcore predict` without their dashes.
+    """
+    found = settings()
+    data = {
+        "files": [{"path": str(f), "exists": f.is_file()} for f in files()],
+        "defaults": {k: {"value": s.value, "file": str(s.file)} for k, s in found.items()},
+        "keys": list(keys()),
+    }
+    write_result(as_json, lambda: data, lambda: _text(found))
+
+
+def _text(found: Mapping[str, Setting]) -> str:
+    from simcore.report.tables import table
+
+    lines = [f"{f}: {'read' if f.is_file() else 'does not exist'}" for f in files()]
+    rows = [[k.replace("_", "-"), str(s.value), str(s.file)] for k, s in found.items()]
+    shown = table(["default", "value", "from"], rows) if rows else (
+        "no defaults are set: write them into one of these under [defaults]"
+    )  # fmt: skip
+    return "\n".join([*lines, "", shown]) + "\n"

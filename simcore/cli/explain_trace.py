@@ -7,11 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
-from simcore.cli import names
-from simcore.cli.job import job_options, takes_job
-from simcore.cli.options import AS_JSON, option
-from simcore.cli.output import complain, write
-from simcore.cli.values import whole
+from simcore.base.errors import Problems
+from simcore.cli.options import AS_JSON, job_options, option, takes_job, whole
+from simcore.cli.output import complain, write_result
 
 
 @takes_job()
@@ -22,12 +20,12 @@ def explain_trace(
     ],
     model: Annotated[
         str | None,
-        option("--model", "NAME", "The trained model: adds its prediction.", names.models),
+        option("--model", "NAME", "The trained model: adds its prediction.", "model"),
     ] = None,
     gpus: Annotated[
         str | None,
         option("--gpus", "CLUSTER", "The cluster; default: from the trace of a single node.",
-               names.cluster),
+               "cluster"),
     ] = None,
     step: Annotated[str | None, option("--step", "N", "Use only ProfilerStep#N.")] = None,
     window: Annotated[
@@ -51,9 +49,9 @@ def explain_trace(
     With --model and predict's options, the predicted terms and their ratios are printed too.
     """
     from simcore import api
-    from simcore.base.errors import InvalidConfig
+    from simcore.report.explain_trace import render_explained
 
-    problems = [f"no such file: {str(f)!r}" for f in files if not f.exists()]
+    problems = Problems(f"no such file: {str(f)!r}" for f in files if not f.exists())
     words = job_options(job, problems)
     number = whole("step", step, problems, least=0)
     window_s = _window(window, problems)
@@ -61,8 +59,7 @@ def explain_trace(
         problems.append(f"--bad-rows is refuse or skip, not {bad_rows!r}")
     if row is not None and model is None:
         problems.append("--row needs --model, which a row of the table states")
-    if problems:
-        raise InvalidConfig(problems)
+    problems.stop()
     found = api.explain_trace(
         files,
         model,
@@ -77,14 +74,7 @@ def explain_trace(
 
         add_row(row, found, model or "", words)
         complain(f"measured step added to {row}: simcore calibrate --from {row}")
-    if as_json:
-        from simcore.report.jsonout import dumps, finite
-
-        write(dumps(finite(found)))
-        return
-    from simcore.report.explain_trace import render_explained
-
-    write(render_explained(found))
+    write_result(as_json, lambda: found, lambda: render_explained(found))
 
 
 def _window(text: str | None, problems: list[str]) -> tuple[float, float] | None:

@@ -7,11 +7,10 @@ from typing import Annotated
 
 import typer
 
-from simcore.cli import names
+from simcore.base.errors import Problems, UnknownName
 from simcore.cli.files import missing_problems
-from simcore.cli.options import AS_JSON, option
-from simcore.cli.output import write
-from simcore.cli.values import whole
+from simcore.cli.options import AS_JSON, duration, option, whole
+from simcore.cli.output import write_result
 
 
 def fleet(
@@ -27,7 +26,7 @@ def fleet(
         str,
         option("--policy", "NAME",
                "Order of the queue: fifo, backfill (default), priority or preempt.",
-               names.policies),
+               "policy"),
     ] = "backfill",
     wait: Annotated[
         str | None,
@@ -46,32 +45,19 @@ def fleet(
     A job gets all its GPUs at once or waits.
     """
     from simcore import api
-    from simcore.base.errors import InvalidConfig, SimcoreError, UnknownName
     from simcore.planning.fleet import POLICIES
-    from simcore.planning.moments import duration_seconds
 
-    problems: list[str] = []
+    problems = Problems()
     count = whole("gpus", gpus, problems)
-    seconds: dict[str, float | None] = {}
-    for flag, text in (("--p95-wait", wait), ("--checkpoint-every", checkpoint_every)):
-        try:
-            seconds[flag] = duration_seconds(text) if text is not None else None
-        except SimcoreError as err:
-            problems.append(str(err).replace("--deadline", flag))
+    wait_s = duration("p95-wait", wait, problems)
+    checkpoint_s = duration("checkpoint-every", checkpoint_every, problems)
     if policy not in POLICIES:
         problems.append(str(UnknownName("policy", policy, POLICIES)))
     if (gpus is None) == (wait is None):
         problems.append("give either --gpus or --p95-wait")
     problems += missing_problems(jobs)
-    if problems:
-        raise InvalidConfig(problems)
+    problems.stop()
     found = api.fleet(
-        jobs, count, policy=policy, wait_s=seconds["--p95-wait"],
-        checkpoint_s=seconds["--checkpoint-every"] or 3600.0,
-    )  # fmt: skip
-    if as_json:
-        from simcore.report.jsonout import dumps
-
-        write(dumps(found.to_dict()))
-        return
-    write(str(found))
+        jobs, count, policy=policy, wait_s=wait_s, checkpoint_s=checkpoint_s or 3600.0
+    )
+    write_result(as_json, found.to_dict, lambda: str(found))

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any
 
-from simcore.cli import names
-from simcore.cli.config import with_defaults
-from simcore.cli.job import job_options, takes_job
+from simcore.base.errors import Problems
+from simcore.cli.config import subject, with_defaults
 from simcore.cli.options import (
     ALLOW_CODE,
     AS_JSON,
@@ -16,17 +15,21 @@ from simcore.cli.options import (
     MODEL,
     RESTART,
     STRAGGLERS,
+    duration,
+    job_options,
+    number,
     option,
+    takes_job,
+    whole,
 )
-from simcore.cli.output import complain, write
-from simcore.cli.values import number, whole
+from simcore.cli.output import complain, write_result
 
 if TYPE_CHECKING:
     from simcore.planning.goodput import Reliability
 
 
 def reliability(
-    problems: list[str],
+    problems: Problems,
     *,
     failures: str | None,
     checkpoint_bw: str | None,
@@ -38,40 +41,27 @@ def reliability(
 
     Error messages are added to ``problems``.
     """
-    from simcore.base.errors import InvalidConfig, SimcoreError
     from simcore.base.units import parse_quantity
     from simcore.planning.goodput import Reliability
-    from simcore.planning.moments import duration_seconds
 
-    values: dict[str, float] = {}
-    rate = number("failures", failures, problems)
-    if rate is not None:
-        values["failures_per_gpu_h"] = rate
-    try:
-        if checkpoint_bw is not None:
-            values["checkpoint_bytes_per_s"] = parse_quantity(checkpoint_bw, "bytes_per_s")
-    except SimcoreError as err:
-        problems.append(f"--checkpoint-bw: {err}")
-    for key, flag, text in (
-        ("interval_s", "--checkpoint-every", checkpoint_every),
-        ("restart_s", "--restart", restart),
-    ):
-        try:
-            if text is not None:
-                values[key] = duration_seconds(text)
-        except SimcoreError as err:
-            problems.append(str(err).replace("--deadline", flag))
+    bandwidth = Problems()
+    values = {
+        "failures_per_gpu_h": number("failures", failures, problems),
+        "checkpoint_bytes_per_s": None if checkpoint_bw is None
+        else bandwidth.attempt(parse_quantity, checkpoint_bw, "bytes_per_s"),
+        "interval_s": duration("checkpoint-every", checkpoint_every, problems),
+        "restart_s": duration("restart", restart, problems),
+    }  # fmt: skip
+    problems += [f"--checkpoint-bw: {sentence}" for sentence in bandwidth]
     if stragglers is not None:
         share, _, slower = stragglers.partition(":")
-        slow_prob = number("stragglers", share, problems)
-        slow_frac = number("stragglers", slower or "nothing", problems)
-        if slow_prob is not None and slow_frac is not None:
-            values |= {"slow_prob": slow_prob, "slow_frac": slow_frac}
-    try:
-        return Reliability(**values) if values else None
-    except InvalidConfig as err:
-        problems.extend(err.violations)
-        return None
+        slow = {
+            "slow_prob": number("stragglers", share, problems),
+            "slow_frac": number("stragglers", slower or "nothing", problems),
+        }
+        values |= slow if None not in slow.values() else {}
+    given: dict[str, Any] = {k: v for k, v in values.items() if v is not None}
+    return problems.attempt(lambda: Reliability(**given)) if given else None
 
 
 #: Options on which the size of a checkpoint depends.
@@ -85,7 +75,7 @@ _KEPT = (
 def goodput(
     model: MODEL = None,
     gpus: Annotated[
-        str | None, option("--gpus", "CLUSTER", "NODESxGPUSxTYPE (needed).", names.cluster)
+        str | None, option("--gpus", "CLUSTER", "NODESxGPUSxTYPE (needed).", "cluster")
     ] = None,
     days: Annotated[
         str | None,
@@ -109,39 +99,25 @@ def goodput(
     interval are printed for comparison.
     """
     from simcore import api
-    from simcore.base.errors import InvalidConfig, SimcoreError
-    from simcore.planning.moments import duration_seconds
+    from simcore.report.goodput import render_goodput
 
     words, from_files = with_defaults({"model": model, "gpus": gpus, **job}, allow_code=allow_code)
-    model, gpus = words.pop("model"), words.pop("gpus")
-    problems: list[str] = []
-    if model is None:
-        problems.append("--model is missing: name one of `simcore list models`")
-    if gpus is None:
-        problems.append("--gpus is missing: write NODESxGPUSxTYPE, such as 64x8xH100")
+    problems = Problems()
+    model, gpus = subject(words, problems, "write NODESxGPUSxTYPE, such as 64x8xH100")
     rel = reliability(
         problems, failures=failures, checkpoint_bw=checkpoint_bw,
         checkpoint_every=checkpoint_every, restart=restart, stragglers=stragglers,
     )  # fmt: skip
     options = job_options(words, problems)
     runs = whole("simulate", simulate, problems)
-    work = None
-    try:
-        work = duration_seconds(days) if days is not None else None
-    except SimcoreError as err:
-        problems.append(str(err).replace("--deadline", "--work"))
-    if problems:
-        raise InvalidConfig(problems)
+    work_s = duration("work", days, problems)
+    problems.stop()
     assert model is not None and gpus is not None
     if from_files:
         complain(f"note: {from_files}")
-    found = api.goodput(model, gpus, work_s=work, reliability=rel, **options)
+    found = api.goodput(model, gpus, work_s=work_s, reliability=rel, **options)
     simulated = api.simulate_goodput(found, runs) if runs is not None else None
-    if as_json:
-        from simcore.report.jsonout import dumps, finite
-
-        write(dumps(finite({**found.to_dict(), "simulated": simulated})))
-        return
-    from simcore.report.goodput import render_goodput
-
-    write(render_goodput(found, simulated))
+    write_result(
+        as_json, lambda: {**found.to_dict(), "simulated": simulated},
+        lambda: render_goodput(found, simulated),
+    )  # fmt: skip

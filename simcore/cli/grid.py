@@ -6,10 +6,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from simcore.cli.config import with_defaults
-from simcore.cli.emit import grid_launch, warn_unknown
-from simcore.cli.job import grid_options
-from simcore.cli.options import fixed_words
+from simcore.base.errors import Problems
+from simcore.cli.config import subject, with_defaults
+from simcore.cli.options import fixed_words, grid_options
 from simcore.cli.output import complain
 
 
@@ -22,8 +21,8 @@ class Grid:
     notes   sentences about options that were taken from files
     """
 
-    model: str | None
-    gpus: list[str] | None
+    model: str
+    gpus: list[str]
     words: dict[str, Any]
     launch: str | None
     notes: tuple[str, ...]
@@ -32,13 +31,16 @@ class Grid:
         """Write to standard error which options come from files, and the files' unknown keys."""
         for note in self.notes:
             complain(f"note: {note}")
-        warn_unknown(self.launch)
+        if self.launch is not None:
+            from simcore.cli.launch import warn_unknown
+
+            warn_unknown(self.launch)
 
 
 def grid_of(
     given: Mapping[str, Any],
     with_: Iterable[str] | None,
-    problems: list[str],
+    problems: Problems,
     *,
     example: str,
     sized: bool = True,
@@ -46,18 +48,23 @@ def grid_of(
 ) -> Grid:
     """The grid that the arguments of a command describe.
 
-    problems    list to which error messages are added
+    problems    to which error messages are added; what is missing is then empty
     example     what to write where clusters are missing, for the message
     sized       whether the clusters have numbers of GPUs (not those of a plan, which chooses them)
     allow_code  whether a model that a file of defaults names may be Python code
     """
+    from simcore import api
+
     given, from_files = with_defaults(given, lists=("gpus",), allow_code=allow_code)
-    model, gpus, words = given.pop("model"), given.pop("gpus"), grid_options(given, problems)
+    words = grid_options(given, problems)
     launch = words["launch"]
-    words, notes = grid_launch(model, gpus, words, problems, sized=sized)
+
+    def launched() -> tuple[dict[str, Any], tuple[str, ...]]:
+        model, gpus = given["model"] or "", given["gpus"] or ()
+        return api.launched_words(model, gpus, words, sized=sized)
+
+    words, notes = problems.attempt(launched) or ({**words, "launch": None}, ())
     words |= fixed_words(with_ or (), problems)
-    if model is None:
-        problems.append("--model is missing: name one of `simcore list models`")
-    if not gpus:
-        problems.append(f"--gpus is missing: {example}")
-    return Grid(model, gpus, words, launch, tuple(filter(None, (from_files, *notes))))
+    model, gpus = subject(given, problems, example)
+    notes = tuple(filter(None, (from_files, *notes)))
+    return Grid(model or "", gpus or [], words, launch, notes)

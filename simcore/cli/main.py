@@ -22,10 +22,9 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
 
 from simcore import __version__
-from simcore.base.errors import InvalidConfig, SimcoreError
+from simcore.base.errors import SimcoreError
 from simcore.cli.commands import CommandGroup
 from simcore.cli.output import PIPE_CLOSED, PipeClosedError, complain, write
-from simcore.cli.synonyms import command_meant, option_meant
 
 USAGE, INTERNAL, INTERRUPTED = 2, 70, 130
 #: Base of every error of the command line parser (click, or typer's own copy of it).
@@ -116,12 +115,9 @@ def run(argv: Sequence[str]) -> int:
 
 
 def _report(err: Exception, words: Sequence[str]) -> int:
-    if isinstance(err, InvalidConfig):
-        for violation in err.violations:
-            complain(f"error: {violation}")
-        return err.exit_code
     if isinstance(err, SimcoreError):
-        complain(f"error: {err}")
+        for sentence in err.sentences:
+            complain(f"error: {sentence}")
         return err.exit_code
     if isinstance(err, _PARSER_ERROR):
         complain(f"error: {_parser_sentence(err, words)}")
@@ -133,6 +129,8 @@ def _report(err: Exception, words: Sequence[str]) -> int:
 
 def _parser_sentence(err: Any, words: Sequence[str]) -> str:
     """The parser's error as one sentence that suggests the nearest option and names the help."""
+    from simcore.cli.synonyms import command_meant, option_meant
+
     text = " ".join(str(err.format_message()).split()).rstrip(".")
     context, option = getattr(err, "ctx", None), getattr(err, "option_name", None)
     if option and context is not None and getattr(err, "possibilities", None) is not None:

@@ -1,145 +1,60 @@
-"""Names for shell completion, from the databases; with a broken database there are none."""
+"""Names for shell completion; with a broken database there are none."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Mapping
 from typing import Any
 
-from simcore.strategy.options import OPTIONS, Option
+from simcore.strategy.options import OPTIONS
+from simcore.strategy.options.kinds import Names, names_of
 
 #: Text before the GPU type that is being typed: earlier groups and numbers.
 _BEFORE_TYPE = re.compile(r"^(?:.*\+)?(?:\d+x){0,2}")
 
-Completer = Callable[[str], list[str]]
 
-
-def _completer(names: Callable[[], Iterable[str]]) -> Completer:
-    def complete(incomplete: str) -> list[str]:
-        try:
-            return sorted(n for n in names() if n.startswith(incomplete))
-        except Exception:  # an error message would appear in the user's command line
-            return []
-
-    return complete
-
-
-def _databases() -> Any:
-    from simcore.hardware import spec
-
-    return spec
-
-
-def _models() -> Iterable[str]:
-    from simcore.workload.models import MODELS
-
-    return MODELS.names()
-
-
-def _gpus() -> list[str]:
-    names: list[str] = _databases().GPUS.names()
-    return names
-
-
-def _nodes() -> list[str]:
-    names: list[str] = _databases().NODES.names()
-    return names
-
-
-def _links() -> list[str]:
-    names: list[str] = _databases().LINKS.names()
-    return names
-
-
-def _terms() -> Iterable[str]:
-    from simcore.answer.explain import TERMS
-
-    return TERMS
-
-
-def _scores() -> Iterable[str]:
-    from simcore.planning.ranking import SCORES
-
-    return SCORES
-
-
-def _objectives() -> Iterable[str]:
-    from simcore.planning.goal import OBJECTIVES
-
-    return OBJECTIVES
-
-
-def _price_lists() -> Iterable[str]:
-    from simcore.hardware.prices import PRICES
-
-    return PRICES.names()
-
-
-def _dialects() -> Iterable[str]:
-    from simcore.strategy.dialects import DIALECTS
-
-    return DIALECTS
-
-
-dialects = _completer(_dialects)
-models = _completer(_models)
-gpus = _completer(_gpus)
-nodes = _completer(_nodes)
-links = _completer(_links)
-terms = _completer(_terms)
-scores = _completer(_scores)
-policies = _completer(lambda: ("fifo", "backfill", "priority", "preempt"))
-objectives = _completer(_objectives)
-price_lists = _completer(_price_lists)
-
-
-def _programs() -> Iterable[str]:
+def _programs() -> list[str]:
+    """Programs, and each with its releases."""
     from simcore.strategy.programs import PROGRAMS, program_names
 
-    releases = (f"{n}@{r}" for n in PROGRAMS.names() for r in PROGRAMS[n].releases)
+    releases = (f"{name}@{r}" for name in PROGRAMS.names() for r in PROGRAMS[name].releases)
     return [*program_names(), *releases]
 
 
-programs = _completer(_programs)
+#: Where names are listed that are not those of an option of a job, by kind.
+_LISTED: dict[str, Names] = {
+    "model": "simcore.workload.models:MODELS",
+    "gpu": "simcore.hardware.spec:GPUS",
+    "node": "simcore.hardware.spec:NODES",
+    "link": "simcore.hardware.spec:LINKS",
+    "program": _programs,
+    "term": "simcore.answer.explain:TERMS",
+    "ranking": "simcore.planning.ranking:SCORES",
+    "objective": "simcore.planning.goal:OBJECTIVES",
+    "price list": "simcore.hardware.prices:PRICES",
+    "policy": "simcore.planning.fleet:POLICIES",
+    "dialect": "simcore.strategy.dialects:DIALECTS",
+    "plot": "simcore.cli.files:PLOTS",
+    "list": "simcore.cli.catalog:LISTS",
+    "show": "simcore.cli.catalog:SHOWS",
+}
 
 
-def of_option(option: Option) -> Completer | None:
-    """Completion of the names that an option accepts; None for numbers and files."""
-    return _completer(option.names) if getattr(option.kind, "names", ()) else None
+def completions(kind: str, incomplete: str, words: Mapping[str, Any]) -> list[str]:
+    """The names of a kind that begin with ``incomplete``, sorted.
 
-
-networks = _completer(OPTIONS["network"].names)
-calibrations = _completer(OPTIONS["calibration"].names)
-optimizers = _completer(OPTIONS["optimizer"].names)
-
-
-def cluster(incomplete: str) -> list[str]:
-    """Completions of a GPU type after the numbers already typed: ``4x8xA6`` to ``4x8xA6000ada``."""
-    match = _BEFORE_TYPE.match(incomplete)
-    before = match[0] if match else ""
-    return [before + name for name in gpus(incomplete[len(before) :])]
-
-
-#: Kinds of plots of a prediction; the first is the default.
-PLOTS = (
-    "overview", "time", "memory", "memory-over-step", "scaling", "roofline", "timeline",
-    "sensitivity",
-)  # fmt: skip
-plots = _completer(lambda: PLOTS)
-
-#: Kinds that ``list`` and ``show`` know; the singular is accepted too.
-LISTS = (
-    "gpus", "models", "configs", "nodes", "links", "strategies", "precisions", "optimizers",
-    "collectives", "software", "dialects", "options", "calibrations", "prices",
-)  # fmt: skip
-SHOWS = ("gpu", "model", "node", "link", "program", "optimizer", "calibration")
-kinds = _completer(lambda: LISTS)
-shown_kinds = _completer(lambda: SHOWS)
-
-
-def show_name(ctx: Any, incomplete: str) -> list[str]:
-    """Completions of a name for ``show KIND``."""
-    kind = str(ctx.params.get("kind") or "").rstrip("s")
-    by_kind = {"gpu": gpus, "model": models, "node": nodes, "link": links, "program": programs,
-               "optimizer": optimizers, "calibration": calibrations}  # fmt: skip
-    return by_kind[kind](incomplete) if kind in by_kind else []
+    A kind is one of ``_LISTED``, the name of an option of a job, ``cluster`` (GPU types after the
+    numbers already typed: ``4x8xA6`` to ``4x8xA6000ada``) or ``shown`` (entries of the kind that
+    the command's other argument names). ``words``: arguments of the command so far.
+    """
+    before = ""
+    if kind == "cluster":
+        match = _BEFORE_TYPE.match(incomplete)
+        kind, before = "gpu", match[0] if match else ""
+    elif kind == "shown":
+        kind = str(words.get("kind") or "").removesuffix("s")
+    try:
+        known = names_of(_LISTED[kind]) if kind in _LISTED else OPTIONS[kind].names()
+    except Exception:  # an error message would appear in the user's command line
+        return []
+    return sorted(before + name for name in known if (before + name).startswith(incomplete))

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from simcore.cli import names
+from simcore.base.errors import Problems
 from simcore.cli.files import missing_problems
-from simcore.cli.options import AS_JSON, option
-from simcore.cli.output import write
-from simcore.cli.values import whole
+from simcore.cli.options import AS_JSON, option, whole
+from simcore.cli.output import write_result
 
 
 def node_from_topo(
@@ -19,10 +18,10 @@ def node_from_topo(
     gpu: Annotated[
         str | None,
         option("--gpu", "NAME", "GPU type, unless the file has the output of `nvidia-smi -L`.",
-               names.gpus),
+               "gpu"),
     ] = None,
     nics: Annotated[
-        str | None, option("--nics", "LINK", "Network adapters: 8xib-ndr.", names.networks)
+        str | None, option("--nics", "LINK", "Network adapters: 8xib-ndr.", "network")
     ] = None,
     sockets: Annotated[
         str | None, option("--sockets", "N", "Number of CPU sockets.")
@@ -44,32 +43,29 @@ def node_from_topo(
     --node NAME
     """
     from simcore import api
-    from simcore.base.errors import InvalidConfig
 
-    problems: list[str] = []
+    problems = Problems()
     n_sockets = whole("sockets", sockets, problems)
     problems += missing_problems(file)
     if output is not None and output.suffix not in (".yaml", ".yml"):
         problems.append(f"a node is a .yaml file, not {output.name!r}")
     if name is not None and output is not None and output.stem != name:
         problems.append(f"the file of a node has its name: {name}.yaml, not {output.name!r}")
-    if problems:
-        raise InvalidConfig(problems)
+    problems.stop()
     chosen = name or (output.stem if output is not None else file.name.partition(".")[0])
     target = output or Path("hardware_db") / "nodes" / f"{chosen}.yaml"
     found = api.node_from_topo(
         file, gpu=gpu, name=chosen, nics=nics, sockets=n_sockets, output=target
     )
-    if as_json:
-        from simcore.report.jsonout import dumps, finite
+    write_result(as_json, lambda: found, lambda: _text(found))
 
-        write(dumps(finite(found)))
-        return
+
+def _text(found: dict[str, Any]) -> str:
     from simcore.report.formatting import labelled
 
     lines = [f"{found['node']['full_name']}"]
-    for label, words in (("STATED", found["told"]), ("ASSUMED", found["assumptions"])):
-        for i, word in enumerate(words):
-            lines += labelled("" if i else label, word)
-    lines += ["", f"written to {target}: simcore predict ... --node {chosen}"]
-    write("\n".join(lines) + "\n")
+    for label, sentences in (("STATED", found["told"]), ("ASSUMED", found["assumptions"])):
+        for i, sentence in enumerate(sentences):
+            lines += labelled("" if i else label, sentence)
+    lines += ["", f"written to {found['written']}: simcore predict ... --node {found['name']}"]
+    return "\n".join(lines) + "\n"

@@ -1,14 +1,24 @@
-"""Options that several commands share."""
+"""The options of commands: those that several share, the job's from the option table, and reading.
+
+The decorator ``takes_job`` gives the options of a job to a command that ends in ``**job``. Values
+are read with ``Problems``, so that every mistake in a command is reported at once.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Annotated, Any
+import inspect
+from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import lru_cache
+from typing import Annotated, Any, TypeVar, get_type_hints
 
 import typer
 
-from simcore.cli import names
-from simcore.strategy.options import OPTIONS
+from simcore.base.errors import Problems, UnknownName
+from simcore.strategy.options import OPTIONS, Number, Option, Whole
+from simcore.strategy.options.kinds import DECIMAL
+from simcore.strategy.options.values import read_options
+
+Command = TypeVar("Command", bound=Callable[..., Any])
 
 #: Options that ``--with`` does not accept: files, and the node, which has a flag.
 _NOT_WITH = ("calibration", "launch", "node")
@@ -16,17 +26,27 @@ _NOT_WITH = ("calibration", "launch", "node")
 _SAME = {"yes": "on", "true": "on", "no": "off", "false": "off"}
 
 
-def option(flag: str, metavar: str, text: str, complete: names.Completer | None = None) -> Any:
-    """An option of a command: flag, placeholder of its value, help text and completion."""
+def completion(kind: str) -> Callable[[typer.Context, str], list[str]]:
+    """A completion of the names of a kind (``cli.names``), looked up when TAB is pressed."""
+
+    def complete(ctx: typer.Context, incomplete: str) -> list[str]:
+        from simcore.cli.names import completions
+
+        return completions(kind, incomplete, ctx.params)
+
+    return complete
+
+
+def option(flag: str, metavar: str, text: str, names: str = "") -> Any:
+    """An option of a command: flag, placeholder of its value, help text and kind of its names."""
     return typer.Option(
-        flag, metavar=metavar, help=text, autocompletion=complete, show_default=False
-    )
+        flag, metavar=metavar, help=text, show_default=False,
+        autocompletion=completion(names) if names else None,
+    )  # fmt: skip
 
 
-#: The model, and the format of the answer.
-MODEL = Annotated[
-    str | None, option("--model", "NAME", "Model to train (needed).", names.models)
-]  # fmt: skip
+#: The model, the cluster, and the format of the answer.
+MODEL = Annotated[str | None, option("--model", "NAME", "Model to train (needed).", "model")]
 AS_JSON = Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")]
 
 #: For commands that read names of models from files. No file of defaults can set it.
@@ -41,9 +61,8 @@ PRICE = Annotated[
 ]
 PRICES = Annotated[
     str | None,
-    option("--prices", "LIST", "Use one price list only: runpod, lambda, akash.",
-           names.price_lists),
-]  # fmt: skip
+    option("--prices", "LIST", "Use one price list only: runpod, lambda, akash.", "price list"),
+]
 
 #: Failures and checkpoints: read by ``cli.goodput.reliability``.
 FAILURES = Annotated[
@@ -76,12 +95,11 @@ WITH = Annotated[
 #: What a log of nccl-tests may not contain: arguments of ``calibrate.nccl_groups.Said``.
 LOG_GPUS = Annotated[
     str | None,
-    option("--gpus", "CLUSTER", "nccl-tests: cluster, if the log does not name it.",
-           names.cluster),
-]  # fmt: skip
-LOG_NODE = Annotated[str | None, option("--node", "NAME", "nccl-tests: node preset.", names.nodes)]
+    option("--gpus", "CLUSTER", "nccl-tests: cluster, if the log does not name it.", "cluster"),
+]
+LOG_NODE = Annotated[str | None, option("--node", "NAME", "nccl-tests: node preset.", "node")]
 LOG_NETWORK = Annotated[
-    str | None, option("--network", "LINK", "nccl-tests: network, 8xib-ndr.", names.networks)
+    str | None, option("--network", "LINK", "nccl-tests: network, 8xib-ndr.", "network")
 ]
 LOG_COLLECTIVE = Annotated[
     str | None,
@@ -89,16 +107,117 @@ LOG_COLLECTIVE = Annotated[
 ]
 
 
-def fixed_words(texts: Iterable[str], problems: list[str]) -> dict[str, Any]:
+# -- the options of a job ------------------------------------------------------------------------
+
+
+def job_words() -> tuple[str, ...]:
+    """Names of the command line's options of a job, except its model and its GPUs."""
+    return tuple(OPTIONS.typed())
+
+
+def repeated_words() -> tuple[str, ...]:
+    """Names of the options of a job whose flag is repeated for further values."""
+    return tuple(o.name for o in OPTIONS.typed().values() if o.repeated)
+
+
+@lru_cache(maxsize=8)
+def _parameters(_version: int, several: bool) -> tuple[inspect.Parameter, ...]:
+    """The table's options as parameters of a command; ``several``: each takes several values."""
+    return tuple(_parameter(option, several) for option in OPTIONS.typed().values())
+
+
+def _parameter(wanted: Option, several: bool) -> inspect.Parameter:
+    metavar = wanted.several if several else wanted.kind.metavar
+    names = wanted.name if getattr(wanted.kind, "names", ()) else ""
+    info = option(wanted.typed, metavar, wanted.help, names)
+    kind: Any = list[str] | None if wanted.repeated else str | None
+    return inspect.Parameter(
+        wanted.name, inspect.Parameter.KEYWORD_ONLY, default=None,
+        annotation=Annotated[kind, info],
+    )  # fmt: skip
+
+
+def takes_job(
+    only: Collection[str] | None = None, *, axes: bool = False
+) -> Callable[[Command], Command]:
+    """A decorator that adds the options of a job to a command that ends in ``**job``.
+
+    ``only``: names of the options to add (default: all); options that the command declares itself
+    are not added. ``axes``: whether each option takes a list of values, as in a sweep.
+    """
+
+    def decorate(command: Command) -> Command:
+        own = get_type_hints(command, include_extras=True)
+        first = [
+            p.replace(annotation=own[p.name])
+            for p in inspect.signature(command).parameters.values()
+            if p.kind is not inspect.Parameter.VAR_KEYWORD
+        ]
+
+        def sign() -> None:
+            parameters = [
+                *first,
+                *(
+                    p
+                    for p in _parameters(OPTIONS.version, axes)
+                    if p.name not in own and (only is None or p.name in only)
+                ),
+            ]
+            command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+            command.__annotations__ = {p.name: p.annotation for p in parameters}
+
+        OPTIONS.when_changed(sign)
+        return command
+
+    return decorate
+
+
+def job_options(words: Mapping[str, Any], problems: Problems) -> dict[str, Any]:
+    """The options for ``simcore.api``, from the arguments of a command.
+
+    For a wrong value the option is None and an error message is added to ``problems``.
+    """
+    options = _given(words, problems, lambda stage: [stage])
+    read, wrong = read_options(options)
+    problems += wrong
+    return {name: read.get(name) for name in options}
+
+
+def grid_options(words: Mapping[str, Any], problems: Problems) -> dict[str, Any]:
+    """The axes for ``simcore.api``, from the arguments of a command; ``api`` parses the grids."""
+    from simcore.planning.grid import whole_values
+
+    return _given(words, problems, lambda stages: map(str, whole_values("--zero", stages)))
+
+
+def _given(
+    words: Mapping[str, Any], problems: Problems, stages: Callable[[str], Iterable[str]]
+) -> dict[str, Any]:
+    """The options of a job among a command's arguments; an empty repeated option becomes None.
+
+    ``--zero N`` becomes the strategies that it names; ``stages`` takes its text apart.
+    """
+    typed = OPTIONS.typed()
+    options = {k: v for k, v in words.items() if k in typed}
+    options |= {k: tuple(options[k] or ()) or None for k in repeated_words() if k in options}
+    zero, strategy = options.pop("zero", None), options.get("strategy")
+    if zero is not None and strategy is not None:
+        problems.append("give --strategy or --zero, not both")
+    elif zero is not None:
+        found = [stage.strip() for stage in problems.attempt(stages, zero) or ()]
+        wrong = [stage for stage in found if stage not in ("1", "2", "3")]
+        problems += [f"--zero must be 1, 2 or 3, not {stage!r}" for stage in wrong]
+        strategy = ",".join(f"zero{stage}" for stage in found if stage not in wrong) or None
+    return {**options, "strategy": strategy}
+
+
+def fixed_words(texts: Iterable[str], problems: Problems) -> dict[str, Any]:
     """The options of all points, from texts of ``--with`` such as ``overlap=none``.
 
     Error messages are added to ``problems``.
     """
-    from simcore.base.errors import UnknownName
-
     known = [
-        o.word for o in OPTIONS.typed().values()
-        if o.axis is None and not o.repeated and o.name not in _NOT_WITH
+        o.word for o in OPTIONS.typed().values() if not o.repeated and o.name not in _NOT_WITH
     ]  # fmt: skip
     found: dict[str, Any] = {}
     for text in texts:
@@ -111,3 +230,40 @@ def fixed_words(texts: Iterable[str], problems: list[str]) -> dict[str, Any]:
         else:
             found[word.replace("-", "_")] = _SAME.get(value.lower(), value)
     return found
+
+
+# -- numbers and times ---------------------------------------------------------------------------
+
+
+def whole(flag: str, text: str | None, problems: Problems, *, least: int = 1) -> int | None:
+    """The whole number in ``text``, or None with an error message added to ``problems``."""
+    if text is None:
+        return None
+    kind = getattr(OPTIONS.get(flag.replace("-", "_")), "kind", None)
+    binary = isinstance(kind, Whole) and kind.binary
+    found: Any = problems.attempt(Whole(least=least, binary=binary).read, f"--{flag}", text)
+    return None if found is None else int(found)
+
+
+def number(flag: str, text: str | None, problems: Problems) -> float | None:
+    """The finite number in ``text``, or None with an error message added to ``problems``."""
+    return None if text is None else problems.attempt(Number().read, f"--{flag}", text)
+
+
+def duration(flag: str, text: str | None, problems: Problems) -> float | None:
+    """The seconds in a text such as ``20min``, or None with an error message in ``problems``."""
+    from simcore.planning.moments import duration_seconds
+
+    return None if text is None else problems.attempt(duration_seconds, f"--{flag}", text)
+
+
+def count(flag: str, text: str | None, problems: Problems) -> float | None:
+    """The number in ``text``, which may end in a suffix: 15T, 300B, 2.5M; else as ``number``."""
+    size = DECIMAL.get(text.strip()[-1:].upper()) if text is not None else None
+    if text is None or size is None:
+        return number(flag, text, problems)
+    value = number(flag, text.strip()[:-1], Problems())
+    if value is None:
+        problems.append(f"--{flag} {text!r} is not a number, such as 1e12, 300B or 15T")
+        return None
+    return value * size

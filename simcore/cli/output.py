@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+from collections.abc import Callable
+from typing import Any
 
 from simcore.base.errors import UsageError
 
@@ -28,6 +30,16 @@ def write(text: str) -> None:
     except OSError as err:  # a full disk
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise UsageError(f"standard output cannot be written: {err.strerror}") from None
+
+
+def write_result(as_json: bool, data: Callable[[], Any], text: Callable[[], str]) -> None:
+    """Write a result: ``data()`` as JSON, or ``text()``."""
+    if as_json:
+        from simcore.report.jsonout import dumps, finite
+
+        write(dumps(finite(data())))
+    else:
+        write(text())
 
 
 def complain(text: str) -> None:

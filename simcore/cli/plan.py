@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import shlex
+import textwrap
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 import typer
 
+from simcore.base.errors import Problems
 from simcore.base.units import PERCENT
-from simcore.cli import names
-from simcore.cli.again import command_of
-from simcore.cli.emit import emit_problems, write_launch
 from simcore.cli.goodput import reliability
 from simcore.cli.grid import grid_of
-from simcore.cli.job import takes_job
 from simcore.cli.options import (
     ALLOW_CODE,
     AS_JSON,
@@ -25,11 +25,19 @@ from simcore.cli.options import (
     RESTART,
     STRAGGLERS,
     WITH,
+    count,
+    job_words,
+    number,
     option,
+    takes_job,
+    whole,
 )
-from simcore.cli.output import complain, write
+from simcore.cli.output import complain, write_result
 from simcore.cli.sweep import ProgressBar
-from simcore.cli.values import count, number, whole
+from simcore.strategy.layout import DEGREES
+from simcore.strategy.options.values import command_words
+
+_WIDTH = 78
 
 
 @takes_job(axes=True)
@@ -39,7 +47,7 @@ def plan(
         list[str] | None,
         option("--gpus", "TYPES|GRID",
                "GPU types (whole nodes of them): H100,H200,B200; or a grid: H100:8..64:8x8.",
-               names.cluster),
+               "cluster"),
     ] = None,
     tokens: Annotated[
         str | None, option("--tokens", "N", "Length of the run: 15T, 1e12; or --samples, --epochs.")
@@ -81,7 +89,7 @@ def plan(
     objective: Annotated[
         str, option("--objective", "WHAT",
                     "What to minimise: cost (default), time, energy, gpus or step.",
-                    names.objectives),
+                    "objective"),
     ] = "cost",
     price: PRICE = None,
     prices: PRICES = None,
@@ -104,7 +112,7 @@ def plan(
     ] = None,
     emit: Annotated[
         str | None, option("--emit", "DIALECT", "Print the best option's launch file instead.",
-                           names.dialects),
+                           "dialect"),
     ] = None,
     with_: WITH = None,
     as_json: AS_JSON = False,
@@ -118,9 +126,8 @@ def plan(
     (the answer says which limit to relax), 2: the command is wrong.
     """
     from simcore import api
-    from simcore.base.errors import InvalidConfig
 
-    problems: list[str] = []
+    problems = Problems()
     grid = grid_of(
         {"model": model, "gpus": gpus, "micro_batch": micro_batch, "global_batch": global_batch,
          **job},
@@ -134,7 +141,10 @@ def plan(
         problems, failures=failures, checkpoint_bw=checkpoint_bw,
         checkpoint_every=checkpoint_every, restart=restart, stragglers=stragglers,
     )  # fmt: skip
-    problems += emit_problems(emit, as_json, None)
+    if emit is not None:
+        from simcore.cli.launch import emit_problems, write_launch
+
+        problems += emit_problems(emit, as_json, None)
     numbers: dict[str, Any] = {
         "tokens": count("tokens", tokens, problems),
         "samples": count("samples", samples, problems),
@@ -145,9 +155,7 @@ def plan(
         "top": whole("top", top, problems) or 5,
         "jobs": whole("jobs", jobs, problems) or 1,
     }
-    if problems:
-        raise InvalidConfig(problems)
-    assert grid.model is not None and grid.gpus is not None
+    problems.stop()
     grid.tell()
     with ProgressBar() as show:
         found = api.plan(
@@ -167,19 +175,15 @@ def plan(
     if emit is not None and best is not None:
         complain(f"plan: {best.cluster}, {best.why}")
         write_launch(emit, grid.model, best.cluster, options)
-    elif as_json:
-        from simcore.report.jsonout import dumps, finite
-
-        write(dumps(finite(found.to_dict())))
     else:
-        write(str(found))
-        if best is not None and (command := command_of(grid.model, best.cluster, options)):
-            write(f"\n{command}\n")
+        command = command_of(grid.model, best.cluster, options) if best is not None else ""
+        shown = f"{found}\n{command}\n" if command else str(found)
+        write_result(as_json, found.to_dict, lambda: shown)
     if not found.feasible:
         raise typer.Exit(1)
 
 
-def _percent(flag: str, text: str | None, problems: list[str]) -> float | None:
+def _percent(flag: str, text: str | None, problems: Problems) -> float | None:
     """The percentage in ``10``, ``10%`` or ``10 %``, which must be below 100."""
     if text is None:
         return None
@@ -187,3 +191,21 @@ def _percent(flag: str, text: str | None, problems: list[str]) -> float | None:
     if found is not None and not 0 <= found < PERCENT:
         problems.append(f"--{flag} must be 0 to less than 100 percent, not {text.strip()}")
     return found
+
+
+def command_of(model: str, gpus: str, options: Mapping[str, Any]) -> str:
+    """The command ``simcore predict ...`` in lines of 80 columns; empty if an option has no flag.
+
+    ``options``: keywords of ``simcore.predict``; degrees of 1 and values of None are left out.
+    """
+    stated = {k: v for k, v in options.items() if v is not None and (k not in DEGREES or v != 1)}
+    if any(name not in job_words() for name in stated):
+        return ""
+    parts = command_words({"model": model, "gpus": gpus, **stated})
+    flags = zip(parts[::2], parts[1::2], strict=True)
+    words = ["simcore predict", *(f"{flag} {shlex.quote(value)}" for flag, value in flags)]
+    # NUL replaces the space between a flag and its value, so that they stay on one line.
+    text = " ".join(word.replace(" ", "\0") for word in words)
+    lines = textwrap.wrap(text, _WIDTH, subsequent_indent="    ", break_long_words=False,
+                          break_on_hyphens=False)  # fmt: skip
+    return " \\\n".join(lines).replace("\0", " ")

@@ -9,16 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from simcore.cli import names
-from simcore.cli.config import with_defaults
-from simcore.cli.emit import emit_problems, warn_unknown, write_launch
-from simcore.cli.job import job_options, takes_job
-from simcore.cli.memory_files import path_problems, write_files
-from simcore.cli.options import ALLOW_CODE, option
-from simcore.cli.output import colour_wanted, complain, write
-from simcore.cli.trace_files import trace_problems, write_traces
-from simcore.cli.values import count, number
-from simcore.cli.views import view_problems, write_plot, write_scaling
+from simcore.base.errors import Problems
+from simcore.cli.config import subject, with_defaults
+from simcore.cli.files import Files
+from simcore.cli.options import ALLOW_CODE, count, job_options, number, option, takes_job
+from simcore.cli.output import colour_wanted, complain, write, write_result
 
 if TYPE_CHECKING:
     from simcore.api import Prediction
@@ -30,14 +25,14 @@ def predict(
     model: Annotated[
         str | None,
         option("--model", "NAME", "Model to train (needed): `simcore list models`, a YAML or "
-                "config.json file, timm:NAME, torchvision:NAME, pkg.mod:callable.", names.models),
+                "config.json file, timm:NAME, torchvision:NAME, pkg.mod:callable.", "model"),
     ] = None,
     gpus: Annotated[
         str | None,
         option(
             "--gpus", "CLUSTER",
             "Cluster as NODESxGPUSxTYPE (needed): 4x8xA6000ada, 8xH100, 1x2xA100+1x3xT4; "
-            "`simcore list gpus`.", names.cluster,
+            "`simcore list gpus`.", "cluster",
         ),
     ] = None,
     steps: Annotated[
@@ -51,7 +46,7 @@ def predict(
     emit: Annotated[
         str | None,
         option("--emit", "DIALECT", "Print the job's launch file instead of the answer: "
-                "deepspeed, megatron ...: `simcore list dialects`.", names.dialects),
+                "deepspeed, megatron ...: `simcore list dialects`.", "dialect"),
     ] = None,
     as_json: Annotated[
         bool,
@@ -86,7 +81,7 @@ def predict(
     plot_kind: Annotated[
         str | None,
         option("--plot-kind", "KIND", "Kind of --plot: overview (default), time, memory, "
-                "memory-over-step, scaling, roofline, timeline, sensitivity.", names.plots),
+                "memory-over-step, scaling, roofline, timeline, sensitivity.", "plot"),
     ] = None,
     scaling: Annotated[
         bool,
@@ -100,7 +95,7 @@ def predict(
     explain: Annotated[
         str | None,
         option("--explain", "TERM", "Print formula, inputs and source of a term, instead of the "
-                "answer: step_time, memory, comm, mfu.", names.terms),
+                "answer: step_time, memory, comm, mfu.", "term"),
     ] = None,
     allow_code: ALLOW_CODE = False,
     **job: Any,
@@ -111,16 +106,16 @@ def predict(
     it fits, 1: it does not, 2: the command is wrong.
     """
     words, from_files = with_defaults({"model": model, "gpus": gpus, **job}, allow_code=allow_code)
-    model, gpus, launch = words["model"], words["gpus"], words["launch"]
-    problems: list[str] = path_problems(memory_snapshot, memory_plot)
-    problems += trace_problems(trace, chakra)
-    problems += view_problems(plot, plot_kind, scaling, explain, emit)
-    if model is None:
-        hint = " (a launch file does not name it)" if launch else ""
-        problems.append(f"--model is missing: name one of `simcore list models`{hint}")
-    if gpus is None:
-        hint = ", or only the type where the launch file has the numbers" if launch else ""
-        problems.append(f"--gpus is missing: write NODESxGPUSxTYPE, such as 4x8xA6000ada{hint}")
+    files = Files(
+        trace=trace, chakra=chakra, memory_snapshot=memory_snapshot, memory_plot=memory_plot,
+        plot=plot, plot_kind=plot_kind,
+    )  # fmt: skip
+    problems = Problems(files.problems())
+    if scaling and (explain is not None or emit is not None):
+        other = "--explain" if explain is not None else "--emit"
+        problems.append(f"--scaling and {other} both write standard output: drop one")
+    example = "write NODESxGPUSxTYPE, such as 4x8xA6000ada"
+    model, gpus = subject(words, problems, example)
     if from_files:
         complain(f"note: {from_files}")  # before an error that a default causes
     del watch  # handled in cli.main
@@ -131,25 +126,24 @@ def predict(
     if steps is not None and epochs is not None:
         length = {"steps": 1.0, "epochs": 1.0}  # report that both are given, even if invalid
     options = job_options(words, problems)
-    problems += emit_problems(emit, as_json, explain)
+    if emit is not None:
+        from simcore.cli.launch import emit_problems
+
+        problems += emit_problems(emit, as_json, explain)
     answer = _answer(model, gpus, options, length, trace is not None, explain, problems)
-    warn_unknown(launch)
+    if words["launch"] is not None:
+        from simcore.cli.launch import warn_unknown
+
+        warn_unknown(words["launch"])
     if from_files:
         answer = replace(answer, assumptions=(from_files, *answer.assumptions))
-    if model is not None and gpus is not None:
-        write_traces(answer, model, gpus, options, trace, chakra)
-        write_files(model, gpus, options, memory_snapshot, memory_plot)
-    if plot is not None:
-        write_plot(answer, plot, plot_kind)
-    if scaling:
-        assert model is not None and gpus is not None
-        write_scaling(model, gpus, options, as_json)
-    elif explain is not None:
-        assert model is not None and gpus is not None
-        _explain(model, gpus, explain, options, as_json)
-    elif emit is not None:
-        assert model is not None and gpus is not None
+    files.write(answer, model, gpus, options)
+    if emit is not None:
+        from simcore.cli.launch import write_launch
+
         write_launch(emit, model, gpus, options)
+    elif scaling or explain is not None:
+        _write_instead(explain, model, gpus, options, as_json)
     elif as_json:
         from simcore.report.jsonout import dumps, to_dict
 
@@ -163,53 +157,37 @@ def predict(
 
 
 def _answer(
-    model: str | None,
-    gpus: str | None,
-    options: dict[str, Any],
-    length: dict[str, float | None],
-    traced: bool,
-    explain: str | None,
-    problems: list[str],
-) -> "Prediction":
+    model: str | None, gpus: str | None, options: dict[str, Any], length: dict[str, float | None],
+    traced: bool, explain: str | None, problems: Problems,
+) -> "Prediction":  # fmt: skip
     """The prediction. Raises InvalidConfig that lists everything that is wrong with the command."""
     from simcore import api
-    from simcore.base.errors import InvalidConfig, SimcoreError
 
-    def attempt(check: Any) -> None:
-        try:
-            check()
-        except InvalidConfig as err:
-            problems.extend(err.violations)
-        except SimcoreError as err:
-            problems.append(str(err))
-
-    problems += api.run_violations(length["steps"], length["epochs"])
+    problems += api.run_violations(**length)
     if explain is not None:
-        attempt(lambda: api.find_terms(explain))
-    if problems:
-        if model is not None and gpus is not None:
-            attempt(lambda: api.make_request(model, gpus, **options))
-        raise InvalidConfig(list(dict.fromkeys(problems)))
+        problems.attempt(api.find_terms, explain)
+    if problems and model is not None and gpus is not None:
+        problems.attempt(lambda: api.make_request(model, gpus, **options))
+    problems.stop()
     assert model is not None and gpus is not None
-    return api.predict(
-        model,
-        gpus,
-        steps=length["steps"],
-        epochs=length["epochs"],
-        keep_timeline=traced,
-        **options,
-    )
+    steps, epochs = length["steps"], length["epochs"]
+    return api.predict(model, gpus, steps=steps, epochs=epochs, keep_timeline=traced, **options)
 
 
-def _explain(model: str, gpus: str, term: str, options: dict[str, Any], as_json: bool) -> None:
+def _write_instead(
+    explain: str | None, model: str, gpus: str, options: dict[str, Any], as_json: bool
+) -> None:
+    """Print the explanation of a term, or the scaling up to the cluster, instead of the answer."""
     from simcore import api
-
-    explanation = api.explain(model, gpus, term, **options)
-    if as_json:
-        from simcore.report.jsonout import dumps, explanation_to_dict
-
-        write(dumps(explanation_to_dict(explanation)))
-        return
+    from simcore.report.jsonout import explanation_to_dict, scaling_to_dict
     from simcore.report.text import render_explanation
 
-    write(render_explanation(explanation, api.find_terms(term)[1:]))
+    if explain is None:
+        curve = api.scaling(model, gpus, **options)
+        write_result(as_json, lambda: scaling_to_dict(curve), lambda: str(curve))
+        return
+    found = api.explain(model, gpus, explain, **options)
+    related = api.find_terms(explain)[1:]
+    write_result(
+        as_json, lambda: explanation_to_dict(found), lambda: render_explanation(found, related)
+    )

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from simcore.cli.output import write
+from simcore.cli.output import write_result
 
 
 def selftest(
@@ -30,15 +30,9 @@ def selftest(
     predicted before it runs. Takes up to five minutes. Exit code 1: the predictions do not hold.
     """
     from simcore import api
+    from simcore.calibrate.summaries import render_selftest
 
     found = api.selftest(output=output, device=device, quiet=as_json)
-    if as_json:
-        from simcore.report.jsonout import dumps, finite
-
-        write(dumps(finite(found)))
-    else:
-        from simcore.calibrate.summaries import render_selftest
-
-        write(render_selftest(found))
+    write_result(as_json, lambda: found, lambda: render_selftest(found))
     if not found["holds"]:
         raise typer.Exit(1)

@@ -6,8 +6,9 @@ from typing import Annotated
 
 import typer
 
+from simcore.base.errors import Problems, UsageError
+from simcore.cli.options import whole
 from simcore.cli.output import complain
-from simcore.cli.values import whole
 
 NEEDED = "the web page needs the extra packages of simcore[serve]: pip install 'simcore[serve]'"
 _HIGHEST_PORT = 65_535
@@ -37,15 +38,12 @@ def serve(
 
     Listens on this machine only, by default. Downloads nothing and writes no files.
     """
-    from simcore.base.errors import InvalidConfig, UsageError
-
-    problems: list[str] = []
+    problems = Problems()
     number = whole("port", port, problems, least=0)
     if number is not None and number > _HIGHEST_PORT:
         problems.append(f"--port must be at most {_HIGHEST_PORT}, not {number}")
     units = whole("rate", rate, problems)
-    if problems:
-        raise InvalidConfig(problems)
+    problems.stop()
     assert number is not None
     try:
         from simcore.serve.guard import RATE

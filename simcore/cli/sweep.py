@@ -12,12 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from simcore.cli import names
-from simcore.cli.grid import Grid, grid_of
-from simcore.cli.job import takes_job
-from simcore.cli.options import ALLOW_CODE, AS_JSON, WITH, option
-from simcore.cli.output import complain, write
-from simcore.cli.values import whole
+from simcore.base.errors import Problems, UnknownName
+from simcore.cli.grid import grid_of
+from simcore.cli.options import ALLOW_CODE, AS_JSON, WITH, option, takes_job, whole
+from simcore.cli.output import complain, write_result
 
 if TYPE_CHECKING:
     from simcore.planning.ranking import Point
@@ -29,13 +27,13 @@ INTERRUPTED = 130
 def sweep(
     model: Annotated[
         str | None,
-        option("--model", "NAME,...", "Model to train (needed), or several.", names.models),
+        option("--model", "NAME,...", "Model to train (needed), or several.", "model"),
     ] = None,
     gpus: Annotated[
         list[str] | None,
         option("--gpus", "GRID",
                "Clusters (needed): A6000ada:1..64x8, H100:1..64*2x8, 2x8xH100,4x8xH100.",
-               names.cluster),
+               "cluster"),
     ] = None,
     micro_batch: Annotated[
         str | None,
@@ -45,7 +43,7 @@ def sweep(
     by: Annotated[
         str | None,
         option("--by", "WHAT", "Rank by throughput (default), per-gpu, step or memory.",
-               names.scores),
+               "ranking"),
     ] = None,
     top: Annotated[str | None, option("--top", "N", "How many to show (default 10).")] = None,
     output: Annotated[
@@ -77,10 +75,12 @@ def sweep(
     points are kept. Exit code 0: something fits, 1: nothing fits, 2: the command is wrong or a
     file cannot be written, 130: stopped.
     """
-    from simcore.base.errors import InvalidConfig
+    from simcore import api
+    from simcore.planning.output import output_problems
+    from simcore.planning.ranking import SCORES
     from simcore.planning.workers import worker_problems
 
-    problems: list[str] = []
+    problems = Problems()
     grid = grid_of(
         {"model": model, "gpus": gpus, "micro_batch": micro_batch if batch is None else batch,
          **job},
@@ -93,13 +93,13 @@ def sweep(
         problems.append("--resume needs the output file: -o FILE")
     count = whole("top", top, problems)
     processes = whole("jobs", jobs, problems) or 1
-    problems += _problems(grid, by, output)
+    problems += output_problems(output) if output is not None else []
+    if by is not None and by not in SCORES:
+        problems.append(str(UnknownName("ranking", by, SCORES)))
+    where = grid.gpus or ["1x1xA6000ada"]  # so that the axes are checked in any case
+    problems.attempt(lambda: api.make_space(grid.model or "latte-xl", where, **grid.words))
     problems += worker_problems(processes, cluster)
-    if problems:
-        raise InvalidConfig(list(dict.fromkeys(problems)))
-    assert grid.model is not None and grid.gpus is not None
-    from simcore import api
-
+    problems.stop()
     grid.tell()
     with _stopped_by_sigterm(), ProgressBar(output) as progress:
         result = api.sweep(
@@ -107,35 +107,11 @@ def sweep(
             resume=resume, keep=False, jobs=processes, cluster=cluster, progress=progress,
             say=lambda sentence: complain(f"note: {sentence}"), **grid.words,
         )  # fmt: skip
-    if as_json:
-        from simcore.report.jsonout import dumps, finite
-
-        write(dumps(finite(result.to_dict())))
-    else:
-        write(str(result))
+    write_result(as_json, result.to_dict, lambda: str(result))
     if not result.finished:
         raise typer.Exit(INTERRUPTED)
     if not result.n_fit:
         raise typer.Exit(1)
-
-
-def _problems(grid: Grid, by: str | None, output: Path | None) -> list[str]:
-    """Error messages about the axes and the output."""
-    from simcore import api
-    from simcore.base.errors import InvalidConfig, SimcoreError, UnknownName
-    from simcore.planning.output import output_problems
-    from simcore.planning.ranking import SCORES
-
-    found = output_problems(output) if output is not None else []
-    if by is not None and by not in SCORES:
-        found.append(str(UnknownName("ranking", by, SCORES)))
-    try:
-        api.make_space(grid.model or "latte-xl", grid.gpus or ["1x1xA6000ada"], **grid.words)
-    except InvalidConfig as err:
-        found += err.violations
-    except SimcoreError as err:
-        found.append(str(err))
-    return found
 
 
 @contextmanager

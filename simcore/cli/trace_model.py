@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from simcore.base.errors import UsageError
+from simcore.cli.files import writing
 from simcore.cli.output import complain, write
 
 
@@ -30,7 +32,6 @@ def trace_model(
     ] = None,
 ) -> None:  # fmt: skip
     """Trace a module, without a GPU or memory for its weights, to a file that needs no torch."""
-    from simcore.base.errors import UsageError
     from simcore.workload.permission import TrustedName
     from simcore.workload.trace import trace_data
     from simcore.workload.trace.yamlout import yaml_text
@@ -43,8 +44,6 @@ def trace_model(
     if output is None:
         write(text)
         return
-    try:
+    with writing("", output):
         output.write_text(text, encoding="utf-8")
-    except OSError as err:
-        raise UsageError(f"{str(output)!r} cannot be written: {err.strerror}") from None
     complain(f"{int(data['params']['value']):,} parameters: simcore predict --model {output}")

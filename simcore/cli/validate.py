@@ -7,12 +7,18 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from simcore.base.units import KILO
-from simcore.cli import names
-from simcore.cli.files import folder_problems, missing_problems, plot_problems
-from simcore.cli.options import ALLOW_CODE, LOG_COLLECTIVE, LOG_GPUS, LOG_NETWORK, LOG_NODE
-from simcore.cli.output import complain, write
-from simcore.cli.values import whole
+from simcore.base.errors import Problems
+from simcore.cli.files import PLOT_ENDINGS, ending_problems, missing_problems, write_page, writing
+from simcore.cli.options import (
+    ALLOW_CODE,
+    LOG_COLLECTIVE,
+    LOG_GPUS,
+    LOG_NETWORK,
+    LOG_NODE,
+    completion,
+    whole,
+)
+from simcore.cli.output import complain, write, write_result
 
 
 def validate(
@@ -95,7 +101,7 @@ def validate(
             "--calibration",
             metavar="NAME|FILE",
             help="ops: judge the figures of this calibration.",
-            autocompletion=names.calibrations,
+            autocompletion=completion("calibration"),
         ),
     ] = None,
     jobs: Annotated[
@@ -125,9 +131,9 @@ def validate(
     `simcore validate ops FILE...` judges the op models instead, on measured kernels, collectives
     and passes of whole models, or the predicted collectives, on a log of nccl-tests.
     """
-    from simcore.base.errors import InvalidConfig
+    from simcore import api
 
-    problems: list[str] = []
+    problems = Problems()
     ops = str(files[0]) == "ops" and not files[0].is_file()
     files = files[1:] if ops else files
     if ops and not files:
@@ -151,13 +157,11 @@ def validate(
     problems += _conflicts(given)
     if draws is not None and (rows_of_fit is None or rows_of_fit == "one-gpu"):
         problems.append("--draws chooses the rows of --calibrate K: give --calibrate and K")
-    problems += _wrong_files(html, plot)
+    problems += ending_problems("--html", html, ".html", ".htm")
+    problems += ending_problems("--plot", plot, *PLOT_ENDINGS)
     problems += _wrong_names(refit=refit, bad_rows=bad_rows)
     problems += missing_problems(*files)
-    if problems:
-        raise InvalidConfig(problems)
-    from simcore import api
-
+    problems.stop()
     if not ops:
         from simcore.validate.formats.described import problems_of_corpora
 
@@ -179,8 +183,9 @@ def validate(
             bad_rows=bad_rows or "skip",  # type: ignore[arg-type]
             gpus=gpus, node=node, network=network, collective=collective,
         )  # fmt: skip
-        write(_json(found) if as_json else _text_of_ops(found, count))
+        write_result(as_json, lambda: found, lambda: _text_of_ops(found, count))
         return
+    from simcore.report.verdict import render_verdict
     from simcore.validate.processes import default_jobs
 
     result = api.validate(
@@ -194,12 +199,16 @@ def validate(
 
         complain(f"note: {name}: {ignored_text(ignored)}")
     if html is not None:
-        _write_page(result, files, html)
-    if plot is not None:
-        _write_plot(result, plot)
-    from simcore.report.verdict import render_verdict
+        from simcore.report.html.validation import validation_page
 
-    write(_json(result) if as_json else render_verdict(result, count))
+        write_page("--html", html, validation_page(result, [f.name for f in files]))
+    if plot is not None:
+        from simcore.report import plots
+
+        with writing("--plot", plot):
+            plots.write(plots.draw("measured", result), plot)
+        complain(f"plot in {plot}: predicted against measured")
+    write_result(as_json, lambda: result, lambda: render_verdict(result, count))
 
 
 #: A flag, the flags that exclude it, and the error message.
@@ -243,16 +252,6 @@ def _conflicts(given: set[str]) -> list[str]:
     return found
 
 
-def _wrong_files(html: Path | None, plot: Path | None) -> list[str]:
-    """Error messages about the names of the files to write."""
-    found: list[str] = []
-    if html is not None:
-        found += folder_problems("--html", html)
-        if html.suffix.lower() not in (".html", ".htm"):
-            found.append(f"--html {str(html)!r} must end in .html")
-    return found if plot is None else [*found, *plot_problems("--plot", plot)]
-
-
 def _wrong_names(*, refit: str | None, bad_rows: str | None) -> list[str]:
     """Error messages about flags that take one of two names."""
     chosen = (("refit", refit, ("shapes", "family")), ("bad-rows", bad_rows, ("skip", "refuse")))
@@ -261,12 +260,6 @@ def _wrong_names(*, refit: str | None, bad_rows: str | None) -> list[str]:
         for flag, value, names in chosen
         if value is not None and value not in names
     ]
-
-
-def _json(found: dict[str, Any]) -> str:
-    from simcore.report.jsonout import dumps, finite
-
-    return dumps(finite(found))
 
 
 def _text_of_ops(found: dict[str, Any], worst: int | None) -> str:
@@ -280,23 +273,7 @@ def _text_of_ops(found: dict[str, Any], worst: int | None) -> str:
     return render_ops(found, worst)
 
 
-def _write_page(result: dict[str, Any], files: list[Path], path: Path) -> None:
-    from simcore.report.html.validation import validation_page
-
-    page = validation_page(result, [f.name for f in files])
-    path.write_text(page, encoding="utf-8")
-    complain(f"report in {path}: {len(page.encode()) / KILO:.0f} kB, opens in any browser")
-
-
-def _write_plot(result: dict[str, Any], path: Path) -> None:
-    from simcore.report.plots import draw
-    from simcore.report.plots import write as write_figure
-
-    write_figure(draw("measured", result), path)
-    complain(f"plot in {path}: predicted against measured")
-
-
-def _rows_of_fit(text: str | None, problems: list[str]) -> int | Literal["one-gpu"] | None:
+def _rows_of_fit(text: str | None, problems: Problems) -> int | Literal["one-gpu"] | None:
     if text == "one-gpu":
         return "one-gpu"
     if text is not None and not text.isdigit():
@@ -305,7 +282,7 @@ def _rows_of_fit(text: str | None, problems: list[str]) -> int | Literal["one-gp
     return whole("calibrate", text, problems)
 
 
-def _chosen(words: list[str], problems: list[str]) -> dict[str, str]:
+def _chosen(words: list[str], problems: Problems) -> dict[str, str]:
     found = {}
     for word in words:
         column, equals, value = word.partition("=")

@@ -29,11 +29,14 @@ class Deadline:
         return self.start + timedelta(seconds=self.seconds)
 
 
-def duration_seconds(text: str) -> float:
-    """Seconds of a duration: ``30d``, ``12 h``, ``90 min``, ``in 2 weeks``; or InvalidConfig."""
+def duration_seconds(flag: str, text: str) -> float:
+    """Seconds of a duration: ``30d``, ``12 h``, ``90 min``, ``in 2 weeks``.
+
+    Raises InvalidConfig, whose message begins with the option ``flag``.
+    """
     found = _duration(text)
     if found is None:
-        raise InvalidConfig([f"--deadline {text.strip()!r} is not a duration: write {_EXAMPLES}"])
+        raise InvalidConfig([f"{flag} {text.strip()!r} is not a duration: write {_EXAMPLES}"])
     return found
 
 

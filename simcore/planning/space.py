@@ -21,7 +21,7 @@ from simcore.planning.grid import named_values, whole_values
 from simcore.request.training_library import AUTO
 from simcore.strategy.layout import DEGREES
 from simcore.strategy.options import OPTIONS, Name, Option, Text, Whole
-from simcore.strategy.options.values import read_options
+from simcore.strategy.options.values import read_options, refuse_empty
 from simcore.workload.settings import as_words, settings_given
 
 #: Degrees that divide the model over ranks.
@@ -122,15 +122,17 @@ def make_space(
     """
     problems: list[str] = []
     names = _listed(models)
-    networks = [None, *()] if network is None else list(_listed(network))
+    networks: list[str | None] = [None] if network is None else [*_listed(network)]
     found_clusters: tuple[ClusterSpec, ...] = ()
     given = [gpus] if isinstance(gpus, str) else list(gpus)
     try:
+        if network is not None:
+            refuse_empty(OPTIONS["network"], network)
         if given and all(isinstance(g, ClusterSpec) for g in given):
             found_clusters = tuple(g for g in given if isinstance(g, ClusterSpec))
         else:
             found_clusters = cluster_grid(
-                [str(g) for g in given], networks=networks or (None,), node=node,
+                [str(g) for g in given], networks=networks, node=node,
                 nnodes=nnodes, nproc_per_node=nproc_per_node,
             )  # fmt: skip
     except InvalidConfig as err:
@@ -143,19 +145,21 @@ def make_space(
             continue
         option = OPTIONS.get(name)
         try:
+            if option is not None:
+                refuse_empty(option, value)
             if option is not None and option.part == "option" and option.axis is None:
                 fixed[name] = _fixed(name, value)
                 continue
             values = axis_values(name, value)
         except SimcoreError as err:
-            problems += err.violations if isinstance(err, InvalidConfig) else [str(err)]
+            problems += err.sentences
             continue
         if _of(name) == "batch":
             arrays[name] = values
         else:
             axes.append((name, values))
     axes.sort(key=lambda axis: _of(axis[0]) != "workload")  # each model's kernels are built once
-    if "software" not in fixed and _cuts(axes):  # the same library also for points without a cut
+    if words.get("software") is None and _cuts(axes):  # also for points without a cut
         fixed["software"] = AUTO
     fixed, wrong = read_options(fixed)
     problems += wrong

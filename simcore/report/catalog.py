@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from simcore.base.database import Database, fold_name
@@ -20,21 +21,20 @@ from simcore.base.units import (
     format_seconds,
     format_si,
 )
-from simcore.hardware.calibrations import CALIBRATIONS, Calibration, calibration_names
+from simcore.hardware.calibrations import CALIBRATIONS, calibration_names
+from simcore.hardware.prices import PRICES
 from simcore.hardware.spec import GPUS, LINKS, NODES, GpuSpec
 from simcore.report.formatting import WIDTH
+from simcore.report.tables import table, wrapped_table
+from simcore.strategy.optimizers import OPTIMIZERS, implementations
+from simcore.strategy.options import OPTIONS
+from simcore.strategy.precision import PRECISIONS
+from simcore.strategy.programs import PLAIN, PROGRAMS
 from simcore.strategy.strategy import HYBRID, SINGLE
 from simcore.workload.archs import KINDS, kind_of
-from simcore.workload.models import MODELS, ZOO_LISTS, ModelRecord
+from simcore.workload.models import MODELS, ZOO_LISTS
 
 DATABASES: dict[str, Database[Any]] = {"gpu": GPUS, "model": MODELS, "node": NODES, "link": LINKS}
-#: Indices of the columns that hold numbers and are aligned to the right, by kind of listing.
-NUMERIC: dict[str, Sequence[int]] = {
-    "gpus": range(2, 7), "models": (2,), "nodes": (2,), "links": (2, 3, 4), "precisions": (1, 2),
-    "optimizers": (1,), "prices": (1,),
-}  # fmt: skip
-#: The header, the rows as text and the rows as data of one listing.
-Listing = tuple[list[str], list[list[str]], list[dict[str, Any]]]
 
 
 def unit_of(key: str) -> str:
@@ -72,24 +72,40 @@ def figure_text(key: str, value: float) -> str:
 # -- lists --------------------------------------------------------------------------------------
 
 
-def _gpu_rows() -> Listing:
-    header = ["GPU", "full name", "GiB", "GB/s", "16-bit TFLOP/s", "fp32", "NVLink GB/s"]
-    rows, data = [], []
+@dataclass(frozen=True)
+class Listing:
+    """One kind of record: header and rows as text, and the same as data.
+
+    ``right`` are the indices of the columns that hold numbers and are aligned to the right.
+    """
+
+    header: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    data: Sequence[dict[str, Any]]
+    right: Sequence[int] = ()
+
+    def text(self, width: int = 0) -> str:
+        """The table, wrapped to ``width`` columns; 0: each row is one line, however long."""
+        if not width:
+            return table(self.header, self.rows, right=self.right) + "\n"
+        return wrapped_table(self.header, self.rows, width, right=self.right) + "\n"
+
+
+#: One entry of a listing: its row as text, and the same as data.
+Entry = tuple[Sequence[str], dict[str, Any]]
+
+
+def _gpus() -> Iterator[Entry]:
     for g in sorted(GPUS.all(), key=lambda g: g.name.lower()):
         half = g.peak("bf16") or g.peak("fp16")
         link = g.nvlink_bw.value if g.nvlink_bw else None
-        rows.append(
-            [
-                g.name,
-                g.full_name,
-                f"{g.memory_size.value / GIB:.0f}",
-                f"{g.memory_bw.value / GIGA:.0f}",
-                f"{half / TERA:.0f}" if half else "-",
-                f"{(g.peak('fp32') or 0.0) / TERA:.1f}",
-                f"{link / GIGA:.0f}" if link else "-",
-            ]
-        )
-        data.append(
+        row = [
+            g.name, g.full_name, f"{g.memory_size.value / GIB:.0f}",
+            f"{g.memory_bw.value / GIGA:.0f}", f"{half / TERA:.0f}" if half else "-",
+            f"{(g.peak('fp32') or 0.0) / TERA:.1f}", f"{link / GIGA:.0f}" if link else "-",
+        ]  # fmt: skip
+        yield (
+            row,
             {
                 "name": g.name,
                 "full_name": g.full_name,
@@ -99,57 +115,61 @@ def _gpu_rows() -> Listing:
                 "peak_flop_per_s": {k: f.value for k, f in g.peak_flop_per_s.items()},
                 "nvlink_bw_bytes_per_s": link,
                 "peer_to_peer": g.peer_to_peer,
-            }
+            },
         )
-    return header, rows, data
 
 
-def _model_rows() -> Listing:
-    header = ["model", "kind", "parameters", "full name", "sample"]
-    rows, data = [], []
+def _by_kind(arch: str) -> int:
+    """Sort key of an architecture: the place of its kind of model."""
     order = list(KINDS)
+    return order.index(kind) if (kind := kind_of(arch)) in order else len(order)
 
-    def place(m: ModelRecord) -> tuple[Any, ...]:
-        kind = kind_of(m.arch)
-        return order.index(kind) if kind in order else len(order), by_size(m.name), m.name
 
-    for m in sorted(MODELS.all(), key=place):
+def _models() -> Iterator[Entry]:
+    for m in sorted(MODELS.all(), key=lambda m: (_by_kind(m.arch), by_size(m.name), m.name)):
         t, kind = m.training, kind_of(m.arch)
         full_name = textwrap.shorten(m.full_name, 46, placeholder=" ...")
-        rows.append([m.name, kind, format_count(m.params.value), full_name, m.sample_unit])
-        data.append({"name": m.name, "kind": kind, "full_name": m.full_name,
-                     "aliases": list(m.aliases),
-                     "n_params": int(m.params.value), "sample_unit": m.sample_unit,
-                     "micro_batch": t.micro_batch, "precision": t.precision,
-                     "optimizer": t.optimizer, "strategy": t.strategy})  # fmt: skip
-    return header, rows, data
+        yield [m.name, kind, format_count(m.params.value), full_name, m.sample_unit], {
+            "name": m.name, "kind": kind, "full_name": m.full_name, "aliases": list(m.aliases),
+            "n_params": int(m.params.value), "sample_unit": m.sample_unit,
+            "micro_batch": t.micro_batch, "precision": t.precision, "optimizer": t.optimizer,
+            "strategy": t.strategy,
+        }  # fmt: skip
 
 
-def _node_rows() -> Listing:
-    header = ["node", "full name", "GPUs", "of type", "fabric", "network"]
-    rows, data = [], []
+def _architectures() -> Iterator[Entry]:
+    from simcore.workload.models import setting_kinds
+    from simcore.workload.settings import needed_settings, settable_archs
+
+    for name in sorted(settable_archs(), key=lambda name: (_by_kind(name), name)):
+        needed = needed_settings(name)
+        others = [key for key in setting_kinds(name) if key not in needed]
+        row = [f"arch:{name}", kind_of(name), " ".join(needed) or "-", " ".join(others) or "-"]
+        data = {"name": f"arch:{name}", "kind": kind_of(name)}
+        yield row, {**data, "needed_settings": needed, "other_settings": others}
+
+
+def _nodes() -> Iterator[Entry]:
     for n in sorted(NODES.all(), key=lambda n: n.name):
         nics = [f"{x.count} x {x.link}" for x in n.nics]
         types = textwrap.shorten(" ".join(n.gpu_types) or "any", 32, placeholder=" ...")
-        rows.append([n.name, n.full_name, str(n.max_gpus), types, n.fabric,
-                     " + ".join(nics) or "-"])  # fmt: skip
-        data.append({"name": n.name, "full_name": n.full_name, "aliases": list(n.aliases),
-                     "max_gpus": n.max_gpus, "gpu_types": list(n.gpu_types), "fabric": n.fabric,
-                     "network": nics})  # fmt: skip
-    return header, rows, data
+        network = " + ".join(nics) or "-"
+        yield [n.name, n.full_name, str(n.max_gpus), types, n.fabric, network], {
+            "name": n.name, "full_name": n.full_name, "aliases": list(n.aliases),
+            "max_gpus": n.max_gpus, "gpu_types": list(n.gpu_types), "fabric": n.fabric,
+            "network": nics,
+        }  # fmt: skip
 
 
-def _link_rows() -> Listing:
-    header = ["link", "full name", "GB/s", "payload", "latency"]
-    rows, data = [], []
+def _links() -> Iterator[Entry]:
     for x in sorted(LINKS.all(), key=lambda x: (x.kind, x.bw.value)):
-        rows.append([x.name, x.full_name, f"{x.bw.value / GIGA:.4g}", f"{x.payload_frac.value:g}",
-                     format_seconds(x.latency.value, padded=False)])  # fmt: skip
-        data.append({"name": x.name, "full_name": x.full_name, "aliases": list(x.aliases),
-                     "kind": x.kind, "bw_bytes_per_s": x.bw.value,
-                     "payload_frac": x.payload_frac.value,
-                     "latency_s": x.latency.value})  # fmt: skip
-    return header, rows, data
+        row = [x.name, x.full_name, f"{x.bw.value / GIGA:.4g}", f"{x.payload_frac.value:g}",
+               format_seconds(x.latency.value, padded=False)]  # fmt: skip
+        yield row, {
+            "name": x.name, "full_name": x.full_name, "aliases": list(x.aliases), "kind": x.kind,
+            "bw_bytes_per_s": x.bw.value, "payload_frac": x.payload_frac.value,
+            "latency_s": x.latency.value,
+        }  # fmt: skip
 
 
 def _first_line(thing: object) -> str:
@@ -160,174 +180,161 @@ _HYBRID = "zero3 within each node, replicated across nodes; --shard-ranks N: gro
 _SINGLE = "One process on one GPU without DDP: no gradient buckets."
 
 
-def _strategy_rows() -> Listing:
+def _strategies() -> Iterator[Entry]:
     from simcore.step.parallel import PARALLELISMS
 
-    entries = {name: PARALLELISMS[name] for name in PARALLELISMS}
-    rows = [[name, _first_line(entry)] for name, entry in entries.items()]
-    data = [{"name": name, "meaning": _first_line(entry), "step": _first_line(entry.build)}
-            for name, entry in entries.items()]  # fmt: skip
-    rows += [[HYBRID, _HYBRID], [SINGLE, _SINGLE]]
-    data.append({"name": HYBRID, "meaning": _HYBRID, "step": data[-1]["step"]})
-    data.append({"name": SINGLE, "meaning": _SINGLE, "step": "Forward, backward, update."})
-    return ["strategy", "meaning"], rows, data
+    step = ""
+    for name in PARALLELISMS:
+        meaning, step = _first_line(PARALLELISMS[name]), _first_line(PARALLELISMS[name].build)
+        yield [name, meaning], {"name": name, "meaning": meaning, "step": step}
+    yield [HYBRID, _HYBRID], {"name": HYBRID, "meaning": _HYBRID, "step": step}
+    yield [SINGLE, _SINGLE], {
+        "name": SINGLE, "meaning": _SINGLE, "step": "Forward, backward, update.",
+    }  # fmt: skip
 
 
-def _calibration_rows() -> Listing:
-    calibrations = [CALIBRATIONS[n] for n in calibration_names()]
-    rows = [
-        ["blind", "any GPU; used by a job that names none", "datasheets and op benchmarks", "-",
-         "-"],
-        *([c.name, _made_for(c), c.origin, str(c.rows),
-           "-" if c.leave_one_out_mape_frac is None else f"{c.leave_one_out_mape_frac:.1%}"]
-          for c in calibrations),
-    ]  # fmt: skip
-    data = [{"name": "blind", "for": rows[0][1], "origin": rows[0][2]}]
-    data += [{**c.model_dump(), "for": _made_for(c)} for c in calibrations]
-    return ["calibration", "for", "origin", "rows", "left out"], rows, data
+def _calibrations() -> Iterator[Entry]:
+    blind = ["blind", "any GPU; used by a job that names none", "datasheets and op benchmarks"]
+    yield [*blind, "-", "-"], dict(zip(("name", "for", "origin"), blind, strict=True))
+    for c in (CALIBRATIONS[name] for name in calibration_names()):
+        measured = [c.measured.gpu] if c.measured else []
+        gpus = dict.fromkeys([*measured, *(k.gpu for k in c.knobs if k.gpu)])
+        made_for, error = ", ".join(gpus) or "any GPU", c.leave_one_out_mape_frac
+        row = [c.name, made_for, c.origin, str(c.rows), "-" if error is None else f"{error:.1%}"]
+        yield row, {**c.model_dump(), "for": made_for}
 
 
-def _made_for(c: Calibration) -> str:
-    """Names of the GPUs for which a calibration holds specific figures, else "any GPU"."""
-    measured = [c.measured.gpu] if c.measured else []
-    gpus = dict.fromkeys([*measured, *(k.gpu for k in c.knobs if k.gpu)])
-    return ", ".join(gpus) or "any GPU"
-
-
-def _collective_rows() -> Listing:
+def _collectives() -> Iterator[Entry]:
     from simcore.physics.collectives import ALGORITHMS
 
-    rows = [[name, _first_line(type(ALGORITHMS[name]))] for name in ALGORITHMS]
-    return ["algorithm", "meaning"], rows, [{"name": n, "meaning": m} for n, m in rows]
+    for name in ALGORITHMS:
+        meaning = _first_line(type(ALGORITHMS[name]))
+        yield [name, meaning], {"name": name, "meaning": meaning}
 
 
-def _software_rows() -> Listing:
-    from simcore.strategy.programs import PLAIN, PROGRAMS
-
-    data: list[dict[str, Any]] = [
+def _software() -> Iterator[Entry]:
+    plain = {"name": PLAIN.name, "aliases": [], "meaning": PLAIN.meaning, "releases": {}}
+    found: list[dict[str, Any]] = [
         {"name": p.name, "aliases": list(p.aliases), "meaning": p.meaning,
          "releases": {r: {"aliases": list(v.aliases), "meaning": v.meaning}
                       for r, v in p.releases.items()}}
         for p in PROGRAMS.all()
     ]  # fmt: skip
-    plain = {"name": PLAIN.name, "aliases": [], "meaning": PLAIN.meaning, "releases": {}}
-    data = sorted((*data, plain), key=lambda p: str(p["name"]))
-    rows = [
-        [p["name"], ", ".join(p["aliases"]) or "-", ", ".join(p["releases"]) or "-", p["meaning"]]
-        for p in data
-    ]
-    return ["software", "also", "releases", "meaning"], rows, data
+    for data in sorted([*found, plain], key=lambda p: str(p["name"])):
+        also, releases = ", ".join(data["aliases"]) or "-", ", ".join(data["releases"]) or "-"
+        yield [data["name"], also, releases, data["meaning"]], data
 
 
-def _dialect_rows() -> Listing:
+def _dialects() -> Iterator[Entry]:
     from simcore.strategy.dialects import DIALECTS
 
-    found = [DIALECTS[name] for name in sorted(DIALECTS)]
-    rows = [[d.name, d.title, d.summary] for d in found]
-    data = [{"name": d.name, "title": d.title, "summary": d.summary} for d in found]
-    return ["dialect", "program", "launch file"], rows, data
+    for d in (DIALECTS[name] for name in sorted(DIALECTS)):
+        data = {"name": d.name, "title": d.title, "summary": d.summary}
+        yield [d.name, d.title, d.summary], data
 
 
-def _option_rows() -> Listing:
-    from simcore.strategy.options import OPTIONS
-
-    found = OPTIONS.options().values()
-    rows = [[o.name, o.kind.metavar or "-", o.heading, o.help] for o in found]
-    data = [{"name": o.name, "heading": o.heading, "unit": o.unit, "help": o.help,
-             "names": list(o.names())} for o in found]  # fmt: skip
-    return ["option", "value", "heading", "meaning"], rows, data
+def _options() -> Iterator[Entry]:
+    for o in OPTIONS.options().values():
+        yield [o.name, o.kind.metavar or "-", o.heading, o.help], {
+            "name": o.name, "heading": o.heading, "unit": o.unit, "help": o.help,
+            "names": list(o.names()),
+        }  # fmt: skip
 
 
-def _precision_rows() -> Listing:
-    from simcore.strategy.precision import PRECISIONS
-
-    found = [PRECISIONS[name] for name in PRECISIONS]
-    rows = [[p.name, str(p.param_bytes), str(p.grad_bytes), p.meaning] for p in found]
-    data = [{"name": p.name, "param_bytes": p.param_bytes, "grad_bytes": p.grad_bytes,
-             "master_bytes": p.master_bytes, "meaning": p.meaning} for p in found]  # fmt: skip
-    return ["precision", "weight bytes", "gradient bytes", "meaning"], rows, data
+def _precisions() -> Iterator[Entry]:
+    for p in (PRECISIONS[name] for name in PRECISIONS):
+        yield [p.name, str(p.param_bytes), str(p.grad_bytes), p.meaning], {
+            "name": p.name, "param_bytes": p.param_bytes, "grad_bytes": p.grad_bytes,
+            "master_bytes": p.master_bytes, "meaning": p.meaning,
+        }  # fmt: skip
 
 
-def _optimizer_rows() -> Listing:
-    from simcore.strategy.optimizers import OPTIMIZERS, implementations
-
+def _optimizers() -> Iterator[Entry]:
     others = implementations()
-    found = [OPTIMIZERS[name] for name in OPTIMIZERS]
-    rows = [
-        [
-            o.name,
-            "by shape" if o.by_shape else f"{o.state_bytes:.3g}",
-            ", ".join(others.get(o.name, ())) or "-",
-            o.meaning,
-        ]
-        for o in found
-    ]
-    data = [
-        {"name": o.name, "state_bytes": o.state_bytes,
-         "implementations": list(others.get(o.name, ())), "meaning": o.meaning}
-        for o in found
-    ]  # fmt: skip
-    return ["optimizer", "state bytes", "--optimizer-impl", "meaning"], rows, data
+    for o in (OPTIMIZERS[name] for name in OPTIMIZERS):
+        size = "by shape" if o.by_shape else f"{o.state_bytes:.3g}"
+        kinds = list(others.get(o.name, ()))
+        yield [o.name, size, ", ".join(kinds) or "-", o.meaning], {
+            "name": o.name, "state_bytes": o.state_bytes, "implementations": kinds,
+            "meaning": o.meaning,
+        }  # fmt: skip
 
 
-def _price_rows() -> Listing:
-    from simcore.hardware.prices import PRICES
-
-    lists = sorted(PRICES.all(), key=lambda p: (p.rank, p.name))
-    found = [(p, gpu, price) for p in lists for gpu, price in p.prices.items()]
-    rows = [[gpu, f"{price.value:.2f}", p.name, price.date.isoformat()] for p, gpu, price in found]
-    data = [
-        {"name": gpu, "usd_per_gpu_hour": price.value, "list": p.name, "terms": p.terms,
-         "date": price.date.isoformat(), "source": p.sources[price.source]}
-        for p, gpu, price in found
-    ]  # fmt: skip
-    return ["gpu", "$ a GPU-hour", "list", "read on"], rows, data
+def _prices() -> Iterator[Entry]:
+    for p in sorted(PRICES.all(), key=lambda p: (p.rank, p.name)):
+        for gpu, price in p.prices.items():
+            read_on = price.date.isoformat()
+            yield [gpu, f"{price.value:.2f}", p.name, read_on], {
+                "name": gpu, "usd_per_gpu_hour": price.value, "list": p.name, "terms": p.terms,
+                "date": read_on, "source": p.sources[price.source],
+            }  # fmt: skip
 
 
-def _config_rows() -> Listing:
+def _configs() -> Iterator[Entry]:
     from simcore.workload.huggingface.registry import CLASSES, FILES
 
     found = [(kind, "model_type") for kind in FILES] + [(kind, "_class_name") for kind in CLASSES]
-    rows = [[kind, key] for kind, key in sorted(found, key=lambda f: f[0].lower())]
-    return ["config.json of", "its key"], rows, [{"name": n, "key": k} for n, k in rows]
+    for kind, key in sorted(found, key=lambda f: f[0].lower()):
+        yield [kind, key], {"name": kind, "key": key}
 
 
-_LISTINGS = {
-    "gpus": _gpu_rows, "models": _model_rows, "configs": _config_rows,
-    "nodes": _node_rows, "links": _link_rows,
-    "strategies": _strategy_rows, "precisions": _precision_rows, "optimizers": _optimizer_rows,
-    "collectives": _collective_rows, "software": _software_rows, "dialects": _dialect_rows,
-    "options": _option_rows,
-    "calibrations": _calibration_rows, "prices": _price_rows,
+#: Kind -> its entries, the headings of its columns, and the columns of numbers.
+_LISTINGS: dict[str, tuple[Callable[[], Iterator[Entry]], Sequence[str], Sequence[int]]] = {
+    "gpus": (
+        _gpus, ("GPU", "full name", "GiB", "GB/s", "16-bit TFLOP/s", "fp32", "NVLink GB/s"),
+        range(2, 7),
+    ),
+    "models": (_models, ("model", "kind", "parameters", "full name", "sample"), (2,)),
+    "architectures": (_architectures, ("model", "kind", "needs --set", "other settings"), ()),
+    "configs": (_configs, ("config.json of", "its key"), ()),
+    "nodes": (_nodes, ("node", "full name", "GPUs", "of type", "fabric", "network"), (2,)),
+    "links": (_links, ("link", "full name", "GB/s", "payload", "latency"), (2, 3, 4)),
+    "strategies": (_strategies, ("strategy", "meaning"), ()),
+    "precisions": (
+        _precisions, ("precision", "weight bytes", "gradient bytes", "meaning"), (1, 2)
+    ),
+    "optimizers": (
+        _optimizers, ("optimizer", "state bytes", "--optimizer-impl", "meaning"), (1,)
+    ),
+    "collectives": (_collectives, ("algorithm", "meaning"), ()),
+    "software": (_software, ("software", "also", "releases", "meaning"), ()),
+    "dialects": (_dialects, ("dialect", "program", "launch file"), ()),
+    "options": (_options, ("option", "value", "heading", "meaning"), ()),
+    "calibrations": (_calibrations, ("calibration", "for", "origin", "rows", "left out"), ()),
+    "prices": (_prices, ("gpu", "$ a GPU-hour", "list", "read on"), (1,)),
 }  # fmt: skip
 
 
 def listing(kind: str, only: str = "") -> Listing:
-    """The listing of one kind of record: header, rows as text, rows as data.
+    """The listing of one kind of record.
 
     ``kind`` is a plural such as ``gpus``. ``only`` keeps the records whose name, full name, kind
     or alias has its words; if no record has them as whole words, those that have them as part of
     a word. Raises UnknownName if none matches, and UsageError if ``only`` is a model library such
     as ``torchvision:``, whose models are not in the database.
     """
-    header, rows, data = _LISTINGS[kind]()
-    if not only:
-        return header, rows, data
-    part = fold_name(only)
-    matches = [i for i, entry in enumerate(data) if any(has(s, only) for s in _searchable(entry))]
-    matches = matches or [
-        i for i, entry in enumerate(data) if any(part in fold_name(s) for s in _searchable(entry))
-    ]
-    if not matches:
-        if kind == "models" and only.partition(":")[0].lower() in ZOO_LISTS:
-            library = only.partition(":")[0].lower()
-            raise UsageError(
-                f"models of {library} are not in the database: --model {library}:NAME, names by "
-                f"{ZOO_LISTS[library]}"
-            )
-        singular = next((k for k in DATABASES if k + "s" == kind), kind)
-        raise UnknownName(singular, only, [d["name"] for d in data], f"(`simcore list {kind}`)")
-    return header, [rows[i] for i in matches], [data[i] for i in matches]
+    entries, header, right = _LISTINGS[kind]
+    found = list(entries())
+    if only:
+        whole_words = [e for e in found if any(has(s, only) for s in _searchable(e[1]))]
+        part = fold_name(only)
+        found_by_part = (e for e in found if any(part in fold_name(s) for s in _searchable(e[1])))
+        matches = whole_words or list(found_by_part)
+        if not matches:
+            raise _nothing_found(kind, only, [data["name"] for _, data in found])
+        found = matches
+    return Listing(header, [row for row, _ in found], [data for _, data in found], right)
+
+
+def _nothing_found(kind: str, only: str, known: Sequence[str]) -> UsageError:
+    library = only.partition(":")[0].lower()
+    if kind == "models" and library in ZOO_LISTS:
+        return UsageError(
+            f"models of {library} are not in the database: --model {library}:NAME, names by "
+            f"{ZOO_LISTS[library]}"
+        )
+    singular = next((k for k in DATABASES if k + "s" == kind), kind)
+    return UnknownName(singular, only, known, f"(`simcore list {kind}`)")
 
 
 def _searchable(entry: dict[str, Any]) -> list[str]:
@@ -366,7 +373,8 @@ def _plain(record: Sourced) -> list[tuple[str, str]]:
     return found
 
 
-def _notes(record: Any) -> list[str]:
+def notes_of(record: Any) -> list[str]:
+    """The notes of a record; empty if it has none."""
     notes = getattr(record, "notes", ())
     return [notes] if isinstance(notes, str) and notes else list(notes)
 
@@ -392,7 +400,7 @@ def render_record(record: Any) -> str:
     lines += ["", "sources"]
     for key, citation in record.sources.items():
         lines += _wrapped(f"[{key}] {citation}", 6)
-    for note in _notes(record):
+    for note in notes_of(record):
         lines += _wrapped(f"note: {note}", 6)
     return "\n".join(lines) + "\n"
 
@@ -418,11 +426,6 @@ def sourced(record: Any) -> list[tuple[str, str, str]]:
     ]
 
 
-def notes_of(record: Any) -> list[str]:
-    """The notes of a record; empty if it has none."""
-    return _notes(record)
-
-
 def record_dict(record: Any) -> dict[str, Any]:
     """A record as plain data; a figure's key ends in its unit, its source is the full citation."""
 
@@ -440,5 +443,5 @@ def record_dict(record: Any) -> dict[str, Any]:
         "aliases": list(record.aliases),
         "settings": {k: v for k, v in _plain(record) if k != "aliases"},
         "figures": figures,
-        "notes": _notes(record),
+        "notes": notes_of(record),
     }

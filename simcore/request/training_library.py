@@ -117,6 +117,12 @@ class Library:
         return (f"software: {self.asked_as} is read as {self.program.name}, {why}",) if why else ()
 
 
+def check_library(name: str) -> None:
+    """Raise UnknownName for the name of no library."""
+    if name != AUTO:
+        program_named(name)
+
+
 def assumed_of(program: Program | None = None) -> str:
     """The sentence for a program that is assumed; by default for the usual one."""
     program = usual_of_language_models().record if program is None else program

@@ -127,12 +127,15 @@ def with_settings(source: Source, given: object) -> Source:
     return cast("Source", _changed(source, tuple(typed.items())))
 
 
+def needed_settings(arch: str) -> list[str]:
+    """The settings of an architecture that have no default."""
+    builder = inspect.signature(ARCHS[arch]).parameters.values()
+    return [p.name for p in builder if p.default is p.empty and p.name in setting_kinds(arch)]
+
+
 def _check_complete(name: str, settings: Mapping[str, Scalar]) -> None:
     """Raises InvalidConfig if a setting without a default is missing."""
-    arch = name.removeprefix(PREFIX)
-    builder = inspect.signature(ARCHS[arch]).parameters.values()
-    needed = [p.name for p in builder if p.default is p.empty and p.name in setting_kinds(arch)]
-    missing = [name for name in needed if name not in settings]
+    missing = [s for s in needed_settings(name.removeprefix(PREFIX)) if s not in settings]
     if missing:
         examples = " ".join(f"--set {name}=..." for name in missing)
         raise InvalidConfig([f"{name} needs its dimensions: {examples}"])

@@ -42,6 +42,17 @@ WRONG: dict[str, tuple[list[str], list[str]]] = {
     "two of a family": (_predict(model="kimi"), ["did you mean one of kimi-k2, kimi-linear-48b"]),
     "one of a family": (_predict(model="hunyuan"), ["did you mean 'hunyuan-video'?"]),
     "no model": (_predict(model="xyzzy"), ["unknown model 'xyzzy': none of", "list models"]),
+    "empty network": (_predict(network=""), ["--network is empty"]),
+    "empty stages": (_predict(stages=" "), ["--stages is empty"]),
+    "empty setting": (_predict(set=""), ["--set is empty"]),
+    "empty axis": (
+        ["sweep", "--model", "gpt2", "--gpus", "A100:1x8", "--network", ""],
+        ["--network is empty"],
+    ),
+    "unknown library in a sweep": (
+        ["sweep", "--model", "gpt2", "--gpus", "A100:1x8", "--software", "plain,megatro"],
+        ["megatro", "did you mean 'megatron'"],
+    ),
     "empty model": (_predict(model=""), ["unknown model '': none of"]),
     "unknown strategy": (_predict(strategy="zero4"), ["zero4", "did you mean 'zero"]),
     "unknown precision": (_predict(precision="bf61"), ["bf61", "did you mean 'bf16'"]),
@@ -130,7 +141,7 @@ WRONG: dict[str, tuple[list[str], list[str]]] = {
     "unknown list": (["list", "gpuz"], ["gpuz", "did you mean 'gpus'"]),
     "unknown to show": (["show", "gpu", "A10000"], ["A10000", "did you mean"]),
     "nothing to show": (["show"], ["KIND", "gpu, model, node"]),
-    "nothing to list": (["list"], ["KIND", "gpus, models, configs"]),
+    "nothing to list": (["list"], ["KIND", "gpus, models, architectures, configs"]),
     "a name to show": (["show", "H100"], ["'H100' is a gpu: write `simcore show gpu H100`"]),
     "hdsp": (_predict(strategy="hdsp"), ["did you mean 'hsdp'?"]),
     "hsdp of one rank a node": (

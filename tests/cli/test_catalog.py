@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import pytest
 
-from simcore.cli.names import LISTS
+from simcore.cli.catalog import LISTS
 from simcore.report.catalog import DATABASES, figure_text, render_record, unit_of
 from simcore.workload.archs import FILES, KINDS
 
@@ -125,3 +125,17 @@ def test_a_former_name_shows_the_model_with_its_words(simcore: Callable) -> None
     assert shown.startswith("efficientnet-b0: EfficientNet-B0, augmented by Pillow")
     assert "3.7 ms" in shown and "5,288,548" in shown
     assert "pillow" not in simcore("list", "models").out
+
+
+def test_the_settings_of_architectures_are_listed(simcore: Callable) -> None:
+    listed = {a["name"]: a for a in json.loads(simcore("list", "architectures", "--json").out)}
+    vit = listed["arch:vit"]
+    assert not {*vit["needed_settings"]} & {*vit["other_settings"]}
+    words = [f"--set={key}={value}" for key, value in
+             {"image": 224, "patch": 16, "hidden": 384, "layers": 12, "heads": 6}.items()
+             if key in vit["needed_settings"]]  # fmt: skip
+    assert len(words) == len(vit["needed_settings"])
+    assert simcore("predict", "--model", "arch:vit", "--gpus", "1xA100", *words).code == 0
+    missing = simcore("predict", "--model", "arch:vit", "--gpus", "1xA100", *words[1:])
+    assert missing.code == 2 and "needs its dimensions" in missing.err
+    assert "arch:transformer" in simcore("list", "archs", "transformer").out

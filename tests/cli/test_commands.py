@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from typer.core import TyperOption
 
-from simcore.cli.headings import heading_of, headings
-from simcore.cli.job import job_words
+from simcore.cli.commands import heading_of, headings
+from simcore.cli.options import job_words
 
 ASK = ("predict", "--model", "latte-xl", "--gpus", "4x8xA6000ada")
 HEAVY = ("torch", "scipy", "matplotlib", "pandas")

@@ -67,4 +67,6 @@ def test_broken_database_completes_nothing(
     def broken() -> list[str]:
         raise OSError("no such folder")
 
-    assert names._completer(broken)("A") == []
+    assert "A100-PCIE-40GB" in names.completions("gpu", "A", {})
+    monkeypatch.setitem(names._LISTED, "gpu", broken)
+    assert names.completions("gpu", "A", {}) == []

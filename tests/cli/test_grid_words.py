@@ -110,3 +110,15 @@ def test_defaults_of_a_file_are_no_words_of_a_launch(
     monkeypatch.chdir(tmp_path)
     assert _best(simcore, "--gpus", "4x8xH100")[0]["recompute"] == "full"
     assert _best(simcore, "--gpus", "4x8xH100", "--launch", MEGATRON)[0]["recompute"] == "selective"
+
+
+def test_training_libraries_are_an_axis(simcore: Callable) -> None:
+    words = ["--model", "gpt2", "--gpus", "A100:1x8", "--software", "plain,megatron"]
+    swept = json.loads(simcore("sweep", *words, "--json").out)
+    assert {p["more"] for p in swept["best"]} == {"software plain", "software megatron"}
+    single = {
+        name: api.predict("gpt2", "1x8xA100", software=name, grad_accum=1).samples_per_s
+        for name in ("plain", "megatron")
+    }
+    by_name = {p["more"].split()[1]: p["samples_per_s"] for p in swept["best"]}
+    assert by_name == pytest.approx(single, rel=1e-9)

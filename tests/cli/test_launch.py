@@ -121,7 +121,7 @@ def test_uneven_nodes_have_no_launch_file(simcore: Callable) -> None:
 
 
 def test_dialects_complete(simcore: Callable) -> None:
-    from simcore.cli.names import dialects
+    from simcore.cli.names import completions
 
-    assert dialects("") == sorted(FILES)
-    assert dialects("tor") == ["torchrun", "torchtitan"]
+    assert completions("dialect", "", {}) == sorted(FILES)
+    assert completions("dialect", "tor", {}) == ["torchrun", "torchtitan"]

@@ -30,7 +30,7 @@ def test_every_option_of_a_job_reaches_the_report(simcore: Callable, tmp_path: P
 
 
 def test_report_and_predict_take_the_same_job(simcore: Callable) -> None:
-    from simcore.cli.job import job_words
+    from simcore.cli.options import job_words
     from simcore.strategy.options import OPTIONS
 
     # --zero N is a strategy's other name
@@ -43,7 +43,7 @@ def test_report_and_predict_take_the_same_job(simcore: Callable) -> None:
 
 
 def test_commands_over_grids_take_the_same_job(simcore: Callable) -> None:
-    from simcore.cli.job import job_words
+    from simcore.cli.options import job_words
 
     for command in ("sweep", "compare", "plan"):
         told = simcore(command, "--help").out
@@ -53,7 +53,7 @@ def test_commands_over_grids_take_the_same_job(simcore: Callable) -> None:
 
 
 def test_every_option_of_a_job_reaches_the_prediction(simcore: Callable) -> None:
-    from simcore.cli.job import job_words
+    from simcore.cli.options import job_words
 
     wrong = {
         "inputs": ("input", "q"),
@@ -67,7 +67,7 @@ def test_every_option_of_a_job_reaches_the_prediction(simcore: Callable) -> None
 
 
 def test_every_option_of_a_job_reaches_a_grid(simcore: Callable) -> None:
-    from simcore.cli.job import job_words
+    from simcore.cli.options import job_words
 
     wrong = {
         "inputs": ("input", "q"),
@@ -111,7 +111,7 @@ def test_wrong_words_get_one_sentence_each(
 
 def test_plots_of_an_answer(simcore: Callable, tmp_path: Path) -> None:
     from simcore.api import Prediction
-    from simcore.cli.names import PLOTS
+    from simcore.cli.files import PLOTS
 
     assert Prediction.plots == PLOTS
     plain = simcore("predict", *ASK)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from simcore.cli.values import count, whole
+from simcore.base.errors import Problems
+from simcore.cli.options import count, whole
 
 
 @pytest.mark.parametrize(
@@ -13,14 +14,14 @@ from simcore.cli.values import count, whole
      ("1e12", 1e12)],
 )  # fmt: skip
 def test_counts_may_end_in_a_letter(text: str, value: float) -> None:
-    problems: list[str] = []
+    problems = Problems()
     assert count("tokens", text, problems) == pytest.approx(value)
     assert not problems
 
 
 @pytest.mark.parametrize("text", ["T", "xT", "1.5.2B", "1e12x", "", "infT"])
 def test_what_is_no_count_is_one_sentence(text: str) -> None:
-    problems: list[str] = []
+    problems = Problems()
     assert count("tokens", text, problems) is None
     assert len(problems) == 1 and "--tokens" in problems[0]
 
@@ -33,13 +34,13 @@ def test_what_is_no_count_is_one_sentence(text: str) -> None:
     ],
 )  # fmt: skip
 def test_a_whole_number_otherwise_written_is_proposed(flag: str, text: str, meant: int) -> None:
-    problems: list[str] = []
+    problems = Problems()
     assert whole(flag, text, problems) is None
     assert problems == [f"--{flag} {text!r} is not a whole number: did you mean {meant}?"]
 
 
 @pytest.mark.parametrize("text", ["two", "2.5", "k", "", "nan", "1.2345k!"])
 def test_what_is_no_number_proposes_none(text: str) -> None:
-    problems: list[str] = []
+    problems = Problems()
     assert whole("seq-len", text, problems) is None
     assert problems == [f"--seq-len {text!r} is not a whole number"]

@@ -36,7 +36,7 @@ def local_time(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
      ("1 week", 7 * DAY), ("In 1.5 hours", 5400), ("45s", 45)],
 )  # fmt: skip
 def test_durations(text: str, seconds: float) -> None:
-    assert duration_seconds(text) == pytest.approx(seconds)
+    assert duration_seconds("--deadline", text) == pytest.approx(seconds)
     assert deadline_of(text, NOON).seconds == pytest.approx(seconds)
 
 

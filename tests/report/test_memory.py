@@ -109,16 +109,18 @@ def test_running_out_of_memory_ends_the_trace() -> None:
 
 
 def test_the_command_writes_both(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from simcore.cli.memory_files import path_problems, write_files
+    from simcore.cli.files import Files
 
     pickle_file, plot = tmp_path / "o.pickle", tmp_path / "o.svg"
-    write_files("gpt2", "1x8xA100-SXM-80GB", {"micro_batch": 1}, pickle_file, plot)
+    answer = api.predict("gpt2", "1x8xA100-SXM-80GB", micro_batch=1)
+    files = Files(memory_snapshot=pickle_file, memory_plot=plot)
+    files.write(answer, "gpt2", "1x8xA100-SXM-80GB", {"micro_batch": 1})
     told = capsys.readouterr().err
     assert "memory_viz" in told
     assert "reserved" in told
     assert pickle_file.stat().st_size > 1000 < plot.stat().st_size
-    assert path_problems(pickle_file, plot) == []
-    wrong = path_problems(tmp_path, tmp_path / "no" / "o.pdf")
+    assert files.problems() == []
+    wrong = Files(memory_snapshot=tmp_path, memory_plot=tmp_path / "no" / "o.pdf").problems()
     assert len(wrong) == 3
     with pytest.raises(UsageError, match="cannot be written"):
-        write_files("gpt2", "1x8xA100-SXM-80GB", {}, tmp_path, None)
+        Files(memory_snapshot=tmp_path).write(answer, "gpt2", "1x8xA100-SXM-80GB", {})

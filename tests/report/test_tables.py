@@ -30,12 +30,11 @@ def test_every_word_stays_and_no_line_is_too_long(width: int) -> None:
 
 @pytest.mark.parametrize("kind", ["gpus", "links", "strategies", "optimizers"])
 def test_lists_fit_a_terminal_of_eighty_columns(kind: str) -> None:
-    header, rows, _ = catalog.listing(kind, "")
-    right = catalog.NUMERIC.get(kind, ())
-    text = wrapped_table(header, rows, 80, right=right)
+    found = catalog.listing(kind)
+    text = found.text(80)
     assert max(map(len, text.splitlines())) <= 80
     # the figures of a row stand in its first line
     lines = text.splitlines()
-    for row in rows:
+    for row in found.rows:
         (line,) = [x for x in lines if x.split()[:1] == row[0].split() and row[0] in x]
-        assert all(row[i] in line for i in right)
+        assert all(row[i] in line for i in found.right)

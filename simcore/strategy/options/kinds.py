@@ -27,7 +27,7 @@ Names = Sequence[str] | Callable[[], Sequence[str]] | str
 #: The two values of a switch, as they are typed.
 SWITCH: Mapping[str, bool] = {"on": True, "off": False}
 #: Suffixes of counts; G and B both mean a billion.
-_DECIMAL = {"K": KILO, "M": MEGA, "G": GIGA, "B": GIGA, "T": TERA}
+DECIMAL = {"K": KILO, "M": MEGA, "G": GIGA, "B": GIGA, "T": TERA}
 #: Suffixes of sequence lengths, which are powers of two: 128k means 131,072 tokens.
 _BINARY = {"K": KIB, "M": MIB}
 
@@ -60,7 +60,7 @@ def whole_meant(text: str, *, binary: bool = False) -> int | None:
     ``binary``: whether k means 1,024 instead of 1,000.
     """
     plain = text.strip().replace(",", "").replace("_", "")
-    times = (_BINARY if binary else _DECIMAL).get(plain[-1:].upper(), 1)
+    times = (_BINARY if binary else DECIMAL).get(plain[-1:].upper(), 1)
     try:
         value = float(plain[:-1] if times != 1 else plain) * times
     except ValueError:

@@ -93,8 +93,9 @@ DECLARED = (
     ),
     Option(
         name="software", heading="Memory", in_launch=True,
-        kind=Name("simcore.strategy.programs:program_names",
-                  judged=True),
+        kind=Text(check="simcore.request.training_library:check_library",
+                  names="simcore.strategy.programs:program_names", metavar="NAME"),
+        axis=Axis(metavar="NAMES"),
         help="Training library or program, or a release of it (NAME@RELEASE): megatron (default "
              "with tp, pp, cp, ep, fp8), transformers, torchtune, deepspeed@2022 ...: `simcore "
              "list software`.",
@@ -102,6 +103,7 @@ DECLARED = (
              "Default: megatron for language models with tp, pp, cp or ep, or in fp8, mxfp8 or "
              "nvfp4; else plain (PyTorch's own modules). auto: megatron for every language model.",
         resolved="strategy.software.name",
-        control=Control(label="Library", unsaid="as usual for the layout", example="deepspeed"),
+        control=Control(label="Library", kind="select", unsaid="as usual for the layout",
+                        example="deepspeed"),
     ),
 )  # fmt: skip

@@ -8,7 +8,7 @@ from typing import Any
 
 from simcore.base.errors import InvalidConfig, UnknownName, UsageError
 from simcore.base.pairs import pair_texts
-from simcore.strategy.options import OPTIONS, Pairs, Texts
+from simcore.strategy.options import OPTIONS, Option, Pairs, Texts
 from simcore.strategy.options.kinds import SWITCH
 from simcore.strategy.options.synonyms import word_meant
 
@@ -29,12 +29,18 @@ def read_options(given: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
             found[name] = None
         else:
             try:
+                refuse_empty(option, value)
                 found[name] = option.read(fspath(value) if isinstance(value, PathLike) else value)
-            except InvalidConfig as err:
-                problems += err.violations
             except UsageError as err:
-                problems.append(str(err))
+                problems += err.sentences
     return found, problems
+
+
+def refuse_empty(option: Option, value: object) -> None:
+    """Raise InvalidConfig where the value of an option is an empty text, or a list with one."""
+    texts = value if isinstance(value, list | tuple) else [value]
+    if any(isinstance(text, str) and not text.strip() for text in texts):
+        raise InvalidConfig([f"{option.typed} is empty: give it a value, or leave it out"])
 
 
 def _unknown(name: str, value: object) -> str:

@@ -114,10 +114,10 @@ def test_the_command_line_writes_it(typed: Callable) -> None:
 
 
 def test_it_is_listed_and_completed(typed: Callable) -> None:
-    from simcore.cli.names import dialects
+    from simcore.cli.names import completions
 
     assert "TOML file of the barista trainer" in typed("list", "dialects")[1]
-    assert dialects("bar") == ["barista"]
+    assert completions("dialect", "bar", {}) == ["barista"]
     assert "barista" in api.choices()["emit"]
     with pytest.raises(UnknownName, match="did you mean 'barista'"):
         emit("barsta", Job(model="gpt2"))

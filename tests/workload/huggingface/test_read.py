@@ -45,7 +45,7 @@ def test_a_type_like_no_other_points_to_the_list(tmp_path: Path) -> None:
         DataError, match=r"`simcore list configs` has the supported ones; --model pack"
     ):
         read_config(_write(tmp_path, {"model_type": "zzzzzz"}))
-    assert set(model_types()) <= {entry["name"] for entry in listing("configs")[2]}
+    assert set(model_types()) <= {entry["name"] for entry in listing("configs").data}
 
 
 def test_a_slip_is_told_from_another_network(tmp_path: Path) -> None:

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
+from simcore.base.errors import UnknownName
 from simcore.cli.output import complain, write
+from simcore.strategy.dialects import DIALECTS, read_launch
 
 
-def emit_problems(dialect: str | None, as_json: bool, explain: str | None) -> list[str]:
+def emit_problems(dialect: str, as_json: bool, explain: str | None) -> list[str]:
     """Error messages about ``--emit``."""
-    if dialect is None:
-        return []
-    from simcore.base.errors import UnknownName
-    from simcore.strategy.dialects import DIALECTS
-
     found = []
     if dialect not in DIALECTS:
         found.append(str(UnknownName("dialect", dialect, DIALECTS)))
@@ -24,38 +21,10 @@ def emit_problems(dialect: str | None, as_json: bool, explain: str | None) -> li
     return found
 
 
-def warn_unknown(launch: str | None) -> None:
+def warn_unknown(launch: str) -> None:
     """Warn on standard error about unknown keys of a launch file, which may be typing mistakes."""
-    if launch is None:
-        return
-    from simcore.strategy.dialects import read_launch
-
     for sentence in read_launch(launch).unknown:
         complain(f"warning: {sentence}")
-
-
-def grid_launch(
-    model: str | None,
-    gpus: Sequence[str] | None,
-    words: Mapping[str, Any],
-    problems: list[str],
-    *,
-    sized: bool = True,
-) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """The options of a grid completed with those of ``--launch``, and notes for the user.
-
-    Error messages are added to ``problems``; ``sized`` as in ``api.launched_words``.
-    """
-    from simcore import api
-    from simcore.base.errors import InvalidConfig, SimcoreError
-
-    try:
-        return api.launched_words(model or "", gpus or (), words, sized=sized)
-    except InvalidConfig as err:
-        problems += err.violations
-    except SimcoreError as err:
-        problems.append(str(err))
-    return {**words, "launch": None}, ()
 
 
 def write_launch(dialect: str, model: str, gpus: str, options: Mapping[str, Any]) -> None:
