@@ -23,7 +23,7 @@ from simcore.memory.allocator import replay
 from simcore.memory.events import step_events
 from simcore.memory.terms import CUBLAS_WORKSPACE_BYTES
 from simcore.workload.archs.bert import build as bert
-from simcore.workload.archs.resnet import build as resnet
+from simcore.workload.archs.layers import LayerList
 from simcore.workload.archs.transformer import build as transformer
 from simcore.workload.archs.vit import build as vit
 from simcore.workload.graph import Workload
@@ -96,7 +96,7 @@ def test_vit() -> None:
 def test_resnet(depth: int, layers: tuple[int, ...], bottleneck: bool) -> None:
     net = ResNet(layers, bottleneck, 10)
     x, labels = torch.randn(BATCH, 3, 64, 64), torch.zeros(BATCH, dtype=torch.long)
-    built = resnet(name="r", depth=depth, image=64, classes=10)
+    built = LayerList("resnet")(name="r", depth=depth, image=64, classes=10)
     assert ours(built, BATCH) == pytest.approx(
         truth(net, lambda: F.cross_entropy(net(x), labels)), rel=0.01
     )

@@ -17,11 +17,11 @@ from simcore.step.kernels import KINDS, kernel_table
 from simcore.strategy.precision import PRECISIONS
 from simcore.timing.compute import phase_seconds
 from simcore.timing.rates import class_rates, conv_peak_for
-from simcore.workload.archs.convnets import resnext
+from simcore.workload.archs.layers import LayerList
 from simcore.workload.archs.waveglow import build as waveglow
 from simcore.workload.graph import CONV_KINDS, Affine, Block, Kernel, Op, Workload
 from simcore.workload.models import MODELS
-from simcore.workload.ops import conv2d
+from simcore.workload.ops import conv
 
 
 def asked(model: str, gpu: str, precision: str) -> Prediction:
@@ -135,7 +135,7 @@ def test_elsewhere_layouts_cost_nothing(gpu: str, precision: str) -> None:
     rates = class_rates(parse_cluster(f"1x{gpu}").groups[0], PRECISIONS[precision], load_profile())
     first, last = (
         phase_seconds(
-            kernel_table(_convolutions(resnext(name="x", depth=50, layout=at)),
+            kernel_table(_convolutions(LayerList("resnet")(name="x", depth=50, layout=at)),
                          PRECISIONS[precision]),
             rates, np.full(1, 16.0), np.ones(1), np.ones(1),
         )
@@ -215,7 +215,7 @@ def test_depthwise_kernels_between_channels_last(
     gpu: str, precision: str, channels: int, measured_us: float
 ) -> None:
     side = (56, 56)
-    op = conv2d("dw", side, side, channels, channels, 3, groups=channels, channels_last=True)
+    op = conv("dw", side, side, channels, channels, 3, groups=channels, channels_last=True)
     block = Block(name="b", ops=(op,))
     alone = Workload(name="w", sample_unit="image", blocks=(block,), order=(0,))
     table = kernel_table(alone, PRECISIONS[precision])

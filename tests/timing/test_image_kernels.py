@@ -22,7 +22,7 @@ from simcore.strategy.precision import PRECISIONS
 from simcore.timing.compute import phase_seconds
 from simcore.timing.rates import ClassRates, class_rates
 from simcore.workload import ops
-from simcore.workload.archs.convnets import resnext
+from simcore.workload.archs.layers import LayerList
 from simcore.workload.graph import Block, Kernel, Op, Workload
 
 
@@ -92,7 +92,7 @@ def seconds_of(table: KernelTable, rates: ClassRates, counts: NDArray[np.float64
 
 @pytest.mark.parametrize("layout", RESNET_NORMS)
 def test_norms_of_a_resnet_in_fp16(layout: str) -> None:
-    workload = resnext(name="x", depth=50, layout=layout)
+    workload = LayerList("resnet")(name="x", depth=50, layout=layout)
     table = kernel_table(workload, PRECISIONS["amp-fp16"])
     rates = rates_of("A100-SXM-40GB", "amp-fp16")
     norms = table.kind == KINDS.index("batch_norm")
@@ -106,7 +106,7 @@ def test_norms_of_a_resnet_in_fp16(layout: str) -> None:
 
 def test_what_channels_first_turns_of_a_resnet_in_fp16() -> None:
     """1,580 kernels to channels last and 680 back: 10.66 ms an iteration."""
-    workload = resnext(name="x", depth=50)
+    workload = LayerList("resnet")(name="x", depth=50)
     table = kernel_table(workload, PRECISIONS["amp-fp16"])
     rates = rates_of("A100-SXM-40GB", "amp-fp16")
     runs = np.array([workload.count(i) for i in range(len(workload.blocks))] * 2, dtype=float)

@@ -8,7 +8,10 @@ from reference import measure
 from reference.mnist import MnistNet
 from torch.nn import functional as F
 
-from simcore.workload.archs.mnist import build
+from simcore.workload.archs import ARCHS, load
+
+load("mnist_cnn")
+build = ARCHS["mnist_cnn"]
 
 
 def test_parameters_match_the_module() -> None:

@@ -8,7 +8,10 @@ from reference import measure
 from reference.resnet import ResNet
 from torch.nn import functional as F
 
-from simcore.workload.archs.resnet import build
+from simcore.workload.archs import ARCHS, load
+
+load("resnet")
+build = ARCHS["resnet"]
 
 _LAYERS = {
     18: ((2, 2, 2, 2), False),

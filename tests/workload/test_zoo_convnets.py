@@ -15,12 +15,13 @@ from torch.nn import functional as F
 
 from simcore.step.kernels import DEPTHWISE_LAST, KINDS, kernel_table
 from simcore.strategy.precision import PRECISIONS
-from simcore.workload.archs.concat_nets import densenet, inception_v3
-from simcore.workload.archs.convnets import alexnet, inverted_residual, resnext, vgg
-from simcore.workload.archs.resnet import build as resnet
+from simcore.workload.archs.layers import LayerList
 from simcore.workload.graph import CONV_KINDS, Block, Kernel, Workload
 from simcore.workload.models import MODELS
 
+resnext = LayerList("resnet")
+inverted_residual, vgg, alexnet = map(LayerList, ("inverted_residual", "vgg", "alexnet"))
+densenet, inception_v3 = map(LayerList, ("densenet", "inception_v3"))
 _R50, _R101 = (3, 4, 6, 3), (3, 4, 23, 3)
 _VGG16 = ((64, 64), (128, 128), (256,) * 3, (512,) * 3, (512,) * 3)
 _VGG19 = ((64, 64), (128, 128), (256,) * 4, (512,) * 4, (512,) * 4)
@@ -178,13 +179,21 @@ def test_saved_storages_and_launches(net: str) -> None:
     assert ours[1] == pytest.approx(backward.total(), rel=0.05)
 
 
-def test_the_tape_builds_resnet_as_the_hand_written_builder_does() -> None:
-    ours, theirs = resnext(name="x", depth=101), resnet(name="x", depth=101)
-    assert [p.numel for b in ours.instances() for p in b.params] == [
-        p.numel for b in theirs.instances() for p in b.params
-    ]
-    assert ours.saved == theirs.saved
-    assert measure.built_launches(ours) == measure.built_launches(theirs)
+def test_names_of_tables_that_have_no_such_row_are_refused() -> None:
+    with pytest.raises(ValueError, match="depth 13 is none of 11, 16, 19"):
+        vgg(name="x", depth=13)
+    with pytest.raises(ValueError, match="layout 'nchw16' is none of nhwc, nchw"):
+        vgg(name="x", layout="nchw16")
+    with pytest.raises(ValueError, match="need bottlenecks"):
+        resnext(name="x", depth=18, groups=32)
+
+
+def test_an_image_of_which_nothing_is_left_is_refused_as_torch_refuses_it() -> None:
+    assert vgg(name="x", image=32).forward_flop > 0
+    with pytest.raises(ValueError, match="reads 1 x 1 points"):
+        vgg(name="x", image=16)
+    with pytest.raises(RuntimeError):
+        ref.VGG(_VGG16, 32)(torch.empty(1, 3, 16, 16))
 
 
 def _kernels(workload: Workload) -> list[Kernel]:
@@ -222,16 +231,13 @@ def test_products_of_planes_are_those_of_aligned_ones() -> None:
     assert len(passes) == 3 * (8 + 8) and {k.kind for k in passes} == {"conv_pointwise"}
     assert {k.m.per_sample for k in passes if k.m.per_sample} == {56.0**2, 28.0**2}
     assert not any(k.planes for k in _kernels(last))
-    by_hand = resnet(name="x", depth=50)
-    assert sum(k.planes for k in _kernels(by_hand)) == len(passes)
 
 
 def test_a_batch_norm_of_channels_first_has_a_block_a_channel() -> None:
     net = ref.ResNeXt(_R50, 1, 64)
     norms = [m.num_features for m in net.modules() if isinstance(m, nn.BatchNorm2d)]
-    for built in (resnext(name="x", depth=50), resnet(name="x", depth=50)):
-        blocks = [k.channels for k in _kernels(built) if k.kind == "batch_norm"]
-        assert sorted(blocks) == sorted(2 * norms)
+    blocks = [k.channels for k in _kernels(resnext(name="x", depth=50)) if k.kind == "batch_norm"]
+    assert sorted(blocks) == sorted(2 * norms)
     for options in ({"layout": "nhwc"}, {"xla": True}, {"fused_norm": True}):
         assert not any(k.channels for k in _kernels(resnext(name="x", depth=50, **options)))
 

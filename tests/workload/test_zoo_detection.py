@@ -16,9 +16,9 @@ from torch.nn import functional as F
 
 from simcore.step.kernels import kernel_table
 from simcore.strategy.precision import PRECISIONS
-from simcore.workload.archs.detection import Norms, rcnn, retinanet, ssd300
+from simcore.workload.archs.detection import rcnn, retinanet, ssd300
 from simcore.workload.archs.efficientdet import efficientdet
-from simcore.workload.archs.tape import Tape
+from simcore.workload.archs.tape import Norms, Tape
 from simcore.workload.graph import Block, Workload
 
 #: Parameters of the frozen stem and first stage of a ResNet-50, which torchvision's counts hold.
@@ -279,5 +279,5 @@ def test_deeper_backbones_have_more_blocks_in_their_third_stage(build: Any) -> N
     weights = 2 * 1024 * 256 + 9 * 256 * 256
     assert deep.trainable_numel - shallow.trainable_numel == 17 * weights
     assert deep.forward_flop - shallow.forward_flop == 17 * 2 * weights * 20 * 20
-    with pytest.raises(ValueError, match="depth 34 is none of 50, 101, 152"):
-        build(name="x", depth=34)
+    with pytest.raises(ValueError, match="depth 42 is none of 18, 34, 50, 101, 152"):
+        build(name="x", depth=42)

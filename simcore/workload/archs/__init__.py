@@ -13,9 +13,16 @@ ARCHS: Registry[Callable[..., Workload]] = Registry("architecture")
 #: ``build(name=…, **config) -> Frozen``: networks that only run forward in each step.
 FROZEN_ARCHS: Registry[Callable[..., Frozen]] = Registry("frozen architecture")
 
+#: Architectures that are records of ``models_db/architectures``, and the record of each.
+LAYER_LISTS = {
+    "resnet": "resnet", "resnext": "resnet", "inverted_residual": "inverted_residual", "vgg": "vgg",
+    "alexnet": "alexnet", "densenet": "densenet", "inception_v3": "inception_v3",
+    "mnist_cnn": "mnist_cnn",
+}  # fmt: skip
 #: The file that registers each architecture. The list is explicit (no folder is scanned), so that a
 #: prediction imports only the files that it needs.
 FILES = {
+    **dict.fromkeys(LAYER_LISTS, "layers"),
     "bert": "bert",
     "albert": "albert",
     "wav2vec2": "wav2vec2",
@@ -30,8 +37,6 @@ FILES = {
     "mmdit_video": "mmdit",
     "wan": "wan",
     "cogvideox": "cogvideox",
-    "mnist_cnn": "mnist",
-    "resnet": "resnet",
     "transformer": "transformer",
     "vit": "vit",
     "autoencoder_kl_encoder": "vae",
@@ -42,12 +47,6 @@ FILES = {
     "whisper": "encoder_decoder",
     "clip": "clip",
     "siglip": "siglip",
-    "resnext": "convnets",
-    "inverted_residual": "convnets",
-    "vgg": "convnets",
-    "alexnet": "convnets",
-    "densenet": "concat_nets",
-    "inception_v3": "concat_nets",
     "efficientdet": "efficientdet",
     "ssd300": "detection",
     "rcnn": "detection",

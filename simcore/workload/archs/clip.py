@@ -21,12 +21,13 @@ def _patches(t: Tower, image: int, patch: int, channels: int) -> Block:
         Param("positions.weight", t.rows * width),
     ]
     body.add(
-        ops.conv2d(
-            "patches", (image, image), (side, side), channels, width, patch, input_grad=False
+        ops.conv(
+            "patches", (image, image), (side, side), channels, width, patch, stride=patch,
+            input_grad=False,
         ),
         Op(name="class_token", fwd=(cat,), bwd=(token,)),
         ops.add_positions("positions", t.rows, width, table_rows=t.rows),
-    )
+    )  # fmt: skip
     body.norm("pre_norm", t.rows, width, "layernorm")
     return body.block("patches")
 

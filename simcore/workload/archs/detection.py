@@ -10,13 +10,12 @@ with trained scale and shift (``norms``).
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Literal
 
 from simcore.base.units import FP32_BYTES
 from simcore.workload import ops
 from simcore.workload.archs import ARCHS
 from simcore.workload.archs.checks import check_names
-from simcore.workload.archs.convnets import bottleneck
+from simcore.workload.archs.layers import feature_maps
 from simcore.workload.archs.proposals import (
     LOADER_BYTES_PER_PIXEL,
     MASK_TARGETS,
@@ -27,13 +26,12 @@ from simcore.workload.archs.proposals import (
     Selection,
     loaded,
 )
-from simcore.workload.archs.tape import T, Tape
+from simcore.workload.archs.tape import Norms, T, Tape
 from simcore.workload.graph import Kernel, Op, Workload
 from simcore.workload.saved import Saved
 
-#: Blocks per stage of a ResNet, by its depth (He et al. 2016, table 1).
-_STAGES = {50: (3, 4, 6, 3), 101: (3, 4, 23, 3), 152: (3, 8, 36, 3)}
-_LAYERS = _STAGES[50]
+#: Stages of the ResNet-50 of SSD, as in its record; the third keeps the second's stride.
+_SSD_STAGES = [[64, 256, 1, 3], [128, 512, 2, 4], [256, 1024, 1, 6]]
 #: Channels after, channels between, stride and padding of SSD's five extra stages, and boxes per
 #: point of its six maps (Liu et al. 2016 with a ResNet-50, as in MLPerf's single-stage detector).
 _SSD_EXTRA = (
@@ -45,8 +43,6 @@ _SSD_EXTRA = (
 )
 _SSD_BOXES = (4, 6, 6, 6, 4, 4)
 
-#: How a detector's pre-trained BatchNorms run.
-Norms = Literal["constant", "evaluated"]
 #: Tensors as large as all scores that the focal loss in plain operators saves in fp32
 #: (torchvision's and fvcore's ``sigmoid_focal_loss``): scores, targets, 1 - targets, 1 - p_t, its
 #: power, the cross entropy, the weight of classes, and the copy of the scores that are counted.
@@ -67,15 +63,7 @@ def ssd300(
 ) -> Workload:  # fmt: skip
     """SSD on ResNet-50 up to its fourth stage, which keeps stride 8 (8,732 boxes at 300 pixels)."""
     tape = Tape(nchw=layout == "nchw")
-    x = tape.unit("stem", tape.input(3, (image, image)), 64, 7, stride=2)
-    x = tape.max_pool("pool", x, 3, 2, 1)
-    tape.block("stem")
-    for stage, count in enumerate(_LAYERS[:3]):
-        for i in range(count):
-            source = x
-            stride = 2 if stage == 1 and not i else 1
-            x = bottleneck(tape, f"layer{stage + 1}", x, 64 << stage, 256 << stage, stride)
-            tape.block(f"layer{stage + 1}", boundary=source)
+    x = feature_maps(tape, "resnet", (image, image), depth=50, stages=_SSD_STAGES)["layer3"]
     maps = [x]
     for i, (cout, between, stride, pad) in enumerate(_SSD_EXTRA):
         x = tape.unit(f"extra{i}.1", x, between, 1)
@@ -98,47 +86,10 @@ def ssd300(
     return tape.workload(name, sample_unit, input_bytes=FP32_BYTES * 3.0 * image**2 + 20 * boxes)
 
 
-def _body(
-    tape: Tape, image: tuple[int, int], depth: int, norm_kind: Norms
-) -> tuple[list[T], float]:
-    """Four feature maps of a ResNet, and the elements of its resident untrained tensors."""
-    if depth not in _STAGES:
-        raise ValueError(f"depth {depth} is none of {', '.join(map(str, _STAGES))}")
-
-    def unit(
-        name: str, x: T, cout: int, kernel: int, stride: int, *, frozen: bool, relu: bool
-    ) -> T:
-        y = tape.conv(name, x, cout, kernel, stride=stride, frozen=frozen)
-        y = (tape.frozen_norm if norm_kind == "constant" else tape.evaluated_norm)(name, y)
-        return tape.act(name, y, "relu") if relu else y
-
-    resident = 3.0 * 64 * 49
-    norms, trained = [64], 0
-    x = unit("stem", tape.input(3, image), 64, 7, 2, frozen=True, relu=True)
-    x = tape.max_pool("pool", x, 3, 2, 1)
-    maps = []
-    for stage, count in enumerate(_STAGES[depth]):
-        width, frozen = 64 << stage, stage == 0
-        for i in range(count):
-            stride = 2 if stage and not i else 1
-            source, cout = x, 4 * width
-            y = unit("1", x, width, 1, 1, frozen=frozen, relu=True)
-            y = unit("2", y, width, 3, stride, frozen=frozen, relu=True)
-            y = unit("3", y, cout, 1, 1, frozen=frozen, relu=False)
-            short = x
-            if stride != 1 or x.c != cout:
-                short = unit("down", x, cout, 1, stride, frozen=frozen, relu=False)
-                norms.append(cout)
-                trained += cout * (not frozen)
-                resident += frozen * x.c * cout
-            x = tape.add("residual", y, short, relu=True)
-            norms += [width, width, cout]
-            trained += (2 * width + cout) * (not frozen)
-            resident += frozen * (source.c * width + 9 * width * width + width * cout)
-            tape.block(f"layer{stage + 1}", boundary=None if frozen else source)
-        maps.append(x)
-    trained_numel = 2.0 * trained if norm_kind == "evaluated" else 0.0
-    return maps, resident + 4.0 * sum(norms) - trained_numel
+def _maps(tape: Tape, image: tuple[int, int], depth: int) -> list[T]:
+    """Feature maps of the four stages of a ResNet whose stem and first stage are frozen."""
+    found = feature_maps(tape, "resnet", image, depth=depth, frozen_stages=1)
+    return [found[f"layer{stage}"] for stage in (1, 2, 3, 4)]
 
 
 def _pyramid(tape: Tape, maps: list[T], width: int) -> list[T]:
@@ -265,12 +216,11 @@ def rcnn(
     """
     check_names(proposals=(proposals, PROPOSALS), mask_targets=(mask_targets, MASK_TARGETS))
     host = SELECTIONS[proposals]
-    tape = Tape(nchw=layout == "nchw", casts=autocast)
+    tape = Tape(nchw=layout == "nchw", casts=autocast, norms=norms)
     if loader_bytes_per_pixel:
         copied = loaded(float(height * width), loader_bytes_per_pixel)
         tape.op(copied.op("input", 0.0, 0.0))
-    maps, resident = _body(tape, (height, width), depth, norms)
-    levels = _pyramid(tape, maps, 256)
+    levels = _pyramid(tape, _maps(tape, (height, width), depth), 256)
     coarse = tape.reshape(levels[-1], 256, tuple((g + 1) // 2 for g in levels[-1].grid))
     tape.op(ops.pool2d("p6", levels[-1].elems, coarse.elems))
     tape.block("fpn")
@@ -299,7 +249,7 @@ def rcnn(
     tape.op(ops.loss_seed())
     tape.block("loss")
     made = tape.workload(name, sample_unit, input_bytes=FP32_BYTES * 3.0 * height * width)
-    return made.replace(buffers_numel=int(resident))
+    return made.replace(buffers_numel=tape.resident)
 
 
 def _focal(scores: float, *, fused: bool) -> Op:
@@ -320,9 +270,8 @@ def retinanet(
 
     ``fused_focal``: the focal loss is one kernel each way, which saves the scores.
     """
-    tape = Tape()
-    maps, resident = _body(tape, (height, width), depth, norms)
-    levels = _pyramid(tape, maps[1:], 256)
+    tape = Tape(norms=norms)
+    levels = _pyramid(tape, _maps(tape, (height, width), depth)[1:], 256)
     p6 = tape.conv("p6", levels[-1], 256, 3, stride=2, bias=True)
     p7 = tape.conv("p7", p6, 256, 3, stride=2, bias=True)
     levels += [p6, p7]
@@ -341,4 +290,4 @@ def retinanet(
     tape.op(ops.loss_seed())
     tape.block("heads")
     made = tape.workload(name, sample_unit, input_bytes=FP32_BYTES * 3.0 * height * width)
-    return made.replace(buffers_numel=int(resident))
+    return made.replace(buffers_numel=tape.resident)

@@ -80,9 +80,9 @@ def patch_ops(latent: Latent, hidden: int) -> tuple[Op, ...]:
     """Patch convolution (saves ``x_t``) and the addition of the frozen position table."""
     grid = latent.side // latent.patch
     elems = float(latent.frames) * latent.tokens * hidden
-    conv = ops.conv2d(
+    conv = ops.conv(
         "x_embedder", (latent.side, latent.side), (grid, grid), latent.channels, hidden,
-        latent.patch, images=latent.frames, input_grad=False, bias=True,
+        latent.patch, stride=latent.patch, images=latent.frames, input_grad=False, bias=True,
     )  # fmt: skip
     table = Kernel(
         kind="elementwise", high=2 * elems, weight=float(latent.tokens) * hidden, indexed=elems

@@ -12,7 +12,8 @@ from __future__ import annotations
 from simcore.base.units import FP32_BYTES
 from simcore.workload import ops
 from simcore.workload.archs import ARCHS
-from simcore.workload.archs.convnets import EFFICIENT, check_layout, inverted, native_depthwise
+from simcore.workload.archs.checks import check_names
+from simcore.workload.archs.layers import feature_maps
 from simcore.workload.archs.tape import T, Tape
 from simcore.workload.graph import Kernel, Op, Workload
 from simcore.workload.saved import Saved
@@ -32,26 +33,6 @@ _PADDED_TO = 8
 #: Kernels of the Huber loss per level (effdet/loss.py) and the tensors that they move, each way;
 #: and the tensors that it saves.
 _HUBER_FWD, _HUBER_BWD, _HUBER_KEPT = (13.0, 30.0), (12.0, 30.0), 5.0
-
-
-def _backbone(tape: Tape, x: T) -> list[T]:
-    """Feature maps at strides 8, 16 and 32."""
-    x = tape.unit("stem", x, 32, 3, stride=2, act="silu")
-    tape.block("stem")
-    maps = []
-    for stage, (expand, kernel, stride, channels, repeats) in enumerate(EFFICIENT):
-        for i in range(repeats):
-            source = x
-            x = inverted(
-                tape, x, expand, kernel, stride if not i else 1, channels, "silu", "narrow"
-            )
-            if i and not tape.xla:  # stochastic depth: divided by the fraction kept, times the mask
-                drop = Kernel(kind="elementwise", low=4.0 * x.elems, launches=2.0)
-                tape.op(Op(name="survive", fwd=(drop,), bwd=(drop,)))
-            tape.block(f"stage{stage + 1}", boundary=source)
-        if stage in (2, 4, 6):
-            maps.append(x)
-    return maps
 
 
 def _weighted_sum(tape: Tape, parts: list[T]) -> T:
@@ -198,18 +179,21 @@ def efficientdet(
 
     ``cells`` of the pyramid with ``channels``; ``depth`` layers in each head. ``padded_classes``:
     scores are padded to a multiple of eight per box, as the fused focal loss requires. ``xla``: XLA
-    compiles all, the losses too. ``depthwise_kernels``: as in ``convnets.inverted_residual``.
+    compiles all, the losses too. ``depthwise_kernels``: as in the record of ``inverted_residual``.
     """
     if image % 128 or image <= 0:
         raise ValueError(f"image={image} must be a multiple of 128, the coarsest level's stride")
-    tape = Tape(
-        nchw=check_layout(layout), xla=xla, native_depthwise=native_depthwise(depthwise_kernels)
+    check_names(
+        layout=(layout, ("nhwc", "nchw")),
+        depthwise_kernels=(depthwise_kernels, ("cudnn", "native")),
     )
+    tape = Tape(nchw=layout == "nchw", xla=xla, native_depthwise=depthwise_kernels == "native")
     pixels = tape.input(3, (image, image))
     # The loader sends bytes, which are cast to fp32 and normalised by mean and deviation.
     scaled = Kernel(kind="elementwise", raw_bytes=(5.0 + 8.0 + 8.0) * pixels.elems, launches=3.0)
     tape.op(Op(name="normalise", fwd=(scaled,)))
-    levels = _backbone(tape, pixels)
+    maps = feature_maps(tape, "inverted_residual", (image, image), stochastic_depth=True)
+    levels = [maps[f"stage{stage}"] for stage in (3, 5, 7)]
     coarse = levels[-1].grid[0] // 2
     levels.append(_resample(tape, levels[-1], channels, coarse))
     levels.append(_resample(tape, levels[-1], channels, coarse // 2))

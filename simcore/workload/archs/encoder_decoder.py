@@ -11,8 +11,7 @@ from simcore.workload.archs.body import Body
 from simcore.workload.archs.checks import check_names, head_width
 from simcore.workload.archs.switch import Switch
 from simcore.workload.archs.towers import ENCODED, Tower, check_length, layer
-from simcore.workload.graph import TIE, Affine, Block, Kernel, Op, Param, Workload
-from simcore.workload.saved import Saved
+from simcore.workload.graph import TIE, Block, Kernel, Op, Param, Workload
 
 
 def end_of_encoder(t: Tower, decoders: int) -> Block:
@@ -140,34 +139,15 @@ def t5(
     )
 
 
-def _conv1d(name: str, frames: float, out: float, cin: int, cout: int, *, first: bool) -> Op:
-    """A convolution of three taps over ``frames``; the first one needs no gradient of its input."""
-    flop, weight = 2.0 * out * cout * cin * 3, 3.0 * cin * cout
-    io = frames * cin + out * cout
-
-    def one(m: Affine, n: Affine, k: Affine) -> Kernel:
-        return Kernel(kind="conv", flop=flop, low=io, weight=weight, m=m, n=n, k=k, relaid=io)
-
-    fwd = (
-        one(Affine(0, out), Affine(cout), Affine(3 * cin)),
-        Kernel(kind="elementwise", low=2 * out * cout, weight=float(cout), indexed=out * cout),
-    )
-    bwd = [one(Affine(3 * cin), Affine(cout), Affine(0, out))]
-    if not first:
-        bwd.append(one(Affine(0, frames), Affine(cin), Affine(3 * cout)))
-    bwd.append(Kernel(kind="reduction", low=out * cout, weight=float(cout)))
-    return Op(name=name, fwd=fwd, bwd=tuple(bwd), saved=Saved(low=frames * cin), gemm_weight=weight)
-
-
 def _ears(t: Tower, mel_bins: int) -> Block:
-    heard, rows, width = 2.0 * t.rows, float(t.rows), t.hidden
+    heard, width = 2 * t.rows, t.hidden
     body = Body()
     table = float(t.rows * width)  # fixed sinusoids
     body.add(
-        _conv1d("conv1", heard, heard, mel_bins, width, first=True),
-        ops.activation("gelu1", heard * width),
-        _conv1d("conv2", heard, rows, width, width, first=False),
-        ops.activation("gelu2", rows * width),
+        ops.conv("conv1", (heard,), (heard,), mel_bins, width, 3, input_grad=False, bias=True),
+        ops.activation("gelu1", float(heard * width)),
+        ops.conv("conv2", (heard,), (t.rows,), width, width, 3, stride=2, bias=True),
+        ops.activation("gelu2", t.elems),
         Op(
             name="positions",
             fwd=(Kernel(kind="elementwise", high=2 * t.elems, weight=table, indexed=t.elems),),

@@ -55,22 +55,15 @@ class _Net:
 
 
 class _Tape(Tape):
-    """A tape whose parameters are only resident if adapters are trained.
+    """A tape that is frozen if adapters are trained.
 
     Operators before the first adapter have no gradient and save nothing.
     """
 
     def __init__(self, net: _Net) -> None:
         super().__init__(nchw=not net.channels_last)
-        self.trains = net.adapters is None
-        self.resident = 0
+        self.frozen = net.adapters is not None
         self.bodies: list[Body] = []
-
-    def param(self, name: str, numel: int) -> None:
-        if self.trains:
-            super().param(name, numel)
-        else:
-            self.resident += numel
 
     def both_ways(self, op: Op, x: T) -> None:
         """Add an operator on ``x``: only its forward if nothing before it is trained."""
@@ -106,19 +99,7 @@ def _norm_silu(tape: _Tape, name: str, x: T) -> T:
 
 
 def _conv(tape: _Tape, name: str, x: T, cout: int, kernel: int = 3, *, stride: int = 1) -> T:
-    if not tape.trains:
-        tape.resident += (x.c * kernel**2 + 1) * cout
-    return tape.conv(name, x, cout, kernel, stride=stride, bias=True, frozen=not tape.trains)
-
-
-def _linear(tape: _Tape, name: str, x: T) -> T:
-    if tape.trains:
-        return tape.linear(name, x, x.c)
-    tape.read(x, save=False)
-    tape.resident += (x.c + 1) * x.c
-    op = ops.linear(name, x.points, x.c, x.c, bias=True, weight_grad=False, input_grad=x.grad)
-    tape.op(op)
-    return T(x.c, x.grid, grad=x.grad)
+    return tape.conv(name, x, cout, kernel, stride=stride, bias=True)
 
 
 def _resnet(tape: _Tape, net: _Net, x: T, cout: int) -> T:
@@ -126,7 +107,7 @@ def _resnet(tape: _Tape, net: _Net, x: T, cout: int) -> T:
     start = x
     h = _conv(tape, "conv1", _norm_silu(tape, "norm1", x), cout)
     step = net.step_width
-    row = T(step, (1,), grad=tape.trains)
+    row = T(step, (1,), grad=not tape.frozen)
     tape.both_ways(ops.activation("time.silu", step, saves="none"), row)
     tape.both_ways(ops.linear("time", 1, step, cout, bias=True), row)
     tape.both_ways(ops.accumulate("time.fork", step), row)
@@ -141,7 +122,7 @@ def _resnet(tape: _Tape, net: _Net, x: T, cout: int) -> T:
         # norm1 saves this input, but under autocast in fp32, so that a 16-bit copy is saved too.
         held = T(x.c, x.grid, pinned=True, grad=x.grad)
         tape.read(x, save=False)
-        if tape.trains or x.grad:
+        if not tape.frozen or x.grad:
             tape.op(Op(name="shortcut.input", fwd=(), saved=Saved(autocast=x.elems)))
         x = _conv(tape, "shortcut", held, cout, 1)
     out = tape.add("sum", x, h)
@@ -220,7 +201,7 @@ def _transformer(tape: _Tape, net: _Net, x: T, depth: int, heads: int) -> T:
         first = name == "proj_in"
         if not net.channels_last and (first == (net.projects == "linear")):
             tape.both_ways(layout, h)
-        h = _linear(tape, name, h) if net.projects == "linear" else _conv(tape, name, h, x.c, 1)
+        h = tape.linear(name, h, h.c) if net.projects == "linear" else _conv(tape, name, h, x.c, 1)
         if not net.channels_last and (first == (net.projects == "conv")):
             tape.both_ways(layout, h)
         return h
@@ -236,7 +217,7 @@ def _transformer(tape: _Tape, net: _Net, x: T, depth: int, heads: int) -> T:
         for op in body.ops:
             tape.op(op)
         for p in body.params:  # with adapters, only theirs
-            Tape.param(tape, p.name, p.numel)
+            tape.trained(p.name, p.numel)
         tape.resident += body.frozen_numel
         tape.bodies.append(body)
         tape.block("transformer layer", boundary=h)
@@ -251,7 +232,7 @@ def _step(tape: _Tape, net: _Net, pooled: int) -> None:
 
     def embedder(name: str, width: int) -> None:
         wide = net.step_width
-        row = T(wide, (1,), grad=tape.trains)
+        row = T(wide, (1,), grad=not tape.frozen)
         tape.both_ways(ops.linear(f"{name}.1", 1, width, wide, bias=True, input_grad=False), row)
         tape.both_ways(ops.activation(f"{name}.silu", wide), row)
         tape.both_ways(ops.linear(f"{name}.2", 1, wide, wide, bias=True), row)

@@ -22,9 +22,9 @@ def _patches(t: Tower, image: int, patch: int, channels: int) -> Block:
         Param("positions.weight", t.rows * t.hidden),
     ]
     body.add(
-        ops.conv2d(
-            "patches", (image, image), (side, side), channels, t.hidden, patch, bias=True,
-            input_grad=False,
+        ops.conv(
+            "patches", (image, image), (side, side), channels, t.hidden, patch, stride=patch,
+            bias=True, input_grad=False,
         ),
         ops.copy("patches.rows", t.elems),
         ops.add_positions("positions", t.rows, t.hidden, table_rows=t.rows),

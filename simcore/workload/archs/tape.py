@@ -9,15 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import prod
 from typing import Literal
 
 from simcore.workload import ops
-from simcore.workload.conv_kinds import conv_kind, has_planes
-from simcore.workload.graph import Affine, Block, Kernel, Op, Param, Workload
+from simcore.workload.graph import Block, Kernel, Op, Param, Workload
 from simcore.workload.saved import NOTHING, Saved
 
 Act = Literal["relu", "silu", "sigmoid", "tanh", "none"]
+Norms = Literal["trained", "constant", "evaluated"]
 
 
 @dataclass(eq=False, slots=True)
@@ -50,12 +49,27 @@ def _saved(x: T) -> Saved:
     return Saved(high=x.elems) if x.high else Saved(low=x.elems)
 
 
+def _windows(
+    grid: tuple[int, ...], widths: Sequence[int], stride: int, pads: Sequence[int]
+) -> tuple[int, ...]:
+    """The grid of windows of some widths over a padded grid. Raises ValueError if none fits."""
+    made = tuple(
+        (size + 2 * pad - width) // stride + 1
+        for size, width, pad in zip(grid, widths, pads, strict=True)
+    )
+    if min(made) < 1:
+        sizes = " x ".join(map(str, grid))
+        raise ValueError(f"the input is too small: a layer of it reads {sizes} points")
+    return made
+
+
 class Tape:
     """Ops and parameters in the order of the calls, divided into blocks."""
 
     def __init__(
         self, *, nchw: bool = True, fused_norm: bool = False, casts: bool = False,
         xla: bool = False, native_depthwise: bool = False, dilated_on_vector_units: bool = False,
+        norms: Norms = "trained",
     ) -> None:  # fmt: skip
         """An empty tape.
 
@@ -68,10 +82,14 @@ class Tape:
           layout, not cuDNN's.
         - ``dilated_on_vector_units``: dilated convolutions have no kernel of matrix units in 16 bit
           (cuDNN 7).
+        - ``norms``: BatchNorms are ``trained``, ``constant`` (a pre-trained scale and shift), or
+          ``evaluated`` (pre-trained statistics, trained scale and shift).
         """
         self.blocks: list[Block] = []
         self.order: list[int] = []
         self.norms: list[int] = []
+        self.frozen = False  # whether parameters that are added are not trained
+        self.resident = 0  # elements of tensors that are not trained
         self.normed_numel = 0  # weights computed from g and v in each step and held in addition
         self._known: dict[Block, int] = {}
         self._ops: list[Op] = []
@@ -81,6 +99,7 @@ class Tape:
         self._nchw = nchw
         self._fused = fused_norm
         self._casts = casts
+        self._norms = norms
         self.xla = xla
         self._native_depthwise = native_depthwise
         self._dilated_on_vector_units = dilated_on_vector_units
@@ -106,6 +125,14 @@ class Tape:
         return _saved(x)
 
     def param(self, name: str, numel: int) -> None:
+        """Add a parameter, trained or, while the tape is ``frozen``, only resident."""
+        if self.frozen:
+            self.resident += numel
+        else:
+            self.trained(name, numel)
+
+    def trained(self, name: str, numel: int) -> None:
+        """Add a trained parameter."""
         self._params.append(Param(name, numel))
 
     # -- layers ----------------------------------------------------------------------------
@@ -114,8 +141,8 @@ class Tape:
         self,
         name: str,
         x: T,
-        cout: int,
-        kernel: int | tuple[int, ...],
+        channels: int,
+        kernel: int | Sequence[int],
         *,
         stride: int = 1,
         pad: int | None = None,
@@ -123,92 +150,59 @@ class Tape:
         groups: int = 1,
         bias: bool = False,
         weight_norm: bool = False,
-        frozen: bool = False,
         transposed: bool = False,
         shared: bool = False,
     ) -> T:
-        """Convolution, padded to preserve the size by default.
+        """Convolution to ``channels``, padded to preserve the size by default.
 
-        ``frozen``: the weight has no gradient; ``shared``: its parameters are counted at another
-        call.
+        ``shared``: its parameters are counted at another call.
         """
-        taps = kernel if isinstance(kernel, tuple) else (kernel,) * len(x.grid)
+        taps = (kernel,) * len(x.grid) if isinstance(kernel, int) else tuple(kernel)
         if transposed:
             grid = tuple(g * stride for g in x.grid)
         else:
-            grid = tuple(
-                (g + 2 * (dilation * (k // 2) if pad is None else pad) - dilation * (k - 1) - 1)
-                // stride + 1
-                for g, k in zip(x.grid, taps, strict=True)
-            )  # fmt: skip
-        area = 1
-        for k in taps:
-            area *= k
-        out = self._new(cout, grid, x)
-        out.grad = x.grad or not frozen
+            pads = [dilation * (k // 2) if pad is None else pad for k in taps]
+            grid = _windows(x.grid, [dilation * (k - 1) + 1 for k in taps], stride, pads)
+        out = self._new(channels, grid, x)
+        out.grad = x.grad or not self.frozen
         cast = self._casts and x.high
         # One autograd formula computes both gradients, so that the input is saved even where only
-        # the input's gradient is needed.
-        saves_input = not frozen or x.grad  # (torch, tools/autograd/derivatives.yaml: convolution)
-        saved = self.read(x, save=saves_input and not cast)
-        if cast and saves_input:
+        # the input's gradient is needed (torch, tools/autograd/derivatives.yaml: convolution).
+        saved = self.read(x, save=out.grad and not cast)
+        if cast and out.grad:
             saved = Saved(low=x.elems)
-        products = x.points if transposed else out.points
-        from_channels = cout if transposed else x.c
-        weight = (x.c * cout // groups) * area
-        flop = 2.0 * products * weight
-        io = x.elems + out.elems
-        depth, width = from_channels // groups * area, (x.c if transposed else cout) // groups
-
-        kind = conv_kind(
-            taps, stride=stride, dilation=dilation, groups=groups, transposed=transposed,
-            channels=x.c,
+        of_vectors = self._native_depthwise and 1 < groups == x.c
+        op = ops.conv(
+            f"{name}.conv", x.grid, grid, x.c, channels, taps, images=x.share, stride=stride,
+            dilation=dilation, groups=groups, transposed=transposed, bias=bias, input_grad=x.grad,
+            weight_grad=not self.frozen, channels_last=not (self._nchw or of_vectors),
+            vector_units=self._dilated_on_vector_units and dilation > 1,
         )  # fmt: skip
-
-        transposes = self._nchw or (self._native_depthwise and kind == "conv_depthwise")
-        planes = self._nchw and has_planes(kind, prod(x.grid))
-
-        def one(m: Affine, n: float, k: Affine, relaid: float = io) -> Kernel:
-            return Kernel(
-                kind=kind, flop=flop, low=io, weight=float(weight), m=m, n=Affine(n), k=k,
-                groups=Affine(groups), relaid=relaid * transposes, planes=planes,
-                unaligned=self._dilated_on_vector_units and dilation > 1,
-            )  # fmt: skip
-
-        rows = Affine(0, products)
-        fwd = [
-            one(rows, width, Affine(depth), x.elems)
-        ]  # kernels of the forward pass write either layout
-        bwd = [] if frozen else [one(Affine(depth), width, rows)]
-        if x.grad:
-            bwd.append(one(rows, from_channels // groups, Affine(width * area)))
+        weight, fwd, bwd = int(op.gemm_weight), list(op.fwd), list(op.bwd)
         if cast:
             to_16_bit = Kernel(kind="copy", low=x.elems, high=x.elems, indexed=x.elems)
-            fwd.append(to_16_bit)
-            bwd += [to_16_bit] if x.grad else []
-        if bias:
-            added = 2 * out.elems
-            fwd.append(Kernel(kind="elementwise", low=added, weight=float(cout), indexed=out.elems))
-            if not frozen:
-                bwd.append(Kernel(kind="reduction", low=out.elems, weight=float(cout)))
+            fwd.insert(1, to_16_bit)
+            if x.grad:
+                bwd.insert(1 + (not self.frozen), to_16_bit)
         self.normed_numel += weight * weight_norm
         if weight_norm:  # w = g v / |v|: one kernel each way, over the weight
             fwd.append(Kernel(kind="norm", weight=3.0 * weight))
             bwd.append(Kernel(kind="norm", weight=4.0 * weight))
+            self.param(f"{name}.g", x.c if transposed else channels)
         self._ops.append(
-            Op(name=f"{name}.conv", fwd=tuple(fwd), bwd=tuple(bwd), saved=saved,
-               gemm_weight=0.0 if shared else float(weight))
+            replace(op, fwd=tuple(fwd), bwd=tuple(bwd), saved=saved,
+                    gemm_weight=op.gemm_weight * (not shared))
         )  # fmt: skip
-        if not frozen and not shared:
-            if weight_norm:
-                self.param(f"{name}.g", x.c if transposed else cout)
+        if not shared:
             self.param(f"{name}.weight", weight)
             if bias:
-                self.param(f"{name}.bias", cout)
+                self.param(f"{name}.bias", channels)
         return out
 
     def batch_norm(self, name: str, x: T) -> T:
-        """Training-mode BatchNorm."""
+        """BatchNorm over the batch, or as a pre-trained one runs (``norms``)."""
+        if self._norms != "trained":
+            return (self.frozen_norm if self._norms == "constant" else self.evaluated_norm)(name, x)
         out = self._new(x.c, x.grid, x)
         saved = self.read(x, save=True)
         op = ops.batch_norm(
@@ -236,6 +230,7 @@ class Tape:
         out = self._new(x.c, x.grid, x)
         out.grad, out.high = x.grad, True
         self.read(x, save=False)
+        self.resident += 4 * x.c
         first = Kernel(kind="elementwise", low=x.elems, high=x.elems, indexed=x.elems)
         second = Kernel(kind="elementwise", high=2 * x.elems, indexed=x.elems)
         back = replace(second, autocasts=x.elems)  # an fp32 product, which autograd casts to 16 bit
@@ -258,9 +253,9 @@ class Tape:
         self._ops.append(
             Op(name=f"{name}.bn", fwd=(fwd,), bwd=(bwd,) if x.grad else (), saved=saved)
         )
-        if x.grad:
-            self.param(f"{name}.bn.weight", x.c)
-            self.param(f"{name}.bn.bias", x.c)
+        self.resident += 2 * x.c
+        self.param(f"{name}.bn.weight", x.c)
+        self.param(f"{name}.bn.bias", x.c)
         return out
 
     def act(self, name: str, x: T, kind: Act, *, inplace: bool = True) -> T:
@@ -287,11 +282,11 @@ class Tape:
         return out
 
     def unit(
-        self, name: str, x: T, cout: int, kernel: int | tuple[int, ...], *, stride: int = 1,
+        self, name: str, x: T, channels: int, kernel: int | Sequence[int], *, stride: int = 1,
         pad: int | None = None, groups: int = 1, act: Act = "relu",
     ) -> T:  # fmt: skip
         """Convolution without bias, BatchNorm, activation."""
-        y = self.conv(name, x, cout, kernel, stride=stride, pad=pad, groups=groups)
+        y = self.conv(name, x, channels, kernel, stride=stride, pad=pad, groups=groups)
         fold = self._fused and act == "relu"
         y = self.batch_norm(name, y)
         if fold:  # the norm's kernel applies ReLU as it writes: one storage, one pass
@@ -347,7 +342,7 @@ class Tape:
 
     def max_pool(self, name: str, x: T, kernel: int, stride: int, pad: int = 0) -> T:
         """Max pooling: saves its input and int64 indices."""
-        grid = tuple((g + 2 * pad - kernel) // stride + 1 for g in x.grid)
+        grid = _windows(x.grid, [kernel] * len(x.grid), stride, [pad] * len(x.grid))
         out = self._new(x.c, grid, x)
         saved = self.read(x, save=True)
         op = ops.max_pool2d(
@@ -361,7 +356,7 @@ class Tape:
 
     def average_pool(self, name: str, x: T, kernel: int, stride: int, pad: int = 0) -> T:
         """Average pooling: saves its input."""
-        grid = tuple((g + 2 * pad - kernel) // stride + 1 for g in x.grid)
+        grid = _windows(x.grid, [kernel] * len(x.grid), stride, [pad] * len(x.grid))
         out = self._new(x.c, grid, x)
         saved = self.read(x, save=True)
         op = ops.pool2d(name, x.elems, out.elems)
@@ -392,23 +387,19 @@ class Tape:
         self._ops.append(Op(name=name, fwd=(Kernel(kind="copy", low=2.0 * out.elems),)))
         return out
 
-    def linear(self, name: str, x: T, n: int, *, bias: bool = True, act: Act = "none") -> T:
+    def linear(self, name: str, x: T, features: int, *, bias: bool = True, act: Act = "none") -> T:
         """A linear layer over the channels of every point."""
-        out = self._new(n, x.grid, x)
-        saved = self.read(x, save=True)
-        op = ops.linear(name, x.points, x.c, n, bias=bias, save_input=False, input_grad=x.grad)
-        self._ops.append(
-            Op(
-                name=name,
-                fwd=op.fwd,
-                bwd=op.bwd,
-                saved=saved,
-                gemm_weight=op.gemm_weight,
-            )
-        )
-        self.param(f"{name}.weight", x.c * n)
+        out = self._new(features, x.grid, x)
+        out.grad = x.grad or not self.frozen
+        saved = self.read(x, save=not self.frozen)
+        op = ops.linear(
+            name, x.points, x.c, features, bias=bias, save_input=False, input_grad=x.grad,
+            weight_grad=not self.frozen,
+        )  # fmt: skip
+        self._ops.append(replace(op, saved=saved))
+        self.param(f"{name}.weight", x.c * features)
         if bias:
-            self.param(f"{name}.bias", n)
+            self.param(f"{name}.bias", features)
         return self.act(name, out, act)
 
     def dropout(self, name: str, x: T) -> T:
@@ -426,10 +417,10 @@ class Tape:
         """Add any other op."""
         self._ops.append(op)
 
-    def squeeze_excite(self, name: str, x: T, width: int, act: Act = "relu") -> T:
+    def squeeze_excite(self, name: str, x: T, channels: int, act: Act = "relu") -> T:
         """Squeeze-and-excitation (Hu et al. 2018): mean, two 1x1 layers, sigmoid, product."""
         s = self.mean(f"{name}.mean", x)
-        s = self.act(f"{name}.reduce", self.conv(f"{name}.reduce", s, width, 1, bias=True), act)
+        s = self.act(f"{name}.reduce", self.conv(f"{name}.reduce", s, channels, 1, bias=True), act)
         s = self.conv(f"{name}.expand", s, x.c, 1, bias=True)
         return self.gate(f"{name}.gate", x, self.act(f"{name}.expand", s, "sigmoid"))
 

@@ -132,9 +132,9 @@ def _embed(latent: Latent, hidden: int, classes: int, seq: int) -> Block:
     """Noise, patches, the tokens of time and label joined before them, trained positions."""
     grid, elems = latent.side // latent.patch, float(seq) * hidden
     extras = 1 + bool(classes)
-    patches = ops.conv2d(
+    patches = ops.conv(
         "patch_embed", (latent.side, latent.side), (grid, grid), latent.channels, hidden,
-        latent.patch, input_grad=False, bias=True,
+        latent.patch, stride=latent.patch, input_grad=False, bias=True,
     )  # fmt: skip
     noise = Kernel(kind="elementwise", high=_NOISE[1] * latent.elems, launches=_NOISE[0])
     sinusoids = Kernel(kind="elementwise", high=8.0 * hidden, launches=9.0)

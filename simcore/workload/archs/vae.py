@@ -41,10 +41,11 @@ class _Builder:
         self.numel += _conv_params(cin, cout, kernel)
         side = size // stride
         self.add(
-            ops.conv2d(
-                name, (size, size), (side, side), cin, cout, kernel, images=self.frames, bias=True
+            ops.conv(
+                name, (size, size), (side, side), cin, cout, kernel, stride=stride,
+                images=self.frames, bias=True,
             )
-        )
+        )  # fmt: skip
 
     def norm(self, name: str, size: int, channels: int, *, silu: bool = True) -> None:
         self.numel += 2 * channels

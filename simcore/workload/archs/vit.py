@@ -24,19 +24,13 @@ def _patches(image: int, patch: int, hidden: int, tokens: int, channels: int) ->
     # The class token's gradient is a slice, summed over the batch.
     token = Kernel(kind="reduction", high=hidden, weight=float(hidden))
     body = (
-        ops.conv2d(
-            "patches",
-            (image, image),
-            (side, side),
-            channels,
-            hidden,
-            patch,
-            input_grad=False,
-            bias=True,
+        ops.conv(
+            "patches", (image, image), (side, side), channels, hidden, patch, stride=patch,
+            input_grad=False, bias=True,
         ),
         Op(name="class_token", fwd=(cat,), bwd=(token,)),
         ops.add_positions("positions", tokens, hidden),
-    )
+    )  # fmt: skip
     params = (
         Param("class_token", hidden),
         Param("patches.weight", channels * patch * patch * hidden),

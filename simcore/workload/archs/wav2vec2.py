@@ -14,7 +14,7 @@ from simcore.workload.archs import ARCHS
 from simcore.workload.archs.bart import Stack, layer
 from simcore.workload.archs.body import Body
 from simcore.workload.archs.checks import check_names, head_width
-from simcore.workload.graph import Affine, Block, Frozen, Kernel, Op, Workload
+from simcore.workload.graph import Block, Frozen, Kernel, Op, Workload
 from simcore.workload.saved import Saved
 
 #: Fraction of the frames that SpecAugment replaces by a vector (mask_time_prob of the config).
@@ -43,29 +43,9 @@ def _conv(name: str, c: _Conv, length: int, *, bias: bool, input_high: bool = Fa
     The first convolution computes that gradient too (Wav2Vec2FeatureEncoder sets requires_grad for
     checkpoints).
     """
-    out, depth = c.frames(length), c.cin // c.groups * c.taps
-    flop, weight = 2.0 * out * c.cout * depth, float(c.cout) * depth
-    read, written = float(length * c.cin), float(out * c.cout)
-    per_group = c.cout // c.groups
-    casts = read * input_high
-
-    def one(m: Affine, n: Affine, k: Affine) -> Kernel:
-        return Kernel(
-            kind="conv", flop=flop, low=read + written, weight=weight, m=m, n=n, k=k,
-            groups=Affine(c.groups), relaid=read + written, autocasts=casts,
-        )  # fmt: skip
-
-    fwd = [one(Affine(0, out), Affine(per_group), Affine(depth))]
-    bwd = [
-        one(Affine(depth), Affine(per_group), Affine(0, out)),
-        one(Affine(0, length), Affine(c.cin // c.groups), Affine(per_group * c.taps)),
-    ]
-    if bias:
-        fwd.append(Kernel(kind="elementwise", low=2 * written, weight=float(c.cout),
-                          indexed=written))  # fmt: skip
-        bwd.append(Kernel(kind="reduction", low=written, weight=float(c.cout)))
-    return Op(
-        name=name, fwd=tuple(fwd), bwd=tuple(bwd), saved=Saved(low=read), gemm_weight=weight
+    return ops.conv(
+        name, (length,), (c.frames(length),), c.cin, c.cout, c.taps, stride=c.stride,
+        groups=c.groups, bias=bias, input_high=input_high,
     )  # fmt: skip
 
 

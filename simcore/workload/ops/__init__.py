@@ -12,7 +12,7 @@ from simcore.workload.ops.delta import (
     delta_rule,
     delta_split,
 )
-from simcore.workload.ops.gemm import bmm, conv2d, linear, row_elems
+from simcore.workload.ops.gemm import bmm, conv, linear, row_elems
 from simcore.workload.ops.lightning import lightning_attention
 from simcore.workload.ops.lookup import (
     add_positions,
@@ -87,7 +87,7 @@ __all__ = [
     "causal_conv",
     "combine",
     "compiled",
-    "conv2d",
+    "conv",
     "copy",
     "cross_entropy",
     "delta_gates",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import gcd
+from math import gcd, prod
 
 from simcore.workload.conv_kinds import conv_kind, has_planes
 from simcore.workload.graph import FULL_LOAD, Affine, Kernel, Op
@@ -119,56 +119,66 @@ def bmm(
     )
 
 
-def conv2d(
+def conv(
     name: str,
-    in_hw: tuple[int, int],
-    out_hw: tuple[int, int],
+    in_grid: tuple[int, ...],
+    out_grid: tuple[int, ...],
     cin: int,
     cout: int,
-    kernel: int,
+    kernel: int | tuple[int, ...],
     *,
     images: float = 1.0,
+    stride: int = 1,
+    dilation: int = 1,
     groups: int = 1,
-    save_input: bool = True,
-    input_grad: bool = True,
-    bias: bool = False,
+    transposed: bool = False,
     channels_last: bool = False,
+    vector_units: bool = False,
+    save_input: bool = True,
+    input_high: bool = False,
+    input_grad: bool = True,
+    weight_grad: bool = True,
+    bias: bool = False,
 ) -> Op:
-    """Square convolution over ``images`` images per sample, as an implicit GEMM.
+    """Convolution of ``images`` grids per sample in one to three dimensions, as an implicit GEMM.
 
-    ``bias``: cuDNN leaves it to a separate addition, and its gradient to a reduction.
+    The product of the input's gradient has a row per input point (trace/flop.py counts the same way
+    what torch dispatches). cuDNN leaves a ``bias`` to a separate addition, and its gradient to a
+    reduction. Where tensors are not ``channels_last``, kernels of matrix units transpose them;
+    those of the forward pass write either layout, so that only their input is transposed.
+
+    - ``kernel``: its size, or its size in each dimension.
+    - ``input_high``: the input is a tensor that autocast keeps in fp32; each product casts it.
+    - ``vector_units``: no kernel of matrix units takes it.
     """
-    pixels_in, pixels_out = images * in_hw[0] * in_hw[1], images * out_hw[0] * out_hw[1]
-    depth = cin // groups * kernel * kernel
-    flop, weight = 2.0 * pixels_out * cout * depth, float(cout) * depth
-    io = pixels_in * cin + pixels_out * cout
-    per_group = cout // groups
-    strided = any(o != i for o, i in zip(out_hw, in_hw, strict=True))
-    kind = conv_kind((kernel, kernel), stride=2 if strided else 1, groups=groups, channels=cin)
-    planes = has_planes(kind, in_hw[0] * in_hw[1]) and not channels_last
+    taps = (kernel,) * len(in_grid) if isinstance(kernel, int) else kernel
+    points_in, points_out = images * prod(in_grid), images * prod(out_grid)
+    products, channels = (points_in, cin) if transposed else (points_out, cout)
+    weight = cin * cout // groups * prod(taps)
+    flop, depth, moved_in = 2.0 * products * weight, weight // channels, points_in * cin
+    added = points_out * cout
+    kind = conv_kind(
+        taps, stride=stride, dilation=dilation, groups=groups, transposed=transposed, channels=cin
+    )
+    planes = has_planes(kind, prod(in_grid)) and not channels_last
 
-    def one(m: Affine, n: Affine, k: Affine, relaid: float = io) -> Kernel:
+    def product(m: Affine, n: float, k: Affine, relaid: float) -> Kernel:
         return Kernel(
-            kind=kind, flop=flop, low=io, weight=weight, m=m, n=n, k=k, groups=Affine(groups),
-            relaid=relaid * (not channels_last), planes=planes,
+            kind=kind, flop=flop, low=moved_in + added, weight=float(weight), m=m, n=Affine(n), k=k,
+            groups=Affine(groups), relaid=relaid * (not channels_last), planes=planes,
+            unaligned=vector_units, autocasts=moved_in * input_high,
         )  # fmt: skip
 
-    bwd = [one(Affine(depth), Affine(per_group), Affine(0, pixels_out))]
+    rows, columns, both = Affine(0, products), channels // groups, moved_in + added
+    fwd, bwd = [product(rows, columns, Affine(depth), moved_in)], []
+    if weight_grad:
+        bwd.append(product(Affine(depth), columns, rows, both))
     if input_grad:
-        bwd.append(
-            one(Affine(0, pixels_in), Affine(cin // groups), Affine(per_group * kernel * kernel))
-        )
-    # Kernels of the forward pass write either layout, so only the input is transposed.
-    fwd = [one(Affine(0, pixels_out), Affine(per_group), Affine(depth), pixels_in * cin)]
+        inner = Affine(flop / (2.0 * points_in * cin))
+        bwd.append(product(Affine(0, points_in), cin // groups, inner, both))
     if bias:
-        added = pixels_out * cout
         fwd.append(Kernel(kind="elementwise", low=2 * added, weight=float(cout), indexed=added))
-        bwd.append(Kernel(kind="reduction", low=pixels_out * cout, weight=float(cout)))
-    saved = Saved(low=pixels_in * cin) if save_input else NOTHING
-    return Op(
-        name=name,
-        fwd=tuple(fwd),
-        bwd=tuple(bwd),
-        saved=saved,
-        gemm_weight=weight,
-    )
+    if bias and weight_grad:
+        bwd.append(Kernel(kind="reduction", low=added, weight=float(cout)))
+    saved = Saved(low=moved_in) if save_input else NOTHING
+    return Op(name=name, fwd=tuple(fwd), bwd=tuple(bwd), saved=saved, gemm_weight=float(weight))
