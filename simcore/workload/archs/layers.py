@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, lru_cache
 from string import Template
 from typing import Any
@@ -31,15 +31,14 @@ from simcore.workload.archs.checks import check_names
 from simcore.workload.archs.tape import T, Tape
 from simcore.workload.graph import Kernel, Op, Workload
 
-#: Kinds of layers: methods of the tape, and methods of ``Layers``.
-_ON_TAPE = (
-    "conv", "batch_norm", "act", "unit", "mean", "max_pool", "average_pool", "linear", "dropout",
-    "squeeze_excite",
-)  # fmt: skip
-_OWN = (
-    "let", "refuse", "group", "repeat", "residual", "concat", "dense", "flatten", "survive", "loss",
-    "block",
-)  # fmt: skip
+#: Kinds of layers that are methods of the tape.
+_ON_TAPE: dict[str, Callable[..., T]] = {
+    method.__name__: method
+    for method in (
+        Tape.conv, Tape.batch_norm, Tape.act, Tape.unit, Tape.mean, Tape.max_pool,
+        Tape.average_pool, Tape.linear, Tape.dropout, Tape.squeeze_excite,
+    )
+}  # fmt: skip
 #: Arguments that a layer of other layers evaluates itself, once for each time that these run.
 _LATE = ("layers", "branches", "shortcut", "times")
 
@@ -119,11 +118,9 @@ class Layers:
             given = {k: v if k in _LATE else self.values(v) for k, v in stated.items()}
             if given.pop("when", True) and not given.pop("unless", False):
                 if kind in _ON_TAPE:
-                    x = getattr(self.tape, kind)(given.pop("name"), x, **given)
-                elif kind in _OWN:
-                    x = getattr(self, kind)(x, **given)
+                    x = _ON_TAPE[kind](self.tape, given.pop("name"), x, **given)
                 else:
-                    raise ValueError(f"unknown layer {kind!r}")
+                    x = _STRUCTURE[kind](self, x, **given)
         return x
 
     def let(self, x: T, **named: Any) -> T:
@@ -209,6 +206,16 @@ class Layers:
         self.tape.block(name, boundary=self.start if repeated and not self.tape.frozen else None)
         self.results[name], self.start = x, None
         return x
+
+
+#: The other kinds of layers.
+_STRUCTURE: dict[str, Callable[..., T]] = {
+    method.__name__: method
+    for method in (
+        Layers.let, Layers.refuse, Layers.group, Layers.repeat, Layers.residual, Layers.concat,
+        Layers.dense, Layers.flatten, Layers.survive, Layers.loss, Layers.block,
+    )
+}  # fmt: skip
 
 
 @lru_cache(maxsize=16)
