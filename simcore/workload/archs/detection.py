@@ -31,7 +31,7 @@ from simcore.workload.graph import Kernel, Op, Workload
 from simcore.workload.saved import Saved
 
 #: Stages of the ResNet-50 of SSD, as in its record; the third keeps the second's stride.
-_SSD_STAGES = [[64, 256, 1, 3], [128, 512, 2, 4], [256, 1024, 1, 6]]
+_SSD_STAGES = [[64, 4 * 64, 1, 3], [128, 4 * 128, 2, 4], [256, 4 * 256, 1, 6]]
 #: Channels after, channels between, stride and padding of SSD's five extra stages, and boxes per
 #: point of its six maps (Liu et al. 2016 with a ResNet-50, as in MLPerf's single-stage detector).
 _SSD_EXTRA = (
