@@ -86,20 +86,27 @@ class StageRun:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Prediction:
-    """The prediction of one job: does it fit, how fast is it, and what limits it.
+class PredictedJob:
+    """The job of a prediction, with every name and number as it was resolved.
 
-    ``options``: every option of the job by name, with the value used.
+    ``n_frozen_params``: of the frozen base that adapters are trained on. ``shard_ranks``: number of
+    ranks over which ZeRO shards, with replicas beyond; 0: over all. ``unwrapped``: one process on
+    one GPU, without DistributedDataParallel and its buckets. ``options``: every option of the job
+    by name, with the value used; ``defaults``: those that the user did not set, as text.
     """
 
     model: str
     model_full_name: str
     n_params: int
+    n_frozen_params: int = 0
     sample_unit: str
+    tokens_per_sample: float = 0.0
     cluster: str
     n_gpus: int
     n_nodes: int
     strategy: str
+    shard_ranks: int = 0
+    unwrapped: bool = False
     precision: str
     optimizer: str
     recompute: str
@@ -109,6 +116,19 @@ class Prediction:
     micro_batch: int
     grad_accum: int
     global_batch: int
+    defaults: tuple[str, ...]
+    assumptions: tuple[str, ...]
+    options: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prediction(PredictedJob):
+    """The prediction of one job: does it fit, how fast is it, and what limits it.
+
+    ``fixes``: changes that make the job fit; ``instead``: other kinds of training that fit;
+    ``why_none``: why no number of these GPUs suffices, whatever else is changed.
+    """
+
     step_time_s: Interval
     samples_per_s: float
     iter_per_s: float
@@ -122,22 +142,15 @@ class Prediction:
     what_if: tuple[WhatIf, ...]
     rank_classes: tuple[RankClass, ...]
     uneven_split_gain_frac: float
-    defaults: tuple[str, ...]
-    assumptions: tuple[str, ...]
-    n_frozen_params: int = 0  # of adapters' base
-    tokens_per_sample: float = 0.0
-    shard_ranks: int = 0  # over how many ranks ZeRO shards, with replicas between; 0: all
-    unwrapped: bool = False  # one process on one GPU: no DistributedDataParallel, no buckets
     stages: tuple[StageRun, ...] = ()
     measured: tuple[MeasuredRow, ...] = ()
     run_time_s: float | None = None
     run_steps: float | None = None
     fixes: tuple[str, ...] = ()
-    instead: tuple[str, ...] = ()  # other kinds of training that fit
-    why_none: str = ""  # why no number of these GPUs suffices, whatever else is changed
+    instead: tuple[str, ...] = ()
+    why_none: str = ""
     uneven: tuple[WhatIf, ...] = ()
     faster: tuple[Faster, ...] = ()
-    options: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
     timeline: Timeline | None = field(default=None, repr=False, compare=False)
     pipeline: PipelineLine | None = field(default=None, repr=False, compare=False)
 
