@@ -112,8 +112,9 @@ def node_from_topo(
     InvalidConfig for missing arguments.
     """
     from simcore.base.atomic import write_text
-    from simcore.calibrate.machine_record import dumped, node_data
+    from simcore.calibrate.machine_record import node_data
     from simcore.calibrate.op_tables import open_text
+    from simcore.calibrate.yaml_text import yaml_text
     from simcore.hardware.spec import GPUS, NODES
     from simcore.measurements.topology_matrix import read_topology
     from simcore.measurements.topology_node import node_of_topology
@@ -139,7 +140,8 @@ def node_from_topo(
     data = node_data(found.node)
     if target is not None:
         target.parent.mkdir(parents=True, exist_ok=True)
-        write_text(target, "# From `nvidia-smi topo -m` (docs/measurements.md).\n" + dumped(data))
+        head = "# From `nvidia-smi topo -m` (docs/measurements.md).\n"
+        write_text(target, head + yaml_text(data))
     return {
         "name": chosen,
         "node": data,

@@ -6,7 +6,6 @@ folder, so that ``--gpus 1x2xNAME`` finds it from that folder (or with SIMCORE_D
 
 from __future__ import annotations
 
-import io
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,11 +14,13 @@ from typing import Any, Final
 from simcore.base.atomic import write_text
 from simcore.base.figures import Figure
 from simcore.base.units import GIGA, MEGA, format_si
+from simcore.calibrate.yaml_text import yaml_text
 from simcore.hardware.cluster import ClusterSpec, NodeGroup
 from simcore.hardware.profile import HOST_CPU
 from simcore.hardware.spec import Cpu, GpuSpec, NodeSpec, Nvme
 
 MEASURED: Final = "measured"
+_HEAD: Final = "# Measured by `simcore calibrate`; not a datasheet.\n"
 
 
 @dataclass(frozen=True)
@@ -139,7 +140,7 @@ def write_record(found: Found, folder: Path) -> tuple[Path, Path]:
         card["sm_count"] = {"value": gpu.sm_count.value, "source": MEASURED}
     for target, data in zip(targets, (card, node_data(node)), strict=True):
         target.parent.mkdir(parents=True, exist_ok=True)
-        write_text(target, "# Measured by `simcore calibrate`; not a datasheet.\n" + dumped(data))
+        write_text(target, _HEAD + yaml_text(data))
     return targets[0], targets[1]
 
 
@@ -183,28 +184,3 @@ def node_data(node: NodeSpec) -> dict[str, Any]:
 def _plain(value: float, unit: str) -> str:
     size = (GIGA, "G") if value >= GIGA else (MEGA, "M")
     return f"{value / size[0]:.6g} {size[1]}{unit}"
-
-
-def dumped(data: Mapping[str, Any]) -> str:
-    """The data as YAML text, with each figure (value, source, …) on one line."""
-    from ruamel.yaml import YAML
-    from ruamel.yaml.comments import CommentedMap, CommentedSeq
-
-    def walk(value: Any, depth: int) -> Any:
-        if isinstance(value, Mapping):
-            made = CommentedMap({k: walk(v, depth + 1) for k, v in value.items()})
-            if depth and not any(isinstance(v, Mapping | list) for v in value.values()):
-                made.fa.set_flow_style()
-            return made
-        if isinstance(value, list):
-            sequence = CommentedSeq(walk(v, depth + 1) for v in value)
-            if not any(isinstance(v, Mapping) for v in value):
-                sequence.fa.set_flow_style()
-            return sequence
-        return value
-
-    yaml = YAML()
-    yaml.width = 1000
-    text = io.StringIO()
-    yaml.dump(walk(data, 0), text)
-    return text.getvalue()

@@ -1,14 +1,18 @@
-"""Writes a machine's profile as YAML, with each figure on one line and a comment at the top."""
+"""Writes a calibration as YAML, with each figure on one line and a comment at the top."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from pydantic import BaseModel
+
 from simcore.base.atomic import write_text
 from simcore.base.units import MIB, MICRO
-from simcore.calibrate.machine_record import dumped
+from simcore.calibrate.yaml_text import yaml_text
 from simcore.hardware.calibrations import Calibration
+from simcore.hardware.measured import FittedBytes, FittedTime
 
 HEAD: Final = """\
 # The measured figures of one machine, from `simcore calibrate` (docs/calibration.md).
@@ -20,73 +24,34 @@ HEAD: Final = """\
 """
 
 
-def _figure(raw: dict[str, Any]) -> dict[str, Any]:
-    out: dict[str, Any] = {}
-    for key, value in raw.items():
-        if value is None or value == "" or (key == "rows" and not value):
-            continue
-        out[key] = float(f"{value:.4g}") if isinstance(value, float) else value
-    return out
+#: The fields of a calibration in the order of the file.
+_FIELDS: Final = ("name", "origin", "rows", "residual_sd_log", "leave_one_out_mape_frac",
+                  "conditions", "knobs", "measured")  # fmt: skip
 
 
-def _seconds(raw: dict[str, Any]) -> dict[str, Any]:
-    return {**_figure(raw), "value": f"{raw['value'] / MICRO:.4g} us"}
+def _plain(value: Any) -> Any:
+    """Records as mappings without blank fields; floats in four digits, quantities as text."""
+    if isinstance(value, BaseModel):
+        found = {k: _plain(v) for k, v in value if v is not None and v != ""}
+        if isinstance(value, FittedTime):
+            found["value"] = f"{value.value / MICRO:.4g} us"
+        if isinstance(value, FittedBytes):
+            found["value"] = f"{value.value / MIB:.4g} MiB"
+        return found
+    if isinstance(value, Mapping):
+        return {k: _plain(v) for k, v in value.items()}
+    if isinstance(value, tuple):
+        return [_plain(v) for v in value]
+    return float(f"{value:.4g}") if isinstance(value, float) else value
 
 
 def profile_data(record: Calibration) -> dict[str, Any]:
     """The record as plain data, in the order of the file."""
-    data: dict[str, Any] = {
-        "name": record.name,
-        "origin": record.origin,
-        "rows": record.rows,
-    }
-    if record.residual_sd_log is not None:
-        data["residual_sd_log"] = float(f"{record.residual_sd_log:.4g}")
-    if record.leave_one_out_mape_frac is not None:
-        data["leave_one_out_mape_frac"] = float(f"{record.leave_one_out_mape_frac:.4g}")
-    data["conditions"] = dict(record.conditions)
-    data["knobs"] = [
-        {k: v for k, v in _figure(knob.model_dump(exclude_none=True)).items() if v != ""}
-        for knob in record.knobs
-    ]
-    m = record.measured
-    if m is None:
-        return data
-    own: dict[str, Any] = {"gpu": m.gpu}
-    for name in ("compute_efficiency", "memory_efficiency"):
-        own[name] = {k: _figure(f.model_dump()) for k, f in getattr(m, name).items()}
-    for name in ("kernel_start", "host_issue"):
-        if (f := getattr(m, name)) is not None:
-            own[name] = _seconds(f.model_dump())
-    if m.sustained_over_burst is not None:
-        own["sustained_over_burst"] = _figure(m.sustained_over_burst.model_dump())
-    if m.context is not None:
-        raw = m.context.model_dump()
-        own["context"] = {**_figure(raw), "value": f"{raw['value'] / MIB:.4g} MiB"}
-    if m.contention:
-        own["contention"] = [
-            {"ranks": c.ranks, "compute": _figure(c.compute.model_dump()),
-             "memory": _figure(c.memory.model_dump())}
-            for c in m.contention
-        ]  # fmt: skip
-    if m.link is not None:
-        own["link"] = {
-            "node": m.link.node, "ranks": m.link.ranks,
-            "efficiency": _figure(m.link.efficiency.model_dump()),
-            "hop": _seconds(m.link.hop.model_dump()),
-        }  # fmt: skip
-        if m.link.ramp is not None:
-            own["link"]["ramp"] = _figure(m.link.ramp.model_dump())
-    if m.overlap is not None:
-        own["overlap"] = {
-            "compute_slowdown": _figure(m.overlap.compute_slowdown.model_dump()),
-            "comm_slowdown": _figure(m.overlap.comm_slowdown.model_dump()),
-        }
-    data["measured"] = own
-    return data
+    plain = _plain(record)
+    return {name: plain[name] for name in _FIELDS if name in plain}
 
 
-def write_profile(path: Path, record: Calibration) -> None:
+def write_profile(path: Path, record: Calibration, head: str = HEAD) -> None:
     """Write the record to ``path`` atomically, making its folder if needed. Raises OSError."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_text(path, HEAD + dumped(profile_data(record)))
+    write_text(path, head + yaml_text(profile_data(record)))

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from simcore.calibrate.assumed import SOURCES
+from simcore.calibrate.yaml_text import yaml_text
 
 Profile = dict[str, Any]
 
@@ -65,45 +66,13 @@ means that the switch reduces.""",
 }
 
 
-def _scalar(value: object) -> str:
-    if isinstance(value, list):
-        return "[" + ", ".join(map(_scalar, value)) + "]"
-    if isinstance(value, str):
-        plain = value and not set(value) & set(":#{}[],&*'\"|>%@`") and not value[0].isspace()
-        return value if plain else '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
-
-
-def _flow(leaf: Mapping[str, Any]) -> str:
-    return "{" + ", ".join(f"{k}: {_scalar(v)}" for k, v in leaf.items()) + "}"
-
-
 def to_yaml(profile: Profile, sources: Mapping[str, str], name: str = "blind") -> str:
     """The profile as YAML 1.2 text: one figure per line, a comment above each section.
 
     ``sources`` are the citations by key.
     """
-    lines = [f"# {text}" for text in COMMENTS[""].splitlines()] if name == "blind" else []
-    lines += [f"name: {name}", "sources:"]
-    lines += [f"  {key}: {_scalar(text)}" for key, text in sources.items()]
-
-    def walk(node: Mapping[Any, Any], depth: int) -> None:
-        pad = "  " * depth
-        for key, item in node.items():
-            if isinstance(item, list):
-                lines.append(f"{pad}{key}:")
-                lines.extend(f"{pad}  - {_flow(row)}" for row in item)
-            elif isinstance(item, dict) and any(isinstance(v, dict | list) for v in item.values()):
-                lines.append(f"{pad}{key}:")
-                walk(item, depth + 1)
-            else:
-                lines.append(f"{pad}{key}: {_flow(item)}")
-
-    for section, item in profile.items():
-        lines.append("")
-        lines += [f"# {text}" for text in COMMENTS.get(section, "").splitlines()]
-        walk({section: item}, 0)
-    return "\n".join(lines) + "\n"
+    head = COMMENTS if name == "blind" else {**COMMENTS, "": ""}
+    return yaml_text({"name": name, "sources": sources, **profile}, head)
 
 
 def used_sources(profile: Profile) -> dict[str, str]:

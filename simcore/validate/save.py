@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
 from pathlib import Path
 
-from simcore.base.atomic import write_text
 from simcore.base.errors import InvalidConfig
+from simcore.calibrate.profile_file import write_profile
 from simcore.hardware.calibrations import Calibration, Knob
 from simcore.validate.calibrated import Calibrated, calibrate_and_judge
 from simcore.validate.formats.project import ignored_text
 from simcore.validate.table import Table
 
+HEAD = """\
+# Multipliers on the blind profile, fitted to measured steps (`simcore calibrate`).
+# sd_log: standard deviation of the logarithm; near prior_sd_log the rows said nothing.
+"""
 #: A multiplier counts as identified if its spread is below this share of its prior's.
 IDENTIFIED_FRAC = 0.9
 
@@ -63,27 +66,4 @@ def identified(knob: Knob) -> bool:
 
 def write_calibration(path: Path, record: Calibration) -> None:
     """Write the file atomically: a reader sees the old file or the new one."""
-    from ruamel.yaml import YAML
-    from ruamel.yaml.comments import CommentedMap, CommentedSeq
-
-    data = CommentedMap(record.model_dump(exclude={"aliases", "knobs"}, exclude_none=True))
-    for key, value in list(data.items()):
-        data[key] = float(f"{value:.4g}") if isinstance(value, float) else value
-    rows = CommentedSeq()
-    for knob in record.knobs:
-        plain = {k: v for k, v in knob.model_dump(exclude_none=True).items() if v != ""}
-        row = CommentedMap(
-            {k: float(f"{v:.4g}") if isinstance(v, float) else v for k, v in plain.items()}
-        )
-        row.fa.set_flow_style()
-        rows.append(row)
-    data["knobs"] = rows
-    data.yaml_set_start_comment(
-        "Multipliers on the blind profile, fitted to measured steps (`simcore calibrate`).\n"
-        "sd_log: standard deviation of the logarithm; near prior_sd_log the rows said nothing."
-    )
-    yaml = YAML()
-    yaml.width = 1000
-    text = io.StringIO()
-    yaml.dump(data, text)
-    write_text(path, text.getvalue())
+    write_profile(path, record, HEAD)
