@@ -15,7 +15,7 @@ from typing import Any, Final, Literal
 
 from simcore.base.errors import SimcoreError, UnknownName, UsageError
 from simcore.calibrate.bench import load_families
-from simcore.calibrate.bench.case import Alone, World
+from simcore.calibrate.bench.case import World
 from simcore.calibrate.bench.harness import Outcome, Progress, plan, run_cases
 from simcore.calibrate.bench.memory_bound import from_memory_bytes
 from simcore.calibrate.bench.memory_probe import probe
@@ -83,7 +83,7 @@ def open_device(kind: DeviceKind, name: str, world: World) -> Any:
     """
     torch = needed_torch()
     from simcore.calibrate.bench.devices import CpuDevice, CudaDevice
-    from simcore.calibrate.bench.world import local_rank
+    from simcore.calibrate.bench.ranks import local_rank
 
     if kind == "cuda":
         if not torch.cuda.is_available():
@@ -122,7 +122,7 @@ def calibrate_rank(
     options: CalibrationOptions, world: World | None = None, progress: Progress | None = None
 ) -> Calibrated | None:
     """Measure on every rank; on rank 0 also fit, write and return the result (None elsewhere)."""
-    world = world or Alone()
+    world = world or World()
     load_families()
     device = open_device(options.device, options.name, world)
     outside_tensors = probe(device, world)

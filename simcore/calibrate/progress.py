@@ -5,10 +5,10 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from simcore.calibrate.bench.harness import Progress, Silent
+from simcore.calibrate.bench.harness import Progress
 
 
-class Bar:
+class Bar(Progress):
     """A bar of the library rich on a terminal; elsewhere one line per tenth of the cases."""
 
     def __init__(self) -> None:
@@ -22,12 +22,12 @@ class Bar:
         self._total = max(total, 1)
         if not sys.stderr.isatty():
             return
+        from rich import progress
         from rich.console import Console
-        from rich.progress import BarColumn, Progress, TextColumn
 
-        self._progress = Progress(
-            TextColumn("{task.completed}/{task.total}"), BarColumn(24),
-            TextColumn("{task.fields[left]} left  {task.description}"),
+        self._progress = progress.Progress(
+            progress.TextColumn("{task.completed}/{task.total}"), progress.BarColumn(24),
+            progress.TextColumn("{task.fields[left]} left  {task.description}"),
             console=Console(stderr=True), transient=True,
         )  # fmt: skip
         self._progress.start()
@@ -56,5 +56,5 @@ class Bar:
 
 
 def bar(*, quiet: bool) -> Progress:
-    """A progress bar, or a silent stand-in if ``quiet``."""
-    return Silent() if quiet else Bar()
+    """A progress bar, or one that shows nothing if ``quiet``."""
+    return Progress() if quiet else Bar()

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from simcore.base.errors import SimcoreError
-from simcore.calibrate.bench.case import Alone, World
-from simcore.calibrate.bench.world import Ranks, launched_by_torchrun
+from simcore.calibrate.bench.case import World
+from simcore.calibrate.bench.ranks import Ranks, launched_by_torchrun
 from simcore.calibrate.machine import (
     THIS_MACHINE,
     Calibrated,
@@ -60,7 +60,7 @@ def main(argv: Sequence[str]) -> int:
         backend = "gloo" if options.device == "cpu" else "cpu:gloo,cuda:nccl"
         if options.device == "cuda" and several:
             needed_torch().cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
-        world: World = Ranks.join(backend) if several else Alone()
+        world: World = Ranks.join(backend) if several else World()
         try:
             answer = _work(words, options, world)
         finally:

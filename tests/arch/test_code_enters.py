@@ -23,7 +23,6 @@ PLACES = {
     ("simcore/workload/huggingface/registry.py", "import_module"): "names of a table in the file",
     ("simcore/strategy/dialects/__init__.py", "import_module"): "names of a table in the file",
     ("simcore/strategy/options/kinds.py", "import_module"): "module:NAME of the option table",
-    ("simcore/calibrate/bench/__init__.py", "import_module"): "names of a table in the file",
     ("simcore/report/plots/__init__.py", "import_module"): "names of a table in the file",
     ("simcore/report/text_of.py", "import_module"): "names of a table in the file",
     ("simcore/cli/commands.py", "import_module"): "names of a table in the file",

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from simcore.calibrate.bench.gemm import SHAPES
+from simcore.calibrate.bench.kernels import GEMM_SHAPES as SHAPES
 from simcore.calibrate.bench.memory_bound import OPS
 from simcore.calibrate.bench.store import TABLES, RawRow
 from simcore.calibrate.link_fit import fit_link

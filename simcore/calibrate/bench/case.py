@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Final, Literal, Protocol, TypeVar
 
 from simcore.base.registry import Registry
 
 T = TypeVar("T")
-#: One call to time. It returns seconds itself if only a part of the call is to be timed.
-Run = Callable[[], float | None]
+#: One call to time. If only a part of the call is to be timed, it returns its seconds as a float.
+Run = Callable[[], Any]
 #: The cells that identify a case in its table.
 Columns = dict[str, str | int | float]
 #: alone: rank 0 runs, the others wait. together: every rank runs without synchronisation, so that
@@ -60,44 +60,23 @@ class Device(Protocol):
 Prepare = Callable[[Device], Run]
 
 
-class World(Protocol):
-    """The group of ranks of a calibration, and how they exchange values."""
+class World:
+    """The group of ranks of a calibration, and how they exchange values: here, one rank alone."""
 
-    @property
-    def rank(self) -> int:
-        """The number of this process."""
-
-    @property
-    def size(self) -> int:
-        """The number of processes."""
-
-    def share(self, value: T) -> T:
-        """Rank 0's value, on every rank."""
-
-    def gather(self, value: T) -> list[T]:
-        """Every rank's value, on every rank."""
-
-    def barrier(self) -> None:
-        """Wait until every rank is here."""
-
-
-@dataclass(frozen=True)
-class Alone:
-    """A group of one rank."""
-
+    #: Number of this process, and number of processes.
     rank: int = 0
     size: int = 1
 
     def share(self, value: T) -> T:
-        """The value itself."""
+        """Rank 0's value, on every rank."""
         return value
 
     def gather(self, value: T) -> list[T]:
-        """A list of the value."""
+        """Every rank's value, on every rank."""
         return [value]
 
     def barrier(self) -> None:
-        """Return at once."""
+        """Wait until every rank is here."""
 
 
 @dataclass(frozen=True)
@@ -161,10 +140,14 @@ class Measured:
     values: Mapping[str, float] = field(default_factory=dict)
 
 
-def of_dtype(torch: Any, name: str) -> Any:
-    """The torch dtype for a dtype's name in the tables."""
-    return {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16,
-            "fp16": torch.float16}[name]  # fmt: skip
+#: dtype in the tables -> name of the torch dtype, bytes per element.
+_DTYPES: Final = {"fp32": ("float32", 4), "tf32": ("float32", 4), "bf16": ("bfloat16", 2),
+                  "fp16": ("float16", 2)}  # fmt: skip
+
+
+def width(dtype: str) -> int:
+    """Bytes per element."""
+    return _DTYPES[dtype][1]
 
 
 def set_tf32(torch: Any, dtype: str) -> None:
@@ -173,9 +156,19 @@ def set_tf32(torch: Any, dtype: str) -> None:
     torch.backends.cudnn.allow_tf32 = dtype == "tf32"
 
 
-def width(dtype: str) -> int:
-    """Bytes per element."""
-    return {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2}[dtype]
+def tensor_options(torch: Any, dtype: str, device: Device) -> dict[str, Any]:
+    """Keyword arguments of a new tensor; allows TF32 for fp32 if ``dtype`` is ``tf32``."""
+    set_tf32(torch, dtype)
+    return {"dtype": getattr(torch, _DTYPES[dtype][0]), "device": device.kind}
+
+
+def one_pass(torch: Any, forward: Callable[[], Any], inputs: Sequence[Any], way: str) -> Run:
+    """The forward pass, or with ``way`` bwd the gradients of ``inputs``."""
+    if way == "fwd":
+        return forward
+    y = forward()
+    g = torch.randn_like(y)
+    return lambda: torch.autograd.grad(y, inputs, g, retain_graph=True)
 
 
 def spread_over(families: Sequence[Sequence[T]]) -> list[T]:

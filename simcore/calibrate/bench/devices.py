@@ -7,12 +7,13 @@ import platform
 import re
 import resource
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
 from simcore.base.units import KIB, MIB
-from simcore.calibrate.bench.case import Run, Sample
+from simcore.calibrate.bench.case import Device, Run, Sample
 
 #: A call of one thread whose wall time exceeds its processor time by this share plus these seconds
 #: was interrupted.
@@ -20,6 +21,21 @@ INTERRUPTED_FRAC: Final = 0.05
 INTERRUPTED_S: Final = 20e-6
 #: Size of the last-level cache if the system does not state it: an assumption.
 CACHE_UNKNOWN_BYTES: Final = 32 * MIB
+
+
+def flush(device: Device) -> None:
+    """Evict the caches by writing twice the size of the last-level one.
+
+    On a GPU this also hides the launch of the next kernel.
+    """
+    _sink(device.kind, device.cache_bytes).add_(1.0)
+
+
+@cache
+def _sink(kind: str, cache_bytes: int) -> Any:
+    import torch
+
+    return torch.zeros(2 * cache_bytes // 4, device=kind)
 
 
 @dataclass
@@ -31,7 +47,6 @@ class CpuDevice:
     ranks: int
     kind: str = "cpu"
     dtypes: tuple[str, ...] = ("fp32",)
-    _sink: Any = field(default=None, repr=False)
 
     @property
     def cache_bytes(self) -> int:
@@ -47,12 +62,8 @@ class CpuDevice:
         return host_memory_bytes() // self.ranks
 
     def flush(self) -> None:
-        """Evict the caches by writing twice the size of the last-level cache."""
-        import torch
-
-        if self._sink is None:
-            self._sink = torch.zeros(2 * self.cache_bytes // 4)
-        self._sink.add_(1.0)
+        """Evict the data of earlier calls."""
+        flush(self)
 
     def time(self, run: Run) -> Sample:
         """The wall time of a call; of a single thread that was interrupted, its processor time.
@@ -65,7 +76,7 @@ class CpuDevice:
         wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
         preempted = resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw > switches
         waited = self.threads == 1 and wall > cpu * (1.0 + INTERRUPTED_FRAC) + INTERRUPTED_S
-        if returned_s is not None:
+        if isinstance(returned_s, float):
             return Sample(returned_s, preempted)
         disturbed = preempted or waited
         return Sample(cpu if disturbed and self.threads == 1 else wall, disturbed)
@@ -88,7 +99,6 @@ class CudaDevice:
     name: str
     index: int
     kind: str = "cuda"
-    _sink: Any = field(default=None, repr=False)
 
     @property
     def dtypes(self) -> tuple[str, ...]:
@@ -114,12 +124,8 @@ class CudaDevice:
         return int(torch.cuda.get_device_properties(self.index).total_memory)
 
     def flush(self) -> None:
-        """Evict the L2 by writing twice its size; this also hides the launch of the next kernel."""
-        import torch
-
-        if self._sink is None:
-            self._sink = torch.zeros(2 * self.cache_bytes // 4, device=f"cuda:{self.index}")
-        self._sink.add_(1.0)
+        """Evict the data of earlier calls."""
+        flush(self)
 
     def time(self, run: Run) -> Sample:
         """The time on the device between an event before the call and one after it."""
@@ -130,7 +136,8 @@ class CudaDevice:
         returned_s = run()
         end.record()
         end.synchronize()
-        return Sample(start.elapsed_time(end) / 1e3 if returned_s is None else returned_s)
+        whole_s = start.elapsed_time(end) / 1e3
+        return Sample(returned_s if isinstance(returned_s, float) else whole_s)
 
     def conditions(self) -> dict[str, str]:
         """The device, versions of the libraries, and the clock that NVML reports if installed."""
@@ -155,19 +162,20 @@ def host_memory_bytes() -> int:
 
 def processor_name() -> str:
     """The name of the processor's model, from /proc/cpuinfo if there is one."""
+    return _cpu_info("model name") or platform.processor() or platform.machine()
+
+
+def _cpu_info(key: str) -> str:
+    """The first value of a key of /proc/cpuinfo; "" without one."""
     try:
         text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
     except OSError:
-        return platform.processor() or platform.machine()
-    match = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
-    return match[1].strip() if match else platform.machine()
+        return ""
+    match = re.search(rf"^{key}\s*:\s*(.+)$", text, re.MULTILINE)
+    return match[1].strip() if match else ""
 
 
 def processor_clock() -> str:
     """The current clock of the first core as text."""
-    try:
-        text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
-    except OSError:
-        return "not known"
-    match = re.search(r"^cpu MHz\s*:\s*([\d.]+)$", text, re.MULTILINE)
-    return f"{float(match[1]):.0f} MHz when read" if match else "not known"
+    mhz = _cpu_info("cpu MHz")
+    return f"{float(mhz):.0f} MHz when read" if mhz else "not known"

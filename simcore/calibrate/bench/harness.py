@@ -6,7 +6,7 @@ import random
 import time
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Final
 
 from simcore.calibrate.bench.case import (
     FAMILIES,
@@ -26,8 +26,8 @@ CALLS_FRAC: Final = 0.6
 MOST_S: Final = 3.0
 
 
-class Progress(Protocol):
-    """Receives reports on the progress of a run."""
+class Progress:
+    """Receives reports on the progress of a run; this one ignores them."""
 
     def start(self, total: int, budget_s: float) -> None:
         """Called before the first of ``total`` cases, which may take ``budget_s`` seconds."""
@@ -37,19 +37,6 @@ class Progress(Protocol):
 
     def end(self, done: int, total: int) -> None:
         """Called after the last case."""
-
-
-class Silent:
-    """Ignores reports on progress."""
-
-    def start(self, total: int, budget_s: float) -> None:
-        """Do nothing."""
-
-    def step(self, what: str, done: int, left_s: float) -> None:
-        """Do nothing."""
-
-    def end(self, done: int, total: int) -> None:
-        """Do nothing."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +90,7 @@ def run_cases(
     while several ranks take part, the error is raised. KeyboardInterrupt passes through: finished
     cases are stored already.
     """
-    reports = progress or Silent()
+    reports = progress or Progress()
     todo = [c for c in cases if c.key not in known]
     if world.rank == 0:
         reports.start(len(todo), budget_s)

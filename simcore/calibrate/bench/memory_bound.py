@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from simcore.base.units import GIB, MIB
@@ -16,11 +17,10 @@ from simcore.calibrate.bench.case import (
     FAMILIES,
     Case,
     Device,
-    Prepare,
     Run,
     World,
-    of_dtype,
     shapes,
+    tensor_options,
     width,
 )
 from simcore.workload.graph import KernelKind
@@ -43,18 +43,12 @@ def _x(torch: Any, rows: int, cols: int, made: dict[str, Any]) -> Any:
     return torch.randn(cols, **made).repeat(rows, 1)
 
 
-def _unary(function: Callable[[Any], Callable[[Any], Any]]) -> Build:
+def _of_equal(n: int, function: Callable[[Any], Callable[..., Any]]) -> Build:
+    """``function(torch)`` called with ``n`` equal tensors."""
+
     def build(torch: Any, rows: int, cols: int, made: dict[str, Any]) -> Callable[[], Any]:
-        x, f = _x(torch, rows, cols, made), function(torch)
-        return lambda: f(x)
-
-    return build
-
-
-def _binary(function: Callable[[Any], Callable[[Any, Any], Any]]) -> Build:
-    def build(torch: Any, rows: int, cols: int, made: dict[str, Any]) -> Callable[[], Any]:
-        x, y, f = _x(torch, rows, cols, made), _x(torch, rows, cols, made), function(torch)
-        return lambda: f(x, y)
+        tensors = [_x(torch, rows, cols, made) for _ in range(n)]
+        return partial(function(torch), *tensors)
 
     return build
 
@@ -72,19 +66,8 @@ def _backward(function: Callable[[Any, Any], Any]) -> Build:
     return build
 
 
-def _triad(torch: Any, rows: int, cols: int, made: dict[str, Any]) -> Callable[[], Any]:
-    x, y, out = (_x(torch, rows, cols, made) for _ in range(3))
-    return lambda: torch.add(x, y, alpha=2.0, out=out)
-
-
-def _copy(torch: Any, rows: int, cols: int, made: dict[str, Any]) -> Callable[[], Any]:
-    x, out = _x(torch, rows, cols, made), _x(torch, rows, cols, made)
-    return lambda: out.copy_(x)
-
-
-def _accumulate(torch: Any, rows: int, cols: int, made: dict[str, Any]) -> Callable[[], Any]:
-    x, out = _x(torch, rows, cols, made), _x(torch, rows, cols, made)
-    return lambda: out.add_(x)
+def _triad(torch: Any) -> Callable[..., Any]:
+    return lambda out, x, y: torch.add(x, y, alpha=2.0, out=out)
 
 
 def _transposed(torch: Any, rows: int, cols: int, made: dict[str, Any]) -> Callable[[], Any]:
@@ -125,15 +108,15 @@ def _embedding(torch: Any, rows: int, cols: int, made: dict[str, Any]) -> Callab
 
 
 OPS: Final[dict[str, MemoryOp]] = {
-    "copy": MemoryOp("copy", 2, _copy),
+    "copy": MemoryOp("copy", 2, _of_equal(2, lambda t: t.Tensor.copy_)),
     "transpose": MemoryOp("copy", 2, _transposed),
-    "triad": MemoryOp("elementwise", 3, _triad),
-    "add": MemoryOp("elementwise", 3, _binary(lambda t: t.add)),
-    "mul": MemoryOp("elementwise", 3, _binary(lambda t: t.mul)),
-    "accumulate": MemoryOp("elementwise", 3, _accumulate),
-    "relu": MemoryOp("elementwise", 2, _unary(lambda t: t.relu)),
-    "gelu": MemoryOp("elementwise", 2, _unary(lambda t: t.nn.functional.gelu)),
-    "silu": MemoryOp("elementwise", 2, _unary(lambda t: t.nn.functional.silu)),
+    "triad": MemoryOp("elementwise", 3, _of_equal(3, _triad)),
+    "add": MemoryOp("elementwise", 3, _of_equal(2, lambda t: t.add)),
+    "mul": MemoryOp("elementwise", 3, _of_equal(2, lambda t: t.mul)),
+    "accumulate": MemoryOp("elementwise", 3, _of_equal(2, lambda t: t.Tensor.add_)),
+    "relu": MemoryOp("elementwise", 2, _of_equal(1, lambda t: t.relu)),
+    "gelu": MemoryOp("elementwise", 2, _of_equal(1, lambda t: t.nn.functional.gelu)),
+    "silu": MemoryOp("elementwise", 2, _of_equal(1, lambda t: t.nn.functional.silu)),
     "relu_bwd": MemoryOp("elementwise", 3, _backward(lambda t, x: t.relu(x))),
     "gelu_bwd": MemoryOp("elementwise", 3, _backward(lambda t, x: t.nn.functional.gelu(x))),
     "ln": MemoryOp("norm", 2, _forward(_layer_norm)),
@@ -141,11 +124,11 @@ OPS: Final[dict[str, MemoryOp]] = {
     "ln_bwd": MemoryOp("norm", 5, _backward(_layer_norm)),
     "bn": MemoryOp("norm", 3, _forward(_batch_norm)),
     "bn_bwd": MemoryOp("norm", 5, _backward(_batch_norm)),
-    "softmax": MemoryOp("softmax", 2, _unary(lambda t: lambda x: t.softmax(x, -1))),
-    "log_softmax": MemoryOp("softmax", 2, _unary(lambda t: lambda x: t.log_softmax(x, -1))),
+    "softmax": MemoryOp("softmax", 2, _of_equal(1, lambda t: lambda x: t.softmax(x, -1))),
+    "log_softmax": MemoryOp("softmax", 2, _of_equal(1, lambda t: lambda x: t.log_softmax(x, -1))),
     "softmax_bwd": MemoryOp("softmax", 3, _backward(lambda t, x: t.softmax(x, -1))),
-    "sum_rows": MemoryOp("reduction", 1, _unary(lambda t: lambda x: x.sum(0))),
-    "mean_cols": MemoryOp("reduction", 1, _unary(lambda t: lambda x: x.mean(1))),
+    "sum_rows": MemoryOp("reduction", 1, _of_equal(1, lambda t: lambda x: x.sum(0))),
+    "mean_cols": MemoryOp("reduction", 1, _of_equal(1, lambda t: lambda x: x.mean(1))),
     "embedding": MemoryOp("gather", 2, _embedding),
 }  # fmt: skip
 #: (rows, columns): 0.5 to 16 MB in fp32 on a host, the range of activations; up to 1 GiB on a GPU.
@@ -163,20 +146,10 @@ SHAPES_FIRST: Final = {"cpu": 4096, "cuda": 16384}
 WARM_BYTES: Final = 16 * MIB
 
 
-def _prepare(op: str, dtype: str, rows: int, cols: int) -> Prepare:
-    def prepare(device: Device) -> Run:
-        import torch
+def _call(op: str, dtype: str, rows: int, cols: int, device: Device) -> Run:
+    import torch
 
-        call = OPS[op].build(
-            torch, rows, cols, {"dtype": of_dtype(torch, dtype), "device": device.kind}
-        )
-
-        def run() -> None:
-            call()
-
-        return run
-
-    return prepare
+    return OPS[op].build(torch, rows, cols, tensor_options(torch, dtype, device))
 
 
 def _columns(device: Device, op: str, dtype: str, rows: int, cols: int) -> dict[str, Any]:
@@ -208,7 +181,7 @@ def cases(device: Device, world: World) -> Iterable[Case]:
                 columns = _columns(device, op, dtype, rows, cols)
                 if 4 * columns["bytes"] > min(device.memory_bytes, 8 * GIB):
                     continue
-                prepare = _prepare(op, dtype, rows, cols)
+                prepare = partial(_call, op, dtype, rows, cols)
                 yield Case("memory-bound", "memory_bound", columns, prepare, cold=True,
                            first=op in STREAMS and rows == SHAPES_FIRST[device.kind])  # fmt: skip
                 if device.kind == "cpu" and columns["bytes"] <= WARM_BYTES:
@@ -232,5 +205,5 @@ def crowd(device: Device, world: World) -> Iterable[Case]:
         for mode in ("alone", "together"):
             yield Case(
                 "memory-crowd", "memory_bound", _columns(device, op, dtype, rows, cols),
-                _prepare(op, dtype, rows, cols), mode=mode, seconds=0.3, first=True,
+                partial(_call, op, dtype, rows, cols), mode=mode, seconds=0.3, first=True,
             )  # fmt: skip

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from simcore.calibrate.bench.case import FAMILIES, Device, World
+from simcore.calibrate.bench.case import Device, World
 
 
 def _used(torch: Any) -> int:
@@ -52,9 +51,3 @@ def probe(device: Device, world: World) -> dict[str, int]:
         torch.cuda.synchronize()
         n_bytes["nccl"] = max(0, _used(torch) - before)
     return n_bytes
-
-
-@FAMILIES.register("memory-probe")
-def cases(device: Device, world: World) -> Iterable[Any]:
-    """No cases: ``probe`` is called once, before all benchmarks."""
-    return ()

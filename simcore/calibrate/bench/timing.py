@@ -214,7 +214,7 @@ def _wall(run: Run, clock: Clock) -> float:
     """Wall time of a call: ranks wait for each other, so processor time would not do."""
     start = clock()
     returned_s = run()
-    return clock() - start if returned_s is None else returned_s
+    return returned_s if isinstance(returned_s, float) else clock() - start
 
 
 def cores() -> int:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from bench_fakes import FakeClock, FakeDevice, case
 
-from simcore.calibrate.bench.case import Alone, spread_over
+from simcore.calibrate.bench.case import World, spread_over
 from simcore.calibrate.bench.harness import run_cases
 from simcore.calibrate.bench.store import Store
 
@@ -27,7 +27,7 @@ def test_every_case_is_measured_and_stored(
 ) -> None:
     cases = [case("add", 0.01), case("mul", 0.02), case("relu", 0.04)]
     store = Store(tmp_path)
-    done = run_cases(cases, device, Alone(), store, budget_s=100.0, clock=clock)
+    done = run_cases(cases, device, World(), store, budget_s=100.0, clock=clock)
     assert (done.done, done.left, done.failed) == (3, 0, {})
     rows, problems = store.rows()
     assert not problems
@@ -40,7 +40,7 @@ def test_the_budget_ends_it_between_cases(
     tmp_path: Path, device: FakeDevice, clock: FakeClock
 ) -> None:
     cases = [case(f"op{i}", 1.0) for i in range(20)]
-    done = run_cases(cases, device, Alone(), Store(tmp_path), budget_s=30.0, clock=clock)
+    done = run_cases(cases, device, World(), Store(tmp_path), budget_s=30.0, clock=clock)
     assert 0 < done.done < 20
     assert done.done + done.left == 20
     # the last case began within the budget: two warm-up calls and five timed ones of a second
@@ -56,14 +56,14 @@ def test_an_interruption_loses_only_what_was_running(
     cases = [case("add"), case("mul"), case("relu", on_run=interrupt), case("gelu")]
     store = Store(tmp_path)
     with pytest.raises(KeyboardInterrupt):
-        run_cases(cases, device, Alone(), store, budget_s=100.0, clock=clock)
+        run_cases(cases, device, World(), store, budget_s=100.0, clock=clock)
     rows, _ = store.rows()
     assert [r.cells["op"] for r in rows] == ["add", "mul"]
     # resumed: the two are kept, the rest is measured
     whole = [case("add"), case("mul"), case("relu"), case("gelu")]
     device.ran.clear()
     done = run_cases(
-        whole, device, Alone(), store, budget_s=100.0, clock=clock, known={r.key for r in rows}
+        whole, device, World(), store, budget_s=100.0, clock=clock, known={r.key for r in rows}
     )
     assert (done.done, done.skipped) == (2, 2)
     assert device.ran == ["relu", "gelu"]
@@ -77,7 +77,7 @@ def test_a_case_that_fails_loses_none_of_the_others(
         raise RuntimeError("out of memory\nwith a long story")
 
     cases = [case("add"), case("mul", on_run=fail), case("relu")]
-    done = run_cases(cases, device, Alone(), Store(tmp_path), budget_s=100.0, clock=clock)
+    done = run_cases(cases, device, World(), Store(tmp_path), budget_s=100.0, clock=clock)
     assert done.done == 2
     (told,) = done.failed.items()
     assert "op mul" in told[0]
@@ -87,10 +87,10 @@ def test_a_case_that_fails_loses_none_of_the_others(
 def test_caches_are_flushed_before_cold_calls_only(
     tmp_path: Path, device: FakeDevice, clock: FakeClock
 ) -> None:
-    run_cases([case("add")], device, Alone(), Store(tmp_path), budget_s=100.0, clock=clock)
+    run_cases([case("add")], device, World(), Store(tmp_path), budget_s=100.0, clock=clock)
     assert device.flushes == 0
     run_cases(
-        [case("mul", cold=True)], device, Alone(), Store(tmp_path), budget_s=100.0, clock=clock
+        [case("mul", cold=True)], device, World(), Store(tmp_path), budget_s=100.0, clock=clock
     )
     assert device.flushes >= 5
 

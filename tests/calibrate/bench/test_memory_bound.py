@@ -6,7 +6,7 @@ from typing import cast
 
 import pytest
 
-from simcore.calibrate.bench.case import Alone, Device
+from simcore.calibrate.bench.case import Device, World
 from simcore.calibrate.bench.memory_bound import STREAMS, cases, from_memory_bytes
 from tests.bench_fakes import FakeClock, FakeDevice
 
@@ -25,7 +25,7 @@ def test_streams_count_from_twice_the_cache_on() -> None:
 def test_some_stream_counts_whatever_cache_a_virtual_machine_names(cache_mib: int) -> None:
     host = device(cache_mib * MIB)
     least = from_memory_bytes(host)
-    first = [c for c in cases(host, Alone()) if c.first and c.cold]
+    first = [c for c in cases(host, World()) if c.first and c.cold]
     assert {c.columns["op"] for c in first} == set(STREAMS)
     assert all(float(c.columns["bytes"]) >= least for c in first)
     assert least <= 4096 * 4096 * 4 * 2  # a copy of the largest stream in fp32

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
-T = TypeVar("T")
+from simcore.calibrate.bench.case import T, World
 
 
 @dataclass(frozen=True)
-class Ranks:
+class Ranks(World):
     """The ranks that torchrun started (RANK, WORLD_SIZE, LOCAL_RANK in the environment)."""
 
     rank: int
