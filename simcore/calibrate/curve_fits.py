@@ -5,8 +5,7 @@ Residuals are of ln(time) under a soft-L1 loss. scipy is imported only where it 
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
@@ -17,11 +16,15 @@ from simcore.base.units import MICRO
 from simcore.physics.roofline import kernel_time_s
 
 Array: TypeAlias = NDArray[np.float64]
+#: A mask of rows.
+Rows: TypeAlias = NDArray[np.bool_]
 
 #: The largest efficiency: boost clocks exceed the datasheet's a little; more means a wrong peak.
 EFF_MAX: Final = 1.05
 BINS_PER_DECADE: Final = 4
 ROWS_PER_BIN: Final = 150
+#: Parts of the cross-validation; each part is predicted by a fit of the others.
+FOLDS: Final = 10
 #: Residual of ln(time) above which the loss grows linearly: an error of 10 %.
 SOFT_SCALE: Final = 0.1
 #: Standard deviation of a normal distribution over its median absolute deviation.
@@ -72,6 +75,50 @@ def solve(
     return np.asarray(got.x), np.sqrt(np.diag(cov))
 
 
+@dataclass(frozen=True, slots=True)
+class TimesFit:
+    """Coefficients, standard deviations of their logarithms [n]; ln(measured / fitted) [rows]."""
+
+    values: Array
+    sd_log: Array
+    off: Array
+
+
+def fit_times(
+    formula: Callable[..., Array], time_s: Array, bounds: Sequence[tuple[float, float, float]]
+) -> TimesFit:
+    """The positive coefficients with which a formula gives measured times [rows].
+
+    ``formula`` maps the coefficients to seconds [rows]; ``bounds``: (start, least, most) of each.
+    """
+
+    def off(logs: Array) -> Array:
+        return np.asarray(np.log(formula(*np.exp(logs)) / time_s))
+
+    logs, sd_log = solve(off, *np.log(np.array(bounds)).T)
+    return TimesFit(np.exp(logs), sd_log, -off(logs))
+
+
+def left_out_mape(
+    key: Array, time_s: Array, least: int, predict: Callable[[Rows, Rows], Array]
+) -> float | None:
+    """Mean absolute relative error of each tenth of the rows, predicted by a fit of the others.
+
+    ``predict(seen, unseen)`` fits the rows of one mask and returns the seconds of those of the
+    other. Each tenth spans the range of ``key``. None if a fit would have fewer than ``least``
+    rows. Arrays are [rows].
+    """
+    n = len(time_s)
+    folds = min(FOLDS, n)
+    if not n or n - -(-n // folds) < least:
+        return None
+    fold = np.empty(n, dtype=int)
+    fold[np.argsort(key, kind="stable")] = np.arange(n) % folds
+    parts = [fold == k for k in range(folds)]
+    errors = [np.abs(predict(~unseen, unseen) / time_s[unseen] - 1.0) for unseen in parts]
+    return float(np.mean(np.concatenate(errors)))
+
+
 def fit_roofline(
     flop: Array,
     n_bytes: Array,
@@ -79,37 +126,31 @@ def fit_roofline(
     time_s: Array,
     peak_flop_per_s: float,
     bw_bytes_per_s: float,
-    *,
-    eff_memory_min: float = 0.1,
-    launch_max_s: float = 60 * MICRO,
 ) -> RooflineFit:
     """Both efficiencies and the launch time of one device, fitted to its rows. Arrays are [rows].
 
-    ``fill`` is the share of the device that each shape fills. ``eff_memory_min`` bounds the memory
-    efficiency from below: without rows that are bound by memory, a low efficiency would absorb
-    the errors of the compute term.
+    ``fill`` is the share of the device that each shape fills. The memory efficiency is at least a
+    tenth: without rows that are bound by memory, a lower one would absorb errors of the compute
+    term.
     """
 
-    def predict(p: Array) -> Array:
+    def formula(eff_compute: float, eff_memory: float, launch_s: float) -> Array:
         return kernel_time_s(
-            flop, n_bytes, peak_flop_per_s, bw_bytes_per_s,
-            math.exp(p[0]), math.exp(p[1]), fill, math.exp(p[2]),
-        )  # fmt: skip
+            flop, n_bytes, peak_flop_per_s, bw_bytes_per_s, eff_compute, eff_memory, fill, launch_s
+        )
 
-    x, sd = solve(
-        lambda p: np.log(predict(p) / time_s),
-        np.log([0.7, 0.8, 3 * MICRO]),
-        np.log([0.02, eff_memory_min, 0.1 * MICRO]),
-        np.log([EFF_MAX, 1.0, launch_max_s]),
+    bounds = (
+        (0.7, 0.02, EFF_MAX),
+        (0.8, 0.1, 1.0),
+        (3 * MICRO, 0.1 * MICRO, 60 * MICRO),
     )
-    residual = np.log(time_s / predict(x))
-    compute_s = flop / (math.exp(x[0]) * peak_flop_per_s * fill)
-    bound = compute_s > 0.7 * (time_s - math.exp(x[2]))
-    bound &= compute_s > 5 * math.exp(x[2])
-    eff_compute, eff_memory, launch_s = (float(v) for v in np.exp(x))
+    fit = fit_times(formula, time_s, bounds)
+    eff_compute, eff_memory, launch_s = map(float, fit.values)
+    compute_s = flop / (eff_compute * peak_flop_per_s * fill)
+    bound = (compute_s > 0.7 * (time_s - launch_s)) & (compute_s > 5 * launch_s)
     return RooflineFit(
-        eff_compute, eff_memory, launch_s, float(sd[0]), float(sd[1]),
-        robust_sd(residual[bound] if bound.any() else residual), len(time_s),
+        eff_compute, eff_memory, launch_s, float(fit.sd_log[0]), float(fit.sd_log[1]),
+        robust_sd(fit.off[bound] if bound.any() else fit.off), len(time_s),
     )  # fmt: skip
 
 
@@ -118,22 +159,11 @@ def fit_memory(n_bytes: Array, time_s: Array, bw_bytes_per_s: float) -> Roofline
 
     The formula is ``launch + bytes / (eff · bw)``.
     """
-
-    def predict(p: Array) -> Array:
-        time: Array = math.exp(p[1]) + n_bytes / (math.exp(p[0]) * bw_bytes_per_s)
-        return time
-
-    x, sd = solve(
-        lambda p: np.log(predict(p) / time_s),
-        np.log([0.7, 10 * MICRO]),
-        np.log([0.02, 0.1 * MICRO]),
-        np.log([1.0, 300 * MICRO]),
-    )
-    residual = np.log(time_s / predict(x))
-    return RooflineFit(
-        1.0, float(np.exp(x[0])), float(np.exp(x[1])), 0.0, float(sd[0]),
-        robust_sd(residual), len(time_s),
-    )  # fmt: skip
+    bounds = ((0.7, 0.02, 1.0), (10 * MICRO, 0.1 * MICRO, 300 * MICRO))
+    fit = fit_times(lambda eff, start_s: start_s + n_bytes / (eff * bw_bytes_per_s), time_s, bounds)
+    eff, start_s = map(float, fit.values)
+    sd_log, scatter = float(fit.sd_log[0]), robust_sd(fit.off)
+    return RooflineFit(1.0, eff, start_s, 0.0, sd_log, scatter, len(time_s))
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,23 +184,21 @@ class CollectiveFit:
 
 def fit_collective(n_bytes: Array, time_s: Array) -> CollectiveFit:
     """Latency, rate and ramp of one collective on one group. Arrays are [sizes]."""
-    start = np.log([time_s.min(), (n_bytes / time_s).max(), 0.5])
 
-    def predict(p: Array) -> Array:
-        latency, transfer = math.exp(p[0]), n_bytes / math.exp(p[1])
-        time: Array = latency + transfer + math.exp(p[2]) * np.sqrt(latency * transfer)
+    def formula(latency_s: float, bytes_per_s: float, ramp: float) -> Array:
+        transfer_s = n_bytes / bytes_per_s
+        time: Array = latency_s + transfer_s + ramp * np.sqrt(latency_s * transfer_s)
         return time
 
+    shortest, fastest = float(time_s.min()), float((n_bytes / time_s).max())
     # B stays near the best measured rate; a much larger one would be offset by the ramp.
-    x, _ = solve(
-        lambda p: np.log(predict(p) / time_s),
-        start,
-        start + np.log([0.2, 0.8, 1e-4]),
-        start + np.log([5.0, 1.25, 40.0]),
-    )
-    residual = np.log(time_s / predict(x))
-    latency_s, rate, ramp = (float(v) for v in np.exp(x))
-    return CollectiveFit(latency_s, rate, ramp, robust_sd(residual), len(time_s))
+    bounds = (
+        (shortest, 0.2 * shortest, 5.0 * shortest), (fastest, 0.8 * fastest, 1.25 * fastest),
+        (0.5, 0.5e-4, 20.0),
+    )  # fmt: skip
+    fit = fit_times(formula, time_s, bounds)
+    latency_s, rate, ramp = map(float, fit.values)
+    return CollectiveFit(latency_s, rate, ramp, robust_sd(fit.off), len(time_s))
 
 
 def stratify(key: Array, rng: np.random.Generator, per_bin: int = ROWS_PER_BIN) -> NDArray[np.intp]:

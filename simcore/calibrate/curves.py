@@ -13,9 +13,11 @@ from simcore.base.figures import Figure
 from simcore.calibrate.bench.memory_bound import OPS
 from simcore.calibrate.bench.store import RawRow, Store
 from simcore.calibrate.curve_fits import Array
-from simcore.calibrate.machine_fit import gemm_flop, own_rows
+from simcore.calibrate.link_fit import LinkFit
+from simcore.calibrate.machine_fit import all_reduce_times, compute_work, own_rows
 from simcore.hardware.calibrations import Calibration
 from simcore.hardware.measured import MeasuredDevice
+from simcore.physics.roofline import kernel_time_s
 from simcore.timing.points import COLLECTIVE_BASE_S
 
 
@@ -82,14 +84,10 @@ def _gemm(
     mine = [r for r in own_rows(rows, "gemm") if r.cells["dtype"] == "fp32"]
     if fitted is None or not mine or not peak:
         return None
-    flop = np.array([gemm_flop(r) for r in mine])
-    moved = np.array(
-        [4.0 * r.number("batch") * (r.number("m") * r.number("k") + r.number("k") * r.number("n")
-                                    + r.number("m") * r.number("n")) for r in mine]
-    )  # fmt: skip
+    flop, moved, *_ = compute_work(mine)
     start = own.kernel_start.value if own.kernel_start else 0.0
-    memory = moved / (own.memory_efficiency["gemm"].value * bandwidth)
-    seconds = start + np.hypot(flop / (fitted.value * peak), memory)
+    shares = fitted.value, own.memory_efficiency["gemm"].value
+    seconds = kernel_time_s(flop, moved, peak, bandwidth, *shares, 1.0, start)
     measured = np.array([r.seconds for r in mine])
     return _sorted("matrix products, fp32", "FLOP", "seconds", flop, measured, seconds)
 
@@ -108,19 +106,9 @@ def _memory(own: MeasuredDevice, rows: Sequence[RawRow], bandwidth: float) -> li
 
 
 def _link(own: MeasuredDevice, rows: Sequence[RawRow], bus: float) -> list[Curve]:
-    mine = [
-        r
-        for r in own_rows(rows, "collectives", "lockstep")
-        if r.cells["collective"] == "all_reduce"
-    ]
-    if own.link is None or not mine or not bus:
+    _, sizes, measured = all_reduce_times(rows)
+    if own.link is None or not len(sizes) or not bus:
         return []
-    n = own.link.ranks
-    sizes = np.array([r.number("size_bytes") for r in mine])
-    fit = (
-        COLLECTIVE_BASE_S
-        + 2.0 * (n - 1) * own.link.hop.value
-        + 2.0 * (n - 1) / n * sizes / (own.link.efficiency.value * bus)
-    )
-    measured = np.array([r.seconds for r in mine])
+    n, rate = own.link.ranks, own.link.efficiency.value * bus
+    fit = LinkFit(n, 2.0, COLLECTIVE_BASE_S, rate, own.link.hop.value).time_s(sizes)
     return [_sorted(f"all-reduce, {n} ranks", "bytes", "seconds", sizes, measured, fit)]

@@ -11,24 +11,28 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 
 from simcore.base.arrays import NDArray
-from simcore.calibrate.curve_fits import Array, robust_sd, solve
+from simcore.base.units import format_si
+from simcore.calibrate.curve_fits import Array, Rows, left_out_mape, robust_sd, solve
+from simcore.hardware.measured import Fitted, FittedTime, MeasuredLink
 
 #: The standard deviation of a logarithm from which on a figure counts as unknown.
 UNKNOWN_SD: Final = 1.0
 #: The least standard deviation of a logarithm: clocks and caches differ from run to run.
 LEAST_SD: Final = 0.02
+#: Share of the scatter between shapes or sizes that remains in a step, which mixes many of them (as
+#: in the shipped profile).
+SHAPE_SHARE: Final = 0.5
 #: r of the formula: how often the vector passes round the ring.
 ROUNDS: Final = {"all_reduce": 2.0, "reduce_scatter": 1.0, "all_gather": 1.0}
 #: The least number of sizes from which a ramp is fitted besides the rate and the hop.
 ENOUGH_FOR_RAMP: Final = 6
 _RAMP: Final = (0.3, 1e-3, 10.0)  # start, lower and upper bound
-_FOLDS: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +48,11 @@ class LinkFit:
     base_s: float
     bus_bytes_per_s: float
     hop_s: float
-    ramp: float
-    bus_sd_log: float
-    hop_sd_log: float
-    ramp_sd_log: float
-    scatter: float
+    ramp: float = 0.0
+    bus_sd_log: float = 0.0
+    hop_sd_log: float = 0.0
+    ramp_sd_log: float = 0.0
+    scatter: float = 0.0
 
     def time_s(self, n_bytes: Array) -> Array:
         """Seconds of the collective for messages of ``n_bytes`` bytes, an array."""
@@ -98,13 +102,9 @@ def fit_link(
             [*p, math.log(r)] for p, r in zip((start, low, high), _RAMP, strict=True)
         )
 
-    def link(p: Array) -> LinkFit:
-        bus, hop, *bend = (math.exp(v) for v in p)
-        ramp = bend[0] if bend else 0.0
-        return LinkFit(ranks, rounds, base_s, bus, hop, ramp, 0.0, 0.0, 0.0, 0.0)
-
     def residual(p: Array) -> Array:
-        return np.asarray(np.log(link(p).time_s(n_bytes) / seconds))
+        link = LinkFit(ranks, rounds, base_s, *map(math.exp, p))
+        return np.asarray(np.log(link.time_s(n_bytes) / seconds))
 
     x, sd = solve(residual, np.array(start), np.array(low), np.array(high))
     off = -residual(x)
@@ -122,10 +122,10 @@ def fit_link(
     # ``pooled`` is already divided by the degrees of freedom.
     student = few_rows / math.sqrt(len(seconds) / free)
     sds = [*np.maximum(few_rows * sd, student * pooled_sd), 0.0]
-    fitted = link(x)
-    return LinkFit(
-        ranks, rounds, base_s, fitted.bus_bytes_per_s, fitted.hop_s, fitted.ramp,
-        float(sds[0]), float(sds[1]), float(sds[2]), scatter,
+    found = LinkFit(ranks, rounds, base_s, *map(math.exp, x))
+    return replace(
+        found, bus_sd_log=float(sds[0]), hop_sd_log=float(sds[1]), ramp_sd_log=float(sds[2]),
+        scatter=scatter,
     )  # fmt: skip
 
 
@@ -143,18 +143,42 @@ def _slopes(residual: Callable[[Array], Array], x: Array) -> NDArray[np.float64]
 def left_out_link_mape(
     n_bytes: Array, seconds: Array, fit: Callable[[Array, Array], LinkFit], least: int
 ) -> float | None:
-    """Mean absolute relative error of each tenth of the rows, predicted by a fit of the others.
+    """``left_out_mape`` of a link; None if a fit would have fewer than ``least`` sizes [sizes]."""
 
-    None if a fit would have fewer than ``least`` rows. Arrays are [sizes].
+    def predict(seen: Rows, unseen: Rows) -> Array:
+        return fit(n_bytes[seen], seconds[seen]).time_s(n_bytes[unseen])
+
+    return left_out_mape(n_bytes, seconds, least, predict)
+
+
+def fitted(
+    value: float, sd_log: float, of: Array, unit: str, *,
+    scatter: float = 0.0, error: float | None = None, note: str = "",
+) -> Fitted:  # fmt: skip
+    """A fitted figure, with the range of the sizes or amounts of work ``of`` [rows] in its unit.
+
+    ``scatter``: that of single rows (ln), a share of which remains in a step of many shapes.
     """
-    n = len(seconds)
-    fold = np.empty(n, dtype=int)
-    fold[np.argsort(n_bytes, kind="stable")] = np.arange(n) % min(_FOLDS, n)
-    if n - -(-n // min(_FOLDS, n)) < least:
-        return None
-    errors: list[float] = []
-    for k in range(min(_FOLDS, n)):
-        out = fold == k
-        guess = fit(n_bytes[~out], seconds[~out]).time_s(n_bytes[out])
-        errors += list(np.abs(guess / seconds[out] - 1.0))
-    return float(np.mean(errors))
+    return Fitted(
+        value=value, sd_log=max(LEAST_SD, math.hypot(sd_log, SHAPE_SHARE * scatter)), rows=len(of),
+        valid=f"{format_si(of.min(), unit)} to {format_si(of.max(), unit)}",
+        leave_one_out_mape_frac=error, note=note,
+    )  # fmt: skip
+
+
+def measured_link(
+    fit: LinkFit, n_bytes: Array, error: float | None, *, node: str, link_bytes_per_s: float,
+    note: str,
+) -> MeasuredLink:  # fmt: skip
+    """The link of a node for its profile; ``error``: of sizes left out of the fit."""
+    hop = fitted(fit.hop_s, fit.hop_sd_log, n_bytes, "B")
+    return MeasuredLink(
+        node=node,
+        ranks=fit.ranks,
+        efficiency=fitted(
+            fit.bus_bytes_per_s / link_bytes_per_s, fit.bus_sd_log, n_bytes, "B",
+            scatter=fit.scatter, error=error, note=note,
+        ),
+        hop=FittedTime(**hop.model_dump()),
+        ramp=fitted(fit.ramp, fit.ramp_sd_log, n_bytes, "B") if fit.ramp else None,
+    )  # fmt: skip

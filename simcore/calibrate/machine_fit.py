@@ -9,21 +9,20 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final, Literal, cast
 
 import numpy as np
 
-from simcore.base.arrays import NDArray
-from simcore.base.units import format_si
 from simcore.calibrate.bench.case import width
 from simcore.calibrate.bench.memory_bound import OPS, STREAMS
 from simcore.calibrate.bench.store import RawRow
 from simcore.calibrate.curve_fits import (
     Array,
     RooflineFit,
+    Rows,
     fit_memory,
     fit_roofline,
+    left_out_mape,
     robust_sd,
 )
 from simcore.calibrate.link_fit import (
@@ -31,7 +30,9 @@ from simcore.calibrate.link_fit import (
     UNKNOWN_SD,
     LinkFit,
     fit_link,
+    fitted,
     left_out_link_mape,
+    measured_link,
     small_sample,
 )
 from simcore.hardware.measured import (
@@ -44,54 +45,23 @@ from simcore.hardware.measured import (
     own_class,
 )
 from simcore.hardware.spec import GpuSpec, PeakName
+from simcore.measurements.nccl_runs import bus_factor
 from simcore.physics.fill import attention_fill, matmul_fill
+from simcore.physics.roofline import kernel_time_s
+from simcore.timing.points import COLLECTIVE_BASE_S
 from simcore.timing.rates import attention_width
 
-#: Share of the scatter between shapes that remains in a step, which mixes many shapes. The shipped
-#: profile uses the same share.
-SHAPE_SHARE: Final = 0.5
 #: The least share of its time that a kernel is taken to spend on its memory traffic.
 LEAST_BUSY: Final = 0.1
 #: Standard deviation of a median over that of a mean, for a normal distribution.
 MEDIAN_SD: Final = 1.2533
 #: Kernels that AdamW as a loop launches per tensor (``strategy.precision``).
 ADAMW_KERNELS: Final = 14
-#: Parts of the cross-validation; each part is predicted by a fit of the others.
-FOLDS: Final = 10
 #: Measurements with several ranks are ignored if other processes used more than this share of the
 #: machine.
 DOUBTED_FRAC: Final = 0.2
 #: The least number of rows of a class that is fitted.
 ENOUGH_ROWS: Final = 3
-
-
-@dataclass(frozen=True)
-class Peaks:
-    """The rates that efficiencies are shares of: the datasheet's, or the best measured ones."""
-
-    flop_per_s: Mapping[str, float]
-    bytes_per_s: float
-
-    @staticmethod
-    def of(gpu: GpuSpec) -> Peaks:
-        """The datasheet peaks of a GPU: FLOP/s of each precision and memory bandwidth."""
-        names: tuple[PeakName, ...] = ("fp32", "tf32", "bf16", "fp16")
-        known: dict[str, float] = {n: p for n in names if (p := gpu.peak(n)) is not None}
-        return Peaks(known, gpu.memory_bw.value)
-
-
-@dataclass(frozen=True, slots=True)
-class Work:
-    """The rows of one class as arrays [rows]: FLOP, bytes, tile fill, seconds."""
-
-    flop: Array
-    n_bytes: Array
-    fill: Array
-    seconds: Array
-
-    def part(self, index: NDArray[np.intp]) -> Work:
-        """The rows at ``index``."""
-        return Work(self.flop[index], self.n_bytes[index], self.fill[index], self.seconds[index])
 
 
 def own_rows(rows: Iterable[RawRow], table: str, mode: str = "alone") -> list[RawRow]:
@@ -131,38 +101,13 @@ def best_bytes_per_s(rows: Sequence[RawRow], beyond_bytes: float) -> float:
     )  # fmt: skip
 
 
-#: FLOP, bytes and geometry (m, n, k, groups) of a row.
-Row = tuple[float, float, tuple[float, float, float, float]]
-
-
-def _work(
-    rows: Sequence[RawRow], of: Callable[[RawRow], Row], fill: Callable[..., Array] | None
-) -> Work:
-    """The rows as arrays. ``fill`` maps their geometry to the tile fill; None (on a host) is 1."""
-    made = [of(r) for r in rows]
-    m, n, k, g = np.array([d for _, _, d in made], dtype=float).reshape(-1, 4).T
-    return Work(
-        np.array([f for f, _, _ in made]),
-        np.array([b for _, b, _ in made]),
-        fill(m, n, k, g) if fill is not None else np.ones(len(rows)),
-        np.array([r.seconds for r in rows]),
-    )
-
-
-def _fill_of(table: str, dtype: str, gpu: GpuSpec) -> Callable[..., Array] | None:
-    """The engine's fill of the device by shapes, without the fitted corrections; None on a host."""
-    if gpu.sm_count is None:
-        return None
-    sm_count = gpu.sm_count.value
-    if table != "attention":
-        return lambda m, n, k, g: matmul_fill(m, n, k, g, sm_count)
-    width = attention_width(gpu) if dtype != "fp32" else 0.0
-    return lambda m, n, k, g: attention_fill(m, n, k, g, sm_count, 0.0, 0.0, width)
+#: FLOP, bytes, m, n, k and groups of a row.
+Row = tuple[float, float, float, float, float, float]
 
 
 def _gemm(r: RawRow) -> Row:
     m, n, k, g = (r.number(c) for c in ("m", "n", "k", "batch"))
-    return gemm_flop(r), g * (m * k + k * n + m * n) * width(r.cells["dtype"]), (m, n, k, g)
+    return gemm_flop(r), g * (m * k + k * n + m * n) * width(r.cells["dtype"]), m, n, k, g
 
 
 def _conv(r: RawRow) -> Row:
@@ -174,7 +119,7 @@ def _conv(r: RawRow) -> Row:
     pixels, depth = b * out * out, cin * size * size
     passes = 1.0 if r.cells["pass"] == "fwd" else 2.0
     moved = (b * cin * hw * hw + pixels * cout + cout * depth) * width(r.cells["dtype"])
-    return passes * 2.0 * pixels * cout * depth, passes * moved, (pixels, cout, depth, 1.0)
+    return passes * 2.0 * pixels * cout * depth, passes * moved, pixels, cout, depth, 1.0
 
 
 def _attention(r: RawRow) -> Row:
@@ -182,53 +127,68 @@ def _attention(r: RawRow) -> Row:
     back = r.cells["pass"] == "bwd"
     flop = 4.0 * b * h * s * s * d * (0.5 if r.cells["causal"] == "1" else 1.0)
     moved = 4.0 * b * h * s * d * width(r.cells["dtype"])
-    return flop * (2.5 if back else 1.0), moved * (2.0 if back else 1.0), (s, d, s, b * h)
+    return flop * (2.5 if back else 1.0), moved * (2.0 if back else 1.0), s, d, s, b * h
 
 
-def left_out_mape(work: Work, predict: Callable[[Work, Work], Array]) -> float | None:
-    """Mean absolute relative error of rows that are predicted by a fit without them.
+#: Table of kernels that compute -> reader of its rows.
+READERS: Final[Mapping[str, Callable[[RawRow], Row]]] = {
+    "gemm": _gemm, "conv": _conv, "attention": _attention,
+}  # fmt: skip
 
-    ``predict(seen, unseen)`` fits ``seen`` and returns the seconds of ``unseen``. None for too few
-    rows.
+
+def compute_work(rows: Sequence[RawRow]) -> Array:
+    """FLOP, bytes, m, n, k and groups of rows of one table [6, rows]."""
+    return np.array([READERS[r.table](r) for r in rows], dtype=float).T
+
+
+def _fill(table: str, dtype: str, gpu: GpuSpec, shape: Array) -> Array:
+    """The share of the device that shapes m, n, k, groups [4, rows] fill; all of a host's cores.
+
+    It is the engine's, without the fitted corrections.
     """
-    n = len(work.seconds)
-    if n < 2 * ENOUGH_ROWS:
-        return None
-    order = np.argsort(work.seconds, kind="stable")
-    fold = np.empty(n, dtype=int)
-    fold[order] = np.arange(n) % min(FOLDS, n)
-    errors = []
-    for k in range(min(FOLDS, n)):
-        unseen = np.flatnonzero(fold == k)
-        guess = predict(work.part(np.flatnonzero(fold != k)), work.part(unseen))
-        errors += list(np.abs(guess / work.seconds[unseen] - 1.0))
-    return float(np.mean(errors))
+    if gpu.sm_count is None:
+        return np.ones(shape.shape[1])
+    m, n, k, groups = shape
+    if table != "attention":
+        return matmul_fill(m, n, k, groups, gpu.sm_count.value)
+    width = attention_width(gpu) if dtype != "fp32" else 0.0
+    return attention_fill(m, n, k, groups, gpu.sm_count.value, 0.0, 0.0, width)
 
 
-def _roofline(work: Work, peak: float, bandwidth: float) -> RooflineFit:
-    return fit_roofline(work.flop, work.n_bytes, work.fill, work.seconds, peak, bandwidth)
+def _compute_class(
+    rows: Sequence[RawRow], gpu: GpuSpec, peak: PeakName
+) -> tuple[Fitted, float, RooflineFit]:
+    """The share of a peak that the kernels of one table and dtype reach, and the whole fit.
+
+    Between them: the median kernel's time at the datasheet's bandwidth over that at its peak.
+    """
+    flop, n_bytes, *shape = compute_work(rows)
+    fill = _fill(rows[0].table, peak, gpu, np.array(shape))
+    seconds = np.array([r.seconds for r in rows])
+    rates = gpu.peak(peak) or math.nan, gpu.memory_bw.value
+
+    def fit(of: Rows) -> RooflineFit:
+        return fit_roofline(flop[of], n_bytes[of], fill[of], seconds[of], *rates)
+
+    def predict(seen: Rows, of: Rows) -> Array:
+        f = fit(seen)
+        return kernel_time_s(
+            flop[of], n_bytes[of], *rates, f.eff_compute, f.eff_memory, fill[of], f.launch_s
+        )
+
+    whole = fit(np.ones(len(rows), bool))
+    error = left_out_mape(seconds, seconds, 2 * ENOUGH_ROWS - 1, predict)
+    figure = fitted(whole.eff_compute, whole.sd_compute_log, flop, "FLOP",
+                    scatter=whole.resid_sd_log, error=error)  # fmt: skip
+    bound = float(np.median(n_bytes / rates[1] / (flop / rates[0])))
+    return figure, bound, whole
 
 
-def _compute_class(work: Work, peak: float, bandwidth: float) -> tuple[Fitted, RooflineFit]:
-    def predict(seen: Work, unseen: Work) -> Array:
-        f = _roofline(seen, peak, bandwidth)
-        return roofline_s(f, unseen, peak, bandwidth)
-
-    fit = _roofline(work, peak, bandwidth)
-    sd = max(LEAST_SD, math.hypot(fit.sd_compute_log, SHAPE_SHARE * fit.resid_sd_log))
-    valid = f"{format_si(work.flop.min(), 'FLOP')} to {format_si(work.flop.max(), 'FLOP')}"
-    return (
-        Fitted(value=fit.eff_compute, sd_log=sd, rows=fit.n, valid=valid,
-               leave_one_out_mape_frac=left_out_mape(work, predict)),
-        fit,
-    )  # fmt: skip
-
-
-def roofline_s(fit: RooflineFit, work: Work, peak: float, bandwidth: float) -> Array:
-    """The seconds of ``work`` [rows] by a fit; ``peak`` in FLOP/s, ``bandwidth`` in bytes/s."""
-    compute = work.flop / (fit.eff_compute * peak * work.fill)
-    memory = work.n_bytes / (fit.eff_memory * bandwidth)
-    return np.asarray(fit.launch_s + np.sqrt(compute**2 + memory**2))
+def _memory_of_compute(fit: RooflineFit) -> Fitted:
+    """The share of the bandwidth of kernels that also compute."""
+    sd = min(UNKNOWN_SD, max(LEAST_SD, fit.sd_memory_log))
+    note = "not identified: compute-bound" if sd == UNKNOWN_SD else "of kernels that also compute"
+    return Fitted(value=fit.eff_memory, sd_log=sd, rows=fit.n, note=note)
 
 
 def _memory_class(
@@ -242,36 +202,34 @@ def _memory_class(
     """
     n_bytes = np.array([r.number("bytes") for r in rows])
     seconds = np.array([r.seconds for r in rows])
-    counts = np.array([float(r.cells.get("count") or 1) for r in rows])
-    one = np.ones(len(rows))
-    # The field ``fill`` holds the number of kernels, since a stream has no tile fill.
-    work = Work(0 * one, n_bytes, counts, seconds)
+    kernels = np.array([float(r.cells.get("count") or 1) for r in rows])
 
-    def fitted(w: Work) -> tuple[float, float, float, float]:
+    def fit(of: Rows) -> tuple[float, float, float, float]:
         """(efficiency, standard deviation of its logarithm, start in seconds, scatter)"""
         if start_s is None:
-            f = fit_memory(w.n_bytes, w.seconds, bandwidth)
+            f = fit_memory(n_bytes[of], seconds[of], bandwidth)
             return f.eff_memory, f.sd_memory_log, f.launch_s, f.resid_sd_log
-        busy = np.maximum(w.seconds - start_s * w.fill, LEAST_BUSY * w.seconds)
-        logs = np.log(w.n_bytes / busy / bandwidth)
+        busy = np.maximum(seconds[of] - start_s * kernels[of], LEAST_BUSY * seconds[of])
+        logs = np.log(n_bytes[of] / busy / bandwidth)
         scatter = robust_sd(logs)
         sd = MEDIAN_SD * scatter / math.sqrt(len(logs)) * small_sample(len(logs), 1)
         return math.exp(float(np.median(logs))), sd, start_s, scatter
 
-    def predict(seen: Work, unseen: Work) -> Array:
-        eff, _, start, _ = fitted(seen)
-        return _stream_s(unseen, bandwidth, eff, start)
+    def predict(seen: Rows, of: Rows) -> Array:
+        eff, _, start, _ = fit(seen)
+        return np.asarray(start * kernels[of] + n_bytes[of] / (eff * bandwidth))
 
-    eff, sd, _, scatter = fitted(work)
-    return Fitted(
-        value=eff, sd_log=max(LEAST_SD, math.hypot(sd, SHAPE_SHARE * scatter)), rows=len(rows),
-        valid=f"{format_si(n_bytes.min(), 'B')} to {format_si(n_bytes.max(), 'B')}",
-        leave_one_out_mape_frac=left_out_mape(work, predict), note=note,
-    )  # fmt: skip
+    eff, sd, _, scatter = fit(np.ones(len(rows), bool))
+    error = left_out_mape(seconds, seconds, 2 * ENOUGH_ROWS - 1, predict)
+    return fitted(eff, sd, n_bytes, "B", scatter=scatter, error=error, note=note)
 
 
-def _stream_s(work: Work, bandwidth: float, eff: float, start_s: float) -> Array:
-    return np.asarray(start_s * work.fill + work.n_bytes / (eff * bandwidth))
+def _by(rows: Iterable[RawRow], key: Callable[[RawRow], str]) -> dict[str, list[RawRow]]:
+    """The rows by a key, of keys with enough rows for a fit."""
+    found: dict[str, list[RawRow]] = defaultdict(list)
+    for r in rows:
+        found[key(r)].append(r)
+    return {k: mine for k, mine in found.items() if len(mine) >= ENOUGH_ROWS}
 
 
 def fit_device(
@@ -287,38 +245,24 @@ def fit_device(
     ``link_bytes_per_s``: payload rate of the link of a ring on ``node``, from its record.
     ``on_host``: the device is the host, so that launching a kernel is part of running it.
     """
-    peaks = Peaks.of(gpu)
-    bandwidth = peaks.bytes_per_s
     compute: dict[str, Fitted] = {}
     memory: dict[str, Fitted] = {}
-    readers = {"gemm": _gemm, "conv": _conv, "attention": _attention}
-    for table, of in readers.items():
-        by_unit: dict[str, list[RawRow]] = defaultdict(list)
-        for r in own_rows(rows, table):
-            by_unit[r.cells["dtype"]].append(r)
-        for dtype, mine in by_unit.items():
-            if len(mine) < ENOUGH_ROWS or dtype not in peaks.flop_per_s:
-                continue
-            peak: PeakName = dtype  # type: ignore[assignment]  # a key of the record's peaks
-            name = own_class(table, peak)
-            work = _work(mine, of, _fill_of(table, dtype, gpu))
-            fitted, fit = _compute_class(work, peaks.flop_per_s[dtype], bandwidth)
-            compute[name] = fitted
-            # One memory efficiency per table: that of the dtype whose rows come first. It is known
-            # best for dtypes with large elements, which move more bytes.
-            sd = min(UNKNOWN_SD, max(LEAST_SD, fit.sd_memory_log))
-            unknown = sd == UNKNOWN_SD
-            note = "not identified: compute-bound" if unknown else "of kernels that also compute"
-            memory.setdefault(table, Fitted(value=fit.eff_memory, sd_log=sd, rows=fit.n, note=note))
+    for table in READERS:
+        fits: dict[float, RooflineFit] = {}
+        for dtype, mine in _by(own_rows(rows, table), lambda r: r.cells["dtype"]).items():
+            peak = cast("PeakName", dtype)
+            if gpu.peak(peak) is not None:
+                compute[own_class(table, peak)], bound, fit = _compute_class(mine, gpu, peak)
+                fits[bound] = fit
+        if fits:  # the dtype that memory limits most tells its share best
+            memory[table] = _memory_of_compute(fits[max(fits)])
     host = own_rows(rows, "host")
     start, issue = _launch(host, on_host)
     start_s = start.value if on_host and start is not None else None
-    by_kind: dict[str, list[RawRow]] = defaultdict(list)
-    for r in own_rows(rows, "memory_bound"):
-        by_kind[OPS[r.cells["op"]].kind].append(r)
-    for kind, mine in by_kind.items():
-        if len(mine) >= ENOUGH_ROWS:
-            memory[kind] = _memory_class(mine, bandwidth, start_s)
+    bandwidth = gpu.memory_bw.value
+    streams = _by(own_rows(rows, "memory_bound"), lambda r: OPS[r.cells["op"]].kind)
+    for kind, mine in streams.items():
+        memory[kind] = _memory_class(mine, bandwidth, start_s)
     default = "for-loop" if on_host else "foreach"
     updates = [r for r in host if r.cells["op"] == f"adamw-{default}"]
     if len(updates) >= ENOUGH_ROWS:
@@ -374,49 +318,42 @@ def _contention(rows: Sequence[RawRow]) -> tuple[Contention, ...]:
     return (Contention(ranks=max(ranks), compute=share(compute), memory=share(memory)),)
 
 
+def _all_reduces(rows: Iterable[RawRow]) -> list[RawRow]:
+    return [r for r in own_rows(rows, "collectives", "lockstep")
+            if r.cells["collective"] == "all_reduce"]  # fmt: skip
+
+
 def best_bus_bytes_per_s(rows: Sequence[RawRow]) -> float:
     """Bus bandwidth in bytes/s of the fastest all-reduce; 0 if none was measured."""
     return max(
         (
-            2.0 * (r.number("gpus") - 1) / r.number("gpus") * r.number("size_bytes") / r.seconds
-            for r in own_rows(rows, "collectives", "lockstep")
-            if r.cells["collective"] == "all_reduce"
+            bus_factor("all_reduce", int(r.number("gpus"))) * r.number("size_bytes") / r.seconds
+            for r in _all_reduces(rows)
         ),
         default=0.0,
     )
 
 
-def _link(rows: Sequence[RawRow], node: str, link_bytes_per_s: float) -> MeasuredLink | None:
-    from simcore.timing.points import COLLECTIVE_BASE_S
-
-    mine = [
-        r
-        for r in own_rows(rows, "collectives", "lockstep")
-        if r.cells["collective"] == "all_reduce"
-    ]
-    if len(mine) < ENOUGH_ROWS:
-        return None
+def all_reduce_times(rows: Iterable[RawRow]) -> tuple[int, Array, Array]:
+    """Ranks, message sizes in bytes and seconds of the all-reduces, arrays [rows]."""
+    mine = _all_reduces(rows)
+    ranks = int(mine[0].number("gpus")) if mine else 0
     sizes = np.array([r.number("size_bytes") for r in mine])
-    seconds = np.array([r.seconds for r in mine])
-    ranks = int(mine[0].number("gpus"))
-    fit = fit_link(sizes, seconds, ranks, COLLECTIVE_BASE_S)
+    return ranks, sizes, np.array([r.seconds for r in mine])
 
-    def refit(n_bytes: Array, took_s: Array) -> LinkFit:
+
+def _link(rows: Sequence[RawRow], node: str, link_bytes_per_s: float) -> MeasuredLink | None:
+    ranks, sizes, seconds = all_reduce_times(rows)
+    if len(sizes) < ENOUGH_ROWS:
+        return None
+
+    def fit(n_bytes: Array, took_s: Array) -> LinkFit:
         return fit_link(n_bytes, took_s, ranks, COLLECTIVE_BASE_S)
 
-    error = left_out_link_mape(sizes, seconds, refit, 2 * ENOUGH_ROWS - 1)
-    valid = f"{format_si(sizes.min(), 'B')} to {format_si(sizes.max(), 'B')}"
-    return MeasuredLink(
-        node=node,
-        ranks=ranks,
-        efficiency=Fitted(
-            value=fit.bus_bytes_per_s / link_bytes_per_s,
-            sd_log=max(LEAST_SD, math.hypot(fit.bus_sd_log, SHAPE_SHARE * fit.scatter)),
-            rows=len(mine), valid=valid, leave_one_out_mape_frac=error, note="all-reduce",
-        ),
-        hop=FittedTime(
-            value=fit.hop_s, sd_log=max(LEAST_SD, fit.hop_sd_log), rows=len(mine), valid=valid,
-        ),
+    error = left_out_link_mape(sizes, seconds, fit, 2 * ENOUGH_ROWS - 1)
+    return measured_link(
+        fit(sizes, seconds), sizes, error, node=node, link_bytes_per_s=link_bytes_per_s,
+        note="all-reduce",
     )  # fmt: skip
 
 

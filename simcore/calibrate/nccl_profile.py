@@ -16,28 +16,27 @@ import numpy as np
 
 from simcore.answer.alone import collective_alone_s
 from simcore.base.errors import InvalidConfig
-from simcore.base.units import format_si
 from simcore.calibrate.curve_fits import Array, robust_sd, solve
 from simcore.calibrate.link_fit import (
     ENOUGH_FOR_RAMP,
     LEAST_SD,
     ROUNDS,
+    SHAPE_SHARE,
     LinkFit,
     fit_link,
     left_out_link_mape,
+    measured_link,
     small_sample,
 )
 from simcore.calibrate.nccl_groups import Measured, NcclGroups, beyond_rings
 from simcore.hardware.calibrations import Calibration, Knob
-from simcore.hardware.measured import Fitted, FittedTime, MeasuredDevice, MeasuredLink
+from simcore.hardware.measured import MeasuredDevice, MeasuredLink
 from simcore.hardware.paths import cluster_paths
 from simcore.hardware.profile import Profile, load_profile, places
 from simcore.timing.points import COLLECTIVE_BASE_S
 
 #: The least number of sizes of a fit: two parameters and one more size to judge them.
 ENOUGH_SIZES: Final = 3
-#: Share of the scatter between sizes that remains in a step, which mixes many sizes.
-_SHAPE_SHARE: Final = 0.5
 #: A size is bound by the network if half the bandwidth makes it slower by more than this share.
 _BINDS_FRAC: Final = 0.2
 
@@ -50,6 +49,14 @@ class GroupFit:
     link: LinkFit
     link_bytes_per_s: float
     left_out_mape_frac: float | None
+
+    def measured_link(self) -> MeasuredLink:
+        """The link of the node for its profile."""
+        m = self.measured
+        return measured_link(
+            self.link, m.n_bytes, self.left_out_mape_frac, node=m.cluster.groups[0].node.name,
+            link_bytes_per_s=self.link_bytes_per_s, note=m.op.replace("_", "-"),
+        )  # fmt: skip
 
     def to_dict(self) -> dict[str, Any]:
         """The fit as plain data in SI units."""
@@ -120,7 +127,7 @@ def fit_network(groups: Sequence[Measured], profile: Profile) -> NetworkFit | No
     off = residual(x)
     if float(np.median(residual(x - math.log(2.0)) - off)) < _BINDS_FRAC:
         return None
-    spread = math.hypot(float(sd[0]) * small_sample(len(off), 1), _SHAPE_SHARE * robust_sd(off))
+    spread = math.hypot(float(sd[0]) * small_sample(len(off), 1), SHAPE_SHARE * robust_sd(off))
     cluster = groups[0].cluster
     _, link = places(cluster)
     prior = profile.route_efficiency(cluster_paths(cluster)[1].route, link=link).sd_log
@@ -155,7 +162,7 @@ def calibration_of_nccl(found: NcclGroups, name: str, file: str) -> tuple[Calibr
     # all-reduce, which gradients use.
     best = max(fits, key=lambda f: (f.measured.ranks, f.measured.op == "all_reduce"), default=None)
     gpu = best.measured.cluster.groups[0].gpu.name if best else ""
-    own = MeasuredDevice(gpu=gpu, link=_link(best)) if best else None
+    own = MeasuredDevice(gpu=gpu, link=best.measured_link()) if best else None
     with_links = load_profile().with_knobs((), name, file, None, own)
     network = fit_network(across, with_links) if across else None
     if best is None and network is None:
@@ -195,24 +202,3 @@ def _network_dict(network: NetworkFit, across: Sequence[Measured]) -> dict[str, 
         "sd_log": network.knob.sd_log, "prior_sd_log": network.knob.prior_sd_log,
         "sizes": network.n, "mape_frac": network.mape_frac,
     }  # fmt: skip
-
-
-def _link(fit: GroupFit) -> MeasuredLink:
-    m, link = fit.measured, fit.link
-    valid = f"{format_si(m.n_bytes.min(), 'B')} to {format_si(m.n_bytes.max(), 'B')}"
-    n = len(m.n_bytes)
-    spread = math.hypot(link.bus_sd_log, _SHAPE_SHARE * link.scatter)
-    return MeasuredLink(
-        node=m.cluster.groups[0].node.name,
-        ranks=m.ranks,
-        efficiency=Fitted(
-            value=link.bus_bytes_per_s / fit.link_bytes_per_s, sd_log=max(LEAST_SD, spread),
-            rows=n, valid=valid, leave_one_out_mape_frac=fit.left_out_mape_frac,
-            note=m.op.replace("_", "-"),
-        ),
-        hop=FittedTime(
-            value=link.hop_s, sd_log=max(LEAST_SD, link.hop_sd_log), rows=n, valid=valid
-        ),
-        ramp=Fitted(value=link.ramp, sd_log=max(LEAST_SD, link.ramp_sd_log), rows=n, valid=valid)
-        if link.ramp else None,
-    )  # fmt: skip

@@ -70,6 +70,24 @@ def test_products_give_back_what_they_were_made_from() -> None:
     assert inside >= 38
 
 
+@pytest.mark.parametrize("first", ["fp32", "bf16"])
+def test_the_dtype_that_memory_limits_tells_the_share_of_the_bandwidth(first: str) -> None:
+    """Products of fp32 are bound by compute; the order of the rows, which is random, is no matter."""
+    peaks = {"fp32": PEAK, "bf16": 20.0 * PEAK}
+    two = SimpleNamespace(**{**vars(gpu()), "peak": peaks.get})
+    rng = np.random.default_rng(1)
+    rows = []
+    for dtype, width in (("fp32", 4.0), ("bf16", 2.0)):
+        for m, n, k in SHAPES[:12]:
+            flop, moved = 2.0 * m * n * k, width * (m * k + k * n + m * n)
+            seconds = 1e-5 + math.hypot(flop / (0.8 * peaks[dtype]), moved / (0.4 * BANDWIDTH))
+            rows.append(row("gemm", seconds * math.exp(rng.normal(0, 0.02)), dtype=dtype,
+                            op="linear", m=m, n=n, k=k, batch=1))  # fmt: skip
+    rows.sort(key=lambda r: r.cells["dtype"] != first)
+    found = fit_device(rows, two, **BOX).memory_efficiency["gemm"]
+    assert found.value == pytest.approx(0.4, rel=0.2)
+
+
 @pytest.mark.parametrize(("points", "ranks"), [(12, 4), (7, 4), (9, 2)])
 def test_an_all_reduce_gives_back_link_and_hop(points: int, ranks: int) -> None:
     """The ring of n ranks, 5 % noise: each figure within two deviations 19 times in 20.
