@@ -72,7 +72,7 @@ def test_products_give_back_what_they_were_made_from() -> None:
 
 @pytest.mark.parametrize("first", ["fp32", "bf16"])
 def test_the_dtype_that_memory_limits_tells_the_share_of_the_bandwidth(first: str) -> None:
-    """Products of fp32 are bound by compute; the order of the rows, which is random, is no matter."""
+    """Products of fp32 are bound by compute; the rows' order, which is random, plays no part."""
     peaks = {"fp32": PEAK, "bf16": 20.0 * PEAK}
     two = SimpleNamespace(**{**vars(gpu()), "peak": peaks.get})
     rng = np.random.default_rng(1)
