@@ -75,6 +75,10 @@ def _speedup(f: Facts) -> Derivation:
     )
 
 
+#: Why MFU may exceed one.
+_WINOGRAD = "; convolutions count all products, of which Winograd's kernels in fp32 need fewer"
+
+
 def _mfu(f: Facts) -> Derivation:
     p, w = f.result, f.request.workload
     name, peak = product_peak_for(f.rates.gpu, f.request.strategy.precision)
@@ -82,7 +86,8 @@ def _mfu(f: Facts) -> Derivation:
     mixed = own != f.peak and w.conv_frac > 0
     return Derivation(
         "samples/s x (3 x forward FLOP + frozen FLOP) a sample / sum of the dense peaks"
-        + ("; experts: FLOP of the routed tokens, without padding" if w.uneven_flop else ""),
+        + ("; experts: FLOP of the routed tokens, without padding" if w.uneven_flop else "")
+        + (_WINOGRAD if w.conv_frac and name == "fp32" else ""),
         (
             ("samples/s", f"{p.samples_per_s:.4g}"),
             ("forward", f"{format_si(w.forward_flop - w.uneven_flop, 'FLOP')} a sample"),

@@ -48,6 +48,13 @@ def test_two_limits_of_the_same_length_bind_together() -> None:
     assert "x2 of both" in render(result)
 
 
+#: FLOP of a 3 x 3 convolution over the multiplications of Winograd's F(4 x 4, 3 x 3) (Lavin & Gray
+#: 2016: 4 times fewer). MFU counts convolutions directly, so that it may exceed one.
+WINOGRAD = 4.0
+#: Models of ``REAL`` with 3 x 3 convolutions.
+CONVOLVED = ("resnet-50", "latte-s")
+
+
 def check(result: Prediction) -> None:
     """What holds of every prediction."""
     step = result.step_time_s
@@ -61,7 +68,7 @@ def check(result: Prediction) -> None:
         assert 0 <= what.gain_frac + 1e-9 < 1
     assert result.samples_per_s == pytest.approx(result.global_batch / step.value)
     assert result.iter_per_s == pytest.approx(1 / step.value)
-    assert 0 < result.mfu_frac < 1
+    assert 0 < result.mfu_frac < (WINOGRAD if result.model in CONVOLVED else 1)
     assert result.speedup_vs_1gpu > 0
     assert result.scaling_efficiency_frac > 0
     if not result.strategy.startswith("zero"):  # sharded updates may gain more than the ranks
