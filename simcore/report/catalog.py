@@ -271,9 +271,10 @@ def _prices() -> Iterator[Entry]:
 
 
 def _configs() -> Iterator[Entry]:
-    from simcore.workload.huggingface.registry import CLASSES, FILES
+    from simcore.workload.huggingface import class_names, model_types
 
-    found = [(kind, "model_type") for kind in FILES] + [(kind, "_class_name") for kind in CLASSES]
+    found = [(kind, "model_type") for kind in model_types()]
+    found += [(kind, "_class_name") for kind in class_names()]
     for kind, key in sorted(found, key=lambda f: f[0].lower()):
         yield [kind, key], {"name": kind, "key": key}
 

@@ -65,4 +65,4 @@ def test_no_module_is_named_after_a_program_or_a_year() -> None:
         if not module.as_posix().startswith("simcore/strategy/dialects/")
         if module.stem in stems or re.search(r"(?<!\d)20[12]\d(?!\d)", module.stem)
     ]
-    assert wrong == ["simcore/workload/huggingface/kin_2025.py"]  # types of configs, by their year
+    assert not wrong

@@ -10,13 +10,8 @@ from typing import Any, NoReturn
 from simcore.base.errors import DataError, InvalidConfig, nearest
 from simcore.base.figures import Figure
 from simcore.workload.huggingface.fields import Fields
-from simcore.workload.huggingface.registry import (
-    CLASSES,
-    FILES,
-    Translated,
-    adapter,
-    model_types,
-)
+from simcore.workload.huggingface.records import class_names, model_types
+from simcore.workload.huggingface.translate import Translated, translated
 from simcore.workload.models import ModelRecord, Training
 
 #: The largest accepted file. A config has a few kilobytes; a file of megabytes holds weights or a
@@ -64,14 +59,14 @@ def parse_config(text: str, path: Path) -> ModelRecord:
     data = _parsed(text, path)
     fields = Fields(data, path, text)
     kind = _model_type(fields)
-    translation = adapter(kind)(fields)
+    translation = translated(kind, fields)
     config, notes = dict(translation.config), list(translation.notes)
-    if translation.positions:
-        config["seq_len"] = min(translation.positions, DEFAULT_SEQ_LEN)
-        if translation.positions > DEFAULT_SEQ_LEN:
+    if translation.max_tokens:
+        config["seq_len"] = min(translation.max_tokens, DEFAULT_SEQ_LEN)
+        if translation.max_tokens > DEFAULT_SEQ_LEN:
             notes.append(
                 f"sequences of {DEFAULT_SEQ_LEN} tokens, although the model allows "
-                f"{translation.positions}: --seq-len changes it"
+                f"{translation.max_tokens}: --seq-len changes it"
             )
     return _record(path, kind, data, translation, config, tuple(notes))
 
@@ -102,12 +97,12 @@ def _model_type(fields: Fields) -> str:
     """The config's ``model_type``, or the class of diffusers that it names. Raises DataError."""
     kind = fields.data.get("model_type")
     if kind is None and "_class_name" in fields.data:
-        return fields.word("_class_name", default="", among={name: name for name in CLASSES})
+        return fields.word("_class_name", default="", among={name: name for name in class_names()})
     if kind is None:
         raise fields.error("model_type", "key is missing: is this a Hugging Face config?")
     if not isinstance(kind, str):
         raise fields.error("model_type", "must be a word")
-    if kind not in FILES:
+    if kind not in model_types():
         raise fields.error("model_type", f"{kind!r:.60} is not supported{_instead(kind)}")
     return kind
 
@@ -119,7 +114,7 @@ def _instead(kind: str) -> str:
     gemma3) is another network.
     """
     plain = kind.lower().replace("-", "_").replace(" ", "_")
-    if plain in FILES:
+    if plain in model_types():
         return f": did you mean {plain!r}?"
     near = nearest(kind, list(model_types()), 1, alike_frac=_SLIP_FRAC)
     other = f" (nearest supported: {near[0]!r}, a different network)" if near else ""

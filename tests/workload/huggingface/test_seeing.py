@@ -51,7 +51,7 @@ def test_the_language_model_is_the_one_inside(kind: str, tmp_path: Path) -> None
     path.write_text(json.dumps(data), encoding="utf-8")
     record = read_config(path)
     assert record.params.value == numel
-    assert "the language model only: vision and audio encoders are left out" in record.notes
+    assert "the language model only: the vision encoder is left out" in record.notes
 
 
 @pytest.mark.parametrize("kind", ["qwen2_vl", "qwen2_5_vl"])

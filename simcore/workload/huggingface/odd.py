@@ -1,0 +1,118 @@
+"""Settings that no other expression of a record can state, each computed by a function."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from simcore.workload.huggingface.expressions import FORMS, Expression, Translation
+from simcore.workload.huggingface.layers import letters_of
+
+#: Kinds of attention of ModernBERT.
+_WHOLE, _LOCAL = "full_attention", "sliding_attention"
+#: Kind of a U-Net's block, and whether it has transformer layers.
+_DOWN = {"CrossAttnDownBlock2D": True, "DownBlock2D": False}
+_UP = {"CrossAttnUpBlock2D": True, "UpBlock2D": False}
+
+
+def _listed_layers(t: Translation, x: Expression) -> str:
+    """A letter for each layer that a config lists, by words or in a text. Raises DataError."""
+    f, among = t.fields, x["are"]
+    key = next((k for k in x["words"] if f.has(k)), x["text"])
+    letters = letters_of(t, key, among) if key != x["text"] else str(f.value(key) or x["default"])
+    for letter in letters:
+        if letter not in among:
+            raise f.error(key, f"{letter!r:.40} is none of {', '.join(sorted(among))}")
+    if f.has("num_hidden_layers") and f.count("num_hidden_layers") != len(letters):
+        raise f.error(key, f"has {len(letters)} layers, which is not num_hidden_layers")
+    return letters
+
+
+def _sorted_words(t: Translation, x: Expression) -> str:
+    """Words of a list, or of a text in which ``by`` separates them, in order of the alphabet."""
+    written = t.fields.value(x["key"])
+    text = isinstance(written, str)
+    words = written.lower().split(x["by"]) if text else t.fields.words(x["key"])
+    return str(x["by"]).join(sorted({word.strip() for word in words}))
+
+
+def _whole_attention_period(t: Translation, _: Expression) -> int:
+    """The period of layers with full attention; the first layer always has it."""
+    f, layers = t.fields, t.named("layers")
+    every = f.count("global_attn_every_n_layers", default=3)
+    if not (kinds := f.words("layer_types")):
+        return every
+    if len(kinds) != layers:
+        raise f.error("layer_types", f"{len(kinds)} entries for {layers} layers")
+    whole = [i for i, kind in enumerate(kinds) if kind == _WHOLE]
+    every = whole[1] if len(whole) > 1 else layers
+    if kinds != tuple(_LOCAL if i % every else _WHOLE for i in range(layers)):
+        raise f.error("layer_types", "full attention must recur at equal distances")
+    return every
+
+
+def _square_patch(t: Translation, x: Expression) -> int:
+    """Side of a patch of one frame. Raises DataError for another patch."""
+    patch = t.fields.counts(x["key"]) or tuple(x["default"])
+    if len(patch) != 3 or patch[0] != 1 or patch[1] != patch[2]:
+        raise t.fields.error(x["key"], "must be one frame and a square, such as [1, 2, 2]")
+    return patch[1]
+
+
+def _attending_levels(t: Translation) -> list[bool]:
+    """Whether each level of a U-Net has transformer layers. Raises DataError."""
+    f = t.fields
+    down, up = f.words("down_block_types"), f.words("up_block_types")
+    for key, kinds, known in (("down_block_types", down, _DOWN), ("up_block_types", up, _UP)):
+        for kind in kinds:
+            if kind not in known:
+                raise f.error(key, f"{kind} is not supported")
+    attends = [_DOWN[kind] for kind in down]
+    if attends != [_UP[kind] for kind in reversed(up)]:
+        raise f.error("up_block_types", "must mirror down_block_types")
+    if len(attends) != len(f.counts("block_out_channels")):
+        raise f.error("down_block_types", "must have as many entries as block_out_channels")
+    return attends
+
+
+def _levels(t: Translation, key: str, default: int) -> tuple[int, ...]:
+    """A number for each level of a U-Net, from a list or from one number for all of them."""
+    f, count = t.fields, len(_attending_levels(t))
+    listed = isinstance(f.value(key), list)
+    numbers = f.counts(key) if listed else (f.count(key, default=default),) * count
+    if len(numbers) != count:
+        raise f.error(key, f"must have {count} numbers")
+    return numbers
+
+
+def _of_levels(t: Translation, x: Expression) -> str:
+    """A number for each level of a U-Net."""
+    return " ".join(map(str, _levels(t, x["key"], x["default"])))
+
+
+def _last_of_levels(t: Translation, x: Expression) -> int:
+    """The number of a U-Net's last level."""
+    return _levels(t, x["key"], x["default"])[-1]
+
+
+def _transformer_layers_of_levels(t: Translation, _: Expression) -> str:
+    """Transformer layers of each level of a U-Net; 0 where its blocks have none."""
+    depths = _levels(t, "transformer_layers_per_block", 1)
+    both = zip(depths, _attending_levels(t), strict=True)
+    return " ".join(str(depth * attends) for depth, attends in both)
+
+
+_FUNCTIONS: Mapping[str, Callable[[Translation, Expression], Any]] = {
+    "listed_layers": _listed_layers,
+    "sorted_words": _sorted_words,
+    "whole_attention_period": _whole_attention_period,
+    "square_patch": _square_patch,
+    "of_levels": _of_levels,
+    "last_of_levels": _last_of_levels,
+    "transformer_layers_of_levels": _transformer_layers_of_levels,
+}
+
+
+@FORMS.register("computed")
+def _computed(t: Translation, name: str, x: Expression) -> Any:
+    return _FUNCTIONS[name](t, x)

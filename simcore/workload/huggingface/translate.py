@@ -1,0 +1,68 @@
+"""The settings of a model from the keys of its config, by the record of its type."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from simcore.workload.huggingface import forms, layers, odd  # noqa: F401 (register expressions)
+from simcore.workload.huggingface.expressions import Translation
+from simcore.workload.huggingface.fields import Fields
+from simcore.workload.huggingface.records import TypeRecord, model_types, shared, type_record
+
+Setting = int | float | bool | str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Translated:
+    """A translated config: an architecture, its settings, and notes on what is assumed.
+
+    ``max_tokens``: the largest number of tokens in a sample; 0 if there is no limit.
+    """
+
+    arch: str
+    sample_unit: str
+    config: dict[str, Setting]
+    max_tokens: int = 0
+    notes: tuple[str, ...] = ()
+
+
+#: Name of the value that bounds a sample.
+_MAX_TOKENS = "max_tokens"
+#: Keys of a config that count for the language model inside, too.
+_OUTER = ("tie_word_embeddings",)
+
+
+def translated(kind: str, fields: Fields) -> Translated:
+    """The translation of a config of type ``kind``. Raises DataError."""
+    record = type_record(kind)
+    if record.language_model:
+        return _language_model(record, fields)
+    translation = Translation(record, fields)
+    config: dict[str, Setting] = {}
+    notes: list[str] = []
+    for rules in translation.applying():
+        for requirement in rules.requires:
+            translation.check(requirement)
+        found = {key: translation.named(key) for key in rules.settings}
+        config |= {key: value for key, value in found.items() if value is not None}
+        notes += [text for text in map(translation.value, rules.notes) if text is not None]
+    return Translated(
+        arch=record.arch,
+        sample_unit=record.sample_unit,
+        config=config,
+        max_tokens=translation.named(_MAX_TOKENS) if _MAX_TOKENS in record.values else 0,
+        notes=tuple(translation.filled(text) for text in notes),
+    )
+
+
+def _language_model(record: TypeRecord, fields: Fields) -> Translated:
+    """The language model that a config of several networks describes. Raises DataError."""
+    key = next((k for k in record.language_model if fields.has(k)), "")
+    inside = fields.inside(key) if key else fields
+    kind = record.type or inside.value("model_type") or "llama"
+    if kind not in model_types() or type_record(kind).language_model:
+        raise inside.error("model_type", f"{kind!r:.60} is not supported as the language model")
+    outer = {k: v for k in _OUTER if (v := fields.value(k)) is not None}
+    whole = Fields({**inside.data, **outer}, fields.path, fields.text, inside.prefix)
+    base = translated(kind, whole)
+    return replace(base, notes=(*base.notes, shared()["sentences"]["seeing"]))
