@@ -347,36 +347,21 @@ def _loader(f: Facts) -> Derivation:
     )
 
 
-#: Bubble of equal stages and its source, by schedule. f, b: forward and backward of a micro-batch;
-#: w: the part of b that computes weight gradients.
-_BUBBLES = {
-    "1f1b": ("(pp - 1)/vpp x (f + b); with A < pp micro-batches (pp - A + (A - 1)/vpp) x (f + b); "
-             "unequal stages, k the slowest: f + b of the stages before k + max(0, D - w f) + "
-             "max(0, D - w b), D = f + b of the stages after k, w = pp - 1 - k",
-             "Narayanan et al. 2021"),
-    "gpipe": ("(pp - 1) x (f + b)", "Huang et al. 2019"),
-    "zb-1p": ("(pp - 1) x (f + b - 2 w)", "Qi et al. 2023, table 1"),
-    "zb-2p": ("(pp - 1) x max(0, f + b - 3 w)", "Qi et al. 2023, table 1"),
-    "dualpipe": ("(pp/2 - 1) x (f + 2 b - 3 w)", "DeepSeek-AI 2024, table 2"),
-}  # fmt: skip
-
-
 def _bubble(f: Facts) -> Derivation:
     placed = f.request.placed
     if placed is None or placed.layout.pp == 1:
         return Derivation("0: no pipeline (--pp)", (), "no stages to wait for")
     layout, stages = placed.layout, f.result.stages
-    formula, source = _BUBBLES[layout.schedule]
     slow, fast = (pick(s.micro_step_s for s in stages) for pick in (max, min))
     return Derivation(
-        f"equal stages: {formula}",
+        f"equal stages: {placed.schedule.formula}",
         (
             ("stages", f"{layout.pp}" + (f" of {layout.vpp} chunks" if layout.vpp > 1 else "")),
             ("schedule", layout.schedule),
             ("micro-batches", f"{f.request.grad_accum:g} a step"),
             ("f + b", _s(slow) + (f", the fastest stage {_s(fast)}" if fast < slow else "")),
         ),
-        f"{source} (docs/model.md, pp)",
+        f"{placed.schedule.source} (docs/model.md, pp)",
     )
 
 

@@ -13,23 +13,15 @@ from simcore.memory.parts import activation_profile
 from simcore.memory.terms import Memory
 from simcore.request.placed import Placed
 from simcore.request.resolved import Request
+from simcore.step.schedules.base import WEIGHTS_FRAC, Slot, StageTimes
+from simcore.strategy.layout import Layout
 from simcore.timing.evaluate import Job
 from simcore.timing.exchanges import exchange_passes
-from simcore.timing.pipeline import (
-    PipelineLine,
-    Slot,
-    StageLine,
-    StageTimes,
-    Sync,
-    schedule_pipeline,
-)
 from simcore.timing.points import Points
 from simcore.timing.stage_steps import StageStep, stage_steps
-from simcore.timing.step_edges import step_edges
+from simcore.timing.step_edges import Sync, step_edges
 from simcore.timing.steps import job_of, steps_of, values_of, with_library
 
-#: Share of a backward that computes weight gradients: one of two products for each weight.
-_WEIGHTS_FRAC = 0.5
 #: Memory terms that come and go within a step; of these only activations are drawn.
 _PASSING = ("activations", "working_set", "gradient_copies")
 #: Name of the time that the last backward takes longer than others, because it sends gradients.
@@ -38,6 +30,37 @@ SLOWED = "backward beside gradients"
 LOADING = "waiting for data"
 #: Name of the all-reduce of the gradients of a table that both ends of a pipeline hold.
 TIED = "all-reduce of the tied table"
+
+
+@dataclass(frozen=True, slots=True)
+class StageLine:
+    """One step of a pipeline stage, on each of its ``n_gpus`` equal ranks.
+
+    ``exchanges_s``: exposed seconds of tensor, context, expert and pipeline exchanges in a forward
+    and in a backward of the whole stage. ``begins``: tasks before the first micro-batch; ``ends``:
+    gradients, update and what follows. ``held_bytes``: (time, bytes on the device) at each change.
+    """
+
+    n_gpus: int
+    n_layers: int
+    slots: tuple[Slot, ...]
+    exchanges_s: dict[str, tuple[float, float]]
+    begins: tuple[Sync, ...]
+    ends: tuple[Sync, ...]
+    held_bytes: tuple[tuple[float, float], ...]
+
+
+@dataclass(frozen=True)
+class PipelineLine:
+    """One step of a job with a layout, micro-batch by micro-batch.
+
+    ``finish_s``: end of the schedule that is drawn. The predicted step time is the closed form's,
+    not this value.
+    """
+
+    layout: Layout
+    stages: tuple[StageLine, ...]
+    finish_s: float
 
 
 @dataclass(frozen=True)
@@ -62,17 +85,15 @@ class _Part:
 
 
 def drawable(request: Request) -> bool:
-    """Whether there are enough micro-batches for the schedule (DualPipe needs 2 pp)."""
-    layout = request.placed.layout if request.placed else None
-    return layout is not None and (
-        layout.directions == 1 or request.grad_accum >= layout.directions * layout.pp
-    )
+    """Whether the job has a layout whose schedule can be drawn with its micro-batches."""
+    placed = request.placed
+    return placed is not None and not placed.schedule.undrawn(placed.layout, request.grad_accum)
 
 
 def pipeline_line(request: Request) -> PipelineLine:
     """One step scheduled on every stage.
 
-    Raises ValueError for a job without a layout, and for DualPipe below 2 pp micro-batches.
+    Raises ValueError for a job without a layout, and for one that is not ``drawable``.
     """
     placed = request.placed
     if placed is None:
@@ -82,9 +103,8 @@ def pipeline_line(request: Request) -> PipelineLine:
     points = with_library(request, Points.of({**values, "use_loader": 0.0}, 1))
     parts = _parts(request, placed, points)
     of_stage = [parts[id(s.workload)] for s in placed.stages]
-    slots = schedule_pipeline(layout, [p.times for p in of_stage], request.grad_accum)
+    of_slots = placed.schedule.play(layout, [p.times for p in of_stage], request.grad_accum)
     per_stage = request.cluster.n_gpus // layout.pp
-    of_slots = [tuple(s for s in slots if s.stage == i) for i in range(layout.pp)]
     ends_s = [max(s.finish_s for s in mine) for mine in of_slots]
     # Both ends of the pipeline have their table's gradients before the all-reduce begins.
     together_s = max(
@@ -98,7 +118,7 @@ def pipeline_line(request: Request) -> PipelineLine:
             exchanges_s=part.exchanges_s,
             begins=part.begins,
             ends=tuple(_placed_ends(part, end, together_s if part.tied_s else None)),
-            held_bytes=_held(mine, part, layout.vpp * layout.directions),
+            held_bytes=_held(mine, part, placed.schedule.parts(layout)),
         )
         for stage, part, mine, end in zip(placed.stages, of_stage, of_slots, ends_s, strict=True)
     ]
@@ -134,7 +154,7 @@ def _placed_ends(part: _Part, end_s: float, tied_s: float | None) -> Iterator[Sy
 
 def _parts(request: Request, placed: Placed, points: Points) -> dict[int, _Part]:
     """The ``_Part`` of each distinct stage, by the identity of its workload."""
-    layout, one = placed.layout, np.ones(1)
+    one = np.ones(1)
     memories = memory_over(
         request,
         one * request.micro_batch,
@@ -146,7 +166,7 @@ def _parts(request: Request, placed: Placed, points: Points) -> dict[int, _Part]
     firsts = [placed.stages[index] for index, _ in placed.distinct_stages]
     jobs = tuple(replace(whole_job, workload=stage.workload) for stage in firsts)
     steps = stage_steps(jobs, placed, points, keep_timeline=True)
-    micro_steps = request.grad_accum / layout.directions
+    micro_steps = request.micro_steps
     return {
         id(job.workload): _part(request, placed, job, step, memory, micro_steps)
         for job, step, memory in zip(jobs, steps, memories, strict=True)
@@ -162,8 +182,7 @@ def _part(
         for share in (step.forward_frac[0], 1.0 - step.forward_frac[0])
     )
     split = {name: _split(name, float(x[0]), placed) for name, x in step.exchanges_s.items()}
-    split_apart = layout.zero_bubble or layout.directions > 1
-    weights_s = _WEIGHTS_FRAC * backward_s if split_apart else 0.0
+    weights_s = WEIGHTS_FRAC * backward_s if placed.schedule.splits_backward else 0.0
     once_s = forward_s + backward_s + sum(sum(halves) for halves in split.values())
     edges = step_edges(job, step.steps, forward_s, micro_steps)
     # The last micro-batch does not add its gradients to a sum; it sends them.

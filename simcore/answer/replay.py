@@ -14,15 +14,14 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from simcore.answer.pipeline_timeline import TIED, pipeline_line
+from simcore.answer.pipeline_timeline import TIED, PipelineLine, StageLine, pipeline_line
 from simcore.request.context import WAYS
 from simcore.request.placed import Placed
 from simcore.request.resolved import Request
 from simcore.step.program import Program
+from simcore.step.schedules.base import Slot, last_place
 from simcore.strategy.layout import Layout
 from simcore.timing.exchanges import exchange_bytes, exchange_passes
-from simcore.timing.pipeline import PipelineLine, Slot, StageLine
-from simcore.timing.pipeline_order import last_place, place_of, stage_at
 from simcore.timing.points import Points
 from simcore.timing.steps import job_of, steps_of, values_of
 
@@ -149,7 +148,7 @@ class _Stage:
 
     def exchanges(self, kind: str) -> list[tuple[str, str, float]]:
         """(dimension, collective, bytes) of one micro-batch through a chunk."""
-        layers = self.line.n_layers / (self.layout.vpp * self.layout.directions)
+        layers = self.line.n_layers / (self.placed.schedule.parts(self.layout))
         of = {
             "tensor": ("all_reduce", self.layout.tp, 1.0),
             "context": (WAYS[self.layout.cp_comm].op, self.layout.cp, 1.0),
@@ -167,7 +166,8 @@ class _Stage:
     def slot(self, slot: Slot, before: tuple[int, ...]) -> int:
         """A micro-batch's work on a chunk, with receive and send; returns the last node."""
         work, layout = slot.work, self.layout
-        place, last = place_of(layout, self.index, work.chunk), last_place(layout)
+        schedule, last = self.placed.schedule, last_place(layout)
+        place = schedule.place_of(layout, self.index, work.chunk)
         step = {"forward": 1, "backward": -1}.get(work.kind, 0)
         deps = [*before]
         name = f"{work.kind} {work.micro_batch} of chunk {place}"
@@ -177,22 +177,19 @@ class _Stage:
             return (work.micro_batch * (last + 1) + target) * 2 + (step < 0)
 
         if step and layout.pp > 1 and 0 <= place - step <= last:
-            peer = stage_at(layout, place - step, work.chunk) - self.index
+            peer = schedule.stage_at(layout, place - step, work.chunk) - self.index
             received = Node(f"receive for {name}", 0.0, "recv", boundary, peer=peer, tag=tag(place))
             deps.append(self.add(received))
         exchanged = self.exchanges(work.kind) if step else []
         side = 0 if step > 0 else 1
-        seen = (
-            sum(x[side] for x in self.line.exchanges_s.values())
-            / (layout.vpp * layout.directions)
-            * bool(step)
-        )
+        shown = sum(x[side] for x in self.line.exchanges_s.values()) if step else 0.0
+        seen = shown / schedule.parts(layout)
         busy = max(slot.finish_s - slot.start_s - seen, 0.0)
         at = self.add(Node(name, busy, deps=tuple(deps)))
         for group, op, n_bytes in exchanged:
             at = self.add(Node(f"{group} of {name}", 0.0, op, n_bytes, group, deps=(at,)))
         if step and layout.pp > 1 and 0 <= place + step <= last:
-            peer = stage_at(layout, place + step, work.chunk) - self.index
+            peer = schedule.stage_at(layout, place + step, work.chunk) - self.index
             self.add(
                 Node(
                     f"send {name}",

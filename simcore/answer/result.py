@@ -11,7 +11,7 @@ from simcore.memory.result import MemoryResult
 from simcore.timing.timeline import Timeline
 
 if TYPE_CHECKING:  # the schedules are needed only for a drawn pipeline
-    from simcore.timing.pipeline import PipelineLine
+    from simcore.answer.pipeline_timeline import PipelineLine
 
 SCHEMA_VERSION = "1.0"
 

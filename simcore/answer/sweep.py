@@ -18,7 +18,6 @@ from simcore.memory.job import held_and_needed
 from simcore.request.placed import Placed
 from simcore.request.resolved import Request
 from simcore.timing.convex import at_counts
-from simcore.timing.in_flight import in_flight
 from simcore.timing.points import Knob, Points
 from simcore.timing.steps import point_values, steps_of
 from simcore.workload.sharding import Stage
@@ -148,6 +147,8 @@ def evaluate_axis(
     # The restart at each epoch is divided by the epoch's steps, whose number is not convex in
     # accumulation; nor is the wait for the rank with most work.
     smooth = request.loading is None and not request.workload.work_sd_frac
+    if request.placed is not None and not request.placed.schedule.has_closed_form:
+        smooth = False
     many = len(row) >= _WORTH * len(axis.row_cluster) and smooth
     found = np.full((1 if twice is None else 4, len(row)), np.nan)
     some = np.flatnonzero(memory.least <= memory.capacity + lacking)
@@ -202,19 +203,11 @@ _LAST_LESS_FRAC = 0.05
 def _balanced_s(request: Request, through_s: Array, micro_steps: Array) -> Array:
     """A lower bound of the step over all divisions of the pipeline [s].
 
-    ``through_s``: seconds of a micro-batch on all stages. Stage k of p starts when a micro-batch
-    has passed those before it, and runs M of them: M e_k + the sum of e before k, over v chunks
-    (``physics.pipeline.waiting_s``). For a given sum S of all e the maximum of these is least where
-    they are equal: e_k falls by q = 1 - 1/(M v) from stage to stage, and the bound is S / (v (1 -
-    q^p)). Zero-bubble schedules: M S / p.
+    ``through_s``: seconds of a micro-batch on all stages.
     """
-    assert request.placed is not None
-    layout = request.placed.layout
-    if layout.zero_bubble:
-        least = micro_steps * through_s / layout.pp
-    else:
-        falls = (1.0 - 1.0 / (micro_steps * layout.vpp)) ** layout.pp
-        least = through_s / (layout.vpp * (1.0 - falls))
+    placed = request.placed
+    assert placed is not None
+    least = placed.schedule.least_step_s(placed.layout, through_s, micro_steps)
     found: Array = least * (1.0 - _LAST_LESS_FRAC / micro_steps)
     return found
 
@@ -270,8 +263,9 @@ def _memory(
     most, stages = 2.0, _Stages()
     if request.placed is not None:
         stages = _Stages.of(request.placed, bounded=bounded)
-        layout = request.placed.layout
-        held = float(in_flight(layout, 0, np.array(np.inf))) * layout.directions
+        schedule = request.placed.schedule
+        most_held = schedule.in_flight(request.placed.layout, 0, np.array(np.inf))
+        held = float(most_held) * schedule.directions
         most = max(most, min(held, float(counts.max())))  # GPipe holds all micro-batches
     cap = int(np.ceil(most))
     key = row * cap + np.minimum(counts, cap).astype(np.intp) - 1

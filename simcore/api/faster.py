@@ -106,7 +106,7 @@ def _less_bubble(request: Request, found: Prediction, ask: Ask) -> Faster | None
 def _interleaved(request: Request, found: Prediction, ask: Ask) -> Faster | None:
     """Interleaved chunks of layers per pipeline rank, which divide the bubble by their number."""
     placed, accum = request.placed, request.grad_accum
-    if placed is None or placed.layout.schedule != "1f1b" or placed.layout.vpp > 1:
+    if placed is None or not placed.schedule.chunked or placed.layout.vpp > 1:
         return None
     pp = placed.layout.pp
     bubble_frac = found.time_s.get("pipeline_bubble", 0.0) / found.step_time_s.value

@@ -77,8 +77,8 @@ def _help(_version: int, several: bool) -> str:
 def _lines(option: Option, several: bool) -> list[str]:
     unit = f" [{option.unit}]" if option.unit else ""
     one = " (one)" if several and option.axis is None else ""
-    text = f"{option.help.rstrip('.')}.{unit}{one}"
-    if option.unsaid is not None and "default" not in f"{option.help} {option.more}".lower():
+    text = f"{option.help_text.rstrip('.')}.{unit}{one}"
+    if option.unsaid is not None and "default" not in f"{option.help_text} {option.more}".lower():
         text += f" Default: {shown(option.unsaid)}."
     if option.more:
         text += f" {option.more}"

@@ -129,7 +129,7 @@ def _parameters(_version: int, several: bool) -> tuple[inspect.Parameter, ...]:
 def _parameter(wanted: Option, several: bool) -> inspect.Parameter:
     metavar = wanted.several if several else wanted.kind.metavar
     names = wanted.name if getattr(wanted.kind, "names", ()) else ""
-    info = option(wanted.typed, metavar, wanted.help, names)
+    info = option(wanted.typed, metavar, wanted.help_text, names)
     kind: Any = list[str] | None if wanted.repeated else str | None
     return inspect.Parameter(
         wanted.name, inspect.Parameter.KEYWORD_ONLY, default=None,

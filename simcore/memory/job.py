@@ -22,9 +22,9 @@ from simcore.memory.terms import (
     workspace_bytes,
 )
 from simcore.request.resolved import Request
+from simcore.step.schedules import schedule_of
 from simcore.step.transients import saved_bytes
 from simcore.strategy.layout import Layout
-from simcore.timing.in_flight import chunk_share, in_flight
 from simcore.workload.graph import Workload
 from simcore.workload.sharding import Stage, widest
 
@@ -170,8 +170,9 @@ def memory_of_stage(
     ``position``: pipeline stage, a number or [C]. ``beside``: memory outside tensors, if known.
     """
     layout = request.placed.layout if request.placed else Layout()
-    held = in_flight(layout, position, grad_accum)
-    if _ends_early(layout):
+    schedule = schedule_of(layout)
+    held = schedule.in_flight(layout, position, grad_accum)
+    if schedule.waiting_head != "kept":
         held = _waiting(layout, position, held, _waiting_share(request, part))
     over = (micro_batch, grad_accum, n_gpus, n_nodes)
     beside = beside or beside_tensors(request, n_gpus, n_nodes)
@@ -195,6 +196,7 @@ def memory_of_stages(
     """
     placed = request.placed
     assert placed is not None
+    layout, schedule = placed.layout, placed.schedule
     each = len(micro_batch) // len(stages)
     parts = {id(s.workload): s.workload for s in stages}
     number = {key: n for n, key in enumerate(parts)}
@@ -202,24 +204,19 @@ def memory_of_stages(
     share, position, part = (
         np.repeat(np.array(x), each)
         for x in (
-            [chunk_share(placed.layout, s.position, s.n_layers, longest) for s in stages],
+            [schedule.chunk_share(layout, s.position, s.n_layers, longest) for s in stages],
             [float(s.position) for s in stages],
             [number[id(s.workload)] for s in stages],
         )
     )
-    held = in_flight(placed.layout, position, grad_accum)
+    held = schedule.in_flight(layout, position, grad_accum)
     held = np.maximum(np.minimum(held, 1.0), held * share)
-    if _ends_early(placed.layout):
+    if schedule.waiting_head != "kept":
         waits = np.repeat(np.array([_waiting_share(request, s.workload) for s in stages]), each)
-        held = _waiting(placed.layout, position, held, waits)
+        held = _waiting(layout, position, held, waits)
     over = (micro_batch, grad_accum, n_gpus, n_nodes)
     beside = beside or beside_tensors(request, n_gpus, n_nodes)
     return _memory(request, tuple(parts.values()), part, held, *over, beside=beside)
-
-
-def _ends_early(layout: Layout) -> bool:
-    """Whether the last stage has micro-batches in flight that hold no activations of the loss."""
-    return layout.zero_bubble or (layout.vpp > 1 and layout.schedule != "gpipe")
 
 
 def _waiting(layout: Layout, position: int | Array, held: Array, share: float | Array) -> Array:
@@ -232,16 +229,13 @@ def _waiting(layout: Layout, position: int | Array, held: Array, share: float | 
 def _waiting_share(request: Request, part: Workload) -> float:
     """Bytes that a waiting micro-batch holds on the last stage over those of the one in work.
 
-    Interleaved schedules: backward of the last chunk follows its forward at once (Megatron-LM,
-    schedules.py), so that waiting micro-batches have no head yet. Zero-bubble schedules: backward
-    of inputs follows each forward there (Qi et al. 2023, figures 2 and 3), so that what the loss
-    saved is freed and its 16-bit gradient remains for the head's weight gradient (WeightGradStore
-    in zero-bubble's layers.py takes input and gradient). Savings on other stages are not counted.
+    By ``Schedule.waiting_head``: it has no head yet; or what the loss saved is freed and its 16-bit
+    gradient remains for the head's weight gradient. Savings on other stages are not counted.
     """
     p = request.strategy.precision
     kept = activation_profile(part, p, request.strategy.recompute == "full").kept
     head = part.blocks[part.order[-1]]
-    if request.placed is not None and request.placed.layout.zero_bubble:
+    if request.placed is not None and request.placed.schedule.waiting_head == "gradient":
         loss = max((op.saved for op in head.ops), key=widest)
         gone = saved_bytes(loss, p) - widest(loss) * p.low_bytes
     else:

@@ -27,6 +27,7 @@ from simcore.planning.goal import Goal
 from simcore.planning.recut import bars, evaluated, objective_of
 from simcore.planning.space import Space
 from simcore.request.resolved import Request
+from simcore.step.schedules import SCHEDULES
 from simcore.strategy.cuts import AUTO, MOST_CHUNKS, chunk_counts
 from simcore.workload.sharding import layer_counts
 
@@ -89,7 +90,7 @@ def _can_be_chunked(c: Candidates) -> NDArray[np.bool_]:
     if not can_have_chunks(c.space):
         return np.zeros(len(c), dtype=bool)
     pp = np.array([f.layout.pp for f in c.forms], dtype=np.float64)
-    plain = np.array([f.layout.schedule == "1f1b" for f in c.forms], dtype=bool) & (pp > 1)
+    plain = np.array([SCHEDULES[f.layout.schedule].chunked for f in c.forms], dtype=bool) & (pp > 1)
     found: NDArray[np.bool_] = plain[c.form] & (np.mod(c.grad_accum, pp[c.form]) == 0)
     return found & np.isfinite(c.step_s)
 

@@ -29,6 +29,7 @@ from simcore.planning.space import Space, digest_of
 from simcore.planning.variants import Deal, deals_of, evaluate_points
 from simcore.request.placement import layout_of
 from simcore.request.resolved import Request
+from simcore.step.schedules import layout_violations, schedule_of
 from simcore.strategy.cuts import AUTO
 from simcore.strategy.layout import Layout
 from simcore.strategy.shares import check_shares
@@ -44,7 +45,6 @@ MAX_CALL = 131_072
 NOT_A_MULTIPLE = "global-batch is not a multiple of micro-batch x replicas"
 #: Options of a form that its request does not take: resolved already, or different at each point.
 _NOT_IN_REQUEST = ("calibration", "inputs", "shares")
-ODD = "schedule dualpipe needs an even grad-accum"
 FEW = "vpp needs as many micro-batches as stages or more"
 
 
@@ -174,7 +174,7 @@ class Evaluator:
                 try:
                     request = make_request(
                         source, self.space.clusters[i], profile=self._profile, micro_batch=first,
-                        grad_accum=layout.least_micro_batches,
+                        grad_accum=schedule_of(layout).least_micro_batches(layout),
                         **{k: v for k, v in form.items() if k not in _NOT_IN_REQUEST},
                     )  # fmt: skip
                     n_layers = layer_counts(request.workload)
@@ -327,7 +327,7 @@ def violations(request: Request, layout: Layout, counts: Counts, n_layers: int) 
 
 @lru_cache(maxsize=65_536)
 def _of_layout(layout: Layout, n_gpus: int, n_layers: int) -> tuple[str, ...]:
-    return tuple(layout.violations(n_gpus, n_layers))
+    return tuple(layout_violations(layout, n_gpus, n_layers))
 
 
 def _dealt(
@@ -348,14 +348,16 @@ def _asks_for_rounds(held: _Unit) -> bool:
     r = held.request
     if r is None or r.software_assumed or not r.strategy.program.pipeline.whole_rounds:
         return False
-    return bool(held.layout.rounds_refused(0))
+    return schedule_of(held.layout).whole_rounds
 
 
 def _left_out(space: Space, held: _Unit) -> str:
     """The rule that points with an invalid number of micro-batches break."""
     if _asks_for_rounds(held):
         return f"{NOT_A_MULTIPLE}, or {FEW}" if space.global_batches else FEW
-    return NOT_A_MULTIPLE if space.global_batches else ODD
+    if space.global_batches:
+        return NOT_A_MULTIPLE
+    return f"schedule {held.layout.schedule} {schedule_of(held.layout).grad_accum_rule}"
 
 
 def _axis(space: Space, held: _Unit, valid: list[int], begin: int, end: int) -> Axis:
@@ -377,8 +379,8 @@ def _axis(space: Space, held: _Unit, valid: list[int], begin: int, end: int) -> 
     if space.global_batches:
         ranks = np.array([float(held.layout.data_ranks(c.n_gpus)) for c in specs])
         grad_accum = grad_accum / (row_micro * ranks[row_cluster])[row]
-    # DualPipe needs an even number: as many micro-batches from each end of the pipeline.
-    whole = np.mod(grad_accum, held.layout.directions) == 0
+    # Whole numbers of micro-batches, as many from each end of the pipeline.
+    whole = (np.mod(grad_accum, 1) == 0) & schedule_of(held.layout).takes(grad_accum)
     if _asks_for_rounds(held):
         whole &= grad_accum >= held.layout.pp
     row, grad_accum = row[whole], grad_accum[whole]

@@ -24,9 +24,9 @@ from simcore.planning.candidates import Candidates, runs_of
 from simcore.planning.constraints import constraints_of, passing
 from simcore.planning.goal import Goal
 from simcore.request.resolved import Request
+from simcore.step.schedules import schedule_of
 from simcore.strategy.balanced_cut import balanced_cut, holds_all
 from simcore.strategy.cuts import least_layers
-from simcore.timing.in_flight import in_flight
 from simcore.workload.sharding import even_cut, layer_counts
 
 Array = NDArray[np.float64]
@@ -67,7 +67,7 @@ def can_be_cut(c: Candidates) -> NDArray[np.bool_]:
     if "stages" in dict(c.space.axes):
         return np.zeros(len(c), dtype=bool)
     layouts = (form.layout for form in c.forms)
-    open_ = np.array([x.pp > 1 and x.directions == 1 for x in layouts], dtype=bool)
+    open_ = np.array([x.pp > 1 and schedule_of(x).takes_stages for x in layouts], dtype=bool)
     found: NDArray[np.bool_] = open_[c.form]
     return found
 
@@ -142,7 +142,7 @@ class _Cuts:
         placed = request.placed
         assert placed is not None
         layout = placed.layout
-        most = max(2.0, float(in_flight(layout, 0, np.array(np.inf))))
+        most = max(2.0, float(placed.schedule.in_flight(layout, 0, np.array(np.inf))))
         row = int(c.form[i]), int(c.cluster[i]), float(c.micro_batch[i])
         key = *row, min(float(c.grad_accum[i]), most)
         if key in self._found:

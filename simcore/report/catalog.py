@@ -235,8 +235,8 @@ def _dialects() -> Iterator[Entry]:
 
 def _options() -> Iterator[Entry]:
     for o in OPTIONS.options().values():
-        yield [o.name, o.kind.metavar or "-", o.heading, o.help], {
-            "name": o.name, "heading": o.heading, "unit": o.unit, "help": o.help,
+        yield [o.name, o.kind.metavar or "-", o.heading, o.help_text], {
+            "name": o.name, "heading": o.heading, "unit": o.unit, "help": o.help_text,
             "names": list(o.names()),
         }  # fmt: skip
 

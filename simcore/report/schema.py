@@ -95,7 +95,7 @@ def _options() -> Schema:
             kind = next((name for kinds, name in _JSON if isinstance(option.kind, kinds)), "string")
             unit = f" [{option.unit}]" if option.unit else ""
             found[option.name] = {
-                "type": [kind, "null"], "description": f"{option.help}{unit}",
+                "type": [kind, "null"], "description": f"{option.help_text}{unit}",
             }  # fmt: skip
     said = "Every option with the value that was predicted with, whoever chose it."
     return _object(said, found, required=[])

@@ -43,9 +43,9 @@ def round_warnings(tries: Attempts, inputs: Inputs, accum: int) -> tuple[str, ..
     if placed is None or not inputs.library.program.pipeline.whole_rounds:
         return ()
     layout = placed.layout
-    if refused := layout.rounds_refused(accum):
+    if refused := placed.schedule.rounds_refused(layout, accum):
         return (f"Megatron would refuse this: {refused}",)
-    if layout.vpp > 1 and layout.schedule == "1f1b" and accum % layout.pp:
+    if placed.schedule.whole_rounds and accum % layout.pp:
         return (
             f"{accum} micro-batches are no whole rounds of pp={layout.pp}: Megatron needs another "
             "--microbatch-group-size-per-virtual-pipeline-stage for them",

@@ -11,7 +11,7 @@ from simcore.request.placed import Placed
 from simcore.request.resolved import Request
 from simcore.strategy.cuts import written
 from simcore.strategy.dialects import Job, emit
-from simcore.strategy.layout import DEGREES
+from simcore.strategy.layout import DEFAULT_SCHEDULE, DEGREES
 from simcore.strategy.options import OPTIONS
 from simcore.strategy.options.values import shown
 from simcore.strategy.overlap import default_overlap
@@ -129,7 +129,7 @@ def _degrees(placed: Placed | None) -> dict[str, Any]:
     sizes = [s.n_layers for s in placed.stages]
     if len(set(sizes)) > 1:  # programs divide layers evenly unless stage sizes are given
         found["stages"] = written(sizes)
-    if layout.schedule != "1f1b":
+    if layout.schedule != DEFAULT_SCHEDULE:
         found["schedule"] = layout.schedule
     if "ep" in found and "tp" in found:
         found["expert_tp"] = layout.expert_tp

@@ -23,6 +23,7 @@ from simcore.request.options_used import settings_in_effect
 from simcore.request.placed import Placed
 from simcore.request.placement import place
 from simcore.request.resolved import Loading, Request
+from simcore.step.schedules import schedule_of
 from simcore.strategy.by_shape import fitted
 from simcore.strategy.cuts import AUTO
 from simcore.strategy.nccl import FREE
@@ -232,8 +233,9 @@ def _batch_problems(tries: Attempts, inputs: Inputs, accum: int, batch: int | st
         both = {"--shares": tries.get("shares"), "--stages auto": _cut_later(tries)}
         tries.problems += [f"give {k} or --micro-batch max, not both" for k, v in both.items() if v]
     placed: Placed | None = tries.get("placed")
-    if placed is not None and accum % placed.layout.directions:
-        tries.problems.append(f"schedule dualpipe needs an even grad-accum, not {accum}")
+    if placed is not None and not placed.schedule.takes(accum):
+        rule = placed.schedule.grad_accum_rule
+        tries.problems.append(f"schedule {placed.layout.schedule} {rule}, not {accum}")
     library = inputs.library
     if inputs.layout.vpp > 1 and not library.program.pipeline.interleaves:
         tries.problems.append(
@@ -242,7 +244,7 @@ def _batch_problems(tries: Attempts, inputs: Inputs, accum: int, batch: int | st
         )
     counted = placed is not None or inputs.options.get("global_batch") is None
     if counted and library.program.pipeline.whole_rounds and not library.assumed:
-        refused = inputs.layout.rounds_refused(accum)
+        refused = schedule_of(inputs.layout).rounds_refused(inputs.layout, accum)
         tries.problems += [f"{library.program.name}: {refused}"] if refused else []
 
 

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate, groupby
 
+from simcore.step.schedules import schedule_of
+from simcore.step.schedules.base import Schedule
 from simcore.strategy.layout import Layout
 from simcore.strategy.overlap import Overlap
 from simcore.workload.graph import Workload
@@ -76,6 +78,11 @@ class Placed:
     bare_frac: float = 0.0
     ring_shares: tuple[float, ...] = ()
     tied_bytes: float = 0.0
+
+    @cached_property
+    def schedule(self) -> Schedule:
+        """The schedule of its pipeline."""
+        return schedule_of(self.layout)
 
     @property
     def sending_ranks(self) -> int:

@@ -22,11 +22,11 @@ from simcore.request.context import (
 )
 from simcore.request.placed import LayerTraffic, Placed
 from simcore.request.routing import expert_groups
+from simcore.step.schedules import SCHEDULES, layout_violations, schedule_of
 from simcore.strategy.cuts import cut_sizes, normalised, stages_told
 from simcore.strategy.layout import (
     DEGREES,
     DISPATCHERS_CALLED,
-    SCHEDULES,
     CpComm,
     Dispatcher,
     Layout,
@@ -88,7 +88,7 @@ def layout_of(options: Mapping[str, Any], problems: list[str] | None = None) -> 
     return Layout(
         **degrees,
         sequence_parallel=cut,
-        schedule=one_of("schedule", SCHEDULES),
+        schedule=one_of("schedule", tuple(SCHEDULES)),
         expert_tp=int(options.get("expert_tp") or 1),
         dispatcher=one_of("dispatcher", get_args(Dispatcher), DISPATCHERS_CALLED),
         cp_comm=one_of("cp_comm", get_args(CpComm)),
@@ -135,7 +135,7 @@ def place(
     Raises InvalidConfig with every violation.
     """
     n_layers = layer_counts(workload)
-    problems = layout.violations(cluster.n_gpus, n_layers)
+    problems = layout_violations(layout, cluster.n_gpus, n_layers)
     if layout.trivial and not problems:
         return None
     if len({g.gpu.name for g in cluster.groups}) > 1:
@@ -221,7 +221,7 @@ def place(
         bare_frac=bare_frac,
         sends_whole=strategy.program.pipeline.sends_whole_output and not layout.sequence_parallel,
         # a rank that is fed from both ends holds both stages, and the table once
-        tied_bytes=(layout.pp > 1 and layout.directions == 1)
+        tied_bytes=(layout.pp > 1 and schedule_of(layout).directions == 1)
         * strategy.precision.grad_bytes
         * float(tied_numel(part)),
     )
@@ -314,8 +314,8 @@ def _with_exchanges(part: Workload, layout: Layout, sums: float) -> Workload:
 def _stages(
     part: Workload, layout: Layout, sizes: tuple[int, ...] | None, strategy: Strategy
 ) -> tuple[Stage, ...]:
-    """The stage that each pipeline rank holds; with dualpipe also that of the rank opposite."""
-    both_ends = layout.directions > 1
+    """The stage that each pipeline rank holds; fed from both ends, also the opposite rank's."""
+    both_ends = schedule_of(layout).directions > 1
     stages = pipeline_stages(part, layout.pp, sizes, one_table=both_ends)
     library = strategy.program
     if strategy.zero_stage < 3 and any(b.recomputable for b in part.blocks):

@@ -67,8 +67,8 @@ class Request:
 
     @property
     def micro_steps(self) -> float:
-        """Micro-batches that pass a rank's part of the model; DualPipe: half from either end."""
-        return self.grad_accum / (self.placed.layout.directions if self.placed else 1)
+        """Micro-batches that pass each stage of the model in a step."""
+        return self.grad_accum / (self.placed.schedule.directions if self.placed else 1)
 
     @property
     def global_batch(self) -> int:

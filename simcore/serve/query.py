@@ -87,7 +87,7 @@ def _field(option: Option) -> tuple[Any, Any]:
     elif isinstance(kind, Number):
         typed = Annotated[float, Field(ge=kind.least, le=control.most, allow_inf_nan=False)]
     examples = None if control.example is None else [control.example]
-    described = Field(default=None, description=option.help.rstrip("."), examples=examples)
+    described = Field(default=None, description=option.help_text.rstrip("."), examples=examples)
     return typed | None, described
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Final, Literal, get_args
+from typing import Final, Literal
 
 from simcore.strategy.cuts import cut_problems
 
@@ -18,13 +18,8 @@ Dispatcher = Literal["alltoall", "deepep", "hybridep"]
 DISPATCHERS_CALLED: Final[Mapping[str, Dispatcher]] = {"flex": "deepep"}
 #: How context ranks share attention; see ``request.context``.
 CpComm = Literal["ring", "all-gather", "ulysses"]
-#: The order in which pipeline stages work. gpipe: all forwards, then all backwards (Huang et al.
-#: 2019). 1f1b: with vpp its interleaved form (Narayanan et al. 2021). zb-1p, zb-2p: backward is
-#: split, so that weight gradients fill the bubble; a stage may hold pp or 2 pp micro-batches (Qi et
-#: al. 2023). dualpipe: micro-batches enter from both ends, each rank holds two stages (DeepSeek-AI
-#: 2024).
-Schedule = Literal["1f1b", "gpipe", "zb-1p", "zb-2p", "dualpipe"]
-SCHEDULES: tuple[Schedule, ...] = get_args(Schedule)
+#: The schedule of a pipeline where none is named; ``step.schedules`` has all of them.
+DEFAULT_SCHEDULE = "1f1b"
 #: What counts as a layer each besides the layers: embeddings and head.
 _ENDS = 2
 
@@ -52,7 +47,7 @@ class Layout:
     cp: int = 1
     ep: int = 1
     sequence_parallel: bool = True
-    schedule: Schedule = "1f1b"
+    schedule: str = DEFAULT_SCHEDULE
     expert_tp: int = 1
     dispatcher: Dispatcher = "alltoall"
     cp_comm: CpComm = "ring"
@@ -91,45 +86,15 @@ class Layout:
             if (value := getattr(self, name)) > 1:
                 parts.append(f"{name}{value}")
                 parts += [self.cp_comm] * (name == "cp" and self.cp_comm != "ring")
-        if self.schedule != "1f1b":
+        if self.schedule != DEFAULT_SCHEDULE:
             parts.append(self.schedule)
         return " ".join([*parts, f"stages {self.stages}"] if self.stages else parts)
 
-    @property
-    def zero_bubble(self) -> bool:
-        """Whether backward is split into that of the input and that of the weights."""
-        return self.schedule in ("zb-1p", "zb-2p")
-
-    @property
-    def in_flight_limit(self) -> int:
-        """For zero-bubble schedules: micro-batches that a stage may hold, in units of pp."""
-        return 2 if self.schedule == "zb-2p" else 1
-
-    @property
-    def directions(self) -> int:
-        """Ends where micro-batches enter; a rank has as many stages, and M/directions of them."""
-        return 2 if self.schedule == "dualpipe" else 1
-
-    @property
-    def least_micro_batches(self) -> int:
-        """Micro-batches of a step that every program with such a pipeline accepts."""
-        return max(self.directions, self.pp if self.vpp > 1 else 1)
-
-    def rounds_refused(self, micro_batches: int) -> str:
-        """Why Megatron's interleaved schedule refuses so few micro-batches; "" where it does not.
-
-        Megatron-LM before 2024 only takes multiples of the stages; later releases never take fewer
-        than the stages.
-        """
-        if self.vpp == 1 or self.schedule != "1f1b" or micro_batches >= self.pp:
-            return ""
-        return (
-            f"vpp={self.vpp} needs as many micro-batches as stages or more (pp={self.pp}), not "
-            f"grad-accum {micro_batches}: try grad-accum {self.pp}"
-        )
-
     def violations(self, n_gpus: int, n_layers: int) -> list[str]:
-        """Every rule that this layout breaks, for these numbers of GPUs and repeated layers."""
+        """Every rule that these degrees break, for these numbers of GPUs and repeated layers.
+
+        Those of the schedule are apart (``step.schedules.layout_violations``).
+        """
         found = [
             f"{f.name} must be at least 1, not {value}"
             for f in fields(self)
@@ -158,15 +123,6 @@ class Layout:
             found.append(f"pp x vpp = {self.pp * self.vpp} is more than the {n_layers} layers")
         if self.vpp > 1 and self.pp == 1:
             found.append(f"vpp={self.vpp} needs pp above 1")
-        if self.schedule != "1f1b":
-            if self.pp == 1:
-                found.append(f"schedule {self.schedule} needs pp above 1")
-            if self.vpp > 1:
-                found.append(f"schedule {self.schedule} has no chunks: vpp={self.vpp} needs 1f1b")
-        if self.schedule == "dualpipe" and self.pp % 2:
-            found.append(f"schedule dualpipe needs an even pp, not {self.pp}")
-        if self.schedule == "dualpipe" and self.stages:
-            found.append("schedule dualpipe divides the layers evenly: it takes no stages")
         if self.stages and self.pp == 1:
             found.append(f"stages {self.stages} need pp above 1")
         elif self.pp <= n_layers:

@@ -2,8 +2,7 @@
 
 Each pipeline stage is a job of its own on its data-parallel group. The exchanges of tensor, context
 and expert ranks delay compute unless the job overlaps them, and are added to every micro-step. The
-pipeline adds the time that stages wait for each other (physics.pipeline): for 1F1B and interleaved
-1F1B (Narayanan et al. 2021); nothing for zero-bubble schedules (Qi et al. 2023).
+pipeline adds the time that stages wait for each other, by its schedule (``step.schedules``).
 
 # C configs, all arrays [C]
 """
@@ -15,7 +14,6 @@ from collections.abc import Collection
 import numpy as np
 
 from simcore.base.arrays import NDArray
-from simcore.physics.pipeline import bubble_s
 from simcore.request.placed import Placed
 from simcore.timing.evaluate import Job, Steps
 from simcore.timing.micro_step import of_slowest
@@ -38,16 +36,14 @@ def evaluate_layout(
     ``jobs``: one for each of ``placed.distinct_stages``, which differ only in their part of the
     model. ``terms``: names of breakdown terms; None for all.
     """
-    layout = placed.layout
     parts = stage_steps(jobs, placed, points, keep_timeline=keep_timeline, terms=terms)
     runs = [part for part, _ in placed.runs]
-    bubbles = bubble_s(
-        layout.schedule,
+    bubbles = placed.schedule.bubble_s(
+        placed.layout,
         np.stack([p.passing_s * p.forward_frac for p in parts])[runs],
         np.stack([p.passing_s * (1.0 - p.forward_frac) for p in parts])[runs],
         [n for _, n in placed.runs],
-        points.grad_accum / layout.directions,
-        layout.vpp,
+        points.grad_accum / placed.schedule.directions,
     )
     whole = np.stack([p.total_s for p in parts])[runs] + bubbles
     held_up = np.argmax(whole, axis=0)

@@ -66,7 +66,7 @@ def data_points(points: Points, placed: Placed) -> Points:
     return replace(
         points,
         micro_batch=points.micro_batch / layout.cp,
-        grad_accum=points.grad_accum / layout.directions,
+        grad_accum=points.grad_accum / placed.schedule.directions,
         n_ranks=ranks,
         n_nodes=np.where(ranks > 1, group.n_nodes, 1.0),
         inter_bw_bytes_per_s=group.inter_bw_bytes_per_s / points.inter,

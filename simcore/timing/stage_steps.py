@@ -13,7 +13,6 @@ import numpy as np
 from simcore.base.arrays import TINY, NDArray
 from simcore.request.placed import Placed
 from simcore.step.together import together
-from simcore.timing import messages
 from simcore.timing.compute import pass_seconds, phases_of_parts
 from simcore.timing.evaluate import Job, Steps, evaluate_parts
 from simcore.timing.exchanges import (
@@ -127,7 +126,7 @@ def stage_steps(
         if placed.hides_messages:
             sent, halves = exchange[TRANSFER], (busy * share, busy * (1.0 - share))
             behind, count = placed.behind[n], local.grad_accum
-            seen = messages.seen_s(layout, behind, count, sent, halves, slowdown)
+            seen = placed.schedule.exposed_messages_s(layout, behind, count, sent, halves, slowdown)
             exchange, hidden = {**exchange, TRANSFER: seen}, sent - seen
             earlier = {**earlier, TRANSFER: seen}
         last = _last(exchange, placed, busy, steps)

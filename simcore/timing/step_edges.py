@@ -6,13 +6,23 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from simcore.timing.evaluate import Job, Steps
-from simcore.timing.pipeline import Sync
 from simcore.timing.timeline import Timeline
 
 #: Terms of the time breakdown that are drawn as micro-batches.
 _DRAWN = ("forward", "backward", "accumulation", "host", "frozen")
 #: Terms of the update; a tied table is summed up before it.
 _UPDATE = ("optimizer", "ema")
+
+
+@dataclass(frozen=True, slots=True)
+class Sync:
+    """Something a stage does once a step on one of its streams, with begin and end [s]."""
+
+    name: str
+    stream: str
+    term: str
+    start_s: float
+    finish_s: float
 
 
 @dataclass(frozen=True)

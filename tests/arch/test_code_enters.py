@@ -19,6 +19,7 @@ LOADERS = {"pickle", "marshal", "shelve", "dill", "joblib", "cloudpickle", "torc
 PLACES = {
     ("simcore/workload/trace/callables.py", "import_module"): "permission.permitted",
     ("simcore/workload/trace/zoos.py", "import_module"): "names written in the file",
+    ("simcore/base/registry.py", "import_module"): "names of a table in the file",
     ("simcore/workload/archs/__init__.py", "import_module"): "names of a table in the file",
     ("simcore/strategy/dialects/__init__.py", "import_module"): "names of a table in the file",
     ("simcore/strategy/options/kinds.py", "import_module"): "module:NAME of the option table",

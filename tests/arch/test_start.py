@@ -108,13 +108,16 @@ def test_what_shows_results_loads_when_they_are_shown(tmp_path: Path) -> None:
 
 
 @needs_cli
-def test_schedules_of_pipelines_load_where_one_is_drawn(tmp_path: Path) -> None:
-    pipeline = {"simcore.timing.pipeline", "simcore.timing.dualpipe"}
-    assert not loaded(command(PREDICT), tmp_path) & pipeline
+def test_schedules_of_pipelines_load_where_one_is_named(tmp_path: Path) -> None:
+    others = {f"simcore.step.schedules.{name}" for name in ("gpipe", "dualpipe")}
+    drawing = {"simcore.answer.pipeline_timeline"}
+    assert not loaded(command(PREDICT), tmp_path) & (others | drawing)
     cut = ["predict", "--model", "gpt2-xl", "--gpus", "8xH100", "--pp", "2", "--grad-accum", "4"]
-    assert not loaded(command(cut), tmp_path) & pipeline
-    drawn = [*cut, "--trace", str(tmp_path / "trace.json")]
-    assert pipeline <= loaded(command(drawn), tmp_path)
+    assert not loaded(command(cut), tmp_path) & (others | drawing)
+    drawn = loaded(command([*cut, "--trace", str(tmp_path / "trace.json")]), tmp_path)
+    assert drawn & (others | drawing) == drawing
+    gpipe = loaded(command([*cut, "--schedule", "gpipe"]), tmp_path)
+    assert gpipe & others == {"simcore.step.schedules.gpipe"}
 
 
 @needs_cli

@@ -11,7 +11,6 @@ from simcore.answer.predict import predict
 from simcore.answer.request import make_request
 from simcore.base.errors import InvalidConfig
 from simcore.memory.job import memory_over
-from simcore.strategy.layout import Layout
 from simcore.timing.exchanges import (
     TRANSFER,
     beside_host,
@@ -22,7 +21,6 @@ from simcore.timing.exchanges import (
     shared_nic_s,
     tied_s,
 )
-from simcore.timing.in_flight import chunk_share, in_flight
 from simcore.timing.points import Points
 from simcore.timing.steps import steps_of, values_of
 from simcore.workload.models import ModelRecord
@@ -226,14 +224,6 @@ def test_ring_exchange_by_hand() -> None:
     assert data_points(points, placed).n_ranks[0] == 1
 
 
-def test_activations_in_flight() -> None:
-    """1F1B keeps pp - s; interleaving a little more on the first; never more than there are."""
-    many = np.array([64.0])
-    assert [in_flight(Layout(pp=4), s, many)[0] for s in range(4)] == [4, 3, 2, 1]
-    assert in_flight(Layout(pp=4, vpp=2), 0, many)[0] == pytest.approx((2 * 3 + 4 + 1) / 2)
-    assert in_flight(Layout(pp=4), 0, np.array([2.0]))[0] == 2
-
-
 def test_violations_are_told_together() -> None:
     with pytest.raises(InvalidConfig) as caught:
         api.predict("gpt2-medium", "1x8xA100", tp=3, pp=48)
@@ -242,15 +232,6 @@ def test_violations_are_told_together() -> None:
         api.predict("gpt2-medium", "1x2xA100+1x2xT4", tp=2, precision="fp16")
     with pytest.raises(InvalidConfig, match="cannot be combined"):
         api.predict("gpt2-medium", "1x8xA100", tp=2, strategy="manual")
-
-
-@pytest.mark.parametrize(("limit", "held"), [(1, 8.0), (2, 16.0)])
-def test_zero_bubble_stages_hold_what_they_are_allowed(limit: int, held: float) -> None:
-    """Qi et al. 2023, section 4: ZB-1p and ZB-2p let every stage hold p or 2 p micro-batches."""
-    layout = Layout(pp=8, schedule="zb-1p" if limit == 1 else "zb-2p")
-    steps = np.array([64.0, 4.0])
-    for position in range(8):
-        assert in_flight(layout, position, steps).tolist() == [held, 4.0]
 
 
 def test_logits_do_not_wait_for_weight_gradients() -> None:
@@ -271,26 +252,6 @@ def test_logits_do_not_wait_for_weight_gradients() -> None:
     waits = (kept("zb-2p", 64) - kept("zb-1p", 64)) / 4  # of 8 and of 4 in flight
     whole = (kept("gpipe", 64) - kept("gpipe", 32)) / 32
     assert whole - waits == pytest.approx(2 * 1024 * 50257, rel=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("position", "held"),
-    [
-        (0, 15 * 1 + 7 * 8 * 2),  # 15 micro-batches in the first chunk, of one layer, 8 in others
-        (7, 7 * 8 * 2 + 1 * 1),  # and one in the last stage's last chunk
-        (3, None),
-    ],
-)
-def test_a_short_chunk_holds_fewer_layers(position: int, held: int | None) -> None:
-    """126 layers, embedding and loss in 8 x 8 chunks of two: the ends have 15 layers of 16."""
-    layout = Layout(pp=8, vpp=8)
-    layers = 16 if held is None else 15
-    chunks = 2 * (8 - position - 1) + 7 * 8 + 1
-    expected = chunks * layers / 8 if held is None else held
-    share = chunk_share(layout, position, layers, 16)
-    assert share * chunks * layers / 8 == pytest.approx(expected)
-    assert chunk_share(layout, position, 16, 16) == 1.0
-    assert chunk_share(Layout(pp=8), position, 15, 16) == 1.0
 
 
 def test_names_that_nobody_knows_hide_no_other_rule() -> None:

@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from simcore.answer.pipeline_timeline import PipelineLine, StageLine
 from simcore.answer.result import Prediction
+from simcore.step.schedules import schedule_of
+from simcore.step.schedules.base import Slot, last_place
 from simcore.strategy.layout import Layout
-from simcore.timing.pipeline import PipelineLine, Slot, StageLine
-from simcore.timing.pipeline_order import last_place, place_of
 
 #: The tracks of a pipeline stage that are shown first, in this order.
 COMPUTE, EXCHANGE, GRADIENTS = "compute", "exchange", "comm"
@@ -112,8 +113,10 @@ def pieces(slot: Slot, stage: StageLine, layout: Layout) -> Iterator[Slice]:
     In reality compute and exchanges alternate layer by layer; the trace joins each of the two.
     """
     work = slot.work
-    parts = layout.vpp * layout.directions
-    chunk = f", {'end' if layout.directions > 1 else 'chunk'} {work.chunk}" if parts > 1 else ""
+    schedule = schedule_of(layout)
+    parts = schedule.parts(layout)
+    part = "end" if schedule.directions > 1 else "chunk"
+    chunk = f", {part} {work.chunk}" if parts > 1 else ""
     side = {"forward": 0, "backward": 1}.get(work.kind)
     exchanges = {} if side is None else {n: x[side] / parts for n, x in stage.exchanges_s.items()}
     at = max(slot.start_s, slot.finish_s - sum(exchanges.values()))
@@ -129,8 +132,9 @@ def pieces(slot: Slot, stage: StageLine, layout: Layout) -> Iterator[Slice]:
 
 def _arrows(line: PipelineLine) -> Iterator[Arrow]:
     layout, last = line.layout, last_place(line.layout)
+    schedule = schedule_of(layout)
     at = {
-        (s.work.kind, s.work.micro_batch, place_of(layout, s.stage, s.work.chunk)): s
+        (s.work.kind, s.work.micro_batch, schedule.place_of(layout, s.stage, s.work.chunk)): s
         for stage in line.stages
         for s in stage.slots
     }

@@ -246,7 +246,9 @@ def _degrees(reading: Reading, table: Table) -> int:
     if reading.said("pp") is None:
         if schedule is not None:
             reading.ignore(key)
-    elif str(schedule or "1F1B").lower() != "1f1b":
+    elif schedule is not None and str(schedule).lower() in OPTIONS["schedule"].names():
+        reading.say("schedule", str(schedule).lower(), key)
+    elif schedule is not None:
         reading.approximate(f"{key} = {schedule}", "is predicted as 1F1B: --vpp for interleaving")
     ranks = [reading.said(w) for w in ("tp", "pp", "cp")]
     return math.prod(n for n in ranks if isinstance(n, int))

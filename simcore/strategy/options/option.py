@@ -86,7 +86,7 @@ class Option(Record, kw_only=True):
 
     name       Python keyword; the flag of the command line is the same with dashes
     kind       which values the option takes, and the error message for a wrong one
-    help       sentence that ``--help`` prints
+    help       sentence that ``--help`` prints; ``{names}`` in it stands for the names it accepts
     heading    heading of its help text, one of ``HEADINGS``
     more       further text that Python's ``help`` prints after ``help``
     unit       unit of the value
@@ -166,6 +166,13 @@ class Option(Record, kw_only=True):
         """The names that it accepts or suggests; empty for numbers and free text."""
         names: Names = getattr(self.kind, "names", ())
         return names_of(names) if names else ()
+
+    @property
+    def help_text(self) -> str:
+        """``help`` with the names that it accepts written out."""
+        if "{names}" not in self.help:
+            return self.help
+        return self.help.replace("{names}", ", ".join(self.names()))
 
     def read(self, value: object) -> Any:
         """The value converted for the engine. Raises UsageError that says what is wrong."""

@@ -68,10 +68,8 @@ DECLARED = (
     ),
     Option(
         name="schedule", heading="Parallelism", unsaid="1f1b",
-        kind=Name("simcore.strategy.layout:SCHEDULES",
-                  judged=True),
-        help="Pipeline schedule: 1f1b (default; interleaved with --vpp), gpipe, zb-1p, zb-2p, "
-             "dualpipe.",
+        kind=Name("simcore.step.schedules:SCHEDULES", judged=True),
+        help="Pipeline schedule: {names}; default 1f1b, with --vpp interleaved.",
         axis=Axis(), in_launch=True, resolved="placed.layout.schedule",
         control=Control(label="Pipeline schedule", group=LAYOUT_GROUP, unsaid="1f1b",
                         example="zb-2p"),

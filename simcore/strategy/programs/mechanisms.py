@@ -195,7 +195,7 @@ class Pipeline:
     ``cut``: the rule that assigns layers to stages, a name in ``strategy.cut_rules``.
     ``interleaves``: a stage may hold several chunks of layers (virtual pipeline stages).
     ``whole_rounds``: the interleaved schedule needs at least one micro-batch per stage
-    (``Layout.rounds_refused``).
+    (``Schedule.rounds_refused``).
     """
 
     received_copies: int = 0

@@ -100,3 +100,16 @@ def test_refused(text: str, said: str) -> None:
 def test_unknown_key_names_the_nearest() -> None:
     assert "did you mean 'training.local_batch_size'" in read(
         "[training]\nlocal_batchsize = 4").unknown[0]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("schedule", "said"), [("1F1B", "1f1b"), ("GPipe", "gpipe"), ("Interleaved1F1B", None)]
+)
+def test_schedules_by_name(schedule: str, said: str | None) -> None:
+    """torch.distributed.pipelining's names; of others 1F1B is told."""
+    launch = read(
+        f"[parallelism]\npipeline_parallel_degree = 2\npipeline_parallel_schedule = '{schedule}'"
+    )
+    assert launch.words().get("schedule") == said
+    told = [text for text in launch.approximated if "pipeline_parallel_schedule" in text]
+    assert bool(told) is (said is None)

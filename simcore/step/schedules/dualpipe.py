@@ -1,4 +1,4 @@
-"""The order of DualPipe: micro-batches enter a pipeline from both ends.
+"""DualPipe: micro-batches enter a pipeline from both ends.
 
 After DeepSeek-AI's implementation (github.com/deepseek-ai/DualPipe, dualpipe.py, eight steps;
 DeepSeek-V3 2024, arXiv:2412.19437, section 3.2.1). Rank r works on stage r for the micro-batches
@@ -8,9 +8,73 @@ that enter at rank 0 (direction 0) and on stage pp - 1 - r for the others.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from simcore.timing.pipeline_order import Cell, Work
+import numpy as np
+
+from simcore.step.schedules import SCHEDULES
+from simcore.step.schedules.base import (
+    WEIGHTS_FRAC,
+    Array,
+    Cell,
+    Kind,
+    Schedule,
+    Work,
+    mean_stage,
+)
+from simcore.strategy.layout import Layout
+
+
+class DualPipe(Schedule):
+    """Each rank holds two stages, and overlaps a forward of one with a backward of the other."""
+
+    name = "dualpipe"
+    meaning = "micro-batches enter from both ends, each rank holds two stages"
+    formula = "(pp/2 - 1) x (f + 2 b - 3 w)"
+    source = "DeepSeek-AI 2024, table 2"
+    directions = 2
+    takes_stages = False
+    splits_backward = True
+    fills_and_drains = False
+    grad_accum_rule = "needs an even grad-accum"
+
+    def order(self, layout: Layout, stage: int, micro_batches: int) -> list[Cell]:
+        """The eight steps of DeepSeek-AI's implementation."""
+        if problem := self.undrawn(layout, micro_batches):
+            raise ValueError(problem)
+        pp = layout.pp
+        return list(_cells(_Rank(pp, stage, micro_batches), pp, min(stage, pp - 1 - stage)))
+
+    def undrawn(self, layout: Layout, micro_batches: int) -> str:
+        """Its order needs 2 pp micro-batches."""
+        if micro_batches >= 2 * layout.pp:
+            return ""
+        return (
+            f"schedule dualpipe needs {2 * layout.pp} micro-batches for pp {layout.pp}, twice the "
+            f"stages, not {micro_batches}"
+        )
+
+    def refused(self, layout: Layout) -> list[str]:
+        """An odd number of ranks, besides the usual rules."""
+        odd = [f"schedule {self.name} needs an even pp, not {layout.pp}"] if layout.pp % 2 else []
+        return super().refused(layout) + odd
+
+    def bubble_s(
+        self,
+        layout: Layout,
+        forward_s: Array,
+        backward_s: Array,
+        stages: Sequence[int],
+        micro_batches: Array,
+    ) -> Array:
+        """(p/2 - 1)(F + B + W + B - 3 W) of one of a rank's two stages, where B + W = backward."""
+        backward = mean_stage(backward_s, stages)
+        once = (mean_stage(forward_s, stages) + (1.0 - WEIGHTS_FRAC) * backward) / 2.0
+        return np.broadcast_to((layout.pp / 2.0 - 1.0) * once, forward_s.shape)
+
+    def most_in_flight(self, layout: Layout, position: int | Array) -> float | Array:
+        """(p + 1)/2 of each of a rank's two stages (table 2)."""
+        return (layout.pp + 1) / 2
 
 
 class _Rank:
@@ -22,11 +86,11 @@ class _Rank:
         self.forwards, self.backwards = [0, 0], [0, 0]
         self.waiting: deque[Work] = deque()
 
-    def _work(self, counts: list[int], kind: str, phase: int) -> Work:
+    def _work(self, counts: list[int], kind: Kind, phase: int) -> Work:
         direction = phase ^ self.second_half
         micro_batch = counts[direction] + direction * self.half
         counts[direction] += 1
-        return Work(kind, micro_batch, direction)  # type: ignore[arg-type]
+        return Work(kind, micro_batch, direction)
 
     def forward(self, phase: int) -> Cell:
         return (self._work(self.forwards, "forward", phase),)
@@ -46,16 +110,6 @@ class _Rank:
     def both(self, forward: int, backward: int) -> Cell:
         """A forward and a backward whose kernels and exchanges overlap: one piece of work."""
         return self.forward(forward) + self.backward(backward)
-
-
-def dualpipe_order(pp: int, rank: int, micro_steps: int) -> list[Cell]:
-    """The pieces of work of one rank in order. Raises ValueError below 2 pp micro-batches."""
-    if micro_steps < 2 * pp:
-        raise ValueError(
-            f"schedule dualpipe needs {2 * pp} micro-batches for pp {pp}, twice the stages, "
-            f"not {micro_steps}"
-        )
-    return list(_cells(_Rank(pp, rank, micro_steps), pp, min(rank, pp - 1 - rank)))
 
 
 def _cells(r: _Rank, pp: int, near: int) -> Iterator[Cell]:
@@ -91,3 +145,6 @@ def _cells(r: _Rank, pp: int, near: int) -> Iterator[Cell]:
         yield r.backward(0, later=True)
     for _ in range(near + 1):  # 8
         yield r.weights()
+
+
+SCHEDULES.register(DualPipe.name)(DualPipe())

@@ -1,4 +1,4 @@
-"""Waiting in a pipeline against the schedule itself, task by task."""
+"""1F1B: its order by hand; waiting against the schedule itself, task by task."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simcore.physics.pipeline import waiting_s
+from simcore.step.schedules import SCHEDULES, schedule_of
+from simcore.step.schedules.one_f_one_b import OneFOneB, waiting_s
+from simcore.strategy.layout import Layout
 
 Task = tuple[str, int, int]  # "F" or "B", chunk, micro-batch
 
@@ -160,3 +162,24 @@ def test_the_last_of_equal_neighbours_waits_longest() -> None:
     joined = waiting_s(np.array([[1.0], [1.6]]) * ones, np.array([[2.0], [3.2]]) * ones, [3, 1], n)
     assert (single[:3].max(axis=0) == single[2]).all()
     assert joined == pytest.approx(single[[2, 3]])
+
+
+def test_its_order_by_hand() -> None:
+    """Stage 1 of 3: one forward ahead, then one forward and one backward in turn."""
+    order = SCHEDULES["1f1b"].order(Layout(pp=3), 1, 3)
+    assert [f"{w.kind[0]}{w.micro_batch}" for (w,) in order] == ["f0", "f1", "b0", "f2", "b1", "b2"]
+
+
+def test_what_a_stage_holds_and_what_it_refuses() -> None:
+    """p - k micro-batches, never more than there are; one stage alone is a pipeline too."""
+    schedule, many = SCHEDULES["1f1b"], np.array([64.0])
+    assert [schedule.in_flight(Layout(pp=4), s, many)[0] for s in range(4)] == [4, 3, 2, 1]
+    assert schedule.in_flight(Layout(pp=4), 0, np.array([2.0]))[0] == 2
+    assert schedule.in_flight(Layout(pp=4), np.array([1.0, 3.0]), 2 * many).tolist() == [3, 1]
+    assert schedule.refused(Layout()) == [] == schedule.refused(Layout(pp=4, vpp=2))
+    assert schedule.waiting_head == "kept" and not schedule.whole_rounds
+
+
+def test_with_chunks_it_is_the_interleaved_schedule() -> None:
+    assert type(schedule_of(Layout(pp=4))) is OneFOneB
+    assert schedule_of(Layout(pp=4, vpp=2)).whole_rounds

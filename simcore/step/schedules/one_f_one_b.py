@@ -1,7 +1,4 @@
-"""Time that pipeline stages wait for each other, from the time of a micro-batch on each stage.
-
-# R runs of neighbouring stages that take equally long, C configs
-"""
+"""1F1B: each stage alternates one forward and one backward once the pipeline is full."""
 
 from __future__ import annotations
 
@@ -9,45 +6,47 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from simcore.base.arrays import NDArray
+from simcore.step.schedules import SCHEDULES
+from simcore.step.schedules.base import Array, Cell, Schedule, alternating, works
+from simcore.strategy.layout import DEFAULT_SCHEDULE, Layout
 
-Array = NDArray[np.float64]
 
+class OneFOneB(Schedule):
+    """Stage k of p starts p - 1 - k forwards ahead (Narayanan et al. 2021; PipeDream-flush)."""
 
-def bubble_s(
-    schedule: str,
-    forward_s: Array,
-    backward_s: Array,
-    stages: Sequence[int],
-    micro_batches: Array,
-    chunks: int = 1,
-) -> Array:
-    """Bubble time [s] of each run's stages in one step, by the pipeline's schedule: [R, C].
+    name = DEFAULT_SCHEDULE
+    meaning = "one forward, one backward in turn; with vpp in its interleaved form"
+    formula = (
+        "(pp - 1)/vpp x (f + b); with A < pp micro-batches (pp - A + (A - 1)/vpp) x (f + b); "
+        "unequal stages, k the slowest: f + b of the stages before k + max(0, D - w f) + "
+        "max(0, D - w b), D = f + b of the stages after k, w = pp - 1 - k"
+    )
+    source = "Narayanan et al. 2021"
+    chunked = True
 
-    Arguments as for ``waiting_s``. gpipe: exact, as two flow shops. zb-1p and zb-2p:
-    (p - 1)(F + B - W) and (p - 1)(F + B - 2 W) of the average stage, where B and W are the backward
-    passes of inputs and of weights, each half of backward (Qi et al. 2023, table 1: ZB-H1, ZB-H2).
-    dualpipe: (p/2 - 1)(F + B + W + B - 3 W) with B here all of backward (DeepSeek-AI 2024, table
-    2); a rank's times are those of two stages.
-    """
-    count = np.array(stages, dtype=np.float64)[:, None]
-    ranks = count.sum()
-    if ranks == 1:
-        return np.zeros_like(forward_s)
-    if schedule == "1f1b":
-        return waiting_s(forward_s, backward_s, stages, micro_batches, chunks)
-    forward, backward = ((count * x).sum(axis=0) / ranks for x in (forward_s, backward_s))
-    if schedule == "gpipe":
-        slowest = forward_s.max(axis=0) + backward_s.max(axis=0)
-        whole = ranks * (forward + backward) + (micro_batches - 1.0) * slowest
-        found: Array = whole - micro_batches * (forward_s + backward_s)
-        return found
-    if schedule == "dualpipe":
-        once = (forward + backward - 0.5 * backward) / 2.0
-        return np.broadcast_to((ranks / 2.0 - 1.0) * once, forward_s.shape)
-    weights = 0.5 * backward * {"zb-1p": 1.0, "zb-2p": 2.0}[schedule]
-    idle = (ranks - 1.0) * np.maximum(0.0, forward + 0.5 * backward - weights)
-    return np.broadcast_to(idle, forward_s.shape)
+    def order(self, layout: Layout, stage: int, micro_batches: int) -> list[Cell]:
+        """p - 1 - k forwards, then one forward and one backward in turn, then backwards."""
+        forward, backward = (works(kind, micro_batches) for kind in ("forward", "backward"))
+        return [(w,) for w in alternating(forward, backward, layout.pp - 1 - stage)]
+
+    def refused(self, layout: Layout) -> list[str]:
+        """Nothing: a single stage is a pipeline too, and chunks interleave."""
+        return []
+
+    def bubble_s(
+        self,
+        layout: Layout,
+        forward_s: Array,
+        backward_s: Array,
+        stages: Sequence[int],
+        micro_batches: Array,
+    ) -> Array:
+        """``waiting_s``."""
+        return waiting_s(forward_s, backward_s, stages, micro_batches, layout.vpp)
+
+    def most_in_flight(self, layout: Layout, position: int | Array) -> float | Array:
+        """p - k."""
+        return layout.pp - np.asarray(position, dtype=np.float64)
 
 
 def waiting_s(
@@ -72,8 +71,8 @@ def waiting_s(
     D includes the forwards (backwards) of the other chunks on all stages. Chunks do not shorten the
     path of a single micro-batch, p (f + b); with M < p equal stages wait p - M + (M - 1)/chunks
     times f + b. Exact where stages differ by up to a tenth; otherwise a lower bound, since paths
-    that change the stage are left out (``tests/physics/test_pipeline.py`` compares it with the
-    event-by-event schedule).
+    that change the stage are left out (``tests/step/schedules/test_one_f_one_b.py`` compares it
+    with the event-by-event schedule).
 
     ``forward_s``, ``backward_s`` [R, C]: seconds of one micro-batch on one stage of each run;
     ``stages`` [R]: number of stages in each run; ``micro_batches`` [C]. The result is for the last
@@ -102,3 +101,6 @@ def waiting_s(
     idle = np.where(twice, first + last, np.maximum(first, last))
     result: Array = (before + idle) / chunks
     return result
+
+
+SCHEDULES.register(DEFAULT_SCHEDULE)(OneFOneB())
