@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 
 from simcore.hardware.spec import GPUS
 from simcore.physics.collectives import Group, Library
+from simcore.physics.kernel import TrafficLimits
 from simcore.step.graph import StepGraph, Task
-from simcore.step.kernels import KINDS
 from simcore.strategy.optimizers import OPTIMIZERS
 from simcore.strategy.precision import PRECISIONS
 from simcore.strategy.strategy import Strategy
 from simcore.timing.points import Points
-from simcore.timing.rates import ClassRates
+from simcore.timing.rates import ClassRates, KernelRates, no_work
 from simcore.workload.graph import Block, Kernel, Op, Param, Workload
 from simcore.workload.saved import Saved
 
@@ -69,21 +69,34 @@ def workload(blocks: Sequence[Block], order: Sequence[int] | None = None, **more
     )
 
 
-def rates(**changes: Any) -> ClassRates:
-    """A device of 1 FLOP/s with free memory, host and copies, so that seconds equal FLOP."""
+def kernel_rates(**changes: Any) -> KernelRates:
+    """Kernels of 1 FLOP/s with free memory; columns of ``KIND_RATES`` are for all kinds."""
+    kinds = no_work()
+    kinds["flop_per_s"], kinds["bytes_per_s"] = 1.0, INF
+    for column in set(changes) & set(kinds.dtype.names or ()):
+        kinds[column] = changes.pop(column)
     values: dict[str, Any] = {
-        "gpu": GPUS["A100-SXM-80GB"],
-        "flop_per_s": np.ones(len(KINDS)),
-        "bytes_per_s": np.full(len(KINDS), INF),
-        "update_bytes_per_s": INF,
-        "wave_frac": np.zeros(len(KINDS)),
-        "half_depth": np.zeros(len(KINDS)),
-        "tile": None,
+        "kinds": kinds,
+        "direct": no_work(),
+        "limits": TrafficLimits(),
+        "sm_count": 0.0,
         "half_width": 0.0,
         "attention_bwd_frac": 1.0,
-        "sm_count": 0.0,
-        "kernel_start_s": 0.0,
+        "start_s": 0.0,
+    }
+    return KernelRates(**(values | changes))
+
+
+def rates(**changes: Any) -> ClassRates:
+    """A device of 1 FLOP/s with free memory, host and copies, so that seconds equal FLOP."""
+    own = {f.name for f in fields(ClassRates)}
+    of_kernels = {name: changes.pop(name) for name in set(changes) - own}
+    values: dict[str, Any] = {
+        "gpu": GPUS["A100-SXM-80GB"],
+        "kernels": kernel_rates(**of_kernels),
+        "update_bytes_per_s": INF,
         "host_issue_s": 0.0,
+        "issue_over_torch": {},
         "h2d_bytes_per_s": INF,
         "dram_bytes_per_s": INF,
         "far_bytes_per_s": INF,
@@ -97,7 +110,6 @@ def rates(**changes: Any) -> ClassRates:
         "peak_flop_per_s": 1.0,
         "assumptions": (),
     }
-    values |= {"issue_over_torch": {}}
     return ClassRates(**(values | changes))
 
 

@@ -15,7 +15,8 @@ from simcore.answer.result import Explanation, Prediction
 from simcore.base.errors import UsageError, nearest
 from simcore.base.units import GIGA, PERCENT, TERA, format_seconds, format_si
 from simcore.request.resolved import Request
-from simcore.timing.rates import knob_spread_of, product_peak_for
+from simcore.timing.peaks import product_peak_for
+from simcore.timing.rates import knob_spread_of
 
 #: What each part of the residual (``answer.residual.PARTS``) stands for.
 RESIDUAL_WORDS = {

@@ -21,8 +21,9 @@ from simcore.request.resolved import Request, rank_groups
 from simcore.step.kernels import KernelTable, table_of
 from simcore.step.parallel import PARALLELISMS
 from simcore.timing.evaluate import Job
+from simcore.timing.peaks import conv_peak_for, peak_for
 from simcore.timing.points import Points
-from simcore.timing.rates import ClassRates, conv_peak_for, peak_for
+from simcore.timing.rates import ClassRates
 from simcore.timing.steps import job_of, steps_of, values_of
 
 Array = NDArray[np.float64]
@@ -144,16 +145,16 @@ class Facts:
             if strategy.recompute == "full" and not strategy.program.recompute.stops_early:
                 weights[:n] = runs * [b.recomputable for b in workload.blocks]
         batch = float(self.micro_batch)
-        moved = t.bytes_fixed + t.bytes_per_sample * batch
+        moved = t["n_bytes"] @ (1.0, batch)
 
         def total(column: Array) -> float:
-            return float(weights @ np.add.reduceat(column * t.count, t.phase_start))
+            return float(weights @ np.add.reduceat(column * t["count"], t.phase_start))
 
         launches, issues = weights @ t.launches_per_phase, weights @ t.issues_per_phase
         issues += weights @ t.unit_issues_per_phase * (self.result.n_gpus > 1)
         awaited = weights @ t.awaited_per_phase @ (1.0, batch)
         return Work(
-            total(t.flop) * batch, total(moved), float(launches), float(issues), float(awaited)
+            total(t["flop"]) * batch, total(moved), float(launches), float(issues), float(awaited)
         )
 
     def cite(self, estimate: Estimate) -> str:

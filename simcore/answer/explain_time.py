@@ -11,9 +11,10 @@ from simcore.hardware.paths import Path
 from simcore.step.host_calls import driver_issues
 from simcore.step.kernels import COMPUTE_KINDS, DEPTHWISE_LAST, KINDS
 from simcore.timing.exchanges import exchange_bytes, exchange_passes
+from simcore.timing.peaks import conv_unit
 from simcore.timing.points import COLLECTIVE_BASE_S
 from simcore.timing.price import HOST_DRAM_FRAC
-from simcore.timing.rates import compute_share_of, conv_unit, memory_share_of
+from simcore.timing.rates import compute_share_of, memory_share_of
 from simcore.timing.update import EMA_TRAFFIC_ELEMS
 from simcore.workload.graph import CONV_KINDS, KernelKind
 
@@ -47,7 +48,7 @@ def _roofline(f: Facts, part: str, note: str = "") -> Derivation:
     work, r, profile = f.work(part), f.rates, f.request.profile
     steps = f.request.micro_steps
     name, peak = f.peak
-    kinds = [k for k in COMPUTE_KINDS if (f.table.kind == KINDS.index(k)).any()]
+    kinds = [k for k in COMPUTE_KINDS if (f.table["kind"] == KINDS.index(k)).any()]
     own, own_peak = f.conv_peak
     efficiency: dict[str, Estimate] = {
         k: compute_share_of(
@@ -60,12 +61,12 @@ def _roofline(f: Facts, part: str, note: str = "") -> Derivation:
     }
     shown: tuple[KernelKind, ...] = ("elementwise", *kinds[:1])
     memory = {k: memory_share_of(profile, k, r.gpu) for k in shown}
-    if (f.table.kind == KINDS.index(DEPTHWISE_LAST)).any():
+    if (f.table["kind"] == KINDS.index(DEPTHWISE_LAST)).any():
         efficiency["conv_depthwise (channels last)"] = compute_share_of(
             profile, "conv_depthwise", own, r.gpu, channels_last=True
         )
-    by_element = r.indexed_s if f.table.indexed.size else 0.0
-    by_row = r.row_s if f.table.rowwise.size else 0.0
+    by_element = r.kernels.limits.indexed_s if f.table["indexed"].any() else 0.0
+    by_row = r.kernels.limits.row_s if f.table["rows"].any() else 0.0
     inputs = [
         ("micro-batch", f"{f.micro_batch}" + (f", {steps:g} a step" if steps > 1 else "")),
         ("work", f"{format_si(work.flop, 'FLOP')}, {format_si(work.n_bytes, 'B')} moved, "
@@ -89,7 +90,7 @@ def _roofline(f: Facts, part: str, note: str = "") -> Derivation:
             if by_row
             else []
         ),
-        ("SMs, kernel start", f"{r.sm_count:.0f}, {_s(r.kernel_start_s)}"),
+        ("SMs, kernel start", f"{r.kernels.sm_count:.0f}, {_s(r.kernels.start_s)}"),
     ]  # fmt: skip
     cited = [f.datasheet(r.gpu.peak_flop_per_s.get(name))]
     cited += [f"{k} {f.cite(e)}" for k, e in list(efficiency.items())[:1]]
@@ -138,8 +139,8 @@ def _moved(f: Facts) -> tuple[tuple[str, str], ...]:
     r = f.rates
     issue = r.issue_s(f.request.strategy.issuer)
     return (
-        ("bandwidth", f"{_rate(float(r.bytes_per_s[KINDS.index('elementwise')]))} sustained"),
-        ("kernel start, issue", f"{_s(r.kernel_start_s)}, {_s(issue)}"),
+        ("bandwidth", f"{_rate(r.elementwise_bytes_per_s)} sustained"),
+        ("kernel start, issue", f"{_s(r.kernels.start_s)}, {_s(issue)}"),
     )
 
 

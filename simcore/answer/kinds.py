@@ -53,11 +53,11 @@ def compute_shares(request: Request) -> dict[str, float]:
     weights = program.weights[program.compute_class == 0].sum(axis=0)
     points = Points.of(values_of(request), 1)
     batch = points.micro_batch / (request.placed.layout.cp if request.placed else 1)
-    kinds = np.array([_group(k) for k in KINDS])[table.kind]
+    kinds = np.array([_group(k) for k in KINDS])[table["kind"]]
     seconds = {}
     for name in (*GROUPS, MEMORY_BOUND):
-        mine = replace(table, count=np.where(kinds == name, table.count, 0.0))
-        phases = phase_seconds(mine, rates, batch, points.compute, points.memory)
+        mine = table.with_counts(np.where(kinds == name, table["count"], 0.0))
+        phases = phase_seconds(mine, rates.kernels, batch, points.compute, points.memory)
         seconds[name] = float(weights @ phases[:, 0])
     total = sum(seconds.values())
     return {k: v / total for k, v in seconds.items()}

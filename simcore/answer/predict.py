@@ -29,8 +29,9 @@ from simcore.request.resolved import Request, rank_counts, rank_groups
 from simcore.strategy.overlap import NO_OVERLAP
 from simcore.timing.breakdown import breakdown
 from simcore.timing.evaluate import Job, Steps, evaluate
+from simcore.timing.peaks import conv_notes
 from simcore.timing.points import KNOBS, Knob, Points
-from simcore.timing.rates import conv_notes, knob_spread_of
+from simcore.timing.rates import knob_spread_of
 from simcore.timing.steps import job_of, steps_of, values_on
 
 Array = NDArray[np.float64]

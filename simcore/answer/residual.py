@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from simcore.hardware.estimates import Estimate
 from simcore.request.resolved import Request
-from simcore.timing.rates import peak_for
+from simcore.timing.peaks import peak_for
 
 
 def _unlayered(request: Request) -> float:

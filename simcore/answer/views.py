@@ -115,11 +115,10 @@ def _points(
     )
     table = kernel_table(alone, request.strategy.precision)
     one = np.ones(1)
-    seconds = phase_seconds(table, rates, batch * one, one, one)[:, 0]
-    flop = np.add.reduceat(table.count * table.flop, table.phase_start) * batch
-    n_bytes = np.add.reduceat(
-        table.count * (table.bytes_fixed + table.bytes_per_sample * batch), table.phase_start
-    )
+    seconds = phase_seconds(table, rates.kernels, batch * one, one, one)[:, 0]
+    flop = np.add.reduceat(table["count"] * table["flop"], table.phase_start) * batch
+    moved = table["n_bytes"] @ (1.0, batch)
+    n_bytes = np.add.reduceat(table["count"] * moved, table.phase_start)
     found: dict[tuple[str, KernelKind, Pass], list[float]] = {}
     for p, part in enumerate(parts):
         for i, (op, n) in enumerate(calls.items()):

@@ -13,7 +13,7 @@ import numpy as np
 
 from simcore.base.arrays import NDArray
 from simcore.base.units import MICRO
-from simcore.physics.roofline import kernel_time_s
+from simcore.physics.kernel import roofline_s
 
 Array: TypeAlias = NDArray[np.float64]
 #: A mask of rows.
@@ -135,9 +135,8 @@ def fit_roofline(
     """
 
     def formula(eff_compute: float, eff_memory: float, launch_s: float) -> Array:
-        return kernel_time_s(
-            flop, n_bytes, peak_flop_per_s, bw_bytes_per_s, eff_compute, eff_memory, fill, launch_s
-        )
+        memory_s = n_bytes / (eff_memory * bw_bytes_per_s)
+        return roofline_s(flop / (eff_compute * peak_flop_per_s * fill), memory_s, launch_s)
 
     bounds = (
         (0.7, 0.02, EFF_MAX),

@@ -47,7 +47,7 @@ from simcore.hardware.measured import (
 from simcore.hardware.spec import GpuSpec, PeakName
 from simcore.measurements.nccl_runs import bus_factor
 from simcore.physics.fill import attention_fill, matmul_fill
-from simcore.physics.roofline import kernel_time_s
+from simcore.physics.kernel import roofline_s
 from simcore.timing.points import COLLECTIVE_BASE_S
 from simcore.timing.rates import attention_width
 
@@ -172,9 +172,8 @@ def _compute_class(
 
     def predict(seen: Rows, of: Rows) -> Array:
         f = fit(seen)
-        return kernel_time_s(
-            flop[of], n_bytes[of], *rates, f.eff_compute, f.eff_memory, fill[of], f.launch_s
-        )
+        compute_s = flop[of] / (f.eff_compute * rates[0] * fill[of])
+        return roofline_s(compute_s, n_bytes[of] / (f.eff_memory * rates[1]), f.launch_s)
 
     whole = fit(np.ones(len(rows), bool))
     error = left_out_mape(seconds, seconds, 2 * ENOUGH_ROWS - 1, predict)

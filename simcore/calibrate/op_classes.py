@@ -157,7 +157,7 @@ class MemoryFit:
 
     ``eff_memory``: share of the bandwidth. ``start_s``: start of a kernel. ``floor_s``: least time
     of a kernel in an eager loop, set by the host. ``row_clocks``: least clocks of an SM per row,
-    for kernels that run one thread block per row (``physics.rows``).
+    for kernels that run one thread block per row (``physics.kernel``).
     """
 
     eff_memory: float
@@ -174,7 +174,7 @@ def fit_memory_class(batches: Sequence[OpBatch], gpu: GpuSpec) -> MemoryFit | No
     """The figures of one class of memory-bound kernels on one device.
 
     The time is ``start + bytes / (eff · bandwidth)``; that of norms is at least the time of their
-    rows (``physics.rows``). Kernels that exceed the L2 of every device weigh most, since smaller
+    rows (``physics.kernel``). Kernels that exceed the L2 of every device weigh most, since smaller
     ones run from L2 in a benchmark's loop. Eager rows also determine the host's floor. None if
     there are too few rows.
     """

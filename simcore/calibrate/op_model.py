@@ -1,4 +1,7 @@
-"""The time of measured kernels from a profile's figures: one formula for fits and comparisons."""
+"""The time of measured kernels from a profile's figures, which fits invert.
+
+The formulas are those of ``physics.kernel``, by which every kernel of a step is priced.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +16,8 @@ from simcore.hardware.power import MATRIX_CLASSES, held_frac
 from simcore.hardware.rows import row_s, rows_per_l2_byte
 from simcore.hardware.spec import GpuSpec
 from simcore.hardware.tiles import only_batched_fp32_tile
-from simcore.physics.fill import attention_fill, matmul_fill
-from simcore.physics.roofline import kernel_time_s
-from simcore.physics.rows import missed_frac
-from simcore.physics.winograd import TAPS, conv_fill
+from simcore.physics.fill import TAPS, attention_fill, conv_fill, matmul_fill
+from simcore.physics.kernel import Traffic, TrafficLimits, roofline_s, traffic_s
 
 #: Exponent p of (device^p + floor^p)^(1/p), which joins the device's time and the host's floor.
 #: Errors of held-out shapes are the same from 3 to 10.
@@ -41,8 +42,7 @@ class OpFigures:
     """The figures of one class of kernel on one device.
 
     ``half_width`` [elements] is for attention only, ``floor_s`` for eager rows (see
-    :func:`op_time_s`), ``row_clocks`` for kernels with one thread block per row
-    (``physics.rows``).
+    :func:`op_time_s`), ``row_clocks`` for kernels with one thread block per row.
     """
 
     eff_compute: float
@@ -90,29 +90,21 @@ def op_time_s(batch: OpBatch, gpu: GpuSpec, figures: OpFigures) -> Array:
     ``floor_s``. Behind long kernels the host runs ahead, and only the device's start remains. So
     the time is the larger of both, not their sum.
     """
-    bandwidth = gpu.memory_bw.value
-    if batch.form == "memory":
-        moved = batch.n_bytes / (figures.eff_memory * bandwidth)
-        if figures.row_clocks:
-            moved = _by_rows(batch, gpu, figures)
-        return _no_sooner(figures.start_s + moved, figures.floor_s)
-    fill = op_fill(batch, gpu, figures)
-    if batch.clock == "burst" and batch.cls in MATRIX_CLASSES:
-        rate = figures.eff_compute * batch.peak_flop_per_s * fill
-        fill = fill * burst_clock(batch.flop / rate, gpu)
-    time = kernel_time_s(
-        batch.flop, batch.n_bytes, batch.peak_flop_per_s, bandwidth, figures.eff_compute,
-        figures.eff_memory, fill, figures.start_s,
-    )  # fmt: skip
-    return _no_sooner(time + batch.cast_bytes / (figures.eff_memory * bandwidth), figures.floor_s)
-
-
-def _by_rows(batch: OpBatch, gpu: GpuSpec, figures: OpFigures) -> Array:
-    """The seconds of kernels with one thread block per row, without the start."""
-    missed = missed_frac(batch.n_bytes / batch.m, rows_per_l2_byte(gpu))
-    n_bytes = batch.n_bytes + batch.again_bytes * missed
-    moved: Array = n_bytes / (figures.eff_memory * gpu.memory_bw.value)
-    return np.maximum(moved, batch.m * row_s(gpu, figures.row_clocks))
+    bytes_per_s = figures.eff_memory * gpu.memory_bw.value
+    compute_s: Array | float = 0.0
+    traffic, limits = Traffic(batch.n_bytes), TrafficLimits()
+    if batch.form != "memory":
+        rate = figures.eff_compute * batch.peak_flop_per_s * op_fill(batch, gpu, figures)
+        if batch.clock == "burst" and batch.cls in MATRIX_CLASSES:
+            rate = rate * burst_clock(batch.flop / rate, gpu)
+        compute_s = batch.flop / rate
+    elif figures.row_clocks:
+        per_row = batch.n_bytes / batch.m
+        traffic = Traffic(batch.n_bytes, batch.m, per_row, batch.again_bytes)
+        limits = TrafficLimits(rows_per_l2_byte(gpu), row_s(gpu, figures.row_clocks))
+    moved_s = traffic_s(traffic, bytes_per_s, limits)
+    time_s = roofline_s(compute_s, moved_s, figures.start_s) + batch.cast_bytes / bytes_per_s
+    return _no_sooner(time_s, figures.floor_s)
 
 
 def _no_sooner(time_s: Array, floor_s: float) -> Array:

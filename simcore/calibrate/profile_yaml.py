@@ -37,7 +37,7 @@ power limit) or asynchronous (wgmma, tcgen05).
   gemm_simt32       fp32 on vector units (on CDNA's matrix units); TF32 is as gemm_tensor16
   bmm_simt32        the same for batched products of activations
   conv_simt32       convolutions 3x3 of stride 1, as products or by Winograd's algorithm
-                    (simcore/physics/winograd.py)
+                    (simcore/physics/fill.py)
   conv_tensor16, conv_tf32  in no table
   attention         flash attention, forward; causal FLOP halved; share of the 16-bit peak
   attention_serving, attention_encoder, attention_encoder_odd  of an inference library: attention of
@@ -45,7 +45,7 @@ power limit) or asynchronous (wgmma, tcgen05).
                     encoder with head dimensions that are no multiples of 16""",
     "memory_efficiency": """Share of the datasheet bandwidth. The time is start + bytes / (value *
 bandwidth) with the traffic of unfused kernels; in an eager loop it is at least `floor`, which the
-host sets. Norms take an SM at least `row` clocks per row (simcore/physics/rows.py).
+host sets. Norms take an SM at least `row` clocks per row (simcore/physics/kernel.py).
 Figures of families and pooled ones are without inline ECC of GDDR (simcore/hardware/ecc.py). They
 are from fp32 eager kernels, or from plain streams (gpu-benches) times the ratio of the class to
 streams on other devices. softmax_short: rows up to 1024; gemm and attention: from the fits above;

@@ -19,7 +19,7 @@ from simcore.hardware.estimates import matrix_style
 from simcore.hardware.power import held_frac, sustained_over_burst
 from simcore.hardware.spec import GPUS, GpuSpec, PeakName
 from simcore.physics.fill import matmul_fill
-from simcore.physics.roofline import kernel_time_s
+from simcore.physics.kernel import roofline_s
 
 #: (m, n, k) of each product.
 Shapes: TypeAlias = tuple[tuple[int, int, int], ...]
@@ -116,9 +116,8 @@ def typical_share(rate: PublishedRate, gpu: GpuSpec, beside: Mapping[str, Any]) 
     from scipy.optimize import brentq
 
     def too_long(share: float) -> float:
-        time_s = kernel_time_s(
-            flop, n_bytes, peak, gpu.memory_bw.value, share, beside["memory"], fill, start_s
-        )
+        memory_s = n_bytes / (beside["memory"] * gpu.memory_bw.value)
+        time_s = roofline_s(flop / (share * peak * fill), memory_s, start_s)
         return math.log(float(np.sum(time_s)) / published_s)
 
     return float(brentq(too_long, 0.01, 10.0))

@@ -30,7 +30,7 @@ class ClassFigures:
     reach. ``level``: which devices the figures were measured on. ``memory``: share of the memory
     bandwidth. ``start_s``: fixed time of a call. ``floor_s``: least time of a call in eager loops.
     ``wave_frac``, ``half_depth``: as in :func:`simcore.physics.fill.matmul_fill`. ``row_clocks``:
-    least SM clocks per row (``physics.rows``). ``by_shape``: whether an op table times the class
+    least SM clocks per row (``physics.kernel``). ``by_shape``: whether an op table times the class
     shape by shape; otherwise only a rate over many shapes is known.
     """
 

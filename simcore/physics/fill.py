@@ -1,6 +1,7 @@
-"""Fill of a device by a product's tiles: rate at a shape over that at large shapes, in (0, 1].
+"""Fill of a device: rate of a product at its shape over that of large matrix products.
 
-Pure functions on broadcasting arrays: usually K kernels x C configurations.
+It is in (0, 1] for products by tiles and for attention, and may exceed 1 for convolutions by
+Winograd's algorithm. Pure functions on broadcasting arrays: usually K kernels x C configurations.
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ from typing import Final
 
 import numpy as np
 
-from simcore.physics.roofline import FloatArray, FloatLike
+from simcore.base.arrays import NDArray
+from simcore.physics.kernel import FloatArray, FloatLike
 
 #: Output tiles among which libraries choose: size along the output's long side, then the short one.
 TILES: Final[tuple[tuple[int, int], ...]] = ((256, 128), (128, 128), (128, 64), (64, 64), (64, 32))
@@ -131,4 +133,54 @@ def softmax_width(
     return EXP_EXPOSED_FRAC * peak_flop_per_s / (_FLOP_PER_SCORE_ELEMENT * exp_per_s)
 
 
-__all__ = ["TILES", "attention_fill", "matmul_fill", "softmax_width"]
+#: Outputs along a tile's side; multiplications per tile and pair of channels; taps of a 3x3 filter.
+WINOGRAD_TILE: Final = 4.0
+WINOGRAD_PRODUCTS: Final = 36.0
+TAPS: Final = 9.0
+#: Bytes per element of the operands between the kernels: fp32.
+_WINOGRAD_BYTES: Final = 4.0
+
+
+def conv_fill(
+    pixels: FloatLike,
+    images: FloatLike,
+    inner: FloatLike,
+    outer: FloatLike,
+    sm_count: FloatLike,
+    wave_frac: FloatLike,
+    half_depth: FloatLike,
+    flop_per_byte: FloatLike,
+) -> FloatArray:
+    """Rate of a 3x3 convolution at stride 1 over that of large matrix products.
+
+    It is the faster of implicit GEMM and Winograd's algorithm; above 1 where the latter wins.
+    F(4x4, 3x3) computes a tile of 4x4 outputs with 36 multiplications per pair of channels, where a
+    direct convolution needs 144 (Lavin & Gray 2016). Libraries run it as separate kernels (cuDNN's
+    WINOGRAD_NONFUSED): transforms of input, filter and result, and 36 matrix products between them,
+    whose operands pass through memory.
+
+    ``pixels``: output pixels per image; ``inner``, ``outer``: input and output channels;
+    ``flop_per_byte``: rate of large products [FLOP/s] over the memory's [bytes/s]; the other
+    arguments as for :func:`matmul_fill`.
+    """
+    direct = matmul_fill(pixels * images, outer, TAPS * inner, 1.0, sm_count, wave_frac, half_depth)
+    tiles = images * np.square(np.ceil(np.sqrt(np.maximum(pixels, 1.0)) / WINOGRAD_TILE))
+    filled = matmul_fill(tiles, outer, inner, WINOGRAD_PRODUCTS, sm_count, wave_frac, half_depth)
+    products = 2.0 * WINOGRAD_PRODUCTS * tiles * inner * outer / filled
+    # The products and the transforms each move every operand and every result once.
+    operands = WINOGRAD_PRODUCTS * (tiles * (inner + outer) + inner * outer)
+    moved = _WINOGRAD_BYTES * operands * flop_per_byte
+    saved: FloatArray = (2.0 * TAPS * pixels * images * inner * outer) / (
+        np.hypot(products, moved) + moved
+    )
+    return np.maximum(direct, saved)
+
+
+def conv_geometry(
+    m: FloatArray, n: FloatArray, k: FloatArray, of_weight: NDArray[np.bool_]
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """(pixels of all images, inner channels, outer channels) of an implicit GEMM [m, k] @ [k, n].
+
+    ``of_weight``: whether the product is the gradient of the weight, which contracts the pixels.
+    """
+    return np.where(of_weight, k, m), np.where(of_weight, m, k) / TAPS, n

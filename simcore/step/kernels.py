@@ -1,4 +1,4 @@
-"""The kernel table: all kernels of a workload as arrays, ready to be priced.
+"""The kernel table: all kernels of a workload as named columns, ready to be priced.
 
 # K kernels, P phases. With B blocks, phase b is the forward of block b, phase B + b its backward,
 # and phase 2B + f the forward of frozen network f.
@@ -6,16 +6,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, fields, replace
 from functools import cached_property, lru_cache
-from typing import Any, get_args
+from typing import Any, NamedTuple, get_args
 
 import numpy as np
 
 from simcore.base.arrays import NDArray
 from simcore.base.same import Same
-from simcore.physics.channels import clocks_per_element
+from simcore.physics.kernel import clocks_per_element
 from simcore.step.host_calls import Managed, calls, managed, unit_calls
 from simcore.strategy.precision import Precision
 from simcore.strategy.strategy import Strategy
@@ -28,6 +29,7 @@ from simcore.workload.graph import (
     Frozen,
     Kernel,
     KernelKind,
+    Op,
     Workload,
 )
 from simcore.workload.recompute import left_out
@@ -71,99 +73,148 @@ UNALIGNED_BYTES = 2
 COMPUTE_KINDS: tuple[KernelKind, ...] = ("gemm", *CONV_KINDS, *FLASH_KINDS)
 
 
+class KernelRow(NamedTuple):
+    """One kernel of a step in a precision; pairs are a fixed part and a part per sample.
+
+    ``kind``: index into ``KINDS``. ``flop``: per sample. ``n_bytes``: memory traffic of parameters,
+    and of everything else per sample. ``sides``: m, n, k and groups of matrix products
+    (``workload.graph.Kernel``). ``launches``: device launches.
+    ``issues``: host work of issuing them, in units of one launch; ``awaited``: host work, in the
+    same unit, that the device waits for.
+
+    The other columns are for the traffic laws of ``physics.kernel``, per sample and 0 where a law
+    does not apply. ``turned_bytes``: moved to convert channels-first tensors to channels last.
+    ``indexed``: elements that are addressed or converted one by one. ``rows``: rows with a thread
+    block each, ``row_bytes`` of one of them, and ``reread_frac``: the fraction of the kernel's
+    bytes that it reads twice. ``channels``: thread blocks of a kernel that runs one per channel;
+    ``channel_clocks``: clocks of all of them together.
+    """
+
+    kind: int
+    flop: float
+    n_bytes: tuple[float, float]
+    sides: tuple[tuple[float, float], ...]
+    launches: float
+    issues: float
+    awaited: tuple[float, float]
+    turned_bytes: float
+    indexed: float
+    rows: float
+    row_bytes: float
+    reread_frac: float
+    channels: tuple[float, float]
+    channel_clocks: float
+
+
+_SHAPES = {"n_bytes": (2,), "sides": (4, 2), "awaited": (2,), "channels": (2,)}
+#: Columns of the table: those of a row, ``count`` (runs in the phase), and ``backward`` (whether it
+#: runs at backward's rate).
+COLUMNS = np.dtype(
+    [
+        ("kind", np.intp),
+        *((name, np.float64, _SHAPES.get(name, ())) for name in KernelRow._fields[1:]),
+        ("count", np.float64),
+        ("backward", np.bool_),
+    ],
+    align=True,
+)
+
+
+class Selection(NamedTuple):
+    """Kernels of a table to which one formula applies: their indices, and their rows."""
+
+    rows: NDArray[np.intp]
+    kernels: NDArray[np.void]
+
+
 @dataclass(frozen=True, eq=False)
 class KernelTable:
     """The distinct kernels of each phase and how often each runs in its phase.
 
-    Columns of kernels are [K]; affine ones are [K, 2]: a fixed part and a part per sample.
-
-    ``kind``: index into ``KINDS``; ``flop``: per sample; ``count``: runs in the phase;
-    ``launches``: device launches of one run.
-    ``bytes_fixed``, ``bytes_per_sample``: memory traffic of parameters and of everything else.
-    ``m``, ``n``, ``k``, ``groups`` [K, 2]: geometry of matrix products (``workload.graph.Kernel``).
-    ``relaid_per_sample``: bytes that a conversion of channels-first tensors to channels last moves.
-    ``indexed_per_sample``: elements that the kernel addresses or converts one by one.
-    ``rows_per_sample``: rows of a kernel that runs one thread block per row; ``again``: the
-    fraction of its bytes that it reads twice.
-    ``channels`` [K, 2]: thread blocks of a kernel that runs one per channel; ``channel_clocks``:
-    clocks per sample of all of them together.
-
-    ``phase_start`` [P]: index of the first kernel of each phase, for ``np.add.reduceat``.
-    ``launches_per_phase`` [P]: kernel launches. ``issues_per_phase`` [P]: host work in kernel
-    issues (the host time of issuing one kernel), which includes calls that launch no kernel.
-    ``unit_issues_per_phase`` [P]: kernel issues that FSDP's units add where there is more than one
-    rank. ``awaited_per_phase`` [P, 2]: kernel issues of host work that the device waits for.
-
-    Index arrays list the kernels to which a part of the cost model applies: ``matrix`` matrix
-    products and convolutions, ``attention`` fused attention, ``attention_bwd`` its backward,
-    ``relaid``, ``indexed``, ``rowwise`` and ``channelwise`` those whose column above is not 0.
+    ``kernels`` [K]: structured array with the columns of ``COLUMNS``. ``phase_start`` [P]: index of
+    the first kernel of each phase, for ``np.add.reduceat``. ``launches_per_phase`` [P]: kernel
+    launches. ``issues_per_phase`` [P]: host work in kernel issues (the host time of issuing one
+    kernel), which includes calls that launch no kernel. ``unit_issues_per_phase`` [P]: kernel
+    issues that FSDP's units add where there is more than one rank. ``awaited_per_phase`` [P, 2]:
+    kernel issues of host work that the device waits for, a fixed part and a part per sample.
     """
 
-    kind: NDArray[np.intp]
-    flop: Array
-    bytes_fixed: Array
-    bytes_per_sample: Array
-    relaid_per_sample: Array
-    indexed_per_sample: Array
-    rows_per_sample: Array
-    again: Array
-    channels: Array
-    channel_clocks: Array
-    m: Array
-    n: Array
-    k: Array
-    groups: Array
-    launches: Array
-    count: Array
+    kernels: NDArray[np.void]
     phase_start: NDArray[np.intp]
-    n_phases: int
     launches_per_phase: Array
     issues_per_phase: Array
     awaited_per_phase: Array
     unit_issues_per_phase: Array
-    matrix: NDArray[np.intp]
-    attention: NDArray[np.intp]
-    attention_bwd: NDArray[np.intp]
-    relaid: NDArray[np.intp]
-    indexed: NDArray[np.intp]
-    rowwise: NDArray[np.intp]
-    channelwise: NDArray[np.intp]
+
+    def __getitem__(self, column: str) -> NDArray[Any]:
+        """A column of ``kernels``: [K], or [K, 2] of pairs."""
+        return self.kernels[column]
+
+    @property
+    def n_phases(self) -> int:
+        """Number of phases."""
+        return len(self.phase_start)
 
     @cached_property
-    def matrix_sides(self) -> Array:
-        """m, n, k and groups of the kernels in ``matrix`` [4, len(matrix), 2]."""
-        return np.stack([a[self.matrix] for a in (self.m, self.n, self.k, self.groups)])
+    def products(self) -> Selection:
+        """Matrix products and convolutions."""
+        return self._where((self["flop"] > 0) & ~np.isin(self["kind"], _FLASH))
 
     @cached_property
-    def attention_sides(self) -> Array:
-        """m, n, k and groups of the kernels in ``attention`` [4, len(attention), 2]."""
-        return np.stack([a[self.attention] for a in (self.m, self.n, self.k, self.groups)])
+    def attention(self) -> Selection:
+        """Fused attention."""
+        return self._where((self["flop"] > 0) & np.isin(self["kind"], _FLASH))
+
+    @cached_property
+    def turned(self) -> Selection:
+        """Convolutions whose tensors would have to be converted to channels last."""
+        return self._where(self["turned_bytes"] > 0)
+
+    @cached_property
+    def limited(self) -> Selection:
+        """Kernels whose traffic is limited by more than the memory's bandwidth."""
+        return self._where(
+            (self["indexed"] > 0) | (self["rows"] > 0) | (self["channel_clocks"] > 0)
+        )
+
+    def _where(self, chosen: NDArray[np.bool_]) -> Selection:
+        return Selection(np.flatnonzero(chosen), self.kernels[chosen])
 
     @cached_property
     def waits(self) -> bool:
         """Whether the device ever waits for host work that depends on the device's results."""
         return bool(self.awaited_per_phase.any())
 
+    def with_counts(self, counts: Array) -> KernelTable:
+        """The same kernels, each run ``counts`` [K] times in its phase."""
+        kernels = self.kernels.copy()
+        kernels["count"] = counts
+        return replace(self, kernels=kernels)
 
-def _row(kernel: Kernel, precision: Precision, kind: str = "") -> tuple[float, ...]:
-    """The row of a kernel in the table, as the 23 numbers that ``kernel_table`` names.
+
+_FLASH = [KINDS.index(kind) for kind in FLASH_KINDS]
+
+
+def _row(kernel: Kernel, precision: Precision, kind: str = "") -> KernelRow:
+    """The row of a kernel in the table.
 
     ``kind``: an entry of ``KINDS``, in place of the kind that follows from the kernel.
     """
     weight_bytes: float = (
         precision.low_bytes if kernel.kind in COMPUTE_KINDS else precision.param_bytes
     )
-    per_sample: float = kernel.low * precision.low_bytes + kernel.high * precision.high_bytes
+    sample_bytes: float = kernel.low * precision.low_bytes + kernel.high * precision.high_bytes
     low_precision = precision.operand_bytes and kernel.kind == "gemm"
     if low_precision and not kernel.wide:
         # Operands are in the products' format, results in 16 bit. A weight gradient is a result.
         weight_grad = kernel.k.per_sample > 0
         operands = kernel.low if weight_grad else kernel.cast
-        per_sample -= operands * (precision.low_bytes - precision.operand_bytes)
+        sample_bytes -= operands * (precision.low_bytes - precision.operand_bytes)
         weight_bytes = precision.low_bytes if weight_grad else precision.operand_bytes
+    sample_bytes += kernel.raw_bytes
 
     launches = kernel.launches
-    if min(kernel.low, kernel.high) < 0.0 < per_sample + kernel.raw_bytes:
+    if min(kernel.low, kernel.high) < 0.0 < sample_bytes:
         launches = 1.0  # A cast, which does not run where both widths are equal.
 
     if kernel.unaligned and precision.low_bytes == UNALIGNED_BYTES:
@@ -171,31 +222,29 @@ def _row(kernel: Kernel, precision: Precision, kind: str = "") -> tuple[float, .
     elif kernel.load_elems * precision.low_bytes < FULL_LOAD_BYTES:
         loads = BATCHED_LOADS if _is_batched(kernel) else NARROW_LOADS
         kind = loads[kernel.load_elems]
-    m, n, k, groups = kernel.m, kernel.n, kernel.k, kernel.groups
-    return (
-        KINDS.index(kind or _kind(kernel, bool(low_precision))),
-        kernel.flop,
-        kernel.weight * weight_bytes,
-        per_sample + kernel.raw_bytes,
-        m.fixed, m.per_sample,
-        n.fixed, n.per_sample,
-        k.fixed, k.per_sample,
-        groups.fixed, groups.per_sample,
-        launches,
-        2.0 * precision.low_bytes * _relaid_elems(kernel, precision),  # read and written
-        kernel.indexed * (per_sample + kernel.raw_bytes > 0.0)  # fp32 to fp32 is no cast
+    by_channel = kernel.channels or kernel.instances
+    return KernelRow(
+        kind=KINDS.index(kind or _kind(kernel, bool(low_precision))),
+        flop=kernel.flop,
+        n_bytes=(kernel.weight * weight_bytes, sample_bytes),
+        sides=tuple(
+            (side.fixed, side.per_sample) for side in (kernel.m, kernel.n, kernel.k, kernel.groups)
+        ),
+        launches=launches,
+        issues=launches if kernel.issues is None else kernel.issues,
+        awaited=(kernel.awaited.fixed, kernel.awaited.per_sample),
+        turned_bytes=2.0 * precision.low_bytes * _turned_elems(kernel, precision),  # read, written
+        indexed=kernel.indexed * (sample_bytes > 0.0)  # fp32 to fp32 is no cast
         + kernel.mixed * precision.autocasts,
-        kernel.rows,
-        kernel.again,
-        kernel.channels,
-        _channel_clocks(kernel, precision) if kernel.channels or kernel.instances else 0.0,
-        launches if kernel.issues is None else kernel.issues,
-        kernel.instances,
-        kernel.awaited.fixed, kernel.awaited.per_sample,
-    )  # fmt: skip
+        rows=kernel.rows,
+        row_bytes=sample_bytes / kernel.rows if kernel.rows else 0.0,
+        reread_frac=kernel.again,
+        channels=(kernel.channels, kernel.instances),
+        channel_clocks=_channel_clocks(kernel, precision) if by_channel else 0.0,
+    )
 
 
-def _relaid_elems(kernel: Kernel, precision: Precision) -> float:
+def _turned_elems(kernel: Kernel, precision: Precision) -> float:
     """Elements per sample that a convolution on matrix units has converted to channels last."""
     is_16_bit = precision.low_bytes == UNALIGNED_BYTES
     reads_channels_first = is_16_bit and (kernel.planes or kernel.unaligned)
@@ -227,107 +276,79 @@ def _is_batched(kernel: Kernel) -> bool:
     return kernel.groups != ONE and not kernel.weight
 
 
-def _cast(kernel: Kernel, precision: Precision) -> tuple[float, ...]:
-    """The row of the cast that converts a product's input to the product's format.
-
-    It costs no kernel issue here, because ``issue_over_torch`` includes it. It counts as one launch
-    also for the operands of many experts: Transformer Engine casts them on parallel streams
-    (cast.cu, nvte_multi_tensor_quantize).
-    """
-    moved = kernel.cast * precision.cast_traffic_bytes()
-    return _row(Kernel(kind="elementwise", raw_bytes=moved, issues=0.0), precision, CAST)
-
-
-def _weight_cast(kernel: Kernel, precision: Precision, backward: bool) -> tuple[float, ...]:
-    """The row of the cast of a product's weight, where each product casts its own weight."""
-    moved = kernel.weight * precision.weight_cast_bytes[backward] / precision.param_bytes
-    return _row(Kernel(kind="elementwise", weight=moved, launches=0.0), precision, CAST)
-
-
-def _autocast(kernel: Kernel, precision: Precision) -> tuple[float, ...]:
-    """The row of the kernel by which autocast converts a tensor to the width that an op needs."""
-    elems = kernel.autocasts
-    return _row(Kernel(kind="elementwise", low=elems, high=elems, indexed=elems), precision)
-
-
-def _weight_grad_cast(kernel: Kernel, precision: Precision) -> tuple[float, ...]:
-    """The row of the cast of a weight's 16-bit gradient to the width of the parameter."""
-    moved = precision.cast_bytes + precision.param_bytes
-    return _row(
-        Kernel(kind="elementwise", weight=kernel.weight * moved / precision.param_bytes), precision
-    )
+def _casts(kernels: Sequence[Kernel], precision: Precision, backward: bool) -> Iterator[KernelRow]:
+    """Rows of the kernels that convert the operands and the gradients of other kernels."""
+    for kernel in kernels:
+        of_weight = kernel.weight > 0 and not kernel.k.per_sample
+        if kernel.cast and precision.operand_bytes:
+            # It costs no kernel issue, because ``issue_over_torch`` includes it. It is one launch
+            # also for the operands of many experts: Transformer Engine casts them on parallel
+            # streams (cast.cu, nvte_multi_tensor_quantize).
+            moved = kernel.cast * precision.cast_traffic_bytes()
+            yield _row(Kernel(kind="elementwise", raw_bytes=moved, issues=0.0), precision, CAST)
+        if kernel.cast and of_weight and precision.weight_cast_bytes[backward]:
+            # Each product casts its own weight.
+            moved = kernel.weight * precision.weight_cast_bytes[backward] / precision.param_bytes
+            yield _row(Kernel(kind="elementwise", weight=moved, launches=0.0), precision, CAST)
+        if kernel.autocasts and precision.autocasts:
+            elems = kernel.autocasts
+            cast = Kernel(kind="elementwise", low=elems, high=elems, indexed=elems)
+            yield _row(cast, precision)
+        if backward and kernel.kind in COMPUTE_KINDS and kernel.weight and kernel.k.per_sample:
+            # A weight's 16-bit gradient becomes as wide as the parameter.
+            yield from _between_widths([kernel.weight], precision)
 
 
-@lru_cache(maxsize=2048)
-def _recomputed_weight_casts(
-    key: Same[Block], precision: Precision
-) -> Mapping[tuple[float, ...], float]:
-    """Rows and counts of the weight casts that autocast repeats in a checkpointed block's backward.
+def _between_widths(numels: Iterable[float], precision: Precision) -> Iterator[KernelRow]:
+    """Rows of autocast's conversions between a parameter's width and 16 bit; none without them."""
+    if precision.cast_bytes:
+        moved = (precision.cast_bytes + precision.param_bytes) / precision.param_bytes
+        for numel in numels:
+            yield _row(Kernel(kind="elementwise", weight=numel * moved), precision)
 
-    The checkpoint enters autocast a second time (torch/utils/checkpoint.py). The 16-bit copies of
-    the forward pass no longer exist then, because the outermost exit from autocast clears its cache
-    (ATen's autocast_mode.cpp).
-    """
-    moved = (precision.cast_bytes + precision.param_bytes) / precision.param_bytes
-    sizes = [op.gemm_weight for op in key.it.ops if op.gemm_weight]
-    rows = [_row(Kernel(kind="elementwise", weight=size * moved), precision) for size in sizes]
-    return {row: float(rows.count(row)) for row in rows}
+
+def _distinct(rows: Iterable[KernelRow], backward: bool) -> NDArray[np.void]:
+    """Distinct rows with their counts, as an array of ``COLUMNS``."""
+    counted = [(*row, count, backward) for row, count in Counter(rows).items()]
+    return np.array(counted, dtype=COLUMNS)
+
+
+def _forward(ops: Sequence[Op], precision: Precision) -> NDArray[np.void]:
+    """The kernels of the forward pass of ``ops``."""
+    kernels = [kernel for op in ops for kernel in op.fwd]
+    rows = [_row(kernel, precision) for kernel in kernels]
+    return _distinct([*rows, *_casts(kernels, precision, backward=False)], backward=False)
 
 
 @lru_cache(maxsize=2048)
-def _phase(
-    key: Same[Block] | Same[Frozen], precision: Precision, backward: bool
-) -> Mapping[tuple[float, ...], float]:
-    """The distinct rows of a block's or a frozen network's kernels, and how often each runs.
-
-    Forward recomputed for attention is not included (``_recomputed_attention_rows``). The results
-    are cached because stages of a pipeline and jobs of one model share blocks.
-    """
-    kernels = [k for op in key.it.ops for k in (op.bwd if backward else op.fwd)]
-    separate = _recomputed_attention(key.it) if backward else []
-    rows = [_row(kernel, precision) for kernel in kernels if kernel not in separate]
-    if precision.operand_bytes:
-        rows += [_cast(kernel, precision) for kernel in kernels if kernel.cast]
-    if precision.weight_cast_bytes[backward]:
-        of_weight = (k for k in kernels if k.cast and k.weight and not k.k.per_sample)
-        rows += [_weight_cast(kernel, precision, backward) for kernel in of_weight]
-    if precision.autocasts:
-        rows += [_autocast(kernel, precision) for kernel in kernels if kernel.autocasts]
-    if precision.cast_bytes and backward:
-        of_weight = (k for k in kernels if k.kind in COMPUTE_KINDS and k.weight and k.k.per_sample)
-        rows += [_weight_grad_cast(kernel, precision) for kernel in of_weight]
-    distinct: dict[tuple[float, ...], float] = {}
-    for row in rows:
-        distinct[row] = distinct.get(row, 0.0) + 1.0
-    return distinct
-
-
-def _recomputed_attention(part: Block | Frozen) -> list[Kernel]:
-    """Forward kernels of fused attention that selective recompute runs in backward.
-
-    They are separate from the kernels of backward because they run at forward's rate.
-    """
-    return [k for op in part.ops for k in op.bwd if k.kind in FLASH_KINDS and k in op.fwd]
+def _forward_phase(part: Same[Block] | Same[Frozen], precision: Precision) -> NDArray[np.void]:
+    """The kernels of a block's or a frozen network's forward (cached: stages share blocks)."""
+    return _forward(part.it.ops, precision)
 
 
 @lru_cache(maxsize=2048)
-def _recomputed_attention_rows(
-    key: Same[Block], precision: Precision
-) -> Mapping[tuple[float, ...], float]:
-    """The distinct rows of ``_recomputed_attention``, and how often each runs."""
-    distinct: dict[tuple[float, ...], float] = {}
-    for row in (_row(kernel, precision) for kernel in _recomputed_attention(key.it)):
-        distinct[row] = distinct.get(row, 0.0) + 1.0
-    return distinct
-
-
-@lru_cache(maxsize=2048)
-def _recomputed_forward(
-    key: Same[Block], precision: Precision
-) -> Mapping[tuple[float, ...], float]:
-    """Rows and counts of a block's forward without the last ops, which a recompute can omit."""
-    ops = key.it.ops[: len(key.it.ops) - len(left_out(key.it))]
-    return _phase(Same(Block(name=key.it.name, ops=ops, params=())), precision, False)
+def _backward_phase(
+    part: Same[Block], precision: Precision, checkpointed: bool, stops_early: bool
+) -> NDArray[np.void]:
+    """The kernels of a block's backward, with the forward that it repeats; arguments as below."""
+    block = part.it
+    kernels = [kernel for op in block.ops for kernel in op.bwd]
+    # Forward kernels of fused attention that selective recompute repeats run at forward's rate.
+    attention = [k for op in block.ops for k in op.bwd if k.kind in FLASH_KINDS and k in op.fwd]
+    rows = [_row(kernel, precision) for kernel in kernels if kernel not in attention]
+    found = [
+        _distinct([*rows, *_casts(kernels, precision, backward=True)], backward=True),
+        _distinct([_row(kernel, precision) for kernel in attention], backward=False),
+    ]
+    if checkpointed and stops_early:
+        found.append(_forward(block.ops[: len(block.ops) - len(left_out(block))], precision))
+    if checkpointed:
+        # The checkpoint enters autocast a second time (torch/utils/checkpoint.py). The 16-bit
+        # copies of the forward pass no longer exist then, because the outermost exit from autocast
+        # clears its cache (ATen's autocast_mode.cpp).
+        weights = [op.gemm_weight for op in block.ops if op.gemm_weight]
+        found.append(_distinct(_between_widths(weights, precision), backward=True))
+    return np.concatenate(found)
 
 
 @lru_cache(maxsize=256)
@@ -342,67 +363,32 @@ def kernel_table(
     recompute is a whole forward phase, which the program adds (``ProgramBuilder.backward_row``).
     ``by``: Python work around modules (``host_calls.managed``).
     """
+    nothing = _distinct([_row(Kernel(kind="copy", launches=0.0), precision)], backward=False)
+    nothing["count"] = 0.0
+    phases = [
+        *(_forward_phase(Same(b), precision) for b in workload.blocks),
+        *(
+            _backward_phase(Same(b), precision, recompute and b.recomputable, stops_early)
+            for b in workload.blocks
+        ),
+        *(_forward_phase(Same(f), precision) for f in workload.frozen),
+    ]
+    phases = [phase if len(phase) else nothing for phase in phases]
+    kernels = np.concatenate(phases)
+    start = np.cumsum([0, *(len(phase) for phase in phases[:-1])])
 
-    # Per phase: pairs (rows and their counts, whether they run at backward's rate).
-    phases = [[(_phase(Same(b), precision, False), False)] for b in workload.blocks]
-    for b in workload.blocks:
-        phases.append([(_phase(Same(b), precision, True), True)])
-        if attention := _recomputed_attention_rows(Same(b), precision):
-            phases[-1].append((attention, False))
-        if recompute and stops_early and b.recomputable:
-            phases[-1].append((_recomputed_forward(Same(b), precision), False))
-        if recompute and b.recomputable and precision.cast_bytes:
-            phases[-1].append((_recomputed_weight_casts(Same(b), precision), True))
-    phases += [[(_phase(Same(f), precision, False), False)] for f in workload.frozen]
-    rows: list[tuple[float, ...]] = []
-    counts: list[float] = []
-    starts: list[int] = []
-    nothing = _row(Kernel(kind="copy", launches=0.0), precision)
-    backward: list[bool] = []
-    for parts in phases:
-        starts.append(len(rows))
-        for distinct, is_backward in parts:
-            for row, count in (distinct or {nothing: 0.0}).items():
-                rows.append(row)
-                counts.append(count)
-                backward.append(is_backward)
-    table = np.array(rows)
-    count_array = np.array(counts)
-    start_array = np.array(starts)
-    is_attention = np.isin(table[:, 0], [KINDS.index(kind) for kind in FLASH_KINDS])
-    launches, issues = (
-        np.add.reduceat(count_array * table[:, column], start_array) for column in (12, 19)
-    )
+    def per_phase(column: str) -> Array:
+        total: Array = np.add.reduceat((kernels[column].T * kernels["count"]).T, start)
+        return total
+
+    issues = per_phase("issues")
     return KernelTable(
-        kind=table[:, 0].astype(np.intp),
-        flop=table[:, 1],
-        bytes_fixed=table[:, 2],
-        bytes_per_sample=table[:, 3],
-        relaid_per_sample=table[:, 13],
-        indexed_per_sample=table[:, 14],
-        rows_per_sample=table[:, 15],
-        again=table[:, 16],
-        channels=table[:, [17, 20]],
-        channel_clocks=table[:, 18],
-        m=table[:, 4:6],
-        n=table[:, 6:8],
-        k=table[:, 8:10],
-        groups=table[:, 10:12],
-        launches=table[:, 12],
-        count=count_array,
-        phase_start=start_array,
-        n_phases=len(phases),
-        launches_per_phase=launches,
+        kernels=kernels,
+        phase_start=start,
+        launches_per_phase=per_phase("launches"),
         issues_per_phase=issues + calls(workload, issues, recompute, stops_early, by),
+        awaited_per_phase=per_phase("awaited"),
         unit_issues_per_phase=unit_calls(workload, by),
-        awaited_per_phase=np.add.reduceat(count_array[:, None] * table[:, 21:23], start_array),
-        matrix=np.flatnonzero((table[:, 1] > 0) & ~is_attention),
-        attention=np.flatnonzero((table[:, 1] > 0) & is_attention),
-        attention_bwd=np.flatnonzero((table[:, 1] > 0) & is_attention & np.array(backward)),
-        relaid=np.flatnonzero(table[:, 13] > 0),
-        indexed=np.flatnonzero(table[:, 14] > 0),
-        rowwise=np.flatnonzero(table[:, 15] > 0),
-        channelwise=np.flatnonzero(table[:, 18] > 0),
     )
 
 
@@ -417,26 +403,12 @@ def table_of(workload: Workload, strategy: Strategy) -> KernelTable:
 
 @lru_cache(maxsize=256)
 def joined_table(tables: tuple[KernelTable, ...]) -> KernelTable:
-    """Several tables as one: the phases of the first, then those of the second, and so on.
-
-    Index arrays are shifted by the number of kernels in the tables before.
-    """
+    """Several tables as one: the phases of the first, then those of the second, and so on."""
     if len(tables) == 1:
         return tables[0]
-    begins = np.cumsum([0, *(len(t.kind) for t in tables[:-1])])
-
-    def joined(name: str) -> NDArray[Any]:
-        return np.concatenate([getattr(t, name) for t in tables])
-
-    def shifted(name: str) -> NDArray[Any]:
-        parts = [getattr(t, name) + at for t, at in zip(tables, begins, strict=True)]
-        return np.concatenate(parts).astype(np.intp)
-
-    indices = ("phase_start", "matrix", "attention", "attention_bwd", "relaid", "indexed",
-               "rowwise", "channelwise")  # fmt: skip
-    columns = [f.name for f in fields(KernelTable) if f.name not in (*indices, "n_phases")]
-    return KernelTable(
-        **{name: joined(name) for name in columns},
-        **{name: shifted(name) for name in indices},
-        n_phases=sum(t.n_phases for t in tables),
-    )
+    begins = np.cumsum([0, *(len(t.kernels) for t in tables[:-1])])
+    columns = {
+        f.name: np.concatenate([getattr(t, f.name) for t in tables]) for f in fields(KernelTable)
+    }
+    columns["phase_start"] += np.repeat(begins, [t.n_phases for t in tables])
+    return KernelTable(**columns)

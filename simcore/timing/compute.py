@@ -9,161 +9,124 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import accumulate
-from typing import Any
 
 import numpy as np
 
-from simcore.base.arrays import NDArray, distinct_columns
-from simcore.physics.channels import waves
-from simcore.physics.fill import attention_fill, matmul_fill
-from simcore.physics.rows import missed_frac
+from simcore.base.arrays import TINY, NDArray, distinct_columns
+from simcore.physics.fill import attention_fill, conv_fill, conv_geometry, matmul_fill
+from simcore.physics.kernel import Traffic, either_layout_s, roofline_s, traffic_s
 from simcore.physics.slowest import most_work
-from simcore.physics.winograd import conv_fill, conv_geometry
 from simcore.step.kernels import KernelTable, joined_table
 from simcore.step.together import Computing
 from simcore.strategy.strategy import Strategy
 from simcore.timing.points import Points
-from simcore.timing.rates import ClassRates
+from simcore.timing.rates import ClassRates, KernelRates
 
 Array = NDArray[np.float64]
 
 
 def phase_seconds(
-    table: KernelTable, rates: ClassRates, micro_batch: Array, compute: Array, memory: Array
+    table: KernelTable, rates: KernelRates, micro_batch: Array, compute: Array, memory: Array
 ) -> Array:
     """Device seconds of each phase for each column [P, U].
 
     ``micro_batch`` [U]: samples. ``compute`` ([U] or [K, U]) and ``memory`` [U] multiply the
-    compute rate and the memory bandwidth. Each kernel takes sqrt(tc^2 + tm^2) plus its start.
+    compute rate and the memory bandwidth. Every kernel is priced by ``physics.kernel``.
 
-    # B distinct batches: arrays are [K, B] unless a comment says otherwise
+    # B distinct batches
     """
-    # Work, traffic and SM utilisation depend on the batch alone: computed once per distinct batch.
+    count = table["count"][:, None]
+    of_kind = rates.kinds[table["kind"]]
+    bytes_per_s = of_kind["bytes_per_s"][:, None]
+    # Work, traffic and fill depend on the batch alone: computed once per distinct batch [K, B].
     batch, column = np.unique(micro_batch, return_inverse=True)
-    n_bytes = table.bytes_fixed[:, None] + table.bytes_per_sample[:, None] * batch
-    if (rows := table.rowwise).size and rates.rows_per_l2_byte:
-        n_bytes[rows] *= 1.0 + _read_again(table, rates)[:, None]
-    memory_s = n_bytes / rates.bytes_per_s[table.kind][:, None]
-    compute_s = table.flop[:, None] * batch / rates.flop_per_s[table.kind][:, None]
-    if rates.sm_count:
-
-        def shape(rows: NDArray[np.intp]) -> dict[str, Any]:
-            kind = table.kind[rows]
-            return {
-                "sm_count": rates.sm_count,
-                "wave_frac": rates.wave_frac[kind][:, None],
-                "half_depth": rates.half_depth[kind][:, None],
-            }
-
-        if table.matrix.size:
-            m, n, k, groups = table.matrix_sides[..., :1] + table.matrix_sides[..., 1:] * batch
-            tile = None
-            if rates.tile is not None:
-                down, across = rates.tile[:, table.kind[table.matrix], None]
-                tile = (down, across)
-            fill = matmul_fill(m, n, k, groups, **shape(table.matrix), tile=tile)
-            fast = rates.winograd[table.kind[table.matrix]]
-            if fast.any():
-                rows = table.matrix[fast]
-                per_byte = rates.flop_per_s / rates.bytes_per_s
-                fill[fast] = _conv_fill(table, rows, batch, per_byte, shape(rows))
-            compute_s[table.matrix] /= fill
-        if table.attention.size:
-            m, n, k, groups = (
-                table.attention_sides[..., :1] + table.attention_sides[..., 1:] * batch
-            )
-            rows, width = table.attention, rates.half_width
-            compute_s[rows] /= attention_fill(m, n, k, groups, half_width=width, **shape(rows))
-    compute_s[table.attention_bwd] /= rates.attention_bwd_frac
-    start = (table.launches * table.count * rates.kernel_start_s)[:, None]
-    weighted = table.count[:, None]
-    # count scales the square root: count^2 inside costs nothing extra.
-    tc2 = np.square(compute_s * weighted)
-    tm2 = np.square(memory_s * weighted)
+    memory_s = _at(table["n_bytes"], batch) / bytes_per_s * count
+    compute_s = np.zeros_like(memory_s)
+    for (rows, kernels), price in ((table.products, _product_s), (table.attention, _attention_s)):
+        if rows.size:
+            compute_s[rows] = price(kernels, of_kind[rows], rates, batch) * count[rows]
     if len(batch) > 1:
-        batch, tc2, tm2 = micro_batch, tc2[:, column], tm2[:, column]
-    moved2 = tm2 / np.square(memory)
-    if (rows := table.indexed).size and rates.indexed_s:  # a limit per element, at any bandwidth
-        by_element = (table.indexed_per_sample * table.count)[rows] * rates.indexed_s
-        moved2[rows] = np.maximum(moved2[rows], np.square(by_element[:, None] * batch))
-    if (rows := table.rowwise).size and rates.row_s:
-        by_row = (table.rows_per_sample * table.count)[rows] * rates.row_s
-        moved2[rows] = np.maximum(moved2[rows], np.square(by_row[:, None] * batch))
-    if (rows := table.channelwise).size and rates.channel_slots and rates.clock_s:
-        blocks = table.channels[rows, :1] + table.channels[rows, 1:] * batch
-        clocks = (table.channel_clocks * table.count)[rows, None] * batch / blocks
-        by_block = clocks * waves(blocks, rates.channel_slots) * rates.clock_s
-        moved2[rows] += np.square(by_block)
-    seconds = np.sqrt(tc2 / np.square(compute) + moved2)
-    if (rows := table.relaid).size and rates.relaid_s_per_byte.any():
-        pace = compute[rows] if np.ndim(compute) > 1 else compute
-        seconds[rows] = _either_way(table, rates, batch, seconds[rows], tm2[rows], pace, memory)
-    seconds += start
+        batch, memory_s, compute_s = micro_batch, memory_s[:, column], compute_s[:, column]
+    compute_s, memory_s = compute_s / compute, memory_s / memory
+    rows, kernels = table.limited
+    if rows.size:
+        limited_s = traffic_s(_traffic(kernels, batch), bytes_per_s[rows] * memory, rates.limits)
+        memory_s[rows] = limited_s * count[rows]
+    start_s = (table["launches"] * rates.start_s)[:, None] * count
+    seconds = roofline_s(compute_s, memory_s, start_s)
+    rows, kernels = table.turned
+    if rows.size and rates.turns_layouts:
+        direct_s = _product_s(kernels, rates.direct[kernels["kind"]], rates, batch) * count[rows]
+        direct_s = direct_s / (compute[rows] if np.ndim(compute) > 1 else compute)
+        turned = kernels["turned_bytes"][:, None] * batch * count[rows]
+        s_per_byte = of_kind["turned_s_per_byte"][rows, None] / memory
+        direct_s = roofline_s(direct_s, memory_s[rows], start_s[rows])
+        seconds[rows] = either_layout_s(seconds[rows], turned, s_per_byte, direct_s)
     result: Array = np.add.reduceat(seconds, table.phase_start, axis=0)
     return result
 
 
-def _read_again(table: KernelTable, rates: ClassRates) -> Array:
-    """Bytes read from memory a second time over all bytes moved, for each of ``table.rowwise``.
-
-    Such a kernel passes over its rows twice; what the L2 cannot hold is read from memory again.
-    """
-    rows = table.rowwise
-    row_bytes = table.bytes_per_sample[rows] / table.rows_per_sample[rows]
-    found: Array = table.again[rows] * missed_frac(row_bytes, rates.rows_per_l2_byte)
+def _at(amounts: Array, batch: Array) -> Array:
+    """Amounts of kernels [K, 2], a fixed part and a part per sample, at each batch [K, B]."""
+    found: Array = amounts[:, :1] + amounts[:, 1:] * batch
     return found
 
 
-def _conv_fill(
-    table: KernelTable,
-    rows: NDArray[np.intp],
-    batch: Array,
-    flop_per_byte: Array,
-    shape: dict[str, Any],
+def _sides(kernels: NDArray[np.void], batch: Array) -> Array:
+    """m, n, k and groups of kernels at each batch [4, K, B]."""
+    sides = kernels["sides"].transpose(1, 0, 2)
+    found: Array = sides[..., :1] + sides[..., 1:] * batch
+    return found
+
+
+def _product_s(
+    kernels: NDArray[np.void], of_kind: NDArray[np.void], rates: KernelRates, batch: Array
 ) -> Array:
-    """Share of the SMs used by 3x3 convolutions that Winograd's algorithm may compute."""
-    m, n, k = (a[rows, :1] + a[rows, 1:] * batch for a in (table.m, table.n, table.k))
-    pixels, inner, outer = conv_geometry(m, n, k, table.k[rows, 1:] > 0.0)
-    per_byte = flop_per_byte[table.kind[rows]][:, None]
-    return conv_fill(pixels / batch, batch, inner, outer, flop_per_byte=per_byte, **shape)
-
-
-def _either_way(
-    table: KernelTable,
-    rates: ClassRates,
-    batch: Array,
-    last: Array,
-    memory2: Array,
-    compute: Array,
-    memory: Array,
-) -> Array:
-    """Seconds of the kernels in ``table.relaid``: the faster of two ways.
-
-    Either on tensor cores in channels-last layout (``last``) plus the conversions of the layout, or
-    on vector units with the tensors in the layout that they have.
-    """
-    rows = table.relaid
-    kind, counted = table.kind[rows], table.count[rows][:, None]
-    moved = table.relaid_per_sample[rows][:, None] * batch * counted
-    turned = last + moved * rates.relaid_s_per_byte[kind][:, None] / memory
-    fill: Array | float = 1.0
+    """Seconds that matrix products and convolutions compute [K, B]; ``of_kind`` [K]: rates."""
+    rate = of_kind["flop_per_s"][:, None]
+    seconds: Array = kernels["flop"][:, None] * batch / rate
     if rates.sm_count:
-        sides = np.stack([a[rows] for a in (table.m, table.n, table.k, table.groups)])
-        m, n, k, groups = sides[..., :1] + sides[..., 1:] * batch
-        wave, depth = (a[kind][:, None] for a in (rates.direct_wave_frac, rates.direct_half_depth))
-        fill = matmul_fill(m, n, k, groups, rates.sm_count, wave, depth)
-        if (fast := rates.direct_winograd[kind]).any():
-            per_byte = rates.direct_flop_per_s / rates.bytes_per_s
-            shape = {
-                "sm_count": rates.sm_count, "wave_frac": wave[fast], "half_depth": depth[fast],
-            }  # fmt: skip
-            fill[fast] = _conv_fill(table, rows[fast], batch, per_byte, shape)
-    direct = table.flop[rows][:, None] * batch * counted / rates.direct_flop_per_s[kind][:, None]
-    found: Array = np.minimum(
-        turned,
-        np.sqrt(np.square(direct / fill) / np.square(compute) + memory2 / np.square(memory)),
+        m, n, k, groups = _sides(kernels, batch)
+        wave, depth = of_kind["wave_frac"][:, None], of_kind["half_depth"][:, None]
+        down, across = of_kind["tile"].T[..., None]
+        tile = (down, across) if (of_kind["tile"] > 1.0).any() else None
+        fill = matmul_fill(m, n, k, groups, rates.sm_count, wave, depth, tile)
+        if (fast := of_kind["winograd"]).any():
+            of_weight = kernels["sides"][fast, 2, 1:] > 0.0
+            pixels, inner, outer = conv_geometry(m[fast], n[fast], k[fast], of_weight)
+            shape = rates.sm_count, wave[fast], depth[fast]
+            per_byte = rate[fast] / of_kind["bytes_per_s"][fast, None]
+            fill[fast] = conv_fill(pixels / batch, batch, inner, outer, *shape, per_byte)
+        seconds /= fill
+    return seconds
+
+
+def _attention_s(
+    kernels: NDArray[np.void], of_kind: NDArray[np.void], rates: KernelRates, batch: Array
+) -> Array:
+    """Seconds that kernels of fused attention compute [K, B]; ``of_kind`` [K]: their rates."""
+    rate = of_kind["flop_per_s"] * np.where(kernels["backward"], rates.attention_bwd_frac, 1.0)
+    seconds: Array = kernels["flop"][:, None] * batch / rate[:, None]
+    if rates.sm_count:
+        queries, head_dim, keys, heads = _sides(kernels, batch)
+        shape = rates.sm_count, of_kind["wave_frac"][:, None], of_kind["half_depth"][:, None]
+        seconds /= attention_fill(queries, head_dim, keys, heads, *shape, rates.half_width)
+    return seconds
+
+
+def _traffic(kernels: NDArray[np.void], batch: Array) -> Traffic:
+    """The traffic of kernels to which more than the bandwidth applies, each amount [K, B]."""
+    n_bytes = _at(kernels["n_bytes"], batch)
+    blocks = np.maximum(_at(kernels["channels"], batch), TINY)
+    return Traffic(
+        n_bytes,
+        rows=kernels["rows"][:, None] * batch,
+        row_bytes=kernels["row_bytes"][:, None],
+        reread_bytes=kernels["reread_frac"][:, None] * n_bytes,
+        indexed=kernels["indexed"][:, None] * batch,
+        blocks=blocks,
+        block_clocks=kernels["channel_clocks"][:, None] * batch / blocks,
     )
-    return found
 
 
 @dataclass(frozen=True)
@@ -242,7 +205,9 @@ def class_phases(
     of_class = shares or (1.0,) * len(classes)
     pace = 1.0 if paces is None else paces[:, first]
     found = [
-        phase_seconds(table, rates, batch * share, points.compute_of(index)[first] * pace, memory)
+        phase_seconds(
+            table, rates.kernels, batch * share, points.compute_of(index)[first] * pace, memory
+        )
         for index, (rates, share) in enumerate(zip(classes, of_class, strict=True))
     ]
     if not work_sd_frac:
@@ -266,7 +231,7 @@ def phases_of_parts(
     """
     table = joined_table(tuple(tables))
     if paces is not None:
-        paces = np.repeat(paces, [len(t.kind) for t in tables], axis=0)
+        paces = np.repeat(paces, [len(t.kernels) for t in tables], axis=0)
     together = class_phases(strategy, table, classes, points, shares, work_sd_frac, paces)
     ends = [*accumulate(t.n_phases for t in tables)]
     return [

@@ -15,7 +15,7 @@ from simcore.base.arrays import TINY, NDArray
 from simcore.base.units import FP32_BYTES
 from simcore.physics.collectives import Group, collective_time_s
 from simcore.step.host_calls import driver_issues
-from simcore.step.kernels import KINDS, KernelTable
+from simcore.step.kernels import KernelTable
 from simcore.step.program import Scope
 from simcore.step.together import Sending, Together
 from simcore.step.transients import saved_bytes
@@ -34,7 +34,6 @@ from simcore.workload.saved import NOTHING
 
 Array = NDArray[np.float64]
 
-_ELEMENTWISE = KINDS.index("elementwise")
 #: State bytes a parameter that NVMe offload reads and writes back: m, v, master in fp32.
 NVME_STATE_BYTES = 12.0
 
@@ -259,8 +258,8 @@ class _Context(Update):
             self.strategy.zero_stage == 3 and not self.strategy.program.fsdp.reduces_last_micro_step
         )
         traffic = (self.held if early else self.numel) * (2.0 * p.grad_bytes + made)
-        rate = self.classes[index].bytes_per_s[_ELEMENTWISE] * self.points.memory
-        started = self._sum_launches() * self.classes[index].kernel_start_s
+        rate = self.classes[index].elementwise_bytes_per_s * self.points.memory
+        started = self._sum_launches() * self.classes[index].kernels.start_s
         result: Array = traffic / rate + started
         return result
 
@@ -298,15 +297,15 @@ class _Context(Update):
         launches = self.of_parts(lambda w: w.gemm_weights[0]) * bool(p.cast_bytes)
         numel = self.of_parts(lambda w: w.gemm_weights[1])
         numel = numel * bool(p.cast_bytes)
-        by_element = numel * self.classes[index].indexed_s
+        by_element = numel * self.classes[index].kernels.limits.indexed_s
         moved = self.moved(numel * (p.param_bytes + p.cast_bytes), index, launches)
-        return np.maximum(moved, by_element + launches * self.classes[index].kernel_start_s)
+        return np.maximum(moved, by_element + launches * self.classes[index].kernels.start_s)
 
     def _bucket_copy(self, index: int) -> Array:
         """Copies of all gradients to or from DDP's buckets: one read and one write each."""
         traffic = 2.0 * self.numel * self.strategy.precision.grad_bytes
-        rate = self.classes[index].bytes_per_s[_ELEMENTWISE] * self.points.memory
-        started = self.n_tensors * self.classes[index].kernel_start_s
+        rate = self.classes[index].elementwise_bytes_per_s * self.points.memory
+        started = self.n_tensors * self.classes[index].kernels.start_s
         copied: Array = (traffic / rate + started) * self._reduces()
         return copied
 
@@ -318,9 +317,9 @@ class _Context(Update):
     def _buffer_copies(self, index: int) -> Array:
         """Copies of buffers to and from one message: a read, a write and a kernel each way."""
         traffic = 4.0 * FP32_BYTES * self.of_parts(lambda w: w.buffers_numel)
-        rate = self.classes[index].bytes_per_s[_ELEMENTWISE] * self.points.memory
+        rate = self.classes[index].elementwise_bytes_per_s * self.points.memory
         n_buffers = self.of_parts(lambda w: w.n_buffers)
-        started = n_buffers * self.classes[index].kernel_start_s
+        started = n_buffers * self.classes[index].kernels.start_s
         copied: Array = (traffic / rate + started) * self._reduces()
         return copied
 

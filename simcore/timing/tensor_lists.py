@@ -27,7 +27,7 @@ def tensor_lists_s(
     before it.
     """
     rate = min(c.update_bytes_per_s for c in classes)
-    start = max(c.kernel_start_s for c in classes)
+    start = max(c.kernels.start_s for c in classes)
     copied = n_ranks * start + 2 * sizes_bytes / rate
     issued = n_ranks * lists.copy * issue_s
     if op == "reduce_scatter":

@@ -14,7 +14,6 @@ import numpy as np
 from simcore.base.arrays import NDArray
 from simcore.base.units import FP32_BYTES
 from simcore.physics.synchronised import synchronised_s
-from simcore.step.kernels import KINDS
 from simcore.step.parallel import PARALLELISMS
 from simcore.strategy.optimizers import TENSORS_A_LAUNCH
 from simcore.strategy.strategy import Strategy
@@ -24,7 +23,6 @@ from simcore.workload.graph import Workload
 
 Array = NDArray[np.float64]
 
-_ELEMENTWISE = KINDS.index("elementwise")
 #: fp32 elements moved per parameter by an EMA in a Python loop: mul_ (1 read, 1 write), add_ (2,
 #: 1).
 EMA_TRAFFIC_ELEMS = 5.0
@@ -85,7 +83,7 @@ class Update:
 
     def moved(self, n_bytes: Array | float, index: int, launches: Array | float) -> Array:
         rate = self.classes[index].update_bytes_per_s * self.points.memory
-        device = n_bytes / rate + launches * self.classes[index].kernel_start_s
+        device = n_bytes / rate + launches * self.classes[index].kernels.start_s
         busy: Array = np.maximum(device, launches * self.issue_s)
         return busy
 
@@ -119,7 +117,7 @@ class Update:
         rate = c.update_bytes_per_s * self.points.memory * self.shards()
         for sizes in (w.tensor_sizes for w in self.workloads):
             moved = np.array(list(sizes))[:, None] * each_bytes / rate
-            device = moved + kernels * c.kernel_start_s
+            device = moved + kernels * c.kernels.start_s
             turns = synchronised_s(device, kernels * self.issue_s, self.issue_s)
             found.append(np.array(list(sizes.values())) @ turns)
         return found[0] if len(found) == 1 else np.stack(found)
@@ -134,8 +132,8 @@ class Update:
     def update_passes(self, index: int) -> Array:
         """Seconds of the library's copies of all that a rank holds, several for each tensor."""
         traffic = self.numel * self.strategy.program.optimizer_state.update_copies_bytes
-        started = self.n_tensors * self.classes[index].kernel_start_s
-        rate = self.classes[index].bytes_per_s[_ELEMENTWISE] * self.points.memory
+        started = self.n_tensors * self.classes[index].kernels.start_s
+        rate = self.classes[index].elementwise_bytes_per_s * self.points.memory
         moved: Array = (traffic / rate + started) * (self.points.n_ranks > 1)
         return moved
 

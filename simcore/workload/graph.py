@@ -98,9 +98,9 @@ class Kernel:
     - ``autocasts``: elements that a separate kernel converts from one width to the other, under
       autocast alone.
     - ``rows``: rows that a thread block each reduces; ``again``: the fraction of the kernel's bytes
-      that it reads a second time once the row is reduced (``physics.rows``).
+      that it reads a second time once the row is reduced (``physics.kernel``).
     - ``channels``: channels that a thread block each reduces, whatever the batch
-      (``physics.channels``); ``instances``: such channels per sample (instance norm is a batch norm
+      (``physics.kernel``); ``instances``: such channels per sample (instance norm is a batch norm
       over each image's channels).
     - ``issues``: host work of issuing the launches, in units of one kernel launch; None:
       ``launches``.

@@ -13,7 +13,6 @@ from simcore.hardware.cluster import parse_cluster
 from simcore.hardware.profile import load_profile
 from simcore.hardware.spec import GPUS
 from simcore.physics.fill import attention_fill
-from simcore.step.kernels import KINDS
 from simcore.strategy.precision import PRECISIONS
 from simcore.timing.rates import attention_width, class_rates, compute_share_of
 from simcore.workload.archs.lm_attention import ATTENTIONS, FLASH
@@ -50,7 +49,7 @@ def test_before_hopper_the_later_kernels_are_no_faster() -> None:
     rates = class_rates(parse_cluster("1x1xA100-SXM-80GB").groups[0], PRECISIONS["bf16"],
                         load_profile())  # fmt: skip
     second, third, cudnn, first = (
-        rates.flop_per_s[KINDS.index(k)]
+        rates.kernels.of(k)["flop_per_s"]
         for k in ("attention", "attention_v3", "attention_cudnn", "attention_v1")
     )
     assert second == third == cudnn
@@ -113,7 +112,7 @@ def test_attention_in_8_bits_is_faster_on_blackwell_where_products_are(gpu: str)
             parse_cluster(f"1x1x{gpu}").groups[0], PRECISIONS[precision], load_profile()
         )
         narrow, wide = (
-            rates.flop_per_s[KINDS.index(k)] for k in ("attention_cudnn_fp8", "attention_cudnn")
+            rates.kernels.of(k)["flop_per_s"] for k in ("attention_cudnn_fp8", "attention_cudnn")
         )
         return float(narrow / wide)
 

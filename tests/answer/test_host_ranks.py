@@ -70,17 +70,17 @@ def test_two_ranks_keep_the_measured_share_of_their_rates(found: Found, profile:
     )
     compute = [KINDS.index(k) for k in COMPUTE_KINDS if k not in OTHER_FLASH]
     others = [i for i, k in enumerate(KINDS) if k not in OTHER_FLASH]
-    assert one.flop_per_s[compute] == pytest.approx(0.8 * 100e9)
-    assert two.flop_per_s[compute] == pytest.approx(0.9 * 0.8 * 100e9)
-    assert one.bytes_per_s[others] == pytest.approx(0.5 * 20e9)
-    assert two.bytes_per_s[others] == pytest.approx(0.5 * 0.5 * 20e9)
+    assert one.kernels.kinds["flop_per_s"][compute] == pytest.approx(0.8 * 100e9)
+    assert two.kernels.kinds["flop_per_s"][compute] == pytest.approx(0.9 * 0.8 * 100e9)
+    assert one.kernels.kinds["bytes_per_s"][others] == pytest.approx(0.5 * 20e9)
+    assert two.kernels.kinds["bytes_per_s"][others] == pytest.approx(0.5 * 0.5 * 20e9)
     assert two.update_bytes_per_s == pytest.approx(0.5 * one.update_bytes_per_s)
 
 
 def test_a_processor_issues_for_nothing_and_copies_nothing(found: Found, profile: Profile) -> None:
     rates = class_rates(found.cluster(1).groups[0], PRECISIONS["fp32"], profile)
     assert rates.host_issue_s == 0.0
-    assert rates.kernel_start_s == 5e-6
+    assert rates.kernels.start_s == 5e-6
     assert np.isinf(rates.h2d_bytes_per_s)
 
 

@@ -93,7 +93,7 @@ def test_the_import_reader_sees_what_it_should() -> None:
     lazy = {(m.as_posix(), name, inside) for m in modules() for name, _, inside in imports(m)}
     assert ("simcore/calibrate/curve_fits.py", "scipy", True) in lazy
     assert ("simcore/planning/output.py", "pyarrow", True) in lazy
-    assert ("simcore/physics/roofline.py", "numpy", False) in lazy
+    assert ("simcore/physics/kernel.py", "numpy", False) in lazy
 
 
 def test_no_module_is_too_long_to_read() -> None:

@@ -3,7 +3,6 @@
 import pytest
 
 from simcore.answer.request import make_request
-from simcore.step.kernels import KINDS
 from simcore.strategy.precision import PRECISIONS
 from simcore.timing.rates import ClassRates, class_rates
 
@@ -16,7 +15,7 @@ def rates_of(gpu: str, precision: str) -> ClassRates:
 
 
 def rate(gpu: str, precision: str, kind: str = "cast") -> float:
-    return float(rates_of(gpu, precision).bytes_per_s[KINDS.index(kind)])
+    return float(rates_of(gpu, precision).kernels.of(kind)["bytes_per_s"])
 
 
 @pytest.mark.parametrize(("read", "measured_us"), [(2, 52.34), (2, 51.16), (4, 76.95)])
@@ -25,7 +24,7 @@ def test_transformer_engine_on_b200(read: int, measured_us: float) -> None:
     one = 1 + 1 / 32  # an element and its share of a scale
     assert PRECISIONS.get("mxfp8").cast_traffic_bytes() == 2 + 2 * one
     n_bytes = SIDE**2 * (read + 2 * one)
-    start = rates_of("1xB200", "mxfp8").kernel_start_s
+    start = rates_of("1xB200", "mxfp8").kernels.start_s
     assert start + n_bytes / rate("1xB200", "mxfp8") == pytest.approx(measured_us / 1e6, rel=0.04)
 
 

@@ -20,7 +20,7 @@ from simcore.hardware.estimates import Estimate, families_of, kins_of, ramp_dept
 from simcore.hardware.power import held_frac, issue_frac, open_frac, sustained_over_burst
 from simcore.hardware.profile import Profile, load_profile
 from simcore.hardware.spec import GPUS, PeakName
-from simcore.physics.winograd import conv_fill
+from simcore.physics.fill import conv_fill
 from simcore.strategy.precision import PRECISIONS
 
 TOY = """\

@@ -43,8 +43,8 @@ def table_of(op: Op, precision: str) -> KernelTable:
 
 
 def moved(table: KernelTable, kind: str) -> float:
-    rows = table.kind == KINDS.index(kind)
-    return float(((table.bytes_fixed + table.bytes_per_sample) * table.count)[rows].sum())
+    rows = table["kind"] == KINDS.index(kind)
+    return float((table["n_bytes"].sum(axis=1) * table["count"])[rows].sum())
 
 
 @pytest.mark.parametrize(
@@ -113,19 +113,22 @@ def test_one_copy_does_where_products_take_either_layout(
     rates = class_rates(
         parse_cluster(f"1x8x{gpu}").groups[0], PRECISIONS[precision], load_profile()
     )
-    rate = rates.bytes_per_s
+    rate = rates.kernels.kinds["bytes_per_s"]
     assert rate[KINDS.index(CAST)] / rate[KINDS.index("elementwise")] == pytest.approx(share)
 
 
 def test_wide_products_stay_in_16_bit() -> None:
     narrow = table_of(ops.linear("head", ROWS, K, N, wide=True), "fp8")
-    half = table_of(ops.linear("head", ROWS, K, N, wide=True), "bf16")
-    assert set(narrow.kind) == {KINDS.index(WIDE)}
-    assert moved(narrow, WIDE) == moved(half, "gemm")
+    in_16_bit = table_of(ops.linear("head", ROWS, K, N, wide=True), "bf16")
+    assert set(narrow["kind"]) == {KINDS.index(WIDE)}
+    assert moved(narrow, WIDE) == moved(in_16_bit, "gemm")
     scores = table_of(ops.bmm("scores", 8, 64, 64, 32), "fp8")
-    assert set(scores.kind) == {KINDS.index(WIDE)}
+    assert set(scores["kind"]) == {KINDS.index(WIDE)}
     group = parse_cluster("1x8xH100-SXM5-80GB").groups[0]
-    rates = [class_rates(group, PRECISIONS[p], load_profile()).flop_per_s for p in ("fp8", "bf16")]
+    rates = [
+        class_rates(group, PRECISIONS[p], load_profile()).kernels.kinds["flop_per_s"]
+        for p in ("fp8", "bf16")
+    ]
     at = KINDS.index(WIDE), KINDS.index("gemm")
     assert rates[0][at[0]] == rates[1][at[1]] < rates[0][at[1]]
 
@@ -134,10 +137,10 @@ def test_products_of_activations_are_told_from_those_of_weights() -> None:
     """Each head's product is one of a batch; experts' products have weights, and are not."""
     for precision in ("fp32", "amp-bf16", "bf16"):
         scores = table_of(ops.bmm("scores", 8, 64, 64, 32), precision)
-        assert set(scores.kind) == {KINDS.index(BATCHED)}
+        assert set(scores["kind"]) == {KINDS.index(BATCHED)}
     model = MODELS["mixtral-8x7b"].build()
     experts = next(op for b in model.blocks for op in b.ops if op.name == "experts.down")
-    assert KINDS.index(BATCHED) not in table_of(experts, "fp32").kind
+    assert KINDS.index(BATCHED) not in table_of(experts, "fp32")["kind"]
 
 
 class HalfAsFast(Profile):
@@ -155,8 +158,10 @@ def test_batched_products_run_at_their_own_rate() -> None:
     half = HalfAsFast("half", "test", shipped.efficiency_file, shipped.runtime)
     rates = class_rates(parse_cluster("1x1xA100-PCIE-80GB").groups[0], PRECISIONS["fp32"], half)
     at, of_weights = KINDS.index(BATCHED), KINDS.index("gemm")
-    assert rates.flop_per_s[at] == pytest.approx(0.5 * rates.flop_per_s[of_weights])
-    assert rates.bytes_per_s[at] == rates.bytes_per_s[of_weights]
+    assert rates.kernels.kinds["flop_per_s"][at] == pytest.approx(
+        0.5 * rates.kernels.kinds["flop_per_s"][of_weights]
+    )
+    assert rates.kernels.kinds["bytes_per_s"][at] == rates.kernels.kinds["bytes_per_s"][of_weights]
 
 
 @pytest.mark.parametrize(("row", "kind"), [(512, SHORT_SOFTMAX), (1024, SHORT_SOFTMAX),
@@ -164,7 +169,7 @@ def test_batched_products_run_at_their_own_rate() -> None:
 def test_a_warp_holds_rows_of_1024_elements(row: int, kind: str) -> None:
     """A length of one is one that is not known."""
     table = table_of(ops.softmax("p", 4096.0 * row, row=row), "fp32")
-    assert set(table.kind) == {KINDS.index(kind)}
+    assert set(table["kind"]) == {KINDS.index(kind)}
 
 
 @pytest.mark.parametrize(("head_dim", "slow"), [(128, False), (144, False), (150, True)])
@@ -179,8 +184,8 @@ def test_heads_that_8_does_not_divide_run_on_vector_units(
     assert {k.unaligned for k in products} == {slow}
     for precision in ("bf16", "amp-fp16", "fp8"):
         table = table_of(parts[_scores(parts)], precision)
-        assert (UNALIGNED in {KINDS[k] for k in table.kind}) == slow
-    assert UNALIGNED not in {KINDS[k] for k in table_of(parts[_scores(parts)], "fp32").kind}
+        assert (UNALIGNED in {KINDS[k] for k in table["kind"]}) == slow
+    assert UNALIGNED not in {KINDS[k] for k in table_of(parts[_scores(parts)], "fp32")["kind"]}
 
 
 def _scores(parts: tuple[Any, ...]) -> int:
@@ -193,9 +198,9 @@ def test_vector_units_are_as_fast_as_in_fp32_and_other_vendors_need_none(
 ) -> None:
     group = parse_cluster(f"1x8x{gpu}").groups[0]
     half, other = (class_rates(group, PRECISIONS[p], load_profile()) for p in ("bf16", as_fast_as))
-    rate = half.flop_per_s[KINDS.index(UNALIGNED)]
-    assert rate == pytest.approx(other.flop_per_s[KINDS.index(BATCHED)])
-    assert (rate < half.flop_per_s[KINDS.index("gemm")]) == (gpu == "A100")
+    rate = half.kernels.of(UNALIGNED)["flop_per_s"]
+    assert rate == pytest.approx(other.kernels.of(BATCHED)["flop_per_s"])
+    assert (rate < half.kernels.of("gemm")["flop_per_s"]) == (gpu == "A100")
 
 
 @pytest.mark.parametrize(
@@ -210,7 +215,7 @@ def test_a_head_over_an_unpadded_vocabulary_loads_few_elements_at_a_time(
 ) -> None:
     """Forward and both ways back: the logits, whose rows are unaligned, are in all three."""
     op = ops.linear("head", ROWS, K, vocab, row_elems=ops.row_elems(K, vocab))
-    kinds = {KINDS[k] for k in table_of(op, precision).kind} - {"elementwise"}  # autocast's
+    kinds = {KINDS[k] for k in table_of(op, precision)["kind"]} - {"elementwise"}  # autocast's
     assert kinds == {NARROW_LOADS.get(loaded, "gemm")}
 
 
@@ -230,7 +235,7 @@ def test_attention_over_odd_tokens_loads_few_elements_at_a_time(
     scores = ops.bmm("scores", heads, tokens, keys, dim)
     context = ops.bmm("context", heads, tokens, dim, keys)
     for op in (scores, context):
-        assert {KINDS[k] for k in table_of(op, precision).kind} == {
+        assert {KINDS[k] for k in table_of(op, precision)["kind"]} == {
             BATCHED_LOADS.get(loaded, BATCHED)
         }
 
@@ -243,10 +248,10 @@ def test_a_trace_of_attention_over_odd_tokens_loads_as_few() -> None:
 
 def test_before_cublas_11_such_heads_compute_on_vector_units() -> None:
     op = ops.linear("head", ROWS, K, 267_735, row_elems=1, vector_units=True)
-    assert {KINDS[k] for k in table_of(op, "fp16").kind} == {UNALIGNED}
-    assert UNALIGNED not in {KINDS[k] for k in table_of(op, "fp32").kind}
+    assert {KINDS[k] for k in table_of(op, "fp16")["kind"]} == {UNALIGNED}
+    assert UNALIGNED not in {KINDS[k] for k in table_of(op, "fp32")["kind"]}
     padded = ops.linear("head", ROWS, K, 267_736, row_elems=8, vector_units=True)
-    assert {KINDS[k] for k in table_of(padded, "fp16").kind} == {"gemm"}
+    assert {KINDS[k] for k in table_of(padded, "fp16")["kind"]} == {"gemm"}
 
 
 @pytest.mark.parametrize(
@@ -261,11 +266,11 @@ def test_how_much_slower_single_elements_load(gpu: str, precision: str, slowdown
     rates = class_rates(
         parse_cluster(f"1x1x{gpu}").groups[0], PRECISIONS[precision], load_profile()
     )
-    one, whole = (rates.flop_per_s[KINDS.index(k)] for k in (NARROW_LOADS[1], "gemm"))
+    one, whole = (rates.kernels.of(k)["flop_per_s"] for k in (NARROW_LOADS[1], "gemm"))
     assert whole / one == pytest.approx(slowdown, rel=0.02)
-    two = rates.flop_per_s[KINDS.index(NARROW_LOADS[2])]
+    two = rates.kernels.of(NARROW_LOADS[2])["flop_per_s"]
     assert one <= two <= whole
-    each, heads = (rates.flop_per_s[KINDS.index(k)] for k in (BATCHED_LOADS[1], BATCHED))
+    each, heads = (rates.kernels.of(k)["flop_per_s"] for k in (BATCHED_LOADS[1], BATCHED))
     assert heads / each == pytest.approx(whole / one)
 
 
@@ -281,7 +286,7 @@ def test_a_bias_apart_is_one_more_kernel_that_reads_and_writes_the_result() -> N
 def test_formats_of_16_bit_and_more_know_no_casts() -> None:
     for precision in ("fp32", "bf16"):
         table = table_of(ops.linear("up", ROWS, K, N), precision)
-        assert set(table.kind) == {KINDS.index("gemm")}
+        assert set(table["kind"]) == {KINDS.index("gemm")}
 
 
 def test_heads_and_routers_are_wide_and_nothing_else_of_a_layer() -> None:
@@ -300,7 +305,9 @@ def test_instance_norm_costs_a_batch_norm_over_the_channels_of_all_images() -> N
 
     def seconds(batch: float, **kernel: float) -> float:
         op = Op(name="norm", fwd=(Kernel(kind="batch_norm", **kernel),))
-        return float(phase_seconds(table_of(op, "fp16"), rates, batch * one, one, one)[0, 0])
+        return float(
+            phase_seconds(table_of(op, "fp16"), rates.kernels, batch * one, one, one)[0, 0]
+        )
 
     each = seconds(images, low=moved, instances=channels)
     whole = seconds(1.0, low=moved * images, channels=channels * images)

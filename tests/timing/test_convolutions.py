@@ -16,7 +16,8 @@ from simcore.hardware.spec import GPUS
 from simcore.step.kernels import KINDS, kernel_table
 from simcore.strategy.precision import PRECISIONS
 from simcore.timing.compute import phase_seconds
-from simcore.timing.rates import class_rates, conv_peak_for
+from simcore.timing.peaks import conv_peak_for
+from simcore.timing.rates import class_rates
 from simcore.workload.archs.layers import LayerList
 from simcore.workload.archs.waveglow import build as waveglow
 from simcore.workload.graph import CONV_KINDS, Affine, Block, Kernel, Op, Workload
@@ -76,9 +77,14 @@ def test_tf32_is_allowed_not_asked_for(gpu: str) -> None:
         class_rates(group, PRECISIONS[p], load_profile()) for p in ("fp32", "fp32-ieee")
     )
     convolutions = [KINDS.index("conv"), KINDS.index("conv_winograd")]
-    assert np.all(allowed.flop_per_s[convolutions] >= never.flop_per_s[convolutions])
+    assert np.all(
+        allowed.kernels.kinds["flop_per_s"][convolutions]
+        >= never.kernels.kinds["flop_per_s"][convolutions]
+    )
     products = KINDS.index("gemm")
-    assert allowed.flop_per_s[products] == never.flop_per_s[products]
+    assert (
+        allowed.kernels.kinds["flop_per_s"][products] == never.kernels.kinds["flop_per_s"][products]
+    )
     nvidia = GPUS[gpu].vendor == "NVIDIA"
     assert conv_peak_for(GPUS[gpu], PRECISIONS["fp32"])[0] == ("tf32" if nvidia else "fp32")
 
@@ -137,7 +143,7 @@ def test_elsewhere_layouts_cost_nothing(gpu: str, precision: str) -> None:
         phase_seconds(
             kernel_table(_convolutions(LayerList("resnet")(name="x", depth=50, layout=at)),
                          PRECISIONS[precision]),
-            rates, np.full(1, 16.0), np.ones(1), np.ones(1),
+            rates.kernels, np.full(1, 16.0), np.ones(1), np.ones(1),
         )
         for at in ("nchw", "nhwc")
     )  # fmt: skip
@@ -161,9 +167,9 @@ def test_a_layout_never_costs_more_than_vector_units() -> None:
         block = Block(name="b", ops=(Op(name="o", fwd=(kernel,)),))
         alone = Workload(name="w", sample_unit="image", blocks=(block,), order=(0,))
         table = kernel_table(alone, PRECISIONS["tf32"])
-        return float(phase_seconds(table, rates, 64 * one, one, one)[0, 0])
+        return float(phase_seconds(table, rates.kernels, 64 * one, one, one)[0, 0])
 
-    moved = 64 * 2.0 * 2e6 * 4 / rates.bytes_per_s[KINDS.index("copy")]
+    moved = 64 * 2.0 * 2e6 * 4 / rates.kernels.of("copy")["bytes_per_s"]
     last = seconds(replace(thin, relaid=0.0))
     assert last < seconds(thin) < last + moved
 
@@ -197,7 +203,7 @@ def test_depthwise_kernels_take_what_pytorch_measured(
 ) -> None:
     outputs = 8.0 * channels * side**2 * frames
     rates = class_rates(parse_cluster(f"1x{gpu}").groups[0], PRECISIONS["fp32"], load_profile())
-    seconds = 3 * 2 * 27 * outputs / rates.flop_per_s[KINDS.index("conv_depthwise")]
+    seconds = 3 * 2 * 27 * outputs / rates.kernels.of("conv_depthwise")["flop_per_s"]
     assert seconds == pytest.approx(measured_ms * 1e-3, rel=0.25)
 
 
@@ -222,7 +228,7 @@ def test_depthwise_kernels_between_channels_last(
     group = parse_cluster(f"1x{gpu}").groups[0]
     rates = class_rates(group, PRECISIONS[precision], load_profile())
     one = np.ones(1)
-    seconds = phase_seconds(table, rates, 16.0 * one, one, one)
+    seconds = phase_seconds(table, rates.kernels, 16.0 * one, one, one)
     assert seconds[0, 0] == pytest.approx(measured_us * 1e-6, rel=0.35)
 
 
@@ -231,9 +237,9 @@ def test_depthwise_nets_wait_for_their_taps() -> None:
     group = parse_cluster("1xV100-SXM-16GB").groups[0]
     for precision in ("fp32", "amp-fp16"):
         rates = class_rates(group, PRECISIONS[precision], load_profile())
-        per_tap = 2.0 / rates.flop_per_s[KINDS.index("conv_depthwise")]
+        per_tap = 2.0 / rates.kernels.of("conv_depthwise")["flop_per_s"]
         width = PRECISIONS[precision].low_bytes
-        moved = 2 * width / rates.bytes_per_s[KINDS.index("conv_depthwise")]
+        moved = 2 * width / rates.kernels.of("conv_depthwise")["bytes_per_s"]
         assert 25 * per_tap > moved
 
 
@@ -255,7 +261,7 @@ def test_dilated_convolutions_of_cudnn_7_are_no_faster_in_16_bit(precision: str)
         rates = class_rates(group, PRECISIONS[named], load_profile())
         one = np.ones(1)
         table = kernel_table(alone, PRECISIONS[named])
-        return float(phase_seconds(table, rates, 8.0 * one, one, one)[0, 0])
+        return float(phase_seconds(table, rates.kernels, 8.0 * one, one, one)[0, 0])
 
     in_fp32 = dilated_s(new, "fp32")
     assert dilated_s(old, precision) == pytest.approx(in_fp32, rel=0.1)

@@ -47,7 +47,7 @@ def passes_ms(op: Op, gpu: str, precision: str) -> tuple[float, float]:
     chosen = PRECISIONS[precision]
     rates = class_rates(parse_cluster(f"1x1x{gpu}").groups[0], chosen, load_profile())
     one = np.ones(1)
-    seconds = phase_seconds(kernel_table(workload, chosen), rates, one, one, one)
+    seconds = phase_seconds(kernel_table(workload, chosen), rates.kernels, one, one, one)
     return 1e3 * float(seconds[0, 0]), 1e3 * float(seconds[1, 0])
 
 

@@ -33,7 +33,7 @@ def backward_flop(workload: Workload, *, again: bool, early: bool) -> float:
     at = len(workload.blocks) + layer
     stop = table.phase_start[at + 1] if at + 1 < table.n_phases else None
     part = slice(table.phase_start[at], stop)
-    return float((table.flop[part] * table.count[part]).sum())
+    return float((table["flop"][part] * table["count"][part]).sum())
 
 
 @pytest.mark.parametrize(

@@ -38,6 +38,6 @@ def test_a_layer_of_experts_on_gb200(precision: str, fused: bool, measured_ms: f
     )
     rates = class_rates(asked.cluster.groups[0], asked.strategy.precision, asked.profile)
     one = np.ones(1)
-    seconds = phase_seconds(table_of(work, asked.strategy), rates, one, one, one).sum()
+    seconds = phase_seconds(table_of(work, asked.strategy), rates.kernels, one, one, one).sum()
     assert len(ops) == 3
     assert 1e3 * seconds == pytest.approx(measured_ms, rel=0.12)

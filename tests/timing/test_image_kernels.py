@@ -39,7 +39,7 @@ def passes_ms(
     )
     one = np.ones(1)
     table = kernel_table(workload, PRECISIONS[precision])
-    seconds = phase_seconds(table, rates_of(gpu, precision), images * one, one, one)
+    seconds = phase_seconds(table, rates_of(gpu, precision).kernels, images * one, one, one)
     return 1e3 * float(seconds[0, 0]), 1e3 * float(seconds[1, 0])
 
 
@@ -87,7 +87,7 @@ RESNET_NORMS = {"nchw": (13.51, 19.90), "nhwc": (6.77, 9.32)}
 
 def seconds_of(table: KernelTable, rates: ClassRates, counts: NDArray[np.float64]) -> float:
     one = np.ones(1)
-    return float(counts @ phase_seconds(table, rates, 128 * one, one, one)[:, 0])
+    return float(counts @ phase_seconds(table, rates.kernels, 128 * one, one, one)[:, 0])
 
 
 @pytest.mark.parametrize("layout", RESNET_NORMS)
@@ -95,8 +95,8 @@ def test_norms_of_a_resnet_in_fp16(layout: str) -> None:
     workload = LayerList("resnet")(name="x", depth=50, layout=layout)
     table = kernel_table(workload, PRECISIONS["amp-fp16"])
     rates = rates_of("A100-SXM-40GB", "amp-fp16")
-    norms = table.kind == KINDS.index("batch_norm")
-    table = replace(table, count=table.count * norms)
+    norms = table["kind"] == KINDS.index("batch_norm")
+    table = table.with_counts(table["count"] * norms)
     n = len(workload.blocks)
     runs = np.array([workload.count(i) for i in range(n)] * 2, dtype=float)
     forward = runs * (np.arange(2 * n) < n)
@@ -111,7 +111,9 @@ def test_what_channels_first_turns_of_a_resnet_in_fp16() -> None:
     rates = rates_of("A100-SXM-40GB", "amp-fp16")
     runs = np.array([workload.count(i) for i in range(len(workload.blocks))] * 2, dtype=float)
     whole = seconds_of(table, rates, runs)
-    bare = replace(table, relaid_per_sample=np.zeros_like(table.relaid_per_sample))
+    kernels = table.kernels.copy()
+    kernels["turned_bytes"] = 0.0
+    bare = replace(table, kernels=kernels)
     assert 1e3 * (whole - seconds_of(bare, rates, runs)) == pytest.approx(10.66, rel=0.15)
 
 

@@ -31,7 +31,7 @@ def passes_s(op: Op, of: ClassRates, memory: float = 1.0) -> tuple[float, float]
     )
     one = np.ones(1)
     table = kernel_table(workload, FP32)
-    seconds = phase_seconds(table, replace(of, kernel_start_s=0.0), one, one, memory * one)
+    seconds = phase_seconds(table, replace(of.kernels, start_s=0.0), one, one, memory * one)
     return float(seconds[0, 0]), float(seconds[1, 0])
 
 
@@ -41,7 +41,7 @@ def norm(rows: float, dim: int) -> Op:
 
 def test_short_rows_cost_their_blocks_whatever_their_length_and_the_memory() -> None:
     of = rates("A100-SXM-80GB")
-    each = of.row_s * 1e6
+    each = of.kernels.limits.row_s * 1e6
     for dim in (64, 128, 256):
         assert passes_s(norm(1e6, dim), of) == pytest.approx((each, each))
     assert passes_s(norm(1e6, 128), of, memory=2.0) == pytest.approx((each, each))
@@ -51,7 +51,7 @@ def test_short_rows_cost_their_blocks_whatever_their_length_and_the_memory() -> 
 def test_long_rows_are_read_twice() -> None:
     """fp32: 8 and 12 bytes an element while L2 holds the rows in flight, 12 and 20 beyond."""
     of = rates("A100-SXM-80GB")
-    per_byte = 1.0 / of.bytes_per_s[NORM]
+    per_byte = 1.0 / of.kernels.of("norm")["bytes_per_s"]
     for dim, forward, backward in ((1200, 8, 12), (32768, 12, 20)):
         found = passes_s(norm(1e5, dim), of)
         elems = 1e5 * dim * per_byte
@@ -68,9 +68,11 @@ def test_time_rises_with_rows_and_their_length() -> None:
 def test_norms_of_other_libraries_and_unknown_devices_move_bytes_alone() -> None:
     of = rates("A100-SXM-80GB")
     fused = ops.layer_norm("norm", 1e6, 128, affine=False, rms=True)
-    assert passes_s(fused, of)[0] == pytest.approx(8 * 128e6 / of.bytes_per_s[NORM])
+    assert passes_s(fused, of)[0] == pytest.approx(8 * 128e6 / of.kernels.of("norm")["bytes_per_s"])
     arc = rates("Arc-Pro-B60")
-    assert passes_s(norm(1e6, 128), arc)[0] == pytest.approx(8 * 128e6 / arc.bytes_per_s[NORM])
+    assert passes_s(norm(1e6, 128), arc)[0] == pytest.approx(
+        8 * 128e6 / arc.kernels.of("norm")["bytes_per_s"]
+    )
 
 
 @pytest.mark.parametrize(

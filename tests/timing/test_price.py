@@ -50,9 +50,9 @@ def test_sums_of_gradients_in_fp32_are_fused_or_added(software: str, bytes_each:
     )  # fmt: skip
     numel = made.workload.trainable_numel
     group = class_rates(made.cluster.groups[0], made.strategy.precision, made.profile)
-    rate = group.bytes_per_s[KINDS.index("elementwise")]
+    rate = group.kernels.of("elementwise")["bytes_per_s"]
     tensors = made.workload.n_tensors * (software == "nanotron")
-    by_hand = 2 * (numel * bytes_each / rate + tensors * group.kernel_start_s)
+    by_hand = 2 * (numel * bytes_each / rate + tensors * group.kernels.start_s)
     assert predicted(made).time_s["accumulation"] == pytest.approx(by_hand, rel=1e-6)
 
 
@@ -120,7 +120,7 @@ def test_small_products_fill_few_multiprocessors() -> None:
 def test_kernel_start_is_paid_a_launch() -> None:
     kernels = tuple(Kernel(kind="elementwise", launches=float(n)) for n in (1, 2, 3))
     model = workload([Block(name="a", ops=(Op(name="op", fwd=kernels),))])
-    steps = evaluate(Job(model, PLAIN, (rates(kernel_start_s=2.0),)), points(**ALONE))
+    steps = evaluate(Job(model, PLAIN, (rates(start_s=2.0),)), points(**ALONE))
     assert steps.terms_s["forward"][0] == pytest.approx(12.0)
 
 

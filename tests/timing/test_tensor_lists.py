@@ -27,7 +27,7 @@ JOB = {"model": "llama2-7b", "strategy": "zero3", "precision": "bf16", "recomput
     ],
 )
 def test_a_list_by_hand(op: str, wire_s: float, by_hand_s: float) -> None:
-    device = (rates(update_bytes_per_s=10.0, kernel_start_s=0.125),)
+    device = (rates(update_bytes_per_s=10.0, start_s=0.125),)
     one = np.ones(1)
     found = tensor_lists_s(LISTS, op, np.array([[100.0]]), wire_s * one, 8 * one, one, device)  # type: ignore[arg-type]
     assert found[0, 0] == pytest.approx(by_hand_s)

@@ -88,14 +88,12 @@ def record_of(block: Block, precision: str) -> dict[str, Pair]:
         fixed_casts = sum(op.gemm_weight for op in block.ops) * 6.0
     else:
         fixed_casts = 0.0
-    ends = [*table.phase_start[1:], len(table.kind)]
+    ends = [*table.phase_start[1:], len(table.kernels)]
     found = {}
     for phase, start, end in zip(PASSES, table.phase_start, ends, strict=False):
-        rows = [r for r in range(start, end) if table.flop[r] == 0]
-        indexed = sum(table.count[r] * table.indexed_per_sample[r] for r in rows) * B
-        moved = sum(
-            table.count[r] * (table.bytes_fixed[r] + table.bytes_per_sample[r] * B) for r in rows
-        )
+        rows = [r for r in range(start, end) if table["flop"][r] == 0]
+        indexed = sum(table["count"][r] * table["indexed"][r] for r in rows) * B
+        moved = sum(table["count"][r] * table["n_bytes"][r] @ (1.0, B) for r in rows)
         found[phase] = (indexed, moved - fixed_casts * (phase == "backward"))
     return found
 

@@ -360,7 +360,7 @@ def test_older_programs_run_depthwise_kernels_of_either_layout() -> None:
     def last(**config: object) -> int:
         workload = inverted_residual(name="e", layout="nhwc", **config)  # type: ignore[arg-type]
         table = kernel_table(workload, PRECISIONS["amp-fp16"])
-        return int((table.kind == KINDS.index(DEPTHWISE_LAST)).sum())
+        return int((table["kind"] == KINDS.index(DEPTHWISE_LAST)).sum())
 
     assert last() > 0 and last(depthwise_kernels="native") == 0
     # and nothing is told of turning tensors, which no matrix unit asks for

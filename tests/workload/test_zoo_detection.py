@@ -89,7 +89,7 @@ def test_regions_are_cropped_in_fp32_between_casts_under_autocast() -> None:
     crop = Block(name="crop", ops=(next(op for op in block.ops if op.name == "roi_align"),))
     alone = Workload(name="x", sample_unit="image", blocks=(crop,), order=(0,))
     moved = {
-        name: (table := kernel_table(alone, PRECISIONS[name])).bytes_per_sample @ table.count
+        name: (table := kernel_table(alone, PRECISIONS[name]))["n_bytes"][:, 1] @ table["count"]
         for name in ("fp32", "amp-fp16")
     }
     assert moved["fp32"] == pytest.approx(4 * (5 + 9) * boxed + 4 * maps)
@@ -108,7 +108,7 @@ def test_gradients_of_constant_norms_are_cast_down_by_a_kernel_of_their_own() ->
     for name, width, kernels in (("fp32", 8, 1), ("amp-fp16", 14, 2)):
         table = kernel_table(alone, PRECISIONS[name])
         back = slice(int(table.phase_start[1]), None)
-        assert table.bytes_per_sample[back] @ table.count[back] == width * elems
+        assert table["n_bytes"][back, 1] @ table["count"][back] == width * elems
         assert table.launches_per_phase[1] == kernels
 
 

@@ -7,8 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from simcore.physics.fill import matmul_fill
-from simcore.physics.winograd import conv_fill, conv_geometry
+from simcore.physics.fill import conv_fill, conv_geometry, matmul_fill
 
 SMS = 80.0
 

@@ -1,0 +1,209 @@
+"""Time of a kernel from its work and a device's rates: the one roofline, and the traffic laws.
+
+    t = start + sqrt(tc^2 + tm^2)
+
+``tc`` is FLOP over the rate that the kernel reaches at its shape (``physics.fill``), ``tm`` the
+time of its memory traffic. Calibration inverts this formula (``calibrate.op_model``), and
+``timing.compute`` prices every kernel of a step with it. All laws of traffic are in this module:
+
+- rows: kernels of a thread block a row read rows twice and need a least time per row;
+- indexed: elements that are addressed or converted one by one, limited by integer arithmetic;
+- channels: kernels of a thread block a channel, which go through the device in whole waves;
+- layout turns: channels-first tensors of convolutions, transposed or computed on vector units;
+- alignment: unaligned rows, which matrix units load a few elements at a time.
+
+Pure functions on broadcasting arrays: usually K kernels x C configurations.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+
+from simcore.base.arrays import NDArray
+
+FloatArray: TypeAlias = NDArray[np.float64]
+FloatLike: TypeAlias = float | NDArray[np.floating[Any]]
+
+
+def roofline_s(compute_s: FloatLike, memory_s: FloatLike, start_s: FloatLike = 0.0) -> FloatArray:
+    """Seconds of kernels that compute and move data at once: a roofline with a rounded knee.
+
+        start + sqrt(compute^2 + memory^2)
+
+    The exponent 2 is close to the fit of op tables (1.9) and needs no power function.
+    """
+    time_s: FloatArray = np.sqrt(np.square(compute_s) + np.square(memory_s)) + start_s
+    return time_s
+
+
+# -- memory traffic --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """What kernels move, and what they handle one by one; arrays that broadcast.
+
+    ``n_bytes``: bytes that they read and write. ``rows``: rows that a thread block each processes,
+    ``row_bytes``: bytes of one of them, ``reread_bytes``: bytes of all that are read a second time.
+    ``indexed``: elements addressed or converted one by one. ``blocks``: thread blocks of one
+    channel each, ``block_clocks``: clocks that one of them takes.
+    """
+
+    n_bytes: FloatLike
+    rows: FloatLike = 0.0
+    row_bytes: FloatLike = 0.0
+    reread_bytes: FloatLike = 0.0
+    indexed: FloatLike = 0.0
+    blocks: FloatLike = 0.0
+    block_clocks: FloatLike = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class TrafficLimits:
+    """A device's figures for what limits traffic besides its bandwidth; 0: no such limit.
+
+    ``rows_per_l2_byte``: rows in flight over the bytes of L2. ``row_s``: least seconds per row.
+    ``indexed_s``: seconds per indexed element. ``block_slots``: blocks of one channel each that are
+    in flight. ``clock_s``: seconds of one clock.
+    """
+
+    rows_per_l2_byte: float = 0.0
+    row_s: float = 0.0
+    indexed_s: float = 0.0
+    block_slots: float = 0.0
+    clock_s: float = 0.0
+
+
+def traffic_s(traffic: Traffic, bytes_per_s: FloatLike, limits: TrafficLimits) -> FloatArray:
+    """Seconds of the memory traffic of kernels, by all laws.
+
+        sqrt(max(bytes / rate, rows · row_s, indexed · indexed_s)^2 + channels^2)
+
+    ``bytes`` includes what is read from memory a second time (:func:`missed_frac`), ``channels`` is
+    :func:`channels_s`. ``bytes_per_s``: bandwidth that the kernels sustain.
+    """
+    reread = traffic.reread_bytes * missed_frac(traffic.row_bytes, limits.rows_per_l2_byte)
+    stream_s = (traffic.n_bytes + reread) / bytes_per_s
+    one_by_one_s = np.maximum(traffic.rows * limits.row_s, traffic.indexed * limits.indexed_s)
+    return roofline_s(
+        np.maximum(stream_s, one_by_one_s),
+        channels_s(traffic.blocks, traffic.block_clocks, limits.block_slots, limits.clock_s),
+    )
+
+
+#: Bytes read and written by the rows in flight, over the L2 size: up to STAYS the second pass finds
+#: all of a row in L2, from LEAVES on nothing. Layer norms on eight devices with 2 to 40 MiB of L2
+#: show this step (half of the reads miss near 1.0 on A100, near 1.2 on P4 and T4).
+STAYS: Final = 0.6
+LEAVES: Final = 1.6
+
+
+def missed_frac(row_bytes: FloatLike, rows_per_l2_byte: float) -> FloatArray:
+    """Share of the bytes of a row's second reading that miss L2 and come from memory.
+
+    ATen's layer norm (native/cuda/layer_norm_kernel.cu) gives each row a block of four warps. A
+    first pass computes mean and variance, a second pass reads the row once more and writes the
+    result. The backward does the same with gradient and input. L2 serves the second pass as long as
+    it holds all rows that are in flight at once.
+
+    ``row_bytes``: bytes read and written per row; ``rows_per_l2_byte``: rows in flight over the
+    bytes of L2.
+    """
+    over_l2 = np.asarray(row_bytes, dtype=float) * rows_per_l2_byte
+    missed: FloatArray = np.minimum(np.maximum((over_l2 - STAYS) / (LEAVES - STAYS), 0.0), 1.0)
+    return missed
+
+
+#: Clocks of a block per element that it reads or writes, by bytes per element.
+#: fp32: 3 passes of 16 x 64 x 256 x 256 take 0.558 ms on H100 (KernelBench); backward of 64, 256
+#: and 512 channels takes 5.66, 5.12 and 5.09 passes of a stream on V100 (a TensorFlow profile).
+#: 16 bit: all norms of a ResNet-50 at 128 images on A100 (profiles of PyTorch, both layouts).
+_CLOCKS: Final = {4.0: 0.27, 2.0: 0.55}
+
+
+def clocks_per_element(element_bytes: float) -> float:
+    """Clocks of a channel's block per element of ``element_bytes`` that it reads or writes."""
+    return _CLOCKS.get(element_bytes, _CLOCKS[4.0])
+
+
+def channels_s(
+    blocks: FloatLike, block_clocks: FloatLike, slots: float, clock_s: float
+) -> FloatLike:
+    """Seconds of kernels with one thread block per channel; 0 where ``slots`` is 0.
+
+        ceil(blocks / slots) · clocks of one block
+
+    cuDNN's batch norms of channels-first tensors (``bn_fw_tr_1C11_kernel_NCHW``,
+    ``bn_bw_1C11_kernel_new``; PyTorch chooses them in training unless tensors are channels last,
+    ATen native/cudnn/BatchNorm.cpp) launch one block of 512 threads per channel. A block streams
+    its channel with few loads in flight, so that 64 channels leave most of a device's bandwidth
+    idle. Each wave of blocks, the last one included, takes as long as the block of one channel.
+    ``slots``: blocks that a device holds at once.
+    """
+    if not slots:
+        return 0.0
+    seconds: FloatArray = np.ceil(np.asarray(blocks) / slots) * block_clocks * clock_s
+    return seconds
+
+
+# -- layout and alignment --------------------------------------------------------------------------
+
+
+def either_layout_s(
+    channels_last_s: FloatLike, turned_bytes: FloatLike, s_per_byte: FloatLike, direct_s: FloatLike
+) -> FloatArray:
+    """Seconds of convolutions of channels-first tensors: the faster of two ways.
+
+        min(channels last + turned bytes · seconds per byte, direct)
+
+    Either matrix units compute in channels-last layout (``channels_last_s``) and kernels before and
+    after transpose ``turned_bytes``, or vector units take the tensors as they are (``direct_s``).
+    """
+    seconds: FloatArray = np.minimum(channels_last_s + turned_bytes * s_per_byte, direct_s)
+    return seconds
+
+
+#: Output tile of kernels for unaligned rows, as their names state it.
+TILE: Final = (128, 64)
+#: Load and store units of an SM: they run one instruction of a warp per clock (Volta to Hopper: 4
+#: quarters of 8 units).
+LANES: Final = 32
+#: Least bytes of a direct copy into shared memory (PTX ISA, cp.async: 4, 8 or 16).
+COPIED_BYTES: Final = 4
+#: Share of the peak that warp-wise matrix instructions (mma) reach on devices with asynchronous
+#: ones (wgmma), which unaligned loads cannot feed (Luo et al. 2024, mma on H800: 62.9 % on
+#: average).
+WARPWISE_FRAC: Final = 0.629
+
+
+def narrow_load_slowdown(
+    fma_per_clock: float,
+    load_elems: int,
+    elem_bytes: float,
+    *,
+    copies: bool,
+    asynchronous: bool,
+) -> float:
+    """Time of matrix products whose rows are not aligned to 16 bytes, over that of aligned ones.
+
+    A kernel for matrix units copies tiles of its operands into shared memory, 16 bytes per
+    instruction and lane if every row begins at a multiple of 16 bytes. With other rows an
+    instruction loads fewer elements. Since cuBLAS 11 such products have special kernels:
+    cutlass_75_tensorop_bf16_s1688gemm_bf16_128x64_tn_align1 on an A100 (pegainfer pull request
+    1046), ..._align2 on Hopper (kestrel pull request 143).
+
+    Per unit of depth an SM spends ``128 · 64 / fma_per_clock`` clocks on products and ``(128 + 64)
+    / (32 load_elems)`` on loads. Stores into shared memory take as long again, unless direct copies
+    avoid them (``copies``: since Ampere, for 4 bytes and more). Products and loads are assumed not
+    to overlap: kernels of two stages hold loaded data in registers until the products are done.
+
+    ``fma_per_clock``: of an SM; ``load_elems``: elements per load and lane; ``elem_bytes``: bytes
+    per element; ``asynchronous``: whether the device's matrix instructions are asynchronous.
+    """
+    products = TILE[0] * TILE[1] / fma_per_clock
+    straight = copies and load_elems * elem_bytes >= COPIED_BYTES
+    loads = sum(TILE) / (LANES * load_elems) * (1.0 if straight else 2.0)
+    return 1.0 / (WARPWISE_FRAC if asynchronous else 1.0) + loads / products
