@@ -17,7 +17,7 @@ from simcore.calibrate.link_fit import LinkFit
 from simcore.calibrate.machine_fit import all_reduce_times, compute_work, own_rows
 from simcore.hardware.calibrations import Calibration
 from simcore.hardware.measured import MeasuredDevice
-from simcore.physics.roofline import kernel_time_s
+from simcore.physics.kernel import roofline_s
 from simcore.timing.points import COLLECTIVE_BASE_S
 
 
@@ -86,8 +86,8 @@ def _gemm(
         return None
     flop, moved, *_ = compute_work(mine)
     start = own.kernel_start.value if own.kernel_start else 0.0
-    shares = fitted.value, own.memory_efficiency["gemm"].value
-    seconds = kernel_time_s(flop, moved, peak, bandwidth, *shares, 1.0, start)
+    memory_s = moved / (own.memory_efficiency["gemm"].value * bandwidth)
+    seconds = roofline_s(flop / (fitted.value * peak), memory_s, start)
     measured = np.array([r.seconds for r in mine])
     return _sorted("matrix products, fp32", "FLOP", "seconds", flop, measured, seconds)
 
