@@ -17,6 +17,8 @@ from benchmarks.golden.run import Answer, table_path
 
 #: Relative difference of two figures that count as equal.
 TOLERANCE = 1e-9
+#: Difference of two figures that is rounding, in any unit: of seconds that cancel to zero.
+ROUNDING = 1e-15
 #: Samples leave out tables with more bytes, because a table is always predicted as a whole.
 _SMALL_BYTES = 100_000
 #: Number of sweeps and plans of a sample, as a fraction of the number of its predictions.
@@ -73,7 +75,7 @@ def compared(job: Job, old: Answer, new: Answer, ignored: Sequence[str] = ()) ->
 
 
 def changes_of(field: str, old: Any, new: Any) -> Iterator[Change]:
-    """The leaves (numbers, texts) of two JSON values that differ by more than ``TOLERANCE``."""
+    """The leaves (numbers, texts) of two JSON values that differ by more than rounding."""
     if isinstance(old, dict) and isinstance(new, dict):
         for key in dict.fromkeys((*old, *new)):
             name = f"{field}.{key}" if field else key
@@ -82,7 +84,7 @@ def changes_of(field: str, old: Any, new: Any) -> Iterator[Change]:
         for i, (a, b) in enumerate(zip(old, new, strict=True)):
             yield from changes_of(f"{field}[{i}]", a, b)
     elif _number(old) and _number(new):
-        if abs(new - old) > TOLERANCE * max(abs(old), abs(new)):
+        if abs(new - old) > max(TOLERANCE * max(abs(old), abs(new)), ROUNDING):
             yield Change(field, old, new)
     elif old != new:
         yield Change(field, old, new)
