@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any, get_args
 from simcore.base.errors import InvalidConfig, UnknownName, UsageError
 from simcore.hardware.cluster import ClusterSpec, parse_cluster
 from simcore.hardware.profile import load_profile
+from simcore.physics.collectives import PROTOCOLS, names_in_nccl_algo
 from simcore.request.model_settings import SWITCHED, compiled_of, overrides_of
 from simcore.request.placement import layout_of, usual_strategy
 from simcore.request.routing import routing_of, settings_of
 from simcore.request.training_library import Library, library_of
 from simcore.strategy.layout import Layout
-from simcore.strategy.nccl import parse_algorithms, parse_protocols
+from simcore.strategy.nccl import Held, parse_held
 from simcore.strategy.optimizers import optimizer_named, step_impl_named
 from simcore.strategy.options import Options
 from simcore.strategy.options.values import inputs_of, on_or_off
@@ -167,8 +168,8 @@ def look_up_names(tries: Attempts, inputs: Inputs) -> str:
         make("clip", lambda: on_or_off("grad-clip", options.get("grad_clip")))
     make("impl", lambda: step_impl_named(options.get("optimizer_impl")))
     make("issuer", lambda: issuer_named(options.get("issuer") or "torch"))
-    make("nccl_algorithms", lambda: parse_algorithms(options.get("nccl_algo")))
-    make("nccl_protocols", lambda: parse_protocols(options.get("nccl_proto")))
+    make("nccl_algorithms", lambda: nccl_algorithms(options.get("nccl_algo")))
+    make("nccl_protocols", lambda: nccl_protocols(options.get("nccl_proto")))
     make("offload", lambda: parse_offload(options.get("offload") or "none"))
     make("growing", lambda: on_or_off("growing-segments", options.get("growing_segments")))
     make("fp8_params", lambda: on_or_off("fp8-params", options.get("fp8_params")))
@@ -176,6 +177,16 @@ def look_up_names(tries: Attempts, inputs: Inputs) -> str:
     make("gathered", lambda: on_or_off("gather-tensors", options.get("gather_tensors")))
     make("blocking", lambda: on_or_off("launch-blocking", options.get("launch_blocking")))
     return _recompute(tries, inputs)
+
+
+def nccl_algorithms(text: str | None) -> Held:
+    """Algorithms that NCCL may use, from a text like that of NCCL_ALGO. Raises UsageError."""
+    return parse_held("nccl-algo", text, names_in_nccl_algo())
+
+
+def nccl_protocols(text: str | None) -> Held:
+    """Protocols that NCCL may use, from a text like that of NCCL_PROTO. Raises UsageError."""
+    return parse_held("nccl-proto", text, PROTOCOLS)
 
 
 def _recompute(tries: Attempts, inputs: Inputs) -> str:

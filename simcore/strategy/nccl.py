@@ -8,13 +8,11 @@ documentation of environment variables; parseList in src/graph/tuning.cc).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from simcore.base.errors import InvalidConfig, UnknownName
 
-#: Names as NCCL prints them (init.cc, ncclAlgoStr, ncclProtoStr).
-ALGORITHMS = ("Tree", "Ring", "CollNetDirect", "CollNetChain", "NVLS", "NVLSTree", "PAT")
-PROTOCOLS = ("LL", "LL128", "Simple")
 #: ``CollNet`` stood for both of its kinds before NCCL 2.14.
 _ALIASES = {"collnet": ("CollNetDirect", "CollNetChain")}
 
@@ -50,23 +48,12 @@ class Held:
 FREE = Held()
 
 
-def parse_algorithms(text: str | None) -> Held:
+def parse_held(what: str, text: str | None, known: Sequence[str]) -> Held:
     """Restriction from ``Ring,Tree``, ``^NVLS`` or ``ring;allreduce:tree``; None: no restriction.
 
-    Raises UnknownName, InvalidConfig.
+    ``what``: the option, for messages; ``known``: the names as NCCL prints them. Raises
+    UnknownName, InvalidConfig.
     """
-    return _parse(text, "nccl-algo", ALGORITHMS)
-
-
-def parse_protocols(text: str | None) -> Held:
-    """Restriction from ``Simple``, ``^LL128`` or ``allreduce:^LL``; None: no restriction.
-
-    Raises UnknownName, InvalidConfig.
-    """
-    return _parse(text, "nccl-proto", PROTOCOLS)
-
-
-def _parse(text: str | None, what: str, known: tuple[str, ...]) -> Held:
     every: tuple[str, ...] = ()
     found: dict[str, tuple[str, ...]] = {}
     for i, part in enumerate((text or "").split(";")):
@@ -87,12 +74,11 @@ def _parse(text: str | None, what: str, known: tuple[str, ...]) -> Held:
     return Held(every, tuple(found.items()))
 
 
-def _names(text: str, what: str, known: tuple[str, ...]) -> tuple[str, ...]:
+def _names(text: str, what: str, known: Sequence[str]) -> tuple[str, ...]:
     stripped = text.strip()
     but = stripped.startswith("^")
     folded: dict[str, tuple[str, ...]] = {name.lower(): (name,) for name in known}
-    if known is ALGORITHMS:
-        folded |= _ALIASES
+    folded |= {alias: names for alias, names in _ALIASES.items() if {*names} <= {*known}}
     named: list[str] = []
     for word in filter(None, (w.strip() for w in stripped.removeprefix("^").split(","))):
         if word.lower() not in folded:

@@ -14,7 +14,7 @@ from strategies import group, groups
 from simcore.base.database import read_yaml, shipped_root
 from simcore.hardware.cluster import parse_cluster
 from simcore.hardware.profile import load_profile
-from simcore.physics.collectives import ALGORITHMS, Collective, Group, Library, Ring, Star, Tree
+from simcore.physics.collectives import ALGORITHMS, Collective, Group, Library
 from simcore.physics.collectives import collective_time_s as time_s
 from simcore.timing.points import Points
 from simcore.timing.steps import point_values
@@ -40,7 +40,7 @@ def test_ring_all_reduce_of_four_ranks_by_hand() -> None:
 def test_ring_over_two_nodes_by_hand() -> None:
     """8 ranks on 2 nodes, slowest link 5 GB/s: 2 * 7/8 / 5; 14 hops, 4 of them between nodes."""
     on = group(8.0, 2.0, inter_bw=5e9, intra_hop_s=1e-4, inter_hop_s=1e-3)
-    ring = Ring().time_s("all_reduce", np.array([[GB]]), on)[0, 0]
+    ring = ALGORITHMS["Ring"].time_s("all_reduce", np.array([[GB]]), on)[0, 0]
     assert ring == pytest.approx(0.35 + 10 * 1e-4 + 4 * 1e-3, rel=1e-12)
 
 
@@ -60,7 +60,7 @@ def test_one_rank_costs_nothing(op: Collective, algorithm: str) -> None:
 @given(groups(), BYTES)
 def test_halves_of_an_all_reduce_carry_its_bytes(on: Group, n_bytes: float) -> None:
     """The bandwidth part (the slope in bytes) of RS plus AG is that of a ring all-reduce."""
-    ring = Ring()
+    ring = ALGORITHMS["Ring"]
 
     def slope(op: Collective) -> float:
         near, far = ring.time_s(op, np.array([[n_bytes], [2 * n_bytes]]), on)[:, 0]
@@ -107,7 +107,9 @@ def test_a_faster_link_never_slows(on: Group, n_bytes: float, op: Collective, li
 def test_trees_win_small_messages_on_many_nodes_and_rings_large_ones() -> None:
     on = group(512.0, 64.0, intra_hop_s=3e-6, inter_hop_s=14e-6, base_s=8e-6)
     sizes = np.array([[1e3], [1e10]])
-    ring, tree = (a.time_s("all_reduce", sizes, on)[:, 0] for a in (Ring(), Tree()))
+    ring, tree = (
+        ALGORITHMS[name].time_s("all_reduce", sizes, on)[:, 0] for name in ("Ring", "Tree")
+    )
     assert tree[0] < ring[0] / 3
     assert ring[1] < tree[1]
     chosen = time_s("all_reduce", sizes, on)[:, 0]
@@ -121,7 +123,7 @@ def test_star_grows_linearly_with_the_devices() -> None:
     times = [one("one_to_all", GB, group(n)) for n in (2.0, 3.0, 5.0, 9.0)]
     assert times == pytest.approx([0.1, 0.2, 0.4, 0.8], rel=1e-12)
     assert one("all_to_one", GB, group(3.0)) == pytest.approx(0.2)
-    assert np.isinf(Star().time_s("all_reduce", np.array([[1.0]]), group(2.0))).all()
+    assert np.isinf(ALGORITHMS["star"].time_s("all_reduce", np.array([[1.0]]), group(2.0))).all()
 
 
 @given(st.lists(st.tuples(st.integers(1, 64), st.integers(1, 16)), min_size=1, max_size=20))

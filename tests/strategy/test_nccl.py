@@ -5,7 +5,11 @@ from __future__ import annotations
 import pytest
 
 from simcore.base.errors import InvalidConfig, UnknownName
-from simcore.strategy.nccl import ALGORITHMS, Held, parse_algorithms, parse_protocols
+from simcore.physics.collectives import names_in_nccl_algo
+from simcore.request.inputs import nccl_algorithms, nccl_protocols
+from simcore.strategy.nccl import Held
+
+ALGORITHMS = names_in_nccl_algo()
 
 
 @pytest.mark.parametrize(
@@ -20,15 +24,15 @@ from simcore.strategy.nccl import ALGORITHMS, Held, parse_algorithms, parse_prot
     ],
 )
 def test_as_nccl_reads_them(text: str | None, found: tuple[str, ...]) -> None:
-    assert parse_algorithms(text) == Held(found)
+    assert nccl_algorithms(text) == Held(found)
 
 
 def test_protocols_and_what_is_none() -> None:
-    assert parse_protocols("^ll128").every == ("LL", "Simple")
+    assert nccl_protocols("^ll128").every == ("LL", "Simple")
     with pytest.raises(UnknownName, match="did you mean 'Simple'"):
-        parse_protocols("simpl")
+        nccl_protocols("simpl")
     with pytest.raises(UnknownName, match="nccl-algo 'rong'"):
-        parse_algorithms("rong")
+        nccl_algorithms("rong")
 
 
 @pytest.mark.parametrize(
@@ -44,14 +48,14 @@ def test_protocols_and_what_is_none() -> None:
     ],
 )  # fmt: skip
 def test_lists_of_single_functions(text: str, every: set[str], of: dict[str, set[str]]) -> None:
-    held = parse_algorithms(text)
+    held = nccl_algorithms(text)
     assert set(held.every) == every
     assert {op: set(names) for op, names in held.by_function} == of
-    assert parse_algorithms(str(held)) == held
+    assert nccl_algorithms(str(held)) == held
 
 
 def test_protocols_of_a_function() -> None:
-    held = parse_protocols("LL,Simple;allreduce:^LL")
+    held = nccl_protocols("LL,Simple;allreduce:^LL")
     assert held == Held(("LL", "Simple"), (("all_reduce", ("LL128", "Simple")),))
 
 
@@ -67,4 +71,10 @@ def test_protocols_of_a_function() -> None:
 )
 def test_what_nccl_does_not_read(text: str, error: type[Exception], said: str) -> None:
     with pytest.raises(error, match=said):
-        parse_algorithms(text)
+        nccl_algorithms(text)
+
+
+def test_names_in_the_order_of_nccl() -> None:
+    """init.cc, ncclAlgoStr; exchanges by send and receive are no algorithm of NCCL_ALGO."""
+    collnet = ("CollNetDirect", "CollNetChain")
+    assert names_in_nccl_algo() == ("Tree", "Ring", *collnet, "NVLS", "NVLSTree", "PAT")

@@ -13,37 +13,16 @@ from simcore.physics.collectives.base import (
     Library,
     Option,
     collective_time_s,
+    names_in_nccl_algo,
     obeys,
     priced_as,
     ways,
 )
-from simcore.physics.collectives.in_switch import CollNet, Nvls, NvlsTree
-from simcore.physics.collectives.pairwise import Pairwise, exchange_s, once_each_frac
-from simcore.physics.collectives.pat import Pat
-from simcore.physics.collectives.ring import Ring
-from simcore.physics.collectives.star import Star
-from simcore.physics.collectives.tree import Tree
+from simcore.physics.collectives.nccl import PROTOCOLS
+from simcore.physics.collectives.pairwise import exchange_s, once_each_frac
 
 __all__ = [
-    "ALGORITHMS",
-    "Algorithm",
-    "Allowed",
-    "CollNet",
-    "Collective",
-    "Group",
-    "Library",
-    "Nvls",
-    "NvlsTree",
-    "Option",
-    "Pairwise",
-    "Pat",
-    "Ring",
-    "Star",
-    "Tree",
-    "collective_time_s",
-    "exchange_s",
-    "obeys",
-    "once_each_frac",
-    "priced_as",
-    "ways",
-]
+    "ALGORITHMS", "PROTOCOLS", "Algorithm", "Allowed", "Collective", "Group", "Library", "Option",
+    "collective_time_s", "exchange_s", "names_in_nccl_algo", "obeys", "once_each_frac",
+    "priced_as", "ways",
+]  # fmt: skip

@@ -231,7 +231,12 @@ def options_by_protocol(
 
 
 class Algorithm:
-    """A collective algorithm; a subclass implements ``options``."""
+    """A collective algorithm; a subclass implements ``options``.
+
+    ``in_nccl_algo``: NCCL_ALGO has a name for it, so that ``--nccl-algo`` can allow or refuse it.
+    """
+
+    in_nccl_algo = True
 
     def options(self, op: Collective, group: Group) -> Sequence[Option]:
         """One option per protocol for a collective; none where the algorithm does not run it."""
@@ -248,7 +253,29 @@ class Algorithm:
         return fastest_s
 
 
-ALGORITHMS: Registry[Algorithm] = Registry("collective algorithm")
+#: By the name that NCCL prints (init.cc, ncclAlgoStr), each with the file that registers it.
+ALGORITHMS: Registry[Algorithm] = Registry(
+    "collective algorithm",
+    {
+        name: f"simcore.physics.collectives.{file}"
+        for name, file in {
+            "Tree": "tree",
+            "Ring": "ring",
+            "CollNetDirect": "in_switch",
+            "CollNetChain": "in_switch",
+            "NVLS": "in_switch",
+            "NVLSTree": "in_switch",
+            "PAT": "pat",
+            "pairwise": "pairwise",
+            "star": "star",
+        }.items()
+    },
+)
+
+
+def names_in_nccl_algo() -> tuple[str, ...]:
+    """The algorithms that NCCL_ALGO can name."""
+    return tuple(name for name in ALGORITHMS if ALGORITHMS[name].in_nccl_algo)
 
 
 def priced_as(op: Collective) -> Collective:

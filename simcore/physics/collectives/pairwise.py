@@ -32,6 +32,8 @@ class Pairwise(Algorithm):
     NVLink to the GPU on that rail (PXN, NCCL 2.12). Without NVLink it crosses the spine.
     """
 
+    in_nccl_algo = False
+
     def options(self, op: Collective, group: Group) -> list[Option]:
         return [exchange(group)] if op == "all_to_all" else []
 

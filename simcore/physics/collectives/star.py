@@ -15,6 +15,8 @@ from simcore.physics.collectives.base import (
 class Star(Algorithm):
     """(n-1)·(base + hop + S/bw), linear in the devices; only one-to-all and all-to-one."""
 
+    in_nccl_algo = False
+
     def options(self, op: Collective, group: Group) -> list[Option]:
         if op not in ("one_to_all", "all_to_one"):
             return []

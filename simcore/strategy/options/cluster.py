@@ -53,8 +53,8 @@ DECLARED = (
     ),
     Option(
         name="nccl_algo", heading=_HEADING,
-        kind=Text(check="simcore.strategy.nccl:parse_algorithms",
-                  names="simcore.strategy.nccl:ALGORITHMS", metavar="LIST"),
+        kind=Text(check="simcore.request.inputs:nccl_algorithms",
+                  names="simcore.physics.collectives:names_in_nccl_algo", metavar="LIST"),
         help="Algorithms that NCCL may use, in the format of NCCL_ALGO: Ring,Tree, ^NVLS (all but "
              "NVLS) or allreduce:tree;allgather:ring. --explain collectives shows the choice.",
         resolved="strategy.nccl_algorithms",
@@ -62,8 +62,8 @@ DECLARED = (
     ),
     Option(
         name="nccl_proto", heading=_HEADING,
-        kind=Text(check="simcore.strategy.nccl:parse_protocols",
-                  names="simcore.strategy.nccl:PROTOCOLS", metavar="LIST"),
+        kind=Text(check="simcore.request.inputs:nccl_protocols",
+                  names="simcore.physics.collectives:PROTOCOLS", metavar="LIST"),
         help="Protocols that NCCL may use, in the format of NCCL_PROTO: LL, LL128, Simple.",
         resolved="strategy.nccl_protocols",
         control=Control(label="NCCL protocols", hint="Simple", example="Simple"),
