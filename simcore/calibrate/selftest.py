@@ -18,8 +18,7 @@ from simcore.calibrate.bench.harness import Progress
 from simcore.calibrate.bench.timing import Typical, measure
 from simcore.calibrate.machine import CalibrationOptions, calibrate_rank, open_device
 from simcore.calibrate.machine_steps import request_for
-from simcore.calibrate.selftest_nets import SELFTEST
-from simcore.calibrate.training import NETS, step_of
+from simcore.calibrate.training import NETS, SELFTEST, step_of
 
 #: Minutes of the calibration, of five minutes for the whole selftest.
 CALIBRATE_MINUTES: Final = 1.8

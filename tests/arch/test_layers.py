@@ -53,7 +53,7 @@ LAZY: dict[str, str | tuple[str, ...]] = {
     "simpy": "simcore/planning/",
 }
 #: Modules that exist to use the package, and that nothing imports but inside a function.
-AT_MODULE_LEVEL = (TRACE, PLOTS, "simcore/report/html/render.py")
+AT_MODULE_LEVEL = (TRACE, PLOTS, "simcore/report/html/render.py", "simcore/calibrate/nets.py")
 
 
 @pytest.mark.parametrize("package", LAZY)

@@ -8,8 +8,7 @@ import pytest
 
 from simcore.calibrate.bench import load_families
 from simcore.calibrate.selftest import judged, steps_to_run
-from simcore.calibrate.selftest_nets import SELFTEST
-from simcore.calibrate.training import NETS
+from simcore.calibrate.training import NETS, SELFTEST
 from simcore.workload.permission import TrustedName
 from simcore.workload.resolve import resolve_model
 
