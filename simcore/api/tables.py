@@ -58,7 +58,7 @@ def validate(
     tables = _tables(files, only, unnamed, bad_rows, allow_code=allow_code)
     _check_columns(by, [case for t in tables for case in t.cases])
     if calibrate is not None:
-        from simcore.validate.few_rows_dict import validated
+        from simcore.validate.few_rows import validated
 
         return validated(tables, calibrate, draws, by, jobs)
     blind = judge(tables, jobs=jobs)

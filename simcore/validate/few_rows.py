@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 import numpy as np
 
+from simcore.base.errors import InvalidConfig
 from simcore.base.interval import Z80
 from simcore.calibrate.step_fit import StepFit, fit_steps
+from simcore.calibrate.step_model import FitRow
 from simcore.hardware.profile import load_profile
-from simcore.validate.choose import by_program, random_rows, telling_rows
-from simcore.validate.judge import contradictions
-from simcore.validate.metrics import Score, Scored, score
-from simcore.validate.programs import Programs, programs_of
+from simcore.validate.case import Case
+from simcore.validate.choose import random_rows, telling_rows
+from simcore.validate.judge import contradictions, judge
+from simcore.validate.metrics import Scored, score, scores_by
+from simcore.validate.programs import NETWORK, Programs, programs_of
+from simcore.validate.ranking import order_of
+from simcore.validate.save import IDENTIFIED_FRAC
 from simcore.validate.table import Table
 
 #: Seed of the first draw; each further draw uses the next number.
@@ -51,9 +57,10 @@ class FewRows:
 
     k: int | Literal["one-gpu"]
     by_lot: bool
-    programs: Programs
+    cases: dict[str, Case]
     draws: tuple[Draw, ...]
     unjudged: dict[str, str]
+    suspects: dict[str, str]
 
     @property
     def draw(self) -> Draw:
@@ -97,9 +104,9 @@ def judge_few_rows(
     choices; None for the single choice with the most expected information.
     """
     cases = [c for t in tables for c in t.cases]
-    suspects = {key for t in tables for key in contradictions(t.cases)}
+    suspects = {key: why for t in tables for key, why in contradictions(t.cases).items()}
     programs = programs_of(cases, load_profile(), ranks=k != ONE_GPU)
-    doubted = suspects | {c.id for c in programs.cases if c.flag}
+    doubted = {*suspects, *(c.id for c in programs.cases if c.flag)}
     unjudged: dict[str, str] = {}
     if k == ONE_GPU:
         choices = [{key for key, n in programs.devices.items() if n == 1} - doubted]
@@ -111,15 +118,16 @@ def judge_few_rows(
     flags = {c.id: c.flag for c in programs.cases}
     scatter = TIMING_SD_LOG if k == ONE_GPU else None
     made = tuple(_draw(programs, c, flags, set(unjudged), scatter) for c in choices)
-    return FewRows(k, draws is not None, programs, made, unjudged)
+    by_id = {c.id: c for c in programs.cases}
+    return FewRows(k, draws is not None, by_id, made, unjudged, suspects)
 
 
 def _without_one(programs: Programs, chosen: set[str]) -> dict[str, str]:
     """Rows of several devices without a row of one device with the same model and precision."""
 
-    def kind(row: object) -> object:
-        traits = row.traits  # type: ignore[attr-defined]
-        return traits.program, traits.model, traits.precision
+    def kind(row: FitRow) -> tuple[str, str, str]:
+        assert row.traits is not None
+        return row.traits.program, row.traits.model, row.traits.precision
 
     known = {kind(r) for r in programs.rows if r.key in chosen}
     why = "no row of one GPU of its source, model and precision"
@@ -153,15 +161,77 @@ def _draw(
     return Draw(tuple(sorted(chosen)), fit, tuple(scored), tuple(by_parameters))
 
 
-def scores_by(
-    programs: Programs, scored: Sequence[Scored], column: str
-) -> dict[str, dict[str, dict[str, float | int | None]]]:
+def validated(
+    tables: Sequence[Table],
+    k: int | Literal["one-gpu"],
+    draws: int | None,
+    by: Sequence[str],
+    jobs: int = 1,
+) -> dict[str, Any]:
+    """Errors on the rows that are not in the fit, and the blind errors of the same rows.
+
+    Raises InvalidConfig where there is nothing to fit or no row left to predict.
+    """
+    found = judge_few_rows(tables, k, draws)
+    draw = found.draw
+    if not draw.chosen:
+        raise InvalidConfig(["no timed row can be fitted"])
+    if not draw.scored:
+        raise InvalidConfig([f"no row is left to judge: all {len(draw.chosen)} are in the fit"])
+    judged = {s.id for s in draw.scored}
+    scored = [(found.cases[s.id], s) for s in draw.scored]
+    kept = [replace(t, cases=tuple(c for c in t.cases if c.id in judged), skipped=())
+            for t in tables]  # fmt: skip
+    blind = judge(kept, jobs=jobs)
+    skipped = Counter(s.reason for t in tables for s in t.skipped)
+    skipped.update(found.unjudged.values())
+    return {
+        "mode": found.how,
+        "rows": sum(t.n_rows for t in tables),
+        "simulated": len(draw.scored),
+        "skipped": dict(skipped),
+        "step_time": score(draw.scored).to_dict(),
+        "rank_correlation": order_of(scored).to_dict(),
+        "without_flagged": {"step_time": score([s for s in draw.scored if not s.flag]).to_dict()},
+        "by_parameters": {"step_time": score(draw.by_parameters).to_dict()},
+        "groups": {c: _groups(scored, c) for c in by},
+        "calibration": {
+            "rows_of_fit": list(draw.chosen),
+            "widths": draw.fit.widths,
+            "draws": found.spread() if draws is not None else None,
+            "identified": identified_of(draw.fit),
+        },
+        "suspects": found.suspects,
+        "blind": {**blind.to_dict(by), "per_row": []},
+        "per_row": [s.to_dict() for s in draw.scored],
+    }
+
+
+def _groups(scored: Sequence[tuple[Case, Scored]], column: str) -> dict[str, Any]:
     """Scores of the step time by the values of a column of the tables."""
-    value = {c.id: c.columns.get(column, "") for c in programs.cases}
-    found: dict[str, list[Scored]] = {}
-    for s in scored:
-        found.setdefault(value[s.id] or "(blank)", []).append(s)
-    return {name: {"step_time": score(rows).to_dict()} for name, rows in found.items()}
+    groups = scores_by(((c.columns.get(column, ""), s) for c, s in scored), ("step_time",))
+    return {name: {q: s.to_dict() for q, s in of.items()} for name, of in groups.items()}
 
 
-__all__ = ("ONE_GPU", "Draw", "FewRows", "Score", "by_program", "judge_few_rows", "scores_by")
+def identified_of(fit: StepFit) -> list[dict[str, Any]]:
+    """What the rows identify of each program: its multiplier times that of its GPU type.
+
+    ``value`` and spreads of added seconds are in seconds; other spreads are of the logarithm.
+    """
+    found = []
+    for p in fit.parameters:
+        kind, _, program = p.name.partition(": ")
+        if p.level == "GPU":
+            continue
+        names = [p.name] if p.seconds or kind == NETWORK else [p.name, f"{kind}: {p.gpu}"]
+        prior, sd = fit.together(names)
+        values = [fit.values[n] for n in names]
+        found.append({
+            "parameter": kind,
+            "program": program,
+            "value": sum(values) if p.seconds else math.prod(values),
+            "sd": sd,
+            "prior_sd": prior,
+            "identified": sd < IDENTIFIED_FRAC * prior,
+        })  # fmt: skip
+    return found

@@ -24,7 +24,7 @@ from simcore.request.resolved import Request
 from simcore.strategy.options import Options
 from simcore.timing.points import Points
 from simcore.validate.case import Case
-from simcore.validate.metrics import QUANTITIES, Quantity, Score, Scored, score
+from simcore.validate.metrics import QUANTITIES, Quantity, Score, Scored, score, scores_by
 from simcore.validate.processes import in_order
 from simcore.validate.ranking import Order, order_of
 from simcore.validate.table import Table
@@ -87,22 +87,7 @@ class Verdict:
 
     def groups(self, column: str) -> dict[str, dict[str, Score]]:
         """Scores of every quantity by the values of a column of the tables."""
-        values = sorted({j.case.cell(column) for j in self.judged})
-        return {
-            value or "(blank)": {
-                q: score(
-                    [
-                        s
-                        for j in self.judged
-                        if j.case.cell(column) == value
-                        for s in j.scored
-                        if s.quantity == q
-                    ]
-                )
-                for q in QUANTITIES
-            }
-            for value in values
-        }
+        return scores_by((j.case.cell(column), s) for j in self.judged for s in j.scored)
 
     def to_dict(self, by: Sequence[str] = ()) -> dict[str, object]:
         """The JSON contract of ``simcore validate --json``."""
@@ -261,54 +246,54 @@ def _direct_scores(
     case: Case, prediction: Prediction, memory: MemoryResult, figures: dict[str, float],
     time: Interval, work_known: bool,
 ) -> tuple[Scored, ...]:  # fmt: skip
+    """Comparisons of a row on its own: its time, memory, and the source's own speed-up."""
     found = []
     measured = measured_time_s(case)
     if measured is not None and work_known:
-        found.append(_scored(case, "step_time", time.value, time.low, time.high, measured))
+        found.append(_scored(case, "step_time", measured, time.value, time.low, time.high))
+    tensors, holes = Z80 * memory.tensors_sd_bytes, Z80 * memory.holes_sd_bytes
+    whole = memory.high_bytes - memory.device_bytes  # includes communicators and context
+    half_widths = {
+        "peak_memory_bytes": whole,
+        "peak_reserved_bytes": math.hypot(tensors, holes),
+        "peak_shown_bytes": math.hypot(whole, holes),
+    }
     for key, value in figures.items():
-        tensors, holes = Z80 * memory.tensors_sd_bytes, Z80 * memory.holes_sd_bytes
-        whole = memory.high_bytes - memory.device_bytes  # includes communicators and context
-        spread = {
-            "peak_memory_bytes": whole,
-            "peak_reserved_bytes": math.hypot(tensors, holes),
-            "peak_shown_bytes": math.hypot(whole, holes),
-        }.get(key, tensors)
-        found.append(
-            _scored(
-                case,
-                "peak_memory",
-                value,
-                max(value - spread, 0.0),
-                value + spread,
-                case.measured[key],
-            )
-        )
+        half = half_widths.get(key, tensors)
+        low, high = max(value - half, 0.0), value + half
+        found.append(_scored(case, "peak_memory", case.measured[key], value, low, high))
     if (faster := case.measured.get("speedup")) is not None and case.reference == "":
-        ratio, spread = prediction.speedup_vs_1gpu, time.high / time.value
-        found.append(_scored(case, "speedup", ratio, ratio / spread, ratio * spread, faster))
-    resident = sum(
-        memory.terms.get(t, 0.0) for t in ("parameters", "optimizer_state", "ema", "frozen_models")
-    )
-    spread = memory.high_bytes / memory.device_bytes
+        ratio, factor = prediction.speedup_vs_1gpu, time.high / time.value
+        found.append(_scored_within(case, "speedup", faster, ratio, factor))
+    resident = sum(memory.terms.get(t, 0.0) for t in RESIDENT)
+    factor = memory.high_bytes / memory.device_bytes
     for name, less in (
         ("memory_resident_bytes", 0.0),
         ("memory_resident_but_half_weights_bytes", memory.terms.get("parameters", 0.0) / 2),
     ):
         if (known := case.measured.get(name)) is not None:
-            held = resident - less
-            found.append(
-                _scored(case, "resident_memory", held, held / spread, held * spread, known)
-            )
+            found.append(_scored_within(case, "resident_memory", known, resident - less, factor))
     return tuple(found)
 
 
+#: Terms of memory that a job holds throughout.
+RESIDENT = ("parameters", "optimizer_state", "ema", "frozen_models")
+
+
 def _scored(
-    case: Case, quantity: Quantity, predicted: float, low: float, high: float, measured: float
+    case: Case, quantity: Quantity, measured: float, predicted: float, low: float, high: float
 ) -> Scored:
     return Scored(
         id=case.id, quantity=quantity, predicted=predicted, low=low, high=high,
         measured=measured, flag=case.flag,
     )  # fmt: skip
+
+
+def _scored_within(
+    case: Case, quantity: Quantity, measured: float, predicted: float, factor: float
+) -> Scored:
+    """A comparison whose interval is a factor either way."""
+    return _scored(case, quantity, measured, predicted, predicted / factor, predicted * factor)
 
 
 def measured_time_s(case: Case) -> float | None:
@@ -338,20 +323,17 @@ def _add_speedups(judged: Sequence[Judged]) -> list[Judged]:
     out = []
     for j in judged:
         reference = reference_of(j.case, cases)
-        measured, base_measured = measured_time_s(j.case), None
-        if reference is not None:
-            base_measured = measured_time_s(reference)
+        measured = measured_time_s(j.case)
+        base_measured = measured_time_s(reference) if reference is not None else None
         if reference is None or measured is None or base_measured is None:
             out.append(j)
             continue
         base = by_id[reference.id]
         runs = "run_time_s" in j.case.measured
         share = 1.0 if runs else j.prediction.global_batch / base.prediction.global_batch
-        predicted = share * base.time.value / j.time.value
-        spread = (j.time.high / j.time.value) if j.time.value else 1.0
-        entry = _scored(
-            j.case, "speedup", predicted, predicted / spread, predicted * spread,
-            share * base_measured / measured,
+        entry = _scored_within(
+            j.case, "speedup", share * base_measured / measured,
+            share * base.time.value / j.time.value, j.time.high / j.time.value,
         )  # fmt: skip
         out.append(replace(j, scored=(*j.scored, entry)))
     return out

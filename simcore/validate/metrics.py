@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
+from simcore.base.arrays import NDArray
+
 Quantity = Literal["step_time", "speedup", "peak_memory", "resident_memory"]
+_MEASURES = ("mape_frac", "median_abs_frac", "median_bias_frac", "p90_abs_frac")
 QUANTITIES: tuple[Quantity, ...] = ("step_time", "speedup", "peak_memory", "resident_memory")
 
 
@@ -55,20 +59,29 @@ class Score:
         return asdict(self)
 
 
-def score(rows: Sequence[Scored]) -> Score:
-    """The summary of errors; every figure is None where there are no rows."""
-    if not rows:
-        return Score(
-            n=0, mape_frac=None, median_abs_frac=None, median_bias_frac=None, p90_abs_frac=None,
-            coverage80_frac=None,
-        )  # fmt: skip
-    errors = np.array([r.error_frac for r in rows])
+def summary(errors: NDArray[np.float64]) -> dict[str, Any]:
+    """Measures of errors (predicted / measured - 1) by name; None where there are no errors."""
+    if not len(errors):
+        return {"n": 0, **dict.fromkeys(_MEASURES)}
     size = np.abs(errors)
-    return Score(
-        n=len(rows),
-        mape_frac=float(size.mean()),
-        median_abs_frac=float(np.median(size)),
-        median_bias_frac=float(np.median(errors)),
-        p90_abs_frac=float(np.quantile(size, 0.9)),
-        coverage80_frac=float(np.mean([r.covered for r in rows])),
-    )
+    values = size.mean(), np.median(size), np.median(errors), np.quantile(size, 0.9)
+    return {"n": len(errors), **dict(zip(_MEASURES, map(float, values), strict=True))}
+
+
+def score(rows: Sequence[Scored]) -> Score:
+    """The summary of comparisons; every figure is None where there are no rows."""
+    inside = float(np.mean([r.covered for r in rows])) if rows else None
+    return Score(**summary(np.array([r.error_frac for r in rows])), coverage80_frac=inside)
+
+
+def scores_by(
+    rows: Iterable[tuple[str, Scored]], quantities: Sequence[Quantity] = QUANTITIES
+) -> dict[str, dict[str, Score]]:
+    """The scores of each quantity by group, in the order of the groups' names."""
+    found: dict[str, list[Scored]] = defaultdict(list)
+    for group, row in rows:
+        found[group].append(row)
+    return {
+        group or "(blank)": {q: score([r for r in mine if r.quantity == q]) for q in quantities}
+        for group, mine in sorted(found.items())
+    }

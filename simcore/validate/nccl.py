@@ -14,7 +14,8 @@ from simcore.calibrate.nccl_groups import Measured, Said, beyond_rings, read_ncc
 from simcore.calibrate.op_tables import OnBad
 from simcore.hardware.profile import Profile
 from simcore.measurements.nccl_runs import bus_factor
-from simcore.validate.ops import LARGE_MESSAGE, score_of
+from simcore.validate.metrics import summary
+from simcore.validate.ops import LARGE_MESSAGE
 
 Array = NDArray[np.float64]
 
@@ -54,8 +55,8 @@ def _judged(m: Measured, profile: Profile) -> dict[str, Any]:
         "network": m.cluster.network if m.cluster.n_nodes > 1 else "",
         "assumptions": list(m.cluster.assumptions),
         "where": m.where,
-        **score_of(error),
-        "large": score_of(error[m.n_bytes >= LARGE_MESSAGE]),
+        **summary(error),
+        "large": summary(error[m.n_bytes >= LARGE_MESSAGE]),
         "points": [
             {
                 "bytes": float(size), "measured_s": float(took), "predicted_s": float(expected),

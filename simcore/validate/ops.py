@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 import numpy as np
 
@@ -40,6 +40,7 @@ from simcore.validate.end_to_end import (
     model_passes,
     pass_errors,
 )
+from simcore.validate.metrics import summary
 
 Array: TypeAlias = NDArray[np.float64]
 Refit: TypeAlias = Literal["shapes", "family"]
@@ -343,20 +344,7 @@ def _by(parts: Sequence[OpErrors], *keys: str) -> dict[str, dict[str, object]]:
 def _scores(parts: Sequence[OpErrors]) -> dict[str, object]:
     errors = np.concatenate([p.error_frac for p in parts])
     large = np.concatenate([p.large for p in parts])
-    return {**score_of(errors), "large": score_of(errors[large])}
-
-
-def score_of(errors: Array) -> dict[str, Any]:
-    """Summary of errors (predicted / measured - 1), with the keys of the JSON contract."""
-    if not len(errors):
-        return {"n": 0, "mape_frac": None, "median_bias_frac": None, "p90_abs_frac": None}
-    size = np.abs(errors)
-    return {
-        "n": len(errors),
-        "mape_frac": float(size.mean()),
-        "median_bias_frac": float(np.median(errors)),
-        "p90_abs_frac": float(np.quantile(size, 0.9)),
-    }
+    return {**summary(errors), "large": summary(errors[large])}
 
 
 _NAMES: Final[Mapping[str, str]] = {

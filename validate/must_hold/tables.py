@@ -12,7 +12,7 @@ from typing import Any
 from simcore import api
 from simcore.base.errors import UsageError
 from simcore.validate.closed_loop import read_run
-from simcore.validate.few_rows_dict import validated
+from simcore.validate.few_rows import validated
 from simcore.validate.judge import judge
 from simcore.validate.select import rows_with
 from simcore.validate.table import Table, read_table
