@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
@@ -14,7 +14,7 @@ from simcore.base.errors import DataError, SimcoreError
 from simcore.base.units import MICRO
 from simcore.calibrate.across_rows import TUNED, AcrossRun, across_runs, why_not
 from simcore.calibrate.curve_fits import Array
-from simcore.calibrate.op_tables import OnBad, Table, collection_of, read_table
+from simcore.calibrate.op_tables import OnBad, RowsRead, Table, collection_of, read_table
 from simcore.hardware.cluster import link_named
 from simcore.hardware.spec import GPUS, GpuSpec
 from simcore.measurements.nccl_runs import bus_factor
@@ -55,22 +55,7 @@ class CollectiveCurve:
         """The curve with one point per size: the median of repeated measurements."""
         sizes = np.unique(self.n_bytes)
         times = np.array([np.median(self.time_s[self.n_bytes == s]) for s in sizes])
-        return CollectiveCurve(self.path, self.gpu, self.op, self.ranks, self.origin,
-                               self.link_bytes_per_s, sizes, times)  # fmt: skip
-
-
-@dataclass(frozen=True)
-class CollectiveRows:
-    """The curves of one table; ``across`` are the runs between nodes.
-
-    ``skipped`` counts the rows that were left out by reason; ``problems`` names the bad rows.
-    """
-
-    curves: tuple[CollectiveCurve, ...]
-    n_rows: int
-    across: tuple[AcrossRun, ...] = ()
-    skipped: Counter[str] = field(default_factory=Counter)
-    problems: tuple[str, ...] = ()
+        return replace(self, n_bytes=sizes, time_s=times)
 
 
 def is_collective_table(table: Table) -> bool:
@@ -116,14 +101,13 @@ def _reason(table: Table, row: int) -> str:
     return ""
 
 
-def collective_rows(table: Table, on_bad: OnBad = "skip") -> CollectiveRows:
-    """The curves of one table, without rows that no prediction exists for.
+def collective_rows(table: Table, on_bad: OnBad = "skip") -> RowsRead[CollectiveCurve | AcrossRun]:
+    """Curves inside nodes and runs between nodes, without rows that no prediction exists for.
 
     Raises DataError if it is no table of collectives, or has bad rows and ``on_bad`` is "refuse".
     """
     if not is_collective_table(table):
         raise DataError("is no table of collectives", file=table.path)
-    n_rows = len(table) + len(table.problems)
     skipped: Counter[str] = Counter()
     reasons = np.array([_reason(table, row) for row in range(len(table))], dtype=object)
     for reason in reasons[reasons != ""]:
@@ -158,13 +142,11 @@ def collective_rows(table: Table, on_bad: OnBad = "skip") -> CollectiveRows:
             curves.append(
                 CollectiveCurve(path, spec.name, op, n, origin, rate, sizes[at], time_s[at])
             )
-    table.settle(on_bad)
-    skipped.update(table.problems)
-    return CollectiveRows(tuple(curves), n_rows, tuple(runs), skipped, tuple(table.problems))
+    return table.read((*curves, *runs), skipped, on_bad)
 
 
-def read_collectives(path: Path, on_bad: OnBad = "skip") -> CollectiveRows:
-    """The curves of one file. Raises DataError as :func:`collective_rows`."""
+def read_collectives(path: Path, on_bad: OnBad = "skip") -> RowsRead[CollectiveCurve | AcrossRun]:
+    """The same of one file. Raises DataError as :func:`collective_rows`."""
     return collective_rows(read_table(path), on_bad)
 
 
@@ -173,11 +155,10 @@ def merged(curves: Iterable[CollectiveCurve]) -> list[CollectiveCurve]:
     groups: dict[tuple[object, ...], list[CollectiveCurve]] = defaultdict(list)
     for c in curves:
         groups[(*c.key, c.origin)].append(c)
-    out = []
-    for same in groups.values():
-        first = same[0]
-        out.append(CollectiveCurve(
-            *first.key, first.origin, first.link_bytes_per_s,
-            np.concatenate([c.n_bytes for c in same]), np.concatenate([c.time_s for c in same]),
-        ).thinned())  # fmt: skip
-    return out
+    return [
+        replace(
+            same[0], n_bytes=np.concatenate([c.n_bytes for c in same]),
+            time_s=np.concatenate([c.time_s for c in same]),
+        ).thinned()
+        for same in groups.values()
+    ]  # fmt: skip

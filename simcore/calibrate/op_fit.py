@@ -425,8 +425,9 @@ def _host(
 
 def read_fits(ops_dir: Path) -> OpFits:
     """The fits of every class from the tables in the folder ``ops_dir``."""
-    batches = [b for name in OP_TABLES for b in read_op_rows(ops_dir / f"{name}.csv.gz").batches]
-    return fit_ops(batches, read_collectives(ops_dir / "collectives.csv.gz").curves)
+    batches = [b for name in OP_TABLES for b in read_op_rows(ops_dir / f"{name}.csv.gz").items]
+    found = read_collectives(ops_dir / "collectives.csv.gz").items
+    return fit_ops(batches, [c for c in found if isinstance(c, CollectiveCurve)])
 
 
 def main(argv: Sequence[str] | None = None) -> None:

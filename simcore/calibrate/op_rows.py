@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
 
@@ -17,7 +17,7 @@ from simcore.base.arrays import NDArray
 from simcore.base.errors import DataError, SimcoreError
 from simcore.base.units import GIGA, MEGA, MICRO
 from simcore.calibrate.curve_fits import Array
-from simcore.calibrate.op_tables import OnBad, Table, mark_repeats, read_table
+from simcore.calibrate.op_tables import OnBad, RowsRead, Table, mark_repeats, read_table
 from simcore.hardware.clocks import Clock
 from simcore.hardware.power import FP32_CLASSES
 from simcore.hardware.spec import GPUS, GpuSpec, PeakName
@@ -135,25 +135,6 @@ class OpBatch:
 _ARRAYS: Final = ("line", "flop", "n_bytes", "cast_bytes", "again_bytes", "m", "n", "k", "groups",
                   "time_s", "large")  # fmt: skip
 assert set(_ARRAYS) <= {f.name for f in fields(OpBatch)}
-
-
-@dataclass(frozen=True)
-class OpRows:
-    """The batches of one or more tables.
-
-    ``skipped`` counts the rows left out by reason; ``problems`` names the bad rows.
-    """
-
-    batches: tuple[OpBatch, ...]
-    n_rows: int
-    skipped: Counter[str] = field(default_factory=Counter)
-    problems: tuple[str, ...] = ()
-
-    def __add__(self, other: OpRows) -> OpRows:
-        return OpRows(
-            self.batches + other.batches, self.n_rows + other.n_rows,
-            self.skipped + other.skipped, self.problems + other.problems,
-        )  # fmt: skip
 
 
 _Columns: TypeAlias = dict[str, Any]
@@ -293,7 +274,7 @@ def is_op_table(table: Table) -> bool:
     return "gpu" in table.columns and any(needs <= table.columns.keys() for needs, _ in READERS)
 
 
-def op_rows(table: Table, on_bad: OnBad = "skip") -> OpRows:
+def op_rows(table: Table, on_bad: OnBad = "skip") -> RowsRead[OpBatch]:
     """The batches of one table, without rows that are not modelled.
 
     Raises DataError if it is no op table, or has bad rows and ``on_bad`` is "refuse".
@@ -301,7 +282,6 @@ def op_rows(table: Table, on_bad: OnBad = "skip") -> OpRows:
     read = next((p for needs, p in READERS if needs <= table.columns.keys()), None)
     if read is None or "gpu" not in table.columns:
         raise DataError("is no op table: it needs gpu, time_us and an op's sizes", file=table.path)
-    n_rows = len(table) + len(table.problems)
     time_s = table.number("time_us") * MICRO
     columns = {"again_bytes": _one(table) * 0.0, **read(table)}
     why = columns["why"]
@@ -340,9 +320,7 @@ def op_rows(table: Table, on_bad: OnBad = "skip") -> OpRows:
             skipped[f"{spec.name} has no {batch.peak} peak"] += len(rows)
             continue
         batches.append(_without_l2(_plausible(batch, spec, at, table), spec))
-    table.settle(on_bad)
-    skipped.update(table.problems)
-    return OpRows(tuple(b for b in batches if len(b)), n_rows, skipped, tuple(table.problems))
+    return table.read((b for b in batches if len(b)), skipped, on_bad)
 
 
 def _clock(timing: str, source: str) -> Clock:
@@ -385,6 +363,6 @@ def _plausible(batch: OpBatch, spec: GpuSpec, at: NDArray[np.intp], table: Table
     return batch.take(~wrong)
 
 
-def read_op_rows(path: Path, on_bad: OnBad = "skip") -> OpRows:
+def read_op_rows(path: Path, on_bad: OnBad = "skip") -> RowsRead[OpBatch]:
     """The batches of one file. Raises DataError as :func:`op_rows`."""
     return op_rows(read_table(path), on_bad)

@@ -8,10 +8,11 @@ from __future__ import annotations
 import csv
 import io
 import zlib
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -19,6 +20,7 @@ from simcore.base.arrays import NDArray
 from simcore.base.errors import DataError
 from simcore.calibrate.curve_fits import Array
 
+T = TypeVar("T")
 OnBad: TypeAlias = Literal["skip", "refuse"]
 #: The number of bad rows that an error message lists.
 SHOWN = 10
@@ -29,7 +31,7 @@ class Table:
     """The columns of one file.
 
     ``lines`` [rows] are the line numbers, ``good`` [rows] marks the valid rows; ``problems`` says
-    what is wrong with the others.
+    what is wrong with the others, and with ``n_cut`` more that have not all their fields.
     """
 
     path: Path
@@ -37,6 +39,7 @@ class Table:
     lines: NDArray[np.intp]
     good: NDArray[np.bool_]
     problems: list[str] = field(default_factory=list)
+    n_cut: int = 0
 
     def __len__(self) -> int:
         return len(self.lines)
@@ -76,13 +79,40 @@ class Table:
         values[~self.good] = 1.0
         return values
 
-    def settle(self, on_bad: OnBad) -> None:
-        """Raises DataError with the bad rows if ``on_bad`` is "refuse" and there are any."""
+    def read(self, items: Iterable[T], skipped: Counter[str], on_bad: OnBad) -> RowsRead[T]:
+        """What the table's reader made of it.
+
+        Raises DataError with the bad rows if ``on_bad`` is "refuse" and there are any.
+        """
         if on_bad == "refuse" and self.problems:
             more = len(self.problems) - SHOWN
             tail = f"; and {more} more" if more > 0 else ""
             raise DataError(f"bad measurements: {'; '.join(self.problems[:SHOWN])}{tail}",
                             file=self.path)  # fmt: skip
+        return RowsRead(
+            tuple(items), len(self) + self.n_cut, skipped + Counter(self.problems),
+            tuple(self.problems),
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class RowsRead(Generic[T]):
+    """What rows of one or more tables are, by their reader.
+
+    ``n_rows``: their number; ``skipped`` counts those left out by reason; ``problems`` names those
+    that are invalid.
+    """
+
+    items: tuple[T, ...] = ()
+    n_rows: int = 0
+    skipped: Counter[str] = field(default_factory=Counter)
+    problems: tuple[str, ...] = ()
+
+    def __add__(self, other: RowsRead[T]) -> RowsRead[T]:
+        return RowsRead(
+            self.items + other.items, self.n_rows + other.n_rows,
+            self.skipped + other.skipped, self.problems + other.problems,
+        )  # fmt: skip
 
 
 def _number(text: str, blank: float = np.nan) -> float:
@@ -140,7 +170,8 @@ def read_table(path: Path) -> Table:
         for name, fields in zip(header, zip(*rows, strict=True) if rows else [()] * len(header),
                                 strict=True)
     }  # fmt: skip
-    return Table(path, columns, np.array(lines, dtype=np.intp), np.ones(len(rows), bool), problems)
+    good = np.ones(len(rows), bool)
+    return Table(path, columns, np.array(lines, dtype=np.intp), good, problems, len(problems))
 
 
 def mark_repeats(table: Table, key: Sequence[Sequence[object]], judged: Sequence[bool]) -> None:

@@ -8,8 +8,8 @@ computed between both and not timed, gradients are never cleared, and no optimiz
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Final
 
@@ -17,7 +17,7 @@ import numpy as np
 
 from simcore.base.errors import SimcoreError
 from simcore.base.units import MILLI
-from simcore.calibrate.op_tables import OnBad, Table
+from simcore.calibrate.op_tables import OnBad, RowsRead, Table
 from simcore.hardware.cluster import parse_cluster
 from simcore.hardware.estimates import Estimate, Level
 from simcore.hardware.profile import Profile
@@ -69,16 +69,6 @@ class ModelPass:
     time_s: float
 
 
-@dataclass(frozen=True)
-class ModelPasses:
-    """Passes of one table, and the rows that were not read with the reasons."""
-
-    passes: tuple[ModelPass, ...]
-    n_rows: int
-    skipped: Counter[str] = field(default_factory=Counter)
-    problems: tuple[str, ...] = ()
-
-
 class BurstProfile(Profile):
     """A profile at the clocks of a short measurement (burst clocks)."""
 
@@ -92,9 +82,8 @@ def is_end_to_end_table(table: Table) -> bool:
     return {"gpu", "model", "batch", "seq", "mode", "time_ms"} <= table.columns.keys()
 
 
-def model_passes(table: Table, on_bad: OnBad = "skip") -> ModelPasses:
+def model_passes(table: Table, on_bad: OnBad = "skip") -> RowsRead[ModelPass]:
     """The passes of one table. Raises DataError for bad rows if ``on_bad`` is refuse."""
-    n_rows = len(table) + len(table.problems)
     time_s = table.number("time_ms") * MILLI
     batch, seq = table.number("batch"), table.number("seq")
     n_gpus = table.number("n_gpus", 1.0) if "n_gpus" in table.columns else np.ones(len(table))
@@ -120,9 +109,7 @@ def model_passes(table: Table, on_bad: OnBad = "skip") -> ModelPasses:
             passes.append(
                 ModelPass(gpu, model, batch[row], int(seq[row]), train, float(time_s[row]))
             )
-    table.settle(on_bad)
-    skipped.update(table.problems)
-    return ModelPasses(tuple(passes), n_rows, skipped, tuple(table.problems))
+    return table.read(passes, skipped, on_bad)
 
 
 @lru_cache(maxsize=64)
@@ -169,7 +156,7 @@ def pass_levels(one: ModelPass, profile: Profile) -> Level:
 
 
 def pass_errors(
-    passes: tuple[ModelPass, ...], profile_of: Callable[[str], Profile], skipped: Counter[str]
+    passes: Sequence[ModelPass], profile_of: Callable[[str], Profile], skipped: Counter[str]
 ) -> list[tuple[ModelPass, Level, float]]:
     """(pass, level, predicted / measured - 1) of every pass that can be priced."""
     found = []

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
 
@@ -26,8 +26,8 @@ from simcore.calibrate.collective_rows import (
     is_collective_table,
 )
 from simcore.calibrate.op_model import OpFigures, op_time_s
-from simcore.calibrate.op_rows import OpBatch, OpRows, is_op_table, op_rows
-from simcore.calibrate.op_tables import OnBad, read_table
+from simcore.calibrate.op_rows import OpBatch, is_op_table, op_rows
+from simcore.calibrate.op_tables import OnBad, RowsRead, T, Table, read_table
 from simcore.hardware.estimates import Level
 from simcore.hardware.profile import Profile, load_profile
 from simcore.hardware.spec import GPUS, GpuSpec
@@ -114,50 +114,33 @@ def held_out(batch: OpBatch) -> NDArray[np.bool_]:
     ], dtype=bool)  # fmt: skip
 
 
-@dataclass(frozen=True)
-class _Tables:
-    """The contents of the files, by the function that compares them."""
-
-    ops: OpRows
-    curves: tuple[CollectiveCurve, ...]
-    across: tuple[AcrossRun, ...]
-    models: tuple[ModelPass, ...]
-    n_rows: int
-    skipped: Counter[str]
-    problems: tuple[str, ...]
+_Reader: TypeAlias = Callable[[Table, OnBad], RowsRead[Any]]
+#: Test for a kind of table, and its reader.
+_READERS: Final[tuple[tuple[Callable[[Table], bool], _Reader], ...]] = (
+    (is_end_to_end_table, model_passes),
+    (is_collective_table, collective_rows),
+    (is_op_table, op_rows),
+)
 
 
-def _read(paths: Sequence[Path], on_bad: OnBad) -> _Tables:
-    ops, curves, models = OpRows((), 0), list[CollectiveCurve](), list[ModelPass]()
-    across = list[AcrossRun]()
-    n_rows, skipped, problems = 0, Counter[str](), list[str]()
+def _read(paths: Sequence[Path], on_bad: OnBad) -> RowsRead[Any]:
+    """Batches of ops, curves and runs of collectives, and passes of models in the files."""
+    found = RowsRead[Any]()
     for path in paths:
         table = read_table(path)
-        if is_end_to_end_table(table):
-            found = model_passes(table, on_bad)
-            models += found.passes
-            n_rows += found.n_rows
-            skipped += found.skipped
-            problems += found.problems
-        elif is_collective_table(table):
-            rows = collective_rows(table, on_bad)
-            curves += rows.curves
-            across += rows.across
-            n_rows += rows.n_rows
-            skipped += rows.skipped
-            problems += rows.problems
-        elif is_op_table(table):
-            ops += op_rows(table, on_bad)
-        else:
+        read = next((read for is_one, read in _READERS if is_one(table)), None)
+        if read is None:
             raise DataError(
                 "is no op table: it needs gpu, time_us and an op's sizes, or a collective's, "
                 "or a whole model's time_ms",
                 file=path,
             )
-    return _Tables(
-        ops, tuple(curves), tuple(across), tuple(models), n_rows + ops.n_rows,
-        skipped + ops.skipped, (*problems, *ops.problems),
-    )  # fmt: skip
+        found += read(table, on_bad)
+    return found
+
+
+def _of(kind: type[T], read: RowsRead[Any]) -> list[T]:
+    return [item for item in read.items if isinstance(item, kind)]
 
 
 def _errors(
@@ -194,14 +177,14 @@ def judge_ops(
     tables = _read(paths, on_bad)
     skipped = tables.skipped
     collectives = load_collectives()
-    batches = list(tables.ops.batches)
-    if refit and tables.models and not batches:
+    batches, models = _of(OpBatch, tables), _of(ModelPass, tables)
+    curves, across = _of(CollectiveCurve, tables), _of(AcrossRun, tables)
+    if refit and models and not batches:
         raise UsageError(
             f"--refit {refit} fits to the given files, and these hold passes of whole models but "
             "no operators: add tables of products, attention and memory-bound ops"
         )
     profile_of: Callable[[str], Profile] = lambda _: profile  # noqa: E731
-    curves: Sequence[CollectiveCurve] = tables.curves
     comm_of: Callable[[str], CollectiveProfile] = lambda _: collectives  # noqa: E731
     with tempfile.TemporaryDirectory() as folder:
         if refit:
@@ -212,13 +195,13 @@ def judge_ops(
             curves = [_keep(c, _comm_held_out(c)) for c in curves]
         parts = _errors(batches, profile_of, skipped)
         parts += _comm_errors(curves, comm_of, skipped)
-        if refit and tables.across:
+        if refit and across:
             skipped["collectives between nodes: a refit has no figure for them"] += sum(
-                len(run.n_bytes) for run in tables.across
+                len(run.n_bytes) for run in across
             )
         else:
-            parts += [_across_errors(run, profile) for run in tables.across]
-        parts += _model_errors(tables.models, profile_of, skipped)
+            parts += [_across_errors(run, profile) for run in across]
+        parts += _model_errors(models, profile_of, skipped)
     return {
         "rows": tables.n_rows,
         "simulated": sum(len(p.error_frac) for p in parts),
@@ -316,7 +299,7 @@ def _across_errors(run: AcrossRun, profile: Profile) -> OpErrors:
 
 
 def _model_errors(
-    passes: tuple[ModelPass, ...], profile_of: Callable[[str], Profile], skipped: Counter[str]
+    passes: Sequence[ModelPass], profile_of: Callable[[str], Profile], skipped: Counter[str]
 ) -> list[OpErrors]:
     return [
         OpErrors(

@@ -8,8 +8,9 @@ import pytest
 
 from simcore import api
 from simcore.base.units import GIGA, MICRO
-from simcore.calibrate.across_rows import network_of
-from simcore.calibrate.collective_rows import CollectiveRows, read_collectives
+from simcore.calibrate.across_rows import AcrossRun, network_of
+from simcore.calibrate.collective_rows import CollectiveCurve, read_collectives
+from simcore.calibrate.op_tables import RowsRead
 
 HEAD = "source,gpu_type,gpus,nodes,intra_link,inter_link,collective,algo,size_bytes,time_us,notes\n"
 
@@ -20,7 +21,7 @@ def _table(tmp_path: Path, *rows: str) -> Path:
     return path
 
 
-def _read(tmp_path: Path, *rows: str) -> CollectiveRows:
+def _read(tmp_path: Path, *rows: str) -> RowsRead[CollectiveCurve | AcrossRun]:
     return read_collectives(_table(tmp_path, *rows))
 
 
@@ -53,12 +54,12 @@ def test_rows_of_one_cluster_and_algorithm_are_one_run(tmp_path: Path) -> None:
         "H100,16,2,NVLink4,8x400G IB,all_reduce,NVLSTree,1048576,100",
         "H100,16,2,NVLink4,8x400G IB,all_reduce,auto (a tuner),1048576,100",
     )
-    forced, free = found.across
+    forced, free = (run for run in found.items if isinstance(run, AcrossRun))
     assert forced.title == "all_reduce 2x8 NVLSTree" and free.title == "all_reduce 2x8"
     assert forced.n_bytes.tolist() == [1048576, 2097152]
     assert forced.time_s == pytest.approx([100 * MICRO, 200 * MICRO])
     assert str(forced.cluster.network) == "8xib-ndr"
-    assert not found.curves and not found.skipped
+    assert len(found.items) == 2 and not found.skipped
 
 
 def test_rows_that_cannot_be_judged_say_why(tmp_path: Path) -> None:
@@ -72,7 +73,7 @@ def test_rows_that_cannot_be_judged_say_why(tmp_path: Path) -> None:
         "H10O,16,2,NVLink4,8x400G IB,all_reduce,,1048576,100",
         "H100,17,2,NVLink4,8x400G IB,all_reduce,,1048576,100",
     )
-    assert not found.across
+    assert not found.items
     reasons = "\n".join(found.skipped)
     for said in ("network that is not stated", "300 Gbit/s", "did you mean 'NVLSTree'",
                  "'all_redoce' is not modelled", "no time or no size", "H10O",

@@ -344,7 +344,7 @@ def test_fp32_products_of_activations_are_a_class(tmp_path: Path) -> None:
         for op in ("linear", "bmm")
     ]
     path.write_text("gpu,dtype,op,m,n,k,batch,time_us,timing,source\n" + "\n".join(rows) + "\n")
-    got = {(b.dtype, b.op): (b.cls, b.peak_flop_per_s) for b in read_op_rows(path).batches}
+    got = {(b.dtype, b.op): (b.cls, b.peak_flop_per_s) for b in read_op_rows(path).items}
     assert {key: cls for key, (cls, _) in got.items()} == {
         ("fp32", "linear"): "gemm_simt32", ("fp32", "bmm"): "bmm_simt32",
         ("bf16", "linear"): "gemm_tensor16", ("bf16", "bmm"): "gemm_tensor16",
@@ -443,7 +443,7 @@ def test_what_an_op_finds_in_l2_is_not_memory_traffic(tmp_path: Path) -> None:
         for n_bytes in (1e7, 1e8, 1e9)
     ]
     path.write_text("gpu,dtype,op,rows,cols,bytes,time_us,timing,source\n" + "\n".join(rows) + "\n")
-    got = {(b.op, b.clock): b.n_bytes for b in read_op_rows(path).batches}
+    got = {(b.op, b.clock): b.n_bytes for b in read_op_rows(path).items}
     left = 0.15 * 40 * MIB
     assert got["add", "profiled"] == pytest.approx([1e7 * 5 / 6, 1e8 - left, 1e9 - left])
     assert got["norm", "profiled"] == pytest.approx([1e7 * 3 / 4, 1e8, 1e9])

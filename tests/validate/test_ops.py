@@ -141,7 +141,7 @@ def _table_of_known_devices(path: Path) -> Path:
             rows.append(f"{gpu},bf16,linear,{m},{n},{k},1,1,graph_burst,{AIC}")
     write(path, GEMM + "\n".join(dict.fromkeys(rows)) + "\n")
     times = {}
-    for batch in read_op_rows(path).batches:
+    for batch in read_op_rows(path).items:
         figures, _ = op_figures(batch, GPUS[batch.gpu], load_profile())
         seconds = op_time_s(batch, GPUS[batch.gpu], figures)
         times |= dict(zip(batch.line.tolist(), seconds.tolist(), strict=True))
@@ -187,7 +187,7 @@ def test_backward_of_attention_takes_longer_than_its_flop_say(tmp_path: Path) ->
     path = write(tmp_path / "attention.csv", head + row.format("fwd") + row.format("bwd"))
     profile = load_profile()
     shares = {
-        b.op: op_figures(b, GPUS[b.gpu], profile)[0].eff_compute for b in read_op_rows(path).batches
+        b.op: op_figures(b, GPUS[b.gpu], profile)[0].eff_compute for b in read_op_rows(path).items
     }
     over = profile.attention_backward_frac(GPUS["A100-PCIE-80GB"]).value
     assert shares["attention_bwd"] / shares["attention"] == pytest.approx(over)
