@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Literal
 
 import numpy as np
@@ -101,8 +100,8 @@ class Program:
     ``comm_beside`` [collectives]: whether each can start while overlapped compute remains.
     ``misc``: triples (task, named quantity, rank class). ``overlapped`` [T]: whether a compute task
     shares the device with collectives.
-    ``terms``: for each rank class, and last for the streams that all classes share, the tasks of
-    each line of the time breakdown, without the host's.
+    ``term_sums``: for each rank class, and last for the streams that all classes share, the lines
+    of the time breakdown without the host's, and a matrix [lines, T] that sums their tasks.
     """
 
     graph: StepGraph
@@ -117,18 +116,7 @@ class Program:
     overlapped: NDArray[np.bool_]
     comm_table: CommTable
     comm_beside: NDArray[np.bool_]
-    terms: tuple[dict[str, NDArray[np.intp]], ...]
-
-    @cached_property
-    def term_sums(self) -> tuple[tuple[tuple[str, ...], NDArray[np.float64]], ...]:
-        """``terms`` as pairs (names, matrix [names, T] that sums durations of their tasks)."""
-        pairs = []
-        for part in self.terms:
-            sums = np.zeros((len(part), len(self.graph.tasks)))
-            for row, tasks in zip(sums, part.values(), strict=True):
-                row[tasks] = 1.0
-            pairs.append((tuple(part), sums))
-        return tuple(pairs)
+    term_sums: tuple[tuple[tuple[str, ...], NDArray[np.float64]], ...]
 
 
 class ProgramBuilder:
@@ -188,6 +176,15 @@ class ProgramBuilder:
         self.tasks.append(Task(name, stream, term, tuple(deps), tuple(bounds)))
         return len(self.tasks) - 1
 
+    def _on_each_class(
+        self, name: str, term: str, deps: Sequence[int], bounds: Sequence[int]
+    ) -> list[int]:
+        """Add a task to the compute stream of every rank class; returns one task per class."""
+        streams = (
+            ["compute"] if self.n_classes == 1 else [f"compute {c}" for c in range(self.n_classes)]
+        )
+        return [self._add(name, stream, term, deps, bounds) for stream in streams]
+
     def host(self, name: str, row: NDArray[np.float64]) -> int:
         """Add a host task that issues the kernels of phase weights ``row`` [P]; returns it."""
         task = self._add(f"issue {name}", "host", "host")
@@ -211,12 +208,8 @@ class ProgramBuilder:
         with collectives.
         """
         host = self.host(name, row) if issued_by is None else issued_by
-        added = []
-        for c in range(self.n_classes):
-            stream = "compute" if self.n_classes == 1 else f"compute {c}"
-            task = self._add(name, stream, term, deps, (host,))
-            self._compute.append((task, c, row, overlapped))
-            added.append(task)
+        added = self._on_each_class(name, term, deps, (host,))
+        self._compute += [(task, c, row, overlapped) for c, task in enumerate(added)]
         return added
 
     def comm(
@@ -229,7 +222,6 @@ class ProgramBuilder:
         counts: Sequence[float] | None = None,
         every_micro_step: bool = False,
         scope: Scope = "all",
-        stream: str = "comm",
     ) -> int:
         """Add collectives over the ranks of ``scope``; returns the task.
 
@@ -237,7 +229,7 @@ class ProgramBuilder:
         finished; ``counts``: messages of each size (None: one each); ``every_micro_step``: as in
         ``CommCost``.
         """
-        task = self._add(name, stream, "communication", deps)
+        task = self._add(name, "comm", "communication", deps)
         counts = tuple(counts) if counts is not None else (1.0,) * len(sizes_bytes)
         self._comm.append(CommCost(task, op, tuple(sizes_bytes), counts, every_micro_step, scope))
         return task
@@ -257,16 +249,11 @@ class ProgramBuilder:
         Returns one task per rank class on the compute stream, and one task on other streams. It
         starts after ``deps`` and finishes no sooner than ``bounds``.
         """
-        if stream != "compute":
-            task = self._add(name, stream, term, deps, bounds)
-            self._misc.append((task, quantity, 0))
-            return [task]
-        added = []
-        for c in range(self.n_classes):
-            class_stream = "compute" if self.n_classes == 1 else f"compute {c}"
-            task = self._add(name, class_stream, term, deps, bounds)
-            self._misc.append((task, quantity, c))
-            added.append(task)
+        if stream == "compute":
+            added = self._on_each_class(name, term, deps, bounds)
+        else:
+            added = [self._add(name, stream, term, deps, bounds)]
+        self._misc += [(task, quantity, c) for c, task in enumerate(added)]
         return added
 
     def finish(self, *, by_function: bool = False) -> Program:
@@ -287,7 +274,7 @@ class ProgramBuilder:
             overlapped=overlapped,
             comm_table=CommTable.of(self._comm, by_function=by_function),
             comm_beside=self._runs_beside_compute(overlapped),
-            terms=self._terms(),
+            term_sums=self._term_sums(),
         )
 
     def _runs_beside_compute(self, overlapped: NDArray[np.bool_]) -> NDArray[np.bool_]:
@@ -297,16 +284,16 @@ class ProgramBuilder:
             [max(self.tasks[c.task].deps, default=-1) < last for c in self._comm], dtype=bool
         )
 
-    def _terms(self) -> tuple[dict[str, NDArray[np.intp]], ...]:
-        """``Program.terms``."""
-        tasks_of: list[dict[str, list[int]]] = [{} for _ in range(self.n_classes + 1)]
+    def _term_sums(self) -> tuple[tuple[tuple[str, ...], NDArray[np.float64]], ...]:
+        """``Program.term_sums``."""
+        rows: list[dict[str, NDArray[np.float64]]] = [{} for _ in range(self.n_classes + 1)]
         for i, task in enumerate(self.tasks):
-            if task.term == "host":
-                continue
-            _, _, rank_class = task.stream.partition("compute ")
-            of_class = tasks_of[int(rank_class) if rank_class else self.n_classes]
-            of_class.setdefault(task.term, []).append(i)
-        return tuple({k: np.array(v, dtype=np.intp) for k, v in t.items()} for t in tasks_of)
+            if task.term != "host":
+                _, _, rank_class = task.stream.partition("compute ")
+                of_class = rows[int(rank_class) if rank_class else self.n_classes]
+                of_class.setdefault(task.term, np.zeros(len(self.tasks)))[i] = 1.0
+        width = len(self.tasks)
+        return tuple((tuple(r), np.array(list(r.values())).reshape(-1, width)) for r in rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -337,27 +324,21 @@ def gradient_buckets(
     a share of the block's backward in proportion to its size.
     """
     buckets: list[Bucket] = []
-    # Bytes of the open bucket, of which of routed experts; its tensors.
-    filled, routed, tensors = 0.0, 0.0, 0
-    instance, share = 0, 0.0
-    for position, block in enumerate(reversed(list(workload.instances()))):
-        whole, cap = block.numel * grad_bytes, cap_bytes if buckets else first_bytes
-        if block.params and filled + whole < cap:  # Sums of whole numbers of bytes are exact.
-            filled, routed = filled + whole, routed + block.routed_numel * grad_bytes
-            tensors, instance, share = tensors + len(block.params), position, 1.0
-            continue
+    filled, routed, tensors = 0.0, 0.0, 0  # of the open bucket
+    last, share = 0, 0.0  # where in backward its last tensor is ready
+    for instance, block in enumerate(reversed(list(workload.instances()))):
         done = 0
         for param in reversed(block.params):
             done += param.numel
             filled += param.numel * grad_bytes
             routed += param.numel * grad_bytes * param.routed
             tensors += 1
-            instance, share = position, done / block.numel
+            last, share = instance, done / block.numel
             if filled >= (cap_bytes if buckets else first_bytes):
-                buckets.append(Bucket(filled, tensors, instance, share, routed))
+                buckets.append(Bucket(filled, tensors, last, share, routed))
                 filled, routed, tensors = 0.0, 0.0, 0
     if tensors:
-        buckets.append(Bucket(filled, tensors, instance, share, routed))
+        buckets.append(Bucket(filled, tensors, last, share, routed))
     return buckets
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, fields
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -28,10 +28,9 @@ Array = NDArray[np.float64]
 class Holdings:
     """Bytes of model state that one rank holds; arrays over the configuration axis [C].
 
-    ``buckets``: flat communication buffers; ``gathered``: parameters gathered for use, and whole
-    gradients not yet reduced; ``replicas``: gradients of replicas that only the master of
-    DataParallel holds; ``host``: in host memory; ``nvme``: on the node's drives. All others are in
-    device memory.
+    ``buckets``: flat communication buffers; ``replicas``: gradients of replicas that only the
+    master of DataParallel holds; ``host``: in host memory; ``nvme``: on the node's drives. All
+    others are in device memory.
     """
 
     parameters: Array
@@ -39,10 +38,15 @@ class Holdings:
     optimizer_state: Array
     ema: Array
     buckets: Array
-    gathered: Array
     replicas: Array
     host: Array
     nvme: Array
+
+    @classmethod
+    def of(cls, n_ranks: Array, **n_bytes: Any) -> Holdings:
+        """The named bytes for as many configurations as ``n_ranks`` has; others are zero."""
+        zero = np.zeros_like(n_ranks)
+        return cls(**{f.name: zero + n_bytes.get(f.name, 0.0) for f in fields(cls)})
 
 
 class Trained(Protocol):
@@ -91,7 +95,21 @@ class ParallelStrategy(Protocol):
         """The number of ranks over which the optimizer's work is divided [C]."""
 
 
-PARALLELISMS: Registry[ParallelStrategy] = Registry("strategy")
+#: Every strategy with the file of this folder that registers it.
+PARALLELISMS: Registry[ParallelStrategy] = Registry(
+    "strategy",
+    {
+        name: f"simcore.step.parallel.{file}"
+        for name, file in {
+            "ddp": "ddp",
+            "dp": "dp",
+            "manual": "manual",
+            "zero1": "zero",
+            "zero2": "zero",
+            "zero3": "zero",
+        }.items()
+    },
+)
 
 
 def weight_bytes(workload: Trained, strategy: Strategy) -> Array | float:
@@ -149,6 +167,17 @@ def accumulation(builder: ProgramBuilder, ready: list[int]) -> list[int]:
             "activations to host", "copy", "offload", "activations_copy_s", done
         )
     return done
+
+
+def forward(builder: ProgramBuilder, ready: Sequence[int]) -> list[int]:
+    """Add one forward of the whole model after the tasks ``ready``; returns its tasks."""
+    return builder.compute("forward", "forward", builder.forward_row(builder.workload.order), ready)
+
+
+def backward(builder: ProgramBuilder) -> list[int]:
+    """Add one backward of the whole model after its forward; returns its tasks."""
+    shares = [(block, 1.0) for block in builder.workload.order]
+    return builder.compute("backward", "backward", builder.backward_row(shares))
 
 
 def split_experts(

@@ -11,6 +11,7 @@ from simcore.step.parallel.base import (
     Holdings,
     Trained,
     backward_with_buckets,
+    forward,
     prologue,
     split_experts,
     update,
@@ -26,8 +27,7 @@ class DistributedDataParallel:
     def build(self, builder: ProgramBuilder, strategy: Strategy) -> None:
         """Forward, backward with one all-reduce per bucket, update on every rank."""
         ready = norms(builder, buffers(builder, prologue(builder, strategy)))
-        order = builder.workload.order
-        builder.compute("forward", "forward", builder.forward_row(order), ready)
+        forward(builder, ready)
         buckets = gradient_buckets(
             builder.workload,
             strategy.precision.grad_bytes,
@@ -53,21 +53,17 @@ class DistributedDataParallel:
         buffers are gradients and buckets in one.
         """
         p, numel = strategy.precision, workload.trainable_numel
-        one = np.ones_like(n_ranks)
         extra_buckets = strategy.program.gradients.ddp_buckets_of_weight_width
         wrapped = (n_ranks > 1) | strategy.wraps_alone
         separate_grads = p.main_grads | np.logical_not(wrapped & strategy.bucket_view)
-        return Holdings(
-            parameters=one * weight_bytes(workload, strategy),
-            gradients=one * numel * p.grad_bytes * separate_grads,
-            optimizer_state=one * numel * (p.master_bytes + strategy.optimizer.state_bytes),
-            ema=one * numel * 4 * strategy.ema,
-            buckets=one * numel * p.grad_bytes * (not p.main_grads) * wrapped
+        return Holdings.of(
+            n_ranks,
+            parameters=weight_bytes(workload, strategy),
+            gradients=numel * p.grad_bytes * separate_grads,
+            optimizer_state=numel * (p.master_bytes + strategy.optimizer.state_bytes),
+            ema=numel * FP32_BYTES * strategy.ema,
+            buckets=numel * p.grad_bytes * (not p.main_grads) * wrapped
             + numel * p.param_bytes * ((n_ranks > 1) & p.main_grads & extra_buckets),
-            gathered=0 * one,
-            replicas=0 * one,
-            host=0 * one,
-            nvme=0 * one,
         )
 
     def shard_degree(self, strategy: Strategy, n_ranks: Array) -> Array:

@@ -11,7 +11,16 @@ from dataclasses import replace
 
 import numpy as np
 
-from simcore.step.parallel.base import PARALLELISMS, Array, Holdings, Trained, prologue, update
+from simcore.step.parallel.base import (
+    PARALLELISMS,
+    Array,
+    Holdings,
+    Trained,
+    backward,
+    forward,
+    prologue,
+    update,
+)
 from simcore.step.parallel.ddp import DistributedDataParallel
 from simcore.step.program import ProgramBuilder
 from simcore.strategy.strategy import Strategy
@@ -28,10 +37,8 @@ class DataParallel(DistributedDataParallel):
         replicated = builder.comm(
             "replicate parameters", "one_to_all", [weights], ready, every_micro_step=True
         )
-        order = builder.workload.order
-        builder.compute("forward", "forward", builder.forward_row(order), [*ready, replicated])
-        shares = [(b, 1.0) for b in reversed(order)]
-        last = builder.compute("backward", "backward", builder.backward_row(shares))
+        forward(builder, [*ready, replicated])
+        last = backward(builder)
         reduced = builder.comm(
             "reduce to master", "all_to_one", [grads], last, every_micro_step=True
         )

@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
-from simcore.step.parallel.base import PARALLELISMS, Array, Holdings, Trained, prologue, update
+from simcore.step.parallel.base import (
+    PARALLELISMS,
+    Array,
+    Holdings,
+    Trained,
+    backward,
+    forward,
+    prologue,
+    update,
+)
 from simcore.step.parallel.ddp import DistributedDataParallel
 from simcore.step.program import ProgramBuilder
 from simcore.strategy.strategy import Strategy
@@ -16,11 +25,8 @@ class ManualAllReduce(DistributedDataParallel):
 
     def build(self, builder: ProgramBuilder, strategy: Strategy) -> None:
         """Forward, backward, an all-reduce of every tensor in sequence, update."""
-        ready = prologue(builder, strategy)
-        order = builder.workload.order
-        builder.compute("forward", "forward", builder.forward_row(order), ready)
-        shares = [(b, 1.0) for b in reversed(order)]
-        last = builder.compute("backward", "backward", builder.backward_row(shares))
+        forward(builder, prologue(builder, strategy))
+        last = backward(builder)
         sizes = Counter(
             p.numel * strategy.precision.grad_bytes
             for block in builder.workload.instances()

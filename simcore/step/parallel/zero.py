@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from simcore.base.units import FP32_BYTES
 from simcore.physics.collectives import Collective
 from simcore.step.parallel.base import (
     PARALLELISMS,
@@ -14,6 +15,7 @@ from simcore.step.parallel.base import (
     Trained,
     accumulation,
     backward_with_buckets,
+    forward,
     gathered_width,
     inputs,
     prologue,
@@ -82,9 +84,7 @@ class Zero:
         if strategy.overlap.params:
             self._forward_while_gathering(builder, strategy)
         else:
-            ready = prologue(builder, strategy)
-            row = builder.forward_row(builder.workload.order)
-            builder.compute("forward", "forward", row, ready)
+            forward(builder, prologue(builder, strategy))
         cap = float(strategy.zero_bucket_numel * p.grad_bytes)
         buckets = gradient_buckets(builder.workload, p.grad_bytes, cap, cap)
         last, bucket_ready = backward_with_buckets(builder, buckets, overlap=strategy.overlap.grads)
@@ -169,9 +169,11 @@ class Zero:
         fetch = strategy.offload.params != "none"
 
         def messages(
-            block: int, width: int, params: Sequence[Param],
-            base_bytes: float = 0.0, routed_base_bytes: float = 0.0,
-        ) -> list[tuple[Scope, list[float]]]:  # fmt: skip
+            width: int,
+            params: Sequence[Param],
+            base_bytes: float = 0.0,
+            routed_base_bytes: float = 0.0,
+        ) -> list[tuple[Scope, list[float]]]:
             """Pairs (scope, sizes in bytes) that move ``params`` and an adapter's frozen base."""
             if strategy.gather_tensors:
                 sizes = [float(t.numel * width) for t in params]
@@ -196,11 +198,9 @@ class Zero:
                     "fetch shard", "copy", "offload", f"fetch_block_{block}_s", waits
                 )
             return [
-                builder.comm(f"all-gather {workload.blocks[block].name}", "all_gather", sizes,
+                builder.comm(f"all-gather {instance.name}", "all_gather", sizes,
                              waits, every_micro_step=True, scope=scope)
-                for scope, sizes in messages(
-                    block, p.param_bytes, params, base_bytes, routed_bytes
-                )
+                for scope, sizes in messages(p.param_bytes, params, base_bytes, routed_bytes)
             ]  # fmt: skip
 
         for i, b in enumerate(order):
@@ -237,7 +237,7 @@ class Zero:
                     builder.comm(f"reduce-scatter {workload.blocks[b].name}", "reduce_scatter",
                                  sizes, done[-1], every_micro_step=self._each_micro_step(strategy),
                                  scope=scope)
-                    for scope, sizes in messages(b, p.grad_bytes, workload.blocks[b].params)
+                    for scope, sizes in messages(p.grad_bytes, workload.blocks[b].params)
                 ]  # fmt: skip
                 sent += self._between_replicas(builder, strategy, scattered, [size])
                 if not strategy.overlap.grads:
@@ -247,75 +247,62 @@ class Zero:
     def holdings(
         self, workload: Trained, strategy: Strategy, n_ranks: Array, expert_ranks: float = 1.0
     ) -> Holdings:
-        """Bytes of sharded state, communication buffers or gathered blocks, and offloaded state.
+        """Bytes of sharded state, communication buffers, and offloaded state.
 
         Only n_ranks / expert_ranks replicas share an expert's parameters, so that their state is
         divided into that many shards (Megatron-LM's expert data-parallel group).
         Stages 1 and 2 have a bucket no larger than the gradients, and none where gradients are
-        main-grad buffers. Stage 3 holds the parameters of the largest block once for use and once
-        for each block of prefetch, and the whole gradients of one block.
+        main-grad buffers. The blocks that stage 3 gathers are part of the walk over the ops
+        (``memory``).
         """
-        p, numel, stage = strategy.precision, workload.trainable_numel, self.stage
+        p, numel, library = strategy.precision, workload.trainable_numel, strategy.program
+        main_grads = p.main_grads and self.stage < 3
         n_ranks = self.shard_degree(strategy, n_ranks)
-        one = np.ones_like(n_ranks)
         routed = workload.expert_numel
         shard = (numel - routed) / n_ranks + routed / np.maximum(n_ranks / expert_ranks, 1.0)
-        library = strategy.program
         if library.optimizer_state.owned_tensor_by_tensor:
             shard = np.maximum(shard, workload.largest_param_numel)
-        main_grads = p.main_grads and stage < 3
-        state = shard * (p.master_bytes + strategy.optimizer.state_bytes)
-        if library.optimizer_state.fp32_weights_whole and main_grads:
-            state = one * numel * p.master_bytes + shard * strategy.optimizer.state_bytes
-        params = p.param_bytes * shard if stage >= 3 else one * weight_bytes(workload, strategy)
+        weights = weight_bytes(workload, strategy) if self.stage < 3 else shard * p.param_bytes
+        masters: Array | float = shard * p.master_bytes
         if strategy.wide_shards:
-            params = shard * p.master_bytes
-            state = shard * strategy.optimizer.state_bytes
+            weights, masters = masters, 0.0
+        elif library.optimizer_state.fp32_weights_whole and main_grads:
+            masters = numel * p.master_bytes
         extra_bytes = p.param_bytes * (library.gradients.narrow_beside_fp32_sums and main_grads)
-        grads = (strategy.kept_grad_bytes + extra_bytes) * (shard if stage >= 2 else one * numel)
-        largest = workload.largest_block_numel
-        several: Array = np.where(n_ranks > 1, 1.0, 0.0)
-        bucket = np.minimum(float(strategy.zero_bucket_numel), numel)
-        if stage >= 3:
-            fetches = np.maximum(several, float(strategy.offload.params != "none"))
-            at_once = 1 + strategy.prefetch_blocks
-            if library.zero3.tensors_at_once:
-                largest, at_once = workload.largest_param_numel, library.zero3.tensors_at_once
-            gathered = fetches * largest * (at_once * p.param_bytes + p.grad_bytes)
-            gathered = np.maximum(
-                gathered, fetches * np.minimum(library.zero3.live_numel, numel) * p.param_bytes
-            )
-            buckets = several * bucket * p.grad_bytes * bool(library.zero3.live_numel)
-        else:
-            gathered = 0 * one
-            buckets = several * bucket * (p.grad_bytes + library.gradients.bucket_copy_bytes)
-            # FSDP that keeps whole parameters reduces a layer's gradients from a flat copy
-            # (torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py, foreach_reduce).
-            flat = several * largest * p.grad_bytes * library.fsdp.outer_layers_one_unit
-            buckets = flat if p.main_grads or library.fsdp.outer_layers_one_unit else buckets
-        host, nvme = 0 * one, 0 * one
-        targets = {"cpu": "host", "cpu-far": "host", "nvme": "nvme"}
-        offloaded = {"host": 0 * one, "nvme": 0 * one}
+        held: dict[str, Array | float] = {
+            "parameters": weights,
+            "gradients": (strategy.kept_grad_bytes + extra_bytes)
+            * (shard if self.stage >= 2 else numel),
+            "optimizer_state": masters + shard * strategy.optimizer.state_bytes,
+            "ema": numel * FP32_BYTES * strategy.ema,
+            "buckets": self._bucket_bytes(workload, strategy) * np.where(n_ranks > 1, 1.0, 0.0),
+        }
+        places = {"cpu": "host", "cpu-far": "host", "nvme": "nvme"}
         if strategy.offload.optimizer != "none":
             # ZeRO-Offload stores its shard's gradients on the host together with its states.
-            offloaded[targets[strategy.offload.optimizer]] += state + shard * p.grad_bytes
-            state = 0 * one
-            grads = 0 * one if stage >= 2 else grads
+            held[places[strategy.offload.optimizer]] = (
+                held.pop("optimizer_state") + shard * p.grad_bytes
+            )
+            if self.stage >= 2:
+                del held["gradients"]
         if strategy.offload.params != "none":
-            offloaded[targets[strategy.offload.params]] += params
-            params = 0 * one
-        host, nvme = offloaded["host"], offloaded["nvme"]
-        return Holdings(
-            parameters=params,
-            gradients=grads,
-            optimizer_state=state,
-            ema=one * numel * 4 * strategy.ema,
-            buckets=buckets,
-            gathered=gathered,
-            replicas=0 * one,
-            host=host,
-            nvme=nvme,
-        )
+            place = places[strategy.offload.params]
+            held[place] = held.get(place, 0.0) + held.pop("parameters")
+        return Holdings.of(n_ranks, **held)
+
+    def _bucket_bytes(self, workload: Trained, strategy: Strategy) -> Array | float:
+        """Bytes of flat communication buffers where there are several ranks."""
+        p, library = strategy.precision, strategy.program
+        bucket = np.minimum(float(strategy.zero_bucket_numel), workload.trainable_numel)
+        if self.stage >= 3:
+            return bucket * p.grad_bytes * bool(library.zero3.live_numel)
+        if p.main_grads or library.fsdp.outer_layers_one_unit:
+            # FSDP that keeps whole parameters reduces a layer's gradients from a flat copy
+            # (torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py, foreach_reduce).
+            flat = workload.largest_block_numel * p.grad_bytes
+            return flat * library.fsdp.outer_layers_one_unit
+        found: Array = bucket * (p.grad_bytes + library.gradients.bucket_copy_bytes)
+        return found
 
     def shard_degree(self, strategy: Strategy, n_ranks: Array) -> Array:
         """The number of ranks among which state is sharded [C]: each rank updates its shard."""
