@@ -10,7 +10,8 @@ from reference.tensorflow_graph import Graph, Node, dropout, gelu, layer_norm
 
 from simcore.workload.archs import transformer_xl_tensorflow as xl
 from simcore.workload.archs.bert import build as bert
-from simcore.workload.archs.bert_tensorflow import graph_layer
+from simcore.workload.archs.bert import graph_layer
+from simcore.workload.archs.towers import Tower
 from simcore.workload.graph import Kernel, Op
 from simcore.workload.ops import tensorflow as tf
 from simcore.workload.ops import xla
@@ -118,7 +119,10 @@ def test_layer_of_bert_moves_what_the_graph_moves(tanh: bool, mixed: bool) -> No
         up = gelu(g, net.dense(x, inner), tanh=tanh)
         net.x = net.norm(g("Add", dropout(g, net.dense(up, elems)), x))
 
-    body = graph_layer(seq, hidden, heads, ffn, drop=True, tanh=tanh)
+    shape = Tower(
+        rows=seq, hidden=hidden, heads=heads, head_dim=hidden // heads, ffn=ffn, drop=True
+    )
+    body = tuple(graph_layer(shape, tanh=tanh))
     assert _without_rows(body, mixed=mixed) == pytest.approx(_one_layer(elems, add, mixed=mixed))
 
 

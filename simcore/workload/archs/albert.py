@@ -15,41 +15,10 @@ from simcore.workload.archs.body import Body
 from simcore.workload.archs.checks import check_names, head_width
 from simcore.workload.archs.lm_mlp import plain_activation
 from simcore.workload.archs.params import weight_and_bias
+from simcore.workload.archs.towers import CORES, Tower, layer
 from simcore.workload.graph import TIE, Block, Workload
-from simcore.workload.saved import Saved
 
 _ACTIVATIONS = ("gelu_new", "gelu", "relu")
-
-
-def _layer(seq: int, hidden: int, heads: int, ffn: int, act: str, drop: bool, fused: bool) -> Block:
-    body, elems, width = Body(), float(seq * hidden), hidden // heads
-    body.high.add("input")
-    for part in "qkv":
-        body.linear(part, seq, hidden, hidden, bias=True, reads="input")
-    if fused:
-        body.add(ops.sdpa("attention", 1, heads, heads, seq, seq, width))
-        body.kept.add("context")
-    else:
-        body.add(*ops.attention_eager("attention", heads, seq, seq, width, drop=drop))
-    body.linear("attention.out", seq, hidden, hidden, bias=True, reads="context")
-    if drop:
-        body.add(ops.dropout("attention.dropout", elems))
-    body.add(
-        ops.residual("attention.residual", elems),
-        ops.accumulate("attention.forks", elems, times=3, high=True, casts=elems),
-    )
-    body.norm("attention.norm", seq, hidden, "layernorm")
-    body.linear("up", seq, hidden, ffn, bias=True, reads="attention.norm")
-    body.add(plain_activation(act, float(seq * ffn)))
-    if act == "gelu_new":
-        body.high.add("inner")
-    body.linear("down", seq, ffn, hidden, bias=True, reads="inner")
-    body.add(
-        ops.residual("mlp.residual", elems),
-        ops.accumulate("mlp.fork", elems, high=True, casts=elems),
-    )
-    body.norm("mlp.norm", seq, hidden, "layernorm")
-    return body.block("layer", boundary=Saved(high=elems), recomputable=True)
 
 
 def _repeated_layer(layer: Block) -> Block:
@@ -104,10 +73,9 @@ def build(
     """
     check_names(
         head=(head, ("classifier", "masked-lm")),
-        attention=(attention, ("sdpa", "flash", "eager", "math")),
+        attention=(attention, tuple(CORES)),
         mlp=(mlp, _ACTIVATIONS),
     )
-    head_width(hidden, heads)
     if not 0 < seq_len <= max_positions:
         raise ValueError(f"seq_len {seq_len} is not within 1..{max_positions}")
     drop = dropout > 0
@@ -117,17 +85,23 @@ def build(
         start, ops=(*start.ops, widened),
         params=(*start.params, *weight_and_bias("mapping", embedding, hidden)),
     )  # fmt: skip
-    fused = attention in ("sdpa", "flash")
-    layer = _layer(seq_len, hidden, heads, ffn or 4 * hidden, mlp, drop, fused)
+    first = layer(
+        Tower(
+            rows=seq_len, hidden=hidden, heads=heads, head_dim=head_width(hidden, heads),
+            ffn=ffn or 4 * hidden, mlp=mlp, norm_first=False, attention=CORES[attention],
+            drop=drop, drop_scores=drop,
+        ),
+        "layer",
+    )  # fmt: skip
     blocks = [
         start,
-        layer,
+        first,
         classifier_head(seq_len, hidden, classes, classifier_dropout > 0, "tanh")
         if head == "classifier"
         else _masked_lm(seq_len, hidden, embedding, vocab, mlp),
     ]
     if layers > 1:
-        blocks.append(_repeated_layer(layer))
+        blocks.append(_repeated_layer(first))
     return Workload(
         name=name,
         sample_unit=sample_unit,

@@ -1,23 +1,23 @@
 """BERT (Devlin et al. 2018) with its pooler and a classification head; post-norm encoder.
 
 Op by op as the eager implementation of transformers 4.3x runs it: scores are written to memory,
-with dropout on the probabilities; ``attention="sdpa"`` fuses them. TensorFlow's layers are in
-``bert_tensorflow.py``.
+with dropout on the probabilities; ``attention="sdpa"`` fuses them. TensorFlow's
+layers run one kernel per node of the graph, or fused by XLA.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Literal
 
 from simcore.base.units import INT64_BYTES
 from simcore.workload import ops
 from simcore.workload.archs import ARCHS
-from simcore.workload.archs.bert_tensorflow import graph_layer, xla_layer
 from simcore.workload.archs.checks import BIAS_ADDS, SCRIPTED, check_names, head_width
 from simcore.workload.archs.params import norm_params, weight_and_bias
+from simcore.workload.archs.towers import CORES, Tower, layer
 from simcore.workload.graph import TIE, Block, Kernel, Op, Param, Workload
-from simcore.workload.ops import tensorflow
+from simcore.workload.ops import tensorflow as tf
+from simcore.workload.ops import xla as compiled
 from simcore.workload.saved import Saved
 
 
@@ -29,10 +29,10 @@ def embeddings(
     seq: int, hidden: int, vocab: int, max_positions: int, type_vocab: int, drop: bool, graph: bool
 ) -> Block:
     elems = float(seq * hidden)
-    norm = tensorflow.layer_norm if graph else ops.layer_norm
+    norm = tf.layer_norm if graph else ops.layer_norm
     dropped = _dropout("dropout", elems, drop, high=True)
     if graph and drop:
-        dropped = (tensorflow.dropout("dropout", elems),)
+        dropped = (tf.dropout("dropout", elems),)
     mask = Kernel(kind="elementwise", high=2.0 * seq, launches=3.0)  # cast, 1 - mask, times min
     body = (
         Op(name="mask", fwd=(mask,), saved=Saved()),
@@ -69,99 +69,126 @@ def _scripted_gelu(elems: float, *, held: bool) -> Op:
     return Op(name="gelu.scripted", fwd=(fwd,), bwd=(bwd,), saved=kept)
 
 
-def _with_epilogues(body: tuple[Op, ...], gelu_elems: float) -> tuple[Op, ...]:
-    """A layer whose products add biases, apply GELU and sum the biases' gradients themselves.
+def _adapted(op: Op, t: Tower, gelu: str, *, apart: bool, held: bool) -> Op:
+    """An op of a layer with its bias added by another kernel, or with GELU as a script."""
+    scripted = gelu == "scripted"  # adds the bias itself
+    if op.name == "gelu" and scripted:
+        return _scripted_gelu(float(t.rows * t.ffn), held=held)
+    up_apart = gelu == "separate_bias" or (apart and not scripted)
+    if not op.gemm_weight or not (up_apart if op.name == "up" else apart):
+        return op
+    product = op.fwd[0]
+    bias = ops.added_bias(product.m.per_sample * product.n.fixed, int(product.n.fixed))
+    return replace(op, fwd=(product, bias))
+
+
+def _with_epilogues(op: Op, gelu_elems: float) -> Op:
+    """An op of a layer whose products add biases, apply GELU and sum the biases' gradients.
 
     These are cuBLASLt's epilogues: ``up`` also writes the input of GELU, whose derivative is in the
     epilogue of ``down``'s gradient (CUBLASLT_EPILOGUE_GELU_AUX_BIAS, DGELU_BGRAD).
     """
-
-    def fused(op: Op) -> Op:
-        if op.name == "gelu":
-            return Op(name=op.name, fwd=(), saved=op.saved)
-        if not op.gemm_weight:
-            return op
-        fwd, bwd = list(op.fwd), [k for k in op.bwd if k.kind != "reduction"]
-        if op.name == "up":
-            fwd[0] = replace(fwd[0], low=fwd[0].low + gelu_elems)
-        if op.name == "down":
-            bwd[0] = replace(bwd[0], low=bwd[0].low + gelu_elems)
-        return replace(op, fwd=tuple(fwd), bwd=tuple(bwd))
-
-    return tuple(fused(op) for op in body)
+    if op.name == "gelu":
+        return Op(name=op.name, fwd=(), saved=op.saved)
+    if not op.gemm_weight:
+        return op
+    fwd, bwd = list(op.fwd), [k for k in op.bwd if k.kind != "reduction"]
+    if op.name == "up":
+        fwd[0] = replace(fwd[0], low=fwd[0].low + gelu_elems)
+    if op.name == "down":
+        bwd[0] = replace(bwd[0], low=bwd[0].low + gelu_elems)
+    return replace(op, fwd=tuple(fwd), bwd=tuple(bwd))
 
 
-def _layer(
-    seq: int,
-    hidden: int,
-    heads: int,
-    ffn: int,
-    drop: bool,
-    attention: Literal["eager", "sdpa"],
-    gelu: str,
-    apart: bool,
-    epilogues: bool,
-    held: bool,
-) -> tuple[Op, ...]:
-    elems, head_dim = float(seq * hidden), hidden // heads
-    scripted = gelu == "scripted"  # adds the bias itself
-    up_apart = gelu == "separate_bias" or (apart and not scripted)
-    fused = attention == "sdpa"
-    if fused:
-        core: tuple[Op, ...] = (ops.sdpa("attention", 1, heads, heads, seq, seq, head_dim),)
-    else:
-        core = ops.attention_eager("attention", heads, seq, seq, head_dim, mask="add", drop=drop)
-    body: tuple[Op, ...] = (
-        ops.linear("q", seq, hidden, hidden, bias=True, bias_apart=apart, input_high=True),
+def graph_layer(t: Tower, *, tanh: bool) -> list[Op]:
+    """A layer as TensorFlow runs it without XLA, one kernel per node of the graph.
+
+    Nodes are those of the original modeling.py (attention_layer, transformer_model), TensorFlow 2's
+    official/nlp/modeling/layers and ELECTRA's modeling_utils.py.
+
+    Under mixed precision everything from q, k and v to the context is 16 bit. Norms begin with a
+    mean, and GELU's approximation (``tanh``) with a power, so that everything from a product's
+    result to the next product's operand is fp32: the bias, dropout and residual, GELU, and in
+    backward everything between products. A result's gradient is cast once for both products that
+    read it.
+    """
+    seq, hidden, heads, ffn, drop = t.rows, t.hidden, t.heads, t.ffn, t.drop
+    elems, inner, scores = t.elems, float(seq * ffn), float(heads) * seq * seq
+    body = [tf.crossed("qkv.input", elems, backward=False)]
+    for part in "qkv":
+        body += [
+            ops.linear(part, seq, hidden, hidden, save_input=part == "q"),
+            tf.bias(f"{part}.bias", elems, hidden, low=True, low_grad=True),
+            ops.copy(f"{part}.transpose", elems, saves=elems),
+        ]
+    return [
+        *body,
+        ops.bmm("scores", heads, seq, seq, t.head_dim, save_left=False, save_right=False),
+        Op(name="scale", fwd=(tf.node(2 * scores, low=True),), bwd=(tf.node(2 * scores),)),
+        Op(name="mask", fwd=(tf.node(2 * scores, each=scores, low=True),)),
+        tf.softmax("softmax", scores),
+        *((tf.dropout("softmax.dropout", scores, low=True),) if drop else ()),
+        # The gradient is cast before and after the scores; forward is 16 bit throughout.
+        *(tf.crossed(f"scores.{end}", scores, forward=False) for end in ("in", "out")),
+        ops.bmm("context", heads, seq, t.head_dim, seq, save_left=drop, save_right=False),
+        ops.copy("merge", elems),
+        ops.linear("attention.out", seq, hidden, hidden),
+        *_added("attention", elems, hidden, drop, forks=3),
+        tf.layer_norm("attention.norm", seq, hidden),
+        tf.crossed("up.input", elems),
+        ops.linear("up", seq, hidden, ffn),
+        # Cast to fp32 for GELU's power and back; with erf, too, the gradient reaches the product in
+        # fp32.
+        tf.crossed("up.result", inner, forward=tanh),
+        tf.bias("up.bias", inner, ffn, low=not tanh),
+        tf.gelu("gelu", inner, tanh=tanh),
+        *((tf.crossed("down.input", inner),) if tanh else ()),
+        ops.linear("down", seq, ffn, hidden),
+        *_added("mlp", elems, hidden, drop, forks=1),
+        tf.layer_norm("mlp.norm", seq, hidden),
+    ]
+
+
+def _added(name: str, elems: float, width: int, drop: bool, *, forks: int) -> tuple[Op, ...]:
+    """A branch's result cast to fp32, its bias, dropout and the residual.
+
+    Backward sums the gradients of ``forks`` products and of the residual in one node (AddN).
+    """
+    fork = tf.node((forks + 2) * elems)
+    casts = (ops.autocast_cast(elems),) * (forks if forks > 1 else 0)
+    return (
+        tf.crossed(f"{name}.result", elems),
+        tf.bias(f"{name}.bias", elems, width),
+        *((tf.dropout(f"{name}.dropout", elems),) if drop else ()),
+        Op(name=f"{name}.residual", fwd=(tf.node(3 * elems),), bwd=(*casts, fork)),
+    )
+
+
+def xla_layer(t: Tower) -> list[Op]:
+    """A layer that XLA compiles: ops between products and sums are one kernel, casts included.
+
+    A bias is added where the result is read: by the copy to heads, by GELU, or by the sum with the
+    residual, which also applies dropout. TensorFlow's kernels draw random numbers (``xla.random``).
+    """
+    seq, hidden, elems = t.rows, t.hidden, t.elems
+    return [
         *(
-            ops.linear(
-                part,
-                seq,
-                hidden,
-                hidden,
-                bias=True,
-                bias_apart=apart,
-                save_input=False,
-                input_high=True,
-            )
-            for part in "kv"
+            ops.linear(part, seq, hidden, hidden, bias=True, save_input=part == "q")
+            for part in "qkv"
         ),
-        *core,
-        ops.linear(
-            "attention.out", seq, hidden, hidden, bias=True, bias_apart=apart, save_input=not fused
-        ),
-        *_dropout("attention.dropout", elems, drop),
-        ops.residual("attention.residual", elems),
-        ops.accumulate(
-            "attention.forks", elems, times=3, high=True, casts=elems
-        ),  # q, k, v, residual
-        ops.layer_norm("attention.norm", seq, hidden),
-        ops.linear("up", seq, hidden, ffn, bias=True, bias_apart=up_apart, input_high=True),
-        _scripted_gelu(float(seq * ffn), held=held)
-        if scripted
-        else ops.activation("gelu", seq * ffn),
-        ops.linear("down", seq, ffn, hidden, bias=True, bias_apart=apart),
-        *_dropout("mlp.dropout", elems, drop),
-        ops.residual("mlp.residual", elems),
-        ops.accumulate("mlp.fork", elems, high=True, casts=elems),
-        ops.layer_norm("mlp.norm", seq, hidden),
-    )
-    return _with_epilogues(body, float(seq * ffn)) if epilogues else body
-
-
-def _layer_block(body: tuple[Op, ...], seq: int, hidden: int, ffn: int) -> Block:
-    params = (
-        *weight_and_bias("q", hidden, hidden),
-        *weight_and_bias("k", hidden, hidden),
-        *weight_and_bias("v", hidden, hidden),
-        *weight_and_bias("attention.out", hidden, hidden),
-        *norm_params("attention.norm", hidden),
-        *weight_and_bias("up", hidden, ffn),
-        *weight_and_bias("down", ffn, hidden),
-        *norm_params("mlp.norm", hidden),
-    )
-    boundary = Saved(high=float(seq * hidden))
-    return Block(name="layer", ops=body, params=params, boundary=boundary, recomputable=True)
+        *(ops.copy(f"{part}.heads", elems) for part in "qkv"),
+        *compiled.attention("attention", t.heads, seq, t.head_dim, drop=t.drop),
+        ops.linear("attention.out", seq, hidden, hidden, bias=True, save_input=False),
+        compiled.added("attention.residual", elems, drop=t.drop),
+        ops.accumulate("attention.forks", elems, times=3, high=True),
+        compiled.layer_norm("attention.norm", seq, hidden),
+        ops.linear("up", seq, hidden, t.ffn, bias=True),
+        ops.activation("gelu", float(seq * t.ffn)),
+        ops.linear("down", seq, t.ffn, hidden, bias=True),
+        compiled.added("mlp.residual", elems, drop=t.drop),
+        ops.accumulate("mlp.fork", elems, high=True),
+        compiled.layer_norm("mlp.norm", seq, hidden),
+    ]
 
 
 def classifier_head(seq: int, hidden: int, classes: int, drop: bool, pooler: str) -> Block:
@@ -256,38 +283,34 @@ def build(
     check_names(
         head=(head, ("classifier", "masked-lm")),
         pooler=(pooler, ("tanh", "relu")),
-        attention=(attention, ("eager", "sdpa", "math", "flash")),
+        attention=(attention, tuple(CORES)),
         gelu=(gelu, ("fused", "scripted", "separate_bias", "tanh")),
         framework=(framework, ("torch", "tensorflow")),
         bias_add=(bias_add, BIAS_ADDS),
         scripted_activations=(scripted_activations, SCRIPTED),
     )
-    head_width(hidden, heads)
     if not 0 < seq_len <= max_positions:
         raise ValueError(f"seq_len {seq_len} is not within 1..{max_positions}")
-    drop, inner = dropout > 0, ffn or 4 * hidden
-    kind: Literal["eager", "sdpa"] = "sdpa" if attention in ("sdpa", "flash") else "eager"
-    graph, types = framework == "tensorflow" and not xla, type_vocab if token_types else 0
+    drop, types = dropout > 0, type_vocab if token_types else 0
+    t = Tower(
+        rows=seq_len, hidden=hidden, heads=heads, head_dim=head_width(hidden, heads),
+        ffn=ffn or 4 * hidden, norm_first=False, attention=CORES[attention], mask="add", drop=drop,
+        drop_mlp=drop, drop_scores=drop,
+    )  # fmt: skip
+    one, graph = layer(t, "layer"), framework == "tensorflow" and not xla
+    body = [
+        _adapted(op, t, gelu, apart=bias_add == "separate", held=scripted_activations == "held")
+        for op in one.ops
+    ]
     if graph:
-        body = graph_layer(seq_len, hidden, heads, inner, drop=drop, tanh=gelu == "tanh")
+        body = graph_layer(t, tanh=gelu == "tanh")
     elif xla:
-        body = xla_layer(seq_len, hidden, heads, inner, drop=drop)
-    else:
-        body = _layer(
-            seq_len,
-            hidden,
-            heads,
-            inner,
-            drop,
-            kind,
-            gelu,
-            bias_add == "separate",
-            epilogues,
-            scripted_activations == "held",
-        )
+        body = xla_layer(t)
+    elif epilogues:
+        body = [_with_epilogues(op, float(t.rows * t.ffn)) for op in body]
     blocks: tuple[Block, ...] = (
         embeddings(seq_len, hidden, vocab, max_positions, types, drop, graph),
-        _layer_block(body, seq_len, hidden, inner),
+        replace(one, ops=tuple(body)),
         classifier_head(seq_len, hidden, classes, drop, pooler)
         if head == "classifier"
         else _masked_lm(seq_len, hidden, vocab, masked_share),

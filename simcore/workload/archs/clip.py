@@ -80,13 +80,12 @@ def build(
     check_length(seq_len, max_positions)
     text = Tower(
         rows=seq_len, hidden=hidden, heads=heads, head_dim=head_width(hidden, heads),
-        ffn=ffn or 4 * hidden, mlp=mlp, norm="layernorm", biased=True, causal=True,
-        math=attention == "math",
+        ffn=ffn or 4 * hidden, mlp=mlp, causal=True, attention=attention,
     )  # fmt: skip
     vision = Tower(
         rows=(image // patch) ** 2 + 1, hidden=vision_hidden, heads=vision_heads,
         head_dim=head_width(vision_hidden, vision_heads), ffn=vision_ffn or 4 * vision_hidden,
-        mlp=vision_mlp, norm="layernorm", biased=True, math=attention == "math",
+        mlp=vision_mlp, attention=attention,
     )  # fmt: skip
     blocks = (
         _patches(vision, image, patch, channels),

@@ -14,14 +14,17 @@ from simcore.workload.archs.towers import ENCODED, Tower, check_length, layer
 from simcore.workload.graph import TIE, Block, Kernel, Op, Param, Workload
 
 
-def end_of_encoder(t: Tower, decoders: int) -> Block:
-    """Block of the norm after the encoder, whose output ``decoders`` layers read."""
+def end_of_encoder(t: Tower, decoders: int, *, normed: bool = True) -> Block:
+    """Block of the norm after the encoder, if there is one, whose output ``decoders`` layers read.
+
+    The gradients of each layer's keys and values are summed there; here those of the layers are.
+    """
     body = Body()
-    body.norm("norm", t.rows, t.hidden, t.norm)
-    # Every decoder layer reads it twice, and the gradients are summed.
+    if normed:
+        body.norm("norm", t.rows, t.hidden, t.norm)
     body.add(
         ops.keep(ENCODED, t.elems, high=True),
-        ops.accumulate("encoder.forks", t.elems, times=decoders),
+        ops.accumulate("encoder.forks", t.elems, times=decoders - 1.0, high=True),
     )
     return body.block("encoder end")
 
@@ -99,7 +102,9 @@ def t5(
     drop, xla = dropout > 0, attention == "xla"
     encoder = Tower(
         rows=seq_len, hidden=hidden, heads=heads, head_dim=head_dim, ffn=ffn, mlp=mlp,
-        norm="rmsnorm" if xla else norm, biased=False, written_out=True, drop=drop, xla=xla,
+        norm="rmsnorm" if xla else norm, biased=False, qkv_bias="", position_bias=True,
+        attention="xla" if xla else "math", drop=drop, drop_mlp=drop, drop_inner=drop,
+        drop_scores=drop,
     )  # fmt: skip
     decoder = replace(encoder, rows=target_len or seq_len, causal=True, source=seq_len)
     start, middle = Body(), Body()
@@ -185,14 +190,12 @@ def whisper(
     check_length(seq_len, max_positions)
     encoder = Tower(
         rows=frames, hidden=hidden, heads=heads, head_dim=head_width(hidden, heads),
-        ffn=ffn or 4 * hidden, mlp=mlp, norm="layernorm", biased=True, key_bias=False,
-        heads_first=True,
+        ffn=ffn or 4 * hidden, mlp=mlp, qkv_bias="qv", heads_first=True,
     )  # fmt: skip
     decoder = Tower(
         rows=seq_len, hidden=hidden, heads=decoder_heads or heads,
         head_dim=head_width(hidden, decoder_heads or heads), ffn=decoder_ffn or 4 * hidden,
-        mlp=mlp, norm="layernorm", biased=True, key_bias=False, causal=True, source=frames,
-        heads_first=True,
+        mlp=mlp, qkv_bias="qv", causal=True, source=frames, heads_first=True,
     )  # fmt: skip
     start = Body()
     start.embedding("tokens", seq_len, hidden, vocab)

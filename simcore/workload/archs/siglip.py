@@ -101,7 +101,7 @@ def build(
     text, vision = (
         Tower(
             rows=rows, hidden=width, heads=n, head_dim=head_width(width, n), ffn=inner or 4 * width,
-            mlp=kind, norm="layernorm", biased=True, math=attention == "math",
+            mlp=kind, attention=attention,
         )
         for rows, width, n, inner, kind in (
             (seq_len, hidden, heads, ffn, mlp),

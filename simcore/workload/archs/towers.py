@@ -1,4 +1,4 @@
-"""Layers of encoders, and of decoders that attend to an encoder: T5, Whisper, CLIP."""
+"""Layers of encoders, and of decoders that attend to an encoder: BERT, ViT, BART, T5, CLIP."""
 
 from __future__ import annotations
 
@@ -8,22 +8,30 @@ from typing import Literal
 
 from simcore.workload import ops
 from simcore.workload.archs.body import Body
-from simcore.workload.archs.lm_mlp import MlpShape, dense
+from simcore.workload.archs.lm_mlp import GATED, MlpShape, dense, plain_activation
 from simcore.workload.graph import Block, Op
 from simcore.workload.saved import Saved
 
 #: Name of the encoder's output, which every decoder layer reads and the encoder's end saves.
 ENCODED = "encoder.output"
+#: Names that transformers and this project give the attention of an encoder, and how it runs.
+CORES = {"sdpa": "flash", "flash": "flash", "eager": "math", "math": "math"}
+Mask = Literal["none", "add", "add_causal", "bias", "permuted_bias"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tower:
     """One stack of equal layers. ``source`` > 0: they also attend to as many encoded rows.
 
-    - ``biased``: q, v, output and feed-forward layers have biases; ``key_bias``: so does k.
-    - ``written_out``: scores are in memory, because a position bias is added to them; ``xla``: XLA
-      fuses these operators; ``math``: scores are in memory without such a bias.
+    - ``norm_first``: norms come before their sublayer, not after the sum.
+    - ``attention``: flash; math: scores in memory; fused_softmax and xla: as in ``transformer``.
+      ``position_bias``: a learned bias is added to the scores. ``mask``: an additive mask of keys,
+      where the mask is not causal (``ops.attention_eager``).
+    - ``biased``: output and feed-forward layers have biases; ``qkv_bias``: those of q, k and v that
+      do.
     - ``heads_first``: q, k and v are copied head by head, and the output is copied back.
+    - ``drop``: dropout on attention's results, ``drop_mlp``, ``drop_inner``, ``drop_scores``: on
+      those of the feed-forward layer, on its activation, on probabilities.
     """
 
     rows: int
@@ -31,121 +39,149 @@ class Tower:
     heads: int
     head_dim: int
     ffn: int
-    mlp: str
-    norm: str
-    biased: bool
-    key_bias: bool = True
+    mlp: str = "gelu"
+    norm: str = "layernorm"
+    norm_first: bool = True
+    attention: str = "flash"
+    position_bias: bool = False
+    mask: Literal["none", "add"] = "none"
+    biased: bool = True
+    qkv_bias: str = "qkv"
     causal: bool = False
-    written_out: bool = False
-    xla: bool = False
-    math: bool = False
     heads_first: bool = False
     source: int = 0
     drop: bool = False
+    drop_mlp: bool = False
+    drop_inner: bool = False
+    drop_scores: bool = False
 
     @property
     def elems(self) -> float:
         return float(self.rows * self.hidden)
 
+    @property
+    def xla(self) -> bool:
+        """Whether XLA compiles the layers."""
+        return self.attention == "xla"
 
-def _attend(body: Body, t: Tower, prefix: str, reads: str, *, cross: bool) -> None:
-    keys, kv_reads = (t.source, ENCODED) if cross else (t.rows, reads)
-    inner = t.heads * t.head_dim
-    body.linear(f"{prefix}q", t.rows, t.hidden, inner, bias=t.biased, reads=reads)
-    key_bias = t.biased and t.key_bias
-    body.linear(f"{prefix}k", keys, t.hidden, inner, bias=key_bias, reads=kv_reads)
-    body.linear(f"{prefix}v", keys, t.hidden, inner, bias=t.biased, reads=kv_reads)
+    @property
+    def fed(self) -> str:
+        """Name of the tensor that the feed-forward layer reads."""
+        if self.norm_first:
+            return "norm2"
+        return "cross.norm" if self.source else "norm1"
+
+
+def scores(body: Body, t: Tower, prefix: str = "") -> None:
+    """Add attention from q, k and v to its context; ``prefix`` ``cross.``: to the source."""
+    cross, name = prefix == "cross.", f"{prefix}attention"
+    keys = t.source if cross else t.rows
+    causal = t.causal and not cross
+    if t.attention == "flash":
+        body.add(ops.sdpa(name, 1, t.heads, t.heads, t.rows, keys, t.head_dim, causal=causal))
+        body.kept.update([] if t.heads_first else [f"{prefix}context"])
+        return
+    bias_grads = f"{name}.bias_grads", float(t.heads) * t.rows * keys
+    if t.attention == "math":
+        mask: Mask = "add_causal" if causal else t.mask
+        if t.position_bias:
+            mask = "bias" if cross else "permuted_bias"
+        body.add(
+            *ops.attention_eager(
+                name, t.heads, t.rows, keys, t.head_dim, mask=mask, drop=t.drop_scores,
+                scaled=not t.position_bias,
+            )
+        )  # fmt: skip
+        if t.position_bias and not cross:  # all layers share one learned bias: gradients are summed
+            body.add(ops.accumulate(*bias_grads, high=True))
+        return
     body.add(
-        ops.accumulate(
-            f"{prefix}forks", float(keys * t.hidden), times=2, high=kv_reads in body.high
+        *ops.attention_fused_softmax(
+            name, t.heads, t.rows, keys, t.head_dim, drop=t.drop_scores, passes=t.xla
         )
     )
-    context = f"{prefix}context"
-    if t.xla:
-        scores = float(t.heads) * t.rows * keys
-        body.add(
-            *ops.attention_fused_softmax(
-                f"{prefix}attention", t.heads, t.rows, keys, t.head_dim, drop=t.drop, passes=True
-            )
-        )
-        if not cross:  # the learned bias: the scores' gradients are summed over the batch
-            body.add(ops.grad_only("attention.bias_grads", scores, kind="reduction"))
-    elif t.written_out:
-        body.add(
-            *ops.attention_eager(
-                f"{prefix}attention", t.heads, t.rows, keys, t.head_dim,
-                mask="bias" if cross else "permuted_bias", drop=t.drop, scaled=False,
-            )
-        )  # fmt: skip
-        if not cross:  # all layers share one learned bias: its gradients are summed
-            scores = float(t.heads) * t.rows * keys
-            body.add(ops.accumulate("attention.bias_grads", scores, high=True))
-    elif t.math:
-        mask: Literal["none", "add_causal"] = "add_causal" if t.causal and not cross else "none"
-        body.add(
-            *ops.attention_eager(
-                f"{prefix}attention", t.heads, t.rows, keys, t.head_dim, mask=mask, drop=t.drop
-            )
-        )
-    else:
-        if t.heads_first:
-            elems = float(t.rows + 2 * keys) * inner
-            body.add(ops.copy(f"{prefix}heads_first", elems))
-        body.add(
-            ops.sdpa(
-                f"{prefix}attention", 1, t.heads, t.heads, t.rows, keys, t.head_dim,
-                causal=t.causal and not cross,
-            )
-        )  # fmt: skip
-        if t.heads_first:
-            body.add(ops.copy(f"{prefix}rows_first", float(t.rows * inner)))
-        else:
-            body.kept.add(context)
-    body.linear(f"{prefix}attention.out", t.rows, inner, t.hidden, bias=t.biased, reads=context)
-    _add(body, t, f"{prefix}attention")
+    if t.position_bias and not cross:  # the scores' gradients are summed over the batch
+        body.add(ops.grad_only(*bias_grads, kind="reduction"))
 
 
-def _add(body: Body, t: Tower, name: str) -> None:
-    if t.drop:
-        body.add(ops.dropout(f"{name}.dropout", t.elems))
-    body.add(
-        ops.residual(f"{name}.residual", t.elems, fused=t.xla),
-        ops.accumulate(f"{name}.fork", t.elems, high=True, casts=t.elems * (not t.xla)),
+def attend(body: Body, t: Tower, prefix: str, reads: str) -> None:
+    """Add attention with three products, to the rows themselves or (``cross.``) to the source."""
+    cross, inner = prefix == "cross.", t.heads * t.head_dim
+    keys, source = (t.source, ENCODED) if cross else (t.rows, reads)
+    for part, rows, read in (("q", t.rows, reads), ("k", keys, source), ("v", keys, source)):
+        body.linear(f"{prefix}{part}", rows, t.hidden, inner, bias=part in t.qkv_bias, reads=read)
+    # The gradients of the input of q, k and v are summed, or those of the source of k and v.
+    forks, high = 1 if cross else 2, source in body.high
+    body.add(ops.accumulate(f"{prefix}forks", float(keys * t.hidden), times=forks, high=high))
+    if t.heads_first:
+        body.add(ops.copy(f"{prefix}heads_first", float(t.rows + 2 * keys) * inner))
+    scores(body, t, prefix)
+    if t.heads_first:
+        body.add(ops.copy(f"{prefix}rows_first", float(t.rows * inner)))
+    body.linear(
+        f"{prefix}attention.out", t.rows, inner, t.hidden, bias=t.biased, reads=f"{prefix}context"
     )
 
 
-def _feed_forward(body: Body, t: Tower) -> None:
+def feed(body: Body, t: Tower) -> None:
+    """Add a dense feed-forward layer."""
     inner = float(t.rows * t.ffn)
-    if t.mlp == "relu":
-        # T5's second product reads the ReLU's output after dropout, or (transformers,
-        # modeling_t5.py, T5DenseActDense) cast to its weight's type, which autocast casts back.
-        kept = Saved(low=inner) if t.drop else Saved(autocast=inner)
-        body.add(Op(name="relu.output", fwd=(), saved=kept))
-    if t.drop:
-        body.add(ops.dropout("mlp.inner.dropout", inner))
-    shape = MlpShape(
-        seq=t.rows, hidden=t.hidden, ffn=t.ffn, kind=t.mlp, bias=t.biased, fused_pointwise=t.xla
-    )
-    dense(body, shape, "norm2")
+    if t.mlp in GATED:
+        if t.drop_inner:
+            body.add(ops.dropout("inner.dropout", inner))
+        shape = MlpShape(
+            seq=t.rows, hidden=t.hidden, ffn=t.ffn, kind=t.mlp, bias=t.biased, fused_pointwise=t.xla
+        )
+        dense(body, shape, t.fed)
+        return
+    body.linear("up", t.rows, t.hidden, t.ffn, bias=t.biased, reads=t.fed)
+    body.add(plain_activation(t.mlp, inner, t.xla))
+    if t.mlp == "relu" and t.drop_inner:  # no other op saves its output then
+        body.add(ops.keep("relu.output", inner))
+    elif t.mlp == "relu" and not t.biased:
+        # T5 casts it to its second weight's type (transformers, modeling_t5.py, T5DenseActDense),
+        # which autocast casts back.
+        body.add(Op(name="relu.output", fwd=(), saved=Saved(autocast=inner)))
+    if t.drop_inner:
+        body.add(ops.dropout("inner.dropout", inner))
+    if t.mlp == "gelu_new":
+        body.high.add("inner")
+    body.linear("down", t.rows, t.ffn, t.hidden, bias=t.biased, reads="inner")
 
 
-def layer(t: Tower, name: str, feed: Callable[[Body, Tower], None] = _feed_forward) -> Block:
-    """One pre-norm layer: self-attention, attention to the source if there is one, feed-forward.
+def layer(
+    t: Tower, name: str, feed: Callable[[Body, Tower], None] = feed,
+    attend: Callable[[Body, Tower, str, str], None] = attend,
+) -> Block:  # fmt: skip
+    """One layer: self-attention, attention to the source if there is one, feed-forward.
 
-    ``feed`` adds the ops that read ``norm2``: a dense layer, or a mixture of experts.
+    ``feed`` adds the ops that read ``t.fed``, ``attend`` those of one attention.
     """
     body = Body(fused=t.xla)
     body.kept.add(ENCODED)  # saved where the encoder ends
     if not t.xla:
-        body.high.add(ENCODED)
-    body.norm("norm1", t.rows, t.hidden, t.norm)
-    _attend(body, t, "", "norm1", cross=False)
+        body.high |= {ENCODED, "input"}
+    reads = "input"
+    parts = [("norm1", "", "attention"), ("norm2", "", "mlp")]
     if t.source:
-        body.norm("cross.norm", t.rows, t.hidden, t.norm)
-        _attend(body, t, "cross.", "cross.norm", cross=True)
-    body.norm("norm2", t.rows, t.hidden, t.norm)
-    feed(body, t)
-    _add(body, t, "mlp")
+        parts.insert(1, ("cross.norm", "cross.", "cross.attention"))
+    for norm, prefix, part in parts:
+        if t.norm_first:
+            body.norm(norm, t.rows, t.hidden, t.norm)
+            reads = norm
+        if part == "mlp":
+            feed(body, t)
+        else:
+            attend(body, t, prefix, reads)
+        if t.drop_mlp if part == "mlp" else t.drop:
+            body.add(ops.dropout(f"{part}.dropout", t.elems))
+        body.add(
+            ops.residual(f"{part}.residual", t.elems, fused=t.xla),
+            ops.accumulate(f"{part}.fork", t.elems, high=True, casts=t.elems * (not t.xla)),
+        )
+        if not t.norm_first:
+            body.norm(norm, t.rows, t.hidden, t.norm)
+            reads = norm
     return body.block(name, boundary=Saved(high=t.elems), recomputable=True)
 
 

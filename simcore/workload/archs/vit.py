@@ -10,11 +10,12 @@ from __future__ import annotations
 from simcore.base.units import FP32_BYTES
 from simcore.workload import ops
 from simcore.workload.archs import ARCHS
+from simcore.workload.archs.body import Body
 from simcore.workload.archs.checks import check_names, head_width
 from simcore.workload.archs.lm_attention import SCORES
 from simcore.workload.archs.params import norm_params, weight_and_bias
+from simcore.workload.archs.towers import Tower, attend, layer, scores
 from simcore.workload.graph import Block, Kernel, Op, Param, Workload
-from simcore.workload.saved import Saved
 
 
 def _patches(image: int, patch: int, hidden: int, tokens: int, channels: int) -> Block:
@@ -40,11 +41,13 @@ def _patches(image: int, patch: int, hidden: int, tokens: int, channels: int) ->
     return Block(name="patches", ops=body, params=params)
 
 
-def _qkv(tokens: int, hidden: int) -> tuple[Op, ...]:
-    elems = float(tokens * hidden)
-    bias = Kernel(kind="elementwise", low=6 * elems, weight=3.0 * hidden, indexed=3 * elems)
-    # The gradients of q, k and v arrive separately: six rearrangements, three scattered into zeros,
-    # two sums, one copy back to the packed order.
+def _of_torch(body: Body, t: Tower, prefix: str, reads: str) -> None:
+    """Add attention as torch's module runs it: packed, sequence first.
+
+    The gradients of q, k and v arrive separately: six rearrangements, three scattered into zeros,
+    two sums, one copy back to the packed order.
+    """
+    elems, width = t.elems, t.hidden
     split = (
         Kernel(kind="copy", low=12 * elems, launches=6.0, indexed=6 * elems),
         Kernel(kind="copy", low=15 * elems, launches=3.0),
@@ -52,108 +55,27 @@ def _qkv(tokens: int, hidden: int) -> tuple[Op, ...]:
         Kernel(kind="copy", low=6 * elems, indexed=3 * elems),
     )
     turned = Kernel(kind="copy", low=6 * elems, indexed=3 * elems)
-    return (
-        ops.copy("sequence_first", elems),
-        ops.linear("qkv", tokens, hidden, 3 * hidden, bias=True, input_high=True),
-        Op(name="qkv.bias", fwd=(bias,)),
+    body.add(ops.copy("sequence_first", elems))
+    body.linear("qkv", t.rows, width, 3 * width, bias=True, reads=reads)
+    body.add(
+        Op(name="qkv.bias", fwd=(ops.added_bias(3 * elems, 3 * width),)),
         Op(name="qkv.split", fwd=(turned,), bwd=split),
     )
+    scores(body, t, prefix)
+    body.linear("attention.out", t.rows, width, width, bias=True, reads="context")
+    body.add(ops.grad_only("batch_first", 2 * elems, kind="copy"))
 
 
-def _qkv_views(tokens: int, hidden: int) -> tuple[Op, ...]:
-    """One product of batch-first rows, as in timm, whose parts are views.
+def _of_timm(body: Body, t: Tower, prefix: str, reads: str) -> None:
+    """Add attention of one product of batch-first rows, as in timm, whose parts are views.
 
     Backward joins the gradients of the parts. timm, models/vision_transformer.py, which DeiT and
     MAE use; products copy their inputs.
     """
-    return (
-        ops.linear("qkv", tokens, hidden, 3 * hidden, bias=True, input_high=True),
-        ops.grad_only("qkv.unbind", 6.0 * tokens * hidden, kind="copy"),
-    )
-
-
-def _parts(hidden: int, bias: bool) -> tuple[Param, ...]:
-    parts = [weight_and_bias(part, hidden, hidden) for part in "qkv"]
-    return tuple(p for pair in parts for p in (pair if bias else pair[:1]))
-
-
-def _qkv_apart(tokens: int, hidden: int, bias: bool, *, fused: bool) -> tuple[Op, ...]:
-    """Three products of batch-first rows, as in transformers."""
-    first, *more = (
-        ops.linear(
-            part, tokens, hidden, hidden, bias=bias, save_input=part == "q", input_high=not fused
-        )
-        for part in "qkv"
-    )
-    return (
-        first,
-        *more,
-        ops.accumulate("qkv.forks", float(tokens * hidden), times=2, high=not fused),
-    )
-
-
-def _dropout(name: str, elems: float, on: bool) -> tuple[Op, ...]:
-    return (ops.dropout(name, elems),) if on else ()
-
-
-def _layer(
-    tokens: int,
-    hidden: int,
-    heads: int,
-    ffn: int,
-    packed: bool,
-    qkv_bias: bool,
-    attention: str,
-    drop: bool,
-) -> Block:
-    elems = float(tokens * hidden)
-    core: tuple[Op, ...] = (
-        ops.sdpa("attention", 1, heads, heads, tokens, tokens, hidden // heads),
-    )
-    if attention in SCORES:
-        core = ops.attention_fused_softmax(
-            "attention", heads, tokens, tokens, hidden // heads, passes=attention == "xla"
-        )
-    elif attention == "math":
-        core = ops.attention_eager("attention", heads, tokens, tokens, hidden // heads)
-    flash = attention == "flash"
-    fused = attention == "xla"  # whose fusions include casts
-    torch_module = packed and attention != "math"
-    if not packed:
-        products = _qkv_apart(tokens, hidden, qkv_bias, fused=fused)
-    else:
-        products = _qkv(tokens, hidden) if torch_module else _qkv_views(tokens, hidden)
-    back = (ops.grad_only("batch_first", 2 * elems, kind="copy"),) if torch_module else ()
-    qkv = weight_and_bias("qkv", hidden, 3 * hidden)
-    body = (
-        ops.layer_norm("norm1", tokens, hidden),
-        *products,
-        *core,
-        ops.linear("attention.out", tokens, hidden, hidden, bias=True, save_input=not flash),
-        *_dropout("attention.dropout", elems, drop),
-        *back,
-        ops.residual("attention.residual", elems, fused=fused),
-        ops.accumulate("attention.fork", elems, high=True, casts=elems * (not fused)),
-        ops.layer_norm("norm2", tokens, hidden),
-        ops.linear("up", tokens, hidden, ffn, bias=True, input_high=not fused),
-        ops.activation("gelu", tokens * ffn),
-        *_dropout("mlp.activation.dropout", float(tokens * ffn), drop),
-        ops.linear("down", tokens, ffn, hidden, bias=True),
-        *_dropout("mlp.dropout", elems, drop),
-        ops.residual("mlp.residual", elems, fused=fused),
-        ops.accumulate("mlp.fork", elems, high=True, casts=elems * (not fused)),
-    )
-    params = (
-        *norm_params("norm1", hidden),
-        *(qkv if packed else _parts(hidden, qkv_bias)),
-        *weight_and_bias("attention.out", hidden, hidden),
-        *norm_params("norm2", hidden),
-        *weight_and_bias("up", hidden, ffn),
-        *weight_and_bias("down", ffn, hidden),
-    )
-    return Block(
-        name="layer", ops=body, params=params, boundary=Saved(high=elems), recomputable=True
-    )
+    body.linear("qkv", t.rows, t.hidden, 3 * t.hidden, bias=True, reads=reads)
+    body.add(ops.grad_only("qkv.unbind", 6.0 * t.elems, kind="copy"))
+    scores(body, t, prefix)
+    body.linear("attention.out", t.rows, t.hidden, t.hidden, bias=True, reads="context")
 
 
 @ARCHS.register("vit")
@@ -181,13 +103,20 @@ def build(
     multi-head attention, sequence first (under math timm's one product); otherwise three products,
     as in transformers, with or without ``qkv_bias``.
     """
-    head_width(hidden, heads)
     if image % patch:
         raise ValueError(f"image {image} is not a multiple of patch {patch}")
     check_names(attention=(attention, ("flash", *SCORES, "math")))
     if packed and not qkv_bias:
         raise ValueError("qkv_bias false needs packed false")
-    tokens = (image // patch) ** 2 + 1
+    tokens, drop = (image // patch) ** 2 + 1, dropout > 0
+    tower = Tower(
+        rows=tokens, hidden=hidden, heads=heads, head_dim=head_width(hidden, heads),
+        ffn=ffn or 4 * hidden, attention=attention, qkv_bias="qkv" * qkv_bias, drop=drop,
+        drop_mlp=drop, drop_inner=drop,
+    )  # fmt: skip
+    attends = attend
+    if packed:
+        attends = _of_timm if attention == "math" else _of_torch
     head = (
         ops.layer_norm("norm", tokens, hidden),
         ops.grad_only("class_token", 2.0 * tokens * hidden, kind="copy", high=True),
@@ -199,7 +128,7 @@ def build(
     )
     blocks: tuple[Block, ...] = (
         _patches(image, patch, hidden, tokens, channels),
-        _layer(tokens, hidden, heads, ffn or 4 * hidden, packed, qkv_bias, attention, dropout > 0),
+        layer(tower, "layer", attend=attends),
         Block(
             name="head",
             ops=head,

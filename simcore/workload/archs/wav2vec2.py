@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from simcore.base.units import FP32_BYTES, INT64_BYTES
 from simcore.workload import ops
 from simcore.workload.archs import ARCHS
-from simcore.workload.archs.bart import Stack, layer
 from simcore.workload.archs.body import Body
 from simcore.workload.archs.checks import check_names, head_width
+from simcore.workload.archs.towers import CORES, Tower, layer
 from simcore.workload.graph import Block, Frozen, Kernel, Op, Workload
 from simcore.workload.saved import Saved
 
@@ -78,7 +78,7 @@ def _forward_only(block: Block, peak: float) -> Frozen:
     return Frozen(name=block.name, resident_numel=block.numel, ops=run, transient_low=peak)
 
 
-def _positions(body: Body, t: Stack, taps: int, groups: int) -> None:
+def _positions(body: Body, t: Tower, taps: int, groups: int) -> None:
     """Add a grouped convolution under weight norm, GELU, and the sum with its input."""
     c = _Conv(t.hidden, t.hidden, taps, groups=groups, pad=taps // 2)
     weight, cut = float(t.hidden * t.hidden // groups * taps), c.frames(t.rows) - t.rows
@@ -105,7 +105,7 @@ def _positions(body: Body, t: Stack, taps: int, groups: int) -> None:
     body.param("positions.weight_v", int(weight))
 
 
-def _spec_augment(body: Body, t: Stack) -> None:
+def _spec_augment(body: Body, t: Tower) -> None:
     """Add the masking: frames are overwritten in place; backward splits their gradients off."""
     masked = _MASKED_SHARE * t.elems
     put = Kernel(kind="gather", low=2 * masked, raw_bytes=2.0 * t.rows, launches=3.0)
@@ -117,7 +117,7 @@ def _spec_augment(body: Body, t: Stack) -> None:
 
 
 def _projected(
-    t: Stack, width: int, taps: int, groups: int, masked: bool, drop: bool
+    t: Tower, width: int, taps: int, groups: int, masked: bool, drop: bool
 ) -> Block:  # fmt: skip
     body = Body(in_layer=False)
     # The channels-first tensor is copied by rows.
@@ -129,10 +129,10 @@ def _projected(
     if masked:
         _spec_augment(body, t)
     _positions(body, t, taps, groups)
-    if not t.pre:
+    if not t.norm_first:
         body.norm("norm", t.rows, t.hidden, "layernorm")
     if t.drop:
-        body.add(ops.dropout("dropout", t.elems, high=not t.pre))
+        body.add(ops.dropout("dropout", t.elems, high=not t.norm_first))
     return body.block("projection")
 
 
@@ -169,11 +169,11 @@ def _ctc(name: str, frames: int, vocab: int, target_len: int) -> tuple[Op, ...]:
     )  # fmt: skip
 
 
-def _head(t: Stack, vocab: int, target_len: int, drop: bool) -> Block:
+def _head(t: Tower, vocab: int, target_len: int, drop: bool) -> Block:
     body = Body(in_layer=False)
     body.high.add("last")
     reads = "last"
-    if t.pre:
+    if t.norm_first:
         body.norm("norm", t.rows, t.hidden, "layernorm")
         reads = "norm"
     if drop:
@@ -233,10 +233,9 @@ def build(
     - ``attention``: sdpa (or flash), transformers' own choice, or eager (or math).
     """
     check_names(
-        attention=(attention, ("sdpa", "flash", "eager", "math")),
+        attention=(attention, tuple(CORES)),
         conv_norm=(conv_norm, ("group", "layer")),
     )
-    head_width(hidden, heads)
     if hidden % position_groups:
         raise ValueError(f"position_groups {position_groups} does not divide hidden {hidden}")
     dims, kernels, strides = (
@@ -254,10 +253,10 @@ def build(
         frames = c.frames(frames)
     if frames < 1:
         raise ValueError(f"samples {samples} leave no frame")
-    t = Stack(
-        rows=frames, hidden=hidden, heads=heads, ffn=ffn or 4 * hidden, act="gelu",
-        pre=norm_first, fused=attention in ("sdpa", "flash"), drop=dropout > 0,
-        drop_inner=activation_dropout > 0, drop_scores=attention_dropout > 0,
+    t = Tower(
+        rows=frames, hidden=hidden, heads=heads, head_dim=head_width(hidden, heads),
+        ffn=ffn or 4 * hidden, norm_first=norm_first, attention=CORES[attention], drop=dropout > 0,
+        drop_mlp=dropout > 0, drop_inner=activation_dropout > 0, drop_scores=attention_dropout > 0,
     )  # fmt: skip
     ears = _ears(convs, samples, conv_norm, conv_bias)
     blocks = (

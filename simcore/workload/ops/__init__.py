@@ -12,7 +12,7 @@ from simcore.workload.ops.delta import (
     delta_rule,
     delta_split,
 )
-from simcore.workload.ops.gemm import bmm, conv, linear, row_elems
+from simcore.workload.ops.gemm import added_bias, bmm, conv, linear, row_elems
 from simcore.workload.ops.lightning import lightning_attention
 from simcore.workload.ops.lookup import (
     add_positions,
@@ -76,6 +76,7 @@ __all__ = [
     "accumulate",
     "activation",
     "add_positions",
+    "added_bias",
     "attention_eager",
     "attention_fused_softmax",
     "autocast_cast",

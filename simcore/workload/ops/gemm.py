@@ -14,6 +14,11 @@ def row_elems(*widths: int) -> int:
     return gcd(FULL_LOAD, *widths)
 
 
+def added_bias(elems: float, width: int) -> Kernel:
+    """A bias of ``width`` elements that a kernel of its own adds to a product's result."""
+    return Kernel(kind="elementwise", low=2.0 * elems, weight=float(width), indexed=elems)
+
+
 def linear(
     name: str,
     rows: float,
@@ -67,8 +72,7 @@ def linear(
 
     fwd = [product(Affine(0, rows), Affine(n), Affine(k), rows * k, casts)]
     if bias and bias_apart:
-        added = float(rows * n)
-        fwd.append(Kernel(kind="elementwise", low=2 * added, weight=float(n), indexed=added))
+        fwd.append(added_bias(float(rows * n), n))
     bwd = []
     if input_grad:
         bwd.append(product(Affine(0, rows), Affine(k), Affine(n), rows * n, casts))
@@ -177,7 +181,7 @@ def conv(
         inner = Affine(flop / (2.0 * points_in * cin))
         bwd.append(product(Affine(0, points_in), cin // groups, inner, both))
     if bias:
-        fwd.append(Kernel(kind="elementwise", low=2 * added, weight=float(cout), indexed=added))
+        fwd.append(added_bias(added, cout))
     if bias and weight_grad:
         bwd.append(Kernel(kind="reduction", low=added, weight=float(cout)))
     saved = Saved(low=moved_in) if save_input else NOTHING
