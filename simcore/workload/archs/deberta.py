@@ -16,6 +16,7 @@ from simcore.workload import ops
 from simcore.workload.archs import ARCHS
 from simcore.workload.archs.body import Body
 from simcore.workload.archs.checks import check_names, head_width
+from simcore.workload.archs.towers import Tower, layer
 from simcore.workload.graph import TIE, Affine, Block, Kernel, Op, Workload
 from simcore.workload.saved import Saved
 
@@ -24,28 +25,11 @@ _INT64_ELEMS = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Shape:
-    """Sizes of the model; ``table``: rows of the table of relative positions, two per bucket."""
+class _Shape(Tower):
+    """A layer; ``table``: rows of the table of relative positions, two per bucket."""
 
-    seq: int
-    hidden: int
-    heads: int
-    ffn: int
     table: int
     share_keys: bool
-    drop: bool
-
-    @property
-    def elems(self) -> float:
-        return float(self.seq * self.hidden)
-
-    @property
-    def scores(self) -> float:
-        return float(self.heads) * self.seq**2
-
-    @property
-    def head_dim(self) -> int:
-        return self.hidden // self.heads
 
 
 def _drop(body: Body, s: _Shape, name: str, elems: float, *, high: bool = False) -> None:
@@ -85,10 +69,10 @@ def _gathered(s: _Shape, name: str, *, turned: bool) -> tuple[Op, ...]:
     ``gather`` saves its input (tools/autograd/derivatives.yaml: gather_backward takes self);
     backward adds into zeros. ``turned``: the result is read transposed.
     """
-    rows, across = float(s.heads) * s.seq * s.table, s.scores * turned
-    index = _INT64_ELEMS * s.seq**2
+    rows, across = float(s.heads) * s.rows * s.table, s.scores * turned
+    index = _INT64_ELEMS * s.rows**2
     return (
-        ops.bmm(name, s.heads, s.seq, s.table, s.head_dim, save_left=False),
+        ops.bmm(name, s.heads, s.rows, s.table, s.head_dim, save_left=False),
         # Indices: one or two additions and a clamp of the pairs' buckets.
         Op(
             name=f"{name}.index",
@@ -116,12 +100,13 @@ def _gathered(s: _Shape, name: str, *, turned: bool) -> tuple[Op, ...]:
     )
 
 
-def _attend(body: Body, s: _Shape) -> None:
-    rows, d = s.seq, s.hidden
+def _attend(body: Body, s: _Shape, _prefix: str, reads: str) -> None:
+    rows, d = s.rows, s.hidden
     for part in "qkv":
-        body.linear(part, rows, d, d, bias=True, reads="input")
+        body.linear(part, rows, d, d, bias=True, reads=reads)
         body.add(ops.copy(f"{part}.heads", s.elems))
     body.add(
+        ops.accumulate("qkv.forks", s.elems, times=2, high=True),
         ops.scale("k.scale", s.elems),
         ops.bmm("scores", s.heads, rows, rows, s.head_dim),
     )
@@ -168,40 +153,19 @@ def _attend(body: Body, s: _Shape) -> None:
     body.linear("attention.out", rows, d, d, bias=True, reads="context")
 
 
-def _add_and_norm(body: Body, s: _Shape, name: str, forks: float) -> None:
-    _drop(body, s, f"{name}.dropout", s.elems)
-    body.add(
-        ops.residual(f"{name}.residual", s.elems),
-        ops.accumulate(f"{name}.forks", s.elems, times=forks, high=True, casts=s.elems),
-    )
-    body.norm(f"{name}.norm", s.seq, s.hidden, "layernorm")
-
-
-def _layer(s: _Shape) -> Block:
-    body = Body()
-    body.high.add("input")
-    _attend(body, s)
-    _add_and_norm(body, s, "attention", 3.0)  # q, k, v and the residual
-    body.linear("up", s.seq, s.hidden, s.ffn, bias=True, reads="attention.norm")
-    body.add(ops.activation("gelu", float(s.seq * s.ffn)))
-    body.linear("down", s.seq, s.ffn, s.hidden, bias=True, reads="gelu")
-    _add_and_norm(body, s, "mlp", 1.0)
-    return body.block("layer", boundary=Saved(high=s.elems), recomputable=True)
-
-
 def _embeddings(s: _Shape, vocab: int, positions: int, table_norm: bool) -> Block:
     """The embeddings and the table of relative positions.
 
     The gradient of the table is complete after the backward of all layers.
     """
-    body, rows, table = Body(), float(s.seq), float(s.table * s.hidden)
-    body.embedding("word", s.seq, s.hidden, vocab)
+    body, rows, table = Body(), float(s.rows), float(s.table * s.hidden)
+    body.embedding("word", s.rows, s.hidden, vocab)
     if positions:
-        body.add(ops.add_positions("position", s.seq, s.hidden, table_rows=positions))
+        body.add(ops.add_positions("position", s.rows, s.hidden, table_rows=positions))
         body.param("position.weight", positions * s.hidden)
     else:  # a tensor of zeros that no op reads
         body.add(Op(name="no_positions", fwd=(Kernel(kind="elementwise", high=s.elems),)))
-    body.norm("norm", s.seq, s.hidden, "layernorm")
+    body.norm("norm", s.rows, s.hidden, "layernorm")
     body.add(
         Op(
             name="mask",
@@ -214,7 +178,7 @@ def _embeddings(s: _Shape, vocab: int, positions: int, table_norm: bool) -> Bloc
         )
     )
     _drop(body, s, "dropout", s.elems, high=True)
-    pairs = float(s.seq) ** 2
+    pairs = float(s.rows) ** 2
     # The mask of pairs, and their buckets from sign, logarithm and selection, in int64 and fp32.
     body.add(
         Op(name="mask.pairs", fwd=(Kernel(kind="elementwise", raw_bytes=8 * pairs),)),
@@ -273,13 +237,13 @@ def _masked_lm(s: _Shape, vocab: int) -> Block:
     """A product, GELU and norm before the tied table; the loss over every position."""
     body = Body(in_layer=False)
     body.high.add("last")
-    body.linear("transform", s.seq, s.hidden, s.hidden, bias=True, reads="last")
+    body.linear("transform", s.rows, s.hidden, s.hidden, bias=True, reads="last")
     body.add(ops.activation("gelu", s.elems))
-    body.norm("norm", s.seq, s.hidden, "layernorm")
-    body.linear("decoder", s.seq, s.hidden, vocab, bias=True, reads="norm", weight=False)
+    body.norm("norm", s.rows, s.hidden, "layernorm")
+    body.linear("decoder", s.rows, s.hidden, vocab, bias=True, reads="norm", weight=False)
     body.add(
         ops.grad_only(TIE, 0.0, weight=3.0 * vocab * s.hidden),
-        *ops.lm_loss("loss", s.seq, vocab),
+        *ops.lm_loss("loss", s.rows, vocab),
     )
     return body.block("head")
 
@@ -318,16 +282,16 @@ def build(
     check_names(
         head=(head, ("classifier", "masked-lm")), attention=(attention, ("eager", "math"))
     )  # fmt: skip
-    head_width(hidden, heads)
     if not 0 < seq_len <= max_positions:
         raise ValueError(f"seq_len {seq_len} is not within 1..{max_positions}")
     s = _Shape(
-        seq=seq_len, hidden=hidden, heads=heads, ffn=ffn or 4 * hidden, table=2 * buckets,
-        share_keys=share_keys, drop=dropout > 0,
+        rows=seq_len, hidden=hidden, heads=heads, head_dim=head_width(hidden, heads),
+        ffn=ffn or 4 * hidden, norm_first=False, drop=dropout > 0, drop_mlp=dropout > 0,
+        table=2 * buckets, share_keys=share_keys,
     )  # fmt: skip
     blocks = (
         _embeddings(s, vocab, max_positions if absolute else 0, table_norm),
-        _layer(s),
+        layer(s, "layer", attend=_attend),
         _classifier(s, classes) if head == "classifier" else _masked_lm(s, vocab),
     )
     return Workload(

@@ -7,6 +7,7 @@ padding, as after its unpadding.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 
 from simcore.base.units import INT64_BYTES
 from simcore.workload import ops
@@ -15,6 +16,7 @@ from simcore.workload.archs.body import Body
 from simcore.workload.archs.checks import check_names, head_width
 from simcore.workload.archs.lm_attention import FLASH
 from simcore.workload.archs.lm_mlp import MlpShape, dense
+from simcore.workload.archs.towers import Tower, layer
 from simcore.workload.graph import TIE, Block, Kernel, Op, Workload
 from simcore.workload.saved import Saved
 
@@ -23,30 +25,10 @@ _POOLS = ("mean", "cls")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Shape:
-    """Sizes of a layer.
+class _Shape(Tower):
+    """A layer; ``reach``: keys on either side of a query to which a local layer attends."""
 
-    ``reach``: keys on either side of a query to which a local layer attends; ``kernel``: of
-    attention.
-    """
-
-    seq: int
-    hidden: int
-    heads: int
-    ffn: int
     reach: int
-    kernel: str
-    attention_bias: bool
-    mlp_bias: bool
-    norm_bias: bool
-
-    @property
-    def elems(self) -> float:
-        return float(self.seq * self.hidden)
-
-    @property
-    def head_dim(self) -> int:
-        return self.hidden // self.heads
 
 
 def _rope(name: str, elems: float) -> Op:
@@ -85,8 +67,8 @@ def _rope(name: str, elems: float) -> Op:
 
 def _local_pairs(s: _Shape) -> float:
     """Number of pairs of a query and a key within reach, on both sides and at its own position."""
-    reach = min(s.reach, s.seq - 1)
-    return s.seq * (2.0 * reach + 1) - reach * (reach + 1.0)
+    reach = min(s.reach, s.rows - 1)
+    return s.rows * (2.0 * reach + 1) - reach * (reach + 1.0)
 
 
 def _fused(s: _Shape, *, local: bool) -> tuple[Op, ...]:
@@ -97,12 +79,12 @@ def _fused(s: _Shape, *, local: bool) -> tuple[Op, ...]:
     native/transformers/attention.cpp, convert_boolean_attn_mask). The kernel is assumed to be as
     fast as the first FlashAttention, as in ``lm_attention``.
     """
-    kind = FLASH["flash2"] if s.kernel == "flash" else FLASH["flash"]
-    op = ops.sdpa("attention", 1, s.heads, s.heads, s.seq, s.seq, s.head_dim, kind=kind)
+    kind = FLASH["flash2"] if s.attention == "flash" else FLASH["flash"]
+    op = ops.sdpa("attention", 1, s.heads, s.heads, s.rows, s.rows, s.head_dim, kind=kind)
     if not local:
         return (op,)
-    pairs = float(s.seq) ** 2
-    if s.kernel == "flash":
+    pairs = float(s.rows) ** 2
+    if s.attention == "flash":
         share = _local_pairs(s) / pairs
         fwd, bwd = (tuple(replace(k, flop=k.flop * share) for k in ks) for ks in (op.fwd, op.bwd))
         return (replace(op, fwd=fwd, bwd=bwd),)
@@ -117,17 +99,17 @@ def _fused(s: _Shape, *, local: bool) -> tuple[Op, ...]:
     )
 
 
-def _attend(body: Body, s: _Shape, reads: str, *, local: bool) -> None:
-    body.linear("qkv", s.seq, s.hidden, 3 * s.hidden, bias=s.attention_bias, reads=reads)
+def _attend(body: Body, s: _Shape, _prefix: str, reads: str, *, local: bool) -> None:
+    body.linear("qkv", s.rows, s.hidden, 3 * s.hidden, bias=bool(s.qkv_bias), reads=reads)
     body.add(
         ops.grad_only("qkv.unbind", 6 * s.elems, kind="copy"),  # three gradients joined
         _rope("rope.q", s.elems),
         _rope("rope.k", s.elems),
     )
-    if s.kernel == "eager":
+    if s.attention == "eager":
         body.add(
             *ops.attention_eager(
-                "attention", s.heads, s.seq, s.seq, s.head_dim,
+                "attention", s.heads, s.rows, s.rows, s.head_dim,
                 mask="add_causal" if local else "none", upcast=True,
             )
         )  # fmt: skip
@@ -136,37 +118,19 @@ def _attend(body: Body, s: _Shape, reads: str, *, local: bool) -> None:
         body.add(*_fused(s, local=local), ops.keep("qkv.packed", 2 * s.elems))
         body.kept.add("context")
         body.pinned.add("context")
-    body.linear("attention.out", s.seq, s.hidden, s.hidden, bias=s.attention_bias, reads="context")
+    body.linear("attention.out", s.rows, s.hidden, s.hidden, bias=bool(s.qkv_bias), reads="context")
 
 
-def _add(body: Body, s: _Shape, name: str) -> None:
-    body.add(
-        ops.residual(f"{name}.residual", s.elems),
-        ops.accumulate(f"{name}.fork", s.elems, high=True, casts=s.elems),
-    )
-
-
-def _layer(s: _Shape, name: str, *, local: bool, first: bool = False) -> Block:
-    """One layer; the ``first`` has no norm before attention: it reads the embeddings' norm."""
-    body = Body()
-    if first:
-        body.high.add("norm1")
-    else:
-        body.norm("norm1", s.seq, s.hidden, "layernorm", bias=s.norm_bias)
-    _attend(body, s, "norm1", local=local)
-    _add(body, s, "attention")
-    body.norm("norm2", s.seq, s.hidden, "layernorm", bias=s.norm_bias)
+def _feed(body: Body, s: _Shape) -> None:
     shape = MlpShape(
-        seq=s.seq, hidden=s.hidden, ffn=s.ffn, kind="geglu", bias=s.mlp_bias, fused=True
+        seq=s.rows, hidden=s.hidden, ffn=s.ffn, kind="geglu", bias=s.biased, fused=True
     )
-    dense(body, shape, "norm2")
-    _add(body, s, "mlp")
-    return body.block(name, boundary=Saved(high=s.elems), recomputable=True)
+    dense(body, shape, s.fed)
 
 
 def _pooled(body: Body, s: _Shape, pooling: str) -> None:
     """Add the pooling to one row per sequence: its first row, or its mean under the mask."""
-    rows, elems = float(s.seq), s.elems
+    rows, elems = float(s.rows), s.elems
     if pooling == "cls":
         # The row is a view, whose gradient is written into zeros; the head saves the whole storage.
         body.add(
@@ -194,8 +158,8 @@ def _head(
 ) -> Block:  # fmt: skip
     """A product, GELU and norm before the tied table, or before the classes."""
     body = Body(in_layer=False)
-    body.norm("final_norm", s.seq, s.hidden, "layernorm", bias=s.norm_bias)
-    reads, rows = "final_norm", float(s.seq)
+    body.norm("final_norm", s.rows, s.hidden, "layernorm", bias=s.norm_bias)
+    reads, rows = "final_norm", float(s.rows)
     if head == "classifier":
         _pooled(body, s, pooling)
         reads, rows = "pooled", 1.0
@@ -263,14 +227,18 @@ def build(
         head=(head, _HEADS),
         pooling=(pooling, _POOLS),
     )
-    head_width(hidden, heads)
     if not 0 < seq_len <= max_positions:
         raise ValueError(f"seq_len {seq_len} is not within 1..{max_positions}")
     s = _Shape(
-        seq=seq_len, hidden=hidden, heads=heads, ffn=ffn, reach=window // 2,
-        kernel="eager" if attention == "math" else attention,
-        attention_bias=attention_bias, mlp_bias=mlp_bias, norm_bias=norm_bias,
+        rows=seq_len, hidden=hidden, heads=heads, head_dim=head_width(hidden, heads), ffn=ffn,
+        attention="eager" if attention == "math" else attention, norm_bias=norm_bias,
+        biased=mlp_bias, qkv_bias="qkv" * attention_bias, reach=window // 2,
     )  # fmt: skip
+
+    def layer_of(name: str, *, local: bool, first: bool = False) -> Block:
+        """A layer; the ``first`` has no norm before attention: it reads the embeddings' norm."""
+        return layer(s, name, _feed, partial(_attend, local=local), first_norm=not first)
+
     start = Body()
     start.embedding("tokens", seq_len, hidden, vocab)
     start.norm("norm", seq_len, hidden, "layernorm", bias=norm_bias)
@@ -279,14 +247,14 @@ def build(
     start.add(Op(name="positions", fwd=(once,)))
     blocks = [
         start.block("embeddings"),
-        _layer(s, "first layer", local=False, first=True),
+        layer_of("first layer", local=False, first=True),
         _head(s, vocab, head, classes, pooling, masked_share, head_bias, decoder_bias),
     ]
     locals_ = [i % global_every != 0 for i in range(1, layers)]
     at: dict[bool, int] = {}
     for local in sorted(set(locals_)):
         at[local] = len(blocks)
-        blocks.append(_layer(s, "local layer" if local else "global layer", local=local))
+        blocks.append(layer_of("local layer" if local else "global layer", local=local))
     labels = seq_len if head == "masked-lm" else 1
     return Workload(
         name=name,

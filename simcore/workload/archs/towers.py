@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from simcore.workload import ops
 from simcore.workload.archs.body import Body
@@ -41,6 +41,7 @@ class Tower:
     ffn: int
     mlp: str = "gelu"
     norm: str = "layernorm"
+    norm_bias: bool = True
     norm_first: bool = True
     attention: str = "flash"
     position_bias: bool = False
@@ -58,6 +59,11 @@ class Tower:
     @property
     def elems(self) -> float:
         return float(self.rows * self.hidden)
+
+    @property
+    def scores(self) -> float:
+        """Elements of a layer's scores of the rows."""
+        return float(self.heads) * self.rows**2
 
     @property
     def xla(self) -> bool:
@@ -150,12 +156,13 @@ def feed(body: Body, t: Tower) -> None:
 
 
 def layer(
-    t: Tower, name: str, feed: Callable[[Body, Tower], None] = feed,
-    attend: Callable[[Body, Tower, str, str], None] = attend,
+    t: Tower, name: str, feed: Callable[[Body, Any], None] = feed,
+    attend: Callable[[Body, Any, str, str], None] = attend, *, first_norm: bool = True,
 ) -> Block:  # fmt: skip
     """One layer: self-attention, attention to the source if there is one, feed-forward.
 
-    ``feed`` adds the ops that read ``t.fed``, ``attend`` those of one attention.
+    ``feed`` adds the ops that read ``t.fed``, ``attend`` those of one attention. ``first_norm``:
+    false if a norm before the layer is the first's.
     """
     body = Body(fused=t.xla)
     body.kept.add(ENCODED)  # saved where the encoder ends
@@ -166,8 +173,8 @@ def layer(
     if t.source:
         parts.insert(1, ("cross.norm", "cross.", "cross.attention"))
     for norm, prefix, part in parts:
-        if t.norm_first:
-            body.norm(norm, t.rows, t.hidden, t.norm)
+        if t.norm_first and (first_norm or norm != "norm1"):
+            body.norm(norm, t.rows, t.hidden, t.norm, bias=t.norm_bias)
             reads = norm
         if part == "mlp":
             feed(body, t)
