@@ -10,23 +10,20 @@ from dataclasses import dataclass
 
 from simcore.workload import ops
 from simcore.workload.archs import ARCHS
-from simcore.workload.archs.body import (
-    Adapters,
-    Body,
-    adapters,
-    assumptions,
-    check_targets,
-    frozen_parts,
-    frozen_weight_flop,
-)
-from simcore.workload.archs.checks import check_names, head_width
-from simcore.workload.archs.diffusion_parts import latent_frames
-from simcore.workload.archs.lm_attention import FLASH
+from simcore.workload.archs.body import Body
+from simcore.workload.archs.checks import check_names
 from simcore.workload.archs.modulated import (
+    ENCODED_BYTES,
+    Flow,
+    Stage,
+    clip_rows,
     flow_loss,
     flow_noise,
+    flow_workload,
     gated_sum,
     mlp,
+    modulation,
+    sizes,
     split_qkv,
     step_features,
     turned,
@@ -34,51 +31,23 @@ from simcore.workload.archs.modulated import (
 )
 from simcore.workload.graph import Kernel, Op, Workload
 from simcore.workload.ops.modulate import modulate
-from simcore.workload.saved import Saved
 
 _TWO, _NORM = 6, 2  # shift, scale and gate of both streams; shift and scale of one
-_ENCODED_BYTES = 2.0  # per element of a latent or encoding that the loader reads
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Model:
-    clip: int  # rows per sample
-    text: int
-    hidden: int
-    heads: int
-    head_dim: int
-    ffn: int
+class _Model(Flow):
     step_width: int
     rotary: bool
-    kernel: str
-    adapters: Adapters | None
-
-    @property
-    def rows(self) -> int:
-        return self.clip + self.text
 
     @property
     def streams(self) -> tuple[tuple[str, int], ...]:
-        return (("clip.", self.clip), ("text.", self.text))
-
-
-def _modulation(body: Body, name: str, m: _Model, parts: int) -> None:
-    """SiLU of the time step's row, and the product whose result is split into ``parts`` views."""
-    width = float(parts * m.hidden)
-    body.add(ops.activation(f"{name}.silu", m.step_width, saves="none"))
-    body.linear(
-        f"{name}.linear", 1, m.step_width, parts * m.hidden, bias=True, reads=f"{name}.silu"
-    )
-    join = (Kernel(kind="copy", low=2 * width),)
-    body.add(
-        Op(name=f"{name}.chunk", fwd=(), bwd=join, saved=Saved(low=width)),
-        ops.accumulate(f"{name}.join", m.step_width),
-    )
+        return (("clip.", self.image), ("text.", self.text))
 
 
 def _norms(body: Body, name: str, m: _Model) -> None:
     """One trained norm of both streams, each modulated by its own row, and their concatenation."""
-    _modulation(body, f"{name}.adaln", m, _TWO)
+    modulation(body, f"{name}.adaln", m.hidden, _TWO, megatron=False, step_width=m.step_width)
     for i, (prefix, rows) in enumerate(m.streams):
         body.add(widened_sum(f"{name}.{prefix}", float(rows * m.hidden)))
         if i:  # the same weight a second time
@@ -97,7 +66,7 @@ def _turned_in_place(name: str, m: _Model) -> tuple[Op, ...]:
 
     Backward of a written slice clones the gradient, clears the slice and copies its part out.
     """
-    elems, all_elems = float(m.clip * m.hidden), float(m.rows * m.hidden)
+    elems, all_elems = float(m.image * m.hidden), float(m.rows * m.hidden)
     bwd = (
         Kernel(kind="copy", low=2 * all_elems + 2 * elems, launches=2.0),
         Kernel(kind="elementwise", low=elems),
@@ -108,7 +77,7 @@ def _turned_in_place(name: str, m: _Model) -> tuple[Op, ...]:
 
 def _layer(m: _Model) -> Body:
     body = Body(m.adapters)
-    elems, width = float(m.rows * m.hidden), m.heads * m.head_dim
+    elems, width = float(m.rows * m.hidden), m.q_dim
     _norms(body, "norm1", m)
     split_qkv(body, "", m.rows, m.hidden, width, "norm1.joined", megatron=False)
     for part in "qk":  # heads are strided, and a norm copies tensors that are not contiguous
@@ -117,9 +86,7 @@ def _layer(m: _Model) -> Body:
         body.norm(f"{part}_norm", float(m.rows * m.heads), m.head_dim, "layernorm")
         if m.rotary:
             body.add(*_turned_in_place(f"rope.{part}", m))
-    body.add(
-        ops.sdpa("attention", 1, m.heads, m.heads, m.rows, m.rows, m.head_dim, kind=FLASH[m.kernel])
-    )
+    m.attention(body, m.rows, m.rows)
     # Attention's output has the layout of the normalised queries, head by head, and is copied to
     # rows.
     body.add(ops.copy("merge", elems))
@@ -137,15 +104,15 @@ def _layer(m: _Model) -> Body:
     return body
 
 
-def _embed(m: _Model, latent: float, packed: int, text_width: int) -> Body:
+def _embed(m: _Model, text_width: int) -> Body:
     body = Body(m.adapters, in_layer=False)
     elems = float(m.rows * m.hidden)
-    body.add(flow_noise(latent), step_features())
+    body.add(flow_noise(m.latent), step_features())
     body.linear("t.1", 1, m.hidden, m.step_width, bias=True, reads="t.in", input_grad=False)
     body.add(ops.activation("t.silu", m.step_width))
     body.linear("t.2", 1, m.step_width, m.step_width, bias=True, reads="t.silu")
     body.add(ops.keep("condition", m.step_width))
-    body.linear("clip", m.clip, packed, m.hidden, bias=True, reads="latent", input_grad=False)
+    body.linear("clip", m.image, m.packed, m.hidden, bias=True, reads="latent", input_grad=False)
     body.linear("text", m.text, text_width, m.hidden, bias=True, reads="encoding", input_grad=False)
     body.add(Op(name="join", fwd=(Kernel(kind="copy", low=2 * elems),)))
     if not m.rotary:  # a frozen table
@@ -154,15 +121,15 @@ def _embed(m: _Model, latent: float, packed: int, text_width: int) -> Body:
     return body
 
 
-def _final(m: _Model, latent: float, packed: int) -> Body:
+def _final(m: _Model) -> Body:
     body = Body(m.adapters, in_layer=False)
-    body.norm("norm_final", m.clip, m.hidden, "layernorm")
-    _modulation(body, "adaln", m, _NORM)
-    body.norm("norm", m.clip, m.hidden, "layernorm")
-    moved, graded = float(m.clip * m.hidden), body.conditioned()
+    body.norm("norm_final", m.image, m.hidden, "layernorm")
+    modulation(body, "adaln", m.hidden, _NORM, megatron=False, step_width=m.step_width)
+    body.norm("norm", m.image, m.hidden, "layernorm")
+    moved, graded = float(m.image * m.hidden), body.conditioned()
     body.add(modulate("norm.modulate", moved, m.hidden, graded=graded))
-    body.linear("out", m.clip, m.hidden, packed, bias=True, reads="norm.modulated")
-    body.add(ops.copy("unpack", float(m.clip * packed)), flow_loss(latent))
+    body.linear("out", m.image, m.hidden, m.packed, bias=True, reads="norm.modulated")
+    body.add(ops.copy("unpack", m.latent), flow_loss(m.latent))
     return body
 
 
@@ -199,42 +166,19 @@ def build(
     ``positions``: rope, or table (a frozen one). ``lora_rank`` > 0: as in language models
     (``archs.body``).
     """
-    check_names(attention=(attention, tuple(FLASH)), positions=(positions, ("rope", "table")))
-    head_dim = head_dim or head_width(hidden, heads)
-    if layers < 1 or text_tokens < 1:
-        raise ValueError("layers and text_tokens must be at least 1")
-    cell = vae_factor * patch
-    for key, side in (("height", height), ("width", width)):
-        if side < 1 or side % cell:
-            raise ValueError(f"{key}={side} must be a multiple of {cell}")
-    rows = latent_frames(frames, vae_frames) * (height // cell) * (width // cell)
-    packed = in_channels * patch**2
+    check_names(positions=(positions, ("rope", "table")))
+    lora = (lora_rank, lora_targets, quantised_base)
     m = _Model(
-        clip=rows, text=text_tokens, hidden=hidden, heads=heads, head_dim=head_dim,
-        ffn=ffn or 4 * hidden, step_width=step_width, rotary=positions == "rope", kernel=attention,
-        adapters=adapters(lora_rank, lora_targets, quantised_base),
+        image=clip_rows(frames, vae_frames, height, width, patch, vae_factor),
+        packed=in_channels * patch**2, step_width=step_width, rotary=positions == "rope",
+        **sizes(hidden, heads, head_dim, ffn, text_tokens, attention, lora),
     )  # fmt: skip
-    latent = float(rows * packed)
-    first, middle = _embed(m, latent, packed, text_width), _layer(m)
-    last = _final(m, latent, packed)
-    check_targets(m.adapters, [middle])
-    built = [(first, 1), (middle, layers), (last, 1)]
-    kept = Saved(low=float(m.rows * hidden))
     table = m.rows * hidden * (not m.rotary)
-    return Workload(
-        name=name,
-        sample_unit=sample_unit,
-        blocks=(
-            first.block("embed"),
-            middle.block("layer", boundary=kept, recomputable=True),
-            last.block("final"),
-        ),
-        order=(0, *([1] * layers), 2),
-        frozen=frozen_parts(built),
-        frozen_weight_flop=frozen_weight_flop(built),
-        buffers_numel=table,
-        n_buffers=int(table > 0),
-        input_bytes=_ENCODED_BYTES * (latent + text_tokens * text_width),
-        tokens_per_sample=float(m.rows),
-        notes=assumptions(m.adapters),
-    )
+    stages = (
+        Stage("embed", _embed(m, text_width)), Stage("layer", _layer(m), layers, m.rows),
+        Stage("final", _final(m)),
+    )  # fmt: skip
+    return flow_workload(
+        m, name, sample_unit, stages, buffers_numel=table, n_buffers=int(table > 0),
+        input_bytes=ENCODED_BYTES * (m.latent + text_tokens * text_width),
+    )  # fmt: skip

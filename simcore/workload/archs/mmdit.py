@@ -11,77 +11,41 @@ from dataclasses import dataclass
 
 from simcore.workload import ops
 from simcore.workload.archs import ARCHS
-from simcore.workload.archs.body import (
-    Adapters,
-    Body,
-    adapters,
-    assumptions,
-    check_targets,
-    frozen_parts,
-    frozen_weight_flop,
-)
-from simcore.workload.archs.checks import check_names, head_width
-from simcore.workload.archs.diffusion_parts import (
-    STEP_FEATURES,
-    latent_frames,
-    latent_of,
-    pixel_bytes,
-)
-from simcore.workload.archs.lm_attention import FLASH
+from simcore.workload.archs.body import Body
+from simcore.workload.archs.checks import check_names
+from simcore.workload.archs.diffusion_parts import STEP_FEATURES, latent_of, pixel_bytes
 from simcore.workload.archs.modulated import (
+    ENCODED_BYTES,
+    Flow,
+    Stage,
     ada_norm,
     bias_apart,
+    clip_rows,
     flow_loss,
     flow_noise,
+    flow_workload,
     gated_sum,
     mlp,
     modulation,
+    sizes,
     split_qkv,
     step_embedder,
     step_features,
     turned,
 )
 from simcore.workload.graph import Kernel, Op, Workload
-from simcore.workload.saved import Saved
 
 #: Parts of a modulation: shift, scale and gate of two sublayers; of one sublayer; shift and scale
 #: of a norm.
 _TWO, _ONE, _NORM = 6, 3, 2
-_ENCODED_BYTES = 2.0  # per element of a latent or encoding that the loader reads
 _TOKEN_BYTES, _CLIP_TOKENS = 8.0, 77
-MODULES = ("diffusers", "megatron")
-
-
-@dataclass(frozen=True, slots=True)
-class _Field:
-    """Elements of the latent, and the width of a row of its patches."""
-
-    elems: float
-    packed: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Model:
-    image: int  # rows per sample
-    text: int
-    hidden: int
-    heads: int
-    head_dim: int
-    ffn: int
+class _Model(Flow):
     qk_norm: str
     rotary: bool
-    kernel: str
-    megatron: bool
-    adapters: Adapters | None
     clip: bool = False  # only the image has positions, and single-stream layers split the streams
-
-    @property
-    def rows(self) -> int:
-        return self.image + self.text
-
-    @property
-    def q_dim(self) -> int:
-        return self.heads * self.head_dim
 
 
 def _project(
@@ -104,9 +68,7 @@ def _attend(body: Body, m: _Model) -> None:
     if m.rotary:
         turned_elems = float(m.image * m.q_dim) if m.clip else elems
         body.add(*(turned(f"rope.{part}", turned_elems, megatron=m.megatron) for part in "qk"))
-    body.add(
-        ops.sdpa("attention", 1, m.heads, m.heads, m.rows, m.rows, m.head_dim, kind=FLASH[m.kernel])
-    )
+    m.attention(body, m.rows, m.rows)
 
 
 def _halves(name: str, elems: float) -> Op:
@@ -213,9 +175,7 @@ def _refiner(m: _Model, text_width: int) -> tuple[Body, Body]:
                  input_grad=False)  # fmt: skip
     body.norm("norm1", m.text, m.hidden, "layernorm")
     split_qkv(body, "", m.text, m.hidden, m.q_dim, "norm1", megatron=False)
-    body.add(
-        ops.sdpa("attention", 1, m.heads, m.heads, m.text, m.text, m.head_dim, kind=FLASH[m.kernel])
-    )
+    m.attention(body, m.text, m.text)
     body.kept.add("context")
     body.linear("attention.out", m.text, m.q_dim, m.hidden, bias=True, reads="context")
     modulation(body, "adaln", m.hidden, _NORM, megatron=False)
@@ -226,12 +186,10 @@ def _refiner(m: _Model, text_width: int) -> tuple[Body, Body]:
     return start, body
 
 
-def _embed(
-    m: _Model, latent: _Field, text_width: int, pooled: int, guided: bool, *, refined: bool = False
-) -> Body:
+def _embed(m: _Model, text_width: int, pooled: int, guided: bool, *, refined: bool = False) -> Body:
     body = Body(m.adapters, in_layer=False)
-    body.add(flow_noise(latent.elems))
-    body.linear("x", m.image, latent.packed, m.hidden, bias=True, reads="latent", input_grad=False)
+    body.add(flow_noise(m.latent))
+    body.linear("x", m.image, m.packed, m.hidden, bias=True, reads="latent", input_grad=False)
     if not m.rotary:  # a frozen table
         elems = float(m.image * m.hidden)
         table = Kernel(kind="elementwise", low=2 * elems, weight=elems)
@@ -253,9 +211,8 @@ def _embed(
     return body
 
 
-def _final(m: _Model, latent: _Field, *, joined: bool) -> Body:
+def _final(m: _Model, *, joined: bool) -> Body:
     body = Body(m.adapters, in_layer=False)
-    out = latent.packed
     if joined and m.megatron:  # the image's part of both streams
         image, both = float(m.image * m.hidden), float(m.rows * m.hidden)
         back = Kernel(kind="copy", low=both + 2 * image, launches=2.0)
@@ -263,8 +220,8 @@ def _final(m: _Model, latent: _Field, *, joined: bool) -> Body:
     modulation(body, "adaln", m.hidden, _NORM, megatron=m.megatron)
     # This norm is not one of those that are compiled.
     ada_norm(body, "norm", m.image, m.hidden, megatron=False)
-    body.linear("out", m.image, m.hidden, out, bias=True, reads="norm")
-    body.add(ops.copy("unpack", float(m.image * out)), flow_loss(latent.elems))
+    body.linear("out", m.image, m.hidden, m.packed, bias=True, reads="norm")
+    body.add(ops.copy("unpack", m.latent), flow_loss(m.latent))
     return body
 
 
@@ -319,14 +276,7 @@ def build(
     check_names(
         positions=(positions, ("rope", "table")),
         qk_norm=(qk_norm, ("rmsnorm", "rmsnorm_eager", "none")),
-        attention=(attention, tuple(FLASH)),
-        modules=(modules, MODULES),
     )
-    head_dim = head_dim or head_width(hidden, heads)
-    if double_layers < 1 or single_layers < 0:
-        raise ValueError("double_layers must be at least 1 and single_layers not negative")
-    if text_tokens < 1:
-        raise ValueError(f"text_tokens={text_tokens} must be at least 1")
     if single_layers and not text_to_the_end:
         raise ValueError("text_to_the_end=false needs single_layers=0: those read the text")
     if image_width not in (0, image) and not encoded:
@@ -334,45 +284,28 @@ def build(
     by_height = latent_of(image, vae_factor, patch, 1, in_channels)
     by_width = latent_of(image_width or image, vae_factor, patch, 1, in_channels)
     tokens = (by_height.side // patch) * (by_width.side // patch)
-    if positions == "table" and tokens > position_rows:
+    table = positions == "table"
+    if table and tokens > position_rows:
         raise ValueError(f"image={image} has more tokens than position_rows={position_rows}")
-    latent = _Field(float(in_channels * by_height.side * by_width.side), in_channels * patch**2)
+    lora = (lora_rank, lora_targets, quantised_base)
     m = _Model(
-        image=tokens, text=text_tokens, hidden=hidden, heads=heads,
-        head_dim=head_dim, ffn=ffn or 4 * hidden, qk_norm=qk_norm,
-        rotary=positions == "rope", kernel=attention, megatron=modules == "megatron",
-        adapters=adapters(lora_rank, lora_targets, quantised_base),
+        image=tokens, packed=in_channels * patch**2, qk_norm=qk_norm, rotary=not table,
+        **sizes(hidden, heads, head_dim, ffn, text_tokens, attention, lora, modules),
     )  # fmt: skip
-    first = _embed(m, latent, text_width, pooled_width, guidance)
-    middle = [(_double(m), "double", double_layers - (not text_to_the_end))]
-    if single_layers:
-        middle.append((_single(m), "single", single_layers))
-    if not text_to_the_end:
-        middle.append((_double(m, text_ends=True), "last", 1))
-    middle = [part for part in middle if part[2]]
-    check_targets(m.adapters, [body for body, _, _ in middle])
-    last = _final(m, latent, joined=single_layers > 0)
-    elems = float(m.rows * hidden)
-    kept = Saved(high=elems) if m.megatron else Saved(low=elems)
-    layers = [b.block(kind, boundary=kept, recomputable=True) for b, kind, _ in middle]
-    order = [i + 1 for i, (_, _, count) in enumerate(middle) for _ in range(count)]
-    built = [(first, 1), *((body, count) for body, _, count in middle), (last, 1)]
-    inputs = _ENCODED_BYTES * (latent.elems + text_tokens * text_width + pooled_width)
+    stages = [
+        Stage("embed", _embed(m, text_width, pooled_width, guidance)),
+        Stage("double", _double(m), double_layers - (not text_to_the_end), m.rows),
+        Stage("single", _single(m), single_layers, m.rows),
+        Stage("last", _double(m, text_ends=True), int(not text_to_the_end), m.rows),
+        Stage("final", _final(m, joined=single_layers > 0)),
+    ]
+    inputs = ENCODED_BYTES * (m.latent + text_tokens * text_width + pooled_width)
     if not encoded:
         inputs = pixel_bytes(image, 1, 4.0) + _TOKEN_BYTES * (text_tokens + _CLIP_TOKENS)
-    return Workload(
-        name=name,
-        sample_unit=sample_unit,
-        blocks=(first.block("embed"), *layers, last.block("final")),
-        order=(0, *order, len(layers) + 1),
-        frozen=frozen_parts(built),
-        frozen_weight_flop=frozen_weight_flop(built),
-        buffers_numel=position_rows * hidden if positions == "table" else 0,
-        n_buffers=int(positions == "table"),
-        input_bytes=inputs,
-        tokens_per_sample=float(m.rows),
-        notes=assumptions(m.adapters),
-    )
+    return flow_workload(
+        m, name, sample_unit, stages, buffers_numel=position_rows * hidden * table,
+        n_buffers=int(table), input_bytes=inputs,
+    )  # fmt: skip
 
 
 @ARCHS.register("mmdit_video")
@@ -409,47 +342,22 @@ def build_video(
     autoencoder keeps one frame of every ``vae_frames`` after the first, and divides height and
     width by ``vae_factor``. Zeros and ``lora_rank``: as in ``mmdit``.
     """
-    check_names(attention=(attention, tuple(FLASH)))
-    if min(double_layers, single_layers, refiner_layers, text_tokens) < 1:
-        raise ValueError("layers of each kind and text_tokens must be at least 1")
-    cell = vae_factor * patch
-    for key, side in (("height", height), ("width", width)):
-        if side < 1 or side % cell:
-            raise ValueError(f"{key}={side} must be a multiple of {cell}")
-    rows = latent_frames(frames, vae_frames) * (height // cell) * (width // cell)
-    latent = _Field(float(rows * in_channels * patch**2), in_channels * patch**2)
+    lora = (lora_rank, lora_targets, quantised_base)
     m = _Model(
-        image=rows, text=text_tokens, hidden=hidden, heads=heads,
-        head_dim=head_dim or head_width(hidden, heads), ffn=ffn or 4 * hidden,
-        qk_norm="rmsnorm_eager", rotary=True, kernel=attention, megatron=False, clip=True,
-        adapters=adapters(lora_rank, lora_targets, quantised_base),
+        image=clip_rows(frames, vae_frames, height, width, patch, vae_factor),
+        packed=in_channels * patch**2, qk_norm="rmsnorm_eager", rotary=True, clip=True,
+        **sizes(hidden, heads, head_dim, ffn, text_tokens, attention, lora),
     )  # fmt: skip
     start, refiner = _refiner(m, text_width)
-    built = [
-        (_embed(m, latent, text_width, pooled_width, guidance, refined=True), 1), (start, 1),
-        (refiner, refiner_layers), (_double(m), double_layers), (_single(m), single_layers),
-        (_final(m, latent, joined=True), 1),
-    ]  # fmt: skip
-    check_targets(m.adapters, [body for body, _ in built[2:5]])
-    names = ("embed", "refiner start", "refiner", "double", "single", "final")
-    kept = {
-        "refiner": Saved(low=float(text_tokens * hidden)),
-        "double": Saved(low=float(m.rows * hidden)),
-        "single": Saved(low=float(m.rows * hidden)),
-    }
-    return Workload(
-        name=name,
-        sample_unit=sample_unit,
-        blocks=tuple(
-            body.block(kind, boundary=kept[kind], recomputable=kind != "refiner")
-            if kind in kept
-            else body.block(kind)
-            for kind, (body, _) in zip(names, built, strict=True)
-        ),
-        order=tuple(i for i, (_, count) in enumerate(built) for _ in range(count)),
-        frozen=frozen_parts(built),
-        frozen_weight_flop=frozen_weight_flop(built),
-        input_bytes=_ENCODED_BYTES * (latent.elems + text_tokens * text_width + pooled_width),
-        tokens_per_sample=float(m.rows),
-        notes=assumptions(m.adapters),
-    )
+    stages = [
+        Stage("embed", _embed(m, text_width, pooled_width, guidance, refined=True)),
+        Stage("refiner start", start),
+        Stage("refiner", refiner, refiner_layers, m.text, recomputed=False),
+        Stage("double", _double(m), double_layers, m.rows),
+        Stage("single", _single(m), single_layers, m.rows),
+        Stage("final", _final(m, joined=True)),
+    ]
+    return flow_workload(
+        m, name, sample_unit, stages,
+        input_bytes=ENCODED_BYTES * (m.latent + text_tokens * text_width + pooled_width),
+    )  # fmt: skip

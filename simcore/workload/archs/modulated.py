@@ -10,15 +10,30 @@ are one product, rotary positions are one kernel, and a separate kernel adds a b
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
 from simcore.workload import ops
-from simcore.workload.archs.body import Body
-from simcore.workload.archs.diffusion_parts import STEP_FEATURES
-from simcore.workload.archs.lm_attention import rope_fused
-from simcore.workload.graph import Kernel, Op
+from simcore.workload.archs.body import (
+    Adapters,
+    Body,
+    adapters,
+    assumptions,
+    check_targets,
+    frozen_parts,
+    frozen_weight_flop,
+)
+from simcore.workload.archs.checks import check_names, head_width
+from simcore.workload.archs.diffusion_parts import STEP_FEATURES, latent_frames
+from simcore.workload.archs.lm_attention import FLASH, rope_fused
+from simcore.workload.graph import Kernel, Op, Workload
 from simcore.workload.ops import autocast_cast
 from simcore.workload.ops.modulate import gate, modulate
 from simcore.workload.saved import Saved
 
+MODULES = ("diffusers", "megatron")
+ENCODED_BYTES = 2.0  # per element of a latent or encoding that the loader reads
 #: Traffic (in multiples of the latent) and launches of flow matching (Lipman et al. 2022; Esser et
 #: al. 2024), counted by hand. Noise: a normal draw (1), 1 - sigma, two products (2 + 2) and their
 #: sum (3), packed into rows (2). Loss: noise - latent (3), difference (3), square (2), mean (1);
@@ -28,23 +43,147 @@ LOSS_TRAFFIC, LOSS_LAUNCHES = 9.0, 4.0
 LOSS_GRAD_TRAFFIC, LOSS_GRAD_LAUNCHES = 7.0, 4.0
 
 
-def modulation(body: Body, name: str, hidden: int, parts: int, *, megatron: bool) -> None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flow:
+    """Sizes of a transformer over the rows of a latent (``image``) and of a caption (``text``).
+
+    ``packed``: width of a row of the latent's patches. ``kernel``: of attention.
+    """
+
+    image: int
+    text: int
+    hidden: int
+    heads: int
+    head_dim: int
+    ffn: int
+    packed: int
+    kernel: str
+    megatron: bool = False
+    adapters: Adapters | None = None
+
+    @property
+    def rows(self) -> int:
+        return self.image + self.text
+
+    @property
+    def q_dim(self) -> int:
+        return self.heads * self.head_dim
+
+    @property
+    def latent(self) -> float:
+        """Elements of the latent."""
+        return float(self.image * self.packed)
+
+    def saved_rows(self, rows: int) -> Saved:
+        """What recompute keeps of a layer over ``rows``: the residual sum."""
+        elems = float(rows * self.hidden)
+        return Saved(high=elems) if self.megatron else Saved(low=elems)
+
+    def attention(self, body: Body, rows: int, keys: int, name: str = "attention") -> None:
+        """Add fused attention of ``rows`` to ``keys``."""
+        body.add(
+            ops.sdpa(name, 1, self.heads, self.heads, rows, keys, self.head_dim,
+                     kind=FLASH[self.kernel])
+        )  # fmt: skip
+
+
+def sizes(
+    hidden: int, heads: int, head_dim: int, ffn: int, text_tokens: int, attention: str,
+    lora: tuple[int, str, str], modules: str = "diffusers",
+) -> dict[str, Any]:  # fmt: skip
+    """The fields of ``Flow`` that all models read from their settings. Raises ValueError.
+
+    Zeros mean: ``head_dim`` = hidden / heads, ``ffn`` = 4 hidden. ``lora``: rank, targets, format
+    of the frozen base.
+    """
+    check_names(attention=(attention, tuple(FLASH)), modules=(modules, MODULES))
+    if text_tokens < 1:
+        raise ValueError(f"text_tokens={text_tokens} must be at least 1")
+    return {
+        "hidden": hidden, "heads": heads, "head_dim": head_dim or head_width(hidden, heads),
+        "ffn": ffn or 4 * hidden, "text": text_tokens, "kernel": attention,
+        "megatron": modules == "megatron", "adapters": adapters(*lora),
+    }  # fmt: skip
+
+
+def clip_rows(
+    frames: int, vae_frames: int, height: int, width: int, patch: int, vae_factor: int
+) -> int:
+    """Rows of a clip's latent. Raises ValueError unless patches divide it.
+
+    The autoencoder keeps one frame of every ``vae_frames`` after the first, and divides height and
+    width by ``vae_factor``.
+    """
+    cell = vae_factor * patch
+    for key, side in (("height", height), ("width", width)):
+        if side < 1 or side % cell:
+            raise ValueError(f"{key}={side} must be a multiple of {cell}")
+    return latent_frames(frames, vae_frames) * (height // cell) * (width // cell)
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """A block of a model, how often it runs in a row, and its rows if recompute keeps them.
+
+    ``recomputed``: whether it is one of the layers that recompute runs again.
+    """
+
+    name: str
+    body: Body
+    count: int = 1
+    rows: int = 0
+    recomputed: bool = True
+
+
+def flow_workload(
+    m: Flow, name: str, sample_unit: str, stages: Sequence[Stage], **more: Any
+) -> Workload:
+    """The workload of ``stages`` that run one after the other; those that run no time are left out.
+
+    ``more``: further fields of the workload. Raises ValueError for an adapter's unknown target.
+    """
+    run = [stage for stage in stages if stage.count]
+    check_targets(m.adapters, [s.body for s in run if s.rows])
+    built = [(s.body, s.count) for s in run]
+    blocks = tuple(
+        s.body.block(s.name, boundary=m.saved_rows(s.rows), recomputable=s.recomputed)
+        if s.rows
+        else s.body.block(s.name)
+        for s in run
+    )
+    return Workload(
+        name=name,
+        sample_unit=sample_unit,
+        blocks=blocks,
+        order=tuple(i for i, s in enumerate(run) for _ in range(s.count)),
+        frozen=frozen_parts(built),
+        frozen_weight_flop=frozen_weight_flop(built),
+        tokens_per_sample=float(m.rows),
+        notes=assumptions(m.adapters),
+        **more,
+    )
+
+
+def modulation(
+    body: Body, name: str, hidden: int, parts: int, *, megatron: bool, step_width: int = 0
+) -> None:
     """Add SiLU and the linear layer that computes shift, scale and gate of a sample's condition.
 
-    ``parts``: how many vectors of ``hidden`` elements the linear layer returns. All layers share
+    ``parts``: how many vectors of ``hidden`` elements the linear layer returns. ``step_width``:
+    width of the condition, if that is not ``hidden``. All layers share
     the input of SiLU; it is counted where it is computed. The parts are views of the layer's
     output, so the whole output stays saved until backward, which concatenates the parts' gradients.
     With ``megatron`` it computes in 16 bits whatever the other products do (a plain nn.Linear).
     """
-    width = float(parts * hidden)
-    body.add(ops.activation(f"{name}.silu", hidden, saves="none"))
+    width, read = float(parts * hidden), step_width or hidden
+    body.add(ops.activation(f"{name}.silu", read, saves="none"))
     body.linear(
-        f"{name}.linear", 1, hidden, parts * hidden, bias=True, reads=f"{name}.silu", wide=megatron
+        f"{name}.linear", 1, read, parts * hidden, bias=True, reads=f"{name}.silu", wide=megatron
     )
     join = (Kernel(kind="copy", low=2 * width),)
     body.add(
         Op(name=f"{name}.chunk", fwd=(), bwd=join, saved=Saved(low=width)),
-        ops.accumulate(f"{name}.join", hidden),
+        ops.accumulate(f"{name}.join", read),
     )
 
 
@@ -97,8 +236,7 @@ def gated_sum(body: Body, name: str, rows: float, hidden: int, *, megatron: bool
 
 def bias_apart(name: str, elems: float, width: int) -> Op:
     """A bias that a separate kernel adds; its gradient is counted with its product."""
-    added = Kernel(kind="elementwise", low=2 * elems, weight=float(width), indexed=elems)
-    return Op(name=name, fwd=(added,))
+    return Op(name=name, fwd=(ops.added_bias(elems, width),))
 
 
 def mlp(

@@ -11,26 +11,21 @@ from dataclasses import dataclass
 
 from simcore.workload import ops
 from simcore.workload.archs import ARCHS
-from simcore.workload.archs.body import (
-    Adapters,
-    Body,
-    adapters,
-    assumptions,
-    check_targets,
-    frozen_parts,
-    frozen_weight_flop,
-)
-from simcore.workload.archs.checks import check_names, head_width
-from simcore.workload.archs.diffusion_parts import STEP_FEATURES, latent_frames
-from simcore.workload.archs.lm_attention import FLASH
-from simcore.workload.archs.mmdit import MODULES
+from simcore.workload.archs.body import Body
+from simcore.workload.archs.diffusion_parts import STEP_FEATURES
 from simcore.workload.archs.modulated import (
+    ENCODED_BYTES,
+    Flow,
+    Stage,
     ada_norm,
     bias_apart,
+    clip_rows,
     flow_loss,
     flow_noise,
+    flow_workload,
     gated_sum,
     mlp,
+    sizes,
     split_qkv,
     step_embedder,
     step_features,
@@ -40,29 +35,17 @@ from simcore.workload.graph import Kernel, Op, Workload
 from simcore.workload.saved import Saved
 
 _PARTS, _LAST_PARTS = 6, 2  # shift, scale and gate of two sublayers; shift and scale of a norm
-_ENCODED_BYTES = 2.0  # per element of a latent or encoding that the loader reads
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Model:
-    rows: int
-    text: int
-    hidden: int
-    heads: int
-    head_dim: int
+class _Model(Flow):
+    """``qk_width``: width over which queries and keys are normalised."""
+
     qk_width: int
-    ffn: int
-    kernel: str
-    megatron: bool
-    adapters: Adapters | None
 
     @property
     def elems(self) -> float:
-        return float(self.rows * self.hidden)
-
-    @property
-    def q_dim(self) -> int:
-        return self.heads * self.head_dim
+        return float(self.image * self.hidden)
 
 
 def _table(body: Body, parts: int, hidden: int) -> None:
@@ -83,7 +66,7 @@ def _fp32_norm(body: Body, name: str, m: _Model, *, cond: bool) -> None:
 
     Without ``cond`` it has a weight and a bias, and is cast back at once.
     """
-    rows, elems, hidden = m.rows, m.elems, float(m.hidden)
+    rows, elems, hidden = m.image, m.elems, float(m.hidden)
     wide, cast = 4.0 * elems, ops.cast(elems, narrow=True)
     normed = Kernel(kind="norm", raw_bytes=2 * wide, rows=rows, again=ops.NORM_AGAIN)
     back = Kernel(kind="norm", raw_bytes=3 * wide, rows=rows, again=ops.NORM_BWD_AGAIN)
@@ -132,7 +115,7 @@ def _fp32_sum(body: Body, name: str, m: _Model, *, cast_first: bool) -> None:
 
 def _norm(body: Body, name: str, m: _Model) -> None:
     if m.megatron:
-        ada_norm(body, name, m.rows, m.hidden, megatron=True)
+        ada_norm(body, name, m.image, m.hidden, megatron=True)
     else:
         _fp32_norm(body, name, m, cond=True)
 
@@ -140,7 +123,7 @@ def _norm(body: Body, name: str, m: _Model) -> None:
 def _sum(body: Body, name: str, m: _Model) -> None:
     if m.megatron:
         body.add(bias_apart(f"{name}.bias", m.elems, m.hidden))
-        gated_sum(body, name, m.rows, m.hidden, megatron=True)
+        gated_sum(body, name, m.image, m.hidden, megatron=True)
     else:
         _fp32_sum(body, name, m, cast_first=name == "residual3")
 
@@ -170,20 +153,18 @@ def _rope(name: str, elems: float, m: _Model) -> Op:
 
 def _layer(m: _Model) -> Body:
     body, mega = Body(m.adapters), m.megatron
-    queries = float(m.rows * m.q_dim)
+    queries = float(m.image * m.q_dim)
     _table(body, _PARTS, m.hidden)
     _norm(body, "norm1", m)
-    split_qkv(body, "", m.rows, m.hidden, m.q_dim, "norm1", megatron=mega)
+    split_qkv(body, "", m.image, m.hidden, m.q_dim, "norm1", megatron=mega)
     for part in ("q_norm", "k_norm"):
-        body.norm(part, m.rows, m.qk_width, "rmsnorm")
+        body.norm(part, m.image, m.qk_width, "rmsnorm")
     body.add(*(_rope(f"rope.{part}", queries, m) for part in "qk"))
-    body.add(
-        ops.sdpa("attention", 1, m.heads, m.heads, m.rows, m.rows, m.head_dim, kind=FLASH[m.kernel])
-    )
+    m.attention(body, m.image, m.image)
     _out(body, "", m)
     _sum(body, "residual1", m)
     if mega:
-        body.norm("norm2", m.rows, m.hidden, "layernorm")
+        body.norm("norm2", m.image, m.hidden, "layernorm")
     else:
         _fp32_norm(body, "norm2", m, cond=False)
     _cross(body, m)
@@ -191,7 +172,7 @@ def _layer(m: _Model) -> Body:
         body.add(bias_apart("residual2.bias", m.elems, m.hidden))
     body.add(ops.binary("residual2", m.elems, grads=1, high=mega))
     _norm(body, "norm3", m)
-    mlp(body, "", m.rows, m.hidden, m.ffn, "norm3", megatron=mega)
+    mlp(body, "", m.image, m.hidden, m.ffn, "norm3", megatron=mega)
     _sum(body, "residual3", m)
     return body
 
@@ -200,12 +181,12 @@ def _out(body: Body, prefix: str, m: _Model) -> None:
     context = f"{prefix}context"
     body.kept.add(context)  # attention saves it
     body.pinned.add(context)
-    body.linear(f"{prefix}attention.out", m.rows, m.q_dim, m.hidden, bias=True, reads=context)
+    body.linear(f"{prefix}attention.out", m.image, m.q_dim, m.hidden, bias=True, reads=context)
 
 
 def _cross(body: Body, m: _Model) -> None:
     """Add attention of every row to the caption, whose encoding all layers share."""
-    body.linear("cross.q", m.rows, m.hidden, m.q_dim, bias=True, reads="norm2")
+    body.linear("cross.q", m.image, m.hidden, m.q_dim, bias=True, reads="norm2")
     body.kept.add("caption")
     if m.megatron:
         body.linear("cross.kv", m.text, m.hidden, 2 * m.q_dim, bias=True, reads="caption")
@@ -215,22 +196,17 @@ def _cross(body: Body, m: _Model) -> None:
             body.linear(part, m.text, m.hidden, m.q_dim, bias=True, reads="caption")
         forks = 2
     body.add(ops.accumulate("cross.forks", float(m.text * m.hidden), times=forks))
-    body.norm("cross.q_norm", m.rows, m.qk_width, "rmsnorm")
+    body.norm("cross.q_norm", m.image, m.qk_width, "rmsnorm")
     body.norm("cross.k_norm", m.text, m.qk_width, "rmsnorm")
-    body.add(
-        ops.sdpa(
-            "cross.attention", 1, m.heads, m.heads, m.rows, m.text, m.head_dim,
-            kind=FLASH[m.kernel],
-        )
-    )  # fmt: skip
+    m.attention(body, m.image, m.text, "cross.attention")
     _out(body, "cross.", m)
 
 
-def _embed(m: _Model, latent: float, packed: int, text_width: int) -> Body:
+def _embed(m: _Model, text_width: int) -> Body:
     body = Body(m.adapters, in_layer=False)
     caption = float(m.text * m.hidden)
-    body.add(flow_noise(latent))
-    body.linear("patches", m.rows, packed, m.hidden, bias=True, reads="latent", input_grad=False)
+    body.add(flow_noise(m.latent))
+    body.linear("patches", m.image, m.packed, m.hidden, bias=True, reads="latent", input_grad=False)
     body.add(ops.copy("residual.layout", m.elems), step_features())
     step_embedder(body, "t", STEP_FEATURES, m.hidden)
     body.add(ops.keep("condition", m.hidden), ops.activation("t.act", m.hidden, saves="none"))
@@ -243,12 +219,12 @@ def _embed(m: _Model, latent: float, packed: int, text_width: int) -> Body:
     return body
 
 
-def _final(m: _Model, latent: float, packed: int) -> Body:
+def _final(m: _Model) -> Body:
     body = Body(m.adapters, in_layer=False)
     _table(body, _LAST_PARTS, m.hidden)
     _fp32_norm(body, "norm", m, cond=True)
-    body.linear("out", m.rows, m.hidden, packed, bias=True, reads="norm")
-    body.add(ops.copy("unpack", float(m.rows * packed)), flow_loss(latent))
+    body.linear("out", m.image, m.hidden, m.packed, bias=True, reads="norm")
+    body.add(ops.copy("unpack", m.latent), flow_loss(m.latent))
     return body
 
 
@@ -286,41 +262,18 @@ def build(
     diffusers or megatron (``archs.modulated``). ``lora_rank`` > 0: as in language models
     (``archs.body``).
     """
-    check_names(attention=(attention, tuple(FLASH)), modules=(modules, MODULES))
-    head_dim = head_dim or head_width(hidden, heads)
-    if layers < 1 or text_tokens < 1:
-        raise ValueError("layers and text_tokens must be at least 1")
-    cell = vae_factor * patch
-    for key, side in (("height", height), ("width", width)):
-        if side < 1 or side % cell:
-            raise ValueError(f"{key}={side} must be a multiple of {cell}")
-    n_frames = latent_frames(frames, vae_frames)
-    rows = n_frames * (height // cell) * (width // cell)
-    packed = in_channels * patch**2
+    lora = (lora_rank, lora_targets, quantised_base)
     m = _Model(
-        rows=rows, text=text_tokens, hidden=hidden, heads=heads, head_dim=head_dim,
-        qk_width=qk_width or heads * head_dim, ffn=ffn or 4 * hidden, kernel=attention,
-        megatron=modules == "megatron", adapters=adapters(lora_rank, lora_targets, quantised_base),
+        image=clip_rows(frames, vae_frames, height, width, patch, vae_factor),
+        packed=in_channels * patch**2, qk_width=qk_width or heads * (head_dim or hidden // heads),
+        **sizes(hidden, heads, head_dim, ffn, text_tokens, attention, lora, modules),
     )  # fmt: skip
-    latent = float(rows * packed)
-    first, middle, last = (
-        _embed(m, latent, packed, text_width), _layer(m), _final(m, latent, packed),
+    stages = (
+        Stage("embed", _embed(m, text_width)), Stage("layer", _layer(m), layers, m.image),
+        Stage("final", _final(m)),
     )  # fmt: skip
-    check_targets(m.adapters, [middle])
-    built = [(first, 1), (middle, layers), (last, 1)]
-    kept = Saved(high=m.elems) if m.megatron else Saved(low=m.elems)
-    return Workload(
-        name=name,
-        sample_unit=sample_unit,
-        blocks=(
-            first.block("embed"),
-            middle.block("layer", boundary=kept, recomputable=True),
-            last.block("final"),
-        ),
-        order=(0, *([1] * layers), 2),
-        frozen=frozen_parts(built),
-        frozen_weight_flop=frozen_weight_flop(built),
-        input_bytes=_ENCODED_BYTES * (latent + text_tokens * text_width),
-        tokens_per_sample=float(rows),
-        notes=assumptions(m.adapters),
-    )
+    made = flow_workload(
+        m, name, sample_unit, stages,
+        input_bytes=ENCODED_BYTES * (m.latent + text_tokens * text_width),
+    )  # fmt: skip
+    return made.replace(tokens_per_sample=float(m.image))
