@@ -13,12 +13,14 @@ from reference.meter import Step, measure_step
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
+from simcore.base.errors import InvalidConfig
 from simcore.workload.archs import ARCHS
 from simcore.workload.archs import cogvideox as _cogvideox  # noqa: F401  (registers)
 from simcore.workload.archs import mmdit as _mmdit  # noqa: F401
 from simcore.workload.graph import Workload
 from simcore.workload.huggingface import read_config
 from simcore.workload.models import MODELS
+from simcore.workload.resolve import resolve_model
 
 BATCH, TEXT = 2, 7
 #: transformer/config.json of the published models, beside the classes' own defaults.
@@ -135,7 +137,6 @@ def test_layers_of_hunyuan_video_keep_what_torch_does(more: tuple[int, int]) -> 
         ("cogvideox", {"layers": 1, "frames": 50}, "1 more than a multiple of 4"),
         ("cogvideox", {"layers": 1, "width": 725}, "width=725 must be a multiple of 16"),
         ("cogvideox", {"layers": 1, "positions": "none"}, "positions 'none'"),
-        ("mmdit_video", {"double_layers": 0, "single_layers": 1}, "at least 1"),
         ("mmdit_video", {"double_layers": 1, "single_layers": 1, "height": 100}, "height=100"),
     ],
 )
@@ -156,3 +157,9 @@ def test_the_configs_of_these_classes_are_read(name: str, tmp_path: Path) -> Non
     ours, entry = read_config(path), MODELS[name]
     assert ours.params.value == entry.params.value
     assert ours.build().forward_flop == entry.build().forward_flop
+
+
+def test_each_kind_of_layer_runs_at_least_once() -> None:
+    model = resolve_model("hunyuan-video", settings={"double_layers": 0})
+    with pytest.raises(InvalidConfig, match="double_layers 0 is no whole number from 1"):
+        model.build()
