@@ -6,7 +6,8 @@ seq 8, hidden 4, 4 experts of width 6, of which a token takes 2: 16 rows, 32 wit
 import pytest
 
 from simcore.workload.archs.body import Body
-from simcore.workload.archs.lm_mlp import ExpertsShape, MlpShape, experts
+from simcore.workload.archs.lm_mlp import MlpShape, experts
+from simcore.workload.archs.lm_settings import Experts, Implementation, RankShare
 from simcore.workload.archs.transformer import build
 from simcore.workload.graph import Op
 
@@ -23,10 +24,9 @@ def layer(rows: float = 1.0, permuted: float = 1.0) -> dict[str, Op]:
     experts(
         body,
         MlpShape(seq=SEQ, hidden=HIDDEN, ffn=FFN, kind="swiglu", bias=False, fused_pointwise=True),
-        ExpertsShape(
-            experts=EXPERTS, local=EXPERTS, top_k=TOP_K, ffn=FFN, shared_ffn=0, shared_gate=False,
-            bias=False, rows=rows, permuted=permuted,
-        ),
+        Experts(experts=EXPERTS, top_k=TOP_K, expert_ffn=FFN),
+        Implementation(),
+        RankShare(expert_rows=rows, permuted_rows=permuted),
         "norm2",
     )  # fmt: skip
     return {op.name: op for op in body.ops}

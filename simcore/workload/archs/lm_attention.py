@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from simcore.workload import ops
 from simcore.workload.archs.body import Body
+from simcore.workload.archs.lm_settings import Attention
 from simcore.workload.graph import Kernel, KernelKind, Op
 from simcore.workload.saved import Saved
 
@@ -36,65 +37,41 @@ ATTENTIONS = (*FLASH, MASKED, *SCORES, "math", "eager")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttentionShape:
-    """Sizes and options of one attention layer.
+    """One attention layer.
 
-    - ``head_dim``: width of a head of q and k; ``value_dim``: of v; ``out``: width of the result
-      (0: that of the input).
-    - ``rotated``: elements of ``head_dim`` that have rotary positions (0: none); ``joined``: they
-      are written together with the others into a new tensor. ``fused``: one kernel computes them.
-    - ``kv_rank`` > 0: k and v come from a latent of that width (multi-head latent attention,
-      DeepSeek-V2 2024), q from one of ``q_rank`` if that is not 0. ``shared``: elements of a latent
-      key that all heads have in common, with or without rotary positions.
-    - ``kernel``: one of ``ATTENTIONS``.
+    - ``own``: its settings, complete (``Attention.complete``). ``out``: width of the result (0:
+      that of the input).
+    - ``norm``: kind of the norms of q and k. ``kernel``: one of ``ATTENTIONS``.
+    - ``rotated``: elements of a head that have rotary positions (0: none); ``fused``: one kernel
+      computes them.
     - ``drop_joined``: dropout of the output is part of the residual sum's kernel.
-    - ``clip``: q, k and v are clamped.
-    - ``chunked``: a window is a chunk of the sequence.
-    - ``qk_norm_weight``: the norms of q and k have a weight (Llama 4's have none, and only its
-      layers with rotary positions have such norms); ``qk_norm_whole``: they are over all heads
-      (OLMo 2).
-    - ``gated``: q's product also gives a gate, whose sigmoid multiplies the output (Qwen3-Next).
     """
 
     seq: int
     hidden: int
-    heads: int
-    kv_heads: int
-    head_dim: int
-    value_dim: int
-    rotated: int
-    joined: bool
-    fused_qkv: bool
-    qkv_bias: bool
-    out_bias: bool
-    qk_norm: bool
-    qk_norm_weight: bool
-    qk_norm_whole: bool
-    clip: bool
-    chunked: bool
+    own: Attention
     norm: str
     kernel: str
-    fused: bool
-    drop: bool
-    drop_joined: bool
-    softcap: bool
-    sinks: bool
-    q_rank: int
-    kv_rank: int
-    gated: bool = False
     out: int = 0
-    shared: int = 0
+    qkv_bias: bool = False
+    out_bias: bool = False
+    rotated: int = 0
+    fused: bool = False
+    drop: bool = False
+    drop_joined: bool = False
 
     @property
     def q_dim(self) -> int:
-        return self.heads * self.head_dim
-
-    def unturned(self) -> AttentionShape:
-        """The same layer without rotary positions."""
-        return replace(self, rotated=0, qk_norm=self.qk_norm and self.qk_norm_weight)
+        return self.own.heads * self.own.head_dim
 
     @property
     def kv_dim(self) -> int:
-        return self.kv_heads * self.head_dim
+        return self.own.kv_heads * self.own.head_dim
+
+    def unturned(self) -> AttentionShape:
+        """The same layer without rotary positions."""
+        own = replace(self.own, qk_norm=self.own.qk_norm and self.own.qk_norm_weight)
+        return replace(self, rotated=0, own=own)
 
 
 def rope_fused(name: str, elems: float) -> Op:
@@ -149,8 +126,8 @@ def rope(name: str, elems: float, passed: float = 0.0) -> Op:
 
 def _project(body: Body, s: AttentionShape, reads: str) -> None:
     q, kv = float(s.seq * s.q_dim), float(s.seq * s.kv_dim)
-    gate = s.q_dim * s.gated
-    if s.fused_qkv:
+    gate = s.q_dim * s.own.gated_attention
+    if s.own.fused_qkv:
         packed = s.q_dim + gate + 2 * s.kv_dim
         body.linear("qkv", s.seq, s.hidden, packed, bias=s.qkv_bias, reads=reads)
         # The gradients of q, k and v are joined.
@@ -163,22 +140,26 @@ def _project(body: Body, s: AttentionShape, reads: str) -> None:
         )
         if gate:  # the gradients of both halves are joined
             body.add(ops.grad_only("attention_gate.cat", 4 * q, kind="copy", indexed=2 * q))
-    if s.clip:  # backward masks by the input, which is saved
-        if s.fused_qkv:
+    if s.own.qkv_clip:  # backward masks by the input, which is saved
+        if s.own.fused_qkv:
             body.add(ops.activation("qkv.clip", q + 2 * kv))
         else:
             body.add(*(ops.activation(f"{p}.clip", n) for p, n in (("q", q), ("k", kv), ("v", kv))))
-    if s.qk_norm:
-        for part, heads in (("q_norm", s.heads), ("k_norm", s.kv_heads)):
-            rows, dim = (1, heads * s.head_dim) if s.qk_norm_whole else (heads, s.head_dim)
-            body.norm(part, float(s.seq * rows), dim, s.norm, weight=s.qk_norm_weight, narrow=True)
+    if s.own.qk_norm:
+        for part, heads in (("q_norm", s.own.heads), ("k_norm", s.own.kv_heads)):
+            rows, dim = (
+                (1, heads * s.own.head_dim) if s.own.qk_norm_whole else (heads, s.own.head_dim)
+            )
+            body.norm(
+                part, float(s.seq * rows), dim, s.norm, weight=s.own.qk_norm_weight, narrow=True
+            )
     wide = {"q", "k", "v"} <= body.high  # attention takes 16 bit
     if wide:
         body.add(ops.brought_to_fp32("v.narrowed", kv if s.rotated else q + 2 * kv))
     if s.rotated and s.fused:
         body.add(rope_fused("rope.q", q), rope_fused("rope.k", kv))
     elif s.rotated:
-        share = s.rotated / s.head_dim
+        share = s.rotated / s.own.head_dim
         turned = [
             rope("rope.q", q * share, q * (1 - share)),
             rope("rope.k", kv * share, kv * (1 - share)),
@@ -191,17 +172,21 @@ def _project(body: Body, s: AttentionShape, reads: str) -> None:
 
 
 def _project_latent(body: Body, s: AttentionShape, reads: str) -> None:
-    plain, rows = s.head_dim - s.shared, float(s.seq)
-    if s.q_rank:
-        body.linear("q_a", rows, s.hidden, s.q_rank, bias=s.qkv_bias, reads=reads)
-        body.norm("q_a_norm", rows, s.q_rank, s.norm, narrow=True)
-        body.linear("q_b", rows, s.q_rank, s.q_dim, reads="q_a_norm")
+    plain, rows = s.own.head_dim - s.own.rope_dim, float(s.seq)
+    if s.own.q_rank:
+        body.linear("q_a", rows, s.hidden, s.own.q_rank, bias=s.qkv_bias, reads=reads)
+        body.norm("q_a_norm", rows, s.own.q_rank, s.norm, narrow=True)
+        body.linear("q_b", rows, s.own.q_rank, s.q_dim, reads="q_a_norm")
     else:
         body.linear("q", rows, s.hidden, s.q_dim, reads=reads)
-    body.linear("kv_a", rows, s.hidden, s.kv_rank + s.shared, bias=s.qkv_bias, reads=reads)
-    body.norm("kv_a_norm", rows, s.kv_rank, s.norm, narrow=True)
-    body.linear("kv_b", rows, s.kv_rank, s.heads * (plain + s.value_dim), reads="kv_a_norm")
-    turned, kept = rows * s.heads * s.rotated, rows * s.heads * plain
+    body.linear(
+        "kv_a", rows, s.hidden, s.own.kv_rank + s.own.rope_dim, bias=s.qkv_bias, reads=reads
+    )
+    body.norm("kv_a_norm", rows, s.own.kv_rank, s.norm, narrow=True)
+    body.linear(
+        "kv_b", rows, s.own.kv_rank, s.own.heads * (plain + s.own.value_dim), reads="kv_a_norm"
+    )
+    turned, kept = rows * s.own.heads * s.rotated, rows * s.own.heads * plain
     body.add(ops.accumulate("qkv.forks", rows * s.hidden))
     if s.rotated:
         body.add(
@@ -210,13 +195,13 @@ def _project_latent(body: Body, s: AttentionShape, reads: str) -> None:
         )
     body.add(
         # The key's parts are written into one tensor, the rotary part once per head.
-        ops.copy("kv.expand", rows * s.heads * s.head_dim),
+        ops.copy("kv.expand", rows * s.own.heads * s.own.head_dim),
     )
 
 
 def _repeat_kv(body: Body, s: AttentionShape) -> None:
     """Add copies of k and v for each head of q (transformers, repeat_kv)."""
-    if s.kv_heads != s.heads:
+    if s.own.kv_heads != s.own.heads:
         q, kv = float(s.seq * s.q_dim), float(s.seq * s.kv_dim)
         copies = Kernel(kind="copy", low=2 * (kv + q), launches=2.0, indexed=2 * q)
         sums = Kernel(kind="reduction", low=2 * (kv + q), launches=2.0)
@@ -231,24 +216,24 @@ def _under_a_mask(body: Body, s: AttentionShape) -> None:
     """
     _repeat_kv(body, s)
     op = ops.sdpa(
-        "attention", 1, s.heads, s.heads, s.seq, s.seq, s.head_dim, value_dim=s.value_dim,
-        kind=FLASH["flash1"],
+        "attention", 1, s.own.heads, s.own.heads, s.seq, s.seq, s.own.head_dim,
+        value_dim=s.own.value_dim, kind=FLASH["flash1"],
     )  # fmt: skip
-    mask = float(s.heads) * s.seq * s.seq
+    mask = float(s.own.heads) * s.seq * s.seq
     fwd, bwd = (tuple(replace(k, low=k.low + mask) for k in ks) for ks in (op.fwd, op.bwd))
     body.add(replace(op, fwd=fwd, bwd=bwd))
 
 
 def _eager_attention(body: Body, s: AttentionShape) -> None:
-    scores = float(s.heads) * s.seq * s.seq
+    scores = float(s.own.heads) * s.seq * s.seq
     _repeat_kv(body, s)
-    if s.softcap:
+    if s.own.attention_softcap:
         body.add(
             ops.scale("attention.cap", scores),
             ops.activation("attention.tanh", scores, saves="output"),
             ops.scale("attention.uncap", scores),
         )
-    if s.sinks:  # joined as one more key; the row's maximum is subtracted
+    if s.own.sinks:  # joined as one more key; the row's maximum is subtracted
         shift = Kernel(kind="elementwise", low=2 * scores, indexed=scores)
         body.add(
             ops.copy("attention.sinks", scores),
@@ -261,13 +246,13 @@ def _eager_attention(body: Body, s: AttentionShape) -> None:
     eager = s.kernel == "eager"
     body.add(
         *ops.attention_eager(
-            "attention", s.heads, s.seq, s.seq, s.head_dim,
-            mask="add_causal" if eager else "where", drop=s.drop, value_dim=s.value_dim,
-            upcast=eager and not s.sinks,  # gpt-oss does not change the scores' type
+            "attention", s.own.heads, s.seq, s.seq, s.own.head_dim,
+            mask="add_causal" if eager else "where", drop=s.drop, value_dim=s.own.value_dim,
+            upcast=eager and not s.own.sinks,  # gpt-oss does not change the scores' type
         )
     )  # fmt: skip
-    if s.sinks:  # the index of each row's largest score
-        rows = float(s.heads * s.seq)
+    if s.own.sinks:  # the index of each row's largest score
+        rows = float(s.own.heads * s.seq)
         body.add(Op(name="attention.largest", fwd=(), saved=Saved(low=rows, raw_bytes=8.0 * rows)))
 
 
@@ -277,7 +262,7 @@ def _gate(body: Body, s: AttentionShape) -> None:
     One kernel that saves both (Megatron-LM, attention.py, _apply_output_gate under jit_fuser), or
     tensor operations, of which the first one's output is saved.
     """
-    elems = float(s.seq * s.heads * s.value_dim)
+    elems = float(s.seq * s.own.heads * s.own.value_dim)
     unsaved = elems * ("context" not in body.kept)
     if s.fused:
         fwd, bwd = (Kernel(kind="elementwise", low=n * elems) for n in (3, 5))
@@ -298,13 +283,13 @@ def attention(body: Body, s: AttentionShape, reads: str, window: int = 0) -> Non
 
     ``window``: preceding tokens that are attended to; 0: all of them.
     """
-    if s.sinks:
-        body.param("sinks", s.heads)
-    (_project_latent if s.kv_rank else _project)(body, s, reads)
+    if s.own.sinks:
+        body.param("sinks", s.own.heads)
+    (_project_latent if s.own.kv_rank else _project)(body, s, reads)
     if s.kernel in SCORES:
         body.add(
             *ops.attention_fused_softmax(
-                "attention", s.heads, s.seq, s.seq, s.head_dim, drop=s.drop,
+                "attention", s.own.heads, s.seq, s.seq, s.own.head_dim, drop=s.drop,
                 passes=s.kernel == "xla",
             )
         )  # fmt: skip
@@ -314,27 +299,28 @@ def attention(body: Body, s: AttentionShape, reads: str, window: int = 0) -> Non
         else:
             body.add(
                 ops.sdpa(
-                    "attention", 1, s.heads, s.kv_heads, s.seq, s.seq, s.head_dim, causal=True,
-                    value_dim=s.value_dim, window=window, chunked=s.chunked, kind=FLASH[s.kernel],
+                    "attention", 1, s.own.heads, s.own.kv_heads, s.seq, s.seq, s.own.head_dim,
+                    causal=True, value_dim=s.own.value_dim, window=window,
+                    chunked=s.own.chunked, kind=FLASH[s.kernel],
                 )
             )  # fmt: skip
         in_fp8 = s.kernel == "cudnn_fp8"  # saves its own 8-bit tensors
-        if s.joined:  # q is laid out head by head, and so is the output
+        if s.own.rotary_joined:  # q is laid out head by head, and so is the output
             body.add(ops.copy("context", float(s.seq * s.q_dim)))
         elif not in_fp8:
             body.kept.add("context")
             body.pinned.add("context")
         if (
-            s.fused_qkv and s.rotated and not in_fp8
+            s.own.fused_qkv and s.rotated and not in_fp8
         ):  # v is a view: the storage of q and k before rotation stays alive too
             body.add(ops.keep("qkv.packed", float(s.seq * (s.q_dim + s.kv_dim))))
     else:
         _eager_attention(body, s)
-    if s.gated:
+    if s.own.gated_attention:
         _gate(body, s)
     body.linear(
-        "attention.out", s.seq, s.heads * s.value_dim, s.out or s.hidden, bias=s.out_bias,
-        reads="gated" if s.gated else "context",
+        "attention.out", s.seq, s.own.heads * s.own.value_dim, s.out or s.hidden,
+        bias=s.out_bias, reads="gated" if s.own.gated_attention else "context",
     )  # fmt: skip
     if s.drop and not s.drop_joined:
         body.add(ops.dropout("attention.dropout", float(s.seq * s.hidden)))

@@ -16,7 +16,8 @@ from simcore.workload.archs.lm_mixers import (
     mamba,
     selective,
 )
-from simcore.workload.archs.lm_mlp import GATED, ExpertsShape, MlpShape, dense, experts
+from simcore.workload.archs.lm_mlp import GATED, MlpShape, dense, experts
+from simcore.workload.archs.lm_settings import Experts, Implementation, Norms, RankShare
 from simcore.workload.graph import Op
 
 
@@ -26,22 +27,14 @@ class Model:
 
     attention: AttentionShape
     mlp: MlpShape
-    experts: ExpertsShape
     mixer: MixerShape
-    residual: str
-    norm: str
-    norm_bias: bool
-    norm_weight: bool
-    scaled: bool
-    scaled_parts: bool
+    experts: Experts
+    share: RankShare
+    norms: Norms
+    run: Implementation
     window: int
     drop: bool
     adapters: Adapters | None
-
-    @property
-    def compiled(self) -> bool:
-        """Whether casts are part of the kernels next to them."""
-        return self.mlp.fused_pointwise or self.attention.kernel == "xla"
 
     @property
     def elems(self) -> float:
@@ -53,7 +46,7 @@ def _times(body: Body, m: Model, name: str, elems: float) -> bool:
 
     Returns whether a kernel was added.
     """
-    if added := m.scaled_parts and not m.compiled:
+    if added := m.norms.scaled_parts and not m.run.compiled:
         body.add(ops.scale(name, elems))
     return added
 
@@ -79,13 +72,13 @@ def _side_by_side(body: Body, m: Model, attention_shape: AttentionShape, window:
 
 def _mlp(body: Body, m: Model, routed: bool, reads: str) -> None:
     if routed:
-        experts(body, m.mlp, m.experts, reads)
+        experts(body, m.mlp, m.experts, m.run, m.share, reads)
     else:
         dense(body, m.mlp, reads)
         if m.mlp.kind in GATED:
             _times(body, m, "gate.multiplier", float(m.mlp.seq * m.mlp.ffn))
     _times(body, m, "mlp.result.scale", m.elems)
-    if m.drop and (m.residual != "serial" or not m.mlp.fused_pointwise):
+    if m.drop and (m.norms.residual != "serial" or not m.mlp.fused_pointwise):
         body.add(ops.dropout("mlp.dropout", m.elems))
 
 
@@ -96,7 +89,7 @@ def _mix(body: Body, m: Model, kind: Kind, attention_shape: AttentionShape, read
         case "m":
             mamba(body, m.mixer, reads)
         case "s":
-            selective(body, m.mixer, m.norm, reads)
+            selective(body, m.mixer, m.norms.norm, reads)
         case "g":
             delta_net(body, m.mixer, reads)
         case "l":
@@ -111,7 +104,7 @@ def _mix(body: Body, m: Model, kind: Kind, attention_shape: AttentionShape, read
 
 def _join_parallel(body: Body, m: Model) -> None:
     """Add the sums of attention and feed-forward part where both read the layer's input."""
-    fused, elems = m.compiled, m.elems
+    fused, elems = m.run.compiled, m.elems
     body.add(
         ops.residual("attention.residual", elems, fused=fused),
         ops.residual("mlp.residual", elems, fused=fused),
@@ -121,7 +114,7 @@ def _join_parallel(body: Body, m: Model) -> None:
 
 def layer(m: Model, kind: Kind) -> Body:
     """One layer: a mixer and a feed-forward part, each with a norm, or only one of the two."""
-    fused = m.compiled
+    fused = m.run.compiled
     body = Body(m.adapters, fused=fused)
     seq, hidden, elems = m.mlp.seq, m.mlp.hidden, m.elems
     window = m.window if kind.windowed else 0
@@ -129,17 +122,17 @@ def layer(m: Model, kind: Kind) -> Body:
 
     def norm(name: str, reads: str = "", *, narrow: bool = False) -> None:
         body.norm(
-            name, seq, hidden, m.norm, reads=reads, bias=m.norm_bias, weight=m.norm_weight,
-            narrow=narrow,
+            name, seq, hidden, m.norms.norm, reads=reads, bias=m.norms.norm_bias,
+            weight=m.norms.norm_weight, narrow=narrow,
         )  # fmt: skip
 
-    before, after = m.residual != "after", m.residual in ("sandwich", "after")
+    before, after = m.norms.residual != "after", m.norms.residual in ("sandwich", "after")
     if before and kind.mixer != "n":
         norm("norm1", "x")
     if not before and not fused:
         body.high |= {"x", "halfway"}
-    if m.residual.startswith("parallel"):
-        has_two_norms = m.residual == "parallel"
+    if m.norms.residual.startswith("parallel"):
+        has_two_norms = m.norms.residual == "parallel"
         attention(body, attention_shape, "norm1", window)
         if has_two_norms:
             norm("norm2", "x")
@@ -151,7 +144,7 @@ def layer(m: Model, kind: Kind) -> Body:
     normed = after
 
     def summed(name: str) -> Op:
-        if m.scaled and not fused:
+        if m.norms.scaled_residual and not fused:
             body.add(ops.scale(f"{name}.scale", elems))
         if joined:
             return ops.dropout_add(name, elems)

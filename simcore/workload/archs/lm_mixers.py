@@ -9,6 +9,7 @@ from simcore.workload import ops
 from simcore.workload.archs.body import Body
 from simcore.workload.archs.lm_attention import AttentionShape
 from simcore.workload.archs.lm_kinds import RECURRENT, Kind
+from simcore.workload.archs.lm_settings import Mixers, Sizes
 from simcore.workload.graph import Op
 
 #: Allowed numbers of products into which DeltaNet's first product is split.
@@ -39,6 +40,27 @@ class MixerShape:
     apart: bool
     products: int
     normed: bool = True
+
+
+def mixer_shape(sizes: Sizes, own: Mixers, apart: bool) -> MixerShape:
+    """The shape of all mixers of a model."""
+    seq = sizes.seq_len
+    return MixerShape(
+        seq=seq, hidden=sizes.hidden, bias=sizes.bias, conv_bias=own.conv_bias, apart=apart,
+        products=own.delta_products, normed=own.ssm_norm,
+        ssd=ops.SsdShape(
+            seq=seq, heads=own.ssm_heads, head_dim=own.ssm_head_dim, state=own.ssm_state,
+            groups=own.ssm_groups, chunk=own.ssm_chunk, conv=own.conv_kernel,
+        ),
+        selective=ops.SelectiveShape(
+            seq=seq, inner=own.ssm_inner, state=own.ssm_state, rank=own.ssm_rank,
+            conv=own.conv_kernel, normed=own.ssm_norm,
+        ),
+        delta=ops.DeltaShape(
+            seq=seq, key_heads=own.delta_key_heads, value_heads=own.delta_value_heads,
+            key_dim=own.delta_key_dim, value_dim=own.delta_value_dim, conv=own.conv_kernel,
+        ),
+    )  # fmt: skip
 
 
 def check_mixers(m: MixerShape, order: Sequence[Kind], residual: str, kv_rank: int) -> None:
@@ -216,7 +238,7 @@ def lightning(body: Body, s: AttentionShape, reads: str) -> None:
     body.linear("qkv", rows, s.hidden, 3 * s.q_dim, reads=reads)
     body.add(
         ops.activation("mixer.silu", 3 * wide),
-        ops.lightning_attention("mixer.lightning", s.seq, s.heads, s.head_dim),
+        ops.lightning_attention("mixer.lightning", s.seq, s.own.heads, s.own.head_dim),
     )
     # The norm is over heads, which tensor ranks share out: it is no norm of whole hidden rows.
     body.norm("mixer_norm", rows, s.q_dim, s.norm, narrow=True)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from simcore.workload import ops
 from simcore.workload.archs.body import Body
+from simcore.workload.archs.lm_settings import Experts, Implementation, RankShare
 from simcore.workload.graph import Kernel, Op
 from simcore.workload.saved import Saved
 
@@ -35,63 +36,6 @@ class MlpShape:
     fp8_input: bool = False
     clamps_apart: bool = False
     casts: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExpertsShape:
-    """Sizes and options of a mixture of ``experts`` layers of width ``ffn``, gated or plain.
-
-    - ``local``: experts that this rank holds; ``top_k``: experts per token.
-    - ``groups``: groups into which the router divides experts; a token's experts are in
-      ``top_groups`` of them.
-    - ``shared_ffn``: width of the layer that every token passes; ``shared_gate``: a sigmoid weights
-      its result.
-    - ``bias``: router and experts have a bias.
-    - ``latent``: width to which rows are projected before dispatch, and from which after
-      combination (0: experts are as wide as the model; Megatron-Core, moe_layer.py).
-    - ``routed_share``: fraction of the tokens that this rank routes.
-    - ``apart``: gate and up are two products.
-    - ``rows``: rows that this rank's experts compute, over tokens * top_k; ``permuted``: rows that
-      dispatch and combination move, over the same.
-    - ``bias_apart``: the last product's bias is multiplied by routing weights and added expert by
-      expert, in tensor operations.
-    - ``weighed_early``: rows are multiplied by their weights in the activation, not when they are
-      combined.
-    - ``regrouped``: rows arrive ordered by sender and are sorted by expert once more.
-    - ``padded_rows``: the rows of each expert are copied so that they fill whole blocks of scales,
-      and back.
-    - ``fused_experts``: the activation is in the products' kernels, one for all experts.
-    """
-
-    experts: int
-    local: int
-    top_k: int
-    ffn: int
-    shared_ffn: int
-    shared_gate: bool
-    bias: bool
-    latent: int = 0
-    groups: int = 1
-    top_groups: int = 1
-    routed_share: float = 1.0
-    apart: bool = False
-    rows: float = 1.0
-    permuted: float = 1.0
-    bias_apart: bool = False
-    weighed_early: bool = False
-    regrouped: bool = False
-    padded_rows: bool = False
-    fused_experts: bool = False
-
-
-def check_groups(experts: int, top_k: int, groups: int, top_groups: int) -> None:
-    """Raises ValueError if a token cannot take ``top_k`` experts from ``top_groups`` groups."""
-    if not 1 <= top_groups <= groups:
-        raise ValueError(f"top_groups {top_groups} is not within 1..{groups} expert_groups")
-    if experts % groups:
-        raise ValueError(f"experts {experts} is not a multiple of expert_groups {groups}")
-    if experts and top_groups < groups and top_k > experts // groups * top_groups:
-        raise ValueError(f"top_k {top_k} is more than {top_groups} of {groups} groups hold")
 
 
 def gelu_new(elems: float) -> Op:
@@ -308,63 +252,66 @@ def dense(body: Body, s: MlpShape, reads: str, prefix: str = "") -> None:
         _uncast(body, (f"{prefix}down",), backward=False)
 
 
-def experts(body: Body, s: MlpShape, e: ExpertsShape, reads: str) -> None:
+def experts(
+    body: Body, s: MlpShape, e: Experts, run: Implementation, share: RankShare, reads: str
+) -> None:
     """Add a mixture of experts: router, dispatch, two grouped products, combination."""
-    tokens = float(s.seq) * e.routed_share
-    rows, copies = tokens * e.top_k * e.rows, e.top_k * e.permuted
-    optional_moves = (("regroup", e.regrouped and e.local > 1), ("pad", e.padded_rows))
+    local, ffn = share.local_experts or e.experts, e.expert_ffn or s.ffn
+    tokens = float(s.seq) * share.routed_share
+    rows, copies = tokens * e.top_k * share.expert_rows, e.top_k * share.permuted_rows
+    optional_moves = (("regroup", run.regrouped_rows and local > 1), ("pad", run.padded_rows))
     moves = [move for move, on in optional_moves if on]
     trained = body.trains
-    body.linear("router", tokens, s.hidden, e.experts, bias=e.bias, reads=reads, wide=True)
-    width = e.latent or s.hidden
-    if e.latent:
+    body.linear("router", tokens, s.hidden, e.experts, bias=e.expert_bias, reads=reads, wide=True)
+    width = e.expert_latent or s.hidden
+    if e.expert_latent:
         body.linear("latent.down", tokens, s.hidden, width, reads=reads)
         body.add(ops.accumulate("latent.forks", tokens * s.hidden))
     gated = s.kind in GATED
-    parts = (("gate", "up") if e.apart else ("gate_up",)) if gated else ("up",)
-    cols = (2 * e.ffn // len(parts)) if gated else e.ffn
+    parts = (("gate", "up") if run.expert_apart else ("gate_up",)) if gated else ("up",)
+    cols = (2 * ffn // len(parts)) if gated else ffn
     first = [
         ops.grouped_linear(
-            f"experts.{part}", rows, width, cols, e.local, weight_grad=trained,
-            save_input=part != "up" or not gated, joint=e.fused_experts, looped=e.weighed_early,
+            f"experts.{part}", rows, width, cols, local, weight_grad=trained,
+            save_input=part != "up" or not gated, joint=run.fused_experts, looped=run.weighed_early,
         )
         for part in parts
     ]  # fmt: skip
     second = ops.grouped_linear(
-        "experts.down", rows, e.ffn, width, e.local, weight_grad=trained, joint=e.fused_experts,
-        looped=e.weighed_early,
+        "experts.down", rows, ffn, width, local, weight_grad=trained, joint=run.fused_experts,
+        looped=run.weighed_early,
     )  # fmt: skip
     if not gated:
-        between: tuple[Op, ...] = (plain_activation(s.kind, rows * e.ffn, s.fused_pointwise),)
-    elif e.fused_experts:
-        between = (_in_products(rows * e.ffn),)
+        between: tuple[Op, ...] = (plain_activation(s.kind, rows * ffn, s.fused_pointwise),)
+    elif run.fused_experts:
+        between = (_in_products(rows * ffn),)
     else:
         between = gate_product(
-            s.kind, rows * e.ffn, s.fused_pointwise, fp8_input=s.fp8_input,
-            clamps_apart=s.clamps_apart, halves=not e.apart,
+            s.kind, rows * ffn, s.fused_pointwise, fp8_input=s.fp8_input,
+            clamps_apart=s.clamps_apart, halves=not run.expert_apart,
         )  # fmt: skip
     body.add(
-        ops.route("route", tokens, e.experts, e.top_k, e.groups, e.top_groups),
-        ops.dispatch("dispatch", tokens, width, copies, fused=e.weighed_early),
+        ops.route("route", tokens, e.experts, e.top_k, e.expert_groups, e.top_groups),
+        ops.dispatch("dispatch", tokens, width, copies, fused=run.weighed_early),
         *(ops.regroup(f"dispatch.{move}", rows, width) for move in moves),
         *first,
         *between,
         second,
-        *([weighed_bias(rows, width, e.local)] if e.bias and e.bias_apart else []),
+        *([weighed_bias(rows, width, local)] if e.expert_bias and run.expert_bias_apart else []),
         *(ops.regroup(f"combine.{move}", rows, width) for move in moves),
-        ops.combine("combine", tokens, width, copies, weighed=not e.weighed_early),
+        ops.combine("combine", tokens, width, copies, weighed=not run.weighed_early),
         ops.accumulate("experts.forks", tokens * s.hidden),
     )
-    if e.apart and gated:
+    if run.expert_apart and gated:
         body.add(ops.accumulate("experts.inputs", rows * width))
     for part in parts:
-        body.stacked(f"experts.{part}", e.local * cols * width)
-        if e.bias:
-            body.param(f"experts.{part}.bias", e.local * cols)
-    body.stacked("experts.down", e.local * e.ffn * width)
-    if e.bias:
-        body.param("experts.down.bias", e.local * width)
-    if e.latent:
+        body.stacked(f"experts.{part}", local * cols * width)
+        if e.expert_bias:
+            body.param(f"experts.{part}.bias", local * cols)
+    body.stacked("experts.down", local * ffn * width)
+    if e.expert_bias:
+        body.param("experts.down.bias", local * width)
+    if e.expert_latent:
         body.linear("latent.up", tokens, width, s.hidden, reads="combined")
     if e.shared_ffn:
         shape = MlpShape(

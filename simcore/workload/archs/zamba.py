@@ -18,6 +18,7 @@ from simcore.workload.archs.checks import check_names
 from simcore.workload.archs.lm_attention import FLASH, AttentionShape, attention
 from simcore.workload.archs.lm_mixers import MixerShape, mamba
 from simcore.workload.archs.lm_mlp import gate_product
+from simcore.workload.archs.lm_settings import Attention
 from simcore.workload.graph import TIE, Block, Workload
 from simcore.workload.saved import Saved
 
@@ -154,12 +155,12 @@ def build(
     width = 2 * hidden // heads
     s = _Shape(
         attention=AttentionShape(
-            seq=seq_len, hidden=2 * hidden, out=hidden, heads=heads, kv_heads=kv_heads or heads,
-            head_dim=width, value_dim=width, rotated=width * rotary, joined=False,
-            fused_qkv=False, qkv_bias=False, out_bias=False, qk_norm=False, qk_norm_weight=True,
-            qk_norm_whole=False, clip=False, chunked=False, norm=norm, kernel=attention,
-            fused=False, drop=False, drop_joined=False, softcap=False, sinks=False, q_rank=0,
-            kv_rank=0,
+            seq=seq_len, hidden=2 * hidden, out=hidden, norm=norm, kernel=attention,
+            rotated=width * rotary,
+            own=Attention(
+                heads=heads, kv_heads=kv_heads or heads, head_dim=width, value_dim=width,
+                fused_qkv=False,
+            ),
         ),
         mixer=MixerShape(
             seq=seq_len, hidden=hidden, bias=bias, conv_bias=True, apart=False, products=1,

@@ -1,0 +1,355 @@
+"""Settings of language models: facts of the published model by part, and how a program runs it.
+
+Zero stands for the usual value where a docstring says so. Patterns of letters repeat over the
+layers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from simcore.workload.archs.checks import head_width
+
+#: Allowed values of ``residual`` and of ``positions``.
+RESIDUALS = ("serial", "parallel", "parallel_one_norm", "sandwich", "after")
+POSITIONS = ("learned", "rope", "alibi", "none")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sizes:
+    """Sizes of the whole model, and what all its parts share.
+
+    ``bias``: products have a bias, unless a part says otherwise. ``dropout``: of the residual.
+    """
+
+    layers: int
+    hidden: int
+    vocab: int
+    seq_len: int
+    bias: bool = True
+    dropout: float = 0.0
+
+    def biased(self, own: bool | None) -> bool:
+        """Whether products have a bias, where their part says ``own``."""
+        return self.bias if own is None else own
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attention:
+    """Attention: q, k and v separate or packed, grouped, windowed, or from latents.
+
+    - ``kv_heads``: 0 means as many as ``heads``; ``head_dim`` (width of a head of q and k): 0 means
+      hidden / heads; ``value_dim`` (of v): 0 means ``head_dim``.
+    - ``kv_rank`` > 0: k and v come from a latent of that width (multi-head latent attention,
+      DeepSeek-V2 2024), q from one of ``q_rank`` if that is not 0. ``rope_dim`` elements of
+      ``head_dim`` then have positions, if there are any, and all heads share one key's.
+    - ``qkv_bias``, ``out_bias``: None means ``bias``. ``fused_qkv``: q, k and v are one product.
+      ``qkv_clip``: they are clamped (DBRX).
+    - ``rotary_share``: fraction of each head with rotary positions; ``rotary_joined``: these
+      elements are written together with the others into a new tensor. ``rope_pattern``: ``r``
+      rotary positions, ``n`` none (nor norms of q and k without weight).
+    - ``qk_norm``: q and k pass norms, with a weight (``qk_norm_weight``; Llama 4's have none), over
+      all heads (``qk_norm_whole``, OLMo 2) or over each.
+    - ``window_pattern``: ``w`` attends to ``window`` tokens (``chunked``: within chunks of that
+      length, Llama 4), ``f`` to all.
+    - ``attention_softcap``: scores are capped. ``sinks``: softmax has one more, learned score per
+      head. ``gated_attention``: a sigmoid of a second result of q's product multiplies the output
+      (Qwen3-Next).
+    """
+
+    heads: int
+    kv_heads: int = 0
+    head_dim: int = 0
+    value_dim: int = 0
+    q_rank: int = 0
+    kv_rank: int = 0
+    rope_dim: int = 0
+    fused_qkv: bool = True
+    qkv_clip: bool = False
+    qkv_bias: bool | None = None
+    out_bias: bool | None = None
+    rotary_share: float = 1.0
+    rotary_joined: bool = False
+    rope_pattern: str = "r"
+    qk_norm: bool = False
+    qk_norm_weight: bool = True
+    qk_norm_whole: bool = False
+    window: int = 0
+    window_pattern: str = "w"
+    chunked: bool = False
+    attention_softcap: bool = False
+    sinks: bool = False
+    gated_attention: bool = False
+
+    def complete(self, sizes: Sizes) -> Attention:
+        """The same with values for what has none. Raises ValueError for heads that do not fit."""
+        head_dim = self.head_dim or head_width(sizes.hidden, self.heads)
+        kv_heads = self.kv_heads or self.heads
+        if self.heads % kv_heads:
+            raise ValueError(f"heads {self.heads} is not a multiple of kv_heads {kv_heads}")
+        return replace(
+            self,
+            kv_heads=self.heads if self.kv_rank else kv_heads,
+            head_dim=head_dim,
+            value_dim=self.value_dim or head_dim,
+        )
+
+    @property
+    def rotated(self) -> int:
+        """Elements of ``head_dim`` with rotary positions, in a model that has these."""
+        return self.rope_dim if self.kv_rank else int(self.head_dim * self.rotary_share)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FeedForward:
+    """Dense feed-forward layers.
+
+    ``ffn``: their width; 0 means 4 hidden. ``mlp``: ``gelu`` is one fused kernel, ``gelu_new``
+    eight. ``mlp_bias``: None means ``bias``. ``fused_gate_up``: gate and up are one product.
+    """
+
+    ffn: int = 0
+    mlp: str = "gelu"
+    mlp_bias: bool | None = None
+    fused_gate_up: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Experts:
+    """A mixture of ``experts``, of which a token takes ``top_k``.
+
+    - ``expert_ffn``: width of an expert; 0 means ``ffn``. ``expert_bias``: router and experts have
+      a bias.
+    - ``expert_groups``: groups into which the router divides experts; a token's experts are in
+      ``top_groups`` of them.
+    - ``shared_ffn``: width of the layer that every token passes; ``shared_gate``: a sigmoid weights
+      its result.
+    - ``expert_latent``: width to which rows are projected before dispatch, and from which after
+      combination (0: experts are as wide as the model; Nemotron 3 Super; Megatron-Core,
+      moe_layer.py).
+    - ``expert_pattern``: ``e`` experts, ``d`` dense, ``n`` neither; empty: experts if there are
+      any.
+    """
+
+    experts: int = 0
+    top_k: int = 2
+    expert_ffn: int = 0
+    expert_bias: bool = False
+    expert_groups: int = 1
+    top_groups: int = 1
+    shared_ffn: int = 0
+    shared_gate: bool = False
+    expert_latent: int = 0
+    expert_pattern: str = ""
+
+    def check(self) -> None:
+        """Raises ValueError if a token cannot take ``top_k`` experts."""
+        experts, groups, top_groups = self.experts, self.expert_groups, self.top_groups
+        if experts and not 1 <= self.top_k <= experts:
+            raise ValueError(f"top_k {self.top_k} is not within 1..{experts} experts")
+        if not 1 <= top_groups <= groups:
+            raise ValueError(f"top_groups {top_groups} is not within 1..{groups} expert_groups")
+        if experts % groups:
+            raise ValueError(f"experts {experts} is not a multiple of expert_groups {groups}")
+        if experts and top_groups < groups and self.top_k > experts // groups * top_groups:
+            raise ValueError(
+                f"top_k {self.top_k} is more than {top_groups} of {groups} groups hold"
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Norms:
+    """Norms and sums of the residual stream.
+
+    - ``norm_bias``, ``norm_weight``: norms have one (OLMo's have no weight). ``final_norm``: there
+      is one before the head.
+    - ``residual``: serial, parallel (parallel_one_norm: both parts read one norm), sandwich (norms
+      before and after each half, Gemma 2) or after (only after it, OLMo 2).
+    - ``scaled_residual``: sums are multiplied by a constant (Granite); ``scaled_parts``: so are
+      inputs and results of a layer's parts (Falcon-H1).
+    """
+
+    norm: str = "layernorm"
+    norm_bias: bool = True
+    norm_weight: bool = True
+    final_norm: bool = True
+    residual: str = "serial"
+    scaled_residual: bool = False
+    scaled_parts: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mixers:
+    """Mixers that replace attention or run beside it; sizes of those that no layer has are unused.
+
+    - ``mixer_pattern``: ``a`` attention, ``m`` Mamba-2, ``h`` both in parallel, ``s`` Mamba-1,
+      ``g`` gated DeltaNet, ``k`` the same with decays by channel (Kimi Delta Attention), ``l``
+      lightning attention with attention's heads (MiniMax-01), ``n`` none.
+    - ``ssm_``: Mamba-2 (``ops.SsdShape``); ``ssm_norm``: it has a gated norm (without one, as in
+      Falcon-H1, the scan applies the gate), and Mamba-1 norms of steps, B and C; ``ssm_inner``,
+      ``ssm_rank``: Mamba-1's widths.
+    - ``delta_``: gated DeltaNet (``ops.DeltaShape``); ``delta_products``: number of products into
+      which its first one is split: 1 (Megatron-Core), 2 (Qwen3-Next: q, k, v and gate; b and a) or
+      4 (Qwen3.5: q, k and v; gate; b; a).
+    """
+
+    mixer_pattern: str = "a"
+    ssm_heads: int = 0
+    ssm_head_dim: int = 64
+    ssm_state: int = 128
+    ssm_groups: int = 1
+    ssm_chunk: int = 256
+    ssm_norm: bool = True
+    ssm_inner: int = 0
+    ssm_rank: int = 0
+    delta_key_heads: int = 0
+    delta_value_heads: int = 0
+    delta_key_dim: int = 128
+    delta_value_dim: int = 128
+    delta_products: int = 2
+    conv_kernel: int = 4
+    conv_bias: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ends:
+    """Embedding and head.
+
+    - ``max_positions``: rows of a table of learned positions (0: ``seq_len``), without
+      ``extra_positions`` that are not used. ``embedding_width``: 0 means hidden.
+    - ``tied``: the head's weight is the embedding's. ``scaled_embedding``, ``scaled_logits``:
+      multiplied by a constant (Granite). ``logit_softcap``: logits are capped.
+    - ``next_tokens``: multi-token prediction modules after the last layer.
+    """
+
+    positions: str = "learned"
+    max_positions: int = 0
+    extra_positions: int = 0
+    embedding_norm: bool = False
+    embedding_width: int = 0
+    scaled_embedding: bool = False
+    tied: bool = True
+    head_bias: bool = False
+    scaled_logits: bool = False
+    logit_softcap: bool = False
+    next_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LanguageModel:
+    """The published model, by part."""
+
+    attention: Attention
+    sizes: Sizes
+    feed_forward: FeedForward = field(default_factory=FeedForward)
+    experts: Experts = field(default_factory=Experts)
+    norms: Norms = field(default_factory=Norms)
+    mixers: Mixers = field(default_factory=Mixers)
+    ends: Ends = field(default_factory=Ends)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Implementation:
+    """How a training program runs the model.
+
+    - ``attention``: flash (torch's choice: FlashAttention-2, cuDNN's on data-centre Blackwell),
+      flash2, flash3 and cudnn (faster from Hopper on), flash1 and flash_triton (older), masked
+      (torch's with a mask tensor), fused_softmax (scores in memory, Megatron-LM's kernel), xla (the
+      same in XLA's fusions) or math (tensor operations).
+    - ``fused_pointwise``: rotary positions, gated activations, and bias, dropout and residual sum
+      are one kernel each (Megatron-LM, Transformer Engine, or a compiler), not tensor operations;
+      ``fused_rope``: so for positions alone.
+    - ``fp8_activation_input``: gated activations save their input in 8 bits; ``activation_casts``:
+      they write their result and gradient in the format of the products that read them (Transformer
+      Engine, pytorch/ops/basic/activation.py under its operation fuser); ``clamps_apart``: they do
+      not include their clamps.
+    - ``expert_apart``: gate and up of experts are two products. ``fused_experts``: the activation
+      is in the products' kernels, one for all experts. ``expert_bias_apart``: the last product's
+      bias is multiplied by routing weights and added expert by expert, in tensor operations.
+      ``weighed_early``: rows are multiplied by their weights in the activation, not when they are
+      combined (Megatron-Core). ``regrouped_rows``: rows arrive ordered by sender and are sorted by
+      expert once more. ``padded_rows``: the rows of each expert are copied so that they fill whole
+      blocks of scales, and back.
+    - ``mixer_apart``: norm and last product of Mamba-2 are modules that save their inputs
+      (Megatron-Core), not part of the scan's autograd function.
+    - ``loss``: eager (tensor operations, the logits held until backward ends; eager_freed: until it
+      begins), parallel (torch's loss_parallel, of tensor ranks), vocab_parallel (Megatron-LM's, in
+      place in fp32; vocab_parallel_fused: compiled), in_place (Transformer Engine's: forward
+      overwrites the logits with their gradient), flash (flash-attn's: backward does), compiled (no
+      fp32 copy; compiled_chunks: an eighth of the logits at a time, torchtune) or chunked (Liger:
+      no logits). ``upcast_loss``: it is computed in fp32.
+    - ``gathered_logits``: tensor ranks join their parts of the logits, so that each computes the
+      loss of the whole vocabulary (``loss_vocab``, if this rank's part is smaller).
+      ``logit_metrics``: cross entropies computed from the logits in addition to the loss, for logs.
+    - ``gathered_inputs``: inputs of products that sequence parallelism gathers are saved whole.
+    """
+
+    attention: str = "flash"
+    fused_pointwise: bool = False
+    fused_rope: bool | None = None
+    fp8_activation_input: bool = False
+    activation_casts: bool = False
+    clamps_apart: bool = False
+    expert_apart: bool = False
+    fused_experts: bool = False
+    expert_bias_apart: bool = False
+    weighed_early: bool = False
+    regrouped_rows: bool = False
+    padded_rows: bool = False
+    mixer_apart: bool = False
+    loss: str = "eager"
+    upcast_loss: bool = False
+    gathered_logits: bool = False
+    loss_vocab: int = 0
+    logit_metrics: int = 0
+    gathered_inputs: bool = False
+
+    @property
+    def rope_is_fused(self) -> bool:
+        """Whether rotary positions are one kernel."""
+        return self.fused_pointwise if self.fused_rope is None else self.fused_rope
+
+    @property
+    def compiled(self) -> bool:
+        """Whether casts are part of the kernels next to them."""
+        return self.fused_pointwise or self.attention == "xla"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankShare:
+    """This rank's part of the experts.
+
+    ``local_experts``: experts that it holds (0: all); ``routed_share``: fraction of the tokens that
+    it routes and computes. ``expert_rows``: rows that its experts compute, over those of balanced
+    routing; ``permuted_rows``: rows that it sorts and combines, over the same.
+    """
+
+    local_experts: int = 0
+    routed_share: float = 1.0
+    expert_rows: float = 1.0
+    permuted_rows: float = 1.0
+
+    def check(self) -> None:
+        """Raises ValueError for fewer rows than balanced routing has."""
+        if min(self.expert_rows, self.permuted_rows) < 1:
+            raise ValueError(
+                f"expert_rows {self.expert_rows} and permuted_rows {self.permuted_rows} are below 1"
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Adapting:
+    """Low-rank adapters, of ``lora_rank`` > 0: the base is frozen, in format ``quantised_base``.
+
+    Only adapters on ``lora_targets`` (a comma list, or all-linear) are trained. ``lora_dropout`` >
+    0: each has its own dropout, as in PEFT. ``lora_wide``, ``lora_kernels``, ``frozen_inputs``:
+    ``wide``, ``kernels`` and ``inputs`` of ``body.Adapters``.
+    """
+
+    lora_rank: int = 0
+    lora_targets: str = ""
+    lora_dropout: float = 0.0
+    lora_wide: bool = False
+    lora_kernels: str = "apart"
+    frozen_inputs: bool = False
+    quantised_base: str = "none"
