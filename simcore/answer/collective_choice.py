@@ -10,9 +10,9 @@ from simcore.physics.collectives import Collective, Group, obeys, ways
 from simcore.request.context import WAYS
 from simcore.request.resolved import Request
 from simcore.step.program import Scope
+from simcore.timing.collectives import scoped
 from simcore.timing.exchanges import data_points, exchange_bytes, group_of, tensor_collectives
 from simcore.timing.points import Points
-from simcore.timing.price import scoped
 from simcore.timing.steps import job_of, values_of, with_library
 
 

@@ -13,9 +13,8 @@ from simcore.step.kernels import COMPUTE_KINDS, DEPTHWISE_LAST, KINDS
 from simcore.timing.exchanges import exchange_bytes, exchange_passes
 from simcore.timing.peaks import conv_unit
 from simcore.timing.points import COLLECTIVE_BASE_S
-from simcore.timing.price import HOST_DRAM_FRAC
+from simcore.timing.quantities import EMA_TRAFFIC_ELEMS, HOST_DRAM_FRAC
 from simcore.timing.rates import compute_share_of, memory_share_of
-from simcore.timing.update import EMA_TRAFFIC_ELEMS
 from simcore.workload.graph import CONV_KINDS, KernelKind
 
 

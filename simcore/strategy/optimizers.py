@@ -21,7 +21,7 @@ from simcore.base.errors import UnknownName
 StepImpl = Literal["foreach", "for-loop", "fused"]
 #: How an optimizer's work depends on the shapes of parameters; each is a function of ``by_shape``.
 ByShape = Literal["", "factored-moments", "orthogonalised"]
-#: Average number of tensors that one kernel of a foreach step takes (``timing.update``).
+#: Average number of tensors that one kernel of a foreach step takes (``timing.quantities``).
 TENSORS_A_LAUNCH = 30
 
 

@@ -15,9 +15,9 @@ from simcore.hardware.cluster import parse_cluster
 from simcore.hardware.profile import load_profile
 from simcore.physics.collectives import Group, exchange_s, once_each_frac
 from simcore.strategy.overlap import Overlap, parse_overlap
+from simcore.timing.collectives import scoped
 from simcore.timing.evaluate import program_of
 from simcore.timing.exchanges import exchanges_of, exposed
-from simcore.timing.price import scoped
 from simcore.workload.models import MODELS
 
 BASE = {"micro_batch": 1, "precision": "bf16", "seq_len": 1024}

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from simcore.api import predict
-from simcore.timing.norms import sync_norms_s
+from simcore.timing.collectives import sync_norms_s
 from simcore.timing.points import Points
 from simcore.workload.resolve import resolve_model
 

@@ -11,8 +11,8 @@ from strategies import strategy
 from simcore import api
 from simcore.physics.collectives import Group, collective_time_s
 from simcore.strategy.programs import program_named
+from simcore.timing.collectives import broadcasts_s, owned_numel
 from simcore.timing.evaluate import program_of
-from simcore.timing.owned_tensors import broadcasts_s, owned_numel
 from simcore.workload.graph import Block, Param, Workload
 from simcore.workload.models import MODELS
 

@@ -7,7 +7,7 @@ from strategies import rates
 from simcore import api
 from simcore.answer.measured import tables_folder
 from simcore.strategy.programs.mechanisms import TensorLists
-from simcore.timing.tensor_lists import tensor_lists_s
+from simcore.timing.collectives import tensor_lists_s
 
 LISTS = TensorLists(call=10.0, gathered_view=2.0, reduced_view=4.0, copy=3.0)
 TABLE = tables_folder() / "zero3_2021.csv"

@@ -1,0 +1,180 @@
+"""Seconds of a step's collectives among the ranks of their scope.
+
+Also of those with costs of their own: through lists of tensors, from the owners of whole tensors,
+and of the statistics of norms.
+
+# C configs, M messages, n ranks
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from functools import lru_cache
+from heapq import heapify, heapreplace
+
+import numpy as np
+
+from simcore.base.arrays import NDArray
+from simcore.base.same import Same
+from simcore.base.units import FP32_BYTES
+from simcore.physics.collectives import Collective, Group, collective_time_s
+from simcore.step.program import Scope
+from simcore.step.together import Sending
+from simcore.strategy.programs.mechanisms import TensorLists
+from simcore.strategy.strategy import Strategy
+from simcore.timing.points import Points
+from simcore.timing.rates import ClassRates
+from simcore.workload.graph import Workload
+
+Array = NDArray[np.float64]
+
+
+def scoped(group: Group, scope: Scope, strategy: Strategy) -> Group:
+    """The ranks of a data-parallel group over which a collective runs.
+
+    With hybrid sharding, a shard group is ``shard_ranks`` consecutive ranks, and ranks with equal
+    shards are ``shard_ranks`` apart; ranks that hold the same experts are ``expert_ranks`` apart.
+    """
+    if scope == "experts":
+        return _every(group, strategy.expert_ranks)
+    if scope == "all" or not strategy.shard_ranks:
+        return group
+    shard = np.minimum(float(strategy.shard_ranks), group.n_ranks)
+    if scope == "replicas":
+        return _every(group, shard)
+    here = np.minimum(shard, group.n_ranks / group.n_nodes)
+    return replace(group, n_ranks=shard, n_nodes=np.ceil(shard / here))
+
+
+def _every(group: Group, apart: Array | float) -> Group:
+    """Every ``apart``-th rank of a group; the parallel rings of the others share the nodes' NICs.
+
+    ``apart`` below 1: the group also includes ranks of another dimension next to its own.
+    """
+    a_node = group.n_ranks / group.n_nodes
+    size = np.maximum(1.0, group.n_ranks / apart)
+    here = np.maximum(1.0, np.minimum(size, np.floor(a_node / apart)))
+    return replace(
+        group,
+        n_ranks=size,
+        n_nodes=np.ceil(size / here),
+        inter_bw_bytes_per_s=group.inter_bw_bytes_per_s * np.minimum(1.0, here / a_node),
+    )
+
+
+def communicator(points: Points, scope: Scope, strategy: Strategy) -> Group:
+    """The communicator of a scope, cached: stages of a pipeline share one axis and its groups."""
+    key = scope, strategy.shard_ranks, strategy.expert_ranks
+    if key not in points.communicators:
+        world = points.group(points.n_ranks, points.n_nodes)
+        points.communicators[key] = scoped(world, scope, strategy)
+    return points.communicators[key]
+
+
+def messages_s(sending: Sending, points: Points, strategy: Strategy) -> Array:
+    """Seconds of each distinct message of a step [messages, C]."""
+    seconds = np.zeros((len(sending.message_part), len(points)))
+    if (points.n_ranks > 1).any():
+        for op, scope, sizes, rows in sending.messages:
+            group = communicator(points, scope, strategy)
+            seconds[rows] = collective_time_s(op, sizes, group) * points.use_comm
+    return seconds
+
+
+# -- lists of tensors, one for each rank, as in DeepSpeed's ZeRO-3 of 2021 -------------------------
+
+
+def through_lists_s(
+    lists: TensorLists, sending: Sending, wire_s: Array, points: Points, strategy: Strategy,
+    issue_s: Array, classes: tuple[ClassRates, ...],
+) -> Array:  # fmt: skip
+    """Seconds of each message that passes through tensor lists [messages, C].
+
+    ``wire_s``: NCCL's part of it; ``issue_s``: host seconds to issue one of PyTorch's kernels.
+    """
+    seconds = wire_s.copy()
+    for op, scope, sizes, rows in sending.messages:
+        n_ranks = communicator(points, scope, strategy).n_ranks
+        seconds[rows] = tensor_lists_s(lists, op, sizes, wire_s[rows], n_ranks, issue_s, classes)
+    return np.where(points.use_comm > 0, seconds, 0.0)
+
+
+def tensor_lists_s(
+    lists: TensorLists, op: Collective, sizes_bytes: Array, wire_s: Array, n_ranks: Array,
+    issue_s: Array, classes: tuple[ClassRates, ...],
+) -> Array:  # fmt: skip
+    """Seconds of messages of ``sizes_bytes`` [M, 1] that take ``wire_s`` [M, C] in NCCL: [M, C].
+
+    Before each message the host waits for the device, then creates a view for each rank. The output
+    of a gather is cleared before it and copied piece by piece after it; these copies are issued
+    during it. The input of a reduction is divided by the number of ranks and copied piece by piece
+    before it.
+    """
+    rate = min(c.update_bytes_per_s for c in classes)
+    start = max(c.kernels.start_s for c in classes)
+    copied = n_ranks * start + 2 * sizes_bytes / rate
+    issued = n_ranks * lists.copy * issue_s
+    if op == "reduce_scatter":
+        before = n_ranks * lists.reduced_view * issue_s + 2 * sizes_bytes / rate
+        found = before + np.maximum(issued, copied) + wire_s
+    else:
+        before = n_ranks * lists.gathered_view * issue_s + sizes_bytes / rate
+        found = before + np.maximum(issued, wire_s) + copied
+    return np.where(n_ranks > 1, lists.call * issue_s + found, wire_s)
+
+
+# -- whole tensors owned by ranks that share the optimizer state -----------------------------------
+
+
+def owned_numel(workload: Workload, n_ranks: int) -> Counter[int]:
+    """Number of ranks by the elements that they own; ranks without a tensor are left out.
+
+    The largest tensor is assigned first, each to the rank that owns least.
+    """
+    return _owned(Same(workload.outline), n_ranks)
+
+
+@lru_cache(maxsize=256)
+def _owned(workload: Same[Workload], n_ranks: int) -> Counter[int]:
+    numels = [q.numel for b, n in workload.it.repeats for _ in range(n) for q in b.params]
+    loads = [0] * n_ranks
+    heapify(loads)
+    for numel in sorted(numels, reverse=True):
+        heapreplace(loads, loads[0] + numel)
+    return Counter(load for load in loads if load)
+
+
+def broadcasts_s(workload: Workload, width_bytes: float, group: Group) -> Array:
+    """Seconds in which the owners broadcast what they updated to all of ``group``, one by one [C].
+
+    A communicator runs one collective at a time, so the broadcasts add up: as many bytes as an
+    all-gather, and a ring's latency for each owner.
+    """
+    found: Array = np.zeros(group.n_ranks.shape)
+    for n in np.unique(group.n_ranks):
+        owned = owned_numel(workload, int(n))
+        if n <= 1 or not owned:
+            continue
+        sizes = np.array([[width_bytes * numel] for numel in owned])
+        each = collective_time_s("broadcast", sizes, group)
+        found = np.where(group.n_ranks == n, np.array(list(owned.values()), float) @ each, found)
+    return found
+
+
+# -- batch norms whose statistics all ranks average ------------------------------------------------
+
+
+def sync_norms_s(workload: Workload, points: Points) -> Array:
+    """Seconds of a step that devices wait for each other's batch-norm statistics [C].
+
+        2 · norms · accumulation · (wait + all-reduce of mean and variance)
+
+    Each norm has one exchange in forward and one in backward. The next layer needs the result, so
+    that nothing hides them.
+    """
+    group = points.group(points.n_ranks, points.n_nodes)
+    size = np.array([[FP32_BYTES * workload.buffers_numel / workload.sync_norms]])
+    each = collective_time_s("all_reduce", size, group)[0] + workload.sync_norm_wait_s
+    found: Array = 2.0 * workload.sync_norms * points.grad_accum * each
+    return found
