@@ -14,8 +14,7 @@ from simcore.base.arrays import NDArray
 from simcore.base.figures import Figure
 from simcore.hardware.cluster import NodeGroup
 from simcore.hardware.estimates import Estimate
-from simcore.hardware.paths import Path, cluster_paths
-from simcore.hardware.profile import places
+from simcore.hardware.paths import Path, cluster_paths, places
 from simcore.hardware.spec import PeakName
 from simcore.request.resolved import Request, rank_groups
 from simcore.step.kernels import KernelTable, table_of

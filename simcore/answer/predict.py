@@ -21,7 +21,7 @@ from simcore.answer.result import Prediction, RankClass, StageRun, WhatIf
 from simcore.base.arrays import NDArray
 from simcore.base.interval import HIGH_QUANTILE, LOW_QUANTILE, Z80, Interval
 from simcore.hardware.cluster import ClusterSpec, NodeGroup
-from simcore.hardware.unstated import network_assumptions
+from simcore.hardware.network import network_assumptions
 from simcore.memory.job import memory_result, run_memories
 from simcore.memory.terms import Memory
 from simcore.request.options_used import resolved_options

@@ -13,7 +13,7 @@ from simcore.calibrate.curve_fits import robust_sd
 from simcore.calibrate.op_classes import KernelFit
 from simcore.calibrate.op_tables import collection_of
 from simcore.calibrate.pooling import family_of, figure, mean_log
-from simcore.hardware.clocks import Clock
+from simcore.hardware.class_figures import Clock
 
 #: The least standard deviation of the ratio's logarithm.
 LONE_SD = 0.08

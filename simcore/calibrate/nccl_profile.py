@@ -31,8 +31,8 @@ from simcore.calibrate.link_fit import (
 from simcore.calibrate.nccl_groups import Measured, NcclGroups, beyond_rings
 from simcore.hardware.calibrations import Calibration, Knob
 from simcore.hardware.measured import MeasuredDevice, MeasuredLink
-from simcore.hardware.paths import cluster_paths
-from simcore.hardware.profile import Profile, load_profile, places
+from simcore.hardware.paths import cluster_paths, places
+from simcore.hardware.profile import Profile, load_profile
 from simcore.timing.points import COLLECTIVE_BASE_S
 
 #: The least number of sizes of a fit: two parameters and one more size to judge them.

@@ -13,8 +13,7 @@ from simcore.calibrate.assumed import STREAM_GB_PER_S
 from simcore.calibrate.op_classes import MemoryFit
 from simcore.calibrate.pooling import Found, Leaf, Levels, family_of, levels, mean_log
 from simcore.calibrate.power import median_of_families
-from simcore.hardware.class_figures import STREAM_FRAC
-from simcore.hardware.ecc import ecc_frac
+from simcore.hardware.class_figures import STREAM_FRAC, ecc_frac
 from simcore.hardware.spec import GPUS
 
 #: Classes of kernels that load 16 bits at a time. The rate at which SMs issue loads limits them:

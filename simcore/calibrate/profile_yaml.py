@@ -46,9 +46,10 @@ power limit) or asynchronous (wgmma, tcgen05).
     "memory_efficiency": """Share of the datasheet bandwidth. The time is start + bytes / (value *
 bandwidth) with the traffic of unfused kernels; in an eager loop it is at least `floor`, which the
 host sets. Norms take an SM at least `row` clocks per row (simcore/physics/kernel.py).
-Figures of families and pooled ones are without inline ECC of GDDR (simcore/hardware/ecc.py). They
-are from fp32 eager kernels, or from plain streams (gpu-benches) times the ratio of the class to
-streams on other devices. softmax_short: rows up to 1024; gemm and attention: from the fits above;
+Figures of families and pooled ones are without inline ECC of GDDR
+(simcore/hardware/class_figures.py). They are from fp32 eager kernels, or from plain streams
+(gpu-benches) times the ratio of the class to streams on other devices. softmax_short: rows up to
+1024; gemm and attention: from the fits above;
 _serving: kernels of inference servers.""",
     "backward_over_forward_time": """Measured ratios of time, not of FLOP or bytes.""",
     "power": """Error of ln(eff) with each family predicted from the others, by a constant and by

@@ -1,17 +1,32 @@
-"""Calibration records: fitted multipliers, figures measured on one device, where both are from."""
+"""Calibration records: fitted multipliers, figures measured on one device, where both are from.
+
+The names of devices in them are checked here; ``request.assumptions`` checks those of models.
+"""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
-from simcore.base.database import Database, Record, check_record, fold_name, load_record
-from simcore.base.errors import DataError, UnknownName
+from simcore.base.database import (
+    Database,
+    Record,
+    check_record,
+    fold_name,
+    load_record,
+    parse_shipped,
+)
+from simcore.base.errors import DataError, InvalidConfig, UnknownName, UsageError
 from simcore.base.figures import Part
 from simcore.base.untrusted import untrusted_yaml
+from simcore.hardware.cluster import parse_network
 from simcore.hardware.measured import MeasuredDevice
+from simcore.hardware.spec import GPUS, NODES
 
 CalibratedKnob = Literal["compute", "memory", "host", "intra", "inter", "loader", "overlap"]
 
@@ -88,3 +103,96 @@ def calibration_named(name: str) -> Calibration:
     if fold_name(name) not in map(fold_name, known):
         raise UnknownName("calibration", name, known, "(or a .yaml file)")
     return CALIBRATIONS[name]
+
+
+#: The one key that may restrict each knob ("": none may); pricing ignores every other key.
+_RESTRICTED_BY = {
+    "compute": "gpu", "memory": "gpu", "host": "gpu", "intra": "node", "inter": "link",
+    "loader": "workload", "overlap": "",
+}  # fmt: skip
+
+
+def placed_knobs(record: Calibration) -> tuple[Knob, ...]:
+    """The knobs of a calibration, with GPU, node and link by their canonical database names.
+
+    Without this check a knob with a misspelt name would silently change nothing. Raises
+    InvalidConfig with every unknown name. The GPU and node that the calibration itself measured
+    need not be in the database.
+    """
+    problems: list[str] = []
+    own_gpu = record.measured.gpu if record.measured else ""
+    own_node = record.measured.link.node if record.measured and record.measured.link else ""
+
+    def with_canonical_names(index: int, knob: Knob) -> Knob:
+        canonical: dict[str, str] = {}
+        allowed = _RESTRICTED_BY[knob.knob]
+        for key in ("gpu", "node", "link", "workload"):
+            if getattr(knob, key) and key != allowed:
+                rule = f"may only name a {allowed}" if allowed else "applies everywhere"
+                problems.append(f"{_name(record, index, knob)}: has {key!r}, but {rule}")
+        try:
+            if knob.gpu and knob.gpu != own_gpu:
+                canonical["gpu"] = GPUS[knob.gpu].name
+            if knob.node and knob.node != own_node:
+                preset, colon, how = knob.node.partition(":")
+                canonical["node"] = NODES[preset].name + colon + how
+            if knob.link:
+                canonical["link"] = parse_network(knob.link)[0].link
+        except InvalidConfig as err:
+            problems.extend(f"{_name(record, index, knob)}: {text}" for text in err.violations)
+        except UsageError as err:
+            problems.append(f"{_name(record, index, knob)}: {err}")
+        return knob.model_copy(update=canonical) if canonical else knob
+
+    knobs = tuple(with_canonical_names(index, knob) for index, knob in enumerate(record.knobs))
+    if problems:
+        raise InvalidConfig(problems)
+    return knobs
+
+
+def _name(record: Calibration, index: int, knob: Knob) -> str:
+    return f"calibration {record.name!r}, knob {index + 1} ({knob.knob})"
+
+
+#: Sections of the efficiency file that predictions read; collectives have formulas of their own.
+_SECTION = re.compile(
+    r"^(?:compute_efficiency|memory_efficiency|clocks|host|backward_over_forward_time):\n"
+    r"(?:[ #].*\n|\n)*",
+    re.MULTILINE,
+)
+_SOURCES = re.compile(r"^sources:\n(?:[ #].*\n|\n)*", re.MULTILINE)
+#: The line of one device or family in a ``by_gpu`` or ``by_family`` table.
+_ENTRY = re.compile(r"^      (\S+): \{.*\n", re.MULTILINE)
+
+
+def sources_of(text: str) -> Mapping[str, Any]:
+    """The ``sources`` section of a profile's text: source key -> citation."""
+    sources: Mapping[str, Any] = parse_shipped(_SOURCES.findall(text)[0])["sources"]
+    return sources
+
+
+@lru_cache(maxsize=8)
+def text_of(path: Path) -> str:
+    """The text of a file. Raises DataError where it cannot be read."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as err:
+        raise DataError(f"cannot be read: {err.strerror}", file=path) from None
+
+
+@lru_cache(maxsize=256)
+def efficiencies(text: str, names: tuple[str, ...], path: Path) -> Mapping[str, Any]:
+    """The efficiency tables, of devices and families only those in ``names``.
+
+    That leaves a tenth of the file to parse. Raises DataError where the rest is no valid YAML.
+    """
+    wanted = "".join(_SECTION.findall(text))
+    wanted = _ENTRY.sub(lambda m: m[0] if m[1].strip("'\"") in names else "", wanted)
+    try:
+        data = parse_shipped(wanted)
+    except Exception as err:
+        problem = (str(err).splitlines() or [""])[0]
+        raise DataError(f"not valid YAML: {problem}", file=path) from None
+    if not isinstance(data, dict):
+        raise DataError("must be a mapping", file=path)
+    return data

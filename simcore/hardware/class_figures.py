@@ -8,14 +8,19 @@ bandwidth is rescaled for this device's instruction issue rate and for inline EC
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from math import hypot
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from simcore.base.units import parse_quantity
-from simcore.hardware.ecc import carried_frac
-from simcore.hardware.estimates import ClassFigures, Estimate, Level, matrix_style, ramp_depth
-from simcore.hardware.power import POWERED_KIN, Unit, open_frac
-from simcore.hardware.profile_tables import pick
+from simcore.hardware.estimates import ClassFigures, Estimate, Level, matrix_style, pick, ramp_depth
+from simcore.hardware.power import (
+    MATRIX_CLASSES,
+    POWERED_KIN,
+    Unit,
+    open_frac,
+    sustained_over_burst,
+)
 from simcore.hardware.spec import GpuSpec
 
 #: Share of the memory bandwidth that a plain streaming kernel reaches (gpu-benches: 0.74 to 0.95).
@@ -109,3 +114,80 @@ def _at_own_issue(
     issued = float(issue) * gpu.sm_count.value * gpu.boost_clock.value
     value = 1.0 / hypot(1.0 / STREAM_FRAC, gpu.memory_bw.value / issued)
     return Estimate(value, share.sd_log, f"{share.source}, by issue rate")
+
+
+#: How an op was timed. burst: milliseconds on a cool device; sustained: loops of seconds and sweeps
+#: of hours, at the clock that a hot device keeps; profiled: kernel times recorded by a profiler
+#: in an eager loop; derived: computed from the efficiencies in another training simulator's tables.
+Clock = Literal["burst", "sustained", "profiled", "derived"]
+
+
+def clock_ratio(tables: Mapping[str, Any], cls: str, clock: Clock, gpu: GpuSpec) -> Estimate:
+    """Time of a class of kernels at ``clock``, over its time at burst clocks.
+
+    ``tables``: sections of an efficiency profile. The sustained ratio of matrix products comes from
+    the first of these that is known: loops of seconds timed on this device, the clock at which its
+    vendor rates machines built of it, kernels profiled over a long time, its power limit. Derived
+    times also stem from loops: they count as sustained for attention, and for products of a device
+    without burst times to compare them with.
+    """
+    clocks = tables["clocks"]
+    unit = "simt" if cls.endswith("32") else "tensor"
+
+    def timed_both_ways(as_what: Clock) -> bool:
+        return gpu.name in (clocks.get(f"{unit}_{as_what}_over_burst", {}).get("by_gpu") or {})
+
+    paired = cls in MATRIX_CLASSES and timed_both_ways(clock)
+    if clock == "burst":
+        return Estimate(1.0, 0.0, "burst clocks")
+    if (clock == "derived" and not paired) or f"{unit}_{clock}_over_burst" not in clocks:
+        clock = "sustained"
+    if clock == "sustained" and unit == "tensor" and not timed_both_ways(clock):
+        if (rated := _rated(tables, gpu)) is not None:
+            return rated
+        if timed_both_ways("profiled"):
+            clock = "profiled"
+        elif (by_power := _by_power(tables, gpu)) is not None:
+            return by_power
+    return pick(clocks[f"{unit}_{clock}_over_burst"], gpu)[1]
+
+
+def _rated(tables: Mapping[str, Any], gpu: GpuSpec) -> Estimate | None:
+    """Boost clock over the clock that the vendor states for hours at the power limit, or None."""
+    if gpu.sustained_clock is None or gpu.boost_clock is None:
+        return None
+    spread = pick(tables["clocks"]["tensor_sustained_over_burst"], gpu)[1]
+    ratio = gpu.boost_clock.value / gpu.sustained_clock.value
+    return replace(spread, value=ratio, source=f"rated clock ({gpu.sustained_clock.source})")
+
+
+def _by_power(tables: Mapping[str, Any], gpu: GpuSpec) -> Estimate | None:
+    """Sustained over burst time from the power limit; None where the device's power is unknown."""
+    products = tables["compute_efficiency"].get("gemm_tensor16", {})
+    limit = products.get("pooled", {}).get("limit_j_per_flop")
+    ratio = sustained_over_burst(gpu, float(limit)) if limit else None
+    spread = pick(tables["clocks"]["tensor_sustained_over_burst"], gpu)[1]
+    return None if ratio is None else replace(spread, value=ratio, source="by its power")
+
+
+#: Bandwidth with inline ECC over that without (CUDA C++ Best Practices Guide, Theoretical Bandwidth
+#: Calculation: "approximately 20%" less on GPUs with GDDR). Measurements agree: with inline ECC
+#: fp32 streams reach 0.75 of the bandwidth on P4 and 0.74 on T4 (NeuSight), without it 0.94 on A40
+#: and 0.89 on L40 (gpu-benches).
+INLINE_ECC_FRAC: Final = 0.8
+#: Kinds of kernel that inline ECC does not slow like a stream: L2 serves much of their operands.
+_NOT_STREAMS: Final = ("gemm", "attention")
+
+
+def ecc_frac(gpu: GpuSpec) -> float:
+    """Share of its memory bandwidth that a device keeps with ECC as shipped."""
+    return INLINE_ECC_FRAC if gpu.inline_ecc else 1.0
+
+
+def carried_frac(kind: str, level: str, gpu: GpuSpec) -> float:
+    """Factor for a share of the bandwidth that was measured on other devices.
+
+    Figures of families and of all devices hold without inline ECC, so that a device with it keeps
+    less. A figure of the device itself (``level`` "own") already includes its ECC.
+    """
+    return 1.0 if level == "own" or kind in _NOT_STREAMS else ecc_frac(gpu)

@@ -151,3 +151,9 @@ SLOW_PORT_GENERATION = 4
 FAST_HOST_GENERATION = 5
 #: x16 cards per socket of a two-socket server: the usual server has 8 slots.
 CARDS_A_SOCKET = 4
+
+
+def places(cluster: ClusterSpec) -> tuple[str, str]:
+    """(node preset, network link): the names by which calibrations refer to a cluster's links."""
+    group = cluster.groups[0]
+    return group.node.name, group.node.nics[0].link if group.node.nics else ""

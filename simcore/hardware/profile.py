@@ -16,18 +16,23 @@ from typing import Any
 from simcore.base.database import read_yaml, shipped_root
 from simcore.base.errors import InvalidConfig
 from simcore.base.units import Dimension
-from simcore.hardware.calibrations import CalibratedKnob, Calibration, Knob, calibration_named
-from simcore.hardware.class_figures import at_own_ecc, figures_of
-from simcore.hardware.clocks import Clock, clock_ratio
+from simcore.hardware.calibrations import (
+    CalibratedKnob,
+    Calibration,
+    Knob,
+    calibration_named,
+    efficiencies,
+    placed_knobs,
+    sources_of,
+    text_of,
+)
+from simcore.hardware.class_figures import Clock, at_own_ecc, clock_ratio, figures_of
 from simcore.hardware.cluster import ClusterSpec
-from simcore.hardware.convolutions import share_of_products
-from simcore.hardware.estimates import ClassFigures, Estimate, families_of, kins_of
-from simcore.hardware.knob_places import placed_knobs
+from simcore.hardware.estimates import ClassFigures, Estimate, families_of, kins_of, leaf, pick
+from simcore.hardware.kernel_limits import share_of_products
 from simcore.hardware.measured import MeasuredDevice, own_class
-from simcore.hardware.paths import Route, cluster_paths
+from simcore.hardware.paths import Route, cluster_paths, places
 from simcore.hardware.power import FP32_CLASSES
-from simcore.hardware.profile_file import efficiencies, sources_of, text_of
-from simcore.hardware.profile_tables import leaf, pick
 from simcore.hardware.spec import GpuSpec, PeakName
 
 #: Classes that run at sustained clocks; memory-bound work is far from the power cap.
@@ -467,12 +472,6 @@ class Profile:
 _MOST_SEEN = 10_000
 #: Assumed uncertainty of the loading rate, which nobody publishes: a factor of 1.6 either way.
 LOADER_SD_LOG = 0.5
-
-
-def places(cluster: ClusterSpec) -> tuple[str, str]:
-    """(node preset, network link): the names by which calibrations refer to a cluster's links."""
-    group = cluster.groups[0]
-    return group.node.name, group.node.nics[0].link if group.node.nics else ""
 
 
 BLIND_ORIGIN = "datasheet x op benchmarks of other jobs; not calibrated"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from simcore.base.errors import InvalidConfig
-from simcore.hardware.convolutions import CUDNN_VENDOR, wants_channels_last
+from simcore.hardware.kernel_limits import CUDNN_VENDOR, wants_channels_last
 from simcore.hardware.profile import Profile
 from simcore.hardware.spec import GpuSpec, PeakName
 from simcore.physics.fill import conv_fill

@@ -11,9 +11,7 @@ import numpy as np
 
 from simcore.base.arrays import NDArray
 from simcore.hardware.calibrations import CalibratedKnob
-from simcore.hardware.casts import block_cast_share
 from simcore.hardware.cluster import ClusterSpec, NodeGroup, link_named
-from simcore.hardware.convolutions import depthwise_share, wants_channels_last
 from simcore.hardware.estimates import (
     Estimate,
     copies_into_shared,
@@ -21,12 +19,19 @@ from simcore.hardware.estimates import (
     takes_either_layout,
 )
 from simcore.hardware.host import ISSUERS, Issuer, issue_over_torch
-from simcore.hardware.integers import indexed_s
+from simcore.hardware.kernel_limits import (
+    block_cast_share,
+    channel_slots,
+    depthwise_share,
+    indexed_s,
+    only_batched_fp32_tile,
+    row_s,
+    rows_per_l2_byte,
+    wants_channels_last,
+)
 from simcore.hardware.paths import port_share
 from simcore.hardware.profile import HOST_CPU, Profile
-from simcore.hardware.rows import channel_slots, row_s, rows_per_l2_byte
 from simcore.hardware.spec import GpuSpec, PeakName
-from simcore.hardware.tiles import only_batched_fp32_tile
 from simcore.physics.fill import EXP_PER_SM_CLOCK, softmax_width
 from simcore.physics.kernel import TrafficLimits, narrow_load_slowdown
 from simcore.step.kernels import (

@@ -8,9 +8,9 @@ from functools import lru_cache
 from typing import Any
 
 from simcore.hardware.cluster import ClusterSpec
-from simcore.hardware.library import library_values
-from simcore.hardware.paths import cluster_paths
-from simcore.hardware.profile import Profile, places
+from simcore.hardware.network import library_values
+from simcore.hardware.paths import cluster_paths, places
+from simcore.hardware.profile import Profile
 from simcore.physics.collectives import Allowed, Library
 from simcore.physics.slowest import slowest_rate_frac
 from simcore.request.resolved import Request, rank_groups

@@ -14,8 +14,9 @@ from simcore.calibrate.step_model import FitRow, Parameter
 from simcore.calibrate.step_residual import Traits
 from simcore.calibrate.step_response import WORK, axes_of, response, shares_of
 from simcore.hardware.calibrations import CalibratedKnob
-from simcore.hardware.profile import Profile, places
-from simcore.hardware.unstated import Unstated, unstated_network
+from simcore.hardware.network import Unstated, unstated_network
+from simcore.hardware.paths import places
+from simcore.hardware.profile import Profile
 from simcore.request.resolved import Request
 from simcore.timing.points import Points
 from simcore.timing.rates import knob_spread_of

@@ -14,8 +14,8 @@ from simcore.base.units import MILLI
 from simcore.calibrate.step_model import FitRow, Parameter
 from simcore.calibrate.step_residual import Traits
 from simcore.calibrate.step_response import MICRO_STEP, STEP, axis_of
+from simcore.hardware.network import unstated_network
 from simcore.hardware.profile import Profile
-from simcore.hardware.unstated import unstated_network
 from simcore.request.resolved import Request
 from simcore.timing.points import KNOBS
 from simcore.validate.case import Case

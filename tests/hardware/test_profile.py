@@ -13,9 +13,8 @@ import pytest
 from simcore.base.database import read_yaml, shipped_root
 from simcore.base.errors import DataError, UnknownName
 from simcore.hardware.calibrations import Knob
-from simcore.hardware.clocks import Clock
+from simcore.hardware.class_figures import Clock, ecc_frac
 from simcore.hardware.cluster import parse_cluster
-from simcore.hardware.ecc import ecc_frac
 from simcore.hardware.estimates import Estimate, families_of, kins_of, ramp_depth, ramp_s
 from simcore.hardware.power import held_frac, issue_frac, open_frac, sustained_over_burst
 from simcore.hardware.profile import Profile, load_profile

@@ -7,8 +7,8 @@ import numpy as np
 from simcore.calibrate.step_model import FitRow, Parameter
 from simcore.calibrate.step_residual import Traits
 from simcore.hardware.cluster import parse_cluster
+from simcore.hardware.network import unstated_network
 from simcore.hardware.profile import load_profile
-from simcore.hardware.unstated import unstated_network
 from simcore.validate.choose import telling_rows
 from simcore.validate.programs import Programs
 

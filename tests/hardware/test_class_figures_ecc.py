@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from simcore.hardware.ecc import INLINE_ECC_FRAC, carried_frac, ecc_frac
+from simcore.hardware.class_figures import INLINE_ECC_FRAC, carried_frac, ecc_frac
 from simcore.hardware.profile import Profile, load_profile
 from simcore.hardware.spec import GPUS
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from simcore.hardware.convolutions import (
+from simcore.hardware.kernel_limits import (
     depthwise_share,
     share_of_products,
     wants_channels_last,

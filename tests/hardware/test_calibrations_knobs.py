@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from simcore.base.errors import InvalidConfig
-from simcore.hardware.calibrations import Calibration, Knob
+from simcore.hardware.calibrations import Calibration, Knob, placed_knobs
 from simcore.hardware.cluster import parse_cluster
-from simcore.hardware.knob_places import placed_knobs
 from simcore.hardware.measured import MeasuredDevice
-from simcore.hardware.profile import load_profile, places, profile_of
+from simcore.hardware.paths import places
+from simcore.hardware.profile import load_profile, profile_of
 from simcore.hardware.spec import GPUS
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from simcore.hardware.kernel_limits import channel_slots, row_s, rows_in_flight, rows_per_l2_byte
 from simcore.hardware.profile import load_profile
-from simcore.hardware.rows import channel_slots, row_s, rows_in_flight, rows_per_l2_byte
 from simcore.hardware.spec import GPUS
 
 

@@ -7,8 +7,8 @@ import pytest
 
 from simcore.hardware.calibrations import Knob
 from simcore.hardware.cluster import parse_cluster
+from simcore.hardware.network import network_assumptions, unstated_network
 from simcore.hardware.profile import load_profile
-from simcore.hardware.unstated import network_assumptions, unstated_network
 
 BLIND = load_profile()
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from simcore.base.errors import InvalidConfig
-from simcore.hardware.cluster import parse_cluster
-from simcore.hardware.fabric import FLAT, Fabric, parse_fabric
-from simcore.hardware.library import library_values
+from simcore.hardware.cluster import FLAT, Fabric, parse_cluster, parse_fabric
+from simcore.hardware.network import library_values
 from simcore.hardware.paths import cluster_paths
 from simcore.hardware.profile import load_profile
 from simcore.hardware.spec import NODES
