@@ -7,7 +7,7 @@ call (``api.results``), so that the call can be repeated with changes. Nothing p
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -15,23 +15,10 @@ from simcore.answer.advice import uneven
 from simcore.answer.measured import measured_rows
 from simcore.answer.predict import predict as _predict
 from simcore.answer.request import make_request as _make_request
-from simcore.answer.result import Faster
 from simcore.answer.result import Prediction as PlainPrediction
-from simcore.api.results import Explanation, Memory, Prediction, Timeline
-from simcore.api.shown import Asked, plain_as, remembered
+from simcore.api.results import Call, Explanation, Memory, Prediction, Timeline, plain_as
 from simcore.api.signatures import takes_options
-from simcore.api.spaces import (
-    compare,
-    fleet,
-    goodput,
-    launched_words,
-    make_space,
-    plan,
-    simulate_goodput,
-    sweep,
-)
-from simcore.api.tables import calibrate_from, commands, validate, validate_ops
-from simcore.base.errors import InvalidConfig, SimcoreError, UsageError
+from simcore.base.errors import InvalidConfig, Problems, SimcoreError, UsageError
 from simcore.base.numbers import number_problems
 from simcore.hardware.cluster import ClusterSpec
 from simcore.hardware.profile import Profile
@@ -53,6 +40,17 @@ if TYPE_CHECKING:
         selftest,
     )
     from simcore.api.many import Comparison, Fleet, Goodput, MemoryTimeline, Plan, Scaling, Sweep
+    from simcore.api.spaces import (
+        compare,
+        fleet,
+        goodput,
+        launched_words,
+        make_space,
+        plan,
+        simulate_goodput,
+        sweep,
+    )
+    from simcore.api.tables import calibrate_from, commands, validate, validate_ops
     from simcore.request.emit import LaunchFile
 
 
@@ -90,7 +88,7 @@ def predict(
     )
     words = {"model": model, "gpus": gpus, "steps": steps, "epochs": epochs,
              "keep_timeline": keep_timeline, **options}  # fmt: skip
-    return Prediction.of(with_run, Asked("predict", words))
+    return Prediction.of(with_run, Call("predict", words))
 
 
 @trusts_call()
@@ -116,37 +114,24 @@ def answer_of(
         where = changed.pop("gpus", gpus)
         return make_request(model, where, **changed)
 
-    helps: dict[str, Any] = {}
-    faster: tuple[Faster, ...] = ()
+    added: dict[str, Any] = {"uneven": uneven(request), "measured": measured_rows(request, found)}
     if not found.fits:
         from simcore.api.fixes import advice_of
 
-        advice = advice_of(request, ask)
-        helps = {"fixes": advice.fixes, "instead": advice.instead, "why_none": advice.why_none}
+        added |= asdict(advice_of(request, ask))
     elif request.placed is not None or request.strategy.zero_stage:
         from simcore.api.faster import faster_of
 
-        faster = faster_of(request, found, ask)
-    forced: tuple[str, ...] = ()
+        added["faster"] = faster_of(request, found, ask)
     if request.strategy.nccl_algorithms or request.strategy.nccl_protocols:
         from simcore.answer.collective_choice import left_without
 
-        forced = left_without(request)
-    pipeline = None
-    placed = request.placed
-    if keep_timeline and placed is not None:
+        added["assumptions"] = (*left_without(request), *found.assumptions)
+    if keep_timeline and request.placed is not None:
         from simcore.answer.pipeline_timeline import drawable, pipeline_line
 
-        pipeline = pipeline_line(request) if drawable(request) else None
-    return replace(
-        found,
-        assumptions=(*forced, *found.assumptions),
-        **helps,
-        uneven=uneven(request),
-        faster=faster,
-        measured=measured_rows(request, found),
-        pipeline=pipeline,
-    )
+        added["pipeline"] = pipeline_line(request) if drawable(request) else None
+    return replace(found, **added)
 
 
 @takes_options()
@@ -189,7 +174,7 @@ def memory_timeline(
     )
     words = {"model": model, "gpus": gpus, "gpu": gpu,
              "expandable_segments": expandable_segments, **options}  # fmt: skip
-    return remembered(MemoryTimeline, found, "memory_timeline", words)
+    return MemoryTimeline.of(found, Call("memory_timeline", words))
 
 
 @takes_options()
@@ -258,7 +243,7 @@ def scaling(
     if not predictions:
         raise InvalidConfig([f"{model} runs on none of {', '.join(steps)}"])
     words = {"model": model, "gpus": gpus, "clusters": clusters, **options}
-    return remembered(Scaling, scaling_of(group.gpu.name, predictions), "scaling", words)
+    return Scaling.of(scaling_of(group.gpu.name, predictions), Call("scaling", words))
 
 
 @takes_options()
@@ -294,12 +279,9 @@ def find_terms(term: str) -> tuple[str, ...]:
 
 def run_violations(steps: float | None, epochs: float | None) -> list[str]:
     """Error messages about the length of a run; empty where it is valid."""
-    found = []
-    if steps is not None and epochs is not None:
-        found.append("give --steps or --epochs, not both")
-    for name, value in (("steps", steps), ("epochs", epochs)):
-        found += number_problems(name, value)
-    return found
+    both = steps is not None and epochs is not None
+    found = ["give --steps or --epochs, not both"] if both else []
+    return [*found, *number_problems("steps", steps), *number_problems("epochs", epochs)]
 
 
 @takes_options()
@@ -401,8 +383,7 @@ def _run_steps(
     steps: float | None,
     epochs: float | None,
 ) -> float | None:
-    if problems := run_violations(steps, epochs):
-        raise InvalidConfig(problems)
+    Problems(run_violations(steps, epochs)).stop()
     if steps is not None:
         return float(steps)
     if epochs is None:
@@ -448,6 +429,20 @@ _LATER = {
         ("calibrate_machine", "calibration", "calibration_curves", "selftest"), "machine"
     ),
     **dict.fromkeys(("node_from_topo", "validate_nccl"), "logs"),
+    **dict.fromkeys(
+        (
+            "compare",
+            "fleet",
+            "goodput",
+            "launched_words",
+            "make_space",
+            "plan",
+            "simulate_goodput",
+            "sweep",
+        ),
+        "spaces",
+    ),
+    **dict.fromkeys(("calibrate_from", "commands", "validate", "validate_ops"), "tables"),
     "explain_trace": "explained",
 }
 

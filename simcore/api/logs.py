@@ -2,15 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from simcore.api.calibrations import fitted
-from simcore.api.files import paths_of
-from simcore.base.errors import InvalidConfig
+from simcore.base.errors import InvalidConfig, UsageError
 from simcore.calibrate.nccl_groups import Said, beyond_rings, is_nccl_file, read_nccl_groups
+from simcore.hardware.calibrations import Calibration, Knob
 from simcore.hardware.profile import load_profile
+
+
+def paths_of(files: Sequence[Path | str] | Path | str) -> list[Path]:
+    """One file or several, as a list of paths. Raises UsageError for an empty list."""
+    found = [files] if isinstance(files, str | Path) else list(files)
+    if not found:
+        raise UsageError("no file given: name a table or a log")
+    return [Path(f) for f in found]
+
+
+def fitted(
+    record: Calibration, identified: Callable[[Knob], bool], written: Path | None, **more: Any
+) -> dict[str, Any]:
+    """A calibration as plain data: provenance, every multiplier, whether the rows determine it.
+
+    ``identified``: whether the rows determine a multiplier; ``written``: the file that holds the
+    calibration, if any; ``more``: entries that only this kind of measurement has.
+    """
+    return {
+        "name": record.name,
+        "origin": record.origin,
+        "rows": record.rows,
+        "residual_sd_log": record.residual_sd_log,
+        "leave_one_out_mape_frac": record.leave_one_out_mape_frac,
+        "knobs": [
+            {**k.model_dump(exclude_none=True), "identified": identified(k)} for k in record.knobs
+        ],
+        **more,
+        "written": str(written) if written is not None else None,
+    }
 
 
 def all_nccl(files: Sequence[Path]) -> bool:

@@ -1,45 +1,179 @@
-"""Results of one prediction that can repeat their call with changes, print, plot and tabulate.
+"""Results that remember the call that made them, so that they can repeat it with changes.
 
-The results of the engine are plain values. The classes here add the call that made them and the
-methods for notebooks. Text and plots come from ``report``, which is imported when it is used.
+The results of the engine are plain values. ``Result`` adds the call and the methods for notebooks:
+text, plots and tables, which come from ``report`` and are imported when they are used. The classes
+here are those of one prediction; those of many are in ``api.many``.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 from simcore.answer import result as engine
-from simcore.api.shown import Asked, Shown, plain_as
-from simcore.base.errors import UsageError
+from simcore.base.errors import UnknownName, UsageError
 from simcore.memory import result as memory_result
+from simcore.strategy.options import OPTIONS
 from simcore.timing import timeline as engine_timeline
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from pandas import DataFrame
+
     from simcore.api.many import Comparison, MemoryTimeline
+
+T = TypeVar("T")
+
+
+def plain_as(cls: type[T], plain: Any, **more: Any) -> T:
+    """A copy of ``plain`` as an object of its subclass ``cls``; ``more``: the further fields."""
+    return cls(**{f.name: getattr(plain, f.name) for f in fields(plain)}, **more)
+
+
+#: Arguments, to the ones that are dropped when they are changed, since both cannot be given.
+_EITHER = {
+    "global_batch": ("grad_accum",),
+    "grad_accum": ("global_batch",),
+    "steps": ("epochs", "samples", "tokens"),
+    "epochs": ("steps", "samples", "tokens"),
+    "samples": ("steps", "epochs", "tokens"),
+    "tokens": ("steps", "epochs", "samples"),
+    "gpus": ("nnodes", "nproc_per_node", "clusters", "wait_s"),
+    "wait_s": ("gpus",),
+}
+#: Arguments of ``predict`` that do not describe the job.
+_OF_RUN = ("steps", "epochs", "keep_timeline")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Call:
+    """A call of ``simcore.api``: the name of the function and its arguments."""
+
+    function: str
+    words: Mapping[str, Any]
+
+    def changed(self, changes: Mapping[str, Any]) -> Any:
+        """The result of the same call with some arguments changed; None restores a default.
+
+        Raises UnknownName for an argument that the call does not have.
+        """
+        from simcore import api
+
+        words = dict(self.words)
+        known = {*words, *OPTIONS.options()}
+        for word, value in changes.items():
+            if word not in known:
+                raise UnknownName("setting", word, known)
+            for other in _EITHER.get(word, ()):
+                words.pop(other, None)
+            words[word] = value
+        return getattr(api, self.function)(**words)
+
+    @property
+    def job(self) -> dict[str, Any]:
+        """The arguments that describe the job, without the length of the run."""
+        return {k: v for k, v in self.words.items() if k not in _OF_RUN}
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class Result:
+    """What every result has: the call that made it, None where that is not known, and its methods.
+
+    ``plots``: the kinds of plot, the first one the default.
+    """
+
+    plots: ClassVar[tuple[str, ...]] = ()
+    call: Call | None = field(default=None, repr=False, compare=False)
+
+    @classmethod
+    def of(cls, plain: Any, call: Call | None = None) -> Self:
+        """A result of the engine as an object of this class, with the call that made it."""
+        return plain_as(cls, plain, call=call)
+
+    def replace(self, **changes: Any) -> Self:
+        """The result of the same call with ``model``, ``gpus`` or any other argument changed.
+
+        All other arguments stay the same; None restores a default. Raises UsageError as the call
+        does, for an unknown argument, and where the call is not known.
+        """
+        changed: Self = self._call("it cannot be changed").changed(changes)
+        return changed
+
+    def plot(self, kind: str | None = None) -> Figure:
+        """A matplotlib Figure, which notebooks display and ``savefig`` writes to a file.
+
+        ``kind``: one of ``plots``. Raises UsageError where matplotlib is missing, UnknownName for
+        an unknown kind.
+        """
+        from simcore.report.plots import draw
+
+        if not self.plots:
+            raise UsageError(f"there is no plot of a {type(self).__name__.lower()}")
+        wanted = kind or self.plots[0]
+        if wanted not in self.plots:
+            raise UnknownName("plot", wanted, self.plots)
+        return draw(wanted, self._plotted(wanted))
+
+    def to_pandas(self) -> DataFrame:
+        """A pandas DataFrame with units in the column names. Raises UsageError without pandas."""
+        from simcore.report.frames import frame
+
+        return frame(self)
+
+    def _call(self, otherwise: str) -> Call:
+        """The call. Raises UsageError where it is not known; ``otherwise``: what follows then."""
+        if self.call is None:
+            raise UsageError(f"this result does not know the call that made it: {otherwise}")
+        return self.call
+
+    def _plotted(self, kind: str) -> Any:
+        """The data from which the plot of ``kind`` is drawn."""
+        del kind
+        return self
+
+    def _repr_html_(self) -> str:
+        from simcore.report.html import fragment
+
+        return fragment(self)
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        printer.text("..." if cycle else str(self).rstrip())
+
+    def __repr__(self) -> str:
+        """One line, since the fields hold thousands of figures; ``print`` shows the summary."""
+        first = next((line for line in str(self).splitlines() if line.strip()), "")
+        return f"<{type(self).__name__}: {' '.join(first.split())}>"
+
+    def __str__(self) -> str:
+        from simcore.report.text_of import text_of
+
+        return text_of(self)
+
+
+def _memory_over_step(call: Call) -> MemoryTimeline:
+    from simcore import api
+
+    return api.memory_timeline(**call.job)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class Memory(Shown, memory_result.MemoryResult):
+class Memory(Result, memory_result.MemoryResult):
     """Memory of the fullest GPU at its peak. ``replace`` repeats the prediction with changes."""
 
     plots: ClassVar[tuple[str, ...]] = ("memory", "memory-over-step")
-    asked: Asked | None = field(default=None, repr=False, compare=False)
 
     def replace(self, **changes: Any) -> Memory:
         """The memory of the same job with some options changed."""
-        memory: Memory = self._again(changes).memory
+        memory: Memory = self._call("it cannot be changed").changed(changes).memory
         return memory
 
     def over_step(self) -> MemoryTimeline:
         """The memory after every allocation of a step."""
-        return _memory_over_step(self.asked)
+        return _memory_over_step(self._call("its job is not known"))
 
     def _plotted(self, kind: str) -> Any:
         return self.over_step() if kind == "memory-over-step" else self
-
-    __repr__ = Shown.__repr__
-    __str__ = Shown.__str__
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -59,20 +193,20 @@ class Explanation(engine.Explanation):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Timeline(Shown, engine_timeline.Timeline):
+class Timeline(Result, engine_timeline.Timeline):
     """Start and finish of every task of one step [s]."""
 
     plots: ClassVar[tuple[str, ...]] = ("timeline",)
-    asked: Asked | None = field(default=None, repr=False, compare=False)
 
     def replace(self, **changes: Any) -> Timeline:
         """The timeline of the same job with some options changed."""
-        timeline: Timeline = self._again({**changes, "keep_timeline": True}).timeline
+        call = self._call("it cannot be changed")
+        timeline: Timeline = call.changed({**changes, "keep_timeline": True}).timeline
         return timeline
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Prediction(Shown, engine.Prediction):
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Prediction(Result, engine.Prediction):
     """Whether a job fits, how fast it is and what limits it, with the call that made it.
 
     ``p.replace(gpus="8x8xH100", micro_batch=2)`` predicts the same job with these changes;
@@ -83,25 +217,15 @@ class Prediction(Shown, engine.Prediction):
         "overview", "time", "memory", "memory-over-step", "scaling", "roofline", "timeline",
         "sensitivity",
     )  # fmt: skip
-    asked: Asked | None = field(default=None, repr=False, compare=False)
 
     @classmethod
-    def of(cls, plain: engine.Prediction, asked: Asked) -> Prediction:
+    def of(cls, plain: Any, call: Call | None = None) -> Prediction:
         """The engine's prediction, with the call that made it."""
         words = {f.name: getattr(plain, f.name) for f in fields(plain)}
-        words["memory"] = plain_as(Memory, plain.memory, asked=asked)
+        words["memory"] = Memory.of(plain.memory, call)
         if plain.timeline is not None:
-            words["timeline"] = plain_as(Timeline, plain.timeline, asked=asked)
-        return cls(**words, asked=asked)
-
-    def replace(self, **changes: Any) -> Prediction:
-        """The prediction with ``model``, ``gpus``, ``steps`` or any option changed.
-
-        All other arguments stay the same; None restores a default. Raises UsageError as
-        ``predict`` does, and for an unknown argument.
-        """
-        changed: Prediction = self._again(changes)
-        return changed
+            words["timeline"] = Timeline.of(plain.timeline, call)
+        return cls(**words, call=call)
 
     def compare(self, *others: Prediction) -> Comparison:
         """This prediction and others side by side."""
@@ -118,9 +242,7 @@ class Prediction(Shown, engine.Prediction):
         """
         from simcore import api
 
-        if self.asked is None:
-            raise UsageError("this result does not know the call that made it: nothing to explain")
-        found: Explanation = api.explain(**_request_words(self.asked), term=term)
+        found: Explanation = api.explain(**self._call("nothing to explain").job, term=term)
         return found
 
     def to_dict(self) -> dict[str, Any]:
@@ -133,39 +255,22 @@ class Prediction(Shown, engine.Prediction):
         """The report as one self-contained HTML page, as ``simcore report`` writes it."""
         from simcore import api
 
-        if self.asked is None:
-            raise UsageError("this result does not know the call that made it: no report of it")
-        return api.report(**_request_words(self.asked))
+        return api.report(**self._call("no report of it").job)
 
     def _plotted(self, kind: str) -> Any:
         from simcore import api
 
         if kind in ("overview", "time", "memory"):
             return [self]
-        if kind == "memory-over-step":
-            return _memory_over_step(self.asked)
+        if kind == "timeline" and self.timeline is not None:
+            return self
+        call = self._call(f"no plot {kind!r}")
         if kind == "timeline":
-            return self if self.timeline is not None else self._again({"keep_timeline": True})
-        if self.asked is None:
-            raise UsageError(f"this result does not know the call that made it: no plot {kind!r}")
-        words = _request_words(self.asked)
-        return getattr(api, kind)(**words)
+            return call.changed({"keep_timeline": True})
+        if kind == "memory-over-step":
+            return _memory_over_step(call)
+        return getattr(api, kind)(**call.job)
 
     def __repr__(self) -> str:
         fits = "fits" if self.fits else "does not fit"
         return f"<{self.model} on {self.cluster}: {fits}, {self.step_time_s.value:.3g} s a step>"
-
-    __str__ = Shown.__str__
-
-
-def _request_words(asked: Asked) -> dict[str, Any]:
-    run = ("steps", "epochs", "keep_timeline")
-    return {k: v for k, v in asked.words.items() if k not in run}
-
-
-def _memory_over_step(asked: Asked | None) -> MemoryTimeline:
-    from simcore import api
-
-    if asked is None:
-        raise UsageError("this result does not know the call that made it")
-    return api.memory_timeline(**_request_words(asked))

@@ -9,25 +9,30 @@ from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from simcore.answer.request import make_request
-from simcore.api.results import Prediction
-from simcore.api.shown import Asked, remembered
+from simcore import api
+from simcore.api.many import Comparison, Fleet, Goodput, Plan, Sweep
+from simcore.api.results import Call, Prediction
 from simcore.api.signatures import takes_options
-from simcore.base.errors import InvalidConfig, SimcoreError, UsageError
+from simcore.base.errors import InvalidConfig, Problems, SimcoreError, UsageError
 from simcore.base.numbers import number_problems
+from simcore.hardware.prices import price_book
 from simcore.hardware.profile import load_profile
+from simcore.planning import compare as comparing
+from simcore.planning import launched, space
+from simcore.planning.ask import PlanQuestion, ask_plan
+from simcore.planning.fleet import FleetJob, fewest_gpus, read_jobs, run_fleet
+from simcore.planning.goodput import Reliability, goodput_of
+from simcore.planning.points import checkpoint_bytes
+from simcore.planning.store import warn
+from simcore.planning.sweep import run_sweep
 from simcore.strategy.options.values import inputs_of, with_files
 from simcore.workload.permission import trusts_call
 from simcore.workload.resolve import model_of, one_question, resolve_model
 
 if TYPE_CHECKING:
-    from simcore.api.many import Comparison, Fleet, Goodput, Plan, Sweep
     from simcore.hardware.cluster import ClusterSpec
-    from simcore.planning.fleet import FleetJob
     from simcore.planning.goodput import Goodput as PlainGoodput
-    from simcore.planning.goodput import Reliability
     from simcore.planning.planner import Option
-    from simcore.planning.space import Space
     from simcore.planning.sweep import Progress, SweepResult
 
 
@@ -71,12 +76,7 @@ def sweep(
     Raises UsageError that lists everything that is wrong with the axes, DataError where the output
     cannot be written, SimcoreError where the workers cannot be reached.
     """
-    from simcore.api.many import Sweep
-    from simcore.planning.store import warn
-    from simcore.planning.sweep import run_sweep
-
-    if problems := number_problems("top", top, least=1, whole=True):
-        raise InvalidConfig(problems)
+    Problems(number_problems("top", top, least=1, whole=True)).stop()
     words = _with_inputs(words)
     filled, _ = launched_words(_names(model), _grids(gpus), words)
     found = run_sweep(
@@ -95,18 +95,16 @@ def sweep(
         "model": model, "gpus": gpus, "by": by, "top": top, "jobs": jobs, "cluster": cluster,
         **words,
     }  # fmt: skip
-    return remembered(Sweep, _advised(found, filled), "sweep", call)
+    return Sweep.of(_advised(found, filled), Call("sweep", call))
 
 
 def _holding(model: str, leanest: Option, words: Mapping[str, Any]) -> tuple[str, ...]:
     """Changes that make the plan's option that needs the least memory fit."""
-    from simcore.api import answer_of
-
     options = {**dict(leanest.form.options), "micro_batch": leanest.micro_batch,
                "grad_accum": leanest.grad_accum, "network": words.get("network"),
                "node": words.get("node")}  # fmt: skip
     try:
-        return answer_of(model, leanest.cluster, options).fixes
+        return api.answer_of(model, leanest.cluster, options).fixes
     except SimcoreError:  # the plan is returned without advice
         return ()
 
@@ -119,8 +117,6 @@ def _advised(found: SweepResult, words: Mapping[str, Any]) -> SweepResult:
     """The result with advice: changes that make the best point faster or, where no point fits,
     changes that make the nearest one fit.
     """
-    from simcore.api import answer_of
-
     point = found.best[0] if found.best else found.nearest
     if point is None or found.space is None or (found.best and found.ranked_by not in _BY_RATE):
         return found
@@ -142,7 +138,7 @@ def _advised(found: SweepResult, words: Mapping[str, Any]) -> SweepResult:
             ),
             point.form.model,
         )
-        advised = answer_of(model, point.cluster, options)
+        advised = api.answer_of(model, point.cluster, options)
     except SimcoreError:  # the result is returned without advice
         return found
     return replace(found, fixes=advised.fixes, instead=advised.instead,
@@ -169,43 +165,31 @@ def compare(
     An invalid combination, or one that does not fit, is a column that says so. Raises UsageError
     for a wrong request.
     """
-    from simcore.api.many import Comparison
-    from simcore.hardware.prices import price_book
-    from simcore.planning.compare import compare as _compare
-
     call = {"model": model, "gpus": gpus, "price": price, "prices": prices, **words}
     words, _ = launched_words(_names(model), _grids(gpus), _with_inputs(words))
     most = str(words.get("micro_batch") or "").strip().lower() == "max"
     if most:
         words = {**words, "micro_batch": None}
-    problems: list[str] = []
-    book, space = None, None
-    try:
-        book = price_book([price] if isinstance(price, str) else price, prices)
-    except InvalidConfig as err:
-        problems += err.violations
-    try:
-        space = make_space(model, gpus, **words)
-    except InvalidConfig as err:
-        problems += err.violations
-    if problems or book is None or space is None:
-        raise InvalidConfig(problems)
+    problems = Problems()
+    given = [price] if isinstance(price, str) else price
+    book = problems.attempt(price_book, given, prices)
+    options = problems.attempt(lambda: make_space(model, gpus, **words))
+    problems.stop()
+    assert book is not None and options is not None
     network = words.get("network")
 
     def ask(name: str, cluster: ClusterSpec, options: dict[str, Any]) -> Prediction:
-        from simcore.api import answer_of
-
         if most:
             options = {**options, "micro_batch": "max"}
         if words.get("grad_accum") is None:
             # the default of the model applies
             options = {k: v for k, v in options.items() if k != "grad_accum"}
-        found = answer_of(name, cluster, options)
+        found = api.answer_of(name, cluster, options)
         where = {"network": cluster.network if network else None, "node": words.get("node")}
         arguments = {"model": name, "gpus": str(cluster), **where, **options}
-        return Prediction.of(found, Asked("predict", arguments))
+        return Prediction.of(found, Call("predict", arguments))
 
-    return remembered(Comparison, _compare(space, book, ask), "compare", call)
+    return Comparison.of(comparing.compare(options, book, ask), Call("compare", call))
 
 
 @takes_options(several=True)
@@ -261,9 +245,6 @@ def plan(
     ``Plan.relaxations`` says by how much to relax which of them. Raises UsageError for a wrong
     request.
     """
-    from simcore.api.many import Plan
-    from simcore.planning.ask import PlanQuestion, ask_plan
-
     call = {
         "model": model, "gpus": gpus, "tokens": tokens, "samples": samples, "epochs": epochs,
         "steps": steps, "deadline": deadline, "start": start, "budget": budget, "power": power,
@@ -274,8 +255,7 @@ def plan(
     names, grids = _names(model), _grids(gpus)
     if len(names) != 1:
         raise InvalidConfig([f"a plan is for one model, not for {len(names)}"])
-    if problems := number_problems("top", top, least=1, whole=True):
-        raise InvalidConfig(problems)
+    Problems(number_problems("top", top, least=1, whole=True)).stop()
     words, _ = launched_words(names, grids, _with_inputs(words), sized=False)
     question = PlanQuestion(
         model=names[0], gpus=tuple(grids),
@@ -290,7 +270,7 @@ def plan(
     if found.leanest is not None:
         found = replace(found, fixes=_holding(names[0], found.leanest, words))
     # so that a repetition of the call has the same start
-    return remembered(Plan, found, "plan", {**call, "start": found.goal.begins or start})
+    return Plan.of(found, Call("plan", {**call, "start": found.goal.begins or start}))
 
 
 @takes_options()
@@ -309,13 +289,8 @@ def goodput(
     [s]; with it, the result includes the time with failures and its spread. Raises UsageError as
     ``predict`` does.
     """
-    from simcore.api.many import Goodput
-    from simcore.planning.goodput import Reliability, goodput_of
-    from simcore.planning.points import checkpoint_bytes
-
-    if problems := number_problems("work_s", work_s):
-        raise InvalidConfig(problems)
-    request = make_request(model, gpus, **options)
+    Problems(number_problems("work_s", work_s)).stop()
+    request = api.make_request(model, gpus, **options)
     found = goodput_of(
         reliability or Reliability(),
         cluster=str(request.cluster),
@@ -325,15 +300,14 @@ def goodput(
         work_s=work_s,
     )
     call = {"model": model, "gpus": gpus, "work_s": work_s, "reliability": reliability, **options}
-    return remembered(Goodput, found, "goodput", call)
+    return Goodput.of(found, Call("goodput", call))
 
 
 def simulate_goodput(found: PlainGoodput, runs: int, *, seed: int = 0) -> dict[str, float]:
     """Mean, 10th and 90th percentile of the lengths [s] of ``runs`` simulated runs. Needs simpy."""
     from simcore.planning.goodput_sim import simulate_runs
 
-    if problems := number_problems("runs", runs, least=1, whole=True):
-        raise InvalidConfig(problems)
+    Problems(number_problems("runs", runs, least=1, whole=True)).stop()
     return simulate_runs(found, runs, seed=seed)
 
 
@@ -357,9 +331,6 @@ def fleet(
 
     Needs simpy. Raises UsageError for a wrong request.
     """
-    from simcore.api.many import Fleet
-    from simcore.planning.fleet import FleetJob, fewest_gpus, read_jobs, run_fleet
-
     call = {
         "jobs": jobs, "gpus": gpus, "policy": policy, "checkpoint_s": checkpoint_s,
         "wait_s": wait_s, "quantile": quantile,
@@ -387,7 +358,7 @@ def fleet(
         outcome = fewest_gpus(
             found, wait_s, quantile=quantile, policy=policy, checkpoint_s=checkpoint_s
         )
-    return remembered(Fleet, outcome, "fleet", call)
+    return Fleet.of(outcome, Call("fleet", call))
 
 
 @trusts_call()
@@ -406,10 +377,8 @@ def launched_words(
     """
     if words.get("launch") is None:
         return {k: v for k, v in words.items() if k != "launch"}, ()
-    from simcore.planning.launched import launched_words as _launched_words
-
     names = [n.strip() for m in _names(model) for n in m.split(",")]
-    return _launched_words(names, _grids(gpus), words, sized=sized)
+    return launched.launched_words(names, _grids(gpus), words, sized=sized)
 
 
 def _names(model: object) -> list[str]:
@@ -451,29 +420,18 @@ def _with_inputs(words: Mapping[str, Any]) -> dict[str, Any]:
 @trusts_call()
 def make_space(
     model: str | Path | Sequence[str | Path], gpus: str | Sequence[str], **words: Any
-) -> Space:
+) -> space.Space:
     """The space of a sweep from its options. Model names are looked up. Raises InvalidConfig that
     lists everything that is wrong.
     """
-    from simcore.planning.space import make_space as _make_space
-
-    problems: list[str] = []
+    problems = Problems()
     inputs, settings = inputs_of(words), words.get("settings")
     names = _names(model)
-    for name in names:
-        for one in name.split(","):
-            try:
-                resolve_model(one.strip(), inputs=inputs, settings=settings)
-            except UsageError as err:
-                problems.append(str(err))
-    space: Space | None = None
-    try:
-        space = _make_space(names, _grids(gpus), **words)
-        load_profile(words.get("calibration"))
-    except InvalidConfig as err:
-        problems += err.violations
-    except UsageError as err:
-        problems.append(str(err))
-    if problems or space is None:
-        raise InvalidConfig(problems)
-    return space
+    for one in (part.strip() for name in names for part in name.split(",")):
+        problems.attempt(lambda one=one: resolve_model(one, inputs=inputs, settings=settings))
+    found = problems.attempt(lambda: space.make_space(names, _grids(gpus), **words))
+    if found is not None:
+        problems.attempt(load_profile, words.get("calibration"))
+    problems.stop()
+    assert found is not None
+    return found

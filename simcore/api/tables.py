@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from simcore.api.calibrations import fitted
-from simcore.api.files import paths_of
+from simcore.api.logs import all_nccl, calibrate_nccl, fitted, paths_of, refuse_trace, validate_nccl
 from simcore.base.errors import InvalidConfig, UnknownName, UsageError
 from simcore.hardware.profile import load_profile
 
@@ -166,8 +165,6 @@ def validate_ops(
     Logs of nccl-tests are compared with the predicted collectives instead (``validate_nccl``,
     which takes ``said``: gpus, node, network, collective).
     """
-    from simcore.api.logs import all_nccl, validate_nccl
-
     paths = paths_of(files)
     if all_nccl(paths):
         if refit is not None:
@@ -208,8 +205,6 @@ def calibrate_from(
         raise UsageError(f"a calibration is fitted to one file, not to {file!r:.60}")
     path = Path(file)
     chosen = name or (target.stem if target is not None else path.name.partition(".")[0])
-    from simcore.api.logs import all_nccl, calibrate_nccl, refuse_trace
-
     refuse_trace(path)
     if all_nccl([path]):
         from simcore.calibrate.nccl_groups import Said

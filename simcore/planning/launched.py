@@ -26,8 +26,6 @@ def launched_words(
     a file that cannot be read.
     """
     options = {k: v for k, v in words.items() if k != "launch"}
-    if words.get("launch") is None:
-        return options, ()
     launch = read_launch(str(words["launch"]))
     given = {k for k, v in options.items() if v is not None}
     if problems := launch.violations(given):

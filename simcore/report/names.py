@@ -43,8 +43,8 @@ def told_apart(predictions: Sequence[Prediction]) -> list[tuple[str, ...]]:
 
 def _other_options(p: Prediction) -> Mapping[str, Any]:
     """The requested options that the prediction does not repeat; empty if it has no request."""
-    request = getattr(p, "asked", None)
-    options: Mapping[str, Any] = request.words if request is not None else {}
+    call = getattr(p, "call", None)
+    options: Mapping[str, Any] = call.words if call is not None else {}
     return {k: v for k, v in options.items() if k not in _IN_PREDICTION}
 
 

@@ -94,7 +94,7 @@ def test_a_result_made_by_hand_says_that_it_cannot_be_changed(answer: api.Predic
     from dataclasses import replace
 
     with pytest.raises(UsageError, match="does not know the call"):
-        replace(answer, asked=None).replace(micro_batch=1)
+        replace(answer, call=None).replace(micro_batch=1)
 
 
 def test_results_are_the_engines_values(answer: api.Prediction) -> None:

@@ -19,6 +19,10 @@ HEAVY = {
 WEB = {"fastapi", "starlette", "uvicorn", "limits", "anyio"}
 PREDICT = ["predict", "--model", "latte-xl", "--gpus", "4x8xA6000ada"]
 
+#: Most modules of simcore that a dense prediction may have imported when it has printed. It is to
+#: fall to 90: lower it whenever modules are merged or are imported later.
+MOST_MODULES = 199
+
 needs_cli = pytest.mark.skipif(
     importlib.util.find_spec("simcore.cli.main") is None, reason="simcore.cli.main is not written"
 )
@@ -140,3 +144,13 @@ def test_a_completion_loads_no_engine(tmp_path: Path) -> None:
     modules = loaded(code + command([]), tmp_path)
     assert "simcore.cli.names" in modules, "it completed nothing"
     assert not modules & (HEAVY | WEB | {"simcore.answer.predict", "simcore.report"})
+
+
+@needs_cli
+def test_a_dense_prediction_imports_few_modules_of_simcore(tmp_path: Path) -> None:
+    """Neither other commands, nor other architectures, programs and schedules than its own."""
+    dense = ["predict", "--model", "gpt2", "--gpus", "8xA100", "--json"]
+    modules = {m for m in loaded(command(dense), tmp_path) if m.split(".")[0] == "simcore"}
+    assert len(modules) <= MOST_MODULES, f"{len(modules)} modules"
+    apart = ("planning", "validate", "calibrate", "serve", "api.spaces", "api.tables", "cli.names")
+    assert not {m for m in modules for name in apart if f"{m}.".startswith(f"simcore.{name}.")}

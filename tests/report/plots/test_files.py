@@ -86,7 +86,7 @@ def test_kinds_have_a_file_and_a_result_that_draws_them() -> None:
     shown = {
         kind
         for cls in (*vars(results).values(), *vars(many).values())
-        if isinstance(cls, type) and issubclass(cls, results.Shown)
+        if isinstance(cls, type) and issubclass(cls, results.Result)
         for kind in cls.plots
     }
     assert shown | {"measured", "errors", "calibration"} == set(KINDS)
