@@ -1,7 +1,7 @@
-"""Plots of results, one module per kind. They use matplotlib's Figure, never pyplot.
+"""Plots of results. They use matplotlib's Figure, never pyplot.
 
-Each kind in ``KINDS`` has a module with ``draw(data) -> Figure``. These modules import matplotlib,
-so only ``draw`` below imports them. A new kind needs one module and one entry in ``KINDS``.
+Each kind in ``KINDS`` has a function ``draw(data) -> Figure``. Its module imports matplotlib, so
+only ``draw`` below imports it. A new kind needs one module and one entry in ``KINDS``.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from simcore.base.errors import UnknownName, UsageError
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-#: Kind -> what it shows. The module's name is the kind with underscores for hyphens.
+#: Kind -> what it shows.
 KINDS = {
     "overview": "where the time of a step and the memory of a GPU go",
     "time": "step time, stacked by term, of one prediction or several",
@@ -34,6 +34,12 @@ KINDS = {
     "measured": "predicted against measured rows",
     "errors": "errors of predicted step times, and how many measurements lie inside 80 %",
     "calibration": "a machine's fits against its own measurements",
+}
+#: Kinds that several share a module: ``module:function``. Else the module's name is the kind with
+#: underscores for hyphens, and the function is ``draw``.
+_SHARED = {
+    **{kind: f"bars:draw_{kind}" for kind in ("overview", "time", "memory")},
+    **{kind: f"validation:draw_{kind}" for kind in ("measured", "errors")},
 }
 FORMATS = ("svg", "png")
 _DPI = 150
@@ -56,7 +62,8 @@ def draw(kind: str, data: Any) -> Figure:
     if kind not in KINDS:
         raise UnknownName("plot", kind, KINDS)
     require_matplotlib()
-    figure: Figure = import_module(f"{__name__}.{kind.replace('-', '_')}").draw(data)
+    module, _, name = _SHARED.get(kind, f"{kind.replace('-', '_')}:draw").partition(":")
+    figure: Figure = getattr(import_module(f"{__name__}.{module}"), name)(data)
     return figure
 
 

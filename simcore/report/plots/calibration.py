@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 
 from simcore.calibrate.curves import Curve
 from simcore.report.formatting import percent
-from simcore.report.plots.canvas import BLUE, INK, TEXT, Drawing, canvas, headline, plain
+from simcore.report.plots.canvas import BLUE, INK, TEXT, Drawing, canvas, finish
 
 COLUMNS = 2
 
@@ -33,9 +33,7 @@ def _panel(axes: Axes, curve: Curve) -> None:
     axes.plot(curve.x, curve.measured, "o", color=INK, markersize=3, linestyle="none",
               label="measured")  # fmt: skip
     axes.set(xscale="log", yscale="log")
-    axes.set_xlabel(curve.x_label, fontsize=TEXT)
-    axes.set_ylabel(curve.y_label, fontsize=TEXT)
     error = float(np.mean(np.abs(curve.fitted / curve.measured - 1.0)))
-    headline(axes, f"{curve.title}: {percent(error)} mean error")
-    plain(axes, grid="both")
+    title = f"{curve.title}: {percent(error)} mean error"
+    finish(axes, title, curve.x_label, curve.y_label)
     axes.legend(fontsize=TEXT, frameon=False)

@@ -5,11 +5,19 @@ Areas and series also differ in hatch or mark, so that the plots are readable wi
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+from matplotlib.ticker import (
+    FixedFormatter,
+    FixedLocator,
+    FuncFormatter,
+    LogLocator,
+    NullFormatter,
+    NullLocator,
+)
 
 from simcore.report.plots import svg_file
 
@@ -106,6 +114,18 @@ def canvas(width_in: float = 8.0, height_in: float = 4.5) -> Drawing:
     return Drawing(figsize=(width_in, height_in), layout="constrained", facecolor="white")
 
 
+def single(width_in: float = 8.0, height_in: float = 4.5) -> tuple[Drawing, Axes]:
+    """An empty figure of the given size in inches, and its only axes."""
+    figure = canvas(width_in, height_in)
+    return figure, figure.add_subplot()
+
+
+def nothing(figure: Drawing, why: str) -> Drawing:
+    """The figure with a sentence that says why it shows nothing."""
+    figure.text(0.5, 0.5, why, ha="center", fontsize=TEXT)
+    return figure
+
+
 def fill_of(term: str) -> dict[str, Any]:
     """matplotlib's keyword arguments for the area of a term: colour, hatch and outline."""
     colour, hatch = FILLS.get(term, (WHITE, "+++"))
@@ -133,6 +153,41 @@ def plain_numbers(axis: Any, *, subs: tuple[float, ...] = (1.0,)) -> None:
     axis.set_major_locator(LogLocator(base=10.0, subs=subs))
     axis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:,.0f}" if v >= 10 else f"{v:g}"))
     axis.set_minor_formatter(NullFormatter())
+
+
+def label_counts(axis: Any, counts: Sequence[int]) -> None:
+    """Label a logarithmic axis at these whole numbers, and nowhere else."""
+    axis.set_major_locator(FixedLocator([float(n) for n in counts]))
+    axis.set_major_formatter(FixedFormatter([f"{n:,}" for n in counts]))
+    axis.set_minor_locator(NullLocator())
+
+
+def finish(
+    axes: Axes, title: str, x: str, y: str = "", *, grid: str | None = "both", legend: str = ""
+) -> None:
+    """Set title and labels, style the axes, and draw the legend at the place ``legend``, if any."""
+    axes.set_xlabel(x, fontsize=TEXT)
+    if y:
+        axes.set_ylabel(y, fontsize=TEXT)
+    headline(axes, title)
+    plain(axes, grid=grid)
+    if legend:
+        axes.legend(loc=legend, fontsize=SMALL, framealpha=0.95)
+
+
+def rows(axes: Axes, names: Sequence[str]) -> None:
+    """Name the rows of horizontal bars, the first at the top."""
+    axes.set_yticks(range(len(names)), names, fontsize=TEXT)
+    axes.invert_yaxis()
+    axes.tick_params(axis="y", length=0)
+
+
+def interval(axes: Axes, at: float, row: int, low: float, high: float) -> None:
+    """Draw the 80 % interval of the bar in a row; the first row names it in the legend."""
+    axes.errorbar(
+        at, row, xerr=[[at - low], [high - at]], fmt="none", ecolor=INK, elinewidth=1.4,
+        capsize=5, capthick=1.4, zorder=5, label="80 % interval" if row == 0 else None,
+    )  # fmt: skip
 
 
 def headline(axes: Axes, text: str) -> None:

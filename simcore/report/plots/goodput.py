@@ -11,12 +11,12 @@ from simcore.report.plots.canvas import (
     MARKS,
     SERIES,
     SMALL,
-    TEXT,
     Drawing,
     canvas,
-    headline,
-    plain,
+    finish,
+    nothing,
     plain_numbers,
+    single,
 )
 
 #: The factor by which the curve extends below the smallest and above the largest marked interval.
@@ -28,12 +28,9 @@ def draw(g: Goodput) -> Drawing:
 
     The optima are the exact one, Young's and Daly's approximations.
     """
-    figure = canvas(8.0, 4.0)
-    axes = figure.add_subplot()
     if not np.isfinite(g.exact_s):
-        figure.text(0.5, 0.5, "nothing fails: no checkpoint is needed", ha="center", fontsize=TEXT)
-        axes.set_axis_off()
-        return figure
+        return nothing(canvas(8.0, 4.0), "nothing fails: no checkpoint is needed")
+    figure, axes = single(8.0, 4.0)
     marks = {"taken": g.interval_s, "exact": g.exact_s, "Young": g.young_s, "Daly": g.daly_s}
     low, high = min(marks.values()) / _SPAN, max(marks.values()) * _SPAN
     every_s = np.geomspace(low, high, 200)
@@ -46,9 +43,7 @@ def draw(g: Goodput) -> Drawing:
                   zorder=4 + i)  # fmt: skip
     axes.set(xscale="log", ylim=(0.0, 102.0))
     plain_numbers(axes.xaxis, subs=(1.0,))
-    axes.set_xlabel("work between checkpoints [h]", fontsize=TEXT)
-    axes.set_ylabel("useful share of the time [%]", fontsize=TEXT)
-    headline(axes, f"goodput of {g.n_gpus:,} GPUs")
-    plain(axes, grid="both")
+    title = f"goodput of {g.n_gpus:,} GPUs"
+    finish(axes, title, "work between checkpoints [h]", "useful share of the time [%]")
     axes.legend(loc="lower center", fontsize=SMALL, framealpha=0.95, ncols=len(marks))
     return figure

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from simcore.base.arrays import NDArray
 from simcore.base.units import GIGA
 from simcore.memory.over_time import MemoryTimeline
-from simcore.report.plots.canvas import SMALL, TEXT, Drawing, canvas, fill_of, plain
+from simcore.report.plots.canvas import SMALL, Drawing, fill_of, finish, single
 from simcore.report.terms import memory_label
 
 Array = NDArray[np.float64]
@@ -28,8 +28,7 @@ def draw(timeline: MemoryTimeline) -> Drawing:
     """Memory in GB over the allocations and frees in their order."""
     total = sum(timeline.terms.values(), np.zeros(len(timeline.reserved)))
     at = _fullest(total)
-    figure = canvas()
-    axes = figure.add_subplot()
+    figure, axes = single()
     base = np.full(len(at), timeline.outside_bytes / GIGA)
     _area(axes, at, np.zeros(len(at)), base, "outside", "CUDA context, NCCL")
     for name, values in timeline.terms.items():
@@ -47,12 +46,9 @@ def draw(timeline: MemoryTimeline) -> Drawing:
     highest = max(float(reserved.max(initial=0.0)), 1.0 / GIGA) * _HEADROOM
     near = limit < _FAR * highest
     axes.set_ylim(0.0, max(highest, limit * 1.05) if near else highest)
-    axes.set_xlabel(
-        f"allocations and frees of one step: {timeline.model} on {timeline.cluster}", fontsize=TEXT
-    )
+    steps = f"allocations and frees of one step: {timeline.model} on {timeline.cluster}"
     whose = f"a {timeline.gpu}" if timeline.gpu else "the fullest GPU"
-    axes.set_ylabel(f"memory of {whose} [GB]", fontsize=TEXT)
-    plain(axes, grid=None)
+    finish(axes, "", steps, f"memory of {whose} [GB]", grid=None)
     handles, labels = axes.get_legend_handles_labels()
     axes.legend(
         handles[::-1], labels[::-1], loc="center left", bbox_to_anchor=(1.0, 0.5), fontsize=SMALL,

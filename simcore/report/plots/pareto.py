@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator
 
 from simcore.base.units import GIGA
 from simcore.planning.sweep import SweepResult
@@ -13,12 +11,13 @@ from simcore.report.plots.canvas import (
     MARKS,
     SERIES,
     SMALL,
-    TEXT,
     Drawing,
     canvas,
-    headline,
-    plain,
+    finish,
+    label_counts,
+    nothing,
     plain_numbers,
+    single,
 )
 
 #: A step of the front narrower than this share of the axis is not labelled.
@@ -34,12 +33,9 @@ def draw(sweep: SweepResult) -> Drawing:
     Raises UsageError if the sweep did not store its points.
     """
     columns = sweep.columns()
-    figure = canvas(8.0, 4.5)
-    axes = figure.add_subplot()
     if not len(columns["fits"]):
-        figure.text(0.5, 0.5, "no configuration is valid", ha="center", fontsize=TEXT)
-        axes.set_axis_off()
-        return figure
+        return nothing(canvas(), "no configuration is valid")
+    figure, axes = single()
     resource, on_front = sweep.front_of, sweep.on_front(columns)
     by_gpus = resource == "n_gpus"
     x = columns[resource] / (1.0 if by_gpus else GIGA)
@@ -82,23 +78,19 @@ def draw(sweep: SweepResult) -> Drawing:
     axes.set(xscale="log", yscale="log")
     axes.margins(x=0.12, y=0.16)
     if by_gpus:
-        _counts(axes, sorted({int(n) for n in columns["n_gpus"]}))
+        label_counts(axes.xaxis, _shown(sorted({int(n) for n in columns["n_gpus"]})))
     else:
         plain_numbers(axes.xaxis, subs=(1.0, 2.0, 5.0))
     low, high = axes.get_ylim()
     plain_numbers(axes.yaxis, subs=(1.0, 2.0, 5.0) if high / low < 200 else (1.0,))
-    axes.set_xlabel("GPUs" if by_gpus else "memory a GPU [GB]", fontsize=TEXT)
-    axes.set_ylabel("samples a second", fontsize=TEXT)
-    headline(axes, f"{len(x):,} configurations; on the front: strategy, micro-batch")
-    plain(axes, grid="both")
-    axes.legend(loc="lower right", fontsize=SMALL, framealpha=0.95)
+    title = f"{len(x):,} configurations; on the front: strategy, micro-batch"
+    resource = "GPUs" if by_gpus else "memory a GPU [GB]"
+    finish(axes, title, resource, "samples a second", legend="lower right")
     return figure
 
 
-def _counts(axes: Axes, counts: list[int]) -> None:
-    """Label the axis at the GPU counts of the sweep."""
-    if len(counts) > _COUNTS:
-        counts = [n for n in counts if n & (n - 1) == 0] or counts[:: len(counts) // _COUNTS]
-    axes.xaxis.set_major_locator(FixedLocator([float(n) for n in counts]))
-    axes.xaxis.set_major_formatter(FixedFormatter([f"{n:,}" for n in counts]))
-    axes.xaxis.set_minor_locator(NullLocator())
+def _shown(counts: list[int]) -> list[int]:
+    """The GPU counts of the sweep at which to label the axis."""
+    if len(counts) <= _COUNTS:
+        return counts
+    return [n for n in counts if n & (n - 1) == 0] or counts[:: len(counts) // _COUNTS]

@@ -22,10 +22,9 @@ from simcore.report.plots.canvas import (
     VERMILION,
     YELLOW,
     Drawing,
-    canvas,
-    headline,
-    plain,
+    finish,
     plain_numbers,
+    single,
 )
 
 #: Mark and colour by kind of kernel; variants such as conv_winograd have those of their kind.
@@ -52,8 +51,7 @@ def _is_of(op: OpPoint, kind: str) -> bool:
 
 def draw(data: Roofline) -> Drawing:
     """One mark per op, its area by the share of the time; the legend sums up ops without FLOP."""
-    figure = canvas(8.0, 4.8)
-    axes = figure.add_subplot()
+    figure, axes = single(8.0, 4.8)
     total = sum(op.time_s for op in data.ops)
     shown = [op for op in data.ops if op.flop > 0 and op.n_bytes > 0]
     for kind, (mark, colour) in _KINDS.items():
@@ -85,13 +83,13 @@ def draw(data: Roofline) -> Drawing:
     bottom, top = axes.get_ylim()
     plain_numbers(axes.xaxis)
     plain_numbers(axes.yaxis, subs=(1.0, 2.0, 5.0) if top / bottom < 100 else (1.0,))
-    axes.set_xlabel("arithmetic intensity [FLOP/byte]", fontsize=TEXT)
-    axes.set_ylabel("predicted rate [TFLOP/s]", fontsize=TEXT)
-    headline(axes, f"{data.model} in {data.precision} on {data.gpu}, micro-batch "
-                   f"{data.micro_batch:g}: ops of one micro-step")  # fmt: skip
+    title = (
+        f"{data.model} in {data.precision} on {data.gpu}, micro-batch {data.micro_batch:g}: "
+        "ops of one micro-step"
+    )
+    finish(axes, title, "arithmetic intensity [FLOP/byte]", "predicted rate [TFLOP/s]")
     if moved > 0.001:
         axes.plot([], [], " ", label=f"ops without FLOP: {percent(moved)} of the time")
-    plain(axes, grid="both")
     legend = axes.legend(loc="lower right", fontsize=SMALL, framealpha=0.95, markerscale=1.0)
     for handle in legend.legend_handles:
         if handle is not None and hasattr(handle, "set_sizes"):

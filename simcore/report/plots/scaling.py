@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from matplotlib.axes import Axes
-from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator
 
 from simcore.answer.scaling import MeasuredPoint, Scaling, ScalingPoint
 from simcore.base.units import PERCENT
@@ -12,12 +11,11 @@ from simcore.report.plots.canvas import (
     INK,
     SKY,
     SMALL,
-    TEXT,
     VERMILION,
     Drawing,
     canvas,
-    headline,
-    plain,
+    finish,
+    label_counts,
 )
 
 #: The mark of a measured speed-up, by whether the rate of one GPU is measured or predicted.
@@ -39,20 +37,18 @@ def draw(scaling: Scaling) -> Drawing:
     left.plot(gpus, gpus, linestyle=":", color=INK, linewidth=1.2, label="ideal")
     _curve(left, scaling, "speedup", 1.0)
     left.set_yscale("log")
-    left.set_ylabel("speed-up over one GPU", fontsize=TEXT)
-    low = 0.9 * min(p.speedup.low for p in scaling.points)
-    _ticks(left, gpus, "yaxis", low, 1.25 * max(gpus))
-    headline(left, f"{scaling.model} on {scaling.gpu}")
+    label_counts(left.yaxis, _apart(gpus))
+    left.set_ylim(0.9 * min(p.speedup.low for p in scaling.points), 1.25 * max(gpus))
+    finish(left, f"{scaling.model} on {scaling.gpu}", "GPUs", "speed-up over one GPU")
     right.axhline(PERCENT, linestyle=":", color=INK, linewidth=1.2)
     _curve(right, scaling, "efficiency_frac", PERCENT)
     right.set_ylim(0.0, 112.0)
-    right.set_ylabel("scaling efficiency [%]", fontsize=TEXT)
-    headline(right, f"{scaling.strategy}, micro-batch {scaling.micro_batch} at every size")
+    title = f"{scaling.strategy}, micro-batch {scaling.micro_batch} at every size"
+    finish(right, title, "GPUs", "scaling efficiency [%]")
     for axes in (left, right):
         axes.set_xscale("log")
-        _ticks(axes, gpus, "xaxis", min(gpus) * 0.9, max(gpus) * 1.12)
-        axes.set_xlabel("GPUs", fontsize=TEXT)
-        plain(axes, grid="both")
+        label_counts(axes.xaxis, _apart(gpus))
+        axes.set_xlim(min(gpus) * 0.9, max(gpus) * 1.12)
     handles, labels = left.get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=3, fontsize=SMALL,
                   frameon=False)  # fmt: skip
@@ -93,14 +89,10 @@ def _measured(point: MeasuredPoint, what: str) -> float:
     return point.speedup if what == "speedup" else point.speedup / point.n_gpus
 
 
-def _ticks(axes: Axes, gpus: list[int], which: str, low: float, high: float) -> None:
-    """Ticks at the numbers of GPUs of the curve, without those whose labels would overlap."""
+def _apart(gpus: list[int]) -> list[int]:
+    """The numbers of GPUs of the curve, without those whose labels would overlap."""
     ticks: list[int] = []
     for n in gpus:
         if not ticks or n / ticks[-1] >= (max(gpus) / min(gpus)) ** 0.07:
             ticks.append(n)
-    axis = getattr(axes, which)
-    axis.set_major_locator(FixedLocator([float(n) for n in ticks]))
-    axis.set_major_formatter(FixedFormatter([f"{n:,}" for n in ticks]))
-    axis.set_minor_locator(NullLocator())
-    (axes.set_xlim if which == "xaxis" else axes.set_ylim)(low, high)
+    return ticks

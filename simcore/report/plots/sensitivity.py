@@ -10,11 +10,10 @@ from simcore.report.plots.canvas import (
     ORANGE,
     SKY,
     SMALL,
-    TEXT,
     Drawing,
-    canvas,
-    headline,
-    plain,
+    finish,
+    rows,
+    single,
 )
 
 #: Shorter times are drawn in milliseconds.
@@ -29,8 +28,7 @@ def draw(data: tuple[float, tuple[Swing, ...]]) -> Drawing:
     centre, swings = data
     widest = max([centre, *(s.half_s for s in swings)])
     scale, unit = (1.0, "s") if widest >= _MS_BELOW_S else (MILLI, "ms")
-    figure = canvas(8.0, 1.5 + 0.42 * len(swings))
-    axes = figure.add_subplot()
+    figure, axes = single(8.0, 1.5 + 0.42 * len(swings))
     for label, colour, hatch, ends in (
         ("half of it", ORANGE, "\\\\\\", [s.half_s for s in swings]),
         ("twice of it", SKY, "", [s.double_s for s in swings]),
@@ -53,12 +51,8 @@ def draw(data: tuple[float, tuple[Swing, ...]]) -> Drawing:
             axes.annotate("no change", (centre / scale, i), xytext=(5, 0), va="center",
                           textcoords="offset points", fontsize=SMALL)  # fmt: skip
     axes.axvline(centre / scale, color="black", linewidth=1.4)
-    axes.set_yticks(range(len(swings)), [s.resource for s in swings], fontsize=TEXT)
-    axes.invert_yaxis()
+    rows(axes, [s.resource for s in swings])
     axes.margins(x=0.14)
-    axes.set_xlabel(f"step time [{unit}]", fontsize=TEXT)
-    headline(axes, f"what the step time depends on: {format_seconds(centre)} as it is")
-    plain(axes, grid="x")
-    axes.tick_params(axis="y", length=0)
-    axes.legend(loc="lower right", fontsize=SMALL, framealpha=0.95)
+    title = f"what the step time depends on: {format_seconds(centre)} as it is"
+    finish(axes, title, f"step time [{unit}]", grid="x", legend="lower right")
     return figure

@@ -8,7 +8,7 @@ from matplotlib.patches import Patch
 
 from simcore.answer.result import Prediction
 from simcore.base.units import MILLI
-from simcore.report.plots.canvas import SMALL, TEXT, Drawing, canvas, fill_of, headline, plain
+from simcore.report.plots.canvas import SMALL, Drawing, fill_of, finish, rows, single
 from simcore.report.terms import time_label
 from simcore.report.trace.slices import COMPUTE, EXCHANGE, Slice, lines_of
 from simcore.timing.timeline import Timeline
@@ -58,12 +58,11 @@ def draw(data: Timeline | Prediction) -> Drawing:
 
     Consecutive work of one kind is one bar. Raises ValueError if a prediction has no timeline.
     """
-    rows, title = _rows_of(data)
-    end = max(finish for row in rows for _, _, _, finish in row.work)
-    figure = canvas(8.0, 1.6 + 0.42 * len(rows))
-    axes = figure.add_subplot()
+    drawn, title = _rows_of(data)
+    end = max(finished for row in drawn for _, _, _, finished in row.work)
+    figure, axes = single(8.0, 1.6 + 0.42 * len(drawn))
     terms: dict[str, None] = {}  # in the order of their first bars
-    for at, row in enumerate(rows):
+    for at, row in enumerate(drawn):
         for ((middle, height), term), bars in _pieces(row, row.gap_frac * end).items():
             terms[term] = None
             axes.broken_barh(
@@ -87,13 +86,9 @@ def draw(data: Timeline | Prediction) -> Drawing:
             rotation=90, ha="right", va="center", fontsize=SMALL,
         )  # fmt: skip
         end = max(mean, end)
-    axes.set_yticks(range(len(rows)), [row.label for row in rows], fontsize=TEXT)
-    axes.invert_yaxis()
+    rows(axes, [row.label for row in drawn])
     axes.set_xlim(0.0, end / MILLI * 1.02)
-    axes.set_xlabel("time in the step [ms]", fontsize=TEXT)
-    headline(axes, title)
-    plain(axes, grid="x")
-    axes.tick_params(axis="y", length=0)
+    finish(axes, title, "time in the step [ms]", grid="x")
     return figure
 
 
@@ -152,12 +147,12 @@ def _pieces(row: _Row, gap_s: float) -> dict[tuple[Band, str], list[Piece]]:
     """
     pieces: dict[tuple[Band, str], list[Piece]] = {}
     latest: dict[Band, str] = {}
-    for band, term, start, finish in sorted(row.work, key=lambda w: w[2]):
+    for band, term, start, end in sorted(row.work, key=lambda w: w[2]):
         bars = pieces.setdefault((band, term), [])
         joinable = band == _WHOLE or latest.get(band) == term
         latest[band] = term
         if bars and joinable and start - bars[-1][1] <= gap_s:
-            bars[-1] = (bars[-1][0], max(finish, bars[-1][1]))
+            bars[-1] = (bars[-1][0], max(end, bars[-1][1]))
         else:
-            bars.append((start, finish))
+            bars.append((start, end))
     return pieces

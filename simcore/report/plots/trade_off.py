@@ -8,24 +8,21 @@ from simcore.report.plots.canvas import (
     BLUE,
     INK,
     SMALL,
-    TEXT,
     VERMILION,
     Drawing,
     canvas,
-    headline,
-    plain,
+    finish,
+    nothing,
+    single,
 )
 
 
 def draw(plan: Plan) -> Drawing:
     """One mark per option over time and cost, or GPUs if a price is missing; limits are dashed."""
-    figure = canvas(8.0, 4.5)
-    axes = figure.add_subplot()
     shown = [*plan.front, *plan.best]
     if not shown:
-        figure.text(0.5, 0.5, "nothing meets all limits", ha="center", fontsize=TEXT)
-        axes.set_axis_off()
-        return figure
+        return nothing(canvas(), "nothing meets all limits")
+    figure, axes = single()
     priced = all(o.cost_usd is not None for o in shown)
 
     def at(o: Option) -> tuple[float, float]:
@@ -53,9 +50,7 @@ def draw(plan: Plan) -> Drawing:
     if goal.budget_usd is not None and priced:
         axes.axhline(goal.budget_usd / KILO, label="budget", linestyle=":", color=VERMILION)
     axes.margins(x=0.12, y=0.16)
-    axes.set_xlabel("time to train [days]", fontsize=TEXT)
-    axes.set_ylabel("cost [1,000 $]" if priced else "GPUs", fontsize=TEXT)
-    headline(axes, f"{plan.model}: {plan.n_feasible:,} of {plan.n_points:,} points meet all limits")
-    plain(axes, grid="both")
-    axes.legend(loc="best", fontsize=SMALL, framealpha=0.95)
+    title = f"{plan.model}: {plan.n_feasible:,} of {plan.n_points:,} points meet all limits"
+    spent = "cost [1,000 $]" if priced else "GPUs"
+    finish(axes, title, "time to train [days]", spent, legend="best")
     return figure

@@ -1,10 +1,11 @@
-"""Predicted against measured values, with intervals: the result of ``api.validate`` as a plot."""
+"""The result of ``api.validate``: predicted against measured values, and errors of step times."""
 
 from __future__ import annotations
 
 import math
 from typing import Any
 
+import numpy as np
 from matplotlib.axes import Axes
 
 from simcore.base.units import GIGA
@@ -14,11 +15,10 @@ from simcore.report.plots.canvas import (
     MARKS,
     SERIES,
     SMALL,
-    TEXT,
     Drawing,
     canvas,
-    headline,
-    plain,
+    finish,
+    nothing,
     plain_numbers,
 )
 
@@ -33,16 +33,22 @@ _QUANTITIES = {
 _MANY = 80
 #: The error at which the dotted lines are drawn.
 _BAND_FRAC = 0.25
+#: Larger errors are counted in the outermost bins.
+_LIMIT_FRAC = 0.6
+_BIN_FRAC = 0.05
+#: The number of groups whose coverage is drawn, the largest groups first.
+_MOST_GROUPS = 16
+#: The share of measurements that the interval should hold.
+TARGET_FRAC = 0.8
 
 
-def draw(verdict: dict[str, Any]) -> Drawing:
+def draw_measured(verdict: dict[str, Any]) -> Drawing:
     """One panel per quantity that has rows; the marks of flagged rows are hollow."""
     rows = [r for r in verdict["per_row"] if r["measured"] > 0 and r["predicted"] > 0]
     kinds = [q for q in _QUANTITIES if any(r["quantity"] == q for r in rows)]
     figure = canvas(3.7 * min(max(len(kinds), 1), 2), 0.2 + 3.9 * math.ceil(max(len(kinds), 1) / 2))
     if not kinds:
-        figure.text(0.5, 0.5, "no row could be compared", ha="center", fontsize=TEXT)
-        return figure
+        return nothing(figure, "no row could be compared")
     panels = figure.subplots(math.ceil(len(kinds) / 2), min(len(kinds), 2), squeeze=False).flat
     for quantity, axes in zip(kinds, panels, strict=False):
         _panel(axes, [r for r in rows if r["quantity"] == quantity], quantity, verdict)
@@ -92,25 +98,61 @@ def _panel(axes: Axes, rows: list[dict[str, Any]], quantity: str, verdict: dict[
                 label=None if flagged or len(groups) > 8 else group,
             )  # fmt: skip
     axes.set(xscale="log", yscale="log", xlim=(low, high), ylim=(low, high), aspect="equal")
-    axes.set_xlabel(f"measured [{unit}]", fontsize=TEXT)
-    axes.set_ylabel(f"predicted [{unit}]", fontsize=TEXT)
     score = verdict.get(quantity) or {}
     scores = [f"{len(rows):,} rows"]
     if (mape := score.get("mape_frac")) is not None:
         scores.append(f"MAPE {percent(mape)}")
     if (inside := score.get("coverage80_frac")) is not None:
         scores.append(f"{percent(inside)} inside 80 %")
-    headline(axes, f"{title}\n{', '.join(scores)}")
     subs: tuple[float, ...] = (1.0, 2.0, 5.0) if high / low < 40 else (1.0,)
     if high / low < 10:
         subs = (1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 7.0)
     for axis in (axes.xaxis, axes.yaxis):
         plain_numbers(axis, subs=subs)
-    plain(axes, grid="both")
-    if axes.get_legend_handles_labels()[1]:
-        axes.legend(loc="lower right", fontsize=SMALL, framealpha=0.95)
+    named = bool(axes.get_legend_handles_labels()[1])
+    finish(
+        axes, f"{title}\n{', '.join(scores)}", f"measured [{unit}]", f"predicted [{unit}]",
+        legend="lower right" if named else "",
+    )  # fmt: skip
 
 
 def _group(row_id: str) -> str:
     """The group of a row: its id without the last part, which numbers the rows of a table."""
     return row_id.rpartition("-")[0] or row_id
+
+
+def draw_errors(verdict: dict[str, Any]) -> Drawing:
+    """A histogram of step-time errors, and the share inside the 80 % interval by group of rows."""
+    rows = [r for r in verdict["per_row"] if r["quantity"] == "step_time"]
+    groups = _groups(rows)
+    figure = canvas(7.4, max(2.8, 0.9 + 0.2 * len(groups)))
+    if not rows:
+        return nothing(figure, "no step time could be compared")
+    left, right = figure.subplots(1, 2)
+    errors = np.clip([r["error_frac"] for r in rows], -_LIMIT_FRAC, _LIMIT_FRAC) * 100.0
+    bins = np.arange(-_LIMIT_FRAC, _LIMIT_FRAC + _BIN_FRAC, _BIN_FRAC) * 100.0
+    left.hist(errors, bins=list(bins), color=SERIES[0], edgecolor=INK, linewidth=0.5)
+    left.axvline(0.0, color="black", linewidth=1.0)
+    x = "error of the step time [%]; end bins: and beyond"
+    finish(left, f"errors of {len(rows):,} rows", x, "rows", grid="y")
+    names = list(groups)[::-1]
+    shares = [100.0 * float(np.mean([r["covered"] for r in groups[n]])) for n in names]
+    right.barh(range(len(names)), shares, color=SERIES[1], edgecolor=INK, linewidth=0.5)
+    right.axvline(100.0 * TARGET_FRAC, color="black", linewidth=1.0, linestyle=":")
+    right.set_yticks(range(len(names)), [f"{n} ({len(groups[n])})" for n in names], fontsize=SMALL)
+    right.set_xlim(0, 100)
+    inside = float(np.mean([r["covered"] for r in rows]))
+    x = "measured inside the 80 % interval [%]"
+    finish(right, f"inside, of all: {percent(inside)}", x, grid="x")
+    for axes in (left, right):
+        axes.xaxis.label.set_size(SMALL)
+    return figure
+
+
+def _groups(rows: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+    """Rows grouped by their id without its last part, the largest groups first."""
+    groups: dict[str, list[dict[str, Any]]] = {}
+    for r in rows:
+        groups.setdefault(_group(r["id"]), []).append(r)
+    ranked = sorted(groups.items(), key=lambda g: (-len(g[1]), g[0]))
+    return dict(ranked[:_MOST_GROUPS])
