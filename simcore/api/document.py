@@ -11,7 +11,7 @@ from simcore.api.many import side_by_side
 from simcore.api.results import Prediction
 from simcore.base.errors import InvalidConfig, SimcoreError
 from simcore.hardware.profile import Profile
-from simcore.report.html.document import Facts, Sources, Told
+from simcore.report.html.document import ClusterResults, Facts, Sources
 from simcore.request.resolved import Request
 from simcore.strategy.options.values import command_words, shown
 from simcore.workload.resolve import ModelSource
@@ -37,7 +37,7 @@ def facts_of(model: str | Path | ModelSource, gpus: Sequence[str] | str, **optio
     return Facts(
         version=__version__,
         command=shlex.join(words),
-        told=sections,
+        clusters=sections,
         compared=side_by_side([t.prediction for t in sections]) if len(sections) > 1 else None,
         sources=_sources(requests),
         given=given,
@@ -55,7 +55,9 @@ def _shown(value: object) -> str:
     return " ".join(map(str, value)) if isinstance(value, (tuple, list)) else shown(value)
 
 
-def _facts_on(model: str | Path | ModelSource, cluster: str, options: dict[str, Any]) -> Told:
+def _facts_on(
+    model: str | Path | ModelSource, cluster: str, options: dict[str, Any]
+) -> ClusterResults:
     """The data of the page about one cluster; ``gaps`` says which parts are not available."""
     from simcore import api
     from simcore.answer.explain import explain
@@ -81,7 +83,7 @@ def _facts_on(model: str | Path | ModelSource, cluster: str, options: dict[str, 
         for term in terms
         if (found := attempt(lambda term=term: explain(request, prediction, term))) is not None  # type: ignore[misc]
     ]
-    return Told(
+    return ClusterResults(
         prediction=prediction,
         explanations=tuple(explanations),
         scaling=attempt(lambda: api.scaling(model, cluster, **options)),

@@ -59,7 +59,7 @@ def list_(
     from simcore.report import catalog
 
     found = catalog.listing(kind, only)
-    write_result(as_json, lambda: found.data, lambda: found.text(terminal_width()))
+    write_result(as_json, lambda: found.data, lambda: found.text(terminal_width()) + "\n")
 
 
 def show(

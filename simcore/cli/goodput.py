@@ -99,7 +99,7 @@ def goodput(
     interval are printed for comparison.
     """
     from simcore import api
-    from simcore.report.goodput import render_goodput
+    from simcore.report.operation import render_goodput
 
     words, from_files = with_defaults({"model": model, "gpus": gpus, **job}, allow_code=allow_code)
     problems = Problems()

@@ -25,7 +25,7 @@ from simcore.hardware.calibrations import CALIBRATIONS, calibration_names
 from simcore.hardware.prices import PRICES
 from simcore.hardware.spec import GPUS, LINKS, NODES, GpuSpec
 from simcore.report.formatting import WIDTH
-from simcore.report.tables import table, wrapped_table
+from simcore.report.tables import Table
 from simcore.strategy.optimizers import OPTIMIZERS, implementations
 from simcore.strategy.options import OPTIONS
 from simcore.strategy.precision import PRECISIONS
@@ -73,22 +73,10 @@ def figure_text(key: str, value: float) -> str:
 
 
 @dataclass(frozen=True)
-class Listing:
-    """One kind of record: header and rows as text, and the same as data.
+class Listing(Table):
+    """One kind of record: a row for each as text, and the same as data."""
 
-    ``right`` are the indices of the columns that hold numbers and are aligned to the right.
-    """
-
-    header: Sequence[str]
-    rows: Sequence[Sequence[str]]
-    data: Sequence[dict[str, Any]]
-    right: Sequence[int] = ()
-
-    def text(self, width: int = 0) -> str:
-        """The table, wrapped to ``width`` columns; 0: each row is one line, however long."""
-        if not width:
-            return table(self.header, self.rows, right=self.right) + "\n"
-        return wrapped_table(self.header, self.rows, width, right=self.right) + "\n"
+    data: Sequence[dict[str, Any]] = ()
 
 
 #: One entry of a listing: its row as text, and the same as data.
@@ -324,7 +312,7 @@ def listing(kind: str, only: str = "") -> Listing:
         if not matches:
             raise _nothing_found(kind, only, [data["name"] for _, data in found])
         found = matches
-    return Listing(header, [row for row, _ in found], [data for _, data in found], right)
+    return Listing(kind, header, [row for row, _ in found], right, [data for _, data in found])
 
 
 def _nothing_found(kind: str, only: str, known: Sequence[str]) -> UsageError:

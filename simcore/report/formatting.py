@@ -8,6 +8,8 @@ from math import floor, log10
 
 from simcore.base.units import GIGA, KILO, PERCENT
 
+#: Labelled sentences about a result, in order.
+Facts = list[tuple[str, str]]
 WIDTH = 80
 #: Width of the words at the left edge (FITS, STEP…).
 EDGE = 12

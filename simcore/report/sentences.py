@@ -90,19 +90,17 @@ def batch(p: Prediction) -> str:
 _FRAGMENTATION_FRAC = 0.01
 
 
-def verdict(p: Prediction) -> tuple[str, str]:
+def verdict(m: MemoryResult) -> tuple[str, str]:
     """("FITS" or "NO", a sentence on how much of the device's memory the job needs)."""
-    m = p.memory
-    used = m.device_bytes if p.fits else m.least_bytes
+    used = m.device_bytes if m.fits else m.least_bytes
     decimal = f"{gigabytes(used)} of {gigabytes(m.capacity_bytes)} GB a GPU"
     binary = f"({figure(used / GIB)} of {figure(m.capacity_bytes / GIB)} GiB)"
-    if not p.fits:
+    lost = fragmentation(m)
+    if not m.fits:
         over = gigabytes(used - m.capacity_bytes)
-        lost = lost_bytes(m)
-        is_large = lost >= _FRAGMENTATION_FRAC * m.capacity_bytes
-        fragments = f", {gigabytes(lost)} GB of it fragmentation" if is_large else ""
+        fragments = f", {gigabytes(lost_bytes(m))} GB of it fragmentation" if lost else ""
         return "NO", f"needs {decimal} {binary}{fragments}: {over} GB too much"
-    text = f"{decimal} {binary}{fragmentation(m)}, {percent(m.margin_frac)} left"
+    text = f"{decimal} {binary}{lost}, {percent(m.margin_frac)} left"
     most = m.high_bytes + lost_bytes(m)
     if most > m.capacity_bytes:
         text += f"; tight: may need {gigabytes(most)} GB (80 % interval)"
@@ -304,6 +302,27 @@ def gains(p: Prediction, most: int = 3) -> list[str]:
         f"{format_seconds(w.step_time_s)} ({percent(-w.gain_frac, signed=True)})"
         for w in worth
     ]
+
+
+def bound(p: Prediction) -> str:
+    """What binds, and what twice of the best resources would gain."""
+    return "; ".join([p.bound_by, *gains(p)])
+
+
+def advice(p: Prediction) -> list[str]:
+    """The sentences on what makes a job fit; empty if it fits."""
+    return [sentence for sentence in (fixes(p), why_none(p), instead(p)) if sentence]
+
+
+#: What is said of a prediction: label, its sentence ("" if there is none), and the largest number
+#: of lines that it takes in the terminal. First what stands above the breakdown, then what follows.
+FACTS: tuple[tuple[str, Callable[[Prediction], str], int | None], ...] = (
+    ("step", step, 3), ("throughput", throughput, None), ("speed-up", speedup, 2),
+    ("slowest", slowest, 2), ("stages", stages, 2), ("run", run, None),
+)  # fmt: skip
+LIMITS: tuple[tuple[str, Callable[[Prediction], str], int | None], ...] = (
+    ("bound by", bound, 3), ("faster", faster, 2),
+)  # fmt: skip
 
 
 def time_lines(p: Prediction) -> list[Line]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from textwrap import wrap
 
 
@@ -67,6 +68,25 @@ def wrapped_table(
         for n in range(max(map(len, parts))):
             lines.append(_line([p[n] if n < len(p) else "" for p in parts], widths, right))
     return "\n".join(lines)
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table for the terminal and for a page; the first cell of a row names the row.
+
+    ``right`` are the indices of the columns of numbers, which are aligned to the right.
+    """
+
+    caption: str
+    head: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    right: Sequence[int] = ()
+
+    def text(self, width: int = 0) -> str:
+        """The table as text, wrapped to ``width`` columns; 0: each row is one line."""
+        if width:
+            return wrapped_table(self.head, self.rows, width, right=self.right)
+        return table(self.head, self.rows, right=self.right)
 
 
 def side_by_side(left: Sequence[str], right: Sequence[str], *, column: int) -> list[str]:

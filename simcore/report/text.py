@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from simcore.answer.result import Explanation, Prediction
 from simcore.report import sentences as say
@@ -36,26 +37,15 @@ def _settings(p: Prediction) -> list[str]:
 
 
 def _verdict(p: Prediction) -> list[str]:
-    lines = labelled(*say.verdict(p))
-    if fixes := say.fixes(p):
-        lines += labelled("", fixes, 4)
-    for other in (say.why_none(p), say.instead(p)):
-        lines += labelled("", other, 3) if other else []
-    if offloaded := say.elsewhere(p):
-        lines += labelled("", offloaded)
-    return lines
+    lines = labelled(*say.verdict(p.memory))
+    for i, sentence in enumerate(say.advice(p)):
+        lines += labelled("", sentence, 3 if i else 4)
+    return [*lines, *(labelled("", say.elsewhere(p)) if say.elsewhere(p) else [])]
 
 
-def _facts(p: Prediction) -> list[str]:
-    facts = (
-        ("STEP", say.step(p), 3),
-        ("THROUGHPUT", say.throughput(p), None),
-        ("SPEED-UP", say.speedup(p), 2),
-        ("SLOWEST", say.slowest(p), 2),
-        ("STAGES", say.stages(p), 2),
-        ("RUN", say.run(p), None),
-    )
-    return [line for label, text, limit in facts if text for line in labelled(label, text, limit)]
+def _facts(p: Prediction, facts: Sequence[tuple[str, Any, int | None]]) -> list[str]:
+    found = [(label.upper(), sentence(p), limit) for label, sentence, limit in facts]
+    return [line for label, text, limit in found if text for line in labelled(label, text, limit)]
 
 
 Row = tuple[str, str, str]
@@ -85,15 +75,6 @@ def _breakdown(p: Prediction, limit: int) -> list[str]:
     memory = _rows(say.memory_lines(p, limit))
     right = _column(f"where the memory goes ({p.memory.moment})", memory)
     return [line[:WIDTH].rstrip() for line in side_by_side(left, right, column=_COLUMN)]
-
-
-def _bound(p: Prediction) -> list[str]:
-    return labelled("BOUND BY", "; ".join([p.bound_by, *say.gains(p)]), 3)
-
-
-def _faster(p: Prediction) -> list[str]:
-    text = say.faster(p)
-    return labelled("FASTER", text, 2) if text else []
 
 
 def _measured(p: Prediction) -> list[str]:
@@ -156,8 +137,8 @@ def render(p: Prediction, *, colour: bool = False) -> str:
     """The whole prediction as text. Without ``colour`` it holds no escape codes."""
     head = [*_title(p), *_settings(p)]
     verdict = _verdict(p)
-    facts = _facts(p)
-    tail = [*_bound(p), *_faster(p), *_measured(p)]
+    facts = _facts(p, say.FACTS)
+    tail = [*_facts(p, say.LIMITS), *_measured(p)]
     outside = len(head) + len(verdict) + len(facts) + len(tail)
     # Two lines less: one for the tables' heading, one for assumptions.
     middle = _breakdown(p, max(3, HEIGHT - outside - 2))

@@ -10,15 +10,15 @@ from simcore.answer.scaling import Scaling
 from simcore.base.units import GIGA, format_seconds
 from simcore.memory.over_time import MemoryTimeline
 from simcore.memory.result import MemoryResult
-from simcore.report.formatting import gigabytes, percent
+from simcore.report.formatting import Facts, gigabytes, percent
 from simcore.report.scaling import render_scaling
-from simcore.report.tables import table
+from simcore.report.tables import Table, table
 from simcore.report.terms import memory_label, time_label
 from simcore.report.text import render
 from simcore.timing.timeline import Timeline
 
 #: Modules that render other results than predictions; they are imported when first needed.
-_LATER = ("compare", "fleet", "goodput", "plan", "sweep")
+_LATER = ("compare", "operation", "plan", "sweep")
 
 
 @singledispatch
@@ -37,45 +37,59 @@ text_of.register(Prediction, render)
 text_of.register(Scaling, render_scaling)
 
 
-@text_of.register
-def _memory(m: MemoryResult) -> str:
+def memory_table(m: MemoryResult) -> Table:
+    """The terms of memory, the largest first."""
     rows = [
-        [memory_label(k), f"{v / GIGA:,.2f} GB", percent(v / m.device_bytes)]
+        (memory_label(k), f"{v / GIGA:,.2f} GB", percent(v / m.device_bytes))
         for k, v in sorted(m.terms.items(), key=lambda t: -t[1])
     ]
+    caption = f"where the memory of the fullest GPU goes, at its peak in {m.moment}"
+    return Table(caption, ("term", "memory", "share"), rows, (1, 2))
+
+
+@text_of.register
+def _memory(m: MemoryResult) -> str:
     verdict = "FITS" if m.fits else "NO"
     head = (
         f"{verdict}: {gigabytes(m.device_bytes)} of {gigabytes(m.capacity_bytes)} GB a GPU, "
         f"80 % between {gigabytes(m.low_bytes)} and {gigabytes(m.high_bytes)}; peak in {m.moment}"
     )
-    return f"{head}\n\n{table(['term', 'memory', 'share'], rows, right=(1, 2))}\n"
+    return f"{head}\n\n{memory_table(m).text()}\n"
+
+
+def over_step_facts(t: MemoryTimeline) -> Facts:
+    """The highest allocated and reserved memory of a step, and the limit of the device."""
+    return [
+        ("allocated at most", f"{t.peak_allocated_bytes / GIGA:,.2f} GB"),
+        ("reserved at most", f"{t.peak_reserved_bytes / GIGA:,.2f} GB"),
+        ("outside the allocator", f"{t.outside_bytes / GIGA:,.2f} GB"),
+        ("device limit", f"{t.limit_bytes / GIGA:,.2f} GB"),
+        ("events of the step", f"{len(t.allocated):,}"),
+    ]
 
 
 @text_of.register
 def _over_step(t: MemoryTimeline) -> str:
-    rows = [
-        ["allocated at most", f"{t.peak_allocated_bytes / GIGA:,.2f} GB"],
-        ["reserved at most", f"{t.peak_reserved_bytes / GIGA:,.2f} GB"],
-        ["outside the allocator", f"{t.outside_bytes / GIGA:,.2f} GB"],
-        ["device limit", f"{t.limit_bytes / GIGA:,.2f} GB"],
-        ["events of the step", f"{len(t.allocated):,}"],
-    ]
-    verdict = "fits" if t.fits else "runs out of memory"
-    head = f"{t.model} on {t.cluster}: {verdict}"
-    return f"{head}\n\n{table(['memory over one step', ''], rows, right=(1,))}\n"
+    head = f"{t.model} on {t.cluster}: {'fits' if t.fits else 'runs out of memory'}"
+    return f"{head}\n\n{table(['memory over one step', ''], over_step_facts(t), right=(1,))}\n"
 
 
-@text_of.register
-def _timeline(t: Timeline) -> str:
+def work_table(t: Timeline) -> Table:
+    """The time that each stream spends on each kind of work."""
     end = float(t.makespan_s[0])
     busy: dict[tuple[str, str], float] = {}
     for i, task in enumerate(t.graph.tasks):
         key = (task.stream, task.term)
         busy[key] = busy.get(key, 0.0) + float(t.finish_s[i, 0] - t.start_s[i, 0])
     rows = [
-        [stream, time_label(term), format_seconds(s), percent(s / end) if end else "-"]
+        (stream, time_label(term), format_seconds(s), percent(s / end) if end else "-")
         for (stream, term), s in busy.items()
         if s > 0
     ]
-    head = f"one step: {format_seconds(end)}, {len(t.graph.tasks):,} tasks"
-    return f"{head}\n\n{table(['stream', 'work', 'time', 'of the step'], rows, right=(2, 3))}\n"
+    return Table("work by stream", ("stream", "work", "time", "of the step"), rows, (2, 3))
+
+
+@text_of.register
+def _timeline(t: Timeline) -> str:
+    head = f"one step: {format_seconds(float(t.makespan_s[0]))}, {len(t.graph.tasks):,} tasks"
+    return f"{head}\n\n{work_table(t).text()}\n"

@@ -14,16 +14,17 @@ SKIPS_SHOWN = 12
 _HEAD = ("n", "MAPE", "median", "bias", "P90", "in 80 %")
 
 
-def _scores(label: str, scores: dict[str, Any]) -> list[list[str]]:
+def scores_of(label: str, scores: dict[str, Any]) -> list[list[str]]:
     """One table row per quantity that has measured rows: their number and the errors."""
     return [
-        [label, quantity.replace("_", " "), str(score["n"]), *(share(score[k]) for k in _FIGURES)]
+        [label, quantity.replace("_", " "), f"{score['n']:,}", *(share(score[k]) for k in _FIGURES)]
         for quantity, score in scores.items()
-        if isinstance(score, dict) and score.get("n")
+        if isinstance(score, dict) and score.get("n") and "mape_frac" in score
     ]
 
 
-def _value(quantity: str, value: float | None) -> str:
+def value_of(quantity: str, value: float | None) -> str:
+    """The value of a measured quantity with its unit; "-" without one."""
     if value is None:
         return "-"
     if "memory" in quantity:
@@ -42,7 +43,7 @@ def _rows(result: dict[str, Any], worst: int | None) -> list[list[str]]:
     cells = []
     for r in shown:
         quantity = r["quantity"]
-        values = [_value(quantity, r.get(k)) for k in ("predicted", "low", "high", "measured")]
+        values = [value_of(quantity, r.get(k)) for k in ("predicted", "low", "high", "measured")]
         mark = "flagged" if r["id"] in suspects else ""
         cells.append([r["id"], quantity.replace("_", " "), *values,
                       percent(r["error_frac"], signed=True), mark])  # fmt: skip
@@ -164,20 +165,20 @@ def render_verdict(result: dict[str, Any], worst: int | None = None) -> str:
     quantities = {
         k: v for k, v in result.items() if isinstance(v, dict) and {"n", "mape_frac"} <= v.keys()
     }
-    rows = _scores("all", quantities)
+    rows = scores_of("all", quantities)
     if result["simulated"] and not rows and not result.get("filled"):
         lines += [
             "no row says what was measured (step_time_s, samples_per_s, tokens_per_s, ...):",
             "--fill predicts what the table leaves blank",
         ]
-    rows += _scores("without flagged", result.get("without_flagged") or {})
+    rows += scores_of("without flagged", result.get("without_flagged") or {})
     if parameters := result.get("by_parameters"):
-        rows += _scores("multipliers alone", parameters)
+        rows += scores_of("multipliers alone", parameters)
     if blind := result.get("blind"):
-        rows += _scores("blind", {k: blind[k] for k in quantities if k in blind})
+        rows += scores_of("blind", {k: blind[k] for k in quantities if k in blind})
     for column, groups in (result.get("groups") or {}).items():
         for name, scores in groups.items():
-            rows += _scores(f"{column} {name}", scores)
+            rows += scores_of(f"{column} {name}", scores)
     lines += ["", table(["rows", "", *_HEAD], rows, right=range(2, 8))]
     lines += _fitting(result.get("fits") or {})
     lines += _order(result.get("rank_correlation") or {})
@@ -230,7 +231,7 @@ def render_ops(result: dict[str, Any], worst: int | None) -> str:
                 *(
                     cell
                     for score in (scores, scores["large"])
-                    for cell in (str(score["n"]), *(share(score[k]) for k in figures))
+                    for cell in (f"{score['n']:,}", *(share(score[k]) for k in figures))
                 ),
             ]
             for name, scores in groups

@@ -99,14 +99,9 @@ class Answer(BaseModel):
 def answer(p: Prediction, asked: SetUp) -> Answer:
     """Everything that the page shows about a prediction."""
     t, m = p.step_time_s, p.memory
-    facts = (
-        ("THROUGHPUT", say.throughput(p)),
-        ("SPEED-UP", say.speedup(p)),
-        ("SLOWEST", say.slowest(p)),
-        ("RUN", say.run(p)),
-        ("FASTER", say.faster(p)),
-    )
-    word, fits = say.verdict(p)
+    shown = (*say.FACTS[1:], say.LIMITS[-1])  # the step and what binds it are shown apart
+    facts = [(label.upper(), sentence(p)) for label, sentence, _ in shown]
+    word, fits = say.verdict(p.memory)
     data: dict[str, Any] = {
         "what": say.what(p),
         "cluster": p.cluster,
@@ -115,7 +110,7 @@ def answer(p: Prediction, asked: SetUp) -> Answer:
         "micro_batch": p.micro_batch,
         "fits": p.fits,
         "verdict": {"label": word, "text": fits},
-        "fixes": "; ".join(filter(None, (say.fixes(p), say.why_none(p), say.instead(p)))),
+        "fixes": "; ".join(say.advice(p)),
         "elsewhere": say.elsewhere(p),
         "step": {
             "text": format_seconds(t.value),

@@ -148,7 +148,7 @@ def test_several_clusters_stand_side_by_side(several: str) -> None:
     head = re.search(r"<thead>(.*?)</thead>", table, re.DOTALL)
     assert head is not None
     assert head[1].count("<th") == 5
-    assert "Does not fit" in tree.text("p") and "makes it fit" in tree.text("dt")
+    assert "Does not fit" in tree.text("p") and "makes it fit" in tree.text("dd")
 
 
 def test_what_a_job_does_not_have_is_told() -> None:
@@ -162,8 +162,12 @@ def test_names_are_escaped() -> None:
 
     facts = facts_of("gpt2", "1x1xA100")
     bad = '<script>alert("x")</script>'
-    named = replace(facts.told[0].prediction, model_full_name=bad, model=bad, assumptions=(bad,))
-    text = page(replace(facts, told=(replace(facts.told[0], prediction=named),), command=bad))
+    named = replace(
+        facts.clusters[0].prediction, model_full_name=bad, model=bad, assumptions=(bad,)
+    )
+    text = page(
+        replace(facts, clusters=(replace(facts.clusters[0], prediction=named),), command=bad)
+    )
     assert "<script" not in text
     assert "&lt;script&gt;" in text
     assert not Tree(text).of("script")

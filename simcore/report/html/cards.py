@@ -6,14 +6,15 @@ from functools import singledispatch
 
 from simcore.answer.result import Prediction
 from simcore.answer.scaling import Scaling
-from simcore.base.units import GIB, GIGA, format_seconds
+from simcore.base.units import format_seconds
 from simcore.memory.over_time import MemoryTimeline
 from simcore.memory.result import MemoryResult
-from simcore.report.formatting import counted, figure, gigabytes, percent, plural
-from simcore.report.html.parts import Card, Table, numeric, pictures
-from simcore.report.sentences import faster, fragmentation, run, speedup, strategy, throughput, what
-from simcore.report.terms import COMPUTE_PARTS, HIDDEN, memory_label, time_label
-from simcore.report.text_of import text_of
+from simcore.report.formatting import Facts, counted, figure, gigabytes, percent, plural
+from simcore.report.html.parts import Card, pictures
+from simcore.report.sentences import FACTS, LIMITS, advice, strategy, verdict, what
+from simcore.report.tables import Table
+from simcore.report.terms import COMPUTE_PARTS, HIDDEN, time_label
+from simcore.report.text_of import memory_table, over_step_facts, work_table
 from simcore.timing.timeline import Timeline
 
 
@@ -25,36 +26,13 @@ def card_of(result: object) -> Card:
 
 def verdict_of(m: MemoryResult) -> str:
     """One sentence that says whether the job fits in memory, and with which margin."""
-    n_bytes = m.device_bytes if m.fits else m.least_bytes
-    used = f"{gigabytes(n_bytes)} of {gigabytes(m.capacity_bytes)} GB a GPU "
-    used += f"({figure(n_bytes / GIB)} of {figure(m.capacity_bytes / GIB)} GiB)"
-    if m.fits:
-        return f"Fits: {used}{fragmentation(m)}, {percent(m.margin_frac)} left"
-    return f"Does not fit: needs {used}"
+    return f"{'Fits' if m.fits else 'Does not fit'}: {verdict(m)[1]}"
 
 
-def facts_of(p: Prediction) -> list[tuple[str, str]]:
-    """(label, text) of the main figures: step time, throughput, speed-up, bottleneck, advice."""
-    t = p.step_time_s
-    facts = [
-        (
-            "step time",
-            f"{format_seconds(t.value)}, 80 % between {format_seconds(t.low)} and "
-            f"{format_seconds(t.high)}",
-        ),
-        ("interval from", t.origin),
-        ("throughput", throughput(p)),
-    ]
-    if p.n_gpus > 1:
-        facts.append(("speed-up", speedup(p)))
-    facts.append(("bound by", p.bound_by))
-    if text := run(p):
-        facts.append(("run", text))
-    facts += [("makes it fit", fix) for fix in p.fixes]
-    facts += [("adapters instead", other) for other in p.instead]
-    if text := faster(p):
-        facts.append(("faster", text))
-    return facts
+def facts_of(p: Prediction) -> Facts:
+    """The labelled sentences that the command line prints: step, throughput, limits, advice."""
+    said = [(label, sentence(p)) for label, sentence, _ in (*FACTS, *LIMITS)]
+    return [*((k, text) for k, text in said if text), *(("advice", text) for text in advice(p))]
 
 
 def time_table(p: Prediction) -> Table:
@@ -69,19 +47,7 @@ def time_table(p: Prediction) -> Table:
         for k, v in p.time_s.items()
         if v > 0
     ]
-    return Table("where the time of a step goes", ("term", "time", "share"), rows, numeric(1, 2))
-
-
-def memory_table(m: MemoryResult) -> Table:
-    """A table of the memory terms, the largest first."""
-    rows = [
-        (memory_label(k), f"{v / GIGA:,.2f} GB", percent(v / m.device_bytes))
-        for k, v in sorted(m.terms.items(), key=lambda t: -t[1])
-    ]
-    return Table(
-        f"where the memory of the fullest GPU goes, at its peak in {m.moment}",
-        ("term", "memory", "share"), rows, numeric(1, 2),
-    )  # fmt: skip
+    return Table("where the time of a step goes", ("term", "time", "share"), rows, (1, 2))
 
 
 def settings_line(p: Prediction) -> str:
@@ -141,12 +107,7 @@ def _over_step(t: MemoryTimeline) -> Card:
         title=f"memory over one step: {t.model} on {t.cluster}",
         good=t.fits,
         verdict="Fits" if t.fits else "Runs out of memory",
-        facts=[
-            ("allocated at most", f"{t.peak_allocated_bytes / GIGA:,.2f} GB"),
-            ("reserved at most", f"{t.peak_reserved_bytes / GIGA:,.2f} GB"),
-            ("outside the allocator", f"{t.outside_bytes / GIGA:,.2f} GB"),
-            ("device limit", f"{t.limit_bytes / GIGA:,.2f} GB"),
-        ],
+        facts=over_step_facts(t),
         pictures=pictures(
             ("memory-over-step", t, f"memory of {t.model} on {t.cluster} over one step")
         ),
@@ -155,15 +116,12 @@ def _over_step(t: MemoryTimeline) -> Card:
 
 @card_of.register
 def _timeline(t: Timeline) -> Card:
-    rows = [line.split("  ") for line in text_of(t).splitlines()[3:]]
-    cells = [tuple(c.strip() for c in row if c.strip()) for row in rows]
     return Card(
         title="one step",
         facts=[("length", format_seconds(float(t.makespan_s[0])))],
-        tables=(Table("work by stream", ("stream", "work", "time", "of the step"), cells,
-                      numeric(2, 3)),),
+        tables=(work_table(t),),
         pictures=pictures(("timeline", t, "when each stream works in one step")),
-    )  # fmt: skip
+    )
 
 
 def scaling_table(s: Scaling) -> Table:
@@ -190,7 +148,7 @@ def scaling_table(s: Scaling) -> Table:
     caption = f"{s.model} on more GPUs, micro-batch {s.micro_batch:,} at every size"
     if "predicted" in over:
         caption += "; measured: speed-up over the predicted rate of one GPU"
-    return Table(caption, head, rows, numeric(1, 2, 3, 4, 5, 6))
+    return Table(caption, head, rows, (1, 2, 3, 4, 5, 6))
 
 
 @card_of.register

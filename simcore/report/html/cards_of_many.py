@@ -11,11 +11,13 @@ from simcore.planning.goodput import Goodput
 from simcore.planning.planner import Option, Plan
 from simcore.planning.sweep import SweepResult
 from simcore.report.compare import name_of, rows_of, sources, verdict, winners
-from simcore.report.formatting import figure, nearly_all, percent, plural
+from simcore.report.formatting import figure, plural
 from simcore.report.html.cards import card_of
-from simcore.report.html.parts import Card, Picture, Table, numeric, pictures
+from simcore.report.html.parts import Card, Picture, pictures
+from simcore.report.operation import fleet_facts, goodput_facts
 from simcore.report.plan import days, how, money, notes_of
 from simcore.report.sweep import advice, words_of
+from simcore.report.tables import Table
 
 
 @card_of.register
@@ -46,7 +48,7 @@ def _sweep(s: SweepResult) -> Card:
             ("fit", f"{s.n_fit:,}"),
             *([("points in", s.output)] if s.output else []),
         ],
-        tables=(Table(f"the best that fits, by {s.ranked_by}", head, rows, numeric(1, 3, 4, 5, 6)),)
+        tables=(Table(f"the best that fits, by {s.ranked_by}", head, rows, (1, 3, 4, 5, 6)),)
         if rows
         else (),
         pictures=shown,
@@ -76,7 +78,7 @@ def comparison_table(c: Comparison) -> Table:
         else:
             heading = f"{label}, "
             rows.append((label, *cells))
-    return Table("side by side", head, rows, numeric(*range(1, len(head))))
+    return Table("side by side", head, rows, range(1, len(head)))
 
 
 def comparison_notes(c: Comparison) -> list[str]:
@@ -129,7 +131,7 @@ def _options(caption: str, options: Sequence[Option]) -> Table:
         )
         for o in options
     ]
-    return Table(caption, head, rows, numeric(1, 3, 4, 5, 6))
+    return Table(caption, head, rows, (1, 3, 4, 5, 6))
 
 
 @card_of.register
@@ -154,40 +156,17 @@ def _plan(p: Plan) -> Card:
 
 @card_of.register
 def _fleet(f: Fleet) -> Card:
-    waits = (50, 90, 95, 99)
-    return Card(
-        title=f"{len(f.done):,} jobs on {f.gpus:,} GPUs, {f.policy}",
-        facts=[
-            ("used", f"{percent(f.utilisation_frac)} of all GPU time"),
-            ("mean wait", format_seconds(f.mean_wait_s)),
-            *((f"{q} % wait at most", format_seconds(f.wait_s(q / 100))) for q in waits),
-            ("preempted", f"{f.preemptions:,} times"),
-        ],
-    )
+    (_, title), *facts = fleet_facts(f)
+    return Card(title=title, facts=facts)
 
 
 @card_of.register
 def _goodput(g: Goodput) -> Card:
-    facts = [
-        ("moves the run forward", nearly_all(g.goodput_frac)),
-        ("saving", percent(g.saving_frac)),
-        ("lost work", percent(g.lost_frac)),
-        ("restarts", percent(g.restart_frac)),
-        ("a failure every", format_seconds(g.mtbf_s)),
-        ("a checkpoint", f"{figure(g.checkpoint_bytes / GIGA)} GB in {format_seconds(g.save_s)}"),
-        ("every", format_seconds(g.interval_s)),
-    ]
-    if g.run_s is not None:
-        failures = g.failures or 0.0
-        facts.append((
-            "run", f"{format_seconds(g.run_s)}, {failures:,.0f} {plural('failure')}"
-        ))  # fmt: skip
+    caption = "share of the time that is useful, against the checkpoint interval"
     return Card(
         title=f"goodput on {g.cluster}",
-        facts=facts,
-        pictures=pictures(
-            ("goodput", g, "share of the time that is useful, against the checkpoint interval")
-        ),
+        facts=goodput_facts(g),
+        pictures=pictures(("goodput", g, caption)),
         notes=[f"{name}: {source}" for name, source in g.sources],
     )
 

@@ -20,8 +20,9 @@ from simcore.report.html.cards import (
     verdict_of,
 )
 from simcore.report.html.cards_of_many import comparison_notes, comparison_table
-from simcore.report.html.parts import Card, Section, Table, numeric, picture
-from simcore.report.sentences import faster, strategy
+from simcore.report.html.parts import Card, Section, picture
+from simcore.report.sentences import advice, faster, strategy
+from simcore.report.tables import Table
 from simcore.report.terms import HIDDEN, memory_label, time_label
 from simcore.report.text import by_weight
 
@@ -39,7 +40,7 @@ class Sources:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Told:
+class ClusterResults:
     """The results for one cluster. A result that is not available is None; ``gaps`` says why.
 
     ``sensitivity`` is the step time in seconds and its change with each resource.
@@ -56,7 +57,7 @@ class Told:
 
 @dataclass(frozen=True, kw_only=True)
 class Facts:
-    """The input of a report: one entry of ``told`` per cluster, and the rest for all of them.
+    """The input of a report: one entry of ``clusters`` per cluster, and the rest for all of them.
 
     ``compared`` sets several clusters side by side. ``given`` are the (option, value) that the
     user chose.
@@ -64,7 +65,7 @@ class Facts:
 
     version: str
     command: str
-    told: tuple[Told, ...]
+    clusters: tuple[ClusterResults, ...]
     compared: Comparison | None = None
     sources: tuple[Sources, ...] = ()
     given: tuple[tuple[str, str], ...] = ()
@@ -84,18 +85,18 @@ class Document:
 
 def document(facts: Facts) -> Document:
     """The title, cards and sections of the report on ``facts``."""
-    first = facts.told[0].prediction
-    clusters = ", ".join(dict.fromkeys(t.prediction.cluster for t in facts.told))
-    several = len(facts.told) > 1
+    first = facts.clusters[0].prediction
+    clusters = ", ".join(dict.fromkeys(t.prediction.cluster for t in facts.clusters))
+    several = len(facts.clusters) > 1
     sections: list[Section] = []
     if facts.compared is not None:
         sections.append(_side_by_side(facts.compared))
     sections += [_inputs(facts), _assumptions(facts)]
-    for told in facts.told:
+    for results in facts.clusters:
         for part in (_time, _memory, _scaling, _what_if, _ops, _measured, _gaps):
-            section = part(told, several)
+            section = part(results, several)
             if section is not None:
-                sections.append(_of_cluster(section, told, several))
+                sections.append(_of_cluster(section, results, several))
     if facts.sources:
         sections.append(_sources(facts))
     named = {"compared", "inputs", "assumptions", "sources"}
@@ -109,7 +110,7 @@ def document(facts: Facts) -> Document:
             *facts.notes,
         ),
         command=facts.command,
-        cards=[_card(t.prediction, several) for t in facts.told],
+        cards=[_card(t.prediction, several) for t in facts.clusters],
         sections=sections,
     )
 
@@ -125,14 +126,14 @@ def _card(p: Prediction, several: bool) -> Card:
     )
 
 
-def _of_cluster(section: Section, told: Told, several: bool) -> Section:
+def _of_cluster(section: Section, results: ClusterResults, several: bool) -> Section:
     """``section`` with its cluster in the heading and key, if the report has several clusters.
 
     Of a cluster's sections only the first, on time, has a link at the top of the page.
     """
     if not several:
         return section
-    cluster = told.prediction.cluster
+    cluster = results.prediction.cluster
     key = "".join(c if c.isalnum() else "-" for c in cluster)
     return replace(
         section,
@@ -158,7 +159,7 @@ def _side_by_side(compared: Comparison) -> Section:
 
 def _inputs(facts: Facts) -> Section:
     """The settings of the job: each one's value, and whether it was given, derived or default."""
-    p = facts.told[0].prediction
+    p = facts.clusters[0].prediction
     default = {d.split()[0] for d in p.defaults}
     given = {flag.replace("_", "-") for flag, _ in facts.given}
     rows = [
@@ -169,8 +170,12 @@ def _inputs(facts: Facts) -> Section:
             * (p.n_frozen_params > 0)
         ),
         *(
-            (f"cluster {i}" if len(facts.told) > 1 else "cluster", t.prediction.cluster, "given")
-            for i, t in enumerate(facts.told, 1)
+            (
+                f"cluster {i}" if len(facts.clusters) > 1 else "cluster",
+                t.prediction.cluster,
+                "given",
+            )
+            for i, t in enumerate(facts.clusters, 1)
         ),
     ]
     for flag, value in (
@@ -196,11 +201,13 @@ def _inputs(facts: Facts) -> Section:
 
 def _assumptions(facts: Facts) -> Section:
     clusters: dict[str, list[str]] = {}
-    for told in facts.told:
-        for text in told.prediction.assumptions:
-            clusters.setdefault(text, []).append(told.prediction.cluster)
+    for results in facts.clusters:
+        for text in results.prediction.assumptions:
+            clusters.setdefault(text, []).append(results.prediction.cluster)
     items = [
-        text if len(clusters[text]) == len(facts.told) else f"{text} ({', '.join(clusters[text])})"
+        text
+        if len(clusters[text]) == len(facts.clusters)
+        else f"{text} ({', '.join(clusters[text])})"
         for text in by_weight(clusters)
     ]
     lines = ["What the job does not state and the prediction assumes, the most influential first."]
@@ -208,13 +215,17 @@ def _assumptions(facts: Facts) -> Section:
 
 
 def _terms(
-    told: Told, group: str, values: dict[str, float], value: Callable[[float], str], total: float
+    results: ClusterResults,
+    group: str,
+    values: dict[str, float],
+    value: Callable[[float], str],
+    total: float,
 ) -> Table:
     """A table of the terms of time or memory, each with its formula and source.
 
     ``value`` formats a term of ``values``; ``total`` is what the shares are taken of.
     """
-    by_term = {e.term: e for e in told.explanations}
+    by_term = {e.term: e for e in results.explanations}
     label = time_label if group == "time" else memory_label
     rows = []
     for key, v in sorted(values.items(), key=lambda t: -t[1]):
@@ -223,13 +234,13 @@ def _terms(
         rows.append((label(key), value(v), share, e.formula if e else "", e.source if e else ""))
     return Table(
         f"{group} by term, with formula and where its figures come from",
-        ("term", "value", "share", "formula", "source"), rows, numeric(1, 2),
+        ("term", "value", "share", "formula", "source"), rows, (1, 2),
     )  # fmt: skip
 
 
-def _time(told: Told, several: bool) -> Section:
+def _time(results: ClusterResults, several: bool) -> Section:
     """Where the step's time goes. With several clusters the comparison already has the bars."""
-    p = told.prediction
+    p = results.prediction
     values = {k: v for k, v in p.time_s.items() if v > 0 and k != "compute"}
     pictures = []
     if not several:
@@ -237,31 +248,31 @@ def _time(told: Told, several: bool) -> Section:
     if p.timeline is not None:
         caption = f"when each stream works in one step of {p.model} on {p.cluster}"
         pictures.append(picture("timeline", p, caption))
-    interval = next((e for e in told.explanations if e.term == "interval"), None)
+    interval = next((e for e in results.explanations if e.term == "interval"), None)
     lines = [f"Interval: {interval.formula}. {interval.source}."] if interval else []
-    table = _terms(told, "time", values, format_seconds, p.step_time_s.value)
+    table = _terms(results, "time", values, format_seconds, p.step_time_s.value)
     return Section("time", "Where the time goes", lines, tables=(table,), pictures=pictures)
 
 
-def _memory(told: Told, several: bool) -> Section:
-    p = told.prediction
+def _memory(results: ClusterResults, several: bool) -> Section:
+    p = results.prediction
     table = _terms(
-        told, "memory", p.memory.terms, lambda v: format_si(v, "B"), p.memory.device_bytes
+        results, "memory", p.memory.terms, lambda v: format_si(v, "B"), p.memory.device_bytes
     )
     where = f"{p.model} on {p.cluster}"
     pictures = []
     if not several:
         pictures.append(picture("memory", [p], f"memory of the fullest GPU of {where}, by term"))
-    if told.memory is not None:
+    if results.memory is not None:
         caption = f"memory over the allocations of one step of {where}"
-        pictures.append(picture("memory-over-step", told.memory, caption))
+        pictures.append(picture("memory-over-step", results.memory, caption))
     lines = [f"At the peak, in {p.memory.moment}."]
     return Section("memory", "Where the memory goes", lines, tables=(table,), pictures=pictures)
 
 
-def _scaling(told: Told, several: bool) -> Section | None:
+def _scaling(results: ClusterResults, several: bool) -> Section | None:
     del several
-    s = told.scaling
+    s = results.scaling
     if s is None or len(s) < 2:
         return None
     caption = f"speed-up and efficiency of {s.model} on {s.gpu} against GPUs"
@@ -270,12 +281,12 @@ def _scaling(told: Told, several: bool) -> Section | None:
     )
 
 
-def _what_if(told: Told, several: bool) -> Section | None:
+def _what_if(results: ClusterResults, several: bool) -> Section | None:
     del several
-    p = told.prediction
-    if told.sensitivity is None:
+    p = results.prediction
+    if results.sensitivity is None:
         return None
-    centre, swings = told.sensitivity
+    centre, swings = results.sensitivity
     rows = [
         (
             s.resource,
@@ -288,25 +299,19 @@ def _what_if(told: Told, several: bool) -> Section | None:
     ]
     table = Table(
         "step time with half and with twice as much of one resource",
-        ("resource", "half of it", "change", "twice of it", "change"), rows, numeric(1, 2, 3, 4),
+        ("resource", "half of it", "change", "twice of it", "change"), rows, (1, 2, 3, 4),
     )  # fmt: skip
     caption = f"what the step time of {p.model} on {p.cluster} depends on"
-    lines = [f"Bound by {p.bound_by}."]
-    if p.fixes:
-        lines.append(f"What makes it fit, each computed: {'; '.join(p.fixes)}.")
-    if p.why_none:
-        lines.append(f"No number of these GPUs that fits was found; nearest: {p.why_none}.")
-    if p.instead:
-        lines.append(f"Training adapters, another kind of training, fits: {'; '.join(p.instead)}.")
+    lines = [f"Bound by {p.bound_by}.", *(f"{text[:1].upper()}{text[1:]}." for text in advice(p))]
     if changes := faster(p):
         lines.append(f"Faster, each computed: {changes}.")
-    shown = (picture("sensitivity", told.sensitivity, caption),)
+    shown = (picture("sensitivity", results.sensitivity, caption),)
     return Section("what-if", "What if", lines, tables=(table,), pictures=shown)
 
 
-def _ops(told: Told, several: bool) -> Section | None:
+def _ops(results: ClusterResults, several: bool) -> Section | None:
     """The slowest ops. With several clusters there is no plot: one each would pass a megabyte."""
-    r = told.roofline
+    r = results.roofline
     if r is None or not r.ops:
         return None
     total = sum(op.time_s for op in r.ops)
@@ -326,16 +331,16 @@ def _ops(told: Told, several: bool) -> Section | None:
     head = ("op", "pass", "kind", "calls", "time", "share", "rate", "FLOP/byte")
     table = Table(
         f"the {len(rows)} ops that take longest in one micro-step of one GPU, of {len(r.ops)}",
-        head, rows, numeric(3, 4, 5, 6, 7),
+        head, rows, (3, 4, 5, 6, 7),
     )  # fmt: skip
     caption = f"ops of {r.model} in {r.precision} against peak and bandwidth of {r.gpu}"
     shown = () if several else (picture("roofline", r, caption),)
     return Section("ops", "The model's ops", tables=(table,), pictures=shown)
 
 
-def _measured(told: Told, several: bool) -> Section | None:
+def _measured(results: ClusterResults, several: bool) -> Section | None:
     del several
-    p = told.prediction
+    p = results.prediction
     if not p.measured:
         return None
 
@@ -354,20 +359,18 @@ def _measured(told: Told, several: bool) -> Section | None:
         for row in p.measured
     ]
     head = ("source", "quantity", "measured", "predicted", "error", "note")
-    table = Table("the same set-up, measured", head, rows, numeric(2, 3, 4))
+    table = Table("the same set-up, measured", head, rows, (2, 3, 4))
     return Section("measured", "Compared with measurements", tables=(table,))
 
 
-def _gaps(told: Told, several: bool) -> Section | None:
+def _gaps(results: ClusterResults, several: bool) -> Section | None:
     del several
-    if not told.gaps:
+    if not results.gaps:
         return None
-    return Section("gaps", "What is not in this report", items=told.gaps)
+    return Section("gaps", "What is not in this report", items=results.gaps)
 
 
 def _sources(facts: Facts) -> Section:
-    tables = [
-        Table(s.name, ("figure", "value", "source"), s.rows, numeric(1)) for s in facts.sources
-    ]
+    tables = [Table(s.name, ("figure", "value", "source"), s.rows, (1,)) for s in facts.sources]
     notes = [note for s in facts.sources for note in s.notes]
     return Section("sources", "Sources of the hardware's figures", items=notes, tables=tables)

@@ -8,19 +8,7 @@ from hashlib import sha256
 from typing import Any
 
 from simcore.base.errors import UsageError
-
-
-@dataclass(frozen=True)
-class Table:
-    """A table; the first cell of a row names the row.
-
-    ``right`` are the indices of the columns of numbers, which are aligned to the right.
-    """
-
-    caption: str
-    head: Sequence[str]
-    rows: Sequence[Sequence[str]]
-    right: frozenset[int] = frozenset()
+from simcore.report.tables import Table
 
 
 @dataclass(frozen=True)
@@ -82,8 +70,3 @@ def pictures(*plots: tuple[str, Any, str]) -> tuple[Picture, ...]:
         return tuple(picture(*plot) for plot in plots)
     except UsageError:
         return ()
-
-
-def numeric(*columns: int) -> frozenset[int]:
-    """The indices of a table's columns of numbers."""
-    return frozenset(columns)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from simcore.base.units import GIGA, format_seconds
-from simcore.report.formatting import figure, percent, share
-from simcore.report.html.parts import Section, Table, numeric, picture
+from simcore.report.formatting import percent
+from simcore.report.html.parts import Section, picture
+from simcore.report.tables import Table
+from simcore.report.verdict import scores_of, value_of
 
 #: The number of rows that the page lists, those with the largest errors.
 _WORST = 25
-_FIGURES = ("mape_frac", "median_abs_frac", "median_bias_frac", "p90_abs_frac", "coverage80_frac")
 _HEAD = ("", "quantity", "n", "MAPE", "median", "bias", "P90", "inside 80 %")
 
 
@@ -56,8 +56,8 @@ def _sections(result: dict[str, Any]) -> list[Section]:
         before = picture("measured", blind, "the same rows blind")
         sections.append(Section("blind", "Blind", label="Blind", pictures=(before,)))
     for column, groups in (result.get("groups") or {}).items():
-        rows = [row for name, scores in groups.items() for row in _lines(name, scores)]
-        table = Table(f"by {column}", _HEAD, rows, numeric(2, 3, 4, 5, 6, 7))
+        rows = [row for name, scores in groups.items() for row in scores_of(name, scores)]
+        table = Table(f"by {column}", _HEAD, rows, (2, 3, 4, 5, 6, 7))
         heading = f"By {column}"
         sections.append(Section(f"by-{column}", heading, label=heading, tables=(table,)))
     worst = _worst(result)
@@ -78,33 +78,19 @@ def _scores(result: dict[str, Any]) -> Table:
         ("multipliers alone", result.get("by_parameters") or {}),
         ("blind", result.get("blind") or {}),
     ]
-    rows = [row for label, scores in parts for row in _lines(label, scores)]
+    rows = [row for label, scores in parts for row in scores_of(label, scores)]
     return Table("errors of the step time, speed-up and memory", _HEAD, rows,
-                 numeric(2, 3, 4, 5, 6, 7))  # fmt: skip
-
-
-def _lines(label: str, scores: dict[str, Any]) -> list[list[str]]:
-    return [
-        [label, quantity.replace("_", " "), f"{of['n']:,}", *(share(of[k]) for k in _FIGURES)]
-        for quantity, of in scores.items()
-        if isinstance(of, dict) and of.get("n") and "mape_frac" in of
-    ]
+                 (2, 3, 4, 5, 6, 7))  # fmt: skip
 
 
 def _worst(result: dict[str, Any]) -> Table:
     ranked = sorted(result["per_row"], key=lambda r: -abs(r["error_frac"]))[:_WORST]
     rows = [
         [r["id"], r["quantity"].replace("_", " "),
-         *(_value(r["quantity"], r[k]) for k in ("predicted", "low", "high", "measured")),
+         *(value_of(r["quantity"], r[k]) for k in ("predicted", "low", "high", "measured")),
          percent(r["error_frac"], signed=True)]
         for r in ranked
     ]  # fmt: skip
     head = ("row", "quantity", "predicted", "low", "high", "measured", "error")
     caption = f"the {len(rows)} rows with the largest errors"
-    return Table(caption, head, rows, numeric(2, 3, 4, 5, 6))
-
-
-def _value(quantity: str, value: float) -> str:
-    if "memory" in quantity:
-        return f"{value / GIGA:.2f} GB"
-    return format_seconds(value) if "time" in quantity else figure(value)
+    return Table(caption, head, rows, (2, 3, 4, 5, 6))
