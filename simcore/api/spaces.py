@@ -9,7 +9,7 @@ from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from simcore import api
+from simcore.answer.request import make_request
 from simcore.api.many import Comparison, Fleet, Goodput, Plan, Sweep
 from simcore.api.results import Call, Prediction
 from simcore.api.signatures import takes_options
@@ -100,6 +100,8 @@ def sweep(
 
 def _holding(model: str, leanest: Option, words: Mapping[str, Any]) -> tuple[str, ...]:
     """Changes that make the plan's option that needs the least memory fit."""
+    from simcore import api
+
     options = {**dict(leanest.form.options), "micro_batch": leanest.micro_batch,
                "grad_accum": leanest.grad_accum, "network": words.get("network"),
                "node": words.get("node")}  # fmt: skip
@@ -117,6 +119,8 @@ def _advised(found: SweepResult, words: Mapping[str, Any]) -> SweepResult:
     """The result with advice: changes that make the best point faster or, where no point fits,
     changes that make the nearest one fit.
     """
+    from simcore import api
+
     point = found.best[0] if found.best else found.nearest
     if point is None or found.space is None or (found.best and found.ranked_by not in _BY_RATE):
         return found
@@ -179,6 +183,8 @@ def compare(
     network = words.get("network")
 
     def ask(name: str, cluster: ClusterSpec, options: dict[str, Any]) -> Prediction:
+        from simcore import api
+
         if most:
             options = {**options, "micro_batch": "max"}
         if words.get("grad_accum") is None:
@@ -290,7 +296,7 @@ def goodput(
     ``predict`` does.
     """
     Problems(number_problems("work_s", work_s)).stop()
-    request = api.make_request(model, gpus, **options)
+    request = make_request(model, gpus, **options)
     found = goodput_of(
         reliability or Reliability(),
         cluster=str(request.cluster),
