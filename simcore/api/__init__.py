@@ -16,7 +16,8 @@ from simcore.answer.measured import measured_rows
 from simcore.answer.predict import predict as _predict
 from simcore.answer.request import make_request as _make_request
 from simcore.answer.result import Prediction as PlainPrediction
-from simcore.api.results import Call, Explanation, Memory, Prediction, Timeline, plain_as
+from simcore.api.result import Call, plain_as
+from simcore.api.results import Explanation, Memory, Prediction, Timeline
 from simcore.api.signatures import takes_options
 from simcore.base.errors import InvalidConfig, Problems, SimcoreError, UsageError
 from simcore.base.numbers import number_problems

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 from simcore.answer import result as engine
 from simcore.answer import scaling as engine_scaling
-from simcore.api.results import Result
+from simcore.api.result import Result
 from simcore.base.errors import UsageError
 from simcore.hardware.prices import price_book
 from simcore.memory import over_time as engine_memory
