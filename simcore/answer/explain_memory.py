@@ -20,7 +20,7 @@ from simcore.memory.communicators import (
     groups_of,
 )
 from simcore.memory.job import fullest_batch
-from simcore.memory.parts import activation_profile, frozen_width
+from simcore.memory.parts import frozen_width, saved_activations
 from simcore.memory.spread import program_kind, whole_sd_log
 from simcore.memory.terms import CUBLAS_HANDLES
 from simcore.strategy.layout import Layout
@@ -169,8 +169,8 @@ def _frozen(f: Facts) -> Derivation:
 
 def _activations(f: Facts) -> Derivation:
     s, w, batch = f.request.strategy, f.request.held_workload, fullest_batch(f.request)
-    saved = activation_profile(w, s.precision, s.recompute == "full")
-    sample = float(saved.held.max())
+    saved = saved_activations(w, s.precision, s.recompute == "full")
+    sample = saved.kept
     return Derivation(
         "micro-batch x sum over ops of the tensors that backward needs, each storage counted once, "
         "up to the moment of the peak",
@@ -187,11 +187,11 @@ def _activations(f: Facts) -> Derivation:
 
 
 def _autocast(f: Facts) -> Derivation:
-    s = f.request.strategy
-    saved = activation_profile(f.request.held_workload, s.precision, s.recompute == "full")
+    p = f.request.strategy.precision
+    weights = f.request.held_workload.gemm_weights[1]
     return Derivation(
         "weights of matrix products x bytes of the 16-bit copy, held until backward ends",
-        (("weights", f"{saved.cast_numel:,.0f}"), ("bytes each", f"{s.precision.cast_bytes}")),
+        (("weights", f"{weights:,.0f}"), ("bytes each", f"{p.cast_bytes}")),
         "torch.autocast weight cache (aten/src/ATen/autocast_mode.cpp)",
     )
 

@@ -9,7 +9,7 @@ from itertools import accumulate
 import numpy as np
 
 from simcore.memory.job import memory_over
-from simcore.memory.parts import activation_profile
+from simcore.memory.parts import saved_activations
 from simcore.memory.terms import Memory
 from simcore.request.placed import Placed
 from simcore.request.resolved import Request
@@ -192,7 +192,7 @@ def _part(
     # exceeds the last backward is such time.
     issued_s = max(-longer_s - (backward_s - weights_s), 0.0)
     passing = sum(float(memory.terms[t][0]) for t in _PASSING)
-    saved = activation_profile(
+    saved = saved_activations(
         job.workload, request.strategy.precision, request.strategy.recompute == "full"
     )
     return _Part(

@@ -12,7 +12,7 @@ from simcore.base.arrays import NDArray
 from simcore.base.interval import Z80
 from simcore.hardware.paths import cluster_paths
 from simcore.memory.communicators import groups_of, nccl_bytes
-from simcore.memory.parts import activation_profile
+from simcore.memory.parts import saved_activations
 from simcore.memory.result import MemoryResult
 from simcore.memory.spread import holes_sd_bytes, memory_sd_bytes, tensors_sd_bytes
 from simcore.memory.terms import (
@@ -233,7 +233,7 @@ def _waiting_share(request: Request, part: Workload) -> float:
     gradient remains for the head's weight gradient. Savings on other stages are not counted.
     """
     p = request.strategy.precision
-    kept = activation_profile(part, p, request.strategy.recompute == "full").kept
+    kept = saved_activations(part, p, request.strategy.recompute == "full").kept
     head = part.blocks[part.order[-1]]
     if request.placed is not None and request.placed.schedule.waiting_head == "gradient":
         loss = max((op.saved for op in head.ops), key=widest)

@@ -1,9 +1,9 @@
 """The moments of a step at which memory may peak, op by op, as coefficients.
 
-# J moments. Bytes at a moment = batch (held + working) + gradients x grads + 16-bit width x cast
-# + gathered parameters + unsharded gradients of the current block + a gradient made in forward.
-# A moment that another one reaches or exceeds in every coefficient is never the peak; it is
-# dropped.
+# J moments, I block instances. Bytes at a moment = batch (held + working) + gradients x grads
+# + 16-bit width x cast + gathered parameters + unsharded gradients of the current block + a
+# gradient made in forward. A moment that another one reaches or exceeds in every coefficient is
+# never the peak; it is dropped.
 """
 
 from __future__ import annotations
@@ -17,76 +17,12 @@ import numpy as np
 
 from simcore.base.arrays import NDArray
 from simcore.base.same import Same
-from simcore.step.transients import backward_bytes, output_bytes, saved_bytes, storages
+from simcore.memory.walk import SAVED, WORKING, held_at_ticks
+from simcore.step.transients import saved_bytes
 from simcore.strategy.precision import Precision
-from simcore.workload.graph import Block, Op, Workload, weight_grad_numel
+from simcore.workload.graph import Block, Workload
 
 Array = NDArray[np.float64]
-
-
-class Passing(NamedTuple):
-    """Tensors around an op's forward other than those it saves; bytes per sample.
-
-    ``extra``: held besides the saved tensors; ``out``: its output. ``takes_input``: it saves the
-    tensor that the op before wrote; ``pins_output``: it saves its own output. ``next_input``: input
-    of the next op that nothing has saved.
-    """
-
-    extra: float
-    out: float
-    takes_input: bool
-    pins_output: bool
-    next_input: float
-
-
-def passing(op: Op, before: float, p: Precision, *, pins: bool) -> Passing:
-    """Forward of one op whose input is a tensor of ``before`` bytes that no op has saved (or 0).
-
-    A saved storage as large as the input or the output is taken to be that tensor; where both have
-    its size it is the input, but for softmax and the loss, which save their result.
-    ``pins=False``: inside a checkpoint, where nothing is saved.
-    """
-    pieces = list(storages(op.saved, p)) if pins else []
-    out = output_bytes(op, p)
-    saves_result = op.saves_result or (bool(op.fwd) and op.fwd[-1].kind == "softmax")
-    takes = bool(before) and before in pieces and (op.in_place or op.sink or not saves_result)
-    if takes:
-        pieces.remove(before)
-    if op.in_place:
-        out = 0.0
-    keeps = bool(out) and out in pieces
-    extra = (0.0 if takes else before) + (0.0 if keeps else out)
-    if keeps:
-        following = 0.0
-    elif out:
-        following = out
-    else:
-        following = 0.0 if takes else before
-    return Passing(extra, out, takes, keeps, following)
-
-
-def gradients_after(block: Block) -> tuple[int, ...]:
-    """For each op, how many parameter tensors, from the last, have a gradient after its backward.
-
-    Tensors are assigned to ops in definition order, in proportion to the elements that each op's
-    kernels move whatever the batch. Where no op has any, all gradients appear after the block.
-    """
-    weights = [max((k.weight for k in (*op.fwd, *op.bwd)), default=0.0) for op in block.ops]
-    total, numel = sum(weights), max(block.numel, 1)
-    n = len(block.params)
-    if not total:
-        return (0,) * len(block.ops)
-    ends, passed = [], 0.0
-    for param in block.params:
-        passed += param.numel
-        ends.append(passed / numel)
-    counts, done = [], 0.0
-    for weight in weights:  # share of the elements that belong to ops before op j
-        share = done / total
-        counts.append(sum(end > share * (1 + 1e-9) for end in ends))
-        done += weight
-    counts[0] = n
-    return tuple(counts)
 
 
 @dataclass(frozen=True)
@@ -94,125 +30,82 @@ class Moments:
     """Candidates for the memory peak; arrays [J], or [J, workloads] of several workloads.
 
     ``held``, ``working``: bytes per sample. ``grads``: fraction of all gradients that exist. The
-    others are elements: ``cast``: 16-bit copies; ``window``: parameters of the blocks gathered by
-    ZeRO-3; ``whole``: gradients of the current block; ``stub``: gradient of the current op outside
-    the layers; ``early``: a gradient made in forward. ``forward``: whether the moment is in
-    forward.
+    others are elements: ``cast``: 16-bit copies; ``stub``: gradient of the current op outside the
+    layers; ``early``: a gradient made in forward; ``window``: parameters of the blocks gathered by
+    ZeRO-3; ``whole``: gradients of the current block. ``forward``: 1 where the moment is in
+    forward, else 0.
     """
 
     held: Array
     working: Array
     grads: Array
     cast: Array
+    stub: Array
+    early: Array
     window: Array
     whole: Array
-    stub: Array
-    early: Array
-    forward: NDArray[np.bool_]
+    forward: Array
 
 
-def shared_with_input(block: Block, p: Precision) -> float:
-    """Bytes of the kept input that a recomputed block would otherwise count as saved again."""
-    kept = saved_bytes(block.kept_input, p)
-    for op in block.ops:
-        if pieces := storages(op.saved, p):
-            return kept if kept in pieces else 0.0
-    return 0.0
+class Gathering(NamedTuple):
+    """What ZeRO-3 gathers for each block instance, and what it has before it reduces; elements.
 
-
-class _Rows(NamedTuple):
-    """Candidate moments of one block, relative to its begin; arrays with one row a moment."""
-
-    pinned: Array
-    extra: Array
-    grads: Array
-    cast: Array
-    stub: Array
-    early: Array
-
-
-def _rows(found: Sequence[tuple[float, ...]]) -> _Rows:
-    table = np.array(found or [(0.0,) * len(_Rows._fields)])
-    table = table[_undominated(np.column_stack([table[:, 0] + table[:, 1], table[:, 2:]]))]
-    return _Rows(*table.T)
-
-
-class _Passes(NamedTuple):
-    """Candidate moments of one block's backward, and sizes of the block.
-
-    ``saved``: bytes per sample that an instance saves; ``kept``: those under recompute; ``shared``:
-    see ``shared_with_input``; ``copies``: elements of its weights' 16-bit copies; ``gathered``:
-    elements that sharded ranks gather.
+    ``parameters`` [I]: gathered for the instance and for up to ``ahead`` instances before it;
+    ``step``: gathered for the whole step; ``gradients`` [I]: whole, in the instance's backward.
     """
 
-    backward: _Rows
-    saved: float
-    kept: float
-    shared: float
-    copies: float
-    numel: int
-    gathered: float
+    parameters: Array
+    step: float
+    gradients: Array
+    ahead: int
+
+    def windows(self, direction: int) -> Array:
+        """Parameters of each instance and of those fetched ahead of it [I].
+
+        ``direction``: 1 in forward, -1 in backward.
+        """
+        found = self.parameters[::direction].copy()
+        for k in range(1, min(self.ahead, len(found) - 1) + 1):
+            found[:-k] += self.parameters[::direction][k:]
+        return self.step + found[::direction]
 
 
-@lru_cache(maxsize=1000)
-def _passes(block: Same[Block], p: Precision) -> _Passes:
-    """Cached by block: pipeline stages and jobs of one model have blocks in common."""
-    b = block.it
-    return _Passes(
-        backward=_backward(b, p),
-        saved=saved_bytes(b.saved, p),
-        kept=saved_bytes(b.kept_input, p),
-        shared=shared_with_input(b, p),
-        copies=sum(op.gemm_weight for op in b.ops),
-        numel=b.numel,
-        # includes the frozen base of adapters, in elements of the weights' width
-        gathered=b.numel + b.base_bytes(p.base_bytes) / p.param_bytes,
-    )
+def gathering_of(
+    workload: Workload, p: Precision, ahead: int, root: bool, tensors: int
+) -> Gathering:
+    """What ZeRO-3 gathers at a time.
+
+    ``ahead``: blocks fetched ahead. ``root``: parameters outside the repeated layers are gathered
+    together, for the whole step. ``tensors``: a block's parameters are gathered one by one, with so
+    many held at a time (0: all of the block). The frozen base of adapters is counted in elements of
+    the weights' width.
+    """
+    order = list(workload.order)
+    numel = np.array([float(b.numel) for b in workload.blocks])[order]
+    base = np.array([b.base_bytes(p.base_bytes) / p.param_bytes for b in workload.blocks])[order]
+    if tensors:
+        largest = np.array([float(b.largest_param_numel) for b in workload.blocks])[order]
+        whole, gradients, ahead = base + tensors * largest, largest, 0
+    else:
+        whole, gradients = base + numel, numel
+    apart = np.array([not root or workload.blocks[b].recomputable for b in order])
+    return Gathering(whole * apart, float(whole[~apart].sum()), gradients, ahead)
 
 
-@lru_cache(maxsize=2000)
-def _forward(block: Same[Block], p: Precision, *, pins: bool) -> _Rows:
-    """Forward of one block, op by op; with ``pins``, including what it saves."""
-    pinned = before = cast = 0.0
-    found = []
-    for op in block.it.ops:
-        now = passing(op, before, p, pins=pins)
-        pinned += saved_bytes(op.saved, p) * pins
-        cast += op.gemm_weight
-        found.append((pinned, now.extra, 0.0, cast, 0.0, op.grad_early))
-        before = now.next_input
-    return _rows(found)
-
-
-def _backward(block: Block, p: Precision) -> _Rows:
-    """Backward of one block; gradients and copies are the block's own."""
-    pinned, cast = saved_bytes(block.saved, p), sum(op.gemm_weight for op in block.ops)
-    made, again = gradients_after(block), saved_bytes(block.remade, p)
-    from_last = np.cumsum([0, *(q.numel for q in block.params[::-1])])
-    found = []
-    for j in range(len(block.ops) - 1, -1, -1):
-        op = block.ops[j]
-        stub = 0.0 if block.recomputable else weight_grad_numel(op)
-        held = backward_bytes(op, p).held + again
-        found.append((pinned, held, float(from_last[made[j]]), cast, stub, 0.0))
-        pinned -= saved_bytes(op.saved, p)
-        cast -= op.gemm_weight
-    return _rows(found)
+@lru_cache(maxsize=4000)
+def _ticks(block: Same[Block], p: Precision, *, pins: bool, again: bool, backward: bool) -> Array:
+    """Candidate moments of one pass of a block, relative to its begin [J, kinds of tensors]."""
+    held = held_at_ticks(block, p, pins=pins, again=again)
+    half = len(held) // 2
+    held = held[half:] if backward else held[:half]
+    if not len(held):
+        return np.zeros((1, held.shape[1]))
+    return held[_undominated(_compared(held))]
 
 
 def _compared(table: Array) -> Array:
     """The columns of moments (as in ``Moments``) that decide which one is the peak."""
-    return np.column_stack([table[:, 0] + table[:, 1], table[:, 2:8]])
-
-
-def _on_top(rows: _Rows, bases: Array, *, pinned_is_work: bool) -> Array:
-    """Rows added to what is held when each instance of a block begins, [I x rows, 9]."""
-    made = np.repeat(bases[:, None, :], len(rows.pinned), axis=1)
-    work = 1 if pinned_is_work else 0
-    for column, of in ((work, rows.pinned), (1, rows.extra), (2, rows.grads), (3, rows.cast),
-                       (6, rows.stub), (7, rows.early)):  # fmt: skip
-        made[:, :, column] += of
-    return made.reshape(-1, made.shape[2])
+    return np.column_stack([table[:, SAVED] + table[:, WORKING], table[:, WORKING + 1 : 8]])
 
 
 def _corners(bases: Array) -> NDArray[np.intp]:
@@ -229,20 +122,16 @@ def _corners(bases: Array) -> NDArray[np.intp]:
     return found
 
 
-def _windows(apart: Array, step: int, ahead: int) -> Array:
-    """Parameters of each instance's block and of the blocks fetched ahead of it [I]."""
-    found, n = apart.copy(), len(apart)
-    for k in range(1, min(ahead, n - 1) + 1):
-        if step > 0:
-            found[:-k] += apart[k:]
-        else:
-            found[k:] += apart[:-k]
-    return found
-
-
 def _before(sizes: Array) -> Array:
     """For each instance, the sum of the sizes before it [I]."""
     return np.concatenate([[0.0], np.cumsum(sizes)[:-1]])
+
+
+@lru_cache(maxsize=2000)
+def _across(block: Same[Block], p: Precision) -> tuple[float, float, float]:
+    """Bytes per sample that a block saves, those with recompute, and elements of its copies."""
+    saved = saved_bytes(block.it.saved, p), saved_bytes(block.it.kept_input, p)
+    return (*saved, sum(op.gemm_weight for op in block.it.ops))
 
 
 def candidates(
@@ -251,56 +140,40 @@ def candidates(
 ) -> Array:  # fmt: skip
     """Moments of all instances, forward's and then backward's from the last; rows of ``Moments``.
 
-    Only instances that can have the peak are included (``_corners``). ``ahead``: blocks fetched
-    ahead. ``root``: parameters outside the repeated layers are gathered together, for the whole
-    step. ``tensors``: a block's parameters are gathered one by one, with so many held at a time (0:
-    all of the block).
+    Only instances that can have the peak are included (``_corners``). ``ahead``, ``root``,
+    ``tensors``: see ``gathering_of``.
     """
-    kinds = [_passes(Same(b), p) for b in workload.blocks]
-    redone = [recompute and b.recomputable for b in workload.blocks]
     order = np.array(workload.order)
-    pinned = [k.kept if again else k.saved for k, again in zip(kinds, redone, strict=True)]
-    size, again, copies = (
-        np.array(x, dtype=float)[order] for x in (pinned, redone, [k.copies for k in kinds])
-    )
-    numels = np.array([float(k.numel) for k in kinds])[order]
-    whole = np.array([k.gathered for k in kinds])[order]
-    made_whole = numels
-    if tensors:
-        largest = np.array([float(b.largest_param_numel) for b in workload.blocks])[order]
-        whole, made_whole, ahead = whole - numels + tensors * largest, largest, 0
-    apart = whole.copy()
-    if root:
-        apart[[not workload.blocks[b].recomputable for b in workload.order]] = 0.0
-    rest = float(whole.sum() - apart.sum())
-    shared = np.array([k.shared for k in kinds])[order] * again
-    zero, one = np.zeros(len(order)), np.ones(len(order))
-
-    held = _before(size)
-    forward = np.stack([held + size * again, zero, zero, _before(copies),
-                        rest + _windows(apart, 1, ahead), zero, zero, zero, one],
-                       axis=1)  # fmt: skip
-    # autocast drops its copies when forward ends; backward holds those that were saved
-    cast = np.cumsum(copies * (1.0 - again)) - copies * (1.0 - again)
-    above = np.cumsum(numels[::-1])[::-1] - numels
-    backward = np.stack([held + size * again, -shared, above, cast,
-                         rest + _windows(apart, -1, ahead), made_whole, zero, zero, zero],
-                        axis=1)  # fmt: skip
-    made, at = [], []
     n = len(order)
+    redone = np.array([recompute and b.recomputable for b in workload.blocks])
+    saved, kept, copies = np.array([_across(Same(b), p) for b in workload.blocks])[order].T
+    again = redone[order]
+    numels = np.array([float(b.numel) for b in workload.blocks])[order]
+    gathers = gathering_of(workload, p, ahead, root, tensors)
+    held = _before(np.where(again, kept, saved)) + kept * again
+    zero, one = np.zeros(n), np.ones(n)
+    # autocast drops its copies when forward ends; backward holds those that were saved
+    forward = np.stack([held, zero, zero, _before(copies), zero, zero, gathers.windows(1), zero,
+                        one], axis=1)  # fmt: skip
+    above = np.cumsum(numels[::-1])[::-1] - numels
+    backward = np.stack([held, zero, above, _before(copies * ~again), zero, zero,
+                         gathers.windows(-1), gathers.gradients, zero], axis=1)  # fmt: skip
+    made, at = [], []
     for b in sorted(set(workload.order)):
         here = np.flatnonzero(order == b)
-        kind, kept, block = kinds[b], redone[b], Same(workload.blocks[b])
-        first, last = forward[here], backward[here[::-1]]
-        place = n + 2 * (n - 1 - here[::-1])
-        parts = [(_forward(block, p, pins=not kept), first, here, False)]
-        if kept:
-            parts.append((_forward(block, p, pins=True), last, place, True))
-        parts.append((kind.backward, last, place + 1, kept))
-        for rows, bases, places, work in parts:
+        block, recomputed = Same(workload.blocks[b]), bool(redone[b])
+        passes = [(forward[here], here, not recomputed, False, False)]
+        last, place = backward[here[::-1]], n + 2 * (n - 1 - here[::-1])
+        if recomputed:
+            passes.append((last, place, True, True, False))
+        passes.append((last, place + 1, True, recomputed, True))
+        for bases, places, pins, repeats, backwards in passes:
+            ticks = _ticks(block, p, pins=pins, again=repeats, backward=backwards)
             left = _corners(bases)
-            made.append(_on_top(rows, bases[left], pinned_is_work=work))
-            at.append(np.repeat(places[left], len(rows.pinned)))
+            table = np.repeat(bases[left][:, None, :], len(ticks), axis=1)
+            table[:, :, : ticks.shape[1]] += ticks
+            made.append(table.reshape(-1, table.shape[2]))
+            at.append(np.repeat(places[left], len(ticks)))
     found: Array = np.concatenate(made)[np.argsort(np.concatenate(at), kind="stable")]
     return found
 
@@ -317,19 +190,14 @@ def moments_of(
     table = candidates(workload, p, recompute, ahead, root, tensors)
     table[:, 2] /= max(float(workload.trainable_numel), 1.0)
     table = table[_undominated(_compared(table))]
-    held, working, grads, cast, window, whole, stub, early, forward = (
-        np.ascontiguousarray(c) for c in table.T
-    )
-    return Moments(held, working, grads, cast, window, whole, stub, early, forward > 0)
+    return Moments(*(np.ascontiguousarray(column) for column in table.T))
 
 
 def joined_moments(parts: Sequence[Moments]) -> Moments:
     """Moments of several workloads, arrays [J, workloads]; shorter lists repeat their first row."""
     table = [[getattr(m, f.name) for f in fields(Moments)] for m in parts]
     longest = max(len(columns[0]) for columns in table)
-    rows = [np.arange(longest) % longest for _ in table]
-    for row, columns in zip(rows, table, strict=True):
-        row[len(columns[0]) :] = 0
+    rows = [np.where(np.arange(longest) < len(c[0]), np.arange(longest), 0) for c in table]
     return Moments(
         *(
             np.stack([column[row] for column, row in zip(of, rows, strict=True)], axis=1)

@@ -1,6 +1,6 @@
 """Sizes, saved tensors and candidate moments that the memory of parts of a model is computed from.
 
-# C configs, N parts of a model, I block instances, J ops, S saved storages
+# C configs, N parts of a model, J ops, S saved storages
 """
 
 from __future__ import annotations
@@ -16,29 +16,38 @@ from simcore.base.arrays import NDArray
 from simcore.memory.moments import Moments, joined_moments, moments_of
 from simcore.step.transients import saved_bytes, storages
 from simcore.strategy.precision import Precision
+from simcore.strategy.strategy import Strategy
 from simcore.workload.graph import Frozen, Workload
 
 Array = NDArray[np.float64]
 
 
-@dataclass(frozen=True)
-class ActivationProfile:
-    """Bytes per sample over the block instances of a backward pass; arrays [I], last block first.
+class SavedActivations(NamedTuple):
+    """Bytes per sample that forward saves for backward.
 
-    ``held``: saved bytes when instance i's backward begins; ``kept``: all saved bytes; ``inputs``:
-    those that are inputs of recomputed instances; ``storage_bytes``, ``storage_count``: saved
-    storages by size.
+    ``kept``: all of them; ``inputs``: those that are inputs of recomputed blocks; ``storages``:
+    how many storages there are of each size.
     """
 
-    held: Array
     kept: float
     inputs: float
-    storage_bytes: Array
-    storage_count: Array
-    transient_frozen: float
-    resident_frozen: float
-    frozen_base: tuple[float, float]
-    cast_numel: float
+    storages: dict[float, float]
+
+
+@lru_cache(maxsize=1000)
+def saved_activations(workload: Workload, p: Precision, recompute: bool) -> SavedActivations:
+    """What a part of a model saves, for one precision and recompute policy."""
+    kept = inputs = 0.0
+    sizes: dict[float, float] = {}
+    for index, times in Counter(workload.order).items():
+        block = workload.blocks[index]
+        again = recompute and block.recomputable
+        saved = saved_bytes(block.kept_input if again else block.saved, p) * times
+        kept, inputs = kept + saved, inputs + saved * again
+        for part in [block.kept_input] if again else [op.saved for op in block.ops]:
+            for n in storages(part, p):
+                sizes[n] = sizes.get(n, 0.0) + times
+    return SavedActivations(kept, inputs, sizes)
 
 
 def frozen_width(net: Frozen, p: Precision) -> float:
@@ -70,36 +79,6 @@ def frozen_away(
     return (whole - routed) * (1.0 - 1.0 / np.asarray(shards)) + routed * (1.0 - 1.0 / of_expert)
 
 
-@lru_cache(maxsize=1000)
-def activation_profile(workload: Workload, p: Precision, recompute: bool) -> ActivationProfile:
-    """The saved bytes of a step, block by block, for one precision and recompute policy."""
-    blocks = list(workload.instances())
-    distinct = {id(b): b for b in blocks}
-    recomputed = {k: recompute and b.recomputable for k, b in distinct.items()}
-    pins = {
-        k: saved_bytes(b.kept_input if recomputed[k] else b.saved, p) for k, b in distinct.items()
-    }
-    before = np.cumsum([pins[id(b)] for b in blocks])
-    times = Counter(map(id, blocks))
-    sizes: dict[float, float] = {}
-    for k, block in distinct.items():
-        for part in [block.kept_input] if recomputed[k] else [op.saved for op in block.ops]:
-            for n in storages(part, p):
-                sizes[n] = sizes.get(n, 0.0) + times[k]
-    return ActivationProfile(
-        held=before[::-1].copy(),
-        kept=float(before[-1]),
-        inputs=float(sum(pins[id(b)] for b in blocks if recomputed[id(b)])),
-        storage_bytes=np.array(list(sizes) or [0.0]),
-        storage_count=np.array(list(sizes.values()) or [0.0]),
-        transient_frozen=max((f.transient_low * p.low_bytes for f in workload.frozen), default=0.0),
-        resident_frozen=sum(f.resident_numel * frozen_width(f, p) for f in workload.frozen)
-        + workload.buffers_numel * p.param_bytes,
-        frozen_base=frozen_base(workload, p),
-        cast_numel=workload.gemm_weights[1],
-    )
-
-
 def stub_bytes(workload: Workload, p: Precision) -> float:
     """Bytes of the tensors that stand in for gradients under fused sums into main gradients.
 
@@ -113,8 +92,9 @@ def stub_bytes(workload: Workload, p: Precision) -> float:
 class PartSizes(NamedTuple):
     """Sizes that the memory of a part of a model is computed from; arrays [N] or [C].
 
-    Element counts are those of ``Workload``; bytes are those of ``ActivationProfile``, of the base
-    of adapters (all, and routed experts'), and of ``stub_bytes``.
+    Element counts are those of ``Workload``; bytes are those of ``SavedActivations``, of frozen
+    networks (live in their forward, with a sample; resident), of the base of adapters (all, and
+    routed experts'), and of ``stub_bytes``.
     """
 
     trainable_numel: Array
@@ -129,6 +109,17 @@ class PartSizes(NamedTuple):
     base: Array
     routed_base: Array
     stubs: Array
+
+
+def _sizes(w: Workload, p: Precision, saved: SavedActivations) -> tuple[float, ...]:
+    """One part's values of ``PartSizes``, in its order."""
+    transient = max((f.transient_low * p.low_bytes for f in w.frozen), default=0.0)
+    resident = sum(f.resident_numel * frozen_width(f, p) for f in w.frozen)
+    return (
+        w.trainable_numel, w.expert_numel, w.layers_numel, w.largest_block_numel,
+        w.largest_param_numel, saved.kept, saved.inputs, transient,
+        resident + w.buffers_numel * p.param_bytes, *frozen_base(w, p), stub_bytes(w, p),
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -150,30 +141,27 @@ class Parts:
         return PartSizes(*np.array(self.sizes)[:, part])
 
 
-@lru_cache(maxsize=1000)
-def joined_parts(
-    workloads: tuple[Workload, ...], p: Precision, recomputed: bool, ahead: int, root: bool,
-    tensors: int = 0,
-) -> Parts:  # fmt: skip
-    """The inputs of ``memory_of``, for one part of a model or several.
+def parts_of(workloads: tuple[Workload, ...], strategy: Strategy) -> Parts:
+    """The inputs of ``memory_of``, for one part of a model or several."""
+    program = strategy.program
+    return _parts(
+        workloads, strategy.precision, strategy.recompute == "full", strategy.prefetch_blocks,
+        program.fsdp.outer_layers_one_unit, program.zero3.tensors_at_once,
+    )  # fmt: skip
 
-    ``recomputed``: layers run forward a second time in backward; ``ahead``, ``root``, ``tensors``
-    as in ``moments_of``.
-    """
-    profiles = [activation_profile(w, p, recomputed) for w in workloads]
-    ops = [moments_of(w, p, recomputed, ahead, root, tensors) for w in workloads]
-    sizes = [
-        (  # in the order of PartSizes
-            w.trainable_numel, w.expert_numel, w.layers_numel, w.largest_block_numel,
-            w.largest_param_numel, a.kept, a.inputs, a.transient_frozen, a.resident_frozen,
-            *a.frozen_base, stub_bytes(w, p),
-        )
-        for w, a in zip(workloads, profiles, strict=True)
-    ]  # fmt: skip
-    storages = np.zeros((2, max(len(a.storage_bytes) for a in profiles), len(profiles)))
-    for n, a in enumerate(profiles):
-        storages[:, : len(a.storage_bytes), n] = a.storage_bytes, a.storage_count
-    return Parts(PartSizes(*np.array(sizes, dtype=np.float64).T), joined_moments(ops), *storages)
+
+@lru_cache(maxsize=1000)
+def _parts(
+    workloads: tuple[Workload, ...], p: Precision, recompute: bool, ahead: int, root: bool,
+    tensors: int,
+) -> Parts:  # fmt: skip
+    saved = [saved_activations(w, p, recompute) for w in workloads]
+    sizes = [_sizes(w, p, a) for w, a in zip(workloads, saved, strict=True)]
+    stored = np.zeros((2, max([1, *(len(a.storages) for a in saved)]), len(saved)))
+    for n, a in enumerate(saved):
+        stored[:, : len(a.storages), n] = list(a.storages), list(a.storages.values())
+    moments = joined_moments([moments_of(w, p, recompute, ahead, root, tensors) for w in workloads])
+    return Parts(PartSizes(*np.array(sizes, dtype=np.float64).T), moments, *stored)
 
 
 def norm_copy_numel(workload: PartSizes, shards: Array, *, main_grads: bool) -> Array:

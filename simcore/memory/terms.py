@@ -7,7 +7,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import NamedTuple
 
@@ -17,14 +17,9 @@ from simcore.base.arrays import NDArray, distinct_columns
 from simcore.base.units import FP32_BYTES, MIB
 from simcore.memory.allocator_types import MIN_LARGE_BYTES, ROUND_LARGE_BYTES
 from simcore.memory.communicators import Group, communicator_bytes
-from simcore.memory.parts import (
-    Parts,
-    PartSizes,
-    frozen_away,
-    joined_parts,
-    norm_copy_numel,
-)
+from simcore.memory.parts import Parts, PartSizes, frozen_away, norm_copy_numel, parts_of
 from simcore.step.parallel import PARALLELISMS, Holdings
+from simcore.strategy.precision import Precision
 from simcore.strategy.strategy import Strategy
 from simcore.workload.graph import Workload
 
@@ -92,6 +87,101 @@ OUTSIDE = ("nccl_buffers", "cuda_context")
 ROUNDING = "allocator_rounding"
 
 
+class RankState(NamedTuple):
+    """What a rank holds at any op of a step, and what its update makes; arrays [C].
+
+    ``terms``: bytes by term that stay over the step; ``early``: all gradients exist from the start
+    of a step; ``whole_sums``: bytes of unsharded sums that exist from the start instead, and of
+    which backward makes shards one after another; ``fetches``: parameters come from other ranks or
+    the host; ``shards``: ranks that share what is sharded. In the update: ``temporaries`` of the
+    optimizer; ``wide``: fp32 copies of 16-bit gradients; ``joined``: the shard's gradients as one
+    flat tensor; ``buckets``: of a reduction that begins when backward has ended.
+    """
+
+    terms: dict[str, Array]
+    holdings: Holdings
+    early: NDArray[np.bool_]
+    whole_sums: Array
+    fetches: NDArray[np.bool_]
+    shards: Array
+    temporaries: Array
+    wide: Array
+    joined: Array
+    buckets: Array
+
+    @property
+    def copies(self) -> Array:
+        """Bytes of the update's copies, less what the temporaries take the place of."""
+        return self.wide + np.maximum(self.joined - self.temporaries, 0.0)
+
+
+def hands_stubs(strategy: Strategy) -> bool:
+    """Whether autograd gets a stub in place of gradients that a kernel adds to main gradients."""
+    fused = strategy.precision.main_grads and strategy.zero_stage < 3
+    return fused and strategy.program.gradients.stub_after_fused_sum
+
+
+def early_bytes(p: Precision) -> int:
+    """Bytes an element of a gradient made in forward: itself, a piece of it as a product and in
+    fp32 (Liger-Kernel, fused linear cross-entropy).
+    """
+    return p.param_bytes + p.low_bytes + FP32_BYTES
+
+
+def rank_state(
+    sizes: PartSizes, strategy: Strategy, grad_accum: Array, n_ranks: Array, expert_ranks: float
+) -> RankState:
+    """What a rank with a part of a model of these ``sizes`` holds.
+
+    All gradients exist from the start where they accumulate over micro-steps, are main-gradient
+    buffers or stay between steps; otherwise they appear as backward proceeds. An optimizer of fp32
+    master weights takes fp32 gradients, so 16-bit gradients are copied first: tensor by tensor
+    where each rank updates everything (apex.amp O2, _process_optimizer.py; Megatron-LM,
+    optimizer.py, _copy_model_grads_to_main_grads) and from main gradients
+    (core/optimizer/distrib_optimizer.py). ZeRO joins its shard's gradients into one flat tensor and
+    copies that (DeepSpeed, runtime/zero/stage_1_and_2.py, step).
+    """
+    p, program = strategy.precision, strategy.program
+    parallel = PARALLELISMS[strategy.parallelism]
+    held = parallel.holdings(sizes, strategy, n_ranks, expert_ranks)
+    shards = parallel.shard_degree(strategy, n_ranks)
+    one = np.ones_like(grad_accum)
+    zero = 0.0 * one
+    after_backward = program.gradients.buckets_after_backward
+    away = frozen_away((sizes.base, sizes.routed_base), shards, expert_ranks)
+    terms = {
+        "parameters": held.parameters,
+        "optimizer_state": held.optimizer_state,
+        "ema": held.ema,
+        "gradient_buckets": zero if after_backward else held.buckets,
+        "replicas": held.replicas,
+        "frozen_models": sizes.resident_frozen - away * (strategy.zero_stage >= 3),
+        "gradient_stubs": one * sizes.stubs if hands_stubs(strategy) else zero,
+    }
+    temporaries = wide = joined = zero
+    if strategy.step_impl == "foreach" and strategy.offload.optimizer == "none":
+        elems = strategy.optimizer.temporary_elems * sizes.trainable_numel
+        temporaries = one * (FP32_BYTES * elems / shards)
+    if strategy.widens_gradients:
+        updated = held.optimizer_state / (p.master_bytes + strategy.optimizer.state_bytes)
+        wide = updated * FP32_BYTES
+        joins = strategy.zero_stage > 0 and program.gradients.shard_joined_before_widening
+        joined = updated * p.grad_bytes * (joins and not p.main_grads)
+    kept_whole = program.fsdp.reduces_last_micro_step and strategy.zero_stage >= 2
+    return RankState(
+        terms=terms,
+        holdings=held,
+        early=(grad_accum > 1) | strategy.early_grads,
+        whole_sums=sizes.trainable_numel * p.grad_bytes * (grad_accum > 1) * one * kept_whole,
+        fetches=(n_ranks > 1) | (strategy.offload.params != "none"),
+        shards=shards,
+        temporaries=temporaries,
+        wide=wide,
+        joined=joined,
+        buckets=held.buckets if after_backward else zero,
+    )
+
+
 class _Fullest(NamedTuple):
     """The op at which a rank holds most memory in forward and backward; arrays [C].
 
@@ -107,41 +197,26 @@ class _Fullest(NamedTuple):
     rounding: Array
 
 
-def _hands_stubs(strategy: Strategy) -> bool:
-    """Whether autograd gets a stub in place of gradients that a kernel adds to main gradients."""
-    fused = strategy.precision.main_grads and strategy.zero_stage < 3
-    return fused and strategy.program.gradients.stub_after_fused_sum
-
-
 def _fullest_op(
     parts: Parts,
     strategy: Strategy,
     part: NDArray[np.intp],
     micro_batch: Array,
-    gradients: Array,
-    early: NDArray[np.bool_],
-    unsent: Array,
-    fetches: NDArray[np.bool_],
+    state: RankState,
 ) -> _Fullest:
-    """The moment of forward and backward with most memory, for every configuration (arrays [C]).
-
-    ``gradients``: bytes of all gradients that a rank keeps; ``early``: they exist from the start;
-    ``unsent``: bytes of unsharded sums that exist from the start instead, and of which backward
-    makes shards one after another; ``fetches``: parameters come from other ranks or the host.
-    """
+    """The moment of forward and backward with most memory, for every configuration (arrays [C])."""
     p, ops = strategy.precision, parts.moments
+    gradients, unsent = state.holdings.gradients * np.ones_like(micro_batch), state.whole_sums
     # The op depends on few values: configurations that agree in these are evaluated once.
-    early = early & (unsent == 0.0)
+    early = state.early & (unsent == 0.0)
     first, of = distinct_columns(
-        (part, micro_batch, early, np.where(early, 0.0, gradients), unsent, fetches)
+        (part, micro_batch, early, np.where(early, 0.0, gradients), unsent, state.fetches)
     )
     parts_then = part[first]
     some, kinds = distinct_columns((parts_then, micro_batch[first]))
     batches, kind_parts = micro_batch[first][some], parts_then[some]
     grads_then = np.where(early[first], 1.0, ops.grads[:, parts_then])  # [J, first]
-    # A gradient made in forward, plus one piece of it as a product and in fp32 (Liger-Kernel).
-    early_bytes = p.param_bytes + p.low_bytes + FP32_BYTES
-    stub = ops.stub * (p.param_bytes * _hands_stubs(strategy)) + ops.early * early_bytes
+    stub = ops.stub * (p.param_bytes * hands_stubs(strategy)) + ops.early * early_bytes(p)
     fixed = ops.cast * p.cast_bytes + stub
     live = (ops.held + ops.working)[:, kind_parts] * batches + fixed[:, kind_parts]
     sums = (1.0 - ops.grads[:, parts_then]) * unsent[first]
@@ -150,7 +225,7 @@ def _fullest_op(
     if strategy.zero_stage >= 3:
         stays = np.minimum(strategy.program.zero3.live_numel, parts.sizes.trainable_numel)
         wide = np.maximum(ops.window, stays) * p.param_bytes + ops.whole * p.grad_bytes
-        gathered = wide[:, parts_then] * fetches[first]
+        gathered = wide[:, parts_then] * state.fetches[first]
         total = total + gathered
     op = total.argmax(axis=0)
     columns = np.arange(len(op))
@@ -167,74 +242,20 @@ def _fullest_op(
     )
 
 
-class _Update(NamedTuple):
-    """Bytes that an optimizer step allocates and frees; arrays [C].
-
-    ``wide``: fp32 copies of 16-bit gradients; ``joined``: a shard's gradients as one flat tensor;
-    ``copies``: both, less what of ``joined`` the temporaries of the update take the place of.
-    """
-
-    temporaries: Array
-    wide: Array
-    joined: Array
-    copies: Array
-
-
-def _update_of(
-    held: Holdings, strategy: Strategy, workload: PartSizes, shards: Array, zero: Array
-) -> _Update:
-    """Bytes that an optimizer step allocates and frees.
-
-    An optimizer of fp32 master weights takes fp32 gradients, so 16-bit gradients are copied first:
-    tensor by tensor where each rank updates everything (apex.amp O2, _process_optimizer.py;
-    Megatron-LM, optimizer.py, _copy_model_grads_to_main_grads) and from main gradients
-    (core/optimizer/distrib_optimizer.py). ZeRO joins its shard's gradients into one flat tensor and
-    copies that (DeepSpeed, runtime/zero/stage_1_and_2.py, step). ``zero``: zeros [C].
-    """
-    p, temporaries = strategy.precision, zero
-    if strategy.step_impl == "foreach" and strategy.offload.optimizer == "none":
-        elems = strategy.optimizer.temporary_elems * workload.trainable_numel
-        temporaries = np.ones_like(zero) * (FP32_BYTES * elems / shards)
-    if not strategy.widens_gradients:
-        return _Update(temporaries, zero, zero, zero)
-    updated = held.optimizer_state / (p.master_bytes + strategy.optimizer.state_bytes)
-    wide = updated * FP32_BYTES
-    joins = (
-        strategy.zero_stage > 0
-        and strategy.program.gradients.shard_joined_before_widening
-        and not p.main_grads
-    )
-    joined = updated * p.grad_bytes * joins
-    return _Update(temporaries, wide, joined, wide + np.maximum(joined - temporaries, 0.0))
-
-
-def _fresh_bytes(
-    update: _Update, strategy: Strategy, workload: PartSizes, shards: Array, zero: Array
-) -> Array:
+def _flat_buffer_bytes(state: RankState, strategy: Strategy, sizes: PartSizes) -> Array:
     """Bytes of the update's flat buffers, each too large for a block that activations leave free.
 
     The buffer of the norm is reused for the others where it is large enough.
     """
+    wide, joined, main_grads = state.wide, state.joined, strategy.precision.main_grads
     if strategy.zero_stage == 0 or strategy.offload.optimizer != "none":
-        return zero
-    main_grads, wide, joined = strategy.precision.main_grads, update.wide, update.joined
-    numel = norm_copy_numel(workload, shards, main_grads=main_grads)
+        return 0.0 * wide
+    numel = norm_copy_numel(sizes, state.shards, main_grads=main_grads)
     norm = strategy.program.gradients.norm_copy_bytes * numel * (strategy.zero_stage < 3)
     inside = np.where(joined <= norm, joined, 0.0)
-    fresh = norm + joined - inside
-    found: Array = fresh + np.where(wide <= norm - inside, 0.0, wide) * (not main_grads)
+    alone = np.where(wide <= norm - inside, 0.0, wide) * (not main_grads)
+    found: Array = norm + joined - inside + alone
     return found
-
-
-def _at_moment(
-    moments: Sequence[Mapping[str, Array]], moment: NDArray[np.intp], zero: Array
-) -> dict[str, Array]:
-    """Every term at the moment of each configuration's peak."""
-    one = np.ones_like(zero)
-    if not (moment == moment[0]).all():
-        return {key: np.choose(moment, [one * m[key] for m in moments]) for key in moments[0]}
-    only = moments[moment[0]]
-    return {key: term if term is zero else one * term for key, term in only.items()}
 
 
 def memory_of(
@@ -263,62 +284,21 @@ def memory_of(
     step; ``stuck_frac``: those that it cannot return to the device, over the same.
     ``communicators_bytes``: NCCL's buffers; None stands for one communicator of all ranks.
     """
-    p = strategy.precision
-    parts = joined_parts(
-        whose if isinstance(whose, tuple) else (whose,), p, strategy.recompute == "full",
-        strategy.prefetch_blocks, strategy.program.fsdp.outer_layers_one_unit,
-        strategy.program.zero3.tensors_at_once,
-    )  # fmt: skip
-    part = np.zeros(len(micro_batch), dtype=np.intp) if part is None else part
-    workload = acts = parts.sizes_at(part)
-    held = PARALLELISMS[strategy.parallelism].holdings(workload, strategy, n_ranks, expert_ranks)
-    shards = PARALLELISMS[strategy.parallelism].shard_degree(strategy, n_ranks)
-    one = np.ones_like(micro_batch)
+    p, one = strategy.precision, np.ones_like(micro_batch)
     zero = 0.0 * one
-
-    # All gradients exist from the start where they accumulate over micro-steps, are main-gradient
-    # buffers or stay between steps; otherwise they appear as backward proceeds.
-    early = ((grad_accum > 1) | strategy.early_grads) & (one > 0)
-    # Parameters are gathered from other ranks, or from the host that they are offloaded to.
-    fetches = (n_ranks > 1) | (strategy.offload.params != "none")
-    ops, stubs = parts.moments, _hands_stubs(strategy)
-    kept_whole = strategy.program.fsdp.reduces_last_micro_step and strategy.zero_stage >= 2
-    unsent = workload.trainable_numel * p.grad_bytes * (grad_accum > 1) * one * kept_whole
-    full = _fullest_op(
-        parts, strategy, part, micro_batch, held.gradients * one, early, unsent, fetches
-    )
-    at, waiting = full.at, acts.kept * micro_batch * (in_flight - 1.0)
-
-    state = {
-        "parameters": held.parameters,
-        "optimizer_state": held.optimizer_state,
-        "ema": held.ema,
-        "gradient_buckets": zero
-        if strategy.program.gradients.buckets_after_backward
-        else held.buckets,
-        "replicas": held.replicas,
-        "frozen_models": acts.resident_frozen
-        - frozen_away((acts.base, acts.routed_base), shards, expert_ranks)
-        * (strategy.zero_stage >= 3),
-        "gradient_stubs": one * acts.stubs if stubs else zero,
-    }
-    library, update = strategy.program, _update_of(held, strategy, workload, shards, zero)
-    at_update = {"working_set": update.temporaries, "gradient_copies": update.copies}
-    buckets_at_peak = zero
-    if (
-        library.gradients.buckets_after_backward
-    ):  # the update's buckets are freed before its copies are made
-        reducing = held.buckets > update.temporaries + update.copies
-        buckets_at_peak = held.buckets * reducing
-        at_update = {name: made * ~reducing for name, made in at_update.items()}
-    moments = (
+    parts = parts_of(whose if isinstance(whose, tuple) else (whose,), strategy)
+    part = np.zeros(len(micro_batch), dtype=np.intp) if part is None else part
+    sizes, ops = parts.sizes_at(part), parts.moments
+    state = rank_state(sizes, strategy, grad_accum * one, n_ranks, expert_ranks)
+    full = _fullest_op(parts, strategy, part, micro_batch, state)
+    at, held, copies = full.at, state.holdings, state.copies
+    # The update's buckets are freed before its copies are made: one or the other is the peak.
+    reducing = state.buckets > state.temporaries + copies
+    waiting = sizes.kept * micro_batch * (in_flight - 1.0)
+    moments: tuple[dict[str, Array], ...] = (
         {
-            "gradients": np.where(early, np.maximum(held.gradients, unsent), 0.0),
-            "activations": zero,
-            "autocast_weights": zero,
-            "gathered_parameters": zero,
-            "working_set": acts.transient_frozen * micro_batch,
-            "gradient_copies": zero,
+            "gradients": np.where(state.early, np.maximum(held.gradients, state.whole_sums), 0.0),
+            "working_set": sizes.transient_frozen * micro_batch,
         },
         {
             "gradients": full.gradients,
@@ -326,26 +306,22 @@ def memory_of(
             "autocast_weights": ops.cast[at] * p.cast_bytes,
             "gathered_parameters": full.gathered,
             "working_set": ops.working[at] * micro_batch + full.stubs,
-            "gradient_copies": zero,
         },
         {
             "gradients": held.gradients,
-            "activations": zero,
-            "autocast_weights": zero,
-            "gathered_parameters": zero,
-            **at_update,
+            "working_set": state.temporaries * ~reducing,
+            "gradient_copies": copies * ~reducing,
+            "gradient_buckets": state.buckets * reducing,
         },
     )
-    sums = np.array([sum((x for x in m.values() if x is not zero), zero) for m in moments])
-    sums[2] += buckets_at_peak
+    sums = np.array([sum(m.values(), zero) for m in moments])
     moment: NDArray[np.intp] = sums.argmax(axis=0)
-    terms = state | _at_moment(moments, moment, zero)
-    if library.gradients.buckets_after_backward:
-        at_peak = buckets_at_peak * (moment == 2)
-        terms["gradient_buckets"] = terms["gradient_buckets"] + at_peak
+    terms = {name: term * one for name, term in state.terms.items()}
+    for name in dict.fromkeys(key for m in moments for key in m):
+        then = np.choose(moment, [m.get(name, zero) * one for m in moments])
+        terms[name] = terms.get(name, zero) + then
     terms["workspace"] = one * cublas_bytes
     allocated = sum(terms.values(), zero)
-
     terms[ROUNDING] = full.rounding * (moment == 1) * in_flight
     if communicators_bytes is None:
         world = Group(n_ranks, n_ranks / n_nodes)
@@ -354,16 +330,17 @@ def memory_of(
     terms["cuda_context"] = one * cuda_context_bytes
     reserved = allocated + terms[ROUNDING]
     # Inputs of recomputed layers have equal sizes and are freed a layer at a time: no holes.
-    kept = strategy.recompute == "full"
-    loose = sum(moments[1][k] for k in LOOSE if not (kept and k == "activations"))
-    fresh = _fresh_bytes(update, strategy, workload, shards, zero)
+    inputs_only = strategy.recompute == "full"
+    loose = sum(moments[1][k] for k in LOOSE if not (inputs_only and k == "activations"))
+    fresh = _flat_buffer_bytes(state, strategy, sizes)
     fresh = fresh + (held.gradients - full.gradients) * (strategy.reduces_apart & (n_ranks > 1))
-    cached = np.maximum(reserved, sum(state.values(), zero) + cublas_bytes + sums[1] + fresh)
+    stays = sum(state.terms.values(), zero)
+    cached = np.maximum(reserved, stays + cublas_bytes + sums[1] + fresh)
     cached = cached + holes_frac * loose
     device = reserved + terms["nccl_buffers"] + terms["cuda_context"]
-    moment = np.where((moment == 1) & ops.forward[at], 3, moment)
+    moment = np.where((moment == 1) & (ops.forward[at] > 0), 3, moment)
     stuck = loose
-    if kept:  # large blocks hold the loss's tensors, next to which inputs take freed blocks
-        stuck = loose + np.maximum(ops.held[at] - acts.inputs, 0.0) * micro_batch
+    if inputs_only:  # large blocks hold the loss's tensors, next to which inputs take freed blocks
+        stuck = loose + np.maximum(ops.held[at] - sizes.inputs, 0.0) * micro_batch
     needed = device + stuck_frac * stuck
     return Memory(terms, allocated, reserved, cached, device, needed, held.host, held.nvme, moment)

@@ -11,8 +11,7 @@ from simcore import api
 from simcore.answer.request import make_request
 from simcore.base.errors import InvalidConfig
 from simcore.memory.job import first_stage_allocated_bytes, memory_over
-from simcore.memory.moments import passing
-from simcore.memory.parts import activation_profile
+from simcore.memory.parts import saved_activations
 from simcore.memory.terms import Memory, memory_of
 from simcore.step.transients import backward_bytes, output_bytes, saved_bytes
 from simcore.strategy.layout import Layout
@@ -458,7 +457,7 @@ def test_of_recomputed_layers_the_inputs_alone_go_to_the_host() -> None:
     each = 2 * (layer.boundary.high + layer.boundary.low)
     p = strategy("ddp", "bf16").precision
     sent = offloaded(whole, 32, checkpointed=True)
-    before, after = (activation_profile(w, p, True).kept for w in (whole, sent))
+    before, after = (saved_activations(w, p, True).kept for w in (whole, sent))
     assert before - after == 32 * each
     assert [saved_bytes(b.away, p) for b in sent.blocks if b.recomputable] == [each]
     assert away.memory.allocated_bytes <= plain.memory.allocated_bytes
@@ -490,15 +489,6 @@ def test_more_layers_on_the_host_never_go_faster(strategy_name: str) -> None:
         for n in (0, 8, 16, 24, 32)
     ]
     assert min(np.diff(times)) > -1e-9 and times[-1] > 1.2 * times[0]
-
-
-def test_a_loss_that_reads_logits_keeps_the_very_tensor() -> None:
-    """Not a second one beside them: what a fused loss keeps is what the head wrote."""
-    p = strategy("ddp", "bf16").precision
-    loss, _ = ops.loss_compiled("loss", 10.0, 1000)
-    now = passing(loss, 2.0 * 10 * 1000, p, pins=True)
-    assert now.takes_input
-    assert now.extra == now.next_input == 0.0
 
 
 def test_of_two_operands_one_tensor_comes() -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from strategies import PARALLELISMS, Array, block, strategy, workload
 
 from simcore.base.units import GIGA, MIB
-from simcore.memory.parts import activation_profile, stub_bytes
+from simcore.memory.parts import saved_activations, stub_bytes
 from simcore.memory.terms import (
     CUBLAS_WORKSPACE_BYTES,
     MOMENTS,
@@ -202,8 +202,10 @@ def test_recompute_never_keeps_more_activations(job: Any, batch: int) -> None:
         memory(model, strategy("ddp", recompute=r, **words), batch=batch) for r in ("none", "full")
     )
     p = strategy("ddp", **words).precision
-    kept = [activation_profile(model, p, r).held for r in (False, True)]
-    assert (kept[1] <= kept[0]).all()
+    kept = [saved_activations(model, p, r).kept for r in (False, True)]
+    assert kept[1] <= kept[0]
+    for b in model.blocks:
+        assert not b.recomputable or saved_bytes(b.kept_input, p) <= saved_bytes(b.saved, p)
     # The block in work counts its input twice: as what was kept and as what its first op saves.
     inputs = [b.boundary.low * p.low_bytes + b.boundary.high * p.high_bytes for b in model.blocks]
     assert again.allocated <= plain.allocated * (1 + 1e-12) + batch * max(inputs)
@@ -354,16 +356,17 @@ def test_data_parallel_master_holds_a_replicas_gradients() -> None:
     assert mem.terms["gradient_buckets"].tolist() == [0.0, 0.0, 0.0]
 
 
-def test_profile_follows_the_instances_backwards() -> None:
-    model = workload(
-        [
-            block("a", [100], saved=Saved(low=10.0)),
-            block("b", [300], saved=Saved(low=20.0)),
-        ],
-        [0, 1, 1],
-    )
-    profile = activation_profile(model, strategy().precision, False)
-    assert profile.held.tolist() == [200.0, 120.0, 40.0]
+@pytest.mark.parametrize(
+    ("recompute", "kept", "inputs", "storages"),
+    [(False, 200.0, 0.0, {40.0: 1, 80.0: 2}), (True, 56.0, 16.0, {40.0: 1, 8.0: 2})],
+)
+def test_what_is_saved_of_each_instance(
+    recompute: bool, kept: float, inputs: float, storages: dict[float, float]
+) -> None:
+    repeated = block("b", [300], saved=Saved(low=20.0), recomputable=True, boundary=Saved(low=2.0))
+    model = workload([block("a", [100], saved=Saved(low=10.0)), repeated], [0, 1, 1])
+    found = saved_activations(model, strategy().precision, recompute)
+    assert found == (kept, inputs, storages)
 
 
 def test_micro_batches_in_flight_wait_with_their_activations_alone() -> None:

@@ -1,0 +1,168 @@
+"""The moments of a step at which memory may peak, against loops over every tensor."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from strategies import block, strategy, workload
+
+from simcore.base.same import Same
+from simcore.memory.moments import (
+    Moments,
+    candidates,
+    gathering_of,
+    joined_moments,
+    moments_of,
+)
+from simcore.memory.walk import COPY, GRADIENT, SAVED, WORKING, held_at_ticks
+from simcore.step.transients import saved_bytes
+from simcore.workload.graph import Workload
+from simcore.workload.models import MODELS
+from simcore.workload.saved import Saved
+
+P = strategy("ddp", "amp-bf16").precision
+HELD, WORK, GRADS, CAST, WINDOW, WHOLE, FORWARD = 0, 1, 2, 3, 6, 7, 8
+
+
+def every_moment(model: Workload, recompute: bool) -> list[tuple[float, ...]]:
+    """(bytes per sample, gradients, copies) at each op of each instance, by a loop."""
+    found = []
+    saved = copies = 0.0
+    redone = [recompute and b.recomputable for b in model.blocks]
+    ticks: dict[Any, Any] = {}
+
+    def ticks_of(b: int, pins: bool, again: bool) -> Any:
+        key = b, pins, again
+        if key not in ticks:
+            ticks[key] = held_at_ticks(Same(model.blocks[b]), P, pins=pins, again=again)
+        return ticks[key]
+
+    for b in model.order:
+        held, again = ticks_of(b, not redone[b], False), redone[b]
+        kept = saved_bytes(model.blocks[b].kept_input, P) if again else 0.0
+        for row in held[: len(held) // 2]:
+            found.append((saved + kept + row[SAVED] + row[WORKING], 0.0, copies + row[COPY]))
+        saved += kept if again else held[len(held) // 2][SAVED]
+        copies += held[len(held) // 2 - 1][COPY]
+    copies = sum(op.gemm_weight for b in model.order if not redone[b] for op in model.blocks[b].ops)
+    gradients = 0.0
+    for b in reversed(model.order):
+        held, again = ticks_of(b, True, redone[b]), redone[b]
+        kept = saved_bytes(model.blocks[b].kept_input, P) if again else 0.0
+        saved -= kept if again else held[len(held) // 2][SAVED]
+        copies -= 0.0 if again else held[len(held) // 2][COPY]
+        for row in held[0 if again else len(held) // 2 :]:
+            found.append(
+                (saved + kept + row[SAVED] + row[WORKING], gradients + row[GRADIENT],
+                 copies + row[COPY])
+            )  # fmt: skip
+        gradients += model.blocks[b].numel
+    return found
+
+
+@pytest.mark.parametrize("recompute", [False, True])
+@pytest.mark.parametrize("name", ["gpt2", "resnet-18", "bert-base", "latte-s", "vgg-16"])
+def test_the_peak_is_that_of_every_op(name: str, recompute: bool) -> None:
+    model = MODELS[name].build()
+    every = np.array(every_moment(model, recompute))
+    found = moments_of(model, P, recompute, 1)
+    assert len(found.held) < len(every)
+    rng = np.random.default_rng(1)
+    numel = float(model.trainable_numel)
+    for batch in (0.0, 1.0, 3.0, 100.0):
+        for grads, cast in rng.exponential(size=(20, 2)) * 4.0:
+            mine = batch * (found.held + found.working) + grads * numel * found.grads
+            truth = batch * every[:, 0] + grads * every[:, 1] + cast * every[:, 2]
+            assert (mine + cast * found.cast).max() == pytest.approx(truth.max(), rel=1e-9)
+
+
+def three(**more: Any) -> Workload:
+    """A layer of 10 parameters that runs three times between others of 4 and 6."""
+    layer = block("layer", [10], saved=Saved(low=1.0), recomputable=True, **more)
+    return workload([block("in", [4]), layer, block("out", [5, 1])], [0, 1, 1, 1, 2])
+
+
+def test_parameters_are_gathered_with_those_of_the_next_blocks() -> None:
+    none = gathering_of(three(), P, 0, False, 0)
+    assert none.windows(1).tolist() == [4.0, 10.0, 10.0, 10.0, 6.0]
+    one = gathering_of(three(), P, 1, False, 0)
+    assert one.windows(1).tolist() == [14.0, 20.0, 20.0, 16.0, 6.0]
+    assert one.windows(-1).tolist() == [4.0, 14.0, 20.0, 20.0, 16.0]
+    assert gathering_of(three(), P, 9, False, 0).windows(1).tolist() == [40, 36, 26, 16, 6]
+    assert none.gradients.tolist() == [4.0, 10.0, 10.0, 10.0, 6.0] and none.step == 0.0
+
+
+def test_what_is_outside_the_layers_is_gathered_for_the_step() -> None:
+    found = gathering_of(three(), P, 1, True, 0)
+    assert found.step == 10.0
+    assert found.windows(1).tolist() == [20.0, 30.0, 30.0, 20.0, 10.0]
+
+
+def test_tensors_are_gathered_one_by_one() -> None:
+    """Two of the largest tensor at a time, whatever is fetched ahead."""
+    found = gathering_of(three(), P, 3, False, 2)
+    assert found.windows(1).tolist() == [8.0, 20.0, 20.0, 20.0, 10.0]
+    assert found.gradients.tolist() == [4.0, 10.0, 10.0, 10.0, 5.0]
+
+
+def test_a_frozen_base_is_gathered_too() -> None:
+    model = MODELS["llama3.2-1b"].build(lora_rank=8, quantised_base="nf4")
+    p = strategy("zero3", "bf16").precision
+    layer = next(b for b in model.blocks if b.recomputable)
+    found = gathering_of(model, p, 0, False, 0)
+    at = model.order.index(model.blocks.index(layer))
+    base = layer.base_bytes(p.base_bytes) / p.param_bytes
+    assert base > 0.0
+    assert found.parameters[at] == layer.numel + base
+    assert found.gradients[at] == layer.numel
+
+
+def test_candidates_of_three_instances() -> None:
+    """No op has operands: what is saved, the gradients made, and gathered parameters."""
+    table = candidates(three(), P, False, 1)
+    # instances between the ends of a straight line are left out: of three layers two stay
+    forward, backward = table[table[:, FORWARD] == 1.0], table[table[:, FORWARD] == 0.0]
+    assert len(table) == len(forward) + len(backward)
+    assert forward[:, WINDOW].max() == 20.0 and not forward[:, GRADS].any()
+    assert not forward[:, WHOLE].any()
+    assert backward[0, WHOLE] == 6.0 and backward[-1, WHOLE] == 4.0
+    assert backward[0, GRADS] == 0.0 and backward[-1, GRADS] == 36.0  # made when a block ends
+    assert backward[:, GRADS].tolist() == sorted(backward[:, GRADS])
+    width = 2.0
+    assert forward[:, HELD].max() == backward[:, HELD].max() == 3 * width
+    assert (np.diff(backward[:, HELD]) <= 0.0).all()
+
+
+def test_recomputed_layers_keep_their_input() -> None:
+    model = three(boundary=Saved(low=4.0))
+    table = candidates(model, P, True, 1)
+    assert table[:, HELD].max() == 3 * 8.0
+    assert table[:, WORK].max() == 2.0  # the layer in work saves its own again
+
+
+def test_joined_moments_repeat_the_first() -> None:
+    one, other = (
+        moments_of(m, P, False, 1) for m in (MODELS["gpt2"].build(), MODELS["resnet-18"].build())
+    )
+    both = joined_moments([one, other])
+    longest = max(len(one.held), len(other.held))
+    for at, each in enumerate((one, other)):
+        n = len(each.held)
+        for name in Moments.__dataclass_fields__:
+            column = getattr(both, name)[:, at]
+            assert column.shape == (longest,)
+            assert column[:n].tolist() == getattr(each, name).tolist()
+            assert set(column[n:].tolist()) <= {getattr(each, name)[0]}
+
+
+def test_no_moment_is_reached_by_another_in_every_column() -> None:
+    found = moments_of(MODELS["gpt2"].build(), P, False, 1)
+    table = np.column_stack(
+        [found.held + found.working, found.grads, found.cast, found.stub, found.early,
+         found.window, found.whole]
+    )  # fmt: skip
+    for at, row in enumerate(table):
+        others = np.delete(table, at, axis=0)
+        assert not (others >= row).all(axis=1).any()
