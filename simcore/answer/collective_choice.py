@@ -7,11 +7,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from simcore.physics.collectives import Collective, Group, obeys, ways
-from simcore.request.context import WAYS
 from simcore.request.resolved import Request
 from simcore.step.program import Scope
 from simcore.timing.collectives import scoped
-from simcore.timing.exchanges import data_points, exchange_bytes, group_of, tensor_collectives
+from simcore.timing.exchanges import data_points, exchange_bytes, group_of
 from simcore.timing.points import Points
 from simcore.timing.steps import job_of, values_of, with_library
 
@@ -86,17 +85,14 @@ def left_without(request: Request) -> tuple[str, ...]:
 def _exchanges(request: Request, points: Points) -> list[Chosen]:
     placed = request.placed
     assert placed is not None
-    layout, a_node = placed.layout, placed.gpus_per_node
     moved = exchange_bytes(placed, points.micro_batch)
 
-    def of(dimension: str, op: Collective, size: int, stride: float) -> Chosen:
-        group = group_of(points, np.full(1, float(size)), stride, a_node)
-        share = placed.gathered_frac if (dimension, op) == ("tensor", "all_gather") else 1.0
-        return _chosen(dimension, op, share * float(moved[f"{dimension} parallel"][0]), group)
-
-    found = [of("tensor", op, layout.tp, 1.0) for op in tensor_collectives(layout)]
-    found.append(of("context", WAYS[layout.cp_comm].op, layout.cp, float(layout.tp)))
-    found.append(of("expert", "all_to_all", layout.ep, float(layout.expert_tp)))
+    found = []
+    for ranks in placed.dimensions:
+        size = np.full(1, float(ranks.ranks))
+        group = group_of(points, size, ranks.stride, placed.gpus_per_node)
+        for op, share in ranks.collectives.items():
+            found.append(_chosen(ranks.word, op, share * float(moved[ranks.name][0]), group))
     return found
 
 

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from simcore.answer.explain_facts import Derivation, Explainer, Facts
 from simcore.base.units import FP32_BYTES, format_seconds, format_si
 from simcore.hardware.estimates import Estimate
 from simcore.hardware.paths import Path
 from simcore.step.host_calls import driver_issues
 from simcore.step.kernels import COMPUTE_KINDS, DEPTHWISE_LAST, KINDS
-from simcore.timing.exchanges import exchange_bytes, exchange_passes
 from simcore.timing.peaks import conv_unit
 from simcore.timing.points import COLLECTIVE_BASE_S
 from simcore.timing.quantities import EMA_TRAFFIC_ELEMS, HOST_DRAM_FRAC
@@ -219,18 +216,16 @@ def _layout_inputs(f: Facts) -> list[tuple[str, str]]:
     placed = f.request.placed
     if placed is None:
         return []
-    layout = placed.layout
-    degrees = {"tensor": layout.tp, "context": layout.cp, "expert": layout.ep}
-    moved = exchange_bytes(placed, np.array([float(f.request.micro_batch)]))
     found = []
-    for word, degree in degrees.items():
-        name = f"{word} parallel"
-        times, each = sum(exchange_passes(placed)[name]), float(moved[name][0])
-        if degree > 1 and each > 0:
+    for ranks in placed.dimensions:
+        each = f.request.micro_batch * ranks.sample_bytes
+        if ranks.ranks > 1 and each > 0:
+            times = ranks.forward + ranks.backward
             text = f"{times:.3g} exchanges per layer and micro-batch, {format_si(each, 'B')} each"
-            if word == "tensor" and placed.narrow_gathers:
-                text += f", {format_si(placed.gathered_frac * each, 'B')} in all-gathers"
-            found.append((f"{word} ranks", text))
+            for op, share in ranks.collectives.items():
+                if share != 1.0:
+                    text += f", {format_si(share * each, 'B')} in {op.replace('_', '-')}s"
+            found.append((f"{ranks.word} ranks", text))
     if placed.tied_bytes:
         size = format_si(placed.tied_bytes, "B")
         found.append(("first and last stage", f"gradients of the tied embedding, {size}"))

@@ -16,7 +16,6 @@ from simcore.request.resolved import Request
 from simcore.step.schedules.base import WEIGHTS_FRAC, Slot, StageTimes
 from simcore.strategy.layout import Layout
 from simcore.timing.evaluate import Job
-from simcore.timing.exchanges import exchange_passes
 from simcore.timing.points import Points
 from simcore.timing.stage_steps import StageStep, stage_steps
 from simcore.timing.step_edges import Sync, step_edges
@@ -216,7 +215,8 @@ def _part(
 
 def _split(name: str, seconds: float, placed: Placed) -> tuple[float, float]:
     """Seconds of an exchange in forward and in backward, divided by how often each runs it."""
-    forward, backward = exchange_passes(placed).get(name, (1.0, 1.0))
+    passes = {ranks.name: ranks.passes for ranks in placed.dimensions}
+    forward, backward = passes.get(name, (1.0, 1.0))
     forward_frac = forward / (forward + backward)
     return seconds * forward_frac, seconds * (1.0 - forward_frac)
 

@@ -15,13 +15,12 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from simcore.answer.pipeline_timeline import TIED, PipelineLine, StageLine, pipeline_line
-from simcore.request.context import WAYS
 from simcore.request.placed import Placed
 from simcore.request.resolved import Request
 from simcore.step.program import Program
 from simcore.step.schedules.base import Slot, last_place
 from simcore.strategy.layout import Layout
-from simcore.timing.exchanges import exchange_bytes, exchange_passes
+from simcore.timing.exchanges import exchange_bytes
 from simcore.timing.points import Points
 from simcore.timing.steps import job_of, steps_of, values_of
 
@@ -148,19 +147,14 @@ class _Stage:
 
     def exchanges(self, kind: str) -> list[tuple[str, str, float]]:
         """(dimension, collective, bytes) of one micro-batch through a chunk."""
-        layers = self.line.n_layers / (self.placed.schedule.parts(self.layout))
-        of = {
-            "tensor": ("all_reduce", self.layout.tp, 1.0),
-            "context": (WAYS[self.layout.cp_comm].op, self.layout.cp, 1.0),
-            "expert": ("all_to_all", self.layout.ep, self.placed.expert_layers_frac),
-        }
-        passes = exchange_passes(self.placed)
+        layers = self.line.n_layers / self.placed.schedule.parts(self.layout)
         found: list[tuple[str, str, float]] = []
-        for group, (op, degree, share) in of.items():
-            name = f"{group} parallel"
-            n_bytes = layers * share * passes[name][kind != "forward"] * self.moved[name]
-            if degree > 1 and n_bytes > 0:
-                found.append((group, op, n_bytes))
+        for ranks in self.placed.dimensions:
+            times = layers * ranks.layers_frac * ranks.passes[kind != "forward"]
+            n_bytes = times * self.moved[ranks.name]
+            if ranks.ranks > 1 and n_bytes > 0:
+                op = "all_reduce" if len(ranks.collectives) > 1 else next(iter(ranks.collectives))
+                found.append((ranks.word, op, n_bytes))
         return found
 
     def slot(self, slot: Slot, before: tuple[int, ...]) -> int:

@@ -7,11 +7,11 @@ from typing import Any
 
 from simcore.base.errors import nearest
 from simcore.hardware.profile import Profile
-from simcore.request.context import context_note
 from simcore.request.inputs import Attempts, Inputs
 from simcore.request.placed import Placed
 from simcore.request.placement import strategy_note
-from simcore.request.routing import routing_notes
+from simcore.step.parallel.context import context_note
+from simcore.step.parallel.expert import routing_notes
 from simcore.strategy.strategy import Strategy
 from simcore.workload.graph import Workload
 from simcore.workload.models import MODELS, ModelRecord

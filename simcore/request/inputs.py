@@ -13,8 +13,8 @@ from simcore.hardware.profile import load_profile
 from simcore.physics.collectives import PROTOCOLS, names_in_nccl_algo
 from simcore.request.model_settings import SWITCHED, compiled_of, overrides_of
 from simcore.request.placement import layout_of, usual_strategy
-from simcore.request.routing import routing_of, settings_of
 from simcore.request.training_library import Library, library_of
+from simcore.step.parallel.expert import routing_of, settings_of
 from simcore.strategy.layout import Layout
 from simcore.strategy.nccl import Held, parse_held
 from simcore.strategy.optimizers import optimizer_named, step_impl_named

@@ -1,4 +1,4 @@
-"""A layout placed on a cluster: its pipeline stages, and what their ranks have to exchange."""
+"""A layout placed on a cluster: its pipeline stages, and the ranks that divide each layer."""
 
 from __future__ import annotations
 
@@ -6,36 +6,16 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate, groupby
 
+from simcore.step.parallel.context import ContextRanks
+from simcore.step.parallel.expert import ExpertRanks
+from simcore.step.parallel.layer_ranks import LayerRanks
+from simcore.step.parallel.tensor import TensorRanks
 from simcore.step.schedules import schedule_of
 from simcore.step.schedules.base import Schedule
 from simcore.strategy.layout import Layout
 from simcore.strategy.overlap import Overlap
 from simcore.workload.graph import Workload
-from simcore.workload.sharding import TENSOR_SUMS, Stage
-
-
-@dataclass(frozen=True, slots=True)
-class LayerTraffic:
-    """What one layer exchanges, in elements a sample unless stated otherwise.
-
-    ``hidden``: a layer's output; ``context``: one exchange of context ranks. ``hidden_copies``:
-    experts that each token goes to; ``expert_groups``: (number of groups of experts, groups among
-    which a token chooses). ``width_bytes``: bytes of an activation. ``tensor_sums``: sums of
-    ``hidden`` over tensor ranks, as many in forward as in backward. ``expert_rows``: rows that the
-    fullest expert rank receives over the mean. ``dispatched_frac``: width of a row sent to experts
-    over ``hidden``. ``weights_frac``: bytes of routing weights over those of the row that they
-    accompany to its expert; their gradients accompany the row back.
-    """
-
-    hidden: float
-    context: float
-    hidden_copies: float
-    width_bytes: float
-    tensor_sums: float = TENSOR_SUMS
-    expert_rows: float = 1.0
-    dispatched_frac: float = 1.0
-    expert_groups: tuple[int, int] = (1, 1)
-    weights_frac: float = 0.0
+from simcore.workload.sharding import Stage
 
 
 @dataclass(frozen=True)
@@ -43,20 +23,10 @@ class Placed:
     """A layout on a cluster, with its pipeline stages.
 
     ``gpus_per_node``: GPUs that a node has. ``part``: the part of the model of one tensor and
-    expert rank, which the stages divide. ``recompute_frac``: sums over tensor ranks that recompute
-    repeats, over those of forward. ``experts_again``: recompute repeats the exchanges of experts.
-    ``attention_again_frac``: share of forward's context exchanges that recompute repeats.
-    ``expert_layers_frac``: share of the layers that have routed experts. ``more_sums``: sums over
-    tensor ranks in a layer's backward beyond one for each in forward. ``column_grads_frac``: share
-    of a layer's FLOP in weight gradients of column-parallel products, during which the gradients of
-    their inputs can be summed up. ``gathers_again``: inputs of such products are saved as shares of
-    the sequence, and backward gathers them again for the weight gradients (Korthikanti et al. 2022,
-    4.2.2). ``gathered_frac``: bytes that tensor ranks gather over those that they sum up: products
-    with operands of fewer bits gather these. ``bare_frac``: share of the bytes exchanged by tensor
-    ranks in inputs that adapters also read, which no product gathers piece by piece.
-    ``ring_shares``: for a node whose GPUs are not all joined alike, the bandwidth of a ring over
-    its first 1, 2 … GPUs over that of a ring over all GPUs in use; empty where all are joined
-    alike. ``sends_whole``: every tensor rank sends the next stage the stage's whole output.
+    expert rank, which the stages divide. ``tensor``, ``context``, ``expert``: the ranks that divide
+    each layer. ``ring_shares``: for a node whose GPUs are not all joined alike, the bandwidth of a
+    ring over its first 1, 2 … GPUs over that of a ring over all GPUs in use; empty where all are
+    joined alike. ``sends_whole``: every tensor rank sends the next stage the stage's whole output.
     ``tied_bytes``: gradients of a table that both the first and the last stage hold.
     """
 
@@ -64,20 +34,18 @@ class Placed:
     gpus_per_node: int
     part: Workload
     stages: tuple[Stage, ...]
-    traffic: LayerTraffic
-    recompute_frac: float
-    experts_again: bool
-    attention_again_frac: float
+    tensor: TensorRanks
+    context: ContextRanks
+    expert: ExpertRanks
     overlap: Overlap
-    expert_layers_frac: float
-    column_grads_frac: float
-    more_sums: int = 0
     sends_whole: bool = False
-    gathers_again: bool = False
-    gathered_frac: float = 1.0
-    bare_frac: float = 0.0
     ring_shares: tuple[float, ...] = ()
     tied_bytes: float = 0.0
+
+    @property
+    def dimensions(self) -> tuple[LayerRanks, ...]:
+        """All ranks that divide each layer."""
+        return self.tensor, self.context, self.expert
 
     @cached_property
     def schedule(self) -> Schedule:
@@ -88,11 +56,6 @@ class Placed:
     def sending_ranks(self) -> int:
         """Number of tensor ranks among which a stage's output is divided when it is sent."""
         return 1 if self.sends_whole else self.layout.tp
-
-    @property
-    def narrow_gathers(self) -> bool:
-        """Whether tensor ranks gather fewer bytes than they sum up."""
-        return self.layout.sequence_parallel and self.gathered_frac < 1.0
 
     @property
     def gathers_received(self) -> bool:

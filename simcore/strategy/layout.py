@@ -16,7 +16,7 @@ from simcore.strategy.cuts import cut_problems
 Dispatcher = Literal["alltoall", "deepep", "hybridep"]
 #: Megatron-Core's name for the last two; its default among them is DeepEP.
 DISPATCHERS_CALLED: Final[Mapping[str, Dispatcher]] = {"flex": "deepep"}
-#: How context ranks share attention; see ``request.context``.
+#: How context ranks share attention; see ``step.parallel.context``.
 CpComm = Literal["ring", "all-gather", "ulysses"]
 #: The schedule of a pipeline where none is named; ``step.schedules`` has all of them.
 DEFAULT_SCHEDULE = "1f1b"

@@ -8,7 +8,6 @@ from simcore import api
 from simcore.answer.request import make_request
 from simcore.step.kernels import kernel_table
 from simcore.strategy.precision import PRECISIONS
-from simcore.timing.exchanges import exchange_passes
 from simcore.workload.archs import ARCHS, load
 from simcore.workload.graph import Workload
 from simcore.workload.recompute import left_out, recomputed
@@ -108,5 +107,5 @@ def test_the_last_sum_over_tensor_ranks_is_not_repeated(sequence: bool, again: f
         ).placed
         for software in ("fsdp", "fsdp-2022")
     }  # fmt: skip
-    early, whole = (exchange_passes(p)["tensor parallel"] for p in found.values())
+    early, whole = (p.tensor.passes for p in found.values())
     assert whole[1] - early[1] == pytest.approx(2 - again)

@@ -161,11 +161,11 @@ def test_only_weight_gradients_of_column_products_cover_them():
     # scores and context are without weights
     products = 12 * 1024 + 1024  # causal: half of 2 s h
     share = 7 * 1024 / (3 * products)
-    assert request.placed.column_grads_frac == pytest.approx(share, rel=0.03)
+    assert request.placed.tensor.covering_frac == pytest.approx(share, rel=0.03)
     seen = exposed(
         {"tensor parallel": np.array([8.0])}, request.placed, np.array([10.0]), np.array([0.1])
     )
-    room = 10.0 * request.placed.column_grads_frac
+    room = 10.0 * request.placed.tensor.covering_frac
     assert seen["tensor parallel"][0] == pytest.approx(8.0 - room * 0.9)
 
 
@@ -262,7 +262,7 @@ def test_deep_ep_within_a_node_is_bound_by_its_sms(cluster):
     received = 4096 * 7168 * 2.0 * 8 * (1 - (7 / 8) ** 8)
     few, many = (2 / (1 / 362 + 1 / 310), 2 / (1 / 494 + 1 / 420))
     assert few < received / seconds / 1e9 < many
-    hybrid = replace(asked.placed, layout=replace(asked.placed.layout, dispatcher="hybridep"))
+    hybrid = replace(asked.placed, expert=replace(asked.placed.expert, sms_bound=False))
     quicker = exchanges_of(points, hybrid).once_s["expert parallel", "all_to_all"][0]
     assert quicker < 0.7 * seconds
     alone = replace(asked.placed, gpus_per_node=1)  # no rank has neighbours

@@ -8,7 +8,7 @@ import pytest
 from simcore import api
 from simcore.answer.request import make_request
 from simcore.base.errors import InvalidConfig
-from simcore.timing.exchanges import exchange_bytes, exchange_passes
+from simcore.timing.exchanges import exchange_bytes
 from simcore.workload.sharding import tensor_sums
 
 HYBRID = {"model": "nemotron-h-8b", "gpus": "8xH100", "global_batch": 8, "seq_len": 2048}
@@ -62,7 +62,7 @@ def test_context_ranks_turn_the_tokens_of_mamba_into_heads(tp: int, cp: int) -> 
     groups = max(8 // tp, cp)
     mamba = (3 * 128 * 64 + 128) // tp + 2 * groups * 128
     attention = (2 * 32 // tp + 2 * max(8 // tp, cp)) * 128
-    assert exchange_passes(placed)["context parallel"] == (4.0, 4.0)
+    assert placed.context.passes == (4.0, 4.0)
     assert 4 * each == pytest.approx(8192 / cp * 2 * (24 * mamba + 4 * attention) / 52)
 
 

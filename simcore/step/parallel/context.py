@@ -16,9 +16,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import Self
 
 from simcore.base.errors import InvalidConfig
-from simcore.physics.collectives import Collective
+from simcore.physics.collectives import Collective, Group, collective_time_s
+from simcore.step.parallel.layer_ranks import Array, DividedJob, LayerRanks
 from simcore.strategy.layout import CpComm, Layout
 from simcore.workload.archs.lm_kinds import ATTENDING, RECURRENT
 from simcore.workload.graph import Block, Kernel, Op, Workload
@@ -64,6 +66,75 @@ WAYS: Mapping[CpComm, Way] = {
     "all-gather": Way("all_gather", "all_gather", 1.0, 2.0, 1.0),
     "ulysses": Way("all_to_all", "all_to_all", _TURNED, _TURNED, 1.0),
 }
+
+
+@dataclass(frozen=True, kw_only=True)
+class ContextRanks(LayerRanks):
+    """Ranks that share the tokens of every sample; ``way``: how they exchange attention's."""
+
+    name = "context parallel"
+
+    way: Way
+
+    @classmethod
+    def of(cls, job: DividedJob) -> Self:
+        """The context ranks of a job. Raises InvalidConfig where they cannot share its heads."""
+        layout, strategy, way = job.layout, job.strategy, WAYS[job.layout.cp_comm]
+        heads = heads_of(job.record.name, job.config, layout)
+        again_frac = 1.0 if "core_attn" in strategy.recompute_modules else job.repeated_frac
+        sent = elements(
+            heads,
+            layout,
+            job.workload.tokens_per_sample,
+            mixers_of(job.config, layout),
+            attending_frac(job.config),
+        )
+        return cls(
+            ranks=layout.cp,
+            stride=float(layout.tp),
+            sample_bytes=sent * strategy.precision.low_bytes,
+            forward=way.forward,
+            backward=way.backward + again_frac * way.forward,
+            seen_frac=way.seen_frac,
+            way=way,
+        )
+
+    @staticmethod
+    def refused(record: ModelSource, layout: Layout, overrides: Mapping[str, Scalar]) -> list[str]:
+        """Violations where ranks would divide a layer whose state runs along the sequence."""
+        if layout.cp == 1 or not isinstance(record, ModelRecord):
+            return []
+        config = record.settings(overrides)
+        letters = set(str(config.get("mixer_pattern", "a"))) & RECURRENT
+        if not letters - _SHARED:
+            return _unshared(record.name, config, layout) if letters else []
+        named = " and ".join(sorted({_NAMES[x] for x in letters}))
+        return [
+            f"{record.name}: how context ranks share {named} layers is not modelled: "
+            "use cp=1, with tp for long sequences"
+        ]
+
+    @staticmethod
+    def divided(part: Workload, job: DividedJob) -> Workload:
+        """A context rank's part: with the copies that an exchange of tokens for heads needs."""
+        layout, heads = job.layout, heads_of(job.record.name, job.config, job.layout)
+        if heads is None or layout.cp == 1 or layout.cp_comm != "ulysses":
+            return part
+        return turned(part, heads, job.strategy.recompute_modules, mixers_of(job.config, layout))
+
+    @property
+    def collectives(self) -> Mapping[Collective, float]:
+        """The collective whose formula prices an exchange."""
+        return {self.way.op: 1.0}
+
+    @property
+    def layer_times(self) -> Mapping[str, float]:
+        """Exchanges of a layer by the operation that NCCL runs."""
+        return {self.way.sent: self.forward + self.backward}
+
+    def once_s(self, n_bytes: Array, group: Group) -> dict[str, Array]:
+        """Seconds of one exchange by the operation that NCCL runs."""
+        return {self.way.sent: collective_time_s(self.way.op, n_bytes[None, :], group)[0]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,23 +226,6 @@ def heads_of(name: str, config: Mapping[str, Scalar], layout: Layout) -> Heads |
             raise InvalidConfig([f"{name}: {p}" for p in problems])
         copies = max(1, layout.cp // kv)
     return Heads(heads * width, heads * value, kv * width, kv * value, copies)
-
-
-def context_refused(
-    record: ModelSource, layout: Layout, overrides: Mapping[str, Scalar]
-) -> list[str]:
-    """Violations where context ranks would divide a layer whose state runs along the sequence."""
-    if layout.cp == 1 or not isinstance(record, ModelRecord):
-        return []
-    config = record.settings(overrides)
-    letters = set(str(config.get("mixer_pattern", "a"))) & RECURRENT
-    if not letters - _SHARED:
-        return _unshared(record.name, config, layout) if letters else []
-    named = " and ".join(sorted({_NAMES[x] for x in letters}))
-    return [
-        f"{record.name}: how context ranks share {named} layers is not modelled: use cp=1, with tp "
-        "for long sequences"
-    ]
 
 
 def _unshared(name: str, config: Mapping[str, Scalar], layout: Layout) -> list[str]:

@@ -137,8 +137,8 @@ def test_routing_weights_go_beside_half_of_the_exchanges(
         strategy="zero1", main_grads="fp32", ep=ep, dispatcher=dispatcher,
     )  # fmt: skip
     assert asked.placed is not None
-    assert asked.placed.traffic.weights_frac == pytest.approx(beside / (2048 * 2))
-    none = replace(asked.placed, traffic=replace(asked.placed.traffic, weights_frac=0.0))
+    assert asked.placed.expert.weights_frac == pytest.approx(beside / (2048 * 2))
+    none = replace(asked.placed, expert=replace(asked.placed.expert, weights_frac=0.0))
     points = Points.of(point_values(asked.cluster, asked.profile, "", 64.0, 1.0), 1)
     found, bare = (
         exchanges_of(points, p).once_s["expert parallel", "all_to_all"][0]

@@ -12,7 +12,7 @@ from simcore.answer.request import make_request
 from simcore.base.errors import InvalidConfig
 from simcore.memory.job import memory_result
 from simcore.request.placed import Placed
-from simcore.timing.exchanges import exchange_bytes, exchange_passes, exchanges_of
+from simcore.timing.exchanges import exchange_bytes, exchanges_of
 from simcore.timing.points import Points
 from simcore.timing.steps import values_of
 
@@ -33,7 +33,7 @@ def sent(model: str, gpus: str, **words: Any) -> tuple[float, float]:
     how = placed(model, gpus, **words)
     name = "context parallel"
     each = float(exchange_bytes(how, np.ones(1))[name][0])
-    forward, backward = exchange_passes(how)[name]
+    forward, backward = how.context.passes
     return forward * each, backward * each
 
 
@@ -87,7 +87,7 @@ def test_what_is_exchanged_runs_again_with_what_needs_it() -> None:
 
         def passes(**words: Any) -> tuple[float, float]:
             how = placed("llama2-7b", "1x8xH100", cp=4, cp_comm=way, **words)  # noqa: B023
-            return exchange_passes(how)["context parallel"]
+            return how.context.passes
 
         assert passes() == (forward, backward)
         assert passes(recompute="full") == (forward, backward + forward)

@@ -6,7 +6,6 @@ import pytest
 from simcore.answer.request import make_request
 from simcore.timing.exchanges import (
     Exchanges,
-    exchange_passes,
     exchanges_of,
     exchanges_s,
     exposed,
@@ -40,7 +39,7 @@ def test_products_apart_of_one_input_each_sum_up_its_gradient(
     )
     assert request.placed is not None
     again = 2 if recompute == "full" else 0
-    assert exchange_passes(request.placed)["tensor parallel"] == (2, backward + again)
+    assert request.placed.tensor.passes == (2, backward + again)
 
 
 def test_what_is_gathered_again_hides_under_the_gradient_of_the_input() -> None:
@@ -73,7 +72,7 @@ def test_one_product_of_an_input_sums_up_once() -> None:
         strategy="zero1",
     )  # fmt: skip
     assert request.placed is not None
-    assert exchange_passes(request.placed)["tensor parallel"] == (2, 2)
+    assert request.placed.tensor.passes == (2, 2)
 
 
 GATHERS, SUMS = ("tensor parallel", "all_gather"), ("tensor parallel", "reduce_scatter")
@@ -133,7 +132,7 @@ def test_inputs_that_adapters_read_are_exchanged_whole(
     )  # fmt: skip
     placed = request.placed
     assert placed is not None
-    assert placed.gathered_frac == pytest.approx(gathers)
+    assert placed.tensor.gathered_frac == pytest.approx(gathers)
     whole = {"tensor parallel": np.array([8.0])}
     seen = exposed(whole, placed, np.array([100.0]), np.zeros(1))["tensor parallel"][0]
     assert seen == pytest.approx(8.0 * (bare + (1 - bare) / 4))
