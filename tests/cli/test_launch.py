@@ -102,7 +102,10 @@ def test_one_dialect_becomes_another(simcore: Callable) -> None:
         (["--emit", "deepsped"], "did you mean 'deepspeed'"),
         (["--emit", "deepspeed", "--json"], "--emit and --json"),
         (["--emit", "torchrun", "--explain", "comm"], "--emit and --explain"),
-        (["--emit", "megatron", "--precision", "amp-bf16"], "Megatron has no precision amp-bf16"),
+        (
+            ["--emit", "megatron", "--precision", "amp-bf16"],
+            "Megatron-LM cannot express precision amp-bf16: fp32, bf16, fp16, mxfp8",
+        ),
         (["--launch", "no-such.json"], "no such launch file"),
         (["--launch", ""], "--launch is empty"),
         (["--launch", "hello world"], "no launch file of a known format"),

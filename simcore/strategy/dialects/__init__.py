@@ -1,8 +1,8 @@
 """Launch files of other programs: read into simcore's options, and written from them.
 
 ``read_launch("ds_config.json")`` finds the dialect from the text; ``emit`` writes a job as a file.
-A new dialect is one entry of ``DIALECTS``: a ``KeyedDialect`` if each of its keys is one option, or
-else a module with a class, whose name is added to ``FILES``.
+A new dialect is a record in ``programs_db/dialects``; if a record cannot express all of it, also a
+module here, whose name is added to ``FILES``.
 """
 
 from __future__ import annotations
@@ -11,14 +11,19 @@ from importlib import import_module
 
 from simcore.base.errors import UsageError
 from simcore.strategy.dialects.base import DIALECTS, Dialect, Emitted, Job, Launch, Unsupported
-from simcore.strategy.dialects.keyed import KeyedDialect
+from simcore.strategy.dialects.keyed import TableDialect
+from simcore.strategy.dialects.record import RECORDS, DialectRecord
 from simcore.strategy.dialects.source import Source, read_source
+from simcore.strategy.dialects.trainer import TRAINER
 
 #: Modules of dialects, in the order in which they are tried on a text.
 FILES = ("accelerate", "deepspeed", "torchtitan", "slurm", "megatron", "torchrun")
 
 for _name in FILES:
     import_module(f"simcore.strategy.dialects.{_name}")
+for _name in RECORDS.names():
+    if _name not in (*DIALECTS, TRAINER.name):
+        DIALECTS.register(_name)(TableDialect(_name))
 
 
 def dialects() -> tuple[str, ...]:
@@ -56,6 +61,6 @@ def emit(dialect: str, job: Job) -> Emitted:
 
 
 __all__ = [
-    "DIALECTS", "FILES", "Dialect", "Emitted", "Job", "KeyedDialect", "Launch", "Source",
-    "Unsupported", "dialects", "emit", "find_dialect", "read_launch", "read_source",
+    "DIALECTS", "FILES", "Dialect", "DialectRecord", "Emitted", "Job", "Launch", "Source",
+    "TableDialect", "Unsupported", "dialects", "emit", "find_dialect", "read_launch", "read_source",
 ]  # fmt: skip

@@ -13,6 +13,8 @@ from typing import Any, Protocol
 from simcore.base.registry import Registry
 from simcore.strategy.dialects.source import Source
 from simcore.strategy.options import OPTIONS
+from simcore.strategy.overlap import parse_overlap
+from simcore.strategy.strategy import parse_offload
 
 Word = str | int | float | bool
 
@@ -121,21 +123,15 @@ class Job(_Stated):
         """Number of replicas that read different samples."""
         return int(self.n_gpus // ((self.tp or 1) * (self.pp or 1) * (self.cp or 1)))
 
-    def cannot_recompute(self, title: str) -> list[str]:
-        """An error where only parts are recomputed, for a format that has none or full."""
-        part = self.recompute_modules or self.recompute_layers
-        if self.recompute != "selective" and not part:
-            return []
-        what = self.recompute_modules or f"{self.recompute_layers} layers"
-        return [f"{title} has no setting for recompute of {what} only: none or full"]
-
-    def cannot(self, title: str, *words: str) -> list[str]:
-        """An error for each of these options that is set, for a format that lacks them."""
-        return [
-            f"{title} has no setting for {w.replace('_', '-')} {getattr(self, w)}"
-            for w in words
-            if getattr(self, w)
-        ]
+    def facts(self) -> dict[str, Any]:
+        """Options that are stated, parts of them (``offload.params``), and derived numbers."""
+        offload, overlap = parse_offload(self.offload), parse_overlap(self.overlap, self.vpp)
+        return {
+            **self.words(),
+            **{f"offload.{f.name}": getattr(offload, f.name) for f in fields(offload)},
+            **{f"overlap.{f.name}": getattr(overlap, f.name) for f in fields(overlap)},
+            "global_batch": self.global_batch,
+        }
 
 
 @dataclass(frozen=True, slots=True)

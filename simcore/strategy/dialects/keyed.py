@@ -1,141 +1,275 @@
-"""A dialect that is described by a table of keys, each of which is one option.
-
-It needs no code of its own, since the program's settings correspond to simcore's options.
-"""
+"""Reads and writes the launch files of a dialect by its record."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
 
-from simcore.base.errors import InvalidConfig, UsageError
-from simcore.strategy.dialects.base import Emitted, Job, Launch, Word
-from simcore.strategy.dialects.reading import Reading, Table
+from simcore.base.errors import InvalidConfig
+from simcore.strategy.dialects.base import Emitted, Job, Launch
+from simcore.strategy.dialects.reading import Reading, Table, stated
+from simcore.strategy.dialects.record import RECORDS, DialectRecord, Meaning, fold
 from simcore.strategy.dialects.source import Source, json_table, toml_table, yaml_table
+from simcore.strategy.dialects.text import written_text
 from simcore.strategy.options import OPTIONS
 
-#: Options that a script or its launcher states where a format has no key for them.
-_OF_LAUNCHER = ("nnodes", "nproc_per_node", "software", "issuer")
-#: Value of a launch file that is no option: samples of a step.
-_GLOBAL = "global_batch"
 _TABLES = {"json": json_table, "toml": toml_table, "yaml": yaml_table}
+_SUFFIXES = {"json": (".json",), "toml": (".toml",), "yaml": (".yaml", ".yml"), "flags": (".txt",)}
+#: Options that the program which reads the file decides; the last one, unless the file states it.
+_OF_PROGRAM = ("software", "issuer", "overlap")
+#: Options whose values have several forms, so that what is read may differ from what was written.
+_IN_MANY_FORMS = ("stages",)
+_WITH_EFFECT = "with an effect on the prediction"
+
+Odd = Callable[[Reading, Table], None]
+OddWriting = Callable[[Job, dict[str, Any], list[str]], None]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KeyedDialect:
-    """One launch format.
+@dataclass(frozen=True)
+class TableDialect:
+    """One launch format, by its record in ``programs_db/dialects`` or the one ``given``.
 
-    name, title, summary    name on the command line, usual name, description of its files
-    form       json, toml or yaml
-    keys       dotted key to its option, in addition to those of the option table (``launch_keys``)
-    marks      keys of which a file of this program has at least one
-    meanings   for an option, the meaning of each value of its key; other values are refused
-    ignored    keys that have no effect on a prediction
-    left       options that the script states, besides nodes, GPUs a node, software and issuer
-    program    software, issuer and overlap of the program that reads the file
+    Functions do what a record cannot express: ``first`` and ``odd`` read before and after its keys,
+    ``odd_writing`` adds to the keys of a job, and to the reasons why it cannot be written.
     """
 
     name: str
-    title: str
-    summary: str
-    form: Literal["json", "toml", "yaml"]
-    keys: Mapping[str, str] = field(default_factory=dict)
-    marks: tuple[str, ...]
-    meanings: Mapping[str, Mapping[str, Word]] = field(default_factory=dict)
-    ignored: tuple[str, ...] = ()
-    left: tuple[str, ...] = ()
-    program: Mapping[str, str] = field(default_factory=dict)
+    given: DialectRecord | None = None
+    first: Odd | None = None
+    odd: Odd | None = None
+    odd_writing: OddWriting | None = None
 
-    def every_key(self) -> dict[str, str]:
-        """Key to option, from this record and from the option table."""
-        return {**OPTIONS.launch_keys(self.name), **self.keys}
+    @cached_property
+    def record(self) -> DialectRecord:
+        """What each key means."""
+        return self.given or RECORDS[self.name]
+
+    @property
+    def title(self) -> str:
+        """The program's usual name."""
+        return self.record.title
+
+    @property
+    def summary(self) -> str:
+        """A description of its files."""
+        return self.record.summary
 
     def claims(self, source: Source) -> bool:
-        """Whether the file has this form and the text contains a key that marks it."""
-        suffixes = {"json": (".json",), "toml": (".toml",), "yaml": (".yaml", ".yml")}[self.form]
-        return source.suffix in suffixes and any(key in source.text for key in self.marks)
+        """Whether the text has this form and one of the marks."""
+        form, marks = self.record.form, self.record.marks
+        typed = form == "json" and source.text.lstrip().startswith("{")
+        right = typed or source.suffix in _SUFFIXES[form]
+        return right and (not marks or any(mark in source.text for mark in marks))
 
     def read(self, source: Source) -> Launch:
         """The options that its keys state. Raises DataError for a file of another form."""
-        reading, table = Reading(self.name, source), Table(_TABLES[self.form](source))
-        for word, value in self.program.items():
-            reading.say(word, value, "the file")
-        keys = self.every_key()
-        for key, word in keys.items():
-            if (value := table.take(key)) is not None:
-                reading.say(word, self._meant(reading, key, word, value), key)
-        table.leftovers(reading, self.ignored, tuple(keys))
+        table = Table(_TABLES[self.record.form](source))
+        return self.read_table(Reading(self.name, source), table)
+
+    def read_table(self, reading: Reading, table: Table) -> Launch:
+        """The options that the keys of a table state."""
+        self.state(reading, table)
+        table.leftovers(reading, *self.record.without_effect())
         return reading.finish()
 
-    def _meant(self, reading: Reading, key: str, word: str, value: Any) -> Word | None:
-        """The option's value for a key's value; None for an error, which is recorded."""
-        option = OPTIONS[word]
-        if (meanings := self.meanings.get(word)) is not None:
-            if (found := meanings.get(str(value).lower())) is None:
-                reading.refuse(f"{key} = {value!r}", f"is none of {', '.join(meanings)}", word)
-            return found
-        try:
-            meant: Word = option.read(value)
-        except UsageError as err:
-            reading.refuse(f"{key}:", str(err))
-            return None
-        return meant
+    def state(self, reading: Reading, table: Table) -> None:
+        """State the options that the keys of a table mean."""
+        record = self.record
+        for option, name in record.program.items():
+            reading.say(option, name, "the file")
+        if record.expected and not any(map(table.has, record.expected)):
+            reading.approximate("the file", f"has no {self.title} key {_WITH_EFFECT}")
+        if self.first:
+            self.first(reading, table)
+        plain, _ = record.without_effect()
+        for names, meanings in record.table().items():
+            self._read_key(reading, table, names, meanings, plain)
+        if self.odd:
+            self.odd(reading, table)
+        for option, (value, why) in record.absent.items():
+            if reading.said(option) is None and not reading.refuses(option):
+                reading.say(option, value, why)
+        for implied in record.implied:
+            if implied.holds(reading.facts, table.given):
+                for option, value in implied.options.items():
+                    reading.say(option, value, implied.because)
+        for refused in record.refused:
+            if refused.option in reading.facts and refused.holds(reading.facts, table.given):
+                reading.take_back(refused.option, refused.why)
+
+    def _read_key(
+        self, reading: Reading, table: Table, names: tuple[str, ...],
+        meanings: tuple[Meaning, ...], plain: Collection[str],
+    ) -> None:  # fmt: skip
+        """Read one key; of several names the first counts that the file has."""
+        present = [name for name in names if table.has(name)]
+        key = (present or names)[0]
+        shown = table.shown(key)
+        meaning = _holding(meanings, reading.facts, table.given)
+        section = meaning is not None and meaning.section
+        value = table.take_section(key, plain) if section else table.take(key)
+        for name in set(names) - {key}:
+            if table.take(name) is not None:
+                reading.ignore(table.shown(name))
+        if meaning is None or (section and value is False):
+            if value is not None:
+                reading.ignore(shown)
+        elif value is not None and fold(value) in map(fold, meaning.harmless):
+            reading.ignore(shown)
+        elif value is None:
+            if meaning.missing:
+                reading.refuse(shown, meaning.missing, meaning.instead or meaning.option)
+            if meaning.assumed:
+                reading.approximate(shown, f"is not stated: {meaning.assumed}")
+            if meaning.absent is not None:
+                origin = f"{shown} ({meaning.absent} is its default)"
+                self._state(reading, shown, meaning, meaning.absent, origin)
+        elif self.record.automatic and value == self.record.automatic[0]:
+            if meaning.automatic or not meaning.option:
+                reading.ignore(f"{shown} ({value})")
+            else:
+                reading.refuse(shown, self.record.automatic[1], meaning.option)
+        elif meaning.refused or meaning.approximated:
+            _warn(reading, shown, meaning, value)
+        elif meaning.option:
+            self._state(reading, shown, meaning, value, shown)
+        elif meaning.implies:
+            for option, implied in meaning.implies.items():
+                reading.say(option, implied, shown)
+        elif meaning.read:
+            reading.meant(shown, meaning, value)
+
+    def _state(
+        self, reading: Reading, key: str, meaning: Meaning, value: object, origin: str
+    ) -> None:
+        """State the option that a key means."""
+        meant = reading.meant(key, meaning, value)
+        if how := meaning.partly.get(fold(value)):
+            reading.approximate(f"{key} {value}", how)
+        if meant is not None and meaning.option in self.record.exclusive:
+            meant = reading.alone(meaning.option, meant, key)
+        if meant is not None:
+            reading.say(meaning.option, meant, origin)
+            for option, implied in meaning.implies.items():
+                reading.say(option, implied, key)
 
     def emit(self, job: Job) -> Emitted:
-        """The job as a file of this form. Raises InvalidConfig with all that has no key."""
-        words: dict[str, Word] = {**job.words(), _GLOBAL: job.global_batch}
-        left = (*_OF_LAUNCHER, *self.left)
+        """The job as a file. Raises InvalidConfig with everything that it cannot express."""
+        record, facts = self.record, job.facts()
         data: dict[str, Any] = {}
         problems: list[str] = []
-        keys = {word: key for key, word in reversed(self.every_key().items())}
-        for word, value in words.items():
-            if (key := keys.get(word)) is not None:
-                said = self._said(word, value)
-                if said is None:
-                    problems.append(f"{self.title} cannot express {OPTIONS[word].word} {value}")
-                *sections, last = key.split(".")
-                place = data
-                for section in sections:
-                    place = place.setdefault(section, {})
-                place[last] = said
-            elif word not in left and word != _GLOBAL and value not in _usual(word):
-                problems.append(f"{self.title} has no setting for {OPTIONS[word].word} {value}")
+        if self.odd_writing:
+            self.odd_writing(job, data, problems)
+        for block in record.written:
+            if block.holds(facts, data):
+                data |= block.keys
+        written: set[str] = set()
+        for names, meanings in record.table().items():
+            meaning = _holding(meanings, facts, data)
+            if meaning is None or not meaning.written:
+                continue
+            if names[0] in data or meaning.option in written:
+                continue
+            value = _written(meaning, facts.get(meaning.option))
+            if value is not None:
+                data[names[0]] = value
+                written.add(meaning.option)
+        refused = {r.option: r.why for r in record.refused if r.holds(facts, data)}
+        problems += [self._cannot(o, facts.get(o), why) for o, why in refused.items()]
+        text = written_text(data, record.form)
+        path = Path(f"launch{_SUFFIXES[record.form][0]}")
+        launch = self.read(Source(text, record.title, path))
+        left = self._left(job, launch, data, tuple(refused), problems)
         if problems:
             raise InvalidConfig(problems)
-        unstated = tuple(w for w in left if w not in keys and w in OPTIONS.in_launch())
-        return Emitted(_written(data, self.form), unstated, self.program)
+        program = {w: str(launch.said[w]) for w in _OF_PROGRAM if w in launch.said}
+        return Emitted(text, left, program)
 
-    def _said(self, word: str, value: Word) -> Any:
-        """The program's value for an option's value; None where it has none."""
-        if (meanings := self.meanings.get(word)) is None:
-            return value
-        return next((said for said, meant in meanings.items() if meant == value), None)
+    def _left(
+        self, job: Job, launch: Launch, data: Mapping[str, Any], refused: tuple[str, ...],
+        problems: list[str],
+    ) -> tuple[str, ...]:  # fmt: skip
+        """Options of a job that the training script states, by what its file reads as.
+
+        Options that neither can state, and those that the file reads as others, are added to
+        ``problems``, except the ``refused`` ones, which are there already.
+        """
+        left: list[str] = []
+        for option, value in job.words().items():
+            found = launch.said.get(option)
+            decided = found is None and option in _OF_PROGRAM[:2]
+            if decided or any(option.startswith(r) or r.startswith(option) for r in refused):
+                continue
+            if option == "overlap" and found != value:
+                left.append(option)
+            elif found is not None or (option == "grad_accum" and launch.global_batch):
+                if found not in (None, value) and option not in (*_OF_PROGRAM, *_IN_MANY_FORMS):
+                    problems.append(self._cannot(option, value, self._possible(option, job, data)))
+            elif option not in self.record.unsettable:
+                left.append(option)
+            elif possible := self._possible(option, job, data):
+                problems.append(self._cannot(option, value, possible))
+            elif value not in (OPTIONS[option].unsaid, "none"):
+                problems.append(f"{self.title} has no setting for {OPTIONS[option].word} {value}")
+        return tuple(left)
+
+    def _cannot(self, option: str, value: object, why: str) -> str:
+        name = option.replace("_", "-").replace(".", " of ")
+        value = OPTIONS[option].unsaid if value is None else value
+        return f"{self.title} cannot express {name} {value}" + (f": {why}" if why else "")
+
+    def _possible(self, option: str, job: Job, data: Mapping[str, Any]) -> str:
+        """Values of an option that a file with these keys may state; "" if not listed."""
+        found = [self.record.absent[option][0]] if option in self.record.absent else []
+        for meanings in self.record.table().values():
+            meaning = _holding(meanings, job.facts(), data)
+            if meaning is not None and meaning.option == option:
+                found += [value for value in meaning.values.values() if value is not None]
+            found += [m.implies[option] for m in meanings if option in m.implies]
+        return ", ".join(map(str, dict.fromkeys(found)))
 
 
-def _usual(word: str) -> tuple[Any, ...]:
-    """Values of an option that a file need not state."""
-    return (OPTIONS[word].unsaid, "none", None)
+def _holding(
+    meanings: tuple[Meaning, ...], facts: Mapping[str, Any], keys: Mapping[str, Any]
+) -> Meaning | None:
+    return next((m for m in meanings if m.holds(facts, keys)), None)
 
 
-def _written(data: Mapping[str, Any], form: str) -> str:
-    if form == "json":
-        return json.dumps(data, indent=2) + "\n"
-    lines: list[str] = []
-    _lines(data, form, (), lines)
-    return "\n".join(lines).strip() + "\n"
+def _warn(reading: Reading, key: str, meaning: Meaning, value: object) -> None:
+    """Record a key that is refused or not followed, if its value asks for something."""
+    shown = key
+    if meaning.read == "degree":
+        number = reading.whole(key, value, least=None)
+        shown, value = f"{key} = {number}:", number is not None and number > 1
+    elif meaning.read == "flag":
+        value = reading.flag(key, value)
+    elif not isinstance(value, bool):
+        shown = stated(key, value)
+    if value in (None, False):
+        return
+    if meaning.option and fold(value) in OPTIONS[meaning.option].names():
+        reading.say(meaning.option, fold(value), key)
+        return
+    if meaning.refused:
+        reading.refuse(shown, meaning.refused, meaning.instead)
+    if meaning.approximated:
+        reading.approximate(shown.split()[0], meaning.approximated)
+    for option, implied in meaning.implies.items():
+        reading.say(option, implied, key)
 
 
-def _lines(data: Mapping[str, Any], form: str, sections: tuple[str, ...], out: list[str]) -> None:
-    """Append the keys of a table as TOML or YAML; values are written as in JSON, valid in both."""
-    indent = "  " * len(sections) if form == "yaml" else ""
-    for key, value in data.items():
-        if not isinstance(value, Mapping):
-            mark = ": " if form == "yaml" else " = "
-            out.append(f"{indent}{key}{mark}{json.dumps(value)}")
-    for key, value in data.items():
-        if isinstance(value, Mapping):
-            inner = (*sections, key)
-            out += [f"{indent}{key}:"] if form == "yaml" else ["", f"[{'.'.join(inner)}]"]
-            _lines(value, form, inner, out)
+def _written(meaning: Meaning, value: Any) -> Any:
+    """The value of a key that means ``value``; None where none does."""
+    if value is None or (value == "none" and "." in meaning.option):
+        return None
+    if meaning.values:
+        said = next((said for said, meant in meaning.values.items() if meant == value), None)
+        if said is None or not said.isdigit():
+            return {"true": True, "false": False}.get(str(said), said)
+        return int(said)
+    if meaning.read == "positive":
+        return 1.0 if value else 0.0
+    return value

@@ -13,7 +13,7 @@ from typing import Any
 
 from simcore.strategy.cuts import parsed, written
 from simcore.strategy.dialects.base import Job
-from simcore.strategy.dialects.reading import NOT_YET, Reading
+from simcore.strategy.dialects.reading import NOT_YET, Reading, Table
 
 _LAYOUT, _FIRST, _LAST = (
     "pipeline-model-parallel-layout",
@@ -27,10 +27,10 @@ _CHUNKS = re.compile(r"^E?t*(?:\|t*)*m*L?$")
 _MOST = 2_000
 
 
-def read_stages(reading: Reading, given: dict[str, Any]) -> None:
+def read_stages(reading: Reading, table: Table) -> None:
     """State the option ``stages`` from the flags; the degrees must have been read."""
-    ends = [reading.whole(f"--{n}", given.pop(n, None)) for n in (_FIRST, _LAST)]
-    layout, stages = given.pop(_LAYOUT, None), reading.said("pp")
+    ends = [reading.whole(f"--{n}", table.take(n)) for n in (_FIRST, _LAST)]
+    layout, stages = table.take(_LAYOUT), reading.said("pp")
     if layout is not None:
         _read_layout(reading, str(layout), stages)
     elif any(ends) and isinstance(stages, int):
@@ -69,16 +69,16 @@ def _chunks(text: str) -> list[int] | None:
     return [part.count("t") for part in text.split("|")]
 
 
-def emit_stages(job: Job) -> list[str]:
+def emit_stages(job: Job) -> dict[str, Any]:
     """The flags for unequal stages; empty for even ones. Raises InvalidConfig for a wrong text."""
     if not job.stages:
-        return []
+        return {}
     sizes = parsed(job.stages)
     middle = set(sizes[1:-1])
     if len(middle) == 1 and (job.vpp or 1) == 1:
-        return [f"--{_FIRST} {sizes[0]}", f"--{_LAST} {sizes[-1]}"]
+        return {_FIRST: sizes[0], _LAST: sizes[-1]}
     chunks = _spread(sizes, job.vpp or 1)
-    return [f'--{_LAYOUT} "E{"|".join("t" * n for n in chunks)}L"']
+    return {_LAYOUT: f'"E{"|".join("t" * n for n in chunks)}L"'}
 
 
 def _spread(sizes: tuple[int, ...], vpp: int) -> list[int]:

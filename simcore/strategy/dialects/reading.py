@@ -2,55 +2,88 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+import math
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from simcore.base.errors import nearest
-from simcore.strategy.dialects.base import Launch, Unsupported, Word
+from simcore.strategy.dialects.base import Launch, Unsupported, Word, joined
+from simcore.strategy.dialects.record import TRUE, Meaning, fold
 from simcore.strategy.dialects.source import Source
 from simcore.strategy.options import OPTIONS, Number, Switch, Whole
+from simcore.strategy.overlap import parse_overlap
+from simcore.strategy.strategy import parse_offload
 
-_TRUE, _FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
+_SWITCH = {"true", "false"}
+_FALSE = ("false", "no", "off", "0")
 NOT_YET = "is not supported yet"
+#: Options of several parts, each of which a key may state: ``offload.params``, ``overlap.grads``.
+_OF_PARTS: Mapping[str, Callable[[str], object]] = {
+    "offload": parse_offload,
+    "overlap": parse_overlap,
+}
 
 
 class Reading:
-    """The notes of one reading; ``finish`` turns them into a frozen ``Launch``."""
+    """The notes of one reading; ``finish`` turns them into a frozen ``Launch``.
+
+    ``facts``: options, and parts of options, and the values that are stated for them so far;
+    ``more``: fields of the result that are no options; ``inner``: a file that this one names.
+    """
 
     def __init__(self, dialect: str, source: Source) -> None:
-        self.dialect, self.where = dialect, source.where
-        self._words: dict[str, Word] = {}
+        self.dialect, self.source, self.where = dialect, source, source.where
+        self.facts: dict[str, Word] = {}
+        self.more: dict[str, Any] = {}
+        self.inner: Launch | None = None
         self._keys: dict[str, str] = {}
         self._unsupported: list[Unsupported] = []
         self._approximated: list[str] = []
         self._unknown: list[str] = []
         self._ignored: list[str] = []
 
-    def say(self, word: str, value: Word | None, key: str) -> None:
-        """State the value of an option, and the key that it was read from."""
-        assert word in OPTIONS.in_launch() or word in ("global_batch", "n_gpus"), word
-        if value is not None:
-            self._words[word] = value
-            self._keys[word] = key
+    def say(self, option: str, value: Word | None, key: str) -> None:
+        """State the value of an option or of a part of one, and the key that it was read from."""
+        whole = option.partition(".")[0]
+        assert whole in OPTIONS.in_launch() or whole in ("global_batch", "n_gpus"), option
+        if value is None:
+            return
+        self.facts[option] = value
+        self._keys[option] = key
+        if whole != option:
+            parts = {o.partition(".")[2]: v for o, v in self.facts.items()
+                     if o.startswith(f"{whole}.") and v not in (False, "none")}  # fmt: skip
+            text = ",".join(p if v is True else f"{p}:{v}" for p, v in parts.items())
+            self.facts[whole] = str(_OF_PARTS[whole](text or "none"))
+            self._keys[whole] = ", ".join(self._keys[f"{whole}.{p}"] for p in parts) or key
 
-    def said(self, word: str) -> Word | None:
+    def said(self, option: str) -> Word | None:
         """The value stated for an option so far; None where there is none."""
-        return self._words.get(word)
+        return self.facts.get(option)
 
-    def option(self, key: str, value: object, word: str) -> None:
-        """State an option whose value in the file has simcore's form; it is parsed by its kind."""
-        kind = OPTIONS[word].kind
-        if isinstance(kind, Whole):
-            self.say(word, self.whole(key, value, least=kind.least), key)
-        elif isinstance(kind, Switch):
-            self.say(word, self.flag(key, value), key)
-        elif isinstance(kind, Number):
-            self.say(word, self.number(key, value), key)
-        elif value is not None:
-            self.say(word, str(value), key)
+    def alone(self, option: str, value: Word, key: str) -> Word | None:
+        """The value, unless another key states another one, which is an error."""
+        before = self.facts.get(option)
+        if before is None or before == value:
+            return None if self.refuses(option) else value
+        self.refuse(f"{self._keys[option]} and {key}", "are both on", option)
+        del self.facts[option], self._keys[option]
+        return None
+
+    def take_back(self, option: str, why: str) -> None:
+        """Refuse the key that stated an option which the program does not have beside others."""
+        value, key = self.facts.pop(option), self._keys[option]
+        self.refuse(f"{key} = {value!r}" if "." in option else key, why, option)
+        if "." in option:
+            self.say(option, "none", self._keys[option])
+
+    def refuses(self, option: str) -> bool:
+        """Whether a key was refused that the option can replace."""
+        return any(u.word == option for u in self._unsupported)
 
     def refuse(self, key: str, why: str, word: str | None = None) -> None:
         """Record a key that matters but cannot be used; option ``word`` can replace it."""
+        word = word.partition(".")[0] if word else None
         hint = f": give {OPTIONS[word].typed}" if word else ""
         self._unsupported.append(Unsupported(f"{self.where}: {key} {why}{hint}", word))
 
@@ -69,131 +102,170 @@ class Reading:
         hint = f": did you mean {near[0]!r}?" if near else ""
         self._unknown.append(f"{self.where}: unknown key {key!r}{hint}")
 
-    def degree(self, key: str, value: object, word: str) -> None:
-        """State a degree of parallelism; 1 and less (e.g. -1 for all remaining) state nothing."""
-        n = self.whole(key, value, least=None)
-        if n is not None and n > 1:
-            self.say(word, n, key)
+    def meant(self, key: str, meaning: Meaning, value: object) -> Word | None:
+        """The option's value that a key's value means; None for none, or wrong (recorded)."""
+        named = set(meaning.values)
+        switch = meaning.read == "flag" or (bool(named) and named <= _SWITCH)
+        found: Any = self.flag(key, value) if switch else value
+        if meaning.read == "whole":
+            found = self.whole(key, value, least=0)
+        if meaning.values:
+            if found is False and "false" not in meaning.values:
+                return None
+            return self.choose(key, found, meaning.values, meaning.instead or meaning.option,
+                               meaning.unsupported or NOT_YET, meaning.otherwise)  # fmt: skip
+        if meaning.read in ("degree", "count"):
+            number = self.whole(key, value, least=None if meaning.read == "degree" else -1)
+            return number if number and number > (meaning.read == "degree") else None
+        if meaning.read == "positive":
+            norm = self.number(key, value)
+            return None if norm is None else norm > 0
+        if switch:
+            return None if found is None else bool(found)
+        return self.value(key, value, meaning.option)
 
-    def no_degree(self, key: str, value: object, what: str) -> None:
-        """Refuse a degree above 1 of a parallelism that simcore does not have."""
-        n = self.whole(key, value, least=None)
-        if n is not None and n > 1:
-            self.refuse(f"{key} = {n}:", f"{what} {NOT_YET}")
+    def value(self, key: str, value: object, option: str) -> Word | None:
+        """The value of an option that a file states in simcore's form, parsed by its kind."""
+        kind = OPTIONS[option].kind
+        if isinstance(kind, Whole):
+            return self.whole(key, value, least=kind.least)
+        if isinstance(kind, Switch):
+            return self.flag(key, value)
+        if isinstance(kind, Number):
+            return self.number(key, value)
+        return None if value is None else str(value)
 
     def whole(self, key: str, value: object, *, least: int | None = 1) -> int | None:
         """``value`` as a whole number; it may be text, or ``5e8``. None if absent or wrong."""
         if value is None:
             return None
-        number: float | int
-        try:
-            if isinstance(value, bool) or not isinstance(value, (int, float, str)):
-                raise ValueError
-            number = (
-                int(value) if isinstance(value, (int, str)) and _digits(value) else float(value)
-            )
-            if number != int(number):
-                raise ValueError
-        except (ValueError, OverflowError):
-            self.refuse(f"{key} = {_short(value)}", "is not a whole number")
-            return None
-        if least is not None and number < least:
-            self.refuse(f"{key} = {_short(value)}", f"must be at least {least}")
-            return None
-        return int(number)
+        number = _number(value)
+        if not math.isfinite(number) or number != int(number):
+            self.refuse(f"{key} = {short(value)}", "is not a whole number")
+        elif least is not None and number < least:
+            self.refuse(f"{key} = {short(value)}", f"must be at least {least}")
+        else:
+            return int(number)
+        return None
 
     def flag(self, key: str, value: object) -> bool | None:
         """``value`` as True or False; it may be text. None if absent, or wrong (recorded)."""
         if value is None or isinstance(value, bool):
             return value
-        folded = str(value).strip().lower()
-        if folded in _TRUE:
+        if fold(value) in TRUE:
             return True
-        if folded in _FALSE:
+        if fold(value) in _FALSE:
             return False
-        self.refuse(f"{key} = {_short(value)}", "is neither true nor false")
+        self.refuse(f"{key} = {short(value)}", "is neither true nor false")
         return None
 
     def number(self, key: str, value: object) -> float | None:
         """``value`` as a number. None if absent, or wrong (recorded)."""
-        if value is None:
-            return None
-        try:
-            if isinstance(value, bool) or not isinstance(value, (int, float, str)):
-                raise ValueError
-            return float(value)
-        except (ValueError, OverflowError):
-            self.refuse(f"{key} = {_short(value)}", "is not a number")
-            return None
+        number = _number(value)
+        if value is not None and math.isnan(number):
+            self.refuse(f"{key} = {short(value)}", "is not a number")
+        return None if math.isnan(number) else float(number)
 
     def choose(
-        self, key: str, value: object, choices: Mapping[str, str | None], word: str
-    ) -> str | None:
+        self, key: str, value: object, choices: Mapping[str, Word | None], word: str,
+        unsupported: str = NOT_YET, otherwise: str = "",
+    ) -> Word | None:  # fmt: skip
         """The meaning of a value by ``choices``, where None marks a value that is not supported."""
         if value is None:
             return None
-        folded = str(value).strip().lower()
-        if folded in choices:
-            meaning = choices[folded]
-            if meaning is None:
-                self.refuse(f"{key} = {_short(value)}", NOT_YET, word)
+        folded = {fold(said): meant for said, meant in choices.items()}
+        known = fold(value) in folded
+        shown = key if isinstance(value, bool) else stated(key, value)
+        if known and (meaning := folded[fold(value)]) is not None:
             return meaning
-        near = nearest(folded, list(choices), 1)
-        hint = f": did you mean {near[0]!r}?" if near else f": known are {', '.join(choices)}"
-        self._unsupported.append(
-            Unsupported(f"{self.where}: {key} = {_short(value)} is unknown{hint}", word)
-        )
+        if known or otherwise:
+            self.refuse(shown, unsupported if known else otherwise, word)
+            return None
+        near = nearest(fold(value), list(folded), 1)
+        hint = f": did you mean {near[0]!r}?" if near else f": known are {', '.join(folded)}"
+        text = f"{self.where}: {key} = {short(value)} is unknown{hint}"
+        self._unsupported.append(Unsupported(text, word.partition(".")[0]))
         return None
 
-    def finish(self, **more: Any) -> Launch:
+    def finish(self) -> Launch:
         """The result."""
-        return Launch(
+        launch = Launch(
             dialect=self.dialect,
             where=self.where,
-            **self._words,
-            **more,
-            keys=dict(self._keys),
+            **{option: value for option, value in self.facts.items() if "." not in option},
+            **self.more,
+            keys={option: key for option, key in self._keys.items() if "." not in option},
             unsupported=tuple(dict.fromkeys(self._unsupported)),
             approximated=tuple(dict.fromkeys(self._approximated)),
             unknown=tuple(dict.fromkeys(self._unknown)),
             ignored=tuple(self._ignored),
         )
+        return launch if self.inner is None else joined(launch, self.inner)
 
 
 class Table:
-    """A nested table whose keys are taken by dotted path; keys never taken are left over."""
+    """A nested table whose keys are taken by dotted path; keys never taken are left over.
 
-    def __init__(self, data: Mapping[str, Any]) -> None:
-        self._flat = dict(_flat(data))
+    ``given``: every key and its value; ``prefix``: what messages write before a key; ``spelt``:
+    how they write single keys.
+    """
+
+    def __init__(
+        self, data: Mapping[str, Any], prefix: str = "", spelt: Mapping[str, str] | None = None
+    ) -> None:
+        self.given, self._prefix, self._spelt = dict(_flat(data)), prefix, spelt or {}
+        self._left = dict(self.given)
+        self._known: set[str] = set()
+
+    def shown(self, key: str) -> str:
+        """A key as messages write it."""
+        return self._spelt.get(key, self._prefix + key)
 
     def take(self, key: str) -> Any:
         """The value of a key, or None where it is absent; the key counts as read."""
-        return self._flat.pop(key, None)
+        self._known.add(key)
+        return self._left.pop(key, None)
+
+    def first(self, *keys: str, otherwise: Any = None) -> tuple[str, Any]:
+        """The first key that exists, with its value; else the first key and ``otherwise``."""
+        self._known |= set(keys)
+        key = next((k for k in keys if self._left.get(k) is not None), keys[0])
+        value = self.take(key)
+        return key, otherwise if value is None else value
+
+    def drop(self, section: str, but: Collection[str] = ()) -> dict[str, Any]:
+        """Take a section with all keys below it, except ``but``; returns those with values."""
+        inside = [k for k in self._left if k == section or k.startswith(f"{section}.")]
+        values = {k: self._left.pop(k) for k in inside if k not in but}
+        return {k: value for k, value in values.items() if value is not None}
+
+    def take_section(self, key: str, but: Collection[str] = ()) -> bool | None:
+        """Whether a section is there and not switched off; None where it is absent.
+
+        Its keys count as read, except those in ``but``.
+        """
+        if not self.has(key):
+            return None
+        own = self.drop(key, but)
+        return not any(own.get(f"{key}.{switch}") is False for switch in ("enabled", "enable"))
 
     def has(self, key: str) -> bool:
-        """Whether the key, or one below it, exists and was not taken."""
-        return key in self._flat or any(k.startswith(key + ".") for k in self._flat)
-
-    def below(self, key: str) -> list[str]:
-        """Keys below a section that were not taken."""
-        return [k for k in self._flat if k.startswith(key + ".")]
+        """Whether the key, or one below it, exists."""
+        return key in self.given or any(k.startswith(f"{key}.") for k in self.given)
 
     def leftovers(
-        self,
-        reading: Reading,
-        ignored: Collection[str],
-        known: Collection[str],
-        sections: Collection[str] = (),
+        self, reading: Reading, ignored: Collection[str], sections: Collection[str] = ()
     ) -> None:
         """Record all keys that were not taken as ignored (by key or whole section) or unknown."""
-        for key in self._flat:
-            section = next((s for s in sections if key == s or key.startswith(s + ".")), None)
+        for key in self._left:
+            section = next((s for s in sections if key == s or key.startswith(f"{s}.")), None)
             if section is not None:
                 reading.ignore(section)
-            elif key in ignored:
-                reading.ignore(key)
+            elif key in ignored or key in self._known:
+                reading.ignore(self.shown(key))
             else:
-                reading.not_known(key, (*ignored, *known, *sections))
+                every = (*ignored, *self._known, *sections)
+                reading.not_known(self.shown(key), map(self.shown, every))
 
 
 def _flat(data: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -204,13 +276,22 @@ def _flat(data: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]
             yield f"{prefix}{key}", value if value != {} else None
 
 
-def _digits(value: int | str) -> bool:
-    if isinstance(value, int):
-        return True
-    text = value.strip().lstrip("+-").replace("_", "")
-    return text.isdigit() and len(text) < 20
+def _number(value: object) -> int | float:
+    """The number that a value is, or is the text of; NaN for anything else."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return math.nan
+    digits = str(value).strip().lstrip("+-").replace("_", "")
+    try:
+        return int(value) if digits.isdigit() and len(digits) < 20 else float(value)
+    except (ValueError, OverflowError):
+        return math.nan
 
 
-def _short(value: object) -> str:
+def stated(key: str, value: object) -> str:
+    """A key and its value as messages write them: ``--optim sgd``, ``optimizer.name = 'SGD'``."""
+    return f"{key} {value}" if key.startswith("-") else f"{key} = {short(value)}"
+
+
+def short(value: object) -> str:
     text = repr(value)
     return text if len(text) <= 40 else text[:37] + "..."

@@ -52,7 +52,7 @@ class Slurm:
         line = find_line(script.commands)
         if line is None:
             return batch
-        return joined(batch, read_line(Reading(self.name, source), line, source))
+        return joined(batch, read_line(Reading(self.name, source), line))
 
     def emit(self, job: Job) -> Emitted:
         """A script with one task a node, which starts torchrun."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from simcore.base.database import read_yaml
+from simcore.base.database import parse_yaml
 from simcore.base.errors import DataError, UsageError
 from simcore.base.units import MIB
 
@@ -56,6 +56,12 @@ def read_source(text: str) -> Source:
     if not re.search(r"\s", text.strip()) and not text.startswith("-"):
         raise DataError("no such launch file", file=text)
     return Source(text, "launch line")
+
+
+def beside(source: Source, name: str) -> Source:
+    """The file that another one names: in that one's folder, or in the working folder."""
+    near = source.path.parent / name if source.path is not None else None
+    return read_source(str(near) if near is not None and near.is_file() else name)
 
 
 def _read(path: Path, shown: str) -> Source:
@@ -133,9 +139,7 @@ def yaml_table(source: Source) -> dict[str, Any]:
     if source.path is None:
         raise DataError("YAML is read from a file", file=source.where)
     try:
-        data = read_yaml(source.path)
-    except DataError:
-        raise
+        data = parse_yaml(source.text, source.where)
     except (RecursionError, ValueError) as err:
         text = "is nested too deeply" if isinstance(err, RecursionError) else f"not valid: {err}"
         raise DataError(text, file=source.where) from None

@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
+from typing import Any
 
 from simcore.base.errors import InvalidConfig
+from simcore.strategy.dialects import trainer
 from simcore.strategy.dialects.base import DIALECTS, Emitted, Job, Launch, joined
-from simcore.strategy.dialects.reading import NOT_YET, Reading
+from simcore.strategy.dialects.reading import NOT_YET, Reading, Table
 from simcore.strategy.dialects.shell import flags, read_script
-from simcore.strategy.dialects.source import Source, read_source
-from simcore.strategy.dialects.trainer import read_argument, settle_precision
+from simcore.strategy.dialects.source import Source, beside
 from simcore.strategy.options import OPTIONS
 
 _VALUED = {
@@ -119,7 +120,7 @@ class Torchrun:
         if line is None:
             reading.refuse("the text", "has no launch line: torchrun, accelerate launch, deepspeed")
             return reading.finish()
-        return read_line(reading, line, source)
+        return read_line(reading, line)
 
     def emit(self, job: Job) -> Emitted:
         """``torchrun`` with the numbers of nodes and GPUs; the script states everything else."""
@@ -145,16 +146,16 @@ def torchrun_line(job: Job, endpoint: str = "$HEAD_NODE:29500") -> str:
     )
 
 
-def read_line(reading: Reading, line: Line, source: Source) -> Launch:
+def read_line(reading: Reading, line: Line) -> Launch:
     """The launcher's counts, joined with the options in the script's arguments."""
     if line.launcher == "accelerate":
-        from simcore.strategy.dialects.accelerate import read_flags
+        from simcore.strategy.dialects.accelerate import ACCELERATE
 
-        launch = read_flags(reading.dialect, source, line.flags)
+        launch = ACCELERATE.read_flags(reading, line.flags)
     else:
         read_counts(reading, line)
         launch = reading.finish()
-    return joined(_script(source, line, launch), launch)
+    return joined(_script(Reading(reading.dialect, reading.source), line), launch)
 
 
 def read_counts(reading: Reading, line: Line) -> None:
@@ -198,38 +199,33 @@ def _count(reading: Reading, key: str, value: str, word: str) -> None:
         reading.say(word, reading.whole(key, value), key)
 
 
-def _script(source: Source, line: Line, launch: Launch) -> Launch:
+def _script(reading: Reading, line: Line) -> Launch:
     """The options in the script's arguments, of which those of Hugging Face's Trainer are read."""
-    reading = Reading(launch.dialect, source)
-    inner: Launch | None = None
+    given: dict[str, Any] = {}
+    spelt: dict[str, str] = {}
     own = 0
     titan = any("job.config" in word for word in line.rest)
     for flag, values in flags(line.rest):
         name = flag.lstrip("-").replace("_", "-")
         if name in ("deepspeed", "deepspeed-config") and values:
-            inner = _named_file("deepspeed", source, values[0])
+            reading.inner = DIALECTS["deepspeed"].read(beside(reading.source, values[0]))
         elif name == "job.config-file" and values:
-            inner = _named_file("torchtitan", source, values[0])
+            reading.inner = DIALECTS["torchtitan"].read(beside(reading.source, values[0]))
         elif titan and "." in name:
             reading.approximate(" ".join([flag, *values]), "is not followed: the job file counts")
         elif name == "deepspeed":  # deepspeed.add_config_arguments: a switch without a file
             reading.ignore(flag)
-        elif not read_argument(reading, flag, values):
+        elif found := trainer.argument(name, values):
+            given |= found
+            spelt[name] = flag
+        else:
             own += 1
+    trainer.TRAINER.state(reading, Table(given, "--", spelt))
     if own:
         counted = "1 argument" if own == 1 else f"{own} arguments"
         reading.ignore(f"{counted} of {PurePath(line.script).name or 'the script'}")
-    # Beside a DeepSpeed file Trainer's --bf16 fills bf16.enabled.
-    settle_precision(reading, sharded=inner is not None or reading.said("software") is not None)
-    said = reading.finish()
-    return said if inner is None else joined(said, inner)
-
-
-def _named_file(dialect: str, source: Source, name: str) -> Launch:
-    """The job's file that a line names: beside the script, or in the working folder."""
-    near = source.path.parent / name if source.path is not None else None
-    path = str(near) if near is not None and near.is_file() else name
-    return DIALECTS[dialect].read(read_source(path))
+    trainer.settle_precision(reading)
+    return reading.finish()
 
 
 DIALECTS.register("torchrun")(Torchrun())

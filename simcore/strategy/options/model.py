@@ -23,7 +23,7 @@ DECLARED = (
         called={"": "sequence-length seq-length seqlen context-length context max-seq-length "
                     "max-length max-seq-len ctx block-size s"},
         launch_keys={"trainer": "max-seq-length max-seq-len",
-                     "megatron": "encoder-seq-length seq-length"},
+                     "megatron": "seq-length encoder-seq-length"},
         messages=(r"sequence",),
     ),
     Option(

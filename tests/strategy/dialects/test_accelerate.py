@@ -8,7 +8,7 @@ import pytest
 from torch.distributed.fsdp import ShardingStrategy
 
 from simcore.strategy.dialects import Launch, read_launch
-from simcore.strategy.dialects.accelerate import _SHARDING
+from simcore.strategy.dialects.record import RECORDS
 
 SAMPLES = Path(__file__).parent / "samples"
 
@@ -20,11 +20,12 @@ def read(tmp_path: Path, text: str) -> Launch:
 
 
 def test_sharding_strategies_are_those_of_torch() -> None:
+    (meaning,) = RECORDS["accelerate"].keys["fsdp_config.fsdp_sharding_strategy"]
     for strategy in ShardingStrategy:
         if strategy.name != "_HYBRID_SHARD_ZERO2":
-            assert _SHARDING[strategy.name.lower()] == _SHARDING[str(strategy.value)]
-    assert _SHARDING["full_shard"] == "zero3" and _SHARDING["no_shard"] == "ddp"
-    assert _SHARDING["shard_grad_op"] == "zero2" and _SHARDING["hybrid_shard"] == "hsdp"
+            assert meaning.values[strategy.name] == meaning.values[str(strategy.value)]
+    assert meaning.values["FULL_SHARD"] == "zero3" and meaning.values["NO_SHARD"] == "ddp"
+    assert meaning.values["SHARD_GRAD_OP"] == "zero2" and meaning.values["HYBRID_SHARD"] == "hsdp"
 
 
 @pytest.mark.parametrize(

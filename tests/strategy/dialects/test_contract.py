@@ -21,6 +21,7 @@ from simcore.strategy.dialects import (
     read_launch,
     read_source,
 )
+from simcore.strategy.dialects.record import RECORDS
 from simcore.strategy.optimizers import OPTIMIZERS
 from simcore.strategy.options import OPTIONS
 from simcore.strategy.precision import PRECISIONS
@@ -106,13 +107,32 @@ def test_every_file_registers_its_dialect() -> None:
     assert set(FILES) == set(DIALECTS) == set(SUFFIX)
     folder = Path(read_launch.__code__.co_filename).parent
     shared = {
-        "__init__", "base", "keyed", "reading", "shell", "source", "megatron_keys",
-        "megatron_stages", "megatron_context", "megatron_overlap", "megatron_state", "trainer",
+        "__init__", "base", "keyed", "reading", "record", "shell", "source", "text",
+        "megatron_stages", "trainer",
     }  # fmt: skip
     assert {p.stem for p in folder.glob("*.py")} - shared == set(FILES)
     for name in FILES:
         assert DIALECTS[name].name == name
         assert DIALECTS[name].title and DIALECTS[name].summary
+
+
+def keys_of(name: str) -> list[str]:
+    """Every key of a record, as often as it occurs."""
+    record = RECORDS[name]
+    plain, sections = record.without_effect()
+    return [*(key for names in record.table() for key in names), *plain, *sections]
+
+
+@pytest.mark.parametrize("name", RECORDS.names())
+def test_each_key_of_a_record_has_one_meaning(name: str) -> None:
+    keys = keys_of(name)
+    assert len(keys) == len(set(keys)) > 5
+    words = " ".join(RECORDS[name].no_effect.values()).split()
+    assert len(words) == len(set(words))
+    for meanings in RECORDS[name].table().values():
+        for meaning in meanings:
+            options = {meaning.option, meaning.instead, *meaning.implies} - {None, ""}
+            assert {o.partition(".")[0] for o in options} <= {*OPTIONS.in_launch(), "global_batch"}
 
 
 @pytest.mark.parametrize("dialect", FILES)
@@ -242,8 +262,12 @@ def test_round_trip_of_every_number(
         ("torchtitan", {"optimizer": "sgd"}, ["sgd", "adamw"]),
         ("accelerate", {"strategy": "zero3", "precision": "amp-bf16"}, ["amp-bf16", "bf16"]),
         ("accelerate", {"recompute": "full"}, ["recompute full"]),
-        ("accelerate", {"recompute": "selective", "recompute_modules": "mlp"}, ["mlp only"]),
-        ("deepspeed", {"recompute": "full", "recompute_layers": 3}, ["3 layers only"]),
+        (
+            "accelerate",
+            {"recompute": "selective", "recompute_modules": "mlp"},
+            ["recompute-modules mlp"],
+        ),
+        ("deepspeed", {"recompute": "full", "recompute_layers": 3}, ["recompute-layers 3"]),
         (
             "megatron",
             {"recompute": "selective", "recompute_modules": "operators"},
@@ -259,7 +283,7 @@ def test_round_trip_of_every_number(
         ("megatron", {"strategy": "zero1", "shard_ranks": 8}, ["shard-ranks 8"]),
         ("deepspeed", {"strategy": "zero1", "shard_ranks": 8}, ["shard-ranks 8"]),
         ("deepspeed", {"strategy": "zero3", "shard_ranks": 8}, ["ZeRO++", "MiCS"]),
-        ("accelerate", {"strategy": "zero1", "shard_ranks": 8}, ["over 8 ranks", "FSDP"]),
+        ("accelerate", {"strategy": "zero1", "shard_ranks": 8}, ["shard-ranks 8", "FSDP"]),
         ("accelerate", {"tp": 2, "sequence_parallel": False}, ["tp 2", "zero3"]),
     ],
 )
@@ -336,11 +360,10 @@ def test_no_text_breaks_a_reader(suffix: str, tmp_path: Path, text: str) -> None
 def test_no_value_of_a_known_key_breaks_deepspeed(value: object, data: st.DataObject) -> None:
     import json
 
-    from simcore.strategy.dialects.deepspeed import _TAKEN, IGNORED
     from simcore.strategy.dialects.source import Source
 
     nested: dict = {}
-    for key in data.draw(st.lists(st.sampled_from(sorted({*_TAKEN, *IGNORED})), max_size=4)):
+    for key in data.draw(st.lists(st.sampled_from(sorted(keys_of("deepspeed"))), max_size=4)):
         place = nested
         *above, last = key.split(".")
         for part in above:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -11,24 +13,33 @@ import pytest
 from simcore import api
 from simcore.base.errors import InvalidConfig, UnknownName
 from simcore.cli.main import run
-from simcore.strategy.dialects import DIALECTS, Job, KeyedDialect, emit, find_dialect, read_launch
+from simcore.strategy.dialects import (
+    DIALECTS,
+    DialectRecord,
+    Job,
+    TableDialect,
+    emit,
+    find_dialect,
+    read_launch,
+)
 from simcore.strategy.dialects.source import read_source
 
 JOB = ("gpt2", "1x8xA100")
-BARISTA = KeyedDialect(
-    name="barista", title="Barista", summary="TOML file of the barista trainer", form="toml",
-    marks=("[barista]",),
-    keys={
-        "barista.cups": "micro_batch", "barista.rounds": "grad_accum", "barista.width": "precision",
-        "barista.shards": "strategy", "barista.machine": "optimizer", "barista.again": "recompute",
-        "barista.tensor": "tp",
+RECORD = {
+    "name": "barista", "title": "Barista", "summary": "TOML file of the barista trainer",
+    "form": "toml", "marks": ("[barista]",),
+    "keys": {
+        "barista.cups": {"option": "micro_batch"},
+        "barista.rounds": {"option": "grad_accum"},
+        "barista.width": {"option": "precision", "values": {"narrow": "bf16", "wide": "fp32"}},
+        "barista.shards": {"option": "strategy", "values": {"none": "ddp", "all": "zero3"}},
+        "barista.machine": {"option": "optimizer"},
+        "barista.again": {"option": "recompute"},
+        "barista.tensor": {"option": "tp"},
     },
-    meanings={
-        "precision": {"narrow": "bf16", "wide": "fp32"},
-        "strategy": {"none": "ddp", "all": "zero3"},
-    },
-    ignored=("barista.name",), left=("seq_len", "grad_clip", "sequence_parallel"),
-)  # fmt: skip
+    "no_effect": {"it is only shown": "barista.name"}, "unsettable": ("pp", "strategy"),
+}  # fmt: skip
+BARISTA = TableDialect("barista", DialectRecord.model_validate(RECORD))
 TEXT = """\
 [barista]
 name = "ristretto"
@@ -90,13 +101,12 @@ def test_the_command_line_predicts_its_file_and_says_so(file: Path, typed: Calla
 
 @pytest.mark.parametrize("form", ["toml", "json", "yaml"])
 def test_what_it_writes_reads_as_the_job(form: str, tmp_path: Path) -> None:
-    from dataclasses import replace
-
-    record = replace(BARISTA, name="twin", form=form, marks=("cups",))
+    record = {**RECORD, "name": "twin", "form": form, "marks": ("cups",)}
+    twin = TableDialect("twin", DialectRecord.model_validate(record))
     job = Job(model="gpt2", strategy="zero3", micro_batch=4, grad_accum=2, precision="bf16",
               recompute="none", optimizer="adamw", offload="none", nnodes=1, nproc_per_node=8,
               tp=2)  # fmt: skip
-    with DIALECTS.registered("twin", record):
+    with DIALECTS.registered("twin", twin):
         path = tmp_path / f"run.{form}"
         path.write_text(emit("twin", job).text, encoding="utf-8")
         again = read_launch(f"twin:{path}")
@@ -126,7 +136,7 @@ def test_it_is_listed_and_completed(typed: Callable) -> None:
 def test_what_it_has_no_place_for_is_refused(typed: Callable) -> None:
     with pytest.raises(InvalidConfig) as refused:
         api.launch_file("barista", "llama3-8b", "1x8xH100", strategy="zero1", pp=2, grad_accum=2)
-    assert "Barista cannot express strategy zero1" in refused.value.violations
+    assert "Barista cannot express strategy zero1: ddp, zero3" in refused.value.violations
     assert "Barista has no setting for pp 2" in refused.value.violations
     code, _, err = typed("predict", "--model", JOB[0], "--gpus", JOB[1], "--strategy", "zero2",
                          "--emit", "barista")  # fmt: skip
@@ -136,8 +146,8 @@ def test_what_it_has_no_place_for_is_refused(typed: Callable) -> None:
 @pytest.mark.parametrize(
     ("line", "says"),
     [
-        ('cups = "many"', "'many' is neither a whole number nor 'max'"),
-        ('width = "thick"', "is none of narrow, wide: give --precision"),
+        ('cups = "many"', "'many' is not a whole number"),
+        ('width = "thick"', "'thick' is unknown: known are narrow, wide"),
     ],
 )
 def test_a_wrong_value_of_its_file_is_refused(line: str, says: str, file: Path) -> None:
@@ -150,3 +160,16 @@ def test_an_unknown_key_names_the_nearest(file: Path) -> None:
     file.write_text(TEXT + "cubs = 3\n", encoding="utf-8")
     (unknown,) = read_launch(str(file)).unknown
     assert "unknown key 'barista.cubs': did you mean 'barista.cups'?" in unknown
+
+
+def test_a_record_in_the_users_folder_is_a_dialect(tmp_path: Path) -> None:
+    folder = tmp_path / "programs_db" / "dialects"
+    folder.mkdir(parents=True)
+    (folder / "barista.yaml").write_text(json.dumps(RECORD), encoding="utf-8")
+    (tmp_path / "run.toml").write_text(TEXT, encoding="utf-8")
+    ask = (
+        "from simcore.strategy.dialects import read_launch; print(read_launch('run.toml').words())"
+    )
+    made = subprocess.run([sys.executable, "-c", ask], cwd=tmp_path, text=True,
+                          capture_output=True, check=True)  # fmt: skip
+    assert "'precision': 'bf16'" in made.stdout and "'strategy': 'zero3'" in made.stdout

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from simcore.strategy.dialects import read_launch
-from simcore.strategy.dialects.trainer import _OTHERS, _REFUSED, OPTIMIZERS, SHARDING
+from simcore.strategy.dialects.record import RECORDS
 
 LINE = "torchrun --nproc_per_node 4 train.py --per_device_train_batch_size 2 --bf16"
 
@@ -13,10 +13,11 @@ LINE = "torchrun --nproc_per_node 4 train.py --per_device_train_batch_size 2 --b
 def test_names_are_those_of_transformers() -> None:
     arguments = pytest.importorskip("transformers.training_args")
     utilities = pytest.importorskip("transformers.trainer_utils")
-    names = {o.value for o in arguments.OptimizerNames}
-    assert set(OPTIMIZERS) <= names
-    assert {n for n in names if not n.startswith(_OTHERS)} <= set(OPTIMIZERS)
-    assert {*SHARDING, *_REFUSED, "offload", "auto_wrap"} == {o.value for o in utilities.FSDPOption}
+    (optimizers,), (sharding,) = (RECORDS["trainer"].keys[key] for key in ("optim", "fsdp"))
+    assert set(optimizers.values) == {o.value for o in arguments.OptimizerNames}
+    assert set(optimizers.partly) <= set(optimizers.values)
+    words = {o.value for o in utilities.FSDPOption}
+    assert {*sharding.values, "offload", "auto_wrap"} == words
 
 
 def test_fsdp_and_its_precision() -> None:
@@ -44,7 +45,7 @@ def test_fsdp_and_its_precision() -> None:
     [
         ("--optim galore_adamw", "--optim galore_adamw is not supported yet", "optimizer"),
         ("--fsdp hybrid_shard_zero2", "hybrid_shard_zero2 is not supported yet", "strategy"),
-        ("--fsdp 'shard_grad_op offload'", "offload is not supported yet", "offload"),
+        ("--fsdp 'shard_grad_op offload'", "kept after forward is not supported yet", "offload"),
     ],
 )
 def test_what_cannot_be_followed_is_refused(argument: str, said: str, word: str) -> None:
