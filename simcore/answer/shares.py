@@ -18,7 +18,7 @@ from simcore.answer.predict import alone_s
 from simcore.base.errors import InvalidConfig
 from simcore.memory.job import memory_at
 from simcore.request.resolved import Request, rank_counts, rank_groups
-from simcore.strategy.shares import AUTO
+from simcore.strategy.options.values import AUTO
 from simcore.timing.steps import central_step_s
 
 #: Divisions whose slowest kind, alone, is within this of the best are compared by the whole step;
@@ -32,7 +32,7 @@ _AROUND = 15
 
 
 def with_shares(request: Request, text: str) -> Request:
-    """The same job with its batch divided as ``text`` says (see ``strategy.shares.check_shares``).
+    """The same job with its batch divided as ``text`` says (``check_shares`` has its grammar).
 
     Raises InvalidConfig with every violation.
     """

@@ -32,7 +32,7 @@ from simcore.request.resolved import Request
 from simcore.step.schedules import layout_violations, schedule_of
 from simcore.strategy.cuts import AUTO
 from simcore.strategy.layout import Layout
-from simcore.strategy.shares import check_shares
+from simcore.strategy.options.values import check_shares
 from simcore.timing.points import Knob
 from simcore.timing.steps import point_values
 from simcore.workload.resolve import ModelSource, resolve_model

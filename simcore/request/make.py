@@ -24,14 +24,13 @@ from simcore.request.placed import Placed
 from simcore.request.placement import place
 from simcore.request.resolved import Loading, Request
 from simcore.step.schedules import schedule_of
-from simcore.strategy.by_shape import fitted
 from simcore.strategy.cuts import AUTO
 from simcore.strategy.nccl import FREE
+from simcore.strategy.optimizers import fitted
 from simcore.strategy.options import Options
-from simcore.strategy.options.values import read_options
+from simcore.strategy.options.values import check_shares, read_options
 from simcore.strategy.precision import with_remainders
 from simcore.strategy.routing import EVEN
-from simcore.strategy.shares import check_shares
 from simcore.strategy.strategy import Recompute, Strategy, single_refused, wraps_on_one_gpu
 from simcore.workload.graph import Workload
 from simcore.workload.models import ModelRecord

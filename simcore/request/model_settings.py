@@ -13,8 +13,7 @@ from typing import Any, Final
 
 from simcore.base.errors import InvalidConfig
 from simcore.strategy.options import OPTIONS
-from simcore.strategy.options.values import on_or_off
-from simcore.strategy.resolution import sides
+from simcore.strategy.options.values import on_or_off, sides
 from simcore.workload.models import ModelRecord, Scalar
 from simcore.workload.resolve import ModelSource
 from simcore.workload.settings import settings_given

@@ -12,7 +12,7 @@ from typing import Literal
 
 from simcore.base.csv_text import between, decoded
 from simcore.base.errors import DataError
-from simcore.strategy.options.synonyms import word_meant
+from simcore.strategy.options.values import word_meant
 from simcore.validate.case import Case, Skipped
 from simcore.validate.formats import (
     Format,

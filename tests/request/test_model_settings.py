@@ -116,7 +116,7 @@ def test_layout_says_how_a_convolutional_nets_tensors_lie(layout: str, first: bo
     ("model", "layout", "said"),
     [
         ("gpt2", "nhwc", "has no layout of tensors to choose"),
-        ("resnet-152", "diagonal", "'diagonal' is neither 'nhwc' nor 'nchw'"),
+        ("resnet-152", "diagonal", "layout 'diagonal' is none of nhwc, nchw"),
     ],
 )
 def test_a_layout_that_is_none_is_refused(model: str, layout: str, said: str) -> None:

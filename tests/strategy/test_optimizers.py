@@ -9,10 +9,10 @@ import pytest
 from simcore.answer.request import make_request
 from simcore.base.database import fold_name
 from simcore.base.errors import DataError, InvalidConfig, UnknownName
-from simcore.strategy.by_shape import fitted
 from simcore.strategy.optimizers import (
     OPTIMIZERS,
     RECORDS,
+    fitted,
     implementation_words,
     optimizer_named,
     step_impl_named,

@@ -9,8 +9,7 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from simcore.answer.request import make_request
-from simcore.strategy.by_shape import fitted
-from simcore.strategy.optimizers import OPTIMIZERS
+from simcore.strategy.optimizers import OPTIMIZERS, fitted
 from simcore.strategy.precision import PRECISIONS
 from simcore.workload.archs.transformer import build
 from simcore.workload.graph import Workload

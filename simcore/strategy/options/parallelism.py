@@ -168,7 +168,7 @@ DECLARED = (
     ),
     Option(
         name="shares", heading="Parallelism", unit="samples",
-        kind=Text(check="simcore.strategy.shares:check_shares", metavar="RATIO"),
+        kind=Text(check="simcore.strategy.options.values:check_shares", metavar="RATIO"),
         help="Samples per GPU of each type in a mixed cluster: a ratio such as 3:1 in the order "
              "of --gpus, equal (default), or auto (the fastest ratio).",
         axis=Axis(), control=Control(label="Samples per GPU of each type", hint="auto",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Collection, Mapping
+from functools import lru_cache
 from os import PathLike, fspath
 from typing import Any
 
@@ -10,7 +12,6 @@ from simcore.base.errors import InvalidConfig, UnknownName, UsageError
 from simcore.base.pairs import pair_texts
 from simcore.strategy.options import OPTIONS, Option, Pairs, Texts
 from simcore.strategy.options.kinds import SWITCH
-from simcore.strategy.options.synonyms import word_meant
 
 
 def read_options(given: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
@@ -95,3 +96,67 @@ def inputs_of(given: Mapping[str, Any]) -> tuple[str, ...]:
     """Shapes of a callable's inputs as a tuple; the option may also be a single text."""
     found = given.get("inputs") or ()
     return (found,) if isinstance(found, str) else tuple(found)
+
+
+_STAGES = ("1", "2", "3")
+
+
+def called() -> Mapping[str, str]:
+    """Names that other programs use for each option, as text separated by blanks.
+
+    The key is the option's name with dashes, followed by a value where the other name implies one
+    (``optimizer-impl fused``). The names come from Trainer, DeepSpeed, Megatron-LM, torchtitan and
+    from common usage.
+    """
+    return _called(OPTIONS.version)
+
+
+@lru_cache(maxsize=2)
+def _called(_version: int) -> Mapping[str, str]:
+    return {
+        f"{option.word} {value}".rstrip(): theirs
+        for option in OPTIONS
+        for value, theirs in option.called.items()
+    }
+
+
+def word_meant(typed: str, value: object, known: Collection[str]) -> str:
+    """The keyword among ``known`` that corresponds to the word ``typed`` of another program.
+
+    It is written as in a Python call: ``micro_batch`` for ``batch_size``, ``strategy='zero1'`` for
+    ``zero``. Empty where ``typed`` is no such word.
+    """
+    name = typed.replace("_", "-").lower()
+    stage = OPTIONS["zero"]
+    if name in (stage.word, *stage.called[""].split()):
+        return f"strategy='zero{value if str(value) in _STAGES else 'N'}'"
+    for ours, theirs in called().items():
+        word, _, fixed = ours.replace("-", "_").partition(" ")
+        if name in theirs.split() and word in known:
+            return f"{word}={fixed!r}" if fixed else word
+    return ""
+
+
+_SIZE = re.compile(r"(\d{1,5})(?:\s*[x×]\s*(\d{1,5}))?", re.IGNORECASE)
+
+
+def sides(text: str) -> tuple[int, int]:
+    """(height, width) in pixels from ``512`` or ``480x832``. Raises InvalidConfig."""
+    found = _SIZE.fullmatch(text.strip())
+    if found is None or 0 in (height := int(found[1]), width := int(found[2] or found[1])):
+        raise InvalidConfig([f"resolution {text!r} is neither a side nor HEIGHTxWIDTH in pixels"])
+    return height, width
+
+
+EQUAL, AUTO = ("equal", "even"), "auto"
+_RATIO = re.compile(r"^\d+(:\d+)+$")
+
+
+def check_shares(text: str) -> str:
+    """``auto``, a ratio such as ``3:1``, or "" for equal shares. Raises InvalidConfig."""
+    text = text.strip().lower()
+    if text not in (*EQUAL, AUTO) and (not _RATIO.match(text) or "0" in text.split(":")):
+        raise InvalidConfig(
+            [f"shares {text!r} are not auto, equal or a ratio of samples by GPU type such as 3:1"]
+        )
+    return "" if text in EQUAL else text

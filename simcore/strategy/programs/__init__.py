@@ -6,13 +6,14 @@ from simcore.strategy.programs.program import PLAIN, Program, Runs
 from simcore.strategy.programs.records import (
     PROGRAMS,
     ProgramRecord,
+    UsualProgram,
     aliases,
     facts_of,
     program_named,
     program_names,
     read_as,
+    usual_of_language_models,
 )
-from simcore.strategy.programs.usual import UsualProgram, usual_of_language_models
 
 __all__ = [
     "PLAIN",

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from simcore.strategy.cut_rules import EVEN
+from simcore.strategy.cuts import EVEN
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,7 +192,7 @@ class Pipeline:
     logits of two micro-batches.
     ``sends_whole_output``: every tensor rank sends a layer's whole output to the next stage, not
     only its part. With sequence parallelism a rank has only its part and sends that.
-    ``cut``: the rule that assigns layers to stages, a name in ``strategy.cut_rules``.
+    ``cut``: the rule that assigns layers to stages, a name of ``strategy.cuts.CUT_RULES``.
     ``interleaves``: a stage may hold several chunks of layers (virtual pipeline stages).
     ``whole_rounds``: the interleaved schedule needs at least one micro-batch per stage
     (``Schedule.rounds_refused``).

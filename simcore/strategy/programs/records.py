@@ -11,17 +11,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, is_dataclass
 from functools import lru_cache
-from typing import Any, cast
+from types import UnionType
+from typing import Any, Literal, Union, cast, get_args, get_origin, get_type_hints
 
 from pydantic import BaseModel, Field, model_validator
 
 from simcore.base.database import Database, Folders, KeyedError, Record, fold_name
-from simcore.base.errors import DataError, UnknownName
-from simcore.strategy.programs.checked import check_key, checked, hints
-from simcore.strategy.programs.meanings import check_meaning
+from simcore.base.errors import DataError, UnknownName, nearest
+from simcore.strategy.cuts import CUT_RULES
 from simcore.strategy.programs.program import PLAIN, Program, Runs
+from simcore.workload.models import setting_kinds
 
 #: Subjects of facts and their dataclasses: the fields of a program but its name.
 SUBJECTS: Mapping[str, type] = {
@@ -276,3 +277,151 @@ def aliases() -> dict[str, str]:
         for alias, name in PROGRAMS.aliases().items()
         if fold_name(alias) != fold_name(name)
     }
+
+
+Keys = tuple[int | str, ...]
+
+
+@lru_cache(maxsize=64)
+def hints(cls: type) -> Mapping[str, Any]:
+    """The fields of a dataclass and their types."""
+    found = get_type_hints(cls)
+    return {f.name: found[f.name] for f in fields(cls)}
+
+
+def check_key(key: str, known: Mapping[str, Any], at: Keys) -> None:
+    """Raises KeyedError with the nearest known key."""
+    if key not in known:
+        near = nearest(key, list(known))
+        asked = f": did you mean {near[0]!r}?" if near else f": known are {', '.join(known)}"
+        raise KeyedError((*at, key), f"unknown key {key!r}{asked}")
+
+
+def checked(value: Any, kind: Any, at: Keys) -> Any:
+    """``value`` as ``kind``: a number, word, pair, mapping, or dataclass. Raises KeyedError."""
+    origin = get_origin(kind)
+    if origin in (Union, UnionType):
+        of = next(a for a in get_args(kind) if a is not type(None))
+        return None if value is None else checked(value, of, at)
+    if is_dataclass(kind):
+        assert isinstance(kind, type)
+        return _instance(value, kind, at)
+    if origin is Literal:
+        return _told(value, value in get_args(kind), f"one of {', '.join(get_args(kind))}", at)
+    if origin is tuple:
+        pair = isinstance(value, tuple) and len(value) == len(get_args(kind))
+        _told(value, pair, f"a list of {len(get_args(kind))} numbers", at)
+        return tuple(checked(v, k, at) for v, k in zip(value, get_args(kind), strict=True))
+    if origin is frozenset:
+        words = isinstance(value, tuple) and all(isinstance(v, str) for v in value)
+        return frozenset(_told(value, words, "a list of words", at))
+    if origin is not None:
+        return _told(value, isinstance(value, Mapping), "a mapping of keys to values", at)
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if kind is float:
+        return float(_told(value, number, "a number", at))
+    if kind is int:
+        return _told(value, number and isinstance(value, int), "a whole number", at)
+    if kind is bool:
+        return _told(value, isinstance(value, bool), "true or false", at)
+    return _told(value, isinstance(value, str), "a word", at)
+
+
+def _told(value: Any, right: bool, wanted: str, at: Keys) -> Any:
+    if not right:
+        raise KeyedError(at, f"must be {wanted} (got {value!r:.60})")
+    return value
+
+
+def _instance(value: Any, kind: type, at: Keys) -> Any:
+    _told(value, isinstance(value, Mapping), "a mapping of keys to values", at)
+    known = hints(kind)
+    for key in value:
+        check_key(str(key), known, at)
+    found = {k: checked(v, known[k], (*at, k)) for k, v in value.items()}
+    try:
+        return kind(**found)
+    except TypeError as err:  # a field without a default is missing
+        raise KeyedError(at, str(err).rpartition("__init__() ")[2]) from None
+
+
+#: Architecture of the language models whose settings ``runs`` changes.
+_ARCH = "transformer"
+_SETTINGS = ("settings", "compiled_settings")
+#: Fields of ``runs`` that hold the value of an option, and the option.
+_VALUES_OF = {
+    "overlap": "overlap",
+    "recipe_overlap": "overlap",
+    "main_grads": "main_grads",
+    "selective_modules": "recompute_modules",
+    "fp8_format": "precision",
+}
+
+
+def check_meaning(subject: str, key: str, value: Any, at: Keys) -> None:
+    """Raises KeyedError, with the nearest name, where a fact's value names nothing that exists."""
+    if (subject, key) == ("pipeline", "cut") and value not in CUT_RULES:
+        raise KeyedError(at, str(UnknownName("cut rule", value, list(CUT_RULES))))
+    if subject != "runs":
+        return
+    if key in _SETTINGS:
+        for setting in value:
+            check_key(str(setting), setting_kinds(_ARCH), (*at, setting))
+    elif key == "options":
+        _check_options(value, at)
+    elif key in _VALUES_OF:
+        words = value.split(",") if isinstance(value, str) else sorted(value)
+        _check_names(_VALUES_OF[key], [word for word in words if word], at)
+    elif key == "dropout" and not 0.0 <= value < 1.0:
+        raise KeyedError(at, f"must be at least 0 and below 1, not {value:g}")
+
+
+def _check_names(name: str, words: list[str], at: Keys) -> None:
+    from simcore.strategy.options import OPTIONS
+    from simcore.strategy.options.kinds import names_of
+
+    option = OPTIONS[name]
+    known = list(names_of(getattr(option.kind, "names")))  # noqa: B009 (kinds of names have it)
+    for word in words:
+        if word not in known:
+            raise KeyedError(at, str(UnknownName(option.word, word, known)))
+
+
+def _check_options(values: Mapping[str, Any], at: Keys) -> None:
+    from simcore.strategy.options.values import read_options
+
+    for name, value in values.items():
+        _, problems = read_options({str(name): value})
+        if problems:
+            raise KeyedError((*at, name), problems[0])
+
+
+class UsualProgram(Record):
+    """``program`` of a kind of model whose layout or precision needs one.
+
+    ``cut``: with tensor, pipeline, context or expert ranks; ``precisions``: in one of these. Not
+    with ``except_strategies`` and ``except_issuers``. ``issuers``: what issues kernels where nobody
+    says, by what the program would have.
+    """
+
+    meaning: str
+    program: str
+    cut: bool = False
+    precisions: tuple[str, ...] = ()
+    except_strategies: tuple[str, ...] = ()
+    except_issuers: tuple[str, ...] = ()
+    issuers: Mapping[str, str] = Field(default_factory=dict)
+    note: str = ""
+
+    @property
+    def record(self) -> Program:
+        """The program itself."""
+        return program_named(self.program)
+
+
+USUAL: Database[UsualProgram] = Database("usual program", "programs_db/usual", UsualProgram)
+
+
+def usual_of_language_models() -> UsualProgram:
+    """The rule for language models that a program writes itself."""
+    return USUAL["language-models"]

@@ -12,8 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from simcore.base.registry import Registry
-from simcore.strategy.cut_rules import modules_cut
-from simcore.strategy.cuts import written
+from simcore.strategy.cuts import modules_cut, written
 from simcore.validate.formats import Row, number, whole
 from simcore.workload.models import MODELS, ModelRecord, Scalar
 

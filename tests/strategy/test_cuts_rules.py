@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simcore.base.errors import InvalidConfig
-from simcore.strategy.cut_rules import CUT_RULES, costs_cut, modules_cut
-from simcore.strategy.cuts import cut_sizes
+from simcore.strategy.cuts import CUT_RULES, costs_cut, cut_sizes, modules_cut
 from simcore.strategy.programs import program_named, program_names
 
 
