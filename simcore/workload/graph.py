@@ -136,6 +136,10 @@ class Kernel:
     awaited: Affine = NONE
 
 
+#: Parts of a mixture of experts (``Op.part``).
+ExpertPart = Literal["", "experts", "exchange", "shared"]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Op:
     """One framework operator: its forward and backward kernels, and what it saves for backward.
@@ -151,6 +155,9 @@ class Op:
     - ``grad_early``: elements of the weight whose gradient forward already computes, piece by
       piece.
     - ``early_flop``: FLOP of gradients that forward's kernels compute.
+    - ``part``: the part of a mixture of experts to which the op belongs: ``experts`` (the routed
+      experts' products), ``exchange`` (dispatch and combination of rows) or ``shared`` (the experts
+      that every token passes); empty for all other ops.
     """
 
     name: str
@@ -164,6 +171,7 @@ class Op:
     saves_result: bool = False
     grad_early: float = 0.0
     early_flop: float = 0.0
+    part: ExpertPart = ""
 
     @property
     def forward_flop(self) -> float:
@@ -179,15 +187,14 @@ def weight_grad_numel(op: Op) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Param:
-    """One parameter tensor. A block lists its tensors in the order of their definition."""
+    """One parameter tensor. A block lists its tensors in the order of their definition.
+
+    ``routed``: it belongs to routed experts, which expert parallelism spreads over ranks.
+    """
 
     name: str
     numel: int
-
-    @property
-    def routed(self) -> bool:
-        """Whether the tensor belongs to routed experts, which expert parallelism spreads."""
-        return self.name.startswith("experts.")
+    routed: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -55,9 +55,9 @@ MODULES: dict[str, Module] = {
     "layernorm": Module(lambda op: op.name in _NORMS, False, "norms before attention and MLP"),
     "mlp": Module(lambda op: _STREAM.sub("", op.name) in _MLP, True, "dense feed-forward layers"),
     "moe_act": Module(lambda op: op.name in _ACTIVATION, False, "activation of experts"),
-    "moe": Module(lambda op: op.name.startswith(("experts.", "dispatch", "combine"))
-                  or op.name in _ACTIVATION, True, "experts with dispatch and combination"),
-    "shared_experts": Module(lambda op: op.name.startswith("shared."), True,
+    "moe": Module(lambda op: op.part in ("experts", "exchange") or op.name in _ACTIVATION, True,
+                  "experts with dispatch and combination"),
+    "shared_experts": Module(lambda op: op.part == "shared", True,
                              "the experts that every token passes"),
     "mla_up_proj": Module(lambda op: op.name in _LATENT, False,
                           "products that spread latent attention's q, k and v"),
@@ -194,7 +194,7 @@ def _with_order(workload: Workload, blocks: tuple[Block, ...], order: list[int])
 
 def _recomputed_layer(block: Block, modules: tuple[str, ...], stops_early: bool) -> Block:
     before = block.saved
-    routed = any(op.name.startswith("experts.") for op in block.ops)
+    routed = any(op.part == "experts" for op in block.ops)
     for name in (m for m in modules if m != "mlp" or not routed):
         if name == "layer" and stops_early and (unrun := left_out(block)):
             run = replace(block, ops=block.ops[: -len(unrun)])

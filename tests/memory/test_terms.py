@@ -391,7 +391,7 @@ def test_experts_state_is_shared_by_fewer_replicas() -> None:
     """8 ranks, experts over 4: 12 B x (1e6 / 8 + 3e6 / 2) of state for 1e6 dense parameters and
     3e6 of this rank's experts."""
     made = block("layer", [1_000_000, 3_000_000])
-    named = replace(made, params=(made.params[0], replace(made.params[1], name="experts.down")))
+    named = replace(made, params=(made.params[0], replace(made.params[1], routed=True)))
     model = workload([named])
     held = REGISTRY["zero1"].holdings(model, strategy("zero1", "bf16"), np.array([8.0]), 4)
     assert held.optimizer_state[0] == pytest.approx(12 * (1e6 / 8 + 3e6 / 2))

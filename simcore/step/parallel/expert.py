@@ -59,7 +59,7 @@ class ExpertRanks(LayerRanks):
         """The expert ranks of a job."""
         layout, strategy, config = job.layout, job.strategy, job.config
         layers = job.layers
-        routed = sum(n for b, n in layers if any(op.name.startswith("expert") for op in b.ops))
+        routed = sum(n for b, n in layers if any(op.part == "experts" for op in b.ops))
         again = strategy.recompute == "full" or "moe" in strategy.recompute_modules
         copies = float(config.get("top_k", 0) or 0)
         rows = strategy.routing.rows(layout.ep, layout.dispatcher).sent

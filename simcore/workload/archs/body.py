@@ -6,12 +6,13 @@ parameters are resident but not trained, and each targeted product gets two smal
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from simcore.workload import ops
 from simcore.workload.archs.checks import check_names
-from simcore.workload.graph import Block, Frozen, Kernel, Op, Param
+from simcore.workload.graph import Block, ExpertPart, Frozen, Kernel, Op, Param
 from simcore.workload.saved import NOTHING, Saved
 
 #: Bytes per parameter of a quantised base. nf4: 4 bits, and doubly quantised scales of 0.127 bit
@@ -172,6 +173,7 @@ class Body:
         """An empty block; ``fused``: a compiler makes casts part of the kernels next to them."""
         self.adapters, self.in_layer, self.fused = chosen, in_layer, fused
         self.ops: list[Op] = []
+        self.part: ExpertPart = ""
         self.params: list[Param] = []
         self.kept: set[str] = set()  # storages that an earlier operator saves
         self.pinned: set[str] = set()  # those of them that it saves as a separate 16-bit copy
@@ -195,7 +197,7 @@ class Body:
     @property
     def routed_flop(self) -> float:
         """Forward FLOP per sample of the experts' grouped products."""
-        return sum(k.flop for op in self.ops if op.name.startswith("experts.") for k in op.fwd)
+        return sum(k.flop for op in self.ops if op.part == "experts" for k in op.fwd)
 
     @property
     def frozen_weight_flop(self) -> float:
@@ -206,14 +208,21 @@ class Body:
 
     def add(self, *new: Op) -> None:
         """Append operators without parameters."""
-        self.ops += new
+        self.ops += [replace(op, part=self.part) for op in new] if self.part else new
 
-    def param(self, name: str, numel: int, *, trained: bool = True) -> None:
-        """Add a parameter, trained or only resident."""
+    @contextmanager
+    def within(self, part: ExpertPart) -> Iterator[None]:
+        """A context in which the operators belong to a part of a mixture of experts."""
+        self.part = part
+        yield
+        self.part = ""
+
+    def param(self, name: str, numel: int, *, trained: bool = True, routed: bool = False) -> None:
+        """Add a parameter, trained or only resident; ``routed``: of routed experts."""
         if self.trains and trained:
-            self.params.append(Param(name, numel))
+            self.params.append(Param(name, numel, routed))
         else:
-            self._freeze(Param(name, numel))
+            self._freeze(Param(name, numel, routed))
 
     def _freeze(self, p: Param, *, packed: bool = False) -> None:
         """Add a parameter that is only resident, as wide as the run's weights or quantised."""
@@ -344,9 +353,9 @@ class Body:
     def stacked(self, name: str, numel: int) -> None:
         """Add all experts' matrices as one tensor: quantised with the base, without an adapter."""
         if self.adapters is not None and self.adapters.quantised != "none":
-            self._freeze(Param(f"{name}.weight", numel), packed=True)
+            self._freeze(Param(f"{name}.weight", numel, routed=True), packed=True)
         else:
-            self.param(f"{name}.weight", numel)
+            self.param(f"{name}.weight", numel, routed=True)
 
     def norm(
         self, name: str, rows: float, dim: int, kind: str, *, reads: str = "", bias: bool = True,

@@ -131,7 +131,7 @@ def layer(m: Model, kind: Kind) -> Body:
         norm("norm1", "x")
     if not before and not fused:
         body.high |= {"x", "halfway"}
-    if m.norms.residual.startswith("parallel"):
+    if m.norms.is_parallel:
         has_two_norms = m.norms.residual == "parallel"
         attention(body, attention_shape, "norm1", window)
         if has_two_norms:

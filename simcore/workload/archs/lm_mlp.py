@@ -290,27 +290,35 @@ def experts(
             s.kind, rows * ffn, s.fused_pointwise, fp8_input=s.fp8_input,
             clamps_apart=s.clamps_apart, halves=not run.expert_apart,
         )  # fmt: skip
-    body.add(
-        ops.route("route", tokens, e.experts, e.top_k, e.expert_groups, e.top_groups),
-        ops.dispatch("dispatch", tokens, width, copies, fused=run.weighed_early),
-        *(ops.regroup(f"dispatch.{move}", rows, width) for move in moves),
-        *first,
-        *between,
-        second,
-        *([weighed_bias(rows, width, local)] if e.expert_bias and run.expert_bias_apart else []),
-        *(ops.regroup(f"combine.{move}", rows, width) for move in moves),
-        ops.combine("combine", tokens, width, copies, weighed=not run.weighed_early),
-        ops.accumulate("experts.forks", tokens * s.hidden),
-    )
-    if run.expert_apart and gated:
-        body.add(ops.accumulate("experts.inputs", rows * width))
+    body.add(ops.route("route", tokens, e.experts, e.top_k, e.expert_groups, e.top_groups))
+    with body.within("exchange"):
+        body.add(
+            ops.dispatch("dispatch", tokens, width, copies, fused=run.weighed_early),
+            *(ops.regroup(f"dispatch.{move}", rows, width) for move in moves),
+        )
+    with body.within("experts"):
+        body.add(*first)
+    body.add(*between)
+    with body.within("experts"):
+        body.add(second)
+        if e.expert_bias and run.expert_bias_apart:
+            body.add(weighed_bias(rows, width, local))
+    with body.within("exchange"):
+        body.add(
+            *(ops.regroup(f"combine.{move}", rows, width) for move in moves),
+            ops.combine("combine", tokens, width, copies, weighed=not run.weighed_early),
+        )
+    with body.within("experts"):
+        body.add(ops.accumulate("experts.forks", tokens * s.hidden))
+        if run.expert_apart and gated:
+            body.add(ops.accumulate("experts.inputs", rows * width))
     for part in parts:
         body.stacked(f"experts.{part}", local * cols * width)
         if e.expert_bias:
-            body.param(f"experts.{part}.bias", local * cols)
+            body.param(f"experts.{part}.bias", local * cols, routed=True)
     body.stacked("experts.down", local * ffn * width)
     if e.expert_bias:
-        body.param("experts.down.bias", local * width)
+        body.param("experts.down.bias", local * width, routed=True)
     if e.expert_latent:
         body.linear("latent.up", tokens, width, s.hidden, reads="combined")
     if e.shared_ffn:
@@ -318,7 +326,8 @@ def experts(
             seq=s.seq, hidden=s.hidden, ffn=e.shared_ffn, kind=s.kind, bias=False,
             fused=s.fused, fused_pointwise=s.fused_pointwise,
         )  # fmt: skip
-        dense(body, shape, reads, "shared.")
+        with body.within("shared"):
+            dense(body, shape, reads, "shared.")
         tokens, elems = float(s.seq), float(s.seq * s.hidden)
         if e.shared_gate:
             body.linear("shared_gate", tokens, s.hidden, 1, reads=reads, wide=True)
@@ -326,4 +335,5 @@ def experts(
                 ops.activation("shared_gate.sigmoid", tokens, saves="output"),
                 ops.binary("shared_gate.product", elems, broadcast=tokens, saves=elems, grads=1),
             )
-        body.add(ops.binary("shared.sum", elems, grads=0), ops.accumulate("shared.fork", elems))
+        with body.within("shared"):
+            body.add(ops.binary("shared.sum", elems, grads=0), ops.accumulate("shared.fork", elems))

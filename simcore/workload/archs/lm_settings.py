@@ -177,6 +177,11 @@ class Norms:
     scaled_residual: bool = False
     scaled_parts: bool = False
 
+    @property
+    def is_parallel(self) -> bool:
+        """Whether both parts of a layer read the layer's input."""
+        return self.residual in ("parallel", "parallel_one_norm")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mixers:

@@ -44,13 +44,14 @@ class Switch:
             ops.copy("states.clone", t.elems, as_it_lies=True),
             _choose(float(t.rows), each * t.hidden, self.busy),
         )
-        for idx in range(self.busy):
-            # The gradient of a ReLU needs only its output, which the second product saves.
-            body.add(ops.linear(f"expert{idx}.wi", each, t.hidden, t.ffn, formatted=True))
-            body.add(plain_activation(t.mlp, each * t.ffn))
-            if t.drop:
-                body.add(ops.dropout(f"expert{idx}.dropout", each * t.ffn))
-            body.add(ops.linear(f"expert{idx}.wo", each, t.ffn, t.hidden, formatted=True))
+        with body.within("experts"):
+            for idx in range(self.busy):
+                # The gradient of a ReLU needs only its output, which the second product saves.
+                body.add(ops.linear(f"expert{idx}.wi", each, t.hidden, t.ffn, formatted=True))
+                body.add(plain_activation(t.mlp, each * t.ffn))
+                if t.drop:
+                    body.add(ops.dropout(f"expert{idx}.dropout", each * t.ffn))
+                body.add(ops.linear(f"expert{idx}.wo", each, t.ffn, t.hidden, formatted=True))
         for idx in range(self.experts):
             body.param(f"expert{idx}.wi.weight", t.hidden * t.ffn)
             body.param(f"expert{idx}.wo.weight", t.ffn * t.hidden)
