@@ -53,7 +53,6 @@ def matmul_fill(
     and memory limits it. Geometry below 1 counts as 1. ``tile`` (rows, columns): the smallest tile
     of the library, to whole multiples of which outputs are padded.
     """
-    m, n = np.maximum(m, 1.0), np.maximum(n, 1.0)
     k, groups = np.maximum(k, 1.0), np.maximum(groups, 1.0)
     no_tiles = np.minimum(m, n) <= 1.0
     useful: FloatLike = 1.0

@@ -55,6 +55,14 @@ def test_padding_counts() -> None:
     assert matmul_fill(64 * 10000, 5, 4096, 1, 100) == pytest.approx(5 / 32 * speed(64, 32))
 
 
+def test_less_than_one_counts_as_one() -> None:
+    """A share of a micro-batch may be less than a row, a group or an element of depth."""
+    shallow, single = (matmul_fill(128, 64, k, 2, 100, 0.5, 8.0) for k in (0.5, 1))
+    assert shallow == single
+    part, whole = (matmul_fill(128, 64, 9, groups, 100, 0.5, 8.0) for groups in (0.25, 1))
+    assert part == whole
+
+
 def test_depth_ramp() -> None:
     full = float(matmul_fill(2560, 1280, 512, 1, 100))
     assert matmul_fill(2560, 1280, 512, 1, 100, half_depth=512) == pytest.approx(full / 2)

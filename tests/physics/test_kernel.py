@@ -74,6 +74,7 @@ def test_without_limits_traffic_is_bytes_over_bandwidth() -> None:
         (Traffic(40.0, rows=2.0, row_bytes=11.0, reread_bytes=24.0, indexed=3.0), 13.0),
         (Traffic(40.0, rows=2.0, row_bytes=6.0, reread_bytes=24.0), 10.0),  # L2 holds short rows
         (Traffic(40.0, rows=2.0, row_bytes=16.0, reread_bytes=24.0), 16.0),  # no part of long ones
+        (Traffic(40.0, row_bytes=16.0), 10.0),  # nothing is read again
         (Traffic(40.0, rows=7.0), 14.0),  # rows of 2 s each
         (Traffic(40.0, indexed=5.0), 15.0),  # elements of 3 s each
         (Traffic(40.0, rows=7.0, indexed=5.0), 15.0),

@@ -319,3 +319,7 @@ def test_parts_of_a_model_have_rows_of_their_own() -> None:
     q = made(models=(MODEL, other))
     assert q.numel == pytest.approx(np.array([[100.0], [30.0]]))
     assert q.quantity("ema_s", 0)[:, 0] == pytest.approx([401.0, 120.5])
+    rule = replace(RULE, syncs_each_tensor=True)
+    waiting = made(models=(MODEL, other), rule=rule).quantity("optimizer_s", 0)
+    assert waiting[:, 0] == pytest.approx([401.25, 120.625])
+    assert made(rule=rule).quantity("optimizer_s", 0).shape == (1,)
