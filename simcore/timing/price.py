@@ -90,14 +90,11 @@ def price(
     duration[tasks.tasks[tasks.slowed]] = slowed
 
     comm_micro = sending.micro_counts @ message_s
-    micro_s = computed.micro_step_s[:, :, column]
-    in_turn = micro_s + comm_micro
-    if sending.hides.any():
-        slowed_s = (slower - 1.0) * computed.overlapped_s[:, :, column]
-        beside = np.maximum(micro_s + slowed_s, comm_micro)
-        micro_s = beside if sending.hides.all() else np.where(sending.hides, beside, in_turn)
-    else:
-        micro_s = in_turn
+    alone_s, overlapped_s = (
+        of_column[:, :, column] for of_column in (computed.micro_step_s, computed.overlapped_s)
+    )
+    beside_s = np.maximum(alone_s + (slower - 1.0) * overlapped_s, comm_micro)
+    micro_s = np.where(sending.hides, beside_s, alone_s + comm_micro)
 
     largest = replace(points, micro_batch=points.micro_batch * max(shares, default=1.0))
     quantities = Quantities(

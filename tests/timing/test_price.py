@@ -15,8 +15,9 @@ from simcore.base.errors import InvalidConfig
 from simcore.request.resolved import Loading
 from simcore.step.kernels import KINDS
 from simcore.strategy.optimizers import StepImpl
-from simcore.timing.evaluate import CHUNK, WORKER_START_S, Job, evaluate
-from simcore.timing.points import Points
+from simcore.strategy.overlap import Overlap
+from simcore.timing.evaluate import CHUNK, WORKER_START_S, Job, evaluate, evaluate_parts
+from simcore.timing.points import COLLECTIVE_BASE_S, Points
 from simcore.timing.rates import class_rates
 from simcore.workload.graph import Affine, Block, Kernel, Op, Workload
 from simcore.workload.ops.gemm import linear
@@ -311,3 +312,78 @@ def test_how_the_update_runs_is_an_option_of_its_own() -> None:
     assert make_request("bert-large-apex", "A100-SXM4-40GB").strategy.step_impl == "fused"
     with pytest.raises(InvalidConfig, match="did you mean 'for-loop'"):
         make_request("waveglow-512", "A100-SXM4-40GB", optimizer_impl="loop")
+
+
+# -- compute beside collectives --------------------------------------------------------------------
+
+#: Each block's gradients are a bucket of their own.
+BUCKETS = strategy("ddp", optimizer="sgd-plain", bucket_cap_bytes=1, first_bucket_bytes=1)
+
+
+def two_buckets(last_backward_s: float) -> Workload:
+    """Backward of 20 s makes 12 bytes of gradients; the rest of it runs beside their all-reduce,
+    which takes 12 s at 1 byte/s. 40 bytes more are sent after backward has ended."""
+    return workload([block("a", [10], backward_flop=last_backward_s),
+                     block("c", [3], backward_flop=20.0)])  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("last_s", "overlap", "backward_s", "sent_s"),
+    [
+        (5.0, 1.0, 20 + 5 * 1.5, 12 + 0.25 * 5 + 40),  # 5 s of both together
+        (40.0, 1.0, 20 + 40 + 0.5 * 12, 12 * 1.25 + 40),  # 12 s of both together
+        (40.0, 2.0, 20 + 40 + 0.25 * 12, 12 * 1.125 + 40),  # overlap twice as good
+    ],
+)
+def test_compute_and_collectives_slow_each_other(
+    last_s: float, overlap: float, backward_s: float, sent_s: float
+) -> None:
+    """The slower of two kinds of devices decides: 50 % for compute, 25 % for collectives."""
+    kinds = (rates(overlap_slowdown_frac=0.5), rates(comm_slowdown_frac=0.25))
+    steps = evaluate(Job(two_buckets(last_s), BUCKETS, kinds), points(overlap=overlap))
+    assert steps.terms_s["backward"][0] == pytest.approx(backward_s, abs=1e-4)
+    assert steps.terms_s["communication"][0] == pytest.approx(sent_s, abs=1e-4)
+    assert steps.comm_s[0] == pytest.approx(52.0 + 2 * COLLECTIVE_BASE_S)
+    assert steps.comm_beside_s[0] == pytest.approx(12.0 + COLLECTIVE_BASE_S)
+
+
+@pytest.mark.parametrize(
+    ("parallelism", "forward_s", "slowdown", "micro_s"),
+    [
+        ("zero3", 1.0, 0.0, 32.0),  # a gather and a reduction, 16 s each
+        ("zero3", 100.0, 0.0, 102.0),
+        ("zero3", 100.0, 0.25, 102 + 0.25 * 32),
+        ("zero2", 100.0, 0.25, 102 + 16.0),  # a reduction after all of backward
+    ],
+)
+def test_earlier_micro_steps_hide_collectives_where_the_last_does(
+    parallelism: str, forward_s: float, slowdown: float, micro_s: float
+) -> None:
+    model = workload([block("a", [8], forward_flop=forward_s)])
+    how = strategy(parallelism, optimizer="sgd-plain", overlap=Overlap())
+    steps = evaluate(Job(model, how, (rates(overlap_slowdown_frac=slowdown),)),
+                     points(grad_accum=3.0))  # fmt: skip
+    assert steps.terms_s["accumulation"][0] == pytest.approx(2 * micro_s, abs=1e-3)
+
+
+@pytest.mark.parametrize("parallelism", ["ddp", "zero1", "zero3", "manual"])
+def test_parts_of_a_model_are_priced_as_each_alone(parallelism: str) -> None:
+    """Stages of other sizes, on devices that collectives slow, with several micro-steps."""
+    how = strategy(parallelism, bucket_cap_bytes=1, first_bucket_bytes=1, grad_clip=True)
+    device = device_of_all(overlap_slowdown_frac=0.5, comm_slowdown_frac=0.25)
+    jobs = [Job(model, how, (device,)) for model in (two_buckets(5.0), two_buckets(40.0),
+                                                     workload([block("x", [7])]))]  # fmt: skip
+    axis = points(2, grad_accum=np.array([1.0, 3.0]), micro_batch=np.array([1.0, 2.0]))
+    for job, part in zip(jobs, evaluate_parts(jobs, axis), strict=True):
+        alone = evaluate(job, axis)
+        assert part.step_s == pytest.approx(alone.step_s, rel=1e-12)
+        assert part.host_micro_s == pytest.approx(alone.host_micro_s, rel=1e-12)
+        assert part.terms_s.keys() == alone.terms_s.keys()
+        for term, seconds in alone.terms_s.items():
+            assert part.terms_s[term] == pytest.approx(seconds, rel=1e-12)
+
+
+def device_of_all(**changes: Any) -> Any:
+    """A device on which everything takes time."""
+    return rates(flop_per_s=2.0, bytes_per_s=50.0, update_bytes_per_s=25.0, start_s=0.125,
+                 host_issue_s=0.0625, h2d_bytes_per_s=10.0, **changes)  # fmt: skip
