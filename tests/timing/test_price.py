@@ -352,7 +352,7 @@ def test_compute_and_collectives_slow_each_other(
     [
         ("zero3", 1.0, 0.0, 32.0),  # a gather and a reduction, 16 s each
         ("zero3", 100.0, 0.0, 102.0),
-        ("zero3", 100.0, 0.25, 102 + 0.25 * 32),
+        ("zero3", 100.0, 0.25, 102 + 0.25 * 16),  # the reduction runs after backward
         ("zero2", 100.0, 0.25, 102 + 16.0),  # a reduction after all of backward
     ],
 )

@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from simcore.hardware.convolutions import depthwise_share
+from simcore.hardware.integers import indexed_s
+from simcore.hardware.tiles import only_batched_fp32_tile
 from strategies import rates as made_up
 
 from simcore.hardware.cluster import link_named, parse_cluster
-from simcore.hardware.convolutions import depthwise_share
-from simcore.hardware.integers import indexed_s
 from simcore.hardware.profile import load_profile
 from simcore.hardware.spec import GPUS, GpuSpec, PeakName
-from simcore.hardware.tiles import only_batched_fp32_tile
 from simcore.physics.kernel import narrow_load_slowdown
 from simcore.step.kernels import (
     BATCHED,
