@@ -19,7 +19,7 @@ from typing import Literal
 import numpy as np
 
 from simcore.base.arrays import NDArray
-from simcore.physics.collectives import Collective, priced_as
+from simcore.physics.collectives import Collective
 from simcore.step.graph import StepGraph, Task
 from simcore.workload.graph import Workload
 
@@ -48,56 +48,16 @@ class CommCost:
     scope: Scope = "all"
 
 
-@dataclass(frozen=True, slots=True)
-class CommTable:
-    """Every collective of a step as arrays, in which each distinct message has one row.
-
-    ``messages``: tuples (collective whose price applies, scope, sizes in bytes [n, 1], row numbers
-    [n]); ``counts`` [tasks, rows]: how often each task sends each message.
-    """
-
-    tasks: NDArray[np.intp]
-    messages: tuple[tuple[Collective, Scope, NDArray[np.float64], NDArray[np.intp]], ...]
-    counts: NDArray[np.float64]
-    every_micro_step: NDArray[np.bool_]
-
-    @staticmethod
-    def of(costs: Sequence[CommCost], *, by_function: bool = False) -> CommTable:
-        """The table of some communication tasks.
-
-        ``by_function``: price each collective as itself, because the job restricts NCCL's choice
-        for single collectives; otherwise some share one price (``priced_as``).
-        """
-        ops = [cost.op if by_function else priced_as(cost.op) for cost in costs]
-        rows: dict[tuple[Collective, Scope, float], int] = {}
-        for op, cost in zip(ops, costs, strict=True):
-            for size in cost.sizes_bytes:
-                rows.setdefault((op, cost.scope, size), len(rows))
-        counts = np.zeros((len(costs), len(rows)))
-        for i, cost in enumerate(costs):
-            for size, count in zip(cost.sizes_bytes, cost.counts, strict=True):
-                counts[i, rows[ops[i], cost.scope, size]] += count
-        messages = []
-        for op, scope in dict.fromkeys((op, scope) for op, scope, _ in rows):
-            row_of = {size: i for (o, s, size), i in rows.items() if (o, s) == (op, scope)}
-            sizes = np.array([[size] for size in row_of])
-            messages.append((op, scope, sizes, np.array(list(row_of.values()))))
-        return CommTable(
-            tasks=np.array([c.task for c in costs], dtype=np.intp),
-            messages=tuple(messages),
-            counts=counts,
-            every_micro_step=np.array([c.every_micro_step for c in costs], dtype=bool),
-        )
-
-
 @dataclass(frozen=True)
 class Program:
     """The graph of one step and the recipes of its tasks' durations.
 
     ``compute_tasks``: task numbers; ``compute_class``: the rank class of each; ``weights``
     [compute tasks, phases]: how much of each phase it runs. ``host_tasks``, ``host_weights``: the
-    same for the host's tasks. ``comm``: the communication tasks, as arrays in ``comm_table``;
-    ``comm_beside`` [collectives]: whether each can start while overlapped compute remains.
+    same for the host's tasks. ``comm``: the communication tasks; ``comm_beside`` [collectives]:
+    whether each can start while overlapped compute remains. ``by_function``: each collective is
+    priced as itself, because the job restricts NCCL's choice for single ones; otherwise some share
+    one price (``physics.collectives.priced_as``).
     ``misc``: triples (task, named quantity, rank class). ``overlapped`` [T]: whether a compute task
     shares the device with collectives.
     ``term_sums``: for each rank class, and last for the streams that all classes share, the lines
@@ -114,7 +74,7 @@ class Program:
     comm: tuple[CommCost, ...]
     misc: tuple[tuple[int, str, int], ...]
     overlapped: NDArray[np.bool_]
-    comm_table: CommTable
+    by_function: bool
     comm_beside: NDArray[np.bool_]
     term_sums: tuple[tuple[tuple[str, ...], NDArray[np.float64]], ...]
 
@@ -257,7 +217,7 @@ class ProgramBuilder:
         return added
 
     def finish(self, *, by_function: bool = False) -> Program:
-        """The program of all tasks added so far; ``by_function``: as in ``CommTable.of``."""
+        """The program of all tasks added so far; ``by_function``: as in ``Program``."""
         overlapped = np.zeros(len(self.tasks), dtype=bool)
         for task, _, _, flag in self._compute:
             overlapped[task] = flag
@@ -272,7 +232,7 @@ class ProgramBuilder:
             comm=tuple(self._comm),
             misc=tuple(self._misc),
             overlapped=overlapped,
-            comm_table=CommTable.of(self._comm, by_function=by_function),
+            by_function=by_function,
             comm_beside=self._runs_beside_compute(overlapped),
             term_sums=self._term_sums(),
         )

@@ -17,7 +17,7 @@ import numpy as np
 
 from simcore.base.arrays import NDArray
 from simcore.base.same import Same
-from simcore.physics.collectives import Collective
+from simcore.physics.collectives import Collective, priced_as
 from simcore.step.program import Program, Scope
 
 Array = NDArray[np.float64]
@@ -53,7 +53,8 @@ class Computing:
 class Sending:
     """The collectives of all parts: distinct messages, and how often each task sends each.
 
-    ``messages``: as in ``CommTable``; ``message_part`` [M]: the part of each message.
+    ``messages``: tuples (collective whose price applies, scope, sizes in bytes [n, 1], message
+    numbers [n]); ``message_part`` [M]: the part of each message.
     ``after_tasks``: communication tasks that start when no overlapped compute remains (backward has
     ended); ``sent_tasks``: those that run beside compute. ``after_counts``, ``sent_task_counts``
     [tasks, M]: how often each sends each message. ``sent_counts``, ``micro_counts``,
@@ -140,30 +141,32 @@ def _computing(programs: Sequence[Program], begins: Sequence[int]) -> Computing:
 
 
 def _sending(programs: Sequence[Program], begins: Sequence[int]) -> Sending:
-    tables = [p.comm_table for p in programs]
-    counts = _diagonal([t.counts for t in tables])
-    tasks = _shifted([t.tasks for t in tables], begins)
+    part = _part_of([len(p.comm) for p in programs])
+    costs = [cost for p in programs for cost in p.comm]
+    rows: dict[tuple[int, Collective, Scope, float], int] = {}
+    sent_rows: list[tuple[int, int, float]] = []  # (collective, row, how often it is sent)
+    for i, (n, cost) in enumerate(zip(part.tolist(), costs, strict=True)):
+        op = cost.op if programs[n].by_function else priced_as(cost.op)
+        for size, count in zip(cost.sizes_bytes, cost.counts, strict=True):
+            row = rows.setdefault((n, op, cost.scope, size), len(rows))
+            sent_rows.append((i, row, count))
+    counts = np.zeros((len(costs), len(rows)))
+    for i, row, count in sent_rows:
+        counts[i, row] += count
+    messages: dict[tuple[Collective, Scope], list[tuple[float, int]]] = {}
+    for (_, op, scope, size), row in rows.items():
+        messages.setdefault((op, scope), []).append((size, row))
+    tasks = _shifted([np.array([c.task for c in p.comm], dtype=np.intp) for p in programs], begins)
     sent = np.concatenate([p.comm_beside for p in programs])
-    micro = np.concatenate([t.every_micro_step for t in tables])
-    part = _part_of([len(t.tasks) for t in tables])
+    micro = np.array([cost.every_micro_step for cost in costs], dtype=bool)
     sums = 1.0 * (part == np.arange(len(programs))[:, None])
-    sizes: dict[tuple[Collective, Scope], list[Array]] = {}
-    rows: dict[tuple[Collective, Scope], list[Index]] = {}
-    begin = 0
-    for table in tables:
-        for op, scope, n_bytes, at in table.messages:
-            sizes.setdefault((op, scope), []).append(n_bytes)
-            rows.setdefault((op, scope), []).append(at + begin)
-        begin += table.counts.shape[1]
-    hides = [
-        bool(t.every_micro_step.any() and p.overlapped[p.compute_tasks].any())
-        for p, t in zip(programs, tables, strict=True)
-    ]
+    overlaps = np.array([p.overlapped[p.compute_tasks].any() for p in programs], dtype=bool)
     return Sending(
         messages=tuple(
-            (*key, np.concatenate(sizes[key]), np.concatenate(rows[key])) for key in sizes
+            (*key, np.array([[size] for size, _ in of]), np.array([row for _, row in of]))
+            for key, of in messages.items()
         ),
-        message_part=_part_of([t.counts.shape[1] for t in tables]),
+        message_part=np.array([n for n, *_ in rows], dtype=np.intp),
         after_tasks=tasks[~sent],
         after_counts=counts[~sent],
         sent_tasks=tasks[sent],
@@ -171,7 +174,7 @@ def _sending(programs: Sequence[Program], begins: Sequence[int]) -> Sending:
         sent_counts=(sums * sent) @ counts,
         micro_counts=(sums * micro) @ counts,
         all_counts=sums @ counts,
-        hides=np.array(hides)[:, None],
+        hides=(((sums * micro).any(axis=1)) & overlaps)[:, None],
     )
 
 
