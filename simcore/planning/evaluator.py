@@ -379,8 +379,7 @@ def _axis(space: Space, held: _Unit, valid: list[int], begin: int, end: int) -> 
     if space.global_batches:
         ranks = np.array([float(held.layout.data_ranks(c.n_gpus)) for c in specs])
         grad_accum = grad_accum / (row_micro * ranks[row_cluster])[row]
-    # Whole numbers of micro-batches, as many from each end of the pipeline.
-    whole = (np.mod(grad_accum, 1) == 0) & schedule_of(held.layout).takes(grad_accum)
+    whole = np.mod(grad_accum, schedule_of(held.layout).multiple_of) == 0
     if _asks_for_rounds(held):
         whole &= grad_accum >= held.layout.pp
     row, grad_accum = row[whole], grad_accum[whole]

@@ -232,7 +232,7 @@ def _batch_problems(tries: Attempts, inputs: Inputs, accum: int, batch: int | st
         both = {"--shares": tries.get("shares"), "--stages auto": _cut_later(tries)}
         tries.problems += [f"give {k} or --micro-batch max, not both" for k, v in both.items() if v]
     placed: Placed | None = tries.get("placed")
-    if placed is not None and not placed.schedule.takes(accum):
+    if placed is not None and accum % placed.schedule.multiple_of:
         rule = placed.schedule.grad_accum_rule
         tries.problems.append(f"schedule {placed.layout.schedule} {rule}, not {accum}")
     library = inputs.library

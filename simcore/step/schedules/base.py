@@ -15,7 +15,6 @@ from simcore.base.arrays import NDArray
 from simcore.strategy.layout import DEFAULT_SCHEDULE, Layout
 
 Array = NDArray[np.float64]
-Flags = NDArray[np.bool_]
 #: forward; backward (of the input only where ``splits_backward``); weights: that of the weights.
 Kind = Literal["forward", "backward", "weights"]
 #: Share of a backward that computes weight gradients: one of two products for each weight.
@@ -82,7 +81,7 @@ class Schedule:
     ``whole_rounds``: micro-batches go through the chunks in rounds of as many as there are stages.
     ``takes_stages``: the layers of each stage may be named. ``splits_backward``: backward of the
     weights is work of its own. ``fills_and_drains``: every stage waits for the pipeline to fill and
-    to empty. ``grad_accum_rule``: what ``takes`` asks of the number of micro-batches, in words.
+    to empty. ``multiple_of``: a step has a multiple of so many micro-batches.
     ``waiting_head``: what a micro-batch that waits on the last stage holds of the head: everything,
     nothing, or the gradient of its output alone.
     """
@@ -97,7 +96,7 @@ class Schedule:
     takes_stages = True
     splits_backward = False
     fills_and_drains = True
-    grad_accum_rule = ""
+    multiple_of = 1
     waiting_head: Literal["kept", "absent", "gradient"] = "kept"
 
     def order(self, layout: Layout, stage: int, micro_batches: int) -> list[Cell]:
@@ -119,14 +118,15 @@ class Schedule:
             found.append(f"schedule {self.name} divides the layers evenly: it takes no stages")
         return found
 
-    def takes(self, micro_batches: Array | int) -> Flags:
-        """Whether a step may have these numbers of micro-batches."""
-        found: Flags = np.mod(micro_batches, self.directions) == 0
-        return found
+    @property
+    def grad_accum_rule(self) -> str:
+        """What ``multiple_of`` means, in words."""
+        n = self.multiple_of
+        return f"needs {'an even grad-accum' if n == 2 else f'a multiple of {n} as grad-accum'}"
 
     def least_micro_batches(self, layout: Layout) -> int:
         """Micro-batches of a step that every program with such a pipeline accepts."""
-        return self.directions
+        return self.multiple_of
 
     def rounds_refused(self, layout: Layout, micro_batches: int) -> str:
         """Why programs with ``whole_rounds`` refuse so few micro-batches; "" where they do not."""

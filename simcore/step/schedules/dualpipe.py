@@ -36,7 +36,7 @@ class DualPipe(Schedule):
     takes_stages = False
     splits_backward = True
     fills_and_drains = False
-    grad_accum_rule = "needs an even grad-accum"
+    multiple_of = 2
 
     def order(self, layout: Layout, stage: int, micro_batches: int) -> list[Cell]:
         """The eight steps of DeepSeek-AI's implementation."""

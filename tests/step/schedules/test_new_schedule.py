@@ -14,7 +14,7 @@ from simcore.planning.evaluator import batches
 from simcore.planning.space import make_space
 from simcore.report.trace import to_trace
 from simcore.step.schedules import SCHEDULES, schedule_of
-from simcore.step.schedules.base import Array, Cell, Schedule, StageTimes, works
+from simcore.step.schedules.base import Cell, Schedule, StageTimes, works
 from simcore.strategy.layout import Layout
 from simcore.strategy.options import OPTIONS
 
@@ -26,17 +26,11 @@ class LastFirst(Schedule):
 
     name = "last-first"
     meaning = "all forwards, then backwards from the last micro-batch on"
-    grad_accum_rule = "needs a grad-accum that is a multiple of 3"
+    multiple_of = 3
 
     def order(self, layout: Layout, stage: int, micro_batches: int) -> list[Cell]:
         backward = works("backward", micro_batches)[::-1]
         return [(w,) for w in works("forward", micro_batches) + backward]
-
-    def takes(self, micro_batches: Array | int) -> Any:
-        return np.mod(micro_batches, 3) == 0
-
-    def least_micro_batches(self, layout: Layout) -> int:
-        return 3
 
     def refused(self, layout: Layout) -> list[str]:
         several = [f"schedule {self.name} needs pp of at most 8"] if layout.pp > 8 else []
@@ -114,7 +108,7 @@ def test_it_is_swept() -> None:
                        micro_batch=1, seq_len=2048, **words)  # fmt: skip
     found = list(batches(space))
     invalid = {reason: n for b in found for reason, n in b.invalid.items()}
-    assert invalid == {"schedule last-first needs a grad-accum that is a multiple of 3": 16}
+    assert invalid == {"schedule last-first needs a multiple of 3 as grad-accum": 16}
     own = next(b for b in found if b.invalid)
     assert own.grad_accum is not None and own.step_time_s is not None
     assert own.grad_accum.tolist() == [3, 6, 9, 12, 15, 18, 21, 24]
@@ -126,7 +120,7 @@ def test_it_is_swept() -> None:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"accum": 4}, "schedule last-first needs a grad-accum that is a multiple of 3, not 4"),
+        ({"accum": 4}, "schedule last-first needs a multiple of 3 as grad-accum, not 4"),
         ({"pp": 1}, "schedule last-first needs pp above 1"),
         ({"vpp": 2}, "schedule last-first has no chunks: vpp=2 needs 1f1b"),
         ({"pp": 16, "gpus": "2x8xH100"}, "schedule last-first needs pp of at most 8"),
