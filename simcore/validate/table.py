@@ -16,7 +16,6 @@ from simcore.strategy.options.values import word_meant
 from simcore.validate.case import Case, Skipped
 from simcore.validate.formats import (
     Format,
-    ddp,
     project,
     published,
 )
@@ -46,7 +45,7 @@ def formats() -> tuple[Format, ...]:
     """Known formats, the most specific first."""
     from simcore.validate.formats.described import described_formats  # few commands read a table
 
-    return (ddp.FORMAT, *described_formats(), published.FORMAT, project.FORMAT)
+    return (*described_formats(), published.FORMAT, project.FORMAT)
 
 
 def read_table(

@@ -11,7 +11,8 @@ from simcore import api
 from simcore.hardware.cluster import parse_cluster
 from simcore.hardware.spec import NODES as NODE_RECORDS
 from simcore.validate.case import Case
-from simcore.validate.formats.rules import corpus
+from simcore.validate.formats.row_rules import rules_of
+from simcore.validate.formats.rules import corpora_folder
 from simcore.validate.judge import judge
 from simcore.validate.table import Table, read_table
 from simcore.workload.models import ModelRecord
@@ -124,11 +125,11 @@ def test_a_library_s_model_is_traced_as_its_row_ran(tmp_path: Path) -> None:
     }  # fmt: skip
     found = case(tmp_path, **row)
     assert found.model == "timm:xcit_small_12_p16_224"
-    assert found.options["inputs"] == ("float32[B,3,224,224] channels_last",)
+    assert found.options["inputs"] == "float32[B,3,224,224] channels_last"
     assert found.options["attention"] == "math"
     assert found.options["optimizer"] == "sgd"
     newer = case(tmp_path, **{**row, "notes": "tier=A; layout=nchw; PT2.1"}).options
-    assert newer["inputs"] == ("float32[B,3,224,224]",) and "attention" not in newer
+    assert newer["inputs"] == "float32[B,3,224,224]" and "attention" not in newer
     # what models_db has stays with it
     assert case(tmp_path, **{**row, "model": "timm:vit_small_patch16_224"}).model == "vit-s-16"
 
@@ -241,19 +242,21 @@ def test_measured_figures_never_change_a_prediction(tmp_path: Path) -> None:
 
 
 def test_every_name_of_the_tables_is_known() -> None:
-    rules = corpus("ddp")
-    for rule in rules.rules["models"]:
-        own = rule.gives.get("precision", {})
-        precisions = {own.get(p, p) for p in rules.names["precisions"].values()}
-        assert resolve_model(rule.gives["model"]).training, rule.gives
-        assert precisions <= {"fp32", "tf32", "amp-fp16", "amp-bf16", "fp16", "bf16"}
-    for gpu in rules.names["gpus"].values():
+    rules = rules_of(corpora_folder() / "ddp" / "format.yaml")
+
+    def among(key: str, name: str) -> set[str]:
+        given = [r.gives[key][name] for r in rules if name in r.gives.get(key, {})]
+        return {v for one in given if isinstance(one, dict) for v in one.get("among", {}).values()}
+
+    precisions = among("cells", "stated_precision")
+    assert precisions and precisions <= {"fp32", "tf32", "amp-fp16", "bf16"}
+    for gpu in among("cells", "card"):
         parse_cluster(f"1x1x{gpu}")
-    for network in rules.names["networks"].values():
+    for network in among("words", "network"):
         parse_cluster("2x8xA100", network=network)
-    for rule in rules.rules["nodes"]:
-        assert NODE_RECORDS[rule.gives["node"]]
-    assert set(rules.names["strategies"].values()) <= {"ddp", "dp", "zero2", "zero3"}
+    nodes = {r.gives["cells"]["node"] for r in rules if "node" in r.gives.get("cells", {})}
+    assert len(nodes) == 5 and all(NODE_RECORDS[node] for node in nodes)
+    assert among("words", "strategy") == {"ddp", "dp", "zero2", "zero3"}
 
 
 @pytest.mark.long

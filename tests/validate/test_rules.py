@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from simcore.base.errors import DataError
-from simcore.validate.formats import rules
-from simcore.validate.formats.rules import TEXT, Facts, Rule, corpus
+from simcore.validate.formats.row_rules import read_by, rules_of
+from simcore.validate.formats.rules import TEXT, Facts, Rule, corpora_folder
 
 FACTS: Facts = {
-    "model": "BERT-Large", "gpu": "V100(32GB)", "torch": (1, 10), "gpus": 8.0, "library": False,
-    "note": "", "version": None, TEXT: "a lab | bert-large | squad fine-tune",
+    "model": "BERT-Large", "gpu": "V100(32GB)", "torch": "1.10.0", "gpus": "8", "library": "no",
+    "note": "", "version": "", TEXT: "a lab | bert-large | squad fine-tune",
 }  # fmt: skip
 
 
@@ -33,7 +33,7 @@ FACTS: Facts = {
         ({"torch": "<=1.10"}, True),
         ({"gpus": ">1"}, True),
         ({"gpus": 8}, True),
-        ({"library": False}, True),
+        ({"library": "no"}, True),
         ({"library": True}, False),
         ({"version": "<2.0"}, False),  # what is not known is not older
         ({"version": ["unknown", "<2.0"]}, True),
@@ -62,26 +62,33 @@ def test_a_fact_that_no_row_has_is_a_mistake_of_the_rule() -> None:
         Rule({"modle": "BERT-*"}, {}).holds(FACTS)
 
 
-def written(path: Path, text: str) -> rules.Corpus:
+def written(path: Path, text: str) -> tuple[Rule, ...]:
     path.write_text(text, encoding="utf-8")
-    return rules._corpus(str(path))
+    return rules_of(path)
 
 
-def test_sections_are_rules_in_order_or_tables_of_names(tmp_path: Path) -> None:
+def test_of_a_group_first_the_first_rule_that_holds_applies(tmp_path: Path) -> None:
     made = written(
         tmp_path / "small.yaml",
-        "gpus: {theirs: ours}\n"
-        "layouts:\n"
-        "  - {when: {model: GNMT}, layout: first}\n"
-        "  - {when: {model: BERT-*}, layout: second, source: a page}\n"
-        "  - {layout: third}\n",
+        "rules:\n"
+        "  - first:\n"
+        "      - {when: {model: GNMT}, cells: {layout: first}}\n"
+        "      - {when: {model: BERT-*}, cells: {layout: second}, source: a page}\n"
+        "      - {cells: {layout: third}}\n"
+        "  - {cells: {also: every}}\n"
+        "  - {when: {model: '*'}, cells: {also: later}}\n",
     )
-    assert made.names["gpus"]["theirs"] == "ours"
-    assert made.value("layouts", "layout", FACTS) == "second"
-    assert [r.gives["layout"] for r in made.every("layouts", FACTS)] == ["second", "third"]
-    found = made.first("layouts", FACTS)
-    assert found is not None and found.source == "a page" and "source" not in found.gives
-    assert made.value("layouts", "width", FACTS) is None
+    cells = {"model": "BERT-Large", "layout": "", "also": ""}
+    assert read_by(made, cells).cells == {**cells, "layout": "second", "also": "later"}
+    assert read_by(made, {**cells, "model": "T5"}).cells["layout"] == "third"
+    assert made[1].source == "a page" and "source" not in made[1].gives
+
+
+def test_says_searches_the_text_that_a_format_names(tmp_path: Path) -> None:
+    made = written(tmp_path / "small.yaml", "rules: [{when: {says: Fine}, cells: {b: found}}]\n")
+    cells = {"a": "FINE tune", "b": ""}
+    assert read_by(made, cells).cells["b"] == "found"
+    assert read_by(made, cells, "{b} only").cells["b"] == ""
 
 
 @pytest.mark.parametrize("text", ["- a\n", "rules: 3\n", "rules: [3]\n", "rules: [{when: x}]\n"])
@@ -90,17 +97,33 @@ def test_a_file_that_holds_no_rules_is_refused_by_its_name(tmp_path: Path, text:
         written(tmp_path / "bad.yaml", text)
 
 
+def ddp_rules() -> tuple[Rule, ...]:
+    return rules_of(corpora_folder() / "ddp" / "format.yaml")
+
+
 def test_every_model_of_a_shipped_rule_exists() -> None:
     from simcore.workload.resolve import resolve_model
 
-    for rule in corpus("ddp").rules["models"]:
-        assert resolve_model(rule.gives["model"]).training
+    named = [r.gives["cells"]["entry"] for r in ddp_rules() if "entry" in r.gives.get("cells", {})]
+    entries = [name for name in named if isinstance(name, str)]
+    assert len(entries) > 60
+    assert all(resolve_model(name).training for name in entries)
+
+
+#: Options that rules set because of what a program does, not because the row states them.
+OF_PROGRAMS = {"overlap", "optimizer", "optimizer_impl", "eager_kernels", "attention", "main_grads"}
 
 
 def test_what_no_table_shows_says_where_it_is_from() -> None:
     """A rule that changes how a job runs cites a source; one that names a model need not."""
-    found = corpus("ddp").rules
-    for section in ("settings", "regions", "newest_torch", "without_p2p"):
-        assert all(rule.source for rule in found[section]), section
-    told = [r for r in found["options"] if not {"recompute", "software"} & r.gives["words"].keys()]
-    assert told and all(rule.source for rule in told)
+    for keys in ({"settings"}, {"torch_release"}):
+        told = [r for r in ddp_rules() if keys & r.gives.keys()]
+        assert told and all(rule.source for rule in told), keys
+    told = [r for r in ddp_rules() if OF_PROGRAMS & r.gives.get("words", {}).keys()]
+    assert len(told) > 8 and all(rule.source for rule in told)
+    cells = [
+        r
+        for r in ddp_rules()
+        if r.gives.get("cells") in ({"without_p2p": "yes"}, {"torch": "1.4.0"})
+    ]
+    assert len(cells) == 2 and all(rule.source for rule in cells)

@@ -1,6 +1,6 @@
-"""Readers of measured tables: one module per format. This module has what they share.
+"""Readers of measured tables: simcore's own format, and published tables that data describes.
 
-The columns of a table tell its format.
+The columns of a table tell its format. This module has what the readers share.
 """
 
 from __future__ import annotations

@@ -8,6 +8,8 @@ The folder's ``format.yaml`` has these keys:
     model       the model, as ``--model`` takes it, for rows where no rule gives one
     label       the table's name of the model; without it: ``model``
     gpus        the cluster, as ``--gpus`` takes it
+    says        the text that ``says`` searches, names of cells in braces; without it: all cells
+    reference   empty: a measured speed-up is relative to one GPU with the row's batch (``Case``)
     cards       the table's name of a GPU -> its name in hardware_db
     rules       the rules that are applied first; those of the folder's other files follow, in the
                 order of the file names
@@ -31,7 +33,7 @@ from typing import Any
 from simcore.base.database import read_yaml
 from simcore.base.errors import DataError, UnknownName
 from simcore.base.units import GIB, GIGA, MILLI
-from simcore.strategy.programs import PLAIN, program_named
+from simcore.strategy.programs import PLAIN, Runs, program_named
 from simcore.validate.case import Case, Skipped
 from simcore.validate.formats import Format, Row, number, present, whole, with_defaults
 from simcore.validate.formats.formulas import NoJobError
@@ -47,6 +49,7 @@ from simcore.validate.formats.row_rules import (
 )
 from simcore.validate.formats.rules import Rule, corpora_folder
 from simcore.validate.unnamed import unnamed
+from simcore.workload.model_aliases import alias_named
 from simcore.workload.settings import PREFIX
 
 _FORMAT = "format.yaml"
@@ -149,7 +152,7 @@ def _check(data: Mapping[str, Any], path: Path) -> None:
 def _asked(data: Mapping[str, Any]) -> list[Any]:
     """What a format reads from a row's cells itself."""
     cells = ["{%s}" % value["cell"] for value in data["measured"].values()]  # noqa: UP031
-    return [data["model"], data["gpus"], data.get("label", ""), cells]
+    return [data["model"], data["gpus"], data.get("label", ""), data.get("says", ""), cells]
 
 
 @dataclass(frozen=True)
@@ -165,7 +168,7 @@ class _Reader:
         for column in data.get("whole", ()):
             whole({column: cells.get(column, "")}, column, 1)
         try:
-            made = read_by(self.of.rules, cells)
+            made = read_by(self.of.rules, cells, data.get("says", ""))
             return self._case(name, row, made)
         except NoJobError as err:
             return Skipped(name, str(err))
@@ -203,6 +206,7 @@ class _Reader:
             train_samples=number(made.texts, "train_samples"),
             eval_samples=number(made.texts, "eval_samples") or 0.0,
             work_known=made.texts.get("work_known") != "False",
+            reference=data.get("reference"),
             flag=made.texts.get("flag", ""),
         )
         if called is not None:
@@ -210,14 +214,28 @@ class _Reader:
         if not written:  # no program's layers: the job is what the rules say, and no more
             by_rules = {**stated.usual_words, **stated.words}
             by_rules |= {"settings": settings} if settings else {}
-            return replace(case, options=by_rules)
+            return _spelled_out(replace(case, options=by_rules))
         return unnamed(case, [o for c, o in data.get("told", {}).items() if row.get(c)])
+
+
+def _spelled_out(case: Case) -> Case:
+    """The case with what an alias of a model and the software's release stand for."""
+    settings = case.options.get("settings") or {}
+    if (alias := alias_named(case.model)) is not None:
+        settings = {**alias.settings, **settings}
+        options = {**alias.words, **case.options}
+        case = replace(case, model=alias.model, label=case.label or case.model, options=options)
+    if (name := case.options.get("software")) is not None:
+        program = program_named(name)
+        settings = {**(program.runs or Runs()).settings, **settings}
+        case = replace(case, options={**case.options, "software": program.name})
+    return replace(case, options=case.options | {"settings": settings}) if settings else case
 
 
 def _cluster(text: str, cards: Mapping[str, str]) -> str:
     """A cluster as ``--gpus`` takes it, with the GPU names of hardware_db."""
-    groups = (part.rpartition("x") for part in text.split("+"))
-    return "+".join(f"{counts}x{cards.get(card, card)}" for counts, _, card in groups)
+    groups = (part.split("x", 2) for part in text.split("+"))
+    return "+".join(f"{nodes}x{gpus}x{cards.get(card, card)}" for nodes, gpus, card in groups)
 
 
 def _measured(wanted: Mapping[str, Any], made: Reading, kind: str) -> dict[str, float]:

@@ -11,10 +11,15 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from simcore.base.errors import UsageError
 from simcore.base.registry import Registry
+from simcore.base.units import GIB, GIGA, MEGA, format_bytes
+from simcore.hardware.spec import GPUS
 from simcore.strategy.cuts import modules_cut, written
 from simcore.validate.formats import Row, number, whole
-from simcore.workload.models import MODELS, ModelRecord, Scalar
+from simcore.workload.models import MODELS, ModelRecord, Scalar, setting_kinds
+from simcore.workload.resolve import resolve_model
+from simcore.workload.trace.zoos import zoo_of
 
 Formula = Callable[..., "Scalar | None"]
 FORMULAS: Registry[Formula] = Registry("formula")
@@ -22,6 +27,9 @@ FORMULAS: Registry[Formula] = Registry("formula")
 #: Sizes of the NVLink domain that a job uses in a rack of 72 GPUs: the largest that divides the
 #: job's GPUs.
 _RACK_GPUS = (72, 64, 36, 32, 16, 8, 4, 2, 1)
+#: Largest relative difference of parameters and FLOP between a row and the models_db entry of the
+#: same name for which the entry is taken to be the row's model.
+_SAME_FRAC = 0.05
 #: The ratio of hardware to model FLOP utilisation of a run, as notes state it.
 _UTILISATIONS = re.compile(r"HFU/MFU=([\d.]+)")
 
@@ -143,6 +151,112 @@ def _side_of_tokens(row: Row, *, model: str) -> int | None:
             f"diffusion: {row['seq_len']} tokens are not those of a caption and a square image"
         )
     return side * int(config["vae_factor"]) * int(config["patch"])
+
+
+@FORMULAS.register("entry_of_equal_name")
+def _entry_of_equal_name(row: Row) -> str | None:
+    """The models_db entry with the row's model name (without its library) and the same size.
+
+    None if there is none whose parameters and FLOP agree with the row's to ``_SAME_FRAC``.
+    """
+    entry = row["model"].rpartition(":")[2]
+    params, flop = number(row, "params_m"), number(row, "fwd_gflops_per_sample")
+    if MODELS.path(entry) is None or not params or not flop:
+        return None
+    built = MODELS[entry].build()
+    sizes = (built.trainable_numel, params * MEGA), (built.forward_flop, flop * GIGA)
+    same = all(abs(ours / stated - 1.0) <= _SAME_FRAC for ours, stated in sizes)
+    return MODELS[entry].name if same else None
+
+
+@FORMULAS.register("model_of_a_library")
+def _model_of_a_library(row: Row) -> str | None:
+    """The row's model if a vision library has it. Raises NoJobError if that is not installed."""
+    if (found := zoo_of(row["model"])) is None:
+        return None
+    try:
+        found[0].versions()
+    except UsageError as err:
+        raise NoJobError(str(err)) from None
+    return row["model"]
+
+
+@FORMULAS.register("in_a_library")
+def _in_a_library(_row: Row, *, model: str) -> bool:
+    """Whether the model is one of a vision library."""
+    return zoo_of(model) is not None
+
+
+@FORMULAS.register("model_fact")
+def _model_fact(_row: Row, *, model: str, name: str) -> Scalar | None:
+    """A fact of a models_db entry or alias; a setting by its name; None for a library's model."""
+    if zoo_of(model) is not None:
+        return None
+    record = resolve_model(model)
+    assert isinstance(record, ModelRecord)
+    settings = record.settings({})
+    facts: dict[str, Scalar] = {
+        **settings,
+        "arch": record.arch,
+        "compiled": bool(settings.get("xla")),
+        "norms_synchronised": record.sync_norm_wait is not None,
+        "has_layout": "layout" in setting_kinds(record.arch),
+    }
+    return facts.get(name)
+
+
+@FORMULAS.register("images_of_a_batch")
+def _images_of_a_batch(row: Row, *, layout: str) -> str:
+    """The input of a library's model, as ``--input`` takes it."""
+    shape = f"float32[B,{row['input_shape'].replace('x', ',')}]"
+    return f"{shape} channels_last" if layout == "nhwc" else shape
+
+
+@FORMULAS.register("gpus_a_node")
+def _gpus_a_node(row: Row) -> int:
+    """GPUs of each node. Raises NoJobError if they do not divide evenly."""
+    gpus, nodes = whole(row, "gpus"), whole(row, "nodes", 1)
+    if gpus % nodes:
+        raise NoJobError(f"{gpus} GPUs do not divide over {nodes} nodes")
+    return gpus // nodes
+
+
+@FORMULAS.register("whole_batch")
+def _whole_batch(row: Row) -> int:
+    """Samples of a rank. Raises NoJobError for no whole number."""
+    batch = number(row, "local_batch", at_least=1)
+    if batch is None or batch != int(batch):
+        raise NoJobError(f"local batch {row['local_batch']!r} is not a whole number")
+    return int(batch)
+
+
+@FORMULAS.register("regions")
+def _regions(
+    row: Row, *, batch_total: int, plus: int, at_most: int, share: float = 1.0
+) -> int:  # fmt: skip
+    """Regions per image of a two-stage detector, or a share of them.
+
+    They depend on the batch size where the program limits the proposals of a whole batch.
+    """
+    return round(share * min(at_most, round(batch_total / whole(row, "local_batch")) + plus))
+
+
+@FORMULAS.register("memory_beyond")
+def _memory_beyond(row: Row, *, gpu: str) -> str:
+    """Why the row is doubted if its peak memory exceeds the named GPU's; empty if it does not."""
+    peak = (number(row, "peak_mem_gib") or 0.0) * GIB
+    if not peak or GPUS.path(gpu) is None or peak <= GPUS[gpu].memory_size.value:
+        return ""
+    return f"its memory, {format_bytes(peak, unit='GiB')}, is more than the GPU it names has"
+
+
+@FORMULAS.register("host_of_log")
+def _host_of_log(row: Row) -> str:
+    """A text that is equal for runs on one host: the source and the folder of its log.
+
+    For a source without folders it is the whole reference, a document and its line.
+    """
+    return f"{row['source']}/{row['source_ref'].rpartition('/')[0] or row['source_ref']}"
 
 
 def _settings(model: str, arch: str) -> dict[str, Any] | None:

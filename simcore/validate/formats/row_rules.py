@@ -2,7 +2,8 @@
 
 A corpus is a folder of ``validate/corpora`` whose files have lists of ``rules``. A rule's condition
 is its key ``when`` (the language is in ``rules.py``). A file and a group of ``rules`` may have a
-``when`` too, which then holds for all rules in it. The other keys of a rule are
+``when`` too, which then holds for all rules in it. Of a group ``first`` only the first rule that
+holds applies. The other keys of a rule are
 
     cells       cells that are replaced or added, for the rules and values that follow
     skip        the reason why the row is skipped
@@ -10,6 +11,7 @@ is its key ``when`` (the language is in ``rules.py``). A file and a group of ``r
     model       the model, as ``--model`` takes it, instead of the format's
     words       options of ``simcore predict``; null removes an option that an earlier rule set
     settings    settings of the model, as ``--set`` takes them
+    torch_release    a release of PyTorch: all settings of models_db/releases/torch.yaml for it
     usual_words, usual_settings    defaults: the program's own options and settings override them
     hidden      communication that overlaps with compute, in addition to the program's
     exposed     communication that does not overlap, although the program would overlap it
@@ -40,7 +42,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -52,10 +54,12 @@ from simcore.strategy.options.values import read_options
 from simcore.validate.formats import Row
 from simcore.validate.formats.formulas import FORMULAS, NoJobError, applied, as_number
 from simcore.validate.formats.rules import TEXT, Facts, Rule
+from simcore.workload.releases import settings_of_release
 
 #: The keys that a rule may have besides ``when`` and ``source``.
 GIVES = (
-    "cells", "skip", "program", "model", "usual_words", "words", "usual_settings", "settings",
+    "cells", "skip", "program", "model", "usual_words", "words", "usual_settings", "torch_release",
+    "settings",
     "hidden", "exposed", "all_told", "memory", "memory_unit", "columns", "table", "train_samples",
     "eval_samples", "work_known", "flag",
 )  # fmt: skip
@@ -72,10 +76,12 @@ class Reading:
 
     ``cells``: the row's cells, with those that rules replaced or added. ``texts``: single values,
     such as ``program``, by key. ``maps``: values by key and name, such as ``words``. ``steps``:
-    pairs ("hidden" or "exposed", communication), in order.
+    pairs ("hidden" or "exposed", communication), in order. ``says``: the text that conditions
+    search, with names of cells in braces; without it, all cells.
     """
 
     cells: Row
+    says: str = ""
     texts: dict[str, str] = field(default_factory=dict)
     maps: dict[str, dict[str, Any]] = field(default_factory=lambda: {k: {} for k in _MAPS})
     steps: list[tuple[str, str]] = field(default_factory=list)
@@ -83,7 +89,8 @@ class Reading:
 
     def facts(self) -> Facts:
         """The facts for the rules' conditions: all cells, and their joined text in lower case."""
-        return {**self.cells, TEXT: " | ".join(self.cells.values()).lower()}
+        text = text_of(self.says, self.cells) or " | ".join(self.cells.values())
+        return {**self.cells, TEXT: text.lower()}
 
 
 def rules_of(path: Path) -> tuple[Rule, ...]:
@@ -100,14 +107,19 @@ def rules_of(path: Path) -> tuple[Rule, ...]:
 def _flat(data: Mapping[str, Any], above: Mapping[str, Any], path: Path) -> Iterator[Rule]:
     """The rules of a group, each with the conditions of the groups around it (``above``)."""
     for one in data["rules"]:
-        if not isinstance(one, dict):
-            raise DataError(f"a rule is a mapping, not {one!r:.60}", file=path)
+        if not isinstance(one, dict) or not isinstance(one.get("when", {}), dict):
+            raise DataError(f"a rule is a mapping, and so is its 'when': {one!r:.60}", file=path)
         when = one.get("when", {})
         twice = above.keys() & when.keys()
         if twice:
             raise DataError(f"{min(twice)!r} is in the 'when' of an outer group too", file=path)
         if "rules" in one:
             yield from _flat(one, {**above, **when}, path)
+            continue
+        if "first" in one:
+            group = object()
+            for rule in _flat({"rules": one["first"]}, {**above, **when}, path):
+                yield replace(rule, group=group)
             continue
         gives = {k: v for k, v in one.items() if k not in ("when", "source")}
         for key in gives:
@@ -198,12 +210,15 @@ def _texts(given: Any) -> Iterator[str]:
         yield from _texts(one)
 
 
-def read_by(rules: tuple[Rule, ...], cells: Row) -> Reading:
+def read_by(rules: tuple[Rule, ...], cells: Row, says: str = "") -> Reading:
     """The result of all rules for a row. Raises NoJobError, with the reason, to skip the row."""
-    made = Reading(dict(cells))
+    made = Reading(dict(cells), says)
     facts = made.facts()
+    done: set[object] = set()
     for rule in rules:
-        if rule.holds(facts):
+        if rule.group not in done and rule.holds(facts):
+            if rule.group is not None:
+                done.add(rule.group)
             _apply(rule.gives, made)
             if "cells" in rule.gives:
                 facts = made.facts()
@@ -227,6 +242,9 @@ def _apply(gives: Mapping[str, Any], made: Reading) -> None:
                     made.maps[key][name] = value
         elif key in ("hidden", "exposed"):
             made.steps += [(key, word) for word in given]
+        elif key == "torch_release":
+            release = str(text_of(given, made.cells))
+            made.maps["settings"] |= settings_of_release(made.cells["arch"], release)
         elif key == "all_told":
             made.all_told = bool(given)
         elif (text := value_of(given, made.cells)) not in (None, NOTHING):
