@@ -281,3 +281,9 @@ def test_deeper_backbones_have_more_blocks_in_their_third_stage(build: Any) -> N
     assert deep.forward_flop - shallow.forward_flop == 17 * 2 * weights * 20 * 20
     with pytest.raises(ValueError, match="depth 42 is none of 18, 34, 50, 101, 152"):
         build(name="x", depth=42)
+
+
+@pytest.mark.parametrize("build", [rcnn, retinanet])
+def test_norms_of_no_known_kind_are_refused(build: Any) -> None:
+    with pytest.raises(ValueError, match="norms 'trained' is none of constant, evaluated"):
+        build(name="x", norms="trained")

@@ -43,6 +43,8 @@ _SSD_EXTRA = (
 )
 _SSD_BOXES = (4, 6, 6, 6, 4, 4)
 
+#: How a detector's pre-trained BatchNorms may run.
+NORMS = ("constant", "evaluated")
 #: Tensors as large as all scores that the focal loss in plain operators saves in fp32
 #: (torchvision's and fvcore's ``sigmoid_focal_loss``): scores, targets, 1 - targets, 1 - p_t, its
 #: power, the cross entropy, the weight of classes, and the copy of the scores that are counted.
@@ -214,7 +216,11 @@ def rcnn(
     - ``loader_bytes_per_pixel``: bytes per pixel of an image in pageable memory, for whose copy the
       host waits; 0: no such copy.
     """
-    check_names(proposals=(proposals, PROPOSALS), mask_targets=(mask_targets, MASK_TARGETS))
+    check_names(
+        proposals=(proposals, PROPOSALS),
+        mask_targets=(mask_targets, MASK_TARGETS),
+        norms=(norms, NORMS),
+    )
     host = SELECTIONS[proposals]
     tape = Tape(nchw=layout == "nchw", casts=autocast, norms=norms)
     if loader_bytes_per_pixel:
@@ -270,6 +276,7 @@ def retinanet(
 
     ``fused_focal``: the focal loss is one kernel each way, which saves the scores.
     """
+    check_names(norms=(norms, NORMS))
     tape = Tape(norms=norms)
     levels = _pyramid(tape, _maps(tape, (height, width), depth)[1:], 256)
     p6 = tape.conv("p6", levels[-1], 256, 3, stride=2, bias=True)

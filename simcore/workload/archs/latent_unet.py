@@ -65,37 +65,11 @@ class _Tape(Tape):
         self.frozen = net.adapters is not None
         self.bodies: list[Body] = []
 
-    def both_ways(self, op: Op, x: T) -> None:
-        """Add an operator on ``x``: only its forward if nothing before it is trained."""
-        self.op(op if x.grad else Op(name=op.name, fwd=op.fwd))
-
-
-def _group_norm(tape: _Tape, name: str, x: T) -> T:
-    """GroupNorm of a 16-bit ``x``.
-
-    Autocast first casts ``x`` to fp32 and saves that; otherwise ``x`` itself is saved.
-    """
-    tape.read(x, save=False)
-    cast = ops.autocast_cast(x.elems)
-    tape.both_ways(Op(name=f"{name}.up", fwd=(cast,), bwd=(cast,)), x)
-    tape.both_ways(ops.group_norm(name, x.elems, float(_GROUPS)), x)
-    tape.param(f"{name}.weight", x.c)
-    tape.param(f"{name}.bias", x.c)
-    return T(x.c, x.grid, high=True, grad=x.grad)
-
-
-def _narrow(tape: _Tape, name: str, x: T) -> T:
-    cast = ops.autocast_cast(x.elems)
-    tape.read(x, save=False)
-    tape.both_ways(Op(name=name, fwd=(cast,), bwd=(cast,)), x)
-    return T(x.c, x.grid, x.pinned, grad=x.grad)
-
 
 def _norm_silu(tape: _Tape, name: str, x: T) -> T:
     """Norm and SiLU, both fp32 under autocast, and a cast for the following convolution."""
-    h = _group_norm(tape, name, x)
-    tape.both_ways(ops.activation(f"{name}.silu", h.elems, high=True), h)
-    return _narrow(tape, f"{name}.down", T(h.c, h.grid, high=True, grad=h.grad))
+    h = tape.act(name, tape.group_norm(name, x, _GROUPS), "silu")
+    return tape.narrow(f"{name}.down", h)
 
 
 def _conv(tape: _Tape, name: str, x: T, cout: int, kernel: int = 3, *, stride: int = 1) -> T:
@@ -108,15 +82,14 @@ def _resnet(tape: _Tape, net: _Net, x: T, cout: int) -> T:
     h = _conv(tape, "conv1", _norm_silu(tape, "norm1", x), cout)
     step = net.step_width
     row = T(step, (1,), grad=not tape.frozen)
-    tape.both_ways(ops.activation("time.silu", step, saves="none"), row)
-    tape.both_ways(ops.linear("time", 1, step, cout, bias=True), row)
-    tape.both_ways(ops.accumulate("time.fork", step), row)
-    tape.param("time.weight", step * cout)
-    tape.param("time.bias", cout)
+    tape.op(ops.activation("time.silu", step, saves="none"), grad=row.grad)
+    tape.op(ops.linear("time", 1, step, cout, bias=True), grad=row.grad)
+    tape.op(ops.accumulate("time.fork", step), grad=row.grad)
+    tape.weights("time", step * cout, cout)
     tape.read(h, save=False)
     added = Kernel(kind="elementwise", low=2 * h.elems + cout, indexed=h.elems)
     back = Kernel(kind="reduction", low=h.elems + cout)
-    tape.both_ways(Op(name="time.add", fwd=(added,), bwd=(back,)), row)
+    tape.op(Op(name="time.add", fwd=(added,), bwd=(back,)), grad=row.grad)
     h = _conv(tape, "conv2", _norm_silu(tape, "norm2", T(cout, h.grid, grad=h.grad)), cout)
     if x.c != cout:
         # norm1 saves this input, but under autocast in fp32, so that a 16-bit copy is saved too.
@@ -126,7 +99,7 @@ def _resnet(tape: _Tape, net: _Net, x: T, cout: int) -> T:
             tape.op(Op(name="shortcut.input", fwd=(), saved=Saved(autocast=x.elems)))
         x = _conv(tape, "shortcut", held, cout, 1)
     out = tape.add("sum", x, h)
-    tape.both_ways(ops.scale("sum.scale", out.elems), out)  # the factor is one
+    tape.op(ops.scale("sum.scale", out.elems), grad=out.grad)  # the factor is one
     tape.block("resnet", boundary=start)
     return out
 
@@ -200,13 +173,13 @@ def _transformer(tape: _Tape, net: _Net, x: T, depth: int, heads: int) -> T:
     def project(name: str, h: T) -> T:
         first = name == "proj_in"
         if not net.channels_last and (first == (net.projects == "linear")):
-            tape.both_ways(layout, h)
+            tape.op(layout, grad=h.grad)
         h = tape.linear(name, h, h.c) if net.projects == "linear" else _conv(tape, name, h, x.c, 1)
         if not net.channels_last and (first == (net.projects == "conv")):
-            tape.both_ways(layout, h)
+            tape.op(layout, grad=h.grad)
         return h
 
-    h = project("proj_in", _narrow(tape, "norm.down", _group_norm(tape, "norm", x)))
+    h = project("proj_in", tape.narrow("norm.down", tape.group_norm("norm", x, _GROUPS)))
     tape.block("transformer start")
     for _ in range(depth):
         body = Body(net.adapters)
@@ -233,12 +206,11 @@ def _step(tape: _Tape, net: _Net, pooled: int) -> None:
     def embedder(name: str, width: int) -> None:
         wide = net.step_width
         row = T(wide, (1,), grad=not tape.frozen)
-        tape.both_ways(ops.linear(f"{name}.1", 1, width, wide, bias=True, input_grad=False), row)
-        tape.both_ways(ops.activation(f"{name}.silu", wide), row)
-        tape.both_ways(ops.linear(f"{name}.2", 1, wide, wide, bias=True), row)
-        for part, k in (("1", width), ("2", wide)):
-            tape.param(f"{name}.{part}.weight", k * wide)
-            tape.param(f"{name}.{part}.bias", wide)
+        tape.op(ops.linear(f"{name}.1", 1, width, wide, bias=True, input_grad=False), grad=row.grad)
+        tape.op(ops.activation(f"{name}.silu", wide), grad=row.grad)
+        tape.op(ops.linear(f"{name}.2", 1, wide, wide, bias=True), grad=row.grad)
+        tape.weights(f"{name}.1", width * wide, wide)
+        tape.weights(f"{name}.2", wide * wide, wide)
 
     features = Kernel(kind="elementwise", high=8.0 * net.widths[0], launches=10.0)
     tape.op(Op(name="step.features", fwd=(features,)))
@@ -363,7 +335,6 @@ def _levels(tape: _Tape, net: _Net, latent: Latent, resnets: int, middle_layers:
         for _ in range(resnets + 1):
             parts = [x, skips.pop()]
             x = tape.concat("skip", parts)
-            x.grad = any(p.grad for p in parts)
             tape.block("join")
             x = _resnet(tape, net, x, net.widths[level])
             if net.depths[level]:

@@ -135,6 +135,25 @@ class Tape:
         """Add a trained parameter."""
         self._params.append(Param(name, numel))
 
+    def weights(self, name: str, weight: int, bias: int = 0) -> None:
+        """Add the weight of a layer, and its bias if that has elements."""
+        self.param(f"{name}.weight", weight)
+        if bias:
+            self.param(f"{name}.bias", bias)
+
+    def op(self, op: Op, *, grad: bool = True) -> None:
+        """Add any op; without a gradient it only runs forward."""
+        self._ops.append(op if grad else Op(name=op.name, fwd=op.fwd))
+
+    def apply(self, op: Op, out: T, *inputs: T, saves: Sequence[T] = ()) -> T:
+        """Add an op that reads tensors, of which backward needs ``saves``; returns ``out``."""
+        out.grad = any(x.grad for x in inputs)
+        saved = op.saved
+        for x in inputs:
+            saved = saved + self.read(x, save=out.grad and x in saves)
+        self.op(replace(op, saved=saved), grad=out.grad)
+        return out
+
     # -- layers ----------------------------------------------------------------------------
 
     def conv(
@@ -194,92 +213,75 @@ class Tape:
                     gemm_weight=op.gemm_weight * (not shared))
         )  # fmt: skip
         if not shared:
-            self.param(f"{name}.weight", weight)
-            if bias:
-                self.param(f"{name}.bias", channels)
+            self.weights(name, weight, channels * bias)
         return out
 
     def batch_norm(self, name: str, x: T) -> T:
-        """BatchNorm over the batch, or as a pre-trained one runs (``norms``)."""
-        if self._norms != "trained":
-            return (self.frozen_norm if self._norms == "constant" else self.evaluated_norm)(name, x)
+        """BatchNorm over the batch, or as a pre-trained one runs (``norms``).
+
+        An evaluated one is one pass each way: backward reads the saved input and the gradient for
+        the gradients of scale and shift, then writes the input's.
+        """
         out = self._new(x.c, x.grid, x)
-        saved = self.read(x, save=True)
+        if self._norms == "constant":
+            return self._constant_norm(name, x, out)
+        evaluated = self._norms == "evaluated"
         op = ops.batch_norm(
             f"{name}.bn", x.elems, x.c, save_input=False, counter=True,
             channels_first=self._nchw and not self.xla,
         )  # fmt: skip
-        fwd, bwd = op.fwd, op.bwd
-        if (
-            self._fused
-        ):  # one read and one write per operand each way; the tensor stays on chip between passes
-            fwd = (Kernel(kind="batch_norm", low=2 * x.elems, weight=4.0 * x.c),)
-            bwd = (Kernel(kind="batch_norm", low=3 * x.elems, weight=4.0 * x.c),)
-        self._ops.append(Op(name=op.name, fwd=fwd, bwd=bwd, saved=saved))
-        self.param(f"{name}.bn.weight", x.c)
-        self.param(f"{name}.bn.bias", x.c)
-        self.norms.append(x.c)
-        return out
+        if evaluated or self._fused:
+            # One read and one write per operand: the tensor stays on chip between passes.
+            once = Kernel(kind="batch_norm", low=2 * x.elems, weight=4.0 * x.c)
+            back = replace(once, low=(4 if evaluated else 3) * x.elems)
+            op = replace(op, fwd=(once,), bwd=(back,))
+        if evaluated:
+            self.resident += 2 * x.c
+        else:
+            self.norms.append(x.c)
+        self.weights(f"{name}.bn", x.c, x.c)
+        return self.apply(op, out, x, saves=(x,))
 
-    def frozen_norm(self, name: str, x: T) -> T:
+    def _constant_norm(self, name: str, x: T, out: T) -> T:
         """``x * scale + bias`` with fp32 constants: two kernels, which save nothing of ``x``.
 
         Products of 16-bit and fp32 tensors are fp32 (PyTorch's type promotion, under autocast too),
         so that later tensors are fp32 until the next convolution casts them to 16 bit.
         """
-        out = self._new(x.c, x.grid, x)
-        out.grad, out.high = x.grad, True
-        self.read(x, save=False)
+        out.high = True
         self.resident += 4 * x.c
         first = Kernel(kind="elementwise", low=x.elems, high=x.elems, indexed=x.elems)
         second = Kernel(kind="elementwise", high=2 * x.elems, indexed=x.elems)
         back = replace(second, autocasts=x.elems)  # an fp32 product, which autograd casts to 16 bit
-        self._ops.append(
-            Op(name=f"{name}.scale", fwd=(first, second), bwd=(back,) if x.grad else ())
-        )
-        return out
+        return self.apply(Op(name=f"{name}.scale", fwd=(first, second), bwd=(back,)), out, x)
 
-    def evaluated_norm(self, name: str, x: T) -> T:
-        """BatchNorm by its running statistics; scale and shift are trained if ``x`` has a gradient.
-
-        Forward is one pass. Backward reads the saved input and the gradient for the gradients of
-        scale and shift, then writes the input's.
-        """
-        out = self._new(x.c, x.grid, x)
-        out.grad = x.grad
-        saved = self.read(x, save=x.grad)
-        fwd = Kernel(kind="batch_norm", low=2 * x.elems, weight=4.0 * x.c)
-        bwd = Kernel(kind="batch_norm", low=4 * x.elems, weight=4.0 * x.c)
-        self._ops.append(
-            Op(name=f"{name}.bn", fwd=(fwd,), bwd=(bwd,) if x.grad else (), saved=saved)
-        )
-        self.resident += 2 * x.c
-        self.param(f"{name}.bn.weight", x.c)
-        self.param(f"{name}.bn.bias", x.c)
-        return out
+    def group_norm(self, name: str, x: T, groups: int, *, autocast: bool = True) -> T:
+        """GroupNorm; under ``autocast`` a 16-bit ``x`` is first cast to fp32, which is saved."""
+        out = replace(self._new(x.c, x.grid, x), high=autocast)
+        if autocast:
+            cast = (ops.autocast_cast(x.elems),)
+            self.op(Op(name=f"{name}.up", fwd=cast, bwd=cast), grad=x.grad)
+        self.weights(name, x.c, x.c)
+        return self.apply(ops.group_norm(name, x.elems, groups * x.share), out, x)
 
     def act(self, name: str, x: T, kind: Act, *, inplace: bool = True) -> T:
         """An activation; ReLU in place saves its output, SiLU its input, others their output."""
         if kind == "none":
             return x
+        out = self._new(x.c, x.grid, x)
         if self.xla:  # computed with its input, and a second time in backward
             self.read(x, save=False)
-            return self._new(x.c, x.grid, x)
-        if kind == "silu":
-            out = self._new(x.c, x.grid, x)
-            saved = self.read(x, save=True)
-        elif inplace and kind == "relu":
-            out, saved = x, _saved(x) if x.grad and not x.pinned else NOTHING
-            x.pinned = x.grad
-        else:
-            out = self._new(x.c, x.grid, x, pinned=True)
-            self.read(x, save=False)
-            saved = _saved(out)
-        out.high = x.high
+            return out
         op = ops.activation(f"{name}.{kind}", x.elems, saves="none", high=x.high)
-        bwd = op.bwd if x.grad else ()
-        self._ops.append(Op(name=op.name, fwd=op.fwd, bwd=bwd, saved=saved))
-        return out
+        out.high = x.high
+        if kind == "silu":
+            return self.apply(op, out, x, saves=(x,))
+        if kind == "relu" and inplace:
+            self.op(replace(op, saved=NOTHING if x.pinned else _saved(x)), grad=x.grad)
+            x.pinned = x.grad
+            return x
+        out.pinned = True
+        return self.apply(replace(op, saved=_saved(out)), out, x)
 
     def unit(
         self, name: str, x: T, channels: int, kernel: int | Sequence[int], *, stride: int = 1,
@@ -298,94 +300,72 @@ class Tape:
     def add(self, name: str, a: T, b: T, *, relu: bool = False, inplace: bool = False) -> T:
         """``a + b``, perhaps with ReLU after it."""
         out = self._new(a.c, a.grid, a, pinned=inplace and a.pinned)
-        self.read(a, save=False)
-        self.read(b, save=False)
-        out.high, out.grad = a.high or b.high, a.grad or b.grad
+        out.high = a.high or b.high
         if self._fused and relu:  # added within the norm's kernel: one more read
-            extra = Kernel(kind="elementwise", low=a.elems, launches=0.01)
+            extra = (Kernel(kind="elementwise", low=a.elems, launches=0.01),)
             out.pinned = True
-            self._ops.append(Op(name=name, fwd=(extra,), bwd=(extra,), saved=Saved(low=out.elems)))
-            return out
+            return self.apply(Op(name=name, fwd=extra, bwd=extra, saved=_saved(out)), out, a, b)
+        op = ops.binary(name, a.elems, grads=0, high=out.high)
         if self.xla:  # one more read where the norm is applied
-            self._ops.append(Op(name=name, fwd=(Kernel(kind="elementwise", low=a.elems),)))
-            return self.act(name, out, "relu") if relu else out
-        self._ops.append(ops.binary(name, a.elems, grads=0, high=out.high))
+            op = Op(name=name, fwd=(Kernel(kind="elementwise", low=a.elems),))
+        self.apply(op, out, a, b)
         return self.act(name, out, "relu") if relu else out
 
     def gate(self, name: str, x: T, s: T) -> T:
         """``x * s`` with one ``s`` per channel; both are saved."""
-        out = self._new(x.c, x.grid, x)
+        out, both = self._new(x.c, x.grid, x), 2 * x.elems + s.elems
         if self.xla:  # with the norm; backward sums over the channel's gradient for ``s``
-            self.read(x, save=False)
-            scale = self.read(s, save=True)
-            summed = Kernel(kind="reduction", low=2 * x.elems + s.elems)
-            self._ops.append(Op(name=name, fwd=(), bwd=(summed,), saved=scale))
-            return out
-        saved = self.read(x, save=True) + self.read(s, save=True)
-        fwd = Kernel(kind="elementwise", low=2 * x.elems + s.elems, indexed=x.elems)
-        bwd = (
-            Kernel(kind="elementwise", low=2 * x.elems + s.elems, indexed=x.elems),
+            summed = Kernel(kind="reduction", low=both)
+            return self.apply(Op(name=name, fwd=(), bwd=(summed,)), out, x, s, saves=(s,))
+        times = Kernel(kind="elementwise", low=both, indexed=x.elems)
+        of_gate = (
             Kernel(kind="elementwise", low=3 * x.elems),
             Kernel(kind="reduction", low=x.elems + s.elems),
         )
-        self._ops.append(Op(name=name, fwd=(fwd,), bwd=bwd, saved=saved))
-        return out
+        op = Op(name=name, fwd=(times,), bwd=(times, *of_gate))
+        return self.apply(op, out, x, s, saves=(x, s))
 
     def mean(self, name: str, x: T) -> T:
         """Global average pooling."""
         out = self._new(x.c, (1,) * len(x.grid), x)
-        self.read(x, save=False)
         op = ops.reduction(name, x.elems, out=out.elems, high=False)
-        bwd = () if self.xla else op.bwd
-        self._ops.append(Op(name=name, fwd=op.fwd, bwd=bwd, saved=op.saved))
-        return out
+        return self.apply(replace(op, bwd=()) if self.xla else op, out, x)
 
     def max_pool(self, name: str, x: T, kernel: int, stride: int, pad: int = 0) -> T:
         """Max pooling: saves its input and int64 indices."""
-        grid = _windows(x.grid, [kernel] * len(x.grid), stride, [pad] * len(x.grid))
-        out = self._new(x.c, grid, x)
-        saved = self.read(x, save=True)
+        out = self._pooled(x, kernel, stride, pad)
         op = ops.max_pool2d(
             name, x.elems, out.elems, channels_last=not self._nchw, eager=not self._fused
         )
-        bwd = op.bwd if x.grad else ()
-        kept = saved + op.saved if x.grad else NOTHING
-        self._ops.append(Op(name=op.name, fwd=op.fwd, bwd=bwd, saved=kept))
-        out.grad = x.grad
-        return out
+        return self.apply(op, out, x, saves=(x,))
 
     def average_pool(self, name: str, x: T, kernel: int, stride: int, pad: int = 0) -> T:
         """Average pooling: saves its input."""
-        grid = _windows(x.grid, [kernel] * len(x.grid), stride, [pad] * len(x.grid))
-        out = self._new(x.c, grid, x)
-        saved = self.read(x, save=True)
-        op = ops.pool2d(name, x.elems, out.elems)
-        self._ops.append(Op(name=op.name, fwd=op.fwd, bwd=op.bwd, saved=saved))
-        return out
+        out = self._pooled(x, kernel, stride, pad)
+        return self.apply(ops.pool2d(name, x.elems, out.elems), out, x, saves=(x,))
+
+    def _pooled(self, x: T, kernel: int, stride: int, pad: int) -> T:
+        sides = len(x.grid)
+        return self._new(x.c, _windows(x.grid, [kernel] * sides, stride, [pad] * sides), x)
 
     def upsample(self, name: str, x: T, factor: int) -> T:
         """Nearest-neighbour up-sampling: saves nothing; its gradient is summed over the copies."""
-        self.read(x, save=False)
         out = self._new(x.c, tuple(g * factor for g in x.grid), x)
-        both = Kernel(kind="copy", low=x.elems + out.elems)
-        self._ops.append(Op(name=name, fwd=(both,), bwd=(both,)))
-        return out
+        both = (Kernel(kind="copy", low=x.elems + out.elems),)
+        return self.apply(Op(name=name, fwd=both, bwd=both), out, x)
 
     def narrow(self, name: str, x: T) -> T:
         """The 16-bit copy of a tensor that autocast keeps in fp32; in fp32 training ``x``."""
-        self.read(x, save=False)
-        self._ops.append(
-            Op(name=name, fwd=(ops.autocast_cast(x.elems),), bwd=(ops.autocast_cast(x.elems),))
-        )
-        return self._new(x.c, x.grid, x, pinned=x.pinned)
+        cast = (ops.autocast_cast(x.elems),)
+        out = self._new(x.c, x.grid, x, pinned=x.pinned)
+        return self.apply(Op(name=name, fwd=cast, bwd=cast), out, x)
 
     def concat(self, name: str, parts: Sequence[T]) -> T:
         """Channels of several tensors copied into one; the parts of its gradient are views."""
         out = self._new(sum(p.c for p in parts), parts[0].grid, parts[0])
-        for part in parts:
-            self.read(part, save=False)
-        self._ops.append(Op(name=name, fwd=(Kernel(kind="copy", low=2.0 * out.elems),)))
-        return out
+        return self.apply(
+            Op(name=name, fwd=(Kernel(kind="copy", low=2.0 * out.elems),)), out, *parts
+        )
 
     def linear(self, name: str, x: T, features: int, *, bias: bool = True, act: Act = "none") -> T:
         """A linear layer over the channels of every point."""
@@ -397,25 +377,16 @@ class Tape:
             weight_grad=not self.frozen,
         )  # fmt: skip
         self._ops.append(replace(op, saved=saved))
-        self.param(f"{name}.weight", x.c * features)
-        if bias:
-            self.param(f"{name}.bias", features)
+        self.weights(name, x.c * features, features * bias)
         return self.act(name, out, act)
 
     def dropout(self, name: str, x: T) -> T:
         """Dropout with a one-byte mask."""
-        out = self._new(x.c, x.grid, x)
-        self.read(x, save=False)
-        self._ops.append(ops.dropout(name, x.elems))
-        return out
+        return self.apply(ops.dropout(name, x.elems), self._new(x.c, x.grid, x), x)
 
     def reshape(self, x: T, c: int, grid: tuple[int, ...], share: float | None = None) -> T:
         """The same storage under another shape: no kernel."""
         return T(c, grid, x.pinned, 0, x.grad, x.share if share is None else share)
-
-    def op(self, op: Op) -> None:
-        """Add any other op."""
-        self._ops.append(op)
 
     def squeeze_excite(self, name: str, x: T, channels: int, act: Act = "relu") -> T:
         """Squeeze-and-excitation (Hu et al. 2018): mean, two 1x1 layers, sigmoid, product."""

@@ -6,12 +6,10 @@ convolutions, two residual blocks per level, one single-head attention at the lo
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
 from simcore.workload import ops
 from simcore.workload.archs import FROZEN_ARCHS
+from simcore.workload.archs.tape import T, Tape
 from simcore.workload.graph import Frozen, Kernel, Op
-from simcore.workload.saved import NOTHING
 
 _GROUPS = 32
 _MULTIPLIERS = (1, 2, 4, 4)
@@ -22,77 +20,49 @@ _IMAGE_CHANNELS = 3
 _LIVE_TENSORS = 5.0
 
 
-def _conv_params(cin: int, cout: int, kernel: int) -> int:
-    return cin * cout * kernel * kernel + cout
+def _norm_silu(tape: Tape, name: str, x: T) -> T:
+    return tape.act(name, tape.group_norm(name, x, _GROUPS, autocast=False), "silu")
 
 
-@dataclass(slots=True)
-class _Builder:
-    """Walks the network and collects its ops and the number of its parameters."""
+def _scaled_sum(tape: Tape, name: str, x: T, y: T) -> T:
+    """``(x + y) / scale``: the division runs although the scale is one."""
+    out = tape.add(f"{name}.add", x, y)
+    tape.op(ops.scale(f"{name}.scale", out.elems), grad=False)
+    return out
 
-    frames: int
-    ops: list[Op]
-    numel: int = 0
 
-    def add(self, *parts: Op) -> None:
-        self.ops.extend(replace(op, bwd=(), saved=NOTHING) for op in parts)
+def _resnet(tape: Tape, name: str, x: T, channels: int) -> T:
+    y = tape.conv(f"{name}.1", _norm_silu(tape, f"{name}.1", x), channels, 3, bias=True)
+    y = tape.conv(f"{name}.2", _norm_silu(tape, f"{name}.2", y), channels, 3, bias=True)
+    if x.c != channels:
+        x = tape.conv(f"{name}.shortcut", x, channels, 1, bias=True)
+    return _scaled_sum(tape, name, x, y)
 
-    def conv(self, name: str, size: int, cin: int, cout: int, kernel: int, stride: int = 1) -> None:
-        self.numel += _conv_params(cin, cout, kernel)
-        side = size // stride
-        self.add(
-            ops.conv(
-                name, (size, size), (side, side), cin, cout, kernel, stride=stride,
-                images=self.frames, bias=True,
-            )
-        )  # fmt: skip
 
-    def norm(self, name: str, size: int, channels: int, *, silu: bool = True) -> None:
-        self.numel += 2 * channels
-        elems = float(self.frames) * size * size * channels
-        self.add(ops.group_norm(f"{name}.norm", elems, float(_GROUPS) * self.frames))
-        if silu:
-            self.add(ops.activation(f"{name}.silu", elems))
+def _downsample(tape: Tape, name: str, x: T) -> T:
+    padded = x.share * (x.grid[0] + 1) ** 2 * x.c
+    pad = Kernel(kind="copy", low=padded + x.elems)
+    fill = Kernel(kind="elementwise", low=padded)
+    tape.op(Op(name=f"{name}.pad", fwd=(fill, pad)))
+    return tape.conv(name, x, x.c, 3, stride=2, bias=True)
 
-    def scaled_sum(self, name: str, elems: float) -> None:
-        """``(x + h) / scale``: the division runs although the scale is one."""
-        self.add(ops.binary(f"{name}.add", elems, grads=0), ops.scale(f"{name}.scale", elems))
 
-    def resnet(self, name: str, size: int, cin: int, cout: int) -> None:
-        self.norm(f"{name}.1", size, cin)
-        self.conv(f"{name}.conv1", size, cin, cout, 3)
-        self.norm(f"{name}.2", size, cout)
-        self.conv(f"{name}.conv2", size, cout, cout, 3)
-        if cin != cout:
-            self.conv(f"{name}.shortcut", size, cin, cout, 1)
-        self.scaled_sum(name, float(self.frames) * size * size * cout)
+def _attention(tape: Tape, name: str, x: T) -> T:
+    """Attention of one head.
 
-    def downsample(self, name: str, size: int, channels: int) -> None:
-        padded = float(self.frames) * (size + 1) ** 2 * channels
-        pad = Kernel(kind="copy", low=padded + float(self.frames) * size * size * channels)
-        fill = Kernel(kind="elementwise", low=padded)
-        self.add(Op(name=f"{name}.pad", fwd=(fill, pad)))
-        self.conv(f"{name}.conv", size, channels, channels, 3, stride=2)
-
-    def attention(self, name: str, size: int, channels: int) -> None:
-        rows = float(self.frames) * size * size
-        elems = rows * channels
-        self.norm(name, size, channels, silu=False)
-        # The normalised map is a transposed view: each layer copies it and adds its bias
-        # separately.
-        bias = Kernel(kind="elementwise", low=2 * elems, weight=float(channels), indexed=elems)
-        for part in ("q", "k", "v"):
-            self.add(
-                ops.copy(f"{name}.{part}.layout", elems),
-                ops.linear(f"{name}.{part}", rows, channels, channels),
-                Op(name=f"{name}.{part}.bias", fwd=(bias,)),
-            )
-        self.add(
-            ops.sdpa(f"{name}.sdpa", self.frames, 1, 1, size * size, size * size, channels),
-            ops.linear(f"{name}.out", rows, channels, channels),
-        )
-        self.numel += 4 * (channels * channels + channels)
-        self.scaled_sum(name, elems)
+    The normalised map is a transposed view: each layer copies it and adds its bias separately.
+    """
+    c, tokens = x.c, x.grid[0] * x.grid[1]
+    tape.group_norm(name, x, _GROUPS, autocast=False)
+    products = [ops.linear(f"{name}.{part}", x.points, c, c) for part in ("q", "k", "v", "out")]
+    for op in products[:3]:
+        tape.op(ops.copy(f"{op.name}.layout", x.elems), grad=False)
+        tape.op(op, grad=False)
+        tape.op(Op(name=f"{op.name}.bias", fwd=(ops.added_bias(x.elems, c),)))
+    tape.op(ops.sdpa(f"{name}.sdpa", x.share, 1, 1, tokens, tokens, c), grad=False)
+    tape.op(products[3], grad=False)
+    tape.weights(name, 4 * c * c, 4 * c)
+    return _scaled_sum(tape, name, x, x)
 
 
 @FROZEN_ARCHS.register("autoencoder_kl_encoder")
@@ -114,35 +84,32 @@ def autoencoder_kl_encoder(
     factor = 2 ** (len(channels) - 1)
     if image % factor or image <= 0:
         raise ValueError(f"image={image} must be a multiple of {factor}")
-    build = _Builder(frames=frames, ops=[])
-    size, width = image, channels[0]
-    build.conv("conv_in", size, _IMAGE_CHANNELS, width, 3)
+    tape = Tape()
+    tape.frozen = True
+    x = tape.conv(
+        "conv_in", tape.input(_IMAGE_CHANNELS, (image, image), frames), channels[0], 3, bias=True
+    )
     transient = 0.0
-    for level, cout in enumerate(channels):
+    for level, width in enumerate(channels):
         for i in range(resnets):
-            build.resnet(f"down.{level}.{i}", size, width, cout)
-            width = cout
-        transient = max(transient, _LIVE_TENSORS * frames * size * size * cout)
+            x = _resnet(tape, f"down.{level}.{i}", x, width)
+        transient = max(transient, _LIVE_TENSORS * x.elems)
         if level < len(channels) - 1:
-            build.downsample(f"down.{level}", size, width)
-            size //= 2
-    build.resnet("mid.0", size, width, width)
-    build.attention("mid.attn", size, width)
-    build.resnet("mid.1", size, width, width)
-    build.norm("out", size, width)
+            x = _downsample(tape, f"down.{level}", x)
+    x = _resnet(tape, "mid.0", x, x.c)
+    x = _attention(tape, "mid.attn", x)
+    x = _resnet(tape, "mid.1", x, x.c)
     moments = 2 * latent_channels
-    build.conv("conv_out", size, width, moments, 3)
+    x = tape.conv("conv_out", _norm_silu(tape, "out", x), moments, 3, bias=True)
     if quant_conv:
-        build.conv("quant_conv", size, moments, moments, 1)
-    latent = float(frames) * size * size * latent_channels
+        x = tape.conv("quant_conv", x, moments, 1, bias=True)
+    tape.block("encoder")
     # Clamp, halving, two exponentials, noise, product, sum, scaling.
-    draw = Kernel(kind="elementwise", low=17 * latent, launches=8.0)
-    if stored_moments:
-        build.ops, transient = [], 0.0
-    build.add(Op(name="sample", fwd=(draw,)))
+    draw = Kernel(kind="elementwise", low=17 * x.elems / 2, launches=8.0)
+    encoder = () if stored_moments else tape.blocks[0].ops
     return Frozen(
         name=name,
-        resident_numel=build.numel + decoder_numel,
-        ops=tuple(build.ops),
-        transient_low=transient,
+        resident_numel=tape.resident + decoder_numel,
+        ops=(*encoder, Op(name="sample", fwd=(draw,))),
+        transient_low=0.0 if stored_moments else transient,
     )
