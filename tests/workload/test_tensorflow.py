@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from reference.tensorflow_graph import Graph, Node, dropout, gelu, layer_norm
 
-from simcore.workload.archs import transformer_xl_tensorflow as xl
+from simcore.workload.archs import transformer_xl as xl
 from simcore.workload.archs.bert import build as bert
 from simcore.workload.archs.bert import graph_layer
 from simcore.workload.archs.towers import Tower
@@ -151,7 +151,11 @@ def test_layer_of_transformer_xl_moves_what_the_graph_moves(mixed: bool) -> None
         up = dropout(g, g("Relu", net.dense(x, wide)))
         net.x = net.norm(g("Add", dropout(g, net.dense(up, elems)), x))
 
-    body = xl.layer(xl.Shape(tgt, tgt, hidden, heads, width, ffn, True, False))
+    shape = xl.Shape(
+        tgt=tgt, mem=tgt, hidden=hidden, heads=heads, head_dim=width, ffn=ffn, drop=True,
+        drop_scores=False,
+    )  # fmt: skip
+    body = xl.graph_layer(shape)
     assert _without_rows(body, mixed=mixed) == pytest.approx(_one_layer(elems, add, mixed=mixed))
 
 
@@ -163,7 +167,7 @@ def test_a_tied_table_is_written_joined_and_added() -> None:
 
 def test_a_cluster_s_logits_pass_fp32_elements_as_nodes_do() -> None:
     """Of 1 logit: bias 2, log-softmax 3 + 1 and backward 1 + 8, rows 2 and 6, zeros 1."""
-    ops = xl.logits("short", 1.0, 8, 100, chosen=True)
+    ops = xl.graph_logits("short", 1.0, 8, 100, chosen=True)
     forward, backward = (
         sum(k.high for op in ops for k in getattr(op, way) if k.kind != "gemm") / 100.0
         for way in ("fwd", "bwd")

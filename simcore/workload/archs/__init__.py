@@ -40,7 +40,7 @@ FILES = {
     "transformer": "transformer",
     "vit": "vit",
     "autoencoder_kl_encoder": "vae",
-    "t5_encoder": "t5",
+    "t5_encoder": "encoder_decoder",
     "clip_text_encoder": "clip",
     "traced": "traced",
     "t5": "encoder_decoder",

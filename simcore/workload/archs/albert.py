@@ -10,13 +10,11 @@ from dataclasses import replace
 from simcore.base.units import INT64_BYTES
 from simcore.workload import ops
 from simcore.workload.archs import ARCHS
-from simcore.workload.archs.bert import classifier_head, embeddings
-from simcore.workload.archs.body import Body
+from simcore.workload.archs.bert import classifier_head, embeddings, masked_lm_head
 from simcore.workload.archs.checks import check_names, head_width
-from simcore.workload.archs.lm_mlp import plain_activation
 from simcore.workload.archs.params import weight_and_bias
-from simcore.workload.archs.towers import CORES, Tower, layer
-from simcore.workload.graph import TIE, Block, Workload
+from simcore.workload.archs.towers import CORES, Tower, check_length, layer
+from simcore.workload.graph import Block, Workload
 
 _ACTIVATIONS = ("gelu_new", "gelu", "relu")
 
@@ -29,19 +27,6 @@ def _repeated_layer(layer: Block) -> Block:
     sums = ops.grad_only("shared", 0.0, weight=3.0 * layer.numel, launches=len(layer.params))
     body = tuple(replace(op, gemm_weight=0.0) for op in layer.ops)
     return replace(layer, name="layer again", ops=(*body, sums), params=())
-
-
-def _masked_lm(seq: int, hidden: int, width: int, vocab: int, act: str) -> Block:
-    body = Body(in_layer=False)
-    body.high.add("last")
-    body.linear("transform", seq, hidden, width, bias=True, reads="last")
-    body.add(plain_activation(act, float(seq * width)))
-    body.norm("norm", seq, width, "layernorm")
-    body.linear("decoder", seq, width, vocab, bias=True, reads="norm", weight=False)
-    body.add(
-        ops.grad_only(TIE, 0.0, weight=3.0 * vocab * width), *ops.lm_loss("loss", seq, vocab)
-    )  # fmt: skip
-    return body.block("head")
 
 
 @ARCHS.register("albert")
@@ -76,8 +61,7 @@ def build(
         attention=(attention, tuple(CORES)),
         mlp=(mlp, _ACTIVATIONS),
     )
-    if not 0 < seq_len <= max_positions:
-        raise ValueError(f"seq_len {seq_len} is not within 1..{max_positions}")
+    check_length(seq_len, max_positions)
     drop = dropout > 0
     start = embeddings(seq_len, embedding, vocab, max_positions, type_vocab, drop, False)
     widened = ops.linear("mapping", seq_len, embedding, hidden, bias=True, input_high=True)
@@ -98,7 +82,7 @@ def build(
         first,
         classifier_head(seq_len, hidden, classes, classifier_dropout > 0, "tanh")
         if head == "classifier"
-        else _masked_lm(seq_len, hidden, embedding, vocab, mlp),
+        else masked_lm_head(seq_len, hidden, embedding, vocab, act=mlp),
     ]
     if layers > 1:
         blocks.append(_repeated_layer(first))

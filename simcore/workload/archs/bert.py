@@ -12,9 +12,11 @@ from dataclasses import replace
 from simcore.base.units import INT64_BYTES
 from simcore.workload import ops
 from simcore.workload.archs import ARCHS
+from simcore.workload.archs.body import Body
 from simcore.workload.archs.checks import BIAS_ADDS, SCRIPTED, check_names, head_width
-from simcore.workload.archs.params import norm_params, weight_and_bias
-from simcore.workload.archs.towers import CORES, Tower, layer
+from simcore.workload.archs.lm_mlp import plain_activation
+from simcore.workload.archs.params import norm_params
+from simcore.workload.archs.towers import CORES, Tower, check_length, layer
 from simcore.workload.graph import TIE, Block, Kernel, Op, Param, Workload
 from simcore.workload.ops import tensorflow as tf
 from simcore.workload.ops import xla as compiled
@@ -192,47 +194,43 @@ def xla_layer(t: Tower) -> list[Op]:
 
 
 def classifier_head(seq: int, hidden: int, classes: int, drop: bool, pooler: str) -> Block:
+    """A classifier of the first token, after a product with an activation (``pooler``)."""
+    body = Body(in_layer=False)
     # The first token is a view, so the whole last hidden state is saved for the pooler.
-    pinned = ops.keep("last_hidden", float(seq * hidden), high=True)
-    first = ops.grad_only("first_token", 2.0 * seq * hidden, high=True, kind="copy")
-    body = (
-        pinned,
-        first,
-        ops.linear("pooler", 1, hidden, hidden, bias=True, save_input=False),
-        # The classifier saves dropout's output; the activation saves its own output.
-        ops.activation(pooler, hidden, saves="output"),
-        *_dropout("dropout", hidden, drop),
-        ops.linear("classifier", 1, hidden, classes, bias=True, save_input=drop),
-        ops.cross_entropy("loss", 1, classes),
-        ops.loss_seed(),
+    body.add(
+        ops.keep("last_hidden", float(seq * hidden), high=True),
+        ops.grad_only("first_token", 2.0 * seq * hidden, high=True, kind="copy"),
     )
-    params = (
-        *weight_and_bias("pooler", hidden, hidden),
-        *weight_and_bias("classifier", hidden, classes),
+    body.kept.add("first")
+    body.linear("pooler", 1, hidden, hidden, bias=True, reads="first")
+    # The classifier saves dropout's output; the activation saves its own output.
+    body.add(
+        ops.activation(pooler, hidden, saves="output"), *_dropout("dropout", float(hidden), drop)
     )
-    return Block(name="head", ops=body, params=params)
+    body.kept.update([] if drop else ["pooled"])
+    body.linear("classifier", 1, hidden, classes, bias=True, reads="pooled")
+    body.add(ops.cross_entropy("loss", 1, classes), ops.loss_seed())
+    return body.block("head")
 
 
-def _masked_lm(seq: int, hidden: int, vocab: int, share: float) -> Block:
-    """A product, GELU and norm before the tied table; loss over ``share`` of the positions."""
-    rows = seq * share
-    gathered = Kernel(kind="gather", high=2.0 * rows * hidden)
-    chosen = (Op(name="positions", fwd=(gathered,), bwd=(gathered,)),) if share < 1.0 else ()
-    body = (
-        *chosen,
-        ops.linear("transform", rows, hidden, hidden, bias=True, input_high=True),
-        ops.activation("gelu", rows * hidden),
-        ops.layer_norm("norm", rows, hidden),
-        ops.linear("decoder", rows, hidden, vocab, bias=True, input_high=True),
-        ops.grad_only(TIE, 0.0, weight=3.0 * vocab * hidden),
-        *ops.lm_loss("loss", rows, vocab),
-    )
-    params = (
-        *weight_and_bias("transform", hidden, hidden),
-        *norm_params("norm", hidden),
-        Param("decoder.bias", vocab),
-    )
-    return Block(name="head", ops=body, params=params)
+def masked_lm_head(
+    seq: int, hidden: int, width: int, vocab: int, *, act: str = "gelu", share: float = 1.0,
+) -> Block:  # fmt: skip
+    """A product, activation and norm before the tied table of rows of ``width``.
+
+    The loss is over a fraction ``share`` of the positions.
+    """
+    body, rows = Body(in_layer=False), seq * share
+    body.high.add("last")
+    if share < 1.0:
+        gathered = Kernel(kind="gather", high=2.0 * rows * hidden)
+        body.add(Op(name="positions", fwd=(gathered,), bwd=(gathered,)))
+    body.linear("transform", rows, hidden, width, bias=True, reads="last")
+    body.add(plain_activation(act, rows * width))
+    body.norm("norm", rows, width, "layernorm")
+    body.linear("decoder", rows, width, vocab, bias=True, reads="norm", weight=False)
+    body.add(ops.grad_only(TIE, 0.0, weight=3.0 * vocab * width), *ops.lm_loss("loss", rows, vocab))
+    return body.block("head")
 
 
 @ARCHS.register("bert")
@@ -289,8 +287,7 @@ def build(
         bias_add=(bias_add, BIAS_ADDS),
         scripted_activations=(scripted_activations, SCRIPTED),
     )
-    if not 0 < seq_len <= max_positions:
-        raise ValueError(f"seq_len {seq_len} is not within 1..{max_positions}")
+    check_length(seq_len, max_positions)
     drop, types = dropout > 0, type_vocab if token_types else 0
     t = Tower(
         rows=seq_len, hidden=hidden, heads=heads, head_dim=head_width(hidden, heads),
@@ -313,7 +310,7 @@ def build(
         replace(one, ops=tuple(body)),
         classifier_head(seq_len, hidden, classes, drop, pooler)
         if head == "classifier"
-        else _masked_lm(seq_len, hidden, vocab, masked_share),
+        else masked_lm_head(seq_len, hidden, hidden, vocab, share=masked_share),
     )
     if xla:
         blocks = tuple(ops.compiled(b) for b in blocks)

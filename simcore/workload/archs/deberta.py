@@ -14,10 +14,11 @@ from dataclasses import dataclass
 from simcore.base.units import INT64_BYTES
 from simcore.workload import ops
 from simcore.workload.archs import ARCHS
+from simcore.workload.archs.bert import masked_lm_head
 from simcore.workload.archs.body import Body
 from simcore.workload.archs.checks import check_names, head_width
-from simcore.workload.archs.towers import Tower, layer
-from simcore.workload.graph import TIE, Affine, Block, Kernel, Op, Workload
+from simcore.workload.archs.towers import Tower, check_length, layer
+from simcore.workload.graph import Affine, Block, Kernel, Op, Workload
 from simcore.workload.saved import Saved
 
 #: Size of an int64 in elements of fp32.
@@ -233,21 +234,6 @@ def _classifier(s: _Shape, classes: int) -> Block:
     return body.block("head")
 
 
-def _masked_lm(s: _Shape, vocab: int) -> Block:
-    """A product, GELU and norm before the tied table; the loss over every position."""
-    body = Body(in_layer=False)
-    body.high.add("last")
-    body.linear("transform", s.rows, s.hidden, s.hidden, bias=True, reads="last")
-    body.add(ops.activation("gelu", s.elems))
-    body.norm("norm", s.rows, s.hidden, "layernorm")
-    body.linear("decoder", s.rows, s.hidden, vocab, bias=True, reads="norm", weight=False)
-    body.add(
-        ops.grad_only(TIE, 0.0, weight=3.0 * vocab * s.hidden),
-        *ops.lm_loss("loss", s.rows, vocab),
-    )
-    return body.block("head")
-
-
 @ARCHS.register("deberta")
 def build(
     *,
@@ -282,8 +268,7 @@ def build(
     check_names(
         head=(head, ("classifier", "masked-lm")), attention=(attention, ("eager", "math"))
     )  # fmt: skip
-    if not 0 < seq_len <= max_positions:
-        raise ValueError(f"seq_len {seq_len} is not within 1..{max_positions}")
+    check_length(seq_len, max_positions)
     s = _Shape(
         rows=seq_len, hidden=hidden, heads=heads, head_dim=head_width(hidden, heads),
         ffn=ffn or 4 * hidden, norm_first=False, drop=dropout > 0, drop_mlp=dropout > 0,
@@ -292,7 +277,9 @@ def build(
     blocks = (
         _embeddings(s, vocab, max_positions if absolute else 0, table_norm),
         layer(s, "layer", attend=_attend),
-        _classifier(s, classes) if head == "classifier" else _masked_lm(s, vocab),
+        _classifier(s, classes)
+        if head == "classifier"
+        else masked_lm_head(s.rows, hidden, hidden, vocab),
     )
     return Workload(
         name=name,

@@ -16,7 +16,7 @@ from simcore.workload.archs.body import Body
 from simcore.workload.archs.checks import check_names, head_width
 from simcore.workload.archs.lm_attention import FLASH
 from simcore.workload.archs.lm_mlp import MlpShape, dense
-from simcore.workload.archs.towers import Tower, layer
+from simcore.workload.archs.towers import Tower, check_length, layer
 from simcore.workload.graph import TIE, Block, Kernel, Op, Workload
 from simcore.workload.saved import Saved
 
@@ -227,8 +227,7 @@ def build(
         head=(head, _HEADS),
         pooling=(pooling, _POOLS),
     )
-    if not 0 < seq_len <= max_positions:
-        raise ValueError(f"seq_len {seq_len} is not within 1..{max_positions}")
+    check_length(seq_len, max_positions)
     s = _Shape(
         rows=seq_len, hidden=hidden, heads=heads, head_dim=head_width(hidden, heads), ffn=ffn,
         attention="eager" if attention == "math" else attention, norm_bias=norm_bias,
