@@ -33,7 +33,7 @@ from simcore.workload.resolve import model_of, one_question, resolve_model
 if TYPE_CHECKING:
     from simcore.hardware.cluster import ClusterSpec
     from simcore.planning.goodput import Goodput as PlainGoodput
-    from simcore.planning.planner import Option
+    from simcore.planning.ranking import Point
     from simcore.planning.sweep import Progress, SweepResult
 
 
@@ -99,55 +99,48 @@ def sweep(
     return Sweep.of(_advised(found, filled), Call("sweep", call))
 
 
-def _holding(model: str, leanest: Option, words: Mapping[str, Any]) -> tuple[str, ...]:
-    """Changes that make the plan's option that needs the least memory fit."""
-    from simcore import api
-
-    options = {**dict(leanest.form.options), "micro_batch": leanest.micro_batch,
-               "grad_accum": leanest.grad_accum, "network": words.get("network"),
-               "node": words.get("node")}  # fmt: skip
-    try:
-        return api.answer_of(model, leanest.cluster, options).fixes
-    except SimcoreError:  # the plan is returned without advice
-        return ()
-
-
 #: Rankings of a sweep in which more samples per second are better.
 _BY_RATE = ("throughput", "per-gpu")
+
+
+def _advice(models: Sequence[str], point: Point, words: Mapping[str, Any]) -> dict[str, Any]:
+    """What would make a point fit, or faster: the fields of a prediction that say so.
+
+    ``models``: the texts of which one names the point's model. Empty where the point alone cannot
+    be predicted.
+    """
+    from simcore import api
+
+    given = words.get("network")
+    one = given if isinstance(given, str) and "," not in given else None  # of a single node too
+    options = {
+        **dict(point.form.options),
+        "micro_batch": point.micro_batch,
+        "grad_accum": point.grad_accum,
+        "network": (point.network or one) if given else None,
+        "node": words.get("node"),
+    }
+    inputs, settings = tuple(options.get("inputs") or ()), options.get("settings")
+
+    def is_its(model: str) -> bool:
+        return len(models) == 1 or model_of(model, inputs, settings).name == point.form.model
+
+    try:
+        model = next(filter(is_its, models), point.form.model)
+        found = api.answer_of(model, point.cluster, options)
+    except SimcoreError:  # the result is returned without advice
+        return {}
+    return {k: getattr(found, k) for k in ("fixes", "instead", "why_none", "faster")}
 
 
 def _advised(found: SweepResult, words: Mapping[str, Any]) -> SweepResult:
     """The result with advice: changes that make the best point faster or, where no point fits,
     changes that make the nearest one fit.
     """
-    from simcore import api
-
     point = found.best[0] if found.best else found.nearest
     if point is None or found.space is None or (found.best and found.ranked_by not in _BY_RATE):
         return found
-    options = {
-        **dict(point.form.options),
-        "micro_batch": point.micro_batch,
-        "grad_accum": point.grad_accum,
-        "network": point.network if words.get("network") and point.network else None,
-        "node": words.get("node"),
-    }
-    named = found.space.models
-    inputs, settings = tuple(options.get("inputs") or ()), options.get("settings")
-    try:
-        model = next(
-            (
-                m
-                for m in named
-                if len(named) == 1 or model_of(m, inputs, settings).name == point.form.model
-            ),
-            point.form.model,
-        )
-        advised = api.answer_of(model, point.cluster, options)
-    except SimcoreError:  # the result is returned without advice
-        return found
-    return replace(found, fixes=advised.fixes, instead=advised.instead,
-                   why_none=advised.why_none, faster=advised.faster)  # fmt: skip
+    return replace(found, **_advice(found.space.models, point, words))
 
 
 @takes_options(several=True)
@@ -275,7 +268,7 @@ def plan(
     )  # fmt: skip
     found = ask_plan(question, top=top, jobs=jobs, progress=progress)
     if found.leanest is not None:
-        found = replace(found, fixes=_holding(names[0], found.leanest, words))
+        found = replace(found, fixes=_advice(names, found.leanest, words).get("fixes", ()))
     # so that a repetition of the call has the same start
     return Plan.of(found, Call("plan", {**call, "start": found.goal.begins or start}))
 

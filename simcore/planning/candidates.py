@@ -11,9 +11,11 @@ from typing import Any
 
 import numpy as np
 
+from simcore.answer.request import make_request
 from simcore.answer.sweep import Outcome
 from simcore.base.arrays import NDArray, keep_freed_memory
 from simcore.base.units import GIGA, HOUR
+from simcore.hardware.profile import load_profile
 from simcore.planning.energy import power_w, tdp_w
 from simcore.planning.evaluator import Evaluator
 from simcore.planning.goal import Goal
@@ -24,6 +26,7 @@ from simcore.planning.ranking import merged
 from simcore.planning.space import Space
 from simcore.planning.tally import Wanted
 from simcore.planning.workers import workers_of
+from simcore.request.resolved import Request
 
 Array = NDArray[np.float64]
 Progress = Callable[[int, int], None]
@@ -104,6 +107,16 @@ class Candidates:
         # Devices compute for as many seconds as before, in a shorter step.
         busy = np.minimum(1.0, self.busy_frac * self.step_s / self.faster_s)
         return replace(self, step_s=self.faster_s, busy_frac=busy)
+
+
+def request_of(c: Candidates, i: int, form: FormWords | None = None, **own: Any) -> Request:
+    """The job of candidate ``i``; ``form``: instead of its form; ``own``: options that differ."""
+    words = {k: v for k, v in (form or c.form_of(i)).options if k != "calibration"}
+    return make_request(
+        c.space.models[0], c.space.clusters[int(c.cluster[i])],
+        profile=load_profile(dict(c.space.fixed).get("calibration")),
+        micro_batch=int(c.micro_batch[i]), grad_accum=int(c.grad_accum[i]), **{**words, **own},
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -13,18 +13,16 @@ layers.
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 
-from simcore.answer.request import make_request
 from simcore.answer.stages import with_balanced_stages
 from simcore.answer.sweep import Outcome
 from simcore.base.arrays import NDArray
-from simcore.hardware.profile import load_profile
-from simcore.planning.candidates import Candidates
+from simcore.planning.candidates import Candidates, request_of
+from simcore.planning.constraints import judge
 from simcore.planning.goal import Goal
-from simcore.planning.recut import bars, evaluated, objective_of
+from simcore.planning.recut import bars, evaluated
 from simcore.planning.space import Space
 from simcore.request.resolved import Request
 from simcore.step.schedules import SCHEDULES
@@ -47,10 +45,10 @@ def with_chunks(c: Candidates, goal: Goal, samples: float | None, top: int) -> C
     pending = _can_be_chunked(c)
     if not pending.any():
         return c
-    hoped = objective_of(replace(c, step_s=_least_s(c)), goal, samples)
+    hoped = judge(replace(c, step_s=_least_s(c)), goal, samples).value
     usable_frac = 1.0 - goal.margin_frac
     for _ in range(_MOST // _AT_ONCE):
-        bar = bars(c, objective_of(c, goal, samples), top)[c.cluster]
+        bar = bars(c, judge(c, goal, samples).value, top)[c.cluster]
         worth = np.flatnonzero(pending & (hoped < bar))
         if not len(worth):
             break
@@ -114,15 +112,15 @@ def _with_best_chunks(c: Candidates, i: int, usable_frac: float) -> Candidates |
     ``usable_frac``: share of a device's memory that may be used. None where the training program
     has no such schedule, or no number of chunks fits with layers split evenly.
     """
-    in_chunks = partial(_request, c, i)
-    plain = in_chunks(1)
+    form = c.forms[int(c.form[i])]
+    plain = request_of(c, i, form, vpp=1)
     assert plain.placed is not None
     if not plain.strategy.program.pipeline.interleaves:
         return None
     usable_bytes = usable_frac * c.capacity_bytes[i]
     counts = chunk_counts(layer_counts(plain.placed.part), plain.placed.layout.pp)
     found: list[tuple[Outcome, Request]] = []
-    for request in map(in_chunks, reversed(counts)):
+    for request in (request_of(c, i, form, vpp=n) for n in reversed(counts)):
         out = evaluated(c, i, request)
         if out.needed_bytes[0] > usable_bytes:  # fewer chunks hold more micro-batches in flight
             break
@@ -140,17 +138,6 @@ def _with_best_chunks(c: Candidates, i: int, usable_frac: float) -> Candidates |
 
 def _seconds(found: tuple[Outcome, Request]) -> float:
     return float(found[0].step_time_s[0])
-
-
-def _request(c: Candidates, i: int, chunks: int) -> Request:
-    """The job of candidate ``i`` with ``chunks`` chunks per pipeline rank, split evenly."""
-    form = c.forms[int(c.form[i])]
-    words = {k: v for k, v in form.options if k != "calibration"} | {"vpp": chunks}
-    return make_request(
-        c.space.models[0], c.space.clusters[int(c.cluster[i])],
-        profile=load_profile(dict(c.space.fixed).get("calibration")),
-        micro_batch=int(c.micro_batch[i]), grad_accum=int(c.grad_accum[i]), **words,
-    )  # fmt: skip
 
 
 def _changed(c: Candidates, i: int, out: Outcome, request: Request) -> Candidates:

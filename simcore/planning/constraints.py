@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from simcore.base.arrays import NDArray
-from simcore.planning.candidates import Candidates, Runs
+from simcore.planning.candidates import Candidates, Runs, runs_of
 from simcore.planning.goal import Goal
+from simcore.planning.ranking import front
 
 Array = NDArray[np.float64]
 
@@ -86,16 +87,54 @@ def passing(constraints: Sequence[Constraint], n: int) -> NDArray[np.bool_]:
     return mask
 
 
-def ranked(c: Candidates, runs: Runs, objective: Array, meets: NDArray[np.bool_]) -> list[int]:
-    """Indices of the candidates that meet all limits, best first.
+@dataclass(frozen=True)
+class Judged:
+    """Candidates with the run on each, the limits and the objective.
 
-    Ties are ordered by cost, time, GPUs, memory, then by index.
+    objective  its value, arrays [C]; infinite or NaN where it is unknown
+    meets      which candidates meet all limits and have a value [C]
     """
-    index = np.flatnonzero(meets)
-    cost = np.nan_to_num(runs.cost_usd, nan=np.inf)
-    keys = (c.memory_bytes, c.n_gpus, runs.time_s, cost, objective)
-    ranked: list[int] = index[np.lexsort([k[index] for k in keys])].tolist()
-    return ranked
+
+    c: Candidates
+    runs: Runs
+    limits: list[Constraint]
+    objective: Array
+    meets: NDArray[np.bool_]
+
+    @property
+    def value(self) -> Array:
+        """The objective [C]; infinite where a limit is violated."""
+        return np.where(self.meets, self.objective, np.inf)
+
+    def ranked(self) -> list[int]:
+        """Indices of the candidates that meet all limits, best first.
+
+        Ties are ordered by cost, time, GPUs, memory, then by index.
+        """
+        index = np.flatnonzero(self.meets)
+        cost = np.nan_to_num(self.runs.cost_usd, nan=np.inf)
+        keys = (self.c.memory_bytes, self.c.n_gpus, self.runs.time_s, cost, self.objective)
+        found: list[int] = index[np.lexsort([k[index] for k in keys])].tolist()
+        return found
+
+    def front(self) -> list[int]:
+        """Indices of the Pareto front of time and cost (of time and GPUs without prices), fastest
+        first.
+        """
+        index = np.flatnonzero(self.meets)
+        cost, time = self.runs.cost_usd[index], self.runs.time_s[index]
+        other = cost if np.isfinite(cost).all() else self.c.n_gpus[index]
+        kept = np.flatnonzero(front(time, -other, index, least=-np.inf))
+        found: list[int] = index[kept[np.argsort(time[kept])]].tolist()
+        return found
+
+
+def judge(c: Candidates, goal: Goal, samples: float | None) -> Judged:
+    """The candidates judged by a goal; ``samples``: length of the run, unless it is in steps."""
+    runs = runs_of(c, goal, samples)
+    limits = constraints_of(c, runs, goal)
+    objective = runs.of(goal.objective, c)
+    return Judged(c, runs, limits, objective, passing(limits, len(c)) & np.isfinite(objective))
 
 
 def relaxations(constraints: Sequence[Constraint], n: int) -> list[Relaxation]:

@@ -21,7 +21,7 @@ from simcore import __version__
 from simcore.answer.request import make_request
 from simcore.answer.sweep import Axis
 from simcore.base.arrays import NDArray
-from simcore.base.errors import InvalidConfig, SimcoreError, UsageError
+from simcore.base.errors import SimcoreError, UsageError
 from simcore.hardware.cluster import ClusterSpec
 from simcore.hardware.profile import Profile, load_profile
 from simcore.planning.points import NO_MEMORY, Batch, FormWords, reason_of, words_of
@@ -178,10 +178,8 @@ class Evaluator:
                         **{k: v for k, v in form.items() if k not in _NOT_IN_REQUEST},
                     )  # fmt: skip
                     n_layers = layer_counts(request.workload)
-                except InvalidConfig as err:
-                    broken = err.violations
                 except SimcoreError as err:
-                    broken = (str(err),)
+                    broken = err.sentences
             else:
                 broken = violations(request, layout, self._counts[i], n_layers)
             reasons[i] = reason_of(broken[0]) if broken else ""
@@ -207,7 +205,7 @@ class Evaluator:
                 valid.append(m)
         n_left = end - begin - sum(invalid.values())
         if not valid or held.request is None:
-            return Batch(unit, end - begin, invalid, piece)
+            return Batch.of_none(unit, piece, end - begin, invalid)
         axis = _axis(self.space, held, valid, begin, end)
         if odd := n_left - len(axis):
             invalid[_left_out(self.space, held)] = odd
@@ -215,7 +213,7 @@ class Evaluator:
         if held.shares:
             axis, deals = _dealt(held.request, axis, held.shares, invalid)
         if not len(axis):
-            return Batch(unit, end - begin, invalid, piece)
+            return Batch.of_none(unit, piece, end - begin, invalid)
         members = np.array([held.members[m] for m in valid])
         wires = [self._wires_of(held.request, int(i)) for i in members]
         outcome = evaluate_points(
@@ -226,25 +224,14 @@ class Evaluator:
             invalid[NO_MEMORY] = dead
         which, micro = axis.cluster, axis.micro_batch
         ranks = np.array([float(held.layout.data_ranks(c.n_gpus)) for c in axis.clusters])
+        # a view of the step times would keep a larger array alive
+        values = {**vars(outcome), "step_time_s": outcome.step_time_s.copy()}
         return Batch(
-            unit=unit,
-            n_points=end - begin,
-            invalid=invalid,
-            piece=piece,
-            form=held.words,
-            cluster=members[which],
-            micro_batch=micro,
+            **values, unit=unit, n_points=end - begin, invalid=invalid, piece=piece,
+            form=held.words, cluster=members[which], micro_batch=micro,
             grad_accum=axis.grad_accum,
-            step_time_s=outcome.step_time_s.copy(),  # a view would keep a larger array alive
             samples_per_s=micro * axis.grad_accum * ranks[which] / outcome.step_time_s,
-            memory_bytes=outcome.memory_bytes,
-            needed_bytes=outcome.needed_bytes,
-            capacity_bytes=outcome.capacity_bytes,
-            busy_frac=outcome.busy_frac,
-            faster_s=outcome.faster_s,
-            balanced_s=outcome.balanced_s,
-            least_bytes=outcome.least_bytes,
-        )
+        )  # fmt: skip
 
     def _wires_of(self, request: Request, cluster: int) -> dict[str, Any]:
         """Bandwidths and latencies of a cluster's links for a model (``point_values``), cached."""

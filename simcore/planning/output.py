@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,20 +16,12 @@ import numpy as np
 
 from simcore.base.arrays import NDArray
 from simcore.hardware.cluster import ClusterSpec
-from simcore.planning.points import Batch
+from simcore.planning.points import COLUMNS, WORDS, Batch
 from simcore.planning.ranking import network_of
 
 FORMATS = (".parquet", ".csv", ".json")
 #: Least rows of a Parquet row group: batches are joined until they have as many.
 GROUP_ROWS = 100_000
-
-#: Output columns, in order.
-COLUMNS = (
-    "model", "cluster", "n_gpus", "n_nodes", "network", "strategy", "precision", "optimizer",
-    "recompute", "offload", "seq_len", "tp", "pp", "vpp", "cp", "ep", "more", "micro_batch",
-    "grad_accum", "global_batch", "step_time_s", "samples_per_s", "samples_per_s_per_gpu",
-    "memory_bytes", "capacity_bytes", "fits",
-)  # fmt: skip
 
 
 def output_problems(path: Path) -> list[str]:
@@ -48,13 +40,6 @@ def output_problems(path: Path) -> list[str]:
     return []
 
 
-#: Columns of text; the others are numbers.
-WORDS = (
-    "model", "cluster", "network", "strategy", "precision", "optimizer", "recompute", "offload",
-    "more",
-)  # fmt: skip
-
-
 @dataclass(frozen=True)
 class Coded:
     """A column of texts that repeat, as an array [C]: ``words[codes]``."""
@@ -69,9 +54,7 @@ Values = str | int | float | None | NDArray[Any] | Coded
 
 def columns_of(batch: Batch, clusters: Sequence[ClusterSpec]) -> dict[str, Values]:
     """The columns of a batch, by name."""
-    assert batch.form is not None and batch.cluster is not None
-    assert batch.micro_batch is not None and batch.grad_accum is not None
-    assert batch.samples_per_s is not None
+    assert batch.form is not None
     form, layout = batch.form, batch.form.layout
     used, where = np.unique(batch.cluster, return_inverse=True)
     specs = [clusters[int(i)] for i in used]
@@ -84,23 +67,11 @@ def columns_of(batch: Batch, clusters: Sequence[ClusterSpec]) -> dict[str, Value
     ranks = of_cluster([layout.data_ranks(c.n_gpus) for c in specs])
     micro, accum = batch.micro_batch.astype(np.int64), batch.grad_accum.astype(np.int64)
     return {
-        "model": form.model,
+        **form.columns(),
         "cluster": Coded(tuple(str(c) for c in specs), where),
         "n_gpus": n_gpus,
         "n_nodes": of_cluster([c.n_nodes for c in specs]),
         "network": Coded(tuple(network_of(c) for c in specs), where),
-        "strategy": form.strategy,
-        "precision": form.precision,
-        "optimizer": form.optimizer,
-        "recompute": form.recompute,
-        "offload": form.offload,
-        "seq_len": form.seq_len,
-        "tp": layout.tp,
-        "pp": layout.pp,
-        "vpp": layout.vpp,
-        "cp": layout.cp,
-        "ep": layout.ep,
-        "more": form.more,
         "micro_batch": micro,
         "grad_accum": accum,
         "global_batch": micro * accum * ranks,
@@ -151,13 +122,10 @@ def _write_json(path: Path, batches: Iterator[Batch], clusters: Sequence[Cluster
             for reason, n in batch.invalid.items():
                 invalid[reason] = invalid.get(reason, 0) + n
             for row in rows_of(batch, clusters):
-                stream.write(separator + _line(dict(zip(COLUMNS, row, strict=True))))
+                line = json.dumps(dict(zip(COLUMNS, row, strict=True)), allow_nan=False)
+                stream.write(separator + line)
                 separator = ",\n"
         stream.write(f'\n], "invalid": {json.dumps(invalid)}}}\n')
-
-
-def _line(row: Mapping[str, Any]) -> str:
-    return json.dumps(row, allow_nan=False)
 
 
 def _write_parquet(path: Path, batches: Iterator[Batch], clusters: Sequence[ClusterSpec]) -> None:

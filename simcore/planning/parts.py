@@ -17,17 +17,13 @@ from typing import Any
 import numpy as np
 
 from simcore.base.atomic import replacing
-from simcore.planning.points import Batch, FormWords
+from simcore.planning.points import ARRAYS, Batch, FormWords
 
 #: A range of pieces or points: the first, and the one after the last.
 Span = tuple[int, int]
 
 _FORMAT = b"simcore part of a sweep, format 1\n"
 _DIGEST_CHARS = 64
-_ARRAYS = (
-    "cluster", "micro_batch", "grad_accum", "step_time_s", "samples_per_s", "memory_bytes",
-    "needed_bytes", "capacity_bytes",
-)  # fmt: skip
 
 
 class UnusablePart(Exception):
@@ -74,7 +70,7 @@ def write_part(
         name: np.concatenate([np.broadcast_to(getattr(b, name), len(b)) for b in full])
         if full
         else np.array([])
-        for name in _ARRAYS
+        for name in ARRAYS
     }
     payload = io.BytesIO()
     np.savez(payload, **arrays)
@@ -137,11 +133,11 @@ def _is_short(line: bytes, payload: bytes) -> bool:
 
 def _batches(heads: Sequence[dict[str, Any]], payload: bytes) -> Iterator[Batch]:
     with np.load(io.BytesIO(payload), allow_pickle=False) as held:
-        arrays = {name: held[name] for name in _ARRAYS}
+        arrays = {name: held[name] for name in ARRAYS}
     at = 0
     for head in heads:
         words = dict(head)
         rows, form = words.pop("rows"), words.pop("form")
-        columns = {k: v[at : at + rows] for k, v in arrays.items()} if rows else {}
+        columns = {k: v[at : at + rows] for k, v in arrays.items()}
         yield Batch(**words, **columns, form=FormWords.from_dict(form) if form else None)
         at += rows

@@ -10,53 +10,36 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import partial
+from itertools import islice
 from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 
 from simcore.answer.predict import predict
-from simcore.answer.request import make_request
 from simcore.answer.result import Prediction
 from simcore.base.arrays import NDArray
 from simcore.base.errors import InvalidConfig
 from simcore.base.interval import Z80
 from simcore.base.units import HOUR, KILO
-from simcore.hardware.profile import load_profile
-from simcore.planning.candidates import (
-    Candidates,
-    Progress,
-    Runs,
-    candidates,
-    runs_of,
-)
+from simcore.planning.candidates import Candidates, Progress, candidates, request_of
 from simcore.planning.chunks import with_chunks
-from simcore.planning.constraints import (
-    Constraint,
-    Relaxation,
-    constraints_of,
-    passing,
-    ranked,
-    relaxations,
-)
+from simcore.planning.constraints import Constraint, Judged, Relaxation, judge, relaxations
 from simcore.planning.energy import SOURCE as ENERGY_SOURCE
 from simcore.planning.goal import OBJECTIVES, Goal
 from simcore.planning.goodput import Goodput, goodput_of
-from simcore.planning.points import FormWords
-from simcore.planning.ranking import front
+from simcore.planning.ranking import Point, network_of
 from simcore.planning.recut import with_cuts
 from simcore.planning.sensitivity import Sensitivity, sensitivities
 from simcore.planning.space import Space
-from simcore.request.resolved import Request
 from simcore.workload.resolve import resolve_model
 
 Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Option:
-    """One way to do the run: a cluster, a strategy and a batch, with time, cost and energy.
+class Option(Point):
+    """One way to do the run: a point of the space, with time, cost and energy of the whole run.
 
     time_s          time of the run, with failures and stragglers
     effective_frac  share of that time that moves the run forward
@@ -65,27 +48,29 @@ class Option:
                     time and the spread of failures; None without such a limit
     """
 
-    form: FormWords
-    cluster: str
-    n_gpus: int
-    n_nodes: int
-    micro_batch: int
-    grad_accum: int
-    global_batch: int
     n_steps: float
-    step_time_s: float
     time_s: float
     cost_usd: float | None
     energy_j: float
     power_w: float
-    memory_bytes: float
-    capacity_bytes: float
     effective_frac: float
     why: str = ""
     prediction: Prediction | None = None
     goodput: Goodput | None = None
     deadline_prob: float | None = None
     budget_prob: float | None = None
+
+    def of(self, objective: str) -> float:
+        """The value of an objective; infinite where it is unknown."""
+        values = {
+            "cost": self.cost_usd,
+            "time": self.time_s,
+            "energy": self.energy_j,
+            "gpus": float(self.n_gpus),
+            "step": self.step_time_s,
+        }
+        found = values[objective]
+        return math.inf if found is None else found
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, with units in the names."""
@@ -211,19 +196,15 @@ def make_plan(
     """
     samples = _samples(space, goal)
     found = candidates(space, goal, progress, jobs)
-    found = with_cuts(found, goal, samples, partial(request_of, found), top)
+    found = with_cuts(found, goal, samples, top)
     found = with_chunks(found, goal, samples, top)
-    runs = runs_of(found, goal, samples)
-    limits = constraints_of(found, runs, goal)
-    meets = passing(limits, len(found))
-    objective = runs.of(goal.objective, found)
-    meets &= np.isfinite(objective)
-    order = ranked(found, runs, objective, meets)
-    planner = _Planner(space, goal, found, runs, limits)
-    best = planner.best(order, top)
-    front = planner.front(meets) if best else []
-    eased = relaxations(limits, len(found)) if not meets.any() else []
-    if meets.any() and not best and goal.confidence is not None:
+    judged = judge(found, goal, samples)
+    planner = _Planner(goal, judged)
+    best = planner.best(top)
+    front = [planner.option(i, full=False) for i in judged.front()] if best else []
+    possible = bool(judged.meets.any())
+    eased = [] if possible else relaxations(judged.limits, len(found))
+    if possible and not best and goal.confidence is not None:
         change = ("confidence", "odds", goal.confidence, planner.surest)
         eased = [Relaxation(changes=(change,))]
     return Plan(
@@ -233,15 +214,15 @@ def make_plan(
         n_points=len(space),
         n_valid=len(found),
         n_timed=int(np.isfinite(found.step_s).sum()),
-        n_feasible=int(meets.sum()),
+        n_feasible=int(judged.meets.sum()),
         objective=goal.objective,
         best=tuple(best),
         front=tuple(front),
         sensitivities=tuple(sensitivities(found, goal, samples, best[0].cluster)) if best else (),
         relaxations=tuple(eased),
         invalid=found.invalid,
-        blocked=_blocked(limits, found),
-        leanest=None if limits[0].passes.any() else planner.leanest(),
+        blocked=_blocked(judged.limits, found),
+        leanest=None if judged.limits[0].passes.any() else planner.leanest(),
         sources=tuple(_sources(space, goal)),
         assumptions=assumptions,
     )
@@ -274,43 +255,26 @@ def _samples(space: Space, goal: Goal) -> float | None:
     return goal.tokens / per_sample
 
 
-def request_of(c: Candidates, i: int) -> Request:
-    """The job of candidate ``i``."""
-    form = c.form_of(i)
-    words = {k: v for k, v in form.options if k != "calibration"}
-    return make_request(
-        c.space.models[0], c.space.clusters[int(c.cluster[i])],
-        profile=load_profile(dict(c.space.fixed).get("calibration")),
-        micro_batch=int(c.micro_batch[i]), grad_accum=int(c.grad_accum[i]), **words,
-    )  # fmt: skip
-
-
 class _Planner:
-    """Makes options of candidates.
+    """Makes options of judged candidates.
 
     ``surest``: greatest probability of meeting the limits among the options that ``best`` tried.
     """
 
-    def __init__(
-        self, space: Space, goal: Goal, c: Candidates, runs: Runs, limits: list[Constraint]
-    ) -> None:
-        self.space, self.goal, self.c, self.runs, self.limits = space, goal, c, runs, limits
+    def __init__(self, goal: Goal, judged: Judged) -> None:
+        self.goal, self.judged, self.c = goal, judged, judged.c
         self.surest = 0.0
 
-    def best(self, order: list[int], top: int) -> list[Option]:
+    def best(self, top: int) -> list[Option]:
         """The best option of each of the best ``top`` clusters, with the reason to list it."""
-        chosen: list[Option] = []
-        for option in self._probable(order):
-            chosen.append(option)
-            if len(chosen) == top:
-                break
+        chosen = list(islice(self._probable(), top))
         return [_with_why(o, chosen, self.goal.objective) for o in chosen]
 
-    def _probable(self, order: list[int]) -> Iterator[Option]:
-        """Options in order, one per cluster, that meet the limits with the goal's confidence."""
+    def _probable(self) -> Iterator[Option]:
+        """Options, best first, one per cluster, that meet the limits with the goal's confidence."""
         seen: set[int] = set()
         wanted = self.goal.confidence
-        for i in order:
+        for i in self.judged.ranked():
             cluster = int(self.c.cluster[i])
             if cluster in seen:
                 continue
@@ -323,15 +287,6 @@ class _Planner:
             seen.add(cluster)
             yield option
 
-    def front(self, meets: NDArray[np.bool_]) -> list[Option]:
-        """The Pareto front of time and cost (of time and GPUs without prices), fastest first."""
-        index = np.flatnonzero(meets)
-        cost, time = self.runs.cost_usd[index], self.runs.time_s[index]
-        other = cost if np.isfinite(cost).all() else self.c.n_gpus[index]
-        kept = np.flatnonzero(front(time, -other, index, least=-np.inf))
-        fastest_first = index[kept[np.argsort(time[kept])]]
-        return [self.option(int(i), full=False) for i in fastest_first]
-
     def leanest(self) -> Option | None:
         """The option that needs the smallest share of a GPU's memory; None without candidates."""
         share = self.c.needed_bytes / self.c.capacity_bytes
@@ -339,8 +294,8 @@ class _Planner:
 
     def option(self, i: int, *, full: bool) -> Option:
         """Candidate ``i`` as an option; ``full``: with prediction, goodput and probabilities."""
-        c, runs, goal = self.c, self.runs, self.goal
-        cluster = self.space.clusters[int(c.cluster[i])]
+        c, runs, goal = self.c, self.judged.runs, self.goal
+        cluster = c.space.clusters[int(c.cluster[i])]
         form = c.form_of(i)
         cost = float(runs.cost_usd[i])
         option = Option(
@@ -348,22 +303,25 @@ class _Planner:
             cluster=str(cluster),
             n_gpus=int(c.n_gpus[i]),
             n_nodes=int(c.n_nodes[i]),
+            network=network_of(cluster),
             micro_batch=int(c.micro_batch[i]),
             grad_accum=int(c.grad_accum[i]),
             global_batch=int(c.global_batch[i]),
-            n_steps=float(runs.n_steps[i]),
             step_time_s=float(c.step_s[i]),
+            samples_per_s=float(c.global_batch[i] / c.step_s[i]),
+            memory_bytes=float(c.memory_bytes[i]),
+            needed_bytes=float(c.needed_bytes[i]),
+            capacity_bytes=float(c.capacity_bytes[i]),
+            n_steps=float(runs.n_steps[i]),
             time_s=float(runs.time_s[i]),
             cost_usd=cost if math.isfinite(cost) else None,
             energy_j=float(runs.energy_j[i]),
             power_w=float(c.tdp_w[i]),
-            memory_bytes=float(c.memory_bytes[i]),
-            capacity_bytes=float(c.capacity_bytes[i]),
             effective_frac=float(c.effective_frac[i]),
         )
         if not full:
             return option
-        predicted = predict(request_of(self.c, i))
+        predicted = predict(request_of(c, i))
         held = goodput_of(
             goal.reliability, n_gpus=option.n_gpus, n_nodes=option.n_nodes,
             checkpoint_bytes=form.checkpoint_bytes, work_s=float(runs.work_s[i]),
@@ -399,34 +357,22 @@ _BETTER = {"cost": "cheapest", "time": "fastest", "energy": "least energy", "gpu
            "step": "shortest step"}  # fmt: skip
 
 
-def value_of(option: Option, objective: str) -> float:
-    """The value of an option by an objective; infinite where it is unknown."""
-    found = {
-        "cost": option.cost_usd,
-        "time": option.time_s,
-        "energy": option.energy_j,
-        "gpus": float(option.n_gpus),
-        "step": option.step_time_s,
-    }[objective]
-    return math.inf if found is None else found
-
-
 def _with_why(option: Option, listed: list[Option], objective: str) -> Option:
     """The option with the reason to list it: what it is best at, and its distance to the first."""
     first = listed[0]
     strengths = []
     for name, word in _BETTER.items():
-        values = [value_of(o, name) for o in listed]
-        mine = value_of(option, name)
+        values = [o.of(name) for o in listed]
+        mine = option.of(name)
         if math.isfinite(mine) and mine == min(values) and values.count(mine) == 1:
             strengths.append(word)
     if option is first and _BETTER[objective] not in strengths:
         strengths.insert(0, _BETTER[objective])
     text = ", ".join(dict.fromkeys(strengths))
     if option is not first:
-        more = value_of(option, objective) / value_of(first, objective) - 1.0
+        more = option.of(objective) / first.of(objective) - 1.0
         other = "time" if objective != "time" else "cost"
-        change = value_of(option, other) / value_of(first, other) - 1.0
+        change = option.of(other) / first.of(other) - 1.0
         difference = _change(more, _NOUN[objective])
         if math.isfinite(change):
             difference += f", {_change(change, _NOUN[other])}"
@@ -473,4 +419,4 @@ def kwh(joules: float) -> float:
     return joules / (KILO * HOUR)
 
 
-__all__ = ["OBJECTIVES", "Option", "Plan", "Sensitivity", "kwh", "make_plan", "value_of"]
+__all__ = ["OBJECTIVES", "Option", "Plan", "Sensitivity", "kwh", "make_plan"]

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from simcore.answer.sweep import Outcome
 from simcore.base.arrays import NDArray
 from simcore.base.units import FP32_BYTES
 from simcore.planning.space import Form
@@ -23,6 +24,22 @@ Array = NDArray[np.float64]
 #: Options that ``FormWords.more`` leaves out, besides its fields: degrees are in the layout, and
 #: inputs belong to the model.
 _NAMED = (*DEGREES, "inputs")
+#: Arrays of a batch that a sweep on disk stores.
+ARRAYS = (
+    "cluster", "micro_batch", "grad_accum", "step_time_s", "samples_per_s", "memory_bytes",
+    "needed_bytes", "capacity_bytes",
+)  # fmt: skip
+#: Columns of the points of a sweep, in order, and those of text; the others are numbers.
+COLUMNS = (
+    "model", "cluster", "n_gpus", "n_nodes", "network", "strategy", "precision", "optimizer",
+    "recompute", "offload", "seq_len", "tp", "pp", "vpp", "cp", "ep", "more", "micro_batch",
+    "grad_accum", "global_batch", "step_time_s", "samples_per_s", "samples_per_s_per_gpu",
+    "memory_bytes", "capacity_bytes", "fits",
+)  # fmt: skip
+WORDS = (
+    "model", "cluster", "network", "strategy", "precision", "optimizer", "recompute", "offload",
+    "more",
+)  # fmt: skip
 NO_MEMORY = "does not fit in the GPU's memory"
 _FIGURES = re.compile(r"('[^']*')|\d[\d,]*")
 _WHAT_IS_ALLOWED = re.compile(r"(?:: allowed|; allowed|: use |: try |, not ).*$")
@@ -56,6 +73,12 @@ class FormWords:
             if k not in named
         )
 
+    def columns(self) -> dict[str, Any]:
+        """The columns that all points of the form share."""
+        names = ("model", "strategy", "precision", "optimizer", "recompute", "offload", "seq_len")
+        degrees = {degree: getattr(self.layout, degree) for degree in DEGREES}
+        return {**{name: getattr(self, name) for name in (*names, "more")}, **degrees}
+
     def to_dict(self) -> dict[str, Any]:
         """Plain data, from which ``from_dict`` makes an equal object."""
         return {**asdict(self), "options": dict(self.options)}
@@ -68,16 +91,14 @@ class FormWords:
         return cls(**{**values, "layout": layout, "options": options})
 
 
-@dataclass(frozen=True)
-class Batch:
+@dataclass(frozen=True, kw_only=True)
+class Batch(Outcome):
     """The valid points of one piece of a unit (a form on one kind of cluster), as arrays [C].
 
     n_points   number of all points of the piece, with the invalid ones
     invalid    number of invalid points by reason; points that do not fit count too
+    form       the form; None where no point is valid
     cluster    index into the space's clusters
-    memory_bytes, needed_bytes   memory that the fullest device holds, and that it needs for that
-    capacity_bytes   memory of the device; one number where it is the same for all points
-    busy_frac ... least_bytes    as in ``answer.sweep.Outcome``; only for plans
     """
 
     unit: int
@@ -85,27 +106,19 @@ class Batch:
     invalid: dict[str, int]
     piece: int = 0
     form: FormWords | None = None
-    cluster: NDArray[np.intp] | None = None
-    micro_batch: Array | None = None
-    grad_accum: Array | None = None
-    step_time_s: Array | None = None
-    samples_per_s: Array | None = None
-    memory_bytes: Array | None = None
-    needed_bytes: Array | None = None
-    capacity_bytes: Array | float = 0.0
-    busy_frac: Array | None = None
-    faster_s: Array | None = None
-    balanced_s: Array | None = None
-    least_bytes: Array | None = None
+    cluster: NDArray[np.intp]
+    micro_batch: Array
+    grad_accum: Array
+    samples_per_s: Array
+
+    @classmethod
+    def of_none(cls, unit: int, piece: int, n_points: int, invalid: dict[str, int]) -> Batch:
+        """The batch of a piece without a valid point."""
+        arrays: dict[str, Any] = {name: np.array([]) for name in ARRAYS}
+        return cls(unit=unit, piece=piece, n_points=n_points, invalid=invalid, **arrays)
 
     def __len__(self) -> int:
-        return 0 if self.step_time_s is None else len(self.step_time_s)
-
-    @property
-    def fits(self) -> NDArray[np.bool_]:
-        """Whether each point fits in the memory of its fullest device."""
-        assert self.needed_bytes is not None
-        return self.needed_bytes <= self.capacity_bytes
+        return len(self.step_time_s)
 
 
 def reason_of(violation: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,12 +11,12 @@ import numpy as np
 from simcore.base.arrays import NDArray
 from simcore.base.errors import UnknownName
 from simcore.hardware.cluster import ClusterSpec
-from simcore.planning.points import Batch, FormWords
+from simcore.planning.points import COLUMNS, Batch, FormWords
 
 Array = NDArray[np.float64]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Point:
     """One configuration with its predicted time and memory."""
 
@@ -49,37 +49,10 @@ class Point:
         """Memory that the fullest device lacks [bytes]; negative where memory remains free."""
         return self.needed_bytes - self.capacity_bytes
 
-    def to_dict(self) -> dict[str, object]:
+    def to_dict(self) -> dict[str, Any]:
         """The row that a sweep writes, with units in the names."""
-        f, layout = self.form, self.form.layout
-        return {
-            "model": f.model,
-            "cluster": self.cluster,
-            "n_gpus": self.n_gpus,
-            "n_nodes": self.n_nodes,
-            "network": self.network,
-            "strategy": f.strategy,
-            "precision": f.precision,
-            "optimizer": f.optimizer,
-            "recompute": f.recompute,
-            "offload": f.offload,
-            "seq_len": f.seq_len,
-            "tp": layout.tp,
-            "pp": layout.pp,
-            "vpp": layout.vpp,
-            "cp": layout.cp,
-            "ep": layout.ep,
-            "more": f.more,
-            "micro_batch": self.micro_batch,
-            "grad_accum": self.grad_accum,
-            "global_batch": self.global_batch,
-            "step_time_s": self.step_time_s,
-            "samples_per_s": self.samples_per_s,
-            "samples_per_s_per_gpu": self.samples_per_s_per_gpu,
-            "memory_bytes": self.memory_bytes,
-            "capacity_bytes": self.capacity_bytes,
-            "fits": self.fits,
-        }
+        shared = self.form.columns()
+        return {c: shared[c] if c in shared else getattr(self, c) for c in COLUMNS}
 
 
 def network_of(cluster: ClusterSpec) -> str:
@@ -89,10 +62,7 @@ def network_of(cluster: ClusterSpec) -> str:
 
 def point_at(batch: Batch, index: int, clusters: tuple[ClusterSpec, ...]) -> Point:
     """Point ``index`` of a batch."""
-    assert batch.form is not None and batch.cluster is not None
-    assert batch.micro_batch is not None and batch.grad_accum is not None
-    assert batch.step_time_s is not None and batch.samples_per_s is not None
-    assert batch.memory_bytes is not None and batch.needed_bytes is not None
+    assert batch.form is not None
     cluster = clusters[int(batch.cluster[index])]
     micro, accum = int(batch.micro_batch[index]), int(batch.grad_accum[index])
     return Point(
@@ -112,32 +82,12 @@ def point_at(batch: Batch, index: int, clusters: tuple[ClusterSpec, ...]) -> Poi
     )
 
 
-def _rate(batch: Batch, _gpus: Array) -> Array:
-    assert batch.samples_per_s is not None
-    return batch.samples_per_s
-
-
-def _step(batch: Batch, _gpus: Array) -> Array:
-    assert batch.step_time_s is not None
-    return -batch.step_time_s
-
-
-def _per_gpu(batch: Batch, gpus: Array) -> Array:
-    assert batch.samples_per_s is not None
-    return batch.samples_per_s / gpus
-
-
-def _memory(batch: Batch, _gpus: Array) -> Array:
-    assert batch.memory_bytes is not None
-    return -batch.memory_bytes
-
-
-#: Rankings: name -> (function that returns each point's score, higher is better; what it ranks by).
-SCORES: dict[str, tuple[Callable[[Batch, Array], Array], str]] = {
-    "throughput": (_rate, "samples per second"),
-    "per-gpu": (_per_gpu, "samples per second and GPU"),
-    "step": (_step, "step time"),
-    "memory": (_memory, "memory per GPU"),
+#: Rankings: name -> (the column of a point, its sign, with which higher is better).
+SCORES: dict[str, tuple[str, float]] = {
+    "throughput": ("samples_per_s", 1.0),
+    "per-gpu": ("samples_per_s_per_gpu", 1.0),
+    "step": ("step_time_s", -1.0),
+    "memory": ("memory_bytes", -1.0),
 }
 
 
@@ -162,11 +112,15 @@ class Leaders:
         """Add the points of a batch that fit."""
         if not len(batch) or not self.size:
             return
-        assert batch.cluster is not None
         fits = np.flatnonzero(batch.fits)
         if not len(fits):
             return
-        score = SCORES[self.by][0](batch, self._gpus[batch.cluster])[fits]
+        column, sign = SCORES[self.by]
+        per_gpu = column == "samples_per_s_per_gpu"
+        values = batch.samples_per_s / self._gpus[batch.cluster] if per_gpu else (
+            getattr(batch, column)
+        )  # fmt: skip
+        score = sign * values[fits]
         if len(self.points) == self.size:
             better = score > self.points[-1][0]
             fits, score = fits[better], score[better]
@@ -222,7 +176,6 @@ class Front:
     def add(self, batch: Batch) -> None:
         """Add the points of a batch that fit."""
         # A point below the floor of its resource cannot be on the front.
-        assert batch.samples_per_s is not None and batch.memory_bytes is not None
         if self.resource == "n_gpus":
             resource, floor = self._gpus[batch.cluster], self._floor(self._gpus)[batch.cluster]
         else:

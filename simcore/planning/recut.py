@@ -20,8 +20,8 @@ from simcore.answer.stages import LayerCosts, layer_costs, with_stages
 from simcore.answer.sweep import Axis, Outcome, cluster_kind, evaluate_axis
 from simcore.base.arrays import NDArray
 from simcore.memory.stages import Room
-from simcore.planning.candidates import Candidates, runs_of
-from simcore.planning.constraints import constraints_of, passing
+from simcore.planning.candidates import Candidates, request_of
+from simcore.planning.constraints import judge
 from simcore.planning.goal import Goal
 from simcore.request.resolved import Request
 from simcore.step.schedules import schedule_of
@@ -37,21 +37,18 @@ Sizes = tuple[int, ...]
 _AT_ONCE = 8
 
 
-def with_cuts(
-    c: Candidates, goal: Goal, samples: float | None, request: Callable[[int], Request], top: int
-) -> Candidates:
+def with_cuts(c: Candidates, goal: Goal, samples: float | None, top: int) -> Candidates:
     """The candidates with their best split, wherever that could put them among the results.
 
-    request  makes the job of a candidate
-    top      number of clusters that the plan lists
+    ``top``: number of clusters that the plan lists.
     """
     pending = can_be_cut(c)
     if not pending.any():
         return c
-    hoped = objective_of(replace(c, step_s=c.balanced_s, needed_bytes=c.least_bytes), goal, samples)
-    cuts = _Cuts(request, 1.0 - goal.margin_frac)
+    hoped = judge(replace(c, step_s=c.balanced_s, needed_bytes=c.least_bytes), goal, samples).value
+    cuts = _Cuts(1.0 - goal.margin_frac)
     while True:
-        now = objective_of(c, goal, samples)
+        now = judge(c, goal, samples).value
         bar = bars(c, now, top)[c.cluster]
         worth = np.flatnonzero(pending & (hoped < bar))
         if not len(worth):
@@ -70,14 +67,6 @@ def can_be_cut(c: Candidates) -> NDArray[np.bool_]:
     open_ = np.array([x.pp > 1 and schedule_of(x).takes_stages for x in layouts], dtype=bool)
     found: NDArray[np.bool_] = open_[c.form]
     return found
-
-
-def objective_of(c: Candidates, goal: Goal, samples: float | None) -> Array:
-    """The objective of each candidate [C]; infinite where it violates a limit."""
-    runs = runs_of(c, goal, samples)
-    value = runs.of(goal.objective, c)
-    meets = passing(constraints_of(c, runs, goal), len(c)) & np.isfinite(value)
-    return np.where(meets, value, np.inf)
 
 
 def bars(c: Candidates, value: Array, top: int) -> Array:
@@ -105,8 +94,8 @@ class _Cuts:
     ``share``: share of a device's memory that may be used.
     """
 
-    def __init__(self, request: Callable[[int], Request], share: float) -> None:
-        self._request, self._share = request, share
+    def __init__(self, share: float) -> None:
+        self._share = share
         self._costs: dict[Hashable, LayerCosts] = {}
         self._rooms: dict[Hashable, tuple[Room, dict[int, int]]] = {}
         self._found: dict[Hashable, Sizes | None] = {}
@@ -116,7 +105,7 @@ class _Cuts:
 
         ``worth``: candidates that may follow; their memory is evaluated together with this one's.
         """
-        request = self._request(i)
+        request = request_of(c, i)
         placed = request.placed
         assert placed is not None
         found = self._best(c, i, request, worth)

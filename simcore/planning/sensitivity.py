@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from simcore.base.units import DAY, HOUR
-from simcore.planning.candidates import MORE_MEMORY_BYTES, Candidates, runs_of
-from simcore.planning.constraints import constraints_of, passing, ranked
+from simcore.planning.candidates import MORE_MEMORY_BYTES, Candidates
+from simcore.planning.constraints import judge
 from simcore.planning.goal import Goal
 
 
@@ -40,16 +40,13 @@ def sensitivities(
     """
 
     def ask(change: str, other: Candidates, wish: Goal) -> Sensitivity:
-        runs = runs_of(other, wish, samples)
-        objective = runs.of(wish.objective, other)
-        meets = passing(constraints_of(other, runs, wish), len(other)) & np.isfinite(objective)
-        if not meets.any():
+        found = judge(other, wish, samples)
+        if not found.meets.any():
             return Sensitivity(change=change, best=None, cluster="", same=False)
-        at = ranked(other, runs, objective, meets)[0]
+        at = found.ranked()[0]
         name = str(other.space.clusters[int(other.cluster[at])])
-        return Sensitivity(
-            change=change, best=float(objective[at]), cluster=name, same=name == best
-        )
+        value = float(found.objective[at])
+        return Sensitivity(change=change, best=value, cluster=name, same=name == best)
 
     yield ask("2x network between nodes", c.with_faster(), goal)
     more = c.capacity_bytes + MORE_MEMORY_BYTES

@@ -15,17 +15,10 @@ from simcore.answer.result import Faster
 from simcore.base.arrays import NDArray, keep_freed_memory
 from simcore.base.errors import DataError, UsageError
 from simcore.planning.evaluator import Evaluator
-from simcore.planning.output import (
-    COLUMNS,
-    WORDS,
-    Coded,
-    as_array,
-    columns_of,
-    joined_words,
-)
+from simcore.planning.output import Coded, as_array, columns_of, joined_words
 from simcore.planning.parallel import shared_parts
 from simcore.planning.parts import Span
-from simcore.planning.points import Batch
+from simcore.planning.points import COLUMNS, WORDS, Batch
 from simcore.planning.ranking import Point, front, front_resource, merged
 from simcore.planning.space import Space
 from simcore.planning.store import Say, Store, warn

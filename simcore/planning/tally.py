@@ -72,7 +72,6 @@ class Tally:
             self.leaders.add(part)
             self.front.add(part)
             if not self.n_fit:
-                assert part.needed_bytes is not None
                 lacking = part.needed_bytes - part.capacity_bytes
                 self._near(point_at(part, int(np.argmin(lacking)), self._clusters))
 

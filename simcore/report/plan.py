@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import timedelta
+from math import isfinite
 
 from simcore.base.units import (
     DAY,
@@ -212,12 +213,8 @@ def _front(p: Plan) -> list[str]:
 
 
 def _sensitivity(p: Plan) -> list[str]:
-    first = p.best[0]
-    base = {
-        "cost": first.cost_usd, "time": first.time_s, "energy": first.energy_j,
-        "gpus": float(first.n_gpus), "step": first.step_time_s,
-    }[p.objective]  # fmt: skip
-    if base is None:
+    base = p.best[0].of(p.objective)
+    if not isfinite(base):
         return []
     parts = []
     for s in p.sensitivities:

@@ -20,7 +20,7 @@ from simcore.hardware.prices import price_book
 from simcore.planning.goal import Goal
 from simcore.planning.goodput import Reliability, goodput_of
 from simcore.planning.grid import cluster_texts
-from simcore.planning.planner import Option, Plan, make_plan, value_of
+from simcore.planning.planner import Option, Plan, make_plan
 from simcore.planning.points import checkpoint_bytes
 from simcore.planning.space import make_space
 from simcore.report.plan import option_table
@@ -388,7 +388,7 @@ def test_the_cuts_that_a_plan_leaves_out_change_nothing(seed: int) -> None:
     assert [o.cluster for o in found.best] == [o.cluster for o in every.best]
     for mine, theirs in zip(found.best, every.best, strict=True):
         objective = words["objective"]
-        assert value_of(mine, objective) == pytest.approx(value_of(theirs, objective), rel=1e-9)
+        assert mine.of(objective) == pytest.approx(theirs.of(objective), rel=1e-9)
 
 
 def test_no_cut_goes_below_its_bounds() -> None:
