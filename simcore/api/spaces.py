@@ -171,7 +171,7 @@ def compare(
     problems = Problems()
     given = [price] if isinstance(price, str) else price
     book = problems.attempt(price_book, given, prices)
-    options = problems.attempt(lambda: make_space(model, gpus, **words))
+    options = problems.attempt(make_space, model, gpus, **words)
     problems.stop()
     assert book is not None and options is not None
     network = words.get("network")
@@ -428,7 +428,7 @@ def make_space(
     inputs, settings = inputs_of(words), words.get("settings")
     names = _names(model)
     for one in (part.strip() for name in names for part in name.split(",")):
-        problems.attempt(lambda one=one: resolve_model(one, inputs=inputs, settings=settings))
+        problems.attempt(resolve_model, one, inputs=inputs, settings=settings)
     found = problems.attempt(lambda: space.make_space(names, _grids(gpus), **words))
     if found is not None:
         problems.attempt(load_profile, words.get("calibration"))

@@ -116,10 +116,10 @@ class DataError(SimcoreError):
 class Problems(list[str]):
     """Sentences about the mistakes in a call, collected so that all are reported at once."""
 
-    def attempt(self, make: Callable[..., T], *arguments: Any) -> T | None:
+    def attempt(self, make: Callable[..., T], *arguments: Any, **words: Any) -> T | None:
         """What ``make`` returns; None where it raises SimcoreError, whose sentences are added."""
         try:
-            return make(*arguments)
+            return make(*arguments, **words)
         except SimcoreError as err:
             self.extend(err.sentences)
             return None

@@ -61,7 +61,7 @@ def reliability(
         }
         values |= slow if None not in slow.values() else {}
     given: dict[str, Any] = {k: v for k, v in values.items() if v is not None}
-    return problems.attempt(lambda: Reliability(**given)) if given else None
+    return problems.attempt(Reliability, **given) if given else None
 
 
 #: Options on which the size of a checkpoint depends.

@@ -59,11 +59,10 @@ def grid_of(
     words = grid_options(given, problems)
     launch = words["launch"]
 
-    def launched() -> tuple[dict[str, Any], tuple[str, ...]]:
-        model, gpus = given["model"] or "", given["gpus"] or ()
-        return api.launched_words(model, gpus, words, sized=sized)
-
-    words, notes = problems.attempt(launched) or ({**words, "launch": None}, ())
+    launched = problems.attempt(
+        api.launched_words, given["model"] or "", given["gpus"] or (), words, sized=sized
+    )
+    words, notes = launched or ({**words, "launch": None}, ())
     words |= fixed_words(with_ or (), problems)
     model, gpus = subject(given, problems, example)
     notes = tuple(filter(None, (from_files, *notes)))

@@ -167,7 +167,7 @@ def _answer(
     if explain is not None:
         problems.attempt(api.find_terms, explain)
     if problems and model is not None and gpus is not None:
-        problems.attempt(lambda: api.make_request(model, gpus, **options))
+        problems.attempt(api.make_request, model, gpus, **options)
     problems.stop()
     assert model is not None and gpus is not None
     steps, epochs = length["steps"], length["epochs"]

@@ -97,7 +97,7 @@ def sweep(
     if by is not None and by not in SCORES:
         problems.append(str(UnknownName("ranking", by, SCORES)))
     where = grid.gpus or ["1x1xA6000ada"]  # so that the axes are checked in any case
-    problems.attempt(lambda: api.make_space(grid.model or "latte-xl", where, **grid.words))
+    problems.attempt(api.make_space, grid.model or "latte-xl", where, **grid.words)
     problems += worker_problems(processes, cluster)
     problems.stop()
     grid.tell()

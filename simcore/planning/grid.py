@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import product
 
-from simcore.base.errors import InvalidConfig, SimcoreError, UnknownName
+from simcore.base.errors import InvalidConfig, Problems, UnknownName
 from simcore.hardware.cluster import ClusterSpec, parse_cluster
 
 #: Most values or clusters of one grid; more are taken to be a typing mistake.
@@ -178,25 +178,20 @@ def clusters(
 
     Raises InvalidConfig that lists everything that is wrong.
     """
-    problems: dict[str, None] = {}
-    found: list[ClusterSpec] = []
+    problems = Problems()
+    found: list[ClusterSpec | None] = []
     for text in texts:
-        try:
-            plain = cluster_texts(counted(text, nnodes, nproc_per_node))
-        except InvalidConfig as err:
-            problems.update(dict.fromkeys(err.violations))
-            continue
-        for one, network in product(plain, networks):
-            try:
-                found.append(parse_cluster(one, network=network, node=node))
-            except InvalidConfig as err:
-                problems.update(dict.fromkeys(err.violations))
-            except SimcoreError as err:
-                problems[str(err)] = None
+        plain = problems.attempt(_plain, text, nnodes, nproc_per_node)
+        for one, network in product(plain or (), networks):
+            found.append(problems.attempt(parse_cluster, one, network=network, node=node))
     if problems:
-        shown = list(problems)
+        shown = list(dict.fromkeys(problems))
         more = [f"and {len(shown) - 8} more of this kind"] if len(shown) > 8 else []
         raise InvalidConfig([*shown[:8], *more])
     if not found:
         raise InvalidConfig(["no clusters given: write --gpus TYPE:NODESxGPUS or 4x8xA6000ada"])
-    return tuple(found)
+    return tuple(cluster for cluster in found if cluster is not None)
+
+
+def _plain(text: str, *counts: str | int | None) -> list[str]:
+    return cluster_texts(counted(text, *counts))

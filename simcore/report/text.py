@@ -87,25 +87,25 @@ def _measured(p: Prediction) -> list[str]:
 
 
 #: Phrases that occur in assumptions, those of the most influential assumptions first.
-_WEIGHT = (
+_INFLUENCE = (
     ".toml: ", "NCCL has no such", "the language model only", "is predicted", "software:",
     "micro-batch", "not even", " unit: ", "was timed", "strategy:", "sequences of", "network:",
     "node:", "data",
 )  # fmt: skip
 
 
-def by_weight(assumptions: Iterable[str]) -> list[str]:
+def by_influence(assumptions: Iterable[str]) -> list[str]:
     """The assumptions, sorted by how much they usually influence the prediction."""
 
     def rank(text: str) -> int:
-        return next((i for i, w in enumerate(_WEIGHT) if w in text), len(_WEIGHT))
+        return next((i for i, w in enumerate(_INFLUENCE) if w in text), len(_INFLUENCE))
 
     return sorted(assumptions, key=rank)
 
 
 def _assumptions(p: Prediction, n_lines: int) -> list[str]:
     """The assumptions in at most ``n_lines`` lines; the last one says how many are left out."""
-    ranked = by_weight(p.assumptions)
+    ranked = by_influence(p.assumptions)
     if not ranked or n_lines < 1:
         return []
     lines: list[str] = []

@@ -11,7 +11,6 @@ from pydantic import BaseModel, Field
 
 from simcore.base.errors import (
     DataError,
-    InvalidConfig,
     SimcoreError,
     UnknownName,
     UsageError,
@@ -87,12 +86,11 @@ def _patterns(_version: int) -> tuple[Patterns, Patterns]:
 
 def of_error(err: SimcoreError) -> Problems:
     """The problems in an error of simcore."""
-    sentences: Sequence[str] = err.violations if isinstance(err, InvalidConfig) else (str(err),)
     if isinstance(err, UnknownName) and err.kind in set_up().model_fields:
         return Problems(problems=[Problem(field=err.kind, message=str(err))])
     if isinstance(err, DataError):
         return Problems(problems=[Problem(field="", message=str(err))])
-    return Problems(problems=[Problem(field=field_of(s), message=s) for s in sentences])
+    return Problems(problems=[Problem(field=field_of(s), message=s) for s in err.sentences])
 
 
 def of_validation(errors: Iterable[Mapping[str, Any]], known: Sequence[str]) -> Problems:

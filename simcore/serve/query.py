@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, create_mod
 
 from simcore import api
 from simcore.base.database import fold_name
-from simcore.base.errors import InvalidConfig, UnknownName, UsageError
+from simcore.base.errors import InvalidConfig, Problems, UnknownName
 from simcore.serve.uploads import PREFIX, Uploads
 from simcore.strategy.options import OPTIONS, Number, Option, Whole
 
@@ -97,19 +97,13 @@ def arguments(asked: SetUp, uploads: Uploads) -> dict[str, Any]:
     Raises InvalidConfig that lists every unknown name.
     """
     words = asked.words()
-    problems: list[str] = []
-    try:
-        words["model"] = _model(words["model"], uploads)
-    except UsageError as err:
-        problems.append(str(err))
+    problems = Problems()
+    words["model"] = problems.attempt(_model, words["model"], uploads) or words["model"]
     if (name := words.pop("calibration", None)) is not None:
-        try:
-            if name.startswith(PREFIX):
-                words["profile"] = uploads.calibration(name)
-            else:
-                words["calibration"] = _calibration(name)
-        except UnknownName as err:
-            problems.append(str(err))
+        if name.startswith(PREFIX):
+            words["profile"] = problems.attempt(uploads.calibration, name)
+        else:
+            words["calibration"] = problems.attempt(_calibration, name)
     if problems:
         raise InvalidConfig([*problems, *_others(words)])
     return words
@@ -149,11 +143,9 @@ def _others(words: dict[str, Any]) -> list[str]:
     if isinstance(rest.get("model"), str):
         rest["model"] = api.model_named(_STAND_IN)
         rest = {k: rest[k] for k in ("model", "gpus", "network", "node") if k in rest}
-    try:
-        api.make_request(**rest)
-    except InvalidConfig as err:
-        return list(err.violations)
-    return []
+    others = Problems()
+    others.attempt(api.make_request, **rest)
+    return others
 
 
 #: Model with which the cluster is checked where the model is wrong: the smallest one.

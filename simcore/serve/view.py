@@ -15,7 +15,7 @@ from simcore.base.units import format_seconds
 from simcore.report import sentences as say
 from simcore.report.formatting import gigabytes, percent
 from simcore.report.jsonout import finite
-from simcore.report.text import by_weight, render
+from simcore.report.text import by_influence, render
 from simcore.serve.query import SetUp
 from simcore.strategy.options.values import command_words
 
@@ -143,7 +143,7 @@ def answer(p: Prediction, asked: SetUp) -> Answer:
             for w in p.what_if
         ],
         "measured": [say.measured(r) for r in p.measured],
-        "assumptions": by_weight(p.assumptions),
+        "assumptions": by_influence(p.assumptions),
         "defaults": list(p.defaults),
         "command": command(asked),
         "text": render(p),

@@ -16,7 +16,7 @@ from simcore.base.interval import Interval
 from simcore.base.units import GIB
 from simcore.report.formatting import WIDTH, figure, labelled, percent, plural, wrapped
 from simcore.report.terms import MEMORY
-from simcore.report.text import HEIGHT, by_weight, render, render_explanation
+from simcore.report.text import HEIGHT, by_influence, render, render_explanation
 from simcore.workload.models import MODELS
 
 CLUSTERS: list[dict[str, object]] = [
@@ -104,7 +104,7 @@ def test_a_fit_that_may_fail_is_called_tight(with_memory: Callable) -> None:
 
 
 def test_assumptions_are_ranked_and_counted(fake: Callable) -> None:
-    ranked = by_weight(("a", "node: n", "x has no bf16 unit: fp32 taken", "network: e"))
+    ranked = by_influence(("a", "node: n", "x has no bf16 unit: fp32 taken", "network: e"))
     assert [text[0] for text in ranked] == ["x", "n", "n", "a"]
     many = tuple(f"assumption number {i} that is long enough to fill its line" for i in range(40))
     assert "40 things (--json lists them)" in render(fake(assumptions=many))

@@ -24,7 +24,7 @@ from simcore.report.html.parts import Card, Section, picture
 from simcore.report.sentences import advice, faster, strategy
 from simcore.report.tables import Table
 from simcore.report.terms import HIDDEN, memory_label, time_label
-from simcore.report.text import by_weight
+from simcore.report.text import by_influence
 
 #: The number of ops that the roofline's table lists.
 _OPS = 12
@@ -208,7 +208,7 @@ def _assumptions(facts: Facts) -> Section:
         text
         if len(clusters[text]) == len(facts.clusters)
         else f"{text} ({', '.join(clusters[text])})"
-        for text in by_weight(clusters)
+        for text in by_influence(clusters)
     ]
     lines = ["What the job does not state and the prediction assumes, the most influential first."]
     return Section("assumptions", "Assumptions", lines, items)
