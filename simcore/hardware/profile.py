@@ -210,14 +210,11 @@ class Profile:
         result: Estimate = self._seen[key]
         return result
 
-    @property
+    @cached_property
     def sources(self) -> dict[str, str]:
         """Source key -> citation, of all the profile's files (for explanations)."""
-        if "sources" not in self._seen:
-            known = {**sources_of(text_of(self.efficiency_file)), **self.runtime["sources"]}
-            self._seen["sources"] = {str(k): str(v) for k, v in known.items()}
-        found: dict[str, str] = self._seen["sources"]
-        return found
+        known = {**sources_of(text_of(self.efficiency_file)), **self.runtime["sources"]}
+        return {str(key): str(citation) for key, citation in known.items()}
 
     def tells_of(self, gpu: GpuSpec) -> bool:
         """Whether this profile's calibration covers a device, or names no device at all."""
@@ -364,14 +361,10 @@ class Profile:
             return Estimate(found.value, found.sd_log, self.origin)
         return Estimate(0.0, 0.0, "not modelled blind: the link's efficiency includes it")
 
-    @property
+    @cached_property
     def step_residual(self) -> dict[str, Estimate]:
         """Scatter of measured steps around blind predictions, by cause (``answer.residual``)."""
-        if "residual" not in self._seen:
-            entries = self.runtime["step_residual"]
-            self._seen["residual"] = {name: leaf(entry) for name, entry in entries.items()}
-        found: dict[str, Estimate] = self._seen["residual"]
-        return found
+        return {name: leaf(entry) for name, entry in self.runtime["step_residual"].items()}
 
     @cached_property
     def allocator_holes_frac(self) -> Estimate:

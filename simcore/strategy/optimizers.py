@@ -56,36 +56,29 @@ class Optimizer:
     for_the_rest: str = ""
 
 
-class Implementation(BaseModel):
-    """Another implementation of a rule: the figures that differ from the record's own."""
+class Work(BaseModel):
+    """Figures of a rule's work in one implementation; without ``kernels`` a loop over tensors."""
 
     model_config = Record.model_config
 
     aliases: tuple[str, ...] = ()
     meaning: str
-    source: str
-    traffic_elems: float = Field(ge=0, allow_inf_nan=False)
-    temporary_elems: float = Field(default=0.0, ge=0, allow_inf_nan=False)
-    kernels: int | None = Field(default=None, ge=1)
-    kernels_per_tensor: int = Field(ge=1)
-    syncs_each_tensor: bool = False
-
-
-class OptimizerRecord(Record):
-    """One update rule. Without ``kernels`` it is a loop over tensors in every implementation."""
-
-    meaning: str
     source: str = Field(description="file and function that the figures are counted from")
-    state_bytes: float = Field(ge=0, allow_inf_nan=False)
     traffic_elems: float = Field(ge=0, allow_inf_nan=False)
     temporary_elems: float = Field(default=0.0, ge=0, allow_inf_nan=False)
     kernels: int | None = Field(default=None, ge=1)
     kernels_per_tensor: int = Field(ge=1)
     syncs_each_tensor: bool = False
+
+
+class OptimizerRecord(Record, Work):
+    """One update rule; ``implementations``: the work of others than PyTorch's."""
+
+    state_bytes: float = Field(ge=0, allow_inf_nan=False)
     own_state_width: bool = False
     by_shape: ByShape = ""
     for_the_rest: str = ""
-    implementations: dict[str, Implementation] = Field(default_factory=dict)
+    implementations: dict[str, Work] = Field(default_factory=dict)
 
 
 RECORDS: Database[OptimizerRecord] = Database(
@@ -95,9 +88,7 @@ RECORDS: Database[OptimizerRecord] = Database(
 
 @lru_cache(maxsize=256)
 def _optimizer(record: OptimizerRecord, implementation: str) -> Optimizer:
-    figures: OptimizerRecord | Implementation = record
-    if implementation:
-        figures = record.implementations[implementation]
+    figures: Work = record.implementations[implementation] if implementation else record
     loop = figures.kernels_per_tensor * TENSORS_A_LAUNCH
     own = {f.name: getattr(figures if hasattr(figures, f.name) else record, f.name)
            for f in fields(Optimizer) if hasattr(record, f.name)}  # fmt: skip

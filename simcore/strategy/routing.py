@@ -7,10 +7,7 @@ rows of balanced routing that drops nothing, tokens x top_k / experts for each e
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
-
-from simcore.base.errors import InvalidConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,16 +62,3 @@ class Routing:
 
 
 EVEN = Routing()
-
-
-def factor(flag: str, value: object) -> float:
-    """``value`` as a number of at least 1; it may be text. Raises InvalidConfig."""
-    try:
-        if isinstance(value, bool):
-            raise ValueError
-        number = float(value)  # type: ignore[arg-type]
-    except (TypeError, ValueError, OverflowError):
-        raise InvalidConfig([f"{flag} {value!r} is not a number"]) from None
-    if not math.isfinite(number) or number < 1.0:
-        raise InvalidConfig([f"{flag} must be a number of at least 1, not {value}"])
-    return number

@@ -5,7 +5,8 @@ import math
 import pytest
 
 from simcore.base.errors import InvalidConfig
-from simcore.strategy.routing import ExpertRows, Routing, factor
+from simcore.strategy.options import Number
+from simcore.strategy.routing import ExpertRows, Routing
 
 
 @pytest.mark.parametrize(
@@ -36,7 +37,7 @@ def test_rows_of_the_fullest_rank(
 
 @pytest.mark.parametrize(("value", "number"), [("1.3", 1.3), (1, 1.0), (" 2 ", 2.0)])
 def test_factors(value: object, number: float) -> None:
-    assert factor("expert-capacity", value) == number
+    assert Number(least=1).read("expert-capacity", value) == number
 
 
 @pytest.mark.parametrize(
@@ -44,5 +45,5 @@ def test_factors(value: object, number: float) -> None:
 )
 def test_what_is_no_factor(value: object) -> None:
     with pytest.raises(InvalidConfig, match="expert-capacity") as caught:
-        factor("expert-capacity", value)
+        Number(least=1).read("expert-capacity", value)
     assert len(caught.value.violations) == 1

@@ -17,8 +17,8 @@ from simcore.base.units import FP32_BYTES, GIGA, INT64_BYTES
 from simcore.physics.collectives import Collective, Group, exchange_s, once_each_frac
 from simcore.step.parallel.layer_ranks import Array, DividedJob, LayerRanks
 from simcore.strategy.layout import Layout
-from simcore.strategy.options.values import on_or_off
-from simcore.strategy.routing import EVEN, Routing, factor
+from simcore.strategy.options.values import read_options
+from simcore.strategy.routing import EVEN, Routing
 from simcore.workload.models import ModelRecord, Scalar
 from simcore.workload.resolve import ModelSource
 
@@ -165,22 +165,9 @@ def routing_of(record: ModelSource | None, options: Mapping[str, Any]) -> Routin
     given = {w: v for w in _WORDS if (v := options.get(w)) is not None}
     if not given:
         return EVEN
-    problems: list[str] = []
-    found: dict[str, float] = {}
-    for word in ("expert_imbalance", "expert_capacity"):
-        if word in given:
-            try:
-                found[word] = factor(word.replace("_", "-"), given[word])
-            except InvalidConfig as err:
-                problems += err.violations
-    padding = True
-    if "expert_padding" in given:
-        try:
-            padding = on_or_off("expert-padding", given["expert_padding"])
-        except InvalidConfig as err:
-            problems += err.violations
-        if "expert_capacity" not in given:
-            problems.append("expert-padding needs expert-capacity: it fills the slots up to it")
+    found, problems = read_options(given)
+    if "expert_padding" in given and "expert_capacity" not in given:
+        problems.append("expert-padding needs expert-capacity: it fills the slots up to it")
     if record is not None:
         experts, top_k = experts_of(record)
         if experts and _room_of(record):
@@ -201,7 +188,7 @@ def routing_of(record: ModelSource | None, options: Mapping[str, Any]) -> Routin
     return Routing(
         imbalance=found.get("expert_imbalance", 1.0),
         capacity=found.get("expert_capacity"),
-        padding=padding,
+        padding=found.get("expert_padding", True),
     )
 
 

@@ -14,7 +14,6 @@ from simcore.strategy.dialects.base import DIALECTS, Dialect, Emitted, Job, Laun
 from simcore.strategy.dialects.keyed import TableDialect
 from simcore.strategy.dialects.record import RECORDS, DialectRecord
 from simcore.strategy.dialects.source import Source, read_source
-from simcore.strategy.dialects.trainer import TRAINER
 
 #: Modules of dialects, in the order in which they are tried on a text.
 FILES = ("accelerate", "deepspeed", "torchtitan", "slurm", "megatron", "torchrun")
@@ -22,7 +21,7 @@ FILES = ("accelerate", "deepspeed", "torchtitan", "slurm", "megatron", "torchrun
 for _name in FILES:
     import_module(f"simcore.strategy.dialects.{_name}")
 for _name in RECORDS.names():
-    if _name not in (*DIALECTS, TRAINER.name):
+    if _name not in DIALECTS:
         DIALECTS.register(_name)(TableDialect(_name))
 
 

@@ -8,6 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from simcore.base.database import Database
 from simcore.base.errors import InvalidConfig
 from simcore.strategy.dialects.base import Emitted, Job, Launch
 from simcore.strategy.dialects.reading import Reading, Table, stated
@@ -41,11 +42,12 @@ class TableDialect:
     first: Odd | None = None
     odd: Odd | None = None
     odd_writing: OddWriting | None = None
+    records: Database[DialectRecord] = RECORDS
 
     @cached_property
     def record(self) -> DialectRecord:
         """What each key means."""
-        return self.given or RECORDS[self.name]
+        return self.given or self.records[self.name]
 
     @property
     def title(self) -> str:
@@ -71,9 +73,13 @@ class TableDialect:
 
     def read_table(self, reading: Reading, table: Table) -> Launch:
         """The options that the keys of a table state."""
+        self.heed(reading, table)
+        return reading.finish()
+
+    def heed(self, reading: Reading, table: Table) -> None:
+        """State what the keys of a table mean, and record those that mean nothing."""
         self.state(reading, table)
         table.leftovers(reading, *self.record.without_effect())
-        return reading.finish()
 
     def state(self, reading: Reading, table: Table) -> None:
         """State the options that the keys of a table mean."""
@@ -134,6 +140,9 @@ class TableDialect:
                 reading.refuse(shown, self.record.automatic[1], meaning.option)
         elif meaning.refused or meaning.approximated:
             _warn(reading, shown, meaning, value)
+        elif self.record.form == "flags" and "$" in str(value):
+            reading.refuse(f"{shown} {value}", "is not set in the text",
+                           meaning.instead or meaning.option)  # fmt: skip
         elif meaning.option:
             self._state(reading, shown, meaning, value, shown)
         elif meaning.implies:

@@ -92,19 +92,6 @@ def _flat(data: Mapping[str, Any], *, deep: bool) -> dict[str, Any]:
     return found
 
 
-def _unset(reading: Reading, table: Table) -> None:
-    """Refuse values that the text leaves to a variable."""
-    for names, meanings in MEGATRON.record.table().items():
-        for name in names:
-            value = table.given.get(name)
-            if isinstance(value, str) and value.startswith("$"):
-                table.take(name)
-                table.given.pop(name)
-                option = next((m.option for m in meanings if m.option), None)
-                option = "grad_accum" if option == "global_batch" else option
-                reading.refuse(f"--{name} {value}", "is not set in the text", option)
-
-
 def _rest(reading: Reading, table: Table) -> None:
     shape = {key: reading.whole(f"--{name}", table.take(name)) for name, key in _SHAPE.items()}
     reading.more["shape"] = {key: n for key, n in shape.items() if n is not None}
@@ -205,5 +192,4 @@ def _write(job: Job, data: dict[str, Any], problems: list[str]) -> None:
                             f"{', '.join(MEGATRON_MODULES)}")  # fmt: skip
 
 
-MEGATRON = Megatron("megatron", first=_unset, odd=_rest, odd_writing=_write)
-DIALECTS.register("megatron")(MEGATRON)
+DIALECTS.register("megatron")(Megatron("megatron", odd=_rest, odd_writing=_write))

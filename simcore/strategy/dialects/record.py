@@ -141,6 +141,7 @@ class DialectRecord(Record):
     no_effect     why keys do not change the prediction -> the keys; ``SECTION.*``: all of a section
     written       keys that a written file has besides those of options
     refused       combinations that can neither be read nor written
+    bare          flags of its launch line that take no value
     unsettable    options that neither the file nor the training script can set
     """
 
@@ -160,6 +161,7 @@ class DialectRecord(Record):
     no_effect: dict[str, str] = Field(default_factory=dict)
     written: tuple[Written, ...] = ()
     refused: tuple[Refused, ...] = ()
+    bare: str = ""
     unsettable: tuple[str, ...] = ()
 
     @field_validator("keys", mode="before")
@@ -192,3 +194,7 @@ class DialectRecord(Record):
 
 
 RECORDS: Database[DialectRecord] = Database("dialect", "programs_db/dialects", DialectRecord)
+#: Flags of launchers, and arguments of scripts that they start: no formats of files.
+LINES: Database[DialectRecord] = Database(
+    "launch line", "programs_db/dialects/lines", DialectRecord
+)

@@ -12,6 +12,7 @@ from typing import Any
 from simcore.base.database import parse_yaml
 from simcore.base.errors import DataError, UsageError
 from simcore.base.units import MIB
+from simcore.base.untrusted import decode
 
 MAX_BYTES = 1 * MIB
 #: A launch file has some hundred keys, but YAML aliases can turn ten lines into a billion values.
@@ -70,13 +71,7 @@ def _read(path: Path, shown: str) -> Source:
             raw = stream.read(MAX_BYTES + 1)
     except OSError as err:
         raise DataError(f"cannot be read: {err.strerror}", file=shown) from None
-    if len(raw) > MAX_BYTES:
-        raise DataError(f"is larger than {MAX_BYTES // MIB} MiB: no launch file", file=shown)
-    try:
-        return Source(raw.decode("utf-8-sig"), shown, path)
-    except UnicodeDecodeError as err:
-        line = raw[: err.start].count(b"\n") + 1
-        raise DataError("is no UTF-8 text", file=shown, line=line) from None
+    return Source(decode(raw, shown, MAX_BYTES), shown, path)
 
 
 def json_table(source: Source) -> dict[str, Any]:

@@ -1,8 +1,7 @@
 """Launch lines: torchrun, ``python -m torch.distributed.run``, ``accelerate launch``, deepspeed.
 
-Flags: torch/distributed/run.py of PyTorch 2.13, accelerate/commands/launch.py 1.15,
-deepspeed/launcher/runner.py 0.19. Some of the script's arguments are read by
-``dialects/trainer.py``.
+The flags of launchers are records in ``programs_db/dialects/lines``. Some of the script's arguments
+are read by ``dialects/trainer.py``.
 """
 
 from __future__ import annotations
@@ -15,29 +14,15 @@ from typing import Any
 from simcore.base.errors import InvalidConfig
 from simcore.strategy.dialects import trainer
 from simcore.strategy.dialects.base import DIALECTS, Emitted, Job, Launch, joined
-from simcore.strategy.dialects.reading import NOT_YET, Reading, Table
+from simcore.strategy.dialects.keyed import TableDialect
+from simcore.strategy.dialects.reading import Reading, Table
+from simcore.strategy.dialects.record import LINES, RECORDS
 from simcore.strategy.dialects.shell import flags, read_script
 from simcore.strategy.dialects.source import Source, beside
 from simcore.strategy.options import OPTIONS
 
-_VALUED = {
-    "torchrun": "nnodes nproc-per-node rdzv-backend rdzv-endpoint rdzv-id rdzv-conf max-restarts "
-    "monitor-interval start-method event-log-handler role log-dir redirects tee "
-    "local-ranks-filter duplicate-stdout-filters duplicate-stderr-filters node-rank master-addr "
-    "master-port local-addr logs-specs numa-binding signals-to-handle shutdown-timeout r t",
-    "deepspeed": "hostfile include exclude num-nodes num-gpus num-accelerators master-port "
-    "master-addr node-rank launcher launcher-args enable-each-rank-log autotuning bind-core-list "
-    "ssh-port venv-script log-level H i e",
-}
-_BARE = {
-    "torchrun": "standalone module no-python run-path virtual-local-rank use-env m",
-    "deepspeed": "module no-python no-local-rank no-ssh no-ssh-check force-multi save-pid "
-    "bind-cores-to-rank quiet q",
-    "accelerate": "quiet q cpu multi-gpu tpu enable-cpu-affinity dynamo-use-fullgraph "
-    "dynamo-use-dynamic dynamo-use-regional-compilation use-deepspeed use-fsdp "
-    "use-parallelism-config use-megatron-lm same-network module m no-python tpu-cluster "
-    "no-tpu-cluster tpu-use-sudo downcast-bf16 fp8-use-autocast-during-eval debug",
-}
+#: Launcher -> the record of its flags.
+_LAUNCHERS = {name: TableDialect(name, records=LINES) for name in ("torchrun", "deepspeed")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +71,8 @@ def _line(words: tuple[str, ...]) -> Line | None:
 
 
 def _parse(launcher: str, words: tuple[str, ...]) -> Line:
-    bare = _BARE[launcher].split()
+    record = _LAUNCHERS[launcher].record if launcher in _LAUNCHERS else RECORDS[launcher]
+    bare = record.bare.split()
     found: dict[str, str] = {}
     i = 0
     while i < len(words) and words[i].startswith("-") and words[i] != "--":
@@ -160,43 +146,16 @@ def read_line(reading: Reading, line: Line) -> Launch:
 
 def read_counts(reading: Reading, line: Line) -> None:
     """Read nodes and processes a node of a torchrun or deepspeed line; rendezvous is ignored."""
-    if line.launcher == "python":
+    if line.launcher not in _LAUNCHERS:
         return
-    taken = {"nnodes": "nnodes", "nproc-per-node": "nproc_per_node"}
-    if line.launcher == "deepspeed":
-        taken = {"num-nodes": "nnodes", "num-gpus": "nproc_per_node",
-                 "num-accelerators": "nproc_per_node"}  # fmt: skip
-    known = [*_VALUED[line.launcher].split(), *_BARE[line.launcher].split()]
-    for name, value in line.flags.items():
-        dashes = "-" if len(name) == 1 else "--"
-        if name in taken:
-            _count(reading, f"--{name}", value, taken[name])
-        elif name in ("hostfile", "include", "exclude"):
-            reading.approximate(f"--{name}", "is not followed: --gpus says the nodes")
-        elif name in known:
-            reading.ignore(dashes + name)
-        else:
-            reading.not_known(dashes + name, ["--" + k for k in known])
-    if line.launcher == "torchrun":
-        for word, key in (("nnodes", "--nnodes"), ("nproc_per_node", "--nproc-per-node")):
-            if key[2:] not in line.flags:
-                reading.say(word, 1, f"{key} (its default)")
-
-
-def _count(reading: Reading, key: str, value: str, word: str) -> None:
-    if word == "nnodes" and ":" in value:  # elastic: run.py, parse_min_max_nnodes
-        low, _, high = value.partition(":")
-        if low != high:
-            reading.approximate(f"{key} {value}", f"is elastic: predicted with {high} nodes")
-        value = high
-    if word == "nproc_per_node" and value in ("gpu", "auto"):
-        reading.approximate(f"{key} {value}", "is counted at the start: --gpus says how many")
-    elif word == "nproc_per_node" and value in ("cpu", "xpu"):
-        reading.refuse(f"{key} {value}", NOT_YET, word)
-    elif "$" in value:
-        reading.refuse(f"{key} {value}", "is not set in the text", word)
-    else:
-        reading.say(word, reading.whole(key, value), key)
+    given, nodes = dict(line.flags), line.flags.get("nnodes", "")
+    if ":" in nodes:  # elastic: run.py, parse_min_max_nnodes
+        low, _, given["nnodes"] = nodes.partition(":")
+        if low != given["nnodes"]:
+            how = f"is elastic: predicted with {given['nnodes']} nodes"
+            reading.approximate(f"--nnodes {nodes}", how)
+    letters = {name: f"-{name}" for name in given if len(name) == 1}
+    _LAUNCHERS[line.launcher].heed(reading, Table(given, "--", letters))
 
 
 def _script(reading: Reading, line: Line) -> Launch:

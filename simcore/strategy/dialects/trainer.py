@@ -7,10 +7,10 @@ from typing import Any
 
 from simcore.strategy.dialects.keyed import TableDialect
 from simcore.strategy.dialects.reading import Reading
-from simcore.strategy.dialects.record import fold
+from simcore.strategy.dialects.record import LINES, fold
 
 #: Its record is that of a part of a launch line, not of files: it is no dialect of its own.
-TRAINER = TableDialect("trainer")
+TRAINER = TableDialect("trainer", records=LINES)
 
 
 def argument(name: str, values: Sequence[str]) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from simcore.strategy.dialects import (
     read_launch,
     read_source,
 )
-from simcore.strategy.dialects.record import RECORDS
+from simcore.strategy.dialects.record import LINES, RECORDS, DialectRecord
 from simcore.strategy.optimizers import OPTIMIZERS
 from simcore.strategy.options import OPTIONS
 from simcore.strategy.precision import PRECISIONS
@@ -116,20 +116,19 @@ def test_every_file_registers_its_dialect() -> None:
         assert DIALECTS[name].title and DIALECTS[name].summary
 
 
-def keys_of(name: str) -> list[str]:
+def keys_of(record: DialectRecord) -> list[str]:
     """Every key of a record, as often as it occurs."""
-    record = RECORDS[name]
     plain, sections = record.without_effect()
     return [*(key for names in record.table() for key in names), *plain, *sections]
 
 
-@pytest.mark.parametrize("name", RECORDS.names())
-def test_each_key_of_a_record_has_one_meaning(name: str) -> None:
-    keys = keys_of(name)
+@pytest.mark.parametrize("record", [*RECORDS.all(), *LINES.all()], ids=lambda r: r.title)
+def test_each_key_of_a_record_has_one_meaning(record: DialectRecord) -> None:
+    keys = keys_of(record)
     assert len(keys) == len(set(keys)) > 5
-    words = " ".join(RECORDS[name].no_effect.values()).split()
+    words = " ".join(record.no_effect.values()).split()
     assert len(words) == len(set(words))
-    for meanings in RECORDS[name].table().values():
+    for meanings in record.table().values():
         for meaning in meanings:
             options = {meaning.option, meaning.instead, *meaning.implies} - {None, ""}
             assert {o.partition(".")[0] for o in options} <= {*OPTIONS.in_launch(), "global_batch"}
@@ -363,7 +362,9 @@ def test_no_value_of_a_known_key_breaks_deepspeed(value: object, data: st.DataOb
     from simcore.strategy.dialects.source import Source
 
     nested: dict = {}
-    for key in data.draw(st.lists(st.sampled_from(sorted(keys_of("deepspeed"))), max_size=4)):
+    for key in data.draw(
+        st.lists(st.sampled_from(sorted(keys_of(RECORDS["deepspeed"]))), max_size=4)
+    ):
         place = nested
         *above, last = key.split(".")
         for part in above:

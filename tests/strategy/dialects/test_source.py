@@ -64,7 +64,7 @@ def test_a_file_must_hold_a_table(text: str, tmp_path: Path) -> None:
 
 def test_large_files_are_refused_unread(tmp_path: Path) -> None:
     name = written(tmp_path, "ds.json", b" " * (MAX_BYTES + 1))
-    with pytest.raises(DataError, match="larger than 1 MiB"):
+    with pytest.raises(DataError, match="larger than 1024 KiB"):
         read_launch(name)
     with pytest.raises(UsageError, match="longer than 1 MiB"):
         read_launch("--micro-batch-size 1 " * (MAX_BYTES // 20))

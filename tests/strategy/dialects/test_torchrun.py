@@ -9,14 +9,19 @@ import pytest
 from torch.distributed.run import get_args_parser
 
 from simcore.strategy.dialects import read_launch
-from simcore.strategy.dialects.torchrun import _BARE, _VALUED, find_line
+from simcore.strategy.dialects.record import LINES
+from simcore.strategy.dialects.torchrun import find_line
 
 SAMPLES = Path(__file__).parent / "samples"
 
 
 def test_flags_are_those_of_torch() -> None:
     """Every option of torch.distributed.run, with its arity: else the script is not found."""
-    ours = {True: set(_VALUED["torchrun"].split()), False: set(_BARE["torchrun"].split())}
+    record = LINES["torchrun"]
+    known = {*record.without_effect()[0], *(key for names in record.table() for key in names)}
+    bare = set(record.bare.split())
+    ours = {True: known - bare, False: bare}
+    assert bare <= known
     checked = 0
     for action in get_args_parser()._actions:
         takes_value = action.nargs != 0

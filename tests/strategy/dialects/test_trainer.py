@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from simcore.strategy.dialects import read_launch
-from simcore.strategy.dialects.record import RECORDS
+from simcore.strategy.dialects.record import LINES
 
 LINE = "torchrun --nproc_per_node 4 train.py --per_device_train_batch_size 2 --bf16"
 
@@ -13,7 +13,7 @@ LINE = "torchrun --nproc_per_node 4 train.py --per_device_train_batch_size 2 --b
 def test_names_are_those_of_transformers() -> None:
     arguments = pytest.importorskip("transformers.training_args")
     utilities = pytest.importorskip("transformers.trainer_utils")
-    (optimizers,), (sharding,) = (RECORDS["trainer"].keys[key] for key in ("optim", "fsdp"))
+    (optimizers,), (sharding,) = (LINES["trainer"].keys[key] for key in ("optim", "fsdp"))
     assert set(optimizers.values) == {o.value for o in arguments.OptimizerNames}
     assert set(optimizers.partly) <= set(optimizers.values)
     words = {o.value for o in utilities.FSDPOption}
