@@ -48,8 +48,7 @@ class Traffic:
 
     ``n_bytes``: bytes that they read and write. ``rows``: rows that a thread block each processes,
     ``row_bytes``: bytes of one of them, ``reread_bytes``: bytes of all that are read a second time.
-    ``indexed``: elements addressed or converted one by one. ``blocks``: thread blocks of one
-    channel each, ``block_clocks``: clocks that one of them takes.
+    ``indexed``: elements addressed or converted one by one.
     """
 
     n_bytes: FloatLike
@@ -57,8 +56,6 @@ class Traffic:
     row_bytes: FloatLike = 0.0
     reread_bytes: FloatLike = 0.0
     indexed: FloatLike = 0.0
-    blocks: FloatLike = 0.0
-    block_clocks: FloatLike = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,20 +75,18 @@ class TrafficLimits:
 
 
 def traffic_s(traffic: Traffic, bytes_per_s: FloatLike, limits: TrafficLimits) -> FloatArray:
-    """Seconds of the memory traffic of kernels, by all laws.
+    """Seconds of the memory traffic of kernels, by the laws of rows and of indexed elements.
 
-        sqrt(max(bytes / rate, rows · row_s, indexed · indexed_s)^2 + channels^2)
+        max(bytes / rate, rows · row_s, indexed · indexed_s)
 
-    ``bytes`` includes what is read from memory a second time (:func:`missed_frac`), ``channels`` is
-    :func:`channels_s`. ``bytes_per_s``: bandwidth that the kernels sustain.
+    ``bytes`` includes what is read from memory a second time (:func:`missed_frac`).
+    ``bytes_per_s``: bandwidth that the kernels sustain.
     """
     reread = traffic.reread_bytes * missed_frac(traffic.row_bytes, limits.rows_per_l2_byte)
     stream_s = (traffic.n_bytes + reread) / bytes_per_s
     one_by_one_s = np.maximum(traffic.rows * limits.row_s, traffic.indexed * limits.indexed_s)
-    return roofline_s(
-        np.maximum(stream_s, one_by_one_s),
-        channels_s(traffic.blocks, traffic.block_clocks, limits.block_slots, limits.clock_s),
-    )
+    seconds: FloatArray = np.maximum(stream_s, one_by_one_s)
+    return seconds
 
 
 #: Bytes read and written by the rows in flight, over the L2 size: up to STAYS the second pass finds
@@ -129,10 +124,8 @@ def clocks_per_element(element_bytes: float) -> float:
     return _CLOCKS.get(element_bytes, _CLOCKS[4.0])
 
 
-def channels_s(
-    blocks: FloatLike, block_clocks: FloatLike, slots: float, clock_s: float
-) -> FloatLike:
-    """Seconds of kernels with one thread block per channel; 0 where ``slots`` is 0.
+def channels_s(blocks: FloatLike, block_clocks: FloatLike, limits: TrafficLimits) -> FloatArray:
+    """Seconds by which thread blocks of a channel each keep a kernel, which join its traffic's.
 
         ceil(blocks / slots) · clocks of one block
 
@@ -141,12 +134,11 @@ def channels_s(
     ATen native/cudnn/BatchNorm.cpp) launch one block of 512 threads per channel. A block streams
     its channel with few loads in flight, so that 64 channels leave most of a device's bandwidth
     idle. Each wave of blocks, the last one included, takes as long as the block of one channel.
-    ``slots``: blocks that a device holds at once.
+    0 where the device's library has no such kernels. Join the result with :func:`roofline_s`.
     """
-    if not slots:
-        return 0.0
-    seconds: FloatArray = np.ceil(np.asarray(blocks) / slots) * block_clocks * clock_s
-    return seconds
+    slots = limits.block_slots or np.inf  # without slots no wave
+    waves: FloatArray = np.ceil(np.asarray(blocks, dtype=float) / slots)
+    return waves * block_clocks * limits.clock_s
 
 
 # -- layout and alignment --------------------------------------------------------------------------

@@ -171,11 +171,14 @@ class KernelTable:
         return self._where(self["turned_bytes"] > 0)
 
     @cached_property
-    def limited(self) -> Selection:
-        """Kernels whose traffic is limited by more than the memory's bandwidth."""
-        return self._where(
-            (self["indexed"] > 0) | (self["rows"] > 0) | (self["channel_clocks"] > 0)
-        )
+    def one_by_one(self) -> Selection:
+        """Kernels whose rows or elements take time one by one."""
+        return self._where((self["indexed"] > 0) | (self["rows"] > 0))
+
+    @cached_property
+    def channelwise(self) -> Selection:
+        """Kernels of a thread block a channel."""
+        return self._where(self["channel_clocks"] > 0)
 
     def _where(self, chosen: NDArray[np.bool_]) -> Selection:
         return Selection(np.flatnonzero(chosen), self.kernels[chosen])

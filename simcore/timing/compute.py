@@ -12,9 +12,9 @@ from itertools import accumulate
 
 import numpy as np
 
-from simcore.base.arrays import TINY, NDArray, distinct_columns
+from simcore.base.arrays import NDArray, distinct_columns
 from simcore.physics.fill import attention_fill, conv_fill, conv_geometry, matmul_fill
-from simcore.physics.kernel import Traffic, either_layout_s, roofline_s, traffic_s
+from simcore.physics.kernel import Traffic, channels_s, either_layout_s, roofline_s, traffic_s
 from simcore.physics.slowest import most_work
 from simcore.step.kernels import KernelTable, joined_table
 from simcore.step.together import Computing
@@ -36,30 +36,35 @@ def phase_seconds(
     # B distinct batches
     """
     count = table["count"][:, None]
-    of_kind = rates.kinds[table["kind"]]
-    bytes_per_s = of_kind["bytes_per_s"][:, None]
+    bytes_per_s = rates.kinds["bytes_per_s"][table["kind"]][:, None]
     # Work, traffic and fill depend on the batch alone: computed once per distinct batch [K, B].
     batch, column = np.unique(micro_batch, return_inverse=True)
     memory_s = _at(table["n_bytes"], batch) / bytes_per_s * count
     compute_s = np.zeros_like(memory_s)
     for (rows, kernels), price in ((table.products, _product_s), (table.attention, _attention_s)):
         if rows.size:
-            compute_s[rows] = price(kernels, of_kind[rows], rates, batch) * count[rows]
+            compute_s[rows] = price(kernels, rates.kinds, rates, batch) * count[rows]
     if len(batch) > 1:
         batch, memory_s, compute_s = micro_batch, memory_s[:, column], compute_s[:, column]
-    compute_s, memory_s = compute_s / compute, memory_s / memory
-    rows, kernels = table.limited
+    compute_s, memory_s = compute_s * (1.0 / compute), memory_s * (1.0 / memory)
+    rows, kernels = table.one_by_one
     if rows.size:
         limited_s = traffic_s(_traffic(kernels, batch), bytes_per_s[rows] * memory, rates.limits)
         memory_s[rows] = limited_s * count[rows]
+    rows, kernels = table.channelwise
+    if rows.size:
+        blocks = _at(kernels["channels"], batch)
+        block_clocks = kernels["channel_clocks"][:, None] * batch / blocks
+        waves_s = channels_s(blocks, block_clocks, rates.limits)
+        memory_s[rows] = roofline_s(memory_s[rows], waves_s * count[rows])
     start_s = (table["launches"] * rates.start_s)[:, None] * count
     seconds = roofline_s(compute_s, memory_s, start_s)
     rows, kernels = table.turned
     if rows.size and rates.turns_layouts:
-        direct_s = _product_s(kernels, rates.direct[kernels["kind"]], rates, batch) * count[rows]
+        direct_s = _product_s(kernels, rates.direct, rates, batch) * count[rows]
         direct_s = direct_s / (compute[rows] if np.ndim(compute) > 1 else compute)
         turned = kernels["turned_bytes"][:, None] * batch * count[rows]
-        s_per_byte = of_kind["turned_s_per_byte"][rows, None] / memory
+        s_per_byte = rates.kinds["turned_s_per_byte"][kernels["kind"]][:, None] / memory
         direct_s = roofline_s(direct_s, memory_s[rows], start_s[rows])
         seconds[rows] = either_layout_s(seconds[rows], turned, s_per_byte, direct_s)
     result: Array = np.add.reduceat(seconds, table.phase_start, axis=0)
@@ -80,16 +85,17 @@ def _sides(kernels: NDArray[np.void], batch: Array) -> Array:
 
 
 def _product_s(
-    kernels: NDArray[np.void], of_kind: NDArray[np.void], rates: KernelRates, batch: Array
+    kernels: NDArray[np.void], kinds: NDArray[np.void], rates: KernelRates, batch: Array
 ) -> Array:
-    """Seconds that matrix products and convolutions compute [K, B]; ``of_kind`` [K]: rates."""
+    """Seconds that matrix products and convolutions compute at the rates ``kinds`` [K, B]."""
+    of_kind = kinds[kernels["kind"]]
     rate = of_kind["flop_per_s"][:, None]
     seconds: Array = kernels["flop"][:, None] * batch / rate
     if rates.sm_count:
         m, n, k, groups = _sides(kernels, batch)
         wave, depth = of_kind["wave_frac"][:, None], of_kind["half_depth"][:, None]
-        down, across = of_kind["tile"].T[..., None]
-        tile = (down, across) if (of_kind["tile"] > 1.0).any() else None
+        padded = (of_kind["tile"] > 1.0).any()
+        tile = tuple(of_kind["tile"].T[..., None]) if padded else None
         fill = matmul_fill(m, n, k, groups, rates.sm_count, wave, depth, tile)
         if (fast := of_kind["winograd"]).any():
             of_weight = kernels["sides"][fast, 2, 1:] > 0.0
@@ -102,9 +108,10 @@ def _product_s(
 
 
 def _attention_s(
-    kernels: NDArray[np.void], of_kind: NDArray[np.void], rates: KernelRates, batch: Array
+    kernels: NDArray[np.void], kinds: NDArray[np.void], rates: KernelRates, batch: Array
 ) -> Array:
-    """Seconds that kernels of fused attention compute [K, B]; ``of_kind`` [K]: their rates."""
+    """Seconds that kernels of fused attention compute at the rates ``kinds`` [K, B]."""
+    of_kind = kinds[kernels["kind"]]
     rate = of_kind["flop_per_s"] * np.where(kernels["backward"], rates.attention_bwd_frac, 1.0)
     seconds: Array = kernels["flop"][:, None] * batch / rate[:, None]
     if rates.sm_count:
@@ -115,17 +122,14 @@ def _attention_s(
 
 
 def _traffic(kernels: NDArray[np.void], batch: Array) -> Traffic:
-    """The traffic of kernels to which more than the bandwidth applies, each amount [K, B]."""
+    """The traffic of kernels whose rows or elements take time one by one, each amount [K, B]."""
     n_bytes = _at(kernels["n_bytes"], batch)
-    blocks = np.maximum(_at(kernels["channels"], batch), TINY)
     return Traffic(
         n_bytes,
         rows=kernels["rows"][:, None] * batch,
         row_bytes=kernels["row_bytes"][:, None],
         reread_bytes=kernels["reread_frac"][:, None] * n_bytes,
         indexed=kernels["indexed"][:, None] * batch,
-        blocks=blocks,
-        block_clocks=kernels["channel_clocks"][:, None] * batch / blocks,
     )
 
 

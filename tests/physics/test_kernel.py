@@ -59,8 +59,7 @@ def test_between_the_larger_term_and_the_sum_and_more_work_never_faster(
 
 
 def test_without_limits_traffic_is_bytes_over_bandwidth() -> None:
-    anything = Traffic(12.0, rows=9.0, row_bytes=9.0, reread_bytes=9.0, indexed=9.0, blocks=9.0,
-                       block_clocks=9.0)  # fmt: skip
+    anything = Traffic(12.0, rows=9.0, row_bytes=9.0, reread_bytes=9.0, indexed=9.0)
     assert traffic_s(anything, 4.0, TrafficLimits()) == 3.0
     assert traffic_s(
         Traffic(np.array([2.0, 6.0])), 4.0, TrafficLimits(1.0, 1.0, 1.0, 1.0, 1.0)
@@ -78,15 +77,10 @@ def test_without_limits_traffic_is_bytes_over_bandwidth() -> None:
         (Traffic(40.0, rows=7.0), 14.0),  # rows of 2 s each
         (Traffic(40.0, indexed=5.0), 15.0),  # elements of 3 s each
         (Traffic(40.0, rows=7.0, indexed=5.0), 15.0),
-        # 9 blocks in 3 waves of at most 4, 16 clocks of half a second each
-        (Traffic(40.0, blocks=9.0, block_clocks=16.0), 676**0.5),
-        (Traffic(40.0, indexed=8.0, blocks=8.0, block_clocks=7.0), 25.0),  # 24 s and 7 s
     ],
 )  # fmt: skip
 def test_laws_of_traffic_by_hand(traffic: Traffic, seconds: float) -> None:
-    limits = TrafficLimits(
-        rows_per_l2_byte=0.1, row_s=2.0, indexed_s=3.0, block_slots=4.0, clock_s=0.5
-    )
+    limits = TrafficLimits(rows_per_l2_byte=0.1, row_s=2.0, indexed_s=3.0)
     assert traffic_s(traffic, 4.0, limits) == pytest.approx(seconds)
 
 
@@ -115,8 +109,9 @@ def test_rows_miss_from_six_tenths_of_the_l2_and_all_at_sixteen() -> None:
 def test_the_last_wave_counts_whole() -> None:
     """108 SMs with three blocks each: waves of 5 clocks of 2 seconds."""
     blocks = np.array([1.0, 64.0, 324.0, 325.0, 648.0, 2048.0])
-    assert channels_s(blocks, 5.0, 324.0, 2.0) == pytest.approx([10, 10, 10, 20, 20, 70])
-    assert channels_s(blocks, 5.0, 0.0, 2.0) == 0.0  # other libraries
+    found = channels_s(blocks, 5.0, TrafficLimits(block_slots=324.0, clock_s=2.0))
+    assert found == pytest.approx([10, 10, 10, 20, 20, 70])
+    assert channels_s(7.0, 5.0, TrafficLimits(clock_s=2.0)) == 0.0  # other libraries
 
 
 def test_a_narrow_element_takes_a_block_longer() -> None:

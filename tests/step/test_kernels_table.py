@@ -178,9 +178,10 @@ def test_selections_hold_the_kernels_to_which_a_formula_applies() -> None:
     )
     assert table.products.rows.tolist() == [1, 6]
     assert table.attention.rows.tolist() == [2]
-    assert table.limited.rows.tolist() == [3, 4, 5]
+    assert table.one_by_one.rows.tolist() == [3, 4]
+    assert table.channelwise.rows.tolist() == [5]
     assert table.turned.rows.tolist() == [6]
-    assert table.limited.kernels["kind"].tolist() == table["kind"][3:6].tolist()
+    assert table.one_by_one.kernels["kind"].tolist() == table["kind"][3:5].tolist()
 
 
 # -- phases ----------------------------------------------------------------------------------------
