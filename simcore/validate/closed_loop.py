@@ -9,6 +9,7 @@ from typing import Any
 
 from simcore.base.errors import DataError
 from simcore.base.units import PERCENT, format_seconds
+from simcore.validate.markdown import markdown_table
 
 TITLE = "Closed loop: networks trained on the machine that was calibrated"
 
@@ -44,11 +45,10 @@ def _cell(row: dict[str, Any]) -> str:
 def closed_loop(paths: Sequence[Path]) -> str:
     """All runs as one section in Markdown: a table of runs, and one with a row a step."""
     runs = [read_run(path) for path in paths]
-    lines = [_WORDS, "| run | processor | torch | median error | inside | holds | notes |",
-             "|---|---|---|---|---|---|---|"]  # fmt: skip
+    kept = []
     for path, run in zip(paths, runs, strict=True):
         conditions = run["conditions"]
-        cells = (
+        kept.append([
             path.stem,
             f"{conditions.get('processor', '-')}, {conditions.get('clock', '-')}",
             str(conditions.get("torch", "-")),
@@ -56,17 +56,18 @@ def closed_loop(paths: Sequence[Path]) -> str:
             f"{run['inside']} of {run['steps']}",
             "holds" if run["holds"] else "does not hold",
             "; ".join(run.get("calibration_notes", ())) or "-",
-        )
-        lines.append("| " + " | ".join(cells) + " |")
-    lines += ["", "Errors of the predicted step, by run:", ""]
-    lines.append("| network | ranks | last run | " + " | ".join(p.stem for p in paths) + " |")
-    lines.append("|" + "---|" * (3 + len(runs)))
+        ])  # fmt: skip
+    steps = []
     for i, row in enumerate(runs[0]["rows"]):
         ranks = f"{row['ranks']} {row['kind']}" + ("" if row["counted"] else ", not counted")
-        errors = [_cell(run["rows"][i]) for run in runs]
         last = _times(runs[-1]["rows"][i])
-        lines.append(f"| {row['net']} | {ranks} | {last} | " + " | ".join(errors) + " |")
-    return "\n".join(lines) + "\n"
+        steps.append([row["net"], ranks, last, *(_cell(run["rows"][i]) for run in runs)])
+    head = ["run", "processor", "torch", "median error", "inside", "holds", "notes"]
+    of_steps = ["network", "ranks", "last run", *(p.stem for p in paths)]
+    return (
+        f"{_WORDS}\n{markdown_table(head, kept)}\nErrors of the predicted step, by run:\n\n"
+        f"{markdown_table(of_steps, steps)}"
+    )
 
 
 def _times(row: dict[str, Any]) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from simcore.strategy.programs import PROGRAMS
 from simcore.strategy.programs.records import StatedFact
+from simcore.validate.markdown import markdown_table
 
 TITLE = "Facts of programs without a source"
 _HEAD = """These facts of `programs_db/` are inferred and still to be verified: the program's own
@@ -25,15 +26,14 @@ def inferred_facts() -> Iterator[StatedFact]:
 
 def inferred() -> str:
     """A table of these facts as Markdown: program, fact, what it is inferred from."""
-    lines = [_HEAD, "| program | fact | inferred from |", "|---|---|---|"]
+    rows = []
     for fact in inferred_facts():
         values = ", ".join(
             f"{subject}.{key} = {_shown(value)}" if key else f"no {subject}"
             for subject, key, value in fact.values()
         )
-        note = " ".join(str(fact.fact.get("note", "-")).split())
-        lines.append(f"| {fact.of} | {values} | {note} |")
-    return "\n".join(lines) + "\n"
+        rows.append([fact.of, values, " ".join(str(fact.fact.get("note", "-")).split())])
+    return f"{_HEAD}\n{markdown_table(['program', 'fact', 'inferred from'], rows)}"
 
 
 def _shown(value: object) -> str:

@@ -20,6 +20,7 @@ from simcore.validate.formats.rules import corpora_folder
 from simcore.validate.inferred import TITLE as INFERRED
 from simcore.validate.inferred import inferred
 from simcore.validate.judge import Verdict, judge
+from simcore.validate.markdown import markdown_table
 from simcore.validate.metrics import QUANTITIES, Score, Scored
 from simcore.validate.ranking import Order
 from simcore.validate.table import Table, read_table
@@ -52,12 +53,6 @@ def _percent(value: float | None, digits: int = 1, *, signed: bool = False) -> s
     return f"{value * PERCENT:{'+' if signed else ''}.{digits}f} %"
 
 
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
-    lines += ["| " + " | ".join(row) + " |" for row in rows]
-    return "\n".join(lines) + "\n"
-
-
 def _score_row(name: str, score: Score) -> list[str]:
     return [
         name,
@@ -78,7 +73,7 @@ def _summary(blind: Verdict, calibrated: Calibrated) -> str:
             if score.n and not (mode == "leave-one-out" and "memory" in quantity):
                 rows.append(_score_row(f"{quantity.replace('_', ' ')}, {mode}", score))
     head = ["quantity", "n", "MAPE", "median", "bias", "P90", "in 80 %"]
-    return _table(head, rows) if rows else "No row of this table has a measurement.\n"
+    return markdown_table(head, rows) if rows else "No row of this table has a measurement.\n"
 
 
 def _value(s: Scored, value: float) -> str:
@@ -114,7 +109,7 @@ def _rows(blind: Verdict, calibrated: Calibrated) -> str:
             ]
         )
     head = ["row", "run", "quantity", "measured", "blind", "leave-one-out", "80 % interval"]
-    return _table(head, shown) if shown else ""
+    return markdown_table(head, shown) if shown else ""
 
 
 def _fit(calibrated: Calibrated) -> str:
@@ -129,7 +124,7 @@ def _fit(calibrated: Calibrated) -> str:
         "Fit on all rows: multipliers on the blind profile. A spread near its prior means that the "
         "rows say nothing about the parameter.\n\n"
     )
-    return intro + _table(["parameter", "value", "sd of log", "prior sd"], rows)
+    return intro + markdown_table(["parameter", "value", "sd of log", "prior sd"], rows)
 
 
 def _filled(table: Table, calibrated: Calibrated) -> str:
@@ -156,7 +151,7 @@ def _filled(table: Table, calibrated: Calibrated) -> str:
             ]
         )
     head = ["cell", "run", "step", "80 %", "samples/s", "memory", "epoch", "1,000 steps"]
-    return _table(head, rows) if rows else ""
+    return markdown_table(head, rows) if rows else ""
 
 
 #: Tables with more rows, and tables that nothing is fitted to, are summarised by the values of a
@@ -177,7 +172,7 @@ def _large(table: Table) -> str:
     head = ["blind", "n", "MAPE", "median", "bias", "P90", "in 80 %"]
     parts = [f"{table.n_rows} rows, {len(blind.judged)} predicted.\n"]
     if rows:
-        parts.append(_table(head, rows))
+        parts.append(markdown_table(head, rows))
     parts += _fitting(blind.fits())
     columns = set(table.cases[0].columns) if table.cases else set()
     column = next((c for c in _GROUP_COLUMNS if c in columns), None)
@@ -190,12 +185,14 @@ def _large(table: Table) -> str:
             if scores["step_time"].n or scores["peak_memory"].n
         ]  # fmt: skip
         if shown:
-            parts.append(_table([column, "n", "MAPE", "median", "bias", "memory n", "MAPE"], shown))
+            parts.append(
+                markdown_table([column, "n", "MAPE", "median", "bias", "memory n", "MAPE"], shown)
+            )
     timed = [s for s in blind.scored if s.quantity == "step_time" and not s.flag]
     worst = sorted(timed, key=lambda s: -abs(s.error_frac))[:_WORST]
     if worst:
         parts.append(
-            _table(
+            markdown_table(
                 ["furthest off", "measured", "predicted", "error"],
                 [[s.id, _value(s, s.measured), _value(s, s.predicted),
                   _percent(s.error_frac, signed=True)] for s in worst],
@@ -205,7 +202,9 @@ def _large(table: Table) -> str:
     reasons = Counter(reason for _, reason in blind.skipped)
     if reasons:
         parts.append(
-            _table(["rows left out", "why"], [[str(n), why] for why, n in reasons.most_common(12)])
+            markdown_table(
+                ["rows left out", "why"], [[str(n), why] for why, n in reasons.most_common(12)]
+            )
         )
     return "\n".join(parts)
 

@@ -18,7 +18,7 @@ from typing import Final, Literal
 
 from simcore.base.errors import DataError, InvalidConfig
 from simcore.base.units import MICRO
-from simcore.calibrate.bench.case import Case, Measured, text
+from simcore.calibrate.bench.case import Measured, text
 
 BadRows = Literal["refuse", "skip"]
 
@@ -189,8 +189,3 @@ def _positive(cell: str) -> bool:
         return 0 < float(cell) < math.inf
     except ValueError:
         return False
-
-
-def key_of(case: Case) -> tuple[str, ...]:
-    """The key of a case, equal to that of its row in a file."""
-    return case.key
