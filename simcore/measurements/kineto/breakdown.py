@@ -16,11 +16,9 @@ from typing import Final, TypeVar
 
 import numpy as np
 
-from simcore.base.arrays import NDArray
 from simcore.base.errors import InvalidConfig
 from simcore.measurements.kineto.trace import Mark, Trace, Work
 
-Array = NDArray[np.float64]
 Key = TypeVar("Key", bound=Hashable)
 #: Number of kernels in ``Breakdown.slowest``.
 _SLOWEST: Final = 10
@@ -149,22 +147,22 @@ def take_apart(work: Sequence[Work], loading: Sequence[Mark], window: Window) ->
                         defaultdict(lambda: [0.0, 0.0]), defaultdict(float),
                         len(inside))  # fmt: skip
     comm = [w for w in inside if w.kind == "collective"]
-    covered = _CoveredTime()
-    for w, seconds in covered.add((w for w in inside if w.kind in COMPUTE_KINDS), window):
+    waits = list(map(_as_work, loading))
+    time = _FreeTime([*inside, *waits], window)
+    for w, seconds in time.take(w for w in inside if w.kind in COMPUTE_KINDS):
         terms.parts[w.phase if w.phase in PARTS else "untold"] += seconds
         terms.kinds["optimizer" if w.phase == "optimizer" else w.kind] += seconds
         terms.names[w.name, w.kind] += seconds
     for w in comm:
         duration_s = min(w.end_s, window.end_s) - max(w.start_s, window.start_s)
         terms.collectives[w.collective][0] += duration_s
-    for w, seconds in covered.add(comm, window):
+    for w, seconds in time.take(comm):
         terms.parts["communication_exposed"] += seconds
         terms.collectives[w.collective][1] += seconds
-    for _, seconds in covered.add((w for w in inside if w.kind == "copy"), window):
-        terms.parts["input_copy"] += seconds
-    for _, seconds in covered.add(map(_as_work, loading), window):
-        terms.parts["loader"] += seconds
-    terms.parts["host"] = window.end_s - window.start_s - covered.length_s
+    copies = (w for w in inside if w.kind == "copy")
+    terms.parts["input_copy"] = sum(seconds for _, seconds in time.take(copies))
+    terms.parts["loader"] = sum(seconds for _, seconds in time.take(waits))
+    terms.parts["host"] = time.left_s
     return terms
 
 
@@ -199,55 +197,31 @@ def _as_work(mark: Mark) -> Work:
     return Work(mark.name, "copy", "", "untold", mark.start_s, mark.end_s, mark.start_s, "")
 
 
-class _CoveredTime:
-    """A union of time intervals; new work counts only where no earlier work covers the time."""
+class _FreeTime:
+    """The time of a window that no work has taken yet, cut wherever work starts or ends."""
 
-    def __init__(self) -> None:
-        self._low: Array = np.zeros(0)
-        self._high: Array = np.zeros(0)
-        self._total: Array = np.zeros(1)  # covered seconds before each interval
+    def __init__(self, work: Sequence[Work], window: Window) -> None:
+        cuts = [window.start_s, window.end_s, *(t for w in work for t in (w.start_s, w.end_s))]
+        self._cuts = np.unique(np.clip(cuts, window.start_s, window.end_s))
+        self._lengths = np.diff(self._cuts)
+        self._free = np.ones(len(self._lengths), dtype=bool)
 
     @property
-    def length_s(self) -> float:
-        """Covered seconds."""
-        return float(self._total[-1])
+    def left_s(self) -> float:
+        """Seconds that nothing has taken."""
+        return float(self._lengths[self._free].sum())
 
-    def _covered_until(self, until: Array) -> Array:
-        """Covered seconds before each time."""
-        i = np.searchsorted(self._low, until, side="right")
-        inside = np.zeros_like(until)
-        some = i > 0
-        at = i[some] - 1
-        inside[some] = np.minimum(until[some], self._high[at]) - self._low[at]
-        before = np.zeros_like(until)
-        before[some] = self._total[at]
-        return before + inside
-
-    def add(self, work: Iterable[Work], window: Window) -> list[tuple[Work, float]]:
-        """Each piece of work with the seconds that only it covers; then adds it to the union.
+    def take(self, work: Iterable[Work]) -> list[tuple[Work, float]]:
+        """Each piece of work with the seconds that it takes of the free time.
 
         Where pieces overlap, the one that began first counts.
         """
         pieces = sorted(work, key=lambda w: w.start_s)
-        pieces = [w for w in pieces if w.start_s < window.end_s and w.end_s > window.start_s]
-        if not pieces:
-            return []
-        start = np.maximum(np.array([w.start_s for w in pieces]), window.start_s)
-        end = np.minimum(np.array([w.end_s for w in pieces]), window.end_s)
-        reached = np.maximum.accumulate(end)
-        begun = np.maximum(start, np.concatenate([[-np.inf], reached[:-1]]))
-        begun = np.minimum(begun, end)
-        alone = (end - begun) - (self._covered_until(end) - self._covered_until(begun))
-        self._merge(start, reached)
-        return list(zip(pieces, np.maximum(alone, 0.0).tolist(), strict=True))
-
-    def _merge(self, start: Array, end: Array) -> None:
-        low = np.concatenate([self._low, start])
-        high = np.concatenate([self._high, end])
-        order = np.argsort(low, kind="stable")
-        low, high = low[order], np.maximum.accumulate(high[order])
-        new = np.concatenate([[True], low[1:] > high[:-1]])
-        first = np.flatnonzero(new)
-        last = np.concatenate([first[1:] - 1, [len(low) - 1]])
-        self._low, self._high = low[first], high[last]
-        self._total = np.concatenate([[0.0], np.cumsum(self._high - self._low)])
+        first = np.searchsorted(self._cuts, [w.start_s for w in pieces])
+        last = np.searchsorted(self._cuts, [w.end_s for w in pieces])
+        found = []
+        for piece, i, j in zip(pieces, first, last, strict=True):
+            free = self._free[i:j]
+            found.append((piece, float(self._lengths[i:j][free].sum())))
+            free[:] = False
+        return found
