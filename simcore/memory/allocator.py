@@ -10,8 +10,10 @@ When the device is full, completely free segments are returned to it and the req
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from itertools import groupby
 from math import inf
+from operator import attrgetter
 
 import numpy as np
 
@@ -53,27 +55,28 @@ class _Block:
 
 
 class _Pool:
-    """Cached blocks of one kind (small or large), ordered by size and then address."""
+    """Free blocks, small or large: cached ones by size and address, unmapped ranges by address."""
 
-    __slots__ = ("blocks", "page", "small", "unmapped")
+    __slots__ = ("base", "blocks", "page", "small", "unmapped")
 
     def __init__(self, small: bool) -> None:
         self.small = small
         self.page = SMALL_SEGMENT_BYTES if small else LARGE_SEGMENT_BYTES
+        self.base = 0  # of the address range, with expandable segments
         self.blocks: list[tuple[int, int, _Block]] = []
         self.unmapped: list[tuple[int, _Block]] = []
 
     def add(self, block: _Block) -> None:
-        insort(self.blocks, (block.size, block.address, block))
+        if block.mapped:
+            insort(self.blocks, (block.size, block.address, block))
+        else:
+            insort(self.unmapped, (block.address, block))
 
     def remove(self, block: _Block) -> None:
-        del self.blocks[bisect_left(self.blocks, (block.size, block.address))]
-
-    def add_unmapped(self, block: _Block) -> None:
-        insort(self.unmapped, (block.address, block))
-
-    def remove_unmapped(self, block: _Block) -> None:
-        del self.unmapped[bisect_left(self.unmapped, (block.address,))]
+        if block.mapped:
+            del self.blocks[bisect_left(self.blocks, (block.size, block.address))]
+        else:
+            del self.unmapped[bisect_left(self.unmapped, (block.address,))]
 
 
 class CachingAllocator:
@@ -127,21 +130,17 @@ class CachingAllocator:
         return address
 
     def _merged(self, pool: _Pool, block: _Block) -> _Block:
-        """``block`` (in no list) merged with its free, mapped neighbours, removed from the list."""
-        before, after = block.prev, block.next
-        if before is not None and before.free and before.mapped:
-            pool.remove(before)
-            before.size += block.size
-            before.next = after
-            if after is not None:
-                after.prev = before
-            block = before
-        if after is not None and after.free and after.mapped:
-            pool.remove(after)
-            block.size += after.size
-            block.next = after.next
-            if after.next is not None:
-                after.next.prev = block
+        """A free block (in no list) merged with those free neighbours that are mapped like it."""
+        for other in (block.prev, block.next):
+            if other is None or not other.free or other.mapped != block.mapped:
+                continue
+            pool.remove(other)
+            first, second = (other, block) if other is block.prev else (block, other)
+            first.size += second.size
+            first.next = second.next
+            if second.next is not None:
+                second.next.prev = first
+            block = first
         return block
 
     def _cut(self, block: _Block, size: int) -> _Block:
@@ -230,11 +229,12 @@ class CachingAllocator:
     # Expandable segments: each pool has one address range whose pages are mapped when needed.
 
     def _new_range(self, pool: _Pool) -> None:
-        rest = _Block(self._next_address, _ADDRESS_RANGE, pool.small, True)
+        pool.base = self._next_address
+        rest = _Block(pool.base, _ADDRESS_RANGE, pool.small, True)
         rest.mapped = False
         self._heads[rest.address] = rest
         self._next_address += _ADDRESS_RANGE
-        pool.add_unmapped(rest)
+        pool.add(rest)
 
     def _expanded(self, pool: _Pool, size: int) -> _Block | None:
         """The first free address range that is long enough, with its pages mapped."""
@@ -249,94 +249,66 @@ class CachingAllocator:
             if length >= size:
                 break
         assert first is not None  # the range after the last page is practically endless
-        if first.mapped:
-            pool.remove(first)
-        else:
-            mapped = self._map(pool, first, size)
-            if mapped is None:
-                return None
-            first = mapped
-        while first.size < size:
-            follower = first.next
-            assert follower is not None
-            # _map merges with those free neighbours that are in the list
-            pool.add(first)
-            if follower.mapped:
-                first = self._merged(pool, self._taken(pool, follower))
-                continue
-            grown = self._map(pool, follower, size - first.size)
+        while not first.mapped or first.size < size:
+            mapped = first.size if first.mapped else 0
+            following = first.next if first.mapped else first
+            assert following is not None
+            grown = self._map(pool, following, size - mapped)
             if grown is None:
                 return None
+            pool.add(grown)
             first = grown
+        pool.remove(first)
         return first
-
-    def _taken(self, pool: _Pool, block: _Block) -> _Block:
-        pool.remove(block)
-        return block
 
     def _map(self, pool: _Pool, hole: _Block, size: int) -> _Block | None:
         """Map the first pages of an unmapped range; the free block with them, in no list."""
         total = min(hole.size, -(-size // pool.page) * pool.page)
         if self.reserved + total > self.config.limit_bytes:
             return None
-        pool.remove_unmapped(hole)
+        pool.remove(hole)
         if total < hole.size:
             rest = self._cut(hole, total)
             rest.mapped = False
-            pool.add_unmapped(rest)
+            pool.add(rest)
         hole.mapped = True
         self._reserve("segment_map", hole.address, total)
         return self._merged(pool, hole)
 
     def _unmap(self, pool: _Pool, block: _Block) -> None:
         """Return the whole pages of a cached block to the device."""
-        base = self._range_start(pool)
-        start = base + -(-(block.address - base) // pool.page) * pool.page
-        end = base + (block.address + block.size - base) // pool.page * pool.page
+        base, page = pool.base, pool.page
+        start = base + -(-(block.address - base) // page) * page
+        end = base + (block.address + block.size - base) // page * page
         if end <= start:
             return
         pool.remove(block)
         if start > block.address:
-            middle = self._cut(block, start - block.address)
+            pages = self._cut(block, start - block.address)
             pool.add(block)
-            block = middle
+            block = pages
         if block.address + block.size > end:
             pool.add(self._cut(block, end - start))
         block.mapped = False
         self._reserve("segment_unmap", start, end - start)
-        for other in (block.prev, block.next):
-            if other is not None and other.free and not other.mapped:
-                pool.remove_unmapped(other)
-        if block.prev is not None and block.prev.free and not block.prev.mapped:
-            before = block.prev
-            before.size, before.next = before.size + block.size, block.next
-            if block.next is not None:
-                block.next.prev = before
-            block = before
-        if block.next is not None and block.next.free and not block.next.mapped:
-            after = block.next
-            block.size, block.next = block.size + after.size, after.next
-            if after.next is not None:
-                after.next.prev = block
-        pool.add_unmapped(block)
-
-    def _range_start(self, pool: _Pool) -> int:
-        return _FIRST_ADDRESS + (0 if pool.small else _ADDRESS_RANGE)
+        pool.add(self._merged(pool, block))
 
     def segments(self) -> tuple[SegmentState, ...]:
         """All segments by address; each mapped range of an expandable segment is one entry."""
-        found = []
-        for head in self._heads.values():
-            run: list[_Block] = []
-            block: _Block | None = head
-            while block is not None or run:
-                if block is not None and block.mapped:
-                    run.append(block)
-                elif run:
-                    found.append(_state(run))
-                    run = []
-                block = block.next if block is not None else None
-        return tuple(sorted(found, key=lambda s: s.address))
+        runs = [
+            list(run)
+            for head in self._heads.values()
+            for mapped, run in groupby(_blocks_from(head), key=attrgetter("mapped"))
+            if mapped
+        ]
+        return tuple(sorted(map(_state, runs), key=attrgetter("address")))
+
+
+def _blocks_from(head: _Block) -> Iterator[_Block]:
+    block: _Block | None = head
+    while block is not None:
+        yield block
+        block = block.next
 
 
 def _state(run: list[_Block]) -> SegmentState:

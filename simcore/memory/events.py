@@ -8,6 +8,7 @@ activations, as in PyTorch.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -72,17 +73,6 @@ class EventList:
             if number >= 0:
                 self.events.append((number, None))
 
-    def repeat(self, since: tuple[int, int]) -> None:
-        """Repeat all events since a ``mark``, with new allocations."""
-        first, number = since
-        more = len(self.what) - number
-        self.events += [(n + more if n >= number else n, size) for n, size in self.events[first:]]
-        self.what += self.what[number:]
-
-    def mark(self) -> tuple[int, int]:
-        """Position of the next event, and number of the next allocation."""
-        return len(self.events), len(self.what)
-
     def phase(self, name: str) -> None:
         """Record that a phase begins here."""
         self.phases.append((len(self.events), name))
@@ -132,20 +122,10 @@ class _Step:
         self.sums: dict[int, list[int]] = {}
 
     def run(self, steps: int) -> EventList:
+        """The events of the set-up and of so many steps."""
         self._resident()
-        begin, phases = self.out.mark(), 0
         for step in range(steps):
-            if step < 2:
-                begin, phases = self.out.mark(), len(self.out.phases)
-                self._step(step)
-                continue
-            # A repetition of the step before, which begins at ``begin``; only the warm-up differs.
-            at, following = len(self.out.events) - begin[0], self.out.mark()
-            repeated = [(n + at, name.split(" ", 2)[2]) for n, name in self.out.phases[phases:]]
-            phases = len(self.out.phases)
-            self.out.phases += [(n, f"step {step} {name}") for n, name in repeated]
-            self.out.repeat(begin)
-            begin = following
+            self._step(step)
         return self.out
 
     # -- memory that stays over the steps ------------------------------------------------
@@ -319,14 +299,11 @@ class _Step:
 
 def _names(blocks: Sequence[Block]) -> list[str]:
     """Names of block instances; those of a block that repeats are numbered."""
-    total: dict[str, int] = {}
-    for block in blocks:
-        total[block.name] = total.get(block.name, 0) + 1
-    seen: dict[str, int] = {}
+    total, seen = Counter(b.name for b in blocks), Counter[str]()
     names = []
-    for block in blocks:
-        n = seen[block.name] = seen.get(block.name, -1) + 1
-        names.append(f"{block.name}.{n}" if total[block.name] > 1 else block.name)
+    for name in (b.name for b in blocks):
+        names.append(f"{name}.{seen[name]}" if total[name] > 1 else name)
+        seen[name] += 1
     return names
 
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache, partial
-from math import inf
 
 import numpy as np
 
@@ -17,8 +15,6 @@ from simcore.memory.events import EventList, step_events
 from simcore.memory.job import fullest, memory_at
 from simcore.memory.terms import OUTSIDE, workspace_bytes
 from simcore.request.resolved import Request
-from simcore.strategy.strategy import Strategy
-from simcore.workload.graph import Workload
 
 #: Terms in the order in which they are stacked, from the bottom: first those that stay.
 STACK = (
@@ -89,19 +85,19 @@ def memory_timeline(
             ["memory over the step is predicted for data parallelism only: leave out the layout "
              f"({request.placed.layout})"]
         )  # fmt: skip
-    cluster, strategy = request.cluster, request.strategy
-    _, limit, batch = fullest(request)
+    cluster, name = request.cluster, ""
+    memory, limit, batch = fullest(request)
     architectures = {g.gpu.architecture for g in cluster.groups}
     if gpu is not None:
         kind = _kind_of(request, gpu)
-        limit, architectures = float(kind.gpu.usable_memory_bytes), {kind.gpu.architecture}
-        shares = dict(zip(request.kinds, request.shares, strict=False))
-        batch = shares.get(kind, request.micro_batch)
-    closed = memory_at(request, np.array([float(batch)]))
-    outside = float(sum(closed.terms[t][0] for t in OUTSIDE))
+        name, limit = kind.gpu.name, float(kind.gpu.usable_memory_bytes)
+        architectures = {kind.gpu.architecture}
+        batch = dict(zip(request.kinds, request.shares, strict=False)).get(kind, batch)
+        memory = memory_at(request, np.array([float(batch)]))
+    outside = float(sum(memory.terms[t][0] for t in OUTSIDE))
     events = step_events(
         request.held_workload,
-        strategy,
+        request.strategy,
         micro_batch=batch,
         grad_accum=request.grad_accum,
         n_ranks=cluster.n_gpus,
@@ -131,7 +127,7 @@ def memory_timeline(
         start=start,
         events=events,
         replay=played,
-        gpu=kind.gpu.name if gpu is not None else "",
+        gpu=name,
     )
 
 
@@ -142,42 +138,6 @@ def _kind_of(request: Request, gpu: str) -> NodeGroup:
     if found is None:
         raise UnknownName("GPU of this cluster", gpu, [k.gpu.name for k in request.kinds])
     return found
-
-
-def reserved_peak_bytes(request: Request) -> float:
-    """``torch.cuda.max_memory_reserved`` of a few steps, fragmentation included.
-
-    Raises InvalidConfig like ``memory_timeline``.
-    """
-    if request.placed is not None:
-        return memory_timeline(request).peak_reserved_bytes
-    cluster, strategy = request.cluster, request.strategy
-    # Only ZeRO's shards depend on the number of ranks.
-    ranks = cluster.n_gpus if strategy.zero_stage else min(cluster.n_gpus, 2)
-    closed = memory_at(request, np.array([float(request.micro_batch)]))
-    outside = float(sum(closed.terms[t][0] for t in OUTSIDE))
-    limit = float(min(g.gpu.usable_memory_bytes for g in cluster.groups))
-    peak_of = partial(
-        _reserved_peak, request.held_workload, strategy, request.micro_batch, request.grad_accum,
-        ranks, workspace_bytes(g.gpu.architecture for g in cluster.groups),
-    )  # fmt: skip
-    # Where everything fits, the device's capacity does not matter: computed once for all GPUs.
-    available = max(limit - outside, 0.0)
-    unlimited = peak_of(inf)
-    return unlimited if unlimited <= available else peak_of(available)
-
-
-@lru_cache(maxsize=512)
-def _reserved_peak(
-    workload: Workload, strategy: Strategy, micro_batch: int, grad_accum: int, ranks: int,
-    cublas_bytes: float, limit_bytes: float,
-) -> float:  # fmt: skip
-    events = step_events(
-        workload, strategy, micro_batch=micro_batch, grad_accum=grad_accum, n_ranks=ranks,
-        cublas_bytes=cublas_bytes,
-    )  # fmt: skip
-    played = replay(events.events, AllocatorConfig(limit_bytes=limit_bytes))
-    return float(played.peak_reserved_bytes)
 
 
 def _by_term(events: EventList, start: int, stop: int) -> dict[str, NDArray[np.float64]]:

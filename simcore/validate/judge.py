@@ -18,7 +18,7 @@ from simcore.base.errors import SimcoreError
 from simcore.base.interval import Z80, Interval
 from simcore.hardware.profile import Profile, load_profile
 from simcore.memory.job import first_stage_allocated_bytes
-from simcore.memory.over_time import reserved_peak_bytes
+from simcore.memory.over_time import memory_timeline
 from simcore.memory.result import MemoryResult
 from simcore.request.resolved import Request
 from simcore.strategy.options import Options
@@ -239,7 +239,8 @@ def shown_bytes(request: Request, memory: MemoryResult) -> float:
     """
     if request.placed is not None:
         return memory.shown_bytes
-    return reserved_peak_bytes(request) + memory.device_bytes - memory.reserved_bytes
+    outside = memory.device_bytes - memory.reserved_bytes
+    return memory_timeline(request).peak_reserved_bytes + outside
 
 
 def _direct_scores(
