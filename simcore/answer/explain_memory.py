@@ -19,7 +19,7 @@ from simcore.memory.communicators import (
     SIMPLE_BYTES,
     groups_of,
 )
-from simcore.memory.job import fullest_batch
+from simcore.memory.job import fullest
 from simcore.memory.parts import frozen_width, saved_activations
 from simcore.memory.spread import program_kind, whole_sd_log
 from simcore.memory.terms import CUBLAS_HANDLES
@@ -168,7 +168,7 @@ def _frozen(f: Facts) -> Derivation:
 
 
 def _activations(f: Facts) -> Derivation:
-    s, w, batch = f.request.strategy, f.request.held_workload, fullest_batch(f.request)
+    s, w, batch = f.request.strategy, f.request.held_workload, fullest(f.request)[2]
     saved = saved_activations(w, s.precision, s.recompute == "full")
     sample = saved.kept
     return Derivation(
@@ -203,7 +203,7 @@ def _working(f: Facts) -> Derivation:
         "activations",
         (
             ("moment of the peak", f.result.memory.moment),
-            ("micro-batch", f"{fullest_batch(f.request)}"),
+            ("micro-batch", f"{fullest(f.request)[2]}"),
             ("optimizer implementation", f.request.strategy.step_impl),
         ),
         "counted from the architecture",

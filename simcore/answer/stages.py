@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from simcore.base.arrays import NDArray
-from simcore.memory.stages import Room
+from simcore.memory.stages import StageLimits
 from simcore.request.placed import Placed
 from simcore.strategy.balanced_cut import balanced_cut
 from simcore.strategy.cuts import least_layers, written
@@ -141,7 +141,7 @@ def balanced_stages(
     placed = request.placed
     assert placed is not None
     n_layers, least = len(costs.device_s), _least(costs, placed.layout)
-    fits = Room.of_job(request).of_point(0)
+    fits = StageLimits.of_job(request).of_point(0)
     if free is None or _all_fit(free, fits):
         return free
     return balanced_cut(costs.stage_s, n_layers, least, fits)
@@ -200,7 +200,7 @@ def with_balanced_stages(
         return replace(as_even, assumptions=(*request.assumptions, note))
     best = with_stages(request, found)
     gain = central_step_s(as_even) / central_step_s(best) - 1.0
-    if gain <= 0.0 and _all_fit(even, Room.of_job(request).of_point(0)):
+    if gain <= 0.0 and _all_fit(even, StageLimits.of_job(request).of_point(0)):
         best, gain = as_even, 0.0
     assert best.placed is not None
     note = f"stages {best.placed.layout.stages} balanced: {gain:+.1%} steps/s over an even division"

@@ -14,7 +14,7 @@ import numpy as np
 
 from simcore.base.arrays import NDArray
 from simcore.hardware.cluster import ClusterSpec
-from simcore.memory.job import held_and_needed
+from simcore.memory.job import memory_over
 from simcore.request.placed import Placed
 from simcore.request.resolved import Request
 from simcore.timing.convex import at_counts
@@ -280,14 +280,10 @@ def _memory(
     if not request.shares:
         capacities = [min(capacities)]
     for batch, capacity in zip(batches, capacities, strict=True):
-        device, needed = held_and_needed(
-            request,
-            stages.evaluated,
-            batch,
-            found["grad_accum"],
-            found["n_ranks"],
-            found["n_nodes"],
-        )
+        over = (batch, found["grad_accum"], found["n_ranks"], found["n_nodes"])
+        memories = memory_over(request, *over, stages.evaluated)
+        device = np.stack([m.device for m in memories])
+        needed = np.stack([m.needed for m in memories])
         at = needed[stages.first].argmax(axis=0), np.arange(len(rows))
         least = needed[stages.last].min(axis=0)
         kinds.append(_Memory(device[at], needed[at], capacity, least))

@@ -43,22 +43,30 @@ def largest_batch(request: Request, limit: int = _AT_ONCE) -> int:
         last = limit if every == stride else min(limit, best + stride - 1)
         batches = np.arange(best + every, last + 1, every, dtype=np.float64)
         if batches.size:
-            fits = memory_at(request, batches).needed <= capacity
+            stages = memory_over(request, *axis_of(request, batches))
+            fits = np.max([m.needed for m in stages], axis=0) <= capacity
             best = int(batches[fits].max()) if fits.any() else best
     return best
 
 
+def axis_of(request: Request, batches: Array | None = None) -> tuple[Array, Array, Array, Array]:
+    """Micro-batches, micro-steps, devices and nodes of a job as arrays [C], for ``memory_over``.
+
+    ``batches``: micro-batches in place of the job's own.
+    """
+    batch = np.array([float(request.micro_batch)]) if batches is None else batches
+    one, cluster = np.ones_like(batch), request.cluster
+    return batch, one * request.grad_accum, one * cluster.n_gpus, one * cluster.n_nodes
+
+
 def memory_at(request: Request, batches: Array) -> Memory:
-    """Memory of the fullest rank on the fullest pipeline stage, for several micro-batches."""
-    one = np.ones_like(batches)
-    stages = memory_over(
-        request,
-        batches,
-        one * request.grad_accum,
-        one * request.cluster.n_gpus,
-        one * request.cluster.n_nodes,
-    )
+    """Memory of the fullest rank on the stage that is fullest with the last of ``batches``."""
+    stages = memory_over(request, *axis_of(request, batches))
     return max(stages, key=lambda m: float(m.needed[-1]))
+
+
+#: Configurations times stages evaluated together. On a longer axis one stage at a time is faster.
+_TOGETHER = 512
 
 
 def memory_over(
@@ -67,51 +75,27 @@ def memory_over(
     grad_accum: Array,
     n_gpus: Array,
     n_nodes: Array,
-) -> tuple[Memory, ...]:
-    """Memory of the fullest rank of every kind of pipeline stage (all arrays [C]).
+    stages: Sequence[Stage] | None = None,
+) -> list[Memory]:
+    """Memory of the fullest rank of each pipeline stage (all arrays [C]).
 
-    Of equal stages it is the first one's, which has most micro-batches in flight.
+    ``stages``: None for the first of each kind of equal stages, which has most micro-batches in
+    flight. A job without a layout is one stage.
     """
-    over = (micro_batch, grad_accum, n_gpus, n_nodes)
-    placed = request.placed
+    over, placed = (micro_batch, grad_accum, n_gpus, n_nodes), request.placed
     if placed is None:
-        return (memory_of_stage(request, request.held_workload, 0, *over),)
-    beside = beside_tensors(request, n_gpus, n_nodes)
-    return tuple(
-        memory_of_stages(request, placed.stages[first : first + 1], *over, beside=beside)
-        for first, _ in placed.distinct_stages
-    )
-
-
-#: Configurations times stages evaluated together. On a longer axis one stage at a time is faster.
-_TOGETHER = 512
-
-
-def held_and_needed(
-    request: Request,
-    stages: Sequence[Stage],
-    micro_batch: Array,
-    grad_accum: Array,
-    n_gpus: Array,
-    n_nodes: Array,
-) -> Array:
-    """Bytes that the fullest rank of each stage holds, and those that it needs [2, S, C].
-
-    ``stages`` is empty for a job without a layout, which is one stage.
-    """
-    over = (micro_batch, grad_accum, n_gpus, n_nodes)
-    if request.placed is None:
-        memory = memory_of_stage(request, request.held_workload, 0, *over)
-        return np.stack([memory.device, memory.needed])[:, None, :]
-    beside = beside_tensors(request, n_gpus, n_nodes)
-    at_once = max(1, _TOGETHER // len(micro_batch))
-    found = []
+        return [memory_of_stage(request, request.held_workload, 0, *over)]
+    if stages is None:
+        stages = [placed.stages[first] for first, _ in placed.distinct_stages]
+    beside, each = beside_tensors(request, n_gpus, n_nodes), len(micro_batch)
+    at_once = max(1, _TOGETHER // each)
+    found: list[Memory] = []
     for start in range(0, len(stages), at_once):
         some = stages[start : start + at_once]
-        each = (np.tile(column, len(some)) for column in over)
-        memory = memory_of_stages(request, some, *each, beside=beside.repeated(len(some)))
-        found.append(np.stack([memory.device, memory.needed]).reshape(2, len(some), -1))
-    return np.concatenate(found, axis=1)
+        tiled = (np.tile(column, len(some)) for column in over)
+        memory = memory_of_stages(request, some, *tiled, beside=beside.repeated(len(some)))
+        found += [memory.take(slice(n * each, (n + 1) * each)) for n in range(len(some))]
+    return found
 
 
 @dataclass(frozen=True)
@@ -301,14 +285,7 @@ def _equal_layers(part: Workload) -> bool:
 
 def first_stage_allocated_bytes(request: Request) -> float:
     """Peak of allocated bytes on the first pipeline stage, which global rank 0 is on."""
-    cluster, placed = request.cluster, request.placed
-    values = (request.micro_batch, request.grad_accum, cluster.n_gpus, cluster.n_nodes)
-    over = [np.array([float(v)]) for v in values]
-    if placed is None:
-        first = memory_of_stage(request, request.held_workload, 0, *over)
-    else:
-        first = memory_of_stages(request, placed.stages[:1], *over)
-    return float(first.allocated[0])
+    return float(memory_over(request, *axis_of(request))[0].allocated[0])
 
 
 def run_memories(request: Request) -> Memory | None:
@@ -316,17 +293,12 @@ def run_memories(request: Request) -> Memory | None:
 
     None for a job without a layout.
     """
-    placed, cluster = request.placed, request.cluster
+    placed = request.placed
     if placed is None:
         return None
-    values = (request.micro_batch, request.grad_accum, cluster.n_gpus, cluster.n_nodes)
     stages = [placed.stages[first] for first in placed.run_starts]
-    return memory_of_stages(request, stages, *(np.full(len(stages), float(v)) for v in values))
-
-
-def fullest_batch(request: Request) -> int:
-    """Micro-batch of the kind of rank whose memory is fullest."""
-    return fullest(request)[2] if request.shares else request.micro_batch
+    batches = np.full(len(stages), float(request.micro_batch))
+    return memory_of_stages(request, stages, *axis_of(request, batches))
 
 
 def fullest(request: Request, runs: Memory | None = None) -> tuple[Memory, float, int]:

@@ -14,7 +14,7 @@ from functools import cached_property
 import numpy as np
 
 from simcore.base.arrays import NDArray
-from simcore.memory.job import Beside, beside_tensors, memory_of_stage
+from simcore.memory.job import Beside, axis_of, beside_tensors, memory_of_stage
 from simcore.request.resolved import Request
 from simcore.workload.sharding import stretch
 
@@ -22,29 +22,23 @@ Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Room:
+class StageLimits:
     """Whether stages hold given ranges of layers; equal ranges are computed once for all points.
 
-    ``request``: the job on any of the clusters. Arrays [P]: micro-batch, accumulation, devices and
-    nodes of each point; ``room_bytes``: memory that a device of each point offers.
+    ``request``: the job on any of the clusters; ``over``: micro-batch, accumulation, devices and
+    nodes of each point; ``limit_bytes``: memory that a device of each point offers; arrays [P].
     """
 
     request: Request
-    micro_batch: Array
-    grad_accum: Array
-    n_gpus: Array
-    n_nodes: Array
-    room_bytes: Array
+    over: tuple[Array, Array, Array, Array]
+    limit_bytes: Array
     _known: dict[tuple[bool, tuple[int, ...]], list[list[bool]]] = field(default_factory=dict)
 
     @classmethod
-    def of_job(cls, request: Request) -> Room:
+    def of_job(cls, request: Request) -> StageLimits:
         """For a single job."""
-        cluster = request.cluster
-        values = (request.micro_batch, request.grad_accum, cluster.n_gpus, cluster.n_nodes)
-        micro_batch, grad_accum, n_gpus, n_nodes = (np.array([float(v)]) for v in values)
-        room = np.array([float(min(g.gpu.usable_memory_bytes for g in cluster.groups))])
-        return cls(request, micro_batch, grad_accum, n_gpus, n_nodes, room)
+        limit = min(g.gpu.usable_memory_bytes for g in request.cluster.groups)
+        return cls(request, axis_of(request), np.array([float(limit)]))
 
     def of_point(self, at: int) -> Callable[[int, int, int], bool]:
         """``fits`` of ``balanced_cut`` for a point: whether stage s holds layers a to b - 1."""
@@ -72,22 +66,16 @@ class Room:
         memory = memory_of_stage(
             self.request,
             stretch(self.request.placed.part, start, stop),
-            np.tile(np.arange(float(n_stages)), len(self.micro_batch)),
-            *self._columns,
+            np.tile(np.arange(float(n_stages)), len(self.limit_bytes)),
+            *(np.repeat(column, n_stages) for column in self.over),
             beside=self._beside,
         )
         needed = memory.needed.reshape(-1, n_stages)
-        held: list[list[bool]] = (needed <= self.room_bytes[:, None]).tolist()
+        held: list[list[bool]] = (needed <= self.limit_bytes[:, None]).tolist()
         return held
 
     @cached_property
-    def _columns(self) -> tuple[Array, ...]:
-        """Micro-batch, accumulation, devices and nodes of each point's stages [P p]."""
-        assert self.request.placed is not None
-        each = self.request.placed.layout.pp
-        columns = (self.micro_batch, self.grad_accum, self.n_gpus, self.n_nodes)
-        return tuple(np.repeat(column, each) for column in columns)
-
-    @cached_property
     def _beside(self) -> Beside:
-        return beside_tensors(self.request, *self._columns[2:])
+        assert self.request.placed is not None
+        *_, n_gpus, n_nodes = (np.repeat(c, self.request.placed.layout.pp) for c in self.over)
+        return beside_tensors(self.request, n_gpus, n_nodes)

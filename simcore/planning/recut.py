@@ -19,7 +19,7 @@ import numpy as np
 from simcore.answer.stages import LayerCosts, layer_costs, with_stages
 from simcore.answer.sweep import Axis, Outcome, cluster_kind, evaluate_axis
 from simcore.base.arrays import NDArray
-from simcore.memory.stages import Room
+from simcore.memory.stages import StageLimits
 from simcore.planning.candidates import Candidates, request_of
 from simcore.planning.constraints import judge
 from simcore.planning.goal import Goal
@@ -97,7 +97,7 @@ class _Cuts:
     def __init__(self, share: float) -> None:
         self._share = share
         self._costs: dict[Hashable, LayerCosts] = {}
-        self._rooms: dict[Hashable, tuple[Room, dict[int, int]]] = {}
+        self._limits: dict[Hashable, tuple[StageLimits, dict[int, int]]] = {}
         self._found: dict[Hashable, Sizes | None] = {}
 
     def taken(self, c: Candidates, i: int, worth: NDArray[np.intp]) -> Candidates:
@@ -159,21 +159,20 @@ class _Cuts:
         The memory is evaluated together for all candidates of the same form and kind of cluster.
         """
         kind = int(c.form[i]), cluster_kind(request.cluster)
-        room, places = self._rooms.get(kind, (None, {}))
-        if room is None or i not in places:
+        limits, places = self._limits.get(kind, (None, {}))
+        if limits is None or i not in places:
             clusters = c.space.clusters
             points = np.array([
                 j for j in worth[c.form[worth] == c.form[i]].tolist()
                 if cluster_kind(clusters[int(c.cluster[j])]) == kind[1]
             ])  # fmt: skip
-            room = Room(
+            columns = (c.micro_batch, c.grad_accum, c.n_gpus, c.n_nodes)
+            micro_batch, grad_accum, n_gpus, n_nodes = (column[points] for column in columns)
+            limits = StageLimits(
                 request,
-                micro_batch=c.micro_batch[points],
-                grad_accum=c.grad_accum[points],
-                n_gpus=c.n_gpus[points],
-                n_nodes=c.n_nodes[points],
-                room_bytes=self._share * c.capacity_bytes[points],
+                (micro_batch, grad_accum, n_gpus, n_nodes),
+                self._share * c.capacity_bytes[points],
             )
             places = {int(j): n for n, j in enumerate(points)}
-            self._rooms[kind] = room, places
-        return room.of_point(places[i])
+            self._limits[kind] = limits, places
+        return limits.of_point(places[i])

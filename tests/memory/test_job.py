@@ -13,7 +13,7 @@ from simcore.answer.predict import predict
 from simcore.answer.request import make_request
 from simcore.memory.allocator import AllocatorConfig, replay
 from simcore.memory.events import step_events
-from simcore.memory.job import fullest, fullest_batch, largest_batch, memory_at, memory_result
+from simcore.memory.job import fullest, largest_batch, memory_at, memory_result
 from simcore.memory.terms import loose_bytes
 from simcore.request.resolved import Request
 from simcore.workload.graph import Workload
@@ -31,7 +31,6 @@ JOBS: list[tuple[str, str, dict[str, Any]]] = [
 def test_the_fullest_rank_is_that_with_least_to_spare(shares: str | None) -> None:
     request = make_request("resnet-50", "1x2xA100+1x2xT4", micro_batch=32, shares=shares)
     memory, capacity, batch = fullest(request)
-    assert fullest_batch(request) == batch
     assert (batch == 32) == (shares is None)
     filled = float(memory.needed[0]) / capacity
     kinds = zip(request.kinds, request.shares or (32, 32), strict=True)

@@ -13,7 +13,7 @@ from simcore.answer.request import make_request
 from simcore.answer.stages import with_stages
 from simcore.hardware.cluster import parse_cluster
 from simcore.memory.job import memory_over
-from simcore.memory.stages import Room
+from simcore.memory.stages import StageLimits
 
 
 @pytest.mark.parametrize("words", [{}, {"schedule": "zb-1p"}, {"recompute": "full", "tp": 2}])
@@ -39,17 +39,16 @@ def test_stages_hold_what_the_memory_of_each_cut_says(words: dict[str, Any]) -> 
 
     table = {(at, cut): needed(at, cut) for at in range(len(points)) for cut in cuts}
     limits = np.quantile([n for row in table.values() for n in row], np.linspace(0.1, 0.9, 18))
-    room = Room(
-        request,
+    over = (
         np.array([float(batch) for _, batch, _ in points]),
         np.array([float(accum) for _, _, accum in points]),
         np.array([float(c.n_gpus) for c in clusters]),
         np.array([float(c.n_nodes) for c in clusters]),
-        limits,
     )
+    stage_limits = StageLimits(request, over, limits)
     held = set()
     for (at, cut), bytes_of in table.items():
-        fits, first = room.of_point(at), 0
+        fits, first = stage_limits.of_point(at), 0
         for s, size in enumerate(cut):
             assert fits(s, first, first + size) == (bytes_of[s] <= limits[at])
             held.add(bytes_of[s] <= limits[at])

@@ -12,7 +12,7 @@ import pytest
 from simcore.answer.predict import predict
 from simcore.answer.request import make_request
 from simcore.memory import moments
-from simcore.memory.job import held_and_needed, memory_over, run_memories
+from simcore.memory.job import memory_of_stages, memory_over, run_memories
 from simcore.memory.moments import Moments, moments_of
 from simcore.memory.terms import memory_of
 from simcore.request.resolved import Request
@@ -178,10 +178,13 @@ def test_memory_of_stages_asked_together_is_that_of_each(of: Any, n_points: int)
     gpus, nodes = (np.full(n_points, float(n)) for n in (request.cluster.n_gpus, 8))
     over = (batch, accum, gpus, nodes)
     stages = [request.placed.stages[i] for i, _ in request.placed.distinct_stages]
-    held, needed = held_and_needed(request, stages, *over)
-    alone = memory_over(request, *over)
-    assert held.tolist() == [m.device.tolist() for m in alone]
-    assert needed.tolist() == [m.needed.tolist() for m in alone]
+    together = memory_over(request, *over, stages)
+    for stage, found in zip(stages, together, strict=True):
+        alone = memory_of_stages(request, [stage], *over)
+        assert found.device.tolist() == alone.device.tolist()
+        assert found.needed.tolist() == alone.needed.tolist()
+    first = memory_over(request, *over)
+    assert [m.needed.tolist() for m in first] == [m.needed.tolist() for m in together]
 
 
 def test_kernels_of_many_batches_take_what_each_takes_alone() -> None:
