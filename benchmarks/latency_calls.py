@@ -144,7 +144,8 @@ def table_s(_n: int) -> float:
 
 def allocator_s(n: int, expandable: bool) -> float:
     """A replay of 100,000 allocations and frees, some thousand alive at a time."""
-    from simcore.memory.allocator import AllocatorConfig, Event, replay
+    from simcore.memory.allocator import replay
+    from simcore.memory.allocator_types import Event
 
     random = Random(1)
     events: list[Event] = []
@@ -157,8 +158,7 @@ def allocator_s(n: int, expandable: bool) -> float:
         else:
             events.append(Event(i, int(2 ** random.uniform(8, 26))))
             live.append(i)
-    config = AllocatorConfig(expandable_segments=expandable)
-    return least_s(lambda: replay(events, config), 0.0, min(n, 3))
+    return least_s(lambda: replay(events, expandable_segments=expandable), 0.0, min(n, 3))
 
 
 def trace_s(n: int) -> float:

@@ -26,9 +26,7 @@ from simcore.memory.allocator_types import (
     SMALL_BYTES,
     SMALL_SEGMENT_BYTES,
     Action,
-    AllocatorConfig,
     BlockState,
-    Event,
     Replay,
     SegmentEvent,
     SegmentState,
@@ -80,10 +78,14 @@ class _Pool:
 
 
 class CachingAllocator:
-    """The state of the allocator; ``replay`` runs a whole list of events through one."""
+    """The state of the allocator; ``replay`` runs a whole list of events through one.
 
-    def __init__(self, config: AllocatorConfig | None = None) -> None:
-        self.config = config = config or AllocatorConfig()
+    ``limit_bytes``: the most that all segments together may take. ``expandable_segments``: those of
+    ``PYTORCH_CUDA_ALLOC_CONF``, which grow page by page.
+    """
+
+    def __init__(self, limit_bytes: float = inf, *, expandable_segments: bool = False) -> None:
+        self.limit_bytes, self.expandable = limit_bytes, expandable_segments
         self.requested = self.allocated = self.reserved = 0
         self.n_retries = 0
         self.segment_events: list[SegmentEvent] = []
@@ -92,24 +94,20 @@ class CachingAllocator:
         self._used: dict[int, _Block] = {}
         self._next_address = _FIRST_ADDRESS
         self._now = 0
-        if config.expandable_segments:
+        if expandable_segments:
             for pool in (self._small, self._large):
                 self._new_range(pool)
 
     def allocate(self, number: int, n_bytes: int, at: int = 0) -> int | None:
         """Address of a block for ``n_bytes``, or None where the device is full."""
-        config, self._now = self.config, at
-        size = config.rounded(n_bytes)
+        self._now = at
+        size = -(-n_bytes // MIN_BLOCK_BYTES) * MIN_BLOCK_BYTES
         pool = self._small if size <= SMALL_BYTES else self._large
         block = self._cached(pool, size) or self._new(pool, size)
         if block is None:
             return None
         left = block.size - size
-        if pool.small or config.expandable_segments:
-            split = left >= MIN_BLOCK_BYTES
-        else:
-            split = left > SMALL_BYTES and size < config.max_split_bytes
-        if split:
+        if left >= MIN_BLOCK_BYTES if pool.small or self.expandable else left > SMALL_BYTES:
             pool.add(self._cut(block, size))
         block.free, block.owner, block.requested = False, number, n_bytes
         self._used[number] = block
@@ -155,22 +153,12 @@ class CachingAllocator:
     def _cached(self, pool: _Pool, size: int) -> _Block | None:
         """Take the smallest cached block that fits."""
         at = bisect_left(pool.blocks, (size,))
-        if at == len(pool.blocks):
-            return None
-        block, limit = pool.blocks[at][2], self.config.max_split_bytes
-        if size < limit <= block.size:
-            return None
-        if size >= limit and block.size >= size + LARGE_SEGMENT_BYTES:
-            return None
-        del pool.blocks[at]
-        return block
+        return pool.blocks.pop(at)[2] if at < len(pool.blocks) else None
 
     def _new(self, pool: _Pool, size: int) -> _Block | None:
         """A block of new device memory, after returning cached segments if that is needed."""
-        grow = self._expanded if self.config.expandable_segments else self._segment
+        grow = self._expanded if self.expandable else self._segment
         block = grow(pool, size)
-        if block is None and self.config.max_split_bytes < inf and self._release_oversize(size):
-            block = grow(pool, size)
         if block is None:
             self.n_retries += 1
             self._release()
@@ -184,7 +172,7 @@ class CachingAllocator:
             total = LARGE_SEGMENT_BYTES
         else:
             total = -(-size // ROUND_LARGE_BYTES) * ROUND_LARGE_BYTES
-        if self.reserved + total > self.config.limit_bytes:
+        if self.reserved + total > self.limit_bytes:
             return None
         block = _Block(self._next_address, total, pool.small, False)
         self._next_address += -(-total // ROUND_LARGE_BYTES) * ROUND_LARGE_BYTES
@@ -198,33 +186,15 @@ class CachingAllocator:
         self.segment_events.append(SegmentEvent(self._now, action, address, n_bytes))
 
     def _release(self) -> None:
+        """Return cached memory to the device: whole segments, or whole pages of expandable ones."""
         for pool in (self._small, self._large):
             for _, _, block in list(pool.blocks):
                 if block.expandable:
                     self._unmap(pool, block)
                 elif block.prev is None and block.next is None:
-                    self._give_back(pool, block)
-
-    def _give_back(self, pool: _Pool, block: _Block) -> None:
-        pool.remove(block)
-        del self._heads[block.address]
-        self._reserve("segment_free", block.address, block.size)
-
-    def _release_oversize(self, size: int) -> bool:
-        """Return unsplittable blocks: one that fits, else the largest until enough is free."""
-        pool, wanted = self._large, max(float(size), self.config.max_split_bytes)
-        at = bisect_left(pool.blocks, (wanted,))
-        if at < len(pool.blocks):
-            self._give_back(pool, pool.blocks[at][2])
-            return True
-        freed = 0
-        for n_bytes, _, block in reversed(list(pool.blocks)):
-            if n_bytes < self.config.max_split_bytes or freed >= wanted:
-                break
-            if block.prev is None and block.next is None:
-                self._give_back(pool, block)
-                freed += n_bytes
-        return freed >= wanted
+                    pool.remove(block)
+                    del self._heads[block.address]
+                    self._reserve("segment_free", block.address, block.size)
 
     # Expandable segments: each pool has one address range whose pages are mapped when needed.
 
@@ -264,7 +234,7 @@ class CachingAllocator:
     def _map(self, pool: _Pool, hole: _Block, size: int) -> _Block | None:
         """Map the first pages of an unmapped range; the free block with them, in no list."""
         total = min(hole.size, -(-size // pool.page) * pool.page)
-        if self.reserved + total > self.config.limit_bytes:
+        if self.reserved + total > self.limit_bytes:
             return None
         pool.remove(hole)
         if total < hole.size:
@@ -319,14 +289,18 @@ def _state(run: list[_Block]) -> SegmentState:
 
 
 def replay(
-    events: Iterable[tuple[int, int | None]], config: AllocatorConfig | None = None
+    events: Iterable[tuple[int, int | None]],
+    limit_bytes: float = inf,
+    *,
+    expandable_segments: bool = False,
 ) -> Replay:
     """The result of running a list of events (see ``Event``) through a new allocator.
 
-    A request of zero bytes takes no memory, as in PyTorch. Raises InvalidConfig where an event
-    frees an allocation that does not exist, or uses a number that is still in use.
+    Parameters as of ``CachingAllocator``. A request of zero bytes takes no memory, as in PyTorch.
+    Raises InvalidConfig where an event frees an allocation that does not exist, or uses a number
+    that is still in use.
     """
-    allocator = CachingAllocator(config)
+    allocator = CachingAllocator(limit_bytes, expandable_segments=expandable_segments)
     requested: list[int] = []
     allocated: list[int] = []
     reserved: list[int] = []
@@ -366,7 +340,3 @@ def replay(
         n_retries=allocator.n_retries,
         failed_at=failed,
     )
-
-
-__all__ = ["AllocatorConfig", "BlockState", "CachingAllocator", "Event", "Replay", "SegmentState",
-           "replay"]  # fmt: skip

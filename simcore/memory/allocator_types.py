@@ -1,15 +1,13 @@
-"""PyTorch's CUDA caching allocator: its settings, its input events and the result of a replay."""
+"""PyTorch's CUDA caching allocator: its sizes, its input events and the result of a replay."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import inf
 from typing import Literal, NamedTuple
 
 import numpy as np
 
 from simcore.base.arrays import NDArray
-from simcore.base.errors import InvalidConfig
 from simcore.base.units import MIB
 
 #: c10/cuda/CUDACachingAllocator.h. In order: the multiple to which blocks are rounded up; the
@@ -21,42 +19,6 @@ SMALL_SEGMENT_BYTES = 2 * MIB
 LARGE_SEGMENT_BYTES = 20 * MIB
 MIN_LARGE_BYTES = 10 * MIB
 ROUND_LARGE_BYTES = 2 * MIB
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AllocatorConfig:
-    """The settings of ``PYTORCH_CUDA_ALLOC_CONF`` that decide where blocks are placed.
-
-    ``max_split_bytes``: blocks of at least this size are neither split nor given to smaller
-    requests. ``roundup_power2_divisions``: sizes are rounded up to one of this many steps between
-    two powers of two (0: to multiples of 512 bytes). ``limit_bytes``: the most that all segments
-    together may take.
-    """
-
-    expandable_segments: bool = False
-    max_split_bytes: float = inf
-    roundup_power2_divisions: int = 0
-    limit_bytes: float = inf
-
-    def __post_init__(self) -> None:
-        divisions = self.roundup_power2_divisions
-        problems = []
-        if divisions < 0 or divisions & (divisions - 1):
-            problems.append(f"roundup_power2_divisions must be a power of two, not {divisions}")
-        if self.max_split_bytes <= LARGE_SEGMENT_BYTES:
-            problems.append("max_split_size must be above 20 MiB, as PyTorch demands")
-        if problems:
-            raise InvalidConfig(problems)
-
-    def rounded(self, n_bytes: int) -> int:
-        """Bytes of the block that a request of ``n_bytes`` needs."""
-        divisions = self.roundup_power2_divisions
-        if n_bytes < MIN_BLOCK_BYTES:
-            return MIN_BLOCK_BYTES
-        if divisions > 1 and n_bytes > MIN_BLOCK_BYTES * divisions:
-            step = max((1 << (n_bytes.bit_length() - 1)) // divisions, 1)
-            return -(-n_bytes // step) * step
-        return -(-n_bytes // MIN_BLOCK_BYTES) * MIN_BLOCK_BYTES
 
 
 class Event(NamedTuple):

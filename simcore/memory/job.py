@@ -153,14 +153,12 @@ def memory_of_stage(
 
     ``position``: pipeline stage, a number or [C]. ``beside``: memory outside tensors, if known.
     """
-    layout = request.placed.layout if request.placed else Layout()
-    schedule = schedule_of(layout)
-    held = schedule.in_flight(layout, position, grad_accum)
-    if schedule.waiting_head != "kept":
-        held = _waiting(layout, position, held, _waiting_share(request, part))
-    over = (micro_batch, grad_accum, n_gpus, n_nodes)
     beside = beside or beside_tensors(request, n_gpus, n_nodes)
-    return _memory(request, (part,), None, held, *over, beside=beside)
+    one = np.ones_like(micro_batch)
+    return _memory(
+        request, (part,), np.zeros(len(one), dtype=np.intp), position * one, one, micro_batch,
+        grad_accum, n_gpus, n_nodes, beside=beside,
+    )  # fmt: skip
 
 
 def memory_of_stages(
@@ -180,34 +178,24 @@ def memory_of_stages(
     """
     placed = request.placed
     assert placed is not None
-    layout, schedule = placed.layout, placed.schedule
     each = len(micro_batch) // len(stages)
     parts = {id(s.workload): s.workload for s in stages}
     number = {key: n for n, key in enumerate(parts)}
     longest = max(s.n_layers for s in placed.stages)
-    share, position, part = (
+    share_of = placed.schedule.chunk_share
+    part, position, share = (
         np.repeat(np.array(x), each)
         for x in (
-            [schedule.chunk_share(layout, s.position, s.n_layers, longest) for s in stages],
-            [float(s.position) for s in stages],
             [number[id(s.workload)] for s in stages],
+            [float(s.position) for s in stages],
+            [share_of(placed.layout, s.position, s.n_layers, longest) for s in stages],
         )
     )
-    held = schedule.in_flight(layout, position, grad_accum)
-    held = np.maximum(np.minimum(held, 1.0), held * share)
-    if schedule.waiting_head != "kept":
-        waits = np.repeat(np.array([_waiting_share(request, s.workload) for s in stages]), each)
-        held = _waiting(layout, position, held, waits)
-    over = (micro_batch, grad_accum, n_gpus, n_nodes)
     beside = beside or beside_tensors(request, n_gpus, n_nodes)
-    return _memory(request, tuple(parts.values()), part, held, *over, beside=beside)
-
-
-def _waiting(layout: Layout, position: int | Array, held: Array, share: float | Array) -> Array:
-    """Micro-batches in flight; on the last stage all but one count as ``share`` of one each."""
-    last = np.asarray(position) == layout.pp - 1
-    found: Array = np.where(last, np.minimum(held, 1.0 + (held - 1.0) * share), held)
-    return found
+    return _memory(
+        request, tuple(parts.values()), part, position, share, micro_batch, grad_accum, n_gpus,
+        n_nodes, beside=beside,
+    )  # fmt: skip
 
 
 def _waiting_share(request: Request, part: Workload) -> float:
@@ -230,8 +218,9 @@ def _waiting_share(request: Request, part: Workload) -> float:
 def _memory(
     request: Request,
     parts: tuple[Workload, ...],
-    part: NDArray[np.intp] | None,
-    held: Array,
+    part: NDArray[np.intp],
+    position: Array,
+    share: Array,
     micro_batch: Array,
     grad_accum: Array,
     n_gpus: Array,
@@ -239,8 +228,19 @@ def _memory(
     *,
     beside: Beside,
 ) -> Memory:
-    """``memory_of`` for this job, with ``held`` [C] micro-batches in flight."""
+    """``memory_of`` for this job (all arrays [C]).
+
+    ``part``, ``position``: index into ``parts`` and pipeline stage; ``share``: of a stage's layers
+    that a micro-batch in flight holds.
+    """
     layout = request.placed.layout if request.placed else Layout()
+    schedule = schedule_of(layout)
+    held = schedule.in_flight(layout, position, grad_accum)
+    held = np.maximum(np.minimum(held, 1.0), held * share)
+    if schedule.waiting_head != "kept":  # all but one on the last stage are smaller
+        waits = np.array([_waiting_share(request, w) for w in parts])[part]
+        smaller = np.minimum(held, 1.0 + (held - 1.0) * waits)
+        held = np.where(position == layout.pp - 1, smaller, held)
     holes = not request.growing_segments
     return memory_of(
         parts,

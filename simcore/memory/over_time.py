@@ -10,7 +10,8 @@ from simcore.base.arrays import NDArray
 from simcore.base.errors import InvalidConfig, UnknownName
 from simcore.hardware.cluster import NodeGroup
 from simcore.hardware.spec import GPUS
-from simcore.memory.allocator import AllocatorConfig, Replay, replay
+from simcore.memory.allocator import replay
+from simcore.memory.allocator_types import Replay
 from simcore.memory.events import EventList, step_events
 from simcore.memory.job import fullest, memory_at
 from simcore.memory.terms import OUTSIDE, workspace_bytes
@@ -105,10 +106,8 @@ def memory_timeline(
     )
     played = replay(
         events.events,
-        AllocatorConfig(
-            expandable_segments=expandable_segments or request.growing_segments,
-            limit_bytes=max(limit - outside, 0.0),
-        ),
+        max(limit - outside, 0.0),
+        expandable_segments=expandable_segments or request.growing_segments,
     )
     done = len(played.reserved)
     starts = [at for at, name in events.phases if name.endswith("frozen networks") and at < done]

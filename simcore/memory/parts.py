@@ -162,9 +162,3 @@ def _parts(
         stored[:, : len(a.storages), n] = list(a.storages), list(a.storages.values())
     moments = joined_moments([moments_of(w, p, recompute, ahead, root, tensors) for w in workloads])
     return Parts(PartSizes(*np.array(sizes, dtype=np.float64).T), moments, *stored)
-
-
-def norm_copy_numel(workload: PartSizes, shards: Array, *, main_grads: bool) -> Array:
-    """Elements of the largest gradient whose norm a rank computes, at most those of its shard."""
-    found: Array = np.minimum(workload.largest_param_numel, workload.trainable_numel / shards)
-    return found * (not main_grads)

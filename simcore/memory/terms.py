@@ -17,7 +17,7 @@ from simcore.base.arrays import NDArray, distinct_columns
 from simcore.base.units import FP32_BYTES, MIB
 from simcore.memory.allocator_types import MIN_LARGE_BYTES, ROUND_LARGE_BYTES
 from simcore.memory.communicators import Group, communicator_bytes
-from simcore.memory.parts import Parts, PartSizes, frozen_away, norm_copy_numel, parts_of
+from simcore.memory.parts import Parts, PartSizes, frozen_away, parts_of
 from simcore.step.parallel import PARALLELISMS, Holdings
 from simcore.strategy.precision import Precision
 from simcore.strategy.strategy import Strategy
@@ -117,8 +117,8 @@ class RankState(NamedTuple):
 
 def hands_stubs(strategy: Strategy) -> bool:
     """Whether autograd gets a stub in place of gradients that a kernel adds to main gradients."""
-    fused = strategy.precision.main_grads and strategy.zero_stage < 3
-    return fused and strategy.program.gradients.stub_after_fused_sum
+    stub = strategy.program.gradients.stub_after_fused_sum
+    return strategy.precision.main_grads and strategy.zero_stage < 3 and stub
 
 
 def early_bytes(p: Precision) -> int:
@@ -182,29 +182,18 @@ def rank_state(
     )
 
 
-class _Fullest(NamedTuple):
-    """The op at which a rank holds most memory in forward and backward; arrays [C].
-
-    ``at``: (op, part), an index into the arrays of ``Moments``. ``gradients`` and ``gathered``
-    parameters: bytes that exist at that moment; ``stubs``: tensors that stand in for gradients;
-    ``rounding``: bytes that the allocator rounds up a micro-batch's saved tensors by.
-    """
-
-    at: tuple[NDArray[np.intp], NDArray[np.intp]]
-    gradients: Array
-    gathered: Array
-    stubs: Array
-    rounding: Array
-
-
 def _fullest_op(
     parts: Parts,
     strategy: Strategy,
     part: NDArray[np.intp],
     micro_batch: Array,
     state: RankState,
-) -> _Fullest:
-    """The moment of forward and backward with most memory, for every configuration (arrays [C])."""
+) -> tuple[NDArray[np.intp], dict[str, Array], Array]:
+    """The moment of forward and backward with most memory, for every configuration (arrays [C]).
+
+    Its index in ``Moments``, bytes by term at that moment, and bytes that the allocator rounds a
+    micro-batch's saved tensors up by.
+    """
     p, ops = strategy.precision, parts.moments
     gradients, unsent = state.holdings.gradients * np.ones_like(micro_batch), state.whole_sums
     # The op depends on few values: configurations that agree in these are evaluated once.
@@ -227,19 +216,21 @@ def _fullest_op(
         wide = np.maximum(ops.window, stays) * p.param_bytes + ops.whole * p.grad_bytes
         gathered = wide[:, parts_then] * state.fetches[first]
         total = total + gathered
-    op = total.argmax(axis=0)
-    columns = np.arange(len(op))
-    at = op[of], part
+    fullest = total.argmax(axis=0)
+    columns, op = np.arange(len(fullest)), fullest[of]
+    at = op, part
+    made = grads_then[fullest, columns][of] * gradients + sums[fullest, columns][of]
     size = parts.storage_bytes[:, kind_parts] * batches
     waste = np.where(size > MIN_LARGE_BYTES, -size % ROUND_LARGE_BYTES, 0.0)
     wasted = (parts.storage_count[:, kind_parts] * waste).sum(axis=0)  # [kinds]
-    return _Fullest(
-        at=at,
-        gradients=grads_then[op, columns][of] * gradients + sums[op, columns][of],
-        gathered=gathered[op, columns * (gathered.shape[1] > 1)][of],
-        stubs=stub[at],
-        rounding=wasted[kinds][of],
-    )
+    terms = {
+        "gradients": made,
+        "activations": ops.held[at] * micro_batch,
+        "autocast_weights": ops.cast[at] * p.cast_bytes,
+        "gathered_parameters": gathered[fullest, columns * (gathered.shape[1] > 1)][of],
+        "working_set": ops.working[at] * micro_batch + stub[at],
+    }
+    return op, terms, wasted[kinds][of]
 
 
 def _flat_buffer_bytes(state: RankState, strategy: Strategy, sizes: PartSizes) -> Array:
@@ -250,8 +241,10 @@ def _flat_buffer_bytes(state: RankState, strategy: Strategy, sizes: PartSizes) -
     wide, joined, main_grads = state.wide, state.joined, strategy.precision.main_grads
     if strategy.zero_stage == 0 or strategy.offload.optimizer != "none":
         return 0.0 * wide
-    numel = norm_copy_numel(sizes, state.shards, main_grads=main_grads)
-    norm = strategy.program.gradients.norm_copy_bytes * numel * (strategy.zero_stage < 3)
+    # of the largest gradient whose norm a rank computes, at most those of its shard
+    numel = np.minimum(sizes.largest_param_numel, sizes.trainable_numel / state.shards)
+    has_norm = strategy.zero_stage < 3 and not main_grads
+    norm = strategy.program.gradients.norm_copy_bytes * numel * has_norm
     inside = np.where(joined <= norm, joined, 0.0)
     alone = np.where(wide <= norm - inside, 0.0, wide) * (not main_grads)
     found: Array = norm + joined - inside + alone
@@ -284,29 +277,23 @@ def memory_of(
     step; ``stuck_frac``: those that it cannot return to the device, over the same.
     ``communicators_bytes``: NCCL's buffers; None stands for one communicator of all ranks.
     """
-    p, one = strategy.precision, np.ones_like(micro_batch)
+    one = np.ones_like(micro_batch)
     zero = 0.0 * one
     parts = parts_of(whose if isinstance(whose, tuple) else (whose,), strategy)
     part = np.zeros(len(micro_batch), dtype=np.intp) if part is None else part
     sizes, ops = parts.sizes_at(part), parts.moments
     state = rank_state(sizes, strategy, grad_accum * one, n_ranks, expert_ranks)
-    full = _fullest_op(parts, strategy, part, micro_batch, state)
-    at, held, copies = full.at, state.holdings, state.copies
+    op, at_op, rounding = _fullest_op(parts, strategy, part, micro_batch, state)
+    held, copies = state.holdings, state.copies
     # The update's buckets are freed before its copies are made: one or the other is the peak.
     reducing = state.buckets > state.temporaries + copies
-    waiting = sizes.kept * micro_batch * (in_flight - 1.0)
+    at_op["activations"] += sizes.kept * micro_batch * (in_flight - 1.0)  # of waiting ones
     moments: tuple[dict[str, Array], ...] = (
         {
             "gradients": np.where(state.early, np.maximum(held.gradients, state.whole_sums), 0.0),
             "working_set": sizes.transient_frozen * micro_batch,
         },
-        {
-            "gradients": full.gradients,
-            "activations": ops.held[at] * micro_batch + waiting,
-            "autocast_weights": ops.cast[at] * p.cast_bytes,
-            "gathered_parameters": full.gathered,
-            "working_set": ops.working[at] * micro_batch + full.stubs,
-        },
+        at_op,
         {
             "gradients": held.gradients,
             "working_set": state.temporaries * ~reducing,
@@ -322,7 +309,7 @@ def memory_of(
         terms[name] = terms.get(name, zero) + then
     terms["workspace"] = one * cublas_bytes
     allocated = sum(terms.values(), zero)
-    terms[ROUNDING] = full.rounding * (moment == 1) * in_flight
+    terms[ROUNDING] = rounding * (moment == 1) * in_flight
     if communicators_bytes is None:
         world = Group(n_ranks, n_ranks / n_nodes)
         communicators_bytes = communicator_bytes(world, nvlink=nvlink, direct=True)
@@ -331,16 +318,16 @@ def memory_of(
     reserved = allocated + terms[ROUNDING]
     # Inputs of recomputed layers have equal sizes and are freed a layer at a time: no holes.
     inputs_only = strategy.recompute == "full"
-    loose = sum(moments[1][k] for k in LOOSE if not (inputs_only and k == "activations"))
+    loose = sum(at_op[k] for k in LOOSE if not (inputs_only and k == "activations"))
     fresh = _flat_buffer_bytes(state, strategy, sizes)
-    fresh = fresh + (held.gradients - full.gradients) * (strategy.reduces_apart & (n_ranks > 1))
+    fresh = fresh + (held.gradients - at_op["gradients"]) * (strategy.reduces_apart & (n_ranks > 1))
     stays = sum(state.terms.values(), zero)
     cached = np.maximum(reserved, stays + cublas_bytes + sums[1] + fresh)
     cached = cached + holes_frac * loose
     device = reserved + terms["nccl_buffers"] + terms["cuda_context"]
-    moment = np.where((moment == 1) & (ops.forward[at] > 0), 3, moment)
+    moment = np.where((moment == 1) & (ops.forward[op, part] > 0), 3, moment)
     stuck = loose
     if inputs_only:  # large blocks hold the loss's tensors, next to which inputs take freed blocks
-        stuck = loose + np.maximum(ops.held[at] - sizes.inputs, 0.0) * micro_batch
+        stuck = loose + np.maximum(ops.held[op, part] - sizes.inputs, 0.0) * micro_batch
     needed = device + stuck_frac * stuck
     return Memory(terms, allocated, reserved, cached, device, needed, held.host, held.nvme, moment)

@@ -78,10 +78,8 @@ def gradients_after(block: Block) -> tuple[int, ...]:
 def shared_with_input(block: Block, p: Precision) -> float:
     """Bytes of the kept input that a recomputed block would otherwise count as saved again."""
     kept = saved_bytes(block.kept_input, p)
-    for op in block.ops:
-        if pieces := storages(op.saved, p):
-            return kept if kept in pieces else 0.0
-    return 0.0
+    saving = (pieces for op in block.ops if (pieces := storages(op.saved, p)))
+    return kept if kept in next(saving, ()) else 0.0
 
 
 def takes_input(op: Op, before: float, pieces: Sequence[float]) -> bool:

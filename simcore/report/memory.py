@@ -10,7 +10,7 @@ import pickle
 from pathlib import Path
 from typing import Any
 
-from simcore.memory.allocator import SegmentState
+from simcore.memory.allocator_types import SegmentState
 from simcore.memory.events import Allocation
 from simcore.memory.over_time import MemoryTimeline
 

@@ -7,6 +7,7 @@ which have the same shapes. Whatever else it reads was saved by forward and is c
 
 from __future__ import annotations
 
+from math import prod
 from typing import NamedTuple
 
 from simcore.base.units import FP32_BYTES
@@ -54,14 +55,9 @@ def _moved(kernel: Kernel, p: Precision) -> float:
 def _product(kernel: Kernel, p: Precision) -> float:
     """Bytes per sample of the result of a matrix product; 0 for a weight's gradient."""
     sides = (kernel.m, kernel.n, kernel.groups)
-    varying = [s for s in sides if s.per_sample]
-    if len(varying) != 1:
-        return 0.0
-    elems = varying[0].per_sample
-    for side in sides:
-        if side is not varying[0]:
-            elems *= side.fixed
-    return elems * p.low_bytes
+    varying = [s.per_sample for s in sides if s.per_sample]
+    fixed = prod(s.fixed for s in sides if not s.per_sample)
+    return varying[0] * fixed * p.low_bytes if len(varying) == 1 else 0.0
 
 
 def output_bytes(op: Op, p: Precision) -> float:
@@ -71,10 +67,9 @@ def output_bytes(op: Op, p: Precision) -> float:
     for kernel in reversed(() if op.sink else op.fwd):
         if kernel.kind in COMPUTE_KINDS:
             made = _product(kernel, p)
-        elif kernel.kind == "copy" and kernel.low and kernel.high:
-            made = max(kernel.low * p.low_bytes, kernel.high * p.high_bytes)  # a cast
-        elif kernel.kind == "copy" and kernel.low and kernel.raw_bytes:
-            made = max(kernel.low * p.low_bytes, kernel.raw_bytes)  # a cast to a fixed width
+        elif kernel.kind == "copy" and kernel.low and (kernel.high or kernel.raw_bytes):
+            # a cast, or one to a fixed width
+            made = max(kernel.low * p.low_bytes, kernel.high * p.high_bytes or kernel.raw_bytes)
         else:
             made = _moved(kernel, p) / 2
         if made:

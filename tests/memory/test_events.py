@@ -14,7 +14,7 @@ from strategies import block, strategy, workload
 from simcore import api
 from simcore.base.errors import UsageError
 from simcore.base.units import GIGA, MIB
-from simcore.memory.allocator import AllocatorConfig, replay
+from simcore.memory.allocator import replay
 from simcore.memory.events import EventList, step_events
 from simcore.memory.terms import CUBLAS_WORKSPACE_BYTES, memory_of
 from simcore.strategy.optimizers import OPTIMIZERS
@@ -319,7 +319,7 @@ def test_where_a_block_lies_depends_on_the_warm_up() -> None:
     """The optimizer's state lands among freed activations; the second step finds holes."""
     _, model = record("gpt2")
     events = step_events(model, strategy("ddp", "amp-bf16"), micro_batch=8)
-    played = replay(events.events, AllocatorConfig())
+    played = replay(events.events)
     second = next(at for at, name in events.phases if name == "step 1 frozen networks")
     assert played.reserved[second - 1] < played.peak_reserved_bytes
     assert played.reserved[-1] % (2 * MIB) == 0

@@ -11,7 +11,7 @@ import pytest
 
 from simcore.answer.predict import predict
 from simcore.answer.request import make_request
-from simcore.memory.allocator import AllocatorConfig, replay
+from simcore.memory.allocator import replay
 from simcore.memory.events import step_events
 from simcore.memory.job import fullest, largest_batch, memory_at, memory_result
 from simcore.memory.terms import loose_bytes
@@ -85,7 +85,7 @@ def holes_frac(request: Request) -> float:
     live = tried
     while least - tried > 0.002 * live:
         limit = (least + tried) / 2
-        if replay(events, AllocatorConfig(limit_bytes=limit)).failed_at is None:
+        if replay(events, limit).failed_at is None:
             least = limit
         else:
             tried = limit
