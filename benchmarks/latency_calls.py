@@ -145,18 +145,17 @@ def table_s(_n: int) -> float:
 def allocator_s(n: int, expandable: bool) -> float:
     """A replay of 100,000 allocations and frees, some thousand alive at a time."""
     from simcore.memory.allocator import replay
-    from simcore.memory.allocator_types import Event
 
     random = Random(1)
-    events: list[Event] = []
+    events: list[tuple[int, int | None]] = []
     live: list[int] = []
     for i in range(100_000):
         if live and random.random() < 0.5:
             at = random.randrange(len(live))
             live[at], live[-1] = live[-1], live[at]
-            events.append(Event(live.pop(), None))
+            events.append((live.pop(), None))
         else:
-            events.append(Event(i, int(2 ** random.uniform(8, 26))))
+            events.append((i, int(2 ** random.uniform(8, 26))))
             live.append(i)
     return least_s(lambda: replay(events, expandable_segments=expandable), 0.0, min(n, 3))
 

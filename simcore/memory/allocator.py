@@ -294,9 +294,10 @@ def replay(
     *,
     expandable_segments: bool = False,
 ) -> Replay:
-    """The result of running a list of events (see ``Event``) through a new allocator.
+    """The result of running a list of events through a new allocator.
 
-    Parameters as of ``CachingAllocator``. A request of zero bytes takes no memory, as in PyTorch.
+    An event is (number, bytes) of an allocation, or (number, None) of its end. Other parameters as
+    of ``CachingAllocator``. A request of zero bytes takes no memory, as in PyTorch.
     Raises InvalidConfig where an event frees an allocation that does not exist, or uses a number
     that is still in use.
     """

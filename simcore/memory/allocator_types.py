@@ -21,13 +21,6 @@ MIN_LARGE_BYTES = 10 * MIB
 ROUND_LARGE_BYTES = 2 * MIB
 
 
-class Event(NamedTuple):
-    """An allocation of ``n_bytes`` under a unique number ``id``, or its end (``n_bytes`` None)."""
-
-    id: int
-    n_bytes: int | None
-
-
 Action = Literal["segment_alloc", "segment_free", "segment_map", "segment_unmap"]
 
 

@@ -21,9 +21,8 @@ def program_kind(request: Request) -> str:
     It is the training program, or else the library that issues the model's kernels.
     """
     strategy = request.strategy
-    issuer = strategy.issuer.removesuffix(
-        "_2022"
-    )  # the same tensors as today's Megatron-LM modules
+    # Megatron-LM's modules of 2022 keep the same tensors as today's
+    issuer = strategy.issuer.removesuffix("_2022")
     program = strategy.program.evidence.memory_figures_of or issuer
     return f"{program}, old libraries" if request.eager_kernels else program
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 from math import inf
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from costs import cost_ratio
@@ -15,7 +15,14 @@ from hypothesis import strategies as st
 from simcore.base.errors import InvalidConfig
 from simcore.base.units import KIB, MIB
 from simcore.memory.allocator import replay
-from simcore.memory.allocator_types import Event, Replay
+from simcore.memory.allocator_types import Replay
+
+
+class Event(NamedTuple):
+    """An allocation of ``n_bytes``, or its end (None)."""
+
+    id: int
+    n_bytes: int | None
 
 
 def run(*events: tuple[int, int | None], **config: Any) -> Replay:
