@@ -6,6 +6,7 @@ import pytest
 
 from simcore.base.errors import InvalidConfig
 from simcore.strategy.cuts import (
+    chunk_counts,
     cut_problems,
     cut_sizes,
     least_layers,
@@ -78,3 +79,34 @@ def test_chunks_may_hold_an_embedding_or_a_head_for_a_layer() -> None:
     assert "less than its 8 chunks" in cut_problems("8,7,13x8,7", 126, 16, chunks=8)[0]
     assert least_layers(4, 8) == (7, 8, 8, 7)
     assert least_layers(4, 1) == (1, 1, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("stages", "chunks", "least"),
+    [(1, 1, (1,)), (1, 2, (1,)), (2, 2, (1, 1)), (3, 2, (1, 2, 1)), (4, 1, (1, 1, 1, 1))],
+)
+def test_least_layers(stages: int, chunks: int, least: tuple[int, ...]) -> None:
+    assert least_layers(stages, chunks) == least
+
+
+@pytest.mark.parametrize(
+    ("layers", "stages", "chunks"),
+    [
+        (80, 4, (2, 4, 5)),  # 20 layers a stage; 5 is the largest
+        (126, 16, (2, 4, 8)),  # with embedding and head 128 (Llama 3.1 405B)
+        (12, 12, ()),  # 12, 13, 14: none of 24, 36 ...
+        (61, 8, ()),  # 61 to 63
+        (94, 4, (2, 4, 8)),  # 96 = 4 x 24: 3 and 6 divide too
+        (30, 4, (2, 4, 8)),  # 32 = 4 x 8
+        (47, 7, (7,)),  # 49 = 7 x 7
+    ],
+)
+def test_numbers_of_chunks_that_divide(layers: int, stages: int, chunks: tuple[int, ...]) -> None:
+    """Of many only powers of two, the smallest and the largest."""
+    assert chunk_counts(layers, stages) == chunks
+
+
+def test_a_rest_may_leave_one_layer_to_each_of_its_stages() -> None:
+    assert cut_sizes("10,rest,10", 24, 6) == (10, 1, 1, 1, 1, 10)
+    assert "leave 3 layers to 4 stages" in cut_problems("10,rest,10", 23, 6)[0]
+    assert "leave no stage of pp=2" in cut_problems("10,rest,10", 20, 2)[0]

@@ -38,3 +38,54 @@ def test_violations(layout: Layout, n_gpus: int, n_layers: int, said: list[str])
     for text, part in zip(found, said, strict=True):
         assert part in text
     assert layout.expert_tp != 3 or "allowed" not in found[0]
+
+
+def test_nothing_is_divided_where_nothing_is_said() -> None:
+    bare = Layout()
+    assert (bare.tp, bare.pp, bare.vpp, bare.cp, bare.ep, bare.expert_tp) == (1,) * 6
+    assert bare.sequence_parallel and not bare.sends_once
+    assert (bare.schedule, bare.cp_comm, bare.stages) == ("1f1b", "ring", "")
+
+
+@pytest.mark.parametrize("degree", ["tp", "pp", "cp", "ep"])
+def test_any_degree_is_no_longer_trivial(degree: str) -> None:
+    assert not Layout(**{degree: 2}).trivial
+    assert Layout(vpp=2).trivial  # chunks alone divide nothing
+
+
+def test_ranks_of_a_replica_and_of_a_set_of_experts() -> None:
+    """A set of experts takes ep x expert_tp ranks, the tensor ranks first (Liu et al. 2025)."""
+    assert Layout(tp=2, pp=3, cp=5, ep=4).model_ranks == 30
+    assert Layout(ep=8).data_ranks_of_expert == 8.0
+    assert Layout(tp=4, ep=8).data_ranks_of_expert == 2.0
+    assert Layout(tp=4, ep=8, expert_tp=4).data_ranks_of_expert == 8.0
+    assert Layout(tp=4, ep=2).data_ranks_of_expert == 0.5
+    assert Layout(tp=4).data_ranks_of_expert == 1.0
+
+
+def test_text_of_a_layout() -> None:
+    assert str(Layout(cp=4, cp_comm="ulysses")) == "cp4 ulysses"
+    assert str(Layout(tp=2, cp_comm="ulysses")) == "tp2"
+    assert str(Layout(pp=2, schedule="gpipe", stages="3,5")) == "pp2 gpipe stages 3,5"
+    assert Layout(dispatcher="deepep").sends_once and Layout(dispatcher="hybridep").sends_once
+
+
+@pytest.mark.parametrize(
+    ("layout", "n_gpus", "n_layers", "n_problems"),
+    [
+        (Layout(pp=12), 12, 12, 0),  # a layer a stage
+        (Layout(pp=1), 8, 0, 0),  # without repeated layers the model is one stage
+        (Layout(pp=2), 8, 0, 1),
+        (Layout(pp=2, vpp=7), 8, 12, 0),  # embedding and head count as a layer each
+        (Layout(pp=2, vpp=8), 8, 12, 1),
+        (Layout(ep=4), 8, 12, 0),
+        (Layout(tp=2, ep=4, expert_tp=2), 8, 12, 0),
+        (Layout(tp=2, ep=8, expert_tp=2), 8, 12, 1),
+        (Layout(tp=4, expert_tp=2), 8, 12, 1),
+        (Layout(stages="6,6"), 8, 12, 1),  # needs pp
+        (Layout(pp=2, stages="6,6"), 8, 12, 0),
+        (Layout(pp=2, stages="6,5"), 8, 12, 1),
+    ],
+)
+def test_rules_at_their_border(layout: Layout, n_gpus: int, n_layers: int, n_problems: int) -> None:
+    assert len(layout.violations(n_gpus, n_layers)) == n_problems

@@ -1,0 +1,59 @@
+"""What a program does of which its record says nothing: PyTorch's own way."""
+
+from __future__ import annotations
+
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+from simcore.strategy.programs import PLAIN, Program, Runs
+
+#: Mechanisms that are not off, zero or absent where nothing is said, each with its reason.
+SAID_BY_DEFAULT: dict[str, Any] = {
+    "gradients.shard_joined_before_widening": True,  # DeepSpeed's flattened shard
+    "gradients.stub_after_fused_sum": True,  # Megatron-LM's placeholder of param.grad
+    "offload.host_update_bytes": 28.0,  # Adam reads 4 and writes 3 fp32 values of a parameter
+    "pipeline.cut": "even",
+    "pipeline.interleaves": True,
+    "ranks.communicators_a_dimension": 1,
+}
+
+
+def _off(value: object) -> bool:
+    return value in (None, False, 0, 0.0, "") and value is not True
+
+
+def test_nothing_is_assumed_of_a_program_but_what_is_named_here() -> None:
+    bare = Program(name="bare", meaning="nothing said")
+    found = {}
+    for part in fields(bare):
+        mechanism = getattr(bare, part.name)
+        if is_dataclass(mechanism):
+            for fact in fields(mechanism):
+                if not _off(value := getattr(mechanism, fact.name)):
+                    found[f"{part.name}.{fact.name}"] = value
+    assert found == SAID_BY_DEFAULT
+    assert bare.runs is None
+
+
+def test_plain_is_pytorchs_modules_and_nothing_else() -> None:
+    bare = Program(name="plain", meaning=PLAIN.meaning, layers=PLAIN.layers)
+    assert bare == PLAIN and PLAIN.layers.plain_pytorch_modules and not PLAIN.layers.window_as_mask
+
+
+def test_a_program_runs_language_models_as_torch_does_where_nothing_is_said() -> None:
+    runs = Runs()
+    assert runs.words() == {"issuer": "torch", "overlap": "grads", "main_grads": "weights"}
+    assert (runs.fp8_format, runs.loss_with_tensor_ranks, runs.dropout) == ("fp8", "", 0.0)
+    assert runs.sequence_parallel and not runs.fp8_weights
+    assert not runs.zero1_reduces_after_backward and not runs.selective_is_whole_layers
+    summed = Runs(fp32_gradient_sums=True, overlap=frozenset({"grads", "tensor", "dgrad"}))
+    # hiding a tensor sum covers that of the input's gradient
+    assert summed.words() == {"issuer": "torch", "overlap": "grads,tensor", "main_grads": "fp32"}
+    assert Runs(overlap=frozenset()).words()["overlap"] == "none"
+    recipe = Runs(recipe_overlap=frozenset({"params"}), options={"recompute": "full"})
+    assert recipe.words()["overlap"] == "grads,params" and recipe.words()["recompute"] == "full"
+
+
+def test_programs_are_keys_by_name() -> None:
+    assert hash(Program(name="a", meaning="x")) == hash(Program(name="a", meaning="y"))
+    assert Program(name="a", meaning="x") != Program(name="a", meaning="y")
