@@ -15,9 +15,9 @@ from typing import Any, Generic, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from simcore.base.disk_cache import cached_parse
 from simcore.base.errors import LISTED, DataError, UnknownName
 from simcore.base.names import family
-from simcore.base.yaml_cache import cached_parse
 
 #: Names are read without parsing the file: a look-up touches one file, not sixty. A list of them
 #: may go on over lines that are indented or begin with a dash. Aliases of a part of a record, such

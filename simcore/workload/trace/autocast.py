@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
+from torch.utils._pytree import tree_map_only
 
 #: Ops that CUDA autocast runs in fp32.
 _FP32 = (
@@ -27,13 +28,8 @@ _FP32 = (
 )  # fmt: skip
 
 
-def _as_fp32(value: Any) -> Any:
-    """The value with its 16-bit tensors converted to fp32."""
-    if isinstance(value, torch.Tensor):
-        return value.float() if value.dtype in (torch.float16, torch.bfloat16) else value
-    if isinstance(value, (list, tuple)):
-        return type(value)(_as_fp32(v) for v in value)
-    return value
+def _as_fp32(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor
 
 
 def _in_fp32(op: Any) -> Any:
@@ -42,7 +38,8 @@ def _in_fp32(op: Any) -> Any:
     def run(*args: Any, **kwargs: Any) -> Any:
         off = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)
         with torch._C._ExcludeDispatchKeyGuard(off):
-            return op(*(_as_fp32(a) for a in args), **{k: _as_fp32(v) for k, v in kwargs.items()})
+            wide_args, wide_kwargs = tree_map_only(torch.Tensor, _as_fp32, (args, kwargs))
+            return op(*wide_args, **wide_kwargs)
 
     return run
 

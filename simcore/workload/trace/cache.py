@@ -20,22 +20,11 @@ from pathlib import Path
 from typing import Any
 
 from simcore import __version__
+from simcore.base.disk_cache import cache_folder, write_entry
 from simcore.workload.trace.loaded import digest
 
 #: Files of simcore outside this folder on which the content or the format of a trace depends.
 _CODE = ("graph.py", "conv_kinds.py", "archs/traced.py")
-
-
-def _folder() -> Path | None:
-    """The cache's folder; None if the cache is off."""
-    chosen = os.environ.get("SIMCORE_TRACE_CACHE", "")
-    if chosen.lower() in ("off", "0", "no"):
-        return None
-    if chosen:
-        return Path(chosen).expanduser()
-    import platformdirs
-
-    return Path(platformdirs.user_cache_dir("simcore")) / "traces"
 
 
 @cache
@@ -69,13 +58,12 @@ def key_of(text: str, inputs: Iterable[str], made_of: Iterable[str] | None = Non
 
 def load(key: str) -> dict[str, Any] | None:
     """The cached record of a key; None if there is none, or if one of its source files changed."""
-    folder = _folder()
-    if folder is None:
+    if (entry := _entry(key)) is None:
         return None
     try:
-        entry = json.loads((folder / f"{key}.json").read_text(encoding="utf-8"))
-        if all(digest(f) == h for f, h in entry["sources"].items()):
-            record: dict[str, Any] = entry["record"]
+        found = json.loads(entry.read_bytes())
+        if all(digest(f) == h for f, h in found["sources"].items()):
+            record: dict[str, Any] = found["record"]
             return record
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         pass
@@ -84,14 +72,10 @@ def load(key: str) -> dict[str, Any] | None:
 
 def store(key: str, record: dict[str, Any], sources: Iterable[str]) -> None:
     """Write a record with the hashes of its source files; does nothing if that is impossible."""
-    folder = _folder()
-    if folder is None:
-        return
-    try:
-        entry = {"sources": {f: digest(f) for f in sources}, "record": record}
-        folder.mkdir(parents=True, exist_ok=True)
-        part = folder / f"{key}.{os.getpid()}.part"
-        part.write_text(json.dumps(entry), encoding="utf-8")
-        part.replace(folder / f"{key}.json")
-    except OSError:
-        return
+    if (entry := _entry(key)) is not None:
+        write_entry(entry, {"sources": {f: digest(f) for f in sources}, "record": record})
+
+
+def _entry(key: str) -> Path | None:
+    folder = cache_folder("SIMCORE_TRACE_CACHE", "traces")
+    return None if folder is None else folder / f"{key}.json"

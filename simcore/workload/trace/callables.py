@@ -12,7 +12,6 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch._prims_common import suggest_memory_format
 
 from simcore.base.errors import UsageError, nearest
 from simcore.workload.archs.traced import traced_part
@@ -28,7 +27,7 @@ from simcore.workload.trace.depth import (
     forward_operators,
     repeat_of,
 )
-from simcore.workload.trace.fake import unwrapped
+from simcore.workload.trace.fake import resized, unwrapped
 from simcore.workload.trace.guard import own_error
 from simcore.workload.trace.inputs import InputShape
 from simcore.workload.trace.light import light
@@ -144,21 +143,6 @@ def _from_shapes(shapes: tuple[InputShape, ...], batch: int) -> tuple[Any, ...]:
     )
 
 
-def _from_sample(sample: Any, batch: int, of: int) -> Any:
-    """The sample with another batch size in every tensor whose first dimension is ``of``."""
-    if isinstance(sample, torch.Tensor):
-        if sample.dim() and sample.shape[0] == of:
-            shape = (batch, *sample.shape[1:])
-            layout = suggest_memory_format(sample)
-            return torch.empty(shape, dtype=sample.dtype, device="meta", memory_format=layout)
-        return sample
-    if isinstance(sample, (list, tuple)):
-        return type(sample)(_from_sample(v, batch, of) for v in sample)
-    if isinstance(sample, dict):
-        return {k: _from_sample(v, batch, of) for k, v in sample.items()}
-    return sample
-
-
 def batch_of(sample: Any, what: str) -> int:
     """The batch size of a sample: the first dimension of its first tensor. Raises UsageError."""
     tensors = [t for t in leaves(sample) if t.dim()]
@@ -179,7 +163,11 @@ def traced_twice(
     of = 0 if shapes else batch_of(built.sample, what)
 
     def one(batch: int) -> Trace:
-        given = _from_shapes(shapes, batch) if shapes else _from_sample(built.sample, batch, of)
+        given = (
+            _from_shapes(shapes, batch)
+            if shapes
+            else resized(built.sample, batch, of, device="meta")
+        )
         return trace(built.module, given, loss=built.loss, what=what)
 
     first = one(BATCHES[0])

@@ -12,22 +12,19 @@ from __future__ import annotations
 import re
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import nn
-from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from simcore.workload.graph import Block, Workload
-from simcore.workload.trace.attention import attention_as
-from simcore.workload.trace.autocast import cuda_policy
 from simcore.workload.trace.convert import Dropped
-from simcore.workload.trace.fake import eager, faked
+from simcore.workload.trace.fake import fake_step
 from simcore.workload.trace.recorder import leaves
-from simcore.workload.trace.tracer import fake_inputs, scalar_of
+from simcore.workload.trace.tracer import scalar_of
 
 #: Layers of the shallower trace. The first and the last layer differ from those between (inputs,
 #: end of backward): A B B C.
@@ -35,14 +32,14 @@ SHALLOW = 4
 #: The fewest layers for which shallow traces are worthwhile. A model with fewer is traced at full
 #: depth, which takes no longer than two traces each of four and of five layers.
 LEAST = 20
-#: Tables of nn.Module that are compared separately.
-_OWN = ("_parameters", "_buffers", "_modules")
+#: Tables of the hooks that run with a module.
+_HOOK_TABLES = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 #: Attributes of nn.Module that do not change the operators that run.
 _HOOKS = re.compile(r"_.*hooks.*|_non_persistent_buffers_set|_is_full_backward_hook|_is_hf.*")
 #: Names of the attribute that holds a layer's index (transformers, Megatron-LM, torchtitan).
 _NUMBERS = ("layer_idx", "layer_id", "layer_number")
 #: Types whose values are compared with ``==``.
-_PLAIN = (int, float, str, bool, type(None), torch.dtype, torch.device)
+_COMPARED = (int, float, str, bool, type(None), torch.dtype, torch.device)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,52 +90,29 @@ def equal_layers(root: Any) -> Layers | None:
 
 
 def _equal(one: Any, other: Any) -> bool:
-    """Whether two modules differ only in the values of their tensors."""
-    if type(one) is not type(other) or one is other or one.training != other.training:
-        return False
-    for table in ("_parameters", "_buffers"):
-        if not _alike(dict(getattr(one, table)), dict(getattr(other, table))):
-            return False
-    if one._modules.keys() != other._modules.keys():
-        return False
-    hooks = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
-    if any(getattr(m, h, None) for m in (one, other) for h in hooks):
-        return False
-    ours, theirs = (
-        {k: v for k, v in vars(m).items() if k not in _OWN and not _HOOKS.fullmatch(k)}
-        for m in (one, other)
-    )
-    children = zip(one._modules.values(), other._modules.values(), strict=True)
-    return _alike(_unnumbered(ours), _unnumbered(theirs)) and all(
-        a is b is None or (a is not None and b is not None and _equal(a, b)) for a, b in children
-    )
+    """Whether two modules differ only in the values of their tensors and in a layer's index."""
+    return bool(_plain(one) == _plain(other))
 
 
-def _unnumbered(attributes: dict[str, Any]) -> dict[str, Any]:
-    """The attributes without a layer's index; its effects show in the operators that run."""
-    return {
-        k: v for k, v in attributes.items() if k not in ("layer_idx", "layer_id", "layer_number")
-    }
+def _plain(value: Any) -> Any:
+    """A value as data that is equal for equal layers: tensors without their values.
 
-
-def _alike(one: Any, other: Any) -> bool:
-    """Whether two attribute values are equal, except for values of tensors."""
-    if one is other:
-        return True
-    if type(one) is not type(other):
-        return False
-    if isinstance(one, torch.Tensor):
-        kinds = [(t.shape, t.stride(), t.dtype, t.requires_grad) for t in (one, other)]
-        return kinds[0] == kinds[1]
-    if isinstance(one, _PLAIN):
-        return bool(one == other)
-    if isinstance(one, dict):
-        return one.keys() == other.keys() and all(_alike(v, other[k]) for k, v in one.items())
-    if isinstance(one, (list, tuple)):
-        return len(one) == len(other) and all(map(_alike, one, other))
-    if isinstance(one, nn.Module):
-        return _equal(one, other)
-    return False  # Values of unknown types count as different.
+    Values of unknown types, and modules with hooks, are equal only to themselves.
+    """
+    if isinstance(value, torch.Tensor):
+        return value.shape, value.stride(), value.dtype, value.requires_grad
+    if isinstance(value, _COMPARED):
+        return type(value), value
+    if isinstance(value, dict):
+        return type(value), {k: _plain(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return type(value), [_plain(v) for v in value]
+    if isinstance(value, nn.Module) and not any(getattr(value, h, None) for h in _HOOK_TABLES):
+        own = {
+            k: v for k, v in vars(value).items() if k not in _NUMBERS and not _HOOKS.fullmatch(k)
+        }
+        return type(value), _plain(own)
+    return id(value)
 
 
 def _share_no_tensor(root: Any, layers: Layers) -> bool:
@@ -180,16 +154,9 @@ def forward_operators(
 
     The pass runs on fake tensors. Without a ``Recorder`` it takes much less time than a trace.
     """
-    with ExitStack() as stack:
-        stack.enter_context(eager())
-        stack.enter_context(FakeTensorMode(allow_non_fake_inputs=True))
-        stack.enter_context(faked((root,)))
-        fake = fake_inputs(inputs)
-        stack.enter_context(cuda_policy())
-        stack.enter_context(attention_as("flash"))
-        mode = stack.enter_context(_OperatorList())
+    with fake_step((root,), inputs, "flash") as fake, _OperatorList() as mode:
         scalar_of(root(*fake), loss)
-        operators: list[tuple[object, ...]] = mode.operators
+    operators: list[tuple[object, ...]] = mode.operators
     return operators
 
 

@@ -152,21 +152,7 @@ def estimate_memory(
     if not isinstance(model, nn.Module):
         raise UsageError(f"estimate_memory takes an nn.Module, not {model!r:.60}")
     what = type(unwrapped(model)).__name__
-    if isinstance(sample_input, Mapping):
-        model, inputs = _ByName(model, tuple(sample_input)), tuple(sample_input.values())
-    else:
-        many = isinstance(sample_input, (tuple, list))
-        inputs = tuple(sample_input) if many else (sample_input,)
+    many = isinstance(sample_input, (tuple, list, Mapping))
+    inputs = sample_input if many else (sample_input,)
     traced = trace(model, inputs, loss=loss, autocast=autocast, attention=attention, what=what)
     return memory_of(traced, optimizer)
-
-
-class _ByName(nn.Module):  # type: ignore[misc]
-    """A module with positional inputs that it passes to ``model`` by name."""
-
-    def __init__(self, model: nn.Module, names: tuple[str, ...]) -> None:
-        super().__init__()
-        self.model, self.names = unwrapped(model), names
-
-    def forward(self, *values: Any) -> Any:
-        return self.model(**dict(zip(self.names, values, strict=True)))

@@ -8,6 +8,12 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch._prims_common import suggest_memory_format
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._pytree import tree_map_only
+
+from simcore.workload.trace.attention import Attention, attention_as
+from simcore.workload.trace.autocast import cuda_policy
 
 _OWN = ("_parameters", "_buffers", "_modules")
 
@@ -73,6 +79,35 @@ def faked(modules: tuple[Any, ...]) -> Iterator[None]:
     finally:
         for table, key, old in reversed(undo):
             table[key] = old
+
+
+def resized(inputs: Any, batch: int | None = None, of: int = 0, *, device: str = "cpu") -> Any:
+    """Empty tensors of the same shapes, dtypes and layouts, in the same lists, tuples and dicts.
+
+    ``batch``: another batch size, for tensors whose first dimension is ``of``; others stay.
+    """
+
+    def empty(t: Any) -> Any:
+        if batch is not None and not (t.dim() and t.shape[0] == of):
+            return t
+        shape = t.shape if batch is None else (batch, *t.shape[1:])
+        layout = suggest_memory_format(t)
+        return torch.empty(shape, dtype=t.dtype, device=device, memory_format=layout)
+
+    return tree_map_only(torch.Tensor, empty, inputs)
+
+
+@contextmanager
+def fake_step(modules: tuple[Any, ...], inputs: Any, attention: Attention) -> Iterator[Any]:
+    """A context of fake tensors in which a step runs as on CUDA; yields fake ``inputs``."""
+    with (
+        eager(),
+        FakeTensorMode(allow_non_fake_inputs=True),
+        faked(modules),
+        cuda_policy(),
+        attention_as(attention),
+    ):
+        yield resized(inputs)
 
 
 @contextmanager

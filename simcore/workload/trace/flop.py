@@ -20,13 +20,11 @@ from simcore.workload.trace.record import KernelRecord, Piece
 #: (sdp_utils_cpp.h, check_for_attn_mask); CUTLASS's kernel does, at the rate of the first
 #: FlashAttention (lm_attention.MASKED).
 _MASKED: KernelKind = "attention_v1"
+#: Products that are added to something, and all products whose geometry is known.
+_ADDED = ("addmm", "baddbmm", "addbmm", "addmv")
+_PRODUCTS = (*_ADDED, "mm", "_scaled_mm", "bmm", "mv", "dot", "vdot")
 Pieces = tuple[Piece, ...]
 Dims = tuple[int, int, int, int]
-
-
-def _product(m: int, k: int, n: int, groups: int = 1) -> tuple[int, Dims]:
-    """FLOP and geometry (m, n, k, groups) of ``groups`` products of [m, k] and [k, n]."""
-    return 2 * m * k * n * groups, (m, n, k, groups)
 
 
 def _attention(name: str, args: Any) -> tuple[int, Dims]:
@@ -64,19 +62,14 @@ def _gemm(name: str, args: Any) -> tuple[int, Dims] | None:
     """FLOP and geometry of a matrix product; None if they are not known."""
     if name.startswith("mkldnn_rnn_layer"):
         return _rnn(name, args)
-    if name in ("addmm", "baddbmm", "addbmm", "addmv"):
-        args = args[1:]
-    if name in ("mm", "addmm", "_scaled_mm"):
-        (m, k), n = args[0].shape, args[1].shape[1]
-        return _product(m, k, n)
-    if name in ("bmm", "baddbmm", "addbmm"):
-        (g, m, k), n = args[0].shape, args[1].shape[2]
-        return _product(m, k, n, g)
-    if name in ("mv", "addmv"):
-        return _product(args[0].shape[0], args[0].shape[1], 1)
-    if name in ("dot", "vdot"):
-        return _product(1, args[0].shape[0], 1)
-    return None
+    if name not in _PRODUCTS:
+        return None
+    first = int(name in _ADDED)  # what the product is added to comes before its operands
+    a, b = args[first : first + 2]
+    *groups, rows, depth = (1, *a.shape) if a.dim() == 1 else a.shape
+    columns = b.shape[-1] if b.dim() > 1 else 1
+    count = math.prod(groups)
+    return 2 * rows * columns * depth * count, (rows, columns, depth, count)
 
 
 def _conv(x: Any, weight: Any, out: Any, transposed: bool, groups: int) -> tuple[int, Dims]:

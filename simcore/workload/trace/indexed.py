@@ -8,11 +8,11 @@ loads (CatArrayBatchedCopy).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, Final
 
 import torch
 from torch._prims_common import suggest_memory_format
+from torch.utils._pytree import tree_leaves
 
 from simcore.workload.ops.pointwise import pool_elements
 
@@ -35,7 +35,9 @@ def indexed_elements(kind: str, name: str, args: Any, out: Any) -> float:
         return _pooled(name, args, out)
     if not isinstance(out, torch.Tensor):
         return 0
-    operands = [t for t in _tensors(args) if t.dim()]  # scalar tensors do not count
+    operands = [
+        t for t in tree_leaves(args) if isinstance(t, torch.Tensor) and t.dim()
+    ]  # scalar tensors do not count
     if name in _PLACES:
         return operands[0].numel() if operands else 0
     if name in _JOINS:
@@ -51,15 +53,6 @@ def _pooled(name: str, args: Any, out: Any) -> float:
     x, y = (args[1], args[0]) if backward else (args[0], out[0])
     last = suggest_memory_format(x) == torch.channels_last
     return pool_elements(x.numel(), y.numel(), channels_last=last)[backward]
-
-
-def _tensors(args: Any) -> Iterator[torch.Tensor]:
-    """The tensors among an op's arguments and inside its lists and tuples."""
-    for a in args:
-        if isinstance(a, torch.Tensor):
-            yield a
-        elif isinstance(a, (list, tuple)):
-            yield from _tensors(a)
 
 
 def _alike(a: torch.Tensor, out: torch.Tensor) -> bool:

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
 
 import torch
 from torch import nn
-from torch._prims_common import suggest_memory_format
-from torch._subclasses.fake_tensor import FakeTensorMode
 
 from simcore.base.errors import UsageError
-from simcore.workload.trace.attention import Attention, attention_as
-from simcore.workload.trace.autocast import cuda_policy
-from simcore.workload.trace.fake import eager, faked, unwrapped
+from simcore.workload.trace.attention import Attention
+from simcore.workload.trace.fake import fake_step, unwrapped
 from simcore.workload.trace.guard import check_traceable, explained
 from simcore.workload.trace.record import ParamRecord, Trace
 from simcore.workload.trace.recorder import Recorder, leaves
@@ -26,7 +23,7 @@ _AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 def trace(
     module_or_step: Any,
-    sample_inputs: Sequence[Any],
+    sample_inputs: Sequence[Any] | Mapping[str, Any],
     *,
     loss: Loss | None = None,
     autocast: str | None = None,
@@ -37,11 +34,11 @@ def trace(
     """The trace of forward and backward of ``module_or_step(*sample_inputs)`` on fake tensors.
 
     ``module_or_step``: an nn.Module, or a training step, which is a callable that returns the loss.
-    ``sample_inputs``: only their shapes and dtypes matter. ``loss(output)``: the scalar loss of a
-    module's output; None: the output's own ``loss``, or the mean of its floating-point tensors.
-    ``modules``: the modules that a training step trains. ``autocast``: None, ``bf16`` or ``fp16``,
-    with CUDA's list of ops. ``attention``: the kernel that CUDA would choose; ``native``: this
-    machine's. ``what``: the model's name in error messages.
+    ``sample_inputs``: positional, or named in a mapping; only shapes and dtypes matter.
+    ``loss(output)``: the scalar loss of a module's output; None: the output's own ``loss``, or the
+    mean of its floating-point tensors. ``modules``: the modules that a training step trains.
+    ``autocast``: None, ``bf16`` or ``fp16``, with CUDA's list of ops. ``attention``: the kernel
+    that CUDA would choose; ``native``: this machine's. ``what``: the model's name in errors.
 
     The module is unchanged afterwards. Raises UsageError if something cannot be traced, with the
     module's path and a remedy, and for an exception of the model's own code, with its type, text,
@@ -58,25 +55,21 @@ def trace(
     check_traceable(trained, what)
     recorder = Recorder()
     with ExitStack() as stack:
-        stack.enter_context(eager())
-        stack.enter_context(FakeTensorMode(allow_non_fake_inputs=True))
-        stack.enter_context(faked(trained))
-        inputs = fake_inputs(sample_inputs)
+        inputs = stack.enter_context(fake_step(trained, sample_inputs, attention))
         params, buffers = _inventory(trained, recorder)
         for t in leaves(inputs):
             recorder.track(t, "input", "high" if t.dtype == torch.float32 else "raw")
         order: list[str] = []
         handles = _hooks(trained, recorder, params, order)
         stack.callback(lambda: [h.remove() for h in handles])
-        stack.enter_context(cuda_policy())
-        stack.enter_context(attention_as(attention))
         stack.enter_context(explained(what, recorder))
         stack.enter_context(recorder)
         saving = torch.autograd.graph.saved_tensors_hooks(recorder.pack, lambda t: t)
         with saving, ExitStack() as forward:
             if autocast:
                 forward.enter_context(torch.autocast("cpu", dtype=_AUTOCAST[autocast]))
-            output = target(*inputs)
+            named = isinstance(inputs, Mapping)
+            output = target(**inputs) if named else target(*inputs)
             value = scalar_of(output, loss if is_module else None)
         if not value.requires_grad:
             raise UsageError(f"{what}: the loss does not depend on any trained parameter")
@@ -112,18 +105,6 @@ def trace(
 
 def _dtype(tensor: Any) -> str:
     return str(tensor.dtype).removeprefix("torch.")
-
-
-def fake_inputs(inputs: Any) -> Any:
-    """Fake tensors of the same shapes, dtypes and layouts; to be called in a FakeTensorMode."""
-    if isinstance(inputs, torch.Tensor):
-        layout = suggest_memory_format(inputs)
-        return torch.empty(inputs.shape, dtype=inputs.dtype, device="cpu", memory_format=layout)
-    if isinstance(inputs, (list, tuple)):
-        return type(inputs)(fake_inputs(v) for v in inputs)
-    if isinstance(inputs, dict):
-        return {k: fake_inputs(v) for k, v in inputs.items()}
-    return inputs
 
 
 def scalar_of(output: Any, loss: Loss | None) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from simcore.base.database import parse_shipped, shipped_root
-from simcore.base.yaml_cache import cached_parse
+from simcore.base.disk_cache import cached_parse
 
 DATA: dict[str, Any] = {"a": [1, 1.0, True, None, "é"], "b": {"c": float("inf")}}
 

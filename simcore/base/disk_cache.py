@@ -1,0 +1,70 @@
+"""Caches on disk: parsed YAML, and other data that JSON restores, in the user's cache folder.
+
+Parsing shipped YAML would take a sixth of a prediction's start. The file name of an entry is the
+hash of what it is made of, so that an edited text gets a new entry. An entry that cannot be read or
+written is made again and is no error.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from functools import lru_cache
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+#: Version of the format of parsed YAML; a new version makes old entries unreachable.
+_FORMAT = b"1"
+
+
+def cached_parse(text: str, parse: Callable[[str], Any]) -> Any:
+    """``parse(text)``, from the cache where it has an entry for ``text``.
+
+    All calls must pass the same ``parse``. Data that JSON does not restore exactly is not cached.
+    """
+    folder = cache_folder("SIMCORE_CACHE")
+    if folder is None:
+        return parse(text)
+    name = blake2b(text.encode(), digest_size=20, person=_FORMAT).hexdigest()
+    entry = folder / "yaml" / f"{name}.json"
+    try:
+        return json.loads(entry.read_bytes())
+    except (OSError, ValueError):
+        data = parse(text)
+        write_entry(entry, data)
+        return data
+
+
+def cache_folder(variable: str, name: str = "") -> Path | None:
+    """The folder that an environment variable names, else ``name`` in the user's cache folder.
+
+    None if the variable is ``off``: nothing is cached.
+    """
+    return _folder(os.environ.get(variable, ""), name, os.environ.get("XDG_CACHE_HOME"))
+
+
+@lru_cache(maxsize=8)
+def _folder(chosen: str, name: str, _cache_home: str | None) -> Path | None:
+    if chosen.lower() in ("off", "0", "no"):
+        return None
+    if chosen:
+        return Path(chosen).expanduser()
+    import platformdirs
+
+    return Path(platformdirs.user_cache_dir("simcore")) / name
+
+
+def write_entry(entry: Path, data: Any) -> None:
+    """Write an entry atomically; does nothing where that is impossible or JSON would change it."""
+    try:
+        text = json.dumps(data)
+        if json.loads(text) != data:
+            return
+        entry.parent.mkdir(parents=True, exist_ok=True)
+        part = entry.with_suffix(f".{os.getpid()}.part")
+        part.write_text(text, encoding="utf-8")
+        part.replace(entry)
+    except (OSError, TypeError, ValueError):
+        return
