@@ -42,7 +42,8 @@ def trace_data(text: str, inputs: tuple[str, ...] = ()) -> dict[str, Any]:
     text = permitted(text)  # This holds for a cached trace too.
     key = cache.key_of(text, map(str, shapes))
     loaded.forget_changed(module)
-    if loaded.is_the_programs(module) and _has_attribute(module, attribute):
+    first_name = attribute.partition(".")[0]
+    if loaded.is_the_programs(module) and hasattr(sys.modules[module], first_name):
         data = _trace(text, shapes)
         if module == "__main__":  # A worker process has another __main__ and reads the cache.
             _store(key, data)
@@ -53,10 +54,6 @@ def trace_data(text: str, inputs: tuple[str, ...] = ()) -> dict[str, Any]:
         data = _trace(text, shapes)
         _store(key, data)
         return data
-
-
-def _has_attribute(module: str, attribute: str) -> bool:
-    return hasattr(sys.modules[module], attribute.partition(".")[0])
 
 
 def _store(key: str, data: dict[str, Any]) -> None:

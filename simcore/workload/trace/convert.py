@@ -9,8 +9,9 @@ the traced bytes apply in every precision.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from simcore.base.errors import UsageError
 from simcore.base.units import FP32_BYTES, MIB
@@ -20,18 +21,10 @@ from simcore.workload.trace.blocks import Segment, place_params, segment_of_ops,
 from simcore.workload.trace.record import KernelRecord, OpRecord, Trace, Width
 
 
-@dataclass(frozen=True, slots=True)
-class _Line:
+def _line(batches: tuple[int, int], a: float, b: float) -> tuple[float, float]:
     """The fixed and the per-sample part of a quantity, from its values at two batch sizes."""
-
-    batches: tuple[int, int]
-
-    def __call__(self, a: float, b: float) -> tuple[float, float]:
-        per = (b - a) / (self.batches[1] - self.batches[0])
-        return max(0.0, a - per * self.batches[0]), max(0.0, per)
-
-    def affine(self, a: float, b: float) -> Affine:
-        return Affine(*self(a, b))
+    per = (b - a) / (batches[1] - batches[0])
+    return max(0.0, a - per * batches[0]), max(0.0, per)
 
 
 @dataclass(slots=True)
@@ -56,7 +49,7 @@ class _Converter:
     """
 
     traces: tuple[Trace, Trace]
-    line: _Line
+    line: Callable[[float, float], tuple[float, float]]
     own_width: bool
     dropped: Dropped
 
@@ -73,7 +66,7 @@ class _Converter:
                 moved["raw"] += per * p.item_bytes
             else:
                 moved[p.width] += per
-        m, n, k, groups = (self.line.affine(x, y) for x, y in zip(a.dims, b.dims, strict=True))
+        m, n, k, groups = (Affine(*self.line(x, y)) for x, y in zip(a.dims, b.dims, strict=True))
         channels, instances = self.line(a.channels, b.channels)
         return Kernel(
             kind=a.kind, flop=flop, low=moved["low"], high=moved["high"], raw_bytes=moved["raw"],
@@ -163,7 +156,7 @@ def converted(
     """
     first, second = traces
     _same_steps(first, second, batches, name)
-    line = _Line(batches)
+    line = partial(_line, batches)
     own_width, dropped = _own_width(first), Dropped(uncounted=first.uncounted)
     convert = _Converter(traces, line, own_width, dropped)
     parts_of_forward = segments(first)

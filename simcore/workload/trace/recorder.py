@@ -245,8 +245,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         if free or not after:
             # Recorded without kernels, because the backward of a view may run some.
             if phase != "backward":
-                shapes: tuple[tuple[int, ...], ...] = ()
-                self.ops.append(OpRecord(base, module, phase, "", shapes, (), owner))
+                self.ops.append(OpRecord(base, module, phase, "", (), (), owner))
             return out
         self._record(base, phase, module, owner, args, out, before, after, width)
         return out
@@ -272,19 +271,15 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         kind = kind_of(name)
         if not is_known(name) or (kind in ("gemm", "conv") and not any(k.flop for k in kernels)):
             self.uncounted[name] = self.uncounted.get(name, 0) + sum(k.n_bytes for k in kernels)
-        if phase == "forward":
-            for t in before:
-                s = self._storages[t.untyped_storage()._cdata]
-                if s.role == "parameter":
-                    self._first_use.setdefault(s.number, len(self.ops))
         weight = 0
-        if phase == "forward" and kind in ("gemm", "conv"):
-            for t in before:
-                s = self._storages[t.untyped_storage()._cdata]
-                if s.role in ("parameter", "cast") and t.dim() > 1:
-                    if s.number not in self._cast_weights:
-                        weight += t.numel()
-                    self._cast_weights.add(s.number)
+        for t in before if phase == "forward" else ():
+            s = self._storages[t.untyped_storage()._cdata]
+            if s.role == "parameter":
+                self._first_use.setdefault(s.number, len(self.ops))
+            matrix = kind in ("gemm", "conv") and s.role in ("parameter", "cast") and t.dim() > 1
+            if matrix and s.number not in self._cast_weights:
+                weight += t.numel()
+                self._cast_weights.add(s.number)
         shapes = tuple(tuple(t.shape) for t in (*before, *after))
         dtype = str(after[0].dtype).removeprefix("torch.")
         self.ops.append(OpRecord(name, module, phase, dtype, shapes, kernels, owner, weight))

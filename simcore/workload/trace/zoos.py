@@ -226,30 +226,26 @@ def _imported(library: str) -> Any:
         raise own_error(f"{library} cannot be imported", err) from err
 
 
-def _labels(logits: Any) -> Any:
-    import torch
-
-    return torch.empty(logits.shape[0], dtype=torch.int64)
-
-
 def _loss_of_first(output: Any) -> Any:
     """Cross entropy of the first output."""
-    from torch.nn.functional import cross_entropy
-
-    logits = output[0] if isinstance(output, (tuple, list)) else output
-    return cross_entropy(logits, _labels(logits))
+    return _cross_entropy(output[0] if isinstance(output, (tuple, list)) else output)
 
 
 def _loss_of_all(output: Any) -> Any:
     """The sum of cross entropies of all outputs (auxiliary classifiers of GoogLeNet, Inception)."""
-    from torch.nn.functional import cross_entropy
-
     every = output if isinstance(output, tuple) else (output,)
     logits, *others = (t for t in every if t is not None)
-    loss = cross_entropy(logits, _labels(logits))
+    loss = _cross_entropy(logits)
     for other in others:
-        loss = loss + cross_entropy(other, _labels(other))
+        loss = loss + _cross_entropy(other)
     return loss
+
+
+def _cross_entropy(logits: Any) -> Any:
+    import torch
+
+    labels = torch.empty(logits.shape[0], dtype=torch.int64)
+    return torch.nn.functional.cross_entropy(logits, labels)
 
 
 def ready_torchvision() -> None:
