@@ -177,3 +177,40 @@ def test_dense_feed_forward_layers_are_not_those_of_experts():
     assert routed
     for before, after in zip(whole.blocks, recomputed(whole, ("mlp",)).blocks, strict=True):
         assert (before.ops == after.ops) == (before.name in routed or not before.recomputable)
+
+
+def test_experts_of_a_switch_layer_run_again_with_the_module_of_experts():
+    """Their products belong to routed experts, whatever their names are."""
+    load("t5")
+    whole = MODELS["switch-base-8"].build()
+    again = recomputed(whole, ("moe",))
+    for before, after in zip(whole.blocks, again.blocks, strict=True):
+        experts = [op.name for op in before.ops if op.part == "experts"]
+        assert bool(experts) == ("switch" in before.name)
+        more = [
+            b.name for a, b in zip(before.ops, after.ops, strict=True) if len(a.bwd) < len(b.bwd)
+        ]
+        assert more == experts
+
+
+def test_a_block_that_is_shared_by_depths_is_no_shared_expert():
+    """Zamba's shared block and BART's tied table only have such names."""
+    for name in ("zamba2-2.7b", "bart-base"):
+        workload = MODELS[name].build()
+        assert any(op.name.startswith("shared") for b in workload.blocks for op in b.ops)
+        again = recomputed(workload, ("shared_experts",))
+        assert [b.ops for b in again.blocks] == [b.ops for b in workload.blocks]
+
+
+def test_parts_of_a_mixture_are_fields_of_its_ops_and_tensors():
+    """Products and rows on the way to them, and tensors that expert parallelism spreads."""
+    mixture = layer(model(experts=8, top_k=2, expert_ffn=64, shared_ffn=32, mlp="swiglu"))
+    parts = {part: {op.name for op in mixture.ops if op.part == part}
+             for part in ("experts", "exchange", "shared")}  # fmt: skip
+    assert parts["exchange"] == {"dispatch", "combine"}
+    assert parts["experts"] == {"experts.gate_up", "experts.down", "experts.forks"}
+    assert {"shared.gate", "shared.up", "shared.down", "shared.sum"} <= parts["shared"]
+    assert {p.name for p in mixture.params if p.routed} == {
+        "experts.gate_up.weight", "experts.down.weight",
+    }  # fmt: skip
+    assert mixture.routed_numel == 8 * 3 * 64 * HIDDEN
