@@ -14,6 +14,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
+from math import ceil
 from typing import Literal
 
 import numpy as np
@@ -253,7 +255,7 @@ class ProgramBuilder:
                 of_class = rows[int(rank_class) if rank_class else self.n_classes]
                 of_class.setdefault(task.term, np.zeros(len(self.tasks)))[i] = 1.0
         width = len(self.tasks)
-        return tuple((tuple(r), np.array(list(r.values())).reshape(-1, width)) for r in rows)
+        return tuple((tuple(r), np.array(list(r.values())).reshape(len(r), width)) for r in rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,22 +313,9 @@ def backward_stretches(
     more for the rest of backward, if any.
     """
     order = list(reversed(workload.order))
-    parts: list[list[tuple[int, float]]] = []
-    instance, done = 0, 0.0  # ``done``: the fraction of this instance's backward in earlier parts
-    for bucket in buckets:
-        part: list[tuple[int, float]] = []
-        while instance < bucket.instance:
-            part.append((order[instance], 1.0 - done))
-            instance, done = instance + 1, 0.0
-        if bucket.share > done:
-            part.append((order[instance], bucket.share - done))
-            done = bucket.share
-        parts.append(part)
-    rest = []
-    while instance < len(order):
-        if done < 1.0:
-            rest.append((order[instance], 1.0 - done))
-        instance, done = instance + 1, 0.0
-    if rest:
-        parts.append(rest)
-    return parts
+    ends = [bucket.instance + bucket.share for bucket in buckets]
+    parts = [
+        [(order[i], min(end, i + 1.0) - max(begin, float(i))) for i in range(int(begin), ceil(end))]
+        for begin, end in pairwise([0.0, *ends, float(len(order))])
+    ]
+    return parts if parts[-1] else parts[:-1]

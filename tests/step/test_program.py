@@ -1,6 +1,8 @@
-"""Buckets and stretches of backward, by hand and as invariants."""
+"""The tasks of a step, buckets and stretches of backward, by hand and as invariants."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -8,8 +10,14 @@ from hypothesis import strategies as st
 from strategies import block, workload
 
 from simcore.base.units import MIB
-from simcore.step.program import Bucket, backward_stretches, gradient_buckets
-from simcore.workload.graph import Workload
+from simcore.step.program import (
+    Bucket,
+    CommCost,
+    ProgramBuilder,
+    backward_stretches,
+    gradient_buckets,
+)
+from simcore.workload.graph import Frozen, Workload
 
 
 @st.composite
@@ -85,3 +93,124 @@ def test_a_bucket_is_ready_no_sooner_than_its_last_gradient(net: Workload, cap: 
     for bucket, stretch in zip(buckets, backward_stretches(net, buckets), strict=False):
         done += sum(share for _, share in stretch)
         assert done == pytest.approx(bucket.instance + bucket.share)
+
+
+def _builder(n_classes: int = 1, *, recompute: bool = False) -> ProgramBuilder:
+    """Blocks 0 (recomputable) and 1, and one frozen network: five phases."""
+    model = workload([block("a", [10], recomputable=True), block("b", [5])]).replace(
+        frozen=(Frozen(name="f", resident_numel=1, ops=()),)
+    )
+    return ProgramBuilder(model, n_classes, recompute)
+
+
+def test_rows_of_phases_by_hand() -> None:
+    """Forward of a and b, backward of a and b, the frozen network."""
+    plain, again = _builder(), _builder(recompute=True)
+    assert plain.forward_row([0, 1, 1]).tolist() == [1, 2, 0, 0, 0]
+    assert plain.backward_row([(1, 1.0), (0, 0.25)]).tolist() == [0, 0, 0.25, 1, 0]
+    # a runs forward again before its backward, b must not
+    assert again.backward_row([(1, 1.0), (0, 0.25)]).tolist() == [0.25, 0, 0.25, 1, 0]
+    assert again.frozen_row().tolist() == [0, 0, 0, 0, 1]
+
+
+def test_one_compute_task_a_rank_class_and_one_host_task() -> None:
+    builder = _builder(2)
+    row = builder.forward_row([0])
+    assert builder.host("early", row) == 0
+    assert builder.compute("forward", "forward", row, [0], issued_by=0) == [1, 2]
+    assert builder.compute("backward", "backward", 2 * row, [1, 2], overlapped=True) == [4, 5]
+    names = [(t.name, t.stream, t.term, t.deps, t.finish_after) for t in builder.tasks]
+    assert names == [
+        ("issue early", "host", "host", (), ()),
+        ("forward", "compute 0", "forward", (0,), (0,)),
+        ("forward", "compute 1", "forward", (0,), (0,)),
+        ("issue backward", "host", "host", (), ()),
+        ("backward", "compute 0", "backward", (1, 2), (3,)),
+        ("backward", "compute 1", "backward", (1, 2), (3,)),
+    ]
+    made = builder.finish()
+    assert made.n_classes == 2
+    assert made.compute_tasks.tolist() == [1, 2, 4, 5]
+    assert made.compute_class.tolist() == [0, 1, 0, 1]
+    assert made.weights[:, 0].tolist() == [1, 1, 2, 2]
+    assert made.host_tasks.tolist() == [0, 3] and made.host_weights[:, 0].tolist() == [1, 2]
+    assert made.overlapped.tolist() == [False, False, False, False, True, True]
+
+
+def test_named_durations_are_of_each_class_on_the_compute_stream_alone() -> None:
+    builder = _builder(2)
+    assert builder.misc("copy", "copy", "input copy", "copy_s") == [0]
+    assert builder.misc("update", "compute", "optimizer", "update_s", [0], bounds=[0]) == [1, 2]
+    made = builder.finish()
+    assert made.misc == ((0, "copy_s", 0), (1, "update_s", 0), (2, "update_s", 1))
+    assert [(t.stream, t.deps, t.finish_after) for t in builder.tasks] == [
+        ("copy", (), ()), ("compute 0", (0,), (0,)), ("compute 1", (0,), (0,)),
+    ]  # fmt: skip
+
+
+def test_one_class_has_the_plain_stream() -> None:
+    builder = _builder()
+    builder.compute("forward", "forward", builder.forward_row([0]))
+    assert builder.tasks[1].stream == "compute"
+
+
+def test_lines_of_the_breakdown_leave_out_the_host() -> None:
+    """Each class's own tasks, and last those of streams that all share."""
+    builder = _builder(2)
+    row = builder.forward_row([0])
+    builder.compute("forward", "forward", row)  # issue 0, then 1 and 2
+    builder.compute("again", "forward", row)  # issue 3, then 4 and 5
+    builder.comm("send", "all_reduce", [8.0], [4, 5])  # 6
+    first, second, shared = builder.finish().term_sums
+    assert first[0] == second[0] == ("forward",) and shared[0] == ("communication",)
+    assert first[1].tolist() == [[0, 1, 0, 0, 1, 0, 0]]
+    assert second[1].tolist() == [[0, 0, 1, 0, 0, 1, 0]]
+    assert shared[1].tolist() == [[0, 0, 0, 0, 0, 0, 1]]
+    (alone, none) = _builder().finish().term_sums
+    assert alone[0] == none[0] == () and alone[1].shape == (0, 0)
+
+
+def test_collectives_that_start_before_the_last_overlapped_compute_run_beside_it() -> None:
+    builder = _builder()
+    row = builder.backward_row([(0, 1.0)])
+    (first,) = builder.compute("backward", "backward", row)
+    (last,) = builder.compute("backward", "backward", row, overlapped=True)
+    early = builder.comm("gather", "all_gather", [1.0], [])
+    beside = builder.comm("bucket 0", "all_reduce", [1.0, 2.0], [first], counts=[3.0, 1.0])
+    after = builder.comm("bucket 1", "reduce_scatter", [4.0], [last], every_micro_step=True,
+                         scope="shard")  # fmt: skip
+    made = builder.finish(by_function=True)
+    assert made.comm_beside.tolist() == [True, True, False] and made.by_function
+    assert made.comm == (
+        CommCost(early, "all_gather", (1.0,), (1.0,)),
+        CommCost(beside, "all_reduce", (1.0, 2.0), (3.0, 1.0)),
+        CommCost(after, "reduce_scatter", (4.0,), (1.0,), every_micro_step=True, scope="shard"),
+    )
+    nothing = _builder()
+    nothing.comm("gather", "all_gather", [1.0], [])
+    assert nothing.finish().comm_beside.tolist() == [False]  # no compute to run beside
+
+
+def test_stretches_by_hand() -> None:
+    """Backward of c, b, a in buckets that end at all of c, half of b, and a quarter of a."""
+    three = workload([block("a", [1]), block("b", [1]), block("c", [1])])
+    buckets = [Bucket(1.0, 1, 0, 1.0), Bucket(1.0, 1, 1, 0.5), Bucket(1.0, 1, 2, 0.25)]
+    assert backward_stretches(three, buckets) == [
+        [(2, 1.0)], [(1, 0.5)], [(1, 0.5), (0, 0.25)], [(0, 0.75)],
+    ]  # fmt: skip
+    whole = [Bucket(1.0, 3, 2, 1.0)]
+    assert backward_stretches(three, whole) == [[(2, 1.0), (1, 1.0), (0, 1.0)]]
+    same = [Bucket(1.0, 1, 0, 0.5), Bucket(1.0, 1, 0, 0.5)]  # ready at the same time
+    assert backward_stretches(three, same)[:2] == [[(2, 0.5)], [(2, 0.0)]]
+
+
+def test_gradients_of_routed_experts_are_counted_apart() -> None:
+    """Of 40 + 400 bytes a bucket, 400 are of experts; bare blocks are passed over."""
+    made = block("a", [10, 100])
+    routed = replace(made, params=(made.params[0], replace(made.params[1], routed=True)))
+    two = workload([routed, block("bare", [])], [0, 1, 0])
+    assert gradient_buckets(two, 4, 440, 440) == [
+        Bucket(440.0, 2, 0, 1.0, 400.0), Bucket(440.0, 2, 2, 1.0, 400.0),
+    ]  # fmt: skip
+    assert gradient_buckets(two, 4, 1e9, 1e9) == [Bucket(880.0, 4, 2, 1.0, 800.0)]
+    assert gradient_buckets(workload([block("bare", [])]), 4, 1, 1) == []

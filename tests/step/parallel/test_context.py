@@ -12,6 +12,7 @@ from simcore.answer.request import make_request
 from simcore.base.errors import InvalidConfig
 from simcore.memory.job import memory_result
 from simcore.request.placed import Placed
+from simcore.step.parallel.context import ContextRanks
 from simcore.timing.exchanges import exchange_bytes, exchanges_of
 from simcore.timing.points import Points
 from simcore.timing.steps import values_of
@@ -156,3 +157,23 @@ def test_a_way_that_nobody_takes_is_told() -> None:
     assert "cp-comm ulysses changes nothing: cp is 1" in told.assumptions
     assert told.step_time_s == plain.step_time_s
     assert not any("cp-comm" in a for a in plain.assumptions)
+
+
+def _ranks(model: str, words: dict[str, Any]) -> ContextRanks:
+    base: dict[str, Any] = {"precision": "bf16", "strategy": "zero1", "recompute": "none"}
+    base |= {"micro_batch": 1, "seq_len": 1024}
+    placed = make_request(model, "2x8xH100", **{**base, **words}).placed
+    assert placed is not None
+    return placed.context
+
+
+def test_context_ranks_by_hand() -> None:
+    """8 key heads of 128 of 1024 tokens: k and v gathered once, and again with their gradients."""
+    ring = _ranks("llama3-8b", {"cp": 4})
+    assert ring.sample_bytes == 1024 * 2 * 8 * 128 * 2
+    assert ring.passes == (1.0, 2.0) and ring.seen_frac == 0.5
+    assert dict(ring.layer_times) == {"send_recv": 3.0}
+    turned = _ranks("llama3-8b", {"cp": 4, "cp_comm": "ulysses"})
+    # 32 heads of q and of the output, 8 each of k and v: a quarter of each in one of four exchanges
+    assert turned.sample_bytes == 1024 / 4 * (2 * 32 + 2 * 8) * 128 * 2 / 4
+    assert dict(turned.layer_times) == {"all_to_all": 8.0}

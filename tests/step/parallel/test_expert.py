@@ -8,11 +8,13 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from strategies import group
 
 from simcore import api
 from simcore.answer.request import make_request
 from simcore.base.errors import InvalidConfig
 from simcore.request.emit import launch_file
+from simcore.step.parallel.expert import ExpertRanks
 from simcore.timing.exchanges import exchange_bytes, exchanges_of
 from simcore.timing.points import Points
 from simcore.timing.steps import point_values
@@ -249,3 +251,37 @@ def test_rows_of_a_latent_width_are_what_experts_exchange() -> None:
         assert request.placed is not None
         found.append(exchange_bytes(request.placed, np.array([1.0]))["expert parallel"][0])
     assert found == [1024 * 22 * 1024 * 2, 1024 * 22 * 4096 * 2]
+
+
+def _ranks(model: str, words: dict[str, Any]) -> ExpertRanks:
+    base: dict[str, Any] = {"precision": "bf16", "strategy": "zero1", "recompute": "none"}
+    base |= {"micro_batch": 1, "seq_len": 1024}
+    placed = make_request(model, "2x8xH100", **{**base, **words}).placed
+    assert placed is not None
+    return placed.expert
+
+
+def test_expert_ranks_by_hand() -> None:
+    """Two copies of 1024 tokens of 4096 in bf16: out and back, forward and backward."""
+    plain = _ranks("mixtral-8x7b", {"ep": 8})
+    assert plain.sample_bytes == 2 * 1024 * 4096 * 2
+    assert plain.passes == (2.0, 2.0) and plain.hidden_backward_frac == 0.5
+    assert dict(plain.layer_times) == {"all_to_all": 4.0}
+    again = _ranks("mixtral-8x7b", {"ep": 8, "recompute": "full"})
+    assert again.passes == (2.0, 4.0) and again.hidden_backward_frac == pytest.approx(4 / 6)
+    halved = _ranks("mixtral-8x7b", {"ep": 8, "tp": 2, "expert_imbalance": 1.5})
+    assert halved.sample_bytes == 1.5 * 2 * 1024 * 4096 * 2 / 2
+    some = _ranks("deepseek-v3", {"ep": 16, "strategy": "zero3"})
+    assert some.layers_frac == pytest.approx(58 / 61)  # three layers are dense
+
+
+def test_a_token_that_is_sent_once_saves_the_copies() -> None:
+    """Of two copies to eight ranks 8 (1 - (7/8)^2) / 2 travel."""
+    link = group(8.0, intra_bw=1e11)
+    plain, once = (
+        _ranks("mixtral-8x7b", {"ep": 8, "dispatcher": d}) for d in ("alltoall", "hybridep")
+    )
+    bytes_, share = np.array([1e11]), 8 * (1 - (7 / 8) ** 2) / 2
+    weights = 1 + 0.5 * 4 * 8 / (4096 * 2)  # fp32, of all eight experts, beside half of the rows
+    first, second = (r.once_s(bytes_, link)["all_to_all"][0] for r in (plain, once))
+    assert second / first == pytest.approx(share * weights, rel=1e-3)

@@ -1,9 +1,12 @@
 """How often tensor ranks sum up in backward, by what a library's layers are."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
 from simcore.answer.request import make_request
+from simcore.step.parallel.tensor import TensorRanks
 from simcore.timing.exchanges import (
     Exchanges,
     exchanges_of,
@@ -136,3 +139,27 @@ def test_inputs_that_adapters_read_are_exchanged_whole(
     whole = {"tensor parallel": np.array([8.0])}
     seen = exposed(whole, placed, np.array([100.0]), np.zeros(1))["tensor parallel"][0]
     assert seen == pytest.approx(8.0 * (bare + (1 - bare) / 4))
+
+
+def _ranks(model: str, words: dict[str, Any]) -> TensorRanks:
+    base: dict[str, Any] = {"precision": "bf16", "strategy": "zero1", "recompute": "none"}
+    base |= {"micro_batch": 1, "seq_len": 1024}
+    placed = make_request(model, "2x8xH100", **{**base, **words}).placed
+    assert placed is not None
+    return placed.tensor
+
+
+def test_tensor_ranks_by_hand() -> None:
+    """1024 tokens of 4096 in bf16: two sums forward, two backward; with a cut sequence both are
+    halves, and backward gathers both inputs again."""
+    whole = _ranks("llama3-8b", {"tp": 4, "sequence_parallel": False})
+    assert whole.sample_bytes == 1024 * 4096 * 2
+    assert whole.passes == (2.0, 2.0)
+    assert dict(whole.layer_times) == {"all_reduce": 4.0}
+    cut = _ranks("llama3-8b", {"tp": 4})
+    assert cut.passes == (2.0, 3.0)
+    assert dict(cut.layer_times) == {"reduce_scatter": 4.0, "all_gather": 6.0}
+    again = _ranks("llama3-8b", {"tp": 4, "recompute": "full"})
+    assert again.passes == (2.0, 5.0)
+    narrow = _ranks("llama3-8b", {"tp": 4, "precision": "fp8"})
+    assert dict(narrow.collectives) == {"reduce_scatter": 1.0, "all_gather": 0.5}
