@@ -23,7 +23,7 @@ from simcore.strategy.programs.mechanisms import Offload as OffloadsAs
 from simcore.strategy.programs.program import PLAIN, HostWork, Program
 from simcore.strategy.strategy import Offload
 from simcore.timing.quantities import FOREACH_TENSORS_PER_LAUNCH, Quantities
-from simcore.workload.graph import Op, Workload
+from simcore.workload.graph import Op, Param, Workload
 from simcore.workload.saved import Saved
 
 #: A made-up rule: 5 fp32 elements of traffic, 8 bytes of state, 3 kernels a foreach, 2 a tensor.
@@ -109,10 +109,8 @@ def test_many_tensors_take_many_launches() -> None:
 
 def test_a_shard_is_updated_and_its_experts_among_fewer_ranks() -> None:
     """4 ranks: 100 dense parameters, and 80 of experts that 2 ranks share out."""
-    params = block("b", [100]).params
-    experts = replace(block("e", [80]), params=(replace(block("e", [80]).params[0],
-                                                        name="experts.w"),))  # fmt: skip
-    both = workload([replace(block("b", [100]), params=params), experts])
+    experts = replace(block("e", [80]), params=(Param("w", 80, routed=True),))
+    both = workload([block("b", [100]), experts])
     four = {"n_ranks": 4.0, "n_nodes": 4.0}
     assert made("zero1", models=(both,), axis=four, expert_ranks=2.0).held == pytest.approx(
         100 / 4 + 80 / 2

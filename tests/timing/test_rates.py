@@ -7,12 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from simcore.hardware.convolutions import depthwise_share
-from simcore.hardware.integers import indexed_s
-from simcore.hardware.tiles import only_batched_fp32_tile
 from strategies import rates as made_up
 
 from simcore.hardware.cluster import link_named, parse_cluster
+from simcore.hardware.kernel_limits import depthwise_share, indexed_s, only_batched_fp32_tile
 from simcore.hardware.profile import load_profile
 from simcore.hardware.spec import GPUS, GpuSpec, PeakName
 from simcore.physics.kernel import narrow_load_slowdown
