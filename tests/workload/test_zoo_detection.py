@@ -99,8 +99,8 @@ def test_regions_are_cropped_in_fp32_between_casts_under_autocast() -> None:
 
 def test_gradients_of_constant_norms_are_cast_down_by_a_kernel_of_their_own() -> None:
     """``grad * scale`` in fp32 reads and writes 8 bytes an element, its cast 6 more."""
-    tape = Tape(casts=True)
-    tape.frozen_norm("n", tape.conv("c", tape.input(4, (8, 8)), 16, 1))
+    tape = Tape(casts=True, norms="constant")
+    tape.batch_norm("n", tape.conv("c", tape.input(4, (8, 8)), 16, 1))
     tape.block("b")
     norm = Block(name="n", ops=tape.blocks[0].ops[-1:])
     alone = Workload(name="x", sample_unit="image", blocks=(norm,), order=(0,))

@@ -9,13 +9,13 @@ from reference.small import NeuMF, UNet
 from torch import Tensor
 from torch.nn import functional as F
 
+from simcore.workload.archs.layers import LayerList
 from simcore.workload.archs.ncf import build as neumf
-from simcore.workload.archs.unet import build as unet
 from simcore.workload.models import MODELS
 
 
 def test_unet_is_31_03_million_and_300_9_gflop() -> None:
-    workload = unet(name="x")
+    workload = LayerList("unet")(name="x")
     assert workload.trainable_numel == 31_030_658
     assert measure.built_param_sizes(workload) == measure.param_sizes(UNet)
     truth = measure.forward_flop(UNet, torch.empty(1, 1, 572, 572, device="meta"))
@@ -27,13 +27,13 @@ def test_unet_saved_storages() -> None:
     model, image = UNet(8, 2), 92
     x, labels = torch.randn(2, 1, image, image), torch.zeros(2, 52, 52, dtype=torch.int64)
     truth = measure.saved_bytes(model, lambda: F.cross_entropy(model(x), labels))
-    ours = unet(name="x", image=image, width=8, depth=2)
+    ours = LayerList("unet")(name="x", image=image, width=8, depth=2)
     assert 2 * measure.built_saved_bytes(ours) == pytest.approx(truth, rel=0.02)
 
 
 def test_unet_refuses_an_image_that_does_not_halve() -> None:
-    with pytest.raises(ValueError, match="image 571"):
-        unet(name="x", image=571)
+    with pytest.raises(ValueError, match="odd size 567"):
+        LayerList("unet")(name="x", image=571)
 
 
 def test_neumf_parameters_and_flop() -> None:

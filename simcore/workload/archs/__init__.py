@@ -17,7 +17,7 @@ FROZEN_ARCHS: Registry[Callable[..., Frozen]] = Registry("frozen architecture")
 LAYER_LISTS = {
     "resnet": "resnet", "resnext": "resnet", "inverted_residual": "inverted_residual", "vgg": "vgg",
     "alexnet": "alexnet", "densenet": "densenet", "inception_v3": "inception_v3",
-    "mnist_cnn": "mnist_cnn",
+    "mnist_cnn": "mnist_cnn", "unet": "unet",
 }  # fmt: skip
 #: The file that registers each architecture. The list is explicit (no folder is scanned), so that a
 #: prediction imports only the files that it needs.
@@ -54,7 +54,6 @@ FILES = {
     "waveglow": "waveglow",
     "gnmt": "gnmt",
     "transformer_xl": "transformer_xl",
-    "unet": "unet",
     "zamba2": "zamba",
     "latent_unet": "latent_unet",
     "neumf": "ncf",

@@ -46,9 +46,6 @@ def _weighted_sum(tape: Tape, parts: list[T]) -> T:
     k, e = float(len(parts)), parts[0].elems
     if tape.xla:
         return _compiled_sum(tape, parts)
-    saved = Saved(low=k * e)
-    for part in parts:
-        saved = saved + tape.read(part, save=True)
     stack_16_bit = (
         2.0 + k
     ) * e  # autocast's 16-bit gradient of the stack, written out; a view in fp32
@@ -64,9 +61,9 @@ def _weighted_sum(tape: Tape, parts: list[T]) -> T:
         Kernel(kind="reduction", low=2.0 * k * e, launches=2.0 * k),
         Kernel(kind="elementwise", launches=2.0 * k + 3.0),  # gradients of the weights put together
     )
-    tape.op(Op(name="fuse", fwd=fwd, bwd=bwd, saved=saved))
     tape.param("fuse.edge_weights", len(parts))
-    return T(parts[0].c, parts[0].grid, high=True)
+    op = Op(name="fuse", fwd=fwd, bwd=bwd, saved=Saved(low=k * e))
+    return tape.apply(op, T(parts[0].c, parts[0].grid, high=True), *parts, saves=parts)
 
 
 def _compiled_sum(tape: Tape, parts: list[T]) -> T:
@@ -75,17 +72,14 @@ def _compiled_sum(tape: Tape, parts: list[T]) -> T:
     One kernel sums over the gradients of the weights, one writes those of the parts.
     """
     k, e = float(len(parts)), parts[0].elems
-    saved = Saved()
-    for part in parts:
-        saved = saved + tape.read(part, save=True)
     fwd = Kernel(kind="elementwise", low=(k + 1.0) * e)
     bwd = (
         Kernel(kind="reduction", low=(k + 1.0) * e),
         Kernel(kind="elementwise", low=(2.0 * k + 1.0) * e),
     )
-    tape.op(Op(name="fuse", fwd=(fwd,), bwd=bwd, saved=saved))
     tape.param("fuse.edge_weights", len(parts))
-    return T(parts[0].c, parts[0].grid)
+    op = Op(name="fuse", fwd=(fwd,), bwd=bwd)
+    return tape.apply(op, T(parts[0].c, parts[0].grid), *parts, saves=parts)
 
 
 def _separable(

@@ -9,7 +9,7 @@ A record has, in this order:
 - ``features`` and ``head``: layers, each ``kind: {argument: value, ...}``. A layer's kind is a
   method of ``archs.tape.Tape`` or of ``Layers``, which explain the arguments.
 
-``$name`` in a value or in a text is the setting or value of that name; ``$channels`` is the number
+``$name`` in a value or in a text is the setting or value of that name; ``$present`` is the number
 of channels of the present tensor. A value may also be one of the operations of ``Values``. A layer
 whose ``when`` is false, or whose ``unless`` is true, is left out.
 """
@@ -106,6 +106,7 @@ class Layers:
     def __init__(self, tape: Tape, values: Values, frozen_stages: int = 0) -> None:
         self.tape, self.values, self.frozen_stages = tape, values, frozen_stages
         self.results: dict[str, T] = {}
+        self.skipped: list[T] = []
         self.start: T | None = None  # input of the block that is being built
         self.labels_bytes = 0.0
 
@@ -114,7 +115,7 @@ class Layers:
         for layer in layers:
             (kind, stated), = layer.items()  # fmt: skip
             self.start = self.start or x
-            self.values.named["channels"] = x.c
+            self.values.named["present"] = x.c
             given = {k: v if k in _LATE else self.values(v) for k, v in stated.items()}
             if given.pop("when", True) and not given.pop("unless", False):
                 if kind in _ON_TAPE:
@@ -187,6 +188,29 @@ class Layers:
         """All elements of a sample as channels."""
         return self.tape.reshape(x, x.c * math.prod(x.grid), (1,))
 
+    def skip(self, x: T) -> T:
+        """Keep the tensor for the layer that joins it last."""
+        self.skipped.append(x)
+        return x
+
+    def halve(self, x: T, name: str) -> T:
+        """Max pooling 2x2. Raises ValueError for a map of odd size."""
+        if any(size % 2 for size in x.grid):
+            raise ValueError(f"the image leaves a map of odd size {x.grid[0]} to be halved")
+        return self.tape.max_pool(name, x, 2, 2)
+
+    def crop_and_join(self, x: T, name: str) -> T:
+        """The tensor kept last, cropped to this one's size, and this one.
+
+        The crop is a strided view; both halves are copied into one tensor, which the convolution
+        saves. Backward writes the crop's gradient into zeros.
+        """
+        kept, both = self.skipped.pop(), T(2 * x.c, x.grid)
+        joined = Kernel(kind="copy", low=2.0 * both.elems, indexed=both.elems)
+        cropped = Kernel(kind="copy", low=x.elems + 2.0 * kept.elems, launches=2.0, indexed=x.elems)
+        self.tape.op(Op(name=name, fwd=(joined,), bwd=(cropped,)))
+        return both
+
     def survive(self, x: T, name: str) -> T:
         """Stochastic depth: divided by the fraction kept, times the mask."""
         if not self.tape.xla:
@@ -213,7 +237,8 @@ _STRUCTURE: dict[str, Callable[..., T]] = {
     method.__name__: method
     for method in (
         Layers.let, Layers.refuse, Layers.group, Layers.repeat, Layers.residual, Layers.concat,
-        Layers.dense, Layers.flatten, Layers.survive, Layers.loss, Layers.block,
+        Layers.dense, Layers.flatten, Layers.skip, Layers.halve, Layers.crop_and_join,
+        Layers.survive, Layers.loss, Layers.block,
     )
 }  # fmt: skip
 
@@ -289,7 +314,8 @@ class LayerList:
             native_depthwise=given.get("depthwise_kernels") == "native",
         )  # fmt: skip
         net = Layers(tape, _named(record, given))
-        x = tape.input(record["input"]["channels"], (*net.values(record["input"]["grid"]),))
+        shape = net.values(record["input"]["channels"]), (*net.values(record["input"]["grid"]),)
+        x = tape.input(*shape)
         net.run((*record["features"], *record["head"]), x)
         return tape.workload(name, sample_unit, input_bytes=FP32_BYTES * x.elems + net.labels_bytes)
 
