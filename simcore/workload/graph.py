@@ -438,15 +438,18 @@ class Workload:
 
     @cached_property
     def conv_frac(self) -> float:
-        """Fraction of a training step's FLOP in convolutions.
+        """Fraction of a training step's FLOP in convolutions (``_share``)."""
+        trained = sum(n * _flop(b.ops, CONV_KINDS) for b, n in self.repeats)
+        return self._share(trained, sum(_flop(f.ops, CONV_KINDS) for f in self.frozen))
+
+    def _share(self, trained: float, frozen: float = 0.0) -> float:
+        """These forward FLOP over all of a training step.
 
         Forward and backward of the trained model count three times its forward; frozen parts count
         once.
         """
-        trained = sum(n * _flop(b.ops, CONV_KINDS) for b, n in self.repeats)
-        frozen = sum(_flop(f.ops, CONV_KINDS) for f in self.frozen)
         total = 3.0 * self.forward_flop + self.frozen_flop
-        return (3.0 * trained + frozen) / total if total else 0.0
+        return min(1.0, (3.0 * trained + frozen) / total) if total else 0.0
 
     @cached_property
     def channels_first(self) -> bool:
@@ -457,14 +460,8 @@ class Workload:
 
     @cached_property
     def layered_frac(self) -> float:
-        """Fraction of a training step's FLOP in repeated layers.
-
-        Forward and backward of the trained model count three times its forward; frozen parts count
-        once.
-        """
-        layered = sum(n * b.forward_flop for b, n in self.repeats if b.recomputable)
-        total = 3.0 * self.forward_flop + self.frozen_flop
-        return min(1.0, 3.0 * layered / total) if total else 0.0
+        """Fraction of a training step's FLOP in repeated layers (``_share``)."""
+        return self._share(sum(n * b.forward_flop for b, n in self.repeats if b.recomputable))
 
     @property
     def saved(self) -> Saved:

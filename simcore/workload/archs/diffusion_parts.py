@@ -13,10 +13,13 @@ from simcore.workload import ops
 from simcore.workload.archs.checks import check_names, head_width
 from simcore.workload.archs.params import weight_and_bias
 from simcore.workload.graph import Kernel, Op, Param
-from simcore.workload.ops.modulate import gate, modulate
+from simcore.workload.ops.modulate import modulate
 from simcore.workload.saved import Saved
 
 AttentionMode = Literal["math", "flash"]
+#: Attention of U-nets. math: scores in memory; flash1: xformers, before torch had its own kernel;
+#: flash: FlashAttention-2.
+MODES = ("math", "flash", "flash1")
 
 STEP_FEATURES = 256  # sinusoids of the time step, the input of the embedder's MLP
 PIXEL_CHANNELS = 3
@@ -231,26 +234,3 @@ def loss_ops(latent: Latent) -> tuple[Op, ...]:
 def pixel_bytes(image: int, frames: int, bytes_per_value: float) -> float:
     """Bytes of the pixels of one sample that are copied to the device."""
     return float(frames) * PIXEL_CHANNELS * image**2 * bytes_per_value
-
-
-__all__ = [
-    "AttentionMode",
-    "Latent",
-    "adaln_ops",
-    "attention_ops",
-    "check_heads",
-    "final_ops",
-    "gate",
-    "latent_frames",
-    "latent_of",
-    "loss_ops",
-    "mlp_ops",
-    "modulate",
-    "noise_ops",
-    "patch_ops",
-    "pixel_bytes",
-    "residual",
-    "step_ops",
-    "step_params",
-    "weight_and_bias",
-]

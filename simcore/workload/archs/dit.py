@@ -15,11 +15,9 @@ from simcore.workload.archs.diffusion_parts import (
     attention_ops,
     check_heads,
     final_ops,
-    gate,
     latent_of,
     loss_ops,
     mlp_ops,
-    modulate,
     noise_ops,
     patch_ops,
     pixel_bytes,
@@ -28,8 +26,8 @@ from simcore.workload.archs.diffusion_parts import (
     step_params,
 )
 from simcore.workload.archs.params import weight_and_bias
-from simcore.workload.archs.stdit import stdit  # registered together with DiT and Latte
 from simcore.workload.graph import Block, Kernel, Op, Param, Workload
+from simcore.workload.ops.modulate import gate, modulate
 from simcore.workload.saved import Saved
 
 _LABEL_BYTES = 8.0
@@ -283,6 +281,3 @@ def latte(
         input_bytes=pixel_bytes(image, frames, 4.0) + _LABEL_BYTES * bool(num_classes),
         tokens_per_sample=float(frames) * tokens,
     )
-
-
-__all__ = ["dit", "latte", "stdit"]

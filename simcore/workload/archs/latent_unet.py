@@ -15,15 +15,12 @@ from simcore.workload import ops
 from simcore.workload.archs import ARCHS
 from simcore.workload.archs.body import Adapters, Body, adapters, check_targets
 from simcore.workload.archs.checks import check_names
-from simcore.workload.archs.diffusion_parts import Latent, latent_of, pixel_bytes
+from simcore.workload.archs.diffusion_parts import MODES, Latent, latent_of, pixel_bytes
+from simcore.workload.archs.lm_attention import FLASH
 from simcore.workload.archs.tape import T, Tape
-from simcore.workload.graph import Frozen, Kernel, KernelKind, Op, Workload
+from simcore.workload.graph import Frozen, Kernel, Op, Workload
 from simcore.workload.saved import Saved
 
-#: math: scores in memory; flash1: xformers, before torch had its own kernel; flash:
-#: FlashAttention-2.
-Attention = Literal["math", "flash", "flash1"]
-_FLASH: dict[str, KernelKind] = {"flash": "attention", "flash1": "attention_v1"}
 _GROUPS = 32
 #: Products to which diffusers' scripts add adapters
 #: (examples/text_to_image/train_text_to_image_lora.py).
@@ -45,7 +42,7 @@ class _Net:
     context: int  # rows of the caption
     context_width: int
     projects: Literal["linear", "conv"]
-    attention: Attention
+    attention: str
     channels_last: bool
     adapters: Adapters | None
 
@@ -124,7 +121,7 @@ def _attend(body: Body, net: _Net, name: str, points: int, width: int, heads: in
         body.add(*ops.attention_eager(f"{name}.core", heads, points, keys, head, scaled=False))
     else:
         body.add(ops.sdpa(f"{name}.core", 1, heads, heads, points, keys, head,
-                          kind=_FLASH[net.attention]))  # fmt: skip
+                          kind=FLASH[net.attention]))  # fmt: skip
         body.kept.add(f"{name}.context")
     body.linear(f"{name}.attention.out", points, width, width, bias=True, reads=f"{name}.context")
     body.add(ops.scale(f"{name}.rescale", elems))  # the factor is one
@@ -243,7 +240,7 @@ def build(
     text_width: int = 768,
     pooled_width: int = 0,
     projections: Literal["linear", "conv"] = "conv",
-    attention: Attention = "flash",
+    attention: str = "flash",
     layout: str = "nchw",
     vae_factor: int = 8,
     in_channels: int = 4,
@@ -265,7 +262,7 @@ def build(
       everything else is frozen; on q, k, v and out if no targets are named.
     """
     check_names(
-        attention=(attention, ("math", *_FLASH)),
+        attention=(attention, MODES),
         projections=(projections, ("linear", "conv")),
         layout=(layout, ("nchw", "nhwc")),
     )

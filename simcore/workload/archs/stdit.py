@@ -13,11 +13,9 @@ from simcore.workload.archs.diffusion_parts import (
     attention_ops,
     check_heads,
     final_ops,
-    gate,
     latent_of,
     loss_ops,
     mlp_ops,
-    modulate,
     noise_ops,
     patch_ops,
     pixel_bytes,
@@ -27,6 +25,7 @@ from simcore.workload.archs.diffusion_parts import (
 )
 from simcore.workload.archs.params import weight_and_bias
 from simcore.workload.graph import Block, Kernel, Op, Param, Workload
+from simcore.workload.ops.modulate import gate, modulate
 from simcore.workload.saved import Saved
 
 _TOKEN_BYTES = 8.0

@@ -9,20 +9,17 @@ are.
 
 from __future__ import annotations
 
-from typing import Literal
-
 from simcore.base.units import FP32_BYTES
 from simcore.workload import ops
 from simcore.workload.archs import ARCHS
-from simcore.workload.archs.diffusion_parts import Latent, latent_of
+from simcore.workload.archs.checks import check_names, head_width
+from simcore.workload.archs.diffusion_parts import MODES, Latent, latent_of
+from simcore.workload.archs.lm_attention import FLASH
 from simcore.workload.archs.params import norm_params, weight_and_bias
-from simcore.workload.graph import Block, Kernel, KernelKind, Op, Param, Workload
+from simcore.workload.graph import Block, Kernel, Op, Param, Workload
 from simcore.workload.ops.attention import ALIGNED
 from simcore.workload.saved import Saved
 
-#: flash1: xformers, before torch had its own kernel; flash: FlashAttention-2.
-Attention = Literal["math", "flash", "flash1"]
-_FLASH: dict[str, KernelKind] = {"flash": "attention", "flash1": "attention_v1"}
 _LABEL_BYTES = 8.0
 #: Kernels, and latents moved, of random step and noise, look-ups in the schedule, and the noised
 #: latent.
@@ -53,11 +50,11 @@ def _split(elems: float) -> tuple[Op, ...]:
     return (Op(name="qkv.split", fwd=(), bwd=(zeros, placed, summed, regrouped)),)
 
 
-def _attention(seq: int, hidden: int, heads: int, mode: Attention) -> tuple[Op, ...]:
+def _attention(seq: int, hidden: int, heads: int, mode: str) -> tuple[Op, ...]:
     elems, head = float(seq) * hidden, hidden // heads
     qkv = ops.linear("attn.qkv", seq, hidden, 3 * hidden)
     if mode != "math":
-        fused = ops.sdpa("attn.core", 1, heads, heads, seq, seq, head, kind=_FLASH[mode])
+        fused = ops.sdpa("attn.core", 1, heads, heads, seq, seq, head, kind=FLASH[mode])
         proj = ops.linear("attn.proj", seq, hidden, hidden, bias=True, save_input=False)
         return qkv, *_split(elems), fused, proj
     scores = float(heads) * seq * seq
@@ -85,7 +82,7 @@ def _attention(seq: int, hidden: int, heads: int, mode: Attention) -> tuple[Op, 
 
 
 def _block(
-    name: str, seq: int, hidden: int, heads: int, inner: int, mode: Attention, *,
+    name: str, seq: int, hidden: int, heads: int, inner: int, mode: str, *,
     joins: bool,
 ) -> Block:  # fmt: skip
     """One block; ``joins``: it also reads the output of its mirrored block."""
@@ -195,7 +192,7 @@ def uvit(
     image: int = 256,
     mlp_ratio: float = 4.0,
     num_classes: int = 1001,
-    attention: Attention = "flash",
+    attention: str = "flash",
     vae_factor: int = 8,
     in_channels: int = 4,
 ) -> Workload:
@@ -203,10 +200,8 @@ def uvit(
 
     ``num_classes`` includes the empty label of guidance; 0 is unconditional.
     """
-    if hidden % heads:
-        raise ValueError(f"hidden={hidden} must be a multiple of heads={heads}")
-    if attention not in ("math", *_FLASH):
-        raise ValueError(f"attention={attention!r} must be math, {', '.join(_FLASH)}")
+    head_width(hidden, heads)
+    check_names(attention=(attention, MODES))
     if depth % 2 or depth < 2:
         raise ValueError(f"depth={depth} must be even: each block has its mirror image")
     latent = latent_of(image, vae_factor, patch, 1, in_channels)
