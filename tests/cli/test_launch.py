@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from simcore.strategy.dialects import FILES
+from simcore.strategy.dialects import SHIPPED
 
 SAMPLES = Path(__file__).parents[1] / "strategy" / "dialects" / "samples"
 JOB = ["predict", "--model", "gpt2-xl", "--gpus", "4x8xA100"]
@@ -58,7 +58,7 @@ PROGRAMS = {"deepspeed": ["--software", "deepspeed"],
             "accelerate": ["--software", "fsdp@no-sync"]}  # fmt: skip
 
 
-@pytest.mark.parametrize("dialect", FILES)
+@pytest.mark.parametrize("dialect", SHIPPED)
 def test_emitted_jobs_are_predicted_alike(dialect: str, simcore: Callable, tmp_path: Path) -> None:
     """The written file, read again with what it leaves out, is the same job."""
     chosen = ["--strategy", "zero3", "--precision", "bf16", "--micro-batch", "4",
@@ -126,5 +126,5 @@ def test_uneven_nodes_have_no_launch_file(simcore: Callable) -> None:
 def test_dialects_complete(simcore: Callable) -> None:
     from simcore.cli.names import completions
 
-    assert completions("dialect", "", {}) == sorted(FILES)
+    assert completions("dialect", "", {}) == sorted(SHIPPED)
     assert completions("dialect", "tor", {}) == ["torchrun", "torchtitan"]

@@ -2,7 +2,7 @@
 
 ``read_launch("ds_config.json")`` finds the dialect from the text; ``emit`` writes a job as a file.
 A new dialect is a record in ``programs_db/dialects``; if a record cannot express all of it, also a
-module here, whose name is added to ``FILES``.
+module here, whose name is added to ``MODULES``.
 """
 
 from __future__ import annotations
@@ -10,15 +10,17 @@ from __future__ import annotations
 from importlib import import_module
 
 from simcore.base.errors import UsageError
-from simcore.strategy.dialects.base import DIALECTS, Dialect, Emitted, Job, Launch, Unsupported
-from simcore.strategy.dialects.keyed import TableDialect
+from simcore.strategy.dialects.base import Emitted, Job, Launch, Unsupported
+from simcore.strategy.dialects.keyed import DIALECTS, TableDialect
 from simcore.strategy.dialects.record import RECORDS, DialectRecord
 from simcore.strategy.dialects.source import Source, read_source
 
-#: Modules of dialects, in the order in which they are tried on a text.
-FILES = ("accelerate", "deepspeed", "torchtitan", "slurm", "megatron", "torchrun")
+#: Dialects that need a module, which registers them.
+MODULES = ("accelerate", "torchtitan", "slurm", "megatron", "torchrun")
+#: Dialects of the package, in the order in which they are tried on a text.
+SHIPPED = ("accelerate", "deepspeed", *MODULES[1:])
 
-for _name in FILES:
+for _name in MODULES:
     import_module(f"simcore.strategy.dialects.{_name}")
 for _name in RECORDS.names():
     if _name not in DIALECTS:
@@ -27,10 +29,10 @@ for _name in RECORDS.names():
 
 def dialects() -> tuple[str, ...]:
     """Names of all dialects, in the order in which they are tried on a text."""
-    return (*(name for name in DIALECTS if name not in FILES), *FILES)
+    return (*(name for name in DIALECTS if name not in SHIPPED), *SHIPPED)
 
 
-def find_dialect(source: Source) -> Dialect:
+def find_dialect(source: Source) -> TableDialect:
     """The first dialect that claims the text. Raises UsageError with the known formats."""
     for name in dialects():
         if DIALECTS[name].claims(source):
@@ -60,6 +62,6 @@ def emit(dialect: str, job: Job) -> Emitted:
 
 
 __all__ = [
-    "DIALECTS", "FILES", "Dialect", "DialectRecord", "Emitted", "Job", "Launch", "Source",
+    "DIALECTS", "MODULES", "SHIPPED", "DialectRecord", "Emitted", "Job", "Launch", "Source",
     "TableDialect", "Unsupported", "dialects", "emit", "find_dialect", "read_launch", "read_source",
 ]  # fmt: skip

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from simcore.strategy.dialects.base import DIALECTS, Job, Launch
-from simcore.strategy.dialects.keyed import TableDialect
+from simcore.strategy.dialects.base import Job, Launch
+from simcore.strategy.dialects.keyed import DIALECTS, TableDialect
 from simcore.strategy.dialects.reading import Reading, Table
 from simcore.strategy.dialects.record import fold
 from simcore.strategy.dialects.source import Source, beside, json_table, yaml_table

@@ -1,17 +1,15 @@
-"""The interface of a dialect: a launch file of another program as simcore's options, and back.
+"""What dialects read and write: a launch file of another program as simcore's options, and back.
 
 A dialect reads a ``Source`` into a ``Launch`` and writes a ``Job`` as an ``Emitted``. It executes
-nothing and knows neither cluster nor model: the engine derives batch sizes later.
+nothing and knows neither cluster nor model: batch sizes are derived later.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import MISSING, dataclass, field, fields, replace
-from typing import Any, Protocol
+from typing import Any
 
-from simcore.base.registry import Registry
-from simcore.strategy.dialects.source import Source
 from simcore.strategy.options import OPTIONS
 from simcore.strategy.overlap import parse_overlap
 from simcore.strategy.strategy import parse_offload
@@ -40,17 +38,8 @@ class _Stated:
         """``given``: options of a launch file by name, and the fields of the class."""
         said: dict[str, Word] = dict(given.pop("said", {}))
         for own in fields(self):
-            if own.name == "said":
-                continue
-            if own.name in given:
-                value = given.pop(own.name)
-            elif own.default_factory is not MISSING:
-                value = own.default_factory()
-            elif own.default is not MISSING:
-                value = own.default
-            else:
-                raise TypeError(f"{type(self).__name__} needs {own.name}")
-            object.__setattr__(self, own.name, value)
+            default = own.default if own.default_factory is MISSING else own.default_factory()
+            object.__setattr__(self, own.name, given.pop(own.name, default))
         said |= given
         if unknown := said.keys() - set(OPTIONS.in_launch()):
             raise TypeError(f"no options of a launch file: {', '.join(sorted(unknown))}")
@@ -149,34 +138,6 @@ class Emitted:
     program: Mapping[str, str] = field(default_factory=dict)
 
 
-class Dialect(Protocol):
-    """One launch format. ``read`` raises DataError for a file that is not of this format."""
-
-    @property
-    def name(self) -> str:
-        """Name on the command line."""
-
-    @property
-    def title(self) -> str:
-        """The program's usual name."""
-
-    @property
-    def summary(self) -> str:
-        """A description of its files."""
-
-    def claims(self, source: Source) -> bool:
-        """Whether the text looks like this dialect; the first that claims a text reads it."""
-
-    def read(self, source: Source) -> Launch:
-        """The text as simcore's options; keys that cannot be used are listed in the result."""
-
-    def emit(self, job: Job) -> Emitted:
-        """The job as a file that ``read`` turns back into the same options.
-
-        Raises InvalidConfig with everything that the format cannot express.
-        """
-
-
 def joined(outer: Launch, inner: Launch) -> Launch:
     """Two launch files, the outer of which names the inner one.
 
@@ -199,6 +160,3 @@ def joined(outer: Launch, inner: Launch) -> Launch:
         unknown=(*outer.unknown, *inner.unknown),
         ignored=(*outer.ignored, *inner.ignored),
     )
-
-
-DIALECTS: Registry[Dialect] = Registry("dialect")

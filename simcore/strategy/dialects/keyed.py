@@ -10,6 +10,7 @@ from typing import Any
 
 from simcore.base.database import Database
 from simcore.base.errors import InvalidConfig
+from simcore.base.registry import Registry
 from simcore.strategy.dialects.base import Emitted, Job, Launch
 from simcore.strategy.dialects.reading import Reading, Table, stated
 from simcore.strategy.dialects.record import RECORDS, DialectRecord, Meaning, fold
@@ -239,6 +240,10 @@ class TableDialect:
                 found += [value for value in meaning.values.values() if value is not None]
             found += [m.implies[option] for m in meanings if option in m.implies]
         return ", ".join(map(str, dict.fromkeys(found)))
+
+
+#: Dialects by name.
+DIALECTS: Registry[TableDialect] = Registry("dialect")
 
 
 def _holding(

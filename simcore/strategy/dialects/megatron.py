@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from simcore.strategy.dialects.base import DIALECTS, Job, Launch, Word
-from simcore.strategy.dialects.keyed import TableDialect
+from simcore.strategy.dialects.base import Job, Launch, Word
+from simcore.strategy.dialects.keyed import DIALECTS, TableDialect
 from simcore.strategy.dialects.megatron_stages import emit_stages, read_stages
 from simcore.strategy.dialects.reading import NOT_YET, Reading, Table
 from simcore.strategy.dialects.shell import flags, read_script

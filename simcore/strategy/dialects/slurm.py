@@ -6,8 +6,10 @@ Flags: slurm.schedmd.com/sbatch.html.
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 
-from simcore.strategy.dialects.base import DIALECTS, Emitted, Job, Launch, joined
+from simcore.strategy.dialects.base import Emitted, Job, Launch, joined
+from simcore.strategy.dialects.keyed import DIALECTS, TableDialect
 from simcore.strategy.dialects.reading import Reading
 from simcore.strategy.dialects.shell import gpus_per_node, read_script
 from simcore.strategy.dialects.source import Source
@@ -19,10 +21,10 @@ from simcore.strategy.dialects.torchrun import (
 )
 
 
-class Slurm:
-    """A script for ``sbatch``."""
+@dataclass(frozen=True)
+class Slurm(TableDialect):
+    """A script for ``sbatch``, which has no record: its flags are counts."""
 
-    name = "slurm"
     title = "Slurm"
     summary = "sbatch script with a launch line"
 
@@ -72,4 +74,4 @@ class Slurm:
         return Emitted("\n".join([*lines, f"srun {command}"]) + "\n", left_to_script())
 
 
-DIALECTS.register("slurm")(Slurm())
+DIALECTS.register("slurm")(Slurm("slurm"))

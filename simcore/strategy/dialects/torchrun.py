@@ -13,8 +13,8 @@ from typing import Any
 
 from simcore.base.errors import InvalidConfig
 from simcore.strategy.dialects import trainer
-from simcore.strategy.dialects.base import DIALECTS, Emitted, Job, Launch, joined
-from simcore.strategy.dialects.keyed import TableDialect
+from simcore.strategy.dialects.base import Emitted, Job, Launch, joined
+from simcore.strategy.dialects.keyed import DIALECTS, TableDialect
 from simcore.strategy.dialects.reading import Reading, Table
 from simcore.strategy.dialects.record import LINES, RECORDS
 from simcore.strategy.dialects.shell import flags, read_script
@@ -86,12 +86,9 @@ def _parse(launcher: str, words: tuple[str, ...]) -> Line:
     return Line(launcher, found, rest[0] if rest else "", rest[1:])
 
 
-class Torchrun:
+@dataclass(frozen=True)
+class Torchrun(TableDialect):
     """A launch line, typed or in a script."""
-
-    name = "torchrun"
-    title = "torchrun"
-    summary = "launch line: torchrun, python -m torch.distributed.run, accelerate launch, deepspeed"
 
     def claims(self, source: Source) -> bool:
         """Whether the line or script contains a known launcher."""
@@ -187,4 +184,4 @@ def _script(reading: Reading, line: Line) -> Launch:
     return reading.finish()
 
 
-DIALECTS.register("torchrun")(Torchrun())
+DIALECTS.register("torchrun")(Torchrun("torchrun", records=LINES))

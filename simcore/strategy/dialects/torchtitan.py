@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from simcore.strategy.dialects.base import DIALECTS, Job
-from simcore.strategy.dialects.keyed import TableDialect
+from simcore.strategy.dialects.base import Job
+from simcore.strategy.dialects.keyed import DIALECTS, TableDialect
 from simcore.strategy.dialects.reading import NOT_YET, Reading, Table
 
 _MODEL_DEGREES = ("tp", "pp", "cp")

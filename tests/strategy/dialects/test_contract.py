@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from simcore.base.errors import InvalidConfig, SimcoreError, UnknownName, UsageError
 from simcore.strategy.dialects import (
     DIALECTS,
-    FILES,
+    MODULES,
+    SHIPPED,
     Job,
     Launch,
     emit,
@@ -95,7 +96,7 @@ def round_trip(dialect: str, asked: Job, folder: Path) -> bool:
     return True
 
 
-@pytest.mark.parametrize("dialect", FILES)
+@pytest.mark.parametrize("dialect", SHIPPED)
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_every_optimizer_is_said_left_or_refused(
     dialect: str, optimizer: str, tmp_path: Path
@@ -104,14 +105,15 @@ def test_every_optimizer_is_said_left_or_refused(
 
 
 def test_every_file_registers_its_dialect() -> None:
-    assert set(FILES) == set(DIALECTS) == set(SUFFIX)
+    assert set(SHIPPED) == set(DIALECTS) == set(SUFFIX)
     folder = Path(read_launch.__code__.co_filename).parent
     shared = {
         "__init__", "base", "keyed", "reading", "record", "shell", "source", "text",
         "megatron_stages", "trainer",
     }  # fmt: skip
-    assert {p.stem for p in folder.glob("*.py")} - shared == set(FILES)
-    for name in FILES:
+    assert {p.stem for p in folder.glob("*.py")} - shared == set(MODULES)
+    assert {*MODULES, *RECORDS.names()} == set(SHIPPED)
+    for name in SHIPPED:
         assert DIALECTS[name].name == name
         assert DIALECTS[name].title and DIALECTS[name].summary
 
@@ -134,7 +136,7 @@ def test_each_key_of_a_record_has_one_meaning(record: DialectRecord) -> None:
             assert {o.partition(".")[0] for o in options} <= {*OPTIONS.in_launch(), "global_batch"}
 
 
-@pytest.mark.parametrize("dialect", FILES)
+@pytest.mark.parametrize("dialect", SHIPPED)
 def test_round_trip_of_every_strategy_precision_and_offload(dialect: str, tmp_path: Path) -> None:
     said: dict[str, set[str]] = {}
     for strategy, precision, offload, recompute in itertools.product(
@@ -212,7 +214,7 @@ SAYS_DEGREES = {"deepspeed": 1, "megatron": 7, "torchtitan": 6, "accelerate": 2,
                 "slurm": 8}  # fmt: skip
 
 
-@pytest.mark.parametrize("dialect", FILES)
+@pytest.mark.parametrize("dialect", SHIPPED)
 def test_round_trip_of_degrees(dialect: str, tmp_path: Path) -> None:
     said = 0
     for degrees in DEGREES:
@@ -224,7 +226,7 @@ def test_round_trip_of_degrees(dialect: str, tmp_path: Path) -> None:
     assert said == SAYS_DEGREES[dialect]
 
 
-@pytest.mark.parametrize("dialect", FILES)
+@pytest.mark.parametrize("dialect", SHIPPED)
 @settings(
     max_examples=25, deadline=None, derandomize=True,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
@@ -339,7 +341,7 @@ def test_every_sample_is_recognised(path: Path) -> None:
 def test_no_text_breaks_a_reader(suffix: str, tmp_path: Path, text: str) -> None:
     path = tmp_path / f"launch{suffix}"
     path.write_text(text, encoding="utf-8")
-    for name in FILES:
+    for name in SHIPPED:
         try:
             DIALECTS[name].read(read_source(str(path))).violations()
         except SimcoreError as err:

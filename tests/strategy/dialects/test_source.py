@@ -11,7 +11,7 @@ import pytest
 from costs import cost_ratio
 
 from simcore.base.errors import DataError, SimcoreError, UsageError
-from simcore.strategy.dialects import DIALECTS, FILES, read_launch, read_source
+from simcore.strategy.dialects import DIALECTS, SHIPPED, read_launch, read_source
 from simcore.strategy.dialects.source import MAX_BYTES, MAX_NODES
 
 
@@ -160,7 +160,7 @@ def test_nothing_is_executed(tmp_path: Path) -> None:
     }  # fmt: skip
     for name, text in texts.items():
         path = written(tmp_path, name, text)
-        for dialect in FILES:
+        for dialect in SHIPPED:
             try:
                 DIALECTS[dialect].read(read_source(path))
             except SimcoreError as err:
