@@ -70,9 +70,9 @@ def gradients_after(block: Block) -> tuple[int, ...]:
     if not total:
         return (0,) * len(block.ops)
     ends = np.cumsum([float(q.numel) for q in block.params]) / numel
-    before = np.concatenate([[0.0], np.cumsum(weights)[:-1]]) / total  # share of the ops before
-    counts = (ends > before[:, None] * (1 + 1e-9)).sum(axis=1).tolist()
-    return (len(block.params), *counts[1:])
+    before = np.cumsum(weights)[:-1] / total  # share of the ops before the second, third ...
+    counts = (ends > before[:, None] * (1 + 1e-9)).sum(axis=1)
+    return (len(block.params), *counts.tolist())
 
 
 def shared_with_input(block: Block, p: Precision) -> float:
@@ -110,7 +110,7 @@ def _forward(block: Block, p: Precision, pins: bool, shared: float) -> list[Tens
         saves_output = out in pieces
         if shared in pieces:  # exists already: the block's input
             pieces.remove(shared)
-            shared = -1.0
+            shared = 0.0
         made += [Tensor(SAVED, size, op.name, j, back, late=True) for size in pieces]
         if out and carried >= 0:
             made[carried] = made[carried]._replace(end=j)
@@ -156,7 +156,7 @@ def tensors_of(block: Same[Block], p: Precision, *, pins: bool, again: bool) -> 
     saves is part of the working set. Cached: stages and jobs of one model have blocks in common.
     """
     shared = shared_with_input(block.it, p) if again else 0.0
-    made = _forward(block.it, p, pins, shared or -1.0)
+    made = _forward(block.it, p, pins, shared)
     made += _backward(block.it, p) if pins else []
     if again:
         made = [t._replace(kind=WORKING) if t.kind == SAVED else t for t in made]

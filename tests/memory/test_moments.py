@@ -18,7 +18,7 @@ from simcore.memory.moments import (
 )
 from simcore.memory.walk import COPY, GRADIENT, SAVED, WORKING, held_at_ticks
 from simcore.step.transients import saved_bytes
-from simcore.workload.graph import Workload
+from simcore.workload.graph import Affine, Block, Kernel, Op, Workload
 from simcore.workload.models import MODELS
 from simcore.workload.saved import Saved
 
@@ -133,6 +133,46 @@ def test_candidates_of_three_instances() -> None:
     width = 2.0
     assert forward[:, HELD].max() == backward[:, HELD].max() == 3 * width
     assert (np.diff(backward[:, HELD]) <= 0.0).all()
+
+
+def busy(name: str, numel: int, *, saves: float, writes: float, **more: Any) -> Block:
+    """A block whose forward writes more than it saves; its backward holds nothing."""
+    sample = Affine(per_sample=1.0)
+    op = Op(
+        name="op", fwd=(Kernel(kind="gemm", m=sample, n=Affine(writes)),), bwd=(),
+        saved=Saved(low=saves),
+    )  # fmt: skip
+    return Block(name=name, ops=(op,), params=block(name, [numel]).params, **more)
+
+
+def test_moments_are_in_the_order_of_the_step() -> None:
+    layer = busy("layer", 10, saves=3.0, writes=50.0, recomputable=True, boundary=Saved(low=1.0))
+    model = workload([busy("in", 4, saves=1.0, writes=2.0), layer], [0, 1, 1, 0, 1])
+    table = candidates(model, P, True, 0)
+    assert table[:, FORWARD].tolist() == sorted(table[:, FORWARD], reverse=True)
+    backward = table[table[:, FORWARD] == 0.0]
+    assert 1 < len(backward) < len(table) - 1
+    assert backward[:, GRADS].tolist() == sorted(backward[:, GRADS])
+
+
+def test_forward_that_runs_again_may_be_the_peak() -> None:
+    """The layer writes 100 bytes beside the 6 that it saves, with the gradients of the others."""
+    layer = busy("layer", 10, saves=3.0, writes=50.0, recomputable=True, boundary=Saved(low=1.0))
+    model = workload([layer, busy("head", 90, saves=1.0, writes=1.0)], [0, 1])
+    found = moments_of(model, P, True, 0)
+    again = (found.forward == 0.0) & (found.grads == 0.9)
+    assert (found.held + found.working)[again].max() == 2.0 + 6.0 + 100.0
+
+
+def test_the_instance_before_a_large_block_is_looked_at() -> None:
+    """Of equal blocks it has the large one's parameters fetched ahead."""
+    small, large = (
+        busy(n, k, saves=1.0, writes=w) for n, k, w in (("a", 1, 500.0), ("b", 90, 1.0))
+    )
+    found = candidates(workload([small, large], [0, 0, 0, 1, 0, 0, 0]), P, False, 1)
+    working = found[found[:, WORK] >= 1000.0]
+    assert working[:, WINDOW].max() == 91.0
+    assert sorted(set(working[:, WINDOW].tolist())) == [1.0, 2.0, 91.0]
 
 
 def test_recomputed_layers_keep_their_input() -> None:
