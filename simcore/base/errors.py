@@ -130,6 +130,21 @@ class Problems(list[str]):
             raise InvalidConfig(list(dict.fromkeys(self)))
 
 
+def refuse_bad(what: str, problems: Sequence[str], *, file: object, hint: str = "") -> None:
+    """Raises DataError with the first problems of a file's rows or events, if there are any.
+
+    ``what``: what is bad, such as measurements; ``hint``: how to leave them out.
+    """
+    if problems:
+        more = f"; and {len(problems) - BAD_SHOWN} more" if len(problems) > BAD_SHOWN else ""
+        text = f"bad {what}: {'; '.join(problems[:BAD_SHOWN])}{more} {hint}"
+        raise DataError(text.rstrip(), file=file)
+
+
+#: The most problems that the message about a bad file lists.
+BAD_SHOWN = 10
+
+
 def _listed(names: Sequence[str]) -> str:
     return ", ".join(names[:LISTED]) + (" …" if len(names) > LISTED else "")
 

@@ -10,10 +10,10 @@ from typing import Final
 
 import numpy as np
 
-from simcore.base.errors import DataError, InvalidConfig, SimcoreError, UnknownName
+from simcore.base.errors import DataError, InvalidConfig, SimcoreError, UnknownName, refuse_bad
 from simcore.base.units import format_si
 from simcore.calibrate.curve_fits import Array
-from simcore.calibrate.op_tables import SHOWN, OnBad, open_text
+from simcore.calibrate.op_tables import OnBad, open_text
 from simcore.hardware.cluster import ClusterSpec, parse_cluster
 from simcore.hardware.paths import cluster_paths
 from simcore.hardware.spec import GPUS
@@ -133,13 +133,9 @@ def read_nccl_groups(paths: Sequence[Path], said: Said, on_bad: OnBad) -> NcclGr
         if cut:
             part += NcclFile((), (f"{path.name}: the file ends early",))
         found += part
-    if found.problems and on_bad == "refuse":
-        more = len(found.problems) - SHOWN
-        tail = f"; and {more} more" if more > 0 else ""
-        raise DataError(
-            f"bad measurements: {'; '.join(found.problems[:SHOWN])}{tail} (--bad-rows skip leaves "
-            "them out)", file=paths[0],
-        )  # fmt: skip
+    if on_bad == "refuse":
+        hint = "(--bad-rows skip leaves them out)"
+        refuse_bad("measurements", found.problems, file=paths[0], hint=hint)
     missing: list[str] = []
     clusters = []
     for run in found.runs:

@@ -17,13 +17,11 @@ from typing import Any, Generic, Literal, TypeAlias, TypeVar
 import numpy as np
 
 from simcore.base.arrays import NDArray
-from simcore.base.errors import DataError
+from simcore.base.errors import DataError, refuse_bad
 from simcore.calibrate.curve_fits import Array
 
 T = TypeVar("T")
 OnBad: TypeAlias = Literal["skip", "refuse"]
-#: The number of bad rows that an error message lists.
-SHOWN = 10
 
 
 @dataclass
@@ -84,11 +82,8 @@ class Table:
 
         Raises DataError with the bad rows if ``on_bad`` is "refuse" and there are any.
         """
-        if on_bad == "refuse" and self.problems:
-            more = len(self.problems) - SHOWN
-            tail = f"; and {more} more" if more > 0 else ""
-            raise DataError(f"bad measurements: {'; '.join(self.problems[:SHOWN])}{tail}",
-                            file=self.path)  # fmt: skip
+        if on_bad == "refuse":
+            refuse_bad("measurements", self.problems, file=self.path)
         return RowsRead(
             tuple(items), len(self) + self.n_cut, skipped + Counter(self.problems),
             tuple(self.problems),

@@ -14,12 +14,10 @@ from simcore.measurements.nccl_runs import (
     PROGRAMS,
     Device,
     NcclFile,
-    NcclRun,
     Row,
     Side,
-    op_from_rows,
+    run_of,
     side_of,
-    without_bad_rows,
 )
 
 
@@ -55,13 +53,8 @@ def read_nccl_json(path: Path, text: str, op: str = "") -> NcclFile:
             problems.append(f"{path.name}:{number}: {row} (in the results)")
         else:
             rows.append(row)
-    n_ranks = len(ranks)
-    name = _program(data.get("args") or []) or op
-    if not name and rows:
-        name = op_from_rows(tuple(rows), n_ranks)
-    run = NcclRun(path.name, 1, name, tuple(ranks), n_ranks, tuple(rows),
-                  str(data.get("nccl_version", "")))  # fmt: skip
-    valid, wrong = without_bad_rows(run)
+    name, version = _program(data.get("args") or []) or op, str(data.get("nccl_version", ""))
+    valid, wrong = run_of(path.name, 1, name, ranks, rows, version)
     if valid is None and not problems and not wrong:
         raise DataError("holds no result of nccl-tests", file=path)
     return NcclFile((valid,) if valid else (), (*problems, *wrong))

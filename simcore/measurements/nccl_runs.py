@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from simcore.base.units import GIGA, MICRO
@@ -192,8 +192,20 @@ def run_problem(run: NcclRun) -> str:
     return ""
 
 
-def without_bad_rows(run: NcclRun) -> tuple[NcclRun | None, list[str]]:
-    """A run with only its valid rows, or None without any; and a sentence for each invalid row."""
+def run_of(
+    file: str, line: int, op: str, devices: Sequence[Device], rows: Sequence[Row], version: str
+) -> tuple[NcclRun | None, list[str]]:
+    """A run with only its valid rows, or None without any; and a sentence for each invalid row.
+
+    Where ``op`` is empty, the rows may tell the collective. Each rank is one of the ``devices``.
+    """
+    name = op or (op_from_rows(tuple(rows), len(devices)) if rows else "")
+    return _without_bad_rows(
+        NcclRun(file, line, name, tuple(devices), len(devices), tuple(rows), version)
+    )
+
+
+def _without_bad_rows(run: NcclRun) -> tuple[NcclRun | None, list[str]]:
     problems: list[str] = []
     valid: list[Row] = []
     seen: dict[tuple[object, ...], int] = {}
@@ -214,9 +226,7 @@ def without_bad_rows(run: NcclRun) -> tuple[NcclRun | None, list[str]]:
             continue
         seen[key] = row.line
         valid.append(row)
-    checked = NcclRun(
-        run.file, run.line, run.op, run.devices, run.n_ranks, tuple(valid), run.version
-    )
+    checked = replace(run, rows=tuple(valid))
     if why := run_problem(checked):
         problems.append(f"{run.where}: {why}")
         return None, problems

@@ -21,9 +21,8 @@ from simcore.measurements.nccl_runs import (
     NcclRun,
     Row,
     Side,
-    op_from_rows,
+    run_of,
     side_of,
-    without_bad_rows,
 )
 
 _LABEL: Final = re.compile(r"^(?:\[\d+,\d+\]<std\w+>:|\d{1,5}: )\s?")
@@ -81,11 +80,8 @@ def read_nccl_tests(path: Path, text: str, op: str = "") -> NcclFile:
     problems: list[str] = []
     for run, bad_lines in _runs(path, text.splitlines()):
         problems += bad_lines
-        n_ranks = len(run.devices)  # with MPI only the device list shows the number of ranks
-        rows = tuple(run.rows)
-        name = run.op or op or (op_from_rows(rows, n_ranks) if rows else "")
-        whole = NcclRun(path.name, run.line, name, tuple(run.devices), n_ranks, rows, run.version)
-        valid, wrong = without_bad_rows(whole)
+        # with MPI only the device list shows the number of ranks
+        valid, wrong = run_of(path.name, run.line, run.op or op, run.devices, run.rows, run.version)
         problems += wrong
         if valid is not None:
             runs.append(valid)

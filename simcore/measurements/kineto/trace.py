@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from simcore.base.errors import DataError
+from simcore.base.errors import DataError, refuse_bad
 from simcore.base.units import MICRO
 from simcore.measurements.kineto.kinds import Kind, collective_of, is_optimizer_kernel, kind_of
 from simcore.measurements.kineto.stream import TraceStream
@@ -33,8 +33,6 @@ PHASE_OF_TERM: Final[dict[str, Phase]] = {
     "forward": "forward", "frozen": "forward", "backward": "backward", "optimizer": "optimizer",
     "ema": "optimizer",
 }  # fmt: skip
-#: Largest number of bad events that an error message lists.
-_SHOWN: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,12 +128,8 @@ def read_trace(path: Path, on_bad: OnBad = "refuse") -> Trace:
         _store(raw, event, name, start, start + dur * MICRO)
     if stream.cut:
         problems.append(f"{path.name}: is cut short {stream.cut}")
-    if problems and on_bad == "refuse":
-        more = f"; and {len(problems) - _SHOWN} more" if len(problems) > _SHOWN else ""
-        raise DataError(
-            f"bad trace: {'; '.join(problems[:_SHOWN])}{more} (--bad-rows skip reads the rest)",
-            file=path,
-        )
+    if on_bad == "refuse":
+        refuse_bad("trace", problems, file=path, hint="(--bad-rows skip reads the rest)")
     return _trace_of(path, raw, stream.header, tuple(problems))
 
 
