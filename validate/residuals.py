@@ -192,13 +192,8 @@ def foreign(rows: Sequence[Row]) -> dict[str, Any]:
     ``left_out_frac``: without this width and with it, set without the source; mean of sources.
     """
     needed, sources = beyond(rows), np.array([r.source for r in rows])
-    names = list(dict.fromkeys(sources))
-    bare, wide = [], []
-    for source in names:
-        mine = sources == source
-        bare.append(float((needed[mine] <= 0.0).mean()))
-        without = width_of_a_new_source(needed[~mine], sources[~mine])
-        wide.append(float((needed[mine] <= without).mean()))
+    wide = _left_out_shares(needed, sources)
+    bare = {source: float((needed[sources == source] <= 0.0).mean()) for source in wide}
     kinds = np.array([r.program for r in rows])
     known = {k for k in set(kinds) if (needed[kinds == k] <= 0.0).mean() >= LEVEL}
     return {
@@ -206,9 +201,19 @@ def foreign(rows: Sequence[Row]) -> dict[str, Any]:
         "kinds": sorted(
             k for k, n in Counter(kinds.tolist()).items() if n >= LEAST_ROWS and k in known
         ),
-        "left_out_frac": (float(np.mean(bare)), float(np.mean(wide))),
-        "sources": dict(zip(map(str, names), zip(bare, wide, strict=True), strict=True)),
+        "left_out_frac": tuple(float(np.mean(list(of.values()))) for of in (bare, wide)),
+        "sources": {source: (bare[source], share) for source, share in wide.items()},
     }
+
+
+def _left_out_shares(needed: Any, sources: Any) -> dict[str, float]:
+    """The share of each source's rows [R] inside the width that is set without the source."""
+    found = {}
+    for source in dict.fromkeys(sources.tolist()):
+        mine = sources == source
+        width = width_of_a_new_source(needed[~mine], sources[~mine])
+        found[source] = float((needed[mine] <= width).mean())
+    return found
 
 
 def assumed(files: Sequence[Path]) -> dict[str, Any]:
@@ -249,11 +254,7 @@ def _beside(rows: Sequence[Row], widths: Sequence[Estimate]) -> dict[str, Any]:
     known = errors.known + errors.weights @ np.square([w.value for w in widths])
     lack = np.sqrt(np.maximum(np.square(errors.size / Z80) - known, 0.0))
     needed = lack / np.array([r.held for r in rows])
-    left_out = {
-        source: float(np.mean(needed[sources == source] <= width_of_a_new_source(
-            needed[sources != source], sources[sources != source])))
-        for source in dict.fromkeys(sources.tolist())
-    }  # fmt: skip
+    left_out = _left_out_shares(needed, sources)
     return {
         "width": width_of_a_new_source(needed, sources),
         "rows": len(rows),

@@ -62,25 +62,29 @@ def typical(samples: Sequence[Sample], others_frac: float = 0.0) -> Typical:
     return Typical(value, sd, len(used), float(frac))
 
 
-class Busy:
-    """How much of the machine other processes use: the system's busy time less that of simcore."""
+def busy_s(stat: Path = Path("/proc/stat")) -> float:
+    """Busy seconds of all cores since the system's start, in whole ticks; 0 if unknown."""
+    try:
+        words = stat.read_text(encoding="ascii").split("\n", 1)[0].split()[1:9]
+    except OSError:
+        return 0.0
+    ticks = [float(w) for w in words]
+    return (
+        sum(ticks) - ticks[3] - ticks[4]
+    ) * seconds_of_a_tick()  # 3: idle, 4: waiting for the disk
 
-    def __init__(self, stat: Path = Path("/proc/stat")) -> None:
-        self._stat = stat
 
-    def ticks(self) -> tuple[float, float]:
-        """(busy ticks of all cores, all ticks) since the system's start; zeros if unknown."""
-        try:
-            words = self._stat.read_text(encoding="ascii").split("\n", 1)[0].split()[1:9]
-        except OSError:
-            return 0.0, 0.0
-        ticks = [float(w) for w in words]
-        return sum(ticks) - ticks[3] - ticks[4], sum(ticks)  # 3: idle, 4: waiting for the disk
+def seconds_of_a_tick() -> float:
+    """Seconds of a tick in which the system counts busy time."""
+    return 1.0 / os.sysconf("SC_CLK_TCK")
 
-    @staticmethod
-    def others_frac(busy_s: float, own_cpu_s: float, wall_s: float, n_cores: int) -> float:
-        """The share of all cores that other processes used in ``wall_s`` seconds."""
-        return max(0.0, busy_s - own_cpu_s) / (wall_s * n_cores) if wall_s > 0 else 0.0
+
+def others_frac(busy: float, own_cpu_s: float, wall_s: float, n_cores: int) -> float:
+    """The share of all cores that other processes used in ``wall_s`` seconds.
+
+    ``busy``: busy seconds of all cores in that time, ``own_cpu_s``: those of simcore's processes.
+    """
+    return max(0.0, busy - own_cpu_s) / (wall_s * n_cores) if wall_s > 0 else 0.0
 
 
 def measure(
@@ -124,16 +128,14 @@ def _together(
     case: Case, device: Device, world: World, run: Run, budget_s: float, clock: Clock
 ) -> Typical:
     world.barrier()
-    busy, tick_s = Busy(), 1.0 / os.sysconf("SC_CLK_TCK")
-    ticks, cpu, start = busy.ticks()[0], time.process_time(), clock()
+    busy, cpu, start = busy_s(), time.process_time(), clock()
     until = start + max(budget_s, case.seconds)
     samples: list[Sample] = []
     # Every rank runs for the whole time; otherwise the slowest would run alone at the end.
     while clock() < until or len(samples) < case.calls:
         samples.append(_one(case, device, run))
-    wall, cpu = clock() - start, time.process_time() - cpu
-    busy_s = (busy.ticks()[0] - ticks) * tick_s
-    return of_ranks_at_once(world.gather(AtOnce(typical(samples), busy_s, cpu, wall)), cores())
+    wall, cpu, busy = clock() - start, time.process_time() - cpu, busy_s() - busy
+    return of_ranks_at_once(world.gather(AtOnce(typical(samples), busy, cpu, wall)), cores())
 
 
 def of_ranks_at_once(ranks: Sequence[AtOnce], n_cores: int) -> Typical:
@@ -148,7 +150,7 @@ def of_ranks_at_once(ranks: Sequence[AtOnce], n_cores: int) -> Typical:
     own = sum(r.own_cpu_s / r.wall_s for r in ranks)
     return Typical(
         float(np.mean([t.seconds for t in calls])), max(t.sd_log for t in calls),
-        min(t.calls for t in calls), Busy.others_frac(busy, own, 1.0, n_cores),
+        min(t.calls for t in calls), others_frac(busy, own, 1.0, n_cores),
     )  # fmt: skip
 
 
@@ -165,23 +167,21 @@ def _lockstep(
     first = max(world.gather(_wall(run, clock)))
     wanted = max(budget_s, case.seconds) / max(first, 1e-6)
     calls = int(world.share(min(MAX_CALLS, max(case.calls, int(wanted)))))
-    busy, tick_s = Busy(), 1.0 / os.sysconf("SC_CLK_TCK")
     mine: list[tuple[float, float, float]] = []  # wall, own processor time, busy time of all cores
     for _ in range(calls):
         if case.cold:
             device.flush()
         world.barrier()
-        ticks, cpu = busy.ticks()[0], time.process_time()
+        busy, cpu = busy_s(), time.process_time()
         wall = device.time(run).seconds if device.kind == "cuda" else _wall(run, clock)
-        cpu, ticks = time.process_time() - cpu, busy.ticks()[0] - ticks
-        mine.append((wall, cpu, ticks * tick_s))
+        mine.append((wall, time.process_time() - cpu, busy_s() - busy))
     every = np.array(world.gather(mine))  # [ranks, calls, 3]
     walls, own = every[:, :, 0].max(axis=0), every[:, :, 1].sum(axis=0)
     others = [
-        Busy.others_frac(float(b), float(o), float(w), cores())
+        others_frac(float(b), float(o), float(w), cores())
         for b, o, w in zip(every[0, :, 2], own, walls, strict=True)
     ]
-    return least_disturbed(walls, np.array(others), tick_s)
+    return least_disturbed(walls, np.array(others), seconds_of_a_tick())
 
 
 def least_disturbed(walls: Array, others: Array, tick_s: float) -> Typical:

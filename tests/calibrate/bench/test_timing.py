@@ -11,10 +11,12 @@ import pytest
 from simcore.calibrate.bench.case import Sample
 from simcore.calibrate.bench.timing import (
     AtOnce,
-    Busy,
     Typical,
+    busy_s,
     least_disturbed,
     of_ranks_at_once,
+    others_frac,
+    seconds_of_a_tick,
     typical,
 )
 
@@ -90,7 +92,8 @@ def test_calls_shorter_than_the_systems_clock_are_judged_together() -> None:
 def test_what_others_use_is_what_is_busy_less_ones_own(tmp_path: Path) -> None:
     stat = tmp_path / "stat"
     stat.write_text("cpu  100 0 50 800 20 5 5 10 0 0\ncpu0 1 2\n", encoding="ascii")
-    assert Busy(stat).ticks() == (170.0, 990.0)  # idle 800 and waiting for the disk 20 are not busy
-    assert Busy.others_frac(1.5, 1.0, 1.0, 2) == pytest.approx(0.25)
-    assert Busy.others_frac(0.9, 1.0, 1.0, 2) == 0.0
-    assert Busy(tmp_path / "none").ticks() == (0.0, 0.0)
+    # idle 800 and waiting for the disk 20 are not busy
+    assert busy_s(stat) == pytest.approx(170.0 * seconds_of_a_tick())
+    assert others_frac(1.5, 1.0, 1.0, 2) == pytest.approx(0.25)
+    assert others_frac(0.9, 1.0, 1.0, 2) == 0.0
+    assert busy_s(tmp_path / "none") == 0.0
