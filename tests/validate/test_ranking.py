@@ -139,7 +139,7 @@ def test_a_configuration_is_what_is_read_of_a_row_and_whose_it_was() -> None:
         }  # fmt: skip
         return Case(**(base | said))  # type: ignore[arg-type]
 
-    same = case(id="y", notes="again", measured={"step_time_s": 2.0},
+    same = case(id="y", flag="doubted", measured={"step_time_s": 2.0},
                 columns={"source": "us", "version": "2"})  # fmt: skip
     assert same.configuration == case().configuration
     for other in (case(gpus="1x4xA100"), case(options={"micro_batch": 8}), case(model="gpt2-xl"),
