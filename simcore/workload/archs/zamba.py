@@ -19,6 +19,7 @@ from simcore.workload.archs.lm_attention import FLASH, AttentionShape, attention
 from simcore.workload.archs.lm_mixers import MixerShape, mamba
 from simcore.workload.archs.lm_mlp import gate_product
 from simcore.workload.archs.lm_settings import Attention
+from simcore.workload.archs.parts import settings_by_part
 from simcore.workload.graph import TIE, Block, Workload
 from simcore.workload.saved import Saved
 
@@ -107,84 +108,96 @@ def _repeated_layer(layer: Block) -> Block:
     return replace(layer, name="layer shared again", ops=(*body, sums), params=own)
 
 
-@ARCHS.register("zamba2")
-def build(
-    *,
-    name: str,
-    sample_unit: str = "sequence",
-    layers: int,
-    hidden: int,
-    heads: int,
-    kv_heads: int = 0,
-    ffn: int = 0,
-    vocab: int = 32000,
-    seq_len: int = 4096,
-    shared_pattern: str,
-    shared_blocks: int = 1,
-    adapter_rank: int = 128,
-    adapted_attention: bool = False,
-    rotary: bool = False,
-    ssm_heads: int,
-    ssm_head_dim: int = 64,
-    ssm_state: int = 64,
-    ssm_groups: int = 1,
-    ssm_chunk: int = 256,
-    conv_kernel: int = 4,
-    bias: bool = False,
-    norm: str = "rmsnorm",
-    attention: str = "flash",
-    loss: str = "eager",
-) -> Workload:
-    """Zamba2 over ``seq_len`` tokens. ``ffn`` 0: four times hidden.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Zamba:
+    """Settings of Zamba2.
 
-    ``shared_pattern``: ``s`` a layer after a shared block, ``m`` Mamba-2 alone; ``shared_blocks``
-    take turns. ``adapter_rank``: rank of the products that each depth adds to the block's first
-    feed-forward product and, with ``adapted_attention``, to q, k and v. ``rotary``: positions are
-    rotary.
+    - ``kv_heads``: 0 means as many as ``heads``; ``ffn``: 0 means four times hidden. ``bias``:
+      Mamba-2's products have one.
+    - ``shared_pattern``: ``s`` a layer after a shared block, ``m`` Mamba-2 alone; ``shared_blocks``
+      take turns. ``adapter_rank``: rank of the products that each depth adds to the block's first
+      feed-forward product and, with ``adapted_attention``, to q, k and v. ``rotary``: positions are
+      rotary.
+    - ``ssm_``: Mamba-2 (``ops.SsdShape``).
     """
-    check_names(norm=(norm, _NORMS), attention=(attention, (*FLASH, "math")))
-    check_names(loss=(loss, ("eager", "in_place")))
-    if len(shared_pattern) != layers or set(shared_pattern) - {"s", "m"}:
-        raise ValueError(f"shared_pattern must be {layers} letters s and m")
-    if 2 * hidden % heads:
-        raise ValueError(f"heads {heads} does not divide twice the hidden width {hidden}")
-    if ssm_heads % ssm_groups:
-        raise ValueError(f"ssm_heads {ssm_heads} must be a multiple of ssm_groups {ssm_groups}")
-    if min(shared_blocks, seq_len) < 1:
-        raise ValueError("shared_blocks and seq_len must be at least 1")
-    width = 2 * hidden // heads
+
+    layers: int
+    hidden: int
+    heads: int
+    kv_heads: int = 0
+    ffn: int = 0
+    vocab: int = 32000
+    seq_len: int = 4096
+    shared_pattern: str
+    shared_blocks: int = 1
+    adapter_rank: int = 128
+    adapted_attention: bool = False
+    rotary: bool = False
+    ssm_heads: int
+    ssm_head_dim: int = 64
+    ssm_state: int = 64
+    ssm_groups: int = 1
+    ssm_chunk: int = 256
+    conv_kernel: int = 4
+    bias: bool = False
+    norm: str = "rmsnorm"
+    attention: str = "flash"
+    loss: str = "eager"
+
+    def __post_init__(self) -> None:
+        check_names(norm=(self.norm, _NORMS), attention=(self.attention, (*FLASH, "math")))
+        check_names(loss=(self.loss, ("eager", "in_place")))
+        if len(self.shared_pattern) != self.layers or set(self.shared_pattern) - {"s", "m"}:
+            raise ValueError(f"shared_pattern must be {self.layers} letters s and m")
+        if 2 * self.hidden % self.heads:
+            raise ValueError(
+                f"heads {self.heads} does not divide twice the hidden width {self.hidden}"
+            )
+        if self.ssm_heads % self.ssm_groups:
+            raise ValueError(
+                f"ssm_heads {self.ssm_heads} must be a multiple of ssm_groups {self.ssm_groups}"
+            )
+        if min(self.shared_blocks, self.seq_len) < 1:
+            raise ValueError("shared_blocks and seq_len must be at least 1")
+
+
+@ARCHS.register("zamba2")
+@settings_by_part
+def build(*, name: str, sample_unit: str = "sequence", z: Zamba) -> Workload:
+    """Zamba2 over ``seq_len`` tokens, with the loss at every position."""
+    width, seq, hidden = 2 * z.hidden // z.heads, z.seq_len, z.hidden
     s = _Shape(
         attention=AttentionShape(
-            seq=seq_len, hidden=2 * hidden, out=hidden, norm=norm, kernel=attention,
-            rotated=width * rotary,
+            seq=seq, hidden=2 * hidden, out=hidden, norm=z.norm, kernel=z.attention,
+            rotated=width * z.rotary,
             own=Attention(
-                heads=heads, kv_heads=kv_heads or heads, head_dim=width, value_dim=width,
+                heads=z.heads, kv_heads=z.kv_heads or z.heads, head_dim=width, value_dim=width,
                 fused_qkv=False,
             ),
         ),
         mixer=MixerShape(
-            seq=seq_len, hidden=hidden, bias=bias, conv_bias=True, apart=False, products=1,
+            seq=seq, hidden=hidden, bias=z.bias, conv_bias=True, apart=False, products=1,
             ssd=ops.SsdShape(
-                seq=seq_len, heads=ssm_heads, head_dim=ssm_head_dim, state=ssm_state,
-                groups=ssm_groups, chunk=ssm_chunk, conv=conv_kernel,
+                seq=seq, heads=z.ssm_heads, head_dim=z.ssm_head_dim, state=z.ssm_state,
+                groups=z.ssm_groups, chunk=z.ssm_chunk, conv=z.conv_kernel,
             ),
         ),
-        hidden=hidden, ffn=ffn or 4 * hidden, rank=adapter_rank, adapted=adapted_attention,
-        norm=norm,
+        hidden=hidden, ffn=z.ffn or 4 * hidden, rank=z.adapter_rank,
+        adapted=z.adapted_attention, norm=z.norm,
     )  # fmt: skip
     first = Body(in_layer=False)
-    first.embedding("tokens", seq_len, hidden, vocab)
+    first.embedding("tokens", seq, hidden, z.vocab)
     first.add(ops.copy("tokens.clone", s.elems, as_it_lies=True))
     last = Body(in_layer=False)
-    last.norm("norm", seq_len, hidden, norm)
-    last.linear("head", seq_len, hidden, vocab, reads="out", weight=False)
-    last.add(ops.grad_only(TIE, 0.0, weight=3.0 * vocab * hidden))
-    last.add(*(ops.loss_in_place if loss == "in_place" else ops.lm_loss)("loss", seq_len, vocab))
+    last.norm("norm", seq, hidden, z.norm)
+    last.linear("head", seq, hidden, z.vocab, reads="out", weight=False)
+    last.add(ops.grad_only(TIE, 0.0, weight=3.0 * z.vocab * hidden))
+    last.add(*(ops.loss_in_place if z.loss == "in_place" else ops.lm_loss)("loss", seq, z.vocab))
     plain, behind = _layer(s, "layer", False), _layer(s, "layer shared", True)
     blocks = [first.block("embeddings"), plain, behind, _repeated_layer(behind), last.block("head")]
     order, depth = [0], 0
-    for letter in shared_pattern:
-        order.append(1 if letter == "m" else 2 + (depth >= shared_blocks))
+    for letter in z.shared_pattern:
+        order.append(1 if letter == "m" else 2 + (depth >= z.shared_blocks))
         depth += letter == "s"
     order.append(4)
     used = sorted(set(order))
@@ -193,6 +206,6 @@ def build(
         sample_unit=sample_unit,
         blocks=tuple(blocks[i] for i in used),
         order=tuple(used.index(i) for i in order),
-        input_bytes=2.0 * INT64_BYTES * seq_len,
-        tokens_per_sample=seq_len,
+        input_bytes=2.0 * INT64_BYTES * seq,
+        tokens_per_sample=seq,
     )
