@@ -13,9 +13,11 @@ from simcore.base.errors import InvalidConfig
 from simcore.memory.job import memory_result
 from simcore.request.placed import Placed
 from simcore.step.parallel.context import ContextRanks
+from simcore.strategy.layout import Layout
 from simcore.timing.exchanges import exchange_bytes, exchanges_of
 from simcore.timing.points import Points
 from simcore.timing.steps import values_of
+from simcore.workload.resolve import resolve_model
 
 BASE: dict[str, Any] = {
     "precision": "bf16", "strategy": "zero1", "recompute": "none", "micro_batch": 1,
@@ -177,3 +179,12 @@ def test_context_ranks_by_hand() -> None:
     # 32 heads of q and of the output, 8 each of k and v: a quarter of each in one of four exchanges
     assert turned.sample_bytes == 1024 / 4 * (2 * 32 + 2 * 8) * 128 * 2 / 4
     assert dict(turned.layer_times) == {"all_to_all": 8.0}
+
+
+def test_fewer_groups_than_ranks_are_copied_where_they_divide_them() -> None:
+    """Mamba-2's one group of B and C is copied to both ranks; 3 does not divide 8."""
+    record = resolve_model("mamba2-2.7b")
+    assert ContextRanks.refused(record, Layout(cp=2, cp_comm="ulysses"), {}) == []
+    eight = {"ssm_groups": 8, "ssm_heads": 96}
+    (told,) = ContextRanks.refused(record, Layout(cp=3, cp_comm="ulysses"), eight)
+    assert "cp=3 and 8 groups a tensor rank" in told

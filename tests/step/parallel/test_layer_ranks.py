@@ -73,3 +73,12 @@ def test_where_ranks_lie() -> None:
     whole = _placed("mixtral-8x7b", {"tp": 2, "ep": 4, "expert_tp": 2})
     assert (whole.expert.stride, whole.expert.nic_ranks) == (2.0, 8)
     assert (whole.tensor.nic_ranks, whole.context.nic_ranks) == (2, 0)
+
+
+def test_recompute_of_some_layers_repeats_their_exchanges() -> None:
+    """8 of 32 layers run forward again: a quarter of two sums, and of a ring's exchange."""
+    words = {"recompute": "selective", "recompute_modules": "layer", "recompute_layers": 8}
+    assert _placed("llama3-8b", {"tp": 4, **words}).tensor.passes == (2.0, 3.0 + 0.25 * 2)
+    assert _placed("llama3-8b", {"cp": 4, **words}).context.passes == (1.0, 2.0 + 0.25)
+    whole = {**words, "recompute_layers": 32}
+    assert _placed("llama3-8b", {"tp": 4, **whole}).tensor.passes == (2.0, 5.0)

@@ -163,3 +163,12 @@ def test_tensor_ranks_by_hand() -> None:
     assert again.passes == (2.0, 5.0)
     narrow = _ranks("llama3-8b", {"tp": 4, "precision": "fp8"})
     assert dict(narrow.collectives) == {"reduce_scatter": 1.0, "all_gather": 0.5}
+
+
+def test_weight_gradients_are_a_smaller_share_where_forward_runs_again() -> None:
+    """Twice the weights' FLOP in backward: of 3 parts, with recompute of 4."""
+    none, full = (
+        _ranks("llama3-8b", {"tp": 4, "overlap": "dgrad", "recompute": r}).covering_frac
+        for r in ("none", "full")
+    )
+    assert full / none == pytest.approx(3 / 4, rel=0.03)

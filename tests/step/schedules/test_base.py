@@ -143,3 +143,13 @@ def test_numbers_and_arrays_are_played_alike() -> None:
     for one, other in zip(alone, many, strict=True):
         assert [s.work for s in one] == [s.work for s in other]
         assert [s.finish_s for s in one] == pytest.approx([s.finish_s[1] for s in other])
+
+
+def test_the_last_micro_batch_of_every_chunk_takes_longer() -> None:
+    """Of 4 micro-batches on 2 chunks a stage, the backward of the last on either chunk."""
+    layout = Layout(pp=2, vpp=2)
+    rows = _play(layout, [StageTimes(2.0, 4.0, last_s=1.0)] * 2, 4)
+    longer = [s.work for s in rows[0] if s.finish_s - s.start_s == 2.5]
+    assert sorted((w.kind, w.micro_batch, w.chunk) for w in longer) == [
+        ("backward", 3, 0), ("backward", 3, 1),
+    ]  # fmt: skip
