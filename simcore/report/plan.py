@@ -31,7 +31,7 @@ from simcore.report.formatting import (
     wrapped,
 )
 from simcore.report.sweep import reasons
-from simcore.report.tables import table
+from simcore.report.tables import fitted
 from simcore.report.text_of import text_of
 
 
@@ -88,26 +88,21 @@ def _head(p: Plan) -> list[str]:
     return lines
 
 
+#: The most characters of the columns that name the cluster, and how an option trains.
+_TEXTS = {1: 20, 2: 26}
+
+
 def option_table(options: Sequence[Option]) -> list[str]:
-    """The lines of a table of ranked options, at most 80 columns wide."""
+    """The lines of a table of ranked options, at most 80 columns wide.
+
+    If it is too wide, the number of GPUs is left out first, then the batch.
+    """
     header = ["", "cluster", "how", "batch", "step", "time", "cost", "GPUs", "in time"]
-    longest = max(len(how(o)) for o in options)
-    lines = _option_lines(options, header, min(longest, _HOW))
-    if (over := max(map(len, lines)) - WIDTH) > 0:
-        lines = _option_lines(options, header, max(len(header[2]), min(longest, _HOW) - over))
-    return [line[:WIDTH] for line in lines]
-
-
-#: Characters of the column that says how an option trains; fewer if the table gets too wide.
-_HOW = 26
-
-
-def _option_lines(options: Sequence[Option], header: Sequence[str], how_width: int) -> list[str]:
     rows = [
         [
             str(i + 1),
-            _cut(o.cluster, 20),
-            _cut(how(o), how_width),
+            o.cluster,
+            how(o),
             f"{o.micro_batch}x{o.grad_accum}",
             format_seconds(o.step_time_s),
             days(o.time_s),
@@ -117,16 +112,7 @@ def _option_lines(options: Sequence[Option], header: Sequence[str], how_width: i
         ]
         for i, o in enumerate(options)
     ]
-    # Empty columns are left out; if the table is still too wide, then GPUs, then the batch.
-    empty: list[int] = [i for i in (8, 6) if all(r[i] == "-" for r in rows)]
-    for extra in ([], [7], [7, 3]):
-        left_out = {*empty, *extra}
-        keep = [i for i in range(len(header)) if i not in left_out]
-        right = [n for n, i in enumerate(keep) if i not in (1, 2)]
-        text = table([header[i] for i in keep], [[r[i] for i in keep] for r in rows], right=right)
-        if max(map(len, text.splitlines())) <= WIDTH:
-            break
-    return text.splitlines()
+    return fitted(header, rows, WIDTH, texts=_TEXTS, spare=(7, 3))
 
 
 def how(o: Option) -> str:
@@ -336,7 +322,3 @@ def notes_of(p: Plan) -> list[str]:
     """The relaxations that would make an impossible plan possible, its sources and assumptions."""
     relaxations = [f"relax: {_relax(r, p.goal)}" for r in p.relaxations]
     return [*relaxations, *(f"{label}: {text}" for label, text in _origins(p))]
-
-
-def _cut(text: str, width: int) -> str:
-    return text if len(text) <= width else text[: width - 2] + ".."

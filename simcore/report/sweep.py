@@ -9,12 +9,10 @@ from simcore.planning.ranking import Point
 from simcore.planning.sweep import SweepResult
 from simcore.report.formatting import WIDTH, counted, figure, gigabytes, percent, wrapped
 from simcore.report.sentences import more
-from simcore.report.tables import table
+from simcore.report.tables import fitted
 from simcore.report.text_of import text_of
 from simcore.request.training_library import AUTO, assumed_of
 
-#: The smallest width in characters to which a column of text is cut.
-_SHORTEST = 12
 #: The number of points of the Pareto front that the text shows.
 _OF_FRONT = 6
 
@@ -131,29 +129,8 @@ def _spread(points: Sequence[Point]) -> list[Point]:
 
 
 def _fitted(header: list[str], rows: list[list[str]]) -> list[str]:
-    """The lines of a table that is cut to 80 columns.
-
-    Empty columns are left out. If it is too wide, the throughput per GPU goes first, then the
-    longest texts are shortened.
-    """
-    empty = [i for i in range(len(header)) if not any(row[i] for row in rows)]
-    widths = {1: WIDTH, 2: WIDTH}
-    while True:
-        keep = [i for i in range(len(header)) if i not in empty]
-        right = [n for n, i in enumerate(keep) if i not in (1, 2)]
-        cells = [[_cut(r[i], widths.get(i, WIDTH)) for i in keep] for r in rows]
-        lines = table([header[i] for i in keep], cells, right=right).splitlines()
-        over = max(map(len, lines)) - WIDTH
-        if over <= 0:
-            return lines
-        longest = {i: min(widths[i], max(len(r[i]) for r in rows)) for i in widths}
-        if 6 not in empty:
-            empty.append(6)  # throughput of one GPU
-            continue
-        column = max(longest, key=lambda i: longest[i])
-        if longest[column] <= _SHORTEST:
-            return [line[:WIDTH] for line in lines]
-        widths[column] = max(_SHORTEST, longest[column] - over)
+    """The lines of a table of points; if it is too wide, the throughput per GPU goes first."""
+    return fitted(header, rows, WIDTH, texts={1: WIDTH, 2: WIDTH}, spare=(6,))
 
 
 def words_of(p: Point, *, named: bool = True) -> list[str]:
@@ -168,10 +145,6 @@ def words_of(p: Point, *, named: bool = True) -> list[str]:
     in_layout = set(str(f.layout).split())  # the layout writes "schedule zb-1p" as "zb-1p"
     more = [w for w in f.more.split(", ") if w.partition(" ")[2] not in in_layout]
     return [*settings, f.optimizer, *filter(None, [*more, network])]
-
-
-def _cut(text: str, width: int) -> str:
-    return text if len(text) <= width else text[: width - 3] + "..."
 
 
 def reasons(invalid: dict[str, int], n_points: int, most: int = 8) -> list[str]:

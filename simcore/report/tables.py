@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from textwrap import wrap
 
@@ -68,6 +68,48 @@ def wrapped_table(
         for n in range(max(map(len, parts))):
             lines.append(_line([p[n] if n < len(p) else "" for p in parts], widths, right))
     return "\n".join(lines)
+
+
+#: The smallest width in characters to which a column of text is cut.
+_SHORTEST = 12
+
+
+def fitted(
+    header: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    width: int,
+    *,
+    texts: Mapping[int, int],
+    spare: Sequence[int],
+) -> list[str]:
+    """The lines of a table that is cut to ``width`` columns.
+
+    ``texts``: the columns of text, and the most characters of each; the others are numbers.
+    Columns whose cells are empty or "-" are left out. If the table is too wide, the ``spare``
+    columns go first, in this order, then the longest texts are shortened.
+    """
+    left_out = {i for i in range(len(header)) if all(row[i] in ("", "-") for row in rows)}
+    most, spare = dict(texts), [i for i in spare if i not in left_out]
+    while True:
+        keep = [i for i in range(len(header)) if i not in left_out]
+        right = [n for n, i in enumerate(keep) if i not in texts]
+        cells = [[_cut(row[i], most.get(i, width)) for i in keep] for row in rows]
+        lines = table([header[i] for i in keep], cells, right=right).splitlines()
+        over = max(map(len, lines)) - width
+        if over <= 0:
+            return lines
+        if spare:
+            left_out.add(spare.pop(0))
+            continue
+        longest = {i: min(most[i], max(len(row[i]) for row in rows)) for i in texts}
+        column = max(longest, key=lambda i: longest[i])
+        if longest[column] <= _SHORTEST:
+            return [line[:width] for line in lines]
+        most[column] = max(_SHORTEST, longest[column] - over)
+
+
+def _cut(text: str, width: int) -> str:
+    return text if len(text) <= width else text[: width - 3] + "..."
 
 
 @dataclass(frozen=True)

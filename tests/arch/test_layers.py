@@ -47,13 +47,13 @@ LAZY: dict[str, str | tuple[str, ...]] = {
     "torch": ("simcore/calibrate/", TRACE),
     "matplotlib": PLOTS,
     "pandas": ("simcore/calibrate/", "simcore/report/frames.py"),
-    "jinja2": "simcore/report/html/render.py",
+    "jinja2": "simcore/report/html/__init__.py",
     "watchfiles": "simcore/cli/watch.py",
     "pyarrow": "simcore/planning/output.py",
     "simpy": "simcore/planning/",
 }
 #: Modules that exist to use the package, and that nothing imports but inside a function.
-AT_MODULE_LEVEL = (TRACE, PLOTS, "simcore/report/html/render.py", "simcore/calibrate/nets.py")
+AT_MODULE_LEVEL = (TRACE, PLOTS, "simcore/calibrate/nets.py")
 
 
 @pytest.mark.parametrize("package", LAZY)
@@ -73,7 +73,7 @@ def test_heavy_packages_are_imported_inside_functions_of_their_home(package: str
 
 def test_what_imports_heavy_packages_at_once_is_imported_late() -> None:
     """Nothing outside the plots imports one of their kinds, and nothing the templates."""
-    late = ("simcore.report.plots.", "simcore.report.html.render")
+    late = ("simcore.report.plots.", "jinja2")
     wrong = []
     for module in modules():
         if module.as_posix().startswith(PLOTS):

@@ -12,6 +12,7 @@ import pytest
 
 from simcore import api
 from simcore.base.errors import UsageError
+from simcore.report import html
 from simcore.report.html import fragment, page
 from simcore.report.html.parts import Card, Table
 
@@ -209,7 +210,8 @@ def test_without_matplotlib_a_card_has_its_tables(monkeypatch: pytest.MonkeyPatc
 
 def test_without_jinja_a_card_is_the_text(monkeypatch: pytest.MonkeyPatch) -> None:
     answer = api.predict(*ASK)
-    monkeypatch.setitem(__import__("sys").modules, "simcore.report.html.render", None)
+    html._environment.cache_clear()
+    monkeypatch.setitem(sys.modules, "jinja2", None)
     assert "<pre>" in fragment(answer) and "FITS" in fragment(answer)
     with pytest.raises(UsageError, match=r"simcore\[report\]"):
         page(None)  # type: ignore[arg-type]
@@ -243,10 +245,11 @@ def test_words_stand_out_in_light_and_dark(single: str) -> None:
             assert _contrast(colour, paper) >= 4.5, (colour, paper)
 
 
-@pytest.mark.parametrize("package", ["matplotlib.figure", "simcore.report.html.render"])
+@pytest.mark.parametrize("package", ["matplotlib.figure", "jinja2"])
 def test_without_its_packages_a_report_asks_for_its_extra(
     package: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    html._environment.cache_clear()
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(UsageError, match=r"a report needs .* 'simcore\[report\]'"):
         page(None)  # type: ignore[arg-type]

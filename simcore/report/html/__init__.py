@@ -6,8 +6,9 @@ its content. The pages refer to no other file or host and need no script.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from html import escape
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from simcore.base.errors import UsageError
 
@@ -15,13 +16,35 @@ if TYPE_CHECKING:
     from simcore.report.html.document import Facts
 
 
+@lru_cache(maxsize=1)
+def _environment() -> Any:
+    """The templates; every value is escaped except simcore's own SVG pictures."""
+    try:
+        from jinja2 import Environment, PackageLoader, StrictUndefined
+    except ImportError:
+        raise UsageError("a report needs jinja2: pip install 'simcore[report]'") from None
+    return Environment(
+        loader=PackageLoader("simcore.report.html", "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+
+
+def render(template: str, **values: object) -> str:
+    """A template of this package, filled in. Raises UsageError if jinja2 is not installed."""
+    text: str = _environment().get_template(template).render(**values)
+    return text
+
+
 def fragment(result: object) -> str:
     """``result`` as an HTML element for a notebook; as plain text if jinja2 is not installed."""
-    from simcore.report.text_of import text_of
-
     try:
-        from simcore.report.html.render import render
-    except ImportError:
+        _environment()
+    except UsageError:
+        from simcore.report.text_of import text_of
+
         return f"<pre>{escape(text_of(result))}</pre>"
     # This import also registers the cards of sweeps, comparisons and plans.
     from simcore.report.html.cards_of_many import card_of
@@ -34,13 +57,9 @@ def page(facts: Facts) -> str:
 
     Raises UsageError if jinja2 or matplotlib is not installed.
     """
+    from simcore.report.html.document import document
     from simcore.report.plots import require_matplotlib
 
     require_matplotlib("a report", "report")
-    try:
-        from simcore.report.html.render import render
-    except ImportError:
-        raise UsageError("a report needs jinja2: pip install 'simcore[report]'") from None
-    from simcore.report.html.document import document
-
+    _environment()
     return render("page.html.j2", document=document(facts))

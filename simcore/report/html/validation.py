@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from simcore import __version__
 from simcore.report.formatting import percent
+from simcore.report.html import render
+from simcore.report.html.document import Document
 from simcore.report.html.parts import Section, picture
+from simcore.report.plots import require_matplotlib
 from simcore.report.tables import Table
 from simcore.report.verdict import scores_of, value_of
 
@@ -21,17 +25,7 @@ def validation_page(result: dict[str, Any], files: Sequence[str]) -> str:
     ``files`` are the names of the measured tables. Raises UsageError if jinja2 or matplotlib is
     not installed.
     """
-    from simcore import __version__
-    from simcore.base.errors import UsageError
-    from simcore.report.plots import require_matplotlib
-
     require_matplotlib()
-    try:
-        from simcore.report.html.render import render
-    except ImportError:
-        raise UsageError("a report needs jinja2: pip install 'simcore[report]'") from None
-    from simcore.report.html.document import Document
-
     names = ", ".join(files)
     page = Document(
         title=f"Predicted against measured: {names}",
