@@ -7,7 +7,7 @@ resolved and predicted like any other, as in ``api.fixes``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from math import inf
 
 from simcore.answer.result import Faster, Prediction
@@ -85,6 +85,11 @@ def _less_sharded(request: Request, found: Prediction, ask: Ask) -> Faster | Non
     ]
     if s.zero_stage == 3 and request.workload.frozen_base_numel and not any(tried):
         tried.append(_tried(ask, NARROW_BASE.words, NARROW_BASE.said, found.samples_per_s))
+    return _simplest(tried)
+
+
+def _simplest(tried: Iterable[Faster | None]) -> Faster | None:
+    """The first of the changes that fit whose rate is close to the fastest; None if none fits."""
     fitting = [f for f in tried if f is not None]
     most = max((f.samples_per_s for f in fitting), default=inf)
     return next((f for f in fitting if f.samples_per_s >= (1.0 - _ALIKE_FRAC) * most), None)
@@ -96,11 +101,8 @@ def _less_bubble(request: Request, found: Prediction, ask: Ask) -> Faster | None
     if placed is None or placed.layout.pp == 1 or not found.time_s.get("pipeline_bubble"):
         return None
     changes = _more_micro_batches(request, found.sample_unit, placed.layout.pp)
-    for words, said in changes:
-        change = _tried(ask, words, said, found.samples_per_s)
-        if change is not None and change.gain_frac >= WORTH_FRAC:
-            return change
-    return None
+    tried = (_tried(ask, words, said, found.samples_per_s) for words, said in changes)
+    return next((f for f in tried if f is not None and f.gain_frac >= WORTH_FRAC), None)
 
 
 def _interleaved(request: Request, found: Prediction, ask: Ask) -> Faster | None:
@@ -115,10 +117,7 @@ def _interleaved(request: Request, found: Prediction, ask: Ask) -> Faster | None
     impossible = accum % pp or not request.strategy.program.pipeline.interleaves
     if pp == 1 or impossible or bubble_frac < WORTH_FRAC:
         return None
-    tried = (_tried(ask, {"vpp": n}, f"vpp {n}", found.samples_per_s) for n in _CHUNKS)
-    fitting = [f for f in tried if f is not None]
-    most = max((f.samples_per_s for f in fitting), default=inf)
-    return next((f for f in fitting if f.samples_per_s >= (1.0 - _ALIKE_FRAC) * most), None)
+    return _simplest(_tried(ask, {"vpp": n}, f"vpp {n}", found.samples_per_s) for n in _CHUNKS)
 
 
 def _more_micro_batches(request: Request, unit: str, stages: int) -> Iterator[tuple[Words, str]]:

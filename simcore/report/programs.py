@@ -33,18 +33,18 @@ def program_dict(name: str) -> dict[str, Any]:
 def in_effect(name: str) -> list[dict[str, Any]]:
     """Facts that hold of a program, without those that a later one replaces. Raises UnknownName."""
     held: dict[tuple[str, ...], tuple[StatedFact, Any]] = {}
-    for told in facts_of(name):
-        for subject, key, value in told.values():
+    for stated in facts_of(name):
+        for subject, key, value in stated.values():
             if not key:  # of a subject nothing holds any more
                 held = {k: v for k, v in held.items() if k[0] != subject}
             elif isinstance(value, Mapping) and subject == "runs":
-                held |= {(subject, key, str(k)): (told, v) for k, v in value.items()}
+                held |= {(subject, key, str(k)): (stated, v) for k, v in value.items()}
             else:
-                held[subject, key] = told, value
+                held[subject, key] = stated, value
     return [
-        {"fact": ".".join(k), "value": value, "source": told.source, "of": told.of,
-         "note": str(told.fact.get("note", ""))}
-        for k, (told, value) in held.items() if value is not None
+        {"fact": ".".join(k), "value": value, "source": stated.source, "of": stated.of,
+         "note": str(stated.fact.get("note", ""))}
+        for k, (stated, value) in held.items() if value is not None
     ]  # fmt: skip
 
 
