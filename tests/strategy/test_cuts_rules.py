@@ -88,3 +88,9 @@ def test_every_library_cuts_by_a_rule_that_there_is() -> None:
     assert {
         program_named(name).pipeline.cut for name in [*program_names(), "deepspeed@2022"]
     } == set(CUT_RULES)
+
+
+def test_a_programs_modules_are_an_embedding_a_final_norm_and_a_head() -> None:
+    """10 layers and three modules in two stages: 7 modules and 6, of which two are no layers."""
+    assert cut_sizes("", 10, 2, "modules") == modules_cut(10, 2, 1, 2) == (6, 4)
+    assert cut_sizes("", 11, 2, "modules") == (6, 5)  # of 14 modules seven each

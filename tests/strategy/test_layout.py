@@ -89,3 +89,8 @@ def test_text_of_a_layout() -> None:
 )
 def test_rules_at_their_border(layout: Layout, n_gpus: int, n_layers: int, n_problems: int) -> None:
     assert len(layout.violations(n_gpus, n_layers)) == n_problems
+
+
+def test_sizes_of_stages_need_a_pipeline() -> None:
+    assert Layout(stages="6,6").violations(8, 12) == ["stages 6,6 need pp above 1"]
+    assert Layout(vpp=2).violations(8, 12) == ["vpp=2 needs pp above 1"]
