@@ -16,7 +16,7 @@ from simcore.physics.kernel import TrafficLimits
 from simcore.step.graph import StepGraph, Task
 from simcore.strategy.optimizers import OPTIMIZERS
 from simcore.strategy.precision import PRECISIONS
-from simcore.strategy.strategy import Strategy
+from simcore.strategy.strategy import Buckets, Strategy
 from simcore.timing.points import Points
 from simcore.timing.rates import ClassRates, KernelRates, no_work
 from simcore.workload.graph import Block, Kernel, Op, Param, Workload
@@ -28,7 +28,9 @@ PARALLELISMS = ("dp", "manual", "ddp", "zero1", "zero2", "zero3")
 
 
 def strategy(parallelism: str = "ddp", precision: str = "fp32", **changes: Any) -> Strategy:
-    """A strategy with AdamW unless told otherwise."""
+    """A strategy with AdamW unless told otherwise; fields of its buckets are given directly."""
+    of_buckets = {f.name for f in fields(Buckets)} & changes.keys()
+    changes["buckets"] = Buckets(**{name: changes.pop(name) for name in of_buckets})
     optimizer = OPTIMIZERS[changes.pop("optimizer", "adamw")]
     return Strategy(
         parallelism=parallelism,  # type: ignore[arg-type]

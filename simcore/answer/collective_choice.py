@@ -59,7 +59,7 @@ def chosen_collectives(request: Request) -> tuple[Chosen, ...]:
 def nccl_words(request: Request) -> str:
     """The NCCL algorithms and protocols that the job names, as options; "" where NCCL chooses."""
     s = request.strategy
-    said = {"nccl-algo": s.nccl_algorithms, "nccl-proto": s.nccl_protocols}
+    said = {"nccl-algo": s.nccl.algorithms, "nccl-proto": s.nccl.protocols}
     return " and ".join(f"{word} {held}" for word, held in said.items() if held)
 
 

@@ -138,7 +138,7 @@ def _bound_by(f: Facts) -> Derivation:
 def _collectives(f: Facts) -> Derivation:
     found = chosen_collectives(f.request)
     s = f.request.strategy
-    held = [str(words) for words in (s.nccl_algorithms, s.nccl_protocols) if words]
+    held = [str(words) for words in (s.nccl.algorithms, s.nccl.protocols) if words]
     return Derivation(
         "for each message the fastest of NCCL's algorithms and protocols: latency + bytes / rate "
         "+ ramp x sqrt(latency x bytes / rate)"

@@ -107,7 +107,7 @@ def _buckets(f: Facts) -> Derivation:
             "min(parameters, bucket) x bytes",
             (
                 _params(f),
-                ("bucket", f"{s.zero_bucket_numel:,} elements"),
+                ("bucket", f"{s.buckets.zero_numel:,} elements"),
                 ("bytes each", f"{s.precision.grad_bytes}"),
             ),
             "DeepSpeed reduce_bucket_size, default 5e8",
@@ -121,7 +121,7 @@ def _buckets(f: Facts) -> Derivation:
             _params(f),
             ("bytes each", f"{s.precision.grad_bytes}"),
             ("strategy", s.parallelism),
-            ("gradient_as_bucket_view", f"{s.bucket_view}"),
+            ("gradient_as_bucket_view", f"{s.buckets.views}"),
         ),
         "torch DistributedDataParallel (Li et al. 2020)",
     )

@@ -69,7 +69,10 @@ def measured_rows(request: Request, result: Prediction) -> tuple[MeasuredRow, ..
 def _same_job(step: Mapping[str, Any], model: str, request: Request) -> bool:
     """Whether the step, with defaults for what it does not state, is of the request's job."""
     of_step = make_request(model, step["gpus"], **step["options"])
-    wanted = replace(request.strategy, wraps_alone=of_step.strategy.wraps_alone)  # either way
+    alone = of_step.strategy.buckets.wraps_alone
+    wanted = replace(  # either way
+        request.strategy, buckets=replace(request.strategy.buckets, wraps_alone=alone)
+    )
     return (
         of_step.cluster.groups == request.cluster.groups
         and of_step.strategy == wanted

@@ -124,7 +124,7 @@ def answer_of(
         from simcore.api.faster import faster_of
 
         added["faster"] = faster_of(request, found, ask)
-    if request.strategy.nccl_algorithms or request.strategy.nccl_protocols:
+    if request.strategy.nccl.algorithms or request.strategy.nccl.protocols:
         from simcore.answer.collective_choice import left_without
 
         added["assumptions"] = (*left_without(request), *found.assumptions)

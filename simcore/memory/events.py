@@ -160,7 +160,7 @@ class _Step:
             out.alloc(k * n * self.p.param_bytes, "gradient_stubs", "layers")
         left = held["gradient_buckets"] + held["replicas"]
         one_buffer = stage or self.strategy.parallelism == "dp"
-        cap = max(left, 1.0) if one_buffer else float(self.strategy.bucket_cap_bytes)
+        cap = max(left, 1.0) if one_buffer else float(self.strategy.buckets.cap_bytes)
         while left >= 1.0:
             out.alloc(min(cap, left), "gradient_buckets", "DDP")
             left -= min(cap, left)

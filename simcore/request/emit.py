@@ -76,7 +76,7 @@ def launch_file(
         issuer=None if strategy.issuer == "torch" else strategy.issuer,
         overlap=None if strategy.overlap == usual else str(strategy.overlap),
         main_grads="fp32" if main_grads(request) == "fp32" else None,
-        bucket_numel=strategy.zero_bucket_numel if strategy.zero_stage in (1, 2) else None,
+        bucket_numel=strategy.buckets.zero_numel if strategy.zero_stage in (1, 2) else None,
     )
     emitted = emit(dialect, job)
     words = job.words()
@@ -93,8 +93,8 @@ def _of_no_file(request: Request) -> tuple[str, ...]:
     """Options that no format can express: environment variables and settings inside scripts."""
     s = request.strategy
     found = {
-        "nccl-algo": str(s.nccl_algorithms),
-        "nccl-proto": str(s.nccl_protocols),
+        "nccl-algo": str(s.nccl.algorithms),
+        "nccl-proto": str(s.nccl.protocols),
         "growing-segments": "on" if request.growing_segments else "",
         "launch-blocking": "on" if s.launch_blocking else "",
         "fp8-params": "on" if s.fp8_params else "",

@@ -31,7 +31,14 @@ from simcore.strategy.options import Options
 from simcore.strategy.options.values import check_shares, read_options
 from simcore.strategy.precision import with_remainders
 from simcore.strategy.routing import EVEN
-from simcore.strategy.strategy import Recompute, Strategy, single_refused, wraps_on_one_gpu
+from simcore.strategy.strategy import (
+    Buckets,
+    NcclLimits,
+    Recompute,
+    Strategy,
+    single_refused,
+    wraps_on_one_gpu,
+)
 from simcore.workload.graph import Workload
 from simcore.workload.models import ModelRecord
 from simcore.workload.recompute import head_recomputed, offloaded, recomputed
@@ -166,8 +173,10 @@ def _strategy(tries: Attempts, inputs: Inputs, mode: str) -> Strategy | None:
         overlap=tries["overlap"],
         issuer=tries["issuer"],
         launch_blocking=tries.get("blocking", False),
-        nccl_algorithms=tries.get("nccl_algorithms", FREE),
-        nccl_protocols=tries.get("nccl_protocols", FREE),
+        nccl=NcclLimits(
+            algorithms=tries.get("nccl_algorithms", FREE),
+            protocols=tries.get("nccl_protocols", FREE),
+        ),
         shard_ranks=tries.get("shard_ranks", 0),
         gather_tensors=tries.get("gathered", False) or bool(library.program.zero3.tensor_lists),
         program=library.program,
@@ -181,7 +190,9 @@ def _strategy(tries: Attempts, inputs: Inputs, mode: str) -> Strategy | None:
         reuse_numel=_either_count(options.get("reuse_numel"), library.program.zero3.reuse_numel),
         ema=t.ema if t else False,
         grad_clip=tries.get("clip", t.grad_clip if t else False),
-        wraps_alone=wraps_on_one_gpu(options.get("strategy"), bool(t and t.wraps_one_gpu)),
+        buckets=Buckets(
+            wraps_alone=wraps_on_one_gpu(options.get("strategy"), bool(t and t.wraps_one_gpu))
+        ),
         step_impl=tries.get("impl") or (t.optimizer_impl if t else "foreach"),
         ema_impl=t.ema_impl if t else "for-loop",
     )
@@ -252,7 +263,8 @@ def _with_buckets(strategy: Strategy, numel: int | None) -> Strategy:
     if numel is None:
         return strategy
     cap_bytes = numel * strategy.precision.grad_bytes
-    return replace(strategy, zero_bucket_numel=numel, bucket_cap_bytes=cap_bytes)
+    buckets = replace(strategy.buckets, zero_numel=numel, cap_bytes=cap_bytes)
+    return replace(strategy, buckets=buckets)
 
 
 def _strategy_violations(strategy: Strategy, cluster: ClusterSpec) -> list[str]:

@@ -83,8 +83,8 @@ def _bucket_numel(request: Request) -> int:
     """Elements of a gradient bucket: DeepSpeed sets elements, DDP sets bytes."""
     strategy = request.strategy
     if strategy.zero_stage in (1, 2):
-        return strategy.zero_bucket_numel
-    return int(strategy.bucket_cap_bytes // strategy.precision.grad_bytes)
+        return strategy.buckets.zero_numel
+    return int(strategy.buckets.cap_bytes // strategy.precision.grad_bytes)
 
 
 #: Options whose value is derived from several fields of the resolved job.

@@ -60,7 +60,7 @@ def managed(strategy: Strategy) -> Managed | None:
     hooks, units = (library.zero3.hooks, library.fsdp.units) if sharded else (None, None)
     if hooks is None and units is None and library.host.modules is None:
         return None
-    numel = strategy.zero_bucket_numel if hooks else 0
+    numel = strategy.buckets.zero_numel if hooks else 0
     return Managed(hooks, numel, units, library.host.modules)
 
 

@@ -37,13 +37,38 @@ class Offload:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Buckets:
+    """Buffers in which gradients are reduced together.
+
+    ``cap_bytes``, ``first_bytes``: size of DDP's buckets and of the first one (torch's defaults);
+    ``views``: gradients are views of them (gradient_as_bucket_view). ``wraps_alone``: DDP wraps the
+    model on a single rank too (``wraps_on_one_gpu``); most scripts wrap only under torchrun.
+    ``zero_numel``: elements of a bucket of ZeRO-1 and 2 (default of DeepSpeed's
+    ``reduce_bucket_size``).
+    """
+
+    cap_bytes: int = 25 * MIB
+    first_bytes: int = MIB
+    views: bool = False
+    wraps_alone: bool = True
+    zero_numel: int = 500_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NcclLimits:
+    """The algorithms and protocols that a job allows NCCL (NCCL_ALGO, NCCL_PROTO)."""
+
+    algorithms: Held = FREE
+    protocols: Held = FREE
+
+    def __bool__(self) -> bool:
+        return bool(self.algorithms or self.protocols)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Strategy:
     """One way to run a job. Batch sizes are not included: they vary over the configuration axis.
 
-    ``bucket_cap_bytes``, ``first_bucket_bytes``: DDP's gradient buckets (torch defaults 25 MiB and
-    1 MiB); ``bucket_view``: gradients are views of them (gradient_as_bucket_view). ``wraps_alone``:
-    DDP wraps the model on a single rank too (``wraps_on_one_gpu``); most scripts wrap only under
-    torchrun. ``zero_bucket_numel``: DeepSpeed's ``reduce_bucket_size`` default.
     ``recompute_modules``: modules that run again under selective recompute
     (``workload.recompute``), in the first ``recompute_layers`` layers (0: in all).
     ``prefetch_blocks``: blocks ahead for which ZeRO-3 gathers parameters. ``overlap``:
@@ -57,8 +82,8 @@ class Strategy:
     are kept on the host. ``expert_ranks``: data ranks over which one set of experts is divided,
     from the layout; ``routing``: how unevenly tokens are routed to experts. ``program``: the
     training program, with its temporaries and copies. ``issuer``: the program that issues kernels;
-    ``launch_blocking``: the host waits for each kernel to end. ``nccl_algorithms``,
-    ``nccl_protocols``: restrictions on NCCL's choice.
+    ``launch_blocking``: the host waits for each kernel to end. ``nccl``: restrictions
+    on NCCL's choice.
     """
 
     parallelism: Parallelism = "ddp"
@@ -72,11 +97,7 @@ class Strategy:
     grad_clip: bool = False
     step_impl: StepImpl = "foreach"
     ema_impl: StepImpl = "for-loop"
-    bucket_cap_bytes: int = 25 * MIB
-    first_bucket_bytes: int = MIB
-    bucket_view: bool = False
-    wraps_alone: bool = True
-    zero_bucket_numel: int = 500_000_000
+    buckets: Buckets = Buckets()
     prefetch_blocks: int = 1
     reuse_numel: int = 0
     overlap: Overlap = DEFAULT
@@ -90,8 +111,7 @@ class Strategy:
     program: Program = PLAIN
     issuer: Issuer = "torch"
     launch_blocking: bool = False
-    nccl_algorithms: Held = FREE
-    nccl_protocols: Held = FREE
+    nccl: NcclLimits = NcclLimits()
 
     @property
     def zero_stage(self) -> int:
@@ -100,7 +120,7 @@ class Strategy:
 
     def unwrapped(self, n_gpus: int) -> bool:
         """Whether the job is one process whose model is not wrapped in DDP."""
-        return n_gpus == 1 and self.parallelism == "ddp" and not self.wraps_alone
+        return n_gpus == 1 and self.parallelism == "ddp" and not self.buckets.wraps_alone
 
     @property
     def keeps_grads(self) -> bool:

@@ -92,7 +92,7 @@ def program_of(workload: Workload, strategy: Strategy, n_classes: int) -> Progra
 def _program(workload: Workload, strategy: Strategy, n_classes: int, recomputed: bool) -> Program:
     builder = ProgramBuilder(workload, n_classes, recomputed)
     PARALLELISMS[strategy.parallelism].build(builder, strategy)
-    by_function = strategy.nccl_algorithms.by_function or strategy.nccl_protocols.by_function
+    by_function = strategy.nccl.algorithms.by_function or strategy.nccl.protocols.by_function
     return builder.finish(by_function=bool(by_function))
 
 

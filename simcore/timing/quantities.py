@@ -267,7 +267,7 @@ class Quantities:
         return self._elementwise(traffic, self.n_tensors, index) * self.reduces
 
     def _bucket_copies_host(self, index: int) -> Array:
-        passes = 1.0 if self.strategy.bucket_view else 2.0
+        passes = 1.0 if self.strategy.buckets.views else 2.0
         return passes * self.n_tensors * self.issue_s * self.reduces
 
     def _buffer_copies(self, index: int) -> Array:

@@ -42,11 +42,11 @@ def steps_of(
 def with_library(request: Request, points: Points) -> Points:
     """The axis with NCCL restricted to the algorithms and protocols that the job names."""
     s = request.strategy
-    if not s.nccl_algorithms and not s.nccl_protocols:
+    if not s.nccl.algorithms and not s.nccl.protocols:
         return points
     allowed = Allowed(
-        s.nccl_algorithms.every, s.nccl_protocols.every,
-        s.nccl_algorithms.by_function, s.nccl_protocols.by_function,
+        s.nccl.algorithms.every, s.nccl.protocols.every,
+        s.nccl.algorithms.by_function, s.nccl.protocols.by_function,
     )  # fmt: skip
     return replace(points, library=replace(points.library, allowed=allowed))
 

@@ -107,7 +107,7 @@ def test_the_same_where_gradients_stay_whole(name: str, parallelism: str) -> Non
 
 
 @pytest.mark.parametrize("name", ["latte-s", "gpt2", "resnet-50", "bert-base"])
-@pytest.mark.parametrize("words", [{"bucket_view": True}, {"step_impl": "fused"}, {"ema": True}])
+@pytest.mark.parametrize("words", [{"views": True}, {"step_impl": "fused"}, {"ema": True}])
 def test_the_same_for_other_settings(name: str, words: dict[str, Any]) -> None:
     _, model = record(name)
     how = strategy("ddp", "amp-bf16", **words)
@@ -197,10 +197,10 @@ def test_steps_after_the_warm_up_are_alike() -> None:
 
 
 def test_gradients_as_bucket_views_are_there_once() -> None:
-    own, views = (closed(tiny(), strategy(bucket_view=v), 0.0, 2.0).terms for v in (False, True))
+    own, views = (closed(tiny(), strategy(views=v), 0.0, 2.0).terms for v in (False, True))
     assert (own["gradients"][0], own["gradient_buckets"][0]) == (16_000.0, 16_000.0)
     assert (views["gradients"][0], views["gradient_buckets"][0]) == (0.0, 16_000.0)
-    manual = closed(tiny(), strategy("manual", bucket_view=True), 0.0, 2.0).terms
+    manual = closed(tiny(), strategy("manual", views=True), 0.0, 2.0).terms
     assert manual["gradients"][0] == 16_000.0  # no buckets, nothing to be a view of
 
 

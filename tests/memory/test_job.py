@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
-from statistics import median
+from statistics import median, stdev
 from typing import Any
 
 import numpy as np
@@ -113,7 +114,8 @@ def test_holes_of_unlike_layers_are_the_median_of_replays() -> None:
         half = replace(request, micro_batch=max(1, request.micro_batch // 2))
         found[arch] = median(holes_frac(r) for r in (request, half))
     assert len(found) > 15
-    profile = make_request("resnet-50", "1x1xA100").profile
-    assert median(found.values()) == pytest.approx(
-        profile.allocator_stuck_frac("unlike").value, rel=0.5
-    )
+    logs = [math.log(v) for v in found.values()]
+    figure = make_request("resnet-50", "1x1xA100").profile.allocator_stuck_frac("unlike").value
+    # standard error of a median: 1.2533 standard deviations over sqrt(n)
+    error = 1.2533 * stdev(logs) / math.sqrt(len(logs))
+    assert abs(median(logs) - math.log(figure)) < 2.0 * error < 0.8

@@ -34,8 +34,8 @@ def test_the_file_fills_in_what_is_not_given(tmp_path: Path) -> None:
     s = request.strategy
     assert (s.parallelism, s.precision.name, s.optimizer.name) == ("zero2", "bf16", "sgd-plain")
     assert (request.micro_batch, request.grad_accum, s.grad_clip) == (4, 2, True)
-    assert s.zero_bucket_numel == 10**8
-    assert s.bucket_cap_bytes == 2 * 10**8
+    assert s.buckets.zero_numel == 10**8
+    assert s.buckets.cap_bytes == 2 * 10**8
     assert {d.split()[0] for d in request.defaults} == {"recompute"}
     told = [a for a in request.assumptions if name in a]
     assert any("(DeepSpeed): strategy zero2, micro-batch 4" in a for a in told)
@@ -221,8 +221,7 @@ def test_what_a_file_says_comes_back_whole(dialect: str, tmp_path: Path) -> None
     seq_len = {} if dialect != "deepspeed" else {"seq_len": 4096}
     back = make_request(model, gpus, launch=str(file), **seq_len)
     whole = make_request(model, gpus, **words, seq_len=4096)
-    cap = whole.strategy.bucket_cap_bytes  # of DDP's buckets, of which there are none
-    assert replace(back.strategy, bucket_cap_bytes=cap) == whole.strategy
+    assert replace(back.strategy, buckets=whole.strategy.buckets) == whole.strategy
     assert back.workload == whole.workload
     assert predict(back).step_time_s == predict(whole).step_time_s
     if whole.placed is not None:

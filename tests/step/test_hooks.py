@@ -19,7 +19,7 @@ from simcore.step.host_calls import driver_issues, managed
 from simcore.step.kernels import kernel_table
 from simcore.strategy.precision import PRECISIONS
 from simcore.strategy.programs import program_named
-from simcore.strategy.strategy import OPTIMIZERS, Strategy
+from simcore.strategy.strategy import OPTIMIZERS, Buckets, Strategy
 from simcore.workload.archs.bert import build as bert
 from simcore.workload.archs.transformer import build as transformer
 from simcore.workload.graph import Workload
@@ -45,7 +45,7 @@ ONE_MATRIX, ALL = 64, 10**8  # elements of a bucket
 def strategy(zero: str = "zero3", software: str = "deepspeed", numel: int = ALL) -> Strategy:
     return Strategy(
         parallelism=zero, precision=PRECISION, optimizer=OPTIMIZERS["adamw"],
-        program=program_named(software), zero_bucket_numel=numel,
+        program=program_named(software), buckets=Buckets(zero_numel=numel),
     )  # fmt: skip
 
 

@@ -75,8 +75,8 @@ def test_unknown_strategy_names_the_nearest() -> None:
 def test_defaults_are_those_of_the_frameworks() -> None:
     """torch: 25 MiB buckets after a first of 1 MiB; DeepSpeed: reduce_bucket_size 5e8."""
     how = strategy()
-    assert (how.bucket_cap_bytes, how.first_bucket_bytes) == (25 * MIB, MIB)
-    assert how.zero_bucket_numel == 500_000_000
+    assert (how.buckets.cap_bytes, how.buckets.first_bytes) == (25 * MIB, MIB)
+    assert how.buckets.zero_numel == 500_000_000
 
 
 @pytest.mark.parametrize(("name", "stage"), [("ddp", 0), ("dp", 0), ("zero1", 1), ("zero3", 3)])

@@ -317,7 +317,7 @@ def test_how_the_update_runs_is_an_option_of_its_own() -> None:
 # -- compute beside collectives --------------------------------------------------------------------
 
 #: Each block's gradients are a bucket of their own.
-BUCKETS = strategy("ddp", optimizer="sgd-plain", bucket_cap_bytes=1, first_bucket_bytes=1)
+BUCKETS = strategy("ddp", optimizer="sgd-plain", cap_bytes=1, first_bytes=1)
 
 
 def two_buckets(last_backward_s: float) -> Workload:
@@ -369,7 +369,7 @@ def test_earlier_micro_steps_hide_collectives_where_the_last_does(
 @pytest.mark.parametrize("parallelism", ["ddp", "zero1", "zero3", "manual"])
 def test_parts_of_a_model_are_priced_as_each_alone(parallelism: str) -> None:
     """Stages of other sizes, on devices that collectives slow, with several micro-steps."""
-    how = strategy(parallelism, bucket_cap_bytes=1, first_bucket_bytes=1, grad_clip=True)
+    how = strategy(parallelism, cap_bytes=1, first_bytes=1, grad_clip=True)
     device = device_of_all(overlap_slowdown_frac=0.5, comm_slowdown_frac=0.25)
     jobs = [Job(model, how, (device,)) for model in (two_buckets(5.0), two_buckets(40.0),
                                                      workload([block("x", [7])]))]  # fmt: skip

@@ -253,7 +253,7 @@ def test_copies_of_buckets_and_buffers(axis: dict[str, float]) -> None:
     assert seconds("buffer_copies_s", q) == pytest.approx((4 * 4 * 5 / 10 + 3 * 0.25) * shared)
     assert seconds("buffer_copies_host_s", q) == pytest.approx(3 * ISSUE_S * shared)
     assert seconds("bucket_copies_host_s", q) == pytest.approx(2 * 2 * ISSUE_S * shared)
-    views = made(models=(model,), axis=axis, bucket_view=True)
+    views = made(models=(model,), axis=axis, views=True)
     assert seconds("bucket_copies_host_s", views) == pytest.approx(2 * ISSUE_S * shared)
 
 

@@ -31,8 +31,8 @@ class DistributedDataParallel:
         buckets = gradient_buckets(
             builder.workload,
             strategy.precision.grad_bytes,
-            strategy.bucket_cap_bytes,
-            strategy.first_bucket_bytes,
+            strategy.buckets.cap_bytes,
+            strategy.buckets.first_bytes,
         )
         last, bucket_ready = backward_with_buckets(builder, buckets, overlap=strategy.overlap.grads)
         sent = [
@@ -54,8 +54,8 @@ class DistributedDataParallel:
         """
         p, numel = strategy.precision, workload.trainable_numel
         extra_buckets = strategy.program.gradients.ddp_buckets_of_weight_width
-        wrapped = (n_ranks > 1) | strategy.wraps_alone
-        separate_grads = p.main_grads | np.logical_not(wrapped & strategy.bucket_view)
+        wrapped = (n_ranks > 1) | strategy.buckets.wraps_alone
+        separate_grads = p.main_grads | np.logical_not(wrapped & strategy.buckets.views)
         return Holdings.of(
             n_ranks,
             parameters=weight_bytes(workload, strategy),
@@ -117,7 +117,7 @@ def copies(
         return [*last, *sent[-1:]]
     issued = builder.misc("issue copies of gradients", "host", "host", "bucket_copies_host_s")
     filled = builder.misc("gradients into buckets", "compute", "backward", "bucket_fill_s", last)
-    if strategy.bucket_view:
+    if strategy.buckets.views:
         return [*filled, *sent[-1:]]
     ready = [*filled, *sent[-1:]]
     return builder.misc(

@@ -48,7 +48,8 @@ class DataParallel(DistributedDataParallel):
         self, workload: Trained, strategy: Strategy, n_ranks: Array, expert_ranks: float = 1.0
     ) -> Holdings:
         """Bytes on the master: the whole state, and the incoming gradients of one replica."""
-        held = super().holdings(workload, replace(strategy, bucket_view=False), n_ranks)
+        apart = replace(strategy, buckets=replace(strategy.buckets, views=False))
+        held = super().holdings(workload, apart, n_ranks)
         several: Array = np.where(n_ranks > 1, 1.0, 0.0)
         incoming = workload.trainable_numel * strategy.precision.grad_bytes * several
         return replace(held, buckets=0 * n_ranks, replicas=incoming)

@@ -45,7 +45,8 @@ class ManualAllReduce(DistributedDataParallel):
         self, workload: Trained, strategy: Strategy, n_ranks: Array, expert_ranks: float = 1.0
     ) -> Holdings:
         """Bytes as under DDP, without buckets."""
-        held = super().holdings(workload, replace(strategy, bucket_view=False), n_ranks)
+        apart = replace(strategy, buckets=replace(strategy.buckets, views=False))
+        held = super().holdings(workload, apart, n_ranks)
         return replace(held, buckets=0 * n_ranks)
 
 

@@ -85,7 +85,7 @@ class Zero:
             self._forward_while_gathering(builder, strategy)
         else:
             forward(builder, prologue(builder, strategy))
-        cap = float(strategy.zero_bucket_numel * p.grad_bytes)
+        cap = float(strategy.buckets.zero_numel * p.grad_bytes)
         buckets = gradient_buckets(builder.workload, p.grad_bytes, cap, cap)
         last, bucket_ready = backward_with_buckets(builder, buckets, overlap=strategy.overlap.grads)
         library = strategy.program
@@ -293,7 +293,7 @@ class Zero:
     def _bucket_bytes(self, workload: Trained, strategy: Strategy) -> Array | float:
         """Bytes of flat communication buffers where there are several ranks."""
         p, library = strategy.precision, strategy.program
-        bucket = np.minimum(float(strategy.zero_bucket_numel), workload.trainable_numel)
+        bucket = np.minimum(float(strategy.buckets.zero_numel), workload.trainable_numel)
         if self.stage >= 3:
             return bucket * p.grad_bytes * bool(library.zero3.live_numel)
         if p.main_grads or library.fsdp.outer_layers_one_unit:

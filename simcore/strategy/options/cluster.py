@@ -57,7 +57,7 @@ DECLARED = (
                   names="simcore.physics.collectives:names_in_nccl_algo", metavar="LIST"),
         help="Algorithms that NCCL may use, in the format of NCCL_ALGO: Ring,Tree, ^NVLS (all but "
              "NVLS) or allreduce:tree;allgather:ring. --explain collectives shows the choice.",
-        resolved="strategy.nccl_algorithms",
+        resolved="strategy.nccl.algorithms",
         control=Control(label="NCCL algorithms", hint="Ring,Tree", example="Ring,Tree"),
     ),
     Option(
@@ -65,7 +65,7 @@ DECLARED = (
         kind=Text(check="simcore.request.inputs:nccl_protocols",
                   names="simcore.physics.collectives:PROTOCOLS", metavar="LIST"),
         help="Protocols that NCCL may use, in the format of NCCL_PROTO: LL, LL128, Simple.",
-        resolved="strategy.nccl_protocols",
+        resolved="strategy.nccl.protocols",
         control=Control(label="NCCL protocols", hint="Simple", example="Simple"),
     ),
     Option(

@@ -38,8 +38,8 @@ def three_buckets(forward_s: float, backward_s: Sequence[float]) -> Workload:
 
 
 TINY_BUCKETS: dict[str, Any] = {
-    "bucket_cap_bytes": 1,
-    "first_bucket_bytes": 1,
+    "cap_bytes": 1,
+    "first_bytes": 1,
     "optimizer": "sgd-plain",
 }
 
@@ -92,7 +92,7 @@ def test_communication_slows_beside_compute() -> None:
 def test_what_is_sent_after_backward_slows_nothing() -> None:
     """One bucket: it is ready when backward has ended."""
     model = three_buckets(10.0, (20.0, 15.0, 5.0))
-    how = strategy("ddp", first_bucket_bytes=1000, bucket_cap_bytes=1000)
+    how = strategy("ddp", first_bytes=1000, cap_bytes=1000)
     plain, slowed = (
         evaluate(Job(model, how, (rates(**r),)), points()).step_s[0]
         for r in ({}, {"overlap_slowdown_frac": 0.5, "comm_slowdown_frac": 1.0})
@@ -249,7 +249,7 @@ def test_earlier_micro_steps_of_ddp_are_not_slowed() -> None:
 def test_zero2_sends_gradients_in_every_micro_step() -> None:
     """Reduce-scatter of 72 bytes takes 36 s a micro-step; the gather of 72 bytes comes once."""
     model = three_buckets(1.0, (1.0, 1.0, 1.0))
-    slow: dict[str, Any] = {"zero_bucket_numel": 1, "optimizer": "sgd-plain"}
+    slow: dict[str, Any] = {"zero_numel": 1, "optimizer": "sgd-plain"}
     one, three = evaluate(
         Job(model, strategy("zero2", **slow), (rates(),)),
         points(2, grad_accum=np.array([1.0, 3.0])),
@@ -266,7 +266,7 @@ def test_zero2_sends_gradients_in_every_micro_step() -> None:
 def test_fsdp_without_a_sync_sends_gradients_once(name: str, gathers_s: float) -> None:
     """no_sync: earlier micro-steps gather parameters, as stage 3 must, and reduce nothing."""
     model = three_buckets(1.0, (1.0, 1.0, 1.0))
-    slow: dict[str, Any] = {"zero_bucket_numel": 1, "optimizer": "sgd-plain"}
+    slow: dict[str, Any] = {"zero_numel": 1, "optimizer": "sgd-plain"}
 
     def a_micro_step(software: str) -> float:
         job = Job(model, strategy(name, **slow, program=program_named(software)), (rates(),))
@@ -338,7 +338,7 @@ def test_ddp_copies_gradients_into_buckets_and_back() -> None:
         )
 
     assert busy(2.0) == pytest.approx((one_pass, one_pass))
-    assert busy(2.0, bucket_view=True) == pytest.approx((one_pass, 0.0))
+    assert busy(2.0, views=True) == pytest.approx((one_pass, 0.0))
     assert busy(1.0) == pytest.approx((0.0, 0.0))
 
 

@@ -51,17 +51,17 @@ def test_what_is_not_named_is_zero_everywhere() -> None:
     [
         ("ddp", {}, {"parameters": [2000, 2000], "gradients": [2000, 2000],
                      "optimizer_state": [12000, 12000], "buckets": [0, 2000]}),
-        ("ddp", {"bucket_view": True}, {"parameters": [2000, 2000], "gradients": [2000, 0],
+        ("ddp", {"views": True}, {"parameters": [2000, 2000], "gradients": [2000, 0],
                      "optimizer_state": [12000, 12000], "buckets": [0, 2000]}),
         ("ddp", {"ema": True}, {"parameters": [2000, 2000], "gradients": [2000, 2000],
                      "optimizer_state": [12000, 12000], "buckets": [0, 2000], "ema": [4000, 4000]}),
-        ("manual", {"bucket_view": True}, {"parameters": [2000, 2000], "gradients": [2000, 2000],
+        ("manual", {"views": True}, {"parameters": [2000, 2000], "gradients": [2000, 2000],
                      "optimizer_state": [12000, 12000]}),
-        ("dp", {"bucket_view": True}, {"parameters": [2000, 2000], "gradients": [2000, 2000],
+        ("dp", {"views": True}, {"parameters": [2000, 2000], "gradients": [2000, 2000],
                      "optimizer_state": [12000, 12000], "replicas": [0, 2000]}),
         ("zero1", {}, {"parameters": [2000, 2000], "gradients": [2000, 2000],
                      "optimizer_state": [12000, 3000], "buckets": [0, 2000]}),
-        ("zero1", {"zero_bucket_numel": 10}, {"parameters": [2000, 2000],
+        ("zero1", {"zero_numel": 10}, {"parameters": [2000, 2000],
                      "gradients": [2000, 2000], "optimizer_state": [12000, 3000],
                      "buckets": [0, 20]}),
         ("zero2", {"shard_ranks": 2}, {"parameters": [2000, 2000], "gradients": [2000, 1000],
@@ -104,7 +104,7 @@ def test_shards_as_wide_as_the_optimizer_works() -> None:
 
 def test_a_model_that_is_wrapped_alone_has_its_buckets_there() -> None:
     assert _held("ddp", wraps_alone=True)["buckets"] == [2000, 2000]
-    assert "gradients" not in _held("ddp", wraps_alone=True, bucket_view=True)
+    assert "gradients" not in _held("ddp", wraps_alone=True, views=True)
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ def test_experts_are_shared_by_fewer_replicas() -> None:
 def test_main_gradients_are_buckets_and_gradients_in_one() -> None:
     """4 bytes of main gradient a parameter, and no bucket beside it."""
     for name in ("ddp", "zero1"):
-        held = _held(name, main="fp32", bucket_view=True)
+        held = _held(name, main="fp32", views=True)
         assert held["gradients"] == [4000, 4000] and "buckets" not in held
     narrow = {"gradients": {"ddp_buckets_of_weight_width": True}}
     assert _held("ddp", main="fp32", **narrow)["buckets"] == [0, 2000]
