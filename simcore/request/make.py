@@ -180,8 +180,7 @@ def _strategy(tries: Attempts, inputs: Inputs, mode: str) -> Strategy | None:
         shard_ranks=tries.get("shard_ranks", 0),
         gather_tensors=tries.get("gathered", False) or bool(library.program.zero3.tensor_lists),
         program=library.program,
-        fp8_params=fp8_params,
-        fp8_copies=1 if either else 2,
+        fp8_copies=(1 if either else 2) if fp8_params else 0,
         routing=tries.get("routing", EVEN),
         offload_layers=options.get("offload_layers") or 0,
         prefetch_blocks=_either_count(

@@ -72,18 +72,19 @@ class Strategy:
     ``recompute_modules``: modules that run again under selective recompute
     (``workload.recompute``), in the first ``recompute_layers`` layers (0: in all).
     ``prefetch_blocks``: blocks ahead for which ZeRO-3 gathers parameters. ``overlap``:
-    communication that hides under compute. ``shard_ranks``: number of neighbouring ranks over which
-    ZeRO shards, with replicas of the shard group beyond (HSDP, hybrid ZeRO); 0: over all ranks.
-    ``reuse_numel``: parameters gathered for recompute are kept for its backward if at most this
-    many elements are used in between; 0: always kept. ``gather_tensors``: ZeRO-3 gathers and
-    reduces each tensor separately instead of a whole block. ``fp8_params``: the layers' weights are
-    stored and gathered in 8 bits (Megatron-Core's --fp8-param-gather); ``fp8_copies``: 2 where
-    products also need them transposed. ``offload_layers``: number of first layers whose activations
-    are kept on the host. ``expert_ranks``: data ranks over which one set of experts is divided,
-    from the layout; ``routing``: how unevenly tokens are routed to experts. ``program``: the
-    training program, with its temporaries and copies. ``issuer``: the program that issues kernels;
-    ``launch_blocking``: the host waits for each kernel to end. ``nccl``: restrictions
-    on NCCL's choice.
+    communication that hides under compute. ``shard_ranks``: number of neighbouring ranks over
+    which ZeRO shards, with replicas of the shard group beyond (HSDP, hybrid ZeRO); 0: over all
+    ranks. ``reuse_numel``: parameters gathered for recompute are kept for its backward if at
+    most this many elements are used in between; 0: always kept. ``gather_tensors``: ZeRO-3
+    gathers and reduces each tensor separately instead of a whole block. ``fp8_copies``: copies
+    of the layers' weights that are stored and gathered in 8 bits (Megatron-Core's
+    --fp8-param-gather), 2 where products also need them transposed; 0: none.
+    ``offload_layers``: number of first layers whose activations are kept on the host.
+    ``expert_ranks``: data ranks over which one set of experts is divided, from the layout;
+    ``routing``: how unevenly tokens are routed to experts. ``program``: the training program,
+    with its temporaries and copies. ``issuer``: the program that issues kernels;
+    ``launch_blocking``: the host waits for each kernel to end. ``nccl``: restrictions on NCCL's
+    choice.
     """
 
     parallelism: Parallelism = "ddp"
@@ -103,8 +104,7 @@ class Strategy:
     overlap: Overlap = DEFAULT
     shard_ranks: int = 0
     gather_tensors: bool = False
-    fp8_params: bool = False
-    fp8_copies: int = 1
+    fp8_copies: int = 0
     offload_layers: int = 0
     expert_ranks: float = 1.0
     routing: Routing = EVEN
@@ -112,6 +112,11 @@ class Strategy:
     issuer: Issuer = "torch"
     launch_blocking: bool = False
     nccl: NcclLimits = NcclLimits()
+
+    @property
+    def fp8_params(self) -> bool:
+        """Whether the layers' weights are stored and gathered in 8 bits."""
+        return self.fp8_copies > 0
 
     @property
     def zero_stage(self) -> int:

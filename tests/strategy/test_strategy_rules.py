@@ -107,11 +107,11 @@ def test_what_a_strategy_is_where_nothing_is_said() -> None:
     bare = Strategy(precision=PRECISIONS["fp32"], optimizer=strategy().optimizer)
     assert (bare.parallelism, bare.recompute, bare.issuer) == ("ddp", "none", "torch")
     assert (bare.step_impl, bare.ema_impl) == ("foreach", "for-loop")
-    for off in ("ema", "grad_clip", "gather_tensors", "fp8_params",
+    for off in ("ema", "grad_clip", "gather_tensors",
                 "launch_blocking", "nccl", "offload"):  # fmt: skip
         assert not getattr(bare, off), off
-    for none in ("recompute_layers", "reuse_numel", "shard_ranks", "offload_layers"):
+    for none in ("recompute_layers", "reuse_numel", "shard_ranks", "offload_layers", "fp8_copies"):
         assert getattr(bare, none) == 0, none
-    for one in ("prefetch_blocks", "fp8_copies", "expert_ranks"):
+    for one in ("prefetch_blocks", "expert_ranks"):
         assert getattr(bare, one) == 1, one
     assert bare.buckets.wraps_alone and not bare.buckets.views

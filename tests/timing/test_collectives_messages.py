@@ -13,7 +13,7 @@ from simcore.timing.collectives import communicator, messages_s, scoped
 from simcore.timing.evaluate import program_of
 from simcore.timing.points import COLLECTIVE_BASE_S
 
-BUCKETS = {"bucket_cap_bytes": 1, "first_bucket_bytes": 1, "optimizer": "sgd-plain"}
+BUCKETS = {"cap_bytes": 1, "first_bytes": 1, "optimizer": "sgd-plain"}
 
 
 def sending(how: Any) -> Sending:

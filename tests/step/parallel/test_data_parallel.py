@@ -391,7 +391,7 @@ def test_parameters_in_8_bits_travel_so_but_for_what_is_outside_layers(params: b
     model = Workload(name="x", sample_unit="sample", blocks=(layer, head), order=(0, 0, 1))
 
     def gathered(fp8_params: bool) -> float:
-        how = strategy("zero1", "bf16", fp8_params=fp8_params, overlap=Overlap(params=params))
+        how = strategy("zero1", "bf16", fp8_copies=int(fp8_params), overlap=Overlap(params=params))
         sent = program_of(model, how, 1).comm
         return sum(sum(c.sizes_bytes) for c in sent if c.op == "all_gather")
 

@@ -150,6 +150,6 @@ def test_weights_in_8_bits_of_layers_alone() -> None:
     """A copy of one byte of each of 600 in a layer, 2 bytes of each of the other 400."""
     layer = replace(MODEL.blocks[0], recomputable=True)
     model = workload([layer, MODEL.blocks[1]])
-    how = _how("zero1", fp8_params=True, fp8_copies=1)
+    how = _how("zero1", fp8_copies=1)
     held = PARALLELISMS["zero1"].holdings(model, how, RANKS)
     assert held.parameters.tolist() == [600 + 800] * 2
