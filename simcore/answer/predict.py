@@ -19,7 +19,7 @@ import numpy as np
 from simcore.answer.residual import step_residual, untold
 from simcore.answer.result import Prediction, RankClass, StageRun, WhatIf
 from simcore.base.arrays import NDArray
-from simcore.base.interval import HIGH_QUANTILE, LOW_QUANTILE, Z80, Interval
+from simcore.base.figures import HIGH_QUANTILE, LOW_QUANTILE, Z80, Interval
 from simcore.hardware.cluster import ClusterSpec, NodeGroup
 from simcore.hardware.network import network_assumptions
 from simcore.memory.job import memory_result, run_memories

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from simcore.base.interval import Interval
+from simcore.base.figures import Interval
 from simcore.memory.result import MemoryResult
 from simcore.timing.timeline import Timeline
 

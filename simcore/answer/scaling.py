@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from simcore.answer.result import Prediction
 from simcore.base.errors import InvalidConfig, UsageError
-from simcore.base.interval import Interval
+from simcore.base.figures import Interval
 from simcore.hardware.cluster import parse_cluster
 from simcore.request.resolved import Request
 

@@ -15,7 +15,7 @@ from simcore.api.result import Call
 from simcore.api.results import Prediction
 from simcore.api.signatures import takes_options
 from simcore.base.errors import InvalidConfig, Problems, SimcoreError, UsageError
-from simcore.base.numbers import number_problems
+from simcore.base.units import number_problems
 from simcore.hardware.prices import price_book
 from simcore.hardware.profile import load_profile
 from simcore.planning import compare as comparing

@@ -1,9 +1,11 @@
-"""Families of names, and their order by size."""
+"""Texts: names and their order by size, ``KEY=VALUE`` pairs, tables as spreadsheets save them."""
 
 from __future__ import annotations
 
+import codecs
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Final
 
 #: Matches the words and whole numbers of a name.
 _PARTS = re.compile(r"\d+|[^\W\d_]+")
@@ -40,3 +42,50 @@ def by_size(name: str) -> tuple[tuple[int, float, str], ...]:
         (1, float(number), "") if number else (2, 0.0, word)
         for size, unit, number, word in _SORTED.findall(name.lower())
     )  # fmt: skip
+
+
+def read_pairs(flag: str, texts: Iterable[str], such_as: str) -> tuple[dict[str, str], list[str]]:
+    """The pairs in texts of ``KEY=VALUE`` words separated by blanks, and what is wrong with others.
+
+    Hyphens of a key become underscores; values stay text. ``flag``: what error messages call the
+    option; ``such_as``: an example of a pair.
+    """
+    found: dict[str, str] = {}
+    problems: list[str] = []
+    for word in (word for text in texts for word in text.split()):
+        key, equals, value = (part.strip() for part in word.partition("="))
+        key = key.replace("-", "_")
+        if not key or not equals or not value:
+            problems.append(f"{flag} {word!r} is not KEY=VALUE, such as {such_as}")
+        elif key in found:
+            problems.append(f"{flag} gives {key} twice")
+        else:
+            found[key] = value
+    return found, problems
+
+
+def pair_texts(pairs: Mapping[str, object]) -> tuple[str, ...]:
+    """``key=value`` texts that ``read_pairs`` reads as these pairs; switches are true or false."""
+    return tuple(
+        f"{key}={str(value).lower() if isinstance(value, bool) else value}"
+        for key, value in pairs.items()
+    )
+
+
+_UTF16_MARKS: Final = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+
+
+def decoded(raw: bytes) -> str:
+    """The text of bytes in UTF-8, with or without a byte order mark, or in UTF-16 with one.
+
+    These are the two encodings in which Excel saves text. Raises UnicodeDecodeError.
+    """
+    return raw.decode("utf-16" if raw.startswith(_UTF16_MARKS) else "utf-8-sig")
+
+
+def between(heading: str) -> str:
+    """Delimiter of a table's header line: a comma, a semicolon or a tab.
+
+    Spreadsheets write semicolons where the decimal point is a comma.
+    """
+    return max(",;\t", key=heading.count)

@@ -6,7 +6,7 @@ too much for a dozen classes that every command loads before it does anything.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, dataclass_transform
+from typing import Any, ClassVar, Generic, TypeVar, dataclass_transform
 
 
 @dataclass_transform(frozen_default=True)
@@ -49,3 +49,21 @@ class Record:
     def __repr__(self) -> str:
         told = ", ".join(f"{name}={getattr(self, name)!r}" for name in self._fields)
         return f"{type(self).__name__}({told})"
+
+
+T = TypeVar("T")
+
+
+class Same(Generic[T]):
+    """A key equal only to keys of the same object ``it``, which it keeps alive."""
+
+    __slots__ = ("it",)
+
+    def __init__(self, it: T) -> None:
+        self.it = it
+
+    def __hash__(self) -> int:
+        return id(self.it)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Same) and self.it is other.it

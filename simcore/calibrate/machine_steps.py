@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from simcore.base.interval import HIGH_QUANTILE
+from simcore.base.figures import HIGH_QUANTILE
 from simcore.calibrate.bench.store import RawRow
 from simcore.calibrate.machine_fit import DOUBTED_FRAC, disturbed
 from simcore.calibrate.machine_record import Found

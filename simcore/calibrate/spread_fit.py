@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from simcore.base.arrays import NDArray
-from simcore.base.interval import HIGH_QUANTILE, LOW_QUANTILE, Z80
+from simcore.base.figures import HIGH_QUANTILE, LOW_QUANTILE, Z80
 
 Array = NDArray[np.float64]
 

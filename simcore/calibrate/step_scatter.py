@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from simcore.base.arrays import NDArray
-from simcore.base.interval import HIGH_QUANTILE, Z80
+from simcore.base.figures import HIGH_QUANTILE, Z80
 
 Array = NDArray[np.float64]
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from simcore.base.same import Same
+from simcore.base.record import Same
 from simcore.base.units import FP32_BYTES
 from simcore.memory.moments import gathering_of
 from simcore.memory.parts import frozen_width, parts_of

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from simcore.base.arrays import NDArray
-from simcore.base.interval import Z80
+from simcore.base.figures import Z80
 from simcore.hardware.paths import cluster_paths
 from simcore.memory.communicators import groups_of, nccl_bytes
 from simcore.memory.parts import saved_activations

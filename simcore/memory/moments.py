@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from simcore.base.arrays import NDArray
-from simcore.base.same import Same
+from simcore.base.record import Same
 from simcore.memory.walk import SAVED, WORKING, held_at_ticks
 from simcore.step.transients import saved_bytes
 from simcore.strategy.precision import Precision

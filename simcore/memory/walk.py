@@ -27,7 +27,7 @@ from typing import NamedTuple
 import numpy as np
 
 from simcore.base.arrays import NDArray
-from simcore.base.same import Same
+from simcore.base.record import Same
 from simcore.step.transients import backward_bytes, output_bytes, saved_bytes, storages
 from simcore.strategy.precision import Precision
 from simcore.workload.graph import Block, Op, weight_grad_numel

@@ -17,8 +17,8 @@ from math import isfinite, nan
 from pathlib import Path
 from typing import Any
 
-from simcore.base.csv_text import between, decoded
 from simcore.base.errors import DataError, InvalidConfig, UnknownName, UsageError
+from simcore.base.names import between, decoded
 
 POLICIES = ("fifo", "backfill", "priority", "preempt")
 

@@ -24,9 +24,8 @@ import numpy as np
 
 from simcore.base.arrays import NDArray
 from simcore.base.errors import InvalidConfig
-from simcore.base.interval import HIGH_QUANTILE, LOW_QUANTILE, Z80
-from simcore.base.numbers import number_problems
-from simcore.base.units import HOUR, MEGA
+from simcore.base.figures import HIGH_QUANTILE, LOW_QUANTILE, Z80
+from simcore.base.units import HOUR, MEGA, number_problems
 
 Array = NDArray[np.float64]
 

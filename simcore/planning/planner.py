@@ -20,7 +20,7 @@ from simcore.answer.predict import predict
 from simcore.answer.result import Prediction
 from simcore.base.arrays import NDArray
 from simcore.base.errors import InvalidConfig
-from simcore.base.interval import Z80
+from simcore.base.figures import Z80
 from simcore.base.units import HOUR, KILO
 from simcore.planning.candidates import Candidates, Progress, candidates, request_of
 from simcore.planning.chunks import with_chunks

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from simcore.answer.result import SCHEMA_VERSION, Explanation, Prediction, WhatIf
-from simcore.base.interval import Interval
+from simcore.base.figures import Interval
 
 if TYPE_CHECKING:
     from simcore.answer.scaling import Scaling

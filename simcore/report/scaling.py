@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from simcore.answer.scaling import Scaling
-from simcore.base.interval import Interval
+from simcore.base.figures import Interval
 from simcore.report.formatting import WIDTH, figure, percent, plural
 from simcore.report.tables import table
 

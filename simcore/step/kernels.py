@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, get_args
 import numpy as np
 
 from simcore.base.arrays import NDArray
-from simcore.base.same import Same
+from simcore.base.record import Same
 from simcore.physics.kernel import clocks_per_element
 from simcore.step.host_calls import Managed, calls, managed, unit_calls
 from simcore.strategy.precision import Precision

@@ -16,7 +16,7 @@ from functools import lru_cache
 import numpy as np
 
 from simcore.base.arrays import NDArray
-from simcore.base.same import Same
+from simcore.base.record import Same
 from simcore.physics.collectives import Collective, priced_as
 from simcore.step.program import Program, Scope
 

@@ -16,7 +16,7 @@ from heapq import heapify, heapreplace
 import numpy as np
 
 from simcore.base.arrays import NDArray
-from simcore.base.same import Same
+from simcore.base.record import Same
 from simcore.base.units import FP32_BYTES
 from simcore.physics.collectives import Collective, Group, collective_time_s
 from simcore.step.program import Scope

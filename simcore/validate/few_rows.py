@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 
 from simcore.base.errors import InvalidConfig
-from simcore.base.interval import Z80
+from simcore.base.figures import Z80
 from simcore.calibrate.step_fit import StepFit, fit_steps
 from simcore.calibrate.step_model import FitRow
 from simcore.hardware.profile import load_profile

@@ -15,7 +15,7 @@ from simcore.answer.request import make_request
 from simcore.answer.result import Prediction
 from simcore.base.arrays import NDArray
 from simcore.base.errors import SimcoreError
-from simcore.base.interval import Z80, Interval
+from simcore.base.figures import Z80, Interval
 from simcore.hardware.profile import Profile, load_profile
 from simcore.memory.job import first_stage_allocated_bytes
 from simcore.memory.over_time import memory_timeline

@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from simcore.base.csv_text import between, decoded
 from simcore.base.errors import DataError
+from simcore.base.names import between, decoded
 from simcore.strategy.options.values import word_meant
 from simcore.validate.case import Case, Skipped
 from simcore.validate.formats import (

@@ -30,8 +30,7 @@ from simcore.workload.library_names import named_alike
 from simcore.workload.model_aliases import alias_named
 from simcore.workload.models import MODELS, ZOO_LISTS, Dataset, ModelRecord, Scalar, Training
 from simcore.workload.permission import names_code, permitted
-from simcore.workload.record_settings import GIVEN
-from simcore.workload.settings import PREFIX, arch_record, settings_given, with_settings
+from simcore.workload.settings import GIVEN, PREFIX, arch_record, settings_given, with_settings
 
 #: Parts of a name that its base model's does not have; both models have the same shapes.
 _TUNED = re.compile(r"[-_](?:instruct|chat|it|base)(?=[-_]|$)", re.IGNORECASE)

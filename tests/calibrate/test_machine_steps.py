@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from simcore.base.interval import Z80
+from simcore.base.figures import Z80
 from simcore.calibrate.machine_steps import predictive_sd
 from simcore.calibrate.step_fit import ROW_SD_LOG
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from strategies import block, strategy, workload
 
-from simcore.base.same import Same
+from simcore.base.record import Same
 from simcore.memory.moments import (
     Moments,
     candidates,

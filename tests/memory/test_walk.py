@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from strategies import block, strategy
 
-from simcore.base.same import Same
+from simcore.base.record import Same
 from simcore.memory.walk import (
     COPY,
     EARLY,

@@ -15,7 +15,7 @@ import pytest
 from simcore import api
 from simcore.answer.result import Prediction
 from simcore.base.errors import InvalidConfig, SimcoreError
-from simcore.base.interval import Z80
+from simcore.base.figures import Z80
 from simcore.hardware.prices import price_book
 from simcore.planning.goal import Goal
 from simcore.planning.goodput import Reliability, goodput_of

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from simcore.answer.result import MeasuredRow, Prediction, RankClass, WhatIf
-from simcore.base.interval import Interval
+from simcore.base.figures import Interval
 from simcore.base.units import GIB
 from simcore.memory.result import MemoryResult
 from simcore.report.terms import MEMORY, TIME

@@ -12,7 +12,7 @@ import pytest
 
 from simcore import api
 from simcore.answer.result import SCHEMA_VERSION, MeasuredRow
-from simcore.base.interval import Interval
+from simcore.base.figures import Interval
 from simcore.report.jsonout import dumps, explanation_to_dict, to_dict
 from simcore.report.schema import build
 from simcore.report.terms import BUBBLE, MEMORY, TIME

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from simcore import api
-from simcore.base.interval import Interval
+from simcore.base.figures import Interval
 from simcore.report.formatting import WIDTH
 from simcore.report.scaling import bar, render_scaling
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from simcore import api
 from simcore.answer.result import Explanation, MeasuredRow, RankClass
 from simcore.base.errors import SimcoreError
-from simcore.base.interval import Interval
+from simcore.base.figures import Interval
 from simcore.base.units import GIB
 from simcore.report.formatting import WIDTH, figure, labelled, percent, plural, wrapped
 from simcore.report.terms import MEMORY

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from simcore.base.errors import InvalidConfig, SimcoreError
-from simcore.base.numbers import number_problems
+from simcore.base.units import number_problems
 from simcore.planning.points import Batch
 from simcore.planning.tally import Summary, Tally, Wanted
 

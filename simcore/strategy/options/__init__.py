@@ -17,6 +17,7 @@ from simcore.strategy.options import (
     parallelism,
 )
 from simcore.strategy.options.option import (
+    OPTIONS,
     Axis,
     Control,
     File,
@@ -25,13 +26,13 @@ from simcore.strategy.options.option import (
     NameList,
     Number,
     Option,
+    OptionTable,
     Pairs,
     Switch,
     Text,
     Texts,
     Whole,
 )
-from simcore.strategy.options.table import OPTIONS, OptionTable
 
 #: Options of a job by name; one that is missing or None takes its default. ``read_options`` checks.
 Options = dict[str, Any]

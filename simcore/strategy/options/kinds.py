@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, ClassVar, get_args
 
 from simcore.base.errors import InvalidConfig, UnknownName
-from simcore.base.pairs import read_pairs
+from simcore.base.names import read_pairs
 from simcore.base.record import Record
 from simcore.base.units import GIGA, KIB, KILO, MEGA, MIB, TERA
 

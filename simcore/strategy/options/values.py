@@ -9,7 +9,7 @@ from os import PathLike, fspath
 from typing import Any
 
 from simcore.base.errors import InvalidConfig, UnknownName, UsageError
-from simcore.base.pairs import pair_texts
+from simcore.base.names import pair_texts
 from simcore.strategy.options import OPTIONS, Option, Pairs, Texts
 from simcore.strategy.options.kinds import SWITCH
 

@@ -1,6 +1,6 @@
 """``KEY=VALUE`` texts."""
 
-from simcore.base.pairs import pair_texts, read_pairs
+from simcore.base.names import pair_texts, read_pairs
 
 
 def test_what_is_written_is_read_again() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from simcore.base.csv_text import between, decoded
+from simcore.base.names import between, decoded
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
