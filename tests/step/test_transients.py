@@ -1,0 +1,132 @@
+"""Bytes that an op holds beside what it saves, worked out for single kernels.
+
+Under autocast to bf16 elements have 2 bytes (``low``) or 4 (``high``).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from simcore.step.transients import Backward, backward_bytes, output_bytes, saved_bytes, storages
+from simcore.strategy.precision import PRECISIONS
+from simcore.workload.graph import Affine, Kernel, Op
+from simcore.workload.saved import Saved
+
+AMP, BF16, FP32, FP8 = (PRECISIONS[name] for name in ("amp-bf16", "bf16", "fp32", "fp8"))
+
+
+def elementwise(**amounts: Any) -> Kernel:
+    return Kernel(kind="elementwise", **amounts)
+
+
+def product(m: Affine, n: Affine, groups: Affine, **amounts: Any) -> Kernel:
+    return Kernel(kind="gemm", m=m, n=n, groups=groups, **amounts)
+
+
+def fixed(n: float) -> Affine:
+    return Affine(fixed=n)
+
+
+def each(n: float) -> Affine:
+    return Affine(per_sample=n)
+
+
+def forward(*kernels: Kernel, **more: Any) -> Op:
+    return Op(name="op", fwd=kernels, **more)
+
+
+def backward(*kernels: Kernel, fwd: tuple[Kernel, ...] = (), **more: Any) -> Op:
+    return Op(name="op", fwd=fwd, bwd=kernels, **more)
+
+
+def test_each_class_of_saved_tensors_has_its_width() -> None:
+    saved = Saved(
+        low=1.0, high=10.0, raw_bytes=7.0, matmul=100.0, again=1000.0, autocast=3.0, narrowed=5.0
+    )
+    assert storages(saved, AMP) == (2.0, 40.0, 7.0, 200.0, 6.0, 10.0)
+    assert storages(saved, BF16) == (2.0, 20.0, 7.0, 200.0, 10.0)
+    assert storages(saved, FP32) == (4.0, 40.0, 7.0, 400.0)
+    assert storages(saved, FP8) == (2.0, 20.0, 7.0, 100.0, 1000.0, 10.0)
+    assert saved_bytes(saved, AMP) == 265.0
+    assert storages(Saved(), AMP) == ()
+
+
+@pytest.mark.parametrize(
+    ("kernel", "expected"),
+    [
+        # half of what a kernel moves: 10 x 2 + 3 x 4 + 8 bytes
+        (elementwise(low=10.0, high=3.0, raw_bytes=8.0), 20.0),
+        # two launches of a chain each move half; those of a softmax are one operation
+        (elementwise(low=8.0, launches=2.0), 4.0),
+        (elementwise(low=8.0, launches=0.5), 8.0),
+        (Kernel(kind="softmax", low=8.0, launches=2.0), 8.0),
+        # casts: the wider side; a copy of one width is like any kernel
+        (Kernel(kind="copy", low=10.0), 10.0),
+        (Kernel(kind="copy", high=10.0), 20.0),
+        (Kernel(kind="copy", low=10.0, high=6.0), 24.0),
+        (Kernel(kind="copy", low=20.0, high=6.0), 40.0),
+        (Kernel(kind="copy", low=10.0, raw_bytes=30.0), 30.0),
+        (Kernel(kind="copy", low=10.0, high=6.0, raw_bytes=100.0), 24.0),
+        (elementwise(low=10.0, high=6.0), 22.0),
+        # products: 8 rows a sample of 5 columns in 3 groups, whatever is moved
+        (product(each(8.0), fixed(5.0), fixed(3.0), low=1.0), 240.0),
+        (product(fixed(8.0), fixed(5.0), each(3.0), low=1.0), 240.0),
+        # rows and columns, or neither, that grow with the batch: no output of a layer
+        (product(each(8.0), each(5.0), fixed(3.0), low=1.0), 0.0),
+        (product(fixed(8.0), fixed(5.0), fixed(3.0), low=1.0), 0.0),
+    ],
+)
+def test_output_of_one_kernel(kernel: Kernel, expected: float) -> None:
+    assert output_bytes(forward(kernel), AMP) == expected
+
+
+def test_output_is_of_the_last_kernel_that_makes_one() -> None:
+    small, large, none = elementwise(low=4.0), elementwise(low=9.0), elementwise(weight=9.0)
+    assert output_bytes(forward(small, large), AMP) == 9.0
+    assert output_bytes(forward(large, small), AMP) == 4.0
+    assert output_bytes(forward(large, small, none), AMP) == 4.0
+    assert output_bytes(forward(small, sink=True), AMP) == 0.0
+    assert output_bytes(forward(), AMP) == 0.0
+    assert output_bytes(forward(small, result=Saved(high=3.0)), AMP) == 12.0
+    assert output_bytes(forward(small, result=Saved(high=3.0), sink=True), AMP) == 12.0
+
+
+def test_backward_holds_no_more_than_forward_moved() -> None:
+    """Forward moves 20 bytes; backward's 60 include tensors that forward saved."""
+    once, more = elementwise(low=10.0), elementwise(low=30.0)
+    assert backward_bytes(backward(more, fwd=(once,)), AMP) == Backward(20.0, 10.0)
+    assert backward_bytes(backward(once, fwd=(more,)), AMP) == Backward(20.0, 10.0)
+    assert backward_bytes(backward(more), AMP) == Backward(60.0, 30.0)
+    # the largest kernel of each
+    assert backward_bytes(backward(more, fwd=(once, elementwise(low=20.0))), AMP) == (40.0, 20.0)
+    assert backward_bytes(backward(more, once, fwd=(more,)), AMP) == Backward(60.0, 30.0)
+
+
+def test_backward_in_place_and_of_a_loss() -> None:
+    """In place nothing is new; of a loss the gradient that its largest kernel writes."""
+    few, many = elementwise(low=4.0), elementwise(low=8.0)
+    assert backward_bytes(backward(many, in_place=True), AMP) == Backward(0.0, 0.0)
+    assert backward_bytes(backward(many, few, sink=True), AMP) == Backward(8.0, 8.0)
+    assert backward_bytes(backward(sink=True), AMP) == Backward(0.0, 0.0)
+    assert backward_bytes(backward(), AMP) == Backward(0.0, 0.0)
+
+
+def test_backward_of_a_product() -> None:
+    """The input's gradient: 8 x 5 x 2 = 80 bytes made of 120 moved; the weight's is not handed on.
+
+    Operands are not compared with what forward moved, and nothing handed on exceeds what is held.
+    """
+    data = product(each(8.0), fixed(5.0), fixed(1.0), low=60.0)
+    weight = product(fixed(8.0), fixed(5.0), fixed(1.0), low=75.0)
+    assert backward_bytes(backward(data, fwd=(elementwise(low=1.0),)), AMP) == (120.0, 80.0)
+    assert backward_bytes(backward(data, weight), AMP) == Backward(150.0, 80.0)
+    small = product(each(8.0), fixed(5.0), fixed(1.0), low=1.0)
+    assert backward_bytes(backward(small), AMP) == Backward(2.0, 2.0)
+
+
+def test_backward_of_flash_attention() -> None:
+    """1000 elements moved: half is gradients, 1000 bytes; q's sum is 4 x 16 x 3 of fp32, 768."""
+    flash = Kernel(kind="attention_v2", m=fixed(4.0), n=fixed(16.0), groups=each(3.0), low=1000.0)
+    assert backward_bytes(backward(flash, fwd=(elementwise(low=1.0),)), AMP) == (1768.0, 1000.0)
