@@ -56,6 +56,24 @@ def test_a_layout_has_a_communicator_for_each_dimension() -> None:
     assert len(groups_of(Layout(), 48 * ONE, 8.0, copies=2)) == 1
 
 
+def test_communicators_of_a_pipeline_without_tensor_ranks() -> None:
+    """pp 4 on 8 ranks of nodes of 4: all, data of two, two pairs; the replica has none of its own.
+
+    Data ranks are neighbours; pairs are two ranks apart, so that a node has two of them.
+    """
+    found = groups_of(Layout(pp=4), 8 * ONE, 4.0, copies=1)
+    sizes = [(float(g.n_ranks[0]), float(g.here[0])) for g in found if g.n_ranks[0] > 1]
+    assert sizes == [(8, 4), (2, 2), (2, 2), (2, 2)]
+    apart = groups_of(Layout(pp=2), 16 * ONE, 4.0, copies=1)
+    assert [float(g.here[0]) for g in apart if g.n_ranks[0] == 2] == [1.0], "8 ranks apart"
+
+
+def test_fewer_ranks_than_a_replica_needs_have_one_data_rank() -> None:
+    """A plan's axis may hold such a point: a quarter of a replica is no rank."""
+    found = groups_of(Layout(tp=2, pp=4), 2 * ONE, 8.0, copies=1)
+    assert [g.n_ranks[0] for g in found] == [2, 2, 1, 1, 1, 2, 2, 8]
+
+
 def test_an_axis_equals_its_columns() -> None:
     layout, gpus = Layout(tp=2, pp=2, cp=2), np.array([8.0, 16.0, 64.0])
     words = {"nvlink": True, "direct": True}

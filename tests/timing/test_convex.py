@@ -36,6 +36,19 @@ def test_every_value_of_a_maximum_of_affine_functions(
     assert np.abs(found - truth).max() <= 1e-9 * (1.0 + np.abs(truth).max())
 
 
+def test_single_micro_steps_are_evaluated_by_themselves() -> None:
+    """At 1, which the points ask for, and at 2, where the convex part begins; no less than that."""
+    seen: set[tuple[int, float]] = set()
+
+    def f(row: np.ndarray, count: np.ndarray) -> np.ndarray:
+        seen.update(zip(row.tolist(), count.tolist(), strict=True))
+        return (100.0 * (count < 2) + count + 10.0 * row)[None, :]
+
+    found = at_counts(f, np.array([0, 1, 1]), np.array([1.0, 1.0, 4.0]))
+    assert found.tolist() == [[101.0, 111.0, 14.0]]
+    assert seen == {(0, 1.0), (0, 2.0), (1, 1.0), (1, 2.0), (1, 3.0), (1, 4.0)}
+
+
 def test_an_affine_row_costs_four_evaluations() -> None:
     calls: list[int] = []
 

@@ -1,0 +1,43 @@
+"""What a memory result says of a device: shown, needed, left over."""
+
+from __future__ import annotations
+
+import pytest
+
+from simcore.memory.result import MemoryResult
+
+
+def result(needed: float, capacity: float = 100.0) -> MemoryResult:
+    """70 bytes of tensors with rounding and 10 outside; the allocator has reserved 75."""
+    return MemoryResult(
+        terms={}, allocated_bytes=65.0, reserved_bytes=70.0, cached_bytes=75.0, device_bytes=80.0,
+        capacity_bytes=capacity, host_bytes=0.0, nvme_bytes=0.0, moment="backward",
+        low_bytes=78.0, high_bytes=82.0, needed_bytes=needed,
+    )  # fmt: skip
+
+
+def test_nvidia_smi_shows_what_is_reserved_and_what_is_outside() -> None:
+    assert result(85.0).shown_bytes == 75.0 + 80.0 - 70.0
+
+
+@pytest.mark.parametrize(
+    ("needed", "least", "fits"),
+    [(0.0, 80.0, True), (90.0, 90.0, True), (100.0, 100.0, True), (101.0, 101.0, False)],
+)
+def test_a_job_fits_with_fragmentation_that_cannot_be_returned(
+    needed: float, least: float, fits: bool
+) -> None:
+    found = result(needed)
+    assert (found.least_bytes, found.fits) == (least, fits)
+    assert found.margin_frac == pytest.approx((100.0 - least) / 100.0)
+
+
+def test_device_bytes_alone_may_be_too_many() -> None:
+    assert not result(0.0, capacity=79.0).fits and result(0.0, capacity=80.0).fits
+    assert result(0.0, capacity=40.0).margin_frac == -1.0
+
+
+def test_what_is_not_stated_is_zero() -> None:
+    found = result(0.0)
+    assert found.holes_sd_bytes == found.tensors_sd_bytes == 0.0
+    assert found.host_lack_bytes == found.host_capacity_bytes == 0.0

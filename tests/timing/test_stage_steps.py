@@ -1,0 +1,166 @@
+"""One step of each kind of pipeline stage: how its parts add up, with and without a slow host."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from simcore.answer.request import make_request
+from simcore.request.resolved import Request
+from simcore.timing.exchanges import TRANSFER, exchanges_of, tied_s
+from simcore.timing.points import Points
+from simcore.timing.stage_steps import StageStep, _last, stage_steps
+from simcore.timing.steps import job_of, values_of
+
+#: 16 micro-batches over 4 stages of 4 layers, two tensor and two data ranks; the first stage, the
+#: two in the middle and the last are of three kinds.
+ACCUM, LAYERS, TENSOR = 16, 4, "tensor parallel"
+
+
+def request(**words: Any) -> Request:
+    found = make_request(
+        "llama3.2-1b", "2x8xH100", tp=2, pp=4, global_batch=32, strategy="zero1",
+        precision="bf16", **words,
+    )  # fmt: skip
+    assert found.placed is not None and found.grad_accum == ACCUM
+    return found
+
+
+def stages(of: Request, terms: tuple[str, ...] | None = None, **changes: float) -> list[StageStep]:
+    """Steps of the three kinds, without the host unless told otherwise."""
+    assert of.placed is not None
+    job = job_of(of)
+    jobs = tuple(
+        replace(job, workload=of.placed.stages[first].workload)
+        for first, _ in of.placed.distinct_stages
+    )
+    axis = Points.of({**values_of(of), "use_host": 0.0, **changes}, 1)
+    return stage_steps(jobs, of.placed, axis, terms=terms)
+
+
+def test_totals_of_a_stage() -> None:
+    """10 s of its own job, exchanges of 2 and 3, a tied table's of 4, and 5 for shared NICs."""
+    one = np.ones(1)
+    steps: Any = SimpleNamespace(step_s=10.0 * one)
+    stage = StageStep(
+        steps=steps, busy_s=one, forward_frac=one, passing_s=one, messages_hidden_s=one,
+        exchanges_s={}, in_step_s={TENSOR: 2.0 * one, TRANSFER: 3.0 * one}, exchanged_s=one,
+        tied_s=4.0 * one, shared_s=5.0 * one,
+    )  # fmt: skip
+    assert stage.spent_s.tolist() == [9.0] and stage.total_s.tolist() == [24.0]
+
+
+def test_exchanges_of_the_last_micro_step() -> None:
+    """Compute of 3 s and 1.5 s before it; the host takes 7 s, so 2.5 of tensor ranks' 4 are free.
+
+    The second configuration sends gradients beside its backward, and nothing is free; nor is the
+    pipeline's transfer, for which the next stage waits.
+    """
+    ranks = SimpleNamespace(name=TENSOR, host_waits=False, layers_frac=1.0)
+    placed: Any = SimpleNamespace(dimensions=(ranks,))
+    steps: Any = SimpleNamespace(
+        terms_s={"input copy": np.ones(2), "frozen": 0.5 * np.ones(2), "optimizer": np.ones(2)},
+        host_micro_s=np.array([7.0, 7.0]),
+        comm_beside_s=np.array([0.0, 2.0]),
+    )
+    exchange = {TENSOR: np.array([4.0, 4.0]), TRANSFER: np.array([1.0, 1.0])}
+    found = _last(exchange, placed, np.array([3.0, 3.0]), steps)
+    assert {name: x.tolist() for name, x in found.items()} == {
+        TENSOR: [1.5, 4.0], TRANSFER: [1.0, 1.0]
+    }  # fmt: skip
+
+
+def test_a_stage_repeats_its_exchanges_in_every_micro_step() -> None:
+    of = request()
+    for stage in stages(of):
+        for name, exposed in stage.exchanges_s.items():
+            assert stage.in_step_s[name] == pytest.approx(ACCUM * exposed)
+        assert [*stage.exchanges_s] == [TENSOR, TRANSFER]
+        spent = sum(stage.exchanges_s.values())
+        # The micro-batch meets average ranks: less than the slowest rank's compute, and exchanges.
+        assert spent < stage.passing_s < stage.busy_s + spent
+        assert stage.passing_s > 0.9 * stage.busy_s + spent
+        assert stage.messages_hidden_s == 0.0 and stage.shared_s == 0.0
+
+
+def test_exchanges_with_their_hidden_time() -> None:
+    """16 times those of a stage's layers; the tied table's once, on both ends."""
+    of = request()
+    assert of.placed is not None
+    axis = Points.of(values_of(of), 1)
+    each = sum(exchanges_of(axis, of.placed).collectives_s(LAYERS).values())
+    tied = tied_s(axis, of.placed)
+    found = stages(of)
+    assert tied[0] > 0.0
+    assert [s.tied_s.tolist() for s in found] == [tied.tolist(), [0.0], tied.tolist()]
+    for stage in found:
+        assert stage.exchanged_s == pytest.approx(ACCUM * each + stage.tied_s)
+        assert stage.spent_s == pytest.approx(sum(stage.in_step_s.values()) + stage.tied_s)
+
+
+def test_nothing_is_spent_without_communication() -> None:
+    for stage in stages(request(), use_comm=0.0):
+        assert stage.spent_s == stage.exchanged_s == stage.tied_s == 0.0
+        assert stage.total_s == stage.steps.step_s
+        assert 0.9 * stage.busy_s < stage.passing_s < stage.busy_s
+
+
+def test_a_slow_host_hides_what_it_does_not_wait_for() -> None:
+    """A hundred times slower than usual; gradients sent in the last backward hide nothing."""
+    usual, slow = stages(request()), stages(request(), use_host=1.0, host=0.01)
+    for before, after in zip(usual, slow, strict=True):
+        assert after.steps.host_micro_s > 10.0 * after.busy_s
+        assert after.exchanges_s[TENSOR] == 0.0
+        assert after.exchanges_s[TRANSFER] == pytest.approx(before.exchanges_s[TRANSFER])
+        assert after.passing_s == pytest.approx(
+            after.steps.host_micro_s + after.exchanges_s[TRANSFER]
+        )
+        assert after.steps.comm_beside_s > 0.0
+        assert after.in_step_s[TENSOR] == pytest.approx(before.exchanges_s[TENSOR])
+        assert after.in_step_s[TRANSFER] == pytest.approx(ACCUM * before.exchanges_s[TRANSFER])
+
+
+def test_messages_hidden_behind_compute() -> None:
+    """Two chunks send twice as often: half hides behind forward, half behind backward.
+
+    On its way a micro-batch waits for every message; in the whole step it waits for what is not
+    hidden. On a tenfold slower network half the messages take longer than a forward and less than a
+    backward, so that what hides is the forward and that half, in the same share of the time.
+    """
+    plain, chunks = stages(request()), stages(request(vpp=2))
+    slow = stages(request(vpp=2), inter=0.1)
+    for one, two, slower in zip(plain[:2], chunks[:2], slow[:2], strict=True):
+        sent = two.exchanges_s[TRANSFER] + two.messages_hidden_s
+        assert sent == pytest.approx(2.0 * one.exchanges_s[TRANSFER])
+        assert two.passing_s - one.passing_s == pytest.approx(0.5 * sent)
+        assert two.in_step_s[TRANSFER] == pytest.approx(ACCUM * two.exchanges_s[TRANSFER])
+        share = two.messages_hidden_s / sent
+        half = 0.5 * (slower.exchanges_s[TRANSFER] + slower.messages_hidden_s)
+        forward = slower.busy_s * slower.forward_frac
+        assert forward < half < slower.busy_s - forward
+        assert slower.messages_hidden_s == pytest.approx(share * (forward + half))
+    # the last stage is full for longest, the first for the shortest time
+    shares = [s.messages_hidden_s / s.exchanges_s[TRANSFER] for s in chunks]
+    assert shares[0] < shares[1] < shares[2]
+
+
+def test_timelines_are_kept_where_they_are_wanted() -> None:
+    of = request()
+    job = job_of(of)
+    assert of.placed is not None and all(s.steps.timeline is None for s in stages(of))
+    jobs = tuple(
+        replace(job, workload=of.placed.stages[first].workload)
+        for first, _ in of.placed.distinct_stages
+    )
+    kept = stage_steps(jobs, of.placed, Points.of(values_of(of), 1), keep_timeline=True)
+    assert all(s.steps.timeline is not None for s in kept)
+
+
+def test_only_lines_that_are_wanted_and_those_of_a_micro_step() -> None:
+    lines = [*stages(request(), terms=("optimizer",))[0].steps.terms_s]
+    assert {"forward", "backward", "accumulation", "input copy", "optimizer"} == set(lines)
+    assert [*stages(request(), terms=())[0].steps.terms_s] == [x for x in lines if x != "optimizer"]
