@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import lru_cache, reduce
 from itertools import accumulate
 
 import numpy as np
@@ -35,88 +35,144 @@ def phase_seconds(
 
     # B distinct batches
     """
-    count = table["count"][:, None]
-    bytes_per_s = rates.kinds["bytes_per_s"][table["kind"]][:, None]
+    of = _rates_of(table, rates)
     # Work, traffic and fill depend on the batch alone: computed once per distinct batch [K, B].
     batch, column = np.unique(micro_batch, return_inverse=True)
-    memory_s = _at(table["n_bytes"], batch) / bytes_per_s * count
+    memory_s = _at(of.traffic_s, batch)
     compute_s = np.zeros_like(memory_s)
-    for (rows, kernels), price in ((table.products, _product_s), (table.attention, _attention_s)):
-        if rows.size:
-            compute_s[rows] = price(kernels, rates.kinds, rates, batch) * count[rows]
+    if (rows := table.products.rows).size:
+        compute_s[rows] = _product_s(of.products, rates, batch)
+    if (rows := table.attention.rows).size:
+        compute_s[rows] = _attention_s(of.attention, rates, batch)
     if len(batch) > 1:
         batch, memory_s, compute_s = micro_batch, memory_s[:, column], compute_s[:, column]
     compute_s, memory_s = compute_s * (1.0 / compute), memory_s * (1.0 / memory)
     rows, kernels = table.one_by_one
     if rows.size:
-        limited_s = traffic_s(_traffic(kernels, batch), bytes_per_s[rows] * memory, rates.limits)
-        memory_s[rows] = limited_s * count[rows]
+        bandwidth = of.bytes_per_s[rows] * memory
+        memory_s[rows] = traffic_s(_traffic(kernels, batch), bandwidth, rates.limits)
+        memory_s[rows] *= of.count[rows]
     rows, kernels = table.channelwise
-    if rows.size:
+    if rows.size:  # these compute no products: the waves of their blocks join the roofline instead
         blocks = _at(kernels["channels"], batch)
         block_clocks = kernels["channel_clocks"][:, None] * batch / blocks
-        waves_s = channels_s(blocks, block_clocks, rates.limits)
-        memory_s[rows] = roofline_s(memory_s[rows], waves_s * count[rows])
-    start_s = (table["launches"] * rates.start_s)[:, None] * count
-    seconds = roofline_s(compute_s, memory_s, start_s)
+        compute_s[rows] = channels_s(blocks, block_clocks, rates.limits) * of.count[rows]
+    seconds = roofline_s(compute_s, memory_s, of.start_s)
     rows, kernels = table.turned
     if rows.size and rates.turns_layouts:
-        direct_s = _product_s(kernels, rates.direct, rates, batch) * count[rows]
+        direct_s = _product_s(of.direct, rates, batch)
         direct_s = direct_s / (compute[rows] if np.ndim(compute) > 1 else compute)
-        turned = kernels["turned_bytes"][:, None] * batch * count[rows]
-        s_per_byte = rates.kinds["turned_s_per_byte"][kernels["kind"]][:, None] / memory
-        direct_s = roofline_s(direct_s, memory_s[rows], start_s[rows])
+        turned = kernels["turned_bytes"][:, None] * batch * of.count[rows]
+        direct_s = roofline_s(direct_s, memory_s[rows], of.start_s[rows])
+        s_per_byte = of.turned_s_per_byte / memory
         seconds[rows] = either_layout_s(seconds[rows], turned, s_per_byte, direct_s)
     result: Array = np.add.reduceat(seconds, table.phase_start, axis=0)
     return result
 
 
 def _at(amounts: Array, batch: Array) -> Array:
-    """Amounts of kernels [K, 2], a fixed part and a part per sample, at each batch [K, B]."""
-    found: Array = amounts[:, :1] + amounts[:, 1:] * batch
+    """Amounts [..., K, 2], a fixed part and a part per sample, at each batch [..., K, B]."""
+    found: Array = amounts[..., :1] + amounts[..., 1:] * batch
     return found
 
 
-def _sides(kernels: NDArray[np.void], batch: Array) -> Array:
-    """m, n, k and groups of kernels at each batch [4, K, B]."""
-    sides = kernels["sides"].transpose(1, 0, 2)
-    found: Array = sides[..., :1] + sides[..., 1:] * batch
-    return found
+@dataclass(frozen=True, eq=False, slots=True)
+class _Computed:
+    """Kernels that compute, and the rates at which they do; columns are [K, 1] unless noted.
+
+    ``s_per_sample``: at full fill, of all runs in the phase. ``sides`` [4, K, 2]: m, n, k and
+    groups, each a fixed part and a part per sample. ``tile``: rows and columns to which outputs are
+    padded, None where none are. ``winograd``: indices [W] of the kernels that Winograd's algorithm
+    may compute, with ``of_weight`` [W, 1], whether such a kernel is the gradient of the weight, and
+    ``flop_per_byte`` [W, 1], its rate over the bandwidth.
+    """
+
+    s_per_sample: Array
+    sides: Array
+    wave_frac: Array
+    half_depth: Array
+    tile: tuple[Array, Array] | None
+    winograd: NDArray[np.intp]
+    of_weight: NDArray[np.bool_]
+    flop_per_byte: Array
 
 
-def _product_s(
-    kernels: NDArray[np.void], kinds: NDArray[np.void], rates: KernelRates, batch: Array
-) -> Array:
-    """Seconds that matrix products and convolutions compute at the rates ``kinds`` [K, B]."""
+@dataclass(frozen=True, eq=False, slots=True)
+class _TableRates:
+    """What the seconds of a table's kernels need of a device, independent of batch and column.
+
+    Columns are [K, 1]. ``traffic_s`` [K, 2]: seconds of memory traffic of all runs in the phase, a
+    fixed part and a part per sample. ``start_s``: of all runs. ``turned_s_per_byte``: of the
+    kernels in ``table.turned``.
+    """
+
+    count: Array
+    bytes_per_s: Array
+    traffic_s: Array
+    start_s: Array
+    products: _Computed
+    attention: _Computed
+    direct: _Computed
+    turned_s_per_byte: Array
+
+
+@lru_cache(maxsize=256)
+def _rates_of(table: KernelTable, rates: KernelRates) -> _TableRates:
+    """The rates of a device at each kernel of a table."""
+    turned, count = table.turned.kernels, table["count"][:, None].copy()
+    bytes_per_s = rates.kinds["bytes_per_s"][table["kind"]][:, None]
+    return _TableRates(
+        count=count,
+        bytes_per_s=bytes_per_s,
+        traffic_s=table["n_bytes"] / bytes_per_s * count,
+        start_s=(table["launches"] * rates.start_s)[:, None] * count,
+        products=_computed(table.products.kernels, rates.kinds),
+        attention=_computed(table.attention.kernels, rates.kinds, rates.attention_bwd_frac),
+        direct=_computed(turned, rates.direct),
+        turned_s_per_byte=rates.kinds["turned_s_per_byte"][turned["kind"]][:, None],
+    )
+
+
+def _computed(
+    kernels: NDArray[np.void], kinds: NDArray[np.void], backward_frac: float = 1.0
+) -> _Computed:
+    """Some kernels of a table at the rates of their kinds; ``backward_frac``: of backward's."""
     of_kind = kinds[kernels["kind"]]
-    rate = of_kind["flop_per_s"][:, None]
-    seconds: Array = kernels["flop"][:, None] * batch / rate
+    rate, winograd = of_kind["flop_per_s"], np.flatnonzero(of_kind["winograd"])
+    down, across = of_kind["tile"].T[..., None]
+    slowed = rate * np.where(kernels["backward"], backward_frac, 1.0)
+    return _Computed(
+        s_per_sample=(kernels["flop"] / slowed * kernels["count"])[:, None],
+        sides=kernels["sides"].transpose(1, 0, 2).copy(),
+        wave_frac=of_kind["wave_frac"][:, None].copy(),
+        half_depth=of_kind["half_depth"][:, None].copy(),
+        tile=(down, across) if (of_kind["tile"] > 1.0).any() else None,
+        winograd=winograd,
+        of_weight=kernels["sides"][winograd, 2, 1:] > 0.0,
+        flop_per_byte=(rate / of_kind["bytes_per_s"])[winograd, None],
+    )
+
+
+def _product_s(of: _Computed, rates: KernelRates, batch: Array) -> Array:
+    """Seconds that matrix products and convolutions compute [K, B]."""
+    seconds: Array = of.s_per_sample * batch
     if rates.sm_count:
-        m, n, k, groups = _sides(kernels, batch)
-        wave, depth = of_kind["wave_frac"][:, None], of_kind["half_depth"][:, None]
-        padded = (of_kind["tile"] > 1.0).any()
-        tile = tuple(of_kind["tile"].T[..., None]) if padded else None
-        fill = matmul_fill(m, n, k, groups, rates.sm_count, wave, depth, tile)
-        if (fast := of_kind["winograd"]).any():
-            of_weight = kernels["sides"][fast, 2, 1:] > 0.0
-            pixels, inner, outer = conv_geometry(m[fast], n[fast], k[fast], of_weight)
-            shape = rates.sm_count, wave[fast], depth[fast]
-            per_byte = rate[fast] / of_kind["bytes_per_s"][fast, None]
-            fill[fast] = conv_fill(pixels / batch, batch, inner, outer, *shape, per_byte)
+        m, n, k, groups = _at(of.sides, batch)
+        fill = matmul_fill(m, n, k, groups, rates.sm_count, of.wave_frac, of.half_depth, of.tile)
+        if (fast := of.winograd).size:
+            pixels, inner, outer = conv_geometry(m[fast], n[fast], k[fast], of.of_weight)
+            shape = rates.sm_count, of.wave_frac[fast], of.half_depth[fast]
+            fill[fast] = conv_fill(pixels / batch, batch, inner, outer, *shape, of.flop_per_byte)
         seconds /= fill
     return seconds
 
 
-def _attention_s(
-    kernels: NDArray[np.void], kinds: NDArray[np.void], rates: KernelRates, batch: Array
-) -> Array:
-    """Seconds that kernels of fused attention compute at the rates ``kinds`` [K, B]."""
-    of_kind = kinds[kernels["kind"]]
-    rate = of_kind["flop_per_s"] * np.where(kernels["backward"], rates.attention_bwd_frac, 1.0)
-    seconds: Array = kernels["flop"][:, None] * batch / rate[:, None]
+def _attention_s(of: _Computed, rates: KernelRates, batch: Array) -> Array:
+    """Seconds that kernels of fused attention compute [K, B]."""
+    seconds: Array = of.s_per_sample * batch
     if rates.sm_count:
-        queries, head_dim, keys, heads = _sides(kernels, batch)
-        shape = rates.sm_count, of_kind["wave_frac"][:, None], of_kind["half_depth"][:, None]
+        queries, head_dim, keys, heads = _at(of.sides, batch)
+        shape = rates.sm_count, of.wave_frac, of.half_depth
         seconds /= attention_fill(queries, head_dim, keys, heads, *shape, rates.half_width)
     return seconds
 

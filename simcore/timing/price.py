@@ -93,8 +93,10 @@ def price(
     alone_s, overlapped_s = (
         of_column[:, :, column] for of_column in (computed.micro_step_s, computed.overlapped_s)
     )
-    beside_s = np.maximum(alone_s + (slower - 1.0) * overlapped_s, comm_micro)
-    micro_s = np.where(sending.hides, beside_s, alone_s + comm_micro)
+    micro_s = alone_s + comm_micro
+    if sending.hides.any():
+        beside_s = np.maximum(alone_s + (slower - 1.0) * overlapped_s, comm_micro)
+        micro_s = np.where(sending.hides, beside_s, micro_s)
 
     largest = replace(points, micro_batch=points.micro_batch * max(shares, default=1.0))
     quantities = Quantities(

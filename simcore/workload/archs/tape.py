@@ -148,10 +148,10 @@ class Tape:
     def apply(self, op: Op, out: T, *inputs: T, saves: Sequence[T] = ()) -> T:
         """Add an op that reads tensors, of which backward needs ``saves``; returns ``out``."""
         out.grad = any(x.grad for x in inputs)
-        saved = op.saved
-        for x in inputs:
-            saved = saved + self.read(x, save=out.grad and x in saves)
-        self.op(replace(op, saved=saved), grad=out.grad)
+        added = [self.read(x, save=out.grad and x in saves) for x in inputs]
+        if any(saved is not NOTHING for saved in added):
+            op = replace(op, saved=sum(added, op.saved))
+        self.op(op, grad=out.grad)
         return out
 
     # -- layers ----------------------------------------------------------------------------
@@ -417,10 +417,10 @@ class Tape:
         )
         made = ops.compiled(made) if self.xla else made
         self._ops, self._params = [], []
-        if made not in self._known:
-            self._known[made] = len(self.blocks)
+        index = self._known.setdefault(made, len(self.blocks))  # hashes all its ops, so only once
+        if index == len(self.blocks):
             self.blocks.append(made)
-        self.order.append(self._known[made])
+        self.order.append(index)
 
     def workload(
         self, name: str, sample_unit: str, *, input_bytes: float, tokens: float = 0.0
