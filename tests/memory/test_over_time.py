@@ -38,6 +38,9 @@ def test_bytes_of_each_term_after_each_event() -> None:
     # what the shown part does not hold is not listed; nor anything of an empty part
     assert [*_by_term(four_events(), 2, 3)] == ["parameters"]
     assert _by_term(four_events(), 3, 3) == {}
+    one_byte = EventList()
+    one_byte.alloc(1, "ema", "model")
+    assert _by_term(one_byte, 0, 1)["ema"].tolist() == [1]
 
 
 def sums(line: MemoryTimeline) -> np.ndarray:

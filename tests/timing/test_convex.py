@@ -49,6 +49,21 @@ def test_single_micro_steps_are_evaluated_by_themselves() -> None:
     assert seen == {(0, 1.0), (0, 2.0), (1, 1.0), (1, 2.0), (1, 3.0), (1, 4.0)}
 
 
+def test_no_value_is_computed_twice() -> None:
+    """A bend at 6 and one at 30: intervals around them are halved, each middle computed once."""
+    seen: list[float] = []
+
+    def f(row: np.ndarray, count: np.ndarray) -> np.ndarray:
+        seen.extend(count.tolist())
+        return np.maximum(np.maximum(6.0, count), 3.0 * count - 60.0)[None, :]
+
+    count = np.arange(2.0, 65.0)
+    found = at_counts(f, np.zeros(len(count), dtype=np.intp), count)
+    assert found[0].tolist() == f(np.zeros(1), count)[0].tolist()
+    asked = seen[: -len(count)]
+    assert len(asked) == len(set(asked)) < len(count)
+
+
 def test_an_affine_row_costs_four_evaluations() -> None:
     calls: list[int] = []
 

@@ -129,11 +129,13 @@ def test_messages_hidden_behind_compute() -> None:
 
     On its way a micro-batch waits for every message; in the whole step it waits for what is not
     hidden. On a tenfold slower network half the messages take longer than a forward and less than a
-    backward, so that what hides is the forward and that half, in the same share of the time.
+    backward, so that what hides is the forward and that half, in the same share of the time. On a
+    network slower by ten again all of the compute hides messages.
     """
     plain, chunks = stages(request()), stages(request(vpp=2))
     slow = stages(request(vpp=2), inter=0.1)
-    for one, two, slower in zip(plain[:2], chunks[:2], slow[:2], strict=True):
+    slowest = stages(request(vpp=2), inter=0.01)
+    for one, two, slower, last in zip(plain[:2], chunks[:2], slow[:2], slowest[:2], strict=True):
         sent = two.exchanges_s[TRANSFER] + two.messages_hidden_s
         assert sent == pytest.approx(2.0 * one.exchanges_s[TRANSFER])
         assert two.passing_s - one.passing_s == pytest.approx(0.5 * sent)
@@ -143,6 +145,7 @@ def test_messages_hidden_behind_compute() -> None:
         forward = slower.busy_s * slower.forward_frac
         assert forward < half < slower.busy_s - forward
         assert slower.messages_hidden_s == pytest.approx(share * (forward + half))
+        assert last.messages_hidden_s == pytest.approx(share * last.busy_s)
     # the last stage is full for longest, the first for the shortest time
     shares = [s.messages_hidden_s / s.exchanges_s[TRANSFER] for s in chunks]
     assert shares[0] < shares[1] < shares[2]
