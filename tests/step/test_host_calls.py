@@ -159,10 +159,10 @@ def test_a_trainer_between_micro_steps() -> None:
 def test_what_each_program_does_around_modules() -> None:
     """Hooks and units where parameters are sharded; transformers' modules whatever is sharded."""
     deepspeed, fsdp, loop = map(program_named, ("deepspeed", "fsdp", "transformers"))
-    zero3 = strategy("zero3", program=deepspeed, zero_bucket_numel=77)
+    zero3 = strategy("zero3", program=deepspeed, zero_numel=77)
     assert managed(zero3) == Managed(deepspeed.zero3.hooks, 77)
     assert managed(strategy("zero2", program=deepspeed)) is None
-    sharded = strategy("zero3", program=fsdp, zero_bucket_numel=77)
+    sharded = strategy("zero3", program=fsdp, zero_numel=77)
     assert managed(sharded) == Managed(units=fsdp.fsdp.units)
     whole = managed(strategy("ddp", program=loop))
     assert whole == Managed(modules=loop.host.modules) != Managed()
