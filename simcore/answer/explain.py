@@ -88,7 +88,7 @@ def _mfu(f: Facts) -> Derivation:
     return Derivation(
         "samples/s x (3 x forward FLOP + frozen FLOP) a sample / sum of the dense peaks"
         + ("; experts: FLOP of the routed tokens, without padding" if w.uneven_flop else "")
-        + (_WINOGRAD if w.conv_frac and name == "fp32" else ""),
+        + (_WINOGRAD if w.conv_frac and own[0] == "fp32" else ""),
         (
             ("samples/s", f"{p.samples_per_s:.4g}"),
             ("forward", f"{format_si(w.forward_flop - w.uneven_flop, 'FLOP')} a sample"),

@@ -46,8 +46,8 @@ from simcore.workload.resolve import ModelSource
 
 
 @dataclass(frozen=True, slots=True)
-class Open:
-    """A request, and what of it a search over predictions has still to find.
+class ReadRequest:
+    """A request as its words say, and the values that a search over predictions has still to find.
 
     ``largest_batch``: the micro-batch is the largest that fits. ``shares``: how unequal GPUs divide
     the batch; empty where all get the same. ``stages``: the pipeline stages are to be balanced.
@@ -63,7 +63,7 @@ def read_request(
     model: str | Path | ModelSource,
     gpus: str | ClusterSpec,
     **options: Any,
-) -> Open:
+) -> ReadRequest:
     """The request with names and defaults resolved. Raises InvalidConfig with every violation."""
     read, problems = read_options(options)
     options = read
@@ -110,7 +110,7 @@ def read_request(
         peak_workload=peak,
         options=settings_in_effect(inputs.options, {**_settings(record), **overrides}),
     )
-    return Open(request, batch == "max", tries.get("shares", ""), _cut_later(tries))
+    return ReadRequest(request, batch == "max", tries.get("shares", ""), _cut_later(tries))
 
 
 def _settings(record: ModelSource) -> dict[str, Any]:

@@ -41,7 +41,7 @@ class OneFOneB(Schedule):
         stages: Sequence[int],
         micro_batches: Array,
     ) -> Array:
-        """``waiting_s``."""
+        """Seconds of a step beyond each run's own work: [R, C], by ``waiting_s``."""
         return waiting_s(forward_s, backward_s, stages, micro_batches, layout.vpp)
 
     def most_in_flight(self, layout: Layout, position: int | Array) -> float | Array:
