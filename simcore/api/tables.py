@@ -24,6 +24,7 @@ def validate(
     draws: int | None = None,
     only: Mapping[str, str] | None = None,
     unnamed: bool = False,
+    by_program: bool = False,
     fill: bool = False,
     by: Sequence[str] = (),
     jobs: int = 1,
@@ -41,6 +42,7 @@ def validate(
                 informative ones
     only        judge only rows with these values, by column
     unnamed     remove the training program from every row (``simcore.validate.unnamed``)
+    by_program  leave of a row's program its name and release alone
     fill        add predictions of values that nobody measured, under ``filled``
     by          columns by which to group the errors; ``gpu`` exists for every table
     jobs        processes that share the rows of large tables
@@ -54,7 +56,9 @@ def validate(
     from simcore.validate.fill import filled_rows
     from simcore.validate.judge import contradictions, judge
 
-    tables = _tables(files, only, unnamed, bad_rows, allow_code=allow_code)
+    tables = _tables(
+        files, only, bad_rows, unnamed=unnamed, by_program=by_program, allow_code=allow_code
+    )
     _check_columns(by, [case for t in tables for case in t.cases])
     if calibrate is not None:
         from simcore.validate.few_rows import validated
@@ -94,6 +98,7 @@ def commands(
     *,
     only: Mapping[str, str] | None = None,
     unnamed: bool = False,
+    by_program: bool = False,
     bad_rows: Literal["refuse", "skip"] = "refuse",
     allow_code: bool = False,
 ) -> tuple[Command, ...]:
@@ -101,19 +106,25 @@ def commands(
 
     ``words`` of a command are its arguments after ``simcore``; ``line`` is the whole command for a
     shell, with the row's id. A row that is not a job has a ``reason`` instead. ``only``,
-    ``unnamed`` and ``bad_rows`` as in ``validate``. Raises DataError, InvalidConfig.
+    ``unnamed``, ``by_program`` and ``bad_rows``: as in ``validate``. Raises DataError and
+    InvalidConfig.
     """
     from simcore.validate.commands import commands_of
 
-    return commands_of(_tables(files, only, unnamed, bad_rows, allow_code=allow_code))
+    return commands_of(
+        _tables(
+            files, only, bad_rows, unnamed=unnamed, by_program=by_program, allow_code=allow_code
+        )
+    )
 
 
 def _tables(
     files: Sequence[Path | str] | Path | str,
     only: Mapping[str, str] | None,
-    unnamed: bool,
     bad_rows: Literal["refuse", "skip"],
     *,
+    unnamed: bool,
+    by_program: bool,
     allow_code: bool,
 ) -> list[Table]:
     """The tables in the files, with the selected rows, prepared for prediction."""
@@ -124,10 +135,10 @@ def _tables(
         from simcore.validate.select import rows_with
 
         tables = [rows_with(t, only) for t in tables]
-    if unnamed:
-        from simcore.validate.unnamed import unnamed as without_program
+    if unnamed or by_program:
+        from simcore.validate import unnamed as known
 
-        tables = [t.changed(without_program) for t in tables]
+        tables = [t.changed(known.unnamed if unnamed else known.by_program) for t in tables]
     return tables
 
 

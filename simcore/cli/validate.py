@@ -58,6 +58,13 @@ def validate(
         bool,
         typer.Option("--unnamed", help="Predict as if the rows did not name their program."),
     ] = False,
+    by_program: Annotated[
+        bool,
+        typer.Option(
+            "--by-program",
+            help="Predict each row from its job and the name and release of its program alone.",
+        ),
+    ] = False,
     commands: Annotated[
         bool,
         typer.Option(
@@ -147,10 +154,10 @@ def validate(
         name
         for name, value in {
             "ops": ops, "json": as_json, "calibrated": calibrated, "calibrate": calibrate,
-            "draws": draws, "only": only, "unnamed": unnamed, "commands": commands, "html": html,
-            "fill": fill, "by": by, "worst": worst, "plot": plot, "refit": refit,
-            "calibration": calibration, "jobs": jobs, "gpus": gpus, "node": node,
-            "network": network, "collective": collective,
+            "draws": draws, "only": only, "unnamed": unnamed, "by-program": by_program,
+            "commands": commands, "html": html, "fill": fill, "by": by, "worst": worst,
+            "plot": plot, "refit": refit, "calibration": calibration,
+            "jobs": jobs, "gpus": gpus, "node": node, "network": network, "collective": collective,
         }.items()
         if value
     }  # fmt: skip
@@ -170,7 +177,12 @@ def validate(
     if commands:
         how: Any = bad_rows or "refuse"
         typed = api.commands(
-            files, only=chosen, unnamed=unnamed, bad_rows=how, allow_code=allow_code
+            files,
+            only=chosen,
+            unnamed=unnamed,
+            by_program=by_program,
+            bad_rows=how,
+            allow_code=allow_code,
         )
         write("\n".join(one.line for one in typed) + "\n")
         return
@@ -190,7 +202,8 @@ def validate(
 
     result = api.validate(
         files, calibrated=calibrated, calibrate=rows_of_fit, draws=n_draws, only=chosen,
-        unnamed=unnamed, fill=fill, by=columns, jobs=processes or default_jobs(),
+        unnamed=unnamed, by_program=by_program, fill=fill, by=columns,
+        jobs=processes or default_jobs(),
         bad_rows=bad_rows or "refuse",  # type: ignore[arg-type]
         allow_code=allow_code,
     )  # fmt: skip
@@ -221,6 +234,8 @@ _EXCLUDED: tuple[tuple[str, str, str], ...] = (
     ("ops", "jobs", "--jobs is for measured runs, not for ops"),
     ("unnamed", "ops calibrated calibrate fill",
      "--unnamed judges measured runs without calibration: drop the other flag"),
+    ("by-program", "ops calibrated calibrate fill unnamed",
+     "--by-program judges measured runs without calibration: drop the other flag"),
     ("refit", "calibration",
      "--refit judges newly fitted figures, --calibration those of a file: drop one"),
 )  # fmt: skip

@@ -24,7 +24,8 @@ class Case:
     where the source does not give them. ``reference``: the row that a speed-up is relative to; "":
     the measured ``speedup`` is the source's own, relative to one GPU at this batch.
     ``settings_of_program``: the model's settings describe how the row's program implements its
-    layers. ``flag``: why the row is doubted, "" where it is not.
+    layers. ``program``: the program, as ``--software`` takes it, if the table's rules name it.
+    ``flag``: why the row is doubted, "" where it is not.
     """
 
     id: str
@@ -40,6 +41,8 @@ class Case:
     work_known: bool = True
     reference: str | None = None
     settings_of_program: bool = False
+    program: str = ""
+    own: frozenset[str] = frozenset()
     flag: str = ""
 
     def cell(self, column: str) -> str:

@@ -1,8 +1,8 @@
-"""A measured row as a user would state it who describes the job but not its training program.
+"""A measured row as a user would state it who describes the job, and at most names its program.
 
 The model's sizes, GPUs, precision, batch, parallel degrees, sharding and recompute remain. Kernels,
 overlaps, copies of libraries and the issuer of kernels are simcore's assumptions, as on the command
-line.
+line: those of the program and release if they are named (``by_program``).
 """
 
 from __future__ import annotations
@@ -38,10 +38,22 @@ _OWN = (
 _NORM = re.compile("_(eager|again)$")
 
 
+def by_program(case: Case) -> Case:
+    """The case as its row describes it, with its program's name and release but no other word."""
+    told = {k: v for k, v in case.options.items() if k in case.own}
+    given = {k: v for k, v in settings_given(case.options.get("settings")).items() if k in case.own}
+    named = {"software": case.program} if case.program else {}
+    return replace(case, options=told | named | ({"settings": given} if given else {}))
+
+
 def unnamed(case: Case, told: Collection[str] = ()) -> Case:
     """The case without the options that reveal its program, except those in ``told``."""
-    kept = {*_JOB, *told}
-    options = {k: v for k, v in case.options.items() if k in kept}
+    return _as_asked(case, {k: v for k, v in case.options.items() if k in told})
+
+
+def _as_asked(case: Case, told: Options) -> Case:
+    """The case with the options that describe its job, and those in ``told``."""
+    options = {k: v for k, v in case.options.items() if k in _JOB} | told
     given = settings_given(case.options.get("settings"))
     if case.settings_of_program:
         options |= _LOOP

@@ -10,7 +10,7 @@ from simcore.hardware.profile import load_profile
 from simcore.validate.case import Case
 from simcore.validate.judge import request_of
 from simcore.validate.table import read_table
-from simcore.validate.unnamed import unnamed
+from simcore.validate.unnamed import by_program, unnamed
 from tests.validate.test_llm_format import HEAD, ROW
 
 
@@ -57,3 +57,25 @@ def test_tables_keep_their_rows(tmp_path: Path) -> None:
     table = read_table(tmp_path / "t.csv")
     bare = table.changed(unnamed)
     assert [c.id for c in bare.cases] == [c.id for c in table.cases]
+
+
+def test_a_row_asked_by_its_program_says_its_job_and_the_name(tmp_path: Path) -> None:
+    """What only the source's name would tell (here the type of gradients) is not said."""
+    full = row(tmp_path, "megascale")
+    asked = by_program(full)
+    assert asked.options["software"] == full.program == "megatron-lm@2023"
+    assert {k: asked.options[k] for k in ("tp", "micro_batch", "recompute")} == {
+        k: full.options[k] for k in ("tp", "micro_batch", "recompute")
+    }
+    assert full.options["main_grads"] == "fused"
+    assert not {"main_grads", "issuer", "overlap"} & asked.options.keys()
+    request = request_of(asked, load_profile())
+    assert not request.software_assumed
+    assert request.strategy.program.name == "megatron-lm"
+
+
+def test_a_row_asked_by_its_program_keeps_what_its_remarks_state(tmp_path: Path) -> None:
+    torch = by_program(row(tmp_path, "aleph-alpha", variant="torch"))
+    flash = by_program(row(tmp_path, "aleph-alpha", variant="flash_attention2"))
+    assert torch.options["settings"]["attention"] == "math"  # type: ignore[index]
+    assert flash.options["settings"]["attention"] == "flash"  # type: ignore[index]

@@ -201,6 +201,8 @@ class _Reader:
             gpus=_cluster(str(value_of(data["gpus"], cells)), data.get("cards", {})),
             options=options,
             settings_of_program=written,
+            program=called or "",
+            own=frozenset(made.own),
             measured=measured,
             columns={**row, **added, **made.maps["columns"]},
             train_samples=number(made.texts, "train_samples"),

@@ -64,6 +64,8 @@ GIVES = (
     "eval_samples", "work_known", "flag",
 )  # fmt: skip
 _MAPS = ("cells", "usual_words", "words", "usual_settings", "settings", "columns")
+#: Columns in which a source describes a single row in its own words.
+_REMARKS = {"variant", "notes"}
 _EXPRESSIONS = ("cell", "found", "product", "quotient", "least", "formula")
 _BRACES = re.compile(r"\{([a-z_]\w*)\}")
 #: Result of an expression that has no value for a row.
@@ -77,7 +79,8 @@ class Reading:
     ``cells``: the row's cells, with those that rules replaced or added. ``texts``: single values,
     such as ``program``, by key. ``maps``: values by key and name, such as ``words``. ``steps``:
     pairs ("hidden" or "exposed", communication), in order. ``says``: the text that conditions
-    search, with names of cells in braces; without it, all cells.
+    search, with names of cells in braces; without it, all cells. ``own``: options and settings that
+    the row's own cells state, not what is known of its source.
     """
 
     cells: Row
@@ -86,6 +89,7 @@ class Reading:
     maps: dict[str, dict[str, Any]] = field(default_factory=lambda: {k: {} for k in _MAPS})
     steps: list[tuple[str, str]] = field(default_factory=list)
     all_told: bool = False
+    own: set[str] = field(default_factory=set)
 
     def facts(self) -> Facts:
         """The facts for the rules' conditions: all cells, and their joined text in lower case."""
@@ -220,9 +224,22 @@ def read_by(rules: tuple[Rule, ...], cells: Row, says: str = "") -> Reading:
             if rule.group is not None:
                 done.add(rule.group)
             _apply(rule.gives, made)
+            if _of_row(rule):
+                made.own |= {
+                    name
+                    for key in ("words", "settings")
+                    for name in made.maps[key]
+                    if name in rule.gives.get(key, ())
+                }
             if "cells" in rule.gives:
                 facts = made.facts()
     return made
+
+
+def _of_row(rule: Rule) -> bool:
+    """Whether a rule states what the row itself says, not what is known of its source."""
+    read = _conditions(rule.when)
+    return "source" not in read or bool(read & _REMARKS)
 
 
 def _apply(gives: Mapping[str, Any], made: Reading) -> None:
