@@ -30,6 +30,7 @@ def validate(
     jobs: int = 1,
     bad_rows: Literal["refuse", "skip"] = "refuse",
     allow_code: bool = False,
+    calibration: str | Path | None = None,
 ) -> dict[str, Any]:
     """Errors of predictions on the rows of measured tables, as ``simcore validate --json`` prints.
 
@@ -44,11 +45,13 @@ def validate(
     unnamed     remove the training program from every row (``simcore.validate.unnamed``)
     by_program  leave of a row's program its name and release alone
     fill        add predictions of values that nobody measured, under ``filled``
-    by          columns by which to group the errors; ``gpu`` exists for every table
+    by          columns by which to group the errors; ``gpu`` exists for every table; without it
+                ``bound`` (what binds the step) where every row has that column
     jobs        processes that share the rows of large tables
     bad_rows    whether invalid rows are refused (DataError), or skipped and counted
     allow_code  run the Python code of rows whose model is ``package.module:function``; otherwise
                 these rows are skipped
+    calibration the name or file of a calibration with which every row is predicted
 
     Raises InvalidConfig for a column that no table has.
     """
@@ -59,13 +62,19 @@ def validate(
     tables = _tables(
         files, only, bad_rows, unnamed=unnamed, by_program=by_program, allow_code=allow_code
     )
-    _check_columns(by, [case for t in tables for case in t.cases])
+    cases = [case for t in tables for case in t.cases]
+    _check_columns(by, cases)
+    if not by and cases and all(case.cell("bound") for case in cases):
+        by = ("bound",)
     if calibrate is not None:
         from simcore.validate.few_rows import validated
 
         return validated(tables, calibrate, draws, by, jobs)
-    blind = judge(tables, jobs=jobs)
-    profile = load_profile()
+    if calibration is not None and calibrated:
+        raise InvalidConfig(["--calibrated fits to the rows: drop --calibration or --calibrated"])
+    profile = load_profile(calibration)
+    mode = "blind" if calibration is None else f"calibration {profile.name}"
+    blind = judge(tables, mode=mode, profile_for=lambda _: profile, jobs=jobs)
     suspects = {k: v for t in tables for k, v in contradictions(t.cases).items()}
     notices = {
         "ignored_columns": {t.path.name: list(ignored) for t in tables if (ignored := _ignored(t))},

@@ -107,7 +107,7 @@ def validate(
         typer.Option(
             "--calibration",
             metavar="NAME|FILE",
-            help="ops: judge the figures of this calibration.",
+            help="Predict with this calibration; ops: judge its figures.",
             autocompletion=completion("calibration"),
         ),
     ] = None,
@@ -205,7 +205,7 @@ def validate(
         unnamed=unnamed, by_program=by_program, fill=fill, by=columns,
         jobs=processes or default_jobs(),
         bad_rows=bad_rows or "refuse",  # type: ignore[arg-type]
-        allow_code=allow_code,
+        allow_code=allow_code, calibration=calibration,
     )  # fmt: skip
     for name, ignored in (result.get("ignored_columns") or {}).items():
         from simcore.validate.formats.project import ignored_text
@@ -232,6 +232,8 @@ _EXCLUDED: tuple[tuple[str, str, str], ...] = (
      "--calibrate, --only and --html are for measured runs, not for ops"),
     ("ops", "plot", "--plot is for measured runs, not for ops"),
     ("ops", "jobs", "--jobs is for measured runs, not for ops"),
+    ("calibration", "calibrated calibrate",
+     "--calibration predicts with a file, --calibrated and --calibrate fit to the rows: give one"),
     ("unnamed", "ops calibrated calibrate fill",
      "--unnamed judges measured runs without calibration: drop the other flag"),
     ("by-program", "ops calibrated calibrate fill unnamed",
@@ -241,7 +243,7 @@ _EXCLUDED: tuple[tuple[str, str, str], ...] = (
 )  # fmt: skip
 #: Flags of ``simcore validate ops`` only, and the error message without it.
 _OF_OPS: tuple[tuple[str, str], ...] = (
-    ("refit calibration", "--refit and --calibration are for `simcore validate ops`"),
+    ("refit", "--refit is for `simcore validate ops`"),
     ("gpus node network collective",
      "--gpus, --node, --network and --collective are for `simcore validate ops`"),
 )  # fmt: skip

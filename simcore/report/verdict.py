@@ -45,7 +45,8 @@ def _rows(result: dict[str, Any], worst: int | None) -> list[list[str]]:
         quantity = r["quantity"]
         values = [value_of(quantity, r.get(k)) for k in ("predicted", "low", "high", "measured")]
         mark = "flagged" if r["id"] in suspects else ""
-        cells.append([r["id"], quantity.replace("_", " "), *values,
+        called = " ".join(filter(None, (quantity.replace("_", " "), r.get("counts"))))
+        cells.append([r["id"], called, *values,
                       percent(r["error_frac"], signed=True), mark])  # fmt: skip
     return cells
 
@@ -176,10 +177,14 @@ def render_verdict(result: dict[str, Any], worst: int | None = None) -> str:
         rows += scores_of("multipliers alone", parameters)
     if blind := result.get("blind"):
         rows += scores_of("blind", {k: blind[k] for k in quantities if k in blind})
+    if len(peaks := result.get("peak_memory_by_count") or {}) > 1:
+        rows += scores_of("all", {f"peak memory {k}": s for k, s in peaks.items()})
     for column, groups in (result.get("groups") or {}).items():
         for name, scores in groups.items():
             rows += scores_of(f"{column} {name}", scores)
     lines += ["", table(["rows", "", *_HEAD], rows, right=range(2, 8))]
+    if width := (result.get("step_time") or {}).get("width80_ratio"):
+        lines.append(f"80 % intervals of step times: {width:.2f} times from low to high (median)")
     lines += _fitting(result.get("fits") or {})
     lines += _order(result.get("rank_correlation") or {})
     lines += _few_rows(result.get("calibration") or {})

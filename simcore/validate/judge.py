@@ -62,6 +62,12 @@ class Verdict:
         """Summary of one quantity, with or without flagged rows."""
         return score([s for s in self.scored if s.quantity == quantity and (flagged or not s.flag)])
 
+    def memory_scores(self) -> dict[str, Score]:
+        """Summary of peak memory for each thing that rows' peaks count, such as ``allocated``."""
+        peaks = [s for s in self.scored if s.quantity == "peak_memory"]
+        kinds = dict.fromkeys(s.counts for s in peaks)
+        return {kind: score([s for s in peaks if s.counts == kind]) for kind in sorted(kinds)}
+
     def order(self) -> Order:
         """Whether step times of one model on one cluster are predicted in the measured order."""
         return order_of((j.case, s) for j in self.judged for s in j.scored)
@@ -97,6 +103,7 @@ class Verdict:
             "simulated": len(self.judged),
             "skipped": dict(Counter(reason for _, reason in self.skipped)),
             **{q: self.score(q).to_dict() for q in QUANTITIES},
+            "peak_memory_by_count": {k: s.to_dict() for k, s in self.memory_scores().items()},
             "fits": self.fits(),
             "rank_correlation": self.order().to_dict(),
             "without_flagged": {q: self.score(q, flagged=False).to_dict() for q in QUANTITIES},
@@ -231,6 +238,16 @@ def memory_figures(case: Case, request: Request, memory: MemoryResult) -> dict[s
     return {key: figure() for key, figure in figures.items() if key in case.measured}
 
 
+#: What the peaks of ``Case.measured`` count.
+_COUNTS = {
+    "peak_memory_bytes": "device",
+    "peak_allocated_bytes": "allocated",
+    "peak_rank0_allocated_bytes": "allocated on rank 0",
+    "peak_reserved_bytes": "reserved",
+    "peak_shown_bytes": "shown",
+}
+
+
 def shown_bytes(request: Request, memory: MemoryResult) -> float:
     """Bytes that nvidia-smi shows for a job: the allocator's segments and memory outside of it.
 
@@ -262,7 +279,8 @@ def _direct_scores(
     for key, value in figures.items():
         half = half_widths.get(key, tensors)
         low, high = max(value - half, 0.0), value + half
-        found.append(_scored(case, "peak_memory", case.measured[key], value, low, high))
+        one = _scored(case, "peak_memory", case.measured[key], value, low, high)
+        found.append(replace(one, counts=_COUNTS[key]))
     if (faster := case.measured.get("speedup")) is not None and case.reference == "":
         ratio, factor = prediction.speedup_vs_1gpu, time.high / time.value
         found.append(_scored_within(case, "speedup", faster, ratio, factor))

@@ -18,7 +18,10 @@ QUANTITIES: tuple[Quantity, ...] = ("step_time", "speedup", "peak_memory", "resi
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scored:
-    """One prediction and its measurement (SI); ``low`` and ``high`` bound the 80 % interval."""
+    """One prediction and its measurement (SI); ``low`` and ``high`` bound the 80 % interval.
+
+    ``counts``: what a peak of memory counts (allocated, reserved, device ...).
+    """
 
     id: str
     quantity: Quantity
@@ -27,6 +30,7 @@ class Scored:
     high: float
     measured: float
     flag: str = ""
+    counts: str = ""
 
     @property
     def error_frac(self) -> float:
@@ -45,7 +49,10 @@ class Scored:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Score:
-    """Summary of errors: mean and median of |error|, median signed error, 90th percentile."""
+    """Summary of errors: mean and median of |error|, median signed error, 90th percentile.
+
+    ``width80_ratio``: median of the 80 % interval's upper bound over its lower one.
+    """
 
     n: int
     mape_frac: float | None
@@ -53,6 +60,7 @@ class Score:
     median_bias_frac: float | None
     p90_abs_frac: float | None
     coverage80_frac: float | None
+    width80_ratio: float | None
 
     def to_dict(self) -> dict[str, float | int | None]:
         """The dictionary for JSON."""
@@ -71,7 +79,10 @@ def summary(errors: NDArray[np.float64]) -> dict[str, Any]:
 def score(rows: Sequence[Scored]) -> Score:
     """The summary of comparisons; every figure is None where there are no rows."""
     inside = float(np.mean([r.covered for r in rows])) if rows else None
-    return Score(**summary(np.array([r.error_frac for r in rows])), coverage80_frac=inside)
+    ratios = [r.high / r.low for r in rows if r.low > 0.0]
+    width = float(np.median(ratios)) if ratios else None
+    errors = summary(np.array([r.error_frac for r in rows]))
+    return Score(**errors, coverage80_frac=inside, width80_ratio=width)
 
 
 def scores_by(

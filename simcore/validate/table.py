@@ -18,6 +18,7 @@ from simcore.validate.formats import (
     Format,
     project,
     published,
+    typed,
 )
 from simcore.workload.permission import CodeRefused, name_in_file
 
@@ -45,7 +46,7 @@ def formats() -> tuple[Format, ...]:
     """Known formats, the most specific first."""
     from simcore.validate.formats.described import described_formats  # few commands read a table
 
-    return (*described_formats(), published.FORMAT, project.FORMAT)
+    return (*described_formats(), typed.FORMAT, published.FORMAT, project.FORMAT)
 
 
 def read_table(
@@ -93,10 +94,12 @@ def read_table(
                 repeated, name = name, f"{name} (line {line})"
                 raise ValueError(f"id {repeated!r} is in line {seen[repeated]} already")
             seen[name] = line
+            where = f"{path.name}:{line}"
             if fmt is project.FORMAT:  # other formats look their models up in their own lists
-                where = f"{path.name}:{line}"
                 row["model"] = name_in_file(row["model"], where, allow_code=allow_code)
             made = fmt.read(name, row)
+            if fmt is typed.FORMAT and isinstance(made, Case):
+                made = typed.located(made, path, where, allow_code=allow_code)
         except CodeRefused as err:
             made = Skipped(name, str(err))
         except DataError as err:  # other tables than those of a broken corpus can be read

@@ -62,7 +62,7 @@ def test_json_contract() -> None:
     for quantity in QUANTITIES:
         assert set(out[quantity]) == {
             "n", "mape_frac", "median_abs_frac", "median_bias_frac", "p90_abs_frac",
-            "coverage80_frac",
+            "coverage80_frac", "width80_ratio",
         }  # fmt: skip
     assert {"id", "predicted", "low", "high", "measured", "error_frac"} <= set(out["per_row"][0])
     assert set(out["groups"]["model"]) == {"latte-l", "latte-xl"}

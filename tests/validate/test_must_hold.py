@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from validate.must_hold import __main__ as command
+from validate.must_hold.card import holds_80
 from validate.must_hold.clause import Clause, Found, at_least, at_most, between
 from validate.must_hold.tables import Tables
 
@@ -25,6 +26,18 @@ from validate.must_hold.tables import Tables
 def test_limits_are_part_of_what_holds_and_no_row_is_none(found: Found, holds: bool) -> None:
     assert found.holds is holds
     assert ("no row" in found.text) is (found.value is None)
+
+
+@pytest.mark.parametrize(
+    ("inside", "n", "holds"),
+    [
+        (28, 31, True), (29, 31, False),  # 28 or more of 31: 10.7 %; 29 or more: 3.7 %
+        (21, 31, True), (20, 31, False),  # 21 or fewer of 31: 7.5 %; 20 or fewer: 3.3 %
+        (0, 1, True), (309, 400, True), (307, 400, False), (332, 400, True), (333, 400, False),
+    ],
+)  # fmt: skip
+def test_coverage_that_is_accepted_as_80_percent(inside: int, n: int, holds: bool) -> None:
+    assert holds_80(inside, n) is holds
 
 
 def test_every_clause_has_a_name_of_its_own() -> None:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import csv
 import os
+import subprocess
+import sys
+import tempfile
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -126,6 +129,32 @@ class Tables:
         """By how much the layout that is predicted best was measured to be slower than the best."""
         with self._steps("llm.csv").open(encoding="utf-8", newline="") as stream:
             return families(csv.DictReader(stream), self.llm["per_row"])
+
+    @property
+    def card(self) -> Path:
+        """The folder of steps and micro-benchmarks of one day on one GPU."""
+        return self.folder / "gpu" / "h200-2026-11-26"
+
+    @cached_property
+    def card_blind(self) -> dict[str, Any]:
+        """Steps measured on one GPU, blind, by what binds them."""
+        return api.validate([self.card / "steps.csv"])
+
+    @cached_property
+    def card_refitted(self) -> dict[str, Any]:
+        """The same steps with a profile fitted anew to the raw micro-benchmarks of that GPU.
+
+        Raises UsageError with the last line of the command's errors where it fails.
+        """
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / "refitted.yaml"
+            raw = str(self.card / "calibrate_raw")
+            command = [sys.executable, "-m", "simcore", "calibrate", "--refit", raw, "-o", file]
+            ran = subprocess.run(command, capture_output=True, text=True, check=False)
+            if ran.returncode or not file.is_file():
+                told = ran.stderr.strip(" \n╯╰─").splitlines() or ["no message"]
+                raise UsageError(f"simcore calibrate --refit: {told[-1].strip(' │')}")
+            return api.validate([self.card / "steps.csv"], calibration=file)
 
     @cached_property
     def closed_loops(self) -> list[dict[str, Any]]:

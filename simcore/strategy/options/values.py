@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
 from os import PathLike, fspath
 from typing import Any
@@ -75,6 +75,29 @@ def command_words(options: Mapping[str, Any]) -> list[str]:
             values = [value]
         for one in values:
             found += [option.typed, shown(one)]
+    return found
+
+
+def options_typed(words: Sequence[str]) -> dict[str, Any]:
+    """The values of options, as text by name, that the words of a command line set.
+
+    The opposite of ``command_words``; an option that takes several texts has a list of them.
+    Raises InvalidConfig for a word that sets no option, and for an option without a value.
+    """
+    flags = {option.typed: option for option in OPTIONS}
+    found: dict[str, Any] = {}
+    rest = iter(words)
+    for word in rest:
+        flag, equals, value = word.partition("=")
+        option = flags.get(flag)
+        if option is None:
+            raise InvalidConfig([f"{word!r} is no option of a job"])
+        if not equals and (value := next(rest, "")) in ("", *flags):
+            raise InvalidConfig([f"{flag} has no value"])
+        if isinstance(option.kind, Texts | Pairs):
+            found.setdefault(option.name, []).append(value)
+        else:
+            found[option.name] = value
     return found
 
 
