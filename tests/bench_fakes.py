@@ -27,6 +27,7 @@ class FakeDevice:
     cache_bytes: int = 10**6
     memory_bytes: int = 10**10
     flushes: int = 0
+    line: None = None
     ran: list[str] = field(default_factory=list)
 
     def flush(self) -> None:

@@ -116,8 +116,8 @@ def _conv(r: RawRow) -> Row:
         for c in ("batch", "cin", "cout", "kernel_size", "in_hw", "stride", "pad")
     )
     out = math.floor((hw + 2 * pad - size) / stride) + 1
-    pixels, depth = b * out * out, cin * size * size
-    passes = 1.0 if r.cells["pass"] == "fwd" else 2.0
+    pixels, depth = b * out * out, cin / float(r.cells.get("groups") or 1) * size * size
+    passes = 2.0 if r.cells["pass"] == "bwd" else 1.0  # bwd: both gradients
     moved = (b * cin * hw * hw + pixels * cout + cout * depth) * width(r.cells["dtype"])
     return passes * 2.0 * pixels * cout * depth, passes * moved, pixels, cout, depth, 1.0
 

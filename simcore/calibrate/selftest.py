@@ -15,7 +15,8 @@ from simcore.answer.predict import predict
 from simcore.base.errors import UsageError
 from simcore.calibrate.bench.case import Case, Device, Run, World
 from simcore.calibrate.bench.harness import Progress
-from simcore.calibrate.bench.timing import Typical, measure
+from simcore.calibrate.bench.queue import measure
+from simcore.calibrate.bench.timing import Typical
 from simcore.calibrate.machine import CalibrationOptions, calibrate_rank, open_device
 from simcore.calibrate.machine_steps import request_for
 from simcore.calibrate.training import NETS, SELFTEST, step_of

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, Protocol, TypeVar
@@ -16,6 +17,10 @@ Columns = dict[str, str | int | float]
 #: alone: rank 0 runs, the others wait. together: every rank runs without synchronisation, so that
 #: they compete for the machine. lockstep: all ranks start each call together; the slowest counts.
 Mode = Literal["alone", "together", "lockstep"]
+#: How a GPU is timed. call: one call at a time, with what the host takes to issue it. queue: calls
+#: wait behind other work of the device, so that the host is ahead of them. sequence: calls follow
+#: each other as in a loop of training. A host's own cores are always timed by single calls.
+How = Literal["call", "queue", "sequence"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +60,29 @@ class Device(Protocol):
     def time(self, run: Run) -> Sample:
         """Time one call."""
 
+    @property
+    def line(self) -> Line | None:
+        """The device's queue of calls; None for the host's own cores, which have none."""
+
+
+class Line(Protocol):
+    """A queue of calls on a device, which the host fills while the device works."""
+
+    def allocated_bytes(self) -> int:
+        """Bytes of all tensors on the device."""
+
+    def busy(self, seconds: float) -> None:
+        """Queue work without results for at least so long."""
+
+    def mark(self) -> Callable[[], bool]:
+        """Queue a mark; returns a function that says whether the device has reached it."""
+
+    def seconds_between(self, first: Any, last: Any) -> float:
+        """Wait for the second of two marks; seconds of the device from the first to it."""
+
+    def wait(self) -> None:
+        """Wait until the queue is empty."""
+
 
 #: Makes the tensors of a case and returns the call to time.
 Prepare = Callable[[Device], Run]
@@ -84,9 +112,9 @@ class Case:
     """One measurement. ``columns`` identify it in its ``table``; equal columns are the same case.
 
     ``prepare`` makes the tensors and returns the call to time; it runs on every rank that takes
-    part. ``cold``: caches are flushed before each call. ``seconds``: the least time to spend on
-    the case; ``calls``: the least number of calls. ``first``: no profile can be fitted without the
-    case, so it runs before all others.
+    part. ``cold``: caches are flushed before each call, or calls take tensors in rotation that
+    exceed them. ``seconds``: the least time to spend on the case; ``calls``: the least number of
+    calls. ``first``: no profile can be fitted without the case, so it runs before all others.
     """
 
     family: str
@@ -98,6 +126,7 @@ class Case:
     seconds: float = 0.1
     calls: int = 5
     first: bool = False
+    how: How = "call"
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -129,7 +158,7 @@ class Measured:
     """The result of a case: seconds of a typical undisturbed call, and how they were measured.
 
     ``sd_log`` is the standard deviation of ln(seconds), ``calls`` the number of calls that count,
-    ``disturbed_frac`` the share of calls that were disturbed.
+    ``disturbed_frac`` the share of calls that were disturbed. ``how`` they were timed.
     """
 
     case: Case
@@ -138,8 +167,11 @@ class Measured:
     calls: int
     disturbed_frac: float
     values: Mapping[str, float] = field(default_factory=dict)
+    how: How = "call"
 
 
+#: Least seconds for a kernel, by kind of device. A GPU repeats one to a percent in a queue.
+BRIEF_S: Final = {"cpu": 0.1, "cuda": 0.03}
 #: dtype in the tables -> name of the torch dtype, bytes per element.
 _DTYPES: Final = {"fp32": ("float32", 4), "tf32": ("float32", 4), "bf16": ("bfloat16", 2),
                   "fp16": ("float16", 2)}  # fmt: skip
@@ -169,6 +201,17 @@ def one_pass(torch: Any, forward: Callable[[], Any], inputs: Sequence[Any], way:
     y = forward()
     g = torch.randn_like(y)
     return lambda: torch.autograd.grad(y, inputs, g, retain_graph=True)
+
+
+def seconds_of(call: Callable[[], Any]) -> Run:
+    """A call that returns its wall time on the host, without the time that the device goes on."""
+
+    def run() -> float:
+        start = time.perf_counter()
+        call()
+        return time.perf_counter() - start
+
+    return run
 
 
 def spread_over(families: Sequence[Sequence[T]]) -> list[T]:

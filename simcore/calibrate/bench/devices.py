@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import platform
 import re
@@ -21,6 +22,10 @@ INTERRUPTED_FRAC: Final = 0.05
 INTERRUPTED_S: Final = 20e-6
 #: Size of the last-level cache if the system does not state it: an assumption.
 CACHE_UNKNOWN_BYTES: Final = 32 * MIB
+#: Size of the tensor whose passes keep a GPU busy while calls are queued behind them, and passes
+#: over it that are timed once.
+BALLAST_BYTES: Final = 512 * MIB
+BALLAST_PASSES: Final = 5
 
 
 def flush(device: Device) -> None:
@@ -47,6 +52,7 @@ class CpuDevice:
     ranks: int
     kind: str = "cpu"
     dtypes: tuple[str, ...] = ("fp32",)
+    line: None = None
 
     @property
     def cache_bytes(self) -> int:
@@ -123,6 +129,11 @@ class CudaDevice:
 
         return int(torch.cuda.get_device_properties(self.index).total_memory)
 
+    @property
+    def line(self) -> CudaLine:
+        """The current stream."""
+        return CudaLine()
+
     def flush(self) -> None:
         """Evict the data of earlier calls."""
         flush(self)
@@ -153,6 +164,69 @@ class CudaDevice:
         except Exception:  # NVML's Python bindings are optional
             conditions["clock"] = "not known"
         return conditions
+
+
+class CudaLine:
+    """The current stream of the current GPU (``case.Line``)."""
+
+    def allocated_bytes(self) -> int:
+        """Bytes of all tensors."""
+        import torch
+
+        return int(torch.cuda.memory_allocated())
+
+    def busy(self, seconds: float) -> None:
+        """Queue passes over a large tensor for at least so long."""
+        tensor, pass_s = _ballast()
+        for _ in range(math.ceil(seconds / pass_s)):
+            tensor.add_(1.0)
+
+    def mark(self) -> CudaMark:
+        """Queue an event."""
+        return CudaMark()
+
+    def seconds_between(self, first: CudaMark, last: CudaMark) -> float:
+        """Seconds between two events, by the device's clock."""
+        last.event.synchronize()
+        return float(first.event.elapsed_time(last.event)) / 1e3
+
+    def wait(self) -> None:
+        """Wait until all streams are empty."""
+        import torch
+
+        torch.cuda.synchronize()
+
+
+class CudaMark:
+    """An event that was recorded; calling it says whether the device has reached it."""
+
+    def __init__(self) -> None:
+        import torch
+
+        self.event = torch.cuda.Event(enable_timing=True)
+        self.event.record()
+
+    def __call__(self) -> bool:
+        """Whether everything queued before the event is done."""
+        return bool(self.event.query())
+
+
+@cache
+def _ballast() -> tuple[Any, float]:
+    """A tensor of ``BALLAST_BYTES`` and the seconds of a pass over it."""
+    import torch
+
+    tensor = torch.zeros(BALLAST_BYTES // 4, device="cuda")
+    for _ in range(2):
+        tensor.add_(1.0)
+    torch.cuda.synchronize()
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    start.record()
+    for _ in range(BALLAST_PASSES):
+        tensor.add_(1.0)
+    end.record()
+    end.synchronize()
+    return tensor, float(start.elapsed_time(end)) / 1e3 / BALLAST_PASSES
 
 
 def host_memory_bytes() -> int:

@@ -16,8 +16,9 @@ from simcore.calibrate.bench.case import (
     World,
     spread_over,
 )
+from simcore.calibrate.bench.queue import measure
 from simcore.calibrate.bench.store import Store
-from simcore.calibrate.bench.timing import Clock, measure
+from simcore.calibrate.bench.timing import Clock
 
 SEED: Final = 20261121
 #: Share of the budget that is planned for timed calls; preparing the cases takes the rest.
@@ -118,7 +119,9 @@ def run_cases(
         done += 1
         disturbed = max(disturbed, 0.0) + call.disturbed_frac
         if world.rank == 0:
-            result = Measured(case, call.seconds, call.sd_log, call.calls, call.disturbed_frac)
+            result = Measured(
+                case, call.seconds, call.sd_log, call.calls, call.disturbed_frac, how=call.how
+            )
             store.add(result, world.size)
     if world.rank == 0:
         reports.end(done, len(todo))

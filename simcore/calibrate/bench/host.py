@@ -1,34 +1,38 @@
-"""Benchmarks in the table ``host``: kernel launches, AdamW's update, copies, the local drive."""
+"""Benchmarks in the table ``host``: updates, copies between host and GPU, the local drive."""
 
 from __future__ import annotations
 
 import os
 import tempfile
-import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 from simcore.base.units import GIB, KIB, MIB
-from simcore.calibrate.bench.case import FAMILIES, Case, Columns, Device, Run, World
+from simcore.calibrate.bench.case import (
+    FAMILIES,
+    Case,
+    Columns,
+    Device,
+    Run,
+    World,
+    seconds_of,
+)
 
-#: Layers of the network of the eager benchmark; its kernels have almost no work.
-DEPTH: Final = 32
-#: Kernels of one layer (linear and ReLU): 2 forward; gradients of ReLU, input, weight, bias.
-KERNELS_A_LAYER: Final = 6
-#: Kernels of the CUDA graph.
-GRAPH_KERNELS: Final = 200
 #: (number of tensors, elements of each) of an update, by kind of device.
 UPDATES: Final = {
     "cpu": ((24, 40_000), (12, 400_000), (8, 2_000_000)),
     "cuda": ((200, 100_000), (100, 4_000_000), (40, 16_000_000)),
 }
-#: PyTorch's default implementation of AdamW and the fused one, by kind of device.
-IMPLS: Final = {"cpu": ("for-loop", "fused"), "cuda": ("foreach", "fused")}
+#: Implementations of AdamW's step, PyTorch's default one first, by kind of device.
+IMPLS: Final = {"cpu": ("for-loop", "fused"), "cuda": ("foreach", "fused", "for-loop")}
 #: fp32 elements that an update reads and writes per parameter, with the gradient. foreach and the
 #: loop materialise temporaries (``strategy.precision``); the fused update reads g, w, m, v and
 #: writes w, m, v in one pass.
 ELEMENTS_MOVED: Final = {"for-loop": 16, "foreach": 16, "fused": 7}
+#: Tensors that an update holds for each of its parameters' (gradient, state and temporaries among
+#: them), and the share of the device's memory that they may take.
+UPDATE_TENSORS, UPDATE_FRAC = 7, 0.25
 #: Elements of one tensor that is updated on the host of a GPU.
 OFFLOADED: Final = (4_000_000, 64_000_000)
 #: Sizes of copies between host and GPU, and of the file on the drive, in bytes.
@@ -39,62 +43,6 @@ CHUNK_BYTES: Final = 8 * MIB
 
 def _columns(device: Device, op: str, n_bytes: int, count: int = 1) -> Columns:
     return {"gpu": device.name, "op": op, "bytes": n_bytes, "count": count}
-
-
-def _seconds_of(call: Callable[[], Any]) -> Run:
-    """A call that returns its wall time, without the time that the device goes on."""
-
-    def run() -> float:
-        start = time.perf_counter()
-        call()
-        return time.perf_counter() - start
-
-    return run
-
-
-def _eager(device: Device) -> Run:
-    """Forward and backward of the tiny network; on CUDA only the time to launch it counts."""
-    import torch
-
-    layers = [m for _ in range(DEPTH) for m in (torch.nn.Linear(4, 4), torch.nn.ReLU())]
-    net = torch.nn.Sequential(*layers).to(device.kind)
-    x = torch.randn(4, 4, device=device.kind, requires_grad=True)
-    if device.kind == "cpu":
-        return lambda: net(x).sum().backward()
-    launched = _seconds_of(lambda: net(x).sum().backward())
-
-    def run() -> float:
-        torch.cuda.synchronize()
-        return float(launched())
-
-    return run
-
-
-def _graph(device: Device) -> Run:
-    """Replay of a CUDA graph of near-empty kernels: the device's own time per kernel."""
-    import torch
-
-    x = torch.zeros(8, device="cuda")
-    stream = torch.cuda.Stream()
-    with torch.cuda.stream(stream):
-        x.add_(1.0)
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        for _ in range(GRAPH_KERNELS):
-            x.add_(1.0)
-    return lambda: graph.replay()
-
-
-@FAMILIES.register("launch")
-def launch_cases(device: Device, world: World) -> Iterable[Case]:
-    """Eagerly launched kernels; on CUDA also those of a CUDA graph."""
-    named = {"gpu": device.name}
-    yield Case("launch", "host", {**named, "op": "eager", "count": DEPTH * KERNELS_A_LAYER},
-               _eager, seconds=0.3, first=True)  # fmt: skip
-    if device.kind == "cuda":
-        yield Case("launch", "host", {**named, "op": "graph", "count": GRAPH_KERNELS}, _graph,
-                   seconds=0.2)  # fmt: skip
 
 
 def _adamw(impl: str, tensors: int, numel: int, on_host: bool, device: Device) -> Run:
@@ -108,7 +56,7 @@ def _adamw(impl: str, tensors: int, numel: int, on_host: bool, device: Device) -
     chosen = {"for-loop": {"foreach": False}, "foreach": {"foreach": True},
               "fused": {"fused": True}}  # fmt: skip
     step: Run = torch.optim.AdamW(params, lr=1e-4, **chosen[impl]).step
-    return _seconds_of(step) if on_host else step
+    return seconds_of(step) if on_host else step
 
 
 @FAMILIES.register("optimizer")
@@ -117,11 +65,11 @@ def optimizer_cases(device: Device, world: World) -> Iterable[Case]:
     for impl in IMPLS[device.kind]:
         for tensors, numel in UPDATES[device.kind]:
             n_bytes = 4 * ELEMENTS_MOVED[impl] * tensors * numel
-            if 2 * n_bytes <= min(device.memory_bytes, 16 * GIB):
+            if 4 * UPDATE_TENSORS * tensors * numel <= UPDATE_FRAC * device.memory_bytes:
                 yield Case(
                     "optimizer", "host", _columns(device, f"adamw-{impl}", n_bytes, tensors),
                     partial(_adamw, impl, tensors, numel, False),
-                    cold=True, seconds=0.3,
+                    cold=True, seconds=0.3, how="queue",
                 )  # fmt: skip
 
 
@@ -173,7 +121,7 @@ def _drive(op: str, n_bytes: int, device: Device) -> Run:
             pass
 
     write()
-    timed = _seconds_of(write if op == "disk-write" else read)
+    timed = seconds_of(write if op == "disk-write" else read)
 
     def run() -> float:
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)

@@ -1,4 +1,4 @@
-"""Benchmarks of kernels that compute: matrix products, convolutions and fused attention."""
+"""Benchmarks of matrix products and fused attention."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Final
 
 from simcore.base.units import GIGA
 from simcore.calibrate.bench.case import (
+    BRIEF_S,
     FAMILIES,
     Case,
     Columns,
@@ -31,20 +32,21 @@ GEMM_SHAPES: Final = shapes(
 )
 #: Products that determine the rate of the matrix units; some are small enough for a host.
 FIRST: Final = shapes("1024x1024x1024 2048x2048x512 1024x512x512 4096x4096x4096 8192x8192x2048")
-#: (groups, m, n, k) of batched products.
-BATCHED: Final = shapes("16x128x128x64 64x64x64x32 8x512x512x64 96x1024x1024x128 ")
+#: (m, n, k) of a head over a vocabulary that is not padded (50,257) and one that is (50,304):
+#: rows of 16-bit tensors that begin at no multiple of 16 bytes keep libraries from fast kernels.
+HEADS: Final = {
+    "linear": shapes("8192x50257x768 8192x50304x768 2048x50257x1024 "),
+    "linear_dgrad": shapes("8192x768x50257 8192x768x50304 2048x1024x50257 "),
+    "linear_wgrad": shapes("50257x768x8192 50304x768x8192 50257x1024x2048 "),
+}
+#: (groups, m, n, k) of batched products: of attention's scores, of experts' layers.
+BATCHED: Final = shapes(
+    "16x128x128x64 64x64x64x32 8x512x512x64 96x1024x1024x128 8x1024x3584x1024 8x512x1024x3584 "
+)
 #: (m, n, k) of products that all ranks compute at once, to measure their contention.
 CROWD: Final = shapes("1024x1024x512 512x768x768")
 #: BLAS layout (T: transposed, N: not) of a linear layer's forward and of its backward products.
 LAYOUTS: Final = {"linear": "TN", "linear_dgrad": "NN", "linear_wgrad": "NT", "bmm": "NN"}
-#: (batch, channels in, out, kernel, height and width, stride): stems, 3x3, 1x1, stride 2.
-CONV_SHAPES: Final = shapes(
-    "8x3x48x3x48x1 8x3x64x7x64x2 8x24x24x3x40x1 8x48x48x3x28x1 "
-    "8x48x96x3x28x2 8x96x96x3x20x1 8x96x192x1x20x1 8x160x160x3x12x1 "
-    "8x192x384x3x14x2 4x256x256x3x10x1 4x256x512x1x14x2 16x64x64x1x24x1 "
-    "32x3x64x7x224x2 32x64x64x3x56x1 32x256x128x1x56x1 32x256x256x3x14x1 "
-    "64x512x512x3x7x1 "
-)
 #: (batch, heads, sequence length, head dimension)
 ATTENTION_SHAPES: Final = shapes(
     "2x4x128x64 8x4x256x32 4x6x200x64 1x8x512x64 2x12x384x64 "
@@ -54,7 +56,6 @@ ATTENTION_SHAPES: Final = shapes(
 #: about 50 ms on a core, and 24 ms on a GPU at 50 TFLOP/s.
 FLOP_RANGE: Final = {
     "gemm": {"cpu": (0.0, 4.5 * GIGA), "cuda": (0.0, 1.2e3 * GIGA)},
-    "conv": {"cpu": (0.0, 1.5 * GIGA), "cuda": (2.0 * GIGA, 1e3 * GIGA)},
     "attention": {"cpu": (0.0, 2.0 * GIGA), "cuda": (0.0, 1e3 * GIGA)},
 }
 
@@ -95,13 +96,15 @@ def gemm_cases(device: Device, world: World) -> Iterable[Case]:
     layer = ("linear", "linear_dgrad", "linear_wgrad")
     products = [(op, (1, *shape)) for shape in GEMM_SHAPES for op in layer]
     products += [("bmm", shape) for shape in BATCHED]
+    products += [(op, (1, *shape)) for op, of in HEADS.items() for shape in of]
     for dtype in device.dtypes:
         for op, shape in products:
             groups, m, n, k = shape
             if _in_range("gemm", device, 2.0 * groups * m * n * k):
                 yield Case(
                     "gemm", "gemm", _gemm_columns(device, dtype, op, shape),
-                    partial(_gemm, op, dtype, shape), cold=True,
+                    partial(_gemm, op, dtype, shape), cold=True, how="queue",
+                    seconds=BRIEF_S[device.kind],
                     first=op == "linear" and (m, n, k) in FIRST,
                 )  # fmt: skip
 
@@ -149,38 +152,5 @@ def attention_cases(device: Device, world: World) -> Iterable[Case]:
                     "causal": int(causal), "pass": way,
                 }  # fmt: skip
                 prepare = partial(_attention, dtype, shape, causal, way)
-                yield Case("attention", "attention", columns, prepare, cold=True)
-
-
-def conv_flop(b: int, cin: int, cout: int, size: int, hw: int, stride: int) -> float:
-    """Forward FLOP of a convolution with padding ``size // 2``; ``hw`` is height and width."""
-    out = (hw + 2 * (size // 2) - size) // stride + 1
-    return 2.0 * b * out * out * cout * cin * size * size
-
-
-def _conv(dtype: str, shape: tuple[int, ...], way: str, device: Device) -> Run:
-    """A convolution in PyTorch's default layout (NCHW)."""
-    import torch
-
-    b, cin, cout, size, hw, stride = shape
-    made = tensor_options(torch, dtype, device)
-    x = torch.randn(b, cin, hw, hw, **made).requires_grad_()
-    w = torch.randn(cout, cin, size, size, **made).requires_grad_()
-    conv = partial(torch.nn.functional.conv2d, x, w, stride=stride, padding=size // 2)
-    return one_pass(torch, conv, (x, w), way)
-
-
-@FAMILIES.register("conv")
-def conv_cases(device: Device, world: World) -> Iterable[Case]:
-    """Every shape in range: the forward pass, and a backward pass with both gradients."""
-    chosen = [s for s in CONV_SHAPES if _in_range("conv", device, conv_flop(*s))]
-    for dtype in device.dtypes:
-        for shape in chosen:
-            for way in ("fwd", "bwd"):
-                b, cin, cout, size, hw, stride = shape
-                columns: Columns = {
-                    "gpu": device.name, "dtype": dtype, "batch": b, "cin": cin, "cout": cout,
-                    "kernel_size": size, "in_hw": hw, "stride": stride, "pad": size // 2,
-                    "pass": way,
-                }  # fmt: skip
-                yield Case("conv", "conv", columns, partial(_conv, dtype, shape, way), cold=True)
+                yield Case("attention", "attention", columns, prepare, cold=True,
+                           seconds=BRIEF_S[device.kind], how="queue")  # fmt: skip

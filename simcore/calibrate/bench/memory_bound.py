@@ -14,11 +14,13 @@ from typing import Any, Final
 
 from simcore.base.units import GIB, MIB
 from simcore.calibrate.bench.case import (
+    BRIEF_S,
     FAMILIES,
     Case,
     Device,
     Run,
     World,
+    one_pass,
     shapes,
     tensor_options,
     width,
@@ -54,14 +56,11 @@ def _of_equal(n: int, function: Callable[[Any], Callable[..., Any]]) -> Build:
 
 
 def _backward(function: Callable[[Any, Any], Any]) -> Build:
-    """The gradient of ``function(torch, x)`` with respect to x and its parameters."""
+    """The gradient of ``function(torch, x)`` with respect to x."""
 
     def build(torch: Any, rows: int, cols: int, made: dict[str, Any]) -> Callable[[], Any]:
         x = _x(torch, rows, cols, made).requires_grad_()
-        y = function(torch, x)
-        y, inputs = y if isinstance(y, tuple) else (y, (x,))
-        g = torch.randn_like(y)
-        return lambda: torch.autograd.grad(y, inputs, g, retain_graph=True)
+        return one_pass(torch, lambda: function(torch, x), (x,), "bwd")
 
     return build
 
@@ -77,26 +76,44 @@ def _transposed(torch: Any, rows: int, cols: int, made: dict[str, Any]) -> Calla
     return lambda: x.transpose(1, 2).contiguous()
 
 
-def _layer_norm(torch: Any, x: Any) -> Any:
-    made = {"device": x.device, "dtype": x.dtype, "requires_grad": True}
-    w, b = torch.ones(x.shape[1], **made), torch.zeros(x.shape[1], **made)
-    return torch.nn.functional.layer_norm(x, (x.shape[1],), w, b), (x, w, b)
+#: (torch, x) -> a call with x, and the tensors whose gradients its backward pass computes.
+OfTensor = Callable[[Any, Any], tuple[Callable[[], Any], tuple[Any, ...]]]
 
 
-def _batch_norm(torch: Any, x: Any) -> Any:
-    """Batch norm over channels of 256 pixels, as in a convolutional network."""
-    made = {"device": x.device, "dtype": x.dtype, "requires_grad": True}
+def _affine(torch: Any, x: Any, n: int, dtype: Any) -> tuple[Any, Any]:
+    """The weight and bias of a norm over ``n`` features."""
+    made = {"device": x.device, "dtype": dtype, "requires_grad": True}
+    return torch.ones(n, **made), torch.zeros(n, **made)
+
+
+def _layer_norm(torch: Any, x: Any) -> tuple[Callable[[], Any], tuple[Any, ...]]:
+    w, b = _affine(torch, x, x.shape[1], x.dtype)
+    return partial(torch.nn.functional.layer_norm, x, (x.shape[1],), w, b), (x, w, b)
+
+
+def _batch_norm(
+    torch: Any, x: Any, *, last: bool = False
+) -> tuple[Callable[[], Any], tuple[Any, ...]]:
+    """Batch norm over channels of 256 pixels, as in a convolutional network.
+
+    Its weights are fp32, as under autocast. ``last``: channels are last in memory.
+    """
     channels = max(8, x.shape[1] // 16)
-    images = x.view(-1, channels, 16, 16)
-    w, b = torch.ones(channels, **made), torch.zeros(channels, **made)
-    y = torch.nn.functional.batch_norm(images, None, None, w, b, training=True)
-    return y, (images, w, b)
+    images = x.detach().view(-1, channels, 16, 16)
+    if last:
+        images = images.contiguous(memory_format=torch.channels_last)
+    images.requires_grad_()
+    w, b = _affine(torch, x, channels, torch.float32)
+    norm = torch.nn.functional.batch_norm
+    return partial(norm, images, None, None, w, b, training=True), (images, w, b)
 
 
-def _forward(function: Callable[[Any, Any], Any]) -> Build:
+def _norm(of: OfTensor, way: str) -> Build:
+    """The forward or the backward pass of a norm."""
+
     def build(torch: Any, rows: int, cols: int, made: dict[str, Any]) -> Callable[[], Any]:
-        x = _x(torch, rows, cols, made).requires_grad_()
-        return lambda: function(torch, x)
+        call, inputs = of(torch, _x(torch, rows, cols, made).requires_grad_())
+        return one_pass(torch, call, inputs, way)
 
     return build
 
@@ -119,11 +136,13 @@ OPS: Final[dict[str, MemoryOp]] = {
     "silu": MemoryOp("elementwise", 2, _of_equal(1, lambda t: t.nn.functional.silu)),
     "relu_bwd": MemoryOp("elementwise", 3, _backward(lambda t, x: t.relu(x))),
     "gelu_bwd": MemoryOp("elementwise", 3, _backward(lambda t, x: t.nn.functional.gelu(x))),
-    "ln": MemoryOp("norm", 2, _forward(_layer_norm)),
+    "ln": MemoryOp("norm", 2, _norm(_layer_norm, "fwd")),
     # gradient of the input (3 elements) and of the weights, which reads both tensors once more (2)
-    "ln_bwd": MemoryOp("norm", 5, _backward(_layer_norm)),
-    "bn": MemoryOp("norm", 3, _forward(_batch_norm)),
-    "bn_bwd": MemoryOp("norm", 5, _backward(_batch_norm)),
+    "ln_bwd": MemoryOp("norm", 5, _norm(_layer_norm, "bwd")),
+    "bn": MemoryOp("norm", 3, _norm(_batch_norm, "fwd")),
+    "bn_bwd": MemoryOp("norm", 5, _norm(_batch_norm, "bwd")),
+    "bn_last": MemoryOp("norm", 3, _norm(partial(_batch_norm, last=True), "fwd")),
+    "bn_last_bwd": MemoryOp("norm", 5, _norm(partial(_batch_norm, last=True), "bwd")),
     "softmax": MemoryOp("softmax", 2, _of_equal(1, lambda t: lambda x: t.softmax(x, -1))),
     "log_softmax": MemoryOp("softmax", 2, _of_equal(1, lambda t: lambda x: t.log_softmax(x, -1))),
     "softmax_bwd": MemoryOp("softmax", 3, _backward(lambda t, x: t.softmax(x, -1))),
@@ -131,6 +150,8 @@ OPS: Final[dict[str, MemoryOp]] = {
     "mean_cols": MemoryOp("reduction", 1, _of_equal(1, lambda t: lambda x: x.mean(1))),
     "embedding": MemoryOp("gather", 2, _embedding),
 }  # fmt: skip
+#: Ops for GPUs alone: networks on a host keep channels first.
+ON_GPU: Final = ("bn_last", "bn_last_bwd")
 #: (rows, columns): 0.5 to 16 MB in fp32 on a host, the range of activations; up to 1 GiB on a GPU.
 SHAPES: Final = {
     "cpu": shapes("512x256 1024x1024 2048x2048"),
@@ -175,7 +196,7 @@ def cases(device: Device, world: World) -> Iterable[Case]:
     """Every op at every size; on a host also with warm caches, since a step meets both states."""
     dtypes = [d for d in device.dtypes if d != "tf32"]
     for dtype in dtypes:
-        for op in OPS:
+        for op in OPS if device.kind != "cpu" else (o for o in OPS if o not in ON_GPU):
             more = STREAM_SHAPES[device.kind] if op in STREAMS else ()
             for rows, cols in (*SHAPES[device.kind], *more):
                 columns = _columns(device, op, dtype, rows, cols)
@@ -183,6 +204,7 @@ def cases(device: Device, world: World) -> Iterable[Case]:
                     continue
                 prepare = partial(_call, op, dtype, rows, cols)
                 yield Case("memory-bound", "memory_bound", columns, prepare, cold=True,
+                           how="queue", seconds=BRIEF_S[device.kind],
                            first=op in STREAMS and rows == SHAPES_FIRST[device.kind])  # fmt: skip
                 if device.kind == "cpu" and columns["bytes"] <= WARM_BYTES:
                     yield Case("memory-bound", "memory_bound", columns, prepare, seconds=0.05)

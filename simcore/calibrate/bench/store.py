@@ -33,12 +33,14 @@ TABLES: Final[Mapping[str, tuple[str, ...]]] = {
     "memory_bound": ("gpu", "dtype", "op", "rows", "cols", "elements", "bytes", "time_us",
                      "timing", "source", *_HOW),
     "conv": ("gpu", "dtype", "batch", "cin", "cout", "kernel_size", "in_hw", "stride", "pad",
-             "time_us", "pass", "timing", "source", *_HOW),
+             "groups", "layout", "time_us", "pass", "timing", "source", *_HOW),
     "collectives": ("source", "gpu_type", "gpus", "nodes", "intra_link", "inter_link",
                     "collective", "algo", "size_bytes", "time_us", "busbw_GBps", "notes", *_HOW),
     "host": ("gpu", "op", "bytes", "count", "time_us", "value_bytes", "source", *_HOW),
     "steps": ("gpu", "net", "batch", "ranks", "strategy", "time_us", "source", *_HOW),
 }  # fmt: skip
+#: Columns that tables of earlier releases lack; there they count as blank.
+_LATER: Final = {"conv": ("groups", "layout")}
 #: Columns that hold the result of a case or how it was measured; the others identify the case.
 _RESULT: Final = frozenset(
     {"time_us", "timing", "power_w", "kernel", "source", "busbw_GBps", "notes", "value_bytes",
@@ -102,7 +104,7 @@ class Store:
             "disturbed_frac": f"{found.disturbed_frac:.2g}",
         }
         if "timing" in columns:
-            cells["timing"] = f"{state}_call"
+            cells["timing"] = f"{state}_{found.how}"
         path = self.path(case.table)
         new = not path.exists()
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -149,12 +151,15 @@ class Store:
         except (OSError, UnicodeDecodeError) as err:
             raise DataError(f"cannot be read: {err}", file=path) from None
         reader = csv.DictReader(io.StringIO(content))
-        if tuple(reader.fieldnames or ()) != TABLES[table]:
+        missing = {c for c in _LATER.get(table, ()) if c not in (reader.fieldnames or ())}
+        wanted = tuple(c for c in TABLES[table] if c not in missing)
+        if tuple(reader.fieldnames or ()) != wanted:
             raise DataError(
                 f"has other columns than a raw {table} table: measure again", file=path, line=1
             )
+        blank = dict.fromkeys(missing, "")
         for cells in reader:
-            yield _checked(table, cells, f"{path}:{reader.line_num}", content)
+            yield _checked(table, cells | blank, f"{path}:{reader.line_num}", content)
 
 
 def _checked(table: str, cells: Mapping[str, str | None], where: str, content: str) -> RawRow | str:
@@ -180,7 +185,8 @@ def _checked(table: str, cells: Mapping[str, str | None], where: str, content: s
 
 _NUMBERS: Final = (
     "m", "n", "k", "batch", "heads", "seq_q", "seq_kv", "head_dim", "cin", "cout", "kernel_size",
-    "in_hw", "stride", "elements", "bytes", "size_bytes", "gpus", "ranks", "count", "calls",
+    "in_hw", "stride", "groups", "elements", "bytes", "size_bytes", "gpus", "ranks", "count",
+    "calls",
 )  # fmt: skip
 
 

@@ -11,7 +11,7 @@ from typing import Final
 
 import numpy as np
 
-from simcore.calibrate.bench.case import Case, Device, Run, Sample, World
+from simcore.calibrate.bench.case import Case, Device, How, Run, Sample, World
 from simcore.calibrate.curve_fits import Array, robust_sd
 
 #: Calls before the first that counts, for lazy initialisation and the libraries' caches.
@@ -34,13 +34,15 @@ class Typical:
     """Seconds of a typical call and the robust standard deviation of their logarithm.
 
     ``calls`` is the number of calls behind the figure, ``disturbed_frac`` the share of calls that
-    were disturbed or, if larger, the share of the machine that other processes used.
+    were disturbed or, if larger, the share of the machine that other processes used. ``how`` the
+    calls were timed.
     """
 
     seconds: float
     sd_log: float
     calls: int
     disturbed_frac: float
+    how: How = "call"
 
 
 def typical(samples: Sequence[Sample], others_frac: float = 0.0) -> Typical:
@@ -87,10 +89,10 @@ def others_frac(busy: float, own_cpu_s: float, wall_s: float, n_cores: int) -> f
     return max(0.0, busy - own_cpu_s) / (wall_s * n_cores) if wall_s > 0 else 0.0
 
 
-def measure(
+def measure_calls(
     case: Case, device: Device, world: World, budget_s: float, clock: Clock = time.perf_counter
 ) -> Typical:
-    """The typical call of one case, the same on every rank that takes part.
+    """The typical call of one case, timed call by call; the same on every rank that takes part.
 
     ``budget_s``: seconds to spend, unless the case asks for more. ``clock`` is replaced in tests.
     """

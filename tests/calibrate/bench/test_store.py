@@ -120,3 +120,23 @@ def test_a_table_of_other_columns_is_refused(store: Store) -> None:
     store.path("conv").write_text("gpu,time_us\ng,1\n", encoding="utf-8")
     with pytest.raises(DataError, match=r"conv\.csv:1: has other columns"):
         store.rows("skip")
+
+
+def test_a_table_of_convolutions_of_an_earlier_release_is_read(tmp_path: Path) -> None:
+    columns: Columns = {"gpu": "g", "dtype": "fp32", "batch": 8, "cin": 3, "cout": 4,
+                        "kernel_size": 1, "in_hw": 5, "stride": 1, "pad": 0,
+                        "pass": "fwd"}  # fmt: skip
+    made = Case("conv", "conv", columns, lambda _: lambda: None, cold=True)
+    store = Store(tmp_path)
+    store.add(Measured(made, 1e-3, 0.01, 7, 0.0, how="queue"), 1)
+    path = store.path("conv")
+    with path.open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert rows[0]["timing"] == "cold_queue"
+    before = [c for c in TABLES["conv"] if c not in ("groups", "layout")]
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, before, extrasaction="ignore")
+        writer.writeheader()
+        writer.writerows(rows)
+    (row,), problems = store.rows()
+    assert not problems and row.key == made.key and row.cells["layout"] == ""
