@@ -21,6 +21,7 @@ from simcore.answer.result import Prediction, RankClass, StageRun, WhatIf
 from simcore.base.arrays import NDArray
 from simcore.base.figures import HIGH_QUANTILE, LOW_QUANTILE, Z80, Interval
 from simcore.hardware.cluster import ClusterSpec, NodeGroup
+from simcore.hardware.measured import timed_by_shape
 from simcore.hardware.network import network_assumptions
 from simcore.memory.job import memory_result, run_memories
 from simcore.memory.terms import Memory
@@ -138,7 +139,14 @@ def _columns(request: Request, base: dict[str, Any]) -> tuple[Points, list[Knob]
     column["use_loader"][first : first + 3] = 0.0
     column["use_host"][first + 1 : first + 3] = 0.0
     column["use_comm"][first + 2] = 0.0
-    spread = knob_spread_of(request.profile, cluster, request.strategy.precision, request.workload)
+    spread = dict(
+        knob_spread_of(request.profile, cluster, request.strategy.precision, request.workload)
+    )
+    if timed_by_shape(request.profile.measured):  # figures doubt only kernels that were not timed
+        from simcore.answer.timed import timed_frac
+
+        for knob in ("compute", "memory"):
+            spread[knob] *= 1.0 - (timed_frac(request) or 0.0)
     normal = _hypercube(N_SAMPLES, len(KNOBS))
     for i, knob in enumerate(KNOBS):
         if spread.get(knob, 0.0):
@@ -219,11 +227,21 @@ def predict(request: Request, *, keep_timeline: bool = False) -> Prediction:
                     *(a for c in job.classes for a in c.assumptions),
                     *conv_notes((c.gpu for c in job.classes), strategy.precision, workload),
                     *workload.notes,
+                    *_timed_note(request),
                 )
             )
         ),
         timeline=steps.timeline if keep_timeline else None,
     )
+
+
+def _timed_note(request: Request) -> tuple[str, ...]:
+    """What an answer says of kernels that its profile timed by shape."""
+    if not timed_by_shape(request.profile.measured):
+        return ()
+    from simcore.answer.timed import timed_note
+
+    return timed_note(request)
 
 
 def _stage_runs(request: Request, steps: Steps, memories: Memory | None) -> tuple[StageRun, ...]:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from simcore.hardware.estimates import Estimate
+from simcore.hardware.measured import timed_by_shape
 from simcore.request.resolved import Request
 from simcore.timing.peaks import peak_for
 
@@ -83,7 +84,25 @@ def untold(request: Request) -> tuple[str, ...]:
 
 
 def step_residual(request: Request) -> Residual:
-    """The residual of a job: from a calibration that measured its GPUs, else from its kind."""
+    """The residual of a job: from a calibration that measured its GPUs, else from its kind.
+
+    Where the calibration timed kernels of the job by shape, the variance of such steps counts by
+    their share of the device's time, the other residual by the rest.
+    """
+    found, measured = _untimed_residual(request), request.profile.measured
+    whole = measured.step_over_kernels if measured is not None else None
+    if whole is None or not timed_by_shape(measured):
+        return found
+    from simcore.answer.timed import timed_frac
+
+    share = timed_frac(request) or 0.0
+    sd_log = math.sqrt(share * whole.sd_log**2 + (1.0 - share) * found.sd_log**2)
+    source = f"whole steps of kernels timed by shape ({request.profile.name})"
+    return Residual(sd_log, (), Estimate(sd_log, 0.0, source))
+
+
+def _untimed_residual(request: Request) -> Residual:
+    """The residual of a job whose kernels were not timed."""
     profile = request.profile
     if profile.residual is not None and not untold(request):
         return Residual(profile.residual.value, (), profile.residual)

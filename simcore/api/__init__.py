@@ -41,6 +41,7 @@ if TYPE_CHECKING:
         selftest,
     )
     from simcore.api.many import Comparison, Fleet, Goodput, MemoryTimeline, Plan, Scaling, Sweep
+    from simcore.api.model_timing import calibrate_model
     from simcore.api.spaces import (
         compare,
         fleet,
@@ -444,6 +445,7 @@ _LATER = {
         "spaces",
     ),
     **dict.fromkeys(("calibrate_from", "commands", "validate", "validate_ops"), "tables"),
+    "calibrate_model": "model_timing",
     "explain_trace": "explained",
 }
 
@@ -459,8 +461,8 @@ def __getattr__(name: str) -> object:
 __all__ = [
     "Comparison", "Explanation", "Fleet", "Goodput", "Memory", "MemoryTimeline", "ModelSource",
     "Options", "Plan", "Prediction", "Request", "Scaling", "Sweep", "Timeline", "answer_of",
-    "calibrate_from", "calibrate_machine", "calibration", "calibration_curves", "choices",
-    "commands", "compare", "explain", "explain_trace", "find_terms", "fleet", "goodput",
+    "calibrate_from", "calibrate_machine", "calibrate_model", "calibration", "calibration_curves",
+    "choices", "commands", "compare", "explain", "explain_trace", "find_terms", "fleet", "goodput",
     "launch_file", "launched_words", "make_request", "make_space", "memory_timeline", "model_named",
     "node_from_topo", "plan", "predict", "read_calibration", "read_config", "replay", "report",
     "roofline", "run_violations", "scaling", "selftest", "sensitivity", "simulate_goodput",

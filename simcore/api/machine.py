@@ -33,7 +33,7 @@ def calibrate_machine(
 
     chosen = name or (Path(output).stem if output is not None else THIS_MACHINE)
     target = Path(output) if output is not None else Path(f"{chosen}.yaml")
-    problems = _target_problems(target, device)
+    problems = target_problems(target, device)
     if not 0 < minutes < float("inf"):
         problems.append(f"minutes must be above zero, not {minutes:g}")
     if bad_rows not in ("refuse", "skip"):
@@ -57,7 +57,7 @@ def selftest(
 
     from simcore.calibrate.launch import run_ranks
 
-    if problems := _target_problems(Path(output or "selftest.yaml"), device):
+    if problems := target_problems(Path(output or "selftest.yaml"), device):
         raise InvalidConfig(problems)
     with tempfile.TemporaryDirectory() as folder:
         target = Path(output) if output is not None else Path(folder) / "selftest.yaml"
@@ -74,7 +74,7 @@ def _without_files(found: dict[str, Any], folder: str) -> dict[str, Any]:
     return {**found, "calibration_notes": notes, "written": []}
 
 
-def _target_problems(target: Path, device: str | None) -> list[str]:
+def target_problems(target: Path, device: str | None) -> list[str]:
     problems = []
     if target.suffix not in (".yaml", ".yml"):
         problems.append(f"a calibration is a .yaml file, not {target.name!r}")

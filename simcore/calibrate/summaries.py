@@ -29,13 +29,13 @@ def render_summary(found: dict[str, Any]) -> str:
         *found["notes"],
         "",
         "written: " + ", ".join(found["written"]),
-        f"{_where(found['written'])}simcore predict --model ... --gpus {found['cluster']} "
+        f"{found_by(found['written'])}simcore predict --model ... --gpus {found['cluster']} "
         f"--calibration {found['written'][0]}",
     ]  # fmt: skip
     return render_calibration(found) + "\n".join(lines) + "\n"
 
 
-def _where(written: Sequence[str]) -> str:
+def found_by(written: Sequence[str]) -> str:
     """What a shell must set to find records of hardware that were written elsewhere."""
     root = Path(written[0]).parent.resolve()
     records = any("hardware_db" in Path(file).parts for file in written)

@@ -1,6 +1,6 @@
 """``simcore calibrate``: makes a calibration from benchmarks or from measured steps."""
 
-from __future__ import annotations
+# No "from __future__ import annotations" here, as in ``cli.predict``.
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,10 +16,14 @@ from simcore.cli.options import (
     LOG_NETWORK,
     LOG_NODE,
     number,
+    option,
+    takes_job,
 )
 from simcore.cli.output import write_result
+from simcore.strategy.options import OPTIONS
 
 
+@takes_job()
 def calibrate(
     rows: Annotated[
         Path | None,
@@ -27,12 +31,20 @@ def calibrate(
             "--from", metavar="FILE", help="Fit to measured steps (CSV) or a log of nccl-tests."
         ),
     ] = None,
+    model: Annotated[
+        str | None,
+        option("--model", "NAME", "Time the kernels of this model's step, under the options of "
+               "`predict`, and keep them in the profile by shape.", "model"),
+    ] = None,
     minutes: Annotated[
         str | None,
-        typer.Option("--minutes", metavar="N", help="Time for the benchmarks (default 3)."),
+        typer.Option("--minutes", metavar="N",
+                     help="Time for the benchmarks (default 3; with --model 1)."),
     ] = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Continue with the measurements of an earlier run.")
+        bool,
+        typer.Option("--resume", help="Continue with the measurements of an earlier run; with "
+                     "--model: add to the profile."),
     ] = False,
     device: Annotated[
         str | None,
@@ -55,7 +67,8 @@ def calibrate(
     network: LOG_NETWORK = None,
     collective: LOG_COLLECTIVE = None,
     as_json: Annotated[bool, typer.Option("--json", help="The result as JSON.")] = False,
-) -> None:
+    **job: Any,
+) -> None:  # fmt: skip
     """Benchmark this machine (GPUs with NCCL, or the processor with gloo) and fit its profile.
 
     Writes NAME.yaml for `predict --calibration`, the raw measurements next to it and, for hardware
@@ -66,11 +79,24 @@ def calibrate(
     columns id, model, gpus and step_time_s, and any of predict's options (see `validate/tables`).
     One row is enough, ten rows are better; the result says which parameters the rows determine.
     From a log of nccl-tests (all_reduce_perf and similar) the links of its cluster are fitted.
+
+    With --model, times the distinct kernels of that job's step on this machine within a minute and
+    adds them to the profile: `calibrate --model gpt2 --micro-batch 8 -o mine.yaml`. Predictions of
+    the same job then use the measured times, on this GPU or on many of them.
     """
     from simcore import api
 
+    if model is not None:
+        from simcore.cli.calibrate_model import calibrate_model
+
+        words = {**job, "model": model, "gpus": gpus, "node": node, "network": network}
+        calibrate_model(words, minutes, output, resume=resume, device=device, as_json=as_json,
+                        apart={"--from": rows, "--collective": collective, "--name": name},
+                        allow_code=allow_code)  # fmt: skip
+        return
+
     said = {"gpus": gpus, "node": node, "network": network, "collective": collective}
-    problems = Problems()
+    problems = Problems(f"--{OPTIONS.typed()[k].word} is for --model" for k, v in job.items() if v)
     budget = number("minutes", minutes, problems)
     if rows is None:
         problems += [f"--{k} needs --from" for k, v in said.items() if v is not None]

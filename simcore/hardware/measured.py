@@ -93,12 +93,29 @@ class Overlap(Part):
     comm_slowdown: Fitted
 
 
+class TimedKernel(Part):
+    """Seconds of one kernel of a training step, measured at one batch.
+
+    ``kernel``: phase, kind and shape (``step.kernel_text``); ``precision``: that of the step;
+    ``batch``: samples; ``sd_log``: standard deviation of the logarithm of the seconds.
+    """
+
+    kernel: str
+    precision: str
+    batch: float = Field(gt=0)
+    seconds: float = Field(gt=0)
+    sd_log: float = Field(default=0.0, ge=0)
+
+
 class MeasuredDevice(Part):
     """Figures measured on ``gpu``; a missing one is taken from the blind profile.
 
     ``kernel_start``: device time of a kernel without work. Where the device is the host's own CPU
     it includes the launch, and ``host_issue`` is 0. The keys of ``compute_efficiency`` and
-    ``memory_efficiency`` are those of ``blind.yaml``.
+    ``memory_efficiency`` are those of ``blind.yaml``. ``kernels``: kernels of training steps, timed
+    by shape; ``update_over_figures``: measured seconds of an optimizer's update over those by the
+    other figures; ``step_over_kernels``: measured seconds of the whole steps whose kernels were
+    timed, over the predicted ones, with the spread to expect of further such steps.
     """
 
     gpu: str
@@ -111,6 +128,9 @@ class MeasuredDevice(Part):
     contention: tuple[Contention, ...] = ()
     link: MeasuredLink | None = None
     overlap: Overlap | None = None
+    update_over_figures: Fitted | None = None
+    step_over_kernels: Fitted | None = None
+    kernels: tuple[TimedKernel, ...] = ()
 
     @property
     def timed_kernels(self) -> bool:
@@ -121,6 +141,11 @@ class MeasuredDevice(Part):
     def timed_attention(self) -> bool:
         """Whether attention was timed; its figures then cover forward and backward."""
         return any(key.startswith("attention") for key in self.compute_efficiency)
+
+    def update_ratio(self, gpu: str) -> float:
+        """Measured time of the optimizer's update over that by the figures; 1: not timed on it."""
+        known = self.update_over_figures if self.gpu == gpu else None
+        return known.value if known is not None else 1.0
 
     def overlay(self, tables: Mapping[str, Any], source: str) -> dict[str, Any]:
         """The blind profile's tables with this device's figures in their ``by_gpu`` sections."""
@@ -166,3 +191,8 @@ class MeasuredDevice(Part):
             return float(np.exp(np.interp(np.log(ranks), at, np.log([1.0, *values]))))
 
         return share([c.compute.value for c in known]), share([c.memory.value for c in known])
+
+
+def timed_by_shape(measured: MeasuredDevice | None) -> bool:
+    """Whether kernels of training steps were timed by shape."""
+    return measured is not None and bool(measured.kernels)

@@ -28,10 +28,47 @@ Array = NDArray[np.float64]
 def phase_seconds(
     table: KernelTable, rates: KernelRates, micro_batch: Array, compute: Array, memory: Array
 ) -> Array:
-    """Device seconds of each phase for each column [P, U].
+    """Device seconds of each phase for each column [P, U]; arguments of ``kernel_seconds``."""
+    seconds = kernel_seconds(table, rates, micro_batch, compute, memory)
+    result: Array = np.add.reduceat(seconds, table.phase_start, axis=0)
+    return result
+
+
+def kernel_seconds(
+    table: KernelTable, rates: KernelRates, micro_batch: Array, compute: Array, memory: Array
+) -> Array:
+    """Device seconds of all runs of each kernel in its phase, for each column [K, U].
 
     ``micro_batch`` [U]: samples. ``compute`` ([U] or [K, U]) and ``memory`` [U] multiply the
-    compute rate and the memory bandwidth. Every kernel is priced by ``physics.kernel``.
+    compute rate and the memory bandwidth. Kernels that the device's profile timed by shape correct
+    the formulas.
+    """
+    seconds = _formula_s(table, rates, micro_batch, compute, memory)
+    if rates.timed is not None:
+        from simcore.timing.timed import timed_factors
+
+        seconds *= timed_factors(table, rates.timed, _timed_ratios(rates), micro_batch)
+    return seconds
+
+
+@lru_cache(maxsize=64)
+def _timed_ratios(rates: KernelRates) -> Array:
+    """Measured seconds of a device's timed kernels over those of the formulas [M].
+
+    They were timed on one rank alone, so that the formulas have its rates.
+    """
+    assert rates.timed is not None
+    batches, own = np.unique(rates.timed.batch, return_inverse=True)
+    one = np.ones(len(batches))
+    formula_s = _formula_s(rates.timed.table, rates.alone or rates, batches, one, one)
+    ratios: Array = rates.timed.seconds / formula_s[np.arange(len(own)), own]
+    return ratios
+
+
+def _formula_s(
+    table: KernelTable, rates: KernelRates, micro_batch: Array, compute: Array, memory: Array
+) -> Array:
+    """``kernel_seconds`` by ``physics.kernel`` alone.
 
     # B distinct batches
     """
@@ -66,8 +103,7 @@ def phase_seconds(
         direct_s = roofline_s(direct_s, memory_s[rows], of.start_s[rows])
         s_per_byte = of.turned_s_per_byte / memory
         seconds[rows] = either_layout_s(seconds[rows], turned, s_per_byte, direct_s)
-    result: Array = np.add.reduceat(seconds, table.phase_start, axis=0)
-    return result
+    return seconds
 
 
 def _at(amounts: Array, batch: Array) -> Array:

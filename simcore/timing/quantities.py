@@ -151,9 +151,9 @@ class Quantities:
             return self._tensor_by_tensor(state, index)
         launches = self.launches(s.optimizer.kernels, s.optimizer.kernels_per_tensor, s.step_impl)
         rate = self.classes[index].half_product_flop_per_s * self.points.compute_of(index)
-        return self._updating(state * self.held, launches, index) + (
-            s.optimizer.flop * self.held / rate
-        )
+        moving = self._updating(state * self.held, launches, index)
+        seconds: Array = moving + s.optimizer.flop * self.held / rate
+        return seconds * self.classes[index].update_over_figures
 
     def _tensor_by_tensor(self, each_bytes: float, index: int) -> Array:
         """Seconds of a loop over tensors that waits for an answer of the device at each of them.

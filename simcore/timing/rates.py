@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from math import hypot, log2
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -50,6 +51,9 @@ from simcore.strategy.precision import PRECISIONS, Precision
 from simcore.timing.peaks import conv_peak_for, conv_unit, peak_for, product_peak_for
 from simcore.workload.graph import CONV_KINDS, DENSE_CONVS, FLASH_KINDS, KernelKind, Workload
 
+if TYPE_CHECKING:
+    from simcore.timing.timed import TimedKernels
+
 Array = NDArray[np.float64]
 
 
@@ -84,7 +88,8 @@ class KernelRates:
     ``kinds`` [kinds]: structured array with the columns of ``KIND_RATES``; ``direct``: the same for
     convolutions on vector units. ``sm_count``: 0 where it is unknown. ``half_width``: as in
     ``physics.fill.attention_fill``. ``attention_bwd_frac``: rate of attention's backward over that
-    of its forward. ``start_s``: least seconds of a kernel.
+    of its forward. ``start_s``: least seconds of a kernel. ``timed``: kernels of steps that were
+    timed on this device. ``alone``: the rates without other ranks on the node, if they differ.
     """
 
     kinds: NDArray[np.void]
@@ -94,6 +99,8 @@ class KernelRates:
     half_width: float
     attention_bwd_frac: float
     start_s: float
+    timed: TimedKernels | None = None
+    alone: KernelRates | None = None
 
     def of(self, kind: str) -> np.void:
         """The rates of one of ``KINDS``."""
@@ -112,7 +119,8 @@ class ClassRates:
 
     ``issue_over_torch``: time to issue a kernel over that of PyTorch, by issuer.
     ``half_product_flop_per_s``: of 16-bit matrix products, whatever the run's precision.
-    ``conv_peak_flop_per_s``: 0 where it is that of products.
+    ``conv_peak_flop_per_s``: 0 where it is that of products. ``update_over_figures``: measured time
+    of the optimizer's update over that by its bytes and launches.
     """
 
     gpu: GpuSpec
@@ -135,6 +143,7 @@ class ClassRates:
     half_product_flop_per_s: float = np.inf
     device_sd_frac: float = 0.0
     conv_peak_flop_per_s: float = 0.0
+    update_over_figures: float = 1.0
 
     @property
     def elementwise_bytes_per_s(self) -> float:
@@ -158,7 +167,7 @@ class ClassRates:
 
 _NARROW = ("fp8", "fp4")
 #: Kinds in the kernel table that are priced like another kind of ``workload.graph``.
-_STANDS_FOR = {
+STANDS_FOR = {
     WIDE: "gemm", BATCHED: "gemm", UNALIGNED: "gemm", DEPTHWISE_LAST: "conv_depthwise",
     VECTOR_CONV: "conv", CAST: "elementwise",
     **dict.fromkeys((*NARROW_LOADS.values(), *BATCHED_LOADS.values()), "gemm"),
@@ -235,7 +244,7 @@ def _unit_of(
 ) -> tuple[PeakName, float]:
     """The peak that a kind in the kernel table computes at."""
     name, peak, _ = peak_for(gpu, precision)
-    kind: KernelKind = _STANDS_FOR.get(named, named)  # type: ignore[assignment]
+    kind: KernelKind = STANDS_FOR.get(named, named)  # type: ignore[assignment]
     if named in (UNALIGNED, VECTOR_CONV) and gpu.vendor == "NVIDIA":
         return "fp32", gpu.peak("fp32") or peak
     if kind in CONV_KINDS:
@@ -252,7 +261,7 @@ def _kind_rates(gpu: GpuSpec, precision: Precision, profile: Profile) -> NDArray
     kinds = no_work()
     slowdown = _narrow_load_slowdowns(gpu, precision)
     for rates, named in zip(kinds, KINDS, strict=True):
-        kind: KernelKind = _STANDS_FOR.get(named, named)  # type: ignore[assignment]
+        kind: KernelKind = STANDS_FOR.get(named, named)  # type: ignore[assignment]
         if kind == "attention_cudnn_fp8" and not precision.operand_bytes:
             kind = "attention_cudnn"  # 8-bit attention only where products have 8-bit operands
         memory_share = memory_share_of(profile, kind, gpu).value
@@ -315,6 +324,9 @@ def _kernel_rates(group: NodeGroup, precision: Precision, profile: Profile) -> K
     # Without a fit to rows, a norm's efficiency already includes the cost of its rows.
     row_clocks = profile.class_figures("norm", gpu).row_clocks
     clock_hz = _clock_hz(gpu)
+    timed, alone = _timed(profile, gpu, precision), None
+    if timed is not None and (compute_share, memory_share) != (1.0, 1.0):
+        alone = _kernel_rates(replace(group, gpus_per_node=1), precision, profile)
     return KernelRates(
         kinds=kinds,
         direct=_channels_first(kinds, gpu, precision, profile),
@@ -329,7 +341,18 @@ def _kernel_rates(group: NodeGroup, precision: Precision, profile: Profile) -> K
         half_width=attention_width(gpu) if peak_name not in ("fp32", "fp64") else 0.0,
         attention_bwd_frac=profile.attention_backward_frac(gpu).value,
         start_s=profile.kernel_start_s(gpu).value,
+        timed=timed,
+        alone=alone,
     )
+
+
+def _timed(profile: Profile, gpu: GpuSpec, precision: Precision) -> TimedKernels | None:
+    """The kernels that the profile timed on this device by shape; None if there are none."""
+    if profile.measured is None or not profile.measured.kernels:
+        return None
+    from simcore.timing.timed import timed_kernels
+
+    return timed_kernels(profile.measured, gpu, precision)
 
 
 def _h2d_bytes_per_s(group: NodeGroup) -> float:
@@ -382,6 +405,7 @@ def class_rates(group: NodeGroup, precision: Precision, profile: Profile) -> Cla
         half_product_flop_per_s=_half_products(gpu, profile) * compute_share,
         device_sd_frac=profile.device_spread.value,
         conv_peak_flop_per_s=conv_peak if conv_name != peak_name else 0.0,
+        update_over_figures=profile.measured.update_ratio(gpu.name) if profile.measured else 1.0,
     )
 
 

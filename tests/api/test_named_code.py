@@ -30,8 +30,9 @@ TAKERS: dict[str, dict[str, object]] = {
 }  # fmt: skip
 TAKERS["answer_of"] |= {"options": {}}
 TAKERS["plan"] |= {"samples": 1000.0}
-#: A model that is looked up only where there is a launch file; a trace's that is there.
-ELSEWHERE = {"launched_words", "explain_trace"}
+#: A model that is looked up only where there is a launch file; a trace's that is there; one that is
+#: timed on this machine (below).
+ELSEWHERE = {"launched_words", "explain_trace", "calibrate_model"}
 
 
 def test_every_public_function_with_a_model_is_here() -> None:
@@ -48,6 +49,12 @@ def test_a_name_of_a_file_is_refused_and_a_typed_one_runs(evil: Evil, name: str)
     assert not evil.ran
     ask(model=NAME, **TAKERS[name])
     assert evil.ran
+
+
+def test_a_name_of_a_file_is_not_timed(evil: Evil) -> None:
+    with pytest.raises(UsageError, match=REFUSED):
+        api.calibrate_model(UntrustedName(NAME))
+    assert not evil.ran
 
 
 def test_a_sweep_of_several_runs_what_is_typed(evil: Evil) -> None:

@@ -15,7 +15,7 @@ class Ranks(World):
 
     rank: int
     size: int
-    _control: Any
+    _control: Any = None
 
     @staticmethod
     def join(backend: str) -> Ranks:

@@ -23,6 +23,18 @@ _MASKED: KernelKind = "attention_v1"
 #: Products that are added to something, and all products whose geometry is known.
 _ADDED = ("addmm", "baddbmm", "addbmm", "addmv")
 _PRODUCTS = (*_ADDED, "mm", "_scaled_mm", "bmm", "mv", "dot", "vdot")
+#: Position of the argument ``is_causal`` of torch's own operators of attention (2.13's
+#: aten/src/ATen/native/native_functions.yaml); of simcore's operators it is the last.
+_CAUSAL_AT = {
+    "_scaled_dot_product_flash_attention_for_cpu": 4,
+    "_scaled_dot_product_flash_attention_for_cpu_backward": 7,
+    "_scaled_dot_product_flash_attention": 4,
+    "_scaled_dot_product_flash_attention_backward": 11,
+    "_scaled_dot_product_efficient_attention": 6,
+    "_scaled_dot_product_efficient_attention_backward": 11,
+    "_scaled_dot_product_cudnn_attention": 6,
+    "_scaled_dot_product_cudnn_attention_backward": 14,
+}
 Pieces = tuple[Piece, ...]
 Dims = tuple[int, int, int, int]
 
@@ -34,10 +46,8 @@ def _attention(name: str, args: Any) -> tuple[int, Dims]:
     """
     back = name.endswith("backward")
     q, k, v = args[1:4] if back else args[:3]
-    if name.startswith("_scaled"):
-        causal = bool(args[7] if back else (args[4] if len(args) > 4 else False))
-    else:
-        causal = bool(args[-1])
+    at = _CAUSAL_AT.get(name, -1)
+    causal = at < len(args) and bool(args[at])
     *lead, rows, width = q.shape
     flop = 2 * math.prod(lead) * rows * k.shape[-2] * (width + v.shape[-1])
     flop = flop * 5 // 2 if back else flop

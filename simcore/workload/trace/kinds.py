@@ -19,13 +19,17 @@ CONVS = {"convolution", "convolution_backward", "_convolution", "convolution_ove
 ATTENTIONS = {
     "attention", "attention_backward", "attention_bias_backward",
     "_scaled_dot_product_flash_attention_for_cpu",
-    "_scaled_dot_product_flash_attention_for_cpu_backward",
+    "_scaled_dot_product_flash_attention_for_cpu_backward", "_scaled_dot_product_flash_attention",
+    "_scaled_dot_product_flash_attention_backward", "_scaled_dot_product_efficient_attention",
+    "_scaled_dot_product_efficient_attention_backward", "_scaled_dot_product_cudnn_attention",
+    "_scaled_dot_product_cudnn_attention_backward",
 }  # fmt: skip
 NORMS = {
     "native_layer_norm", "native_layer_norm_backward", "native_group_norm",
     "native_group_norm_backward", "native_batch_norm", "native_batch_norm_backward",
     "_native_batch_norm_legit", "_native_batch_norm_legit_no_training", "cudnn_batch_norm",
     "_native_batch_norm_legit_functional", "_batch_norm_with_update", "batch_norm_backward",
+    "cudnn_batch_norm_backward",
     "_fused_rms_norm", "_fused_rms_norm_backward",
 }  # fmt: skip
 SOFTMAXES = {

@@ -77,6 +77,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
     ``live``, ``peak``: bytes of activations alive now, and their largest value so far.
     """
 
+    #: Whether tensors that the model asks for on another device are made on the processor.
+    on_processor = True
+
     def __init__(self) -> None:
         super().__init__()
         self.ops: list[OpRecord] = []
@@ -222,7 +225,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         if func.namespace == "prim":  # Queries of a tensor's device, thousands per trace.
             return func(*args, **kwargs)
         device = kwargs.get("device")
-        if device is not None and torch.device(device).type not in ("cpu", "meta"):
+        elsewhere = device is not None and torch.device(device).type not in ("cpu", "meta")
+        if elsewhere and self.on_processor:
             kwargs = {**kwargs, "device": torch.device("cpu")}
         # Inputs are tracked before the op runs, so that they count as made by earlier ops.
         before = leaves(args) + leaves(kwargs)
