@@ -321,24 +321,32 @@ def _loader(f: Facts) -> Derivation:
     if data is None:
         return Derivation("0: data loading is assumed to keep up", (), "no data set described")
     r, batch = f.rates, f.micro_batch * f.request.grad_accum
+    each = ("load time", f"{_s(data.sample_load_s)} a sample")
+    source = f"data set of models_db (`simcore show model {f.result.model}`), or options"
     if data.workers == 0:
         formula = "samples x load time, in the training process itself"
-    else:
-        formula = (
-            "max(step, samples x load time x crowding / workers) - step; "
-            "crowding = max(1, workers x GPUs / cores)"
+        return Derivation(formula, (("samples", f"{batch} a GPU and step"), each), source)
+    formula = (
+        "max(step, batch x crowding / workers) - step; batch = samples x load time; "
+        "crowding = max(1, workers x GPUs / cores)"
+    )
+    if not data.persistent and data.samples is not None:
+        formula += (
+            "; plus, at each epoch and spread over its steps, the start of the workers and the "
+            "slowest rank's first batch"
         )
-        if not data.persistent:
-            formula += "; plus the restart of the workers at each epoch, spread over its steps"
+    epoch = "" if data.samples is None else f" of {data.samples:,.0f} an epoch"
     return Derivation(
         formula,
         (
-            ("samples", f"{batch} a GPU and step of {data.samples:,.0f} an epoch"),
-            ("load time", f"{_s(data.sample_load_s)} a sample"),
-            ("workers", f"{data.workers} a GPU"),
+            ("samples", f"{batch} a GPU and step{epoch}"),
+            each,
+            ("spread", f"{data.load_sd_frac:.0%} of it (sd)"),
+            ("workers", f"{data.workers} a GPU, {_s(data.worker_start_s)} each to start and end"),
+            ("read ahead", f"{data.prefetch} batches a worker"),
             ("cores", f"{r.cores} a node, {r.gpus_per_node} GPUs"),
         ),
-        f"data set of models_db (`simcore show model {f.result.model}`)",
+        source,
     )
 
 

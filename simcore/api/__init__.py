@@ -392,14 +392,16 @@ def _run_steps(
         return None
     source = model_of(model, inputs_of(options), options.get("settings"))
     data = source.dataset
-    if data is None:
-        raise InvalidConfig([f"{source.name} has no data set: give --steps"])
-    per_epoch = data.samples.value // result.global_batch
+    samples = options.get("epoch_samples") or (data.samples.value if data else None)
+    if samples is None:
+        raise InvalidConfig([f"{source.name} has no data set: give --steps, or --epoch-samples"])
+    per_epoch = samples // result.global_batch
     if per_epoch < 1:
+        name = f"data set {data.name}" if data else "the data set"
         raise InvalidConfig(
             [
-                f"a global batch of {result.global_batch} is larger than data set {data.name} "
-                f"({data.samples.value:.0f} samples)"
+                f"a global batch of {result.global_batch} is larger than {name} "
+                f"({samples:.0f} samples)"
             ]
         )
     return epochs * per_epoch

@@ -10,6 +10,7 @@ from simcore.hardware.profile import Profile
 from simcore.request.inputs import Attempts, Inputs
 from simcore.request.placed import Placed
 from simcore.request.placement import strategy_note
+from simcore.request.resolved import Loading
 from simcore.step.parallel.context import context_note
 from simcore.step.parallel.expert import routing_notes
 from simcore.strategy.strategy import Strategy
@@ -30,6 +31,7 @@ def assumptions_of(tries: Attempts, inputs: Inputs, strategy: Strategy) -> tuple
         *knobs_without_effect(tries["profile"], workload.name),
         *routing_notes(record, strategy.routing, inputs.layout),
         *context_note(inputs.layout, inputs.options.get("cp_comm")),
+        *_of_loading(record, tries["loading"], inputs.options),
         *_of_model(record, workload),
     )
 
@@ -69,21 +71,41 @@ def miscounted(record: ModelSource, workload: Workload) -> tuple[str, ...]:
 
 
 def _of_model(record: ModelSource, workload: Workload) -> tuple[str, ...]:
-    data, spread, norms = record.dataset, workload.work_sd_frac, workload.sync_norms
+    spread, norms = workload.work_sd_frac, workload.sync_norms
     uneven = (
         f"samples differ in work by {spread:.0%} (sd): all ranks wait for the one with most work"
         if spread
         else ""
     )
     synced = f"{norms} batch norms average over all ranks, forward and backward" if norms else ""
-    beside = tuple(text for text in (uneven, synced) if text)
-    if data is None or data.sample_load is None:
-        return ("data loading is assumed to keep up (no data set described)", *beside)
+    return tuple(text for text in (uneven, synced) if text)
+
+
+def _of_loading(
+    record: ModelSource, loading: Loading | None, options: Mapping[str, Any]
+) -> tuple[str, ...]:
+    """What is assumed of loading."""
+    if loading is None:
+        given = [
+            f"--{name.replace('_', '-')}" for name in _COUNTED if options.get(name) is not None
+        ]
+        if given:
+            return (
+                f"{' and '.join(given)} without effect: nothing says how long a sample takes to "
+                "load (--sample-load); loading is assumed to keep up",
+            )
+        return ("data loading is assumed to keep up (no data set described)",)
+    data = record.dataset
+    of = f"data set {data.name}" if data and not options.get("epoch_samples") else "data set"
+    samples = f"{loading.samples:.0f} samples" if loading.samples else "epochs without end"
     return (
-        f"data set {data.name}: {data.samples.value:.0f} samples, {data.workers} loader workers a "
-        f"rank, {data.sample_load.value:g} s of processor time a sample",
-        *beside,
+        f"{of}: {samples}, {loading.workers} loader workers a rank, {loading.sample_load_s:g} s of "
+        "processor time a sample",
     )
+
+
+#: Options that count only where the time to load a sample is known.
+_COUNTED = ("num_workers", "prefetch", "epoch_samples")
 
 
 def knobs_without_effect(profile: Profile, model: str) -> tuple[str, ...]:

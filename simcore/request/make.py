@@ -7,8 +7,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
+from simcore.base.errors import BadQuantity, InvalidConfig
+from simcore.base.units import parse_quantity
 from simcore.hardware.cluster import ClusterSpec
 from simcore.hardware.estimates import takes_either_layout
+from simcore.hardware.profile import Profile
 from simcore.request.assumptions import assumptions_of, largest_note, miscounted, round_warnings
 from simcore.request.inputs import (
     Attempts,
@@ -83,6 +86,8 @@ def read_request(
     tries.stop()
     record, cluster = inputs.record, inputs.cluster
     assert record is not None and cluster is not None and strategy is not None
+    tries.make("loading", lambda: loading_of(record, inputs.options, tries["profile"]))
+    tries.stop()
     workload, placed = tries["workload"], tries.get("placed")
     peak = None if placed else tries.get("peak_workload")
     request = Request(
@@ -93,7 +98,7 @@ def read_request(
         micro_batch=1 if batch == "max" else int(batch),
         grad_accum=accum,
         profile=tries["profile"],
-        loading=_loading(record),
+        loading=tries["loading"],
         defaults=tuple(tries.defaults),
         assumptions=(
             *round_warnings(tries, inputs, accum),
@@ -304,15 +309,37 @@ def _either_count(given: int | None, fallback: int) -> int:
     return fallback if given is None else given
 
 
-def _loading(record: ModelSource) -> Loading | None:
-    data = record.dataset
-    if data is None or data.sample_load is None:
+#: Batches that a worker of torch's DataLoader reads ahead where nobody says so: prefetch_factor,
+#: torch/utils/data/dataloader.py (PyTorch 2.13), DataLoader.__init__.
+PREFETCH = 2
+
+
+def load_time_s(text: str) -> float:
+    """A time such as 3.7ms. Raises InvalidConfig."""
+    try:
+        return parse_quantity(text, "seconds")
+    except BadQuantity as err:
+        raise InvalidConfig([f"--sample-load: {err}"]) from None
+
+
+def loading_of(record: ModelSource, options: Mapping[str, Any], profile: Profile) -> Loading | None:
+    """How samples are loaded; None where nothing says how long a sample takes."""
+    data, given = record.dataset, options.get
+    known = data.sample_load.value if data and data.sample_load else None
+    own = given("sample_load")
+    load_s = load_time_s(own) if own else known
+    if load_s is None:
         return None
+    spread = data.load_sd_frac if data else None
     return Loading(
-        samples=data.samples.value,
-        sample_load_s=data.sample_load.value,
-        workers=data.workers,
-        persistent=data.persistent_workers,
+        samples=given("epoch_samples") or (data.samples.value if data else None),
+        sample_load_s=load_s,
+        workers=_either_count(given("num_workers"), data.workers if data else 0),
+        persistent=bool(data and data.persistent_workers),
+        prefetch=_either_count(given("prefetch"), PREFETCH),
+        load_sd_frac=spread.value if spread else 0.0,
+        measured_here=bool(own),
+        worker_start_s=profile.loader_worker_s,
     )
 
 

@@ -96,4 +96,6 @@ _OF: Mapping[str, Callable[[Request], Any]] = {
     "node": lambda r: "+".join(dict.fromkeys(g.node.name for g in r.cluster.groups)),
     "nproc_per_node": _per_node,
     "bucket_numel": _bucket_numel,
+    "sample_load": lambda r: r.loading and f"{r.loading.sample_load_s:g} s",
+    "epoch_samples": lambda r: r.loading and r.loading.samples and round(r.loading.samples),
 }

@@ -15,12 +15,21 @@ from simcore.workload.graph import Workload
 
 @dataclass(frozen=True, slots=True)
 class Loading:
-    """How samples are loaded; see ``workload.models.Dataset``."""
+    """How samples are loaded; see ``workload.models.Dataset``.
 
-    samples: float
+    ``samples``: those of an epoch, None where they are not known. ``measured_here``: the load time
+    is that of the job's own processors. ``worker_start_s``: time that the training process takes to
+    start one worker and to end it, on a processor of ``Dataset``'s kind.
+    """
+
+    samples: float | None
     sample_load_s: float
     workers: int
     persistent: bool
+    prefetch: int = 2
+    load_sd_frac: float = 0.0
+    measured_here: bool = True
+    worker_start_s: float = 0.0
 
 
 @dataclass(frozen=True)

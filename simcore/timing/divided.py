@@ -63,7 +63,6 @@ def evaluate_layout(
         step_s=step,
         makespan_s=step,
         load_period_s=steps.load_period_s,
-        restart_s=steps.restart_s,
         comm_s=steps.comm_s + held.exchanged_s,
         comm_beside_s=steps.comm_beside_s,
         terms_s={**of_slowest(of_stages, slowest), "pipeline bubble": bubble},

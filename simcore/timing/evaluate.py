@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -22,13 +23,14 @@ from simcore.timing.rates import ClassRates
 from simcore.timing.timeline import Timeline, makespan_s, schedule
 from simcore.workload.graph import Workload
 
+if TYPE_CHECKING:
+    from simcore.timing.loading import Loader
+
 Array = NDArray[np.float64]
 
 #: Approximate number of configurations evaluated together. Fewer mean more calls; more no longer
 #: fit in the processor's cache.
 CHUNK = 2048
-#: Seconds to start one DataLoader worker process (fork, queues); they start one after another.
-WORKER_START_S = 0.02
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,22 @@ class Job:
     shares: tuple[float, ...] = ()
 
     @cached_property
+    def loader(self) -> Loader | None:
+        """The loader of its ranks; None where loading is assumed to keep up."""
+        if self.loading is None:
+            return None
+        from simcore.timing.loading import Loader
+
+        return Loader(
+            self.loading,
+            # DataParallel is one process: its loader supplies every device.
+            one_process=self.strategy.parallelism == "dp",
+            cores=float(min(c.cores for c in self.classes)),
+            slower=max(c.issue_over_torch.get("torch", 1.0) for c in self.classes),
+            share=max(self.shares, default=1.0),
+        )
+
+    @cached_property
     def table(self) -> KernelTable:
         """Its kernels, cached by workload, precision and recompute."""
         return table_of(self.workload, self.strategy)
@@ -60,8 +78,8 @@ class Job:
 class Steps:
     """Times of one optimizer step for every configuration; arrays [C] in seconds.
 
-    ``step_s``: mean over an epoch, i.e. the longer of the step graph's makespan and the loader's
-    period, plus the loader's restart at each epoch divided by the epoch's steps.
+    ``step_s``: mean over an epoch: the step graph's makespan, and what it waits for the loader.
+    ``load_period_s``: time between two steps where loading is the limit.
     ``comm_beside_s``: the collectives that run during backward. ``terms_s``: the requested lines of
     the breakdown. ``host_micro_s``: host time to issue one micro-step. ``micro_steps_s`` [parts,
     C]: one micro-step of each kind of pipeline stage, with its exposed exchanges.
@@ -70,7 +88,6 @@ class Steps:
     step_s: Array
     makespan_s: Array
     load_period_s: Array
-    restart_s: Array
     comm_s: Array
     comm_beside_s: Array
     terms_s: dict[str, Array]
@@ -148,7 +165,6 @@ def _along(pieces: Sequence[Steps]) -> Steps:
         step_s=joined("step_s"),
         makespan_s=joined("makespan_s"),
         load_period_s=joined("load_period_s"),
-        restart_s=joined("restart_s"),
         comm_s=joined("comm_s"),
         comm_beside_s=joined("comm_beside_s"),
         terms_s={k: np.concatenate([p.terms_s[k] for p in pieces]) for k in pieces[0].terms_s},
@@ -167,22 +183,22 @@ def _evaluate(
     wanted: Collection[str] | None,
 ) -> list[Steps]:
     first = jobs[0]
-    blocking, period, restart = _loading(first, points)
+    loader, zero = first.loader, np.zeros(len(points))
     priced = price(
         joined, [job.workload for job in jobs], first.strategy, table, first.classes, points,
-        computed, blocking, first.shares,
+        computed, loader.blocking_s(points) if loader else zero, first.shares,
     )  # fmt: skip
     found = []
     for program, of_part in zip(joined.programs, priced, strict=True):
         terms = _terms(program, of_part.duration_s, wanted)
         timeline = schedule(program.graph, of_part.duration_s) if keep_timeline else None
         ends = timeline.makespan_s if timeline else makespan_s(program.graph, of_part.duration_s)
+        step, period = loader.step_s(points, ends) if loader else (ends, zero)
         found.append(
             Steps(
-                step_s=np.maximum(ends, period) + restart,
+                step_s=step,
                 makespan_s=ends,
                 load_period_s=period,
-                restart_s=restart,
                 comm_s=of_part.comm_total_s,
                 comm_beside_s=of_part.comm_beside_s,
                 terms_s=terms,
@@ -213,29 +229,3 @@ def _terms(program: Program, duration_s: Array, wanted: Collection[str] | None) 
         term: mine.get(term, 0.0) + common.get(term, np.zeros(duration_s.shape[1]))
         for term in dict.fromkeys([*mine, *common])
     }
-
-
-def _loading(job: Job, points: Points) -> tuple[Array, Array, Array]:
-    """Seconds [C]: loading inside the step, period of a prefetching loader, restart per step."""
-    zero = np.zeros(len(points))
-    data = job.loading
-    if data is None:
-        return zero, zero, zero
-    load_s = data.sample_load_s / points.loader * points.use_loader
-    # DataParallel is one process: its loader supplies every device.
-    one_process = job.strategy.parallelism == "dp"
-    fed = points.n_ranks if one_process else np.ones(len(points))
-    micro_batch = points.micro_batch * fed * max(job.shares, default=1.0)
-    batch = micro_batch * points.grad_accum
-    if data.workers == 0:
-        return batch * load_s, zero, zero
-    cores = float(min(c.cores for c in job.classes))
-    processes = 1.0 if one_process else points.gpus_per_node
-    crowd = np.maximum(1.0, data.workers * processes / cores)
-    period = batch * load_s * crowd / data.workers
-    if data.persistent:
-        return zero, period, zero
-    # Workers restart at each epoch, and the devices wait while the first batch is loaded.
-    wait = data.workers * WORKER_START_S * points.use_loader + micro_batch * load_s * crowd
-    steps = np.maximum(1.0, data.samples * fed / (batch * points.n_ranks))
-    return zero, period, wait / steps

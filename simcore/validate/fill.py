@@ -57,7 +57,7 @@ def _filled(case: Case, profile: Profile) -> dict[str, object]:
         return {**out, "error": str(err)}
     step = found.step_time_s
     epoch = None
-    if request.loading is not None:
+    if request.loading is not None and request.loading.samples is not None:
         steps = max(1.0, request.loading.samples // found.global_batch)
         epoch = steps * step.value
     return {

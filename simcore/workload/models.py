@@ -65,10 +65,13 @@ class Training(Part):
 class Dataset(Part):
     """The data set of the measured runs; it matters where an epoch is short or loading is slow.
 
-    - ``sample_load``: processor time that one loader worker takes to read and decode one sample.
+    - ``sample_load``: processor time that one loader worker takes to read and decode one sample, on
+      a core of Zen 4 or Golden Cove. Those of other processors take longer as their hosts launch
+      kernels slower (``issue_over_torch: by_cpu`` of ``runtime.yaml``).
     - ``workers``: loader processes per rank; 0: the training process itself loads.
     - ``persistent_workers``: whether the workers live on from one epoch to the next; if not, they
       are started once per epoch.
+    - ``load_sd_frac``: standard deviation of the time to load a sample over its mean.
     """
 
     name: str
@@ -76,6 +79,7 @@ class Dataset(Part):
     sample_load: Seconds | None = None
     workers: int = Field(default=0, ge=0)
     persistent_workers: bool = False
+    load_sd_frac: Count | None = None
 
 
 class ModelRecord(Sourced):

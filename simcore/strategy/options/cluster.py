@@ -1,4 +1,4 @@
-"""Options under the heading "Cluster and software": links, nodes, NCCL, launching of kernels."""
+"""Options under the heading "Cluster and software": links, nodes, NCCL, launches, loading."""
 
 from __future__ import annotations
 
@@ -104,6 +104,42 @@ DECLARED = (
         help="The host waits for each kernel to finish, as with CUDA_LAUNCH_BLOCKING=1.",
         resolved="strategy.launch_blocking",
         control=Control(label="CUDA_LAUNCH_BLOCKING", unsaid="off", example="on"),
+    ),
+    Option(
+        name="num_workers", heading=_HEADING, kind=Whole(least=0), unit="processes",
+        help="Loader processes of each rank, as num_workers of torch's DataLoader; 0: the training "
+             "process itself loads.",
+        more="Default: that of the model's record. Counts where the time to load a sample is known "
+             "(sample_load, or the model's data set).",
+        axis=Axis(), in_launch=True, resolved="loading.workers",
+        control=Control(label="Loader processes a rank", unsaid="as the model's training loop",
+                        example=8),
+        called={"": "dataloader-num-workers loader-workers workers dataloader-workers"},
+    ),
+    Option(
+        name="prefetch", heading=_HEADING, kind=Whole(least=1), unit="batches",
+        help="Batches that each loader process reads ahead, as prefetch_factor of torch's "
+             "DataLoader (2).",
+        axis=Axis(), in_launch=True, resolved="loading.prefetch",
+        control=Control(label="Batches read ahead", unsaid="2", example=2),
+        called={"": "prefetch-factor dataloader-prefetch-factor"},
+    ),
+    Option(
+        name="sample_load", heading=_HEADING,
+        kind=Text(check="simcore.request.make:load_time_s", metavar="TIME"), unit="s",
+        help="Time in which one loader process reads and decodes a sample, such as 3.7ms.",
+        more="Default: that of the model's data set; without one, loading is assumed to keep up.",
+        control=Control(label="Time to load a sample", hint="3.7ms", example="3.7ms"),
+        called={"": "load-time decode-time"},
+    ),
+    Option(
+        name="epoch_samples", heading=_HEADING, kind=Whole(least=1), unit="samples",
+        help="Samples of the data set, of which an epoch has all: loader processes start anew each "
+             "epoch, and wait for a first batch.",
+        more="Default: that of the model's data set; without one, an epoch has no end.",
+        control=Control(label="Samples of an epoch", unsaid="as the model's data set",
+                        most=2_000_000_000, example=704),
+        called={"": "dataset-size dataset-samples num-samples train-samples"},
     ),
     Option(
         name="calibration", heading=_HEADING, unsaid="blind",

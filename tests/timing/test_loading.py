@@ -1,0 +1,76 @@
+"""What a step waits for its samples, worked out by hand on the configuration axis."""
+
+import numpy as np
+import pytest
+
+from simcore.request.resolved import Loading
+from simcore.timing.loading import Loader
+from simcore.timing.points import Points
+
+DATA = Loading(samples=704.0, sample_load_s=1.0, workers=8, persistent=False, worker_start_s=0.02)
+
+
+def points(**values: float) -> Points:
+    given = {"micro_batch": 2.0, "grad_accum": 1.0, "n_ranks": 16.0, "gpus_per_node": 8.0}
+    return Points.of({**given, "n_nodes": 2.0, **values}, 1)
+
+
+def step_s(makespan_s: float, at: Points | None = None, **changed: object) -> float:
+    values = {"data": DATA, "one_process": False, "cores": 96.0, "slower": 1.0, "share": 1.0}
+    loader = Loader(**{**values, **changed})  # type: ignore[arg-type]
+    return float(loader.step_s(at or points(), np.array([makespan_s]))[0][0])
+
+
+def test_each_epoch_waits_for_workers_and_a_first_batch() -> None:
+    # 704 samples in 22 steps of 32; 8 workers start in 0.16 s, two samples take one of them 2 s.
+    assert step_s(1.0) == pytest.approx(1.0 + (0.16 + 2.0) / 22)
+
+
+def test_a_slow_loader_sets_the_pace() -> None:
+    # Waves of 8, 8 and 6 batches; a worker has its second and third after 2 s each.
+    assert step_s(0.01) == pytest.approx((0.16 + 2.0 + 2 * 2.0 + 6 * 0.01) / 22)
+
+
+def test_processors_and_cores_that_are_shared() -> None:
+    assert step_s(1.0, slower=2.0) == pytest.approx(1.0 + (0.32 + 2.0) / 22)
+    assert step_s(1.0, cores=32.0) == pytest.approx(1.0 + (0.16 + 2 * 2.0) / 22)
+    here = Loading(704.0, 1.0, 8, persistent=False, measured_here=True)
+    there = Loading(704.0, 1.0, 8, persistent=False, measured_here=False)
+    assert step_s(1.0, data=here, slower=2.0) == pytest.approx(1.0 + 2.0 / 22)
+    assert step_s(1.0, data=there, slower=2.0) == pytest.approx(1.0 + 4.0 / 22)
+
+
+def test_accumulation_loads_each_micro_batch() -> None:
+    # 11 steps of two micro-batches: the same 22 batches of an epoch.
+    assert step_s(2.0, points(grad_accum=2.0)) == pytest.approx(2.0 + (0.16 + 2.0) / 11)
+
+
+def test_workers_that_live_on_never_wait_for_a_first_batch() -> None:
+    lives = Loading(704.0, 1.0, 8, persistent=True)
+    endless = Loading(None, 1.0, 8, persistent=False)
+    for data in (lives, endless):
+        assert step_s(1.0, data=data) == 1.0
+        assert step_s(0.01, data=data) == pytest.approx(2.0 / 8)
+
+
+def test_the_slowest_of_all_ranks() -> None:
+    uneven = Loading(704.0, 1.0, 8, persistent=False, load_sd_frac=0.4)
+    one, many = (points(n_ranks=n, n_nodes=max(n / 8, 1.0)) for n in (1.0, 32.0))
+    waits = [22 * (step_s(1.0, at, data=Loading(22 * 2 * at.n_ranks[0], 1.0, 8, persistent=False,
+             load_sd_frac=uneven.load_sd_frac)) - 1.0) for at in (one, many)]  # fmt: skip
+    assert waits[0] == pytest.approx(2.0)
+    assert 2.0 * (1 + 0.4 / 2**0.5) < waits[1] < 2.0 * (1 + 3 * 0.4 / 2**0.5)
+
+
+def test_without_workers_loading_blocks_the_step() -> None:
+    data = Loading(704.0, 0.01, 0, persistent=False)
+    loader = Loader(data, one_process=False, cores=96.0, slower=1.0, share=1.0)
+    assert loader.blocking_s(points(grad_accum=3.0)).tolist() == pytest.approx([0.06])
+    assert loader.step_s(points(), np.array([1.0]))[0].tolist() == [1.0]
+
+
+def test_one_process_feeds_all_devices_of_data_parallel() -> None:
+    data = Loading(704.0, 1.0, 8, persistent=False)
+    found = step_s(1.0, points(n_ranks=8.0, n_nodes=1.0), data=data, one_process=True)
+    # 44 steps of 16 samples, which one worker of 8 loads in 16 s: waves of 8 batches.
+    assert found == pytest.approx((16.0 + 5 * 16.0 + 4 * 1.0) / 44)
