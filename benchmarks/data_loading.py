@@ -112,8 +112,8 @@ def make_clip(path: Path, height: int, width: int, quality: int, grain: float) -
     rng = np.random.default_rng(0)
     options = {"crf": str(quality), "preset": "fast"}
     with av.open(str(path), "w") as out:
-        stream = out.add_stream("libx264", rate=25, options=options)
-        stream.height, stream.width, stream.pix_fmt = height, width, "yuv420p"
+        shape = {"height": height, "width": width, "pix_fmt": "yuv420p"}
+        stream = out.add_stream("libx264", rate=25, options=options, **shape)
         for index in range(FRAMES):
             noisy = picture(index, height, width) + rng.normal(0, grain, (height, width, 1))
             pixels = np.clip(noisy, 0, 255).astype(np.uint8)
