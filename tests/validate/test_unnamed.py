@@ -61,7 +61,7 @@ def test_tables_keep_their_rows(tmp_path: Path) -> None:
 
 def test_a_row_asked_by_its_program_says_its_job_and_the_name(tmp_path: Path) -> None:
     """What only the source's name would tell (here the type of gradients) is not said."""
-    full = row(tmp_path, "megascale")
+    full = row(tmp_path, "megascale", variant="Megatron-LM")
     asked = by_program(full)
     assert asked.options["software"] == full.program == "megatron-lm@2023"
     assert {k: asked.options[k] for k in ("tp", "micro_batch", "recompute")} == {
@@ -71,7 +71,7 @@ def test_a_row_asked_by_its_program_says_its_job_and_the_name(tmp_path: Path) ->
     assert not {"main_grads", "issuer", "overlap"} & asked.options.keys()
     request = request_of(asked, load_profile())
     assert not request.software_assumed
-    assert request.strategy.program.name == "megatron-lm"
+    assert request.strategy.program.name == "megatron-lm@2023"
 
 
 def test_a_row_asked_by_its_program_keeps_what_its_remarks_state(tmp_path: Path) -> None:
