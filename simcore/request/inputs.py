@@ -101,12 +101,13 @@ def inputs_from(
     dialect = launched.launch.dialect if launched is not None else ""
     tries.make("library", lambda: library_of(options, record, layout, dialect))
     library: Library = tries.get("library", Library(PLAIN))
+    options = library.words(options)
     return Inputs(
-        options=library.words(options),
+        options=options,
         record=record,
         cluster=tries.get("cluster"),
         launched=launched,
-        layout=layout,
+        layout=layout_of(options, []),  # again: the program may set how ranks divide a layer
         unknown=tuple(unknown),
         library=library,
     )

@@ -32,7 +32,9 @@ AUTO = "auto"
 #: Architecture of language models for which libraries have their own implementation.
 _ARCH = "transformer"
 #: Settings that the library replaces only where the model has the usual value.
-_USUAL: Mapping[str, Scalar] = {"attention": "flash", "loss": "eager", "norm": "rmsnorm"}
+_USUAL: Mapping[str, Scalar] = {
+    "attention": "flash", "loss": "eager", "norm": "rmsnorm", "dropout": 0.0,
+}  # fmt: skip
 #: Option that answers list as a default where it was not given.
 _LISTED = "recompute"
 
@@ -60,8 +62,12 @@ class Library:
         given = {k: v for k, v in options.items() if v is not None}
         if self.by_file or self._run is None:
             return given
-        own = {k: v for k, v in self._run.words().items() if k != _LISTED}
-        if str(given.get("precision", "")).startswith(("fp16", "fp32", "tf32", "amp")):
+        precision = str(given.get("precision", ""))
+        strategy = folded_strategy(str(given.get("strategy", "")))
+        own = {k: v for k, v in self._run.words(strategy, precision).items() if k != _LISTED}
+        if precision == "fp8":
+            given["precision"] = self._run.fp8_format
+        if precision.startswith(("fp16", "fp32", "tf32", "amp")):
             own.pop("main_grads", None)  # only bf16 gradients need wider sums
         cut = {"tensor": given.get("tp"), "pipeline": given.get("vpp")}
         hidden = [w for w in own["overlap"].split(",") if int(cut.get(w, 2) or 1) > 1]
@@ -97,8 +103,11 @@ class Library:
             apart.add("fused_qkv")
         if options.get("lora_rank") or has.get("lora_rank"):  # adapters name unfused products
             apart |= {"fused_qkv", "fused_gate_up"}
-        apart |= settings_given(options.get("settings")).keys()  # the job's own settings win
-        own = {**self._run.settings, **masked}
+        given = settings_given(options.get("settings"))  # the job's own settings win
+        apart |= {k for k, v in given.items() if (k, v) != ("norm", _USUAL["norm"])}
+        ranks, batch = options.get("tp") or 1, options.get("micro_batch")
+        heads = int(has["heads"] or 0) // ranks * (batch if isinstance(batch, int) else 1)
+        own = {**self._run.layers(ranks, heads), **masked}
         return {
             key: value
             for key, value in own.items()

@@ -41,7 +41,10 @@ _NORM = re.compile("_(eager|again)$")
 def by_program(case: Case) -> Case:
     """The case as its row describes it, with its program's name and release but no other word."""
     told = {k: v for k, v in case.options.items() if k in case.own}
-    given = {k: v for k, v in settings_given(case.options.get("settings")).items() if k in case.own}
+    every = settings_given(case.options.get("settings"))
+    given = {k: v for k, v in every.items() if k in case.own}
+    if "norm" in every:  # which norm is the model's, how it is computed the program's
+        given["norm"] = _NORM.sub("", str(every["norm"]))
     named = {"software": case.program} if case.program else {}
     return replace(case, options=told | named | ({"settings": given} if given else {}))
 

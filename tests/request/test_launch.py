@@ -202,7 +202,7 @@ WHOLE: dict[str, tuple[str, str, dict]] = {
         "recompute": "none", "grad_clip": True}),
     "torchtitan": ("llama3-8b", "4x8xH100", {
         "strategy": "zero3", "precision": "bf16", "shard_ranks": 8, "software": "fsdp",
-        "micro_batch": 1, "recompute": "none", "grad_clip": True}),
+        "micro_batch": 1, "recompute": "none", "grad_clip": True, "optimizer_impl": "fused"}),
     "deepspeed": ("llama3-8b", "4x8xH100", {
         "strategy": "zero2", "precision": "bf16", "software": "deepspeed", "micro_batch": 1,
         "recompute": "full", "optimizer": "adamw", "grad_clip": True}),

@@ -236,3 +236,31 @@ def test_torchtitan_by_name_runs_as_its_program() -> None:
     run = make_request("llama3-8b", "8xH100", software="torchtitan", strategy="zero3")
     assert run.strategy.precision.grad_bytes == 4  # mixed_precision_reduce
     assert run.growing_segments
+
+
+def test_a_named_program_brings_its_dropout_its_loss_and_how_its_ranks_divide_a_layer() -> None:
+    """Records: megatron-lm@2021 drops out 0.1 and does not cut the sequence; torchtitan@2024 cuts
+    the loss over tensor ranks."""
+    words: dict[str, Any] = {"tp": 8, "precision": "bf16", "strategy": "zero1"}
+    old = make_request("llama2-7b", "8xA100", software="megatron-lm@2021", **words)
+    new = make_request("llama2-7b", "8xA100", software="megatron-lm@2024", **words)
+    assert old.placed is not None and new.placed is not None
+    assert not old.placed.layout.sequence_parallel and new.placed.layout.sequence_parallel
+
+    def names(request: Any) -> set[str]:
+        return {op.name for block in request.workload.blocks for op in block.ops}
+
+    assert {n for n in names(old) - names(new) if "dropout" in n}
+    assert old.strategy.step_impl == "fused"
+    said = make_request(
+        "llama2-7b", "8xA100", software="megatron-lm@2021", sequence_parallel=True,
+        optimizer_impl="foreach", settings="dropout=0", **words,
+    )  # fmt: skip
+    assert said.placed is not None and said.placed.layout.sequence_parallel
+    assert said.strategy.step_impl == "foreach"
+    assert not {n for n in names(said) if "dropout" in n}
+
+
+def test_fp8_is_the_format_of_the_named_program() -> None:
+    titan = make_request("llama3-8b", "8xH100", software="torchtitan", precision="fp8")
+    assert titan.strategy.precision.name == "fp8-dynamic"

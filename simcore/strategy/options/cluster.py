@@ -82,7 +82,7 @@ DECLARED = (
                         example="megatron"),
     ),
     Option(
-        name="optimizer_impl", heading=_HEADING,
+        name="optimizer_impl", heading=_HEADING, in_launch=True,
         kind=Name("simcore.strategy.optimizers:implementation_words",
                   judged=True),
         help="Kernels of the optimizer step: foreach (torch's default since 2.0), for-loop "

@@ -21,8 +21,12 @@ from simcore.strategy.programs.mechanisms import (
     Recompute,
     Zero3,
 )
+from simcore.workload.archs.lm_attention import FUSED_SOFTMAX_SCORES
 from simcore.workload.models import Scalar
 from simcore.workload.recompute import DEFAULT_MODULES
+
+#: 8-bit precisions with one scale per tensor, in which weights can be stored.
+SCALED_A_TENSOR = ("fp8", "fp8-cs")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,16 +70,37 @@ class Runs:
         for name in ("settings", "compiled_settings", "options"):
             object.__setattr__(self, name, MappingProxyType(dict(getattr(self, name))))
 
-    def words(self) -> dict[str, Any]:
-        """Options where nothing is said, of a job that its recipes run."""
+    def words(self, strategy: str = "", precision: str = "") -> dict[str, Any]:
+        """Options where nothing is said, of a job that its recipes run.
+
+        ``strategy``, ``precision``: the job's; "" where it does not say them.
+        """
         hidden = self.overlap | self.recipe_overlap
-        covered = {"dgrad"} if "tensor" in hidden else set()
+        if "tensor" in hidden:
+            hidden -= {"dgrad"}
+        if self.zero1_reduces_after_backward and strategy == "zero1":
+            hidden -= {"grads"}
         return {
             "issuer": self.issuer,
-            "overlap": ",".join(sorted(hidden - covered)) or "none",
+            "overlap": ",".join(sorted(hidden)) or "none",
             "main_grads": "fp32" if self.fp32_gradient_sums else self.main_grads,
+            **({} if self.sequence_parallel else {"sequence_parallel": False}),
+            **({"fp8_params": True} if self.fp8_weights and precision in SCALED_A_TENSOR else {}),
             **self.options,
         }
+
+    def layers(self, tensor_ranks: int, heads: int) -> dict[str, Scalar]:
+        """Settings of a language model's layers.
+
+        ``heads``: attention heads of a rank times samples of a micro-batch. The kernel that fuses
+        mask and softmax takes a multiple of ``FUSED_SOFTMAX_SCORES`` of them; others run apart.
+        """
+        found: dict[str, Scalar] = {"dropout": self.dropout, **self.settings}
+        if self.loss_with_tensor_ranks and tensor_ranks > 1:
+            found["loss"] = self.loss_with_tensor_ranks
+        if found.get("attention") == "fused_softmax" and heads % FUSED_SOFTMAX_SCORES:
+            found["attention"] = "math"
+        return found
 
     def __reduce__(self) -> tuple[Any, ...]:
         values = {name: getattr(self, name) for name in self.__slots__}

@@ -7,13 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from simcore.strategy.programs import Program, Runs
-from simcore.workload.archs.lm_attention import FUSED_SOFTMAX_SCORES
+from simcore.strategy.programs.program import SCALED_A_TENSOR
 from simcore.workload.models import Scalar
 
 #: Settings that only mixtures of experts have.
 _OF_EXPERTS = ("weighed_early",)
-#: 8-bit precisions with one scale per tensor, in which weights can be stored.
-_SCALED_A_TENSOR = ("fp8", "fp8-cs")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +49,7 @@ def words_of(program: Program, stated: StatedJob) -> dict[str, Any]:
     if runs.fp32_gradient_sums and stated.precision != "fp16":
         made["main_grads"] = "fp32"
     if runs.fp8_weights:
-        made["fp8_params"] = stated.precision in _SCALED_A_TENSOR
+        made["fp8_params"] = stated.precision in SCALED_A_TENSOR
     made |= stated.words
     if stated.layer_graphs and made["issuer"] == "megatron":
         made["issuer"] = "megatron_graphs"
@@ -86,15 +84,10 @@ def layers_of(program: Program, stated: StatedJob, made: Mapping[str, Any]) -> d
     ``made``: the options of the job (``words_of``).
     """
     runs = program.runs or Runs()
-    found: dict[str, Scalar] = {
-        **stated.usual_settings, "dropout": runs.dropout, **runs.settings,
-    }  # fmt: skip
-    if runs.loss_with_tensor_ranks and (made.get("tp") or 1) > 1:
-        found["loss"] = runs.loss_with_tensor_ranks
-    found |= stated.settings
+    tensor_ranks = made.get("tp") or 1
+    given = {**stated.usual_settings, **runs.settings, **stated.settings}
+    heads = int(given.get("heads") or 0) // tensor_ranks * (made.get("micro_batch") or 1)
+    found = {**stated.usual_settings, **runs.layers(tensor_ranks, heads), **stated.settings}
     if not found.get("experts"):
         found = {k: v for k, v in found.items() if k not in _OF_EXPERTS}
-    heads = int(found.get("heads") or 0) // (made.get("tp") or 1) * (made.get("micro_batch") or 1)
-    if found.get("attention") == "fused_softmax" and heads % FUSED_SOFTMAX_SCORES:
-        found["attention"] = "math"
     return found

@@ -224,22 +224,24 @@ def read_by(rules: tuple[Rule, ...], cells: Row, says: str = "") -> Reading:
             if rule.group is not None:
                 done.add(rule.group)
             _apply(rule.gives, made)
-            if _of_row(rule):
-                made.own |= {
-                    name
-                    for key in ("words", "settings")
-                    for name in made.maps[key]
-                    if name in rule.gives.get(key, ())
-                }
+            made.own |= _own(rule, made)
             if "cells" in rule.gives:
                 facts = made.facts()
     return made
 
 
-def _of_row(rule: Rule) -> bool:
-    """Whether a rule states what the row itself says, not what is known of its source."""
+def _own(rule: Rule, made: Reading) -> set[str]:
+    """Options and settings that a rule reads from the row itself, not from what its source is.
+
+    What is usual counts only where a cell other than the architecture states it.
+    """
     read = _conditions(rule.when)
-    return "source" not in read or bool(read & _REMARKS)
+    if "source" in read and not read & _REMARKS:
+        return set()
+    keys = ["words", "settings"]
+    if read - {"arch", "source"}:
+        keys += ["usual_words", "usual_settings"]
+    return {name for key in keys for name in rule.gives.get(key, ()) if name in made.maps[key]}
 
 
 def _apply(gives: Mapping[str, Any], made: Reading) -> None:

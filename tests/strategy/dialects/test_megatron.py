@@ -19,7 +19,7 @@ def test_script_with_variables_arrays_and_torchrun() -> None:
         "optimizer": "adamw", "offload": "none", "seq_len": 1024, "nnodes": 4,
         "nproc_per_node": 8, "grad_clip": True, "main_grads": "fp32", "issuer": "megatron",
         "software": "megatron",
-        "overlap": "grads,params",
+        "overlap": "grads,params", "optimizer_impl": "fused",
     }  # fmt: skip
     assert launch.global_batch == 512
     assert launch.shape == {"layers": 48, "hidden": 1600, "heads": 25}
@@ -48,6 +48,7 @@ def test_yaml_with_sections() -> None:
         "strategy": "ddp", "micro_batch": 2, "precision": "bf16", "recompute": "none",
         "optimizer": "sgd-plain", "offload": "none", "seq_len": 2048, "grad_clip": False,
         "main_grads": "fp32", "issuer": "megatron", "software": "megatron", "overlap": "none",
+        "optimizer_impl": "fused",
     }  # fmt: skip
     assert launch.global_batch == 128 and launch.shape["layers"] == 24
 

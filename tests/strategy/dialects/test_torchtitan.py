@@ -21,7 +21,7 @@ def test_new_sections() -> None:
     assert launch.words() == {
         "strategy": "zero2", "micro_batch": 2, "precision": "bf16", "recompute": "full",
         "optimizer": "adamw", "offload": "none", "seq_len": 8192, "grad_clip": True,
-        "software": "fsdp", "compile": True,
+        "software": "fsdp", "compile": True, "optimizer_impl": "fused",
     }  # fmt: skip
     assert (launch.global_batch, launch.n_gpus) == (64, 8)
     assert launch.violations() == [] and launch.unknown == ()
