@@ -92,6 +92,14 @@ def calibration_names() -> list[str]:
     return [n for n in CALIBRATIONS.names() if n not in NOT_CALIBRATIONS]
 
 
+def calibration_file(name: str) -> Path | None:
+    """The file of a calibration's name, or the ``.yaml`` file itself; None if there is none."""
+    path = Path(name)
+    if path.suffix in (".yaml", ".yml"):
+        return path if path.is_file() else None
+    return CALIBRATIONS.path(name)
+
+
 def calibration_named(name: str) -> Calibration:
     """The calibration of a name, or in a ``.yaml`` file. Raises UnknownName or DataError."""
     path = Path(name)

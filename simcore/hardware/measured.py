@@ -22,6 +22,8 @@ def own_class(kind: str, peak: PeakName) -> str:
     return "attention" if kind == "attention" and unit == "tensor16" else f"{kind}_{unit}"
 
 
+#: Key of the rate of attention's backward pass over that of its forward pass.
+ATTENTION_BACKWARD = "attention_backward"
 _UNITS: dict[PeakName, str] = {
     "fp32": "simt32", "fp64": "simt32", "tf32": "tf32", "fp8": "tensor8", "int8": "tensor8",
     "fp4": "tensor4",
@@ -116,9 +118,17 @@ class MeasuredDevice(Part):
     by shape; ``update_over_figures``: measured seconds of an optimizer's update over those by the
     other figures; ``step_over_kernels``: measured seconds of the whole steps whose kernels were
     timed, over the predicted ones, with the spread to expect of further such steps.
+
+    ``compute_over_blind``, ``memory_over_blind``, ``start_over_blind``: measured rate (of the
+    start: time) over that of the blind profile, for devices that the blind profile covers. All its
+    mechanisms then apply to the calibrated profile too. Keys of compute are those of
+    :func:`own_class` and :data:`ATTENTION_BACKWARD`, keys of memory are kinds of kernel.
     """
 
     gpu: str
+    compute_over_blind: dict[str, Fitted] = Field(default_factory=dict)
+    memory_over_blind: dict[str, Fitted] = Field(default_factory=dict)
+    start_over_blind: Fitted | None = None
     compute_efficiency: dict[str, Fitted] = Field(default_factory=dict)
     memory_efficiency: dict[str, Fitted] = Field(default_factory=dict)
     kernel_start: FittedTime | None = None

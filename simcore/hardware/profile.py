@@ -20,6 +20,7 @@ from simcore.hardware.calibrations import (
     CalibratedKnob,
     Calibration,
     Knob,
+    calibration_file,
     calibration_named,
     efficiencies,
     placed_knobs,
@@ -30,7 +31,7 @@ from simcore.hardware.class_figures import Clock, at_own_ecc, clock_ratio, figur
 from simcore.hardware.cluster import ClusterSpec
 from simcore.hardware.estimates import ClassFigures, Estimate, families_of, kins_of, leaf, pick
 from simcore.hardware.kernel_limits import share_of_products
-from simcore.hardware.measured import MeasuredDevice, own_class
+from simcore.hardware.measured import ATTENTION_BACKWARD, MeasuredDevice, own_class
 from simcore.hardware.paths import Route, cluster_paths, places
 from simcore.hardware.power import FP32_CLASSES
 from simcore.hardware.spec import GpuSpec, PeakName
@@ -53,15 +54,25 @@ _MEASURED_AS = {"bmm": "gemm"} | dict.fromkeys(
 #: energy per FLOP, so that the same share of its peak is assumed.
 TF32_SD_LOG = 0.08
 
+#: Prefix of the keys of memory in :meth:`Profile.over_blind`.
+OF_MEMORY = "memory."
 #: Architecture of records that describe a host's own cores; no shipped table covers these.
 HOST_CPU = "CPU"
 #: FLOP of flash attention's backward pass over its forward: five products instead of two.
 ATTENTION_BACKWARD_FLOP = 2.5
 
 
+def measured_class(kind: str, peak: PeakName) -> str:
+    """Key of a kind of kernel in ``MeasuredDevice.compute_over_blind``."""
+    return own_class(_MEASURED_AS.get(kind, kind), peak)
+
+
 @dataclass(frozen=True, eq=False)
 class Profile:
-    """Efficiencies for any device. Compared and hashed by identity, so load it only once."""
+    """Efficiencies for any device. Compared and hashed by identity, so load it only once.
+
+    ``in_bursts``: rates are those of short bursts, as benchmarks time them, whatever is asked for.
+    """
 
     name: str
     origin: str
@@ -70,6 +81,7 @@ class Profile:
     knob_values: tuple[Knob, ...] = ()
     residual: Estimate | None = None
     measured: MeasuredDevice | None = None
+    in_bursts: bool = False
     _seen: dict[Any, Any] = field(default_factory=dict, repr=False)
 
     def _for(
@@ -103,6 +115,22 @@ class Profile:
                 source = f"{source} x {k.value:.3g} ({self.name})"
         return Estimate(value, sd, source)
 
+    def over_blind(self, found: Estimate, keys: tuple[str, ...], gpu: GpuSpec) -> Estimate:
+        """A blind figure of a device times the measured multipliers of its ``keys``.
+
+        A key names a class of compute, or with the prefix ``memory.`` a kind of kernel.
+        """
+        own = self.measured
+        if own is None or own.gpu != gpu.name:
+            return found
+        for key in keys:
+            of_memory, kind = key.startswith(OF_MEMORY), key.removeprefix(OF_MEMORY)
+            moved = (own.memory_over_blind if of_memory else own.compute_over_blind).get(kind)
+            if moved is not None:
+                source = f"{found.source} x {moved.value:.3g} ({self.origin})"
+                found = Estimate(found.value * moved.value, moved.sd_log, source)
+        return found
+
     def compute_efficiency(
         self, kind: str, peak: PeakName, gpu: GpuSpec, *, sustained: bool = True
     ) -> Estimate:
@@ -129,8 +157,10 @@ class Profile:
                     hypot(found.sd_log, share.sd_log),
                     f"{found.source} x {share.value:g} for convolutions ({share.source})",
                 )
+            found = self.over_blind(found, (measured_class(kind, peak),), gpu)
             # At half rate matrix units stay far below the power cap; vector units do not.
             below_cap = "half-rate" in families_of(gpu) and not own.endswith("simt32")
+            sustained = sustained and not self.in_bursts
             if sustained and own in _SUSTAINED and not below_cap:
                 clocks = self.clock_ratio(own, "sustained", gpu)
                 found = Estimate(
@@ -149,7 +179,7 @@ class Profile:
         """
         unit, fast = _PEAK_CLASS[peak], kind == "conv_winograd"
         if (measured := self.own(gpu)) is not None:
-            name = own_class(_MEASURED_AS.get(kind, kind), peak)
+            name = measured_class(kind, peak)
             if name in measured.compute_efficiency:
                 return name, False
         elif kind == "bmm" and f"bmm_{unit}" in self._tables(gpu)["compute_efficiency"]:
@@ -179,8 +209,9 @@ class Profile:
         table = self._tables(gpu).get("backward_over_forward_time", {})
         if "attention" not in table:
             return Estimate(1.0, 0.0, "not measured")
-        found = leaf(table["attention"])
-        return Estimate(ATTENTION_BACKWARD_FLOP / found.value, found.sd_log, found.source)
+        ratio = leaf(table["attention"])
+        found = Estimate(ATTENTION_BACKWARD_FLOP / ratio.value, ratio.sd_log, ratio.source)
+        return self.over_blind(found, (ATTENTION_BACKWARD,), gpu)
 
     def kernel_shape(self, kind: str, peak: PeakName, gpu: GpuSpec) -> tuple[float, float]:
         """(``wave_frac``, ``half_depth``) of a kind of kernel, as ``physics.fill`` uses them."""
@@ -206,6 +237,8 @@ class Profile:
                 known = "softmax"  # one figure for rows of all lengths
             _, share, level = pick(table[known], gpu)
             found = at_own_ecc(known, share, level, gpu)
+            kinds = dict.fromkeys((known, kind.partition("_")[0] if known == "conv" else kind))
+            found = self.over_blind(found, tuple(OF_MEMORY + k for k in kinds), gpu)
             self._seen[key] = self.scaled(found, "memory", gpu=gpu.name)
         result: Estimate = self._seen[key]
         return result
@@ -253,7 +286,12 @@ class Profile:
 
     def kernel_start_s(self, gpu: GpuSpec) -> Estimate:
         """Device time to start a kernel [s]."""
-        return leaf(self._tables(gpu)["host"]["kernel_start"], "seconds")
+        found = leaf(self._tables(gpu)["host"]["kernel_start"], "seconds")
+        own = self.measured
+        if own is None or own.gpu != gpu.name or own.start_over_blind is None:
+            return found
+        moved = own.start_over_blind
+        return Estimate(found.value * moved.value, moved.sd_log, f"{found.source}, {self.origin}")
 
     def eager_floor_s(self, gpu: GpuSpec) -> Estimate:
         """Time of one small eager operator between two CUDA events, host time included [s]."""
@@ -317,8 +355,8 @@ class Profile:
 
         ``eager``: all kernels of its libraries are loaded at start (CUDA before 11.7).
         """
-        own = self.own(gpu)
-        if own is not None and own.context is not None:
+        own = self.measured
+        if own is not None and own.gpu == gpu.name and own.context is not None:
             return Estimate(own.context.value, own.context.sd_log, self.origin)
         table = "cuda_context_eager" if eager else "cuda_context"
         key = (table, gpu.name)
@@ -476,19 +514,34 @@ LOADER_SD_LOG = 0.5
 BLIND_ORIGIN = "datasheet x op benchmarks of other jobs; not calibrated"
 
 
-@lru_cache(maxsize=32)
 def load_profile(calibration: str | None = None) -> Profile:
-    """The shipped blind profile, with a calibration (name or file) applied where one is given."""
+    """The shipped blind profile, with a calibration (name or file) applied where one is given.
+
+    The same object is returned until the calibration's file changes.
+    """
+    if calibration is None or calibration == "blind":
+        return _blind()
+    file = calibration_file(calibration)
+    if file is None:  # raises UnknownName or DataError
+        return profile_of(calibration_named(calibration))
+    stat = file.stat()
+    return _calibrated(calibration, file.resolve(), stat.st_mtime_ns, stat.st_size)
+
+
+@lru_cache(maxsize=1)
+def _blind() -> Profile:
     folder = shipped_root() / "hardware_db" / "calibrations"
-    blind = Profile(
+    return Profile(
         name="blind",
         origin=BLIND_ORIGIN,
         efficiency_file=folder / "blind.yaml",
         runtime=read_yaml(folder / "runtime.yaml"),
     )
-    if calibration is None or calibration == "blind":
-        return blind
-    return profile_of(calibration_named(calibration))
+
+
+@lru_cache(maxsize=32)
+def _calibrated(name: str, _file: Path, _mtime_ns: int, _size: int) -> Profile:
+    return profile_of(calibration_named(name))
 
 
 def profile_of(record: Calibration) -> Profile:

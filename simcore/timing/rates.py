@@ -239,7 +239,7 @@ def memory_share_of(profile: Profile, kind: KernelKind, gpu: GpuSpec) -> Estimat
     return _of_flash(table, profile.attention_share(kind, gpu))
 
 
-def _unit_of(
+def unit_of(
     named: str, profile: Profile, gpu: GpuSpec, precision: Precision
 ) -> tuple[PeakName, float]:
     """The peak that a kind in the kernel table computes at."""
@@ -273,7 +273,7 @@ def _kind_rates(gpu: GpuSpec, precision: Precision, profile: Profile) -> NDArray
         rates["bytes_per_s"] = gpu.memory_bw.value * memory_share
         if kind not in COMPUTE_KINDS:
             continue
-        unit, peak = _unit_of(named, profile, gpu, precision)
+        unit, peak = unit_of(named, profile, gpu, precision)
         if named in (BATCHED, UNALIGNED, *BATCHED_LOADS.values()):
             share, shaped = profile.compute_efficiency("bmm", unit, gpu), "bmm"
         else:
@@ -301,7 +301,7 @@ def _channels_first(
         return direct
     for kind in DENSE_CONVS:
         i = KINDS.index(kind)
-        if wants_channels_last(gpu, _unit_of(kind, profile, gpu, precision)[0]):
+        if wants_channels_last(gpu, unit_of(kind, profile, gpu, precision)[0]):
             moved = gpu.memory_bw.value * profile.memory_efficiency("copy", gpu).value
             kinds["turned_s_per_byte"][i] = 1.0 / moved
         direct["flop_per_s"][i] = vector * profile.compute_efficiency(kind, "fp32", gpu).value

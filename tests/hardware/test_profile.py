@@ -354,9 +354,28 @@ def test_a_calibration_file_of_ones_own(tmp_path: Path) -> None:
         0.5 * blind.compute_efficiency("gemm", "tf32", gpu).value
     )
     file.write_text(file.read_text() + "colour: red\n", encoding="utf-8")
-    load_profile.cache_clear()
     with pytest.raises(DataError, match="colour"):
         load_profile(str(file))
+
+
+def test_a_changed_calibration_is_read_again(tmp_path: Path) -> None:
+    """Also through the whole prediction, and though the new file is as long as the old one."""
+    import simcore
+
+    mine = tmp_path / "mine.yaml"
+
+    def step_s(factor: str) -> float:
+        mine.write_text(
+            "name: mine\norigin: my own runs\nrows: 1\nresidual_sd_log: 0.1\n"
+            f"knobs:\n- {{knob: compute, value: {factor}, sd_log: 0.1}}\n"
+        )
+        found = simcore.predict(model="llama3-8b", gpus="1x8xH100", calibration=str(mine))
+        return found.step_time_s.value
+
+    slow = step_s("0.5")
+    assert step_s("2.0") < 0.6 * slow
+    same = load_profile(str(mine))
+    assert load_profile(str(mine)) is same
 
 
 def test_power_leaves_matrix_units_the_mean_of_cap_and_base_clock() -> None:
