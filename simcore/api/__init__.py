@@ -38,6 +38,7 @@ if TYPE_CHECKING:
         calibrate_machine,
         calibration,
         calibration_curves,
+        refit_machine,
         selftest,
     )
     from simcore.api.many import Comparison, Fleet, Goodput, MemoryTimeline, Plan, Scaling, Sweep
@@ -430,7 +431,8 @@ _LATER = {
         ("Comparison", "Fleet", "Goodput", "MemoryTimeline", "Plan", "Scaling", "Sweep"), "many"
     ),
     **dict.fromkeys(
-        ("calibrate_machine", "calibration", "calibration_curves", "selftest"), "machine"
+        ("calibrate_machine", "calibration", "calibration_curves", "refit_machine", "selftest"),
+        "machine",
     ),
     **dict.fromkeys(("node_from_topo", "validate_nccl"), "logs"),
     **dict.fromkeys(
@@ -466,7 +468,7 @@ __all__ = [
     "calibrate_from", "calibrate_machine", "calibrate_model", "calibration", "calibration_curves",
     "choices", "commands", "compare", "explain", "explain_trace", "find_terms", "fleet", "goodput",
     "launch_file", "launched_words", "make_request", "make_space", "memory_timeline", "model_named",
-    "node_from_topo", "plan", "predict", "read_calibration", "read_config", "replay", "report",
-    "roofline", "run_violations", "scaling", "selftest", "sensitivity", "simulate_goodput",
-    "sweep", "timeline", "validate", "validate_nccl", "validate_ops",
+    "node_from_topo", "plan", "predict", "read_calibration", "read_config", "refit_machine",
+    "replay", "report", "roofline", "run_violations", "scaling", "selftest", "sensitivity",
+    "simulate_goodput", "sweep", "timeline", "validate", "validate_nccl", "validate_ops",
 ]  # fmt: skip

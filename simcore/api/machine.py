@@ -45,6 +45,28 @@ def calibrate_machine(
     return run_ranks([*arguments, "-o", str(target)], device)
 
 
+def refit_machine(
+    raw: Path | str, *, output: Path | str | None = None, bad_rows: str = "refuse"
+) -> dict[str, Any]:
+    """Fit a profile again from the raw tables of a calibration, on any machine, and return it.
+
+    ``raw``: the folder that ``calibrate`` wrote beside its profile. Writes ``output``, by default
+    NAME.yaml for NAME.raw. Raises UsageError or DataError where the folder is not one.
+    """
+    from simcore.calibrate.machine_profile import refit
+    from simcore.calibrate.summaries import told_of
+
+    folder = Path(raw)
+    target = Path(output) if output is not None else folder.with_suffix(".yaml")
+    problems = _target_problems(target, None)
+    if bad_rows not in ("refuse", "skip"):
+        problems.append(f"bad rows are refused or skipped, not {bad_rows!r}")
+    if problems:
+        raise InvalidConfig(problems)
+    made, found = refit(folder, target, bad_rows)  # type: ignore[arg-type]
+    return told_of(made.record, found, made.notes, (target,))
+
+
 def selftest(
     *, output: Path | str | None = None, device: str | None = None, quiet: bool = False
 ) -> dict[str, Any]:

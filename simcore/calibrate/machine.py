@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from simcore.base.errors import SimcoreError, UnknownName, UsageError
+from simcore.base.errors import UnknownName, UsageError
 from simcore.calibrate.bench import load_families
 from simcore.calibrate.bench.case import World
 from simcore.calibrate.bench.harness import Outcome, Progress, plan, run_cases
@@ -24,16 +24,14 @@ from simcore.calibrate.machine_fit import (
     best_bus_bytes_per_s,
     best_bytes_per_s,
     best_flop_per_s,
-    fit_device,
     own_rows,
 )
+from simcore.calibrate.machine_profile import fit_profile, write_conditions
 from simcore.calibrate.machine_record import Facts, Found, record_of, write_record
-from simcore.calibrate.machine_steps import fit_reference_steps
+from simcore.calibrate.profile_file import write_profile
 from simcore.hardware.calibrations import Calibration
 from simcore.hardware.cluster import parse_cluster
-from simcore.hardware.measured import FittedBytes, MeasuredDevice
-from simcore.hardware.paths import cluster_paths
-from simcore.hardware.profile import Profile, load_profile, profile_of
+from simcore.hardware.profile import Profile, profile_of
 from simcore.hardware.spec import GPUS
 
 DeviceKind = Literal["cpu", "cuda"]
@@ -177,58 +175,15 @@ def fit_and_write(
     conditions = {
         "date": datetime.date.today().isoformat(), "ranks": str(ranks), **device.conditions(),
     }  # fmt: skip
-    origin = f"benchmarks of this machine, {conditions['date']}, torch {conditions['torch']}"
+    write_conditions(options.raw, conditions, outside_tensors)
     found = _found(options, device, ranks, rows, conditions)
-    measured = fit_device(
-        rows,
-        found.gpu,
-        node=found.node.name,
-        link_bytes_per_s=cluster_paths(found.cluster(ranks))[0].bw_bytes_per_s,
-        on_host=device.kind == "cpu",
-    )
-    measured = _with_memory(measured, outside_tensors)
     files: list[Path] = []
     if found.new:
         files += write_record(found, options.output.parent)
-    ops_only = load_profile().with_knobs((), options.output.stem, origin, 0.0, measured)
-    notes: list[str] = []
-    try:
-        summed = fit_reference_steps(rows, found, ops_only)
-    except SimcoreError as err:
-        raise UsageError(f"the reference steps cannot be predicted: {err}") from err
-    if ranks > 1 and not (measured.contention and measured.overlap):
-        notes.append(
-            "others used the machine: contention between ranks is not in the profile "
-            "(measure again when it is quiet)"
-        )
-    notes += summed.left_out
-    if not summed.steps:
-        notes.append("no reference step was measured: the interval is an assumption")
-    record = Calibration(
-        name=options.output.stem,
-        origin=origin,
-        rows=len(rows),
-        residual_sd_log=summed.residual_sd_log,
-        leave_one_out_mape_frac=summed.left_out_mape_frac,
-        knobs=summed.knobs,
-        measured=measured,
-        conditions=conditions,
-    )
-    from simcore.calibrate.profile_file import write_profile
-
-    write_profile(options.output, record)
+    made = fit_profile(rows, found, options.output.stem, conditions, outside_tensors)
+    write_profile(options.output, made.record)
     return Calibrated(
-        record, found, Outcome(0, 0, 0), (options.output, options.raw, *files), tuple(notes)
-    )
-
-
-def _with_memory(measured: MeasuredDevice, outside_tensors: dict[str, int]) -> MeasuredDevice:
-    """``measured`` with the context's memory, loaded kernels included, if it was measured."""
-    context = outside_tensors.get("context", 0) + outside_tensors.get("kernels", 0)
-    if not context:
-        return measured
-    return measured.model_copy(
-        update={"context": FittedBytes(value=float(context), sd_log=0.1, rows=1)}
+        made.record, found, Outcome(0, 0, 0), (options.output, options.raw, *files), made.notes
     )
 
 

@@ -267,12 +267,18 @@ def fit_device(
     if len(updates) >= ENOUGH_ROWS:
         kernels = start_s * ADAMW_KERNELS if start_s is not None else None
         memory["update"] = _memory_class(updates, bandwidth, kernels, f"AdamW, {default}")
+    return of_the_node(rows, node, link_bytes_per_s, gpu.name).model_copy(
+        update={"compute_efficiency": compute, "memory_efficiency": memory,
+                "kernel_start": start, "host_issue": issue}
+    )  # fmt: skip
+
+
+def of_the_node(
+    rows: Sequence[RawRow], node: str, link_bytes_per_s: float, gpu: str
+) -> MeasuredDevice:
+    """What the rows say of a device among others of its node: contention, link and overlap."""
     return MeasuredDevice(
-        gpu=gpu.name,
-        compute_efficiency=compute,
-        memory_efficiency=memory,
-        kernel_start=start,
-        host_issue=issue,
+        gpu=gpu,
         contention=_contention(rows),
         link=_link(rows, node, link_bytes_per_s),
         overlap=_overlap(rows),

@@ -71,16 +71,24 @@ def request_for(
     )
 
 
+def measured_steps(rows: Sequence[RawRow]) -> tuple[list[RawRow], tuple[str, ...]]:
+    """The rows of training steps, and a note on each that other processes disturbed too much.
+
+    Disturbed steps do not count; they stay in the raw table.
+    """
+    steps = [r for r in rows if r.table == "steps" and r.cells["net"] in NETS]
+    mine = [r for r in steps if r.cells["mode"] == "alone" or _quiet(r)]
+    notes = tuple(f"{r.where}: left out, others used the machine" for r in steps if r not in mine)
+    return mine, notes
+
+
 def fit_reference_steps(rows: Sequence[RawRow], found: Found, profile: Profile) -> Summed:
     """Compute, memory and link multipliers, fitted to the measured steps of the reference networks.
 
     The priors are the spreads of the op fits. The residual is that of steps of a network that was
     left out of the fit.
     """
-    steps = [r for r in rows if r.table == "steps" and r.cells["net"] in NETS]
-    # Steps that other processes disturbed do not count; they stay in the raw table.
-    mine = [r for r in steps if r.cells["mode"] == "alone" or _quiet(r)]
-    notes = tuple(f"{r.where}: left out, others used the machine" for r in steps if r not in mine)
+    mine, notes = measured_steps(rows)
     if not mine:
         return Summed((), UNMEASURED_SD, None, 0, notes)
     requests = {

@@ -16,23 +16,26 @@ from simcore.hardware.measured import FittedBytes, FittedTime
 
 HEAD: Final = """\
 # The measured figures of one machine, from `simcore calibrate` (docs/calibration.md).
-# value: share of the peak in its hardware record, or a time with its unit. sd_log: standard
-# deviation of its logarithm. rows: measurements in the fit, over the range `valid`.
-# leave_one_out_mape_frac: mean error of rows left out of the fit. knobs: multipliers fitted to
-# whole reference steps. residual_sd_log: standard deviation of ln(step time) for a network that
-# was left out of the fit.
+# ..._over_blind: measured rate over that of the shipped profile (of the start: time over time).
+# ..._efficiency: share of the peak in the device's record; others are times with their unit.
+# sd_log: standard deviation of the logarithm. rows: measurements in the fit, over the range
+# `valid`. leave_one_out_mape_frac: mean error of rows left out of the fit. knobs: multipliers
+# fitted to whole steps. checked: steps that the fit had not seen. residual_sd_log: standard
+# deviation of ln(step time) for another network; residual_over_blind: the same over the shipped.
 """
 
 
 #: The fields of a calibration in the order of the file.
-_FIELDS: Final = ("name", "origin", "rows", "residual_sd_log", "leave_one_out_mape_frac",
-                  "conditions", "knobs", "measured")  # fmt: skip
+_FIELDS: Final = ("name", "origin", "rows", "residual_sd_log", "residual_over_blind",
+                  "leave_one_out_mape_frac", "conditions", "notes", "checked", "knobs",
+                  "measured")  # fmt: skip
 
 
 def _plain(value: Any) -> Any:
     """Records as mappings without blank fields; floats in four digits, quantities as text."""
     if isinstance(value, BaseModel):
-        found = {k: _plain(v) for k, v in value if v is not None and v != ""}
+        found = {k: _plain(v) for k, v in value
+                 if v is not None and (k == "knobs" or v not in ("", (), {}))}  # fmt: skip
         if isinstance(value, FittedTime):
             found["value"] = f"{value.value / MICRO:.4g} us"
         if isinstance(value, FittedBytes):
@@ -52,6 +55,11 @@ def profile_data(record: Calibration) -> dict[str, Any]:
 
 
 def write_profile(path: Path, record: Calibration, head: str = HEAD) -> None:
-    """Write the record to ``path`` atomically, making its folder if needed. Raises OSError."""
+    """Write the record to ``path`` atomically, making its folder if needed. Raises OSError.
+
+    The first line says it if predictions are worse with the calibration than without.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
+    if record.warning:
+        head = f"# {record.warning}.\n{head}"
     write_text(path, head + yaml_text(profile_data(record)))

@@ -97,15 +97,11 @@ def _work(
 
 def summary(made: Calibrated) -> dict[str, Any]:
     """The result of a calibration as plain data: the profile, counts of cases, files written."""
-    from simcore.calibrate.profile_file import profile_data
+    from simcore.calibrate.summaries import told_of
 
     o = made.outcome
     return {
-        **profile_data(made.record),
+        **told_of(made.record, made.found, made.notes, made.files),
         "cases": {"measured": o.done, "kept": o.skipped, "left": o.left, "failed": o.failed},
         "disturbed_frac": o.disturbed_frac,
-        "cluster": f"1x{made.found.ranks}x{made.found.gpu.name}",
-        "new_record": made.found.new,
-        "notes": list(made.notes),
-        "written": [str(f) for f in made.files],
     }

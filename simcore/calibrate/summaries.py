@@ -8,6 +8,9 @@ from typing import Any
 
 from simcore.base.database import search_roots
 from simcore.base.units import PERCENT, format_seconds
+from simcore.calibrate.machine_record import Found
+from simcore.calibrate.profile_file import profile_data
+from simcore.hardware.calibrations import Calibration
 
 #: Below this share of the machine others are not worth a word.
 DISTURBED_FRAC = 0.05
@@ -17,15 +20,24 @@ def _percent(value: float | None) -> str:
     return "-" if value is None else f"{value * PERCENT:.0f} %"
 
 
+def told_of(
+    record: Calibration, found: Found, notes: Sequence[str], files: Sequence[Path]
+) -> dict[str, Any]:
+    """A machine's profile as plain data, with how to use it and what its user should know."""
+    return {
+        **profile_data(record),
+        "warning": record.warning,
+        "cluster": f"1x{found.ranks}x{found.gpu.name}",
+        "new_record": found.new,
+        "notes": [*notes, *record.notes],
+        "written": [str(f) for f in files],
+    }
+
+
 def render_summary(found: dict[str, Any]) -> str:
-    """The answer of ``simcore calibrate``."""
-    cases = found["cases"]
+    """The answer of ``simcore calibrate``, also of one that fits raw tables again."""
     lines = [
-        f"{cases['measured']} benchmarks measured"
-        + (f", {cases['kept']} kept" if cases["kept"] else "")
-        + (f", {cases['left']} not reached (--resume goes on)" if cases["left"] else "")
-        + (f"; others disturbed {_percent(found['disturbed_frac'])} of the calls"
-           if found["disturbed_frac"] > DISTURBED_FRAC else ""),
+        *_measured(found),
         *found["notes"],
         "",
         "written: " + ", ".join(found["written"]),
@@ -33,6 +45,18 @@ def render_summary(found: dict[str, Any]) -> str:
         f"--calibration {found['written'][0]}",
     ]  # fmt: skip
     return render_calibration(found) + "\n".join(lines) + "\n"
+
+
+def _measured(found: dict[str, Any]) -> list[str]:
+    """How many benchmarks ran, as a line; no line where none was to run."""
+    if (cases := found.get("cases")) is None:
+        return []
+    said = f"{cases['measured']} benchmarks measured"
+    said += f", {cases['kept']} kept" if cases["kept"] else ""
+    said += f", {cases['left']} not reached (--resume goes on)" if cases["left"] else ""
+    if found["disturbed_frac"] > DISTURBED_FRAC:
+        said += f"; others disturbed {_percent(found['disturbed_frac'])} of the calls"
+    return [said]
 
 
 def found_by(written: Sequence[str]) -> str:
@@ -44,7 +68,8 @@ def found_by(written: Sequence[str]) -> str:
 
 def render_calibration(found: dict[str, Any]) -> str:
     """A calibration: what it is from, every figure with its spread, range and error."""
-    lines = [f"{found['name']}: {found['origin']}", f"{found['rows']} rows"]
+    warning = [found["warning"], ""] if found.get("warning") else []
+    lines = [*warning, f"{found['name']}: {found['origin']}", f"{found['rows']} rows"]
     if conditions := found.get("conditions"):
         lines.append(", ".join(f"{k} {v}" for k, v in conditions.items()))
     lines += ["", f"{'figure':<26}{'value':>10}{'sd':>7}{'rows':>6}{'left out':>10}  range"]
@@ -52,6 +77,12 @@ def render_calibration(found: dict[str, Any]) -> str:
     for section in ("compute_efficiency", "memory_efficiency"):
         for key, f in own.get(section, {}).items():
             lines.append(_line(f"{section.split('_', 1)[0]} {key}", _percent(f["value"]), f))
+    for section in ("compute", "memory"):
+        for key, f in own.get(f"{section}_over_blind", {}).items():
+            lines.append(_line(f"x {section} {key}", f"{f['value']:.3g}", f))
+    if "start_over_blind" in own:
+        f = own["start_over_blind"]
+        lines.append(_line("x kernel start", f"{f['value']:.3g}", f))
     for key in ("kernel_start", "host_issue", "context"):
         if key in own:
             lines.append(_line(key.replace("_", " "), own[key]["value"], own[key]))
@@ -67,15 +98,41 @@ def render_calibration(found: dict[str, Any]) -> str:
     for k in found["knobs"]:
         where = " ".join(k[p] for p in ("gpu", "node", "link", "workload") if k.get(p))
         lines.append(_line(f"x {k['knob']}", f"{k['value']:.3g}", {**k, "note": where}))
+    lines += ["", "x: measured rate over that of the shipped profile"] * bool(
+        own.get("compute_over_blind")
+    )
     residual = found.get("residual_sd_log")
-    told = "that of blind steps" if residual is None else f"{_percent(residual)} (sd)"
+    factor = found.get("residual_over_blind", 1.0)
+    told = (
+        f"{factor:.2f} of that of blind steps" if residual is None else f"{_percent(residual)} (sd)"
+    )
     lines += [
         "",
         "sd: standard deviation of the logarithm; left out: mean error on rows not fitted",
-        f"a step not fitted: {_percent(found.get('leave_one_out_mape_frac'))} mean error; "
-        f"residual {told}, in every interval",
     ]
+    if "checked" in found:
+        lines += _checked(found["checked"])
+    else:
+        error = _percent(found.get("leave_one_out_mape_frac"))
+        lines.append(f"a step not fitted: {error} mean error")
+    lines.append(f"residual {told}, in every interval")
     return "\n".join(lines) + "\n"
+
+
+def _checked(steps: Sequence[dict[str, Any]]) -> list[str]:
+    """The table of steps that a fit had not seen: measured, blind and calibrated, and the means."""
+    lines = ["", f"{'step not seen by the fit':<26}{'batch':>7}{'bound':>8}{'measured':>10}"
+             f"{'blind':>9}{'calibrated':>12}"]  # fmt: skip
+    sums = [0.0, 0.0]
+    for s in steps:
+        errors = [s[k] / s["measured_s"] - 1.0 for k in ("blind_s", "calibrated_s")]
+        sums = [a + abs(e) for a, e in zip(sums, errors, strict=True)]
+        name = s["net"] if s["ranks"] == 1 else f"{s['net']}, {s['ranks']} ranks"
+        lines.append(f"{name:<26}{s['batch']:>7}{s['bound']:>8}{_ms(s['measured_s']):>10}"
+                     f"{errors[0] * PERCENT:>+7.0f} %{errors[1] * PERCENT:>+10.0f} %")  # fmt: skip
+    blind, calibrated = (_percent(x / len(steps)) for x in sums)
+    lines.append(f"mean error of {len(steps)} steps: blind {blind}, calibrated {calibrated}")
+    return lines
 
 
 def render_selftest(found: dict[str, Any]) -> str:

@@ -46,6 +46,12 @@ def calibrate(
         typer.Option("--resume", help="Continue with the measurements of an earlier run; with "
                      "--model: add to the profile."),
     ] = False,
+    refit: Annotated[
+        Path | None,
+        typer.Option(
+            "--refit", metavar="FOLDER", help="Fit again from raw tables (NAME.raw), anywhere."
+        ),
+    ] = None,
     device: Annotated[
         str | None,
         typer.Option("--device", metavar="cpu|cuda", help="Default: cuda if there are GPUs."),
@@ -72,7 +78,8 @@ def calibrate(
     """Benchmark this machine (GPUs with NCCL, or the processor with gloo) and fit its profile.
 
     Writes NAME.yaml for `predict --calibration`, the raw measurements next to it and, for hardware
-    that is not in the database, records under hardware_db/ (docs/calibration.md). The command
+    that is not in the database, records under hardware_db/ (docs/calibration.md). --refit FOLDER
+    fits those raw measurements again, on any machine. The command
     `torchrun --nproc-per-node N -m simcore.calibrate` calibrates a node, too.
 
     With --from FILE, fits efficiencies and bandwidths to your own measured steps. The table has
@@ -100,16 +107,21 @@ def calibrate(
     budget = number("minutes", minutes, problems)
     if rows is None:
         problems += [f"--{k} needs --from" for k, v in said.items() if v is not None]
+        measures = minutes is not None or resume or device is not None or name is not None
+        if refit is not None and measures:
+            problems.append("--refit measures nothing: drop --minutes, --resume, --device, --name")
     else:
-        if minutes is not None or resume or device is not None:
+        if minutes is not None or resume or device is not None or refit is not None:
             problems.append(
-                "--minutes, --resume and --device are for benchmarks: drop them, or --from"
+                "--minutes, --resume, --device and --refit are for benchmarks: drop them, or --from"
             )
         problems += missing_problems(rows)
         if bad_rows not in ("refuse", "skip"):
             problems.append(f"--bad-rows is refuse or skip, not {bad_rows!r}")
     problems.stop()
-    if rows is None:
+    if refit is not None:
+        found = api.refit_machine(refit, output=output, bad_rows=bad_rows)
+    elif rows is None:
         found = api.calibrate_machine(
             minutes=3.0 if budget is None else budget, output=output, name=name, resume=resume,
             device=device, bad_rows=bad_rows, quiet=as_json,
@@ -127,7 +139,7 @@ def _text(found: dict[str, Any]) -> str:
     from simcore.calibrate.summaries import render_summary
     from simcore.report.links import render_links
 
-    if "cases" in found:
+    if "cluster" in found:
         return render_summary(found)
     return render_links(found) if "links" in found else _render(found)
 

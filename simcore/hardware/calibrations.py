@@ -53,22 +53,62 @@ class Knob(Part):
     prior_sd_log: float | None = Field(default=None, ge=0.0, le=MAX_SD_LOG)
 
 
+class CheckedStep(Part):
+    """A measured step that a calibration's fit had not seen, with both predictions of it.
+
+    ``bound``: what limits it by the calibrated prediction.
+    """
+
+    net: str
+    batch: int
+    ranks: int = 1
+    strategy: str = "single"
+    bound: Literal["device", "host"]
+    measured_s: float
+    blind_s: float
+    calibrated_s: float
+
+
 class Calibration(Record):
     """Fitted multipliers and where they are from (``hardware_db/calibrations``).
 
     ``origin``: the measurements in words; ``rows``: their number. ``measured``: figures of one
     benchmarked device. ``conditions``: date, versions and clocks of those benchmarks.
     ``residual_sd_log``: scatter of the logarithms of measured step times around the fit; None where
-    no step was measured, and then the scatter of uncalibrated predictions applies.
+    no step was measured, and then the scatter of uncalibrated predictions applies, times
+    ``residual_over_blind``. ``checked``: steps that the fit had not seen. ``notes``: what the fit
+    set aside, and why.
     """
 
     origin: str
     rows: int = Field(ge=0)
     residual_sd_log: float | None = Field(default=None, ge=0.0, le=MAX_SD_LOG)
+    residual_over_blind: float = Field(default=1.0, gt=0.0, le=MAX_SD_LOG)
     leave_one_out_mape_frac: float | None = None
+    checked: tuple[CheckedStep, ...] = ()
+    notes: tuple[str, ...] = ()
     knobs: tuple[Knob, ...]
     measured: MeasuredDevice | None = None
     conditions: dict[str, str] = Field(default_factory=dict)
+
+    @property
+    def errors_frac(self) -> tuple[float, float] | None:
+        """Mean absolute errors (blind, calibrated) of the checked steps; None without any."""
+        if not self.checked:
+            return None
+        n = len(self.checked)
+        blind = sum(abs(s.blind_s / s.measured_s - 1.0) for s in self.checked)
+        return blind / n, sum(abs(s.calibrated_s / s.measured_s - 1.0) for s in self.checked) / n
+
+    @property
+    def warning(self) -> str:
+        """One sentence where predictions are worse with this calibration than without, else ""."""
+        if (errors := self.errors_frac) is None or errors[1] <= errors[0]:
+            return ""
+        return (
+            f"WORSE THAN BLIND: {len(self.checked)} steps that the fit had not seen are "
+            f"{errors[1]:.1%} off with this calibration and {errors[0]:.1%} without it"
+        )
 
 
 CALIBRATIONS: Database[Calibration] = Database(

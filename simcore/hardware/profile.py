@@ -72,6 +72,8 @@ class Profile:
     """Efficiencies for any device. Compared and hashed by identity, so load it only once.
 
     ``in_bursts``: rates are those of short bursts, as benchmarks time them, whatever is asked for.
+    ``residual_over_blind``: scatter of steps around predictions over that around blind ones, where
+    ``residual`` does not state it.
     """
 
     name: str
@@ -82,6 +84,7 @@ class Profile:
     residual: Estimate | None = None
     measured: MeasuredDevice | None = None
     in_bursts: bool = False
+    residual_over_blind: float = 1.0
     _seen: dict[Any, Any] = field(default_factory=dict, repr=False)
 
     def _for(
@@ -407,8 +410,10 @@ class Profile:
 
     @cached_property
     def step_residual(self) -> dict[str, Estimate]:
-        """Scatter of measured steps around blind predictions, by cause (``answer.residual``)."""
-        return {name: leaf(entry) for name, entry in self.runtime["step_residual"].items()}
+        """Scatter of measured steps around predictions, by cause (``answer.residual``)."""
+        widths = {name: leaf(entry) for name, entry in self.runtime["step_residual"].items()}
+        factor = self.residual_over_blind
+        return {name: replace(w, value=w.value * factor) for name, w in widths.items()}
 
     @cached_property
     def allocator_holes_frac(self) -> Estimate:
@@ -546,6 +551,7 @@ def _calibrated(name: str, _file: Path, _mtime_ns: int, _size: int) -> Profile:
 
 def profile_of(record: Calibration) -> Profile:
     """The blind profile with a calibration; raises InvalidConfig for unknown GPU, node or link."""
-    return load_profile().with_knobs(
+    profile = load_profile().with_knobs(
         placed_knobs(record), record.name, record.origin, record.residual_sd_log, record.measured
     )
+    return replace(profile, residual_over_blind=record.residual_over_blind, _seen={})

@@ -1,0 +1,176 @@
+"""The times of benchmark rows on a GPU as functions of multipliers on the shipped figures.
+
+A row's time comes from the code that prices a step: its kernels, the profile with the multipliers
+applied, ``timing.compute.phase_seconds``. To it is added what a timed call takes beside its
+kernels.
+
+# R rows
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+
+from simcore.base.arrays import NDArray
+from simcore.base.units import MICRO
+from simcore.calibrate.bench.store import RawRow
+from simcore.calibrate.curve_fits import Array
+from simcore.calibrate.op_rows import LARGE_BYTES, LARGE_FLOP
+from simcore.calibrate.row_kernels import op_of, precision_of
+from simcore.hardware.cluster import NodeGroup
+from simcore.hardware.measured import ATTENTION_BACKWARD, Fitted, MeasuredDevice
+from simcore.hardware.profile import OF_MEMORY, Profile, measured_class
+from simcore.step.kernels import CAST, COMPUTE_KINDS, KINDS, KernelTable, kernel_table
+from simcore.strategy.precision import PRECISIONS, Precision
+from simcore.timing.compute import phase_seconds
+from simcore.timing.rates import KernelRates, class_rates, unit_of
+from simcore.workload.graph import FLASH_KINDS, Block, Workload
+
+#: Time of a call beside its kernels (events, the gap after the kernel before it), and the standard
+#: deviation of its logarithm: an assumption that tiny calls correct.
+BESIDE_S: Final = 3 * MICRO
+BESIDE_SD: Final = 0.7
+#: Parameters besides the figures of kernels: that time, and the start of a kernel.
+BESIDE: Final = "beside"
+START: Final = "start"
+_FLASH: Final = [KINDS.index(kind) for kind in FLASH_KINDS]
+
+
+def sections(figures: Mapping[str, Fitted]) -> dict[str, Any]:
+    """Multipliers by key as fields of ``MeasuredDevice``."""
+    memory = {k.removeprefix(OF_MEMORY): f for k, f in figures.items() if k.startswith(OF_MEMORY)}
+    compute = {k: f for k, f in figures.items()
+               if not k.startswith(OF_MEMORY) and k not in (START, BESIDE)}  # fmt: skip
+    return {"compute_over_blind": compute, "memory_over_blind": memory,
+            "start_over_blind": figures.get(START)}  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class _Part:
+    """The rows of one precision as a kernel table with two phases a row; ``at``: their places."""
+
+    precision: Precision
+    table: KernelTable
+    at: NDArray[np.intp]
+
+    def sums(self, column: NDArray[Any]) -> Array:
+        """Sums over each row's kernels of an amount per kernel."""
+        return self.by_row(np.add.reduceat(column * self.table["count"], self.table.phase_start))
+
+    def by_row(self, phases: Array) -> Array:
+        """Amounts of the forward and then the backward phases as sums of each row's two."""
+        n = len(self.at)
+        both: Array = phases[:n] + phases[n : 2 * n]
+        return both
+
+
+def _part(rows: Sequence[RawRow], at: Sequence[int], name: str) -> _Part:
+    blocks = tuple(Block(name="", ops=(op_of(rows[i]),)) for i in at)
+    workload = Workload(
+        name="benchmarks", sample_unit="call", blocks=blocks, order=tuple(range(len(blocks)))
+    )
+    precision = PRECISIONS[name]
+    return _Part(precision, kernel_table(workload, precision), np.array(at))
+
+
+class BenchModel:
+    """The times of ``rows`` on the device of ``group``; ``blind``: the profile of shipped figures.
+
+    ``prior``: key of each parameter -> standard deviation of the logarithm of the blind figure that
+    it multiplies.
+    """
+
+    def __init__(self, rows: Sequence[RawRow], group: NodeGroup, blind: Profile) -> None:
+        self.rows, self.group, self.blind = tuple(rows), group, blind
+        places: dict[str, list[int]] = defaultdict(list)
+        for i, row in enumerate(self.rows):
+            places[precision_of(row)].append(i)
+        self.parts = [_part(self.rows, at, name) for name, at in places.items()]
+        self.prior = self._priors()
+        in_bursts, held = (self._device_s({}, in_bursts=b) for b in (True, False))
+        took_s = np.array([r.seconds for r in self.rows])
+        self.clock = (held / in_bursts) ** (took_s / (took_s + self._rest_s()))
+
+    def _rest_s(self) -> float:
+        """Seconds from one timed call to the next, in which the device draws little power.
+
+        A flush reads and writes twice the size of the last cache; the device waits for the host
+        for about as long again.
+        """
+        gpu = self.group.gpu
+        l2_bytes = gpu.l2_size.value if gpu.l2_size else 0.0
+        return 2.0 * 4.0 * l2_bytes / gpu.memory_bw.value
+
+    def _priors(self) -> dict[str, float]:
+        gpu, found = self.group.gpu, {BESIDE: BESIDE_SD}
+        in_bursts = replace(self.blind, in_bursts=True, _seen={})
+        found[START] = self.blind.kernel_start_s(gpu).sd_log
+        for part in self.parts:
+            for name in (KINDS[k] for k in np.unique(part.table["kind"])):
+                kind: Any = "elementwise" if name == CAST else name
+                if kind not in COMPUTE_KINDS and not kind.startswith("gemm"):
+                    found[OF_MEMORY + kind] = self.blind.memory_efficiency(kind, gpu).sd_log
+                    continue
+                unit = unit_of(name, self.blind, gpu, part.precision)[0]
+                family = kind if kind in COMPUTE_KINDS else "gemm"
+                key = measured_class(family, unit)
+                share = in_bursts.compute_efficiency(family, unit, gpu)
+                found[key] = max(found.get(key, 0.0), share.sd_log)
+            if (part.table["backward"] & np.isin(part.table["kind"], _FLASH)).any():
+                found[ATTENTION_BACKWARD] = self.blind.attention_backward_frac(gpu).sd_log
+        return found
+
+    def _rates(
+        self, theta: Mapping[str, float], precision: Precision, *, in_bursts: bool
+    ) -> KernelRates:
+        figures = {k: Fitted(value=math.exp(v), sd_log=0.0) for k, v in theta.items()}
+        measured = MeasuredDevice(gpu=self.group.gpu.name, **sections(figures))
+        profile = replace(self.blind, measured=measured, in_bursts=in_bursts, _seen={})
+        # Past the cache of rates, which would keep a profile for every step of a fit.
+        kernels: KernelRates = class_rates.__wrapped__(self.group, precision, profile).kernels
+        return kernels
+
+    def _device_s(self, theta: Mapping[str, float], *, in_bursts: bool = True) -> Array:
+        """The time of each row's kernels, in bursts or at sustained clocks [R]."""
+        out, one = np.zeros(len(self.rows)), np.ones(1)
+        for part in self.parts:
+            rates = self._rates(theta, part.precision, in_bursts=in_bursts)
+            out[part.at] = part.by_row(phase_seconds(part.table, rates, one, one, one)[:, 0])
+        return out
+
+    def seconds(self, theta: Mapping[str, float]) -> Array:
+        """The time of each row with the multipliers exp(``theta``) [R].
+
+        The larger the share of the time in which a device computes, the nearer is its clock to that
+        of long training: times in bursts and at sustained clocks are interpolated by that share.
+        """
+        beside_s = BESIDE_S * math.exp(theta.get(BESIDE, 0.0))
+        found: Array = self._device_s(theta) * self.clock + beside_s
+        return found
+
+    def at_peak_s(self) -> Array:
+        """The least time of each row at the datasheet's peaks [R]."""
+        gpu, out = self.group.gpu, np.zeros(len(self.rows))
+        for part in self.parts:
+            peak = gpu.peak(part.precision.peak) or gpu.peak("fp32") or math.inf
+            moved_s = part.table["n_bytes"].sum(axis=1) / gpu.memory_bw.value
+            out[part.at] = part.sums(np.maximum(part.table["flop"] / peak, moved_s))
+        return out
+
+    def large(self) -> NDArray[np.bool_]:
+        """Whether each row is large, as for the shipped figures [R]."""
+        out = np.zeros(len(self.rows), dtype=bool)
+        for part in self.parts:
+            flop, moved = (
+                part.sums(part.table["flop"]),
+                part.sums(part.table["n_bytes"].sum(axis=1)),
+            )
+            least = np.array([LARGE_FLOP.get(self.rows[i].table, 0.0) for i in part.at])
+            out[part.at] = np.where(least > 0.0, flop >= least, moved >= LARGE_BYTES)
+        return out

@@ -1,0 +1,143 @@
+"""Checks a GPU's fitted figures on training steps that the fit has not seen, beside blind ones.
+
+The figures of kernels come from benchmarks alone, so every measured step is unseen by them. What
+the host takes is fitted to launches and to steps that it limits; each step is then predicted by a
+fit without its network.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+
+from simcore.answer.predict import predict
+from simcore.base.figures import Z80
+from simcore.calibrate.bench.host import DEPTH
+from simcore.calibrate.bench.store import RawRow
+from simcore.calibrate.machine_fit import own_rows
+from simcore.calibrate.machine_record import Found
+from simcore.calibrate.machine_steps import measured_steps, request_for
+from simcore.calibrate.step_fit import fit_steps, leave_one_out
+from simcore.calibrate.step_model import Array, FitRow, Parameter, line_of
+from simcore.calibrate.step_response import N_AXES, axis_of, response
+from simcore.calibrate.step_scatter import widening
+from simcore.calibrate.training import NETS
+from simcore.hardware.calibrations import CheckedStep, Knob
+from simcore.hardware.profile import Profile, load_profile
+from simcore.request.resolved import Request
+from simcore.strategy.optimizers import OPTIMIZERS
+from simcore.strategy.precision import PRECISIONS
+from simcore.strategy.strategy import Strategy, parallelism_named
+from simcore.workload.graph import Block, Kernel, Workload
+from simcore.workload.ops.gemm import linear
+from simcore.workload.ops.pointwise import activation, reduction
+
+#: Elasticity of a step's time on the host's speed from which on the host limits the step.
+HOST_BOUND: Final = 0.25
+#: Key and group of the row of launches in the fit.
+LAUNCHES: Final = "launches"
+
+
+@dataclass(frozen=True)
+class Checked:
+    """The host's multiplier, the checked steps, the scatter of steps over that of blind ones."""
+
+    knobs: tuple[Knob, ...] = ()
+    steps: tuple[CheckedStep, ...] = ()
+    residual_over_blind: float = 1.0
+    notes: tuple[str, ...] = ()
+
+
+def launches_net() -> Workload:
+    """The network of tiny layers of the benchmark ``eager``, with one call of it as a sample.
+
+    Its gradients are added to those of earlier calls: two more kernels a layer.
+    """
+    layer = linear("", 4, 4, 4, bias=True)
+    sums = Kernel(kind="elementwise", launches=2.0)
+    ops = (replace(layer, bwd=(*layer.bwd, sums)), activation("", 16))
+    blocks = (Block(name="layer", ops=ops), Block(name="sum", ops=(reduction("", 16, out=1),)))
+    return Workload(
+        name="launches", sample_unit="call", blocks=blocks, order=(*[0] * DEPTH, 1)
+    )  # fmt: skip
+
+
+def check_steps(
+    rows: Sequence[RawRow], found: Found, profile: Profile, *, traced: bool = True
+) -> Checked:
+    """The host's multiplier and the check of ``profile`` on the measured steps.
+
+    ``traced``: networks can be traced (PyTorch is installed); without it only launches count.
+    """
+    steps, notes = measured_steps(rows) if traced else ([], ())
+    requests = {
+        r.where: request_for(
+            NETS[r.cells["net"]], int(r.number("batch")), r.cells["strategy"], found,
+            int(r.number("ranks")), profile,
+        )
+        for r in steps
+    }  # fmt: skip
+    spread = profile.host_issue_s(found.gpu).sd_log
+    parameters = [Parameter("host", "host", spread, gpu=found.gpu.name, may_bind=True)]
+    fit_rows = [_row(r.where, r.cells["net"], r.seconds, requests[r.where]) for r in steps]
+    for row in (r for r in own_rows(rows, "host") if r.cells["op"] == "eager"):
+        request = _launches(found, profile)
+        fit_rows.append(_row(LAUNCHES, LAUNCHES, row.seconds, request))
+    if not fit_rows:
+        return Checked(notes=notes)
+    fit = fit_steps(fit_rows, parameters)
+    slopes = {r.key: -float(line_of(r, _at(r, fit.values["host"])).slopes[axis_of("host")])
+              for r in fit_rows}  # fmt: skip
+    limited = [r for r in fit_rows if slopes[r.key] > HOST_BOUND]
+    off = [math.log(fit.predicted_s[r.key] / r.measured_s) / slopes[r.key] for r in limited]
+    knobs: tuple[Knob, ...] = ()
+    if limited:
+        scatter = math.sqrt(sum(e * e for e in off) / len(off))
+        sd = min(math.hypot(fit.sd_log["host"], scatter), spread)
+        (knob,) = fit.knobs()
+        knobs = (knob.model_copy(update={"sd_log": sd, "prior_sd_log": spread}),)
+    unseen = leave_one_out(fit_rows, parameters)
+    checked, deviations = [], []
+    for r in steps:
+        on_host = slopes[r.where] > HOST_BOUND
+        calibrated_s = unseen[r.where][0]
+        blind = replace(requests[r.where], profile=load_profile())
+        checked.append(CheckedStep(
+            net=r.cells["net"], batch=int(r.number("batch")), ranks=int(r.number("ranks")),
+            strategy=r.cells["strategy"], bound="host" if on_host else "device",
+            measured_s=r.seconds, blind_s=predict(blind).step_time_s.value,
+            calibrated_s=calibrated_s,
+        ))  # fmt: skip
+        if not on_host:
+            t = predict(requests[r.where]).step_time_s
+            sd = math.log(t.high / t.low) / (2.0 * Z80)
+            deviations.append(math.log(r.seconds / calibrated_s) / sd)
+    factor = widening(deviations) if deviations else 1.0
+    return Checked(knobs, tuple(checked), factor, notes)
+
+
+def _at(row: FitRow, host: float) -> Array:
+    shifts = np.zeros(row.n_axes)
+    shifts[axis_of("host")] = math.log(host)
+    return shifts
+
+
+def _launches(found: Found, profile: Profile) -> Request:
+    strategy = Strategy(
+        parallelism=parallelism_named("ddp"), precision=PRECISIONS["fp32-ieee"],
+        optimizer=OPTIMIZERS["sgd"],
+    )  # fmt: skip
+    return Request(
+        workload=launches_net(), full_name=LAUNCHES, cluster=found.cluster(1), strategy=strategy,
+        micro_batch=1, grad_accum=1, profile=profile,
+    )  # fmt: skip
+
+
+def _row(key: str, group: str, measured_s: float, request: Request) -> FitRow:
+    uses: Mapping[str, tuple[int, ...]] = {"host": (axis_of("host"),)}
+    return FitRow(key=key, group=group, measured_s=measured_s, uses=uses, n_axes=N_AXES,
+                  log_s=response(request))  # fmt: skip

@@ -1,0 +1,189 @@
+"""Fits a GPU's figures to its benchmarks, from the shipped figures as prior.
+
+Each parameter is the logarithm of a measured rate over the blind profile's, with the spread of that
+figure as prior (``bench_model``). Rows move only the figures that they determine; the others stay
+as shipped.
+
+# R rows, P parameters
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from simcore.base.arrays import NDArray
+from simcore.calibrate.bench.memory_bound import OPS
+from simcore.calibrate.bench.store import RawRow
+from simcore.calibrate.bench_model import BESIDE, BenchModel, sections
+from simcore.calibrate.curve_fits import Array, robust_sd
+from simcore.calibrate.link_fit import LEAST_SD, SHAPE_SHARE
+from simcore.calibrate.op_classes import SMALL_WEIGHT
+from simcore.calibrate.row_limits import Call, call_of, host_limits
+from simcore.hardware.cluster import NodeGroup
+from simcore.hardware.measured import Fitted
+from simcore.hardware.profile import Profile
+
+#: Assumed scatter of ln(time) between shapes before any row is seen, and the number of rows that
+#: this assumption counts as.
+SCATTER_SD: Final = 0.15
+SCATTER_ROWS: Final = 4.0
+#: Errors beyond so many median deviations count as that many in the scatter.
+MOST_DEVIATIONS: Final = 3.0
+#: Rounds of the fit; each uses the scatter of the one before.
+_ROUNDS: Final = 3
+#: Standard deviation of a figure over its prior's from which on the rows did not determine it.
+UNDETERMINED: Final = 0.9
+#: Elasticity of a row's time on a figure from which on the row counts as one of the figure's.
+_TOUCHED: Final = 0.25
+#: Step of derivatives, change that ends the iteration, and the most iterations.
+_MOVE, _DONE, _MOST = 1e-3, 1e-4, 20
+
+
+@dataclass(frozen=True)
+class PriorFit:
+    """The result of a fit.
+
+    ``figures``: key -> measured rate over blind (of the start: time), for what the rows determine.
+    ``kept``: keys that stayed as shipped. ``host_s``: kind of call -> seconds of the host.
+    ``limited``: (table or kind of kernel, call) -> rows that the host may have limited. ``off``:
+    row -> ln(measured / fitted).
+    """
+
+    figures: Mapping[str, Fitted]
+    kept: tuple[str, ...]
+    host_s: Mapping[Call, float]
+    limited: Mapping[tuple[str, Call], int]
+    off: Mapping[str, float]
+
+    def sections(self) -> dict[str, Any]:
+        """The figures as fields of ``MeasuredDevice``."""
+        return sections({k: f for k, f in self.figures.items() if k != BESIDE})
+
+
+@dataclass(frozen=True, eq=False)
+class _Data:
+    """Rows as arrays [R]: ln(measured seconds), its timing noise, weight, whether host-limited.
+
+    ``shapes``: the rows whose scatter between shapes is taken as one have the same name.
+    """
+
+    log_s: Array
+    timing_sd: Array
+    weight: Array
+    limited: NDArray[np.bool_]
+    shapes: tuple[tuple[str, ...], ...]
+
+
+def fit_from_prior(rows: Sequence[RawRow], group: NodeGroup, blind: Profile) -> PriorFit:
+    """The figures of a group's device, fitted to rows of benchmarks.
+
+    Minimises the soft-L1 loss of ln(fitted / measured), over timing noise and scatter between
+    shapes, and of the parameters over their priors.
+    """
+    model = BenchModel(rows, group, blind)
+    host_s, limited = host_limits(rows, model.at_peak_s())
+    data = _Data(
+        log_s=np.log([r.seconds for r in rows]), timing_sd=np.array([r.sd_log for r in rows]),
+        weight=np.where(model.large(), 1.0, SMALL_WEIGHT), limited=limited,
+        shapes=tuple(map(_shapes_of, rows)),
+    )  # fmt: skip
+    keys = tuple(model.prior)
+    prior = np.maximum(np.array(list(model.prior.values())), LEAST_SD)
+    theta = np.zeros(len(keys))
+    scatter = dict.fromkeys(data.shapes, SCATTER_SD)
+    off = _Errors(model, keys, data)
+    for _ in range(_ROUNDS):
+        between = np.array([scatter[s] for s in data.shapes])
+        noise = np.hypot(data.timing_sd, between) / data.weight
+        theta = _solved(off, noise, prior, theta)
+        here = off(theta)
+        scatter = _scatter(data, here)
+    slopes = off.slopes(theta)
+    # Information of each row; a row far off counts as little as in the loss.
+    told = (slopes / noise[:, None]) ** 2 / np.sqrt(1.0 + np.square(here / noise))[:, None]
+    sd = _spread(slopes, here, noise, prior)
+    figures, kept = {}, []
+    for i, key in enumerate(keys):
+        if sd[i] > UNDETERMINED * prior[i]:
+            kept.append(key)
+            continue
+        # A step mixes many shapes, so that a part of the scatter between shapes remains in it.
+        shapes_sd = math.sqrt(float(told[:, i] @ np.square(between) / told[:, i].sum()))
+        spread = min(math.hypot(float(sd[i]), SHAPE_SHARE * shapes_sd), float(prior[i]))
+        figures[key] = Fitted(
+            value=math.exp(theta[i]), sd_log=max(LEAST_SD, spread),
+            rows=int(((np.abs(slopes[:, i]) > _TOUCHED) & ~limited).sum()),
+        )  # fmt: skip
+    what = [(s[0], call_of(r)) for s, r, x in zip(data.shapes, rows, limited, strict=True) if x]
+    return PriorFit(
+        figures, tuple(k for k in kept if k != BESIDE), host_s, Counter(what),
+        {r.where: -float(x) for r, x in zip(rows, here, strict=True)},
+    )  # fmt: skip
+
+
+def _shapes_of(row: RawRow) -> tuple[str, ...]:
+    """Table, dtype and call of a row; of memory-bound kernels their kind and call."""
+    if row.table == "memory_bound":
+        return OPS[row.cells["op"]].kind, call_of(row)
+    return row.table, row.cells.get("dtype", ""), call_of(row)
+
+
+def _scatter(data: _Data, off: Array) -> dict[tuple[str, ...], float]:
+    """Scatter of ln(time) between shapes: of the rows' errors, with an assumption before."""
+    found = {}
+    for name in dict.fromkeys(data.shapes):
+        mine = np.array([s == name for s in data.shapes]) & ~data.limited
+        errors = np.abs(off[mine]) * data.weight[mine]
+        median = robust_sd(np.concatenate([errors, -errors])) if len(errors) else 0.0
+        capped = np.minimum(errors, max(MOST_DEVIATIONS * median, LEAST_SD))
+        squares = SCATTER_ROWS * SCATTER_SD**2 + float(capped @ capped)
+        found[name] = math.sqrt(squares / (SCATTER_ROWS + len(errors)))
+    return found
+
+
+@dataclass(frozen=True, eq=False)
+class _Errors:
+    """ln(fitted / measured) of the rows as a function of the parameters [P] -> [R].
+
+    A row that the host may have limited counts only where it is fitted too slow: 0 elsewhere.
+    """
+
+    model: BenchModel
+    keys: tuple[str, ...]
+    data: _Data
+
+    def __call__(self, theta: Array) -> Array:
+        seconds = self.model.seconds(dict(zip(self.keys, map(float, theta), strict=True)))
+        off = np.log(seconds) - self.data.log_s
+        return np.where(self.data.limited, np.maximum(off, 0.0), off)
+
+    def slopes(self, theta: Array) -> Array:
+        """Derivatives along the parameters [R, P]."""
+        moves = _MOVE * np.eye(len(theta))
+        return np.array([(self(theta + m) - self(theta - m)) / (2.0 * _MOVE) for m in moves]).T
+
+
+def _solved(off: _Errors, noise: Array, prior: Array, start: Array) -> Array:
+    """The parameters [P] with the least loss."""
+    from scipy.optimize import least_squares
+
+    got = least_squares(
+        lambda theta: np.concatenate([off(theta) / noise, theta / prior]), start, loss="soft_l1",
+        diff_step=_MOVE, x_scale=prior, xtol=_DONE, ftol=_DONE, max_nfev=_MOST,
+    )  # fmt: skip
+    return np.asarray(got.x)
+
+
+def _spread(slopes: Array, off: Array, noise: Array, prior: Array) -> Array:
+    """Standard deviations of the parameters [P]; a row far off counts as little as in the loss."""
+    counts = 1.0 / np.sqrt(1.0 + np.square(off / noise))
+    scaled = slopes / noise[:, None]
+    precision = (scaled * counts[:, None]).T @ scaled + np.diag(1.0 / prior**2)
+    sd: Array = np.sqrt(np.diag(np.linalg.inv(precision)))
+    return sd

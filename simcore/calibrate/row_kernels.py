@@ -1,0 +1,114 @@
+"""Raw rows of benchmarks as kernels of the workload graph, so that a step's pricing prices them.
+
+A row of a benchmark is one sample of a workload: its kernels have the row's work, traffic and
+geometry, as the same operator has in a model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Final
+
+from simcore.calibrate.bench.memory_bound import OPS
+from simcore.calibrate.bench.store import RawRow
+from simcore.workload.graph import Kernel, Op
+from simcore.workload.ops.attention import sdpa
+from simcore.workload.ops.gemm import bmm, conv, linear, row_elems
+from simcore.workload.ops.norm import batch_norm, layer_norm, softmax
+
+#: dtype of a raw table -> the precision in which a step runs the same kernels.
+PRECISION_OF: Final[Mapping[str, str]] = {
+    "fp32": "fp32-ieee", "tf32": "tf32", "bf16": "bf16-true", "fp16": "fp16-true",
+}  # fmt: skip
+#: Height and width of the images that the benchmark of batch norms makes of its tensor, and the
+#: least number of their channels (``bench.memory_bound``).
+IMAGE_PIXELS: Final = 16 * 16
+LEAST_CHANNELS: Final = 8
+
+
+def _one_pass(op: Op, *, backward: bool) -> Op:
+    """The op with one of its passes alone."""
+    return Op(name="", fwd=() if backward else op.fwd, bwd=op.bwd if backward else ())
+
+
+def _of(*kernels: Kernel) -> Op:
+    return Op(name="", fwd=kernels)
+
+
+def _gemm(row: RawRow) -> Op:
+    m, n, k, groups = (int(row.number(c)) for c in ("m", "n", "k", "batch"))
+    if row.cells["op"] == "bmm":
+        return _of(*bmm("", groups, m, n, k).fwd)
+    if row.cells["op"] == "linear_dgrad":  # gradient [m, k] @ weight [k, n]
+        op = linear("", m, n, k, weight_grad=False, row_elems=row_elems(k, n))
+        return _one_pass(op, backward=True)
+    if row.cells["op"] == "linear_wgrad":  # input [m, k] @ gradient [k, n] of k samples
+        op = linear("", k, m, n, input_grad=False, row_elems=row_elems(m, n))
+        return _one_pass(op, backward=True)
+    return _of(*linear("", m, k, n, row_elems=row_elems(k, n)).fwd)
+
+
+def _conv(row: RawRow) -> Op:
+    images, cin, cout, size, hw, stride, pad = (
+        int(row.cells[c] or 0)
+        for c in ("batch", "cin", "cout", "kernel_size", "in_hw", "stride", "pad")
+    )
+    out = (hw + 2 * pad - size) // stride + 1
+    op = conv("", (hw, hw), (out, out), cin, cout, size, images=images, stride=stride)
+    return _one_pass(op, backward=row.cells["pass"] == "bwd")
+
+
+def _attention(row: RawRow) -> Op:
+    b, h, kv, sq, skv, dim = (
+        int(row.number(c)) for c in ("batch", "heads", "kv_heads", "seq_q", "seq_kv", "head_dim")
+    )
+    op = sdpa("", b, h, kv, sq, skv, dim, causal=row.cells["causal"] == "1")
+    return _one_pass(op, backward=row.cells["pass"] == "bwd")
+
+
+def _memory(row: RawRow) -> Op:
+    name, elems = row.cells["op"], row.number("elements")
+    rows, cols = (int(float(row.cells[c] or 1)) for c in ("rows", "cols"))
+    forward, backward = name.removesuffix("_bwd"), name.endswith("_bwd")
+    if forward == "ln":
+        return _one_pass(layer_norm("", rows, cols), backward=backward)
+    if forward == "bn":
+        channels = max(LEAST_CHANNELS, cols // 16)
+        op = batch_norm("", elems, channels, channels_first=True)
+        return _one_pass(op, backward=backward)
+    if forward in ("softmax", "log_softmax"):
+        return _one_pass(softmax("", elems, row=cols), backward=backward)
+    spec = OPS[name]
+    moved = Kernel(kind=spec.kind, low=spec.moved * elems)
+    return _of(replace(moved, indexed=elems) if name == "transpose" else moved)
+
+
+def _launches(row: RawRow) -> Op:
+    return _of(Kernel(kind="elementwise", launches=row.number("count")))
+
+
+#: Table -> the operator that one of its rows timed.
+READERS: Final[Mapping[str, Callable[[RawRow], Op]]] = {
+    "gemm": _gemm, "conv": _conv, "attention": _attention, "memory_bound": _memory,
+    "host": _launches,
+}  # fmt: skip
+#: Benchmark in the table ``host`` whose time is the device's alone.
+GRAPH: Final = "graph"
+
+
+def times_kernels(row: RawRow) -> bool:
+    """Whether a row is the time of kernels on one device alone, with cold caches."""
+    if row.cells["mode"] != "alone" or row.table not in READERS:
+        return False
+    return row.cells["op"] == GRAPH if row.table == "host" else row.cells["cache"] == "cold"
+
+
+def precision_of(row: RawRow) -> str:
+    """The precision in which a step runs the kernels of a row."""
+    return PRECISION_OF[row.cells.get("dtype", "fp32")]
+
+
+def op_of(row: RawRow) -> Op:
+    """The operator whose kernels a row of a benchmark timed, with the timed pass alone."""
+    return READERS[row.table](row)

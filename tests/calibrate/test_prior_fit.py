@@ -1,0 +1,139 @@
+"""A fit from the shipped figures moves what its rows determine, and nothing else."""
+
+from __future__ import annotations
+
+import math
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from simcore.calibrate.bench.store import TABLES, RawRow, Store
+from simcore.calibrate.bench_model import BenchModel
+from simcore.calibrate.prior_fit import PriorFit, fit_from_prior
+from simcore.calibrate.row_kernels import times_kernels
+from simcore.hardware.cluster import parse_cluster
+from simcore.hardware.profile import load_profile
+
+GROUP = parse_cluster("1x1xH100").groups[0]
+NOISE = 0.03
+
+
+def row(table: str, at: int, **cells: Any) -> RawRow:
+    empty = dict.fromkeys(TABLES[table], "")
+    how = {"mode": "alone", "cache": "cold", "timing": "cold_call"}
+    text = {k: str(v) for k, v in cells.items()}
+    return RawRow(table, {**empty, **how, **text}, 1.0, 0.01, f"{table}:{at}")
+
+
+def benchmarks() -> list[RawRow]:
+    """Products in 16 bit and streams in fp32, from tiny to large."""
+    rows = [
+        row("gemm", i, dtype="bf16", op=op, m=m, n=n, k=k, batch=1)
+        for i, (m, n, k, op) in enumerate(
+            (m, n, k, op)
+            for m, n, k in ((256, 256, 256), (1024, 1024, 1024), (2048, 2048, 2048),
+                            (4096, 4096, 1024), (4096, 4096, 4096), (8192, 8192, 2048))
+            for op in ("linear", "linear_dgrad")
+        )
+    ]  # fmt: skip
+    sizes = (256, 1024, 4096, 16384)
+    return rows + [
+        row("memory_bound", i, dtype="fp32", op=op, rows=n, cols=4096, elements=4096 * n,
+            bytes=moved * 4 * 4096 * n)
+        for i, (n, (op, moved)) in enumerate(
+            (n, o) for n in sizes for o in (("add", 3), ("relu", 2), ("relu_bwd", 3)))
+    ]  # fmt: skip
+
+
+def timed(rows: list[RawRow], truth: dict[str, float], seed: int = 0) -> list[RawRow]:
+    """The rows with the times of a device whose rates are exp(``truth``) of the shipped ones."""
+    seconds = BenchModel(rows, GROUP, load_profile()).seconds(truth)
+    noise = np.exp(np.random.default_rng(seed).normal(0.0, NOISE, len(rows)))
+    return [
+        RawRow(r.table, r.cells, float(s), r.sd_log, r.where)
+        for r, s in zip(rows, seconds * noise, strict=True)
+    ]
+
+
+def fit(rows: list[RawRow]) -> PriorFit:
+    return fit_from_prior(rows, GROUP, load_profile())
+
+
+def test_rates_come_back_and_unmeasured_ones_stay_as_shipped() -> None:
+    truth = {"gemm_tensor16": math.log(0.8), "memory.elementwise": math.log(1.1)}
+    found = fit(timed(benchmarks(), truth))
+    for key, log in truth.items():
+        figure = found.figures[key]
+        assert abs(math.log(figure.value) - log) < min(2.0 * figure.sd_log, 0.06), key
+    assert not {"conv_tensor16", "attention", "memory.norm"} & set(found.figures)
+
+
+def test_a_wrong_row_moves_little() -> None:
+    rows = timed(benchmarks(), {})
+    at = next(i for i, r in enumerate(rows) if r.cells["m"] == "8192")
+    wrong = RawRow("gemm", rows[at].cells, 4.0 * rows[at].seconds, 0.01, rows[at].where)
+    found = fit([*rows[:at], wrong, *rows[at + 1 :]])
+    assert found.figures["gemm_tensor16"].value == pytest.approx(1.0, abs=0.05)
+    assert found.off[wrong.where] == pytest.approx(math.log(4.0), abs=0.15)
+
+
+def test_gradients_that_waited_for_the_host_do_not_slow_the_device() -> None:
+    """Each gradient takes at least 200 us: fitted as they are, streams would be a third slower."""
+    rows = [
+        RawRow(r.table, r.cells, max(r.seconds, 2e-4), r.sd_log, r.where)
+        if r.cells["op"] == "relu_bwd" else r
+        for r in timed(benchmarks(), {})
+    ]  # fmt: skip
+    found = fit(rows)
+    assert found.figures["memory.elementwise"].value == pytest.approx(1.0, abs=0.05)
+    assert found.host_s["backward"] == pytest.approx(2e-4, rel=0.01)
+    assert found.limited["elementwise", "backward"] >= 3
+
+
+@pytest.fixture(scope="module")
+def both_runs() -> tuple[PriorFit, PriorFit]:
+    """Fits of two runs of the benchmarks on one H200, minutes apart."""
+    tables = os.environ.get("SIMCORE_TABLES", "")
+    folder = Path(tables) / "gpu" / "h200-2026-11-26"
+    if not tables or not folder.is_dir():
+        pytest.skip("SIMCORE_TABLES names no folder with the raw tables of an H200")
+    group = parse_cluster("1x1xH200").groups[0]
+
+    def of(name: str) -> PriorFit:
+        rows, _ = Store(folder / name).rows()
+        return fit_from_prior([r for r in rows if times_kernels(r)], group, load_profile())
+
+    return of("calibrate_raw"), of("selftest_raw")
+
+
+def test_two_runs_on_one_card_agree_or_say_their_spread(
+    both_runs: tuple[PriorFit, PriorFit],
+) -> None:
+    """Within 5 %, or within the spread (80 %) that both figures state."""
+    one, other = both_runs
+    shared = one.figures.keys() & other.figures.keys()
+    assert len(shared) >= 12
+    for key in shared:
+        a, b = one.figures[key], other.figures[key]
+        told = 1.28 * math.hypot(a.sd_log, b.sd_log)
+        assert abs(math.log(a.value / b.value)) <= max(0.05, told), key
+
+
+def test_what_the_benchmarks_know_for_sure_agrees_within_five_percent(
+    both_runs: tuple[PriorFit, PriorFit],
+) -> None:
+    one, other = both_runs
+    for key in ("gemm_tensor16", "gemm_simt32", "gemm_tf32", "memory.elementwise", "memory.copy",
+                "memory.gather", "memory.reduction"):  # fmt: skip
+        assert one.figures[key].value == pytest.approx(other.figures[key].value, rel=0.05), key
+
+
+def test_backward_calls_of_attention_are_known_to_be_the_hosts(
+    both_runs: tuple[PriorFit, PriorFit],
+) -> None:
+    for run in both_runs:
+        assert run.limited["attention", "backward"] >= 15
+        assert 1e-4 < run.host_s["backward"] < 2.5e-4
