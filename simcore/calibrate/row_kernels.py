@@ -21,10 +21,9 @@ from simcore.workload.ops.norm import batch_norm, layer_norm, softmax
 PRECISION_OF: Final[Mapping[str, str]] = {
     "fp32": "fp32-ieee", "tf32": "tf32", "bf16": "bf16-true", "fp16": "fp16-true",
 }  # fmt: skip
-#: Height and width of the images that the benchmark of batch norms makes of its tensor, and the
-#: least number of their channels (``bench.memory_bound``).
-IMAGE_PIXELS: Final = 16 * 16
-LEAST_CHANNELS: Final = 8
+#: Columns of a tensor for each channel of the images that the benchmark of batch norms makes of it,
+#: and the least number of channels (``bench.memory_bound``).
+COLS_A_CHANNEL, LEAST_CHANNELS = 16, 8
 
 
 def _one_pass(op: Op, *, backward: bool) -> Op:
@@ -74,7 +73,7 @@ def _memory(row: RawRow) -> Op:
     if forward == "ln":
         return _one_pass(layer_norm("", rows, cols), backward=backward)
     if forward == "bn":
-        channels = max(LEAST_CHANNELS, cols // 16)
+        channels = max(LEAST_CHANNELS, cols // COLS_A_CHANNEL)
         op = batch_norm("", elems, channels, channels_first=True)
         return _one_pass(op, backward=backward)
     if forward in ("softmax", "log_softmax"):

@@ -519,18 +519,18 @@ LOADER_SD_LOG = 0.5
 BLIND_ORIGIN = "datasheet x op benchmarks of other jobs; not calibrated"
 
 
-def load_profile(calibration: str | None = None) -> Profile:
+def load_profile(calibration: str | Path | None = None) -> Profile:
     """The shipped blind profile, with a calibration (name or file) applied where one is given.
 
     The same object is returned until the calibration's file changes.
     """
     if calibration is None or calibration == "blind":
         return _blind()
-    file = calibration_file(calibration)
+    file = calibration_file(str(calibration))
     if file is None:  # raises UnknownName or DataError
-        return profile_of(calibration_named(calibration))
+        return profile_of(calibration_named(str(calibration)))
     stat = file.stat()
-    return _calibrated(calibration, file.resolve(), stat.st_mtime_ns, stat.st_size)
+    return _calibrated(str(calibration), file.resolve(), stat.st_mtime_ns, stat.st_size)
 
 
 @lru_cache(maxsize=1)
