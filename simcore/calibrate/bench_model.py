@@ -19,6 +19,7 @@ import numpy as np
 
 from simcore.base.arrays import NDArray
 from simcore.base.units import MICRO
+from simcore.calibrate.bench.queue import QUEUE_S
 from simcore.calibrate.bench.store import RawRow
 from simcore.calibrate.curve_fits import Array
 from simcore.calibrate.op_rows import LARGE_BYTES, LARGE_FLOP
@@ -32,8 +33,10 @@ from simcore.timing.compute import phase_seconds
 from simcore.timing.rates import KernelRates, class_rates, unit_of
 from simcore.workload.graph import FLASH_KINDS, Block, Workload
 
-#: Time of a call beside its kernels (events, the gap after the kernel before it), and the standard
-#: deviation of its logarithm: an assumption that tiny calls correct.
+#: The cell ``timing`` of calls in a queue, which nothing comes between.
+QUEUED: Final = "cold_queue"
+#: Time of a single call beside its kernels (events, the gap after the kernel before it), and the
+#: standard deviation of its logarithm: an assumption that tiny calls correct.
 BESIDE_S: Final = 3 * MICRO
 BESIDE_SD: Final = 0.7
 #: Parameters besides the figures of kernels: that time, and the start of a kernel.
@@ -94,11 +97,14 @@ class BenchModel:
         self.parts = [_part(self.rows, at, name) for name, at in places.items()]
         self.prior = self._priors()
         in_bursts, held = (self._device_s({}, in_bursts=b) for b in (True, False))
+        single = np.array([r.cells.get("timing") != QUEUED for r in self.rows])
         took_s = np.array([r.seconds for r in self.rows])
+        took_s = np.where(single, took_s, np.maximum(took_s, QUEUE_S))
         self.clock = (held / in_bursts) ** (took_s / (took_s + self._rest_s()))
+        self.beside_s = np.where(single, BESIDE_S, 0.0)
 
     def _rest_s(self) -> float:
-        """Seconds from one timed call to the next, in which the device draws little power.
+        """Seconds between timed calls or queues of them, in which the device draws little power.
 
         A flush reads and writes twice the size of the last cache; the device waits for the host
         for about as long again.
@@ -150,7 +156,7 @@ class BenchModel:
         The larger the share of the time in which a device computes, the nearer is its clock to that
         of long training: times in bursts and at sustained clocks are interpolated by that share.
         """
-        beside_s = BESIDE_S * math.exp(theta.get(BESIDE, 0.0))
+        beside_s = self.beside_s * math.exp(theta.get(BESIDE, 0.0))
         found: Array = self._device_s(theta) * self.clock + beside_s
         return found
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from simcore.answer.predict import predict
 from simcore.base.figures import Z80
-from simcore.calibrate.bench.host import DEPTH
+from simcore.calibrate.bench.launch import DEPTH
 from simcore.calibrate.bench.store import RawRow
 from simcore.calibrate.machine_fit import own_rows
 from simcore.calibrate.machine_record import Found
@@ -32,9 +32,9 @@ from simcore.request.resolved import Request
 from simcore.strategy.optimizers import OPTIMIZERS
 from simcore.strategy.precision import PRECISIONS
 from simcore.strategy.strategy import Strategy, parallelism_named
-from simcore.workload.graph import Block, Kernel, Workload
+from simcore.workload.graph import Block, Kernel, Op, Workload
 from simcore.workload.ops.gemm import linear
-from simcore.workload.ops.pointwise import activation, reduction
+from simcore.workload.ops.pointwise import activation
 
 #: Elasticity of a step's time on the host's speed from which on the host limits the step.
 HOST_BOUND: Final = 0.25
@@ -55,15 +55,14 @@ class Checked:
 def launches_net() -> Workload:
     """The network of tiny layers of the benchmark ``eager``, with one call of it as a sample.
 
-    Its gradients are added to those of earlier calls: two more kernels a layer.
+    Gradients are added to those of earlier calls: two more kernels a layer, and one for the input.
     """
     layer = linear("", 4, 4, 4, bias=True)
     sums = Kernel(kind="elementwise", launches=2.0)
     ops = (replace(layer, bwd=(*layer.bwd, sums)), activation("", 16))
-    blocks = (Block(name="layer", ops=ops), Block(name="sum", ops=(reduction("", 16, out=1),)))
-    return Workload(
-        name="launches", sample_unit="call", blocks=blocks, order=(*[0] * DEPTH, 1)
-    )  # fmt: skip
+    added = Op(name="", fwd=(), bwd=(Kernel(kind="elementwise"),))
+    blocks = (Block(name="input", ops=(added,)), Block(name="layer", ops=ops))
+    return Workload(name="launches", sample_unit="call", blocks=blocks, order=(0, *[1] * DEPTH))
 
 
 def check_steps(

@@ -54,8 +54,14 @@ def _conv(row: RawRow) -> Op:
         for c in ("batch", "cin", "cout", "kernel_size", "in_hw", "stride", "pad")
     )
     out = (hw + 2 * pad - size) // stride + 1
-    op = conv("", (hw, hw), (out, out), cin, cout, size, images=images, stride=stride)
-    return _one_pass(op, backward=row.cells["pass"] == "bwd")
+    way = row.cells["pass"]
+    op = conv(
+        "", (hw, hw), (out, out), cin, cout, size, images=images, stride=stride,
+        groups=int(row.cells.get("groups") or 1),
+        channels_last=row.cells.get("layout") == "channels_last",
+        input_grad=way != "wgrad", weight_grad=way != "dgrad",
+    )  # fmt: skip
+    return _one_pass(op, backward=way != "fwd")
 
 
 def _attention(row: RawRow) -> Op:
@@ -70,11 +76,12 @@ def _memory(row: RawRow) -> Op:
     name, elems = row.cells["op"], row.number("elements")
     rows, cols = (int(float(row.cells[c] or 1)) for c in ("rows", "cols"))
     forward, backward = name.removesuffix("_bwd"), name.endswith("_bwd")
+    last = forward.endswith("_last")
     if forward == "ln":
         return _one_pass(layer_norm("", rows, cols), backward=backward)
-    if forward == "bn":
+    if forward in ("bn", "bn_last"):
         channels = max(LEAST_CHANNELS, cols // COLS_A_CHANNEL)
-        op = batch_norm("", elems, channels, channels_first=True)
+        op = batch_norm("", elems, channels, channels_first=not last)
         return _one_pass(op, backward=backward)
     if forward in ("softmax", "log_softmax"):
         return _one_pass(softmax("", elems, row=cols), backward=backward)

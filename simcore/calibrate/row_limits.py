@@ -1,7 +1,8 @@
 """Which benchmark rows the host may have limited: they only bound the device's time from above.
 
 A call that is timed by two events takes the longer of the device's work and the host's work for
-issuing it, less what earlier work hides. How long the host takes is seen where the device has next
+issuing it, less what earlier work hides (calls in a queue never wait for the host, and are timed
+apart). How long the host takes is seen where the device has next
 to nothing to do: calls of the same kind with tiny tensors. A row that took no longer than these,
 or whose calls scatter as only a host's do, says that the kernel is no slower, but not how fast.
 """
@@ -23,7 +24,7 @@ from simcore.calibrate.bench.store import RawRow
 #: autograd's own thread issues.
 Call = Literal["plain", "recording", "backward"]
 CALLS: Final[tuple[Call, ...]] = ("plain", "recording", "backward")
-_RECORDING: Final = ("ln", "bn")
+_RECORDING: Final = ("ln", "bn", "bn_last")
 #: The longest time that a device would need at its datasheet's rates for a call that has next to
 #: nothing to do.
 TINY_S: Final = 5 * MICRO
@@ -37,7 +38,7 @@ UNSTEADY_SD: Final = 0.12
 def call_of(row: RawRow) -> Call:
     """How the host issued the call of a row."""
     name = row.cells.get("op", "")
-    if row.cells.get("pass") == "bwd" or name.endswith("_bwd"):
+    if row.cells.get("pass", "fwd") not in ("", "fwd") or name.endswith("_bwd"):
         return "backward"
     if row.table in ("conv", "attention") or name in _RECORDING:
         return "recording"

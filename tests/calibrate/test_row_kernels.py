@@ -48,8 +48,23 @@ def test_a_pass_of_a_convolution_or_attention_is_that_pass_alone() -> None:
     assert backward.bwd[0].flop == 2.5 * forward.fwd[0].flop
 
 
+@pytest.mark.parametrize("layout", ["nchw", "channels_last"])
+@pytest.mark.parametrize("way", ["fwd", "dgrad", "wgrad"])
+def test_each_gradient_of_a_convolution_is_a_row_in_both_layouts(way: str, layout: str) -> None:
+    cells = {"batch": 8, "cin": 64, "cout": 128, "kernel_size": 3, "in_hw": 28, "stride": 1,
+             "pad": 1, "groups": 1, "layout": layout, "pass": way}  # fmt: skip
+    op = op_of(row("conv", **cells))
+    (kernel,) = (*op.fwd, *op.bwd)
+    assert kernel.flop == 2.0 * 8 * 28 * 28 * 128 * 64 * 9
+    assert bool(kernel.relaid) == (layout == "nchw")
+    assert bool(kernel.k.per_sample) == (way == "wgrad")  # only that contracts the pixels
+    depthwise = op_of(row("conv", **cells | {"cout": 64, "groups": 64}))
+    assert [k.kind for k in (*depthwise.fwd, *depthwise.bwd)] == ["conv_depthwise"]
+
+
 @pytest.mark.parametrize(
-    ("name", "elements"), [("add", 3), ("ln", 2), ("bn", 3), ("softmax_bwd", 3), ("sum_rows", 1)]
+    ("name", "elements"),
+    [("add", 3), ("ln", 2), ("bn", 3), ("bn_last_bwd", 5), ("softmax_bwd", 3), ("sum_rows", 1)],
 )
 def test_traffic_of_memory_bound_rows_is_that_of_the_table(name: str, elements: int) -> None:
     n = 4096 * 1024

@@ -1,4 +1,4 @@
-"""Ranks joined by torch.distributed exchange values; here one rank, which a machine has at least."""
+"""Ranks joined by torch.distributed exchange values; here one rank, the least of a machine."""
 
 from __future__ import annotations
 
