@@ -1,9 +1,10 @@
-"""A figure with its uncertainty and source, and a device's entry in a table of them."""
+"""A figure with its uncertainty and source, a device's entry in a table of them, and scatter."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Literal
 
 from simcore.base.units import Dimension, parse_quantity
@@ -145,3 +146,55 @@ def pick(
         if (entry := (table.get(section) or {}).get(key)) is not None:
             return entry, estimate(entry, devices), level
     return table["pooled"], estimate(table["pooled"], "all GPUs"), "pooled"
+
+
+class Spreads:
+    """Scatter of measured steps and memory around predictions; a part of every profile.
+
+    ``runtime``: the figures of ``runtime.yaml``.
+    """
+
+    runtime: Mapping[str, Any]
+    residual_over_blind: float
+
+    @cached_property
+    def device_spread(self) -> Estimate:
+        """Standard deviation of the compute times of identical devices, over their mean."""
+        return leaf(self.runtime["device_spread"])
+
+    @cached_property
+    def step_residual(self) -> dict[str, Estimate]:
+        """Scatter of measured steps around predictions, by cause (``answer.residual``)."""
+        widths = {name: leaf(entry) for name, entry in self.runtime["step_residual"].items()}
+        factor = self.residual_over_blind
+        return {name: replace(w, value=w.value * factor) for name, w in widths.items()}
+
+    @cached_property
+    def allocator_holes_frac(self) -> Estimate:
+        """Free holes between the caching allocator's blocks, over the bytes a step allocates."""
+        return leaf(self.runtime["allocator_holes"])
+
+    def allocator_stuck_frac(self, kind: str = "any") -> Estimate:
+        """Holes that the allocator cannot release when memory runs short, over the same bytes.
+
+        ``kind``: "layers" for identical repeated layers in one stage, "recompute" for the same with
+        full recompute (only layer inputs are stored), "unlike" for other models in one stage,
+        otherwise "any".
+        """
+        estimate: Estimate = leaf(self.runtime["allocator_stuck"][kind])
+        return estimate
+
+    def memory_sd_log(self, part: str = "", *, eager: bool = False) -> Estimate:
+        """Scatter of measured memory around the model, over the bytes that a step allocates.
+
+        ``eager``: with libraries older than CUDA 11.7, whose kernels and workspaces vary more.
+        ``part``: "segments_residual" for what the allocator reserves beyond live tensors, over the
+        same bytes; "memory_foreign" for programs without measurements and "memory_assumed" for an
+        assumed program, both over all memory of the framework.
+        """
+        return leaf(self.runtime[part or ("memory_residual_eager" if eager else "memory_residual")])
+
+    @cached_property
+    def nccl_sd_log(self) -> Estimate:
+        """Scatter of the buffer sizes of NCCL communicators around their formula."""
+        return leaf(self.runtime["nccl_spread"])

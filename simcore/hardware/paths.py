@@ -7,12 +7,16 @@ Bandwidths are per direction, before the efficiency of the collective itself.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal
+from typing import Any, Literal
 
 from simcore.base.units import GIGA
+from simcore.hardware.calibrations import CalibratedKnob, Knob
 from simcore.hardware.cluster import ClusterSpec, NodeGroup, link_named
+from simcore.hardware.estimates import Estimate, families_of, leaf
+from simcore.hardware.measured import MeasuredDevice
 from simcore.hardware.spec import GpuSpec, LinkSpec, NodeSpec
 
 #: How neighbouring devices exchange data; the efficiency of a collective depends on it.
@@ -157,3 +161,60 @@ def places(cluster: ClusterSpec) -> tuple[str, str]:
     """(node preset, network link): the names by which calibrations refer to a cluster's links."""
     group = cluster.groups[0]
     return group.node.name, group.node.nics[0].link if group.node.nics else ""
+
+
+class LinkFigures:
+    """Figures of links, and a calibration's multipliers; the attributes are those of a profile."""
+
+    name: str
+    origin: str
+    runtime: Mapping[str, Any]
+    knob_values: tuple[Knob, ...]
+    measured: MeasuredDevice | None
+
+    def scaled(self, base: Estimate, knob: CalibratedKnob, **where: str) -> Estimate:
+        """A figure times the calibration's multipliers of ``knob`` that apply to ``where``."""
+        value, sd, source = base.value, base.sd_log, base.source
+        for k in self.knob_values:
+            if k.knob == knob and all(not getattr(k, key) or getattr(k, key) == at
+                                      for key, at in where.items()):  # fmt: skip
+                value, sd = value * k.value, k.sd_log
+                source = f"{source} x {k.value:.3g} ({self.name})"
+        return Estimate(value, sd, source)
+
+    def route_efficiency(self, route: Route, *, node: str = "", link: str = "") -> Estimate:
+        """Share of the slowest link's payload rate that collectives reach as bus bandwidth."""
+        if route == "none":
+            return Estimate(1.0, 0.0, "no link")
+        own = self.measured.link if self.measured else None
+        if own is not None and node == own.node and not route.startswith("network"):
+            found = Estimate(own.efficiency.value, own.efficiency.sd_log, self.origin)
+            return self.scaled(found, "intra", node=node)
+        found = leaf(self.runtime["route_efficiency"][route])
+        if route.startswith("network"):
+            return self.scaled(found, "inter", link=link)
+        return self.scaled(found, "intra", node=node)
+
+    def hop_s(self, node: str, otherwise: float) -> float:
+        """Seconds per hop of a collective within the node, or ``otherwise`` if not measured."""
+        own = self.measured.link if self.measured else None
+        return own.hop.value if own is not None and node == own.node else otherwise
+
+    def collective_ramp(self, route: Route, node: str = "") -> float:
+        """Loss of collectives between latency and bandwidth regime on a route (``Group.ramp``)."""
+        own = self.measured.link if self.measured else None
+        if own is not None and node == own.node and not route.startswith("network"):
+            return own.ramp.value if own.ramp is not None else 0.0
+        ramps: Mapping[str, Any] = self.runtime["collective_ramp"]
+        return leaf(ramps[route]).value if route in ramps else 0.0
+
+    def chunk_ramp(self, route: Route) -> float:
+        """The same loss with the latencies of NCCL's own tables (``Group.chunk_ramp``)."""
+        ramps: Mapping[str, Any] = self.runtime["chunk_ramp"]
+        return leaf(ramps[route]).value if route in ramps else 0.0
+
+    def in_switch_share(self, gpu: GpuSpec) -> float:
+        """Bus bandwidth of in-switch reduction over NVLink's; 0 where the switch cannot reduce."""
+        by_family: Mapping[str, Any] = self.runtime["in_switch"]
+        found = next((by_family[f] for f in families_of(gpu) if f in by_family), None)
+        return leaf(found).value if found else 0.0

@@ -29,10 +29,18 @@ from simcore.hardware.calibrations import (
 )
 from simcore.hardware.class_figures import Clock, at_own_ecc, clock_ratio, figures_of
 from simcore.hardware.cluster import ClusterSpec
-from simcore.hardware.estimates import ClassFigures, Estimate, families_of, kins_of, leaf, pick
+from simcore.hardware.estimates import (
+    ClassFigures,
+    Estimate,
+    Spreads,
+    families_of,
+    kins_of,
+    leaf,
+    pick,
+)
 from simcore.hardware.kernel_limits import share_of_products
 from simcore.hardware.measured import ATTENTION_BACKWARD, MeasuredDevice, own_class
-from simcore.hardware.paths import Route, cluster_paths, places
+from simcore.hardware.paths import LinkFigures, cluster_paths, places
 from simcore.hardware.power import FP32_CLASSES
 from simcore.hardware.spec import GpuSpec, PeakName
 
@@ -68,7 +76,7 @@ def measured_class(kind: str, peak: PeakName) -> str:
 
 
 @dataclass(frozen=True, eq=False)
-class Profile:
+class Profile(LinkFigures, Spreads):
     """Efficiencies for any device. Compared and hashed by identity, so load it only once.
 
     ``in_bursts``: rates are those of short bursts, as benchmarks time them, whatever is asked for.
@@ -107,16 +115,6 @@ class Profile:
     def clock_ratio(self, cls: str, clock: Clock, gpu: GpuSpec) -> Estimate:
         """Time of a class at ``clock`` over its time in a burst (``hardware.clocks``)."""
         return clock_ratio(self._tables(gpu), cls, clock, gpu)
-
-    def scaled(self, base: Estimate, knob: CalibratedKnob, **where: str) -> Estimate:
-        """A figure times the calibration's multipliers of ``knob`` that apply to ``where``."""
-        value, sd, source = base.value, base.sd_log, base.source
-        for k in self.knob_values:
-            if k.knob == knob and all(not getattr(k, key) or getattr(k, key) == at
-                                      for key, at in where.items()):  # fmt: skip
-                value, sd = value * k.value, k.sd_log
-                source = f"{source} x {k.value:.3g} ({self.name})"
-        return Estimate(value, sd, source)
 
     def over_blind(self, found: Estimate, keys: tuple[str, ...], gpu: GpuSpec) -> Estimate:
         """A blind figure of a device times the measured multipliers of its ``keys``.
@@ -306,43 +304,6 @@ class Profile:
         scaled = self.scaled(Estimate(1.0, base.sd_log, base.source), "host", gpu=gpu.name)
         return Estimate(base.value / scaled.value, scaled.sd_log, scaled.source)
 
-    def route_efficiency(self, route: Route, *, node: str = "", link: str = "") -> Estimate:
-        """Share of the slowest link's payload rate that collectives reach as bus bandwidth."""
-        if route == "none":
-            return Estimate(1.0, 0.0, "no link")
-        own = self.measured.link if self.measured else None
-        if own is not None and node == own.node and not route.startswith("network"):
-            found = Estimate(own.efficiency.value, own.efficiency.sd_log, self.origin)
-            return self.scaled(found, "intra", node=node)
-        found = leaf(self.runtime["route_efficiency"][route])
-        if route.startswith("network"):
-            return self.scaled(found, "inter", link=link)
-        return self.scaled(found, "intra", node=node)
-
-    def hop_s(self, node: str, otherwise: float) -> float:
-        """Seconds per hop of a collective within the node, or ``otherwise`` if not measured."""
-        own = self.measured.link if self.measured else None
-        return own.hop.value if own is not None and node == own.node else otherwise
-
-    def collective_ramp(self, route: Route, node: str = "") -> float:
-        """Loss of collectives between latency and bandwidth regime on a route (``Group.ramp``)."""
-        own = self.measured.link if self.measured else None
-        if own is not None and node == own.node and not route.startswith("network"):
-            return own.ramp.value if own.ramp is not None else 0.0
-        ramps: Mapping[str, Any] = self.runtime["collective_ramp"]
-        return leaf(ramps[route]).value if route in ramps else 0.0
-
-    def chunk_ramp(self, route: Route) -> float:
-        """The same loss with the latencies of NCCL's own tables (``Group.chunk_ramp``)."""
-        ramps: Mapping[str, Any] = self.runtime["chunk_ramp"]
-        return leaf(ramps[route]).value if route in ramps else 0.0
-
-    def in_switch_share(self, gpu: GpuSpec) -> float:
-        """Bus bandwidth of in-switch reduction over NVLink's; 0 where the switch cannot reduce."""
-        by_family: Mapping[str, Any] = self.runtime["in_switch"]
-        found = next((by_family[f] for f in families_of(gpu) if f in by_family), None)
-        return leaf(found).value if found else 0.0
-
     def loader(self, workload: str) -> Estimate:
         """Multiplier on the rate at which the host loads samples."""
         return self.scaled(Estimate(1.0, LOADER_SD_LOG, "assumption"), "loader", workload=workload)
@@ -387,11 +348,6 @@ class Profile:
         return Estimate(ours.value / base.value, hypot(ours.sd_log, base.sd_log),
                         f"{ratio} ({ours.source})")  # fmt: skip
 
-    @cached_property
-    def device_spread(self) -> Estimate:
-        """Standard deviation of the compute times of identical devices, over their mean."""
-        return leaf(self.runtime["device_spread"])
-
     @property
     def overlap_slowdown(self) -> Estimate:
         """Relative slowdown of kernels while a collective runs at the same time."""
@@ -407,43 +363,6 @@ class Profile:
             found = self.measured.overlap.comm_slowdown
             return Estimate(found.value, found.sd_log, self.origin)
         return Estimate(0.0, 0.0, "not modelled blind: the link's efficiency includes it")
-
-    @cached_property
-    def step_residual(self) -> dict[str, Estimate]:
-        """Scatter of measured steps around predictions, by cause (``answer.residual``)."""
-        widths = {name: leaf(entry) for name, entry in self.runtime["step_residual"].items()}
-        factor = self.residual_over_blind
-        return {name: replace(w, value=w.value * factor) for name, w in widths.items()}
-
-    @cached_property
-    def allocator_holes_frac(self) -> Estimate:
-        """Free holes between the caching allocator's blocks, over the bytes a step allocates."""
-        return leaf(self.runtime["allocator_holes"])
-
-    def allocator_stuck_frac(self, kind: str = "any") -> Estimate:
-        """Holes that the allocator cannot release when memory runs short, over the same bytes.
-
-        ``kind``: "layers" for identical repeated layers in one stage, "recompute" for the same with
-        full recompute (only layer inputs are stored), "unlike" for other models in one stage,
-        otherwise "any".
-        """
-        estimate: Estimate = leaf(self.runtime["allocator_stuck"][kind])
-        return estimate
-
-    def memory_sd_log(self, part: str = "", *, eager: bool = False) -> Estimate:
-        """Scatter of measured memory around the model, over the bytes that a step allocates.
-
-        ``eager``: with libraries older than CUDA 11.7, whose kernels and workspaces vary more.
-        ``part``: "segments_residual" for what the allocator reserves beyond live tensors, over the
-        same bytes; "memory_foreign" for programs without measurements and "memory_assumed" for an
-        assumed program, both over all memory of the framework.
-        """
-        return leaf(self.runtime[part or ("memory_residual_eager" if eager else "memory_residual")])
-
-    @cached_property
-    def nccl_sd_log(self) -> Estimate:
-        """Scatter of the buffer sizes of NCCL communicators around their formula."""
-        return leaf(self.runtime["nccl_spread"])
 
     def knob_spread(
         self,
