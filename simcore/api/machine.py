@@ -58,7 +58,7 @@ def refit_machine(
 
     folder = Path(raw)
     target = Path(output) if output is not None else folder.with_suffix(".yaml")
-    problems = _target_problems(target, None)
+    problems = target_problems(target, None)
     if bad_rows not in ("refuse", "skip"):
         problems.append(f"bad rows are refused or skipped, not {bad_rows!r}")
     if problems:
