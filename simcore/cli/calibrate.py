@@ -98,7 +98,8 @@ def calibrate(
 
         words = {**job, "model": model, "gpus": gpus, "node": node, "network": network}
         calibrate_model(words, minutes, output, resume=resume, device=device, as_json=as_json,
-                        apart={"--from": rows, "--refit": refit, "--collective": collective, "--name": name},
+                        apart={"--from": rows, "--refit": refit, "--collective": collective,
+                               "--name": name},
                         allow_code=allow_code)  # fmt: skip
         return
 
