@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from simcore.answer.residual import step_residual, untold
+from simcore.answer.residual import step_residual, untimed_slowdown, untold
 from simcore.answer.result import Prediction, RankClass, StageRun, WhatIf
 from simcore.base.arrays import NDArray
 from simcore.base.figures import HIGH_QUANTILE, LOW_QUANTILE, Z80, Interval
@@ -270,12 +270,15 @@ def _interval(step: Array, samples: slice, request: Request) -> Interval:
     ranks = np.arange(len(drawn)) / (len(drawn) - 1)
     centre = float(step[0])
     residual = Z80 * step_residual(request).sd_log
+    slower = max(untimed_slowdown(request.profile, g.gpu) for g in request.cluster.groups)
     low, high = (
-        hypot(max(0.0, sign * log(float(np.interp(q, ranks, drawn)) / centre)), residual)
-        for sign, q in ((-1.0, LOW_QUANTILE), (1.0, HIGH_QUANTILE))
+        hypot(max(0.0, sign * log(float(np.interp(q, ranks, drawn)) / centre)), residual, log(more))
+        for sign, q, more in ((-1.0, LOW_QUANTILE, 1.0), (1.0, HIGH_QUANTILE, slower))
     )
     others = untold(request)
     origin = request.profile.origin + (f"; none of {', '.join(others)}" if others else "")
+    if slower > 1.0:
+        origin += f"; no op table times this vendor: up to {slower:g} times longer"
     return Interval(centre, centre * exp(-low), centre * exp(high), origin)
 
 

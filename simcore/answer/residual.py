@@ -11,8 +11,10 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from simcore.hardware.estimates import Estimate
+from simcore.hardware.estimates import Estimate, leaf
 from simcore.hardware.measured import timed_by_shape
+from simcore.hardware.profile import Profile
+from simcore.hardware.spec import GpuSpec
 from simcore.request.resolved import Request
 from simcore.timing.peaks import peak_for
 
@@ -49,6 +51,17 @@ def _old_libraries(request: Request) -> float:
 def _routed(request: Request) -> float:
     """1 with routed experts: loads differ, and each program has its own token-shuffle kernels."""
     return float(request.workload.expert_numel > 0)
+
+
+def untimed_slowdown(profile: Profile, gpu: GpuSpec) -> float:
+    """Times that a step may be longer if no op table times any device of the vendor; else 1.
+
+    Its libraries, its driver and its collectives are not known at all. They may be behind those
+    that the tables time, which leave little to gain: the interval widens to one side.
+    """
+    known = any(k.gpu == gpu.name for k in profile.knob_values) or profile.own(gpu) is not None
+    table = profile.runtime["untimed_vendor"]
+    return 1.0 if known or gpu.vendor in table["timed"] else leaf(table["slower"]).value
 
 
 #: Parts of the residual, and the weight of each part's variance in a job (0 to 1).

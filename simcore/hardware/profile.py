@@ -308,12 +308,6 @@ class Profile(LinkFigures, Spreads):
         """Multiplier on the rate at which the host loads samples."""
         return self.scaled(Estimate(1.0, LOADER_SD_LOG, "assumption"), "loader", workload=workload)
 
-    @property
-    def loader_worker_s(self) -> float:
-        """Time that a training process takes to start a loader's worker process and to end it."""
-        table = self.runtime["loader_worker"]
-        return leaf(table["start"], "seconds").value + leaf(table["end"], "seconds").value
-
     def cuda_context_bytes(self, gpu: GpuSpec, *, eager: bool = False) -> Estimate:
         """Device memory of a process's CUDA context before its first tensor [bytes].
 

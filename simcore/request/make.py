@@ -10,7 +10,7 @@ from typing import Any, cast
 from simcore.base.errors import BadQuantity, InvalidConfig
 from simcore.base.units import parse_quantity
 from simcore.hardware.cluster import ClusterSpec
-from simcore.hardware.estimates import takes_either_layout
+from simcore.hardware.estimates import leaf, takes_either_layout
 from simcore.hardware.profile import Profile
 from simcore.request.assumptions import assumptions_of, largest_note, miscounted, round_warnings
 from simcore.request.inputs import (
@@ -331,6 +331,7 @@ def loading_of(record: ModelSource, options: Mapping[str, Any], profile: Profile
     if load_s is None:
         return None
     spread = data.load_sd_frac if data else None
+    table = profile.runtime["loader_worker"]
     return Loading(
         samples=given("epoch_samples") or (data.samples.value if data else None),
         sample_load_s=load_s,
@@ -339,7 +340,7 @@ def loading_of(record: ModelSource, options: Mapping[str, Any], profile: Profile
         prefetch=_either_count(given("prefetch"), PREFETCH),
         load_sd_frac=spread.value if spread else 0.0,
         measured_here=bool(own),
-        worker_start_s=profile.loader_worker_s,
+        worker_start_s=sum(leaf(table[part], "seconds").value for part in ("start", "end")),
     )
 
 

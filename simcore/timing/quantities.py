@@ -180,7 +180,10 @@ class Quantities:
 
     def _update_passes(self, index: int) -> Array:
         """Seconds of the library's copies of all that a rank holds, several for each tensor."""
-        traffic = self.numel * self.strategy.program.optimizer_state.update_copies_bytes
+        copies = self.strategy.program.optimizer_state
+        traffic = self.numel * copies.update_copies_bytes
+        if copies.update_kernels_a_tensor:
+            return self._updating(traffic, copies.update_kernels_a_tensor * self.n_tensors, index)
         return self._elementwise(traffic, self.n_tensors, index) * (self.points.n_ranks > 1)
 
     def _ema(self, index: int) -> Array:

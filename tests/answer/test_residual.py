@@ -10,10 +10,12 @@ import pytest
 from simcore import api
 from simcore.answer.predict import predict
 from simcore.answer.request import make_request
-from simcore.answer.residual import PARTS, part_weights, step_residual
+from simcore.answer.residual import PARTS, part_weights, step_residual, untimed_slowdown
+from simcore.base.database import read_yaml, shipped_root
 from simcore.hardware.calibrations import Knob
 from simcore.hardware.host import ISSUERS
 from simcore.hardware.profile import load_profile
+from simcore.hardware.spec import GPUS
 from simcore.memory.spread import is_foreign, program_kind
 from simcore.strategy.options import Options
 from simcore.strategy.programs import program_named
@@ -160,3 +162,18 @@ def test_rows_of_one_gpu_make_no_other_sure() -> None:
     of_all = (Knob(knob="compute", value=0.9, sd_log=0.04),)
     told = load_profile().with_knobs(of_all, "mine", "12 runs of mine", 0.05)
     assert api.predict("gpt2", "8xH100", profile=told).step_time_s.origin == "12 runs of mine"
+
+
+def test_vendors_that_no_op_table_times_may_be_slower() -> None:
+    """Those called timed are of blind.yaml's devices; steps of the others may be longer."""
+    blind = load_profile()
+    entries = read_yaml(shipped_root() / "hardware_db" / "calibrations" / "blind.yaml")
+    classes = [c for table in entries.values() if isinstance(table, dict) for c in table.values()]
+    named = {str(name) for c in classes if isinstance(c, dict) for name in c.get("by_gpu", {})}
+    timed = {GPUS[name].vendor for name in named if GPUS.path(name)}
+    assert set(blind.runtime["untimed_vendor"]["timed"]) == timed
+    assert untimed_slowdown(blind, GPUS["A100-SXM-80GB"]) == 1.0
+    assert untimed_slowdown(blind, GPUS["MTT-S4000"]) == 5.0
+    halved = Knob(knob="compute", value=0.5, sd_log=0.1, gpu="MTT-S4000")
+    own = blind.with_knobs((halved,), "x", "y", None)
+    assert untimed_slowdown(own, GPUS["MTT-S4000"]) == 1.0

@@ -184,6 +184,11 @@ def test_norms_copies_and_averages_of_weights() -> None:
     assert seconds("update_passes_s", made(program=copies)) == pytest.approx(300 / 10 + 2 * 0.25)
     alone = {"n_ranks": 1.0, "n_nodes": 1.0}
     assert seconds("update_passes_s", made(program=copies, axis=alone)) == 0.0
+    # eleven kernels around each of two tensors, on one rank too, which the host must issue
+    calls = program(optimizer_state=OptimizerState(update_kernels_a_tensor=11))
+    for axis in ({}, alone):
+        found = seconds("update_passes_s", made(program=calls, axis=axis))
+        assert found == pytest.approx(2 * 11 * max(0.25, ISSUE_S))
 
 
 # -- micro-steps -----------------------------------------------------------------------------------

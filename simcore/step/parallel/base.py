@@ -233,7 +233,8 @@ def update(builder: ProgramBuilder, strategy: Strategy, deps: Sequence[int]) -> 
         done += builder.misc(
             "activations to device", "copy", "offload", "activations_copy_s", builder.leaving
         )
-    if strategy.program.optimizer_state.update_copies_bytes:
+    of_program = strategy.program.optimizer_state
+    if of_program.update_copies_bytes or of_program.update_kernels_a_tensor:
         done = builder.misc("copies in update", "compute", "optimizer", "update_passes_s", done)
     if strategy.grad_clip:
         done = builder.misc("gradient norm", "compute", "optimizer", "grad_norm_s", done)

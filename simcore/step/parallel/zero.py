@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 import numpy as np
@@ -108,6 +109,18 @@ class Zero:
             return
         if library.optimizer_state.owned_tensor_by_tensor:
             builder.misc("broadcast parameters", "comm", "communication", "broadcasts_s", done)
+            return
+        if library.optimizer_state.gathered_tensor_by_tensor:
+            tensors = [
+                q.numel * gathered_width(block, strategy)
+                for block in builder.workload.instances()
+                for q in block.params
+            ]
+            alike = Counter(tensors)
+            builder.comm(
+                "all-gather each parameter", "all_gather", list(alike), done,
+                counts=[float(n) for n in alike.values()], scope="shard",
+            )  # fmt: skip
             return
         sizes = _gathered_bytes(builder.workload.instances(), strategy)
         for scope, size in split_experts(strategy, "shard", *sizes):

@@ -58,12 +58,17 @@ class OptimizerState:
     and broadcasts them to the other ranks, one owner after the other.
     ``update_copies_bytes``: bytes that copies and norms around the update read and write, per
     parameter of the rank's model (all parameters, not only those of its shard).
+    ``gathered_tensor_by_tensor``: after an update under ZeRO-1 or 2 each parameter is gathered by a
+    collective of its own. ``update_kernels_a_tensor``: kernels that the program's Python code
+    issues for each parameter around the optimizer's own: casts, norms, scaling, copies.
     """
 
     fp32_weights_whole: bool = False
     master_lower_halves: bool = False
     owned_tensor_by_tensor: bool = False
     update_copies_bytes: float = 0.0
+    gathered_tensor_by_tensor: bool = False
+    update_kernels_a_tensor: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

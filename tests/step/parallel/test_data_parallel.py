@@ -397,3 +397,13 @@ def test_parameters_in_8_bits_travel_so_but_for_what_is_outside_layers(params: b
 
     assert gathered(False) == 2 * (2 * 10 + 3)
     assert gathered(True) == 2 * 10 + 2 * 3
+
+
+def test_colossal_ai_gathers_each_parameter_by_itself() -> None:
+    """LowLevelZeroOptimizer.step: an all_gather each; two layers of 10 and 4, a head of 3."""
+    layer = block("layer", [10, 4], forward_flop=1.0, backward_flop=1.0)
+    head = block("head", [3], forward_flop=1.0, backward_flop=1.0)
+    model = Workload(name="x", sample_unit="sample", blocks=(layer, head), order=(0, 0, 1))
+    how = strategy("zero2", "bf16", program=program_named("colossalai"))
+    (sent,) = [c for c in program_of(model, how, 1).comm if c.op == "all_gather"]
+    assert sorted(zip(sent.sizes_bytes, sent.counts, strict=True)) == [(6, 1), (8, 2), (20, 2)]
