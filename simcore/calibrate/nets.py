@@ -1,8 +1,11 @@
-"""The networks of calibration and selftest. Imports torch: import it only to build one."""
+"""Networks to train: of calibration, selftest and ``validate.on_gpu``, which has larger ones.
+
+Imports torch: import it only to build one.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -102,14 +105,16 @@ class Reader(nn.Module):  # type: ignore[misc]
 
 
 class Mlp(nn.Module):  # type: ignore[misc]
-    """A classifier of linear layers and ReLUs."""
+    """A classifier of linear layers and ReLUs, with ``norms`` of layer norms and GELUs."""
 
-    def __init__(self) -> None:
+    def __init__(
+        self, widths: Sequence[int] = (784, 1000, 1000, 500, 10), *, norms: bool = False
+    ) -> None:
         super().__init__()
         layers: list[Any] = []
-        for a, b in pairwise((784, 1000, 1000, 500, 10)):
-            layers += [nn.Linear(a, b), nn.ReLU()]
-        self.layers = nn.Sequential(*layers[:-1])
+        for a, b in pairwise(widths):
+            layers += [nn.Linear(a, b), *([nn.LayerNorm(b), nn.GELU()] if norms else [nn.ReLU()])]
+        self.layers = nn.Sequential(*layers[: -2 if norms else -1])
 
     def forward(self, x: Any, label: Any) -> Any:
         """The loss."""
@@ -171,11 +176,13 @@ class GptLayer(nn.Module):  # type: ignore[misc]
 class Transformer(nn.Module):  # type: ignore[misc]
     """A language model."""
 
-    def __init__(self, hidden: int = 256, vocab: int = 2000, seq: int = 128) -> None:
+    def __init__(
+        self, hidden: int = 256, vocab: int = 2000, seq: int = 128, layers: int = 3, heads: int = 8
+    ) -> None:
         super().__init__()
         self.tokens = nn.Embedding(vocab, hidden)
         self.places = nn.Parameter(torch.zeros(seq, hidden))
-        self.layers = nn.Sequential(*(GptLayer(hidden, 8) for _ in range(3)))
+        self.layers = nn.Sequential(*(GptLayer(hidden, heads) for _ in range(layers)))
         self.norm = nn.LayerNorm(hidden)
         self.head = nn.Linear(hidden, vocab, bias=False)
 
@@ -211,13 +218,15 @@ class DitLayer(nn.Module):  # type: ignore[misc]
 class Dit(nn.Module):  # type: ignore[misc]
     """A diffusion transformer on latents of 4 channels (Peebles & Xie 2023)."""
 
-    def __init__(self, hidden: int = 240, latent: int = 16, patch: int = 2) -> None:
+    def __init__(
+        self, hidden: int = 240, latent: int = 16, patch: int = 2, layers: int = 3, heads: int = 6
+    ) -> None:
         super().__init__()
         self.side, self.cut = latent // patch, patch
         self.patch = nn.Linear(4 * patch * patch, hidden)
         self.places = nn.Parameter(torch.zeros(self.side**2, hidden))
         self.time = nn.Sequential(nn.Linear(256, hidden), nn.SiLU(), nn.Linear(hidden, hidden))
-        self.layers = nn.ModuleList(DitLayer(hidden, 6) for _ in range(3))
+        self.layers = nn.ModuleList(DitLayer(hidden, heads) for _ in range(layers))
         self.norm = nn.LayerNorm(hidden)
         self.last = nn.Linear(hidden, 4 * patch * patch)
 
@@ -232,8 +241,55 @@ class Dit(nn.Module):  # type: ignore[misc]
         return functional.mse_loss(self.last(self.norm(x)), noise)
 
 
-#: Name in ``training.NETS`` -> a function that makes the network.
-MAKERS: dict[str, Callable[[], Any]] = {
+class Recurrent(nn.Module):  # type: ignore[misc]
+    """A language model of LSTM layers."""
+
+    def __init__(self, hidden: int = 1000, vocab: int = 10_000, layers: int = 2) -> None:
+        super().__init__()
+        self.tokens = nn.Embedding(vocab, hidden)
+        self.layers = nn.LSTM(hidden, hidden, layers, batch_first=True)
+        self.head = nn.Linear(hidden, vocab)
+
+    def forward(self, tokens: Any) -> Any:
+        """The loss."""
+        scores = self.head(self.layers(self.tokens(tokens))[0])
+        return functional.cross_entropy(scores.flatten(0, 1), tokens.flatten())
+
+
+def _twice(cin: int, cout: int) -> Any:
+    """Two convolutions, each with batch norm and ReLU."""
+    layers: list[Any] = []
+    for a in (cin, cout):
+        layers += [nn.Conv2d(a, cout, 3, padding=1, bias=False), nn.BatchNorm2d(cout), nn.ReLU()]
+    return nn.Sequential(*layers)
+
+
+class UNet(nn.Module):  # type: ignore[misc]
+    """A U-shaped network that labels each pixel (Ronneberger et al. 2015)."""
+
+    def __init__(self, width: int = 64, depth: int = 4, classes: int = 2) -> None:
+        super().__init__()
+        widths = [width * 2**i for i in range(depth + 1)]
+        self.down = nn.ModuleList(_twice(a, b) for a, b in pairwise((3, *widths)))
+        back = list(reversed(widths))
+        self.up = nn.ModuleList(nn.ConvTranspose2d(a, b, 2, 2) for a, b in pairwise(back))
+        self.join = nn.ModuleList(_twice(a, b) for a, b in pairwise(back))
+        self.head = nn.Conv2d(width, classes, 1)
+
+    def forward(self, x: Any, labels: Any) -> Any:
+        """The loss."""
+        kept: list[Any] = []
+        for i, block in enumerate(self.down):
+            x = block(functional.max_pool2d(x, 2) if i else x)
+            kept.append(x)
+        for up, join, beside in zip(self.up, self.join, reversed(kept[:-1]), strict=True):
+            x = join(torch.cat([beside, up(x)], 1))
+        return functional.cross_entropy(self.head(x), labels)
+
+
+#: Name in ``training.NETS``, or of a job of ``validate.on_gpu`` -> what makes the network.
+MAKERS: dict[str, Callable[..., Any]] = {
     "reference_dense": dense, "reference_conv": convolutions, "reference_attention": Reader,
     "mlp": Mlp, "conv": ConvNet, "transformer": Transformer, "dit": Dit,
+    "recurrent": Recurrent, "unet": UNet,
 }  # fmt: skip
