@@ -8,6 +8,7 @@ shape and traffic run (``kernel_runs``).
 from __future__ import annotations
 
 import time
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -24,13 +25,17 @@ from simcore.calibrate.kernels_of_step import measured_kernels, seconds_of
 from simcore.hardware.measured import Fitted, TimedKernel
 from simcore.request.resolved import Request
 from simcore.step.kernel_text import kernel_texts
-from simcore.step.kernels import KernelTable, joined_table, table_of
+from simcore.step.kernels import KernelTable, joined_table, kernel_table, table_of
+from simcore.timing.compute import kernel_seconds
 from simcore.timing.steps import job_of
+from simcore.workload.graph import Block, Workload
 
 #: Shares of the time for the update and for the whole step; kernels take the rest.
 UPDATE_FRAC, STEP_FRAC = 0.1, 0.25
 #: Share of a device's memory that the tensors of an update may take.
 MEMORY_FRAC: Final = 0.6
+#: Most seconds for one synthetic kernel.
+MOST_S: Final = 0.5
 #: fp32 tensors of an update per parameter: weight, gradient, two states, a temporary.
 UPDATE_TENSORS: Final = 5
 
@@ -152,8 +157,67 @@ def _synthetic(
     request: Request, table: KernelTable, missing: NDArray[np.intp], seconds: Any, spread: Any,
     device: Device, until: float,
 ) -> list[str]:  # fmt: skip
-    """Time kernels as synthetic operators into ``seconds`` and ``spread``; notes on the others."""
-    return []
+    """Time kernels as synthetic operators into ``seconds`` and ``spread``; notes on the others.
+
+    Operands are in memory, not in caches, as for most of a step's kernels. Kernels of most
+    predicted time come first.
+    """
+    from simcore.calibrate.kernel_runs import Maker, functions_of, made, shape_of
+
+    batch, strategy, one = batch_of(request), request.strategy, np.ones(1)
+    last = not request.workload.channels_first
+    make = Maker(device.kind, strategy.precision, channels_last=last)
+    names = names_of(request)
+    rates = job_of(request).classes[0].kernels
+    predicted = kernel_seconds(table, rates, batch * one, one, one)[:, 0]
+    order = missing[np.argsort(-predicted[missing], kind="stable")]
+    failed: dict[str, str] = {}
+    texts = kernel_texts(table)
+    for n_done, row in enumerate(order):
+        left_s = until - time.perf_counter()
+        if left_s <= 0.0:
+            failed.setdefault("no time was left for kernels", f"{len(order) - n_done} of them")
+            break
+        shape = shape_of(table.kernels[row], batch)
+        share_s = min(MOST_S, left_s / (len(order) - n_done))
+        functions = Counter(functions_of(names.get(texts[row], ())))
+        sums = 0.0
+        for function, count in functions.items():
+            scale = 1.0
+
+            def prepare(_: Device, s: Any = shape, f: str = function) -> Run:
+                nonlocal scale
+                run, scale = made(s, make, f)
+                return run
+
+            case = Case("kernel", "kernel", {}, prepare, seconds=0.0, cold=True, how="queue")
+            try:
+                call = measure(case, device, World(), share_s / len(functions))
+            except (RuntimeError, KeyError, ValueError, TypeError, IndexError) as err:
+                failed[f"not timed: {shape.group}"] = _first_line(err)
+                break
+            sums += count * call.seconds * scale
+            spread[row] = call.sd_log
+        else:
+            seconds[row] = sums / functions.total()
+    return [f"{what}: {why}" for what, why in failed.items()]
+
+
+def names_of(request: Request) -> dict[str, list[str]]:
+    """Text of a kernel -> names of the ops that run it, once for each run."""
+    strategy, found = request.strategy, defaultdict[str, list[str]](list)
+    workloads = [request.workload]
+    if request.placed is not None:
+        firsts = [first for first, _ in request.placed.distinct_stages]
+        workloads = [request.placed.stages[first].workload for first in firsts]
+    for block, times in (pair for w in workloads for pair in w.repeats):
+        for op in block.ops:
+            alone = Workload(
+                name=op.name, sample_unit="", blocks=(Block(name=op.name, ops=(op,)),), order=(0,)
+            )
+            for text in kernel_texts(kernel_table(alone, strategy.precision)):
+                found[text] += [op.name] * times
+    return found
 
 
 def _update(
