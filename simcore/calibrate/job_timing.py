@@ -45,15 +45,15 @@ class TimedJob:
     """What was timed of a job.
 
     ``kernels``: distinct kernels; ``update``: the optimizer's update over its predicted time;
-    ``step_s``: the whole step, None with the reason ``why``. ``in_real_step``: kernels were timed
-    as operators of the real step. ``disturbed_frac``: of the whole step's runs.
+    ``step_s``: the whole step, None with the reason ``why``. ``in_real_step``: number of kernels
+    that were timed as operators of the real step. ``disturbed_frac``: of the whole step's runs.
     """
 
     kernels: tuple[TimedKernel, ...]
     update: Fitted | None
     step_s: float | None
     why: str
-    in_real_step: bool
+    in_real_step: int
     disturbed_frac: float
     notes: tuple[str, ...]
 
@@ -70,7 +70,7 @@ def time_job(
     if step is not None:
         seconds, spread, why = _in_step(step, request, table, device, budget_s / 2.0)
         step = None if why else step
-    in_real_step = step is not None
+    in_real_step = set(np.array(kernel_texts(table))[seconds > 0.0])
     missing = np.flatnonzero(np.isnan(seconds) & (table["launches"] > 0.0))
     if missing.size:
         notes += _synthetic(request, table, missing, seconds, spread, device, until)
@@ -87,7 +87,7 @@ def time_job(
     elif step is not None:
         why = "gradients accumulate over micro-steps"
     return TimedJob(
-        tuple(kernels.values()), update, whole.seconds if whole else None, why, in_real_step,
+        tuple(kernels.values()), update, whole.seconds if whole else None, why, len(in_real_step),
         whole.disturbed_frac if whole else 0.0, tuple(notes),
     )  # fmt: skip
 
@@ -128,7 +128,8 @@ def _built(
 
     inputs = tuple(words.get("inputs") or ())
     try:
-        step = built_step(model, inputs, request.micro_batch, request.strategy, device.kind)
+        tokens = round(request.workload.tokens_per_sample)
+        step = built_step(model, inputs, request.micro_batch, request.strategy, device.kind, tokens)
         step()
     except UsageError as err:
         return None, _first_line(err)
@@ -149,8 +150,7 @@ def _in_step(
     except (RuntimeError, NotImplementedError) as err:
         nothing = np.full(len(table.kernels), np.nan)
         return nothing, np.zeros(len(table.kernels)), f"the step failed: {_first_line(err)}"
-    found = seconds_of(table, batch_of(request), measured_kernels(ops, rates), rates)
-    return found.seconds, found.spread, ""
+    return *seconds_of(table, batch_of(request), measured_kernels(ops, rates)), ""
 
 
 def _synthetic(

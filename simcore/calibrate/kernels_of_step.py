@@ -19,7 +19,7 @@ import numpy as np
 from simcore.base.arrays import NDArray
 from simcore.step.kernels import KINDS, SHORT_SOFTMAX, KernelTable
 from simcore.timing.rates import STANDS_FOR, KernelRates
-from simcore.workload.graph import CONV_KINDS, FLASH_KINDS, Workload
+from simcore.workload.graph import CONV_KINDS, FLASH_KINDS
 from simcore.workload.trace.record import KernelRecord
 
 Array = NDArray[np.float64]
@@ -27,8 +27,6 @@ Array = NDArray[np.float64]
 #: Largest distance of logarithms at which two kernels have the same shape: traced bytes of
 #: attention differ a little between torch's operator and its CUDA kernel.
 SAME_SHAPE: Final = 0.02
-#: Distance from which on a measured kernel says nothing about another one: a factor of four.
-FAR: Final = np.log(4.0)
 
 
 class Timed(Protocol):
@@ -97,26 +95,13 @@ def _features(n_bytes: float, flop: float, *dims: float) -> list[float]:
     return [float(np.log(max(x, 1.0))) for x in (n_bytes, flop, *sides)]
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class Found:
-    """Seconds [K] of each kernel of a table, NaN where none was found; their spread.
+def seconds_of(table: KernelTable, batch: float, measured: Measured) -> tuple[Array, Array]:
+    """Mean seconds [K] of measured kernels of each kernel's shape, and the spread of the logarithm.
 
-    ``near`` [K]: distance to the measured kernel. ``spread`` [K]: standard deviation of ln(seconds)
-    over the runs and over the operators that share a kernel.
-    """
-
-    seconds: Array
-    spread: Array
-    near: Array
-
-
-def seconds_of(table: KernelTable, batch: float, measured: Measured, rates: KernelRates) -> Found:
-    """Seconds of each kernel of a table at a batch, from measured kernels.
-
-    Measured kernels of the same shape give their mean; else the nearest one is scaled by the work.
+    NaN where none has its shape. The spread is over runs and over operators that share a kernel.
     """
     n = len(table.kernels)
-    seconds, spread, near = np.full(n, np.nan), np.zeros(n), np.full(n, np.inf)
+    seconds, spread = np.full(n, np.nan), np.zeros(n)
     by_group: dict[tuple[str, bool], NDArray[np.intp]] = {
         group: np.array([i for i, g in enumerate(measured.groups) if g == group])
         for group in set(measured.groups)
@@ -130,26 +115,10 @@ def seconds_of(table: KernelTable, batch: float, measured: Measured, rates: Kern
         flop = kernel["flop"] * batch
         sides = kernel["sides"][:, 0] + kernel["sides"][:, 1] * batch
         distance = np.abs(measured.features[own] - _features(n_bytes, flop, *sides)).max(axis=1)
-        near[row] = distance.min()
-        if near[row] > FAR:
+        same = own[distance <= SAME_SHAPE]
+        if not same.size:
             continue
-        chosen = own[distance <= max(near[row], SAME_SHAPE)]
-        scaled = measured.seconds[chosen].copy()
-        if near[row] > SAME_SHAPE:
-            of = np.exp(measured.features[chosen])
-            costs = [_cost_s(kind, f if flop else 0.0, b, rates) for b, f, *_ in of]
-            scaled *= _cost_s(kind, flop, n_bytes, rates) / np.array(costs)
-        seconds[row] = scaled.mean()
-        spread[row] = np.hypot(
-            measured.sd_log[chosen].mean(), np.log(scaled).std() / np.sqrt(len(scaled))
-        )
-    return Found(seconds, spread, near)
-
-
-def runs_of(workload: Workload, table: KernelTable) -> Array:
-    """How often each kernel runs in one forward and backward of a workload [K]."""
-    counts = [workload.count(b) for b in range(len(workload.blocks))]
-    of_phase = np.array([*counts, *counts, *(1 for _ in workload.frozen)], dtype=float)
-    phase = np.searchsorted(table.phase_start, np.arange(len(table.kernels)), side="right") - 1
-    runs: Array = table["count"] * of_phase[phase]
-    return runs
+        of_runs, of_operators = measured.sd_log[same].mean(), np.log(measured.seconds[same]).std()
+        seconds[row] = measured.seconds[same].mean()
+        spread[row] = np.hypot(of_runs, of_operators / np.sqrt(len(same)))
+    return seconds, spread

@@ -5,8 +5,11 @@ Weights are random and nothing is downloaded. Imports torch: import it only to b
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from importlib import import_module
+from pathlib import Path
 from typing import Any, Final
 
 import torch
@@ -19,7 +22,7 @@ from simcore.workload.permission import names_code, permitted
 from simcore.workload.trace.inputs import InputShape, parse_inputs
 from simcore.workload.trace.recorder import leaves
 from simcore.workload.trace.tracer import scalar_of
-from simcore.workload.trace.zoos import zoo_of
+from simcore.workload.trace.zoos import ready_torchvision, zoo_of
 
 #: Scale of random weights (that of GPT-2's and BERT's initialisation); values change no time as
 #: long as they are neither zero nor too small for normalised numbers.
@@ -27,6 +30,8 @@ WEIGHT_SCALE: Final = 0.02
 #: Whole numbers in inputs that are given by shape alone are below this, since they may be labels
 #: or tokens, whose number is not known.
 CLASSES: Final = 10
+#: Ends of names of classes that take tokens and labels: a label a token, or (the last) a sequence.
+_TEXT: Final = ("LMHeadModel", "ForCausalLM", "ForMaskedLM", "ForSequenceClassification")
 _WIDTHS: Final = {"bf16": torch.bfloat16, "fp16": torch.float16}
 #: simcore's name of an optimizer -> its class in ``torch.optim`` and arguments.
 _OPTIMIZERS: Final[dict[str, tuple[str, dict[str, Any]]]] = {
@@ -114,13 +119,16 @@ def _moved(tensor: Any, device: str, weights: Any) -> Any:
 
 
 def built_step(
-    model: str, inputs: tuple[str, ...], batch: int, strategy: Strategy, device: str
-) -> RealStep:
-    """The step of a module (``package.module:callable``) or of a vision library's network.
+    model: str, inputs: tuple[str, ...], batch: int, strategy: Strategy, device: str,
+    tokens: int = 0,
+) -> RealStep:  # fmt: skip
+    """The step of a module, of a vision library's network or of a Hugging Face text config.
 
-    Raises UsageError for other models, and with the model's own exception.
+    ``tokens``: of a sample. Raises UsageError for other models, and with the model's own exception.
     """
     shapes = parse_inputs(inputs)
+    if Path(model).suffix == ".json":
+        return RealStep(*_of_config(Path(model), batch, tokens), None, strategy, device)
     if zoo_of(model):
         library = zoo_of(model)
         assert library is not None
@@ -135,7 +143,9 @@ def built_step(
         made = _built(find_callable(text)(), text)
         module, sample, loss = made.module, made.sample, made.loss
     else:
-        raise UsageError(f"{model}: only modules and vision libraries' networks are built here")
+        raise UsageError(
+            f"torch builds modules, vision libraries' networks and configs: not {model}"
+        )
     if shapes:
         sample = tuple(_random(shape, batch) for shape in shapes)
         if any(shape.channels_last for shape in shapes):
@@ -145,6 +155,39 @@ def built_step(
     else:
         sample = _resized(sample, batch)
     return RealStep(module, sample, _on(loss, device), strategy, device)
+
+
+class _Named(torch.nn.Module):  # type: ignore[misc]
+    """A model of transformers that takes tokens and labels by name and returns its loss."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, ids: Any, labels: Any) -> Any:
+        """The loss."""
+        return self.model(input_ids=ids, labels=labels).loss
+
+
+def _of_config(file: Path, batch: int, tokens: int) -> tuple[Any, tuple[Any, ...]]:
+    """A model of transformers with random weights, its tokens and labels.
+
+    Raises UsageError where the config's class takes no text, or transformers is missing.
+    """
+    stated = json.loads(file.read_text(encoding="utf-8"))
+    name = next(iter(stated.get("architectures") or ()), "")
+    try:
+        ready_torchvision()  # transformers imports it
+        made = getattr(import_module("transformers"), name, None)
+    except ImportError as err:
+        raise UsageError(f"transformers, which builds a config, cannot be imported: {err}") from err
+    if made is None or not name.endswith(_TEXT) or not tokens:
+        raise UsageError(f"transformers' {name or 'class'} is not built here: it takes no text")
+    config = made.config_class(**{k: v for k, v in stated.items() if k != "model_type"})
+    vocab = int(getattr(config, "vocab_size", CLASSES))
+    ids = torch.randint(0, vocab, (batch, tokens))
+    labels = torch.zeros(batch, dtype=torch.int64) if name.endswith(_TEXT[-1]) else ids
+    return _Named(made(config)), (ids, labels)
 
 
 def _on(loss: Callable[..., Any] | None, device: str) -> Callable[..., Any] | None:

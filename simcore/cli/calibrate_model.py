@@ -56,9 +56,8 @@ def render_model(found: Mapping[str, Any]) -> str:
         _predicted("predicted, kernels timed by shape", found["predicted_s"], found["error_frac"])
         + f"   80 %: {format_seconds(found['low_s'])} to {format_seconds(found['high_s'])}",
         "",
-        f"{found['kernels']} distinct kernels timed on {found['gpu']} "
-        + ("in the real step" if found["in_real_step"] else "as single operators of their shapes")
-        + f": {found['timed_frac'] * PERCENT:.0f} % of the device's time",
+        f"{found['kernels']} distinct kernels timed on {found['gpu']}, {_where(found)}: "
+        f"{found['timed_frac'] * PERCENT:.0f} % of the device's time",
     ]
     if found["disturbed_frac"] > DISTURBED_FRAC:
         lines.append(f"the machine was busy: other processes disturbed "
@@ -76,3 +75,11 @@ def render_model(found: Mapping[str, Any]) -> str:
 def _predicted(what: str, seconds: float, error: float | None) -> str:
     wrong = "" if error is None else f"{error * PERCENT:+8.1f} %"
     return f"{what:<34}{format_seconds(seconds):>10}{wrong}"
+
+
+def _where(found: Mapping[str, Any]) -> str:
+    """How many kernels were timed in the real step."""
+    real, every = found["in_real_step"], found["kernels"]
+    if not real:
+        return "as single operators of their shapes"
+    return "in the real step" + (f" ({every - real} as single operators)" if real < every else "")
