@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
@@ -178,10 +177,12 @@ def _of_config(file: Path, batch: int, tokens: int) -> tuple[Any, tuple[Any, ...
     name = next(iter(stated.get("architectures") or ()), "")
     try:
         ready_torchvision()  # transformers imports it
-        made = getattr(import_module("transformers"), name, None)
+        import transformers
+
+        made = getattr(transformers, name, None) if name.endswith(_TEXT) else None
     except ImportError as err:
         raise UsageError(f"transformers, which builds a config, cannot be imported: {err}") from err
-    if made is None or not name.endswith(_TEXT) or not tokens:
+    if made is None or not tokens:
         raise UsageError(f"transformers' {name or 'class'} is not built here: it takes no text")
     config = made.config_class(**{k: v for k, v in stated.items() if k != "model_type"})
     vocab = int(getattr(config, "vocab_size", CLASSES))
