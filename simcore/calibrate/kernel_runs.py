@@ -25,7 +25,9 @@ from simcore.timing.rates import STANDS_FOR
 
 aten = torch.ops.aten
 #: Length of rows where a kernel does not say it.
-ROW: Final = 1024
+ROW: Final = 768
+#: Random numbers beyond which a row of them is repeated.
+MANY: Final = 1_000_000
 #: Rows of a table that a look-up reads from.
 TABLE_ROWS: Final = 8192
 #: Numbers of taps of common convolutions.
@@ -94,7 +96,7 @@ class Maker:
     def __call__(self, group: str, *shape: int) -> Any:
         """Random numbers of a group's dtype; a repeated row, since many of them take long."""
         made = {"dtype": self.dtype(group), "device": self.device}
-        if len(shape) > 1 and math.prod(shape) > 1 << 20:
+        if len(shape) > 1 and math.prod(shape) > MANY:
             return torch.randn(*shape[1:], **made).expand(shape).clone()
         return torch.randn(*shape, **made)
 
