@@ -169,6 +169,18 @@ class BenchModel:
             out[part.at] = part.sums(np.maximum(part.table["flop"] / peak, moved_s))
         return out
 
+    def turned(self) -> NDArray[np.bool_]:
+        """Whether a row's tensors are converted to another layout for matrix units [R].
+
+        Its time is that of two kinds of kernel, or of others that take the tensors as they are.
+        """
+        out = np.zeros(len(self.rows), dtype=bool)
+        for part in self.parts:
+            turns = self._rates({}, part.precision, in_bursts=True).kinds["turned_s_per_byte"]
+            converted = (part.table["turned_bytes"] > 0) & (turns[part.table["kind"]] > 0)
+            out[part.at] = part.sums(converted.astype(float)) > 0
+        return out
+
     def large(self) -> NDArray[np.bool_]:
         """Whether each row is large, as for the shipped figures [R]."""
         out = np.zeros(len(self.rows), dtype=bool)

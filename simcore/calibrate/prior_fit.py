@@ -51,7 +51,8 @@ class PriorFit:
 
     ``figures``: key -> measured rate over blind (of the start: time), for what the rows determine.
     ``kept``: keys that stayed as shipped. ``host_s``: kind of call -> seconds of the host.
-    ``limited``: (table or kind of kernel, call) -> rows that the host may have limited. ``off``:
+    ``limited``: (table or kind of kernel, call) -> rows that the host may have limited. ``turned``:
+    further rows with conversions of layouts. Both only bound the device's time from above. ``off``:
     row -> ln(measured / fitted).
     """
 
@@ -59,6 +60,7 @@ class PriorFit:
     kept: tuple[str, ...]
     host_s: Mapping[Call, float]
     limited: Mapping[tuple[str, Call], int]
+    turned: int
     off: Mapping[str, float]
 
     def sections(self) -> dict[str, Any]:
@@ -68,7 +70,7 @@ class PriorFit:
 
 @dataclass(frozen=True, eq=False)
 class _Data:
-    """Rows as arrays [R]: ln(measured seconds), its timing noise, weight, whether host-limited.
+    """Rows as arrays [R]: ln(measured seconds), its timing noise, weight, whether only a bound.
 
     ``shapes``: the rows whose scatter between shapes is taken as one have the same name.
     """
@@ -76,7 +78,7 @@ class _Data:
     log_s: Array
     timing_sd: Array
     weight: Array
-    limited: NDArray[np.bool_]
+    bounds: NDArray[np.bool_]
     shapes: tuple[tuple[str, ...], ...]
 
 
@@ -87,10 +89,12 @@ def fit_from_prior(rows: Sequence[RawRow], group: NodeGroup, blind: Profile) -> 
     shapes, and of the parameters over their priors.
     """
     model = BenchModel(rows, group, blind)
-    host_s, limited = host_limits(rows, model.at_peak_s())
+    host_s, of_host = host_limits(rows, model.at_peak_s())
+    turned = model.turned()
+    bounds = of_host | turned
     data = _Data(
         log_s=np.log([r.seconds for r in rows]), timing_sd=np.array([r.sd_log for r in rows]),
-        weight=np.where(model.large(), 1.0, SMALL_WEIGHT), limited=limited,
+        weight=np.where(model.large(), 1.0, SMALL_WEIGHT), bounds=bounds,
         shapes=tuple(map(_shapes_of, rows)),
     )  # fmt: skip
     keys = tuple(model.prior)
@@ -118,11 +122,12 @@ def fit_from_prior(rows: Sequence[RawRow], group: NodeGroup, blind: Profile) -> 
         spread = min(math.hypot(float(sd[i]), SHAPE_SHARE * shapes_sd), float(prior[i]))
         figures[key] = Fitted(
             value=math.exp(theta[i]), sd_log=max(LEAST_SD, spread),
-            rows=int(((np.abs(slopes[:, i]) > _TOUCHED) & ~limited).sum()),
+            rows=int(((np.abs(slopes[:, i]) > _TOUCHED) & ~bounds).sum()),
         )  # fmt: skip
-    what = [(s[0], call_of(r)) for s, r, x in zip(data.shapes, rows, limited, strict=True) if x]
+    what = [(s[0], call_of(r)) for s, r, x in zip(data.shapes, rows, of_host, strict=True) if x]
     return PriorFit(
         figures, tuple(k for k in kept if k != BESIDE), host_s, Counter(what),
+        int((turned & ~of_host).sum()),
         {r.where: -float(x) for r, x in zip(rows, here, strict=True)},
     )  # fmt: skip
 
@@ -138,7 +143,7 @@ def _scatter(data: _Data, off: Array) -> dict[tuple[str, ...], float]:
     """Scatter of ln(time) between shapes: of the rows' errors, with an assumption before."""
     found = {}
     for name in dict.fromkeys(data.shapes):
-        mine = np.array([s == name for s in data.shapes]) & ~data.limited
+        mine = np.array([s == name for s in data.shapes]) & ~data.bounds
         errors = np.abs(off[mine]) * data.weight[mine]
         median = robust_sd(np.concatenate([errors, -errors])) if len(errors) else 0.0
         capped = np.minimum(errors, max(MOST_DEVIATIONS * median, LEAST_SD))
@@ -151,7 +156,7 @@ def _scatter(data: _Data, off: Array) -> dict[tuple[str, ...], float]:
 class _Errors:
     """ln(fitted / measured) of the rows as a function of the parameters [P] -> [R].
 
-    A row that the host may have limited counts only where it is fitted too slow: 0 elsewhere.
+    A row that only bounds the device's time counts where it is fitted too slow: 0 elsewhere.
     """
 
     model: BenchModel
@@ -161,7 +166,7 @@ class _Errors:
     def __call__(self, theta: Array) -> Array:
         seconds = self.model.seconds(dict(zip(self.keys, map(float, theta), strict=True)))
         off = np.log(seconds) - self.data.log_s
-        return np.where(self.data.limited, np.maximum(off, 0.0), off)
+        return np.where(self.data.bounds, np.maximum(off, 0.0), off)
 
     def slopes(self, theta: Array) -> Array:
         """Derivatives along the parameters [R, P]."""

@@ -52,12 +52,12 @@ def host_limits(
 
     ``at_peak_s`` [rows]: the device's time at its datasheet's rates. Backward calls take at least
     as long as recording ones, and these as plain ones, so that kinds without tiny calls have the
-    limit of the kind before them.
+    limit of the kind before them. Replayed graphs (of the table ``host``) wait for no host.
     """
     keys = [(r.cells.get("timing", ""), call_of(r)) for r in rows]
     tiny: dict[tuple[str, Call], list[float]] = defaultdict(list)
     for row, key, least_s in zip(rows, keys, at_peak_s, strict=True):
-        if least_s < TINY_S:
+        if least_s < TINY_S and row.table != "host":
             tiny[key].append(row.seconds)
     limits: dict[tuple[str, Call], float] = {}
     longest: dict[Call, float] = {}
@@ -68,6 +68,6 @@ def host_limits(
             limit_s = max(limit_s, float(np.quantile(seen, HOST_QUANTILE)) if seen else 0.0)
             limits[timing, call] = limit_s
             longest[call] = max(longest.get(call, 0.0), limit_s)
-    limited = [r.seconds <= limits[k] or r.sd_log > UNSTEADY_SD
+    limited = [r.table != "host" and (r.seconds <= limits[k] or r.sd_log > UNSTEADY_SD)
                for r, k in zip(rows, keys, strict=True)]  # fmt: skip
     return longest, np.array(limited, dtype=bool)

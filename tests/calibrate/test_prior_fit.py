@@ -58,6 +58,26 @@ def timed(rows: list[RawRow], truth: dict[str, float], seed: int = 0) -> list[Ra
     ]
 
 
+def convolutions(layout: str) -> list[RawRow]:
+    return [
+        row("conv", i, dtype="bf16", batch=64, cin=c, cout=c, kernel_size=3, in_hw=hw, stride=1,
+            pad=1, groups=1, layout=layout, **{"pass": way})
+        for i, (c, hw, way) in enumerate(
+            (c, hw, way) for c, hw in ((64, 56), (128, 56), (256, 28), (512, 14))
+            for way in ("fwd", "dgrad", "wgrad"))
+    ]  # fmt: skip
+
+
+def test_channels_last_convolutions_determine_the_rate_and_others_bound_it() -> None:
+    """All take twice as long: channels-first ones alone could not say of what."""
+    truth = {"conv_tensor16": math.log(0.5)}
+    last = timed([*benchmarks(), *convolutions("channels_last")], truth)
+    found = fit(last).figures["conv_tensor16"]
+    assert found.value == pytest.approx(0.5, rel=0.08)
+    first = fit(timed([*benchmarks(), *convolutions("nchw")], truth))
+    assert "conv_tensor16" not in first.figures and first.turned == 12
+
+
 def fit(rows: list[RawRow]) -> PriorFit:
     return fit_from_prior(rows, GROUP, load_profile())
 
@@ -129,6 +149,15 @@ def test_what_the_benchmarks_know_for_sure_agrees_within_five_percent(
     for key in ("gemm_tensor16", "gemm_simt32", "gemm_tf32", "memory.elementwise", "memory.copy",
                 "memory.gather", "memory.reduction"):  # fmt: skip
         assert one.figures[key].value == pytest.approx(other.figures[key].value, rel=0.05), key
+
+
+def test_channels_first_convolutions_do_not_speak_for_channels_last(
+    both_runs: tuple[PriorFit, PriorFit],
+) -> None:
+    """The card's rows have channels first alone: on matrix units they take 0.5 to 10 times."""
+    for run in both_runs:
+        assert run.turned >= 8
+        assert not {"conv_tensor16", "conv_tf32"} & set(run.figures)
 
 
 def test_backward_calls_of_attention_are_known_to_be_the_hosts(

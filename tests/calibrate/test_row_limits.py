@@ -36,6 +36,12 @@ def test_calls_that_scatter_as_no_device_does_are_limited_whatever_they_took() -
     assert list(host_limits(rows, np.array([0.9, 0.9]))[1]) == [True, False]
 
 
+def test_kernels_of_a_replayed_graph_wait_for_no_host() -> None:
+    graph = RawRow("host", {"op": "graph"}, 200 * MICRO, 0.01, "")
+    host_s, limited = host_limits([graph, row(90 * MICRO, "add")], np.array([1.0, 80.0]) * MICRO)
+    assert not limited.any() and host_s["plain"] == 0.0
+
+
 def test_each_way_of_timing_has_its_own_limit() -> None:
     """Kernels of a captured graph do not wait for the host, however long it took for calls."""
     rows = [row(50 * MICRO, "relu_bwd"), row(5 * MICRO, "relu_bwd", timing="graph"),
