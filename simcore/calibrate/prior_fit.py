@@ -37,7 +37,8 @@ SCATTER_ROWS: Final = 4.0
 MOST_DEVIATIONS: Final = 3.0
 #: Rounds of the fit; each uses the scatter of the one before.
 _ROUNDS: Final = 3
-#: Standard deviation of a figure over its prior's from which on the rows did not determine it.
+#: Standard deviation of a figure over its prior's from which on the rows did not determine it,
+#: unless they moved it by more than the prior's.
 UNDETERMINED: Final = 0.9
 #: Elasticity of a row's time on a figure from which on the row counts as one of the figure's.
 _TOUCHED: Final = 0.25
@@ -114,7 +115,7 @@ def fit_from_prior(rows: Sequence[RawRow], group: NodeGroup, blind: Profile) -> 
     sd = _spread(slopes, here, noise, prior)
     figures, kept = {}, []
     for i, key in enumerate(keys):
-        if sd[i] > UNDETERMINED * prior[i]:
+        if sd[i] > UNDETERMINED * prior[i] and abs(theta[i]) < prior[i]:
             kept.append(key)
             continue
         # A step mixes many shapes, so that a part of the scatter between shapes remains in it.
