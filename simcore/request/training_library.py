@@ -31,9 +31,10 @@ from simcore.workload.settings import settings_given
 AUTO = "auto"
 #: Architecture of language models for which libraries have their own implementation.
 _ARCH = "transformer"
-#: Settings that the library replaces only where the model has the usual value.
-_USUAL: Mapping[str, Scalar] = {
-    "attention": "flash", "loss": "eager", "norm": "rmsnorm", "dropout": 0.0,
+#: Settings that the library replaces only where the model has one of the usual values.
+_USUAL: Mapping[str, tuple[Scalar, ...]] = {
+    "attention": ("flash",), "loss": ("eager", "eager_freed"), "norm": ("rmsnorm",),
+    "dropout": (0.0,),
 }  # fmt: skip
 #: Option that answers list as a default where it was not given.
 _LISTED = "recompute"
@@ -111,7 +112,7 @@ class Library:
         return {
             key: value
             for key, value in own.items()
-            if key in has and has[key] == _USUAL.get(key, has[key]) and key not in apart
+            if key in has and has[key] in _USUAL.get(key, (has[key],)) and key not in apart
         }
 
     def compiled(self) -> Mapping[str, Scalar]:

@@ -6,7 +6,8 @@ Each op is a line, followed by lines for its kernels, forward ``>`` and backward
       > gemm flop=603979776 low=393216 fixed=2359296 m=0+128 n=3072 k=768
       < gemm flop=...
 
-``saved``: low and high elements and raw bytes per sample. ``fixed``: elements moved whatever the
+``saved``: low and high elements and raw bytes per sample, and elements that autocast alone saves in
+16 bit besides. ``saves_result``: as ``Op`` has it, where it is true. ``fixed``: elements moved whatever the
 batch. ``first``: elements of a convolution's channels-first tensors (``planes``: 16-bit products
 read them as they are). ``each``: elements that a kernel addresses or converts one by one. ``rows``
 and ``channels`` of norms: number that a thread block each reduces (``instances``: per sample).
@@ -91,7 +92,8 @@ def _kernel_line(mark: str, k: Kernel) -> str:
 
 
 def _saved_text(s: Saved) -> str:
-    return ",".join(_number(v) for v in (s.low, s.high, s.raw_bytes)) if s != NOTHING else ""
+    more = (s.autocast,) if s.autocast else ()
+    return ",".join(map(_number, (s.low, s.high, s.raw_bytes, *more))) if s != NOTHING else ""
 
 
 def ops_text(ops: Iterable[Op]) -> str:
@@ -103,6 +105,8 @@ def ops_text(ops: Iterable[Op]) -> str:
             words.append(f"saved={saved}")
         if op.gemm_weight:
             words.append(f"weight={_number(op.gemm_weight)}")
+        if op.saves_result:
+            words.append("saves_result=1")
         lines.append(" ".join(words))
         lines += [_kernel_line(">", k) for k in op.fwd] + [_kernel_line("<", k) for k in op.bwd]
     return "".join(line + "\n" for line in lines)
@@ -111,8 +115,8 @@ def ops_text(ops: Iterable[Op]) -> str:
 def _saved(text: str) -> Saved:
     if not text:
         return NOTHING
-    low, high, raw = map(float, text.split(","))
-    return Saved(low=low, high=high, raw_bytes=raw)
+    low, high, raw, *more = map(float, text.split(","))
+    return Saved(low=low, high=high, raw_bytes=raw, autocast=sum(more))
 
 
 def _kernel(words: list[str]) -> Kernel:
@@ -150,7 +154,7 @@ def _loaded(kernel: Kernel) -> int:
 
 def read_ops(text: str) -> tuple[Op, ...]:
     """The ops of a text that ``ops_text`` wrote. Raises ValueError, which names the line."""
-    ops_read: list[tuple[str, Saved, float, list[Kernel], list[Kernel]]] = []
+    ops_read: list[tuple[dict[str, Any], list[Kernel], list[Kernel]]] = []
     kernels: dict[str, Kernel] = {}
     for number, line in enumerate(text.splitlines(), 1):
         words = line.split()
@@ -161,19 +165,23 @@ def read_ops(text: str) -> tuple[Op, ...]:
                 body = line.partition(words[0])[2]
                 if body not in kernels:
                     kernels[body] = _kernel(words[1:])
-                _, _, _, fwd, bwd = ops_read[-1]
+                _, fwd, bwd = ops_read[-1]
                 (fwd if words[0] == ">" else bwd).append(kernels[body])
                 continue
             stated = dict(word.partition("=")[::2] for word in words[1:])
-            if unknown := set(stated) - {"saved", "weight"}:
+            if unknown := set(stated) - {"saved", "weight", "saves_result"}:
                 raise ValueError(f"unknown word {unknown.pop()!r}")
-            saved = _saved(stated.get("saved", ""))
-            ops_read.append((words[0], saved, float(stated.get("weight", 0)), [], []))
+            of_op = {
+                "name": words[0],
+                "saved": _saved(stated.get("saved", "")),
+                "gemm_weight": float(stated.get("weight", 0)),
+                "saves_result": "saves_result" in stated,
+            }
+            ops_read.append((of_op, [], []))
         except (ValueError, IndexError, TypeError) as err:
             raise ValueError(f"ops, line {number}: {err}") from None
     return tuple(
-        Op(name=name, fwd=tuple(fwd), bwd=tuple(bwd), saved=saved, gemm_weight=weight)
-        for name, saved, weight, fwd, bwd in ops_read
+        Op(fwd=tuple(fwd), bwd=tuple(bwd), **of_op) for of_op, fwd, bwd in ops_read
     )
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from simcore.base.errors import UsageError
@@ -96,7 +96,9 @@ class _Converter:
         for a, b in zip(self.traces[0].saved, self.traces[1].saved, strict=True):
             if a.role == "cast" or (a.role == "input" and not a.saved):
                 continue
-            by_op[a.op] += self.saved(a.n_bytes, b.n_bytes, a.item_bytes, a.width)
+            kept = self.saved(a.n_bytes, b.n_bytes, a.item_bytes, a.width)
+            casts = a.casts + 2 * a.wide_casts  # an fp32 copy is as large as two of 16 bit
+            by_op[a.op] += replace(kept, autocast=casts * (kept.low + kept.high))
         return by_op
 
     def boundaries(self) -> dict[int, Saved]:
@@ -239,7 +241,10 @@ def _op(convert: _Converter, i: int, unit: str, backward: Sequence[int], saved: 
         return None
     module = _relative(record.module, unit) if record.module != unit else ""
     name = f"{module}.{record.name}" if module else record.name
-    return Op(name=name, fwd=fwd, bwd=bwd, saved=saved, gemm_weight=float(record.gemm_weight))
+    return Op(
+        name=name, fwd=fwd, bwd=bwd, saved=saved, gemm_weight=float(record.gemm_weight),
+        saves_result=record.name in ("_softmax", "_log_softmax"),
+    )  # fmt: skip
 
 
 def _gradients(

@@ -143,14 +143,17 @@ def _conv_backward(args: Any, out: Any, of: Any) -> tuple[KernelRecord, ...]:
     return tuple(kernels)
 
 
-def _streamed(name: str, reads: Pieces) -> Pieces:
-    """The reads of a softmax whose rows are too long for a thread block to hold.
+def _streamed(name: str, reads: Pieces, writes: Pieces) -> tuple[KernelRecord, ...]:
+    """The kernel of a softmax whose rows are too long for a thread block to hold, as two halves.
 
-    Each of its passes reads the operands from memory (ATen SoftMax.cu).
+    Each of its passes reads operands from memory (ATen SoftMax.cu): the first half are the reads
+    that another pass repeats, the second the pass that writes the result.
     """
-    if not name.endswith("backward_data"):
-        return reads * 3  # One pass each for the maximum, the sum and the result.
-    return reads + (reads[:1] if name.startswith("_log") else reads)  # One for the sum, then all.
+    again = reads * 2  # Forward: for the maximum and for the sum.
+    if name.endswith("backward_data"):
+        again = reads[:1] if name.startswith("_log") else reads  # For the sum.
+    first = KernelRecord("elementwise", 0, again, (), launches=0.5)
+    return first, KernelRecord("elementwise", 0, reads, writes, launches=0.5)
 
 
 def kernels_of(
@@ -212,6 +215,6 @@ def kernels_of(
         blocks = _channel_blocks(args[0])
         return (KernelRecord("batch_norm", 0, (*reads, *whole), writes, channels=blocks),)
     if name.startswith(("_softmax", "_log_softmax")) and out.shape[-1] > BLOCK_ROW:
-        return (KernelRecord("elementwise", 0, _streamed(name, reads), writes),)
+        return _streamed(name, reads, writes)
     indexed = indexed_elements(kind, name, args, out)
     return (KernelRecord(kind, 0, reads, writes, indexed=indexed),)

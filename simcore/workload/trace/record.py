@@ -43,7 +43,7 @@ class KernelRecord(NamedTuple):
     reads: tuple[Piece, ...]
     writes: tuple[Piece, ...]
     dims: tuple[int, int, int, int] = (1, 1, 1, 1)
-    launches: int = 1
+    launches: float = 1
     relaid: int = 0
     planes: bool = False
     indexed: float = 0.0
@@ -91,6 +91,8 @@ class SavedStorage(NamedTuple):
 
     ``op``: the op that saved it for backward, or else the op that made it; ``saved``: whether
     autograd saves it; false for a model's output or a tensor that the model itself stores.
+    ``casts``: 16-bit copies, and ``wide_casts`` fp32 copies, that autocast alone makes of it for
+    further ops that save it: autocast keeps copies of parameters only (ATen autocast_mode.cpp).
     """
 
     op: int
@@ -99,6 +101,8 @@ class SavedStorage(NamedTuple):
     width: Width
     role: Role
     saved: bool
+    casts: int = 0
+    wide_casts: int = 0
 
 
 class ParamRecord(NamedTuple):

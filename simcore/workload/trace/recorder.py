@@ -8,8 +8,10 @@ from contextlib import suppress
 from typing import Any
 
 import torch
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from simcore.base.units import FP32_BYTES
 from simcore.workload.trace.flop import kernels_of
 from simcore.workload.trace.kinds import forced_width, is_known, kind_of
 from simcore.workload.trace.record import (
@@ -37,10 +39,13 @@ _LSTM_SAVED_BYTES = 5 * 4
 
 class _Storage:
     """A live storage. ``born``: the op that made it; ``savers``: autograd sequence numbers of the
-    ops that saved it for backward; ``ref``: a weak reference that tells when it is freed.
+    ops that saved it for backward; ``ref``: a weak reference that tells when it is freed;
+    ``to_fp32``: the model itself converts it to fp32.
     """
 
-    __slots__ = ("born", "item_bytes", "n_bytes", "number", "ref", "role", "savers", "width")
+    __slots__ = (
+        "born", "item_bytes", "n_bytes", "number", "ref", "role", "savers", "to_fp32", "width"
+    )  # fmt: skip
 
     def __init__(self, tensor: Any, number: int, role: Role, width: Width, born: int) -> None:
         self.n_bytes = int(tensor.untyped_storage().nbytes())
@@ -48,6 +53,7 @@ class _Storage:
         self.number, self.role, self.width, self.born = number, role, width, born
         self.savers: list[int] = []
         self.ref: Any = None
+        self.to_fp32 = False
 
 
 def leaves(value: Any) -> list[Any]:
@@ -70,11 +76,35 @@ def failed_path(error: BaseException | None) -> str | None:
     return None
 
 
+class GivenTypes(TorchFunctionMode):  # type: ignore[misc]
+    """Tells a recorder of functions that state the type of a result.
+
+    Those are cross_entropy, while which it sets ``given_type``, and conversions to fp32, which make
+    a copy where autocast has made the tensor in 16 bit.
+    """
+
+    def __init__(self, recorder: Recorder) -> None:
+        super().__init__()
+        self._recorder = recorder
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = getattr(func, "__name__", "")
+        if name == "float" or (name == "to" and torch.float32 in (*args, *(kwargs or {}).values())):
+            self._recorder.track(args[0], "activation").to_fp32 = True
+        within = name in ("cross_entropy", "cross_entropy_loss")
+        self._recorder.given_type, before = within, self._recorder.given_type
+        try:
+            return func(*args, **(kwargs or {}))
+        finally:
+            self._recorder.given_type = before
+
+
 class Recorder(TorchDispatchMode):  # type: ignore[misc]
     """Records every op that runs while it is active; one recorder records one training step.
 
     ``stack``: paths of the modules that are running; ``units``: paths of repeated modules;
-    ``live``, ``peak``: bytes of activations alive now, and their largest value so far.
+    ``live``, ``peak``: bytes of activations alive now, and their largest value so far;
+    ``given_type``: a function is running that states the type of its softmax's result.
     """
 
     #: Whether tensors that the model asks for on another device are made on the processor.
@@ -89,6 +119,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         self.uncounted: dict[str, int] = {}
         self.forward_done = False
         self.live = self.peak = 0
+        self.given_type = False
+        self._own_type: set[int] = set()  # ops to which autocast does nothing for that reason
         self._storages: dict[int, _Storage] = {}
         self._count = 0
         self._owner: dict[int, int] = {}  # autograd sequence number -> op
@@ -156,17 +188,29 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         for s in sorted(self._storages.values(), key=lambda s: s.number):
             if s.role in ("parameter", "buffer"):
                 continue
-            savers = [self._owner[n] for n in s.savers if n in self._owner]
+            savers = {self._owner[n] for n in s.savers if n in self._owner}
             made_by = last if s.number in output_numbers else min(s.born, last)
             op = min(savers, default=made_by)
-            width = s.width
-            if savers and s.item_bytes == 4:
-                names = [self.ops[i].name for i in savers]
-                forced = {forced_width(name) for name in names}
-                width = "high" if "high" in forced else s.width
-                width = "low" if forced == {"low"} else width
-            alive.append(SavedStorage(op, s.n_bytes, s.item_bytes, width, s.role, bool(s.savers)))
+            kept = self._kept(s, savers)
+            alive.append(SavedStorage(op, s.n_bytes, s.item_bytes, kept[0], s.role, bool(s.savers),
+                                      *kept[1:]))  # fmt: skip
         return tuple(alive)
+
+    def _kept(self, s: _Storage, savers: set[int]) -> tuple[Width, int, int]:
+        """``width``, ``casts`` and ``wide_casts`` of a saved storage (``SavedStorage``).
+
+        The storage itself is not kept where all savers need the other width.
+        """
+        other: Width = "low" if s.width == "high" else "high"
+        copies = sum(self._forced(i) == other for i in savers)
+        if s.item_bytes != FP32_BYTES or not copies:
+            return s.width, 0, 0
+        width = s.width if copies < len(savers) else other
+        copies -= width == other
+        return width, copies * (other == "low"), copies * (other == "high")
+
+    def _forced(self, op: int) -> Width | None:
+        return None if op in self._own_type else forced_width(self.ops[op].name)
 
     def first_use(self, tensor: Any) -> int:
         """The number of the first forward op that reads a parameter; -1 if none does."""
@@ -260,6 +304,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
     ) -> None:  # fmt: skip
         """Record an op with its kernels; ``before``, ``after``: its input and output tensors."""
         forced = width if forced_width(name) else None
+        if self._leaves_type(name, before):
+            self._own_type.add(len(self.ops))
+            forced = None
 
         def of(tensor: Any) -> Piece:
             return self.piece(tensor, forced) if tensor is not None else _NOTHING
@@ -294,7 +341,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         The op sets it; otherwise it is that of the widest input that is not a scalar.
         """
         forced = forced_width(name)
-        if forced is not None:
+        if forced is not None and not self._leaves_type(name, before):
             return forced
         floats = [
             s for t, s in zip(before, inputs, strict=True) if t.dtype == torch.float32 and t.dim()
@@ -304,6 +351,18 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         if floats and all(s.width == "low" for s in floats):
             return "low"
         return "high"
+
+    def _leaves_type(self, name: str, before: list[Any]) -> bool:
+        """Whether autocast leaves the types of this op's tensors as they are.
+
+        cross_entropy states its input's type as that of its log-softmax (LossNLL.cpp), which
+        autocast then respects (autocast_mode.h, ``fp32_set_opt_dtype``). Its backward has the width
+        of the result, which is its second input.
+        """
+        if name == "_log_softmax_backward_data":
+            return self.track(before[1], "activation").width == "low"
+        stated = name == "_log_softmax" and self.given_type
+        return stated and not self.track(before[0], "activation").to_fp32
 
     def _track_result(self, tensor: Any, name: str, width: Width, inputs: list[_Storage]) -> None:
         """Track the storage of an op's result."""

@@ -14,7 +14,7 @@ from simcore.workload.trace.attention import Attention
 from simcore.workload.trace.fake import fake_step, unwrapped
 from simcore.workload.trace.guard import check_traceable, explained
 from simcore.workload.trace.record import ParamRecord, Trace
-from simcore.workload.trace.recorder import Recorder, leaves
+from simcore.workload.trace.recorder import GivenTypes, Recorder, leaves
 from simcore.workload.trace.units import repeated_units
 
 Loss = Callable[..., Any]
@@ -65,7 +65,7 @@ def trace(
         stack.enter_context(explained(what, recorder))
         stack.enter_context(recorder)
         saving = torch.autograd.graph.saved_tensors_hooks(recorder.pack, lambda t: t)
-        with saving, ExitStack() as forward:
+        with saving, GivenTypes(recorder), ExitStack() as forward:
             if autocast:
                 forward.enter_context(torch.autocast("cpu", dtype=_AUTOCAST[autocast]))
             named = isinstance(inputs, Mapping)
