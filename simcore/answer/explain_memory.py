@@ -92,11 +92,10 @@ def _optimizer(f: Facts) -> Derivation:
 
 
 def _ema(f: Facts) -> Derivation:
-    average = "fp32 copy of all parameters" if f.request.strategy.ema else "none"
     return Derivation(
-        "parameters x 4 bytes: a whole fp32 copy on each rank",
-        (_params(f), ("moving average", average)),
-        f"training loop of models_db (`simcore show model {f.result.model}`)",
+        "parameters x bytes each: a whole copy on each rank",
+        (_params(f), ("bytes each", f"{f.request.strategy.ema_bytes:g}")),
+        f"--ema, or else the training loop of models_db (`simcore show model {f.result.model}`)",
     )
 
 

@@ -165,7 +165,7 @@ def _optimizer(f: Facts) -> Derivation:
 def _ema(f: Facts) -> Derivation:
     return Derivation(
         "max(traffic / bandwidth + kernels x start, kernels x issue); "
-        f"traffic = parameters x {EMA_TRAFFIC_ELEMS:g} elements x {FP32_BYTES:g} bytes",
+        f"traffic = parameters x {EMA_TRAFFIC_ELEMS:g} elements x {f.request.strategy.ema_bytes:g} bytes",
         (("parameters", f"{f.result.n_params:,}"),
          ("implementation", f.request.strategy.ema_impl),
          *_moved(f)),

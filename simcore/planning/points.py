@@ -133,8 +133,7 @@ def checkpoint_bytes(request: Request) -> float:
     """Bytes of a checkpoint: weights, fp32 master weights, optimizer states and the EMA."""
     s = request.strategy
     each = s.precision.param_bytes + s.precision.master_bytes + s.optimizer.state_bytes
-    ema = FP32_BYTES if s.ema else 0.0
-    return float(request.workload.trainable_numel * (each + ema))
+    return float(request.workload.trainable_numel * (each + s.ema_bytes))
 
 
 def words_of(source: ModelSource, request: Request, form: Form, layout: Layout) -> FormWords:

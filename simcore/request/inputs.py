@@ -167,6 +167,8 @@ def look_up_names(tries: Attempts, inputs: Inputs) -> str:
     make("overlap", lambda: parse_overlap(options.get("overlap"), options.get("vpp")))
     if options.get("grad_clip") is not None:
         make("clip", lambda: on_or_off("grad-clip", options.get("grad_clip")))
+    if options.get("ema") is not None:
+        make("ema", lambda: on_or_off("ema", options.get("ema")))
     make("impl", lambda: step_impl_named(options.get("optimizer_impl")))
     make("issuer", lambda: issuer_named(options.get("issuer") or "torch"))
     make("nccl_algorithms", lambda: nccl_algorithms(options.get("nccl_algo")))

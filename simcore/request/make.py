@@ -192,7 +192,7 @@ def _strategy(tries: Attempts, inputs: Inputs, mode: str) -> Strategy | None:
             options.get("prefetch_blocks"), 0 if library.program.zero3.tensor_lists else 1
         ),
         reuse_numel=_either_count(options.get("reuse_numel"), library.program.zero3.reuse_numel),
-        ema=t.ema if t else False,
+        ema=tries.get("ema", t.ema if t else False),
         grad_clip=tries.get("clip", t.grad_clip if t else False),
         buckets=Buckets(
             wraps_alone=wraps_on_one_gpu(options.get("strategy"), bool(t and t.wraps_one_gpu))

@@ -128,6 +128,12 @@ class Strategy:
         return n_gpus == 1 and self.parallelism == "ddp" and not self.buckets.wraps_alone
 
     @property
+    def ema_bytes(self) -> int:
+        """Bytes of the moving average of a parameter: a copy of the module, or of fp32 masters."""
+        p = self.precision
+        return self.ema * (p.param_bytes if p.narrow_state else FP32_BYTES)
+
+    @property
     def keeps_grads(self) -> bool:
         """Whether gradients exist at every moment of a step, also before backward."""
         return self.program.gradients.zeroed_between_steps and self.zero_stage == 0

@@ -187,7 +187,7 @@ class Quantities:
         return self._elementwise(traffic, self.n_tensors, index) * (self.points.n_ranks > 1)
 
     def _ema(self, index: int) -> Array:
-        traffic = self.numel * EMA_TRAFFIC_ELEMS * FP32_BYTES
+        traffic = self.numel * EMA_TRAFFIC_ELEMS * self.strategy.ema_bytes
         return self._updating(traffic, self.launches(2, 2, self.strategy.ema_impl), index)
 
     @cached_property

@@ -127,6 +127,7 @@ MOVES = {
     "fp8_params": (LLM, "on", "fp8_params", "on"),
     "optimizer_impl": (LLM, "fused", "optimizer_impl", "fused"),
     "grad_clip": (LLM, "on", "grad_clip", "on"),
+    "ema": (LLM, "on", "ema", "on"),
     "launch_blocking": (LLM, "on", "launch_blocking", "on"),
     "offload_layers": (LLM, "4", "offload_layers", "4"),
     "nccl_algo": (LLM, "ring", "nccl_algo", "ring"),

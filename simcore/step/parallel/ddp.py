@@ -61,7 +61,7 @@ class DistributedDataParallel:
             parameters=weight_bytes(workload, strategy),
             gradients=numel * p.grad_bytes * separate_grads,
             optimizer_state=numel * (p.master_bytes + strategy.optimizer.state_bytes),
-            ema=numel * FP32_BYTES * strategy.ema,
+            ema=numel * strategy.ema_bytes,
             buckets=numel * p.grad_bytes * (not p.main_grads) * wrapped
             + numel * p.param_bytes * ((n_ranks > 1) & p.main_grads & extra_buckets),
         )

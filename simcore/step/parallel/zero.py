@@ -287,7 +287,7 @@ class Zero:
             "gradients": (strategy.kept_grad_bytes + extra_bytes)
             * (shard if self.stage >= 2 else numel),
             "optimizer_state": masters + shard * strategy.optimizer.state_bytes,
-            "ema": numel * FP32_BYTES * strategy.ema,
+            "ema": numel * strategy.ema_bytes,
             "buckets": self._bucket_bytes(workload, strategy) * np.where(n_ranks > 1, 1.0, 0.0),
         }
         places = {"cpu": "host", "cpu-far": "host", "nvme": "nvme"}

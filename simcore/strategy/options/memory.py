@@ -85,6 +85,14 @@ DECLARED = (
         control=Control(label="Weights in 8 bits", unsaid="off", example="on"),
     ),
     Option(
+        name="ema", heading="Memory", kind=Switch(), in_launch=True,
+        help="Keep an exponential moving average of the parameters, a whole copy on each GPU.",
+        resolved="strategy.ema",
+        control=Control(label="Moving average (EMA)", unsaid="as the model's training loop",
+                        example="on"),
+        called={"on": "use-ema ema-decay model-ema moving-average"},
+    ),
+    Option(
         name="growing_segments", heading="Memory", kind=Switch(), unsaid=False,
         help="PyTorch's allocator runs with expandable_segments, which avoids fragmentation.",
         resolved="growing_segments",
