@@ -130,17 +130,20 @@ class _Step:
 
     # -- memory that stays over the steps ------------------------------------------------
 
-    def _parameter_tensors(self, n_bytes: float, term: str, flat: bool) -> list[int]:
+    def _parameter_tensors(
+        self, n_bytes: float, term: str, flat: bool, shares: Sequence[float] = (1.0,)
+    ) -> list[int]:
         """Numbers of new allocations: one per parameter tensor, or one per block if ``flat``.
 
-        ``n_bytes``: of all of them.
+        ``n_bytes``: of all of them. ``shares``: of each tensor, where it is several that are made
+        one after the other, as torch's optimizers make a parameter's states (``_init_group``).
         """
         out, made, width = self.out, [], n_bytes / self.numel
+        parts = [share / sum(shares) for share in shares]
         for block, name in zip(self.blocks, self.names, strict=True):
-            if flat:
-                made.append(out.alloc(block.numel * width, term, name))
-            else:
-                made += [out.alloc(q.numel * width, term, name, q.name) for q in block.params]
+            tensors = [(block.numel, "")] if flat else [(q.numel, q.name) for q in block.params]
+            for numel, tensor in tensors:
+                made += [out.alloc(numel * width * part, term, name, tensor) for part in parts]
         return made
 
     def _resident(self) -> None:
@@ -214,9 +217,7 @@ class _Step:
             width = self.p.param_bytes if self.p.narrow_state else FP32_BYTES
             count = max(round(s.optimizer.state_bytes / width), 1)
             pieces += [s.optimizer.state_bytes / count] * count
-            for piece in pieces:
-                n_bytes = optimizer * piece / max(sum(pieces), 1.0)
-                self._parameter_tensors(n_bytes, "optimizer_state", flat)
+            self._parameter_tensors(optimizer, "optimizer_state", flat, pieces)
         if state.buckets[0] >= 1.0:
             out.free([out.alloc(float(state.buckets[0]), "gradient_buckets", "update")])
         wide = float(state.wide[0])

@@ -60,6 +60,14 @@ def _product(kernel: Kernel, p: Precision) -> float:
     return varying[0] * fixed * p.low_bytes if len(varying) == 1 else 0.0
 
 
+def _sides(kernel: Kernel, p: Precision) -> tuple[float, float]:
+    """Bytes per sample of a kernel's input and output, or of a cast's output and input."""
+    low, wide = kernel.low * p.low_bytes, kernel.high * p.high_bytes or kernel.raw_bytes
+    if kernel.kind == "copy" and low and wide:  # a cast, or one to a fixed width
+        return low, wide
+    return (_moved(kernel, p) / 2,) * 2
+
+
 def output_bytes(op: Op, p: Precision) -> float:
     """Bytes per sample of the output that an op's forward hands to the next op."""
     if stated := saved_bytes(op.result, p):
@@ -67,11 +75,8 @@ def output_bytes(op: Op, p: Precision) -> float:
     for kernel in reversed(() if op.sink else op.fwd):
         if kernel.kind in COMPUTE_KINDS:
             made = _product(kernel, p)
-        elif kernel.kind == "copy" and kernel.low and (kernel.high or kernel.raw_bytes):
-            # a cast, or one to a fixed width
-            made = max(kernel.low * p.low_bytes, kernel.high * p.high_bytes or kernel.raw_bytes)
         else:
-            made = _moved(kernel, p) / 2
+            made = max(_sides(kernel, p))
         if made:
             return made
     return 0.0
@@ -96,7 +101,7 @@ def backward_bytes(op: Op, p: Precision) -> Backward:
         elif kernel.kind in COMPUTE_KINDS:
             made = _product(kernel, p)
         elif forward:
+            made = min(_sides(kernel, p)) if moved <= forward else forward / 2
             moved = min(moved, forward)
-            made = moved / 2
         held, handed_on = max(held, moved), max(handed_on, made)
     return Backward(held, min(held, handed_on))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from simcore.base.units import FP32_BYTES, KIB
+from simcore.base.units import FP32_BYTES, INT64_BYTES, KIB
 from simcore.workload.graph import Affine, Kernel, KernelKind, Op
 from simcore.workload.ops.gemm import linear
 from simcore.workload.saved import Saved
@@ -35,16 +35,16 @@ def cross_entropy(name: str, rows: float, classes: int, *, upcast: bool = False)
     element per row.
     """
     elems = rows * classes
-    fixed, free = 4.0 * elems * upcast, elems * (not upcast)
+    fixed, free = FP32_BYTES * elems * upcast, elems * (not upcast)
     streams = classes > BLOCK_ROW
     kind: KernelKind = "elementwise" if streams else "softmax"
 
     def passes(times: float, launches: float = 1.0) -> Kernel:
-        fixed_bytes = times * fixed + 8.0 * rows
-        return Kernel(kind=kind, high=times * free, raw_bytes=fixed_bytes, launches=launches)
+        return Kernel(kind=kind, high=times * free, raw_bytes=times * fixed, launches=launches)
 
     # The gather of the likelihoods and the zeros are separate launches.
-    fwd, bwd = [passes(0.0), passes(2.0)], [passes(1.0), passes(3.0)]
+    gather = Kernel(kind=kind, raw_bytes=INT64_BYTES * rows)
+    fwd, bwd = [gather, passes(2.0)], [passes(1.0), passes(3.0)]
     if streams:
         fwd[0] = passes(2.0)
         bwd = [
@@ -52,8 +52,12 @@ def cross_entropy(name: str, rows: float, classes: int, *, upcast: bool = False)
             bwd[0],
             passes(3.0, 0.5),
         ]  # half a launch each: one kernel that reads twice
-    saved = Saved(high=elems * (not upcast), raw_bytes=8.0 * rows + 4.0 * elems * upcast)
-    return Op(name=name, fwd=tuple(fwd), bwd=tuple(bwd), saved=saved, saves_result=True)
+    # in fp32 the log-probabilities; the labels are an input of the model
+    saved = Saved(high=free, raw_bytes=fixed)
+    loss = Saved(raw_bytes=float(FP32_BYTES))
+    return Op(
+        name=name, fwd=tuple(fwd), bwd=tuple(bwd), saved=saved, saves_result=True, result=loss
+    )  # fmt: skip
 
 
 def add_positions(name: str, rows: float, dim: int, *, table_rows: int = 0) -> Op:
@@ -82,7 +86,8 @@ def lm_loss(
     :-1].contiguous()``). ``upcast``: as for ``cross_entropy``.
     """
     elems = rows * vocab
-    copy = Kernel(kind="copy", low=elems, high=elems, indexed=elems)
+    wide = {"raw_bytes": FP32_BYTES * elems} if upcast else {"high": elems}
+    copy = Kernel(kind="copy", low=elems, indexed=elems, **wide)
     kept = Op(name=f"{name}.logits", fwd=(copy,), bwd=(copy,), saved=Saved(low=elems * held))
     return kept, cross_entropy(name, rows, vocab, upcast=upcast), loss_seed()
 
