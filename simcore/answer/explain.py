@@ -14,6 +14,7 @@ from simcore.answer.residual import step_residual
 from simcore.answer.result import Explanation, Prediction
 from simcore.base.errors import UsageError, nearest
 from simcore.base.units import GIGA, PERCENT, TERA, format_seconds, format_si
+from simcore.memory.result import HOLES
 from simcore.request.resolved import Request
 from simcore.timing.peaks import product_peak_for
 from simcore.timing.rates import knob_spread_of
@@ -238,7 +239,8 @@ def _value(term: str, facts: Facts) -> str:
         return f"{format_seconds(seconds)}, {seconds / step.value * PERCENT:.1f} % of the step"
     if group == "memory":
         device = p.memory.device_bytes
-        n_bytes = device if key == "device" else p.memory.terms.get(key, 0.0)
+        terms = p.memory.shown_terms if key == HOLES else p.memory.terms
+        n_bytes = device if key == "device" else terms.get(key, 0.0)
         return f"{n_bytes / GIGA:.3f} GB, {n_bytes / device * PERCENT:.1f} % of the peak"
     if term == "step_time":
         return format_seconds(step.value)

@@ -257,6 +257,16 @@ def _rounding(f: Facts) -> Derivation:
     )
 
 
+def _holes(f: Facts) -> Derivation:
+    m = f.result.memory
+    how = "a share of what comes and goes" if m.segments is None else "a replay of three steps"
+    return Derivation(
+        "segments that the allocator reserves - tensors and their rounding",
+        (("reserved", _gb(m.segments_bytes)), ("from", how)),
+        _ALLOCATOR,
+    )
+
+
 def _nccl(f: Facts) -> Derivation:
     nvlink = f.paths[0].route == "nvlink"
     r = f.request
@@ -304,6 +314,7 @@ def _device(f: Facts) -> Derivation:
             ("allocated", _gb(m.allocated_bytes)),
             ("reserved", _gb(m.reserved_bytes)),
             ("needed", f"{_gb(m.least_bytes)}, with the allocator's fragmentation"),
+            ("shown by nvidia-smi", f"{_gb(m.shown_bytes)}, with all that the allocator keeps"),
             ("capacity", f"{_gb(m.capacity_bytes)} ({m.capacity_bytes / GIB:.2f} GiB)"),
             ("80 % interval", f"{_gb(m.low_bytes)} to {_gb(m.high_bytes)}"),
             ("program", f"{kind}: {figures}"),
@@ -330,6 +341,7 @@ MEMORY_TERMS: dict[str, Explainer] = {
     "gradient_stubs": _stubs,
     "workspace": _workspace,
     "allocator_rounding": _rounding,
+    "allocator_holes": _holes,
     "nccl_buffers": _nccl,
     "cuda_context": _context,
 }

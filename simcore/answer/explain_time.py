@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from simcore.answer.explain_facts import Derivation, Explainer, Facts
-from simcore.base.units import FP32_BYTES, format_seconds, format_si
+from simcore.base.units import format_seconds, format_si
 from simcore.hardware.estimates import Estimate
 from simcore.hardware.paths import Path
 from simcore.step.host_calls import driver_issues
@@ -165,8 +165,9 @@ def _optimizer(f: Facts) -> Derivation:
 def _ema(f: Facts) -> Derivation:
     return Derivation(
         "max(traffic / bandwidth + kernels x start, kernels x issue); "
-        f"traffic = parameters x {EMA_TRAFFIC_ELEMS:g} elements x {f.request.strategy.ema_bytes:g} bytes",
+        f"traffic = parameters x {EMA_TRAFFIC_ELEMS:g} elements x bytes each",
         (("parameters", f"{f.result.n_params:,}"),
+         ("bytes each", f"{f.request.strategy.ema_bytes}"),
          ("implementation", f.request.strategy.ema_impl),
          *_moved(f)),
         "mul_ reads and writes once, add_ reads twice and writes once",

@@ -189,7 +189,8 @@ class Spreads:
 
         ``eager``: with libraries older than CUDA 11.7, whose kernels and workspaces vary more.
         ``part``: "segments_residual" for what the allocator reserves beyond live tensors, over the
-        same bytes; "memory_foreign" for programs without measurements and "memory_assumed" for an
+        same bytes, "segments_replayed" where a replay gives it, over all allocated ones;
+        "memory_foreign" for programs without measurements and "memory_assumed" for an
         assumed program, both over all memory of the framework.
         """
         return leaf(self.runtime[part or ("memory_residual_eager" if eager else "memory_residual")])

@@ -10,7 +10,6 @@ import numpy as np
 
 from simcore.answer.sweep import Outcome
 from simcore.base.arrays import NDArray
-from simcore.base.units import FP32_BYTES
 from simcore.planning.space import Form
 from simcore.request.resolved import Request
 from simcore.strategy.layout import DEGREES, Layout

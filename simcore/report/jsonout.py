@@ -29,6 +29,7 @@ def finite(value: Any) -> Any:
 def to_dict(p: Prediction) -> dict[str, Any]:
     """A prediction as plain data that conforms to ``docs/prediction.schema.json``."""
     m, t = p.memory, p.step_time_s
+    low, high = m.shown_interval_bytes
     result: dict[str, Any] = finite(
         {
             "schema_version": SCHEMA_VERSION,
@@ -68,18 +69,18 @@ def to_dict(p: Prediction) -> dict[str, Any]:
             "time_s": p.time_s,
             "memory_bytes": {
                 "allocated": m.allocated_bytes,
-                "reserved": m.reserved_bytes,
-                "device": m.device_bytes,
+                "reserved": m.segments_bytes,
+                "device": m.shown_bytes,
                 "needed": m.least_bytes,
                 "capacity": m.capacity_bytes,
-                "low": m.low_bytes,
-                "high": m.high_bytes,
+                "low": low,
+                "high": high,
                 "host": m.host_bytes,
                 "host_lack": m.host_lack_bytes,
                 "host_capacity": m.host_capacity_bytes,
                 "nvme": m.nvme_bytes,
                 "moment": m.moment,
-                "terms": m.terms,
+                "terms": m.shown_terms,
             },
             "margin_frac": m.margin_frac,
             "fixes": p.fixes,

@@ -116,8 +116,10 @@ def _memory() -> Schema:
         {
             "allocated": _positive("Tensors: torch.cuda.max_memory_allocated."),
             "reserved": _positive("Held by the allocator: torch.cuda.max_memory_reserved."),
-            "device": _positive("All device memory of the process, without fragmentation."),
-            "needed": _positive("device plus the allocator's fragmentation; decides fits."),
+            "device": _positive("Device memory of the process, as nvidia-smi shows it."),
+            "needed": _positive(
+                "The least that the job runs with, with holes that cannot be freed; decides fits."
+            ),
             "capacity": _positive("Memory that the driver offers on the smallest GPU."),
             "low": _positive("Lower end of the 80 % interval of device."),
             "high": _positive("Upper end of the 80 % interval of device."),

@@ -52,6 +52,7 @@ MEMORY: dict[str, Term] = {
     "gradient_copies": Term("gradient copies", "fp32 copies that the update makes"),
     "workspace": Term("cuBLAS workspace", "workspace of the matrix library"),
     "allocator_rounding": Term("allocator rounding", "large blocks rounded up to 2 MiB"),
+    "allocator_holes": Term("allocator holes", "free blocks that PyTorch's allocator keeps"),
     "nccl_buffers": Term("NCCL buffers", "communicator buffers, outside the allocator"),
     "cuda_context": Term("CUDA context", "driver, kernels and libraries of the process"),
 }

@@ -105,7 +105,7 @@ class Library:
         if options.get("lora_rank") or has.get("lora_rank"):  # adapters name unfused products
             apart |= {"fused_qkv", "fused_gate_up"}
         given = settings_given(options.get("settings"))  # the job's own settings win
-        apart |= {k for k, v in given.items() if (k, v) != ("norm", _USUAL["norm"])}
+        apart |= {k for k, v in given.items() if k != "norm" or v not in _USUAL["norm"]}
         ranks, batch = options.get("tp") or 1, options.get("micro_batch")
         heads = int(has["heads"] or 0) // ranks * (batch if isinstance(batch, int) else 1)
         own = {**self._run.layers(ranks, heads), **masked}
@@ -172,7 +172,7 @@ def _masked(has: Mapping[str, Any], options: Mapping[str, Any], program: Program
     FalconAttention.forward), as do Baichuan-13B's own modeling_baichuan.py and PaddleNLP's; BLOOM
     and MPT compute the scores without a fused kernel there.
     """
-    if has.get("attention") != _USUAL["attention"]:
+    if has.get("attention") not in _USUAL["attention"]:
         return False
     if program.layers.window_as_mask and _windowed(has, options.get("seq_len")):
         return True

@@ -73,10 +73,8 @@ def output_bytes(op: Op, p: Precision) -> float:
     if stated := saved_bytes(op.result, p):
         return stated
     for kernel in reversed(() if op.sink else op.fwd):
-        if kernel.kind in COMPUTE_KINDS:
-            made = _product(kernel, p)
-        else:
-            made = max(_sides(kernel, p))
+        product = kernel.kind in COMPUTE_KINDS
+        made = _product(kernel, p) if product else max(_sides(kernel, p))
         if made:
             return made
     return 0.0

@@ -27,6 +27,9 @@ from simcore.workload.archs.layers import LayerList
 from simcore.workload.archs.transformer import build as transformer
 from simcore.workload.archs.vit import build as vit
 from simcore.workload.graph import Workload
+from simcore.workload.trace.autocast import cuda_policy
+from simcore.workload.trace.convert import converted
+from simcore.workload.trace.tracer import trace
 
 
 class LiveBytes(TorchDispatchMode):
@@ -69,9 +72,9 @@ def truth(model: nn.Module, step: Callable[[], Tensor]) -> int:
     return meter.peak
 
 
-def ours(model: Workload, batch: int) -> float:
+def ours(model: Workload, batch: int, precision: str = "fp32") -> float:
     """Peak of the third step less the state, of which the meter sees nothing."""
-    how = strategy("manual", optimizer="sgd-plain")
+    how = strategy("manual", precision, optimizer="sgd-plain")
     events = step_events(model, how, micro_batch=batch)
     start = next(at for at, name in events.phases if name == "step 2 forward")
     held = 4 * (model.trainable_numel + model.buffers_numel) + CUBLAS_WORKSPACE_BYTES
@@ -147,3 +150,44 @@ def test_gpt2_with_the_shift_at_its_loss(mlp: str) -> None:
         name="g", layers=4, hidden=64, heads=4, vocab=1000, seq_len=128, mlp=mlp, attention="math"
     )
     assert ours(built, BATCH) == pytest.approx(truth(net, step), rel=0.01)
+
+
+class TinyLm(nn.Module):
+    """A few small layers and a loss over many words; ``upcast``: of fp32 logits."""
+
+    def __init__(self, vocab: int, upcast: bool) -> None:
+        super().__init__()
+        self.table, self.norm = nn.Embedding(vocab, 8), nn.LayerNorm(8)
+        self.gate, self.up, self.skip = (nn.Linear(8, 8) for _ in range(3))
+        self.head, self.upcast = nn.Linear(8, vocab, bias=False), upcast
+
+    def forward(self, ids: Tensor) -> Tensor:
+        x = self.norm(self.table(ids))
+        logits = self.head(F.silu(self.gate(x)) * self.up(x) + self.skip(x))
+        logits = logits.float() if self.upcast else logits
+        return F.cross_entropy(logits[:, :-1].flatten(0, 1), ids[:, 1:].flatten())
+
+
+@pytest.mark.parametrize("precision", ["fp32", "amp-bf16"])
+@pytest.mark.parametrize("upcast", [False, True])
+@pytest.mark.parametrize("vocab", [300, 20_000])  # rows that a thread block holds, and longer ones
+def test_a_traced_loss_under_autocast(vocab: int, upcast: bool, precision: str) -> None:
+    """cross_entropy's softmax stays in 16 bit under autocast, unless the logits are converted."""
+    net, ids = TinyLm(vocab, upcast), torch.zeros(BATCH, 64, dtype=torch.long)
+    traces = tuple(trace(net, (torch.zeros(b, 64, dtype=torch.long),)) for b in (2, 3))
+    built, _ = converted(traces, (2, 3), name="n", sample_unit="s", tokens_per_sample=64.0)
+
+    def step() -> Tensor:
+        with torch.autocast("cpu", torch.bfloat16, enabled=precision != "fp32"):
+            loss: Tensor = net(ids)
+        return loss
+
+    with cuda_policy():
+        peak = truth(net, step)
+    assert ours(built, BATCH, precision) == pytest.approx(peak, rel=0.025)
+
+
+def test_cuda_autocast_treats_the_parts_of_a_cross_entropy() -> None:
+    has = torch._C._dispatch_has_kernel_for_dispatch_key
+    names = ("cross_entropy_loss", "log_softmax.int", "nll_loss")
+    assert [has(f"aten::{n}", "AutocastCUDA") for n in names] == [False, True, True]

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from simcore.memory.result import MemoryResult
+from simcore.base.figures import Z80
+from simcore.memory.result import HOLES, MemoryResult, Segments
 
 
 def result(needed: float, capacity: float = 100.0) -> MemoryResult:
@@ -18,6 +21,27 @@ def result(needed: float, capacity: float = 100.0) -> MemoryResult:
 
 def test_nvidia_smi_shows_what_is_reserved_and_what_is_outside() -> None:
     assert result(85.0).shown_bytes == 75.0 + 80.0 - 70.0
+
+
+def test_a_replay_is_asked_once_and_stands_in_for_the_share_of_holes() -> None:
+    asked: list[float] = []
+
+    def replayed() -> float:
+        asked.append(77.0)
+        return asked[-1]
+
+    found = replace(result(85.0), terms={"activations": 80.0}, segments=Segments(replayed, 3.0))
+    assert not asked
+    assert (found.segments_bytes, found.shown_bytes) == (77.0, 77.0 + 10.0)
+    assert found.shown_terms == {"activations": 80.0, HOLES: 7.0}
+    half = ((82.0 - 80.0) ** 2 + (Z80 * 3.0) ** 2) ** 0.5
+    assert found.shown_interval_bytes == pytest.approx((87.0 - half, 87.0 + half))
+    assert asked == [77.0] and found == replace(found, segments=None)
+
+
+def test_no_fewer_bytes_are_shown_than_tensors_take() -> None:
+    found = replace(result(85.0), segments=Segments(lambda: 60.0, 0.0))
+    assert found.shown_bytes == found.device_bytes and HOLES not in found.shown_terms
 
 
 @pytest.mark.parametrize(

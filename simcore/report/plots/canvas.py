@@ -61,6 +61,7 @@ FILLS: dict[str, tuple[str, str]] = {
     "working_set": (VERMILION, "---"),
     "workspace": (WHITE, "\\\\\\"),
     "allocator_rounding": (WHITE, "xx"),
+    "allocator_holes": (LIGHT, ".."),
 }
 #: Terms of time, and of memory, in the order in which they are stacked.
 TIME_ORDER = (
@@ -95,6 +96,7 @@ MEMORY_ORDER = (
     "working_set",
     "workspace",
     "allocator_rounding",
+    "allocator_holes",
 )
 #: Line styles, marks and colours of the series of a plot; the notebooks use them too.
 LINES = ("-", "--", "-.", ":")

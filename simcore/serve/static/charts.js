@@ -6,7 +6,7 @@ import { LETTERS } from "./state.js";
 // Patterns besides colours distinguish the terms in black and white and for the colour-blind.
 const TERMS = ["activations", "optimizer_state", "parameters", "gradients", "ema",
   "gradient_buckets", "frozen_models", "gathered_parameters", "working_set", "autocast_weights",
-  "replicas", "workspace", "allocator_rounding", "nccl_buffers", "cuda_context"];
+  "replicas", "workspace", "allocator_rounding", "allocator_holes", "nccl_buffers", "cuda_context"];
 const DASHES = ["", "7 4", "2 4", "9 3 2 3"];
 const MARKS = [
   (x, y) => s("circle", { cx: x, cy: y, r: 4 }),

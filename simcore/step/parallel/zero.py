@@ -7,7 +7,6 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from simcore.base.units import FP32_BYTES
 from simcore.physics.collectives import Collective
 from simcore.step.parallel.base import (
     PARALLELISMS,

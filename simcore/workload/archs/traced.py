@@ -7,12 +7,12 @@ Each op is a line, followed by lines for its kernels, forward ``>`` and backward
       < gemm flop=...
 
 ``saved``: low and high elements and raw bytes per sample, and elements that autocast alone saves in
-16 bit besides. ``saves_result``: as ``Op`` has it, where it is true. ``fixed``: elements moved whatever the
-batch. ``first``: elements of a convolution's channels-first tensors (``planes``: 16-bit products
-read them as they are). ``each``: elements that a kernel addresses or converts one by one. ``rows``
-and ``channels`` of norms: number that a thread block each reduces (``instances``: per sample).
-``again``: fraction of bytes that is read twice. ``m n k g``: geometry as ``fixed+per sample``.
-``x``: launches. An amount that is not written is zero (geometry and launches: one).
+16 bit besides. ``saves_result``: as ``Op`` has it, where it is true. ``fixed``: elements moved
+whatever the batch. ``first``: elements of a convolution's channels-first tensors (``planes``:
+16-bit products read them as they are). ``each``: elements that a kernel addresses or converts one
+by one. ``rows`` and ``channels`` of norms: number that a thread block each reduces (``instances``:
+per sample). ``again``: fraction of bytes that is read twice. ``m n k g``: geometry as ``fixed+per
+sample``. ``x``: launches. An amount that is not written is zero (geometry and launches: one).
 """
 
 from __future__ import annotations
@@ -180,9 +180,7 @@ def read_ops(text: str) -> tuple[Op, ...]:
             ops_read.append((of_op, [], []))
         except (ValueError, IndexError, TypeError) as err:
             raise ValueError(f"ops, line {number}: {err}") from None
-    return tuple(
-        Op(fwd=tuple(fwd), bwd=tuple(bwd), **of_op) for of_op, fwd, bwd in ops_read
-    )
+    return tuple(Op(fwd=tuple(fwd), bwd=tuple(bwd), **of_op) for of_op, fwd, bwd in ops_read)
 
 
 def _params(text: str) -> tuple[Param, ...]:

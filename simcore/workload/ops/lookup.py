@@ -52,8 +52,8 @@ def cross_entropy(name: str, rows: float, classes: int, *, upcast: bool = False)
             bwd[0],
             passes(3.0, 0.5),
         ]  # half a launch each: one kernel that reads twice
-    # in fp32 the log-probabilities; the labels are an input of the model
-    saved = Saved(high=free, raw_bytes=fixed)
+    # each storage apart, so that tensors of one size stay of one size: fp32 logits beside labels
+    saved = Saved(high=free, raw_bytes=fixed or INT64_BYTES * rows)
     loss = Saved(raw_bytes=float(FP32_BYTES))
     return Op(
         name=name, fwd=tuple(fwd), bwd=tuple(bwd), saved=saved, saves_result=True, result=loss
@@ -86,9 +86,12 @@ def lm_loss(
     :-1].contiguous()``). ``upcast``: as for ``cross_entropy``.
     """
     elems = rows * vocab
-    wide = {"raw_bytes": FP32_BYTES * elems} if upcast else {"high": elems}
-    copy = Kernel(kind="copy", low=elems, indexed=elems, **wide)
-    kept = Op(name=f"{name}.logits", fwd=(copy,), bwd=(copy,), saved=Saved(low=elems * held))
+    raw_bytes = FP32_BYTES * elems * upcast
+    copy = Kernel(
+        kind="copy", low=elems, high=elems * (not upcast), raw_bytes=raw_bytes, indexed=elems
+    )
+    saved = Saved(low=elems * held, raw_bytes=INT64_BYTES * rows * upcast)  # logits, labels
+    kept = Op(name=f"{name}.logits", fwd=(copy,), bwd=(copy,), saved=saved)
     return kept, cross_entropy(name, rows, vocab, upcast=upcast), loss_seed()
 
 

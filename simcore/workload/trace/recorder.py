@@ -348,7 +348,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         ]
         if "batch_norm" in name and floats:
             return floats[0].width
-        if floats and all(s.width == "low" for s in floats):
+        if floats and all(s.width == "low" and not s.to_fp32 for s in floats):
             return "low"
         return "high"
 
