@@ -16,7 +16,8 @@ from simcore.report.terms import MEMORY, TIME
 
 
 def _memory() -> MemoryResult:
-    shown = [key for key in MEMORY if key not in ("gradient_copies", "gradient_stubs")]
+    apart = ("gradient_copies", "gradient_stubs", "allocator_holes")  # holes are no term of its own
+    shown = [key for key in MEMORY if key not in apart]
     terms = {key: float(i + 1) * GIB for i, key in enumerate(shown)}
     terms |= {"replicas": terms["replicas"] - 2 * GIB}
     terms |= {"gradient_copies": 1.0 * GIB, "gradient_stubs": 1.0 * GIB}

@@ -19,7 +19,8 @@ OF_NO_SWEEP = {
     "model", "inputs", "gpus", "launch", "steps", "epochs", "settings", "lora_targets",
     "quantised_base", "compile", "sequence_parallel", "expert_padding", "overlap",
     "recompute_modules", "fp8_params", "growing_segments", "node",
-    "nccl_algo", "nccl_proto", "optimizer_impl", "grad_clip", "ema", "launch_blocking", "calibration",
+    "nccl_algo", "nccl_proto", "optimizer_impl", "grad_clip", "ema", "launch_blocking",
+    "calibration",
     "bucket_numel", "prefetch_blocks", "gather_tensors", "reuse_numel", "eager_kernels", "profile",
 }  # fmt: skip
 #: Values where nothing is said, of options that no other default decides.

@@ -1,4 +1,4 @@
-"""What autograd saves under CUDA's autocast: a copy for each op of another width, by torch itself."""
+"""What autograd saves under CUDA's autocast, by torch: a copy for each op of another width."""
 
 from __future__ import annotations
 
@@ -64,9 +64,9 @@ def kept_by_torch(net: Net, x: Tensor) -> int:
             storages[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
         return tensor
 
-    with cuda_policy(), torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
-        with torch.autocast("cpu", torch.bfloat16):
-            net(x)
+    hooks = torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t)
+    with cuda_policy(), hooks, torch.autocast("cpu", torch.bfloat16):
+        net(x)
     return sum(storages.values())
 
 
@@ -93,7 +93,7 @@ class Rows(nn.Module):
 
 
 def test_long_rows_are_read_again_by_the_same_kernel() -> None:
-    """Three reads and a write in forward; in backward three reads, of them one twice, and a write."""
+    """Forward reads its rows three times; backward reads the gradient twice and the result once."""
     rows, long = 2, 20_000
     found = trace(Rows(long), (torch.randn(rows, long),))
     for name, tensors in (("_log_softmax", 4), ("_log_softmax_backward_data", 4)):
