@@ -24,6 +24,7 @@ from simcore.hardware.cluster import ClusterSpec, NodeGroup
 from simcore.hardware.measured import timed_by_shape
 from simcore.hardware.network import network_assumptions
 from simcore.memory.job import memory_result, run_memories
+from simcore.memory.result import MemoryResult, Segments
 from simcore.memory.terms import Memory
 from simcore.request.options_used import resolved_options
 from simcore.request.resolved import Request, rank_counts, rank_groups
@@ -176,7 +177,7 @@ def predict(request: Request, *, keep_timeline: bool = False) -> Prediction:
     if bubble_binds(time_s):
         bound_by = BUBBLE
     memories = run_memories(request)
-    memory = memory_result(request, memories)
+    memory = _with_segments(request, memory_result(request, memories))
     classes, gain = _rank_classes(job, cluster, steps, request)
     peak = sum(
         c.n_gpus * r.peak_of(workload.conv_frac) for c, r in zip(classes, job.classes, strict=True)
@@ -242,6 +243,20 @@ def _timed_note(request: Request) -> tuple[str, ...]:
     from simcore.answer.timed import timed_note
 
     return timed_note(request)
+
+
+def _with_segments(request: Request, memory: MemoryResult) -> MemoryResult:
+    """The memory with what the allocator reserves, where the order of allocations is known."""
+    if request.placed is not None:
+        return memory
+
+    def replayed() -> float:
+        from simcore.memory.over_time import memory_timeline  # no other figure needs it
+
+        return memory_timeline(request).peak_reserved_bytes
+
+    spread = request.profile.memory_sd_log("segments_replayed").value
+    return replace(memory, segments=Segments(replayed, spread * memory.allocated_bytes))
 
 
 def _stage_runs(request: Request, steps: Steps, memories: Memory | None) -> tuple[StageRun, ...]:

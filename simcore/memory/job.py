@@ -13,7 +13,7 @@ from simcore.base.figures import Z80
 from simcore.hardware.paths import cluster_paths
 from simcore.memory.communicators import groups_of, nccl_bytes
 from simcore.memory.parts import saved_activations
-from simcore.memory.result import MemoryResult, Segments
+from simcore.memory.result import MemoryResult
 from simcore.memory.spread import holes_sd_bytes, memory_sd_bytes, tensors_sd_bytes
 from simcore.memory.terms import (
     MOMENTS,
@@ -355,17 +355,4 @@ def memory_result(request: Request, runs: Memory | None = None) -> MemoryResult:
         low_bytes=max(device - spread, 0.0),
         high_bytes=device + spread,
         holes_sd_bytes=holes_sd_bytes(request, memory),
-        segments=_segments(request, memory) if request.placed is None else None,
     )
-
-
-def _segments(request: Request, memory: Memory) -> Segments:
-    """What the allocator reserves for a job whose order of allocations is known."""
-
-    def replayed() -> float:
-        from simcore.memory.over_time import memory_timeline  # not needed for any other figure
-
-        return memory_timeline(request).peak_reserved_bytes
-
-    spread = request.profile.memory_sd_log("segments_replayed").value
-    return Segments(replayed, spread * float(memory.allocated[0]))
