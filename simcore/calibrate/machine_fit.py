@@ -16,6 +16,7 @@ import numpy as np
 from simcore.calibrate.bench.case import width
 from simcore.calibrate.bench.memory_bound import OPS, STREAMS
 from simcore.calibrate.bench.store import RawRow
+from simcore.calibrate.bench.timing import DOUBTED_FRAC
 from simcore.calibrate.curve_fits import (
     Array,
     RooflineFit,
@@ -57,9 +58,6 @@ LEAST_BUSY: Final = 0.1
 MEDIAN_SD: Final = 1.2533
 #: Kernels that AdamW as a loop launches per tensor (``strategy.precision``).
 ADAMW_KERNELS: Final = 14
-#: Measurements with several ranks are ignored if other processes used more than this share of the
-#: machine.
-DOUBTED_FRAC: Final = 0.2
 #: The least number of rows of a class that is fitted.
 ENOUGH_ROWS: Final = 3
 

@@ -128,10 +128,16 @@ def fit_profile(
         measured = _with_memory(measured, outside_tensors)
         record = _with_check(rows, found, measured, name, origin, notes)
         record = record.model_copy(update={"notes": _said(fit)})
-    if found.ranks > 1 and not (measured.contention and measured.overlap):
+    missing = [
+        what for what, known in (
+            ("how ranks slow each other down", measured.contention),
+            ("how compute and communication do", measured.overlap),
+        ) if not known
+    ]  # fmt: skip
+    if found.ranks > 1 and missing:
         notes.append(
-            "others used the machine: contention between ranks is not in the profile "
-            "(measure again when it is quiet)"
+            f"the machine was busy: the profile lacks {' and '.join(missing)}; measure again when "
+            "it is quiet"
         )
     if record.warning:
         notes.insert(0, record.warning)

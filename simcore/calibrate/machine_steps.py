@@ -10,7 +10,8 @@ import numpy as np
 
 from simcore.base.figures import HIGH_QUANTILE
 from simcore.calibrate.bench.store import RawRow
-from simcore.calibrate.machine_fit import DOUBTED_FRAC, disturbed
+from simcore.calibrate.bench.timing import DOUBTED_FRAC
+from simcore.calibrate.machine_fit import disturbed
 from simcore.calibrate.machine_record import Found
 from simcore.calibrate.step_fit import fit_steps, leave_one_out
 from simcore.calibrate.step_model import FitRow, Parameter

@@ -16,7 +16,7 @@ from simcore.base.errors import UsageError
 from simcore.calibrate.bench.case import Case, Device, Run, World
 from simcore.calibrate.bench.harness import Progress
 from simcore.calibrate.bench.queue import measure
-from simcore.calibrate.bench.timing import Typical
+from simcore.calibrate.bench.timing import OTHERS_FRAC, Typical
 from simcore.calibrate.machine import CalibrationOptions, calibrate_rank, open_device
 from simcore.calibrate.machine_steps import request_for
 from simcore.calibrate.training import NETS, SELFTEST, step_of
@@ -30,10 +30,10 @@ ROUNDS: Final = 2
 #: Seconds of a round, by mode.
 ROUND_S: Final = {"alone": 2.0, "lockstep": 4.0}
 #: The selftest passes if the median error of the steps on one rank and on all ranks (DDP) is at
-#: most this, and at least this share of them is inside its 80 % interval. Steps with sharding are
-#: shown but do not count.
-MEDIAN_ERROR_FRAC: Final = 0.15
-INSIDE_OF_EIGHT: Final = 0.75
+#: most this, and at least this share of them (7 of 8) is inside its 80 % interval. Steps with
+#: sharding are shown but do not count.
+MEDIAN_ERROR_FRAC: Final = 0.08
+INSIDE_OF_EIGHT: Final = 0.875
 #: Networks that are also trained with ZeRO-1 and FSDP.
 SHARDED: Final = ("transformer",)
 SEED: Final = 8
@@ -96,6 +96,7 @@ def selftest_rank(
     verdict = judged(rows)
     return {
         **verdict,
+        "busy": busy(rows, made.outcome.disturbed_frac),
         "rows": rows,
         "conditions": made.record.conditions,
         "residual_sd_log": made.record.residual_sd_log,
@@ -172,6 +173,22 @@ def _row(s: Step, predicted: dict[str, float], call: Typical | str) -> dict[str,
         "error_frac": predicted["predicted_s"] / call.seconds - 1.0,
         "inside": predicted["low_s"] <= call.seconds <= predicted["high_s"],
     }
+
+
+def busy(rows: list[dict[str, Any]], calibration_frac: float) -> str:
+    """A sentence that says that other programs used the machine; "" if they did not.
+
+    ``calibration_frac``: share of the calibration's calls that others disturbed.
+    """
+    counted = [r for r in rows if "disturbed_frac" in r and r["counted"]]
+    disturbed = sum(r["disturbed_frac"] > OTHERS_FRAC for r in counted)
+    if disturbed <= len(counted) // 4 and calibration_frac <= OTHERS_FRAC:
+        return ""
+    return (
+        f"The machine was busy: other programs disturbed {calibration_frac:.0%} of the "
+        f"calibration and {disturbed} of {len(counted)} steps, so that this says little; run it "
+        "again when the machine is quiet."
+    )
 
 
 def judged(rows: list[dict[str, Any]]) -> dict[str, Any]:

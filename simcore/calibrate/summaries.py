@@ -159,10 +159,10 @@ def render_selftest(found: dict[str, Any]) -> str:
         "",
         f"median error {_percent(found['median_error_frac'])}, {found['inside']} of "
         f"{found['steps']} inside their interval: "
-        + ("holds" if found["holds"] else "DOES NOT HOLD (15 % and 6 of 8)"),
+        + ("holds" if found["holds"] else "DOES NOT HOLD (8 % and 7 of 8)"),
         f"{found['seconds']['all']:.0f} s: {found['seconds']['calibrate']:.0f} s calibration, "
         f"{found['seconds']['predict']:.0f} s prediction, the rest training",
-        *found["calibration_notes"],
+        *([found["busy"]] if found.get("busy") else found["calibration_notes"]),
     ]
     return "\n".join(lines) + "\n"
 

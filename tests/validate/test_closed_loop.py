@@ -55,9 +55,10 @@ def test_another_file_is_refused(text: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("path", KEPT, ids=lambda p: p.stem)
 def test_kept_runs_say_what_their_rows_say(path: Path) -> None:
     found = read_run(path)
-    assert {k: found[k] for k in ("holds", "inside", "steps")} == {
-        k: v for k, v in judged(found["rows"]).items() if k != "median_error_frac"
-    }
+    now = judged(found["rows"])
+    assert [found[k] for k in ("inside", "steps")] == [now[k] for k in ("inside", "steps")]
+    if path.stem > "2026-11-24":  # earlier ones were held to 15 % and six of eight
+        assert found["holds"] is now["holds"]
     errors = [abs(r["predicted_s"] / r["measured_s"] - 1) for r in found["rows"] if r["counted"]]
     assert found["median_error_frac"] == pytest.approx(statistics.median(errors))
     assert found["conditions"]["date"] and found["conditions"]["torch"]

@@ -25,6 +25,8 @@ LEAST_DISTURBED: Final = 0.1
 JUDGED_TICKS: Final = 4
 #: Share of the cores that other processes may use before a measurement counts as disturbed.
 OTHERS_FRAC: Final = 0.05
+#: Share from which on a measurement of several ranks is taken once more, and is not fitted.
+DOUBTED_FRAC: Final = 0.2
 
 Clock = Callable[[], float]
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from bench_fakes import FakeClock, FakeDevice, case
 
-from simcore.calibrate.bench.case import World, spread_over
+from simcore.calibrate.bench import harness
+from simcore.calibrate.bench.case import Case, World, spread_over
 from simcore.calibrate.bench.harness import run_cases
 from simcore.calibrate.bench.store import Store
+from simcore.calibrate.bench.timing import Typical
 
 
 @pytest.fixture
@@ -100,3 +103,33 @@ def test_families_are_spread_evenly() -> None:
     merged = spread_over([["a"] * 10, ["b"] * 4, ["c"] * 2])
     half = merged[: len(merged) // 2]
     assert [half.count(x) for x in "abc"] == [5, 2, 1]
+
+
+class Pair(World):
+    """Two ranks, of which this one decides; the other gives the same values."""
+
+    size = 2
+
+
+def test_a_disturbed_case_of_several_ranks_is_taken_once_more_at_the_end(
+    tmp_path: Path, device: FakeDevice, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    noise = iter([0.4, 0.0, 0.1, 0.9, 0.5])  # of add, mul, add again, then of two tries of relu
+    order: list[str] = []
+
+    def measured(case: Case, *_: object) -> Typical:
+        order.append(str(case.columns["op"]))
+        share = next(noise)
+        return Typical(1.0 + share, 0.01, 5, share)
+
+    monkeypatch.setattr(harness, "measure", measured)
+    cases = [replace(case(op), mode="together") for op in ("add", "mul", "relu")]
+    store = Store(tmp_path)
+    done = run_cases(cases[:2], device, Pair(), store, budget_s=100.0, clock=clock)
+    assert order == ["add", "mul", "add"] and done.done == 2
+    run_cases(cases[2:], device, Pair(), store, budget_s=100.0, clock=clock)
+    rows, problems = store.rows()
+    assert not problems
+    assert {r.cells["op"]: r.seconds for r in rows} == pytest.approx(
+        {"mul": 1.0, "add": 1.1, "relu": 1.5}
+    )
