@@ -16,7 +16,7 @@ from simcore.base.errors import UsageError
 from simcore.calibrate.bench.case import Case, Device, Run, World
 from simcore.calibrate.bench.harness import Progress
 from simcore.calibrate.bench.queue import measure
-from simcore.calibrate.bench.timing import OTHERS_FRAC, Typical
+from simcore.calibrate.bench.timing import DOUBTED_FRAC, OTHERS_FRAC, Typical
 from simcore.calibrate.machine import CalibrationOptions, calibrate_rank, open_device
 from simcore.calibrate.machine_steps import request_for
 from simcore.calibrate.training import NETS, SELFTEST, step_of
@@ -181,8 +181,8 @@ def busy(rows: list[dict[str, Any]], calibration_frac: float) -> str:
     ``calibration_frac``: share of the calibration's calls that others disturbed.
     """
     counted = [r for r in rows if "disturbed_frac" in r and r["counted"]]
-    disturbed = sum(r["disturbed_frac"] > OTHERS_FRAC for r in counted)
-    if disturbed <= len(counted) // 4 and calibration_frac <= OTHERS_FRAC:
+    disturbed = sum(r["disturbed_frac"] > DOUBTED_FRAC for r in counted)
+    if disturbed <= len(counted) // 4 and calibration_frac <= 2 * OTHERS_FRAC:
         return ""
     return (
         f"The machine was busy: other programs disturbed {calibration_frac:.0%} of the "

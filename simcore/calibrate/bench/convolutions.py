@@ -63,6 +63,8 @@ MOST_ON_HOST: Final = 1.5 * GIGA
 #: Passes on a host, and on a GPU, which runs the two gradients as kernels of their own.
 PASSES: Final = {"cpu": ("fwd", "bwd"), "cuda": ("fwd", "dgrad", "wgrad")}
 LAYOUTS: Final = {"cpu": ("nchw",), "cuda": ("nchw", "channels_last")}
+#: Seconds for a case with warm caches on a host.
+WARM_S: Final = 0.05
 #: Pass -> which gradients ``convolution_backward`` returns: of the input, weight and bias.
 _GRADIENTS: Final = {"dgrad": (True, False, False), "wgrad": (False, True, False)}
 
@@ -99,7 +101,10 @@ def _shapes_of(device: Device) -> list[Conv]:
 
 @FAMILIES.register("conv")
 def conv_cases(device: Device, world: World) -> Iterable[Case]:
-    """Every shape by dtype, layout and pass."""
+    """Every shape by dtype, layout and pass; on a host also with warm caches.
+
+    A step meets both states there: the operands of a convolution may just have been written.
+    """
     kinds = [
         (dtype, layout, way) for dtype in device.dtypes for layout in LAYOUTS[device.kind]
         for way in PASSES[device.kind]
@@ -113,5 +118,8 @@ def conv_cases(device: Device, world: World) -> Iterable[Case]:
             }  # fmt: skip
             if device.kind != "cpu":
                 columns |= {"groups": shape.groups, "layout": layout}
-            yield Case("conv", "conv", columns, partial(convolution, dtype, shape, way, layout),
-                       cold=True, seconds=BRIEF_S[device.kind], how="queue")  # fmt: skip
+            prepare = partial(convolution, dtype, shape, way, layout)
+            yield Case("conv", "conv", columns, prepare, cold=True, seconds=BRIEF_S[device.kind],
+                       how="queue")  # fmt: skip
+            if device.kind == "cpu":
+                yield Case("conv", "conv", columns, prepare, seconds=WARM_S)

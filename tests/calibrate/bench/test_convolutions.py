@@ -64,3 +64,5 @@ def test_a_host_keeps_channels_first_and_both_gradients_in_one() -> None:
     cases = list(conv_cases(CPU, World()))
     assert {c.columns["pass"] for c in cases} == {"fwd", "bwd"}
     assert not any("layout" in c.columns for c in cases)
+    assert len({c.key for c in cases}) == len(cases)
+    assert sum(c.cold for c in cases) == sum(not c.cold for c in cases)  # a step meets both
