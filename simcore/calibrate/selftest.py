@@ -21,14 +21,14 @@ from simcore.calibrate.machine import CalibrationOptions, calibrate_rank, open_d
 from simcore.calibrate.machine_steps import request_for
 from simcore.calibrate.training import NETS, SELFTEST, step_of
 
-#: Minutes of the calibration, of five minutes for the whole selftest.
-CALIBRATE_MINUTES: Final = 1.8
+#: Minutes of the calibration, of some two and a half for the whole selftest.
+CALIBRATE_MINUTES: Final = 1.4
 #: Seconds after the start from which on no second round begins.
-SECOND_UNTIL_S: Final = 230.0
+SECOND_UNTIL_S: Final = 125.0
 #: Each step is measured in two rounds, minutes apart, and the less disturbed one counts.
 ROUNDS: Final = 2
 #: Seconds of a round, by mode.
-ROUND_S: Final = {"alone": 2.0, "lockstep": 4.0}
+ROUND_S: Final = {"alone": 1.2, "lockstep": 2.5}
 #: The selftest passes if the median error of the steps on one rank and on all ranks (DDP) is at
 #: most this, and at least this share of them (7 of 8) is inside its 80 % interval. Steps with
 #: sharding are shown but do not count.

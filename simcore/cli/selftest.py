@@ -27,7 +27,7 @@ def selftest(
 
     The networks are an MLP, a convolutional network, a transformer and a DiT, none of them part of
     the calibration. They run on one process and on several (DDP, ZeRO-1, FSDP), and each is
-    predicted before it runs. Takes up to five minutes. Exit code 1: the predictions do not hold.
+    predicted before it runs. Takes two to three minutes. Exit code 1: the predictions do not hold.
     """
     from simcore import api
     from simcore.calibrate.summaries import render_selftest
