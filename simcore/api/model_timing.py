@@ -32,7 +32,6 @@ def calibrate_model(
     from simcore.calibrate.launch import ranks_here
     from simcore.calibrate.machine import THIS_MACHINE
     from simcore.calibrate.model_profile import ModelOptions, calibrate_model, told
-    from simcore.calibrate.progress import bar
     from simcore.hardware.calibrations import calibration_named
 
     target = Path(output) if output is not None else Path(f"{THIS_MACHINE}.yaml")
@@ -55,6 +54,7 @@ def calibrate_model(
             model=model, output=target, device=ranks_here(device)[0],
             words={k: v for k, v in options.items() if v is not None},
             base=calibration_named(str(named)) if named else None, gpus=gpus, seconds=minutes * 60,
-        ), bar(quiet=quiet),
+            quiet=quiet,
+        )
     )  # fmt: skip
     return told(made)

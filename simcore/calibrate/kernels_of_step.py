@@ -114,8 +114,10 @@ def seconds_of(table: KernelTable, batch: float, measured: Measured) -> tuple[Ar
         n_bytes = kernel["n_bytes"][0] + kernel["n_bytes"][1] * batch
         flop = kernel["flop"] * batch
         sides = kernel["sides"][:, 0] + kernel["sides"][:, 1] * batch
-        distance = np.abs(measured.features[own] - _features(n_bytes, flop, *sides)).max(axis=1)
-        same = own[distance <= SAME_SHAPE]
+        distance = np.abs(measured.features[own] - _features(n_bytes, flop, *sides))
+        same = own[distance.max(axis=1) <= SAME_SHAPE]
+        if flop and not same.size:  # work and sides say which product it is, whatever it moves
+            same = own[distance[:, 1:].max(axis=1) <= SAME_SHAPE]
         if not same.size:
             continue
         of_runs, of_operators = measured.sd_log[same].mean(), np.log(measured.seconds[same]).std()

@@ -41,13 +41,16 @@ def ranks_here(device: str | None) -> tuple[str, int]:
     return chosen, min(CPU_RANKS, len(os.sched_getaffinity(0)))
 
 
-def run_ranks(arguments: Sequence[str], device: str | None) -> dict[str, Any]:
+def run_ranks(
+    arguments: Sequence[str], device: str | None, most: int | None = None
+) -> dict[str, Any]:
     """Run ``python -m simcore.calibrate`` as every rank of this machine and return rank 0's answer.
 
-    Raises UsageError with the last line printed by the first rank that fails. An interrupt stops
-    all ranks.
+    ``most``: at most so many ranks, which share the cores of a processor. Raises UsageError with
+    the last line printed by the first rank that fails. An interrupt stops all ranks.
     """
     kind, ranks = ranks_here(device)
+    ranks = min(ranks, most or ranks)
     threads = max(1, len(os.sched_getaffinity(0)) // ranks) if kind == "cpu" else None
     arguments = [*arguments, "--device", kind]
     with tempfile.TemporaryDirectory() as folder:

@@ -21,11 +21,12 @@ from typing import Any, Final
 from simcore.answer.predict import predict
 from simcore.answer.request import make_request
 from simcore.answer.timed import timed_frac
+from simcore.base.database import load_record
 from simcore.base.errors import UsageError
 from simcore.calibrate.bench.case import World
-from simcore.calibrate.bench.harness import Progress
 from simcore.calibrate.job_timing import TimedJob, time_job
-from simcore.calibrate.machine import CalibrationOptions, calibrate_rank, open_device
+from simcore.calibrate.launch import run_ranks
+from simcore.calibrate.machine import open_device
 from simcore.calibrate.machine_steps import UNMEASURED_SD, predictive_sd
 from simcore.calibrate.profile_file import write_profile
 from simcore.hardware.calibrations import Calibration
@@ -46,6 +47,7 @@ class ModelOptions:
 
     ``base``: a profile to extend. ``gpus``: the cluster, where the job's layout needs one.
     ``seconds``: to spend in all; a short benchmark of a machine without a profile is part of them.
+    ``quiet``: show no progress.
     """
 
     model: str
@@ -55,6 +57,7 @@ class ModelOptions:
     base: Calibration | None = None
     gpus: str | None = None
     seconds: float = 60.0
+    quiet: bool = False
 
 
 @dataclass(frozen=True)
@@ -103,14 +106,14 @@ def _records_beside(output: Path) -> Iterator[None]:
             os.environ.pop("SIMCORE_DB", None)
 
 
-def calibrate_model(options: ModelOptions, progress: Progress | None = None) -> ModelCalibrated:
+def calibrate_model(options: ModelOptions) -> ModelCalibrated:
     """Time the kernels of the job's step, write the profile and return what was found.
 
     Raises UsageError where torch or the device is missing, and what the job's words raise.
     """
     begin = perf_counter()
     with _records_beside(options.output):
-        base, device, files = _base(options, progress)
+        base, device, files = _base(options)
         assert base.measured is not None
         request = _request(options, base)
         left_s = max(LEAST_FRAC * options.seconds, options.seconds - (perf_counter() - begin))
@@ -141,9 +144,7 @@ def _under(request: Request, record: Calibration) -> Request:
     return replace(request, profile=profile_of(record))
 
 
-def _base(
-    options: ModelOptions, progress: Progress | None
-) -> tuple[Calibration, Any, tuple[Path, ...]]:
+def _base(options: ModelOptions) -> tuple[Calibration, Any, tuple[Path, ...]]:
     """The profile to extend, this device, and files that were written for it."""
     name = options.output.stem
     extended = options.base.measured if options.base is not None else None
@@ -161,13 +162,12 @@ def _base(
             knobs=(), conditions=conditions, measured=MeasuredDevice(gpu=device.name),
         )  # fmt: skip
         return blind, device, ()
-    made = calibrate_rank(
-        CalibrationOptions(
-            options.output, device.kind, name, BASE_MINUTES, families=BASE_FAMILIES
-        ), progress=progress,
-    )  # fmt: skip
-    assert made is not None
-    return made.record, device, made.files[1:]
+    # In a process of its own: what it allocates would change how this one's memory behaves.
+    words = ["--families", ",".join(BASE_FAMILIES), "--minutes", str(BASE_MINUTES), "--name", name]
+    quiet = ["--quiet"] * options.quiet
+    answer = run_ranks([*words, *quiet, "-o", str(options.output)], device.kind, most=1)
+    made = load_record(options.output, Calibration)
+    return made, device, tuple(map(Path, answer["written"][1:]))
 
 
 def _compute_on(device: Any, threads: int) -> None:

@@ -72,8 +72,7 @@ class OpTimer(Recorder):
         super().__init__()
         self.timed: list[tuple[OpRecord, list[Any]]] = []
         self._on_gpu = on_gpu
-        # A single thread computes all the time that it is not interrupted.
-        self._clock = time.thread_time if torch.get_num_threads() == 1 else time.perf_counter
+        self._clock = _clock()
         self._since: list[Any] = []
 
     def time(self, call: Callable[[], Any], *, view: bool) -> Any:
@@ -124,7 +123,9 @@ def _one(step: RealStep, on_gpu: bool) -> OpTimer:
 def timed_ops(step: RealStep, precision: Any, on_gpu: bool, budget_s: float) -> list[TimedOp]:
     """The operators of forward and backward with the mean of their seconds in a typical step.
 
-    Raises what the step raises.
+    A processor also takes time between operators (autograd, modules, memory that is returned):
+    forward and backward as a whole less the sum of their operators, in equal parts. Raises what
+    the step raises.
     """
     found: list[list[float]] = []
     others: list[float] = []
@@ -134,19 +135,33 @@ def timed_ops(step: RealStep, precision: Any, on_gpu: bool, budget_s: float) -> 
             timer = _one(step, on_gpu)
         while len(found) < LEAST or (time.perf_counter() < until and len(found) < MOST):
             busy, cpu, start = busy_s(), time.process_time(), time.perf_counter()
+            whole_s = 0.0 if on_gpu else _whole_s(step)
             timer = _one(step, on_gpu)
-            found.append(timer.seconds())
+            found.append([*timer.seconds(), whole_s])
             wall, cpu = time.perf_counter() - start, time.process_time() - cpu
             others.append(others_frac(busy_s() - busy, cpu, wall, cores()))
-    # A GPU is timed by its own clock, and a single thread by its own time.
-    shared = not on_gpu and torch.get_num_threads() > 1
-    typical = typical_steps(np.array(found), np.array(others) if shared else np.zeros(len(found)))
-    mean = np.maximum(typical.mean(axis=0), LEAST_S)
-    sd = typical.std(axis=0) / mean / np.sqrt(len(typical))
+    # A GPU is timed by its own clock, which other processes of the host do not change.
+    typical = typical_steps(np.array(found), np.zeros(len(found)) if on_gpu else np.array(others))
+    *mean, whole_s = typical.mean(axis=0)
+    between_s = max(0.0, whole_s - sum(mean)) / len(mean)
+    sd = typical.std(axis=0) / np.maximum(typical.mean(axis=0), LEAST_S) / np.sqrt(len(typical))
     return [
-        TimedOp(op.name, op.phase == "backward", op.kernels, float(s), float(d))
-        for (op, _), s, d in zip(timer.timed, mean, sd, strict=True)
+        TimedOp(op.name, op.phase == "backward", op.kernels, max(s + between_s, LEAST_S), float(d))
+        for (op, _), s, d in zip(timer.timed, map(float, mean), sd, strict=False)
     ]
+
+
+def _whole_s(step: RealStep) -> float:
+    """Seconds of forward and backward as a processor runs them, without a timer of operators."""
+    clock = _clock()
+    start = clock()
+    step.differentiate()
+    return clock() - start
+
+
+def _clock() -> Callable[[], float]:
+    """The clock of a processor. A single thread computes all the time it is not interrupted."""
+    return time.thread_time if torch.get_num_threads() == 1 else time.perf_counter
 
 
 def typical_steps(seconds: Array, others: Array) -> Array:

@@ -18,6 +18,7 @@ from simcore.answer.predict import predict
 from simcore.answer.request import make_request
 from simcore.answer.result import Prediction
 from simcore.base.figures import Z80
+from simcore.calibrate import op_timer
 from simcore.calibrate.job_timing import TimedJob
 from simcore.calibrate.machine_record import Facts, record_of, write_record
 from simcore.calibrate.model_profile import (
@@ -40,6 +41,7 @@ from simcore.strategy.optimizers import OPTIMIZERS
 from simcore.strategy.precision import PRECISIONS
 from simcore.strategy.strategy import Strategy, parallelism_named
 from simcore.workload.permission import TrustedName
+from simcore.workload.trace.flop import kernels_of
 
 HERE = TrustedName(f"{__name__}:tiny")
 JOB = Strategy(parallelism=parallelism_named("ddp"), precision=PRECISIONS["fp32-ieee"],
@@ -135,6 +137,26 @@ def test_operators_are_timed_in_the_order_of_the_step() -> None:
     assert not any(op.backward for op in ops[:first_back])
     assert {"native_layer_norm_backward", "gelu_backward", "mm", "sum"} <= set(names[first_back:])
     assert 0.0 < sum(op.seconds for op in ops) < wall
+
+
+def test_time_between_operators_is_part_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forward and backward as a whole take 2 s: more than all operators, which take equal parts."""
+    monkeypatch.setattr(op_timer, "_whole_s", lambda step: 2.0)
+    step = built_step(HERE, (), 4, JOB, "cpu")
+    ops = timed_ops(step, JOB.precision, on_gpu=False, budget_s=0.01)
+    assert sum(op.seconds for op in ops) == pytest.approx(2.0)
+    assert min(op.seconds for op in ops) > 1.8 / len(ops)
+
+
+def test_layers_of_cudnn_lstm_are_kernels_of_their_own() -> None:
+    """Two layers over 5 x 3 steps: 2 x 15 x (32 x 6 + 32 x 8) FLOP forward in the first."""
+    x = torch.randn(5, 3, 6)
+    weights = [torch.randn(*s) for s in ((32, 6), (32, 8), (32,), (32,)) * 2]
+    found = kernels_of("_cudnn_rnn", (x, weights, 4), (), (), (), None)
+    back = kernels_of("_cudnn_rnn_backward", (x, weights, 4), (), (), (), None)
+    assert [k.flop for k in found] == [2 * 15 * 32 * (6 + 8)] * 2
+    assert [k.dims for k in found] == [(15, 32, 14, 1)] * 2
+    assert [k.flop for k in back] == [2 * k.flop for k in found]
 
 
 def test_the_batch_of_a_sample_is_repeated_and_a_frozen_step_still_trains() -> None:

@@ -68,6 +68,19 @@ def _rnn(name: str, args: Any) -> tuple[int, Dims]:
     return (2 * flop if name.endswith("backward") else flop), dims
 
 
+def _layers(name: str, args: Any) -> tuple[KernelRecord, ...]:
+    """The layers and directions of cuDNN's LSTM, one kernel each; their bytes are not counted.
+
+    ``args[1]``: the weights of all layers, ``args[2]`` of each: of the input, of the state, biases.
+    """
+    x, weights, each = args[:3]
+    steps, found = x.shape[0] * x.shape[1], []
+    for at in range(0, len(weights), each):
+        flop, dims = _rnn(name, (x, weights[at], weights[at + 1]))
+        found.append(KernelRecord("gemm", flop, (), (), (steps, *dims[1:])))
+    return tuple(found)
+
+
 def _gemm(name: str, args: Any) -> tuple[int, Dims] | None:
     """FLOP and geometry of a matrix product; None if they are not known."""
     if name.startswith("mkldnn_rnn_layer"):
@@ -188,6 +201,8 @@ def kernels_of(
         if name.startswith("attention") and args[-2] is not None:
             kind = _MASKED
         return (KernelRecord(kind, flop, reads, writes, dims, launches),)
+    if name.startswith("_cudnn_rnn") and isinstance(args[2], int):
+        return _layers(name, args)
     if kind == "gemm":
         product = _gemm(name, args)
         flop, dims = product or (0, (1, 1, 1, 1))
