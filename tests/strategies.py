@@ -98,6 +98,7 @@ def rates(**changes: Any) -> ClassRates:
         "kernels": kernel_rates(**of_kernels),
         "update_bytes_per_s": INF,
         "host_issue_s": 0.0,
+        "host_launch_s": 0.0,
         "issue_over_torch": {},
         "h2d_bytes_per_s": INF,
         "dram_bytes_per_s": INF,

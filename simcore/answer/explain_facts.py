@@ -42,14 +42,16 @@ class Derivation:
 class Work:
     """What one part of the step does on one device per micro-step.
 
-    ``issues``: host time to issue it, in kernel launches that take as long; ``awaited``: the part
-    of the host's work during which the device waits, in the same unit.
+    ``issues``, ``calls``: host work to issue it, in kernel issues and in CUDA's launches
+    (``hardware.host.HostWork``); ``awaited``: kernel issues of host work for which the device
+    waits.
     """
 
     flop: float
     n_bytes: float
     launches: float
     issues: float
+    calls: float
     awaited: float
 
 
@@ -153,8 +155,9 @@ class Facts:
         issues += weights @ t.unit_issues_per_phase * (self.result.n_gpus > 1)
         awaited = weights @ t.awaited_per_phase @ (1.0, batch)
         return Work(
-            total(t["flop"]) * batch, total(moved), float(launches), float(issues), float(awaited)
-        )
+            total(t["flop"]) * batch, total(moved), float(launches), float(issues),
+            float(weights @ t.calls_per_phase), float(awaited),
+        )  # fmt: skip
 
     def cite(self, estimate: Estimate) -> str:
         """An estimate's source, with the full citation of its key."""

@@ -150,7 +150,7 @@ def _optimizer(f: Facts) -> Derivation:
     products = f"; plus {work:,.0f} FLOP a parameter in 16-bit matrix products" if work else ""
     memory = f.request.profile.memory_efficiency("elementwise", f.rates.gpu)
     return Derivation(
-        "max(traffic / bandwidth + kernels x start, kernels x issue); traffic = parameters / "
+        "max(traffic / bandwidth + kernels x start, the host's issue); traffic = parameters / "
         f"shards x fp32 elements x 4 bytes{widened}{norm}{products}",
         (
             ("parameters", f"{f.result.n_params:,}"),
@@ -164,7 +164,7 @@ def _optimizer(f: Facts) -> Derivation:
 
 def _ema(f: Facts) -> Derivation:
     return Derivation(
-        "max(traffic / bandwidth + kernels x start, kernels x issue); "
+        "max(traffic / bandwidth + kernels x start, the host's issue); "
         f"traffic = parameters x {EMA_TRAFFIC_ELEMS:g} elements x bytes each",
         (("parameters", f"{f.result.n_params:,}"),
          ("bytes each", f"{f.request.strategy.ema_bytes}"),
@@ -292,26 +292,25 @@ def _hidden(f: Facts) -> Derivation:
 
 def _host(f: Facts) -> Derivation:
     parts = [f.work(p) for p in ("forward", "backward", "frozen")]
-    kernels, issues = sum(w.launches for w in parts), sum(w.issues for w in parts)
+    issues, calls = sum(w.issues for w in parts), sum(w.calls for w in parts)
     strategy = f.request.strategy
     threads = f.result.n_gpus if strategy.parallelism == "dp" else 1
-    each = f.rates.issue_s(strategy.issuer) * threads
+    each, launch = f.rates.issue_s(strategy.issuer) * threads, f.rates.launch_s * threads
     waited = sum(w.awaited for w in parts)
     driver = strategy.program.host.trainer_loop
     between = driver_issues(f.request.workload, driver) if driver is not None else 0.0
     return Derivation(
         "step - step with a host that issues kernels in no time. A kernel ends no earlier than "
-        "it is issued, and issuing takes (kernels + calls) x issue time (with dp x GPUs: one "
-        "Python process issues for all)",
+        "it is issued, and issuing takes issues x issue time + launches x launch time (with dp x "
+        "GPUs: one Python process issues for all). 1.28 issues are nn.Linear's forward",
         (
-            ("kernels", f"{kernels:.0f} a micro-step"),
-            ("calls, hooks", f"as long as {issues - kernels:.0f} kernel launches"),
-            *[("between micro-steps", f"as long as {between:.0f} launches, while the device waits")]
+            ("kernels", f"{sum(w.launches for w in parts):.0f} a micro-step"),
+            ("issues", f"{issues:.0f} of {_s(each)} in Python and PyTorch, by {strategy.issuer}"),
+            ("launches", f"{calls:.0f} of {_s(launch)} in CUDA and its libraries"),
+            *[("between micro-steps", f"{between:.0f} issues, while the device waits")]
             * bool(between),
-            ("issue time", f"{_s(each)} a kernel, by {strategy.issuer}"),
-            ("host in all", _s(issues * each)),
-            *[("result waits", f"as long as {waited:.0f} launches, {_s(waited * each)}: added")]
-            * bool(waited),
+            ("host in all", _s(issues * each + calls * launch)),
+            *[("result waits", f"{waited:.0f} issues, {_s(waited * each)}: added")] * bool(waited),
         ),
         f.cite(f.request.profile.host_issue_s(f.rates.gpu)),
     )

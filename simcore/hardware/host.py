@@ -1,9 +1,12 @@
-"""Host time to launch a kernel, by processor and by the program that launches it."""
+"""Host time to launch a kernel: by its kind, by processor and by the program that launches it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal, get_args
+from functools import lru_cache
+from typing import Any, Literal, NamedTuple, get_args
+
+from simcore.base.database import read_yaml, shipped_root
 
 #: Programs that launch kernels. ``torch``: modules of torch, operator by operator. ``megatron``:
 #: modules of Megatron-Core with those of Transformer Engine inside, whose products are autograd
@@ -31,3 +34,35 @@ def issue_over_torch(
         by_program *= float(table["megatron_eight_bit"]["value"])
     by_cpu = table["by_cpu"]
     return by_program * (float(by_cpu[cpu]["value"]) if cpu in by_cpu else 1.0)
+
+
+class HostWork(NamedTuple):
+    """Work of the host: what the framework does, and what CUDA and its libraries do.
+
+    ``issues``: time of Python, dispatch and autograd in *kernel issues*, of which forward of
+    ``nn.Linear`` takes 1.28. ``launches``: time in CUDA's driver and libraries, in launches of one
+    kernel.
+    """
+
+    issues: float
+    launches: float
+
+
+@lru_cache(maxsize=1)
+def host_work_by_kind() -> Mapping[str, tuple[HostWork, HostWork]]:
+    """Host work of an operator of PyTorch that runs eagerly, by kind: (forward, backward).
+
+    Of kinds with several kernels in backward it is the work of one of them. Kinds that are missing
+    cost as ``elementwise`` (``runtime.yaml``, ``host_work``).
+    """
+    table = read_yaml(shipped_root() / "hardware_db" / "calibrations" / "runtime.yaml")
+    return {
+        kind: (HostWork(*map(float, row["forward"])), HostWork(*map(float, row["backward"])))
+        for kind, row in table["host_work"].items()
+    }
+
+
+def host_work(kind: str, *, backward: bool) -> HostWork:
+    """Host work of one eager kernel of a kind."""
+    table = host_work_by_kind()
+    return table.get(kind, table["elementwise"])[backward]

@@ -113,8 +113,8 @@ class MeasuredDevice(Part):
     """Figures measured on ``gpu``; a missing one is taken from the blind profile.
 
     ``kernel_start``: device time of a kernel without work. Where the device is the host's own CPU
-    it includes the launch, and ``host_issue`` is 0. The keys of ``compute_efficiency`` and
-    ``memory_efficiency`` are those of ``blind.yaml``. ``kernels``: kernels of training steps, timed
+    it includes the launch, and ``host_issue`` and ``host_launch`` are 0. The keys of
+    ``compute_efficiency`` and ``memory_efficiency`` are those of ``blind.yaml``. ``kernels``: kernels of training steps, timed
     by shape; ``update_over_figures``: measured seconds of an optimizer's update over those by the
     other figures; ``step_over_kernels``: measured seconds of the whole steps whose kernels were
     timed, over the predicted ones, with the spread to expect of further such steps.
@@ -133,6 +133,7 @@ class MeasuredDevice(Part):
     memory_efficiency: dict[str, Fitted] = Field(default_factory=dict)
     kernel_start: FittedTime | None = None
     host_issue: FittedTime | None = None
+    host_launch: FittedTime | None = None
     sustained_over_burst: Fitted | None = None
     context: FittedBytes | None = None
     contention: tuple[Contention, ...] = ()
@@ -173,8 +174,8 @@ class MeasuredDevice(Part):
 
         clock = self.sustained_over_burst or Fitted(value=1.0, sd_log=0.0)
         host = dict(tables["host"])
-        for key, f in (("kernel_start", self.kernel_start), ("host_issue", self.host_issue)):
-            if f is not None:
+        for key in ("kernel_start", "host_issue", "host_launch"):
+            if (f := getattr(self, key)) is not None:
                 host[key] = leaf(f)
         return {
             **tables,

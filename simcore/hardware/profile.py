@@ -299,8 +299,15 @@ class Profile(LinkFigures, Spreads):
         return leaf(self._tables(gpu)["host"]["eager_event_floor"], "seconds")
 
     def host_issue_s(self, gpu: GpuSpec) -> Estimate:
-        """Host time to launch the kernel of one eager operator [s]."""
-        base = leaf(self._tables(gpu)["host"]["host_issue"], "seconds")
+        """Host time of one kernel issue (``hardware.host.HostWork``) [s]."""
+        return self._host_s("host_issue", gpu)
+
+    def host_launch_s(self, gpu: GpuSpec) -> Estimate:
+        """Host time that CUDA takes to launch one kernel [s]."""
+        return self._host_s("host_launch", gpu)
+
+    def _host_s(self, figure: str, gpu: GpuSpec) -> Estimate:
+        base = leaf(self._tables(gpu)["host"][figure], "seconds")
         scaled = self.scaled(Estimate(1.0, base.sd_log, base.source), "host", gpu=gpu.name)
         return Estimate(base.value / scaled.value, scaled.sd_log, scaled.source)
 

@@ -33,6 +33,7 @@ from simcore.strategy.optimizers import fitted
 from simcore.strategy.options import Options
 from simcore.strategy.options.values import check_shares, read_options
 from simcore.strategy.precision import with_remainders
+from simcore.strategy.programs import PLAIN
 from simcore.strategy.routing import EVEN
 from simcore.strategy.strategy import (
     Buckets,
@@ -178,6 +179,13 @@ def _strategy(tries: Attempts, inputs: Inputs, mode: str) -> Strategy | None:
         overlap=tries["overlap"],
         issuer=tries["issuer"],
         launch_blocking=tries.get("blocking", False),
+        compiled=bool(tries.get("compiled")),
+        waits_for_gradients=(
+            t is None
+            or t.waits_for_gradients
+            or library.program is not PLAIN
+            or tries["precision"].peak == "fp16"  # GradScaler.step reads whether any is infinite
+        ),
         nccl=NcclLimits(
             algorithms=tries.get("nccl_algorithms", FREE),
             protocols=tries.get("nccl_protocols", FREE),

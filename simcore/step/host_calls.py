@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from simcore.base.arrays import NDArray
+from simcore.strategy.programs import program_named
 from simcore.strategy.programs.mechanisms import (
     ModuleHooks,
     ModuleOverhead,
@@ -51,25 +52,26 @@ class Managed:
     modules: ModuleOverhead | None = None
 
 
-def managed(strategy: Strategy) -> Managed | None:
+def managed(strategy: Strategy, modules_of: str = "") -> Managed | None:
     """The Python work around modules that a job's program does; None if it does none.
 
     ZeRO-3's hooks and FSDP's units apply only where parameters are sharded (ZeRO stage 3).
+    ``modules_of``: as in ``Workload``; its modules run where the program has none of its own.
     """
     library, sharded = strategy.program, strategy.zero_stage == 3
     hooks, units = (library.zero3.hooks, library.fsdp.units) if sharded else (None, None)
-    if hooks is None and units is None and library.host.modules is None:
+    modules = library.host.modules
+    if modules is None and modules_of and strategy.eager and library.layers.plain_pytorch_modules:
+        modules = program_named(modules_of).host.modules
+    if hooks is None and units is None and modules is None:
         return None
     numel = strategy.buckets.zero_numel if hooks else 0
-    return Managed(hooks, numel, units, library.host.modules)
+    return Managed(hooks, numel, units, modules)
 
 
-def calls(
-    workload: Workload, issues: Array, recompute: bool, stops_early: bool, by: Managed | None
-) -> Array:
+def calls(workload: Workload, recompute: bool, stops_early: bool, by: Managed | None) -> Array:
     """Host work other than issuing kernels, in kernel issues of each phase [P].
 
-    ``issues`` [P]: kernel issues of each phase, of which modules in Python take a share more;
     ``recompute``: recomputable blocks are checkpointed; ``stops_early``: their checkpoint stops
     once backward has what it needs; ``by``: Python work around modules. FSDP's units are not
     included (``unit_calls``).
@@ -83,13 +85,20 @@ def calls(
         hooked = np.array([_hooked(b, by.hooks, by.bucket_numel) for b in workload.blocks])
         forward, backward = forward + hooked[:, 0], backward + hooked[:, 1]
     if by is not None and by.modules is not None:
-        n = len(workload.blocks)
-        overhead = np.array([
-            _module_overhead(b, by.modules, issues[i], issues[n + i])
-            for i, b in enumerate(workload.blocks)
-        ])  # fmt: skip
+        overhead = np.array([_module_overhead(b, by.modules) for b in workload.blocks])
         forward, backward = forward + overhead[:, 0], backward + overhead[:, 1]
     return np.concatenate([forward, backward, np.zeros(len(workload.frozen))])
+
+
+def weight_casts(workload: Workload) -> Array:
+    """Casts under autocast that no kernel of the table stands for, in each phase [P].
+
+    Forward casts each matrix and its bias to 16 bit once (ATen's autocast_mode.cpp, cached_cast);
+    backward, whose casts of matrices are in the table, casts the gradients of biases.
+    """
+    biases = np.array([_biases(b) for b in workload.blocks], dtype=float)
+    matrices = np.array([b.gemm_weights[0] for b in workload.blocks], dtype=float)
+    return np.concatenate([matrices + biases, biases, np.zeros(len(workload.frozen))])
 
 
 def unit_calls(workload: Workload, by: Managed | None) -> Array:
@@ -119,6 +128,13 @@ def adapters(block: Block) -> int:
     return sum(op.name.endswith(".lora_a") for op in block.ops)
 
 
+def _biases(block: Block) -> int:
+    """The number of a block's matrices that have a bias."""
+    numels = {op.gemm_weight for op in block.ops if op.gemm_weight}
+    owners = {p.name.rpartition(".")[0] for p in block.params if p.numel in numels}
+    return sum(p.name.rpartition(".")[::2] == (o, "bias") for p in block.params for o in owners)
+
+
 def _matrices(block: Block) -> int:
     """The number of a block's ops that multiply by a weight."""
     return sum(any(k.flop and k.weight for k in op.fwd) for op in block.ops)
@@ -140,19 +156,13 @@ def _hooked(block: Block, hooks: ModuleHooks, bucket_numel: int) -> tuple[float,
     return forward, backward + len(sizes) * hooks.gradient + buckets * hooks.bucket
 
 
-def _module_overhead(
-    block: Block, modules: ModuleOverhead, forward: float, backward: float
-) -> tuple[float, float]:
-    """Kernel issues that the Python code of a block's modules adds in forward and in backward.
-
-    ``forward``, ``backward``: kernel issues of the block's kernels.
-    """
+def _module_overhead(block: Block, modules: ModuleOverhead) -> tuple[float, float]:
+    """Kernel issues that the Python code of a block's modules adds in forward and in backward."""
     adapted = adapters(block)
-    share = [block.recomputable * s for s in modules.share]
-    return (
-        share[0] * forward + adapted * modules.adapter[0],
-        share[1] * backward + adapted * modules.adapter[1],
+    forward, backward = (
+        block.recomputable * modules.layer[i] + adapted * modules.adapter[i] for i in (0, 1)
     )
+    return forward, backward
 
 
 def _around_units(block: Block, units: UnitHooks) -> tuple[float, float]:

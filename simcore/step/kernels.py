@@ -16,8 +16,9 @@ import numpy as np
 
 from simcore.base.arrays import NDArray
 from simcore.base.record import Same
+from simcore.hardware.host import host_work
 from simcore.physics.kernel import clocks_per_element
-from simcore.step.host_calls import Managed, calls, managed, unit_calls
+from simcore.step.host_calls import Managed, calls, managed, unit_calls, weight_casts
 from simcore.strategy.precision import Precision
 from simcore.strategy.strategy import Strategy
 from simcore.workload.graph import (
@@ -79,8 +80,8 @@ class KernelRow(NamedTuple):
     ``kind``: index into ``KINDS``. ``flop``: per sample. ``n_bytes``: memory traffic of parameters,
     and of everything else per sample. ``sides``: m, n, k and groups of matrix products
     (``workload.graph.Kernel``). ``launches``: device launches.
-    ``issues``: host work of issuing them, in units of one launch; ``awaited``: host work, in the
-    same unit, that the device waits for.
+    ``calls``: launches that the host issues one by one; ``issues``: host work of all others, in
+    kernel issues; ``awaited``: kernel issues of host work that the device waits for.
 
     The other columns are for the traffic laws of ``physics.kernel``, per sample and 0 where a law
     does not apply. ``turned_bytes``: moved to convert channels-first tensors to channels last.
@@ -96,6 +97,7 @@ class KernelRow(NamedTuple):
     sides: tuple[tuple[float, float], ...]
     launches: float
     issues: float
+    calls: float
     awaited: tuple[float, float]
     turned_bytes: float
     indexed: float
@@ -133,9 +135,9 @@ class KernelTable:
 
     ``kernels`` [K]: structured array with the columns of ``COLUMNS``. ``phase_start`` [P]: index of
     the first kernel of each phase, for ``np.add.reduceat``. ``launches_per_phase`` [P]: kernel
-    launches. ``issues_per_phase`` [P]: host work in kernel issues (the host time of issuing one
-    kernel), which includes calls that launch no kernel. ``unit_issues_per_phase`` [P]: kernel
-    issues that FSDP's units add where there is more than one rank. ``awaited_per_phase`` [P, 2]:
+    launches. ``issues_per_phase`` [P]: host work in kernel issues, which includes what launches no
+    kernel. ``calls_per_phase`` [P]: host work in CUDA, in launches. ``unit_issues_per_phase`` [P]:
+    kernel issues that FSDP's units add where there is more than one rank. ``awaited_per_phase`` [P, 2]:
     kernel issues of host work that the device waits for, a fixed part and a part per sample.
     """
 
@@ -143,6 +145,7 @@ class KernelTable:
     phase_start: NDArray[np.intp]
     launches_per_phase: Array
     issues_per_phase: Array
+    calls_per_phase: Array
     awaited_per_phase: Array
     unit_issues_per_phase: Array
 
@@ -234,7 +237,8 @@ def _row(kernel: Kernel, precision: Precision, kind: str = "") -> KernelRow:
             (side.fixed, side.per_sample) for side in (kernel.m, kernel.n, kernel.k, kernel.groups)
         ),
         launches=launches,
-        issues=launches if kernel.issues is None else kernel.issues,
+        issues=kernel.issues or 0.0,
+        calls=launches if kernel.issues is None else 0.0,
         awaited=(kernel.awaited.fixed, kernel.awaited.per_sample),
         turned_bytes=2.0 * precision.low_bytes * _turned_elems(kernel, precision),  # read, written
         indexed=kernel.indexed * (sample_bytes > 0.0)  # fp32 to fp32 is no cast
@@ -354,17 +358,36 @@ def _backward_phase(
     return np.concatenate(found)
 
 
+#: Host work of a kernel of a program that does not issue PyTorch's operators one by one.
+ONE_ISSUE = np.array([1.0, 0.0])
+#: Kinds in the table -> kind whose host work they have (``hardware.host.host_work``).
+_ISSUED_AS = {
+    **dict.fromkeys((WIDE, UNALIGNED, *NARROW_LOADS.values()), "gemm"),
+    **dict.fromkeys((BATCHED, *BATCHED_LOADS.values()), "bmm"),
+    **dict.fromkeys((*CONV_KINDS, VECTOR_CONV, DEPTHWISE_LAST), "conv"),
+    **dict.fromkeys(FLASH_KINDS, "attention"), SHORT_SOFTMAX: "softmax",
+}  # fmt: skip
+
+
+@lru_cache(maxsize=1)
+def _host_work() -> Array:
+    """Issues and launches of eager kernels, forward and backward [2, kinds, 2]."""
+    kinds = [_ISSUED_AS.get(kind, kind) for kind in KINDS]
+    return np.array([[host_work(k, backward=b) for k in kinds] for b in (False, True)])
+
+
 @lru_cache(maxsize=256)
 def kernel_table(
     workload: Workload, precision: Precision, recompute: bool = False, stops_early: bool = False,
-    by: Managed | None = None,
+    by: Managed | None = None, eager: bool = False,
 ) -> KernelTable:  # fmt: skip
     """The kernel table of a workload; equal kernels of one phase become one row with a count.
 
     ``recompute``: recomputable blocks are checkpointed. ``stops_early``: their recompute stops once
     backward has what it needs, and the table counts it in the backward phase; otherwise the
     recompute is a whole forward phase, which the program adds (``ProgramBuilder.backward_row``).
-    ``by``: Python work around modules (``host_calls.managed``).
+    ``by``: Python work around modules (``host_calls.managed``). ``eager``: PyTorch issues operator
+    by operator, so that host work depends on the kind of kernel; otherwise a kernel is one issue.
     """
     nothing = _distinct([_row(Kernel(kind="copy", launches=0.0), precision)], backward=False)
     nothing["count"] = 0.0
@@ -380,17 +403,24 @@ def kernel_table(
     kernels = np.concatenate(phases)
     start = np.cumsum([0, *(len(phase) for phase in phases[:-1])])
 
-    def per_phase(column: str) -> Array:
-        total: Array = np.add.reduceat((kernels[column].T * kernels["count"]).T, start)
+    def per_phase(amounts: Array) -> Array:
+        total: Array = np.add.reduceat((amounts.T * kernels["count"]).T, start)
         return total
 
-    issues = per_phase("issues")
+    work = (
+        _host_work()[kernels["backward"].astype(np.intp), kernels["kind"]] if eager else ONE_ISSUE
+    )
+    issued = kernels["calls"][:, None] * work
+    casts = weight_casts(workload)[:, None] * bool(precision.cast_bytes)
+    casts = casts * (_host_work()[0, KINDS.index("elementwise")] if eager else ONE_ISSUE)
+    issues = per_phase(kernels["issues"] + issued[:, 0]) + casts[:, 0]
     return KernelTable(
         kernels=kernels,
         phase_start=start,
-        launches_per_phase=per_phase("launches"),
-        issues_per_phase=issues + calls(workload, issues, recompute, stops_early, by),
-        awaited_per_phase=per_phase("awaited"),
+        launches_per_phase=per_phase(kernels["launches"]),
+        issues_per_phase=issues + calls(workload, recompute, stops_early, by),
+        calls_per_phase=per_phase(issued[:, 1]) + casts[:, 1],
+        awaited_per_phase=per_phase(kernels["awaited"]),
         unit_issues_per_phase=unit_calls(workload, by),
     )
 
@@ -400,7 +430,7 @@ def table_of(workload: Workload, strategy: Strategy) -> KernelTable:
     return kernel_table(
         workload, strategy.precision, strategy.recompute == "full",
         strategy.program.recompute.stops_early,
-        managed(strategy),
+        managed(strategy, workload.modules_of), strategy.eager,
     )  # fmt: skip
 
 

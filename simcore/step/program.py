@@ -27,6 +27,8 @@ from simcore.workload.graph import Workload
 
 #: The largest number of host tasks that issue one backward (or one forward that overlaps gathers).
 HOST_STRETCHES = 16
+#: The largest number of tasks that one forward consists of, where nothing else runs beside it.
+FORWARD_PARTS = 8
 
 
 #: Ranks of a collective: all data-parallel ranks, those that share one copy of sharded state, those

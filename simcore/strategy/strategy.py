@@ -83,7 +83,9 @@ class Strategy:
     ``expert_ranks``: data ranks over which one set of experts is divided, from the layout;
     ``routing``: how unevenly tokens are routed to experts. ``program``: the training program,
     with its temporaries and copies. ``issuer``: the program that issues kernels;
-    ``launch_blocking``: the host waits for each kernel to end. ``nccl``: restrictions on NCCL's
+    ``launch_blocking``: the host waits for each kernel to end. ``compiled``: torch.compile has
+    joined operators. ``waits_for_gradients``: it issues the update once backward has ended on the
+    device. ``nccl``: restrictions on NCCL's
     choice.
     """
 
@@ -111,7 +113,14 @@ class Strategy:
     program: Program = PLAIN
     issuer: Issuer = "torch"
     launch_blocking: bool = False
+    compiled: bool = False
+    waits_for_gradients: bool = True
     nccl: NcclLimits = NcclLimits()
+
+    @property
+    def eager(self) -> bool:
+        """Whether the host issues PyTorch's operators one by one."""
+        return self.issuer == "torch" and not self.compiled
 
     @property
     def fp8_params(self) -> bool:

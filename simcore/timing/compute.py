@@ -270,6 +270,9 @@ def compute_times(
         if strategy.launch_blocking:
             idle = idle + table.issues_per_phase[:, None]
         phases = [seconds + idle * issued[first] for seconds in phases]
+        if strategy.launch_blocking:
+            launched = (launch_s(classes, points) * issuing_devices(strategy, points))[first]
+            phases = [s + table.calls_per_phase[:, None] * launched for s in phases]
     if len(phases) == 1:
         task_s = computing.weights @ phases[0]
     else:
@@ -384,7 +387,7 @@ def _distinct(
 
 
 def issue_s(strategy: Strategy, classes: tuple[ClassRates, ...], points: Points) -> Array:
-    """Host seconds to issue one kernel [C], on the slowest host."""
+    """Host seconds of one kernel issue [C], on the slowest host."""
     each = [c.issue_s(strategy.issuer) for c in classes]
     if points.class_host is None:
         return max(each) / points.host * points.use_host
@@ -397,16 +400,24 @@ def issuing_devices(strategy: Strategy, points: Points) -> Array | float:
     return points.n_ranks if strategy.parallelism == "dp" else 1.0
 
 
+def launch_s(classes: tuple[ClassRates, ...], points: Points) -> Array:
+    """Host seconds that CUDA takes to launch one kernel [C], on the slowest host."""
+    each = [c.launch_s / points.host_of(i) for i, c in enumerate(classes)]
+    return np.max(each, axis=0) * points.use_host
+
+
 def host_s(
-    weights: Array, table: KernelTable, issued: Array, shared_out: NDArray[np.bool_]
-) -> Array:
+    weights: Array, table: KernelTable, issued: Array, launched: Array,
+    shared_out: NDArray[np.bool_],
+) -> Array:  # fmt: skip
     """Host seconds of phases that run ``weights`` [rows, P] times [rows, C].
 
-    ``issued``: host seconds to issue one kernel; ``shared_out``: whether there is more than one
-    rank.
+    ``issued``, ``launched``: host seconds of one kernel issue and of one launch in CUDA;
+    ``shared_out``: whether there is more than one rank.
     """
     units = weights @ table.unit_issues_per_phase
     seconds: Array = (weights @ table.issues_per_phase)[:, None] * issued
+    seconds += (weights @ table.calls_per_phase)[:, None] * launched
     if units.any():  # a single rank gathers no parameters
         seconds = seconds + units[:, None] * (issued * shared_out)
     return seconds

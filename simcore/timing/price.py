@@ -15,7 +15,7 @@ from simcore.step.kernels import KernelTable
 from simcore.step.together import Together
 from simcore.strategy.strategy import Strategy
 from simcore.timing.collectives import messages_s, through_lists_s
-from simcore.timing.compute import ComputeTimes, host_s, issue_s, issuing_devices
+from simcore.timing.compute import ComputeTimes, host_s, issue_s, issuing_devices, launch_s
 from simcore.timing.points import Points
 from simcore.timing.quantities import Quantities
 from simcore.timing.rates import ClassRates
@@ -56,11 +56,11 @@ def price(
     """
     duration = np.empty((joined.ends[-1], len(points)))
     tasks, sending = joined.computing, joined.sending
-    issue = issue_s(strategy, classes, points)
-    issued = issue * issuing_devices(strategy, points)
-    shared_out = points.n_ranks > 1
-    duration[tasks.host_tasks] = host_s(tasks.host_weights, table, issued, shared_out)
-    host_micro_s = host_s(tasks.host_sums, table, issued, shared_out)
+    issue, launch = issue_s(strategy, classes, points), launch_s(classes, points)
+    threads = issuing_devices(strategy, points)
+    issued = issue * threads, launch * threads, points.n_ranks > 1
+    duration[tasks.host_tasks] = host_s(tasks.host_weights, table, *issued)
+    host_micro_s = host_s(tasks.host_sums, table, *issued)
 
     # Compute and collectives that run at the same time slow each other. Sums are over messages and
     # distinct columns, of which there are few, not over tasks.
@@ -101,7 +101,7 @@ def price(
     largest = replace(points, micro_batch=points.micro_batch * max(shares, default=1.0))
     quantities = Quantities(
         workloads=tuple(workloads), strategy=strategy, points=largest, classes=classes,
-        loader=loader, issue_s=issue, micro_s=micro_s, host_micro_s=host_micro_s,
+        loader=loader, issue_s=issue, launch_s=launch, micro_s=micro_s, host_micro_s=host_micro_s,
     )  # fmt: skip
     for name, index, at, part in joined.misc:
         duration[at] = _spread(quantities.quantity(name, index), part)

@@ -127,6 +127,7 @@ class ClassRates:
     kernels: KernelRates
     update_bytes_per_s: float
     host_issue_s: float
+    host_launch_s: float
     issue_over_torch: Mapping[Issuer, float]
     h2d_bytes_per_s: float
     dram_bytes_per_s: float
@@ -161,8 +162,13 @@ class ClassRates:
         return 1.0 / (conv_frac / self.conv_peak_flop_per_s + rest)
 
     def issue_s(self, issuer: Issuer) -> float:
-        """Host seconds to issue one kernel from a program of this kind."""
+        """Host seconds of one kernel issue in a program of this kind."""
         return self.host_issue_s * self.issue_over_torch.get(issuer, 1.0)
+
+    @property
+    def launch_s(self) -> float:
+        """Host seconds that CUDA takes to launch one kernel."""
+        return self.host_launch_s * self.issue_over_torch.get("torch", 1.0)
 
 
 _NARROW = ("fp8", "fp4")
@@ -384,6 +390,7 @@ def class_rates(group: NodeGroup, precision: Precision, profile: Profile) -> Cla
         kernels=_kernel_rates(group, precision, profile),
         update_bytes_per_s=gpu.memory_bw.value * update_share,
         host_issue_s=profile.host_issue_s(gpu).value,
+        host_launch_s=profile.host_launch_s(gpu).value,
         issue_over_torch={
             who: issue_over_torch(profile.runtime, who, processor, eight_bit=eight_bit)
             for who in ISSUERS

@@ -43,7 +43,8 @@ class Training(Part):
     """What the model's own training script does unless the user states otherwise.
 
     ``wraps_one_gpu``: the script wraps the model in DistributedDataParallel on a single GPU too, so
-    that gradient buckets take memory there as well. ``source`` is a sentence here: it says which of
+    that gradient buckets take memory there as well. ``waits_for_gradients``: its host waits for
+    backward to end before it issues the update, for a norm, a scale or a loss. ``source`` is a sentence here: it says which of
     the choices the script itself makes.
     """
 
@@ -54,6 +55,7 @@ class Training(Part):
     optimizer: str
     strategy: str = "ddp"
     wraps_one_gpu: bool = False
+    waits_for_gradients: bool = True
     recompute: Literal["none", "full"] = "none"
     ema: bool = False
     grad_clip: bool = False
@@ -107,6 +109,9 @@ class ModelRecord(Sourced):
     sync_norm_wait: Seconds | None = Field(
         default=None,
         description="time that each exchange of batch-norm statistics over all ranks waits",
+    )
+    modules_of: str = Field(
+        default="", description="program whose modules a plain training loop runs (transformers)"
     )
     notes: tuple[str, ...] = ()
     #: The network that `simcore trace-model` wrote; archs/traced.py checks it when the model is
@@ -250,6 +255,7 @@ def _build(record: ModelRecord, overrides: tuple[tuple[str, Scalar], ...]) -> Wo
     sd_frac, wait = record.work_sd_frac, record.sync_norm_wait
     return workload.replace(
         frozen=workload.frozen + frozen,
+        modules_of=record.modules_of,
         notes=workload.notes + record.notes,
         work_sd_frac=sd_frac.value if sd_frac else workload.work_sd_frac,
         sync_norms=workload.n_buffers // BUFFERS_A_NORM if wait else 0,

@@ -11,7 +11,7 @@ from simcore.base.errors import InvalidConfig
 from simcore.hardware.cluster import parse_cluster
 from simcore.hardware.host import ISSUERS
 from simcore.hardware.profile import load_profile
-from simcore.step.kernels import kernel_table
+from simcore.step.kernels import kernel_table, table_of
 from simcore.strategy.precision import PRECISIONS
 from simcore.timing.rates import class_rates
 from simcore.workload import ops
@@ -29,7 +29,7 @@ def test_a_job_that_its_host_binds_takes_as_long_as_issuing_does() -> None:
     times = {issuer: step_s(issuer) for issuer in ISSUERS}
     bare = times["graph"]  # the host hides: device time alone
     assert bare < 0.8 * times["torch"]
-    assert 2.0 < times["megatron_2022"] / times["torch"] <= 3.0  # the update is partly the device's
+    assert 1.2 < times["megatron_2022"] / times["torch"] <= 3.0
     assert times["torch"] < times["megatron_2022"] < times["megatron_graphs"] < times["megatron"]
     assert step_s(None) == times["torch"]
 
@@ -83,10 +83,14 @@ def test_a_host_that_waits_for_each_kernel_adds_its_time_to_the_devices() -> Non
         for wait in ("off", True)
     )
     hidden = make_request("gpt2", "1x1xH100", micro_batch=16)
-    table = kernel_table(hidden.workload, hidden.strategy.precision)
+    table = table_of(hidden.workload, hidden.strategy)
     counts = [hidden.workload.count(i) for i in range(len(hidden.workload.blocks))]
-    kernels = float(np.array(counts * 2) @ table.launches_per_phase[: 2 * len(counts)])
-    assert waiting - plain == pytest.approx(4 * kernels * 10e-6, rel=0.05)
+    phases = np.array(counts * 2)
+    issues, calls = (
+        float(phases @ each[: 2 * len(counts)])
+        for each in (table.issues_per_phase, table.calls_per_phase)
+    )
+    assert waiting - plain == pytest.approx(4 * (issues * 10e-6 + calls * 4.5e-6), rel=0.1)
 
 
 def test_launches_that_wait_are_on_or_off() -> None:

@@ -148,9 +148,9 @@ def test_a_trainer_walks_through_all_modules(model: str, adapters: int, walked_u
     assert walked * KERNEL_US == pytest.approx(walked_us, rel=0.1)
 
 
-@pytest.mark.parametrize(("phase", "share", "measured"), [(0, 0.17, 23.6), (1, 0.04, 4.9)])
+@pytest.mark.parametrize(("phase", "layer", "measured"), [(0, 17.5, 23.6), (1, 0.0, 4.9)])
 def test_adapters_of_peft_take_longer_than_their_products(
-    phase: int, share: float, measured: float
+    phase: int, layer: float, measured: float
 ) -> None:
     """PEFT's lora.Linear on a Llama layer's seven products, over those written by hand."""
     workload = transformer(**_LLAMA, lora_rank=4)
@@ -158,7 +158,7 @@ def test_adapters_of_peft_take_longer_than_their_products(
     table = kernel_table(workload, PRECISION, by=by)
     at = next(i for i, b in enumerate(workload.blocks) if b.name == "layer")
     at += phase * len(workload.blocks)
-    beside = table.issues_per_phase[at] - (1.0 + share) * table.launches_per_phase[at]
+    beside = table.issues_per_phase[at] - table.launches_per_phase[at] - layer
     assert beside == pytest.approx(measured, abs=3.0)
 
 
@@ -218,4 +218,6 @@ def test_an_explanation_counts_them() -> None:
         told = explain(request, predict(request), "host")
         found.append(dict(told.inputs))
     assert found[0]["kernels"] == found[1]["kernels"]
-    assert found[0]["calls, hooks"] == "as long as 0 kernel launches" != found[1]["calls, hooks"]
+    assert found[0]["launches"] == found[1]["launches"]
+    plain, hooked = (float(told["issues"].split()[0].replace(",", "")) for told in found)
+    assert hooked > plain + 12 * 100  # twelve layers

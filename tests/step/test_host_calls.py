@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 from strategies import strategy, workload
 
@@ -20,7 +19,7 @@ FROZEN = Frozen(name="encoder", resident_numel=5, ops=())
 HOOKS = ModuleHooks(
     module=(1.0, 10.0), layer=(0.5, 5.0), matrix=(2.0, 20.0), gradient=3.0, bucket=4.0
 )
-OVERHEAD = ModuleOverhead(share=(0.1, 0.2), adapter=(3.0, 5.0))
+OVERHEAD = ModuleOverhead(layer=(10.0, 60.0), adapter=(3.0, 5.0))
 
 
 def matrix(name: str) -> Op:
@@ -41,7 +40,7 @@ def params(**sizes: int) -> tuple[Param, ...]:
 
 def pair_of(model: Workload, by: Managed) -> list[float]:
     """Issues of the only block, forward and backward."""
-    return calls(model, np.zeros(2), False, False, by).tolist()
+    return calls(model, False, False, by).tolist()
 
 
 @pytest.mark.parametrize(
@@ -58,8 +57,8 @@ def test_collectives_and_checkpoints(recompute: bool, early: bool, expected: lis
     """Only the layer is recomputable; a checkpoint that stops early hooks both directions."""
     blocks = [made_of(exchanges=3), made_of(exchanges=1, recomputable=True)]
     model = workload(blocks, frozen=(FROZEN,))
-    assert calls(model, np.zeros(5), recompute, early, None).tolist() == expected
-    assert calls(model, np.zeros(5), recompute, early, Managed()).tolist() == expected
+    assert calls(model, recompute, early, None).tolist() == expected
+    assert calls(model, recompute, early, Managed()).tolist() == expected
 
 
 def test_hooks_of_zero_3() -> None:
@@ -89,14 +88,10 @@ def test_tensors_that_just_fill_a_bucket_share_it() -> None:
 
 
 def test_the_code_of_modules() -> None:
-    """A tenth of 100 issues and a fifth of 300, and 3 and 5 for the adapter.
-
-    A block outside the layers has its adapter's share alone.
-    """
+    """10 and 60 for a layer, and 3 and 5 for its adapter; outside the layers the adapter alone."""
     layer = made_of("q", "q.lora_a", "q.lora_b", recomputable=True)
     outer = made_of("head", "head.lora_a", "head.lora_b")
-    issues = np.array([100.0, 1000.0, 300.0, 3000.0])
-    found = calls(workload([layer, outer]), issues, False, False, Managed(modules=OVERHEAD))
+    found = calls(workload([layer, outer]), False, False, Managed(modules=OVERHEAD))
     assert found.tolist() == pytest.approx([13.0, 3.0, 65.0, 5.0])
 
 

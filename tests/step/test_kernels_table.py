@@ -59,10 +59,11 @@ def test_a_row_by_hand() -> None:
     assert found["flop"] == 6.0
     assert found["n_bytes"].tolist() == [28.0, 3 * 4 + 5 * 4 + 11]
     assert found["sides"].tolist() == [[1, 2], [3, 4], [5, 0], [7, 8]]
-    assert (found["launches"], found["issues"]) == (2.0, 2.0)
+    assert (found["launches"], found["calls"], found["issues"]) == (2.0, 2.0, 0.0)
     assert found["awaited"].tolist() == [0.5, 0.25]
     assert (found["count"], found["backward"]) == (1.0, False)
-    assert row(replace(PRODUCT, issues=0.0))["issues"] == 0.0
+    stated = row(replace(PRODUCT, issues=3.0))
+    assert (stated["calls"], stated["issues"]) == (0.0, 3.0)
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,8 @@ from simcore.workload.ops.gemm import linear
 
 ALONE: dict[str, Any] = {"n_ranks": 1.0, "n_nodes": 1.0}
 PLAIN = strategy("ddp", "fp32", optimizer="sgd-plain")
+#: A program whose host takes one kernel issue for each kernel, whatever its kind.
+FLAT = replace(PLAIN, compiled=True)
 
 
 def one_linear() -> Workload:
@@ -128,7 +130,7 @@ def test_kernel_start_is_paid_a_launch() -> None:
 def test_a_host_bound_step_is_its_launches() -> None:
     """100 blocks of 1 + 1 kernels at 10 us each; the device needs no time at all."""
     model = workload([block("a", [1], forward_flop=0.0, backward_flop=0.0)], [0] * 100)
-    job = Job(model, PLAIN, (rates(host_issue_s=1e-5),))
+    job = Job(model, FLAT, (rates(host_issue_s=1e-5),))
     accum = np.array([1.0, 2.0, 8.0])
     steps = evaluate(job, points(3, grad_accum=accum, **ALONE))
     update = 100 / 30 * 1e-5  # foreach packs thirty tensors a launch
@@ -145,6 +147,7 @@ def test_a_loop_over_tensors_updates_and_clips_each_by_itself() -> None:
 
     def step_s(impl: StepImpl, *, clip: bool) -> float:
         how = strategy("ddp", "fp32", optimizer="adam", step_impl=impl, grad_clip=clip)
+        how = replace(how, compiled=True)
         return float(
             evaluate(Job(model, how, (rates(host_issue_s=1e-5),)), points(**ALONE)).step_s[0]
         )
@@ -167,7 +170,7 @@ def test_frozen_networks_are_issued_in_each_micro_step() -> None:
     model = workload([block("a", [1], forward_flop=0.0, backward_flop=0.0)]).replace(
         frozen=(frozen,)
     )
-    job = Job(model, PLAIN, (rates(host_issue_s=1.0),))
+    job = Job(model, FLAT, (rates(host_issue_s=1.0),))
     one, four = evaluate(job, points(2, grad_accum=np.array([1.0, 4.0]), **ALONE)).step_s
     assert four - one == pytest.approx(3 * (52.0 + 1.0)), "and the sum of one gradient"
 
@@ -197,7 +200,7 @@ def test_loading_without_workers_blocks_the_step() -> None:
 def test_loading_without_workers_blocks_the_host() -> None:
     """The process that loads cannot issue: 4 s of loading, then 2 s of issuing."""
     model = workload([block("a", [], forward_flop=0.0, backward_flop=0.0)])
-    job = Job(model, PLAIN, (rates(host_issue_s=1.0),), Loading(1000, 1.0, 0, False))
+    job = Job(model, FLAT, (rates(host_issue_s=1.0),), Loading(1000, 1.0, 0, False))
     step = evaluate(job, points(micro_batch=4.0, **ALONE)).step_s[0]
     assert step == pytest.approx(4.0 + 2.0 + 1.0)  # the last second issues the update
 

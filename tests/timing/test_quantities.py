@@ -44,7 +44,7 @@ def made(
 ) -> Quantities:  # fmt: skip
     """Two ranks, 4 micro-steps of 2 samples; elementwise kernels at 10 bytes/s, the update at 5."""
     rule = changes.pop("rule", RULE)
-    how = replace(strategy(parallelism, precision, **changes), optimizer=rule)
+    how = replace(strategy(parallelism, precision, **changes), optimizer=rule, compiled=True)
     device = {"bytes_per_s": 10.0, "update_bytes_per_s": 5.0, "start_s": 0.25,
               "h2d_bytes_per_s": 4.0, "dram_bytes_per_s": 30.0, "far_bytes_per_s": 2.0,
               "nvme_read_bytes_per_s": 8.0, "nvme_write_bytes_per_s": 16.0, "gpus_per_node": 2,
@@ -56,6 +56,7 @@ def made(
         points=points(**{"micro_batch": 2.0, "grad_accum": 4.0, **(axis or {})}),
         classes=(rates(**(device | (on or {}))),),
         issue_s=ISSUE_S * one,
+        launch_s=0.0 * one,
         loader=7.0 * one,
         micro_s=np.full((1, 1, 1), 50.0),
         host_micro_s=np.full((1, 1), 20.0),
@@ -85,11 +86,37 @@ def seconds(name: str, q: Quantities) -> float:
 def test_an_optimizer_by_hand(precision: str, impl: str, traffic: float, launches: int) -> None:
     q = made(precision=precision, step_impl=impl)
     assert seconds("optimizer_s", q) == pytest.approx(100 * traffic / 5.0 + launches * 0.25)
-    # The host's time counts where it is longer; half the bandwidth is twice the time.
-    slow = replace(q, issue_s=np.full(1, 1e3))
-    assert seconds("optimizer_s", slow) == pytest.approx(launches * 1e3)
+    assert seconds("update_host_s", q) == pytest.approx(launches * ISSUE_S)
+    # Half the bandwidth is twice the time.
     half = made(precision=precision, step_impl=impl, axis={"memory": 0.5})
     assert seconds("optimizer_s", half) == pytest.approx(100 * traffic / 2.5 + launches * 0.25)
+
+
+@pytest.mark.parametrize(
+    ("impl", "kernels", "issues", "launches"),
+    [
+        ("foreach", 3, 2 * (0.6 + 3 * 0.2), 3), ("fused", 3, 2 * (0.6 + 0.2), 1),
+        ("for-loop", 3, 2 * 0.6 + 4 * 0.38, 4),
+        ("foreach", 60, 2 * 0.6 + 60 * 0.38, 60),  # its only implementation is a loop of 2 a tensor
+    ],
+)  # fmt: skip
+def test_an_update_of_pytorch_costs_its_host_by_tensor(
+    impl: str, kernels: int, issues: float, launches: float
+) -> None:
+    """Two tensors: 0.6 issues of Python each, 0.2 in each list, and an elementwise kernel's 0.38."""
+    q = made(step_impl=impl, rule=replace(RULE, kernels=kernels))
+    eager = replace(q, strategy=replace(q.strategy, compiled=False), launch_s=np.full(1, 7.0))
+    expected = issues * ISSUE_S + launches * 7.0
+    assert seconds("update_host_s", eager) == pytest.approx(expected)
+    away = replace(eager.strategy, parallelism="zero1", offload=Offload(optimizer="cpu"))
+    assert seconds("update_host_s", replace(eager, strategy=away)) == 0.0
+    both = replace(eager.strategy, grad_clip=True, ema=True)
+    norm = 2 * (0.6 + 2 * 0.2) * ISSUE_S + 2 * 7.0
+    if impl == "for-loop":
+        norm = (2 * 0.6 + 4 * 0.38) * ISSUE_S + 4 * 7.0
+    loop = (2 * 0.6 + 4 * 0.38) * ISSUE_S + 4 * 7.0  # the EMA's
+    found = seconds("update_host_s", replace(eager, strategy=both))
+    assert found == pytest.approx(expected + norm + loop)
 
 
 def test_products_of_an_optimizer_add_to_its_traffic() -> None:

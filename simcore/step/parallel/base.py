@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from itertools import chain, groupby
 from typing import Any, Protocol
 
 import numpy as np
@@ -11,6 +12,7 @@ import numpy as np
 from simcore.base.arrays import NDArray
 from simcore.base.registry import Registry
 from simcore.step.program import (
+    FORWARD_PARTS,
     HOST_STRETCHES,
     Bucket,
     ProgramBuilder,
@@ -170,8 +172,18 @@ def accumulation(builder: ProgramBuilder, ready: list[int]) -> list[int]:
 
 
 def forward(builder: ProgramBuilder, ready: Sequence[int]) -> list[int]:
-    """Add one forward of the whole model after the tasks ``ready``; returns its tasks."""
-    return builder.compute("forward", "forward", builder.forward_row(builder.workload.order), ready)
+    """Add one forward of the whole model after the tasks ``ready``; returns its last tasks.
+
+    Host and device are two queues, and which of them the other waits for differs between blocks of
+    a model. So forward is a task for each run of equal blocks, within which it does not, or for
+    several such runs where there are more than FORWARD_PARTS.
+    """
+    runs = [list(run) for _, run in groupby(builder.workload.order)]
+    per_task = -(-len(runs) // FORWARD_PARTS)
+    for i in range(0, len(runs), per_task):
+        row = builder.forward_row(chain.from_iterable(runs[i : i + per_task]))
+        ready = builder.compute("forward", "forward", row, ready)
+    return list(ready)
 
 
 def backward(builder: ProgramBuilder) -> list[int]:
@@ -229,6 +241,8 @@ def update(builder: ProgramBuilder, strategy: Strategy, deps: Sequence[int]) -> 
     ``deps``: tasks that the update starts after. Returns the tasks that end it.
     """
     done = list(deps)
+    waits = done if strategy.waits_for_gradients else []
+    issued = builder.misc("issue update", "host", "host", "update_host_s", waits)
     if builder.leaving:
         done += builder.misc(
             "activations to device", "copy", "offload", "activations_copy_s", builder.leaving
@@ -243,7 +257,7 @@ def update(builder: ProgramBuilder, strategy: Strategy, deps: Sequence[int]) -> 
         done = builder.misc("host optimizer", "host cpu", "offload", "host_optimizer_s", done)
         done = builder.misc("parameters to device", "copy", "offload", "offload_up_s", done)
     else:
-        done = builder.misc("optimizer", "compute", "optimizer", "optimizer_s", done)
+        done = builder.misc("optimizer", "compute", "optimizer", "optimizer_s", done, bounds=issued)
     if strategy.ema:
-        done = builder.misc("EMA", "compute", "ema", "ema_s", done)
+        done = builder.misc("EMA", "compute", "ema", "ema_s", done, bounds=issued)
     return done

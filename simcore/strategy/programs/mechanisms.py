@@ -257,13 +257,12 @@ class Layers:
 class ModuleOverhead:
     """Host time of the Python code of a model's modules, in addition to issuing their kernels.
 
-    Pairs are (forward, backward).
+    Pairs are kernel issues (forward, backward).
 
-    ``share``: this time as a fraction of the time to issue a layer's kernels.
-    ``adapter``: the time of one adapter's module, in kernel issues.
+    ``layer``: of the modules of one layer; ``adapter``: of one adapter's module.
     """
 
-    share: tuple[float, float]
+    layer: tuple[float, float]
     adapter: tuple[float, float]
 
 

@@ -152,11 +152,13 @@ def _record(
             precision="bf16",
             optimizer="adamw",
             strategy="ddp",
+            waits_for_gradients=False,
             source=(
                 "defaults for a config that does not say how it is trained: pure bf16 with fp32 "
                 "masters (16 bytes a parameter), AdamW, DDP, one sample at a time, no recompute"
             ),
         ),
+        modules_of="transformers",
         notes=notes,
         sources={"config": str(path)},
     )

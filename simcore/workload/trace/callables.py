@@ -275,6 +275,7 @@ def record_data(
         "sample_unit": workload.sample_unit,
         "params": {"value": float(workload.trainable_numel), "source": "traced"},
         "training": {
+            "waits_for_gradients": False,
             "micro_batch": usual.micro_batch if usual else 1,
             "precision": _precision(built.module),
             "optimizer": "sgd" if usual else "adamw",

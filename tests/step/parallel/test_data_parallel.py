@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -131,10 +132,9 @@ def test_dp_grows_linearly_with_the_devices() -> None:
 def test_dp_issues_all_devices_from_one_interpreter() -> None:
     model = three_buckets(0.0, (0.0, 0.0, 0.0))
     n = np.array([1.0, 2.0, 8.0])
+    flat = replace(strategy("dp", optimizer="sgd-plain"), compiled=True)
     at = points(3, n_ranks=n, n_nodes=1.0, intra_bw_bytes_per_s=np.inf)
-    one, two, eight = evaluate(
-        Job(model, strategy("dp", optimizer="sgd-plain"), (rates(host_issue_s=1.0),)), at
-    ).step_s
+    one, two, eight = evaluate(Job(model, flat, (rates(host_issue_s=1.0),)), at).step_s
     # 3 forward and 3 backward kernels a device; the optimizer is the master's alone
     assert two - one == pytest.approx(6.0, abs=1e-3)
     assert eight - one == pytest.approx(42.0, abs=1e-3)
