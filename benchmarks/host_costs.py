@@ -3,7 +3,7 @@
 Tensors have a few elements and live on the CPU, so that dispatch, autograd and Python modules are
 measured and kernels take next to nothing; what CUDA adds (the launch, cuBLAS, cuDNN) is not in it.
 Each kind is a chain of equal units: its time is the slope over the length of the chain, forward and
-backward apart. Prints the table ``framework_us`` of ``hardware_db/calibrations/host_costs.yaml``:
+backward apart. Prints what ``host_work`` in ``hardware_db/calibrations/runtime.yaml`` is from:
 
     python -m benchmarks.host_costs
 """
@@ -165,8 +165,8 @@ def layers() -> Iterator[tuple[str, float, float]]:
     import transformers as hf
 
     one = {"num_hidden_layers": SHORT, "vocab_size": 8, "hidden_size": 16, "intermediate_size": 16,
-           "num_attention_heads": 4}  # fmt: skip
-    gpt2 = {"n_embd": 16, "n_head": 4, "vocab_size": 8}
+           "num_attention_heads": 4, "use_cache": False}  # fmt: skip
+    gpt2 = {"n_embd": 16, "n_head": 4, "vocab_size": 8, "use_cache": False}
     made: dict[str, Callable[[int], Any]] = {
         "gpt2": lambda n: hf.GPT2LMHeadModel(hf.GPT2Config(**gpt2, n_layer=n)),
         "bert": lambda n: hf.BertForMaskedLM(hf.BertConfig(**{**one, "num_hidden_layers": n})),
@@ -177,7 +177,6 @@ def layers() -> Iterator[tuple[str, float, float]]:
         times = []
         for n in (2, 10):
             net = make(n)
-            net.config.use_cache = False
             runs = [_model_once(net, ids) for _ in range(RUNS)]
             times.append([min(t[i] for t in runs) for i in (0, 1)])
         yield name, *(1e6 * (b - a) / 8 for a, b in zip(*times, strict=True))
@@ -192,24 +191,27 @@ def _model_once(net: nn.Module, ids: torch.Tensor) -> tuple[float, float]:
     return ahead - begin, time.perf_counter() - ahead
 
 
+def rows() -> Iterator[str]:
+    """Lines of the table."""
+    yield f"# torch {torch.__version__}, Python {platform.python_version()}, {time.strftime('%F')}"
+    for amp, names in ((False, tuple(units())), (True, ("linear", "matmul", "image convolution"))):
+        for name in names:
+            forward, backward = slopes_us(name, amp)
+            under = " under autocast" * amp
+            yield f"{name}{under}: {{forward: {forward:.2f}, backward: {backward:.2f}}}"
+    yield from (f"{name}: {each:.2f} a tensor" for name, each in optimizers())
+    for name, forward, backward in layers():
+        yield f"layer of {name}: {{forward: {forward:.1f}, backward: {backward:.1f}}}"
+
+
 def main() -> None:
     """Print the table."""
     torch.set_num_threads(1)
-    torch.backends.mkldnn.enabled = False  # its kernels are prepared anew for each call
-    print(f"# torch {torch.__version__}, Python {platform.python_version()}, {time.strftime('%F')}")
-    for name in units():
-        forward, backward = slopes_us(name)
-        print(f"{name}: {{forward: {forward:.2f}, backward: {backward:.2f}}}", flush=True)
-    for name in ("linear", "matmul", "image convolution"):
-        forward, backward = slopes_us(name, amp=True)
-        print(f"{name} under autocast: {{forward: {forward:.2f}, backward: {backward:.2f}}}")
-    for name, each in optimizers():
-        print(f"{name}: {each:.2f} a tensor")
-    for name, forward, backward in layers():
-        print(
-            f"layer of {name} in transformers: {{forward: {forward:.1f}, backward: {backward:.1f}}}"
-        )
-    sys.stdout.flush()
+    # Kernels of oneDNN are prepared anew for each call.
+    with torch.backends.mkldnn.flags(enabled=False):
+        for line in rows():
+            sys.stdout.write(line + "\n")
+            sys.stdout.flush()
 
 
 if __name__ == "__main__":

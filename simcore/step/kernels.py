@@ -137,8 +137,9 @@ class KernelTable:
     the first kernel of each phase, for ``np.add.reduceat``. ``launches_per_phase`` [P]: kernel
     launches. ``issues_per_phase`` [P]: host work in kernel issues, which includes what launches no
     kernel. ``calls_per_phase`` [P]: host work in CUDA, in launches. ``unit_issues_per_phase`` [P]:
-    kernel issues that FSDP's units add where there is more than one rank. ``awaited_per_phase`` [P, 2]:
-    kernel issues of host work that the device waits for, a fixed part and a part per sample.
+    kernel issues that FSDP's units add where there is more than one rank. ``awaited_per_phase``
+    [P, 2]: kernel issues of host work that the device waits for, a fixed part and a part per
+    sample.
     """
 
     kernels: NDArray[np.void]
@@ -361,7 +362,7 @@ def _backward_phase(
 #: Host work of a kernel of a program that does not issue PyTorch's operators one by one.
 ONE_ISSUE = np.array([1.0, 0.0])
 #: Kinds in the table -> kind whose host work they have (``hardware.host.host_work``).
-_ISSUED_AS = {
+_ISSUED_AS: dict[str, str] = {
     **dict.fromkeys((WIDE, UNALIGNED, *NARROW_LOADS.values()), "gemm"),
     **dict.fromkeys((BATCHED, *BATCHED_LOADS.values()), "bmm"),
     **dict.fromkeys((*CONV_KINDS, VECTOR_CONV, DEPTHWISE_LAST), "conv"),
@@ -407,10 +408,8 @@ def kernel_table(
         total: Array = np.add.reduceat((amounts.T * kernels["count"]).T, start)
         return total
 
-    work = (
-        _host_work()[kernels["backward"].astype(np.intp), kernels["kind"]] if eager else ONE_ISSUE
-    )
-    issued = kernels["calls"][:, None] * work
+    backward, kinds = kernels["backward"].astype(np.intp), kernels["kind"]
+    issued = kernels["calls"][:, None] * (_host_work()[backward, kinds] if eager else ONE_ISSUE)
     casts = weight_casts(workload)[:, None] * bool(precision.cast_bytes)
     casts = casts * (_host_work()[0, KINDS.index("elementwise")] if eager else ONE_ISSUE)
     issues = per_phase(kernels["issues"] + issued[:, 0]) + casts[:, 0]

@@ -403,7 +403,8 @@ def issuing_devices(strategy: Strategy, points: Points) -> Array | float:
 def launch_s(classes: tuple[ClassRates, ...], points: Points) -> Array:
     """Host seconds that CUDA takes to launch one kernel [C], on the slowest host."""
     each = [c.launch_s / points.host_of(i) for i, c in enumerate(classes)]
-    return np.max(each, axis=0) * points.use_host
+    slowest: Array = np.max(each, axis=0)
+    return slowest * points.use_host
 
 
 def host_s(

@@ -54,8 +54,9 @@ LISTED_ISSUES = 0.2
 class Quantities:
     """Seconds on a rank class, [C] or [N, C] of each part; sizes of several parts are [N, 1].
 
-    ``issue_s``, ``launch_s``: host seconds of one kernel issue and of one launch. ``loader``: load time that blocks a step.
-    ``micro_s`` [classes, N, C], ``host_micro_s`` [N, C]: device and host seconds of a micro-step.
+    ``issue_s``, ``launch_s``: host seconds of one kernel issue and of one launch. ``loader``: load
+    time that blocks a step. ``micro_s`` [classes, N, C], ``host_micro_s`` [N, C]: device and host
+    seconds of a micro-step.
     """
 
     workloads: tuple[Workload, ...]
@@ -136,7 +137,9 @@ class Quantities:
     def _update_host(self, index: int) -> Array:
         """Host seconds to issue the update: gradient norm, optimizer and EMA."""
         s = self.strategy
-        passes = [(s.optimizer.kernels, s.optimizer.kernels_per_tensor, s.step_impl)]
+        passes: list[tuple[int, int, str]] = [
+            (s.optimizer.kernels, s.optimizer.kernels_per_tensor, s.step_impl)
+        ]
         if s.optimizer.syncs_each_tensor or s.offload.optimizer != "none":
             passes = []  # its time is in that of the loop, or the host computes it
         if s.grad_clip:

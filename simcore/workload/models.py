@@ -44,8 +44,8 @@ class Training(Part):
 
     ``wraps_one_gpu``: the script wraps the model in DistributedDataParallel on a single GPU too, so
     that gradient buckets take memory there as well. ``waits_for_gradients``: its host waits for
-    backward to end before it issues the update, for a norm, a scale or a loss. ``source`` is a sentence here: it says which of
-    the choices the script itself makes.
+    backward to end before it issues the update, for a norm, a scale or a loss. ``source`` is a
+    sentence here: it says which of the choices the script itself makes.
     """
 
     cites: ClassVar[bool] = False

@@ -331,8 +331,10 @@ def test_one_process_issues_for_all_devices_of_dp_alone() -> None:
 
 
 def test_units_are_gathered_where_there_is_more_than_one_rank() -> None:
-    table = replace(TABLE, issues_per_phase=np.array([1.0, 2.0]),
-                    calls_per_phase=np.array([0.0, 4.0]), unit_issues_per_phase=np.array([10.0, 20.0]))  # fmt: skip
+    table = replace(
+        TABLE, issues_per_phase=np.array([1.0, 2.0]), calls_per_phase=np.array([0.0, 4.0]),
+        unit_issues_per_phase=np.array([10.0, 20.0]),
+    )  # fmt: skip
     weights = np.array([[1.0, 1.0], [2.0, 0.0]])
     costs = np.full(2, 0.5), np.full(2, 0.25), np.array([True, False])
     found = host_s(weights, table, *costs)

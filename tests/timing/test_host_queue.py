@@ -63,7 +63,7 @@ def predicted_s(sizes: tuple[tuple[float, float], ...], order: list[int], issue_
         # a device-bound end of forward after host-bound layers: embedding, 12 layers, head
         (((20.0, 1.0), (40.0, 10.0), (20.0, 200.0)), [0, *[1] * 12, 2]),
         # large images first, then many small ones
-        (((20.0, 90.0), (20.0, 40.0), (20.0, 8.0), (20.0, 2.0)), [0] * 3 + [1] * 4 + [2] * 6 + [3] * 3),
+        (((20.0, 90.0), (20.0, 40.0), (20.0, 8.0), (20.0, 2.0)), [*[0] * 3, *[1] * 4, *[2] * 6, 3]),
         (((20.0, 25.0),), [0] * 10),
         (((20.0, 15.0),), [0] * 10),
     ],

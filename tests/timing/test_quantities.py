@@ -103,7 +103,7 @@ def test_an_optimizer_by_hand(precision: str, impl: str, traffic: float, launche
 def test_an_update_of_pytorch_costs_its_host_by_tensor(
     impl: str, kernels: int, issues: float, launches: float
 ) -> None:
-    """Two tensors: 0.6 issues of Python each, 0.2 in each list, and an elementwise kernel's 0.38."""
+    """Two tensors: 0.6 issues of Python each, 0.2 in each list, and 0.38 for a kernel."""
     q = made(step_impl=impl, rule=replace(RULE, kernels=kernels))
     eager = replace(q, strategy=replace(q.strategy, compiled=False), launch_s=np.full(1, 7.0))
     expected = issues * ISSUE_S + launches * 7.0
