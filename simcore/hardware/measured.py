@@ -114,10 +114,11 @@ class MeasuredDevice(Part):
 
     ``kernel_start``: device time of a kernel without work. Where the device is the host's own CPU
     it includes the launch, and ``host_issue`` and ``host_launch`` are 0. The keys of
-    ``compute_efficiency`` and ``memory_efficiency`` are those of ``blind.yaml``. ``kernels``: kernels of training steps, timed
-    by shape; ``update_over_figures``: measured seconds of an optimizer's update over those by the
-    other figures; ``step_over_kernels``: measured seconds of the whole steps whose kernels were
-    timed, over the predicted ones, with the spread to expect of further such steps.
+    ``compute_efficiency`` and ``memory_efficiency`` are those of ``blind.yaml``. ``kernels``:
+    kernels of training steps, timed by shape; ``update_over_figures``: measured seconds of an
+    optimizer's update over those by the other figures; ``step_over_kernels``: measured seconds of
+    the whole steps whose kernels were timed, over the predicted ones, with the spread to expect of
+    further such steps.
 
     ``compute_over_blind``, ``memory_over_blind``, ``start_over_blind``: measured rate (of the
     start: time) over that of the blind profile, for devices that the blind profile covers. All its
@@ -174,8 +175,11 @@ class MeasuredDevice(Part):
 
         clock = self.sustained_over_burst or Fitted(value=1.0, sd_log=0.0)
         host = dict(tables["host"])
-        for key in ("kernel_start", "host_issue", "host_launch"):
-            if (f := getattr(self, key)) is not None:
+        for key, f in (
+            ("kernel_start", self.kernel_start), ("host_issue", self.host_issue),
+            ("host_launch", self.host_launch),
+        ):  # fmt: skip
+            if f is not None:
                 host[key] = leaf(f)
         return {
             **tables,

@@ -137,11 +137,10 @@ class Quantities:
     def _update_host(self, index: int) -> Array:
         """Host seconds to issue the update: gradient norm, optimizer and EMA."""
         s = self.strategy
-        passes: list[tuple[int, int, str]] = [
-            (s.optimizer.kernels, s.optimizer.kernels_per_tensor, s.step_impl)
-        ]
-        if s.optimizer.syncs_each_tensor or s.offload.optimizer != "none":
-            passes = []  # its time is in that of the loop, or the host computes it
+        passes: list[tuple[int, int, str]] = []
+        # Else its time is in that of the loop, or the host computes it.
+        if not s.optimizer.syncs_each_tensor and s.offload.optimizer == "none":
+            passes.append((s.optimizer.kernels, s.optimizer.kernels_per_tensor, s.step_impl))
         if s.grad_clip:
             passes.append((2, 2, self._norm_impl))
         if s.ema:

@@ -70,7 +70,7 @@ def timed_kernels(
     none = np.zeros(len(found))
     table = KernelTable(
         kernels=kernels, phase_start=np.arange(len(found)), launches_per_phase=none,
-        issues_per_phase=none, awaited_per_phase=np.zeros((len(found), 2)),
+        issues_per_phase=none, calls_per_phase=none, awaited_per_phase=np.zeros((len(found), 2)),
         unit_issues_per_phase=none,
     )  # fmt: skip
     batch, seconds = (np.array([getattr(k, name) for k in found]) for name in ("batch", "seconds"))
