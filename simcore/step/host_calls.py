@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from simcore.base.arrays import NDArray
-from simcore.strategy.programs import program_named
+from simcore.strategy.programs import modules_program
 from simcore.strategy.programs.mechanisms import (
     ModuleHooks,
     ModuleOverhead,
@@ -62,7 +62,7 @@ def managed(strategy: Strategy, modules_of: str = "") -> Managed | None:
     hooks, units = (library.zero3.hooks, library.fsdp.units) if sharded else (None, None)
     modules = library.host.modules
     if modules is None and modules_of and strategy.eager and library.layers.plain_pytorch_modules:
-        modules = program_named(modules_of).host.modules
+        modules = modules_program(modules_of).host.modules
     if hooks is None and units is None and modules is None:
         return None
     numel = strategy.buckets.zero_numel if hooks else 0

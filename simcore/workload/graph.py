@@ -318,7 +318,7 @@ class Workload:
     frozen_weight_flop: float = 0.0  # per sample: gradients of frozen weights, not computed
     uneven_flop: float = 0.0  # forward, per sample: experts' rows beyond balanced routing
     work_sd_frac: float = 0.0  # standard deviation over mean of a sample's work
-    modules_of: str = ""  # program whose modules a plain training loop runs
+    modules_of: str = ""  # kind of source whose library's modules a plain loop runs
     notes: tuple[str, ...] = field(default=())
 
     def __post_init__(self) -> None:

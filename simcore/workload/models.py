@@ -111,7 +111,7 @@ class ModelRecord(Sourced):
         description="time that each exchange of batch-norm statistics over all ranks waits",
     )
     modules_of: str = Field(
-        default="", description="program whose modules a plain training loop runs (transformers)"
+        default="", description="kind of source whose library's modules a plain training loop runs"
     )
     notes: tuple[str, ...] = ()
     #: The network that `simcore trace-model` wrote; archs/traced.py checks it when the model is

@@ -52,7 +52,7 @@ def test_a_layer_of_transformers(model: str, forward_us: float, backward_us: flo
 
     Forward has the modules' own Python, which is a mean over these layers.
     """
-    workload = MODELS[model]().replace(modules_of="transformers")
+    workload = MODELS[model]().replace(modules_of="config")
     forward, backward, *_ = layer_of(workload, PLAIN)
     assert forward * ISSUE_US == pytest.approx(forward_us, rel=0.25)
     assert backward * ISSUE_US == pytest.approx(backward_us, rel=0.3)
@@ -60,13 +60,13 @@ def test_a_layer_of_transformers(model: str, forward_us: float, backward_us: flo
 
 def test_modules_of_a_library_run_where_the_program_has_none_of_its_own() -> None:
     workload = MODELS["gpt2"]()
-    by_hand, own = (layer_of(workload.replace(modules_of=m), PLAIN) for m in ("", "transformers"))
+    by_hand, own = (layer_of(workload.replace(modules_of=m), PLAIN) for m in ("", "config"))
     assert own[0] == by_hand[0] + 17.5
     assert own[1:] == by_hand[1:]
     for other in (replace(PLAIN, issuer="graph"), replace(PLAIN, compiled=True)):
-        assert managed(other, "transformers") is None
+        assert managed(other, "config") is None
     megatron = replace(PLAIN, program=program_named("megatron-lm"))
-    assert managed(megatron, "transformers") is None
+    assert managed(megatron, "config") is None
 
 
 def test_what_is_not_issued_by_pytorch_costs_the_same_for_all_kinds() -> None:

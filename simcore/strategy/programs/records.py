@@ -422,6 +422,11 @@ class UsualProgram(Record):
 USUAL: Database[UsualProgram] = Database("usual program", "programs_db/usual", UsualProgram)
 
 
+def modules_program(source: str) -> Program:
+    """The program whose modules a plain loop runs, by the kind of source that a model is from."""
+    return USUAL[source].record
+
+
 def usual_of_language_models() -> UsualProgram:
     """The rule for language models that a program writes itself."""
     return USUAL["language-models"]

@@ -158,7 +158,7 @@ def _record(
                 "masters (16 bytes a parameter), AdamW, DDP, one sample at a time, no recompute"
             ),
         ),
-        modules_of="transformers",
+        modules_of="config",
         notes=notes,
         sources={"config": str(path)},
     )
