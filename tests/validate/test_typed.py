@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -126,3 +128,18 @@ def test_every_listed_net_is_there_and_says_what_it_was_made_of() -> None:
         text = (folder / "nets" / net["file"]).read_text(encoding="utf-8")
         assert f"trace of {net['model']} with " in text
         assert all(shape in text for shape in net.get("inputs", ()))
+
+
+def test_recorded_traces_are_what_the_tracer_makes_now(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a library's net, and of a module where the measured tables are at hand."""
+    pytest.importorskip("torch")
+    from validate import nets
+
+    harness = Path(os.environ.get("SIMCORE_TABLES", "absent")) / "gpu" / "harness"
+    files = ["mlp.yaml"] * harness.is_dir() + ["resnet50.yaml"] * bool(find_spec("torchvision"))
+    if not files:
+        pytest.skip("neither torchvision nor $SIMCORE_TABLES")
+    monkeypatch.syspath_prepend(str(harness))
+    for net in (n for n in nets.nets() if n["file"] in files):
+        recorded = (corpora_folder() / "nets" / net["file"]).read_text(encoding="utf-8")
+        assert not nets.differs(nets.traced(net), recorded), "run: python -m validate.nets"
