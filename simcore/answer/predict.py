@@ -23,7 +23,7 @@ from simcore.base.figures import HIGH_QUANTILE, LOW_QUANTILE, Z80, Interval
 from simcore.hardware.cluster import ClusterSpec, NodeGroup
 from simcore.hardware.measured import timed_by_shape
 from simcore.hardware.network import network_assumptions
-from simcore.memory.job import memory_result, replayable, run_memories
+from simcore.memory.job import memory_result, run_memories
 from simcore.memory.result import MemoryResult, Segments
 from simcore.memory.terms import Memory
 from simcore.request.options_used import resolved_options
@@ -247,14 +247,13 @@ def _timed_note(request: Request) -> tuple[str, ...]:
 
 def _with_segments(request: Request, memory: MemoryResult) -> MemoryResult:
     """The memory with what the allocator reserves, where the order of allocations is known."""
-    if not replayable(request):
+    if request.placed is not None:
         return memory
 
-    def replayed() -> tuple[float, bool]:
+    def replayed() -> float:
         from simcore.memory.over_time import memory_timeline  # no other figure needs it
 
-        found = memory_timeline(request)
-        return found.peak_reserved_bytes, found.fits
+        return memory_timeline(request).peak_reserved_bytes
 
     spread = request.profile.memory_sd_log("segments_replayed").value
     return replace(memory, segments=Segments(replayed, spread * memory.allocated_bytes))

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from simcore.hardware.cluster import ClusterSpec
-from simcore.memory.job import largest_batch, replayable
+from simcore.memory.job import largest_batch
 from simcore.request.make import read_request
 from simcore.request.resolved import Request
 from simcore.workload.resolve import ModelSource
@@ -40,30 +40,5 @@ def make_request(
 def _with_largest_batch(request: Request) -> Request:
     """The request with the largest micro-batch that fits, or with 1 and a note where none does."""
     best = largest_batch(request, MAX_BATCH)
-    if best and replayable(request):
-        best = _by_replay(request, best)
     note = f"micro-batch {best} is the largest that fits" if best else "not even 1 fits"
     return replace(request, micro_batch=max(best, 1), assumptions=(*request.assumptions, note))
-
-
-#: Share of a micro-batch below which no smaller one is tried: more holes are not seen in replays.
-_LEAST_FRAC = 0.7
-
-
-def _by_replay(request: Request, usual: int) -> int:
-    """The largest micro-batch whose replay through the allocator runs.
-
-    ``usual``: the largest with the usual fragmentation; larger ones are tried while tensors fit.
-    """
-    from simcore.memory.over_time import memory_timeline  # no other search needs it
-
-    def runs(batch: int) -> bool:
-        return memory_timeline(replace(request, micro_batch=batch)).fits
-
-    low, high = usual, largest_batch(request, MAX_BATCH, fragmented=False)
-    if not runs(usual):
-        low, high = max(1, int(usual * _LEAST_FRAC)), usual - 1
-    while low < high:
-        middle = (low + high + 1) // 2
-        low, high = (middle, high) if runs(middle) else (low, middle - 1)
-    return low

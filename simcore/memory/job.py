@@ -35,18 +35,8 @@ Array = NDArray[np.float64]
 _AT_ONCE = 4096
 
 
-def replayable(request: Request) -> bool:
-    """Whether the order of a rank's allocations is known: the model is not divided, and nothing is
-    allocated on another stream.
-    """
-    return request.placed is None and not request.strategy.reduces_apart
-
-
-def largest_batch(request: Request, limit: int = _AT_ONCE, *, fragmented: bool = True) -> int:
-    """The largest micro-batch that fits; 0 where not even one sample does.
-
-    ``fragmented``: with the usual fragmentation, else without any.
-    """
+def largest_batch(request: Request, limit: int = _AT_ONCE) -> int:
+    """The largest micro-batch that fits; 0 where not even one sample does."""
     capacity = min(g.gpu.usable_memory_bytes for g in request.cluster.groups)
     best, stride = 0, -(-limit // _AT_ONCE)
     for every in dict.fromkeys((stride, 1)):  # in large steps first, then one by one between two
@@ -54,8 +44,7 @@ def largest_batch(request: Request, limit: int = _AT_ONCE, *, fragmented: bool =
         batches = np.arange(best + every, last + 1, every, dtype=np.float64)
         if batches.size:
             stages = memory_over(request, *axis_of(request, batches))
-            held = [m.needed if fragmented else m.device for m in stages]
-            fits = np.max(held, axis=0) <= capacity
+            fits = np.max([m.needed for m in stages], axis=0) <= capacity
             best = int(batches[fits].max()) if fits.any() else best
     return best
 

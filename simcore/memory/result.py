@@ -17,26 +17,17 @@ HOLES = "allocator_holes"
 class Segments:
     """What the caching allocator reserves, computed when it is first asked for.
 
-    ``replayed``: a replay of the step's allocations on the device, 10 to 40 ms of work: the peak of
-    segments and whether every allocation succeeds; ``sd_bytes``: the peak's standard deviation.
+    ``replayed``: the peak of a replay of the step's allocations, 10 to 40 ms of work; ``sd_bytes``:
+    its standard deviation.
     """
 
-    replayed: Callable[[], tuple[float, bool]]
+    replayed: Callable[[], float]
     sd_bytes: float
 
     @cached_property
-    def _found(self) -> tuple[float, bool]:
-        return self.replayed()
-
-    @property
     def n_bytes(self) -> float:
         """Peak of the segments."""
-        return self._found[0]
-
-    @property
-    def runs(self) -> bool:
-        """Whether the job runs, with cached segments returned to the device where needed."""
-        return self._found[1]
+        return self.replayed()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,15 +88,8 @@ class MemoryResult:
 
     @property
     def least_bytes(self) -> float:
-        """The least device memory with which the job runs.
-
-        Where tensors fit and the usual fragmentation does not, a replay decides, if there is one.
-        """
-        least = max(self.needed_bytes, self.device_bytes)
-        is_tight = self.device_bytes <= self.capacity_bytes < least
-        if is_tight and self.segments is not None and self.segments.runs:
-            return min(self.shown_bytes, self.capacity_bytes)
-        return least
+        """The least device memory with which the job runs."""
+        return max(self.needed_bytes, self.device_bytes)
 
     @property
     def fits(self) -> bool:

@@ -26,9 +26,9 @@ def test_nvidia_smi_shows_what_is_reserved_and_what_is_outside() -> None:
 def test_a_replay_is_asked_once_and_stands_in_for_the_share_of_holes() -> None:
     asked: list[float] = []
 
-    def replayed() -> tuple[float, bool]:
+    def replayed() -> float:
         asked.append(77.0)
-        return asked[-1], True
+        return asked[-1]
 
     found = replace(result(85.0), terms={"activations": 80.0}, segments=Segments(replayed, 3.0))
     assert not asked
@@ -40,18 +40,8 @@ def test_a_replay_is_asked_once_and_stands_in_for_the_share_of_holes() -> None:
 
 
 def test_no_fewer_bytes_are_shown_than_tensors_take() -> None:
-    found = replace(result(85.0), segments=Segments(lambda: (60.0, True), 0.0))
+    found = replace(result(85.0), segments=Segments(lambda: 60.0, 0.0))
     assert found.shown_bytes == found.device_bytes and HOLES not in found.shown_terms
-
-
-@pytest.mark.parametrize(("runs", "device"), [(True, 80.0), (False, 80.0), (True, 101.0)])
-def test_a_replay_decides_where_only_the_usual_fragmentation_is_too_much(
-    runs: bool, device: float
-) -> None:
-    segments = Segments(lambda: (85.0, runs), 0.0)
-    found = replace(result(110.0), device_bytes=device, segments=segments)
-    assert found.fits == (runs and device <= 100.0)
-    assert found.least_bytes == (95.0 if found.fits else 110.0)
 
 
 @pytest.mark.parametrize(
