@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from functools import lru_cache
 from itertools import combinations
 from math import exp, hypot, log
@@ -247,16 +248,18 @@ def _timed_note(request: Request) -> tuple[str, ...]:
 
 def _with_segments(request: Request, memory: MemoryResult) -> MemoryResult:
     """The memory with what the allocator reserves, where the order of allocations is known."""
-    if request.placed is not None:
+    if request.placed is not None or request.strategy.reduces_apart:
         return memory
-
-    def replayed() -> float:
-        from simcore.memory.over_time import memory_timeline  # no other figure needs it
-
-        return memory_timeline(request).peak_reserved_bytes
-
     spread = request.profile.memory_sd_log("segments_replayed").value
-    return replace(memory, segments=Segments(replayed, spread * memory.allocated_bytes))
+    segments = Segments(partial(_replayed_bytes, request), spread * memory.allocated_bytes)
+    return replace(memory, segments=segments)
+
+
+def _replayed_bytes(request: Request) -> float:
+    """The peak of what the allocator reserves, from a replay of the step's allocations."""
+    from simcore.memory.over_time import memory_timeline  # no other figure needs it
+
+    return memory_timeline(request).peak_reserved_bytes
 
 
 def _stage_runs(request: Request, steps: Steps, memories: Memory | None) -> tuple[StageRun, ...]:
