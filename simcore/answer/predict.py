@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import combinations
 from math import exp, hypot, log
 from random import Random
