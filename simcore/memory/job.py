@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 
@@ -17,6 +18,7 @@ from simcore.memory.result import MemoryResult
 from simcore.memory.spread import holes_sd_bytes, memory_sd_bytes, tensors_sd_bytes
 from simcore.memory.terms import (
     MOMENTS,
+    OUTSIDE,
     Memory,
     memory_of,
     workspace_bytes,
@@ -25,6 +27,7 @@ from simcore.request.resolved import Request
 from simcore.step.schedules import schedule_of
 from simcore.step.transients import saved_bytes
 from simcore.strategy.layout import Layout
+from simcore.strategy.strategy import Strategy
 from simcore.workload.graph import Workload
 from simcore.workload.sharding import Stage, widest
 
@@ -84,7 +87,8 @@ def memory_over(
     """
     over, placed = (micro_batch, grad_accum, n_gpus, n_nodes), request.placed
     if placed is None:
-        return [memory_of_stage(request, request.held_workload, 0, *over)]
+        memory = memory_of_stage(request, request.held_workload, 0, *over)
+        return [_with_replays(request, memory, micro_batch, grad_accum > 1, n_gpus > 1)]
     if stages is None:
         stages = [placed.stages[first] for first, _ in placed.distinct_stages]
     beside, each = beside_tensors(request, n_gpus, n_nodes), len(micro_batch)
@@ -96,6 +100,58 @@ def memory_over(
         memory = memory_of_stages(request, some, *tiled, beside=beside.repeated(len(some)))
         found += [memory.take(slice(n * each, (n + 1) * each)) for n in range(len(some))]
     return found
+
+
+def _with_replays(
+    request: Request, memory: Memory, micro_batch: Array, many: NDArray[np.bool_],
+    several: NDArray[np.bool_],
+) -> Memory:  # fmt: skip
+    """The memory, with a replay's verdict where tensors fit and the usual fragmentation does not.
+
+    ``many``: micro-steps accumulate; ``several``: devices. Only of whole models on equal devices,
+    of which each holds the same whatever their number. A job that the replay runs needs the
+    device's memory.
+    """
+    groups, how = request.cluster.groups, request.strategy
+    capacity = float(min(g.gpu.usable_memory_bytes for g in groups))
+    tight = (memory.device <= capacity) & (memory.needed > capacity)
+    alike = len({g.gpu.name for g in groups}) == 1 and how.parallelism == "ddp"
+    if not alike or how.offload or request.growing_segments or not tight.any():
+        return memory
+    outside = sum(memory.terms[term] for term in OUTSIDE)
+    needed, cublas = memory.needed.copy(), float(memory.terms["workspace"][0])
+    kinds = np.column_stack([many, several, outside])
+    for kind in np.unique(kinds[tight], axis=0):
+        largest = _largest_replayed(
+            request.held_workload, how, bool(kind[0]), bool(kind[1]), capacity - kind[2], cublas
+        )
+        alike_ones = tight & (kinds == kind).all(axis=1)
+        needed[alike_ones & (micro_batch <= largest)] = capacity
+    return replace(memory, needed=needed)
+
+
+@lru_cache(maxsize=100)
+def _largest_replayed(
+    workload: Workload, strategy: Strategy, many: bool, several: bool, limit: float, cublas: float
+) -> int:
+    """The largest micro-batch whose allocations a replay with ``limit`` bytes lets through."""
+    from simcore.memory.allocator import replay  # no other figure of a prediction needs it
+    from simcore.memory.events import step_events
+
+    def runs(batch: int) -> bool:
+        events = step_events(
+            workload, strategy, micro_batch=batch, grad_accum=1 + many, n_ranks=1 + several,
+            cublas_bytes=cublas,
+        )  # fmt: skip
+        return replay(events.events, limit).failed_at is None
+
+    low, high = 0, 1
+    while high <= _AT_ONCE and runs(high):
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if runs(middle) else (low, middle)
+    return low
 
 
 @dataclass(frozen=True)
