@@ -380,7 +380,7 @@ def test_a_job_needs_the_holes_that_stay() -> None:
 
 
 def test_holes_are_those_of_the_kind_of_job() -> None:
-    """Stages 0.14, unlike layers 0.031; full recompute 0.22 of all but the layers' inputs."""
+    """Stages 0.14, unlike layers 0.058; full recompute 0.22 of all but the layers' inputs."""
     staged = api.predict("llama3-8b", "1x8xH100", **LLAMA, recompute="none", pp=2,
                          software="plain").memory  # fmt: skip
     loose = staged.terms["activations"] + staged.terms["working_set"]
@@ -395,7 +395,7 @@ def test_holes_are_those_of_the_kind_of_job() -> None:
 
     flat = api.predict("vgg-16", "1xA100", micro_batch=32).memory
     loose = sum(flat.terms.get(t, 0.0) for t in ("activations", "working_set", "autocast_weights"))
-    assert flat.needed_bytes - flat.device_bytes == pytest.approx(0.031 * loose)
+    assert flat.needed_bytes - flat.device_bytes == pytest.approx(0.058 * loose)
 
 
 def test_pipeline_buffers_hold_what_stages_exchange() -> None:
