@@ -39,16 +39,16 @@ def left_out_deviations(inverse: Array, alpha: Array) -> Array:
     return deviations
 
 
-def widening(deviations: Sequence[float] | Array) -> float:
+def widening(deviations: Sequence[float] | Array, prior_freedom: float = PRIOR_FREEDOM) -> float:
     """The factor on a predicted standard deviation with which 1.28 of it bound 80 % of the errors.
 
-    The variance's prior is a scaled inverse chi-squared distribution with ``PRIOR_FREEDOM`` degrees
+    The variance's prior is a scaled inverse chi-squared distribution with ``prior_freedom`` degrees
     of freedom around one; the squared ``deviations`` update it. The predictive distribution is
     Student's t.
     """
     capped = np.minimum(np.abs(np.asarray(deviations, dtype=np.float64)), MOST_DEVIATIONS)
-    freedom = PRIOR_FREEDOM + len(capped)
-    variance = (PRIOR_FREEDOM + float(capped @ capped)) / freedom
+    freedom = prior_freedom + len(capped)
+    variance = (prior_freedom + float(capped @ capped)) / freedom
     return math.sqrt(variance) * few(freedom)
 
 
