@@ -68,7 +68,7 @@ def shape_of(kernel: np.void, batch: float) -> Shape:
     kind = KINDS[int(kernel["kind"])]
     sides = kernel["sides"][:, 0] + kernel["sides"][:, 1] * batch
     m, n, k, groups = (max(1, round(float(side))) for side in sides)
-    channels = kernel["channels"][0] + kernel["channels"][1] * batch
+    channels = kernel["blocks"][0] + kernel["blocks"][1] * batch
     return Shape(
         group=group_of(kind, False)[0], kind=STANDS_FOR.get(kind, kind),
         backward=bool(kernel["backward"]), batch=batch, flop=float(kernel["flop"] * batch),

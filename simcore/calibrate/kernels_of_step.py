@@ -19,7 +19,7 @@ import numpy as np
 from simcore.base.arrays import NDArray
 from simcore.step.kernels import KINDS, SHORT_SOFTMAX, KernelTable
 from simcore.timing.rates import STANDS_FOR, KernelRates
-from simcore.workload.graph import CONV_KINDS, FLASH_KINDS
+from simcore.workload.graph import CONV_KINDS, CUDNN_NORM, FLASH_KINDS, NATIVE_NORM
 from simcore.workload.trace.record import KernelRecord
 
 Array = NDArray[np.float64]
@@ -68,6 +68,8 @@ def group_of(kind: str, backward: bool) -> tuple[str, bool]:
         plain = "attention"
     elif plain == SHORT_SOFTMAX:
         plain = "softmax"
+    elif plain == NATIVE_NORM:  # a whole norm that moves as much
+        plain = CUDNN_NORM
     return plain, backward
 
 

@@ -11,6 +11,8 @@ from typing import Any, Final
 from simcore.hardware.estimates import Estimate, families_of, leaf, matrix_style, pick
 from simcore.hardware.spec import GpuSpec, PeakName
 
+#: Vendor whose GPUs run convolutions by cuDNN.
+CUDNN_VENDOR: Final = "NVIDIA"
 #: Most resident warps per SM (CUDA C++ Programming Guide, technical specifications per compute
 #: capability), or waves per compute unit (ROCm, accelerator specifications).
 _WARPS: Final = {
@@ -47,18 +49,23 @@ def row_s(gpu: GpuSpec, row_clocks: float) -> float:
     return row_clocks / (gpu.sm_count.value * gpu.boost_clock.value)
 
 
-#: Warps per block of cuDNN's batch norm (``1C11``), and resident blocks per SM. TensorFlow's
-#: profiler records blocks of 512 threads with 40 registers each, and a full occupancy of 48 warps.
-_CHANNEL_WARPS: Final = 16
-_CHANNEL_BLOCKS: Final = 3
+#: Warps per block of a batch norm's kernels. Resident blocks per SM of cuDNN's (``1C11``):
+#: TensorFlow's profiler records blocks of 512 threads with 40 registers each, and a full occupancy
+#: of 48 warps.
+_NORM_WARPS: Final = 16
+_CUDNN_NORM_BLOCKS: Final = 3
 
 
-def channel_slots(gpu: GpuSpec) -> float:
-    """Channels of a cuDNN batch norm in flight on a whole device; 0 for other libraries."""
+def norm_slots(gpu: GpuSpec, *, native: bool) -> float:
+    """Thread blocks of a batch norm in flight on a whole device; 0 for other libraries.
+
+    ``native``: of PyTorch's own kernels, otherwise of cuDNN's.
+    """
     warps = _WARPS.get(families_of(gpu)[-1]) or _WARPS.get(gpu.architecture)
-    if gpu.vendor != "NVIDIA" or warps is None or gpu.sm_count is None:
+    if gpu.vendor != CUDNN_VENDOR or warps is None or gpu.sm_count is None:
         return 0.0
-    return gpu.sm_count.value * min(_CHANNEL_BLOCKS, warps // _CHANNEL_WARPS)
+    blocks = warps // _NORM_WARPS
+    return gpu.sm_count.value * (blocks if native else min(_CUDNN_NORM_BLOCKS, blocks))
 
 
 #: Rows and columns of the (row-major) output that a block of cuBLAS 12.1's batched fp32 product
@@ -113,6 +120,12 @@ def indexed_s(runtime: Mapping[str, Any], gpu: GpuSpec) -> float:
     return leaf(runtime["indexed"]["integer_ops_per_element"]).value / rate if rate else 0.0
 
 
+def turn_s(runtime: Mapping[str, Any], gpu: GpuSpec) -> float:
+    """Least seconds per element of cuDNN's conversion of a layout; 0 if unknown."""
+    rate = integer_ops_per_s(gpu)
+    return leaf(runtime["layout_turn"]["integer_ops_per_element"]).value / rate if rate else 0.0
+
+
 def block_cast_share(runtime: Mapping[str, Any], gpu: GpuSpec) -> float | None:
     """Share of the memory bandwidth that a block-scaling cast reaches; None where none was timed.
 
@@ -124,8 +137,6 @@ def block_cast_share(runtime: Mapping[str, Any], gpu: GpuSpec) -> float | None:
     return leaf(entry).value if entry else None
 
 
-#: Vendor whose GPUs run convolutions by cuDNN.
-CUDNN_VENDOR: Final = "NVIDIA"
 #: Architectures for which no measurement of cuDNN's channels-last depthwise kernels is known.
 _BEFORE_AMPERE: Final = ("Kepler", "Maxwell", "Pascal", "Volta", "Turing")
 

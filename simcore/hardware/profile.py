@@ -231,7 +231,7 @@ class Profile(LinkFigures, Spreads):
             known = "elementwise" if kind == "update" and kind not in table else kind
             known = "conv" if kind.startswith("conv_") else known
             own = self.own(gpu)
-            if kind == "batch_norm":  # streams; a machine's benchmarks time it with other norms
+            if kind.startswith("batch_norm"):  # a machine's benchmarks time it with other norms
                 known = "norm" if own and "norm" in own.memory_efficiency else "elementwise"
             measured = own is not None and "softmax" in own.memory_efficiency
             if kind == "softmax_short" and (measured or kind not in table):

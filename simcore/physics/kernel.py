@@ -8,7 +8,7 @@ time of its memory traffic. Calibration inverts this formula (``calibrate.op_mod
 
 - rows: kernels of a thread block a row read rows twice and need a least time per row;
 - indexed: elements that are addressed or converted one by one, limited by integer arithmetic;
-- channels: kernels of a thread block a channel, which go through the device in whole waves;
+- blocks: kernels whose thread blocks reduce channels, which run in whole waves;
 - layout turns: channels-first tensors of convolutions, transposed or computed on vector units;
 - alignment: unaligned rows, which matrix units load a few elements at a time.
 
@@ -63,15 +63,12 @@ class TrafficLimits:
     """A device's figures for what limits traffic besides its bandwidth; 0: no such limit.
 
     ``rows_per_l2_byte``: rows in flight over the bytes of L2. ``row_s``: least seconds per row.
-    ``indexed_s``: seconds per indexed element. ``block_slots``: blocks of one channel each that are
-    in flight. ``clock_s``: seconds of one clock.
+    ``indexed_s``: seconds per indexed element.
     """
 
     rows_per_l2_byte: float = 0.0
     row_s: float = 0.0
     indexed_s: float = 0.0
-    block_slots: float = 0.0
-    clock_s: float = 0.0
 
 
 def traffic_s(traffic: Traffic, bytes_per_s: FloatLike, limits: TrafficLimits) -> FloatArray:
@@ -124,37 +121,38 @@ def clocks_per_element(element_bytes: float) -> float:
     return _CLOCKS.get(element_bytes, _CLOCKS[4.0])
 
 
-def channels_s(blocks: FloatLike, block_clocks: FloatLike, limits: TrafficLimits) -> FloatArray:
-    """Seconds by which thread blocks of a channel each keep a kernel, which join its traffic's.
+def blocks_s(blocks: FloatLike, block_s: FloatLike, slots: FloatLike) -> FloatArray:
+    """Seconds by which thread blocks that reduce channels keep a kernel, which join its traffic's.
 
-        ceil(blocks / slots) · clocks of one block
+        ceil(blocks / slots) · seconds of one block
 
     cuDNN's batch norms of channels-first tensors (``bn_fw_tr_1C11_kernel_NCHW``,
     ``bn_bw_1C11_kernel_new``; PyTorch chooses them in training unless tensors are channels last,
     ATen native/cudnn/BatchNorm.cpp) launch one block of 512 threads per channel. A block streams
     its channel with few loads in flight, so that 64 channels leave most of a device's bandwidth
-    idle. Each wave of blocks, the last one included, takes as long as the block of one channel.
-    0 where the device's library has no such kernels. Join the result with :func:`roofline_s`.
+    idle. PyTorch's own kernels are alike (ATen native/cuda/Normalization.cuh). Each wave of blocks,
+    the last one included, takes as long as one block. ``slots``: blocks in flight, 0 where the
+    device's library has no such kernels; the result is then 0. Join it with :func:`roofline_s`.
     """
-    slots = limits.block_slots or np.inf  # without slots no wave
-    waves: FloatArray = np.ceil(np.asarray(blocks, dtype=float) / slots)
-    return waves * block_clocks * limits.clock_s
+    filled = np.where(np.asarray(slots) > 0.0, slots, np.inf)  # without slots no wave
+    waves: FloatArray = np.ceil(np.asarray(blocks, dtype=float) / filled)
+    return waves * block_s
 
 
 # -- layout and alignment --------------------------------------------------------------------------
 
 
 def either_layout_s(
-    channels_last_s: FloatLike, turned_bytes: FloatLike, s_per_byte: FloatLike, direct_s: FloatLike
+    channels_last_s: FloatLike, turns_s: FloatLike, direct_s: FloatLike
 ) -> FloatArray:
     """Seconds of convolutions of channels-first tensors: the faster of two ways.
 
-        min(channels last + turned bytes · seconds per byte, direct)
+        min(channels last + turns, direct)
 
     Either matrix units compute in channels-last layout (``channels_last_s``) and kernels before and
-    after transpose ``turned_bytes``, or vector units take the tensors as they are (``direct_s``).
+    after transpose the tensors (``turns_s``), or vector units take them as they are (``direct_s``).
     """
-    seconds: FloatArray = np.minimum(channels_last_s + turned_bytes * s_per_byte, direct_s)
+    seconds: FloatArray = np.minimum(channels_last_s + turns_s, direct_s)
     return seconds
 
 

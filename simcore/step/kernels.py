@@ -23,8 +23,11 @@ from simcore.strategy.precision import Precision
 from simcore.strategy.strategy import Strategy
 from simcore.workload.graph import (
     CONV_KINDS,
+    CUDNN_NORM,
     DENSE_CONVS,
     FLASH_KINDS,
+    NATIVE_NORM,
+    NONE,
     ONE,
     Block,
     Frozen,
@@ -87,8 +90,8 @@ class KernelRow(NamedTuple):
     does not apply. ``turned_bytes``: moved to convert channels-first tensors to channels last.
     ``indexed``: elements that are addressed or converted one by one. ``rows``: rows with a thread
     block each, ``row_bytes`` of one of them, and ``reread_frac``: the fraction of the kernel's
-    bytes that it reads twice. ``channels``: thread blocks of a kernel that runs one per channel;
-    ``channel_clocks``: clocks of all of them together.
+    bytes that it reads twice. ``blocks``: thread blocks that reduce channels; ``block_clocks``:
+    clocks of all of them together.
     """
 
     kind: int
@@ -104,11 +107,11 @@ class KernelRow(NamedTuple):
     rows: float
     row_bytes: float
     reread_frac: float
-    channels: tuple[float, float]
-    channel_clocks: float
+    blocks: tuple[float, float]
+    block_clocks: float
 
 
-_SHAPES = {"n_bytes": (2,), "sides": (4, 2), "awaited": (2,), "channels": (2,)}
+_SHAPES = {"n_bytes": (2,), "sides": (4, 2), "awaited": (2,), "blocks": (2,)}
 #: Columns of the table: those of a row, ``count`` (runs in the phase), and ``backward`` (whether it
 #: runs at backward's rate).
 COLUMNS = np.dtype(
@@ -180,9 +183,9 @@ class KernelTable:
         return self._where((self["indexed"] > 0) | (self["rows"] > 0))
 
     @cached_property
-    def channelwise(self) -> Selection:
-        """Kernels of a thread block a channel."""
-        return self._where(self["channel_clocks"] > 0)
+    def blockwise(self) -> Selection:
+        """Kernels whose thread blocks reduce channels."""
+        return self._where(self["block_clocks"] > 0)
 
     def _where(self, chosen: NDArray[np.bool_]) -> Selection:
         return Selection(np.flatnonzero(chosen), self.kernels[chosen])
@@ -229,7 +232,6 @@ def _row(kernel: Kernel, precision: Precision, kind: str = "") -> KernelRow:
     elif kernel.load_elems * precision.low_bytes < FULL_LOAD_BYTES:
         loads = BATCHED_LOADS if _is_batched(kernel) else NARROW_LOADS
         kind = loads[kernel.load_elems]
-    by_channel = kernel.channels or kernel.instances
     return KernelRow(
         kind=KINDS.index(kind or _kind(kernel, bool(low_precision))),
         flop=kernel.flop,
@@ -247,8 +249,8 @@ def _row(kernel: Kernel, precision: Precision, kind: str = "") -> KernelRow:
         rows=kernel.rows,
         row_bytes=sample_bytes / kernel.rows if kernel.rows else 0.0,
         reread_frac=kernel.again,
-        channels=(kernel.channels, kernel.instances),
-        channel_clocks=_channel_clocks(kernel, precision) if by_channel else 0.0,
+        blocks=(kernel.blocks.fixed, kernel.blocks.per_sample),
+        block_clocks=_block_clocks(kernel, precision),
     )
 
 
@@ -259,8 +261,10 @@ def _turned_elems(kernel: Kernel, precision: Precision) -> float:
     return kernel.relaid * (kernel.kind in DENSE_CONVS and not reads_channels_first)
 
 
-def _channel_clocks(kernel: Kernel, precision: Precision) -> float:
-    """Clocks per sample of the thread blocks of all channels together."""
+def _block_clocks(kernel: Kernel, precision: Precision) -> float:
+    """Clocks per sample of all thread blocks that reduce channels."""
+    if kernel.block_clocks or kernel.blocks == NONE:
+        return kernel.block_clocks
     low = kernel.low + kernel.raw_bytes / precision.low_bytes
     clocks = low * clocks_per_element(precision.low_bytes)
     return clocks + kernel.high * clocks_per_element(precision.high_bytes)
@@ -321,9 +325,17 @@ def _distinct(rows: Iterable[KernelRow], backward: bool) -> NDArray[np.void]:
     return np.array(counted, dtype=COLUMNS)
 
 
+def _run(kernels: Sequence[Kernel], precision: Precision) -> list[Kernel]:
+    """The kernels of an op that run: of a batch norm cuDNN's, or PyTorch's own."""
+    if not any(kernel.kind == NATIVE_NORM for kernel in kernels):
+        return list(kernels)
+    other = CUDNN_NORM if precision.native_norms else NATIVE_NORM
+    return [kernel for kernel in kernels if kernel.kind != other]
+
+
 def _forward(ops: Sequence[Op], precision: Precision) -> NDArray[np.void]:
     """The kernels of the forward pass of ``ops``."""
-    kernels = [kernel for op in ops for kernel in op.fwd]
+    kernels = [kernel for op in ops for kernel in _run(op.fwd, precision)]
     rows = [_row(kernel, precision) for kernel in kernels]
     return _distinct([*rows, *_casts(kernels, precision, backward=False)], backward=False)
 
@@ -340,7 +352,7 @@ def _backward_phase(
 ) -> NDArray[np.void]:
     """The kernels of a block's backward, with the forward that it repeats; arguments as below."""
     block = part.it
-    kernels = [kernel for op in block.ops for kernel in op.bwd]
+    kernels = [kernel for op in block.ops for kernel in _run(op.bwd, precision)]
     # Forward kernels of fused attention that selective recompute repeats run at forward's rate.
     attention = [k for op in block.ops for k in op.bwd if k.kind in FLASH_KINDS and k in op.fwd]
     rows = [_row(kernel, precision) for kernel in kernels if kernel not in attention]

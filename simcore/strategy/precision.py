@@ -81,6 +81,15 @@ class Precision:
         return self.low_bytes < self.high_bytes
 
     @property
+    def native_norms(self) -> bool:
+        """Whether PyTorch's own kernels compute batch norms in training, and not cuDNN's.
+
+        cuDNN is given no bf16, and fp16 only with fp32 weights (ATen native/Normalization.cpp,
+        _select_batch_norm_backend; the same in its forms since bf16 exists there, PyTorch 1.5).
+        """
+        return self.low_bytes == 2 and (self.peak == "bf16" or self.narrow_state)
+
+    @property
     def base_bytes(self) -> int:
         """Bytes of a weight in the frozen base of adapters.
 

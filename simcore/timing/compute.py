@@ -14,7 +14,7 @@ import numpy as np
 
 from simcore.base.arrays import NDArray, distinct_columns
 from simcore.physics.fill import attention_fill, conv_fill, conv_geometry, matmul_fill
-from simcore.physics.kernel import Traffic, channels_s, either_layout_s, roofline_s, traffic_s
+from simcore.physics.kernel import Traffic, blocks_s, either_layout_s, roofline_s, traffic_s
 from simcore.physics.slowest import most_work
 from simcore.step.kernels import KernelTable, joined_table
 from simcore.step.together import Computing
@@ -89,11 +89,13 @@ def _formula_s(
         bandwidth = of.bytes_per_s[rows] * memory
         memory_s[rows] = traffic_s(_traffic(kernels, batch), bandwidth, rates.limits)
         memory_s[rows] *= of.count[rows]
-    rows, kernels = table.channelwise
+    rows, kernels = table.blockwise
     if rows.size:  # these compute no products: the waves of their blocks join the roofline instead
-        blocks = _at(kernels["channels"], batch)
-        block_clocks = kernels["channel_clocks"][:, None] * batch / blocks
-        compute_s[rows] = channels_s(blocks, block_clocks, rates.limits) * of.count[rows]
+        blocks = _at(kernels["blocks"], batch)
+        of_kind = rates.kinds[kernels["kind"]]
+        block_s = (of_kind["clock_s"] * kernels["block_clocks"])[:, None] * batch / blocks
+        slots = of_kind["block_slots"][:, None]
+        compute_s[rows] = blocks_s(blocks, block_s, slots) * of.count[rows]
     seconds = roofline_s(compute_s, memory_s, of.start_s)
     rows, kernels = table.turned
     if rows.size and rates.turns_layouts:
@@ -101,8 +103,8 @@ def _formula_s(
         direct_s = direct_s / (compute[rows] if np.ndim(compute) > 1 else compute)
         turned = kernels["turned_bytes"][:, None] * batch * of.count[rows]
         direct_s = roofline_s(direct_s, memory_s[rows], of.start_s[rows])
-        s_per_byte = of.turned_s_per_byte / memory
-        seconds[rows] = either_layout_s(seconds[rows], turned, s_per_byte, direct_s)
+        s_per_byte = np.maximum(of.turned_s_per_byte / memory, of.least_turned_s_per_byte)
+        seconds[rows] = either_layout_s(seconds[rows], turned * s_per_byte, direct_s)
     return seconds
 
 
@@ -138,8 +140,8 @@ class _TableRates:
     """What the seconds of a table's kernels need of a device, independent of batch and column.
 
     Columns are [K, 1]. ``traffic_s`` [K, 2]: seconds of memory traffic of all runs in the phase, a
-    fixed part and a part per sample. ``start_s``: of all runs. ``turned_s_per_byte``: of the
-    kernels in ``table.turned``.
+    fixed part and a part per sample. ``start_s``: of all runs. ``turned_s_per_byte`` and the
+    least of it: of the kernels in ``table.turned``.
     """
 
     count: Array
@@ -150,6 +152,7 @@ class _TableRates:
     attention: _Computed
     direct: _Computed
     turned_s_per_byte: Array
+    least_turned_s_per_byte: Array
 
 
 @lru_cache(maxsize=256)
@@ -166,6 +169,7 @@ def _rates_of(table: KernelTable, rates: KernelRates) -> _TableRates:
         attention=_computed(table.attention.kernels, rates.kinds, rates.attention_bwd_frac),
         direct=_computed(turned, rates.direct),
         turned_s_per_byte=rates.kinds["turned_s_per_byte"][turned["kind"]][:, None],
+        least_turned_s_per_byte=rates.kinds["least_turned_s_per_byte"][turned["kind"]][:, None],
     )
 
 

@@ -22,12 +22,13 @@ from simcore.hardware.estimates import (
 from simcore.hardware.host import ISSUERS, Issuer, issue_over_torch
 from simcore.hardware.kernel_limits import (
     block_cast_share,
-    channel_slots,
     depthwise_share,
     indexed_s,
+    norm_slots,
     only_batched_fp32_tile,
     row_s,
     rows_per_l2_byte,
+    turn_s,
     wants_channels_last,
 )
 from simcore.hardware.paths import port_share
@@ -49,7 +50,15 @@ from simcore.step.kernels import (
 )
 from simcore.strategy.precision import PRECISIONS, Precision
 from simcore.timing.peaks import conv_peak_for, conv_unit, peak_for, product_peak_for
-from simcore.workload.graph import CONV_KINDS, DENSE_CONVS, FLASH_KINDS, KernelKind, Workload
+from simcore.workload.graph import (
+    CONV_KINDS,
+    CUDNN_NORM,
+    DENSE_CONVS,
+    FLASH_KINDS,
+    NATIVE_NORM,
+    KernelKind,
+    Workload,
+)
 
 if TYPE_CHECKING:
     from simcore.timing.timed import TimedKernels
@@ -66,11 +75,15 @@ FAR_MEMORY_FRAC = 0.8
 #: ``half_depth``: as in ``physics.fill.matmul_fill``. ``tile``: rows and columns to which outputs
 #: are padded, 1 where the library chooses. ``winograd``: Winograd's algorithm may compute it.
 #: ``turned_s_per_byte``: seconds per byte of the conversion of channels-first tensors to channels
-#: last, 0 where none is needed.
+#: last, 0 where none is needed; ``least_turned_s_per_byte``: whatever the bandwidth.
+#: ``block_slots``: thread blocks that reduce channels and are in flight; ``clock_s``: seconds of
+#: one of their clocks.
 KIND_RATES = np.dtype([
     ("flop_per_s", np.float64), ("bytes_per_s", np.float64),
     ("wave_frac", np.float64), ("half_depth", np.float64), ("tile", np.float64, (2,)),
-    ("turned_s_per_byte", np.float64), ("winograd", np.bool_),
+    ("turned_s_per_byte", np.float64), ("least_turned_s_per_byte", np.float64),
+    ("winograd", np.bool_),
+    ("block_slots", np.float64), ("clock_s", np.float64),
 ], align=True)  # fmt: skip
 
 
@@ -277,6 +290,13 @@ def _kind_rates(gpu: GpuSpec, precision: Precision, profile: Profile) -> NDArray
             if precision.micro_scaled:
                 memory_share = block_cast_share(profile.runtime, gpu) or memory_share
         rates["bytes_per_s"] = gpu.memory_bw.value * memory_share
+        if (
+            kind in (CUDNN_NORM, NATIVE_NORM)
+            and profile.own(gpu) is None
+            and (hz := _clock_hz(gpu))
+        ):
+            rates["block_slots"] = norm_slots(gpu, native=kind == NATIVE_NORM)
+            rates["clock_s"] = 1.0 / hz
         if kind not in COMPUTE_KINDS:
             continue
         unit, peak = unit_of(named, profile, gpu, precision)
@@ -310,6 +330,9 @@ def _channels_first(
         if wants_channels_last(gpu, unit_of(kind, profile, gpu, precision)[0]):
             moved = gpu.memory_bw.value * profile.memory_efficiency("copy", gpu).value
             kinds["turned_s_per_byte"][i] = 1.0 / moved
+            kinds["least_turned_s_per_byte"][i] = turn_s(profile.runtime, gpu) / (
+                2.0 * precision.low_bytes  # an element is read and written
+            )
         direct["flop_per_s"][i] = vector * profile.compute_efficiency(kind, "fp32", gpu).value
         direct["wave_frac"][i], direct["half_depth"][i] = profile.kernel_shape(kind, "fp32", gpu)
         direct["winograd"][i] = profile.by_winograd(kind, "fp32", gpu)
@@ -329,7 +352,6 @@ def _kernel_rates(group: NodeGroup, precision: Precision, profile: Profile) -> K
         kinds["tile"][KINDS.index(BATCHED)] = tile
     # Without a fit to rows, a norm's efficiency already includes the cost of its rows.
     row_clocks = profile.class_figures("norm", gpu).row_clocks
-    clock_hz = _clock_hz(gpu)
     timed, alone = _timed(profile, gpu, precision), None
     if timed is not None and (compute_share, memory_share) != (1.0, 1.0):
         alone = _kernel_rates(replace(group, gpus_per_node=1), precision, profile)
@@ -340,8 +362,6 @@ def _kernel_rates(group: NodeGroup, precision: Precision, profile: Profile) -> K
             rows_per_l2_byte=rows_per_l2_byte(gpu) if row_clocks else 0.0,
             row_s=row_s(gpu, row_clocks),
             indexed_s=0.0 if gpu.architecture == HOST_CPU else indexed_s(profile.runtime, gpu),
-            block_slots=channel_slots(gpu) if profile.own(gpu) is None else 0.0,
-            clock_s=1.0 / clock_hz if clock_hz else 0.0,
         ),
         sm_count=gpu.sm_count.value if gpu.sm_count else 0.0,
         half_width=attention_width(gpu) if peak_name not in ("fp32", "fp64") else 0.0,

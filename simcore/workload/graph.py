@@ -23,8 +23,8 @@ from simcore.workload.saved import NOTHING, Saved
 KernelKind = Literal[
     "gemm", "conv", "conv_winograd", "conv_pointwise", "conv_depthwise", "attention",
     "attention_v1", "attention_triton", "attention_v2", "attention_v3", "attention_cudnn",
-    "attention_cudnn_fp8", "elementwise", "norm", "batch_norm", "softmax", "reduction", "gather",
-    "copy",
+    "attention_cudnn_fp8", "elementwise", "norm", "batch_norm", "batch_norm_native", "softmax",
+    "reduction", "gather", "copy",
 ]  # fmt: skip
 #: Kernels of fused attention that a configuration names; their rates are given relative to
 #: FlashAttention-2's. ``attention`` is the kernel that torch's scaled_dot_product_attention takes
@@ -45,6 +45,10 @@ CONV_KINDS: tuple[KernelKind, ...] = (
 )  # fmt: skip
 #: Convolutions that are matrix products; matrix units want their operands channels last.
 DENSE_CONVS: tuple[KernelKind, ...] = ("conv", "conv_winograd", "conv_pointwise")
+#: Batch norms by cuDNN, and by PyTorch's own kernels, which stand beside them in an op: those of
+#: which the precision runs (``Precision.native_norms``).
+CUDNN_NORM: KernelKind = "batch_norm"
+NATIVE_NORM: KernelKind = "batch_norm_native"
 #: Elements that a kernel of matrix units loads at a time where rows are aligned: 16 bytes in 16
 #: bit.
 FULL_LOAD = 8
@@ -99,9 +103,10 @@ class Kernel:
       autocast alone.
     - ``rows``: rows that a thread block each reduces; ``again``: the fraction of the kernel's bytes
       that it reads a second time once the row is reduced (``physics.kernel``).
-    - ``channels``: channels that a thread block each reduces, whatever the batch
-      (``physics.kernel``); ``instances``: such channels per sample (instance norm is a batch norm
-      over each image's channels).
+    - ``blocks``: thread blocks that together reduce all channels, mostly one a channel
+      (``physics.kernel``): a number whatever the batch, and one per sample (instance norm is a
+      batch norm over each image's channels). ``block_clocks``: clocks per sample of all of them; 0:
+      those of cuDNN's kernels, by the width of elements.
     - ``issues``: host work of issuing the launches, in units of one kernel launch; None:
       ``launches``.
     - ``awaited``: host work, in units of one kernel launch, during which the device is idle: the
@@ -130,8 +135,8 @@ class Kernel:
     autocasts: float = 0.0
     rows: float = 0.0
     again: float = 0.0
-    channels: float = 0.0
-    instances: float = 0.0
+    blocks: Affine = NONE
+    block_clocks: float = 0.0
     issues: float | None = None
     awaited: Affine = NONE
 

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from simcore.hardware.kernel_limits import channel_slots, row_s, rows_in_flight, rows_per_l2_byte
+from simcore.hardware.kernel_limits import (
+    norm_slots,
+    row_s,
+    rows_in_flight,
+    rows_per_l2_byte,
+)
 from simcore.hardware.profile import load_profile
 from simcore.hardware.spec import GPUS
 
@@ -42,13 +47,14 @@ def test_devices_that_were_not_timed_have_the_rows_of_others() -> None:
 
 
 @pytest.mark.parametrize(
-    ("gpu", "slots"),
+    ("gpu", "slots", "native"),
     [
-        ("A100-SXM-80GB", 108 * 3),  # 65,536 registers an SM, 20,480 a block
-        ("RTX3090", 82 * 3),  # 1,536 threads an SM, 512 a block
-        ("T4", 40 * 2),  # 1,024
-        ("MI100", 0),  # not cuDNN's kernels
+        ("A100-SXM-80GB", 108 * 3, 108 * 4),  # cuDNN: 65,536 registers an SM, 20,480 a block
+        ("RTX3090", 82 * 3, 82 * 3),  # 1,536 threads an SM, 512 a block
+        ("T4", 40 * 2, 40 * 2),  # 1,024
+        ("MI100", 0, 0),  # not cuDNN's kernels
     ],
 )
-def test_channels_in_flight(gpu: str, slots: float) -> None:
-    assert channel_slots(GPUS[gpu]) == slots
+def test_blocks_of_norms_in_flight(gpu: str, slots: float, native: float) -> None:
+    found = [norm_slots(GPUS[gpu], native=own) for own in (False, True)]
+    assert found == [slots, native]

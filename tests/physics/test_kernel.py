@@ -12,7 +12,7 @@ from simcore.physics.kernel import (
     STAYS,
     Traffic,
     TrafficLimits,
-    channels_s,
+    blocks_s,
     clocks_per_element,
     either_layout_s,
     missed_frac,
@@ -61,9 +61,9 @@ def test_between_the_larger_term_and_the_sum_and_more_work_never_faster(
 def test_without_limits_traffic_is_bytes_over_bandwidth() -> None:
     anything = Traffic(12.0, rows=9.0, row_bytes=9.0, reread_bytes=9.0, indexed=9.0)
     assert traffic_s(anything, 4.0, TrafficLimits()) == 3.0
-    assert traffic_s(
-        Traffic(np.array([2.0, 6.0])), 4.0, TrafficLimits(1.0, 1.0, 1.0, 1.0, 1.0)
-    ) == (pytest.approx([0.5, 1.5]))
+    assert traffic_s(Traffic(np.array([2.0, 6.0])), 4.0, TrafficLimits(1.0, 1.0, 1.0)) == (
+        pytest.approx([0.5, 1.5])
+    )
 
 
 @pytest.mark.parametrize(
@@ -107,11 +107,11 @@ def test_rows_miss_from_six_tenths_of_the_l2_and_all_at_sixteen() -> None:
 
 
 def test_the_last_wave_counts_whole() -> None:
-    """108 SMs with three blocks each: waves of 5 clocks of 2 seconds."""
+    """108 SMs with three blocks each, of 10 seconds."""
     blocks = np.array([1.0, 64.0, 324.0, 325.0, 648.0, 2048.0])
-    found = channels_s(blocks, 5.0, TrafficLimits(block_slots=324.0, clock_s=2.0))
+    found = blocks_s(blocks, 10.0, 324.0)
     assert found == pytest.approx([10, 10, 10, 20, 20, 70])
-    assert channels_s(7.0, 5.0, TrafficLimits(clock_s=2.0)) == 0.0  # other libraries
+    assert blocks_s(7.0, 10.0, 0.0) == 0.0  # other libraries
 
 
 def test_a_narrow_element_takes_a_block_longer() -> None:
@@ -129,10 +129,10 @@ def test_a_narrow_element_takes_a_block_longer() -> None:
 
 
 def test_the_faster_of_two_layouts() -> None:
-    """Channels last in 2 s, and 6 bytes turned at half a second each: 5 s."""
+    """Channels last in 2 s, and 3 s of turns: 5 s."""
     direct = np.array([4.0, 5.5, 9.0])
-    assert either_layout_s(2.0, 6.0, 0.5, direct) == pytest.approx([4.0, 5.0, 5.0])
-    assert either_layout_s(2.0, 0.0, 0.5, 9.0) == 2.0
+    assert either_layout_s(2.0, 3.0, direct) == pytest.approx([4.0, 5.0, 5.0])
+    assert either_layout_s(2.0, 0.0, 9.0) == 2.0
 
 
 @pytest.mark.parametrize(

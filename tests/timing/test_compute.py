@@ -188,12 +188,14 @@ def test_indexed_elements_take_their_time() -> None:
 @pytest.mark.parametrize("instances", [False, True])
 def test_a_block_a_channel_goes_through_in_waves(instances: bool) -> None:
     """Batch 2: 10 channels, 3 at a time, in 4 waves; 0.27 clocks an element, 15 of them each."""
-    channels = {"instances": 5.0} if instances else {"channels": 10.0}
-    kernel = Kernel(kind="batch_norm", low=75.0, **channels)  # type: ignore[arg-type]
-    limits = TrafficLimits(block_slots=3.0, clock_s=20.0)
-    device = kernel_rates(bytes_per_s=10.0, limits=limits)
+    blocks = Affine(0.0, 5.0) if instances else Affine(10.0)
+    kernel = Kernel(kind="batch_norm", low=75.0, blocks=blocks)
+    device = kernel_rates(bytes_per_s=10.0, block_slots=3.0, clock_s=20.0)
     waves = 4 * 15 * 0.27 * 20.0
     assert seconds(table_of(kernel), device, 2.0) == pytest.approx(np.hypot(60.0, waves))
+    # stated clocks: 50 of all blocks and a sample, 10 of a block
+    stated = replace(kernel, block_clocks=50.0)
+    assert seconds(table_of(stated), device, 2.0) == pytest.approx(np.hypot(60.0, 4 * 10 * 20.0))
 
 
 def turning(direct_flop_per_s: float, **changes: Any) -> KernelRates:
@@ -208,6 +210,8 @@ def test_channels_first_takes_the_faster_way() -> None:
     table = table_of(kernel, kernel)
     quarter = turning(0.05, turned_s_per_byte=0.25, start_s=0.5)
     assert seconds(table, quarter, 2.0) == pytest.approx(2 * (10 + 48 * 0.25 + 0.5))
+    least = turning(0.05, turned_s_per_byte=0.25, start_s=0.5, least_turned_s_per_byte=0.375)
+    assert seconds(table, least, 2.0) == pytest.approx(2 * (10 + 48 * 0.375 + 0.5))
     # Half the bandwidth doubles traffic and turns; twice the compute rate halves the products.
     assert seconds(table, quarter, 2.0, 2.0, 0.5) == pytest.approx(
         2 * (np.hypot(3, 16) + 48 * 0.5 + 0.5)

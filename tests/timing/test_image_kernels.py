@@ -1,6 +1,9 @@
 """Batch norms and max pooling beside published timings, by layout.
 
 ScalingIntelligence/KernelBench, results/timing: BatchNorm2d in training, forward alone.
+xwang233/code-snippet, syncbn-channels-last: PyTorch's own kernels of a batch norm alone, fp32, V100
+and A100. An H200 on 2026-11-26, PyTorch 2.11: batch norms in bf16, forward, and by `simcore
+calibrate` backward.
 apuaaChen/EVT_AE, benchmark/resnet/torch_result.md and torch_cl_result.md: PyTorch's profiles of a
 ResNet-50 in fp16 at 128 images on A100, channels first and last. mholmeslinder/semi-supervised-cv:
 a TensorFlow profile of a ResNet-50 V2 in fp32 on V100, kernels over one that adds two tensors.
@@ -23,7 +26,7 @@ from simcore.timing.compute import phase_seconds
 from simcore.timing.rates import ClassRates, class_rates
 from simcore.workload import ops
 from simcore.workload.archs.layers import LayerList
-from simcore.workload.graph import Block, Kernel, Op, Workload
+from simcore.workload.graph import CUDNN_NORM, NATIVE_NORM, Block, Kernel, Op, Workload
 
 
 def rates_of(gpu: str, precision: str) -> ClassRates:
@@ -79,6 +82,78 @@ def test_backward_in_fp32_over_a_pass_of_a_stream(
         "V100-SXM-16GB", images=images,
     )  # fmt: skip
     assert 3 * backward / added == pytest.approx(measured, rel=0.05)
+
+
+#: us of the kernels alone, in fp32: statistics and result; for channels last sums and gradient.
+#: By (layout, device, images, channels, pixels a side).
+NATIVE = {
+    ("nchw", "A100-SXM-40GB", 128, 64, 112): (2060.3, 642.6),
+    ("nchw", "A100-SXM-40GB", 128, 64, 56): (582.4, 155.5),
+    ("nchw", "A100-SXM-40GB", 128, 256, 56): (680.6, 634.7),
+    ("nchw", "A100-SXM-40GB", 32, 1024, 32): (171.9, 196.8),
+    ("nchw", "V100-SXM-16GB", 128, 64, 56): (464.8, 264.3),
+    ("nchw", "V100-SXM-16GB", 128, 256, 56): (703.8, 1059.1),
+    ("nhwc", "A100-SXM-40GB", 128, 64, 112): (499.4, 614.1, 619.3, 930.7),
+    ("nhwc", "A100-SXM-40GB", 128, 64, 56): (139.9, 142.7, 166.4, 222.1),
+    ("nhwc", "A100-SXM-40GB", 128, 256, 56): (394.4, 616.7, 622.0, 913.4),
+    ("nhwc", "A100-SXM-40GB", 32, 1024, 32): (199.9, 189.7, 225.4, 287.3),
+    ("nhwc", "V100-SXM-16GB", 128, 64, 112): (579.2, 1101.4, 1174.4, 1564.1),
+    ("nhwc", "V100-SXM-16GB", 128, 64, 56): (157.1, 261.8, 297.0, 381.3),
+}
+
+
+def native_us(op: Op, gpu: str, images: float, width: int) -> list[float]:
+    """Device time of each of PyTorch's own kernels, at ``width`` bytes an element [us]."""
+    found = []
+    for kernels in (op.fwd, op.bwd):
+        for kernel in kernels:
+            if kernel.kind == NATIVE_NORM:
+                alone = replace(kernel, low=kernel.low * width / 2, launches=1.0)
+                one = passes_ms(Op(name="k", fwd=(alone,)), gpu, "bf16", images)
+                found.append(1e3 * one[0])
+    return found
+
+
+@pytest.mark.parametrize("case", NATIVE)
+def test_pytorchs_own_norms(case: tuple[str, str, int, int, int]) -> None:
+    layout, gpu, images, channels, side = case
+    op = norm(channels, side**2, channels_first=layout == "nchw")
+    found = native_us(op, gpu, images, 4)[: len(NATIVE[case])]
+    assert found == pytest.approx(NATIVE[case], rel=0.4)
+    assert sum(found) == pytest.approx(sum(NATIVE[case]), rel=0.17)
+
+
+@pytest.mark.parametrize(
+    ("channels", "side", "measured"),
+    [  # us in bf16 at 128 images: channels first, last
+        (64, 112, (1523.7, 593.6)), (64, 56, (444.0, 166.5)), (256, 56, (620.5, 439.2)),
+    ],
+)  # fmt: skip
+def test_pytorchs_own_norms_in_bf16_on_another_device(
+    channels: int, side: int, measured: tuple[float, float]
+) -> None:
+    """The constants are those of V100 and A100 in fp32."""
+    for first, expected in zip((True, False), measured, strict=True):
+        op = norm(channels, side**2, channels_first=first)
+        forward = 1e3 * passes_ms(op, "H200-SXM", "bf16", 128.0)[0]
+        assert forward == pytest.approx(expected, rel=0.27)
+
+
+def test_backward_of_pytorchs_own_norm_of_channels_first() -> None:
+    _, backward = passes_ms(norm(256, 16.0**2), "H200-SXM", "bf16", 1024.0)
+    assert backward == pytest.approx(0.607, rel=0.1)
+
+
+@pytest.mark.parametrize("precision", ["amp-bf16", "bf16", "fp16-true"])
+def test_cudnn_is_given_neither_bf16_nor_fp16_with_fp16_weights(precision: str) -> None:
+    """_select_batch_norm_backend of ATen native/Normalization.cpp."""
+    workload = LayerList("resnet")(name="x", depth=50)
+    own, other = (KINDS.index(kind) for kind in (NATIVE_NORM, CUDNN_NORM))
+    kinds = set(kernel_table(workload, PRECISIONS[precision])["kind"])
+    assert own in kinds and other not in kinds
+    for with_cudnn in ("fp32", "tf32", "amp-fp16", "fp16"):
+        kinds = set(kernel_table(workload, PRECISIONS[with_cudnn])["kind"])
+        assert other in kinds and own not in kinds
 
 
 #: ms an iteration by the profiles: forward, backward.

@@ -34,7 +34,7 @@ from simcore.timing.rates import (
     compute_share_of,
     memory_share_of,
 )
-from simcore.workload.graph import DENSE_CONVS, KernelKind
+from simcore.workload.graph import CUDNN_NORM, DENSE_CONVS, NATIVE_NORM, KernelKind
 
 PROFILE = load_profile()
 AMPERE, HOPPER, VOLTA, PASCAL, AMD = (
@@ -195,6 +195,9 @@ def test_channels_first_has_two_ways_on_nvidias_matrix_units() -> None:
     for kind in DENSE_CONVS:
         i = KINDS.index(kind)
         assert kernels.of(kind)["turned_s_per_byte"] == pytest.approx(copy)
+        # 33 operations on 64 lanes of 108 SMs, for the 4 bytes of an element read and written
+        least = kernels.of(kind)["least_turned_s_per_byte"]
+        assert least == pytest.approx(33 / (64 * 108 * 1.41e9) / 4)
         direct = peak(AMPERE, "fp32") * share(AMPERE, kind, "fp32")
         assert kernels.direct["flop_per_s"][i] == pytest.approx(direct)
         shape = PROFILE.kernel_shape(kind, "fp32", GPUS[AMPERE])
@@ -231,18 +234,20 @@ def test_one_tile_of_batched_products_in_fp32_alone() -> None:
 
 
 def test_limits_of_traffic() -> None:
-    """A100: 108 SMs of 1.41 GHz, 16 rows and 3 channels each, 40 MiB of L2."""
+    """A100: 108 SMs of 1.41 GHz, 16 rows and 3 or 4 blocks of norms each, 40 MiB of L2."""
     kernels = rates(AMPERE).kernels
     limits = kernels.limits
     assert limits.rows_per_l2_byte == pytest.approx(16 * 108 / (40 * 2**20))
     clocks = PROFILE.class_figures("norm", GPUS[AMPERE]).row_clocks
     assert limits.row_s == pytest.approx(clocks / (108 * 1.41e9))
     assert limits.indexed_s == indexed_s(PROFILE.runtime, GPUS[AMPERE]) > 0
-    assert (limits.block_slots, limits.clock_s) == (324.0, pytest.approx(1 / 1.41e9))
+    for kind, blocks in ((CUDNN_NORM, 3), (NATIVE_NORM, 4)):
+        assert kernels.of(kind)["block_slots"] == blocks * 108
+        assert kernels.of(kind)["clock_s"] == pytest.approx(1 / 1.41e9)
     assert kernels.sm_count == 108.0
     assert kernels.start_s == PROFILE.kernel_start_s(GPUS[AMPERE]).value
     assert kernels.attention_bwd_frac == PROFILE.attention_backward_frac(GPUS[AMPERE]).value
-    assert rates(AMD).kernels.limits.block_slots == 0.0
+    assert rates(AMD).kernels.of(CUDNN_NORM)["block_slots"] == 0.0
 
 
 def without(gpu: GpuSpec, **changes: Any) -> GpuSpec:

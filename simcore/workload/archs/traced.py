@@ -10,9 +10,10 @@ Each op is a line, followed by lines for its kernels, forward ``>`` and backward
 16 bit besides. ``saves_result``: as ``Op`` has it, where it is true. ``fixed``: elements moved
 whatever the batch. ``first``: elements of a convolution's channels-first tensors (``planes``:
 16-bit products read them as they are). ``each``: elements that a kernel addresses or converts one
-by one. ``rows`` and ``channels`` of norms: number that a thread block each reduces (``instances``:
-per sample). ``again``: fraction of bytes that is read twice. ``m n k g``: geometry as ``fixed+per
-sample``. ``x``: launches. An amount that is not written is zero (geometry and launches: one).
+by one. ``rows`` of norms: number that a thread block each reduces; ``again``: fraction of bytes
+that is read twice. ``b``: thread blocks of batch norms, ``clocks`` of all of them. ``m n k g b``:
+``fixed+per sample``. ``x``: launches. An amount that is not written is zero (geometry and launches:
+one).
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from simcore.workload import ops
 from simcore.workload.archs import ARCHS
 from simcore.workload.graph import (
     FULL_LOAD,
+    NONE,
     ONE,
     Affine,
     Block,
@@ -44,9 +46,8 @@ from simcore.workload.saved import NOTHING, Saved
 _KINDS = frozenset(get_args(KernelKind))
 _AMOUNTS = {"flop": "flop", "low": "low", "high": "high", "raw": "raw_bytes", "fixed": "weight",
             "x": "launches", "first": "relaid", "planes": "planes", "each": "indexed",
-            "rows": "rows", "again": "again", "channels": "channels",
-            "instances": "instances"}  # fmt: skip
-_GEOMETRY = {"m": "m", "n": "n", "k": "k", "g": "groups"}
+            "rows": "rows", "again": "again", "clocks": "block_clocks"}  # fmt: skip
+_GEOMETRY = {"m": "m", "n": "n", "k": "k", "g": "groups", "b": "blocks"}
 
 
 class TracedBlock(Part):
@@ -85,7 +86,7 @@ def _kernel_line(mark: str, k: Kernel) -> str:
             words.append(f"{key}={_number(value)}")
     for key, name in _GEOMETRY.items():
         a: Affine = getattr(k, name)
-        if a != ONE:
+        if a != (NONE if key == "b" else ONE):
             per = f"+{_number(a.per_sample)}" if a.per_sample else ""
             words.append(f"{key}={_number(a.fixed)}{per}")
     return " ".join(words)

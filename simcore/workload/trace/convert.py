@@ -67,14 +67,14 @@ class _Converter:
             else:
                 moved[p.width] += per
         m, n, k, groups = (Affine(*self.line(x, y)) for x, y in zip(a.dims, b.dims, strict=True))
-        channels, instances = self.line(a.channels, b.channels)
         return Kernel(
             kind=a.kind, flop=flop, low=moved["low"], high=moved["high"], raw_bytes=moved["raw"],
             weight=weight, m=m, n=n, k=k, groups=groups, launches=float(a.launches),
             relaid=self.line(a.relaid, b.relaid)[1], planes=a.planes,
             indexed=self.line(a.indexed, b.indexed)[1],
             rows=self.line(a.rows, b.rows)[1], again=a.again,
-            channels=channels, instances=instances,
+            blocks=Affine(*self.line(a.blocks, b.blocks)),
+            block_clocks=self.line(a.block_clocks, b.block_clocks)[1],
         )  # fmt: skip
 
     def kernels(self, i: int) -> tuple[Kernel, ...]:

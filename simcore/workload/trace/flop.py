@@ -9,9 +9,9 @@ import torch
 from torch._prims_common import suggest_memory_format
 
 from simcore.workload.conv_kinds import conv_kind, has_planes
-from simcore.workload.graph import KernelKind
+from simcore.workload.graph import NATIVE_NORM, KernelKind
 from simcore.workload.ops.lookup import BLOCK_ROW
-from simcore.workload.ops.norm import NORM_AGAIN, NORM_BWD_AGAIN
+from simcore.workload.ops.norm import NORM_AGAIN, NORM_BWD_AGAIN, native_norm
 from simcore.workload.trace.indexed import indexed_elements
 from simcore.workload.trace.kinds import kind_of
 from simcore.workload.trace.record import KernelRecord, Piece
@@ -126,10 +126,26 @@ def _planes(kind: KernelKind, x: Any, relaid: int) -> bool:
     return relaid > 0 and has_planes(kind, math.prod(x.shape[2:]))
 
 
-def _channel_blocks(x: Any) -> int:
-    """Channels to which cuDNN's batch norm gives a thread block each; 0 if not channels first."""
-    planes = x.dim() > 2 and suggest_memory_format(x) == torch.contiguous_format
-    return int(x.shape[1]) if planes else 0
+def _batch_norm(
+    x: Any, reads: Pieces, writes: Pieces, *, backward: bool
+) -> tuple[KernelRecord, ...]:
+    """PyTorch's own kernels of a batch norm in training, and cuDNN's.
+
+    Statistics and result are two passes over the input (in backward: over both inputs).
+    """
+    whole = tuple(p for p in reads if p.numel >= writes[0].numel)
+    first = x.dim() > 2 and suggest_memory_format(x) == torch.contiguous_format
+    channels, maps = int(x.shape[1]), x.shape[0] * x.shape[1]
+    native = native_norm(x.numel(), channels, maps, channels_first=first, backward=backward)
+    own = [
+        KernelRecord(
+            NATIVE_NORM, 0, (whole * 2)[: k.reads], writes[: k.writes], launches=k.launches,
+            indexed=k.indexed, blocks=int(k.blocks), block_clocks=k.block_clocks,
+        )
+        for k in native
+    ]  # fmt: skip
+    cudnn = KernelRecord("batch_norm", 0, (*reads, *whole), writes, blocks=channels * first)
+    return *own, cudnn
 
 
 def _conv_backward(args: Any, out: Any, of: Any) -> tuple[KernelRecord, ...]:
@@ -225,10 +241,7 @@ def kernels_of(
     if "batch_norm" in name:
         if "no_training" in name:
             return (KernelRecord("batch_norm", 0, reads, writes),)
-        # Statistics and result are two passes over the input (in backward: over both inputs).
-        whole = tuple(p for p in reads if p.numel >= writes[0].numel)
-        blocks = _channel_blocks(args[0])
-        return (KernelRecord("batch_norm", 0, (*reads, *whole), writes, channels=blocks),)
+        return _batch_norm(args[0], reads, writes, backward=name.endswith("backward"))
     if name.startswith(("_softmax", "_log_softmax")) and out.shape[-1] > BLOCK_ROW:
         return _streamed(name, reads, writes)
     indexed = indexed_elements(kind, name, args, out)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from simcore.workload.graph import KernelKind
+from simcore.workload.graph import NATIVE_NORM, KernelKind
 
 Phase = Literal["forward", "backward", "recompute"]
 #: How the bytes per element of a tensor follow from the job's precision: ``low`` and ``high`` as in
@@ -31,11 +31,12 @@ class KernelRecord(NamedTuple):
     """One device kernel (or ``launches`` equal ones).
 
     ``dims``: m, n, k and groups of a matrix product (ones for other kernels); ``relaid``: elements
-    of channels-first tensors where matrix units need channels last; ``planes``: 16-bit products
-    read these tensors as they are; ``indexed``: elements that are addressed or converted one by
-    one; ``rows``: rows of a kernel that runs one thread block per row, ``again``: the fraction of
-    its bytes that it reads twice; ``channels``: channels of a kernel that runs one thread block per
-    channel.
+    of channels-first tensors where matrix units need channels last; ``planes``: 16-bit
+    products read these tensors as they are; ``indexed``: elements that are addressed or converted
+    one by one; ``rows``: rows of a kernel that runs one thread block per
+    row, ``again``: the fraction of its bytes that it reads twice; ``blocks``, ``block_clocks``:
+    thread blocks that reduce a batch norm's channels, and clocks of all of them
+    (``workload.graph.Kernel``).
     """
 
     kind: KernelKind
@@ -49,7 +50,8 @@ class KernelRecord(NamedTuple):
     indexed: float = 0.0
     rows: int = 0
     again: float = 0.0
-    channels: int = 0
+    blocks: int = 0
+    block_clocks: float = 0.0
 
     @property
     def n_bytes(self) -> int:
@@ -82,8 +84,8 @@ class OpRecord(NamedTuple):
 
     @property
     def n_bytes(self) -> int:
-        """DRAM traffic of all its kernels in bytes."""
-        return sum(k.n_bytes for k in self.kernels)
+        """DRAM traffic of all its kernels in bytes; of a batch norm, as cuDNN computes it."""
+        return sum(k.n_bytes for k in self.kernels if k.kind != NATIVE_NORM)
 
 
 class SavedStorage(NamedTuple):

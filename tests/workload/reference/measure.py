@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
-from simcore.workload.graph import Workload
+from simcore.workload.graph import NATIVE_NORM, Workload
 
 Step = Callable[[], Tensor]
 
@@ -64,11 +64,11 @@ def built_saved_bytes(workload: Workload) -> float:
 
 
 def built_launches(workload: Workload) -> tuple[float, float]:
-    """Kernels that the workload launches forward and backward."""
+    """Kernels that the workload launches forward and backward in fp32."""
     ops = [op for block in workload.instances() for op in block.ops]
     return (
-        sum(k.launches for op in ops for k in op.fwd),
-        sum(k.launches for op in ops for k in op.bwd),
+        sum(k.launches for op in ops for k in op.fwd if k.kind != NATIVE_NORM),
+        sum(k.launches for op in ops for k in op.bwd if k.kind != NATIVE_NORM),
     )
 
 

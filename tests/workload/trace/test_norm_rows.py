@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
@@ -12,7 +13,7 @@ from torch import nn  # noqa: E402
 
 from simcore.workload import ops  # noqa: E402
 from simcore.workload.archs.traced import ops_text, read_ops  # noqa: E402
-from simcore.workload.graph import Kernel  # noqa: E402
+from simcore.workload.graph import CUDNN_NORM, NATIVE_NORM, Affine, Kernel  # noqa: E402
 from simcore.workload.trace import convert  # noqa: E402
 from simcore.workload.trace.tracer import trace  # noqa: E402
 
@@ -63,13 +64,29 @@ def test_channels_and_planes_are_those_of_the_tensors() -> None:
 
     built = ops.batch_norm("norm", 8 * 16.0, 8, channels_first=True)
     first = kernels(last=False)
-    norms = [k for k in first if k.kind == "batch_norm"]
-    assert [(k.low + k.high, k.channels) for k in norms] == [
-        (k.low, k.channels) for k in (*built.fwd, *built.bwd)
-    ]
+    norms = [k for k in first if k.kind in (CUDNN_NORM, NATIVE_NORM)]
+
+    def work(kernels: Iterable[Kernel]) -> list[object]:
+        return [
+            (
+                k.kind,
+                k.low + k.high,
+                k.blocks,
+                round(k.block_clocks, 6),
+                round(k.indexed, 6),
+                k.launches,
+            )
+            for k in kernels
+        ]
+
+    assert work(norms) == work((*built.fwd, *built.bwd))
     assert {k.kind for k in first if k.planes} == {"conv_pointwise"}
     assert {k.kind for k in first if k.relaid} == {"conv_pointwise", "conv_winograd"}
-    assert not any(k.channels or k.planes or k.relaid for k in kernels(last=True))
+    last = kernels(last=True)
+    assert not any(k.planes or k.relaid for k in last)
+    built = ops.batch_norm("norm", 8 * 16.0, 8)
+    norms = [k for k in last if k.kind in (CUDNN_NORM, NATIVE_NORM)]
+    assert work(norms) == work((*built.fwd, *built.bwd))
 
 
 def test_instance_norm_has_a_block_for_each_channel_of_each_image() -> None:
@@ -84,4 +101,4 @@ def test_instance_norm_has_a_block_for_each_channel_of_each_image() -> None:
     norms = [
         k for op in read_ops(ops_text(found)) for k in (*op.fwd, *op.bwd) if k.kind == "batch_norm"
     ]
-    assert [(k.channels, k.instances) for k in norms] == [(0.0, 8.0)] * 2
+    assert [k.blocks for k in norms] == [Affine(0.0, 8.0)] * 2
