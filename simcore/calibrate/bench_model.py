@@ -119,7 +119,7 @@ class BenchModel:
         found[START] = self.blind.kernel_start_s(gpu).sd_log
         for part in self.parts:
             for name in (KINDS[k] for k in np.unique(part.table["kind"])):
-                kind: Any = "elementwise" if name == CAST else name
+                kind: Any = "elementwise" if name == CAST else name.removesuffix("_native")
                 if kind not in COMPUTE_KINDS and not kind.startswith("gemm"):
                     found[OF_MEMORY + kind] = self.blind.memory_efficiency(kind, gpu).sd_log
                     continue

@@ -61,6 +61,9 @@ _MEASURED_AS = {"bmm": "gemm"} | dict.fromkeys(
 #: Added uncertainty of TF32, which no table times. It has half the 16-bit rate at about twice the
 #: energy per FLOP, so that the same share of its peak is assumed.
 TF32_SD_LOG = 0.08
+#: Added uncertainty of batch norms, whose thread blocks bind besides the stream: up to 15 % on A100
+#: (EVT_AE) and H100 (KernelBench), more in fp32 on an H200.
+NORM_SD_LOG = 0.15
 
 #: Prefix of the keys of memory in :meth:`Profile.over_blind`.
 OF_MEMORY = "memory."
@@ -238,7 +241,10 @@ class Profile(LinkFigures, Spreads):
                 known = "softmax"  # one figure for rows of all lengths
             _, share, level = pick(table[known], gpu)
             found = at_own_ecc(known, share, level, gpu)
-            kinds = dict.fromkeys((known, kind.partition("_")[0] if known == "conv" else kind))
+            if kind.startswith("batch_norm"):
+                found = replace(found, sd_log=hypot(found.sd_log, NORM_SD_LOG))
+            own_kind = kind.partition("_")[0] if known == "conv" else kind
+            kinds = dict.fromkeys((known, own_kind.removesuffix("_native")))
             found = self.over_blind(found, tuple(OF_MEMORY + k for k in kinds), gpu)
             self._seen[key] = self.scaled(found, "memory", gpu=gpu.name)
         result: Estimate = self._seen[key]
