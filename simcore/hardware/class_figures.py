@@ -173,15 +173,21 @@ def _by_power(tables: Mapping[str, Any], gpu: GpuSpec) -> Estimate | None:
 #: Bandwidth with inline ECC over that without (CUDA C++ Best Practices Guide, Theoretical Bandwidth
 #: Calculation: "approximately 20%" less on GPUs with GDDR). Measurements agree: with inline ECC
 #: fp32 streams reach 0.75 of the bandwidth on P4 and 0.74 on T4 (NeuSight), without it 0.94 on A40
-#: and 0.89 on L40 (gpu-benches).
+#: (gpu-benches).
 INLINE_ECC_FRAC: Final = 0.8
+#: The same on Ada, whose L2 of 48 MB and more holds ECC bits too: streams reach 0.78 on L4 with it
+#: (NeuSight, dataset/test/elem.csv and vec.csv: median of 528 rows of 200 MB and more) and 0.89 on
+#: L40 without (gpu-benches).
+ADA_ECC_FRAC: Final = 0.88
 #: Kinds of kernel that inline ECC does not slow like a stream: L2 serves much of their operands.
 _NOT_STREAMS: Final = ("gemm", "attention")
 
 
 def ecc_frac(gpu: GpuSpec) -> float:
     """Share of its memory bandwidth that a device keeps with ECC as shipped."""
-    return INLINE_ECC_FRAC if gpu.inline_ecc else 1.0
+    if not gpu.inline_ecc:
+        return 1.0
+    return ADA_ECC_FRAC if gpu.architecture == "Ada" else INLINE_ECC_FRAC
 
 
 def carried_frac(kind: str, level: str, gpu: GpuSpec) -> float:
