@@ -143,16 +143,16 @@ def blocks_s(blocks: FloatLike, block_s: FloatLike, slots: FloatLike) -> FloatAr
 
 
 def either_layout_s(
-    channels_last_s: FloatLike, turns_s: FloatLike, direct_s: FloatLike
+    channels_last_s: FloatLike, turned_bytes: FloatLike, s_per_byte: FloatLike, direct_s: FloatLike
 ) -> FloatArray:
     """Seconds of convolutions of channels-first tensors: the faster of two ways.
 
-        min(channels last + turns, direct)
+        min(channels last + turned bytes · seconds per byte, direct)
 
     Either matrix units compute in channels-last layout (``channels_last_s``) and kernels before and
-    after transpose the tensors (``turns_s``), or vector units take them as they are (``direct_s``).
+    after transpose ``turned_bytes``, or vector units take the tensors as they are (``direct_s``).
     """
-    seconds: FloatArray = np.minimum(channels_last_s + turns_s, direct_s)
+    seconds: FloatArray = np.minimum(channels_last_s + turned_bytes * s_per_byte, direct_s)
     return seconds
 
 

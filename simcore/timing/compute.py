@@ -104,7 +104,7 @@ def _formula_s(
         turned = kernels["turned_bytes"][:, None] * batch * of.count[rows]
         direct_s = roofline_s(direct_s, memory_s[rows], of.start_s[rows])
         s_per_byte = np.maximum(of.turned_s_per_byte / memory, of.least_turned_s_per_byte)
-        seconds[rows] = either_layout_s(seconds[rows], turned * s_per_byte, direct_s)
+        seconds[rows] = either_layout_s(seconds[rows], turned, s_per_byte, direct_s)
     return seconds
 
 

@@ -129,10 +129,10 @@ def test_a_narrow_element_takes_a_block_longer() -> None:
 
 
 def test_the_faster_of_two_layouts() -> None:
-    """Channels last in 2 s, and 3 s of turns: 5 s."""
+    """Channels last in 2 s, and 6 bytes turned at half a second each: 5 s."""
     direct = np.array([4.0, 5.5, 9.0])
-    assert either_layout_s(2.0, 3.0, direct) == pytest.approx([4.0, 5.0, 5.0])
-    assert either_layout_s(2.0, 0.0, 9.0) == 2.0
+    assert either_layout_s(2.0, 6.0, 0.5, direct) == pytest.approx([4.0, 5.0, 5.0])
+    assert either_layout_s(2.0, 0.0, 0.5, 9.0) == 2.0
 
 
 @pytest.mark.parametrize(
