@@ -13,6 +13,7 @@ and a table between two of these is made from the validation report:
 
     <!-- errors from: validate/REPORT.md -->  ...  <!-- end of table -->
     <!-- step errors from: …  -->    of step time alone
+    <!-- nearest and farthest step of: validate/tables/latte.csv -->    two rows of a table
     <!-- worst sources from: … -->   of published steps; <!-- sources a, b from: … --> of these
 
 Commands run in the repository, python blocks of a page one after the other, as a reader would.
@@ -41,8 +42,8 @@ _COMMAND = re.compile(
 )
 _CODE = re.compile(r"<!-- output of the code above -->\n\n```text\n")
 _TABLE = re.compile(
-    r"<!-- (?P<kind>errors|step errors|worst sources|sources (?P<names>[\w, -]+)) "
-    r"from: (?P<report>\S+) -->\n\n"
+    r"<!-- (?P<kind>errors|step errors|worst sources|nearest and farthest step"
+    r"|sources (?P<names>[\w, -]+)) (?:from|of): (?P<report>\S+) -->\n\n"
 )
 NO_BREAK = "\N{NO-BREAK SPACE}"
 QUANTITIES = ("step time", "run time", "speedup", "peak memory", "resident memory")
@@ -78,6 +79,8 @@ def _blocks(text: str, names: dict[str, Any]) -> Iterator[tuple[int, int, str]]:
             end = text.index("<!-- end of table -->", start)
             report = (ROOT / match["report"]).read_text(encoding="utf-8")
             make = TABLES.get(match["kind"]) or partial(chosen_sources, names=match["names"])
+            if match["kind"].startswith("nearest"):
+                report = command_output(f"simcore validate {match['report']}")
             yield start, end, make(report) + "\n"
             continue
         fence = _FENCE.search(text, start)
@@ -189,8 +192,23 @@ def chosen_sources(report: str, names: str) -> str:
     return _source_table(found[name.strip()] for name in names.split(","))
 
 
+def nearest_and_farthest(printed: str) -> str:
+    """The steps of a validated table that were predicted best and worst, flagged ones left out."""
+    step = re.compile(
+        r"^(\S+) +step time +(\S+ \S+) +(\S+ \S+) +(\S+ \S+) +(\S+ \S+) +([+-]\S+) %$", re.M
+    )
+    found = sorted(step.findall(printed), key=lambda row: abs(float(row[-1])))
+    head = ["| row | predicted | 80 % interval | measured | error |", "|---|---|---|---|---|"]
+    rows = [
+        f"| {row} | {said} | {low} to {high} | {measured} | {error} % |"
+        for row, said, low, high, measured, error in (found[0], found[-1])
+    ]
+    return "\n".join([*head, *rows]) + "\n"
+
+
 TABLES = {
     "errors": error_table,
+    "nearest and farthest step": nearest_and_farthest,
     "step errors": lambda report: error_table(report, ("step time",)),
     "worst sources": worst_sources,
 }

@@ -91,3 +91,18 @@ def test_tables_come_from_the_report() -> None:
         "| good | 9 | 5.0 % | -4.0 % |",
         "| worse | 1 | 145.0 % | +145.0 % |",
     ]
+
+
+def test_best_and_worst_steps_of_a_table() -> None:
+    printed = (
+        "row   predicted low high measured error\n"
+        "a-1  step time  355 ms  291 ms  447 ms  328 ms  +8.0 %\n"
+        "a-1  peak memory  19 GB  17 GB  21 GB  18.9 GB  +0.9 %\n"
+        "a-2  step time  960 ms  795 ms  1.28 s  1.23 s  -22 %\n"
+        "a-3  step time  9.60 s  795 ms  1.28 s  1.23 s  +680 %  flagged\n"
+    )
+    rows = outputs.nearest_and_farthest(printed).splitlines()[2:]
+    assert rows == [
+        "| a-1 | 355 ms | 291 ms to 447 ms | 328 ms | +8.0 % |",
+        "| a-2 | 960 ms | 795 ms to 1.28 s | 1.23 s | -22 % |",
+    ]
