@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from simcore.base.errors import UnknownName
+from simcore.base.errors import InvalidConfig, UnknownName
 from simcore.cli.output import complain, write
 from simcore.strategy.dialects import DIALECTS, read_launch
 
@@ -21,10 +21,16 @@ def emit_problems(dialect: str, as_json: bool, explain: str | None) -> list[str]
     return found
 
 
-def warn_unknown(launch: str) -> None:
-    """Warn on standard error about unknown keys of a launch file, which may be typing mistakes."""
-    for sentence in read_launch(launch).unknown:
-        complain(f"warning: {sentence}")
+def warn_unknown(launch: str, *, strict: bool = False) -> None:
+    """Warn on standard error about unknown keys of a launch file, which may be typing mistakes.
+
+    Raises InvalidConfig with them instead if ``strict``.
+    """
+    unknown = read_launch(launch).unknown
+    if strict and unknown:
+        raise InvalidConfig(list(unknown))
+    for sentence in unknown:
+        complain(f"WARNING: {sentence}")
 
 
 def write_launch(dialect: str, model: str, gpus: str, options: Mapping[str, Any]) -> None:

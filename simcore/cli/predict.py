@@ -97,6 +97,10 @@ def predict(
         option("--explain", "TERM", "Print formula, inputs and source of a term, instead of the "
                 "answer: step_time, memory, comm, mfu.", "term"),
     ] = None,
+    strict: Annotated[
+        bool,
+        typer.Option("--strict", help="Refuse a launch file with keys that are not understood."),
+    ] = False,
     allow_code: ALLOW_CODE = False,
     **job: Any,
 ) -> None:  # fmt: skip
@@ -134,7 +138,7 @@ def predict(
     if words["launch"] is not None:
         from simcore.cli.launch import warn_unknown
 
-        warn_unknown(words["launch"])
+        warn_unknown(words["launch"], strict=strict)
     if from_files:
         answer = replace(answer, assumptions=(from_files, *answer.assumptions))
     files.write(answer, model, gpus, options)

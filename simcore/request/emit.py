@@ -20,6 +20,8 @@ from simcore.strategy.strategy import Strategy
 
 #: Options that the program reading the file decides, with their default.
 _OF_PROGRAM = {"software": PLAIN.name, "issuer": "torch"}
+#: Options of adapters, nothing to set where all weights are trained.
+_OF_ADAPTERS = ("lora_rank", "lora_targets", "quantised_base")
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +82,9 @@ def launch_file(
     )
     emitted = emit(dialect, job)
     words = job.words()
-    left = [f"{w.replace('_', '-')} {shown(words[w])}" for w in emitted.left if w in words]
+    none = () if words.get("lora_rank") else _OF_ADAPTERS
+    unset = [w for w in emitted.left if w in words and w not in none]
+    left = [f"{w.replace('_', '-')} {shown(words[w])}" for w in unset]
     implied = [
         f"{word} {emitted.program.get(word, plain)}"
         for word, plain in {**_OF_PROGRAM, "overlap": str(usual)}.items()

@@ -19,6 +19,10 @@ from simcore.workload.archs.lm_attention import ATTENTIONS
 _OF_RECOMPUTE = ("recompute_modules", "recompute_layers")
 #: Architecture in which the names of attention kernels mean other kernels than elsewhere.
 _OTHER_KERNELS = "bert"
+#: Modules that PEFT adapts where nothing says which, of models with separate queries and values
+#: (peft/utils/constants.py, TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING); of others the
+#: product that has both.
+PEFT_TARGETS = "q_proj,v_proj"
 #: Options that say how many GPUs there are.
 COUNTS = ("nnodes", "nproc_per_node")
 _COUNTED = re.compile(r"(?:^|\+)\s*\d+\s*[x×*]")
@@ -57,9 +61,11 @@ class Launched:
         void += [] if compiles(record) else ["compile"]
         void += settings
         of_file = self.launch.words()
+        fused = of_file.get("lora_targets") == PEFT_TARGETS and joins_qkv(record)
+        changed = {"lora_targets": "qkv_proj"} if fused else {}
         return {
             k: None if k in void and v == of_file.get(k) else v for k, v in self.options.items()
-        }
+        } | changed
 
 
 def names_kernel(record: object) -> bool:
@@ -68,6 +74,12 @@ def names_kernel(record: object) -> bool:
     if settings is None or getattr(record, "arch", "") == _OTHER_KERNELS:
         return False
     return settings({}).get("attention") in ATTENTIONS
+
+
+def joins_qkv(record: object) -> bool:
+    """Whether queries, keys and values are one matrix product of a model."""
+    settings = getattr(record, "settings", None)
+    return settings is not None and bool(settings({}).get("fused_qkv"))
 
 
 def has_experts(record: object) -> bool:

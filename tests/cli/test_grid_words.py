@@ -84,7 +84,7 @@ def test_what_came_from_the_file_and_what_won_is_told(simcore: Callable) -> None
                   MEGATRON + " --tensr 3")  # fmt: skip
     assert "note: from launch line (Megatron-LM): strategy zero1" in ran.err
     assert "--tp 1,4 wins over --tensor-model-parallel-size" in ran.err
-    assert "warning: " in ran.err and "--tensr" in ran.err
+    assert "WARNING: " in ran.err and "--tensr" in ran.err
 
 
 def test_a_plan_counts_its_own_nodes(simcore: Callable) -> None:

@@ -29,12 +29,23 @@ def test_quoted_flags_and_unknown_ones(simcore: Callable) -> None:
     ran = simcore(*JOB, "--launch", flags, "--json")
     assert ran.code == 0
     assert ran.err == (
-        "warning: launch line: unknown key '--use-distributed-optimiser': "
+        "WARNING: launch line: unknown key '--use-distributed-optimiser': "
         "did you mean '--use-distributed-optimizer'?\n"
     )
     answer = json.loads(ran.out)
     assert answer["inputs"]["grad_accum"] == 2
     assert any("unknown key" in a for a in answer["assumptions"])
+
+
+def test_what_is_not_understood_is_named_or_refused(simcore: Callable) -> None:
+    line = "accelerate launch --num_processes 1 sft.py --use_peft --lora_r 8 --wobble 3"
+    job = ["predict", "--model", "llama3-8b", "--gpus", "RTX4090", "--launch", line]
+    ran = simcore(*job)
+    assert ran.code in (0, 1)
+    assert ran.err.startswith("WARNING: launch line: --wobble of sft.py: not understood")
+    refused = simcore(*job, "--strict")
+    assert (refused.code, refused.out) == (2, "")
+    assert "--wobble of sft.py: not understood" in refused.err
 
 
 def test_ignored_keys_are_listed_once(simcore: Callable) -> None:
@@ -72,9 +83,10 @@ def test_emitted_jobs_are_predicted_alike(dialect: str, simcore: Callable, tmp_p
     left = told[0].split(": ", 2)[2].strip().split(", ")
     program = told[1].partition("is predicted with ")[2].split() if len(told) > 1 else []
     assert program == PROGRAMS.get(dialect, [])
-    # what is typed of Megatron runs as its recipes do, what is written as its flags say
-    own = ["--overlap", "grads", "--main-grads", "weights"]
-    typed = own if dialect == "megatron" else []
+    # what is typed of Megatron runs as its recipes do, what is written as its flags say; a file of
+    # torchtitan updates with a fused kernel where it says nothing
+    typed = {"megatron": ["--overlap", "grads", "--main-grads", "weights", "--grad-clip", "off"],
+             "torchtitan": ["--optimizer-impl", "fused"]}.get(dialect, [])  # fmt: skip
     before = simcore(*JOB, *chosen, *program, *typed, "--json")
     again = []
     for word in left:

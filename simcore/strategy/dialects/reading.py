@@ -102,6 +102,10 @@ class Reading:
         hint = f": did you mean {near[0]!r}?" if near else ""
         self._unknown.append(f"{self.where}: unknown key {key!r}{hint}")
 
+    def not_understood(self, keys: str) -> None:
+        """Record keys of the training script that may matter."""
+        self._unknown.append(f"{self.where}: {keys}: not understood, and without effect here")
+
     def meant(self, key: str, meaning: Meaning, value: object) -> Word | None:
         """The option's value that a key's value means; None for none, or wrong (recorded)."""
         named = set(meaning.values)

@@ -159,7 +159,7 @@ def _script(reading: Reading, line: Line) -> Launch:
     """The options in the script's arguments, of which those of Hugging Face's Trainer are read."""
     given: dict[str, Any] = {}
     spelt: dict[str, str] = {}
-    own = 0
+    own: list[str] = []
     titan = any("job.config" in word for word in line.rest)
     for flag, values in flags(line.rest):
         name = flag.lstrip("-").replace("_", "-")
@@ -174,12 +174,14 @@ def _script(reading: Reading, line: Line) -> Launch:
         elif found := trainer.argument(name, values):
             given |= found
             spelt[name] = flag
+        elif trainer.without_effect(name, values):
+            reading.ignore(flag)
         else:
-            own += 1
+            own.append(flag)
     trainer.TRAINER.state(reading, Table(given, "--", spelt))
     if own:
-        counted = "1 argument" if own == 1 else f"{own} arguments"
-        reading.ignore(f"{counted} of {PurePath(line.script).name or 'the script'}")
+        script = PurePath(line.script).name or "the script"
+        reading.not_understood(f"{', '.join(dict.fromkeys(own))} of {script}")
     trainer.settle_precision(reading)
     return reading.finish()
 

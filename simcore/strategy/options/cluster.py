@@ -112,6 +112,7 @@ DECLARED = (
         more="Default: that of the model's record. Counts where the time to load a sample is known "
              "(sample_load, or the model's data set).",
         axis=Axis(), in_launch=True, resolved="loading.workers",
+        launch_keys={"trainer": "dataloader-num-workers"},
         control=Control(label="Loader processes a rank", unsaid="as the model's training loop",
                         example=8),
         called={"": "dataloader-num-workers loader-workers workers dataloader-workers"},
@@ -121,6 +122,7 @@ DECLARED = (
         help="Batches that each loader process reads ahead, as prefetch_factor of torch's "
              "DataLoader (2).",
         axis=Axis(), in_launch=True, resolved="loading.prefetch",
+        launch_keys={"trainer": "dataloader-prefetch-factor"},
         control=Control(label="Batches read ahead", unsaid="2", example=2),
         called={"": "prefetch-factor dataloader-prefetch-factor"},
     ),

@@ -78,7 +78,6 @@ DECLARED = (
         called={"": "batch batch-size bs b mbs micro-batch-size per-device-train-batch-size "
                     "train-micro-batch-size-per-gpu local-batch-size batch-per-gpu"},
         launch_keys={"deepspeed": "train_micro_batch_size_per_gpu",
-                     "trainer": "per-device-train-batch-size",
                      "megatron": "micro-batch-size batch-size"},
     ),
     Option(

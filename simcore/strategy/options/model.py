@@ -22,8 +22,7 @@ DECLARED = (
         control=Control(label="Sequence length", example=2048),
         called={"": "sequence-length seq-length seqlen context-length context max-seq-length "
                     "max-length max-seq-len ctx block-size s"},
-        launch_keys={"trainer": "max-seq-length max-seq-len",
-                     "megatron": "seq-length encoder-seq-length"},
+        launch_keys={"megatron": "seq-length encoder-seq-length"},
         messages=(r"sequence",),
     ),
     Option(
@@ -72,14 +71,14 @@ DECLARED = (
     Option(
         name="lora_rank", heading="Model", kind=Whole(),
         help="Train LoRA adapters of rank N and freeze the base model (transformer models).",
-        axis=Axis(of="workload"), setting="takes no adapters",
+        axis=Axis(of="workload"), in_launch=True, setting="takes no adapters",
         control=Control(label="LoRA rank", most=4096, example=16),
         called={"": "lora lora-r rank r qlora"}, messages=(r"adapter",),
     ),
     Option(
         name="lora_targets", heading="Model", kind=Text(metavar="LIST"),
         help="Linear layers that get a LoRA adapter: q_proj,v_proj or all-linear.",
-        setting="takes no adapters",
+        in_launch=True, setting="takes no adapters",
         control=Control(label="LoRA targets", hint="q_proj,v_proj", example="q_proj,v_proj"),
         called={"": "target-modules lora-target-modules"},
         messages=(r"no product",),
@@ -88,7 +87,7 @@ DECLARED = (
         name="quantised_base", heading="Model",
         kind=Name(("none", "nf4", "int8", "fp8"), metavar="FORMAT", judged=True),
         help="Number format of the frozen base weights under adapters: none (not quantised), nf4, "
-             "int8 or fp8.", unsaid="none",
+             "int8 or fp8.", unsaid="none", in_launch=True,
         setting="has no frozen base to quantise",
         control=Control(label="Quantised base", unsaid="none", example="nf4"),
         called={"": "quantization quantisation quantized-base bits", "nf4": "load-in-4bit",

@@ -6,6 +6,7 @@ import pytest
 
 from simcore.strategy.dialects import read_launch
 from simcore.strategy.dialects.record import LINES
+from simcore.strategy.dialects.trainer import TRAINER
 
 LINE = "torchrun --nproc_per_node 4 train.py --per_device_train_batch_size 2 --bf16"
 
@@ -64,4 +65,53 @@ def test_a_script_with_arguments_of_its_own_is_left_alone() -> None:
     launch = read_launch(f"{LINE} --optim my_sgd --fsdp yes --torch_compile False")
     assert launch.violations() == [] and launch.approximated == ()
     assert (launch.optimizer, launch.strategy) == (None, None)
-    assert any("3 arguments" in text for text in launch.ignored)
+    (told,) = launch.unknown
+    assert "--optim, --fsdp of train.py: not understood" in told
+
+
+SFT = (
+    "accelerate launch --num_processes 1 sft.py --max_length 2048 --use_peft --lora_r 16"
+    " --load_in_4bit --gradient_checkpointing"
+)
+
+
+def test_a_line_of_fine_tuning() -> None:
+    """What is said of TRL's and PEFT's arguments, and their defaults where nothing is said."""
+    launch = read_launch(f"{SFT} --learning_rate 2e-4 --num_train_epochs 1 --lora_alpha 32")
+    assert launch.unknown == ()
+    words = launch.words()
+    expected = {
+        "lora_rank": 16, "lora_targets": "q_proj,v_proj", "quantised_base": "nf4",
+        "seq_len": 2048, "recompute": "full", "precision": "amp-bf16", "micro_batch": 8,
+    }  # fmt: skip
+    assert {name: words[name] for name in expected} == expected
+    short = read_launch("accelerate launch --num_processes 1 sft.py --use_peft")
+    assert (short.words()["seq_len"], short.words()["lora_rank"]) == (1024, 16)
+    own = read_launch(
+        f"{SFT} --lora_target_modules q_proj k_proj --per_device_train_batch_size 2 --fp16"
+    )
+    assert own.words()["lora_targets"] == "q_proj,k_proj"
+    assert (own.words()["micro_batch"], own.precision) == (2, "amp-fp16")
+    kept = read_launch(f"{SFT} --gradient_checkpointing false --use_liger_kernel False")
+    assert kept.recompute == "none" and kept.unknown == ()
+
+
+def test_adapters_only_with_use_peft() -> None:
+    """TRL's get_peft_config makes none without it, so no default of adapters is taken."""
+    words = read_launch("accelerate launch --num_processes 1 sft.py --max_length 2048").words()
+    assert words["seq_len"] == 2048 and "lora_rank" not in words
+
+
+def test_what_is_not_understood_is_named() -> None:
+    (told,) = read_launch(f"{SFT} --wobble 3 --report_to none").unknown
+    assert "--wobble of sft.py: not understood" in told
+
+
+def test_every_argument_of_trainer_is_decided() -> None:
+    """Each is read, told as followed in part, or known to leave a step as it is."""
+    record = TRAINER.record
+    known = {name for names in TRAINER.record.table() for name in names}
+    known |= {*record.without_effect()[0], "deepspeed"}
+    arguments = pytest.importorskip("transformers").TrainingArguments
+    names = {name.replace("_", "-") for name in arguments.__dataclass_fields__}
+    assert names <= known, sorted(names - known)

@@ -9,7 +9,7 @@ from simcore.strategy.options import OPTIONS, Number, Whole
 #: of launch files has. Everything else can be in one.
 OF_NO_LAUNCH_FILE = {
     "model", "inputs", "gpus", "zero", "global_batch", "launch", "steps", "epochs", "settings",
-    "resolution", "frames", "layout", "lora_rank", "lora_targets", "quantised_base",
+    "resolution", "frames", "layout", "sample_load", "epoch_samples",
     "expert_imbalance", "shares", "offload_layers", "fp8_params", "growing_segments", "network",
     "node", "nccl_algo", "nccl_proto", "launch_blocking", "calibration",
     "prefetch_blocks", "gather_tensors", "reuse_numel", "eager_kernels", "profile",
@@ -22,6 +22,7 @@ OF_NO_SWEEP = {
     "nccl_algo", "nccl_proto", "optimizer_impl", "grad_clip", "ema", "launch_blocking",
     "calibration",
     "bucket_numel", "prefetch_blocks", "gather_tensors", "reuse_numel", "eager_kernels", "profile",
+    "sample_load", "epoch_samples",
 }  # fmt: skip
 #: Values where nothing is said, of options that no other default decides.
 UNSAID = {
@@ -36,6 +37,7 @@ UNSAID = {
 #: Whole numbers of which none is a value too.
 FROM_ZERO = {
     "shard_ranks", "recompute_layers", "offload_layers", "prefetch_blocks", "reuse_numel",
+    "num_workers",
 }  # fmt: skip
 
 
