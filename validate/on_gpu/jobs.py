@@ -35,7 +35,8 @@ class Net:
 class Job:
     """A training step of ``net`` with a batch; the fields are those of a job of simcore.
 
-    ``by_name``: the entry of models_db by which it is asked, instead of the net itself.
+    ``by_name``: the entry of models_db by which it is asked, instead of the net itself, and with
+    ``software`` the program that trains it.
     """
 
     id: str
@@ -50,7 +51,9 @@ class Job:
     compiled: bool = False
     optimizer_impl: str = "foreach"
     lora_rank: int = 0
+    ema: bool = False
     by_name: str = ""
+    software: str = ""
 
     def words(self, gpu: str, model: str) -> str:
         """The arguments after ``simcore``; ``model``: the file of the net."""
@@ -67,11 +70,13 @@ class Job:
             options["optimizer-impl"] = self.optimizer_impl
         if self.compiled:
             options["compile"] = "on"
+        if self.software:
+            options["software"] = self.software
+        if self.ema:
+            options["ema"] = "on"
         if self.lora_rank:
             options |= {"lora-rank": self.lora_rank, "lora-targets": "q_proj,v_proj"}
         words = [w for name, value in options.items() for w in (f"--{name}", str(value))]
-        if self.by_name and self.channels_last:
-            words += ["--layout", "channels_last"]
         return shlex.join(["predict", *words])
 
 
@@ -79,6 +84,10 @@ def _config(architecture: str, small: Mapping[str, Any], **keys: Any) -> Net:
     return Net("config", architecture, {"architectures": [architecture], **keys}, small=small)
 
 
+_GPT: Final[dict[str, Any]] = {
+    "model_type": "gpt2", "vocab_size": 50257, "n_positions": 1024, "attn_pdrop": 0.1,
+    "embd_pdrop": 0.1, "resid_pdrop": 0.1,
+}  # fmt: skip
 _GPT_SMALL = {"n_layer": 2, "n_embd": 128, "n_head": 4, "vocab_size": 2000}
 _BERT_SMALL = {"num_hidden_layers": 2, "hidden_size": 128, "num_attention_heads": 4,
                "intermediate_size": 512, "vocab_size": 2000}  # fmt: skip
@@ -91,12 +100,14 @@ NETS: Final[Mapping[str, Net]] = {
     "efficientnet_b0": Net("timm", "efficientnet_b0", small={"pixels": 64}),
     "vit_base": Net("timm", "vit_base_patch16_224", small={"name": "vit_tiny_patch16_224"}),
     "convnext_tiny": Net("timm", "convnext_tiny", small={"pixels": 64}),
-    "gpt2": _config("GPT2LMHeadModel", _GPT_SMALL, model_type="gpt2"),
-    "gpt2_medium": _config("GPT2LMHeadModel", _GPT_SMALL, model_type="gpt2", n_embd=1024,
-                           n_layer=24, n_head=16),
+    "gpt2": _config("GPT2LMHeadModel", _GPT_SMALL, **_GPT, n_embd=768, n_layer=12, n_head=12),
+    "gpt2_medium": _config("GPT2LMHeadModel", _GPT_SMALL, **_GPT, n_embd=1024, n_layer=24,
+                           n_head=16),
     "bert_large": _config("BertForSequenceClassification", _BERT_SMALL, model_type="bert",
                           hidden_size=1024, num_hidden_layers=24, num_attention_heads=16,
-                          intermediate_size=4096),
+                          intermediate_size=4096, vocab_size=30522, type_vocab_size=2,
+                          max_position_embeddings=512, hidden_dropout_prob=0.1,
+                          attention_probs_dropout_prob=0.1),
     "llama_1b": _config("LlamaForCausalLM", _LLAMA_SMALL, model_type="llama", vocab_size=128256,
                         hidden_size=2048, intermediate_size=8192, num_hidden_layers=16,
                         num_attention_heads=32, num_key_value_heads=8, rms_norm_eps=1e-5,
@@ -119,13 +130,13 @@ NETS: Final[Mapping[str, Net]] = {
                 small={"width": 4, "inputs": (Input((3, 64, 64)), Input((64, 64), 2))}),
 }  # fmt: skip
 
-_R50, _GPT, _GPTM, _BERT, _LLAMA = "resnet50", "gpt2", "gpt2_medium", "bert_large", "llama_1b"
+_R50, _GPT2, _GPTM, _BERT, _LLAMA = "resnet50", "gpt2", "gpt2_medium", "bert_large", "llama_1b"
 _LAST: Final[dict[str, Any]] = {"channels_last": True}
 _BF16: Final = "bf16-true"
 JOBS: Final[tuple[Job, ...]] = (
     Job(id="r50-fp32-b64", net=_R50, batch=64, precision="fp32", optimizer="sgd"),
     Job(id="r50-amp-cl-b128", net=_R50, batch=128, optimizer="sgd", **_LAST),
-    Job(id="gpt2-amp-b8", net=_GPT, batch=8, seq=1024),
+    Job(id="gpt2-amp-b8", net=_GPT2, batch=8, seq=1024),
     Job(id="llama-bf16-b4", net=_LLAMA, batch=4, seq=2048, precision=_BF16),
     Job(id="dit-amp-b64", net="dit_xl", batch=64),
     Job(id="bert-amp-b32-s128", net=_BERT, batch=32, seq=128),
@@ -139,27 +150,28 @@ JOBS: Final[tuple[Job, ...]] = (
     Job(id="r50-amp-b128", net=_R50, batch=128, optimizer="sgd"),
     Job(id="r50-fp32-b64-name", net=_R50, batch=64, precision="fp32", optimizer="sgd",
         by_name="resnet-50"),
-    Job(id="gpt2-amp-b8-name", net=_GPT, batch=8, seq=1024, by_name="gpt2"),
+    Job(id="gpt2-amp-b8-name", net=_GPT2, batch=8, seq=1024, by_name="gpt2",
+        software="transformers"),
     Job(id="gpt2m-amp-b8", net=_GPTM, batch=8, seq=1024),
     Job(id="r50-tf32-b256", net=_R50, batch=256, precision="tf32", optimizer="sgd"),
-    Job(id="gpt2-tf32-b8", net=_GPT, batch=8, seq=1024, precision="tf32"),
-    Job(id="gpt2-fp32-b4", net=_GPT, batch=4, seq=1024, precision="fp32"),
+    Job(id="gpt2-tf32-b8", net=_GPT2, batch=8, seq=1024, precision="tf32"),
+    Job(id="gpt2-fp32-b4", net=_GPT2, batch=4, seq=1024, precision="fp32"),
     Job(id="llama-bf16-b4-recompute", net=_LLAMA, batch=4, seq=2048, precision=_BF16,
         recompute=True),
     Job(id="llama-lora-b4", net=_LLAMA, batch=4, seq=2048, precision=_BF16, lora_rank=16),
-    Job(id="gpt2-amp-b1-s256", net=_GPT, batch=1, seq=256),
+    Job(id="gpt2-amp-b1-s256", net=_GPT2, batch=1, seq=256),
     Job(id="r50-amp-cl-b16", net=_R50, batch=16, optimizer="sgd", **_LAST),
     Job(id="r50-fp16-cl-b128", net=_R50, batch=128, precision="amp-fp16", optimizer="sgd", **_LAST),
     Job(id="r50-ieee-b64", net=_R50, batch=64, precision="fp32-ieee", optimizer="sgd"),
     Job(id="gpt2m-amp-b8-fused", net=_GPTM, batch=8, seq=1024, optimizer_impl="fused"),
-    Job(id="gpt2-amp-b8-loop", net=_GPT, batch=8, seq=1024, optimizer_impl="for-loop"),
-    Job(id="gpt2-amp-b8-accum4", net=_GPT, batch=8, seq=1024, accum=4),
+    Job(id="gpt2-amp-b8-loop", net=_GPT2, batch=8, seq=1024, optimizer_impl="for-loop"),
+    Job(id="gpt2-amp-b8-accum4", net=_GPT2, batch=8, seq=1024, accum=4),
     Job(id="bert-fp32-b16-s512", net=_BERT, batch=16, seq=512, precision="fp32"),
-    Job(id="dit-tf32-b32", net="dit_xl", batch=32, precision="tf32"),
+    Job(id="dit-tf32-b32-ema", net="dit_xl", batch=32, precision="tf32", ema=True),
     Job(id="convnext-amp-b64", net="convnext_tiny", batch=64),
     Job(id="lstm-amp-b64", net="lstm", batch=64),
-    Job(id="gpt2-amp-b8-compile", net=_GPT, batch=8, seq=1024, compiled=True),
-    Job(id="nano-amp-b16-compile", net="nano_gpt", batch=16, compiled=True),
+    Job(id="gpt2-amp-b8-compile", net=_GPT2, batch=8, seq=1024, compiled=True),
+    Job(id="gpt2m-amp-b8-compile", net=_GPTM, batch=8, seq=1024, compiled=True),
 )  # fmt: skip
 #: Jobs whose largest batch is searched.
 LARGEST: Final = ("gpt2m-amp-b8", "r50-fp32-b64")
@@ -169,7 +181,7 @@ def small(job: Job) -> Job:
     """The job as a processor runs it: two short samples in fp32, with the optimizer's default."""
     return replace(
         job, batch=2, precision="fp32", seq=min(job.seq, 64), accum=min(job.accum, 2),
-        channels_last=False, compiled=False, optimizer_impl="for-loop", by_name="",
+        channels_last=False, compiled=False, optimizer_impl="for-loop", by_name="", software="",
     )  # fmt: skip
 
 

@@ -28,6 +28,8 @@ HOST_STEPS: Final = 3
 #: it takes at least the second one; in between, or where the host waits for the device, it is
 #: unclear.
 HOST_FREE_FRAC, HOST_BOUND_FRAC = 0.8, 0.95
+#: Decay of the weights' moving average, which is updated tensor by tensor.
+EMA_DECAY: Final = 0.9999
 #: Steps after which a batch counts as one that fits.
 FIT_STEPS: Final = 3
 
@@ -74,6 +76,8 @@ class Training:
         self._cast: Callable[[], Any] = (
             (lambda: torch.autocast(device, half)) if half else contextlib.nullcontext
         )
+        self._no_grad = torch.no_grad
+        self._averages = [p.detach().clone() for p in self._params] if job.ema else []
         self._scaler = torch.amp.GradScaler(device) if half is torch.float16 else None
 
     @property
@@ -94,6 +98,10 @@ class Training:
         else:
             self._optimizer.step()
         self._optimizer.zero_grad(set_to_none=True)
+        if self._averages:
+            with self._no_grad():
+                for mean, p in zip(self._averages, self._params, strict=True):
+                    mean.mul_(EMA_DECAY).add_(p, alpha=1.0 - EMA_DECAY)
 
 
 def _set_precision(torch: Any, precision: str) -> None:
