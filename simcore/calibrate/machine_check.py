@@ -45,6 +45,8 @@ CARRIED_SD: Final = math.log(2.24) / Z80
 #: Number of steps that the shipped scatter counts as: an assumption, so that three networks change
 #: it by a third at most, unless they are far off.
 SHIPPED_STEPS: Final = 12.0
+#: Spread of a multiplier that is not fitted.
+SETTLED_SD: Final = 1e-3
 #: Key and group of the row of launches in the fit.
 LAUNCHES: Final = "launches"
 
@@ -87,7 +89,9 @@ def check_steps(
         )
         for r in steps
     }  # fmt: skip
-    spread = profile.host_issue_s(found.gpu).sd_log
+    # Benchmarks of single operators tell the host's figures; steps only check them.
+    told = profile.measured is not None and profile.measured.host_launch is not None
+    spread = SETTLED_SD if told else profile.host_issue_s(found.gpu).sd_log
     parameters = [
         Parameter("host", "host", spread, gpu=found.gpu.name, may_bind=True),
         Parameter("tiny networks", None, CARRIED_SD, may_bind=True),
@@ -104,7 +108,7 @@ def check_steps(
     limited = [r for r in fit_rows if slopes[r.key] > HOST_BOUND]
     off = [math.log(fit.predicted_s[r.key] / r.measured_s) for r in limited]
     knobs: tuple[Knob, ...] = ()
-    if limited:
+    if limited and not told:
         # Of the host's speed: each error over its row's elasticity, weighted by its square.
         scatter = math.sqrt(sum(e * e for e in off) / sum(slopes[r.key] ** 2 for r in limited))
         sd = min(math.hypot(fit.sd_log["host"], scatter), spread)

@@ -14,7 +14,6 @@ from typing import Final, Literal, cast
 import numpy as np
 
 from simcore.calibrate.bench.case import width
-from simcore.calibrate.bench.launch import DEPTH
 from simcore.calibrate.bench.memory_bound import OPS, STREAMS
 from simcore.calibrate.bench.store import RawRow
 from simcore.calibrate.bench.timing import DOUBTED_FRAC
@@ -27,6 +26,7 @@ from simcore.calibrate.curve_fits import (
     left_out_mape,
     robust_sd,
 )
+from simcore.calibrate.host_fit import host_times
 from simcore.calibrate.link_fit import (
     LEAST_SD,
     UNKNOWN_SD,
@@ -37,7 +37,6 @@ from simcore.calibrate.link_fit import (
     measured_link,
     small_sample,
 )
-from simcore.hardware.host import host_work
 from simcore.hardware.measured import (
     Contention,
     Fitted,
@@ -47,7 +46,6 @@ from simcore.hardware.measured import (
     Overlap,
     own_class,
 )
-from simcore.hardware.profile import load_profile
 from simcore.hardware.spec import GpuSpec, PeakName
 from simcore.measurements.nccl_runs import bus_factor
 from simcore.physics.fill import attention_fill, matmul_fill
@@ -257,7 +255,8 @@ def fit_device(
         if fits:  # the dtype that memory limits most tells its share best
             memory[table] = _memory_of_compute(fits[max(fits)])
     host = own_rows(rows, "host")
-    start, issue, launch = _launch(host, gpu, on_host)
+    launches = _launch(host, gpu, on_host)
+    start = launches.get("kernel_start")
     start_s = start.value if on_host and start is not None else None
     bandwidth = gpu.memory_bw.value
     streams = _by(own_rows(rows, "memory_bound"), lambda r: OPS[r.cells["op"]].kind)
@@ -269,8 +268,7 @@ def fit_device(
         kernels = start_s * ADAMW_KERNELS if start_s is not None else None
         memory["update"] = _memory_class(updates, bandwidth, kernels, f"AdamW, {default}")
     return of_the_node(rows, node, link_bytes_per_s, gpu.name).model_copy(
-        update={"compute_efficiency": compute, "memory_efficiency": memory,
-                "kernel_start": start, "host_issue": issue, "host_launch": launch}
+        update={"compute_efficiency": compute, "memory_efficiency": memory, **launches}
     )  # fmt: skip
 
 
@@ -286,19 +284,8 @@ def of_the_node(
     )
 
 
-#: Kernels (kind, of backward) of a layer of the benchmark ``eager``: product and activation; their
-#: gradients, the bias's, and additions to the gradients of earlier calls.
-EAGER_LAYER: Final = (
-    ("gemm", False), ("elementwise", False), ("elementwise", True), ("gemm", True), ("gemm", True),
-    ("reduction", True), ("elementwise", True), ("elementwise", True),
-)  # fmt: skip
-
-
-def _launch(host: Sequence[RawRow], gpu: GpuSpec, on_host: bool) -> tuple[FittedTime | None, ...]:
-    """(start of a kernel on the device, host's issue, host's launch), each None if not measured.
-
-    A network of tiny layers tells one figure of a GPU's host: how much slower than usual it is.
-    """
+def _launch(host: Sequence[RawRow], gpu: GpuSpec, on_host: bool) -> dict[str, FittedTime]:
+    """Start of a kernel on the device, issue and launch of the host, as far as measured."""
     times = {
         r.cells["op"]: FittedTime(
             value=r.seconds / r.number("count"), sd_log=max(LEAST_SD, r.sd_log), rows=1,
@@ -306,20 +293,12 @@ def _launch(host: Sequence[RawRow], gpu: GpuSpec, on_host: bool) -> tuple[Fitted
         )
         for r in host if r.cells["op"] in ("eager", "graph")
     }  # fmt: skip
-    eager = times.get("eager")
-    if on_host:
-        zero = FittedTime(value=0.0, sd_log=0.0, note="the host is the device: in kernel_start")
-        return (eager, zero, zero) if eager else (None, None, None)
-    if eager is None:
-        return times.get("graph"), None, None
-    blind = load_profile()
-    usual = blind.host_issue_s(gpu), blind.host_launch_s(gpu)
-    work = [host_work(kind, backward=backward) for kind, backward in EAGER_LAYER]
-    layer_s = sum(w.issues * usual[0].value + w.launches * usual[1].value for w in work)
-    (row,) = (r for r in host if r.cells["op"] == "eager")
-    slower = row.seconds / DEPTH / layer_s
-    issue, launch = (eager.model_copy(update={"value": slower * u.value}) for u in usual)
-    return times.get("graph"), issue, launch
+    start = times.get("eager" if on_host else "graph")
+    found = {} if start is None else {"kernel_start": start}
+    if not on_host:
+        return found | host_times(host, gpu)
+    zero = FittedTime(value=0.0, sd_log=0.0, note="the host is the device: in kernel_start")
+    return found | (dict.fromkeys(("host_issue", "host_launch"), zero) if found else {})
 
 
 def _ratios(rows: Sequence[RawRow], table: str) -> Array:

@@ -18,6 +18,7 @@ from simcore.base.atomic import write_text
 from simcore.base.errors import DataError, SimcoreError, UsageError
 from simcore.base.units import format_seconds
 from simcore.calibrate.bench.store import BadRows, RawRow, Store
+from simcore.calibrate.host_fit import host_times
 from simcore.calibrate.machine_check import Checked, check_steps
 from simcore.calibrate.machine_fit import fit_device, of_the_node, own_rows
 from simcore.calibrate.machine_record import Found
@@ -123,7 +124,7 @@ def fit_profile(
         kernels = [r for r in rows if times_kernels(r)]
         fit = fit_from_prior(kernels, found.cluster(1).groups[0], load_profile())
         measured = of_the_node(rows, node, link_bytes_per_s, found.gpu.name).model_copy(
-            update=fit.sections()
+            update={**fit.sections(), **host_times(own_rows(rows, "host"), found.gpu)}
         )
         measured = _with_memory(measured, outside_tensors)
         record = _with_check(rows, found, measured, name, origin, notes)

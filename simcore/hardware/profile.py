@@ -314,6 +314,9 @@ class Profile(LinkFigures, Spreads):
 
     def _host_s(self, figure: str, gpu: GpuSpec) -> Estimate:
         base = leaf(self._tables(gpu)["host"][figure], "seconds")
+        own = self.measured
+        if own is not None and own.gpu == gpu.name and (f := getattr(own, figure)) is not None:
+            base = Estimate(f.value, f.sd_log, self.origin)
         scaled = self.scaled(Estimate(1.0, base.sd_log, base.source), "host", gpu=gpu.name)
         return Estimate(base.value / scaled.value, scaled.sd_log, scaled.source)
 
