@@ -206,7 +206,9 @@ def test_norms_copies_and_averages_of_weights() -> None:
     assert seconds("grad_norm_s", made(step_impl="fused")) == seconds("grad_norm_s", q)
     # mul_ and add_ of each tensor: 5 elements
     assert seconds("ema_s", q) == pytest.approx(100 * 20 / 5 + 2 * 2 * 0.25)
-    assert seconds("ema_s", made(ema_impl="foreach")) == pytest.approx(100 * 20 / 5 + 2 * 0.25)
+    assert seconds("ema_s", made(ema=True, ema_impl="foreach")) == pytest.approx(
+        100 * 20 / 5 + 2 * 0.25
+    )
     copies = program(optimizer_state=OptimizerState(update_copies_bytes=3.0))
     assert seconds("update_passes_s", made(program=copies)) == pytest.approx(300 / 10 + 2 * 0.25)
     alone = {"n_ranks": 1.0, "n_nodes": 1.0}
@@ -346,7 +348,7 @@ def test_activations_travel_both_ways_within_a_micro_step() -> None:
 
 def test_parts_of_a_model_have_rows_of_their_own() -> None:
     other = workload([block("b", [30])], input_bytes=1.0)
-    q = made(models=(MODEL, other))
+    q = made(models=(MODEL, other), ema=True)
     assert q.numel == pytest.approx(np.array([[100.0], [30.0]]))
     assert q.quantity("ema_s", 0)[:, 0] == pytest.approx([401.0, 120.5])
     rule = replace(RULE, syncs_each_tensor=True)
