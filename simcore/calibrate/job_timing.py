@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -22,11 +22,12 @@ from simcore.calibrate.bench.case import Case, Device, How, Run, World
 from simcore.calibrate.bench.queue import measure
 from simcore.calibrate.bench.timing import Typical
 from simcore.calibrate.kernels_of_step import measured_kernels, seconds_of
-from simcore.hardware.measured import Fitted, TimedKernel
+from simcore.hardware.measured import TimedKernel, TimedUpdate
 from simcore.request.resolved import Request
 from simcore.step.kernel_text import kernel_texts
 from simcore.step.kernels import KernelTable, joined_table, kernel_table, table_of
 from simcore.timing.compute import kernel_seconds
+from simcore.timing.quantities import update_name
 from simcore.timing.steps import job_of
 from simcore.workload.graph import Block, Workload
 
@@ -50,7 +51,7 @@ class TimedJob:
     """
 
     kernels: tuple[TimedKernel, ...]
-    update: Fitted | None
+    update: TimedUpdate | None
     step_s: float | None
     why: str
     in_real_step: int
@@ -223,13 +224,15 @@ def names_of(request: Request) -> dict[str, list[str]]:
 
 def _update(
     step: Any, request: Request, device: Device, budget_s: float, notes: list[str]
-) -> Fitted | None:
+) -> TimedUpdate | None:
     """The measured time of the optimizer's update over the predicted one; None if not timed."""
     from simcore.calibrate.real_step import optimizer_of
 
+    measured = request.profile.measured
+    if measured is not None:  # by the figures alone
+        measured = measured.model_copy(update={"updates": ()})
+        request = replace(request, profile=replace(request.profile, measured=measured, _seen={}))
     predicted_s = predict(request).time_s["optimizer"]
-    now = request.profile.measured.update_over_figures if request.profile.measured else None
-    predicted_s /= now.value if now is not None else 1.0
     if request.placed is not None or request.strategy.offload or not predicted_s:
         return None
     try:
@@ -251,4 +254,7 @@ def _update(
     except (SimcoreError, RuntimeError) as err:
         notes.append(f"the update was not timed: {_first_line(err)}")
         return None
-    return Fitted(value=call.seconds / predicted_s, sd_log=call.sd_log, rows=1)
+    return TimedUpdate(
+        optimizer=update_name(request.strategy), numel=float(request.workload.trainable_numel),
+        over_figures=call.seconds / predicted_s, sd_log=call.sd_log,
+    )  # fmt: skip

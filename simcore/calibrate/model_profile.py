@@ -30,7 +30,7 @@ from simcore.calibrate.machine import open_device
 from simcore.calibrate.machine_steps import UNMEASURED_SD, predictive_sd
 from simcore.calibrate.profile_file import write_profile
 from simcore.hardware.calibrations import Calibration
-from simcore.hardware.measured import Fitted, MeasuredDevice, TimedKernel
+from simcore.hardware.measured import Fitted, MeasuredDevice, TimedKernel, TimedUpdate
 from simcore.hardware.profile import profile_of
 from simcore.request.resolved import Request
 
@@ -121,7 +121,7 @@ def calibrate_model(options: ModelOptions) -> ModelCalibrated:
         measured = base.measured.model_copy(
             update={
                 "kernels": merged(base.measured.kernels, found.kernels),
-                "update_over_figures": found.update or base.measured.update_over_figures,
+                "updates": with_update(base.measured.updates, found.update),
             }
         )
         record = base.model_copy(update={"name": options.output.stem, "measured": measured})
@@ -198,6 +198,12 @@ def merged(old: Sequence[TimedKernel], new: Sequence[TimedKernel]) -> tuple[Time
     """Timed kernels of a profile and further ones; a kernel that was timed again is replaced."""
     by_key = {(k.kernel, k.precision, k.batch): k for k in (*old, *new)}
     return tuple(by_key.values())
+
+
+def with_update(old: Sequence[TimedUpdate], new: TimedUpdate | None) -> tuple[TimedUpdate, ...]:
+    """Timed updates of a profile and a further one, which replaces that of the same model size."""
+    kept = [u for u in old if new is None or (u.optimizer, u.numel) != (new.optimizer, new.numel)]
+    return (*kept, new) if new is not None else tuple(kept)
 
 
 def _scatter(old: Fitted | None, measured_s: float | None, predicted_s: float) -> Fitted:

@@ -95,6 +95,14 @@ def render_calibration(found: dict[str, Any]) -> str:
         lines.append(_line("hop", link["hop"]["value"], link["hop"]))
     for what, f in own.get("overlap", {}).items():
         lines.append(_line(what.replace("_", " "), f"+{_percent(f['value'])}", f))
+    if kernels := own.get("kernels"):
+        lines.append(f"{'kernels timed by shape':<26}{len(kernels):>10}")
+    for f in own.get("updates", ()):
+        what = f"{f['numel']:.3g} parameters, {f['optimizer']}"
+        lines.append(_line("update over figures", f"{f['over_figures']:.3g}", {**f, "note": what}))
+    if "step_over_kernels" in own:
+        f = own["step_over_kernels"]
+        lines.append(_line("step over its kernels", f"{f['value']:.3g}", f))
     for k in found["knobs"]:
         where = " ".join(k[p] for p in ("gpu", "node", "link", "workload") if k.get(p))
         lines.append(_line(f"x {k['knob']}", f"{k['value']:.3g}", {**k, "note": where}))

@@ -109,16 +109,27 @@ class TimedKernel(Part):
     sd_log: float = Field(default=0.0, ge=0)
 
 
+class TimedUpdate(Part):
+    """Seconds of an optimizer's update of a model of ``numel`` parameters, over those by figures.
+
+    ``optimizer``: its name and implementation.
+    """
+
+    optimizer: str
+    numel: float = Field(gt=0)
+    over_figures: float = Field(gt=0)
+    sd_log: float = Field(default=0.0, ge=0)
+
+
 class MeasuredDevice(Part):
     """Figures measured on ``gpu``; a missing one is taken from the blind profile.
 
     ``kernel_start``: device time of a kernel without work. Where the device is the host's own CPU
     it includes the launch, and ``host_issue`` and ``host_launch`` are 0. The keys of
     ``compute_efficiency`` and ``memory_efficiency`` are those of ``blind.yaml``. ``kernels``:
-    kernels of training steps, timed by shape; ``update_over_figures``: measured seconds of an
-    optimizer's update over those by the other figures; ``step_over_kernels``: measured seconds of
-    the whole steps whose kernels were timed, over the predicted ones, with the spread to expect of
-    further such steps.
+    kernels of training steps, timed by shape; ``updates``: optimizers' updates of their models;
+    ``step_over_kernels``: measured seconds of the whole steps whose kernels were timed, over the
+    predicted ones, with the spread to expect of further such steps.
 
     ``compute_over_blind``, ``memory_over_blind``, ``start_over_blind``: measured rate (of the
     start: time) over that of the blind profile, for devices that the blind profile covers. All its
@@ -140,7 +151,7 @@ class MeasuredDevice(Part):
     contention: tuple[Contention, ...] = ()
     link: MeasuredLink | None = None
     overlap: Overlap | None = None
-    update_over_figures: Fitted | None = None
+    updates: tuple[TimedUpdate, ...] = ()
     step_over_kernels: Fitted | None = None
     kernels: tuple[TimedKernel, ...] = ()
 
@@ -153,11 +164,6 @@ class MeasuredDevice(Part):
     def timed_attention(self) -> bool:
         """Whether attention was timed; its figures then cover forward and backward."""
         return any(key.startswith("attention") for key in self.compute_efficiency)
-
-    def update_ratio(self, gpu: str) -> float:
-        """Measured time of the optimizer's update over that by the figures; 1: not timed on it."""
-        known = self.update_over_figures if self.gpu == gpu else None
-        return known.value if known is not None else 1.0
 
     def overlay(self, tables: Mapping[str, Any], source: str) -> dict[str, Any]:
         """The blind profile's tables with this device's figures in their ``by_gpu`` sections."""

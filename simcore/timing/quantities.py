@@ -50,6 +50,11 @@ TENSOR_ISSUES = 0.6
 LISTED_ISSUES = 0.2
 
 
+def update_name(strategy: Strategy) -> str:
+    """Name of an optimizer and its implementation, by which timed updates are found again."""
+    return f"{strategy.optimizer.name} {strategy.step_impl}"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Quantities:
     """Seconds on a rank class, [C] or [N, C] of each part; sizes of several parts are [N, 1].
@@ -193,7 +198,22 @@ class Quantities:
         rate = self.classes[index].half_product_flop_per_s * self.points.compute_of(index)
         moving = self._updating(state * self.held, launches, index)
         seconds: Array = moving + s.optimizer.flop * self.held / rate
-        return seconds * self.classes[index].update_over_figures
+        return seconds * self._over_figures(index)
+
+    def _over_figures(self, index: int) -> Array | float:
+        """Measured time of such an update over that by its bytes and launches; 1: not timed.
+
+        Between the models whose updates were timed the logarithm is interpolated by the logarithm
+        of the number of parameters, beyond them it is constant.
+        """
+        own = update_name(self.strategy)
+        known = sorted((u.numel, u.over_figures) for u in self.classes[index].updates
+                       if u.optimizer == own)  # fmt: skip
+        if not known:
+            return 1.0
+        sizes, ratios = np.log(np.array(known)).T
+        found: Array = np.exp(np.interp(np.log(self.numel), sizes, ratios))
+        return found
 
     def _tensor_by_tensor(self, each_bytes: float, index: int) -> Array:
         """Seconds of a loop over tensors that waits for an answer of the device at each of them.

@@ -31,6 +31,7 @@ from simcore.hardware.kernel_limits import (
     turn_s,
     wants_channels_last,
 )
+from simcore.hardware.measured import TimedUpdate
 from simcore.hardware.paths import port_share
 from simcore.hardware.profile import HOST_CPU, Profile
 from simcore.hardware.spec import GpuSpec, PeakName
@@ -132,8 +133,8 @@ class ClassRates:
 
     ``issue_over_torch``: time to issue a kernel over that of PyTorch, by issuer.
     ``half_product_flop_per_s``: of 16-bit matrix products, whatever the run's precision.
-    ``conv_peak_flop_per_s``: 0 where it is that of products. ``update_over_figures``: measured time
-    of the optimizer's update over that by its bytes and launches.
+    ``conv_peak_flop_per_s``: 0 where it is that of products. ``updates``: optimizers' updates
+    that were timed on this device.
     """
 
     gpu: GpuSpec
@@ -157,7 +158,7 @@ class ClassRates:
     half_product_flop_per_s: float = np.inf
     device_sd_frac: float = 0.0
     conv_peak_flop_per_s: float = 0.0
-    update_over_figures: float = 1.0
+    updates: tuple[TimedUpdate, ...] = ()
 
     @property
     def elementwise_bytes_per_s(self) -> float:
@@ -404,7 +405,7 @@ def class_rates(group: NodeGroup, precision: Precision, profile: Profile) -> Cla
     compute_share, memory_share = profile.shared_rate(gpu, group.gpus_per_node)
     update_share = profile.memory_efficiency("update", gpu).value * memory_share
     processor = "" if profile.own(gpu) is not None else node.cpu.model
-    eight_bit = peak_name in _NARROW
+    eight_bit, own = peak_name in _NARROW, profile.measured
     return ClassRates(
         gpu=gpu,
         kernels=_kernel_rates(group, precision, profile),
@@ -432,7 +433,7 @@ def class_rates(group: NodeGroup, precision: Precision, profile: Profile) -> Cla
         half_product_flop_per_s=_half_products(gpu, profile) * compute_share,
         device_sd_frac=profile.device_spread.value,
         conv_peak_flop_per_s=conv_peak if conv_name != peak_name else 0.0,
-        update_over_figures=profile.measured.update_ratio(gpu.name) if profile.measured else 1.0,
+        updates=own.updates if own is not None and own.gpu == gpu.name else (),
     )
 
 

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import block, points, rates, strategy, workload
 
+from simcore.hardware.measured import TimedUpdate
 from simcore.physics.kernel import TrafficLimits
 from simcore.strategy.optimizers import Optimizer
 from simcore.strategy.programs.mechanisms import (
@@ -22,7 +23,7 @@ from simcore.strategy.programs.mechanisms import (
 from simcore.strategy.programs.mechanisms import Offload as OffloadsAs
 from simcore.strategy.programs.program import PLAIN, HostWork, Program
 from simcore.strategy.strategy import Offload
-from simcore.timing.quantities import FOREACH_TENSORS_PER_LAUNCH, Quantities
+from simcore.timing.quantities import FOREACH_TENSORS_PER_LAUNCH, Quantities, update_name
 from simcore.workload.graph import Op, Param, Workload
 from simcore.workload.saved import Saved
 
@@ -355,3 +356,17 @@ def test_parts_of_a_model_have_rows_of_their_own() -> None:
     waiting = made(models=(MODEL, other), rule=rule).quantity("optimizer_s", 0)
     assert waiting[:, 0] == pytest.approx([401.25, 120.625])
     assert made(rule=rule).quantity("optimizer_s", 0).shape == (1,)
+
+
+@pytest.mark.parametrize(("numel", "factor"), [(100, 2.0), (400, 4.0), (1600, 8.0), (10, 2.0)])
+def test_an_update_follows_the_models_whose_updates_were_timed(numel: int, factor: float) -> None:
+    """Of 100 parameters twice, of 1,600 eight times the figures' time: half way in logarithms 4."""
+    models = (workload([block("b", [numel])]),)
+    plain = made(models=models)
+    own = update_name(plain.strategy)
+    updates = tuple(
+        TimedUpdate(optimizer=name, numel=n, over_figures=f)
+        for name, n, f in ((own, 1600.0, 8.0), (own, 100.0, 2.0), ("other foreach", 400.0, 99.0))
+    )
+    timed = seconds("optimizer_s", made(models=models, on={"updates": updates}))
+    assert timed == pytest.approx(factor * seconds("optimizer_s", plain))
