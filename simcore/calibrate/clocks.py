@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -19,14 +19,22 @@ from simcore.hardware.class_figures import Clock
 LONE_SD = 0.08
 
 
+#: Devices whose fp32 products hold their clock, which no op table shows: H200's reach 50.7 TFLOP/s
+#: at 8,192 cubed for 1.1 s, 49.8 at 4,096 cubed for 0.1 s (simcore calibrate, 2026-11-26; 1,980 MHz
+#: at 630 W). H100's have the same die, power limit and clocks.
+HOLD_SIMT_CLOCK: Final = ("H100-SXM-80GB", "H200-SXM")
+
+
 @dataclass(frozen=True)
 class ClockRatios:
     """Kernel time over that in bursts, by way of timing and device.
 
-    A device is in a table if both ways were measured on it.
+    A device is in a table if both ways were measured on it. ``holds``: they are of vector units, on
+    which some devices hold their clock (``HOLD_SIMT_CLOCK``).
     """
 
     ratios: Mapping[Clock, Mapping[str, float]]
+    holds: bool = False
 
     def of(self, clock: Clock, gpu: str) -> float:
         """The ratio of a device, else the median over devices, else 1.
@@ -44,9 +52,11 @@ class ClockRatios:
             source = "simumax" if clock == "derived" else "sustained-fit"
             pooled = figure(float(np.exp(np.median(logs))), max(robust_sd(logs), LONE_SD), source,
                             len(by_gpu))  # fmt: skip
-            figures = {g: figure(r, 0.05, source) for g, r in by_gpu.items()}
+            holds = self.holds and clock == "sustained"
+            held = dict.fromkeys(HOLD_SIMT_CLOCK, 1.0) if holds else {}
+            figures = {g: figure(r, 0.05, source) for g, r in {**held, **by_gpu}.items()}
             out[f"{clock}_over_burst"] = {"pooled": pooled} | (
-                {"by_gpu": figures} if by_gpu else {}
+                {"by_gpu": figures} if figures else {}
             )
         return out
 
@@ -94,5 +104,6 @@ def clock_ratios(
                     pairs.setdefault(clock, {})[gpu] = ratio
         # Long eager loops under a profiler heat a device as well: without sustained timings, the
         # profiled ones stand for them.
-        ratios[name] = ClockRatios({"sustained": pairs.get("profiled", {}), **pairs})
+        found = {"sustained": pairs.get("profiled", {}), **pairs}
+        ratios[name] = ClockRatios(found, holds=name == "simt")
     return ratios

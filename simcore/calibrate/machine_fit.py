@@ -124,9 +124,9 @@ def _conv(r: RawRow) -> Row:
 def _attention(r: RawRow) -> Row:
     b, h, s, d = (r.number(c) for c in ("batch", "heads", "seq_q", "head_dim"))
     back = r.cells["pass"] == "bwd"
-    flop = 4.0 * b * h * s * s * d * (0.5 if r.cells["causal"] == "1" else 1.0)
-    moved = 4.0 * b * h * s * d * width(r.cells["dtype"])
-    return flop * (2.5 if back else 1.0), moved * (2.0 if back else 1.0), s, d, s, b * h
+    keys = s * (0.5 if r.cells["causal"] == "1" else 1.0)
+    flop, moved = 4.0 * b * h * s * keys * d, 4.0 * b * h * s * d * width(r.cells["dtype"])
+    return flop * (2.5 if back else 1.0), moved * (2.0 if back else 1.0), s, d, keys, b * h
 
 
 #: Table of kernels that compute -> reader of its rows.

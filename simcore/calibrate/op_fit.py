@@ -79,7 +79,7 @@ HELD: Final[Mapping[str, Mapping[str, float]]] = {
     "attention": {"eff_memory": 0.5, "wave_frac": 0.5, "start_s": 12 * MICRO},
 }
 #: Fixed time of a tile of attention on such a device: that of A100 and L40S, the middle of four.
-HELD_RAMP_S: Final = 2.76 * MICRO
+HELD_RAMP_S: Final = 1.38 * MICRO
 
 
 @dataclass(frozen=True)

@@ -194,7 +194,7 @@ def _attention(table: Table) -> _Columns:
                 for d, b, t in zip(sq == 1, back, dtype, strict=True)],
         "flop": work, "n_bytes": moved * np.where(back, 2.0, 1.0),
         "cast_bytes": np.where(np.array(serving, dtype=bool) & causal, cached, 0.0),
-        "m": sq, "n": 0.5 * (dim + v_dim), "k": skv, "groups": batch * heads,
+        "m": sq, "n": 0.5 * (dim + v_dim), "k": skv * half, "groups": batch * heads,
         "large": work >= LARGE_FLOP["attention"],
     }  # fmt: skip
 

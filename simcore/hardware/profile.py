@@ -344,15 +344,17 @@ class Profile(LinkFigures, Spreads):
 
         The table timed the family's fastest or FlashAttention-2; ``simcore calibrate`` torch's.
         """
-        table = self.runtime["attention_over_v2"]
-        names = () if self.own(gpu) is not None else families_of(gpu)
-        timed, by_torch = (next((table[of][n] for n in names if n in table[of]), "attention")
-                           for of in ("measured_by_family", "torch_by_family"))  # fmt: skip
-        runs = by_torch if kind == "attention" else kind
-        if timed in (kind, runs):
+        table, names = self.runtime["attention_over_v2"], families_of(gpu)
+        by_torch, second = table["torch_by_family"], Estimate(1.0, 0.0, "FlashAttention-2")
+
+        def of_family(kernels: Mapping[str, str]) -> str:
+            return next((kernels[n] for n in names if n in kernels), "attention_v2")
+
+        by_table = table["measured_by_family"] if self.own(gpu) is None else by_torch["attention"]
+        timed, runs = of_family(by_table), of_family(by_torch[kind]) if kind in by_torch else kind
+        if timed == runs:
             return Estimate(1.0, 0.0, "timed by the op table")
-        second = Estimate(1.0, 0.0, "FlashAttention-2")
-        ours, base = (second if k in ("attention", "attention_v2") else self._for(table[k], gpu)
+        ours, base = (second if k == "attention_v2" else self._for(table[k], gpu)
                       for k in (runs, timed))  # fmt: skip
         ratio = f"{kind} {ours.value:.3g}, {timed} {base.value:.3g} of FlashAttention-2"
         return Estimate(ours.value / base.value, hypot(ours.sd_log, base.sd_log),

@@ -2,7 +2,9 @@
 
 TorchInductor fuses everything between matrix products into one kernel, reductions included, and
 leaves products and attention to their libraries (Ansel et al. 2024, PyTorch 2, section 4). That
-covers rotary positions, gated activations, norms written as tensor operations, and the loss.
+covers rotary positions, gated activations, norms written as tensor operations, and the loss. It
+pads products to aligned rows (torch/_inductor/fx_passes/pad_mm.py, config.shape_padding), in the
+kernels before them.
 """
 
 from __future__ import annotations
@@ -101,6 +103,7 @@ def name_of(record: ModelSource, overrides: Mapping[str, Scalar]) -> str:
 
 
 _FUSES: Final = "fused_pointwise"
+_PADS: Final = "padded_vocab"
 #: Implementations written as tensor operations, and what each becomes when it is one kernel.
 _BECOMES: Final[Mapping[str, Mapping[Scalar, Scalar]]] = {
     "loss": {"eager": "compiled", "eager_freed": "compiled"},
@@ -136,4 +139,4 @@ def compiled_of(
     assert isinstance(record, ModelRecord)
     has = {**record.settings({}), **settings}
     changed = {k: new[has[k]] for k, new in _BECOMES.items() if has.get(k) in new}
-    return {_FUSES: True, **changed, **of_library}
+    return {_FUSES: True, _PADS: True, **changed, **of_library}

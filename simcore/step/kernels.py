@@ -16,6 +16,7 @@ import numpy as np
 
 from simcore.base.arrays import NDArray
 from simcore.base.record import Same
+from simcore.base.units import FP32_BYTES
 from simcore.hardware.host import host_work
 from simcore.physics.kernel import clocks_per_element
 from simcore.step.host_calls import Managed, calls, managed, unit_calls, weight_casts
@@ -48,6 +49,9 @@ BATCHED = "gemm_batched"
 #: 16-bit matrix products whose rows are too badly aligned for NVIDIA's matrix units to load: they
 #: run on vector units.
 UNALIGNED = "gemm_unaligned"
+#: fp32 and TF32 products for gradients of weights. Both operands lie with the depth as their rows'
+#: distance, as which asynchronous matrix units take operands of 16 bit alone.
+ACROSS = "gemm_across"
 #: Convolutions that no kernel for matrix units supports: they run on vector units.
 VECTOR_CONV = "conv_vector_units"
 #: Matrix products of weights whose alignment lets matrix units load only this many elements at a
@@ -68,7 +72,7 @@ SHORT_SOFTMAX, WARP_ROW = "softmax_short", 32 * 32
 #: Kernels that convert the inputs of matrix products to the products' format.
 CAST = "cast"
 KINDS: tuple[str, ...] = (
-    *get_args(KernelKind), WIDE, BATCHED, UNALIGNED, VECTOR_CONV, *NARROW_LOADS.values(),
+    *get_args(KernelKind), WIDE, BATCHED, UNALIGNED, ACROSS, VECTOR_CONV, *NARROW_LOADS.values(),
     *BATCHED_LOADS.values(), DEPTHWISE_LAST, SHORT_SOFTMAX, CAST,
 )  # fmt: skip
 #: Bytes per element of the formats whose alignment matters (16 bit). fp32 on vector units has no
@@ -233,7 +237,7 @@ def _row(kernel: Kernel, precision: Precision, kind: str = "") -> KernelRow:
         loads = BATCHED_LOADS if _is_batched(kernel) else NARROW_LOADS
         kind = loads[kernel.load_elems]
     return KernelRow(
-        kind=KINDS.index(kind or _kind(kernel, bool(low_precision))),
+        kind=KINDS.index(kind or _kind(kernel, precision)),
         flop=kernel.flop,
         n_bytes=(kernel.weight * weight_bytes, sample_bytes),
         sides=tuple(
@@ -270,17 +274,19 @@ def _block_clocks(kernel: Kernel, precision: Precision) -> float:
     return clocks + kernel.high * clocks_per_element(precision.high_bytes)
 
 
-def _kind(kernel: Kernel, low_precision: bool) -> str:
-    """The kind in ``KINDS``; ``low_precision``: products compute in 8 bits or fewer."""
+def _kind(kernel: Kernel, precision: Precision) -> str:
+    """The kind in ``KINDS``."""
     if kernel.kind == "softmax":
         return SHORT_SOFTMAX if 1.0 < kernel.n.fixed <= WARP_ROW else "softmax"
     if kernel.kind == "conv_depthwise":
         return kernel.kind if kernel.relaid else DEPTHWISE_LAST
     if kernel.kind != "gemm":
         return kernel.kind
-    if low_precision:
+    if precision.operand_bytes:  # 8 bits or fewer
         return WIDE if kernel.wide else "gemm"
-    return BATCHED if _is_batched(kernel) else "gemm"
+    if _is_batched(kernel):
+        return BATCHED
+    return ACROSS if kernel.k.per_sample and precision.low_bytes == FP32_BYTES else "gemm"
 
 
 def _is_batched(kernel: Kernel) -> bool:
@@ -303,8 +309,11 @@ def _casts(kernels: Sequence[Kernel], precision: Precision, backward: bool) -> I
             moved = kernel.weight * precision.weight_cast_bytes[backward] / precision.param_bytes
             yield _row(Kernel(kind="elementwise", weight=moved, launches=0.0), precision, CAST)
         if kernel.autocasts and precision.autocasts:
-            elems = kernel.autocasts
-            cast = Kernel(kind="elementwise", low=elems, high=elems, indexed=elems)
+            # Products cast operands to 16 bit and, backward, the gradients of these to fp32; the
+            # casts of other kernels go the other way. Those to 16 bit load vectors
+            # (bfloat16_copy_kernel_cuda of ATen's Copy.cu; to fp32 since pull request 195542).
+            elems, widens = kernel.autocasts, (kernel.kind in COMPUTE_KINDS) == backward
+            cast = Kernel(kind="elementwise", low=elems, high=elems, indexed=elems * widens)
             yield _row(cast, precision)
         if backward and kernel.kind in COMPUTE_KINDS and kernel.weight and kernel.k.per_sample:
             # A weight's 16-bit gradient becomes as wide as the parameter.

@@ -52,6 +52,11 @@ def _moved(kernel: Kernel, p: Precision) -> float:
     return moved if kernel.kind in (*COMPUTE_KINDS, "softmax") else moved / max(kernel.launches, 1)
 
 
+def _converts(kernel: Kernel) -> bool:
+    """Whether it is a trace's cast of a tensor that is counted as wide as the next op needs it."""
+    return kernel.kind == "copy" and kernel.low < 0.0
+
+
 def _product(kernel: Kernel, p: Precision) -> float:
     """Bytes per sample of the result of a matrix product; 0 for a weight's gradient."""
     sides = (kernel.m, kernel.n, kernel.groups)
@@ -72,7 +77,7 @@ def output_bytes(op: Op, p: Precision) -> float:
     """Bytes per sample of the output that an op's forward hands to the next op."""
     if stated := saved_bytes(op.result, p):
         return stated
-    for kernel in reversed(() if op.sink else op.fwd):
+    for kernel in reversed([] if op.sink else [k for k in op.fwd if not _converts(k)]):
         product = kernel.kind in COMPUTE_KINDS
         made = _product(kernel, p) if product else max(_sides(kernel, p))
         if made:
@@ -87,9 +92,11 @@ def backward_bytes(op: Op, p: Precision) -> Backward:
     if op.sink:  # only the gradient that is written; everything else read was saved
         made = max((_moved(k, p) / 2 for k in op.bwd), default=0.0)
         return Backward(made, made)
-    forward = max((_moved(k, p) for k in op.fwd), default=0.0)
+    forward = max((_moved(k, p) for k in op.fwd if not _converts(k)), default=0.0)
     held = handed_on = 0.0
     for kernel in op.bwd:
+        if _converts(kernel):
+            continue
         moved = _moved(kernel, p)
         made = moved / 2
         if kernel.kind in FLASH_KINDS:

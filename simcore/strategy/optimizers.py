@@ -32,8 +32,8 @@ TENSORS_A_LAUNCH = 30
 class Optimizer:
     """State and work of an update rule, per parameter.
 
-    ``state_bytes``: of its state; ``traffic_elems``: fp32 elements that a fused or foreach step
-    reads and writes in addition to the gradient; ``temporary_elems``: fp32 elements that foreach
+    ``state_bytes``: of its state; ``traffic_elems``: fp32 elements that a foreach step reads
+    and writes, gradients included; ``temporary_elems``: fp32 elements that foreach
     materialises; ``kernels``: launches of a foreach step for as many tensors as one takes;
     ``kernels_per_tensor``: launches of a Python loop. ``flop``: of matrix products in 16 bit.
     ``syncs_each_tensor``: the loop waits for the device at each tensor, so that the host is never

@@ -6,16 +6,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from math import hypot, log2
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from simcore.base.arrays import NDArray
+from simcore.base.units import FP32_BYTES
 from simcore.hardware.calibrations import CalibratedKnob
 from simcore.hardware.cluster import ClusterSpec, NodeGroup, link_named
 from simcore.hardware.estimates import (
     Estimate,
     copies_into_shared,
+    leaf,
     matrix_style,
     takes_either_layout,
 )
@@ -36,8 +38,9 @@ from simcore.hardware.paths import port_share
 from simcore.hardware.profile import HOST_CPU, Profile
 from simcore.hardware.spec import GpuSpec, PeakName
 from simcore.physics.fill import EXP_PER_SM_CLOCK, softmax_width
-from simcore.physics.kernel import TrafficLimits, narrow_load_slowdown
+from simcore.physics.kernel import WARPWISE_FRAC, TrafficLimits, narrow_load_slowdown
 from simcore.step.kernels import (
+    ACROSS,
     BATCHED,
     BATCHED_LOADS,
     CAST,
@@ -188,7 +191,8 @@ class ClassRates:
 _NARROW = ("fp8", "fp4")
 #: Kinds in the kernel table that are priced like another kind of ``workload.graph``.
 STANDS_FOR = {
-    WIDE: "gemm", BATCHED: "gemm", UNALIGNED: "gemm", DEPTHWISE_LAST: "conv_depthwise",
+    WIDE: "gemm", BATCHED: "gemm", UNALIGNED: "gemm", ACROSS: "gemm",
+    DEPTHWISE_LAST: "conv_depthwise",
     VECTOR_CONV: "conv", CAST: "elementwise",
     **dict.fromkeys((*NARROW_LOADS.values(), *BATCHED_LOADS.values()), "gemm"),
 }  # fmt: skip
@@ -201,8 +205,13 @@ def _clock_hz(gpu: GpuSpec) -> float:
     return clock or (gpu.peak("fp32") or 0.0) / (2.0 * lanes)
 
 
-def _narrow_load_slowdowns(gpu: GpuSpec, precision: Precision) -> Mapping[str, float]:
-    """Slowdown of matrix products with narrow loads by kind; empty where there is none."""
+def _load_slowdowns(gpu: GpuSpec, precision: Precision) -> Mapping[str, float]:
+    """Slowdown of matrix products by the loads of their operands, by kind; empty without any.
+
+    Asynchronous products of Hopper read TF32 operands along the depth alone (PTX ISA,
+    wgmma.mma_async: imm-trans-a and -b are for 16 bit), so that gradients of weights take
+    warp-wise ones.
+    """
     wide = precision.peak in _NARROW  # 8-bit recipes run such products in 16 bit
     name, peak, _ = peak_for(gpu, PRECISIONS["bf16"] if wide else precision)
     style, clock_hz = matrix_style(gpu), _clock_hz(gpu)
@@ -210,7 +219,7 @@ def _narrow_load_slowdowns(gpu: GpuSpec, precision: Precision) -> Mapping[str, f
         return {}
     # A power of two, because the clock of some datasheets' peaks is below the boost clock.
     fma_per_clock = 2.0 ** round(log2(peak / (2.0 * gpu.sm_count.value * clock_hz)))
-    return {
+    narrow = {
         kind: narrow_load_slowdown(
             fma_per_clock, elems, precision.low_bytes,
             copies=copies_into_shared(gpu), asynchronous=style == "async",
@@ -218,6 +227,8 @@ def _narrow_load_slowdowns(gpu: GpuSpec, precision: Precision) -> Mapping[str, f
         for kinds in (NARROW_LOADS, BATCHED_LOADS)
         for elems, kind in kinds.items()
     }  # fmt: skip
+    along_depth = style == "async" and not takes_either_layout(gpu)
+    return {**narrow, ACROSS: 1.0 / WARPWISE_FRAC if along_depth else 1.0}
 
 
 def attention_width(gpu: GpuSpec) -> float:
@@ -228,6 +239,22 @@ def attention_width(gpu: GpuSpec) -> float:
     clock = _clock_hz(gpu)
     rate = gpu.exp_per_sm_clock.value if gpu.exp_per_sm_clock else EXP_PER_SM_CLOCK
     return softmax_width(peak, gpu.sm_count.value, clock, rate) if clock else 0.0
+
+
+def _wide_attention(
+    profile: Profile, gpu: GpuSpec, precision: Precision
+) -> Mapping[str, Any] | None:
+    """Figures of torch's attention in fp32 on matrix units; None where another kernel computes it.
+
+    FlashAttention and cuDNN take 16 bit. fp32 goes to CUTLASS's memory-efficient kernel, from
+    Ampere on by three TF32 products, whether or not TF32 is allowed (``gemm_kernel_utils.h``,
+    OpMultiplyAddFastF32). Figures of a device's own calibration are of this kernel.
+    """
+    on_matrix_units = gpu.vendor == "NVIDIA" and gpu.peak("tf32") is not None
+    if precision.low_bytes < FP32_BYTES or not on_matrix_units or profile.own(gpu) is not None:
+        return None
+    found: Mapping[str, Any] = profile.runtime["attention_fp32"]
+    return found
 
 
 def _of_flash(table: Estimate, share: Estimate) -> Estimate:
@@ -279,7 +306,7 @@ def unit_of(
 def _kind_rates(gpu: GpuSpec, precision: Precision, profile: Profile) -> NDArray[np.void]:
     """Rates of each kind of kernel on a device used by one rank [kinds]."""
     kinds = no_work()
-    slowdown = _narrow_load_slowdowns(gpu, precision)
+    slowdown, wide = _load_slowdowns(gpu, precision), _wide_attention(profile, gpu, precision)
     for rates, named in zip(kinds, KINDS, strict=True):
         kind: KernelKind = STANDS_FOR.get(named, named)  # type: ignore[assignment]
         if kind == "attention_cudnn_fp8" and not precision.operand_bytes:
@@ -310,6 +337,11 @@ def _kind_rates(gpu: GpuSpec, precision: Precision, profile: Profile) -> NDArray
         rates["flop_per_s"] = peak * share.value / slowdown.get(named, 1.0)
         rates["wave_frac"], rates["half_depth"] = profile.kernel_shape(shaped, unit, gpu)
         rates["winograd"] = named in DENSE_CONVS and profile.by_winograd(kind, unit, gpu)
+        if kind in FLASH_KINDS and wide:
+            issued = WARPWISE_FRAC if matrix_style(gpu) == "async" else 1.0
+            third = (gpu.peak("tf32") or 0.0) * issued / 3.0
+            rates["flop_per_s"] = third * leaf(wide["share"]).value
+            rates["wave_frac"], rates["half_depth"] = 0.0, leaf(wide["half_depth"]).value
     return kinds
 
 
@@ -343,7 +375,7 @@ def _channels_first(
 def _kernel_rates(group: NodeGroup, precision: Precision, profile: Profile) -> KernelRates:
     """Rates of kernels on the devices of a group."""
     gpu = group.gpu
-    peak_name = peak_for(gpu, precision)[0]
+    peak_name, wide = peak_for(gpu, precision)[0], _wide_attention(profile, gpu, precision)
     kinds = _kind_rates(gpu, precision, profile)
     # Ranks on one host's cores share caches and memory: a factor where that was measured, else 1.
     compute_share, memory_share = profile.shared_rate(gpu, group.gpus_per_node)
@@ -353,6 +385,9 @@ def _kernel_rates(group: NodeGroup, precision: Precision, profile: Profile) -> K
         kinds["tile"][KINDS.index(BATCHED)] = tile
     # Without a fit to rows, a norm's efficiency already includes the cost of its rows.
     row_clocks = profile.class_figures("norm", gpu).row_clocks
+    half_width = attention_width(gpu) if peak_name not in ("fp32", "fp64") else 0.0
+    if wide:
+        half_width = leaf(wide["half_width"]).value
     timed, alone = _timed(profile, gpu, precision), None
     if timed is not None and (compute_share, memory_share) != (1.0, 1.0):
         alone = _kernel_rates(replace(group, gpus_per_node=1), precision, profile)
@@ -365,7 +400,7 @@ def _kernel_rates(group: NodeGroup, precision: Precision, profile: Profile) -> K
             indexed_s=0.0 if gpu.architecture == HOST_CPU else indexed_s(profile.runtime, gpu),
         ),
         sm_count=gpu.sm_count.value if gpu.sm_count else 0.0,
-        half_width=attention_width(gpu) if peak_name not in ("fp32", "fp64") else 0.0,
+        half_width=half_width,
         attention_bwd_frac=profile.attention_backward_frac(gpu).value,
         start_s=profile.kernel_start_s(gpu).value,
         timed=timed,

@@ -277,10 +277,12 @@ def of_kind(table: KernelTable, name: str) -> Any:
 
 
 def test_autocast_casts_a_tensor_between_widths() -> None:
-    kernel = replace(UP, autocasts=3.0)
-    (cast,) = of_kind(forward(kernel, precision="amp-bf16"), "elementwise")
-    assert (cast["n_bytes"].tolist(), cast["indexed"]) == ([0.0, 3 * 2 + 3 * 4.0], 3.0)
-    assert cast["launches"] == 1.0
+    """A product casts its input to 16 bit, which loads vectors; a norm to fp32, which does not."""
+    kernel, norm = replace(UP, autocasts=3.0), Kernel(kind="norm", high=4.0, autocasts=3.0)
+    for casting, indexed in ((kernel, 0.0), (norm, 3.0)):
+        (cast,) = of_kind(forward(casting, precision="amp-bf16"), "elementwise")
+        assert (cast["n_bytes"].tolist(), cast["indexed"]) == ([0.0, 3 * 2 + 3 * 4.0], indexed)
+        assert cast["launches"] == 1.0
     assert not len(of_kind(forward(kernel, precision="bf16"), "elementwise"))
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from reference.meter import KernelMeter
@@ -142,6 +144,28 @@ def test_bert_adam_moves_what_its_python_moves() -> None:
     # addcmul_ reads the gradient once, whatever its two arguments; the norm reads it elsewhere
     moved = sum(meter.elems.values()) / n - 2
     assert moved == pytest.approx(optimizer.traffic_elems, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("name", "build"),
+    [
+        ("adamw", lambda p: torch.optim.AdamW(p, foreach=False)),
+        ("adam", lambda p: torch.optim.Adam(p, foreach=False)),
+        ("sgd", lambda p: torch.optim.SGD(p, momentum=0.9, weight_decay=1e-4, foreach=False)),
+    ],
+)
+def test_steps_move_what_torch_moves(name: str, build: Any) -> None:
+    """The second step of torch's own optimizer, whose foreach kernels are its loop's."""
+    n = 100_000
+    weight = torch.nn.Parameter(torch.rand(n))
+    optimizer = build([weight])
+    weight.grad = torch.rand(n)
+    optimizer.step()
+    with KernelMeter() as meter:
+        optimizer.step()
+    again = meter.elems["aten.addcmul_"] > 3 * n  # names the gradient twice, which is in L1 then
+    moved = sum(meter.elems.values()) / n - again
+    assert moved == pytest.approx(OPTIMIZERS[name].traffic_elems, rel=0.01)
 
 
 def test_hybrid_sharding_has_names_of_its_own() -> None:

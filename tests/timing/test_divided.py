@@ -27,7 +27,7 @@ from simcore.workload.models import ModelRecord
 from simcore.workload.resolve import resolve_model
 
 BASE: dict[str, Any] = {"precision": "bf16", "strategy": "zero1", "micro_batch": 1,
-                        "software": "plain"}  # fmt: skip
+                        "software": "plain", "settings": "padded_vocab=true"}  # fmt: skip
 
 
 def ask(gpus: str = "1x8xA100", **options: Any) -> Any:

@@ -56,10 +56,11 @@ DECLARED = (
         name="attention", heading="Model",
         kind=Name("simcore.workload.archs.lm_attention:ATTENTIONS",
                   judged=True),
-        help="Attention kernel: flash (the one that torch picks: flash2; cudnn on B200 and "
-             "similar GPUs), flash3, flash1, flash_triton, masked (padded batches), "
-             "fused_softmax, xla, math.",
-        more="For models whose record names a kernel. cudnn_fp8: attention in 8 bits (Transformer "
+        help="Attention kernel: flash (the one that torch picks: cudnn on H100, B200 and similar "
+             "GPUs, else flash2), flash2, flash3, cudnn, flash1, flash_triton, masked (padded "
+             "batches), fused_softmax, xla, math.",
+        more="For models whose record names a kernel. flash_first: what torch picked before 2.10 "
+             "(flash2 on H100). cudnn_fp8: attention in 8 bits (Transformer "
              "Engine's fp8_dpa); masked: the kernel that torch picks in transformers for padded "
              "batches and windows; eager: that of transformers with the softmax in fp32.",
         axis=Axis(), in_launch=True, setting="has no attention kernel to choose",

@@ -215,10 +215,11 @@ def classifier_head(seq: int, hidden: int, classes: int, drop: bool, pooler: str
 
 def masked_lm_head(
     seq: int, hidden: int, width: int, vocab: int, *, act: str = "gelu", share: float = 1.0,
+    padded: bool = False,
 ) -> Block:  # fmt: skip
     """A product, activation and norm before the tied table of rows of ``width``.
 
-    The loss is over a fraction ``share`` of the positions.
+    The loss is over a fraction ``share`` of the positions. ``padded``: so is the vocabulary.
     """
     body, rows = Body(in_layer=False), seq * share
     body.high.add("last")
@@ -228,7 +229,9 @@ def masked_lm_head(
     body.linear("transform", rows, hidden, width, bias=True, reads="last")
     body.add(plain_activation(act, rows * width))
     body.norm("norm", rows, width, "layernorm")
-    body.linear("decoder", rows, width, vocab, bias=True, reads="norm", weight=False)
+    body.linear(
+        "decoder", rows, width, vocab, bias=True, reads="norm", weight=False, padded=padded
+    )  # fmt: skip
     body.add(ops.grad_only(TIE, 0.0, weight=3.0 * vocab * width), *ops.lm_loss("loss", rows, vocab))
     return body.block("head")
 
@@ -276,7 +279,7 @@ def build(
     - ``epilogues``: GELU and the biases' gradients are part of products (cuBLASLt).
     - ``framework``: layers as ``torch`` runs them, or as ``tensorflow`` does (one kernel per node;
       GELU by ``tanh``, or with erf as separate operators).
-    - ``xla``: XLA compiles the layers.
+    - ``xla``: XLA compiles the layers, and pads products (gpu/transforms/cublas_pad_for_gemms.cc).
     """
     check_names(
         head=(head, ("classifier", "masked-lm")),
@@ -310,7 +313,7 @@ def build(
         replace(one, ops=tuple(body)),
         classifier_head(seq_len, hidden, classes, drop, pooler)
         if head == "classifier"
-        else masked_lm_head(seq_len, hidden, hidden, vocab, share=masked_share),
+        else masked_lm_head(seq_len, hidden, hidden, vocab, share=masked_share, padded=xla),
     )
     if xla:
         blocks = tuple(ops.compiled(b) for b in blocks)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from simcore.workload import ops
 from simcore.workload.archs.checks import check_names
-from simcore.workload.graph import Block, ExpertPart, Frozen, Kernel, Op, Param
+from simcore.workload.graph import FULL_LOAD, Block, ExpertPart, Frozen, Kernel, Op, Param
 from simcore.workload.saved import NOTHING, Saved
 
 #: Bytes per parameter of a quantised base. nf4: 4 bits, and doubly quantised scales of 0.127 bit
@@ -245,19 +245,22 @@ class Body:
         weight: bool = True,
         wide: bool = False,
         input_grad: bool = True,
+        padded: bool = False,
     ) -> None:
         """Add ``[rows, k] @ [k, n]`` of the storage ``reads``, which is saved once for all ops.
 
         ``weight=False``: the weight belongs to another block (a tied head). ``wide``: the product
         is 16 bit whatever products compute in, as everything outside of layers is.
-        ``input_grad=False``: the input is data.
+        ``input_grad=False``: the input is data. ``padded``: rows of the result are padded, so that
+        each begins at an aligned address.
         """
         chosen = self.adapters
         wide = wide or not self.in_layer
+        loaded = FULL_LOAD if padded or n == 1 else ops.row_elems(k, n)
         if chosen is None:
             # The head stays in 16 bit where a layer's products do not.
             op = ops.linear(name, rows, k, n, bias=bias, save_input=reads not in self.kept,
-                            formatted=self.in_layer, wide=wide,
+                            formatted=self.in_layer, wide=wide, row_elems=loaded,
                             input_grad=input_grad, input_high=reads in self.high)  # fmt: skip
             if reads in self.pinned and self.in_layer:
                 op = replace(op, saved=Saved(again=rows * k))
@@ -271,7 +274,7 @@ class Body:
             return
         base = ops.linear(
             name, rows, k, n, bias=bias, weight_grad=False, wide=wide, input_grad=input_grad,
-            input_high=reads in self.high,
+            row_elems=loaded, input_high=reads in self.high,
         )  # fmt: skip
         quantised = self.in_layer and chosen.quantised != "none"
         if quantised or weight:

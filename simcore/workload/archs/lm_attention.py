@@ -10,12 +10,14 @@ from simcore.workload.archs.lm_settings import Attention
 from simcore.workload.graph import Kernel, KernelKind, Op
 from simcore.workload.saved import Saved
 
-#: Kernels of fused attention by name. flash: torch's own choice (FlashAttention-2, cuDNN's on
-#: data-centre Blackwell); flash2 and flash3: FlashAttention-2 and -3; cudnn: cuDNN's (Transformer
+#: Kernels of fused attention by name. flash: torch's own choice (cuDNN's on Hopper and data-centre
+#: Blackwell, else FlashAttention-2); flash_first: the same before PyTorch 2.10, cuDNN's on
+#: Blackwell alone; flash2 and flash3: FlashAttention-2 and -3; cudnn: cuDNN's (Transformer
 #: Engine's choice from Hopper on); cudnn_fp8: the same in 8 bits where products are (its fp8_dpa);
 #: flash1: the first FlashAttention; flash_triton: Triton's implementation of it.
 FLASH: dict[str, KernelKind] = {
-    "flash": "attention", "flash2": "attention_v2", "flash3": "attention_v3",
+    "flash": "attention", "flash_first": "attention_flash_first",
+    "flash2": "attention_v2", "flash3": "attention_v3",
     "cudnn": "attention_cudnn", "cudnn_fp8": "attention_cudnn_fp8",
     "flash1": "attention_v1", "flash_triton": "attention_triton",
 }  # fmt: skip
@@ -217,7 +219,7 @@ def _under_a_mask(body: Body, s: AttentionShape) -> None:
     _repeat_kv(body, s)
     op = ops.sdpa(
         "attention", 1, s.own.heads, s.own.heads, s.seq, s.seq, s.own.head_dim,
-        value_dim=s.own.value_dim, kind=FLASH["flash1"],
+        value_dim=s.own.value_dim, kind=FLASH["flash1"], drop=s.drop,
     )  # fmt: skip
     mask = float(s.own.heads) * s.seq * s.seq
     fwd, bwd = (tuple(replace(k, low=k.low + mask) for k in ks) for ks in (op.fwd, op.bwd))
@@ -301,7 +303,7 @@ def attention(body: Body, s: AttentionShape, reads: str, window: int = 0) -> Non
                 ops.sdpa(
                     "attention", 1, s.own.heads, s.own.kv_heads, s.seq, s.seq, s.own.head_dim,
                     causal=True, value_dim=s.own.value_dim, window=window,
-                    chunked=s.own.chunked, kind=FLASH[s.kernel],
+                    chunked=s.own.chunked, kind=FLASH[s.kernel], drop=s.drop,
                 )
             )  # fmt: skip
         in_fp8 = s.kernel == "cudnn_fp8"  # saves its own 8-bit tensors

@@ -257,7 +257,8 @@ class LanguageModel:
 class Implementation:
     """How a training program runs the model.
 
-    - ``attention``: flash (torch's choice: FlashAttention-2, cuDNN's on data-centre Blackwell),
+    - ``attention``: flash (torch's choice: cuDNN's on Hopper and data-centre Blackwell, else
+      FlashAttention-2), flash_first (the same before PyTorch 2.10: cuDNN's on Blackwell alone),
       flash2, flash3 and cudnn (faster from Hopper on), flash1 and flash_triton (older), masked
       (torch's with a mask tensor), fused_softmax (scores in memory, Megatron-LM's kernel), xla (the
       same in XLA's fusions) or math (tensor operations).
@@ -287,6 +288,7 @@ class Implementation:
       loss of the whole vocabulary (``loss_vocab``, if this rank's part is smaller).
       ``logit_metrics``: cross entropies computed from the logits in addition to the loss, for logs.
     - ``gathered_inputs``: inputs of products that sequence parallelism gathers are saved whole.
+    - ``padded_vocab``: the vocabulary is padded, so that rows of the logits are aligned.
     """
 
     attention: str = "flash"
@@ -308,11 +310,17 @@ class Implementation:
     loss_vocab: int = 0
     logit_metrics: int = 0
     gathered_inputs: bool = False
+    padded_vocab: bool = False
 
     @property
     def rope_is_fused(self) -> bool:
         """Whether rotary positions are one kernel."""
         return self.fused_pointwise if self.fused_rope is None else self.fused_rope
+
+    @property
+    def pads_products(self) -> bool:
+        """Whether rows of the logits are aligned. XLA pads them (cublas_pad_for_gemms.cc)."""
+        return self.padded_vocab or self.attention == "xla"
 
     @property
     def compiled(self) -> bool:

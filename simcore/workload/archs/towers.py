@@ -84,7 +84,12 @@ def scores(body: Body, t: Tower, prefix: str = "") -> None:
     keys = t.source if cross else t.rows
     causal = t.causal and not cross
     if t.attention == "flash":
-        body.add(ops.sdpa(name, 1, t.heads, t.heads, t.rows, keys, t.head_dim, causal=causal))
+        body.add(
+            ops.sdpa(
+                name, 1, t.heads, t.heads, t.rows, keys, t.head_dim, causal=causal,
+                drop=t.drop_scores,
+            )
+        )  # fmt: skip
         body.kept.update([] if t.heads_first else [f"{prefix}context"])
         return
     bias_grads = f"{name}.bias_grads", float(t.heads) * t.rows * keys

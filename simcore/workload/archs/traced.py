@@ -46,6 +46,7 @@ from simcore.workload.saved import NOTHING, Saved
 _KINDS = frozenset(get_args(KernelKind))
 _AMOUNTS = {"flop": "flop", "low": "low", "high": "high", "raw": "raw_bytes", "fixed": "weight",
             "x": "launches", "first": "relaid", "planes": "planes", "each": "indexed",
+            "mixed": "mixed",
             "rows": "rows", "again": "again", "clocks": "block_clocks"}  # fmt: skip
 _GEOMETRY = {"m": "m", "n": "n", "k": "k", "g": "groups", "b": "blocks"}
 
@@ -139,18 +140,20 @@ def _kernel(words: list[str]) -> Kernel:
 
 
 def _loaded(kernel: Kernel) -> int:
-    """``load_elems`` of a product of activations, whose rows end at two of its three sides.
+    """``load_elems`` of a product, whose rows end at two of its three sides.
 
-    A trace does not state which two; all three are taken.
+    With a weight these are the weight's sides, whatever the batch. A trace does not state which two
+    sides those of two activations are; all three are taken.
     """
     sides = (kernel.m, kernel.n, kernel.k)
-    if kernel.kind != "gemm" or kernel.groups == ONE or kernel.weight:
+    fixed = [int(side.fixed) for side in sides if not side.per_sample]
+    if kernel.kind != "gemm" or 1 in fixed:  # no row, but a vector
         return FULL_LOAD
-    return (
-        FULL_LOAD
-        if any(s.per_sample for s in sides)
-        else ops.row_elems(*(int(s.fixed) for s in sides))
-    )
+    if kernel.groups == ONE and kernel.weight:
+        return ops.row_elems(*fixed)
+    if kernel.groups == ONE or kernel.weight or len(fixed) < len(sides):
+        return FULL_LOAD
+    return ops.row_elems(*fixed)
 
 
 def read_ops(text: str) -> tuple[Op, ...]:

@@ -129,7 +129,10 @@ def _head(m: Model, vocab: int, ends: Ends) -> Body:
         if ends.head_bias:
             body.param("head.bias", vocab)
         return body
-    body.linear("head", seq, width, vocab, bias=ends.head_bias, reads="out", weight=not ends.tied)
+    body.linear(
+        "head", seq, width, vocab, bias=ends.head_bias, reads="out", weight=not ends.tied,
+        padded=run.pads_products,
+    )  # fmt: skip
     if run.loss == "compiled_chunks":
         body.ops[-1] = ops.in_chunks(body.ops[-1], _CHUNKS)
     if ends.tied and body.trains:
@@ -170,7 +173,10 @@ def _next_token(m: Model, vocab: int, routed: bool) -> Body:
     body.add(ops.copy("mtp.cat", 2 * m.elems))
     body.linear("mtp.project", seq, 2 * hidden, hidden, reads="mtp.cat")
     body.norm("norm", seq, hidden, m.norms.norm)
-    body.linear("head", seq, hidden, vocab, reads="norm.out", weight=False, wide=True)
+    body.linear(
+        "head", seq, hidden, vocab, reads="norm.out", weight=False, wide=True,
+        padded=m.run.pads_products,
+    )  # fmt: skip
     body.add(*_loss("mtp.loss", seq, vocab, m.run))
     return body
 

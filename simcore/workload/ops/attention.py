@@ -19,6 +19,12 @@ ALIGNED = 8
 #: C++ Best Practices Guide, Coalesced Access to Global Memory). Scores are assumed not to fit in
 #: L2.
 _SECTOR_BYTES = 32.0
+#: Cost of a score's dropout inside a fused kernel, in elements addressed one by one, which take 51
+#: integer operations (``hardware.kernel_limits``). Philox 4x32-10 makes four numbers in ten rounds
+#: of two wide products, two three-way exclusive ors and two sums of the key (Salmon et al. 2011;
+#: curand_philox4x32_x.h), 15 operations a number; comparison, selection and product with the scale
+#: are 3 more. Backward draws the same numbers again.
+DRAWN_SCORE = (10 * 6 / 4 + 3) / 51
 
 
 def sdpa(
@@ -36,6 +42,7 @@ def sdpa(
     window: int = 0,
     chunked: bool = False,
     kind: KernelKind = "attention",
+    drop: bool = False,
 ) -> Op:
     """Flash attention over ``batch`` sequences per sample (Dao 2022).
 
@@ -43,6 +50,8 @@ def sdpa(
     ``causal``: the mask halves both. A causal ``window`` leaves only the pairs within it, or, if
     ``chunked``, the pairs within chunks of that length. ``value_dim``: width of v and of the output
     where it differs from q's. Saves q, k, v, the output and one fp32 log-sum-exp per query row.
+    ``drop``: scores have dropout, whose random numbers both passes draw. The geometry's depth is
+    the number of keys that a query attends to on average.
 
     ``kind``: ``attention`` is FlashAttention-2; ``FLASH_KINDS`` has the others. In 8 bits q, k, v,
     the output and gradients are cast, or the results are cast back, and saved tensors are 8-bit too
@@ -62,8 +71,9 @@ def sdpa(
     q = (qs + out) / 2.0
     kv = 1.0 * batch * kv_heads * seq_kv * (head_dim + value_dim)
     geometry: dict[str, Any] = {
-        "m": Affine(seq_q), "n": Affine(head_dim), "k": Affine(seq_kv),
+        "m": Affine(seq_q), "n": Affine(head_dim), "k": Affine(seq_kv * counted_frac),
         "groups": Affine(0, batch * heads),
+        "indexed": DRAWN_SCORE * batch * heads * seq_q * seq_kv * counted_frac * drop,
     }  # fmt: skip
     in_fp8 = kind == "attention_cudnn_fp8"
     geometry["cast"] = (out + qs + kv) * in_fp8

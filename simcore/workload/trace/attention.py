@@ -19,19 +19,20 @@ Attention = Literal["flash", "efficient", "math", "native"]
 
 _LIB = torch.library.Library("simcore", "DEF")
 _LIB.define(
-    "attention(Tensor q, Tensor k, Tensor v, Tensor? mask, bool causal) -> (Tensor, Tensor)"
+    "attention(Tensor q, Tensor k, Tensor v, Tensor? mask, float drop, bool causal)"
+    " -> (Tensor, Tensor)"
 )
 _LIB.define(
     "attention_backward(Tensor g, Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse,"
-    " Tensor? mask, bool causal) -> (Tensor, Tensor, Tensor)"
+    " Tensor? mask, float drop, bool causal) -> (Tensor, Tensor, Tensor)"
 )
 _LIB.define(
     "attention_bias_backward(Tensor g, Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse,"
-    " Tensor mask, bool causal) -> (Tensor, Tensor, Tensor, Tensor)"
+    " Tensor mask, float drop, bool causal) -> (Tensor, Tensor, Tensor, Tensor)"
 )
 
 
-def _attention(q: Any, k: Any, v: Any, mask: Any, causal: bool) -> Any:
+def _attention(q: Any, k: Any, v: Any, mask: Any, drop: float, causal: bool) -> Any:
     # The output has the query's memory layout (CUDA's flash kernel: empty_like of the query), so
     # that the usual transpose and reshape after it need no copy.
     if q.shape[-1] == v.shape[-1]:
@@ -42,13 +43,13 @@ def _attention(q: Any, k: Any, v: Any, mask: Any, causal: bool) -> Any:
 
 
 def _attention_backward(
-    g: Any, q: Any, k: Any, v: Any, o: Any, lse: Any, mask: Any, causal: bool
+    g: Any, q: Any, k: Any, v: Any, o: Any, lse: Any, mask: Any, drop: float, causal: bool
 ) -> Any:
     return torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
 
 
 def _attention_bias_backward(
-    g: Any, q: Any, k: Any, v: Any, o: Any, lse: Any, mask: Any, causal: bool
+    g: Any, q: Any, k: Any, v: Any, o: Any, lse: Any, mask: Any, drop: float, causal: bool
 ) -> Any:
     """Gradients of q, k and v, and that of a trained mask for every attention score.
 
@@ -66,20 +67,20 @@ torch.library.register_fake("simcore::attention_bias_backward", _attention_bias_
 
 class _Fused(torch.autograd.Function):  # type: ignore[misc]
     @staticmethod
-    def forward(ctx: Any, q: Any, k: Any, v: Any, mask: Any, causal: bool) -> Any:
-        out, lse = torch.ops.simcore.attention(q, k, v, mask, causal)
+    def forward(ctx: Any, q: Any, k: Any, v: Any, mask: Any, drop: float, causal: bool) -> Any:
+        out, lse = torch.ops.simcore.attention(q, k, v, mask, drop, causal)
         ctx.save_for_backward(q, k, v, out, lse, mask)
-        ctx.causal = causal
+        ctx.rest = drop, causal
         return out
 
     @staticmethod
     def backward(ctx: Any, grad: Any) -> Any:
         q, k, v, out, lse, mask = ctx.saved_tensors
-        args = (grad, q, k, v, out, lse, mask, ctx.causal)
+        args = (grad, q, k, v, out, lse, mask, *ctx.rest)
         if mask is None or not ctx.needs_input_grad[3]:
-            return (*torch.ops.simcore.attention_backward(*args), None, None)
+            return (*torch.ops.simcore.attention_backward(*args), None, None, None)
         *grads, bias = torch.ops.simcore.attention_bias_backward(*args)
-        return (*grads, bias.sum_to_size(mask.shape), None)
+        return (*grads, bias.sum_to_size(mask.shape), None, None)
 
 
 @contextmanager
@@ -102,7 +103,7 @@ def attention_as(kind: Attention) -> Iterator[None]:
             return torch.ops.aten._scaled_dot_product_attention_math(
                 q, k, v, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
             )[0]
-        return _Fused.apply(q, k, v, attn_mask, is_causal)
+        return _Fused.apply(q, k, v, attn_mask, dropout_p, is_causal)
 
     lib = torch.library.Library("aten", "IMPL")
     with warnings.catch_warnings():

@@ -16,6 +16,7 @@ from functools import partial
 from simcore.base.errors import UsageError
 from simcore.base.units import FP32_BYTES, MIB
 from simcore.workload.graph import Affine, Block, Frozen, Kernel, Op, Param, Workload
+from simcore.workload.ops.norm import autocast_cast
 from simcore.workload.saved import NOTHING, Saved
 from simcore.workload.trace.blocks import Segment, place_params, segment_of_ops, segments
 from simcore.workload.trace.record import KernelRecord, OpRecord, Trace, Width
@@ -54,6 +55,10 @@ class _Converter:
     dropped: Dropped
 
     def kernel(self, a: KernelRecord, b: KernelRecord) -> Kernel:
+        if a.casts:
+            elems = self.line(a.reads[0].numel, b.reads[0].numel)[1]
+            indexed = elems * (a.casts == "high")
+            return replace(autocast_cast(elems), kind="copy", indexed=indexed)
         fixed_flop, flop = self.line(a.flop, b.flop)
         self.dropped.flop += fixed_flop
         moved = {"low": 0.0, "high": 0.0, "raw": 0.0}
@@ -72,14 +77,18 @@ class _Converter:
             weight=weight, m=m, n=n, k=k, groups=groups, launches=float(a.launches),
             relaid=self.line(a.relaid, b.relaid)[1], planes=a.planes,
             indexed=self.line(a.indexed, b.indexed)[1],
+            mixed=0.0 if self.own_width else self.line(a.mixed, b.mixed)[1],
             rows=self.line(a.rows, b.rows)[1], again=a.again,
             blocks=Affine(*self.line(a.blocks, b.blocks)),
             block_clocks=self.line(a.block_clocks, b.block_clocks)[1],
         )  # fmt: skip
 
     def kernels(self, i: int) -> tuple[Kernel, ...]:
-        a, b = (t.ops[i].kernels for t in self.traces)
-        return tuple(self.kernel(x, y) for x, y in zip(a, b, strict=True))
+        """The kernels of op ``i``; a model that sets dtypes itself has its casts among its ops."""
+        of_traces = [t.ops[i].kernels for t in self.traces]
+        if self.own_width or len(of_traces[0]) != len(of_traces[1]):
+            of_traces = [tuple(k for k in kernels if not k.casts) for kernels in of_traces]
+        return tuple(self.kernel(a, b) for a, b in zip(*of_traces, strict=True))
 
     def saved(self, a: float, b: float, item_bytes: int, width: Width) -> Saved:
         """The per-sample part of a storage of ``a`` and ``b`` bytes at the two batch sizes."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
@@ -10,6 +11,7 @@ from torch._prims_common import suggest_memory_format
 
 from simcore.workload.conv_kinds import conv_kind, has_planes
 from simcore.workload.graph import NATIVE_NORM, KernelKind
+from simcore.workload.ops.attention import DRAWN_SCORE
 from simcore.workload.ops.lookup import BLOCK_ROW
 from simcore.workload.ops.norm import NORM_AGAIN, NORM_BWD_AGAIN, native_norm
 from simcore.workload.trace.indexed import indexed_elements
@@ -40,7 +42,7 @@ Dims = tuple[int, int, int, int]
 
 
 def _attention(name: str, args: Any) -> tuple[int, Dims]:
-    """FLOP and geometry of fused attention.
+    """FLOP and geometry of fused attention, with the keys that a query attends to on average.
 
     Forward has two matrix products, backward five; a causal mask halves both (Dao 2022).
     """
@@ -49,11 +51,12 @@ def _attention(name: str, args: Any) -> tuple[int, Dims]:
     at = _CAUSAL_AT.get(name, -1)
     causal = at < len(args) and bool(args[at])
     *lead, rows, width = q.shape
-    flop = 2 * math.prod(lead) * rows * k.shape[-2] * (width + v.shape[-1])
+    keys = k.shape[-2]
+    flop = 2 * math.prod(lead) * rows * keys * (width + v.shape[-1])
     flop = flop * 5 // 2 if back else flop
-    if causal and rows == k.shape[-2]:
-        flop //= 2
-    return flop, (rows, width, k.shape[-2], math.prod(lead))
+    if causal and rows == keys:
+        flop, keys = flop // 2, keys // 2
+    return flop, (rows, width, keys, math.prod(lead))
 
 
 def _rnn(name: str, args: Any) -> tuple[int, Dims]:
@@ -213,10 +216,12 @@ def kernels_of(
         return main, bias
     if kind == "attention":
         flop, dims = _attention(name, args)
-        launches = 3 if name.endswith("backward") else 1
-        if name.startswith("attention") and args[-2] is not None:
-            kind = _MASKED
-        return (KernelRecord(kind, flop, reads, writes, dims, launches),)
+        launches, drawn = 3 if name.endswith("backward") else 1, 0.0
+        if name.startswith("attention"):  # the package's own operator (trace.attention)
+            mask, drop, _ = args[-3:]
+            kind = kind if mask is None else _MASKED
+            drawn = DRAWN_SCORE * dims[0] * dims[2] * dims[3] * (drop > 0.0)
+        return (KernelRecord(kind, flop, reads, writes, dims, launches, indexed=drawn),)
     if name.startswith("_cudnn_rnn") and isinstance(args[2], int):
         return _layers(name, args)
     if kind == "gemm":
@@ -227,14 +232,16 @@ def kernels_of(
         # In both norms args[1] is the input and args[2] the normalized shape.
         rows = args[1].numel() // math.prod(args[2])
         back = KernelRecord(kind, 0, reads, writes[:1], rows=rows, again=NORM_BWD_AGAIN)
+        copies = _made_contiguous(args[:2], of)
         if len(writes) == 1:
-            return (back,)
+            return (*copies, back)
         x = max(reads, key=lambda p: p.numel)
         sums = KernelRecord("reduction", 0, (x, x), writes[1:])
-        return back, sums
+        return (*copies, back, sums)
     if name in ("native_layer_norm", "_fused_rms_norm"):
         rows = args[0].numel() // math.prod(args[1])
-        return (KernelRecord(kind, 0, reads, writes, rows=rows, again=NORM_AGAIN),)
+        norm = KernelRecord(kind, 0, reads, writes, rows=rows, again=NORM_AGAIN)
+        return (*_made_contiguous(args[:1], of), norm)
     if name == "native_group_norm":
         x = reads[0]
         return KernelRecord(kind, 0, (x,), ()), KernelRecord("elementwise", 0, reads, writes)
@@ -245,4 +252,13 @@ def kernels_of(
     if name.startswith(("_softmax", "_log_softmax")) and out.shape[-1] > BLOCK_ROW:
         return _streamed(name, reads, writes)
     indexed = indexed_elements(kind, name, args, out)
-    return (KernelRecord(kind, 0, reads, writes, indexed=indexed),)
+    widths = {p.width for p in (*reads, *writes) if p.numel > 1 and p.width != "raw"}
+    mixed = out.numel() if kind == "elementwise" and not indexed and len(widths) > 1 else 0
+    return (KernelRecord(kind, 0, reads, writes, indexed=indexed, mixed=mixed),)
+
+
+def _made_contiguous(tensors: Iterable[Any], of: Any) -> Iterator[KernelRecord]:
+    """Copies of a norm's strided inputs (layer_norm_kernel.cu, expect_contiguous)."""
+    for t in tensors:
+        if not t.is_contiguous():
+            yield KernelRecord("copy", 0, (of(t),), (of(t),), indexed=t.numel())

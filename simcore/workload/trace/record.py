@@ -36,7 +36,8 @@ class KernelRecord(NamedTuple):
     one by one; ``rows``: rows of a kernel that runs one thread block per
     row, ``again``: the fraction of its bytes that it reads twice; ``blocks``, ``block_clocks``:
     thread blocks that reduce a batch norm's channels, and clocks of all of them
-    (``workload.graph.Kernel``).
+    (``workload.graph.Kernel``); ``mixed``: elements whose operands have different widths under
+    autocast; ``casts``: the kernel is autocast's, which brings what it reads to this width.
     """
 
     kind: KernelKind
@@ -52,6 +53,8 @@ class KernelRecord(NamedTuple):
     again: float = 0.0
     blocks: int = 0
     block_clocks: float = 0.0
+    mixed: float = 0.0
+    casts: Width | None = None
 
     @property
     def n_bytes(self) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import weakref
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -15,6 +16,7 @@ from simcore.base.units import FP32_BYTES
 from simcore.workload.trace.flop import kernels_of
 from simcore.workload.trace.kinds import forced_width, is_known, kind_of
 from simcore.workload.trace.record import (
+    KernelRecord,
     OpRecord,
     Phase,
     Piece,
@@ -65,6 +67,10 @@ def leaves(value: Any) -> list[Any]:
     if isinstance(value, dict):
         return [t for v in value.values() for t in leaves(v)]
     return []
+
+
+def _has_parameter(inputs: Iterable[_Storage]) -> bool:
+    return any(s.role in ("parameter", "cast") for s in inputs)
 
 
 def failed_path(error: BaseException | None) -> str | None:
@@ -126,6 +132,10 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         self._owner: dict[int, int] = {}  # autograd sequence number -> op
         self._cast_weights: set[int] = set()
         self._first_use: dict[int, int] = {}  # storage number -> op
+        # op -> the width that all inputs have (or None), that of the result, is one a parameter
+        self._widths: dict[int, tuple[Width | None, Width | None, bool]] = {}
+        self._gradients_from: int | None = None  # the first op after forward
+        self._cast: set[tuple[int, Width]] = set()  # gradients that were cast to a width
 
     # -- storages --------------------------------------------------------------------------------
 
@@ -286,7 +296,17 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         if phase != "backward":  # The first op of a sequence number; later ones may have no node.
             self._owner.setdefault(torch._C._autograd._get_sequence_nr() - 1, len(self.ops))
         free = func.is_view or name in FREE
-        width = self._width(name, before, inputs)
+        if self.forward_done and self._gradients_from is None:
+            self._gradients_from = len(self.ops)
+        wanted = self._wanted(name, phase, owner, before, inputs)
+        width = self._width(name, before, inputs, wanted if phase == "backward" else None)
+        if phase != "backward":
+            read = {
+                s.width for t, s in zip(before, inputs, strict=True)
+                if t.dtype == torch.float32 and t.dim() and s.role in ("activation", "input")
+            }  # fmt: skip
+            shared = read.pop() if len(read) == 1 else None
+            self._widths[len(self.ops)] = shared, width, _has_parameter(inputs)
         for t in after:
             self._track_result(t, name, width, inputs)
         base = name[:-1] if name.endswith("_") and not name.startswith("__") else name
@@ -295,12 +315,68 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
             if phase != "backward":
                 self.ops.append(OpRecord(base, module, phase, "", (), (), owner))
             return out
-        self._record(base, phase, module, owner, args, out, before, after, width)
+        self._record(base, phase, module, owner, args, out, before, after, width, wanted)
         return out
+
+    def _wanted(
+        self, name: str, phase: Phase, owner: int, before: list[Any], inputs: list[_Storage]
+    ) -> Width | None:
+        """The width to which autocast, or in backward the engine, brings what an op reads.
+
+        Backward of an op receives a gradient as wide as the op's result: the engine casts it
+        (``torch/csrc/autograd/engine.cpp``, validate_outputs). Gradients of one tensor are summed
+        as wide as the tensor, which the op before the sum has read.
+        """
+        if phase != "backward":
+            return None if self._leaves_type(name, before) else forced_width(name)
+        of_input, of_result, _ = self._widths.get(owner, (None, None, False))
+        summed = name in ("add", "add_") and all(self._is_brought(s, phase) for s in inputs)
+        return of_input if summed else of_result
+
+    def _is_brought(self, s: _Storage, phase: Phase) -> bool:
+        """Whether a tensor is brought to the wanted width: activations, in backward gradients."""
+        saved = phase == "backward" and s.born < (self._gradients_from or 0)
+        return s.role in ("activation", "input") and not saved
+
+    def _casts(
+        self, tensors: Iterable[Any], phase: Phase, wanted: Width | None
+    ) -> Iterator[KernelRecord]:
+        """The casts under autocast before an op that reads ``tensors``."""
+        if wanted is None:
+            return
+        for t in tensors:
+            s = self._storages[t.untyped_storage()._cdata]
+            brought = t.dtype == torch.float32 and t.dim() and self._is_brought(s, phase)
+            if not brought or s.width in (wanted, "raw") or (s.number, wanted) in self._cast:
+                continue
+            whole = self.piece(t)._replace(numel=t.numel())  # what is broadcast is written out
+            cast = KernelRecord("copy", 0, (whole,), (whole,), casts=wanted)
+            if phase == "backward":  # in forward each op casts for itself
+                self._cast.add((s.number, wanted))
+            yield cast
+
+    def _handed_on(
+        self, results: list[Any], reads: list[Any], owner: int
+    ) -> Iterator[KernelRecord]:
+        """The casts of gradients to the width of the tensors that a forward op read.
+
+        An op with a parameter has the gradient of its other input where backward reads that
+        parameter, as its first result; the parameter's own gradient is none of an activation.
+        """
+        shared, _, parametric = self._widths.get(owner, (None, None, False))
+        if shared is None:
+            return
+        reads_it = _has_parameter([self.track(t, "activation") for t in reads])
+        for t in (results[:1] if reads_it else []) if parametric else results:
+            s = self.track(t, "activation")
+            if t.dtype == torch.float32 and t.dim() and s.width not in (shared, "raw"):
+                whole = self.piece(t)._replace(numel=t.numel())
+                s.width = shared
+                yield KernelRecord("copy", 0, (whole,), (whole,), casts=shared)
 
     def _record(
         self, name: str, phase: Phase, module: str, owner: int, args: Any, out: Any,
-        before: list[Any], after: list[Any], width: Width,
+        before: list[Any], after: list[Any], width: Width, wanted: Width | None,
     ) -> None:  # fmt: skip
         """Record an op with its kernels; ``before``, ``after``: its input and output tensors."""
         forced = width if forced_width(name) else None
@@ -309,7 +385,14 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
             forced = None
 
         def of(tensor: Any) -> Piece:
-            return self.piece(tensor, forced) if tensor is not None else _NOTHING
+            if tensor is None:
+                return _NOTHING
+            s = self.track(tensor, "activation")
+            gradient = phase == "backward" and s.number not in results
+            brought = gradient and self._is_brought(s, phase)
+            return self.piece(tensor, forced or (wanted if brought else None))
+
+        results = {self.track(t, "activation").number for t in after}
 
         distinct = {
             (t.untyped_storage()._cdata, tuple(t.shape), t.storage_offset()): t for t in before
@@ -318,7 +401,10 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         writes = tuple(of(t) for t in after)
         if name == "mkldnn_rnn_layer":  # The fake workspace has no size.
             self.track(after[-1], "activation").n_bytes = _LSTM_SAVED_BYTES * after[0].numel()
-        kernels = kernels_of(name, args, out, reads, writes, of)
+        casts = tuple(self._casts(distinct.values(), phase, wanted))
+        kernels = (*casts, *kernels_of(name, args, out, reads, writes, of))
+        if phase == "backward":
+            kernels = (*kernels, *self._handed_on(after, before, owner))
         kind = kind_of(name)
         if not is_known(name) or (kind in ("gemm", "conv") and not any(k.flop for k in kernels)):
             self.uncounted[name] = self.uncounted.get(name, 0) + sum(k.n_bytes for k in kernels)
@@ -335,10 +421,13 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         dtype = str(after[0].dtype).removeprefix("torch.")
         self.ops.append(OpRecord(name, module, phase, dtype, shapes, kernels, owner, weight))
 
-    def _width(self, name: str, before: list[Any], inputs: list[_Storage]) -> Width:
+    def _width(
+        self, name: str, before: list[Any], inputs: list[_Storage], wanted: Width | None
+    ) -> Width:
         """The width of an op's result under autocast.
 
-        The op sets it; otherwise it is that of the widest input that is not a scalar.
+        The op sets it; otherwise it is that of the widest input that is not a scalar. In backward
+        gradients have the ``wanted`` width.
         """
         forced = forced_width(name)
         if forced is not None and not self._leaves_type(name, before):
@@ -348,9 +437,15 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         ]
         if "batch_norm" in name and floats:
             return floats[0].width
-        if floats and all(s.width == "low" and not s.to_fp32 for s in floats):
-            return "low"
-        return "high"
+        widths = {
+            wanted
+            if wanted and self._is_brought(s, "backward")
+            else "high"
+            if s.to_fp32
+            else s.width
+            for s in floats
+        }
+        return "low" if widths == {"low"} else "high"
 
     def _leaves_type(self, name: str, before: list[Any]) -> bool:
         """Whether autocast leaves the types of this op's tensors as they are.
