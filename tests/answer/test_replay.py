@@ -103,7 +103,7 @@ def _longest_path_s(graph: Replay, sync_s: dict[str, float]) -> float:
 
 
 def test_with_the_engines_collectives_the_graph_takes_its_step() -> None:
-    answer = api.predict("gpt2", "2x8xA100", strategy="ddp", keep_timeline=True)
+    answer = api.predict("gpt2", "2x8xA100", strategy="ddp", issuer="graph", keep_timeline=True)
     line = answer.timeline
     assert line is not None
     seconds = {
@@ -111,7 +111,7 @@ def test_with_the_engines_collectives_the_graph_takes_its_step() -> None:
         for i, task in enumerate(line.graph.tasks)
         if task.stream == "comm"
     }
-    graph = api.replay("gpt2", "2x8xA100", strategy="ddp")
+    graph = api.replay("gpt2", "2x8xA100", strategy="ddp", issuer="graph")
     # In the graph a kernel waits for its issue; in the step the two overlap.
     assert 1.0 <= _longest_path_s(graph, seconds) / line.makespan_s[0] < 1.03
     n_params = answer.n_params
