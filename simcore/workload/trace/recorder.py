@@ -209,13 +209,15 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
     def _kept(self, s: _Storage, savers: set[int]) -> tuple[Width, int, int]:
         """``width``, ``casts`` and ``wide_casts`` of a saved storage (``SavedStorage``).
 
-        The storage itself is not kept where all savers need the other width.
+        The storage itself is not kept where all savers need the other width, unless it is an input:
+        the loop that calls the model holds its batch.
         """
         other: Width = "low" if s.width == "high" else "high"
         copies = sum(self._forced(i) == other for i in savers)
         if s.item_bytes != FP32_BYTES or not copies:
             return s.width, 0, 0
-        width = s.width if copies < len(savers) else other
+        itself = copies < len(savers) or s.role == "input"
+        width = s.width if itself else other
         copies -= width == other
         return width, copies * (other == "low"), copies * (other == "high")
 

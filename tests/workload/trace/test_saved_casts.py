@@ -81,6 +81,12 @@ def test_each_op_of_another_width_keeps_its_own_copy(step: Step) -> None:
     assert ours == pytest.approx(kept_by_torch(net, torch.randn(BATCH, WIDTH)), rel=0.02)
 
 
+def test_a_batch_is_held_beside_its_16_bit_copy() -> None:
+    found = trace(nn.Linear(WIDTH, WIDTH), (torch.randn(BATCH, WIDTH),))
+    (batch,) = [s for s in found.saved if s.role == "input"]
+    assert (batch.width, batch.casts, batch.wide_casts) == ("high", 1, 0)
+
+
 class Rows(nn.Module):
     """Log-softmax of a few long rows."""
 
