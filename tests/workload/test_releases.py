@@ -23,7 +23,8 @@ from simcore.workload.releases import settings_of_release, torch_releases, versi
         ("transformer_xl", "1.5", {"bias_add": "separate", "unaligned_products": "vector_units"}),
         ("efficientdet", "1.10.1", {"depthwise_kernels": "native"}),
         ("efficientdet", "2.0", {}),
-        ("transformer", "1.4", {}),
+        ("transformer", "2.9", {"attention": "flash_first"}),
+        ("transformer", "2.10", {}),
     ],
 )
 def test_settings_by_release(arch: str, release: str, settings: dict[str, object]) -> None:
