@@ -36,7 +36,10 @@ def test_json(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     ("arguments", "said"),
     [
         (["--from", "none.csv"], "no such file: 'none.csv'"),
-        (["--from", LATTE, "--minutes", "2"], "--device are for benchmarks"),
+        (
+            ["--from", LATTE, "--minutes", "2"],
+            "--minutes, --resume, --device and --refit are for benchmarks",
+        ),
         (["--from", LATTE, "-o", "x.json"], "a calibration is a .yaml file"),
     ],
 )

@@ -94,7 +94,7 @@ def test_every_option_of_a_job_reaches_a_grid(simcore: Callable) -> None:
         (("predict", *ASK, "--plot-kind", "time"), ["--plot-kind needs --plot"]),
         (("predict", *ASK, "--scaling", "--explain", "mfu"), ["drop one"]),
         (("validate", "ops", "--plot", "x.png", "README.md"), ["not for ops"]),
-        (("validate", "README.md", "--calibration", "latte-ddp"), ["are for `simcore validate"]),
+        (("validate", "README.md", "--node", "latte"), ["are for `simcore validate ops`"]),
         (("validate", "ops", "README.md", "--calibration", "a", "--refit", "family"),
          ["newly fitted figures"]),
     ],

@@ -265,6 +265,7 @@ def test_a_set_up_says_what_the_command_line_does_but_for_files_and_code() -> No
         "memory_plot",
         "watch",
         "allow_code",
+        "strict",  # about a launch file's keys
     }
     torchrun = {"nnodes", "nproc_per_node"}  # `gpus` has the counts
     shown = {"as_json", "emit", "explain", "scaling", "plot_kind", "help"}

@@ -14,11 +14,12 @@ from simcore.validate.few_rows import judge_few_rows
 from simcore.validate.table import read_table
 
 HEAD = "id,model,gpus,strategy,micro_batch,network,step_time_s,source,note\n"
+#: Batches at which the device binds, not the host: a host much slower than stated is hidden too.
 JOBS = [
     (model, gpus, batch)
     for model in ("gpt2", "gpt2-medium")
     for gpus in ("1x1xA100", "1x8xA100", "2x8xA100")
-    for batch in (4, 16)
+    for batch in (16, 32)
 ]
 
 
@@ -90,7 +91,7 @@ def test_one_gpu_is_enough_for_what_only_computes(tmp_path: Path) -> None:
 def test_what_a_work_errs_by_on_one_gpu_it_errs_by_on_several(tmp_path: Path) -> None:
     """Every model and batch is off by a factor of its own, the same on any number of devices."""
     own = {
-        ("gpt2", 4): 1.4, ("gpt2", 16): 1.0, ("gpt2-medium", 4): 1.0, ("gpt2-medium", 16): 0.7,
+        ("gpt2", 16): 1.4, ("gpt2", 32): 1.0, ("gpt2-medium", 16): 1.0, ("gpt2-medium", 32): 0.7,
     }  # fmt: skip
     off = table(tmp_path, lambda i, model, _: own[model, JOBS[i][2]])
     found = api.validate([off], calibrate="one-gpu")

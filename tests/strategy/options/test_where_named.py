@@ -17,9 +17,9 @@ APART = ("strategy/options/", "strategy/dialects/", "strategy/programs/", "valid
 #: Files that may name an option: those that act on it.
 MOST = 9
 #: Options whose name is also that of something else: columns of answers and of sweeps, kinds of
-#: kernels, terms of memory, links and nodes of the hardware, settings of networks.
+#: kernels, terms of time and of memory, links and nodes of the hardware, settings of networks.
 ALSO_ELSE = {
-    "attention", "calibration", "global_batch", "grad_accum", "inputs", "launch", "layout",
+    "attention", "calibration", "ema", "global_batch", "grad_accum", "inputs", "launch", "layout",
     "micro_batch", "network", "node", "offload", "optimizer", "overlap", "pp", "precision",
     "recompute", "settings", "stages", "strategy", "tp", "vpp",
 }  # fmt: skip
