@@ -92,8 +92,9 @@ def _what_if(knobs: Sequence[Knob], doubled_s: Array, step_s: float) -> tuple[st
     ``doubled_s``: step times in the order of ``_doubled``. Two resources limit a step together
     where doubling one only leaves the other as the limit; the pair then comes first.
     """
-    # Faster compute leaves the collectives that slow it a larger part of backward, so that a step
-    # bound by its host may end a little later; such a resource gains nothing.
+    # Faster compute leaves the collectives that slow it a larger part of backward, and work issued
+    # earlier can hold up others on a wire, so that a step may end later; such a resource gains
+    # nothing.
     doubled_s = np.minimum(doubled_s, step_s)
     found = [
         WhatIf(

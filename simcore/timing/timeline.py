@@ -20,11 +20,15 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Timeline:
-    """Start and finish of every task [s], arrays [T, C]."""
+    """Start and finish of every task [s], arrays [T, C].
+
+    ``duration_s``: of its own work, without the time that it waits for tasks that bound it.
+    """
 
     graph: StepGraph
     start_s: Array
     finish_s: Array
+    duration_s: Array | None = None
 
     @property
     def makespan_s(self) -> Array:
@@ -61,4 +65,4 @@ def schedule(graph: StepGraph, duration_s: Array) -> Timeline:
         end += begin
         for bound in bounds:
             np.maximum(end, finish[bound], out=end)
-    return Timeline(graph, start, finish)
+    return Timeline(graph, start, finish, duration_s)

@@ -27,7 +27,7 @@ from simcore.report.text import render
 from simcore.request.resolved import Request
 from simcore.timing.evaluate import evaluate
 from simcore.timing.points import Points
-from simcore.timing.steps import job_of, point_values
+from simcore.timing.steps import job_of, point_values, steps_of, values_of
 from simcore.workload.models import MODELS
 
 COMPUTE = {"forward", "backward", "frozen_networks", "accumulation"}
@@ -118,11 +118,18 @@ def test_fp32_on_matrix_units_is_held_against_their_own_peak(gpu: str) -> None:
 
 
 def test_terms_add_up_where_a_faster_host_makes_a_slower_step() -> None:
-    """Work issued earlier can hold up on a wire what the step waits for."""
-    p = ask("starcoder2-3b", "128x8xA30", grad_accum=4, precision="fp8", recompute="selective",
-            tp=4, cp=8, seq_len=4096)  # fmt: skip
+    """Work issued earlier can hold up on a wire what the step waits for; it then gains nothing."""
+    request = make_request(
+        "starcoder2-3b", "128x8xA30", grad_accum=4, precision="fp8", recompute="selective",
+        tp=4, cp=8, seq_len=4096,
+    )  # fmt: skip
+    hosts = {**values_of(request), "host": np.array([1.0, 2.0])}
+    slow, fast = steps_of(request, Points.of(hosts, 2)).step_s
+    assert fast > slow  # else this job is no example any more
+    p = predict(request)
     host = next(w for w in p.what_if if w.resource.startswith("host"))
-    assert host.gain_frac < 0  # else this job is no example any more
+    assert (host.step_time_s, host.gain_frac) == (p.step_time_s.value, 0.0)
+    assert p.step_time_s.value == pytest.approx(slow)
     parts = {k: v for k, v in p.time_s.items() if k not in ("compute", "communication_hidden")}
     assert sum(parts.values()) == pytest.approx(p.step_time_s.value, rel=1e-6)
 

@@ -3,7 +3,8 @@
 Holistic Trace Analysis reads such folders. Kernels (``cat: kernel``) have a stream and the
 correlation number of their launch. Names of collectives begin with ``nccl``, by which programs
 distinguish them from compute. A predicted kernel is a part of the step, not a single kernel of the
-device, and its launch is written just before it: the host's time is not in these files.
+device, and its launch is written just before it. What it waits for its host is a gap before it;
+other time of the host is not in these files.
 ``args.term`` is the term of the time breakdown; simcore uses it to read these files.
 """
 
@@ -49,7 +50,9 @@ def _rank(p: Prediction, line: Line) -> dict[str, Any]:
         for i, t in enumerate(tracks)
     }
     pieces = [
-        s for s in line.slices if s.track in streams and micros(s.finish_s) > micros(s.start_s)
+        s
+        for s in line.slices
+        if s.track in streams and micros(s.finish_s) > micros(s.start_s + s.waits_s)
     ]
     end = max(micros(s.finish_s) for s in pieces)
     host = {"pid": line.rank + 1, "tid": _HOST_THREAD}
@@ -58,7 +61,8 @@ def _rank(p: Prediction, line: Line) -> dict[str, Any]:
          "ts": 0.0, "dur": end + _LAUNCH, "args": {}},
     ]  # fmt: skip
     for number, piece in enumerate(sorted(pieces, key=lambda s: s.start_s), start=1):
-        start = micros(piece.start_s) + _LAUNCH
+        begin = micros(piece.start_s + piece.waits_s)
+        start = begin + _LAUNCH
         linked = {"correlation": number, "External id": number}
         category, name = _kernel(piece)
         launch = "cudaMemcpyAsync" if category == "gpu_memcpy" else "cudaLaunchKernel"
@@ -67,7 +71,7 @@ def _rank(p: Prediction, line: Line) -> dict[str, Any]:
              "ts": start - _LAUNCH, "dur": _LAUNCH, "args": linked},
             {"ph": "X", "cat": category, "name": name, "pid": 0,
              "tid": streams[piece.track], "ts": start,
-             "dur": micros(piece.finish_s) - micros(piece.start_s),
+             "dur": micros(piece.finish_s) - begin,
              "args": {**linked, "device": 0, "stream": streams[piece.track], "term": piece.term}},
         ]  # fmt: skip
     return {

@@ -20,13 +20,17 @@ COMPUTE, EXCHANGE, GRADIENTS = "compute", "exchange", "comm"
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """A piece of work on a track; ``term`` is the term of the time breakdown that it is part of."""
+    """A piece of work on a track; ``term`` is the term of the time breakdown that it is part of.
+
+    ``waits_s``: seconds of it in which it waits for the host that issues it.
+    """
 
     name: str
     track: str
     term: str
     start_s: float
     finish_s: float
+    waits_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,12 +73,17 @@ def lines_of(p: Prediction) -> Lines:
     if p.timeline is None:
         raise ValueError("predict with keep_timeline=True to get a trace")
     graph, lines, first = p.timeline.graph, [], 0
+    own_s = p.timeline.duration_s
+
+    def waits(task: int, shown_s: float) -> float:
+        return 0.0 if own_s is None else max(shown_s - float(own_s[task, 0]), 0.0)
+
     for index, rank in enumerate(p.rank_classes):
         tracks = tuple(
             s for s in graph.streams if not s.startswith("compute ") or s == f"compute {index}"
         )
         slices = tuple(
-            Slice(task.name, task.stream, task.term, start, finish)
+            Slice(task.name, task.stream, task.term, start, finish, waits(i, finish - start))
             for i, task in enumerate(graph.tasks)
             if task.stream in tracks
             and (finish := float(p.timeline.finish_s[i, 0]))
