@@ -31,7 +31,7 @@ from simcore.timing.compute import phase_seconds
 from simcore.timing.rates import class_rates
 from simcore.workload import ops
 from simcore.workload.archs.traced import read_ops
-from simcore.workload.graph import Block, Kernel, Op, Workload
+from simcore.workload.graph import Affine, Block, Kernel, Op, Workload
 from simcore.workload.models import MODELS
 
 ROWS, K, N = 512, 1024, 4096
@@ -305,13 +305,13 @@ def test_instance_norm_costs_a_batch_norm_over_the_channels_of_all_images() -> N
     rates = class_rates(parse_cluster("1x1xA100").groups[0], PRECISIONS["fp16"], load_profile())
     one = np.ones(1)
 
-    def seconds(batch: float, **kernel: float) -> float:
-        op = Op(name="norm", fwd=(Kernel(kind="batch_norm", **kernel),))
+    def seconds(batch: float, low: float, blocks: Affine) -> float:
+        op = Op(name="norm", fwd=(Kernel(kind="batch_norm", low=low, blocks=blocks),))
         return float(
             phase_seconds(table_of(op, "fp16"), rates.kernels, batch * one, one, one)[0, 0]
         )
 
-    each = seconds(images, low=moved, instances=channels)
-    whole = seconds(1.0, low=moved * images, channels=channels * images)
+    each = seconds(images, moved, Affine(0.0, channels))
+    whole = seconds(1.0, moved * images, Affine(channels * images))
     assert each == pytest.approx(whole)
-    assert each < seconds(images, low=moved, channels=channels)
+    assert each < seconds(images, moved, Affine(channels))

@@ -147,7 +147,7 @@ def test_channels_first_tensors_are_turned(
     assert table.turned.rows.tolist() == ([0] if n_bytes else [])
 
 
-def test_rows_and_channels_by_hand() -> None:
+def test_rows_and_blocks_by_hand() -> None:
     norm = row(
         Kernel(kind="norm", low=6.0, high=3.0, raw_bytes=2.0, rows=4.0, again=0.25), "amp-fp16"
     )
@@ -155,14 +155,17 @@ def test_rows_and_channels_by_hand() -> None:
     assert norm["row_bytes"] == (6 * 2 + 3 * 4 + 2) / 4
     assert row(Kernel(kind="norm", low=6.0))["row_bytes"] == 0.0
     batch = row(
-        Kernel(kind="batch_norm", low=6.0, high=3.0, raw_bytes=4.0, channels=8.0), "amp-fp16"
+        Kernel(kind="batch_norm", low=6.0, high=3.0, raw_bytes=4.0, blocks=Affine(8.0)),
+        "amp-fp16",
     )
-    assert batch["channels"].tolist() == [8.0, 0.0]
-    assert batch["channel_clocks"] == pytest.approx((6 + 4 / 2) * 0.55 + 3 * 0.27)
-    each = row(Kernel(kind="batch_norm", low=6.0, instances=8.0))
-    assert each["channels"].tolist() == [0.0, 8.0]
-    assert each["channel_clocks"] == pytest.approx(6 * 0.27)
-    assert row(Kernel(kind="batch_norm", low=6.0))["channel_clocks"] == 0.0
+    assert batch["blocks"].tolist() == [8.0, 0.0]
+    assert batch["block_clocks"] == pytest.approx((6 + 4 / 2) * 0.55 + 3 * 0.27)
+    each = row(Kernel(kind="batch_norm", low=6.0, blocks=Affine(0.0, 8.0)))
+    assert each["blocks"].tolist() == [0.0, 8.0]
+    assert each["block_clocks"] == pytest.approx(6 * 0.27)
+    stated = row(Kernel(kind="batch_norm", low=6.0, blocks=Affine(8.0), block_clocks=5.0))
+    assert stated["block_clocks"] == 5.0
+    assert row(Kernel(kind="batch_norm", low=6.0))["block_clocks"] == 0.0
 
 
 def test_selections_hold_the_kernels_to_which_a_formula_applies() -> None:
@@ -172,7 +175,7 @@ def test_selections_hold_the_kernels_to_which_a_formula_applies() -> None:
         Kernel(kind="attention", flop=0.5),
         Kernel(kind="copy", low=1.0, indexed=0.5),
         Kernel(kind="norm", low=1.0, rows=0.5),
-        Kernel(kind="batch_norm", low=0.5, channels=0.5),
+        Kernel(kind="batch_norm", low=0.5, blocks=Affine(0.5)),
         Kernel(kind="conv", flop=0.5, relaid=0.05),
         Kernel(kind="gemm"),
         Kernel(kind="attention"),
@@ -180,7 +183,7 @@ def test_selections_hold_the_kernels_to_which_a_formula_applies() -> None:
     assert table.products.rows.tolist() == [1, 6]
     assert table.attention.rows.tolist() == [2]
     assert table.one_by_one.rows.tolist() == [3, 4]
-    assert table.channelwise.rows.tolist() == [5]
+    assert table.blockwise.rows.tolist() == [5]
     assert table.turned.rows.tolist() == [6]
     assert table.one_by_one.kernels["kind"].tolist() == table["kind"][3:5].tolist()
 

@@ -14,9 +14,17 @@ def step_s(model: str, **settings: object) -> float:
 
 
 def test_a_slow_loader_binds_at_its_rate() -> None:
-    """128 samples of 100 ms over 16 workers: 0.8 s a step, by hand."""
+    """128 samples of 100 ms over 16 workers: 0.8 s a step, by hand.
+
+    The setting is the time on a core of Zen 4, as records have it: the node's EPYC 7742, Zen 2,
+    takes 1.34 times as long (``by_cpu`` of runtime.yaml). The option is that on the job's cores.
+    """
     slow = step_s("efficientnet-b0", sample_load="100ms", loader_workers=16)
-    assert slow == pytest.approx(128 * 0.1 / 16, rel=0.02)
+    assert slow == pytest.approx(1.34 * 128 * 0.1 / 16, rel=0.02)
+    own = api.predict(
+        "efficientnet-b0", "8xA100-SXM4-80GB", sample_load="100ms", num_workers=16
+    ).step_time_s.value
+    assert own == pytest.approx(128 * 0.1 / 16, rel=0.02)
     assert step_s("efficientnet-b0", sample_load=0.1, loader_workers=16) == slow
     fast = step_s("efficientnet-b0", sample_load="1us", loader_workers=16)
     assert fast == pytest.approx(step_s("efficientnet-b0"), rel=0.01)

@@ -68,12 +68,9 @@ def test_a_real_model_with_adapters(case: str, targets: tuple[str, ...], tmp_pat
     assert sum(f.resident_numel for f in workload.frozen) == base
 
     ids = torch.randint(3, 100, (_BATCH, _SEQ))
-    held: list[Tensor] = []
 
-    def step() -> Tensor:
-        out = model(input_ids=ids, labels=ids)
-        held[:] = [out.logits]
-        return out.loss  # type: ignore[no-any-return]
+    def step() -> Tensor:  # the logits are let go of before backward
+        return model(input_ids=ids, labels=ids).loss  # type: ignore[no-any-return]
 
     with FlopCounterMode(display=False) as forward:
         loss = step()
@@ -85,7 +82,7 @@ def test_a_real_model_with_adapters(case: str, targets: tuple[str, ...], tmp_pat
     )  # fmt: skip
     assert ours[0] * _BATCH == pytest.approx(forward.get_total_flops(), rel=1e-9)
     assert ours[1] * _BATCH == pytest.approx(backward.get_total_flops(), rel=1e-9)
-    truth = measure.saved_bytes(model, step) + held[0].untyped_storage().nbytes()
+    truth = measure.saved_bytes(model, step)
     assert measure.built_saved_bytes(workload) * _BATCH == pytest.approx(truth, rel=0.02)
 
 
