@@ -19,8 +19,12 @@ from simcore.workload.archs.lm_attention import ATTENTIONS, FLASH
 from simcore.workload.graph import FLASH_KINDS, KernelKind
 
 #: Forward TFLOP/s of H100 SXM5 without a mask, 16k keys, head dimension 128: Shah et al. 2024,
-#: arXiv:2407.08608, figure 5.
-PUBLISHED = {"attention": 370e12, "attention_cudnn": 595e12, "attention_v3": 648e12}
+#: arXiv:2407.08608, figure 5. torch's own is cuDNN's of 9.15 and later: cuDNN 9.27 on H200 with 8k
+#: keys (NVIDIA/cudnn-frontend, benchmark/attention_training/results/llama3.1/h200).
+PUBLISHED = {
+    "attention": 701e12, "attention_v2": 370e12, "attention_flash_first": 370e12,
+    "attention_cudnn": 595e12, "attention_v3": 648e12,
+}  # fmt: skip
 
 
 def flop_per_s(gpu: str, kind: KernelKind) -> float:
@@ -37,7 +41,7 @@ def flop_per_s(gpu: str, kind: KernelKind) -> float:
 
 
 @pytest.mark.parametrize("kind", PUBLISHED)
-def test_kernels_on_hopper_reach_what_the_paper_measured(kind: KernelKind) -> None:
+def test_kernels_on_hopper_reach_what_was_published(kind: KernelKind) -> None:
     assert flop_per_s("H100-SXM-80GB", kind) == pytest.approx(PUBLISHED[kind], rel=0.12)
 
 
@@ -56,7 +60,7 @@ def test_before_hopper_the_later_kernels_are_no_faster() -> None:
     assert first == pytest.approx(0.46 * second)
 
 
-def test_torch_takes_cudnn_first_on_data_centre_blackwell() -> None:
+def test_torch_takes_cudnn_first_on_data_centre_blackwell_and_since_2_10_on_hopper() -> None:
     profile = load_profile()
     for name in ("B200-SXM", "GB300"):
         gpu = GPUS[name]
@@ -64,16 +68,21 @@ def test_torch_takes_cudnn_first_on_data_centre_blackwell() -> None:
         assert of_torch == profile.attention_share("attention_cudnn", gpu)
         second = profile.attention_share("attention_v2", gpu)
         assert second.value == pytest.approx(of_torch.value / 2.86)
+        assert of_torch.value == profile.attention_share("attention_flash_first", gpu).value
     for name in ("H100-SXM-80GB", "A100-SXM-80GB", "RTX5090"):
         gpu = GPUS[name]
         second = profile.attention_share("attention_v2", gpu)
-        assert profile.attention_share("attention", gpu).value == second.value
+        assert profile.attention_share("attention_flash_first", gpu).value == second.value
+        newer = 2.04 if name.startswith("H100") else 1.0
+        assert profile.attention_share("attention", gpu).value / second.value == pytest.approx(
+            newer
+        )
 
 
 def test_a_share_of_a_kernel_says_what_it_is_over() -> None:
     profile, gpu = load_profile(), GPUS["H100-SXM-80GB"]
     table = profile.compute_efficiency("attention", "bf16", gpu)
-    second = compute_share_of(profile, "attention", "bf16", gpu)
+    second = compute_share_of(profile, "attention_v2", "bf16", gpu)
     assert second.value == pytest.approx(table.value / 1.75)
     assert "attention_v3 1.75 of FlashAttention-2" in second.source
     assert second.sd_log > table.sd_log
@@ -90,8 +99,9 @@ def test_a_job_can_name_its_kernel() -> None:
         )  # fmt: skip
         return predict(request).step_time_s.value
 
-    times = {name: step_s(name) for name in ("flash3", "cudnn", "flash", "flash1", "math")}
-    assert step_s("flash2") == times["flash"]
+    names = ("flash", "flash3", "cudnn", "flash2", "flash1", "math")
+    times = {name: step_s(name) for name in names}
+    assert step_s("flash_first") == times["flash2"]
     assert step_s("masked") > times["flash1"]
     assert list(times.values()) == sorted(times.values())
     assert len(set(times.values())) == len(times)
