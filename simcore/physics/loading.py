@@ -22,20 +22,30 @@ def crowding(workers: Array, ranks_of_node: Array | float, cores: float) -> Arra
 
 
 def batch_period_s(
-    batch_s: Array, sample_sd_frac: float, samples: Array, read_ahead: Array, n_ranks: Array,
-    workers: float,
+    batch_s: Array, sample_sd_frac: float, samples: Array, n_ranks: Array,
+    batches: Array | float, workers: float, prefetch: float,
 ) -> Array:  # fmt: skip
-    """Seconds [C] between two batches where loading is the limit.
+    """Seconds [C] between two batches of a rank where loading is the limit.
 
-        batch / workers · slowest of all ranks
+        batch / workers · (1 + wait)
+        wait = min(spread, max(spread / sqrt(waves), spread² / (2 · (prefetch - 1))))
+        spread = sd / sqrt(samples) · E[max of all workers]
 
-    Each worker loads a whole batch, and batches are used in order. All ranks wait for the slowest;
-    what they read ahead evens out batches that take long, so that the slowest is that over
-    ``read_ahead`` batches (workers · prefetch factor). ``batch_s``: one worker's seconds for a
-    batch of ``samples``; ``sample_sd_frac``: standard deviation of a sample's load time over its
-    mean.
+    Batches go round the workers and are used in order, so that each wave of a batch a worker ends
+    with the slowest worker of all ranks. A worker may be ``prefetch`` - 1 batches ahead of it: of
+    one batch, all wait for the slowest in each wave; with a longer lead the waits are those of a
+    diffusion between two walls, as in a queue of finite length (Harrison 1985, Brownian motion and
+    stochastic flow systems), and never less than the slowest worker's excess over all ``waves`` of
+    the epoch. ``batch_s``: one worker's seconds for a batch of ``samples``; ``batches``: those of a
+    rank in an epoch, may be infinite; ``sample_sd_frac``: standard deviation of a sample's load
+    time over its mean.
     """
-    return batch_s / workers * most_work(n_ranks, samples * read_ahead, sample_sd_frac)
+    busy = np.minimum(workers, batches)
+    spread = most_work(np.rint(n_ranks * busy), samples, sample_sd_frac) - 1.0
+    of_epoch = spread / np.sqrt(np.maximum(1.0, batches / workers))
+    of_lead = spread**2 / (2.0 * (prefetch - 1.0)) if prefetch > 1 else spread
+    period: Array = batch_s / workers * (1.0 + np.minimum(spread, np.maximum(of_epoch, of_lead)))
+    return period
 
 
 def epoch_s(batches: Array, use_s: Array, period_s: Array, first_s: Array, workers: float) -> Array:

@@ -63,10 +63,13 @@ class Loader:
         busy = crowding(np.minimum(data.workers, batches), ranks, self.cores)
         batch_s = samples * self._sample_s(points) * busy
         spread = data.load_sd_frac
-        read_ahead = np.full(len(points), float(data.workers * data.prefetch))
-        period = batch_period_s(batch_s, spread, samples, read_ahead, loaders, data.workers)
+        endless = data.persistent or data.samples is None
+        period = batch_period_s(
+            batch_s, spread, samples, loaders, np.inf if endless else batches, data.workers,
+            data.prefetch,
+        )  # fmt: skip
         allowed = period * points.grad_accum
-        if data.persistent or data.samples is None:
+        if endless:
             return np.maximum(makespan_s, allowed), allowed
         start_s = data.worker_start_s * self.slower * points.use_loader / points.loader
         first = data.workers * start_s + batch_s * most_work(loaders, samples, spread)

@@ -33,8 +33,8 @@ def closed(
 ) -> float:  # fmt: skip
     one = np.ones(1)
     batch_s, n_ranks = one * load_s * samples, one * ranks
-    period = batch_period_s(batch_s, sd_frac, one * samples, one * workers * prefetch, n_ranks,
-                            workers)  # fmt: skip
+    period = batch_period_s(batch_s, sd_frac, one * samples, n_ranks, one * batches, workers,
+                            prefetch)  # fmt: skip
     first = batch_s * most_work(n_ranks, one * samples, sd_frac)
     return float(epoch_s(one * batches, one * use_s, period, first, workers)[0])
 
@@ -52,7 +52,8 @@ def test_equal_batches_give_the_queues_own_time(_: int) -> None:
     [
         (1.5, 0.43, 1, 8, 2, 16, 44), (1.5, 0.75, 2, 8, 2, 16, 22), (1.5, 1.0, 2, 8, 2, 32, 11),
         (1.5, 0.43, 1, 16, 2, 8, 88), (4.0, 0.3, 1, 8, 2, 8, 88), (4.0, 0.3, 1, 8, 4, 8, 88),
-        (0.1, 0.3, 4, 2, 2, 1, 50),
+        (0.1, 0.3, 4, 2, 2, 1, 50), (4.0, 0.3, 1, 8, 2, 1, 88), (4.0, 0.3, 1, 8, 3, 8, 200),
+        (4.0, 0.3, 2, 8, 2, 32, 40), (4.0, 0.1, 4, 4, 2, 4, 120), (4.0, 0.1, 1, 1, 2, 8, 100),
     ],
 )  # fmt: skip
 def test_uneven_samples_are_within_a_tenth(
