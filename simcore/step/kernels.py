@@ -384,7 +384,7 @@ def _backward_phase(
 ONE_ISSUE = np.array([1.0, 0.0])
 #: Kinds in the table -> kind whose host work they have (``hardware.host.host_work``).
 _ISSUED_AS: dict[str, str] = {
-    **dict.fromkeys((WIDE, UNALIGNED, *NARROW_LOADS.values()), "gemm"),
+    **dict.fromkeys((WIDE, UNALIGNED, ACROSS, *NARROW_LOADS.values()), "gemm"),
     **dict.fromkeys((BATCHED, *BATCHED_LOADS.values()), "bmm"),
     **dict.fromkeys((*CONV_KINDS, VECTOR_CONV, DEPTHWISE_LAST), "conv"),
     **dict.fromkeys(FLASH_KINDS, "attention"), SHORT_SOFTMAX: "softmax",
