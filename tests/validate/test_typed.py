@@ -30,7 +30,7 @@ def _table(folder: Path, *rows: str) -> Path:
 
 def test_a_row_is_its_command_and_its_measurements_in_si(tmp_path: Path) -> None:
     (case,) = read_table(_table(tmp_path, f'a,gpu,32.5,5.85,7.5,"{RESNET}"')).cases
-    peaks = {"peak_allocated_bytes": 5.85 * GIGA, "peak_memory_bytes": 7.5 * GIGA}
+    peaks = {"peak_allocated_bytes": 5.85 * GIGA, "peak_shown_bytes": 7.5 * GIGA}
     assert case.measured == pytest.approx({"step_time_s": 0.0325, **peaks})
     assert (case.gpus, dict(case.options)) == (
         "1xH200", {"micro_batch": 64, "precision": "fp32"},
@@ -93,8 +93,8 @@ def test_judged_by_bound_by_what_memory_counts_and_with_a_calibration(tmp_path: 
     )  # fmt: skip
     found = api.validate(path)
     assert set(found["groups"]["bound"]) == {"gpu", "host"}
-    assert set(found["peak_memory_by_count"]) == {"allocated", "device"}
-    assert found["peak_memory_by_count"]["device"]["n"] == 2
+    assert set(found["peak_memory_by_count"]) == {"allocated", "shown"}
+    assert found["peak_memory_by_count"]["shown"]["n"] == 2
     rows = [r for r in found["per_row"] if r["quantity"] == "step_time"]
     ratio = rows[0]["high"] / rows[0]["low"]
     assert found["step_time"]["width80_ratio"] == pytest.approx(ratio)

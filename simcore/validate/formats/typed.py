@@ -30,7 +30,7 @@ from simcore.workload.permission import name_in_file
 _MEMORY = {
     "alloc_gb": "peak_allocated_bytes",
     "reserved_gb": "peak_reserved_bytes",
-    "device_gb": "peak_memory_bytes",
+    "device_gb": "peak_shown_bytes",
 }
 _MODELS = "models"
 
