@@ -16,11 +16,11 @@ HEAD = "id,model,gpus,strategy,micro_batch,step_time_s\n"
 
 
 def test_one_row_moves_the_prediction_towards_it(tmp_path: Path) -> None:
-    blind = api.predict("gpt2", "1x1xA100", micro_batch=4).step_time_s.value
+    blind = api.predict("gpt2", "1x1xA100", micro_batch=16).step_time_s.value
     table = tmp_path / "mine.csv"
-    table.write_text(HEAD + f"a,gpt2,1x1xA100,ddp,4,{blind * 1.3}\n", encoding="utf-8")
+    table.write_text(HEAD + f"a,gpt2,1x1xA100,ddp,16,{blind * 1.3}\n", encoding="utf-8")
     found = api.calibrate_from(table, output=tmp_path / "mine.yaml")
-    after = api.predict("gpt2", "1x1xA100", micro_batch=4, calibration=str(tmp_path / "mine.yaml"))
+    after = api.predict("gpt2", "1x1xA100", micro_batch=16, calibration=str(tmp_path / "mine.yaml"))
     assert blind * 1.15 < after.step_time_s.value <= blind * 1.3
     assert after.step_time_s.origin == "calibrated on 1 measured row of mine.csv"
     assert found["rows"] == 1
