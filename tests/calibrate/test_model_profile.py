@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -93,7 +94,8 @@ def test_every_kernel_of_the_step_is_timed(made: ModelCalibrated) -> None:
     words = " ".join(k.kernel for k in made.timed.kernels)
     assert "forward gemm" in words and "backward gemm" in words and "backward norm" in words
     # 2 x 64 x 96 FLOP a sample in forward, and the same in the weight's gradient
-    assert "forward gemm flop=12288 " in words and "backward gemm flop=12288 " in words
+    assert re.search(r"forward gemm flop=12288 ", words)
+    assert re.search(r"backward gemm(_across)? flop=12288 ", words)
 
 
 def under(request: Request, record: Calibration, **changes: object) -> Prediction:

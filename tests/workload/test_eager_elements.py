@@ -58,7 +58,7 @@ def _traced(t: Trace, phase: str) -> Pair:
     kernels = [
         k
         for op in t.ops if op.phase == phase and not _of_weight(t, op)
-        for k in op.kernels if k.kind not in (*COMPUTE_KINDS, *FLASH_KINDS)
+        for k in op.kernels if k.kind not in (*COMPUTE_KINDS, *FLASH_KINDS) and not k.casts
     ]  # fmt: skip
     return float(sum(k.indexed for k in kernels)), float(sum(k.n_bytes for k in kernels))
 
@@ -122,7 +122,9 @@ def test_bert(fused: bool, precision: str) -> None:
     def make(n: int) -> nn.Module:
         return Bert(n, DIM, HEADS, 4 * DIM, vocab=VOCAB, positions=SEQ, sdpa=fused)
 
-    check(block, make, (IDS, IDS, IDS + 1), precision)
+    # The record reads the cast of probabilities to 16 bit one by one, which has vector loads.
+    written_out = SCORES * (precision == "amp-bf16" and not fused)
+    check(block, make, (IDS, IDS, IDS + 1), precision, apart=dict.fromkeys(PASSES, -written_out))
 
 
 @pytest.mark.parametrize("precision", AUTOCAST)
@@ -141,7 +143,13 @@ def test_llama(precision: str) -> None:
     """As many heads of k as of q, so that nothing is repeated for the CPU's attention."""
     block = _layer(transformer(**_LLAMA))
 
-    check(block, lambda n: llama(n, torch.float32, False), (IDS,), precision, rel=0.06)
+    # The record reads the casts to 16 bit after its two norms one by one, which have vector loads;
+    # the trace reads those of their gradients to fp32 so.
+    beyond = -2 * ELEMS * (precision == "amp-bf16")
+    check(
+        block, lambda n: llama(n, torch.float32, False), (IDS,), precision,
+        apart={"forward": beyond, "backward": -beyond}, rel=0.06,
+    )  # fmt: skip
 
 
 class Adapted(nn.Module):
@@ -263,7 +271,7 @@ def _mean(out: Any) -> Any:
 
 
 def _kernels(t: Trace, phase: str) -> int:
-    return sum(len(op.kernels) for op in t.ops if op.phase == phase)
+    return sum(not k.casts for op in t.ops if op.phase == phase for k in op.kernels)
 
 
 def test_phi3_reads_halves_of_one_product() -> None:
@@ -294,19 +302,17 @@ def test_phi3_reads_halves_of_one_product() -> None:
 
 @pytest.mark.parametrize("precision", AUTOCAST)
 def test_dit_with_attention_written_out(precision: str) -> None:
-    """The trace has no copies of norms' inputs (two a layer, made inside CUDA's kernel), and under
-    autocast casts scores before the softmax, as fp16's kernel does in itself.
-    """
+    """Under autocast the trace casts scores before the softmax, as fp16's kernel does in itself."""
     workload = dit(
         name="x", sample_unit="image", depth=2, hidden=DIM, heads=HEADS, image=128,
         attention="math",
     )  # fmt: skip
     t = torch.zeros(B, dtype=torch.long)
-    beyond = SCORES * (precision == "amp-bf16") - 2 * ELEMS
+    beyond = SCORES * (precision == "amp-bf16")
     check(
         _layer(workload, "block"), lambda n: DiT(n, DIM, HEADS, latent=16, mode="math"),
         (torch.zeros(B, 4, 16, 16), t, t), precision,
-        apart={"forward": beyond, "backward": beyond}, rel=0.12,
+        apart={"backward": beyond}, rel=0.12,
     )  # fmt: skip
 
 

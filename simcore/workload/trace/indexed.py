@@ -44,7 +44,8 @@ def indexed_elements(kind: str, name: str, args: Any, out: Any) -> float:
         return 0 if all(t.is_contiguous() for t in operands) else out.numel()
     if (kind != "elementwise" and name not in _MOVES) or name.startswith(_OWN):
         return 0
-    return 0 if all(_alike(t, out) for t in operands) else out.numel()
+    to_16_bit = name in _MOVES and out.itemsize == 2  # vector loads (ATen Copy.cu, from fp32)
+    return 0 if all(_alike(t, out, to_16_bit) for t in operands) else out.numel()
 
 
 def _pooled(name: str, args: Any, out: Any) -> float:
@@ -55,11 +56,14 @@ def _pooled(name: str, args: Any, out: Any) -> float:
     return pool_elements(x.numel(), y.numel(), channels_last=last)[backward]
 
 
-def _alike(a: torch.Tensor, out: torch.Tensor) -> bool:
-    """Whether one offset addresses an element in both: same shape, strides and dtype, and dense."""
+def _alike(a: torch.Tensor, out: torch.Tensor, any_type: bool = False) -> bool:
+    """Whether one offset addresses an element in both: same shape, strides and dtype, and dense.
+
+    ``any_type``: the data types may differ.
+    """
     if a.shape != out.shape:
         return False
-    same_type = a.dtype == out.dtype or torch.bool in (a.dtype, out.dtype)
+    same_type = any_type or a.dtype == out.dtype or torch.bool in (a.dtype, out.dtype)
     strides = [
         tuple(s for n, s in zip(t.shape, t.stride(), strict=True) if n > 1) for t in (a, out)
     ]

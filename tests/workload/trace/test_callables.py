@@ -333,7 +333,7 @@ def test_a_damaged_line_is_named(net: str, tmp_path: Path) -> None:
     assert run(["trace-model", f"{net}:build", "--input", *INPUTS, "-o", "mine.yaml"]) == 0
     text = (tmp_path / "mine.yaml").read_text()
     (tmp_path / "mine.yaml").write_text(text.replace("> gemm flop", "> gem flop", 1))
-    with pytest.raises(InvalidConfig, match="line 2: 'gem' is no kind of kernel"):
+    with pytest.raises(InvalidConfig, match="line 3: 'gem' is no kind of kernel"):
         resolve_model("mine.yaml").build()
     (tmp_path / "mine.yaml").write_text(text.replace("  order:", "  ordr:", 1))
     with pytest.raises(InvalidConfig, match=r"traced\.order: Field required"):
