@@ -150,8 +150,9 @@ def _columns(request: Request, base: dict[str, Any]) -> tuple[Points, list[Knob]
     if timed_by_shape(request.profile.measured):  # figures doubt only kernels that were not timed
         from simcore.answer.timed import timed_frac
 
+        by_figures = 1.0 - (timed_frac(request) or 0.0)
         for knob in ("compute", "memory"):
-            spread[knob] *= 1.0 - (timed_frac(request) or 0.0)
+            spread[knob] *= by_figures
     normal = _hypercube(N_SAMPLES, len(KNOBS))
     for i, knob in enumerate(KNOBS):
         if spread.get(knob, 0.0):

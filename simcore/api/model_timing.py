@@ -31,7 +31,7 @@ def calibrate_model(
     """
     from simcore.calibrate.launch import ranks_here
     from simcore.calibrate.machine import THIS_MACHINE
-    from simcore.calibrate.model_profile import ModelOptions, calibrate_model, told
+    from simcore.calibrate.model_profile import ModelOptions, calibrate_model, plain_data
     from simcore.hardware.calibrations import calibration_named
 
     target = Path(output) if output is not None else Path(f"{THIS_MACHINE}.yaml")
@@ -57,4 +57,4 @@ def calibrate_model(
             quiet=quiet,
         )
     )  # fmt: skip
-    return told(made)
+    return plain_data(made)

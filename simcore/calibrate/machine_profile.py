@@ -107,10 +107,9 @@ def fit_profile(
     outside_tensors: Mapping[str, int],
 ) -> Fit:
     """The profile of the machine ``found`` that its rows determine."""
-    origin = (
-        f"benchmarks of {'this machine' if found.new else found.gpu.name}, "
-        f"{conditions.get('date', UNKNOWN)}, torch {conditions.get('torch', UNKNOWN)}"
-    )
+    date, torch = (conditions.get(key, UNKNOWN) for key in ("date", "torch"))
+    when = " of an unknown date" if date == UNKNOWN else f", {date}, torch {torch}"
+    origin = f"benchmarks of {'this machine' if found.new else found.gpu.name}{when}"
     link_bytes_per_s = cluster_paths(found.cluster(found.ranks))[0].bw_bytes_per_s
     on_host = found.gpu.architecture == HOST_CPU
     node = found.node.name
@@ -128,7 +127,7 @@ def fit_profile(
         )
         measured = _with_memory(measured, outside_tensors)
         record = _with_check(rows, found, measured, name, origin, notes)
-        record = record.model_copy(update={"notes": _said(fit)})
+        record = record.model_copy(update={"notes": _notes_on(fit)})
     missing = [
         what for what, known in (
             ("how ranks slow each other down", measured.contention),
@@ -187,21 +186,21 @@ def _with_check(
     )  # fmt: skip
 
 
-def _said(fit: PriorFit) -> tuple[str, ...]:
+def _notes_on(fit: PriorFit) -> tuple[str, ...]:
     """What a fit from the shipped figures set aside, and which figures stayed as shipped."""
-    said = []
+    notes = []
     for call, host_s in fit.host_s.items():
         tables = {what: n for (what, of), n in sorted(fit.limited.items()) if of == call}
         if tables:
-            said.append(
+            notes.append(
                 f"{sum(tables.values())} rows of {call} calls "
                 f"({', '.join(f'{what} {n}' for what, n in tables.items())}) took no longer than "
                 f"such calls with next to no work ({format_seconds(host_s)}) or scatter as only "
                 "the host does: they say that a kernel is no slower, and nothing else"
             )
     if fit.kept:
-        said.append(f"not determined, kept as shipped: {', '.join(fit.kept)}")
-    return tuple(said)
+        notes.append(f"not determined, kept as shipped: {', '.join(fit.kept)}")
+    return tuple(notes)
 
 
 def _with_memory(measured: MeasuredDevice, outside_tensors: Mapping[str, int]) -> MeasuredDevice:

@@ -223,7 +223,7 @@ def _scatter(old: Fitted | None, measured_s: float | None, predicted_s: float) -
     )  # fmt: skip
 
 
-def told(made: ModelCalibrated) -> dict[str, Any]:
+def plain_data(made: ModelCalibrated) -> dict[str, Any]:
     """The result as plain data."""
     value_s, low_s, high_s = made.step_s
     found, measured = made.timed, made.record.measured

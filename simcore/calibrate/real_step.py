@@ -136,10 +136,10 @@ def built_step(
         sample: tuple[Any, ...] | None = None
         shapes, loss = network.inputs, network.loss
     elif names_code(model):
-        from simcore.workload.trace.callables import _built, find_callable
+        from simcore.workload.trace.callables import built_from, find_callable
 
         text = permitted(model)
-        made = _built(find_callable(text)(), text)
+        made = built_from(find_callable(text)(), text)
         module, sample, loss = made.module, made.sample, made.loss
     else:
         raise UsageError(

@@ -28,7 +28,7 @@ from simcore.calibrate.model_profile import (
     _scatter,
     calibrate_model,
     merged,
-    told,
+    plain_data,
 )
 from simcore.calibrate.op_timer import OpTimer, timed_ops, typical_steps
 from simcore.calibrate.real_step import built_step
@@ -227,10 +227,10 @@ def test_the_scatter_of_steps_is_that_of_all_of_them() -> None:
 def test_a_profile_that_is_worse_says_so_first(made: ModelCalibrated) -> None:
     timed = TimedJob((), None, 1.0, "", 0, 0.0, ())
     worse = replace(made, timed=timed, before_s=1.05, step_s=(0.8, 0.7, 0.9))
-    assert render_model(told(worse)).startswith("WORSE than without the timed kernels")
+    assert render_model(plain_data(worse)).startswith("WORSE than without the timed kernels")
     better = replace(worse, step_s=(0.99, 0.9, 1.1))
-    assert "WORSE" not in render_model(told(better))
-    text = render_model(told(better))
+    assert "WORSE" not in render_model(plain_data(better))
+    text = render_model(plain_data(better))
     assert (
         "predicted by the benchmarks of the profile" in text
         and "+5.0 %" in text

@@ -104,7 +104,7 @@ def build(text: TrustedName) -> Built:
         raise UsageError(
             f"{text} needs arguments ({', '.join(needed)}): name a function that takes none"
         )
-    return _built(light(make, text), text)
+    return built_from(light(make, text), text)
 
 
 def _parameters(make: Callable[..., Any]) -> list[inspect.Parameter]:
@@ -114,7 +114,7 @@ def _parameters(make: Callable[..., Any]) -> list[inspect.Parameter]:
         return []
 
 
-def _built(returned: Any, text: str) -> Built:
+def built_from(returned: Any, text: str) -> Built:
     """The parts of a callable's result. Raises UsageError if it is of another form."""
     parts = returned if isinstance(returned, tuple) else (returned,)
     module, sample, loss = (*parts, None, None)[:3]
