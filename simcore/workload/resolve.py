@@ -1,7 +1,7 @@
 """What ``--model`` may name: a database entry, a YAML or JSON file, a Python callable.
 
-latte-xl              an entry of models_db; Llama-3.1-8B-Instruct names its base model's entry;
-                      somebody/name: the entry of that hub name, else of the name alone
+latte-xl              an entry of models_db; Llama-3.1-8B-Instruct-bnb-4bit names its base model's
+                      entry; somebody/name: the entry of that hub name, else of the name alone
 my-model.yaml         a file in the format of models_db
 config.json           a Hugging Face config (never executed)
 mypkg.net:build       a callable that returns an nn.Module; it is run if a person typed the name
@@ -21,7 +21,7 @@ from os import PathLike, fspath
 from pathlib import Path
 from typing import Protocol, cast
 
-from simcore.base.database import load_record
+from simcore.base.database import Folders, fold_name, load_record
 from simcore.base.errors import DataError, UnknownName, UsageError, nearest
 from simcore.base.figures import Figure
 from simcore.base.names import family
@@ -32,9 +32,19 @@ from simcore.workload.models import MODELS, ZOO_LISTS, Dataset, ModelRecord, Sca
 from simcore.workload.permission import names_code, permitted
 from simcore.workload.settings import GIVEN, PREFIX, arch_record, settings_given, with_settings
 
-#: Parts of a name that its base model's does not have; both models have the same shapes.
-_TUNED = re.compile(r"[-_](?:instruct|chat|it|base)(?=[-_]|$)", re.IGNORECASE)
-_HF = re.compile(r"-hf$")
+#: Words of a hub's name that its base model's name does not have, in the order in which they are
+#: left out; all these models have the same shapes. They say in which format the weights are stored,
+#: how the model was tuned, in which month it was released, and its texts' length or its version.
+_WORDS = tuple(
+    re.compile(words, re.IGNORECASE)
+    for words in (
+        r"hf|diffusers|bnb|[48]bit|unsloth|dynamic|gptq|awq|int[48]|fp8|nf4|mxfp4|nvfp4|bf16|fp16|fp32",
+        r"instruct|chat|it|pt|sft|dpo|thinking|reasoning",
+        r"base",
+        r"\d{4}",
+        r"\d+k|1m|deduped|v\d\.\d",
+    )
+)
 #: The image size in pixels that hubs append to a model's name (``convnext-tiny-224``).
 _SIZE = re.compile(r"[-_]\d{3}$")
 
@@ -212,12 +222,28 @@ def _unknown(text: str, name: str, err: UnknownName) -> UnknownName:
 
 def _base_of(name: str) -> str:
     """The name, or its base model's name if only the base model has an entry."""
-    owner, _, without_owner = name.rpartition("/")
+    owner, _, last = name.rstrip("/").rpartition("/")
     if owner in ZOO_LISTS:
-        without_owner = name
-    candidates = [
-        form
-        for n in (name, without_owner)
-        for form in (n, _TUNED.sub("", n), _TUNED.sub("-pt", n), _HF.sub("", _TUNED.sub("", n)))
-    ]
-    return next((n for n in candidates if MODELS.path(n) is not None), name)
+        return name
+    last = last.rpartition("--")[2]  # a folder of the hub's cache: models--OWNER--NAME
+    first, *words = re.split("[-_]", last)
+    forms = [name, last]
+    for left_out in _WORDS:
+        words = [word for word in words if not left_out.fullmatch(word)]
+        plain = "-".join((first, *words))
+        forms += [plain, f"{plain}-pt"]
+    if found := next((form for form in forms if MODELS.path(form) is not None), None):
+        return found
+    hub_names = _hub_names(MODELS.folders())
+    return next((hub_names[f] for f in map(fold_name, forms) if f in hub_names), name)
+
+
+@lru_cache(maxsize=8)
+def _hub_names(_folders: Folders) -> Mapping[str, str]:
+    """Names of hubs among the aliases, ``owner/name``, by the folded name without its owner."""
+    found: dict[str, str] = {}
+    for alias in MODELS.aliases():
+        owner, _, name = alias.rpartition("/")
+        if owner and not name.isdigit():
+            found.setdefault(fold_name(name), alias)
+    return found

@@ -24,6 +24,21 @@ from simcore.workload.resolve import resolve_model
         ("unsloth/Llama-3.2-1B-Instruct", "llama3.2-1b"),
         ("stabilityai/stable-diffusion-xl-base-1.0", "sdxl"),
         ("NousResearch/Llama-2-7b-hf", "llama2-7b"),
+        ("NousResearch/Meta-Llama-3-8B", "llama3-8b"),
+        # in another format, of a stated month or length
+        ("unsloth/Meta-Llama-3.1-8B-Instruct-unsloth-bnb-4bit", "llama3-8b"),
+        ("Qwen/Qwen2.5-Coder-32B-Instruct-GPTQ-Int8", "qwen2.5-32b"),
+        ("Qwen/Qwen3-30B-A3B-Instruct-2507", "qwen3-30b-a3b"),
+        ("Qwen/Qwen3-8B-FP8", "qwen3-8b"),
+        ("mistralai/Mixtral-8x7B-Instruct-v0.1", "mixtral-8x7b"),
+        ("mistralai/Mistral-7B-Instruct-v0.2", "mistral-7b-v0.2"),
+        ("microsoft/Phi-3-medium-128k-instruct", "phi-3-medium"),
+        ("Wan-AI/Wan2.1-T2V-14B-Diffusers", "wan2.1-14b"),
+        ("black-forest-labs/FLUX.1-dev", "flux.1-dev"),
+        # copies on a disk, and the hub's cache
+        ("/data/models/Qwen2.5-7B-Instruct/", "qwen2-7b"),
+        ("models--google--gemma-3-12b-it", "gemma-3-12b"),
+        ("mistralai/Devstral-Small-2507", "mistral-small-24b"),
     ],
 )
 def test_tuned_models_have_the_shapes_of_their_base(name: str, record: str) -> None:
@@ -65,6 +80,16 @@ def test_models_of_libraries_are_named_by_a_colon() -> None:
     with pytest.raises(UnknownName) as near:
         resolve_model("lama3-8b")
     assert "timm" not in str(near.value)
+
+
+def test_a_size_called_base_stays_one() -> None:
+    assert resolve_model("somebody/whisper-base-chat").name == "whisper-base"
+
+
+@pytest.mark.parametrize("name", ["owner/2", "bert-instruct-2407", "llama-3.1-instruct"])
+def test_what_remains_must_be_a_whole_name(name: str) -> None:
+    with pytest.raises(UnknownName):
+        resolve_model(name)
 
 
 def test_what_has_no_base_is_unknown_as_it_was_typed() -> None:
