@@ -18,11 +18,13 @@ from collections.abc import Sequence
 
 from simcore.base.errors import SimcoreError
 from simcore.validate.processes import default_jobs
-from validate.must_hold import card, ops, seeds, steps
+from validate.must_hold import card, cases, ops, seeds, steps
 from validate.must_hold.clause import Clause, Found
 from validate.must_hold.tables import Tables
 
-CLAUSES: tuple[Clause, ...] = (*seeds.CLAUSES, *steps.CLAUSES, *ops.CLAUSES, *card.CLAUSES)
+CLAUSES: tuple[Clause, ...] = (
+    *seeds.CLAUSES, *steps.CLAUSES, *ops.CLAUSES, *card.CLAUSES, *cases.CLAUSES,
+)  # fmt: skip
 
 
 def chosen(words: Sequence[str]) -> tuple[Clause, ...]:

@@ -1,0 +1,180 @@
+"""Clauses about jobs that people described in public: whether they run, and their memory and time.
+
+``validate/corpora/cases/cases.yaml`` has the jobs, each as commands that a user can type, and what
+their sources report.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from simcore.base.database import read_yaml
+from simcore.base.errors import DataError
+from simcore.base.units import GIGA, parse_quantity
+from simcore.validate.case import Case
+from simcore.validate.formats import typed
+from simcore.validate.formats.rules import corpora_folder
+from simcore.validate.judge import Judged, judge
+from simcore.validate.metrics import Scored
+from simcore.validate.table import Table
+from validate.must_hold.card import holds_80
+from validate.must_hold.clause import Clause, Found, percent
+from validate.must_hold.tables import Tables
+
+#: Names of measured memory in the file of cases, and what each is in ``Case.measured``.
+_PEAKS = {
+    "allocated": "peak_allocated_bytes",
+    "reserved": "peak_reserved_bytes",
+    "device": "peak_shown_bytes",
+}
+_KEYS = {"command", "runs", "step", *_PEAKS}
+_LEAST_RIGHT = 18
+
+
+@dataclass(frozen=True)
+class PublicCase:
+    """A job that its author described: its ``runs``, and the ``files`` that their commands name."""
+
+    name: str
+    source: str
+    runs: tuple[Case, ...]
+    files: Mapping[str, str]
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A case as predicted. A run that the command line refuses has its reason in ``refused``."""
+
+    case: PublicCase
+    judged: tuple[Judged, ...]
+    refused: tuple[tuple[str, str], ...]
+
+    @property
+    def right(self) -> bool:
+        """Whether each run is said to fit if it ran, and not to fit if it was out of memory."""
+        verdicts = (j.prediction.fits is bool(j.case.measured["ran"]) for j in self.judged)
+        return not self.refused and all(verdicts)
+
+
+def cases_file() -> Path:
+    """The file of cases that ships with the project."""
+    return corpora_folder() / "cases" / "cases.yaml"
+
+
+def read_cases(path: Path) -> tuple[PublicCase, ...]:
+    """The cases of a file. Raises DataError for a key or command that is not understood."""
+    return tuple(_public(entry, path) for entry in read_yaml(path)["cases"])
+
+
+def _public(entry: Mapping[str, Any], path: Path) -> PublicCase:
+    if unknown := sorted({*entry} - {"name", "source", "runs", "files", "note"}):
+        raise DataError(f"{entry.get('name')}: no case has {', '.join(unknown)}", file=path)
+    runs = tuple(
+        _run(f"{entry['name']}, run {n}", run, path) for n, run in enumerate(entry["runs"], 1)
+    )
+    return PublicCase(
+        entry["name"], entry["source"], runs, entry.get("files") or {}, entry.get("note", "")
+    )
+
+
+def _run(name: str, run: Mapping[str, Any], path: Path) -> Case:
+    if unknown := sorted({*run} - _KEYS):
+        raise DataError(f"{name}: no run has {', '.join(unknown)}", file=path)
+    try:
+        case = typed.FORMAT.read(name, {"simcore_arguments": run["command"], "step_ms": ""})
+    except ValueError as err:
+        raise DataError(f"{name}: {err}", file=path) from None
+    assert isinstance(case, Case)
+    measured = {"ran": float(run["runs"])}
+    if "step" in run:
+        measured["step_time_s"] = parse_quantity(run["step"], "seconds")
+    measured |= {_PEAKS[k]: parse_quantity(run[k], "bytes") for k in _PEAKS if k in run}
+    return replace(case, table="cases", measured=measured)
+
+
+@contextmanager
+def _beside(files: Mapping[str, str]) -> Iterator[None]:
+    """A folder with these files as the current one."""
+    before = Path.cwd()
+    with tempfile.TemporaryDirectory() as folder:
+        for name, text in files.items():
+            (Path(folder) / name).write_text(text, encoding="utf-8")
+        os.chdir(folder)
+        try:
+            yield
+        finally:
+            os.chdir(before)
+
+
+def outcome_of(case: PublicCase) -> Outcome:
+    """A case with the predictions of its runs."""
+    with _beside(case.files):
+        verdict = judge([Table(cases_file(), "commands", case.runs, ())])
+    return Outcome(case, verdict.judged, verdict.skipped)
+
+
+@lru_cache(maxsize=1)
+def outcomes() -> tuple[Outcome, ...]:
+    """Every case of the project's file, predicted."""
+    return tuple(outcome_of(case) for case in read_cases(cases_file()))
+
+
+def _figure(scored: Scored) -> str:
+    memory = scored.quantity == "peak_memory"
+    unit, scale = ("GB", GIGA) if memory else ("s", 1.0)
+    values = [v / scale for v in (scored.predicted, scored.low, scored.high, scored.measured)]
+    one, low, high, told = (f"{v:.3g}" for v in values)
+    inside = "" if scored.low <= scored.measured <= scored.high else ", outside"
+    return f"{scored.counts or 'step'} {one} {unit} ({low} to {high}), reported {told}{inside}"
+
+
+def lines_of(outcome: Outcome) -> list[str]:
+    """Lines that say a case's verdict, and each figure with its interval beside the report."""
+    lines = [f"{'right' if outcome.right else 'WRONG':6}{outcome.case.name}"]
+    for j in outcome.judged:
+        memory = j.prediction.memory
+        said = "runs" if j.prediction.fits else "does not fit"
+        told = "ran" if j.case.measured["ran"] else "out of memory"
+        needs = f"needs {memory.least_bytes / GIGA:.1f} of {memory.capacity_bytes / GIGA:.1f} GB"
+        lines.append(f"      {said} ({needs}), {told}; " + "; ".join(map(_figure, j.scored)))
+    lines += [f"      {name}: {why}" for name, why in outcome.refused]
+    return lines
+
+
+def _verdicts(_t: Tables) -> Found:
+    found = outcomes()
+    right = sum(o.right for o in found)
+    text = "\n".join([f"{right} of {len(found)}", *(x for o in found for x in lines_of(o))])
+    return Found(right >= _LEAST_RIGHT, text, right)
+
+
+def _scored(quantity: str) -> Sequence[Scored]:
+    return [
+        s for o in outcomes() for j in o.judged for s in j.scored if s.quantity == quantity
+    ]  # fmt: skip
+
+
+def _inside(quantity: str) -> Clause:
+    def compute(_t: Tables) -> Found:
+        scored = _scored(quantity)
+        inside = [s.low <= s.measured <= s.high for s in scored]
+        share = sum(inside) / len(inside)
+        return Found(holds_80(sum(inside), len(inside)), f"{percent(share)} ({len(inside)})", share)
+
+    called = {"peak_memory": "memory", "step_time": "steps"}[quantity]
+    return Clause(f"cases: {called} inside 80 %", "as 80 %", "29", compute)
+
+
+CLAUSES = (
+    Clause("cases: right verdicts", f"at least {_LEAST_RIGHT} of 20", "29", _verdicts),
+    _inside("peak_memory"),
+    _inside("step_time"),
+)
