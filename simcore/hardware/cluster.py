@@ -96,7 +96,13 @@ _MORE_COUNTS = re.compile(r"^\d+\s*[xX×*]")
 #: Counts in other notations: without x, with a capital X, or after the GPU type.
 _COUNT_FIRST = re.compile(r"^(?P<counts>\d+(?:\s*[xX×*]\s*\d+)?)\s*[xX×*]?\s*(?P<name>\D.*)$")
 _COUNT_LAST = re.compile(r"^(?P<name>\S+?)\s*[xX×*:]\s*(?P<counts>\d+)$")
-GENERIC_NODES = ("generic-nvswitch", "generic-pcie")
+#: Nodes that are assumed where no preset names the GPU: with a switched fabric, else by PCIe
+#: generation, that of the card's port or of the servers of its year if that is older.
+GENERIC_SWITCHED = "generic-nvswitch"
+GENERIC_PCIE = {3: "generic-pcie3", 4: "generic-pcie", 5: "generic-pcie5"}
+#: First whole year of servers with a generation of PCIe: AMD's EPYC 7002 came in August 2019, its
+#: EPYC 9004 and Intel's 4th Xeon Scalable in November 2022 and January 2023.
+_SERVERS_SINCE = {2020: 4, 2023: 5}
 #: Suffix of a node's name, or the whole name: devices exchange data through host memory.
 NO_P2P = "no-p2p"
 #: Largest number of nodes, and of GPUs per node; more is taken for a typing error.
@@ -403,7 +409,7 @@ def _node_for(gpu: GpuSpec, n_gpus: int, name: str | None) -> tuple[NodeSpec, Se
         return _without_p2p(node), assumed
     if name is not None:
         return NODES[name], ()
-    return _default_node(gpu.name, gpu.nvlink_bw is not None and gpu.form_factor != "pcie", n_gpus)
+    return _default_node(gpu, n_gpus)
 
 
 @lru_cache(maxsize=256)
@@ -420,14 +426,26 @@ def default_node(gpu: GpuSpec, n_gpus: int) -> NodeSpec:
     return _node_for(gpu, n_gpus, None)[0]
 
 
-def _default_node(gpu_name: str, switched: bool, n_gpus: int) -> tuple[NodeSpec, tuple[str, ...]]:
-    names = _preset_index(NODES.folders()).get(gpu_name, ())
+def _default_node(gpu: GpuSpec, n_gpus: int) -> tuple[NodeSpec, tuple[str, ...]]:
+    names = _preset_index(NODES.folders()).get(gpu.name, ())
     presets = (NODES[n] for n in names)
     fitting = sorted((n for n in presets if n.max_gpus >= n_gpus), key=lambda n: n.max_gpus)
     if fitting:
         return fitting[0], (f"node: preset {fitting[0].name!r} ({fitting[0].full_name})",)
-    generic = NODES[GENERIC_NODES[0] if switched else GENERIC_NODES[1]]
-    return generic, (f"node: no preset for {gpu_name}; generic {generic.name!r} assumed",)
+    generic = _generic_node(gpu, n_gpus)
+    return generic, (f"node: no preset for {gpu.name}; generic {generic.name!r} assumed",)
+
+
+def _generic_node(gpu: GpuSpec, n_gpus: int) -> NodeSpec:
+    """The generic node of a GPU's PCIe generation and year, if it holds ``n_gpus``."""
+    if gpu.nvlink_bw is not None and gpu.form_factor != "pcie":
+        return NODES[GENERIC_SWITCHED]
+    usual = NODES[GENERIC_PCIE[4]]
+    if gpu.pcie is None or gpu.released is None:
+        return usual
+    of_year = max((g for year, g in _SERVERS_SINCE.items() if year <= gpu.released), default=3)
+    own = NODES[GENERIC_PCIE[min(gpu.pcie.generation, of_year)]]
+    return own if own.max_gpus >= n_gpus else usual
 
 
 @lru_cache(maxsize=16)

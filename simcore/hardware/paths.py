@@ -98,9 +98,10 @@ def intra_node_path(group: NodeGroup) -> Path:
         if across and sharing > 1:
             route = "pcie_host_far"
         generation = pcie_generation(port)
+        slower = min(generation, gpu.pcie.generation if gpu.pcie else generation)
         if generation >= FAST_HOST_GENERATION:
             route = "pcie_host_gen5"
-        elif 0 < generation < SLOW_PORT_GENERATION:
+        elif 0 < slower < SLOW_PORT_GENERATION:
             route, through_root = "pcie_host_gen3", min(through_root, STAGING_BYTES_PER_S)
         if through_dram < through_root:
             return Path(through_dram, port.latency.value * 2, route, "host memory")

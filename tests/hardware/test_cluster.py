@@ -147,8 +147,16 @@ DEFAULT_NODES = {
     "2xRTX3090": {"workstation-2gpu"},
     "1xRTX-A2000-12GB": {"vm-2.5gbe"},
     "4xT4": {"server-pcie"},
-    "8xT4": {"generic-pcie"},
+    "2xRTX5090": {"workstation-2gpu-pcie5"},
+    # no preset: the generic node of the card's PCIe generation and year, if it holds so many
+    "8xT4": {"generic-pcie3"},
+    "16xT4": {"generic-pcie"},
     "8xL40S": {"generic-pcie"},
+    "8xRTX5090": {"generic-pcie5"},
+    "4xH100-PCIe-80GB": {"generic-pcie"},  # of 2022, before servers with PCIe 5
+    "4xH100-NVL": {"generic-pcie5"},
+    "4xMI50": {"generic-pcie3"},  # PCIe 4 of 2018
+    "8xB300-SXM": {"dgx-b300"},
 }
 
 
