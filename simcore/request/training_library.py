@@ -16,8 +16,10 @@ from simcore.strategy.programs import (
     PLAIN,
     Program,
     Runs,
+    UsualProgram,
     program_named,
     read_as,
+    usual_loop,
     usual_of_language_models,
 )
 from simcore.strategy.strategy import folded_strategy
@@ -46,12 +48,14 @@ class Library:
 
     ``assumed``: nobody named it. ``by_file``: a launch file of the program named it; such a file's
     reader already fills in the program's defaults. ``asked_as``: the name that the user typed.
+    ``likely``: the program whose loop such a job most likely has, where none is named or needed.
     """
 
     program: Program
     assumed: bool = False
     by_file: bool = False
     asked_as: str = ""
+    likely: UsualProgram | None = None
 
     @property
     def _run(self) -> Runs | None:
@@ -123,6 +127,8 @@ class Library:
         """A sentence where the program is assumed, or where another one stands in for it."""
         if self.assumed:
             return (assumed_of(self.program),)
+        if self.likely is not None:
+            return (f"loop: {self.likely.meaning} (--software {self.likely.program})",)
         why = read_as(self.asked_as)
         return (f"software: {self.asked_as} is read as {self.program.name}, {why}",) if why else ()
 
@@ -154,7 +160,8 @@ def library_of(
         program = program_named(named)
         return Library(program, by_file=bool(dialect), asked_as="" if dialect else named.strip())
     if dialect or not _written_anew(record):
-        return Library(PLAIN)
+        arch = record.arch if isinstance(record, ModelRecord) and not dialect else ""
+        return Library(PLAIN, likely=usual_loop(arch))
     usual = usual_of_language_models()
     cut = max(layout.tp, layout.pp, layout.cp, layout.ep) > 1
     likely = named == AUTO or (usual.cut and cut)

@@ -13,6 +13,7 @@ from simcore.strategy.programs.records import (
     program_named,
     program_names,
     read_as,
+    usual_loop,
     usual_of_language_models,
 )
 
@@ -29,5 +30,6 @@ __all__ = [
     "program_named",
     "program_names",
     "read_as",
+    "usual_loop",
     "usual_of_language_models",
 ]

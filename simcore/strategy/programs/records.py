@@ -401,11 +401,13 @@ class UsualProgram(Record):
 
     ``cut``: with tensor, pipeline, context or expert ranks; ``precisions``: in one of these. Not
     with ``except_strategies`` and ``except_issuers``. ``issuers``: what issues kernels where nobody
-    says, by what the program would have.
+    says, by what the program would have. ``archs``: architectures whose jobs most likely run in a
+    loop like this program's, where none is named.
     """
 
     meaning: str
     program: str
+    archs: tuple[str, ...] = ()
     cut: bool = False
     precisions: tuple[str, ...] = ()
     except_strategies: tuple[str, ...] = ()
@@ -425,6 +427,11 @@ USUAL: Database[UsualProgram] = Database("usual program", "programs_db/usual", U
 def modules_program(source: str) -> Program:
     """The program whose modules a plain loop runs, by the kind of source that a model is from."""
     return USUAL[source].record
+
+
+def usual_loop(arch: str) -> UsualProgram | None:
+    """The rule for a job without a named program, by its model's architecture; None if unknown."""
+    return next((usual for usual in USUAL.all() if arch in usual.archs), None)
 
 
 def usual_of_language_models() -> UsualProgram:

@@ -6,6 +6,8 @@ import pytest
 
 from simcore.answer.request import make_request
 from simcore.strategy.programs import usual_of_language_models
+from simcore.strategy.programs.records import USUAL
+from simcore.workload.models import MODELS
 
 
 def test_a_folder_of_one_s_own_says_which_program_is_usual(
@@ -21,3 +23,19 @@ def test_a_folder_of_one_s_own_says_which_program_is_usual(
     assert cut.strategy.program.name == "nanotron" and cut.software_assumed
     whole = make_request("llama3-8b", "1x8xH100", precision="fp8")
     assert whole.strategy.program.name == "plain"
+
+
+def test_a_job_of_images_says_in_which_loop_it_is_assumed_to_run() -> None:
+    def loops(model: str, **options: str) -> list[str]:
+        request = make_request(model, "1x1xA100-80GB", **options)
+        return [a for a in request.assumptions if a.startswith("loop: ")]
+
+    assert "--software timm" in loops("resnet-50")[0]
+    assert "--software diffusers" in loops("sdxl")[0]
+    assert not loops("sdxl", software="sd-scripts") and not loops("bert-large")
+
+
+def test_every_usual_program_and_architecture_exists_once() -> None:
+    archs = [arch for usual in USUAL.all() for arch in usual.archs]
+    assert len(archs) == len(set(archs)) and set(archs) <= {model.arch for model in MODELS.all()}
+    assert all(usual.record.name for usual in USUAL.all())
