@@ -20,6 +20,10 @@ OTHER_MEANINGS = {
     "fsdp": "torch's word for --strategy zero3",
     "fsdp2": "torch's word for --strategy zero3",
     "plain": "no program at all",
+    "diffusers": "the library whose modules a model is of, a setting of it",
+    "timm": "a library of models",
+    "torchvision": "a library of models",
+    "lightning": "a kind of linear attention",
 }
 
 
