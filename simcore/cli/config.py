@@ -192,12 +192,16 @@ def with_defaults(
 def subject(words: Mapping[str, Any], problems: list[str], clusters: str) -> tuple[Any, Any]:
     """Model and clusters among the words of a job, or messages that they are missing.
 
-    ``clusters``: what to write for clusters, for the message.
+    A model that is not given is that of the launch file, if it names one. ``clusters``: what to
+    write for clusters, for the message.
     """
-    model, gpus, launched = words.get("model"), words.get("gpus"), bool(words.get("launch"))
-    if model is None:
-        hint = " (a launch file does not name it)" if launched else ""
-        problems.append(f"--model is missing: name one of `simcore list models`{hint}")
+    model, gpus, launched = words.get("model"), words.get("gpus"), words.get("launch")
+    if model is None and launched:
+        from simcore.cli.launch import model_in
+
+        model = model_in(launched, problems)
+    elif model is None:
+        problems.append("--model is missing: name one of `simcore list models`")
     if gpus is None or gpus == []:
         hint = ", or only the type where the launch file has the numbers" if launched else ""
         problems.append(f"--gpus is missing: {clusters}{hint}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from simcore.base.errors import InvalidConfig, UnknownName
+from simcore.base.errors import InvalidConfig, SimcoreError, UnknownName
 from simcore.cli.output import complain, write
 from simcore.strategy.dialects import DIALECTS, read_launch
 
@@ -19,6 +19,31 @@ def emit_problems(dialect: str, as_json: bool, explain: str | None) -> list[str]
         other = "--json" if as_json else "--explain"
         found.append(f"--emit and {other} both write standard output: drop one")
     return found
+
+
+def model_in(launch: str, problems: list[str]) -> Any:
+    """The model that a launch file names, or None and a message that it is missing or unknown."""
+    from simcore.workload.permission import UntrustedName
+    from simcore.workload.resolve import resolve_model
+
+    try:
+        name = read_launch(launch).model
+    except SimcoreError as err:
+        problems.append(str(err))
+        return None
+    if not name:
+        problems.append("--model is missing: name one of `simcore list models` "
+                        "(the launch file does not name it)")  # fmt: skip
+        return None
+    try:
+        resolve_model(name)
+    except SimcoreError:
+        problems.append(
+            f"{name}, which the launch file trains, is not known here: give --model with the "
+            "nearest of `simcore list models` or with its config.json"
+        )
+        return None
+    return UntrustedName(name)
 
 
 def warn_unknown(launch: str, *, strict: bool = False) -> None:

@@ -214,9 +214,10 @@ def _software() -> Iterator[Entry]:
 
 
 def _dialects() -> Iterator[Entry]:
-    from simcore.strategy.dialects import DIALECTS
+    from simcore.strategy.dialects import DIALECTS, LINES, line_programs
 
-    for d in (DIALECTS[name] for name in sorted(DIALECTS)):
+    found = {name: DIALECTS[name] for name in DIALECTS} | {n: LINES[n] for n in line_programs()}
+    for d in (found[name] for name in sorted(found)):
         data = {"name": d.name, "title": d.title, "summary": d.summary}
         yield [d.name, d.title, d.summary], data
 

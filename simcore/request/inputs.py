@@ -98,7 +98,7 @@ def inputs_from(
         options = launched.heeded(record, settings_given(settings))
     unknown: list[str] = []
     layout = layout_of(options, unknown)
-    dialect = launched.launch.dialect if launched is not None else ""
+    dialect = launched.launch.dialect if launched is not None and launched.launch.fills else ""
     tries.make("library", lambda: library_of(options, record, layout, dialect))
     library: Library = tries.get("library", Library(PLAIN))
     options = library.words(options)
@@ -240,6 +240,8 @@ def changed_settings(tries: Attempts, inputs: Inputs) -> dict[str, Any]:
     tries.make("compiled", lambda: compiled_of(record, options, own, inputs.library.compiled()))
     by_program = {**own, **tries.get("compiled", {})}
     unset = {k: v for k, v in by_program.items() if k not in given}
+    if inputs.launched is not None:
+        unset |= inputs.launched.settings(record, given)
     return {**unset, **tries.get("overrides", {}), **routed}
 
 

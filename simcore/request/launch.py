@@ -11,7 +11,7 @@ from typing import Any
 from simcore.base.errors import SimcoreError
 from simcore.hardware.cluster import parse_cluster
 from simcore.request.model_settings import compiles
-from simcore.strategy.dialects import DIALECTS, Launch, read_launch
+from simcore.strategy.dialects import Launch, read_launch, title_of
 from simcore.strategy.options.values import shown
 from simcore.workload.archs.lm_attention import ATTENTIONS
 
@@ -48,6 +48,12 @@ class Launched:
             if config.get(key) not in (None, 0, value)
         )
         return (*self.notes, *wrong)
+
+    def settings(self, record: object, given: Collection[str] = ()) -> dict[str, Any]:
+        """The file's settings of the model, without those that it lacks or the job sets itself."""
+        known = getattr(record, "settings", None)
+        has: Collection[str] = known({}) if known is not None else ()
+        return {k: v for k, v in self.launch.settings.items() if k in has and k not in given}
 
     def heeded(self, record: object, settings: Collection[str] = ()) -> dict[str, Any]:
         """The options without those of the file that do not apply to the model.
@@ -140,12 +146,13 @@ def with_launch(text: str, gpus: str, options: Mapping[str, Any]) -> Launched:
 
 def summary(launch: Launch) -> str:
     """One line with everything that the file says."""
-    words = launch.words()
+    words = {**({"model": launch.model} if launch.model else {}), **launch.words()}
     if launch.global_batch is not None:
         words["global_batch"] = launch.global_batch
+    words |= launch.settings
     values = ", ".join(f"{w.replace('_', '-')} {shown(v)}" for w, v in words.items())
-    title = DIALECTS[launch.dialect].title
-    return f"from {launch.where} ({title}): {values or 'nothing that changes the prediction'}"
+    said = values or "nothing that changes the prediction"
+    return f"from {launch.where} ({title_of(launch)}): {said}"
 
 
 def _world(gpus: str, options: Mapping[str, Any]) -> int | None:

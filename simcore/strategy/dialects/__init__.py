@@ -12,15 +12,19 @@ from importlib import import_module
 from simcore.base.errors import UsageError
 from simcore.strategy.dialects.base import Emitted, Job, Launch, Unsupported
 from simcore.strategy.dialects.keyed import DIALECTS, TableDialect
+from simcore.strategy.dialects.line_record import LINES
+from simcore.strategy.dialects.lines import FILES, LineDialect, line_programs
 from simcore.strategy.dialects.record import RECORDS, DialectRecord
 from simcore.strategy.dialects.source import Source, read_source
 
 #: Dialects that need a module, which registers them.
 MODULES = ("accelerate", "torchtitan", "slurm", "megatron", "torchrun")
+#: Modules that read what records of programs' arguments cannot express.
+LINE_MODULES = ("trainer",)
 #: Dialects of the package, in the order in which they are tried on a text.
 SHIPPED = ("accelerate", "deepspeed", *MODULES[1:])
 
-for _name in MODULES:
+for _name in (*MODULES, *LINE_MODULES):
     import_module(f"simcore.strategy.dialects.{_name}")
 for _name in RECORDS.names():
     if _name not in DIALECTS:
@@ -33,14 +37,35 @@ def dialects() -> tuple[str, ...]:
 
 
 def find_dialect(source: Source) -> TableDialect:
-    """The first dialect that claims the text. Raises UsageError with the known formats."""
-    for name in dialects():
-        if DIALECTS[name].claims(source):
-            return DIALECTS[name]
+    """The dialect that claims the text; of several, the one that knows most keys of the file.
+
+    Raises UsageError with the known formats, or with the dialects between which nothing decides.
+    """
+    claiming = [d for name in dialects() if (d := DIALECTS[name]).claims(source)]
+    if source.suffix in FILES:
+        claiming += [d for d in map(LineDialect, line_programs()) if d.claims(source)]
+        if len(claiming) > 1:
+            known = {d.name: d.knows(source) for d in claiming}
+            claiming = [d for d in claiming if known[d.name] == max(known.values())]
+        if len(claiming) > 1:
+            names = " or ".join(f"--launch {d.name}:{source.where}" for d in claiming)
+            raise UsageError(f"{source.where} may be of several programs: write {names}")
+    if claiming:
+        return claiming[0]
     if not source.text.strip():
         raise UsageError(f"{source.where} is empty: no launch file")
-    known = "; ".join(f"{d}: {DIALECTS[d].summary}" for d in sorted(DIALECTS))
-    raise UsageError(f"{source.where} is no launch file of a known format ({known})")
+    known_names = "; ".join(f"{d}: {DIALECTS[d].summary}" for d in sorted(DIALECTS))
+    raise UsageError(f"{source.where} is no launch file of a known format ({known_names})")
+
+
+def dialect_named(name: str) -> TableDialect:
+    """A dialect, or a program whose arguments are read, by name. Raises UnknownName."""
+    return LineDialect(name) if name in line_programs() else DIALECTS[name]
+
+
+def title_of(launch: Launch) -> str:
+    """The usual name of the program that a launch file is of."""
+    return dialect_named(launch.dialect).title
 
 
 def read_launch(text: str) -> Launch:
@@ -50,8 +75,8 @@ def read_launch(text: str) -> Launch:
     file that is missing, too large or malformed. Keys that cannot be used are listed in the result.
     """
     name, colon, rest = text.partition(":")
-    if colon and name in DIALECTS:
-        return DIALECTS[name].read(read_source(rest))
+    if colon and (name in DIALECTS or name in line_programs()):
+        return dialect_named(name).read(read_source(rest))
     source = read_source(text)
     return find_dialect(source).read(source)
 
@@ -62,6 +87,7 @@ def emit(dialect: str, job: Job) -> Emitted:
 
 
 __all__ = [
-    "DIALECTS", "MODULES", "SHIPPED", "DialectRecord", "Emitted", "Job", "Launch", "Source",
-    "TableDialect", "Unsupported", "dialects", "emit", "find_dialect", "read_launch", "read_source",
+    "DIALECTS", "LINES", "LINE_MODULES", "MODULES", "SHIPPED", "DialectRecord", "Emitted", "Job",
+    "Launch", "Source", "TableDialect", "Unsupported", "dialects", "emit", "find_dialect",
+    "line_programs", "read_launch", "read_source", "title_of",
 ]  # fmt: skip

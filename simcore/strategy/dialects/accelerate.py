@@ -43,9 +43,9 @@ class Accelerate(TableDialect):
         marked = any(mark in source.text for mark in self.record.marks)
         return source.suffix in (".yaml", ".yml", ".json") and marked
 
-    def read(self, source: Source) -> Launch:
-        """The options that its keys state; a DeepSpeed file that it names is read too."""
-        return self.read_table(Reading(self.name, source), Table(_data(source)))
+    def data(self, source: Source) -> Mapping[str, Any]:
+        """The keys and values of a file. Raises DataError for a file of another form."""
+        return json_table(source) if source.suffix == ".json" else yaml_table(source)
 
     def read_flags(self, reading: Reading, given: Mapping[str, str]) -> Launch:
         """The flags of ``accelerate launch``, which override those of ``--config_file``.
@@ -54,7 +54,7 @@ class Accelerate(TableDialect):
         """
         data: dict[str, Any] = {}
         if "config-file" in given:
-            data = dict(_data(beside(reading.source, given["config-file"])))
+            data = dict(self.data(beside(reading.source, given["config-file"])))
         for flag, value in given.items():
             key = flag.replace("-", "_")
             section = next((s for p, s in _SECTION_OF_FLAG.items() if key.startswith(p)), "")
@@ -69,10 +69,6 @@ class Accelerate(TableDialect):
             several = str(data.get("num_processes", "1")) not in ("0", "1")
             data[_TYPE] = "MULTI_GPU" if several else "NO"
         return self.read_table(reading, Table(data))
-
-
-def _data(source: Source) -> Mapping[str, Any]:
-    return json_table(source) if source.suffix == ".json" else yaml_table(source)
 
 
 def _sections(reading: Reading, table: Table) -> None:

@@ -64,6 +64,10 @@ class Launch(_Stated):
 
     global_batch   samples of a step, over all ranks and micro-steps
     n_gpus         number of ranks, where the file gives it without the number of nodes
+    model          name of the model, as the file has it; "" where it names none
+    settings       settings of the model that the program's arguments change
+    other          facts that are no options, on which conditions of records depend
+    fills          whether all of the program's own defaults are among the options
     whole_world    error to report where ``n_gpus`` is not the size of the cluster
     shape          what the file says about the model, with names of models_db (layers, hidden ...)
     keys           for each option, the key that it was read from
@@ -75,6 +79,10 @@ class Launch(_Stated):
     global_batch: int | None = None
     n_gpus: int | None = None
     whole_world: str = ""
+    model: str = ""
+    settings: Mapping[str, Word] = field(default_factory=dict)
+    other: Mapping[str, Word] = field(default_factory=dict)
+    fills: bool = True
     shape: Mapping[str, int] = field(default_factory=dict)
     keys: Mapping[str, str] = field(default_factory=dict)
     unsupported: tuple[Unsupported, ...] = ()
@@ -153,6 +161,10 @@ def joined(outer: Launch, inner: Launch) -> Launch:
         global_batch=outer.global_batch or inner.global_batch,
         n_gpus=outer.n_gpus or inner.n_gpus,
         whole_world=outer.whole_world or inner.whole_world,
+        model=outer.model or inner.model,
+        settings={**inner.settings, **outer.settings},
+        other={**inner.other, **outer.other},
+        fills=outer.fills if outer.software or not inner.software else inner.fills,
         shape={**inner.shape, **outer.shape},
         keys={**inner.keys, **outer.keys},
         unsupported=(*outer.unsupported, *kept),

@@ -14,7 +14,13 @@ from simcore.base.registry import Registry
 from simcore.strategy.dialects.base import Emitted, Job, Launch
 from simcore.strategy.dialects.reading import Reading, Table, stated
 from simcore.strategy.dialects.record import RECORDS, DialectRecord, Meaning, fold
-from simcore.strategy.dialects.source import Source, json_table, toml_table, yaml_table
+from simcore.strategy.dialects.source import (
+    Source,
+    beside,
+    json_table,
+    toml_table,
+    yaml_table,
+)
 from simcore.strategy.dialects.text import written_text
 from simcore.strategy.options import OPTIONS
 
@@ -43,12 +49,13 @@ class TableDialect:
     first: Odd | None = None
     odd: Odd | None = None
     odd_writing: OddWriting | None = None
-    records: Database[DialectRecord] = RECORDS
+    records: Database[Any] = RECORDS
 
     @cached_property
     def record(self) -> DialectRecord:
         """What each key means."""
-        return self.given or self.records[self.name]
+        found: DialectRecord = self.given or self.records[self.name]
+        return found
 
     @property
     def title(self) -> str:
@@ -67,10 +74,22 @@ class TableDialect:
         right = typed or source.suffix in _SUFFIXES[form]
         return right and (not marks or any(mark in source.text for mark in marks))
 
+    def data(self, source: Source) -> Mapping[str, Any]:
+        """The keys and values of a file. Raises DataError for a file of another form."""
+        return _TABLES[self.record.form](source)
+
+    def knows(self, source: Source) -> int:
+        """How many keys of a file the record has. Raises DataError for a file of another form."""
+        plain, sections = self.record.without_effect()
+        stated = {*plain, *(name for names in self.record.table() for name in names)}
+        return sum(
+            key in stated or any(key.startswith(f"{s}.") for s in sections)
+            for key in Table(self.data(source)).given
+        )
+
     def read(self, source: Source) -> Launch:
         """The options that its keys state. Raises DataError for a file of another form."""
-        table = Table(_TABLES[self.record.form](source))
-        return self.read_table(Reading(self.name, source), table)
+        return self.read_table(Reading(self.name, source), Table(self.data(source)))
 
     def read_table(self, reading: Reading, table: Table) -> Launch:
         """The options that the keys of a table state."""
@@ -86,7 +105,7 @@ class TableDialect:
         """State the options that the keys of a table mean."""
         record = self.record
         for option, name in record.program.items():
-            reading.say(option, name, "the file")
+            reading.say(option, name, self.title if self.record.form == "flags" else "the file")
         if record.expected and not any(map(table.has, record.expected)):
             reading.approximate("the file", f"has no {self.title} key {_WITH_EFFECT}")
         if self.first:
@@ -100,11 +119,11 @@ class TableDialect:
             if reading.said(option) is None and not reading.refuses(option):
                 reading.say(option, value, why)
         for implied in record.implied:
-            if implied.holds(reading.facts, table.given):
+            if implied.holds(reading.context, table.given):
                 for option, value in implied.options.items():
                     reading.say(option, value, implied.because)
         for refused in record.refused:
-            if refused.option in reading.facts and refused.holds(reading.facts, table.given):
+            if refused.option in reading.facts and refused.holds(reading.context, table.given):
                 reading.take_back(refused.option, refused.why)
 
     def _read_key(
@@ -115,7 +134,7 @@ class TableDialect:
         present = [name for name in names if table.has(name)]
         key = (present or names)[0]
         shown = table.shown(key)
-        meaning = _holding(meanings, reading.facts, table.given)
+        meaning = _holding(meanings, reading.context, table.given)
         section = meaning is not None and meaning.section
         value = table.take_section(key, plain) if section else table.take(key)
         for name in set(names) - {key}:
@@ -141,9 +160,13 @@ class TableDialect:
                 reading.refuse(shown, self.record.automatic[1], meaning.option)
         elif meaning.refused or meaning.approximated:
             _warn(reading, shown, meaning, value)
+        elif self.record.form == "flags" and "$" in str(value) and meaning.option == "model":
+            reading.ignore(shown)
         elif self.record.form == "flags" and "$" in str(value):
             reading.refuse(f"{shown} {value}", "is not set in the text",
                            meaning.instead or meaning.option)  # fmt: skip
+        elif meaning.names_file:
+            reading.within(DIALECTS[meaning.names_file].read(beside(reading.source, str(value))))
         elif meaning.option:
             self._state(reading, shown, meaning, value, shown)
         elif meaning.implies:

@@ -13,7 +13,7 @@ from simcore.strategy.dialects.megatron_stages import emit_stages, read_stages
 from simcore.strategy.dialects.reading import NOT_YET, Reading, Table
 from simcore.strategy.dialects.shell import flags, read_script
 from simcore.strategy.dialects.source import Source, yaml_table
-from simcore.strategy.dialects.torchrun import find_line, read_counts
+from simcore.strategy.dialects.torchrun import find_line, of_a_program, read_counts
 from simcore.strategy.programs import program_named
 from simcore.workload.recompute import DEFAULT_MODULES, MEGATRON_MODULES
 
@@ -53,22 +53,24 @@ class Megatron(TableDialect):
             return _OWN_YAML.search(source.text) is not None
         if source.suffix in (".json", ".toml"):
             return False
-        return _OWN.search(source.text.replace("_", "-")) is not None
+        return _OWN.search(source.text.replace("_", "-")) is not None and not of_a_program(source)
 
     def read(self, source: Source) -> Launch:
         """The options that its flags state; a torchrun line adds nodes and processes."""
         reading = Reading(self.name, source)
-        if source.suffix in (".yaml", ".yml"):
-            given = _flat(yaml_table(source), deep=False)
-        else:
-            given = _script(reading, source)
+        yaml = source.suffix in (".yaml", ".yml")
+        given = self.data(source) if yaml else _script(reading, source)
         return self.read_table(reading, Table(given, "--"))
+
+    def data(self, source: Source) -> Mapping[str, Any]:
+        """The keys and values of a YAML file, without their sections."""
+        return _flat(yaml_table(source), deep=False)
 
 
 def _script(reading: Reading, source: Source) -> dict[str, Any]:
-    commands = read_script(source).commands
-    line = find_line(commands)
-    words = [w for c in commands for w in c] if line is None else list(line.rest)
+    script = read_script(source)
+    line = find_line(script)
+    words = [w for c in script.commands for w in c] if line is None else list(line.rest)
     if line is not None:
         read_counts(reading, line)
     found: dict[str, Any] = {}

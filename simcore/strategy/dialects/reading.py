@@ -8,15 +8,16 @@ from typing import Any
 
 from simcore.base.errors import nearest
 from simcore.strategy.dialects.base import Launch, Unsupported, Word, joined
-from simcore.strategy.dialects.record import TRUE, Meaning, fold
+from simcore.strategy.dialects.record import FALSE, TRUE, Meaning, fold
 from simcore.strategy.dialects.source import Source
 from simcore.strategy.options import OPTIONS, Number, Switch, Whole
 from simcore.strategy.overlap import parse_overlap
 from simcore.strategy.strategy import parse_offload
 
 _SWITCH = {"true", "false"}
-_FALSE = ("false", "no", "off", "0")
 NOT_YET = "is not supported yet"
+#: What is stated that is no option of the table: sizes, the model, settings of it, other facts.
+NO_OPTIONS = ("global_batch", "n_gpus", "model", "set", "other")
 #: Options of several parts, each of which a key may state: ``offload.params``, ``overlap.grads``.
 _OF_PARTS: Mapping[str, Callable[[str], object]] = {
     "offload": parse_offload,
@@ -36,6 +37,7 @@ class Reading:
         self.facts: dict[str, Word] = {}
         self.more: dict[str, Any] = {}
         self.inner: Launch | None = None
+        self._launched = False
         self._keys: dict[str, str] = {}
         self._unsupported: list[Unsupported] = []
         self._approximated: list[str] = []
@@ -45,12 +47,12 @@ class Reading:
     def say(self, option: str, value: Word | None, key: str) -> None:
         """State the value of an option or of a part of one, and the key that it was read from."""
         whole = option.partition(".")[0]
-        assert whole in OPTIONS.in_launch() or whole in ("global_batch", "n_gpus"), option
+        assert whole in OPTIONS.in_launch() or whole in NO_OPTIONS, option
         if value is None:
             return
         self.facts[option] = value
         self._keys[option] = key
-        if whole != option:
+        if whole in _OF_PARTS and whole != option:
             parts = {o.partition(".")[2]: v for o, v in self.facts.items()
                      if o.startswith(f"{whole}.") and v not in (False, "none")}  # fmt: skip
             text = ",".join(p if v is True else f"{p}:{v}" for p, v in parts.items())
@@ -60,6 +62,23 @@ class Reading:
     def said(self, option: str) -> Word | None:
         """The value stated for an option so far; None where there is none."""
         return self.facts.get(option)
+
+    def key_of(self, option: str) -> str:
+        """The key that stated an option; "" where none did."""
+        return self._keys.get(option, "")
+
+    def within(self, launch: Launch) -> None:
+        """Read as part of another launch, whose options this one replaces and may depend on."""
+        self.inner = launch if self.inner is None else joined(launch, self.inner)
+        self._launched = True
+
+    @property
+    def context(self) -> Mapping[str, Word]:
+        """What is stated so far, and what the launch states of which this is a part."""
+        if self.inner is None or not self._launched:
+            return self.facts
+        others = {f"other.{k}": v for k, v in self.inner.other.items()}
+        return {**self.inner.words(), **others, **self.facts}
 
     def alone(self, option: str, value: Word, key: str) -> Word | None:
         """The value, unless another key states another one, which is an error."""
@@ -102,6 +121,11 @@ class Reading:
         hint = f": did you mean {near[0]!r}?" if near else ""
         self._unknown.append(f"{self.where}: unknown key {key!r}{hint}")
 
+    def not_at_hand(self, name: str, program: str) -> None:
+        """Record a file that comes with the program and is not in reach."""
+        self._unknown.append(f"{self.where}: {name} of {program} is not at hand: what it states is "
+                             "not known, give the file or the options")  # fmt: skip
+
     def not_understood(self, keys: str) -> None:
         """Record keys of the training script that may matter."""
         self._unknown.append(f"{self.where}: {keys}: not understood, and without effect here")
@@ -130,6 +154,11 @@ class Reading:
 
     def value(self, key: str, value: object, option: str) -> Word | None:
         """The value of an option that a file states in simcore's form, parsed by its kind."""
+        if option.partition(".")[0] in NO_OPTIONS:
+            number = math.nan if isinstance(value, bool) or option == "model" else _number(value)
+            whole = option in ("global_batch", "n_gpus")
+            plain = value if isinstance(value, bool) else str(value)
+            return self.whole(key, value) if whole else plain if math.isnan(number) else number
         kind = OPTIONS[option].kind
         if isinstance(kind, Whole):
             return self.whole(key, value, least=kind.least)
@@ -158,7 +187,7 @@ class Reading:
             return value
         if fold(value) in TRUE:
             return True
-        if fold(value) in _FALSE:
+        if fold(value) in FALSE:
             return False
         self.refuse(f"{key} = {short(value)}", "is neither true nor false")
         return None
@@ -198,6 +227,8 @@ class Reading:
             where=self.where,
             **{option: value for option, value in self.facts.items() if "." not in option},
             **self.more,
+            settings=self._below("set."),
+            other=self._below("other."),
             keys={option: key for option, key in self._keys.items() if "." not in option},
             unsupported=tuple(dict.fromkeys(self._unsupported)),
             approximated=tuple(dict.fromkeys(self._approximated)),
@@ -205,6 +236,9 @@ class Reading:
             ignored=tuple(self._ignored),
         )
         return launch if self.inner is None else joined(launch, self.inner)
+
+    def _below(self, prefix: str) -> dict[str, Word]:
+        return {k.removeprefix(prefix): v for k, v in self.facts.items() if k.startswith(prefix)}
 
 
 class Table:
@@ -256,6 +290,23 @@ class Table:
     def has(self, key: str) -> bool:
         """Whether the key, or one below it, exists."""
         return key in self.given or any(k.startswith(f"{key}.") for k in self.given)
+
+    def put(self, key: str, value: Any) -> None:
+        """Give a key another value."""
+        self.given[key] = self._left[key] = value
+
+    def left(
+        self, reading: Reading, plain: Collection[str], sections: Collection[str]
+    ) -> list[str]:
+        """Keys that were not taken and are not known to be without effect; those are recorded."""
+        odd = []
+        for key in self._left:
+            section = next((s for s in sections if key == s or key.startswith(f"{s}.")), None)
+            if section is not None or key in plain or key in self._known:
+                reading.ignore(self.shown(key))
+            else:
+                odd.append(key)
+        return odd
 
     def leftovers(
         self, reading: Reading, ignored: Collection[str], sections: Collection[str] = ()

@@ -22,8 +22,9 @@ Word = str | int | float | bool
 #: Values with which a condition holds. ``any``: any value; null: no value; ``on``: true.
 Wanted = Word | tuple[Word | None, ...] | None
 Conditions = dict[str, Wanted]
-#: Texts of true.
+#: Texts of true and of false.
 TRUE = ("true", "yes", "on", "1")
+FALSE = ("false", "no", "off", "0")
 
 
 def fold(value: object) -> str:
@@ -63,7 +64,9 @@ class Clause(Part):
 class Meaning(Clause):
     """What a key means.
 
-    option        the option that it states (or a part of one: ``offload.params``)
+    option        what it states: an option (or a part of one: ``offload.params``), ``model``,
+                  ``global_batch``, ``n_gpus``, a setting of the model (``set.loss``), or another
+                  fact of the job on which conditions may depend (``other.fsdp_version``)
     read          how its value is read, where not as the option's kind. whole: a whole number;
                   degree: one of which 1 and less state nothing; count: the same of 0 and less;
                   positive: whether a number is above zero; flag: true or false
@@ -81,6 +84,7 @@ class Meaning(Clause):
     missing       why the file cannot be predicted without the key
     otherwise     what is wrong with a value that is not in ``values``
     automatic     whether another program may fill in the key, so that ``auto`` means nothing
+    names_file    dialect of the file that its value names, which is read too
     section       whether the key is a whole section, which counts by being there
     written       whether the key is written; old names are only read
     """
@@ -100,6 +104,7 @@ class Meaning(Clause):
     missing: str = ""
     otherwise: str = ""
     automatic: bool = False
+    names_file: str = ""
     section: bool = False
     written: bool = True
 
@@ -194,7 +199,3 @@ class DialectRecord(Record):
 
 
 RECORDS: Database[DialectRecord] = Database("dialect", "programs_db/dialects", DialectRecord)
-#: Flags of launchers, and arguments of scripts that they start: no formats of files.
-LINES: Database[DialectRecord] = Database(
-    "launch line", "programs_db/dialects/lines", DialectRecord
-)

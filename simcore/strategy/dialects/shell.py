@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from simcore.base.errors import DataError
 from simcore.base.units import KIB
@@ -29,10 +29,16 @@ Flag = tuple[str, list[str]]
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """The commands of a script, each a list of words, and its ``#SBATCH`` flags."""
+    """The commands of a script, each a list of words, and its ``#SBATCH`` flags.
+
+    ``environments``: the variables that are set for each command alone; ``variables``: those that
+    the script sets for all.
+    """
 
     commands: tuple[tuple[str, ...], ...]
     sbatch: dict[str, str]
+    environments: tuple[dict[str, str], ...] = ()
+    variables: dict[str, str] = field(default_factory=dict)
 
 
 def read_script(source: Source) -> Script:
@@ -47,6 +53,7 @@ def read_script(source: Source) -> Script:
         if value is not None:
             variables[name] = [value]
     commands: list[tuple[str, ...]] = []
+    environments: list[dict[str, str]] = []
     for line, text in _logical_lines(source):
         if opened := _ARRAY_OPENS.match(text):
             words = _split(source, line, text[opened.end() :].rstrip().removesuffix(")"))
@@ -66,7 +73,11 @@ def read_script(source: Source) -> Script:
                 _assign(source, line, variables, found[1], found[2], filled)
         elif words:
             commands.append(tuple(_fill(source, words[leading:], variables)))
-    return Script(tuple(commands), sbatch)
+            set_here = [w.partition("=")[::2] for w in words[:leading]]
+            environments.append({n: _VARIABLE.sub(lambda m: _text(m, variables), v)
+                                 for n, v in set_here})  # fmt: skip
+    joined = {name: " ".join(values) for name, values in variables.items()}
+    return Script(tuple(commands), sbatch, tuple(environments), joined)
 
 
 def gpus_per_node(sbatch: dict[str, str]) -> str | None:

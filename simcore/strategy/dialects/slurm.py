@@ -51,7 +51,7 @@ class Slurm(TableDialect):
         program = DIALECTS["megatron"]  # its flags are in the script, with or without a launcher
         if program.claims(source):
             return joined(batch, program.read(source))
-        line = find_line(script.commands)
+        line = find_line(script)
         if line is None:
             return batch
         return joined(batch, read_line(Reading(self.name, source), line))

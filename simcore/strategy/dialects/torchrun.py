@@ -1,72 +1,96 @@
-"""Launch lines: torchrun, ``python -m torch.distributed.run``, ``accelerate launch``, deepspeed.
+"""Launch lines: torchrun, ``accelerate launch``, deepspeed, ``python``, a program's own command.
 
-The flags of launchers are records in ``programs_db/dialects/lines``. Some of the script's arguments
-are read by ``dialects/trainer.py``.
+The flags of launchers are records in ``programs_db/dialects/lines``; ``dialects/lines.py`` reads
+the arguments of what they start.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import PurePath
-from typing import Any
 
 from simcore.base.errors import InvalidConfig
-from simcore.strategy.dialects import trainer
-from simcore.strategy.dialects.base import Emitted, Job, Launch, joined
+from simcore.strategy.dialects.base import Emitted, Job, Launch
 from simcore.strategy.dialects.keyed import DIALECTS, TableDialect
+from simcore.strategy.dialects.line_record import LINES
+from simcore.strategy.dialects.lines import chosen, commands
 from simcore.strategy.dialects.reading import Reading, Table
-from simcore.strategy.dialects.record import LINES, RECORDS
-from simcore.strategy.dialects.shell import flags, read_script
-from simcore.strategy.dialects.source import Source, beside
+from simcore.strategy.dialects.record import RECORDS
+from simcore.strategy.dialects.shell import Script, read_script
+from simcore.strategy.dialects.source import Source
 from simcore.strategy.options import OPTIONS
 
 #: Launcher -> the record of its flags.
 _LAUNCHERS = {name: TableDialect(name, records=LINES) for name in ("torchrun", "deepspeed")}
+#: Modules that are launchers.
+_MODULES = {
+    "torch.distributed.run": "torchrun", "torch.distributed.launch": "torchrun",
+    "accelerate.commands.launch": "accelerate", "deepspeed.launcher.runner": "deepspeed",
+}  # fmt: skip
+_VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A launch line: launcher, its flags (dashes for underscores), script, its arguments."""
+    """A launch line: launcher, its flags (dashes for underscores), script, its arguments.
+
+    ``command``: the words that start a program by a command of its own; ``environment``: variables
+    that are set for it.
+    """
 
     launcher: str
     flags: Mapping[str, str]
     script: str
     rest: tuple[str, ...]
+    command: str = ""
+    environment: Mapping[str, str] = field(default_factory=dict)
 
 
-def find_line(commands: Sequence[tuple[str, ...]]) -> Line | None:
+def find_line(script: Script) -> Line | None:
     """The longest command with a known launcher, which may follow ``srun`` and the like."""
-    found = [line for c in commands if (line := _line(c)) is not None]
-    return max(found, key=lambda line: len(line.rest) + len(line.flags), default=None)
+    found = [
+        (line, environment)
+        for words, environment in zip(script.commands, script.environments, strict=True)
+        if (line := _line(words)) is not None
+    ]
+    if not found:
+        return None
+    line, own = max(found, key=lambda f: len(f[0].rest) + len(f[0].flags))
+    return Line(
+        line.launcher, line.flags, line.script, line.rest, line.command, {**script.variables, **own}
+    )
 
 
 def _line(words: tuple[str, ...]) -> Line | None:
+    own = commands()
     for i, word in enumerate(words):
         if " " in word and i and words[i - 1] in ("-c", "-lc"):  # bash -c "torchrun …"
             return _line(tuple(word.split()))
-        name = PurePath(word).name
-        if name == "torchrun":
-            return _parse("torchrun", words[i + 1 :])
-        if name == "deepspeed":
-            return _parse("deepspeed", words[i + 1 :])
-        if name == "accelerate" and words[i + 1 : i + 2] == ("launch",):
-            return _parse("accelerate", words[i + 2 :])
+        name, after = PurePath(word).name, words[i + 1 :]
+        for start, record in own.items():
+            if (name, *after)[: len(start)] == start:
+                rest = after[len(start) - 1 :]
+                line = _parse(record.launcher, rest) if record.launcher == "torchrun" else None
+                found = line or Line(record.launcher, {}, "", rest)
+                return Line(found.launcher, found.flags, found.script or " ".join(start),
+                            found.rest, " ".join(start))  # fmt: skip
+        if name in _LAUNCHERS:
+            return _parse(name, after)
+        if name == "accelerate" and after[:1] == ("launch",):
+            return _parse("accelerate", after[1:])
         if name.startswith("python"):
-            after = words[i + 1 :]
             while after[:1] == ("-u",):
                 after = after[1:]
             if after[:1] == ("-m",) and after[1:2]:
                 module, rest = after[1], after[2:]
-                if module in ("torch.distributed.run", "torch.distributed.launch"):
-                    return _parse("torchrun", rest)
-                if module == "accelerate.commands.launch":
-                    return _parse("accelerate", rest)
-                if module == "deepspeed.launcher.runner":
-                    return _parse("deepspeed", rest)
+                if module in _MODULES:
+                    return _parse(_MODULES[module], rest)
                 return Line("python", {}, module, rest)
             if after and not after[0].startswith("-"):
                 return Line("python", {}, after[0], after[1:])
+        if name.endswith(".py") and words[0] in ("uv", word):  # uv run train.py, ./train.py
+            return Line("python", {}, word, after)
     return None
 
 
@@ -94,12 +118,12 @@ class Torchrun(TableDialect):
         """Whether the line or script contains a known launcher."""
         if source.suffix in (".json", ".toml", ".yaml", ".yml"):
             return False
-        return find_line(read_script(source).commands) is not None
+        return find_line(read_script(source)) is not None
 
     def read(self, source: Source) -> Launch:
-        """Nodes and processes, and from the script's arguments those of Trainer and DeepSpeed."""
+        """Nodes and processes, and the options in the arguments of what is started."""
         reading = Reading(self.name, source)
-        line = find_line(read_script(source).commands)
+        line = find_line(read_script(source))
         if line is None:
             reading.refuse("the text", "has no launch line: torchrun, accelerate launch, deepspeed")
             return reading.finish()
@@ -129,16 +153,39 @@ def torchrun_line(job: Job, endpoint: str = "$HEAD_NODE:29500") -> str:
     )
 
 
+def of_a_program(source: Source) -> bool:
+    """Whether a line or script starts a program whose arguments a record reads."""
+    line = find_line(read_script(source))
+    return line is not None and chosen(line.script, line.command, line.rest).certain
+
+
 def read_line(reading: Reading, line: Line) -> Launch:
-    """The launcher's counts, joined with the options in the script's arguments."""
-    if line.launcher == "accelerate":
+    """The launcher's counts, joined with the options in the arguments of what it starts."""
+    if line.launcher == "accelerate" and not line.command:
         from simcore.strategy.dialects.accelerate import ACCELERATE
 
         launch = ACCELERATE.read_flags(reading, line.flags)
     else:
         read_counts(reading, line)
         launch = reading.finish()
-    return joined(_script(Reading(reading.dialect, reading.source), line), launch)
+    program = chosen(line.script, line.command, line.rest)
+    inner = Reading(program.name if program.certain else reading.dialect, reading.source)
+    inner.within(launch)
+    _environment(inner, program.record.environment, line)
+    script = line.command or PurePath(line.script).name or "the script"
+    return program.read_words(inner, line.rest, script)
+
+
+def _environment(reading: Reading, variables: Mapping[str, str], line: Line) -> None:
+    """State what variables of the environment say: counts of processes, and the visible GPUs."""
+    for variable, option in variables.items():
+        value = line.environment.get(variable)
+        if value is not None and "$" not in value:
+            reading.say(option, reading.whole(variable, value), variable)
+    visible = line.environment.get(_VISIBLE, "")
+    devices = [d for d in visible.split(",") if d.strip()]
+    if devices and "$" not in visible and "nproc_per_node" not in reading.context:
+        reading.say("nproc_per_node", len(devices), f"{_VISIBLE}={visible}")
 
 
 def read_counts(reading: Reading, line: Line) -> None:
@@ -153,37 +200,6 @@ def read_counts(reading: Reading, line: Line) -> None:
             reading.approximate(f"--nnodes {nodes}", how)
     letters = {name: f"-{name}" for name in given if len(name) == 1}
     _LAUNCHERS[line.launcher].heed(reading, Table(given, "--", letters))
-
-
-def _script(reading: Reading, line: Line) -> Launch:
-    """The options in the script's arguments, of which those of Hugging Face's Trainer are read."""
-    given: dict[str, Any] = {}
-    spelt: dict[str, str] = {}
-    own: list[str] = []
-    titan = any("job.config" in word for word in line.rest)
-    for flag, values in flags(line.rest):
-        name = flag.lstrip("-").replace("_", "-")
-        if name in ("deepspeed", "deepspeed-config") and values:
-            reading.inner = DIALECTS["deepspeed"].read(beside(reading.source, values[0]))
-        elif name == "job.config-file" and values:
-            reading.inner = DIALECTS["torchtitan"].read(beside(reading.source, values[0]))
-        elif titan and "." in name:
-            reading.approximate(" ".join([flag, *values]), "is not followed: the job file counts")
-        elif name == "deepspeed":  # deepspeed.add_config_arguments: a switch without a file
-            reading.ignore(flag)
-        elif found := trainer.argument(name, values):
-            given |= found
-            spelt[name] = flag
-        elif trainer.without_effect(name, values):
-            reading.ignore(flag)
-        else:
-            own.append(flag)
-    trainer.TRAINER.state(reading, Table(given, "--", spelt))
-    if own:
-        script = PurePath(line.script).name or "the script"
-        reading.not_understood(f"{', '.join(dict.fromkeys(own))} of {script}")
-    trainer.settle_precision(reading)
-    return reading.finish()
 
 
 DIALECTS.register("torchrun")(Torchrun("torchrun", records=LINES))

@@ -1,50 +1,79 @@
-"""Arguments of Hugging Face's Trainer on a launch line: what their record cannot express."""
+"""Arguments of Hugging Face's Trainer and of programs around it: what records cannot express."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from simcore.strategy.dialects.lines import ANY_SCRIPT, FIRST, LAST
+from simcore.strategy.dialects.reading import Reading, Table
 
-from simcore.strategy.dialects.keyed import TableDialect
-from simcore.strategy.dialects.reading import Reading
-from simcore.strategy.dialects.record import LINES, fold
-
-#: Its record is that of a part of a launch line, not of files: it is no dialect of its own.
-TRAINER = TableDialect("trainer", records=LINES)
+#: Strategies that shard weights or optimizer state.
+_SHARDED = ("zero1", "zero2", "zero3", "hsdp")
+#: 16-bit formats.
+_NARROW = ("bf16", "fp16")
 
 
-def argument(name: str, values: Sequence[str]) -> dict[str, Any]:
-    """The keys of the record that an argument states; none where it belongs to the script."""
-    meanings = {n: m[0] for names, m in TRAINER.record.table().items() for n in names}
-    if (meaning := meanings.get(name)) is None:
-        return {}
-    if name == "fsdp":
-        words = " ".join(values).replace(",", " ").lower().split()
-        how = next((word for word in words if word in meaning.values), None)
-        return {} if how is None else {name: how, "fsdp-offload": "offload" in words}
-    several = name.endswith("target-modules")
-    value = ",".join(values) if several else values[0] if values else "true"
-    if _switched_off(value):
-        value = "false"
-    named = set(meaning.values) <= {"true", "false"} or fold(value) in meaning.values
-    off = bool(meaning.values) and value == "false" and value not in meaning.values
-    return {name: value} if named and not off else {}
+def sharding_words(_reading: Reading, table: Table) -> None:
+    """Take the words of ``--fsdp`` apart: how it shards, and whether it offloads.
+
+    FSDPOption in trainer_utils.py: full_shard, shard_grad_op, no_shard, hybrid_shard,
+    hybrid_shard_zero2, offload, auto_wrap.
+    """
+    value = table.given.get("fsdp")
+    if not isinstance(value, str):
+        return
+    words = value.replace(",", " ").lower().split()
+    how = [w for w in words if w not in ("offload", "auto_wrap")]
+    table.put("fsdp", how[0] if how else ("full_shard" if words else None))
+    if "offload" in words:
+        table.put("fsdp-offload", True)
 
 
-def without_effect(name: str, values: Sequence[str]) -> bool:
-    """Whether an argument does not change the prediction, or is a switch left off."""
-    if name in TRAINER.record.without_effect()[0]:
-        return True
-    known = any(name in names for names in TRAINER.record.table())
-    return known and bool(values) and _switched_off(values[0])
+def settle_precision(reading: Reading, _table: Table) -> None:
+    """State the precision by the switch of autocast, what weights are loaded in, and the sharding.
+
+    ``other.dtype`` is what weights are loaded in, ``other.shards`` what FSDP keeps of them if not
+    fp32. DeepSpeed keeps fp32 copies, and so does FSDP under mixed precision: Accelerate makes what
+    it trains fp32 (accelerator.py, prepare_model, of FSDP 1; utils/fsdp_utils.py,
+    fsdp2_prepare_model, but for 1.13.0, where it had no effect). Adapters are fp32 on a 16-bit base
+    (PEFT, autocast_adapter_dtype).
+    """
+    facts = reading.context
+    if "precision" not in reading.facts and "other.dtype" not in facts:
+        return
+    said = str(facts.get("precision") or "")
+    cast = said.removeprefix("amp-").removesuffix("-true")
+    loaded = str(facts.get("other.dtype", "")).replace("auto", "bf16")
+    narrow = next((f for f in (cast, loaded) if f in _NARROW), "")
+    fsdp = facts.get("strategy") in _SHARDED and not _by_deepspeed(reading)
+    if not narrow:
+        found = loaded or said
+    elif fsdp and (facts.get("other.shards") == 16 or cast not in _NARROW):
+        found = f"{narrow}-true" if loaded in _NARROW else narrow
+    elif facts.get("strategy") in _SHARDED:
+        found = narrow
+    elif loaded in _NARROW and "lora_rank" not in facts:
+        found = f"{loaded}-true"
+    else:
+        found = f"amp-{narrow}"
+    if found and found != said:
+        key = reading.key_of("precision") or reading.key_of("other.dtype")
+        reading.say("precision", found, key)
 
 
-def _switched_off(value: str) -> bool:
-    return fold(value) in ("false", "no", "off", "0")
+def _by_deepspeed(reading: Reading) -> bool:
+    return reading.inner is not None and reading.inner.software == "deepspeed"
 
 
-def settle_precision(reading: Reading) -> None:
-    """With FSDP or a DeepSpeed file, ``--bf16`` means 16-bit weights instead of autocast."""
-    sharded = reading.inner is not None or reading.said("strategy") in ("zero2", "zero3", "hsdp")
-    if sharded and isinstance(said := reading.said("precision"), str):
-        reading.say("precision", said.removeprefix("amp-"), "--" + said.removeprefix("amp-"))
+def sharding_program(reading: Reading, _table: Table) -> None:
+    """Under DeepSpeed the program is DeepSpeed around the Trainer's modules."""
+    if _by_deepspeed(reading) and reading.said("software") is not None:
+        reading.say("software", "transformers-deepspeed", "DeepSpeed")
+
+
+def finish(reading: Reading, table: Table) -> None:
+    """Settle what follows from the other launch files that a line names."""
+    settle_precision(reading, table)
+    sharding_program(reading, table)
+
+
+FIRST[ANY_SCRIPT] = sharding_words
+LAST[ANY_SCRIPT] = finish

@@ -1,0 +1,185 @@
+"""The record of a program's own arguments (``programs_db/dialects/lines``).
+
+It says which scripts, modules and commands start the program, in which form its arguments are
+(flags, overrides, a file that the line names) and, as any dialect's record, what each means.
+Names of keys are compared with dashes for underscores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from fnmatch import fnmatchcase
+from functools import lru_cache
+from pathlib import PurePath
+from typing import Any, Literal
+
+from pydantic import Field, model_validator
+
+from simcore.base.database import Database
+from simcore.base.figures import Part
+from simcore.strategy.dialects.record import DialectRecord, Meaning, Word
+
+
+def fold_key(name: str) -> str:
+    """A key as records of lines compare it: ``--lora_r``, ``lora-r`` and ``lora_r`` are one."""
+    return name.lstrip("-").replace("_", "-")
+
+
+class Started(Part):
+    """What starts the program; names are separated by blanks.
+
+    scripts   names of script files, or ends of their paths; * stands for any letters
+    modules   what follows ``python -m``, in which * stands for any letters too
+    commands  first words of commands: ``llamafactory-cli train``
+    """
+
+    scripts: str = ""
+    modules: str = ""
+    commands: tuple[str, ...] = ()
+
+    @property
+    def any(self) -> bool:
+        """Whether anything starts the program; else its record is a part of others."""
+        return bool(self.scripts or self.modules or self.commands)
+
+    def fits(self, script: str) -> int:
+        """Letters of the longest name that a script or module has; 0 where it has none."""
+        found = [p for p in self.scripts.split() if _ends_in(script, p)]
+        found += [m for m in self.modules.split() if fnmatchcase(script, m)]
+        return max(map(len, found), default=0)
+
+
+def _ends_in(script: str, pattern: str) -> bool:
+    """Whether a script's path ends in the parts of a pattern."""
+    parts, wanted = PurePath(script).parts, PurePath(pattern).parts
+    last = parts[len(parts) - len(wanted) :] if len(parts) >= len(wanted) else ()
+    return bool(last) and all(map(fnmatchcase, last, wanted))
+
+
+class NamedFile(Part):
+    """The file of arguments that a line names; arguments of the line override it.
+
+    flags   flags whose value is its name
+    first   whether the first word that is no flag is its name
+    form    its form where its ending does not say it
+    shipped whether it may be one that comes with the program, which is not at hand
+    marks   keys of which a file given alone has at least one if it is this program's
+    dialect the dialect that reads it, and the line's arguments as if they stood in it
+    """
+
+    flags: str = ""
+    first: bool = False
+    shipped: bool = False
+    marks: tuple[str, ...] = ()
+    dialect: str = ""
+    form: Literal["yaml", "json", "toml"] = "yaml"
+
+
+class LineRecord(DialectRecord):
+    """The arguments of one program.
+
+    form          flags: of the line itself, whatever the file's is
+    started       what starts the program
+    inherits      records of lines whose keys it has too
+    file          the file that the line may name; None: none
+    overrides     whether arguments may be ``key=value``, ``+key=value`` and ``~key``
+    launcher      the launcher whose flags stand before the script (``tune run``) or among the
+                  program's own (``trl sft``)
+    environment   variables of the environment, and the option that each states
+    marks         keys of which the line of another script has at least one if its arguments are
+                  this program's; without marks only ``started`` counts
+    """
+
+    form: Literal["flags"] = "flags"
+    started: Started = Started()
+    inherits: tuple[str, ...] = ()
+    file: NamedFile | None = None
+    overrides: bool = False
+    launcher: str = ""
+    environment: dict[str, str] = Field(default_factory=dict)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _folded(cls, data: Any) -> Any:
+        """Names of keys with dashes for underscores, wherever they stand."""
+        if not isinstance(data, dict):
+            return data
+        data = {**data}
+        for name in ("keys", "implied", "refused", "written"):
+            data[name] = _fold_beside(data[name], keys=name == "keys") if name in data else None
+        data = {k: v for k, v in data.items() if v is not None}
+        if isinstance(listed := data.get("no_effect"), dict):
+            data["no_effect"] = {k: _words(v) for k, v in listed.items()}
+        if isinstance(data.get("bare"), str):
+            data["bare"] = _words(data["bare"])
+        if isinstance(data.get("marks"), tuple | list):
+            data["marks"] = tuple(fold_key(str(m)) for m in data["marks"])
+        return data
+
+    def complete(self) -> LineRecord:
+        """The record with all that it inherits; its own keys replace inherited ones."""
+        return _complete(self) if self.inherits else self
+
+
+def _words(text: Any) -> Any:
+    return " ".join(map(fold_key, text.split())) if isinstance(text, str) else text
+
+
+def _fold_beside(value: Any, *, keys: bool) -> Any:
+    """A part of a record with its conditions on other keys folded; ``keys``: and its own keys."""
+    if isinstance(value, tuple | list):
+        return tuple(_fold_beside(v, keys=False) for v in value)
+    if not isinstance(value, dict):
+        return value
+    if keys:
+        return {_words(k): _fold_beside(v, keys=False) for k, v in value.items()}
+    beside = value.get("beside")
+    if isinstance(beside, dict):
+        return {**value, "beside": {fold_key(k): v for k, v in beside.items()}}
+    return value
+
+
+LINES: Database[LineRecord] = Database("launch line", "programs_db/dialects/lines", LineRecord)
+
+
+@lru_cache(maxsize=128)
+def _complete(record: LineRecord) -> LineRecord:
+    found = record
+    for name in record.inherits:
+        found = _joined(found, LINES[name].complete())
+    return found
+
+
+def _joined(own: LineRecord, base: LineRecord) -> LineRecord:
+    """A record with those keys of another that it does not have."""
+    stated = {n for names in own.table() for n in names}
+    inherited: dict[str, tuple[Meaning, ...]] = {}
+    for names, meanings in base.table().items():
+        if left := [n for n in names if n not in stated]:
+            inherited[" ".join(left)] = meanings
+    known = {*stated, *(n for names in inherited for n in names.split())}
+    no_effect = {k: _without(v, known) for k, v in own.no_effect.items()}
+    listed = {w for v in no_effect.values() for w in v.split()}
+    for reason, words in base.no_effect.items():
+        more = _without(words, known | listed)
+        no_effect[reason] = f"{no_effect.get(reason, '')} {more}".strip()
+    absent: Mapping[str, tuple[Word, str]] = {**base.absent, **own.absent}
+    return own.model_copy(
+        update={
+            "inherits": (),
+            "keys": {**inherited, **own.keys},
+            "program": {**base.program, **own.program},
+            "absent": dict(absent),
+            "implied": (*own.implied, *base.implied),
+            "refused": (*own.refused, *base.refused),
+            "exclusive": tuple(dict.fromkeys((*own.exclusive, *base.exclusive))),
+            "no_effect": {k: v for k, v in no_effect.items() if v},
+            "bare": f"{own.bare} {base.bare}".strip(),
+            "file": own.file or base.file,
+            "environment": {**base.environment, **own.environment},
+        }
+    )
+
+
+def _without(words: str, known: set[str]) -> str:
+    return " ".join(w for w in words.split() if w not in known)

@@ -1,0 +1,296 @@
+"""A program's own arguments, on its launch line or in a file that it takes: chosen and read.
+
+``programs_db/dialects/lines`` has a record for each program. ``chosen`` finds the record by what
+the line starts, or by a key that only one program has.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+from typing import Any
+
+from simcore.base.errors import DataError, InvalidConfig, UsageError, nearest
+from simcore.strategy.dialects.base import Emitted, Job, Launch
+from simcore.strategy.dialects.keyed import DIALECTS, TableDialect
+from simcore.strategy.dialects.line_record import LINES, LineRecord, NamedFile, fold_key
+from simcore.strategy.dialects.reading import Reading, Table
+from simcore.strategy.dialects.record import FALSE, fold
+from simcore.strategy.dialects.source import Source, beside, json_table, toml_table, yaml_table
+
+#: How files of arguments are read, by their endings.
+FILES = {".json": json_table, ".toml": toml_table, ".yaml": yaml_table, ".yml": yaml_table}
+#: The record that reads scripts of which nothing else is known.
+ANY_SCRIPT = "trainer"
+_OVERRIDE = re.compile(r"^(?:\+{0,2}([A-Za-z_][\w./@-]*)=(.*)|~([A-Za-z_][\w./@-]*).*)$", re.DOTALL)
+
+Last = Callable[[Reading, Table], None]
+#: What records cannot express, by record: before and after its keys are read, and those of records
+#: that inherit it.
+FIRST: dict[str, Last] = {}
+LAST: dict[str, Last] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Arguments:
+    """Keys of a line or file with their values, by folded name, and how each is spelt.
+
+    ``loose``: words that belong to no key.
+    """
+
+    given: Mapping[str, Any] = field(default_factory=dict)
+    spelt: Mapping[str, str] = field(default_factory=dict)
+    loose: tuple[str, ...] = ()
+
+    def over(self, other: Arguments) -> Arguments:
+        """These and the ``other`` ones that they do not replace."""
+        return Arguments(
+            {**other.given, **self.given}, {**other.spelt, **self.spelt}, self.loose
+        )  # fmt: skip
+
+
+def arguments(words: Sequence[str], *, overrides: bool = False) -> Arguments:
+    """The flags of a line and, where the program takes them, ``key=value``."""
+    found: dict[str, list[str]] = {}
+    spelt: dict[str, str] = {}
+    loose: list[str] = []
+    name = ""
+    for word in words:
+        override = _OVERRIDE.match(word) if overrides else None
+        if word.startswith("-") and len(word) > 1 and not re.match(r"^-[\d.]", word):
+            flag, equals, value = word.partition("=")
+            name = fold_key(flag)
+            spelt[name], found[name] = flag, [value] if equals else []
+        elif override is not None:
+            name, typed = "", override[1] or override[3]
+            key = fold_key(typed)
+            spelt[key], found[key] = typed, ["null" if override[2] is None else override[2]]
+        elif name:
+            found[name].append(word)
+        else:
+            loose.append(word)
+    given: dict[str, Any] = {}
+    for key, values in found.items():
+        text: Any = values[0] if len(values) == 1 else ",".join(values) or True
+        _spread(key, _typed(text), spelt[key], given, spelt)
+    return Arguments(given, spelt, tuple(loose))
+
+
+def _typed(value: Any) -> Any:
+    """A word as a mapping or list, where it is the text of one."""
+    if not isinstance(value, str):
+        return value
+    text = value.strip()
+    if text.startswith("{"):
+        try:
+            return json.loads(text)
+        except (ValueError, RecursionError):
+            return value
+    if text.startswith("[") and text.endswith("]") and not {"[", "{"} & set(text[1:]):
+        return [w.strip().strip("'\"") for w in text[1:-1].split(",") if w.strip()]
+    return None if text in ("null", "None") else value
+
+
+def of_table(data: Mapping[str, Any]) -> Arguments:
+    """The keys of a file, nested ones by dotted path."""
+    given: dict[str, Any] = {}
+    spelt: dict[str, str] = {}
+    for key, value in data.items():
+        _spread(fold_key(key), value, key, given, spelt)
+    return Arguments(given, spelt)
+
+
+def _spread(key: str, value: Any, typed: str, given: dict[str, Any], spelt: dict[str, str]) -> None:
+    """Add a key, or those of the mapping that is its value; a list of words becomes one text."""
+    if isinstance(value, Mapping):
+        for inner, v in value.items():
+            name = str(inner)
+            _spread(f"{key}.{fold_key(name)}", v, f"{typed}.{name}", given, spelt)
+        return
+    if isinstance(value, list | tuple) and not any(isinstance(v, dict | list) for v in value):
+        value = ",".join(map(str, value))
+    spelt[key] = typed
+    if value is not None:
+        given[key] = value
+
+
+@lru_cache(maxsize=8)
+def _top_keys(source: Source) -> frozenset[str]:
+    """Keys of the outermost level of a file, folded; none of a file that cannot be read."""
+    try:
+        return frozenset(map(fold_key, FILES[_ending(source)](source)))
+    except DataError:
+        return frozenset()
+
+
+@dataclass(frozen=True)
+class LineDialect(TableDialect):
+    """The arguments of one program, by its record in ``programs_db/dialects/lines``.
+
+    ``certain``: whether the line starts this program for sure; the arguments of other scripts are
+    read only where their values are known too.
+    """
+
+    certain: bool = True
+
+    @cached_property
+    def record(self) -> LineRecord:
+        """What each argument means, inherited ones too."""
+        return LINES[self.name].complete()
+
+    def claims(self, source: Source) -> bool:
+        """Whether it is a file of this program's arguments: its form, and one of its marks."""
+        file = self.record.file
+        if file is None or source.suffix not in FILES:
+            return False
+        return not _top_keys(source).isdisjoint(map(fold_key, file.marks))
+
+    def data(self, source: Source) -> Mapping[str, Any]:
+        """The keys and values of a file of arguments."""
+        return of_table(FILES[_ending(source)](source)).given
+
+    def read(self, source: Source) -> Launch:
+        """The options that a file of arguments states."""
+        reading = Reading(self.name, source)
+        return self.read_arguments(reading, of_table(FILES[_ending(source)](source)), "the file")
+
+    def read_words(self, reading: Reading, words: Sequence[str], script: str) -> Launch:
+        """The options that a line states after the script, and in the file that it names."""
+        record = self.record
+        found = arguments(words, overrides=record.overrides)
+        if record.file is not None and record.file.dialect:
+            return self._through(reading, record.file, found)
+        if record.file is not None:
+            found = self._with_file(reading, record.file, found)
+        return self.read_arguments(reading, found, script)
+
+    def _through(self, reading: Reading, file: NamedFile, found: Arguments) -> Launch:
+        """What the file says to its own dialect, and the line's arguments as if they were in it."""
+        dialect = DIALECTS[file.dialect]
+        given = {found.spelt[k].lstrip("-+"): v for k, v in found.given.items()}
+        named = set(map(fold_key, file.flags.split()))
+        data: dict[str, Any] = {}
+        for flag in [k for k in given if fold_key(k) in named]:
+            data |= Table(dialect.data(beside(reading.source, str(given.pop(flag))))).given
+        reading.dialect = dialect.name
+        return dialect.read_table(reading, Table({**data, **given}))
+
+    def _with_file(self, reading: Reading, file: NamedFile, found: Arguments) -> Arguments:
+        given = dict(found.given)
+        flags = [n for n in map(fold_key, file.flags.split()) if n in given]
+        names = [str(given.pop(flag)) for flag in flags]
+        loose = found.loose
+        if file.first and not names and loose:
+            names, loose = [loose[0]], loose[1:]
+        found = Arguments(given, found.spelt, loose)
+        for name in names:
+            try:
+                source = beside(reading.source, name)
+            except (DataError, UsageError):
+                if not file.shipped:
+                    raise
+                reading.not_at_hand(name, self.title)
+                continue
+            read = FILES.get(source.suffix, FILES["." + file.form])
+            found = found.over(of_table(read(source)))
+        return found
+
+    def read_arguments(self, reading: Reading, found: Arguments, script: str) -> Launch:
+        """The options that arguments state; the rest is told."""
+        record = self.record
+        table = Table(found.given, "", found.spelt)
+        for first in _of_family(self.name, FIRST):
+            first(reading, table)
+        foreign = {k for k, v in table.given.items() if not (self.certain or self._takes(k, v))}
+        for key in foreign:
+            table.take(key)
+            del table.given[key]
+        self.state(reading, table)
+        for last in _of_family(self.name, LAST):
+            last(reading, table)
+        reading.more["fills"] = not record.program
+        plain, sections = record.without_effect()
+        known = {*plain, *sections, *(n for names in record.table() for n in names)}
+        odd = table.left(reading, plain, sections)
+        told = [k for k in found.spelt if k in foreign or k in odd]
+        if told:
+            listed = ", ".join(_hinted(found.spelt[k], k, known) for k in told)
+            reading.not_understood(f"{listed} of {script}")
+        return reading.finish()
+
+    def _takes(self, name: str, value: Any) -> bool:
+        """Whether an argument of an unknown script is one of this record, by name and value."""
+        if name in self.record.without_effect()[0]:
+            return True
+        meaning = next((m[0] for names, m in self.record.table().items() if name in names), None)
+        if meaning is None or not meaning.values or set(meaning.values) <= {"true", "false"}:
+            return meaning is not None
+        known = {*map(fold, meaning.values), *map(fold, meaning.harmless), *FALSE}
+        return fold(value) in known
+
+    def emit(self, job: Job) -> Emitted:
+        """Raises InvalidConfig: such lines are only read."""
+        raise InvalidConfig([f"{self.title}'s arguments are read, not written: --emit accelerate"])
+
+
+def _hinted(typed: str, key: str, known: set[str]) -> str:
+    near = nearest(key, sorted(known), 1)
+    return f"{typed} ({near[0]}?)" if near and near[0] != key else typed
+
+
+def _ending(source: Source) -> str:
+    return source.suffix if source.suffix in FILES else ".yaml"
+
+
+def _of_family(name: str, functions: Mapping[str, Last]) -> Iterator[Last]:
+    """The functions of the records that a record inherits, and its own."""
+    for base in LINES[name].inherits:
+        yield from _of_family(base, functions)
+    if name in functions:
+        yield functions[name]
+
+
+def line_programs() -> tuple[str, ...]:
+    """Names of the records that are programs: those that something starts."""
+    return tuple(r.name for r in LINES.all() if r.started.any)
+
+
+def chosen(script: str, command: str, words: Sequence[str]) -> LineDialect:
+    """The reader of a line's arguments.
+
+    ``script``: what the line runs, a file or a module; ``command``: the words that start a program
+    by its own command, if they do.
+    """
+    programs = [r for r in LINES.all() if r.started.any]
+    if command:
+        return LineDialect(next(r.name for r in programs if command in r.started.commands))
+    fits = {r.name: n for r in programs if (n := r.started.fits(script))}
+    best = max(fits.values(), default=0)
+    named = [r for r in programs if fits.get(r.name) == best > 0]
+    keys = {key for w in words if w.startswith("-") for key in [fold_key(w.partition("=")[0])]}
+    if len(named) == 1:
+        return LineDialect(named[0].name)
+    marked = [r for r in named or programs if keys & set(r.marks)]
+    if len(marked) > 1:
+        most = max(knows(r, keys) for r in marked)
+        marked = [r for r in marked if knows(r, keys) == most]
+    if marked:
+        return LineDialect(marked[0].name)
+    return LineDialect(named[0].name) if named else LineDialect(ANY_SCRIPT, certain=False)
+
+
+def knows(record: LineRecord, keys: set[str]) -> int:
+    """How many of ``keys`` a record knows."""
+    full = record.complete()
+    plain, sections = full.without_effect()
+    stated = {n for names in full.table() for n in names}
+    inside = sum(any(k == s or k.startswith(f"{s}.") for s in sections) for k in keys)
+    return len(keys & (stated | plain)) + inside
+
+
+def commands() -> Mapping[tuple[str, ...], LineRecord]:
+    """The commands that start programs, as words."""
+    return {tuple(c.split()): r for r in LINES.all() for c in r.started.commands}
