@@ -157,10 +157,12 @@ def _frozen(f: Facts) -> Derivation:
         for n in w.frozen[:6]
     ]  # fmt: skip
     inputs.append(("buffers", f"{w.buffers_numel:,} x {p.param_bytes} bytes"))
-    cut = f.request.strategy.zero_stage >= 3 and any(b.base_bytes(1.0) for b in w.blocks)
+    how = f.request.strategy
+    cut = how.zero_stage >= 3 and any(b.base_bytes(1.0) for b in w.blocks)
+    where = "in host memory" if how.offload.params != "none" else "/ ranks that shard it"
     return Derivation(
         "sum of resident parameters x bytes, and the model's own buffers"
-        + ("; frozen base of adapters / ranks that shard it" if cut else ""),
+        + (f"; frozen base of adapters {where}" if cut else ""),
         tuple(inputs),
         f"models_db (`simcore show model {f.result.model}`)",
     )

@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -18,7 +18,7 @@ from simcore.base.units import FP32_BYTES, MIB
 from simcore.memory.allocator_types import MIN_LARGE_BYTES, ROUND_LARGE_BYTES
 from simcore.memory.communicators import Group, communicator_bytes
 from simcore.memory.parts import Parts, PartSizes, frozen_away, parts_of
-from simcore.step.parallel import PARALLELISMS, Holdings
+from simcore.step.parallel import PARALLELISMS, PLACES, Holdings
 from simcore.strategy.precision import Precision
 from simcore.strategy.strategy import Strategy
 from simcore.workload.graph import Workload
@@ -149,13 +149,18 @@ def rank_state(
     zero = 0.0 * one
     after_backward = program.gradients.buckets_after_backward
     away = frozen_away((sizes.base, sizes.routed_base), shards, expert_ranks)
+    away = away * (strategy.zero_stage >= 3)
+    if strategy.offload.params != "none":  # every parameter is offloaded, trained or not
+        place = PLACES[strategy.offload.params]
+        held = replace(held, **{place: getattr(held, place) + sizes.base - away})
+        away = one * sizes.base
     terms = {
         "parameters": held.parameters,
         "optimizer_state": held.optimizer_state,
         "ema": held.ema,
         "gradient_buckets": zero if after_backward else held.buckets,
         "replicas": held.replicas,
-        "frozen_models": sizes.resident_frozen - away * (strategy.zero_stage >= 3),
+        "frozen_models": sizes.resident_frozen - away,
         "gradient_stubs": one * sizes.stubs if hands_stubs(strategy) else zero,
     }
     temporaries = wide = joined = zero

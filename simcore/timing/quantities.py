@@ -365,9 +365,12 @@ class Quantities:
 
     def _crossing(self, numel: Array, width_bytes: float, target: str, index: int) -> Array:
         """Seconds to copy a rank's tensors of ``numel`` elements between device and host."""
+        return numel * self._host_width(width_bytes) / self._link_bytes_per_s(target, index)
+
+    def _link_bytes_per_s(self, target: str, index: int) -> Array:
+        """Rate of copies between a device and host memory, near or on another socket."""
         c = self.classes[index]
-        rate = min(c.h2d_bytes_per_s, c.far_bytes_per_s if target == "cpu-far" else np.inf)
-        return numel * self._host_width(width_bytes) / rate
+        return np.minimum(c.h2d_bytes_per_s, c.far_bytes_per_s if target == "cpu-far" else np.inf)
 
     def _host_width(self, width_bytes: float) -> float:
         """Bytes an element of a tensor that is copied between host and device."""
@@ -395,14 +398,20 @@ class Quantities:
         return seconds
 
     def _fetch(self, block: int, index: int) -> Array:
-        """Seconds to bring a rank's shard of a block's parameters to the device."""
-        c, target = self.classes[index], self.strategy.offload.params
-        width = self.strategy.precision.param_bytes
-        numel = self.of_parts(lambda w: w.blocks[block].numel if block < len(w.blocks) else 0.0)
+        """Seconds to bring a rank's shard of a block's parameters to the device.
+
+        They are the trained ones and the frozen base of adapters.
+        """
+        c, p, target = self.classes[index], self.strategy.precision, self.strategy.offload.params
+        width = self._host_width(p.param_bytes)
+        n_bytes = self.of_parts(
+            lambda w: w.blocks[block].numel * width + w.blocks[block].base_bytes(p.base_bytes)
+            if block < len(w.blocks)
+            else 0.0
+        )
         if target == "nvme":
-            n_bytes = numel / self.shards * self._host_width(width)
-            return n_bytes * c.gpus_per_node / c.nvme_read_bytes_per_s
-        return self._crossing(numel / self.shards, width, target, index)
+            return n_bytes / self.shards * c.gpus_per_node / c.nvme_read_bytes_per_s
+        return n_bytes / self.shards / self._link_bytes_per_s(target, index)
 
 
 def _away_bytes(workload: Workload, p: Precision) -> float:

@@ -312,6 +312,30 @@ def test_activations_on_the_host_are_not_held() -> None:
     assert offloaded(whole, 0) is whole
 
 
+
+def test_a_frozen_base_is_offloaded_with_all_parameters() -> None:
+    """ZeRO-3 and FSDP offload every parameter of a module, trained or not, and fetch it anew."""
+    words: dict[str, Any] = {"strategy": "zero3", "precision": "bf16", "recompute": "full"}
+    here, away, full = (
+        api.predict("llama3-8b", "1x8xH100", **words, **more)
+        for more in (
+            {"lora_rank": 16},
+            {"lora_rank": 16, "offload": "optimizer+params"},
+            {"offload": "optimizer+params"},
+        )
+    )
+    base = 2 * here.n_frozen_params / 8
+    assert here.memory.terms["frozen_models"] == pytest.approx(base, rel=1e-3)
+    assert "frozen_models" not in away.memory.terms
+    adapters = 16 * here.n_params / 8  # weights 2, gradients 2, fp32 weights and moments 12
+    assert away.memory.host_bytes == pytest.approx(base + adapters, rel=1e-3)
+    assert away.memory.device_bytes < full.memory.device_bytes
+    # one GPU, few tokens: the base crosses a PCIe 5 link of 64 GB/s in forward and in backward
+    words |= {"lora_rank": 16, "offload": "optimizer+params", "seq_len": 16}
+    alone = api.predict("llama3-8b", "1x1xH100", **words)
+    assert alone.step_time_s.value > 2 * 2 * here.n_frozen_params / 64e9
+
+
 def test_joined_logits_are_whole_on_every_tensor_rank() -> None:
     record = MODELS["llama3-8b"]
     joined = record.model_copy(update={"config": {**record.config, "gathered_logits": True}})

@@ -25,6 +25,9 @@ from simcore.workload.saved import NOTHING
 
 Array = NDArray[np.float64]
 
+#: Field of ``Holdings`` for each target of offload.
+PLACES = {"cpu": "host", "cpu-far": "host", "nvme": "nvme"}
+
 
 @dataclass(frozen=True, slots=True)
 class Holdings:

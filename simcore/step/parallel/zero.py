@@ -10,6 +10,7 @@ import numpy as np
 from simcore.physics.collectives import Collective
 from simcore.step.parallel.base import (
     PARALLELISMS,
+    PLACES,
     Array,
     Holdings,
     Trained,
@@ -289,16 +290,15 @@ class Zero:
             "ema": numel * strategy.ema_bytes,
             "buckets": self._bucket_bytes(workload, strategy) * np.where(n_ranks > 1, 1.0, 0.0),
         }
-        places = {"cpu": "host", "cpu-far": "host", "nvme": "nvme"}
         if strategy.offload.optimizer != "none":
             # ZeRO-Offload stores its shard's gradients on the host together with its states.
-            held[places[strategy.offload.optimizer]] = (
+            held[PLACES[strategy.offload.optimizer]] = (
                 held.pop("optimizer_state") + shard * p.grad_bytes
             )
             if self.stage >= 2:
                 del held["gradients"]
         if strategy.offload.params != "none":
-            place = places[strategy.offload.params]
+            place = PLACES[strategy.offload.params]
             held[place] = held.get(place, 0.0) + held.pop("parameters")
         return Holdings.of(n_ranks, **held)
 
