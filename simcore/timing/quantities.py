@@ -405,9 +405,11 @@ class Quantities:
         c, p, target = self.classes[index], self.strategy.precision, self.strategy.offload.params
         width = self._host_width(p.param_bytes)
         n_bytes = self.of_parts(
-            lambda w: w.blocks[block].numel * width + w.blocks[block].base_bytes(p.base_bytes)
-            if block < len(w.blocks)
-            else 0.0
+            lambda w: (
+                w.blocks[block].numel * width + w.blocks[block].base_bytes(p.base_bytes)
+                if block < len(w.blocks)
+                else 0.0
+            )
         )
         if target == "nvme":
             return n_bytes / self.shards * c.gpus_per_node / c.nvme_read_bytes_per_s

@@ -312,7 +312,6 @@ def test_activations_on_the_host_are_not_held() -> None:
     assert offloaded(whole, 0) is whole
 
 
-
 def test_a_frozen_base_is_offloaded_with_all_parameters() -> None:
     """ZeRO-3 and FSDP offload every parameter of a module, trained or not, and fetch it anew."""
     words: dict[str, Any] = {"strategy": "zero3", "precision": "bf16", "recompute": "full"}
