@@ -370,7 +370,9 @@ class Quantities:
     def _link_bytes_per_s(self, target: str, index: int) -> Array:
         """Rate of copies between a device and host memory, near or on another socket."""
         c = self.classes[index]
-        return np.minimum(c.h2d_bytes_per_s, c.far_bytes_per_s if target == "cpu-far" else np.inf)
+        far = c.far_bytes_per_s if target == "cpu-far" else np.inf
+        rate: Array = np.minimum(c.h2d_bytes_per_s, far)
+        return rate
 
     def _host_width(self, width_bytes: float) -> float:
         """Bytes an element of a tensor that is copied between host and device."""
