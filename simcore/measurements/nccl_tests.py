@@ -26,6 +26,9 @@ from simcore.measurements.nccl_runs import (
 )
 
 _LABEL: Final = re.compile(r"^(?:\[\d+,\d+\]<std\w+>:|\d{1,5}: )\s?")
+#: A rank in front of a line, as MPICH's mpiexec -l and others write it. Such launchers tag what is
+#: written at a time, and the program writes a row in parts, so that it stands within lines too.
+_TAG: Final = re.compile(r"^\[\d{1,5}\]")
 _START: Final = re.compile(r"^\s*nThread\s+\d+\s+nGpus\s+\d+\s+minBytes")
 _RANK: Final = re.compile(
     r"^\s*Rank\s+(\d+)\s+(?:Group\s+\d+\s+)?Pid\s+\d+\s+on\s+(\S+)\s+device\s+\d+\s+"
@@ -40,6 +43,9 @@ _ROW: Final = re.compile(r"^\s*(\d+)\s+(\d+)\s+([a-z]\w*)\s+(\S.*?)\s*$")
 _STAMP_TOKENS: Final = 2
 #: Columns of one result: time, algbw, busbw, #wrong (in older versions: error).
 _SIDE: Final = 4
+#: Greatest difference from the right result that versions with a column "error", which has it,
+#: count as right (nccl-tests before 2.12, src/common.cu, DeltaMaxValue; fp16 had 0.05 first).
+_MOST_ERROR: Final = {"half": 5e-2, "bfloat16": 5e-2, "float": 1e-5, "double": 1e-12}
 
 
 def is_nccl_tests(text: str) -> bool:
@@ -52,6 +58,8 @@ def is_nccl_tests(text: str) -> bool:
 
 def _bare(line: str) -> str:
     """A line without the launcher's prefix and comment marks."""
+    if (tag := _TAG.match(line)) is not None:
+        line = line.replace(tag[0], "")
     return _LABEL.sub("", line).lstrip("#> \t") if line else line
 
 
@@ -123,6 +131,14 @@ def _runs(path: Path, lines: list[str]) -> Iterator[tuple[_Open, list[str]]]:
         yield run, problems
 
 
+def _n_wrong(error: str, dtype: str) -> str:
+    """The cell of wrong results that a cell of the greatest difference stands for."""
+    try:
+        return "0" if float(error) <= _MOST_ERROR.get(dtype, 0.0) else error
+    except ValueError:
+        return error
+
+
 def _row(match: re.Match[str], columns: list[str], line: int) -> Row | str | None:
     """A line of the table; a sentence where it is invalid."""
     at = [i for i, c in enumerate(columns) if c in ("time", "cputime")]
@@ -140,7 +156,8 @@ def _row(match: re.Match[str], columns: list[str], line: int) -> Row | str | Non
     numbers = words[named:]
     sides: list[Side | None] = []
     for first in at:
-        side = side_of(*numbers[first - at[0] : first - at[0] + _SIDE])
+        *timed, wrong = numbers[first - at[0] : first - at[0] + _SIDE]
+        side = side_of(*timed, _n_wrong(wrong, match[3]) if "error" in columns else wrong)
         if isinstance(side, str):
             return side
         sides.append(side)

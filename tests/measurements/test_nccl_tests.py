@@ -89,6 +89,27 @@ def test_an_old_log() -> None:
     assert run.rows[2].out_of_place.time_s == pytest.approx(120.1e-6)
 
 
+def test_an_old_log_has_differences_not_counts_of_wrong_results() -> None:
+    """Sums of floats differ by rounding; the old tests allowed 1e-5 of it (DeltaMaxValue)."""
+    assert len(only(OLD.replace("0e+00", "2e-07")).rows) == 3
+    assert read_nccl_tests(LOG, OLD.replace("0e+00", "3e-02")).problems
+    halves = OLD.replace("float", "half").replace("0e+00", "1e-03")
+    assert len(only(halves).rows) == 3
+    assert read_nccl_tests(LOG, OLD.replace("float", "int32").replace("0e+00", "1e+00")).problems
+
+
+def test_ranks_in_front_of_and_within_lines() -> None:
+    """A launcher that tags what arrives at a time: a row is written in parts."""
+    plain = nccl_log(straight, SIZES)
+    tagged = "".join(
+        "[0]" + line[:52] + ("[0]" if line.lstrip()[:1].isdigit() else "") + line[52:]
+        for line in plain.splitlines(keepends=True)
+    )
+    assert is_nccl_tests(tagged)
+    assert only(tagged).rows == only(plain).rows
+    assert only(tagged).devices == only(plain).devices
+
+
 def test_a_log_from_the_field() -> None:
     """Two HGX H100, by the author of NVIDIA/nccl-tests issue 309."""
     log = Path(__file__).parents[2] / "docs" / "examples" / "nccl-2x8xH100.txt"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from simcore.base.errors import DataError, InvalidConfig, nearest
 from simcore.base.figures import Figure
@@ -72,16 +72,15 @@ def parse_config(text: str, path: Path) -> ModelRecord:
 
 
 def _parsed(text: str, path: Path) -> dict[str, Any]:
-    """The JSON object in ``text``. Raises DataError."""
+    """The JSON object in ``text``. Raises DataError.
 
-    def refuse(word: str) -> NoReturn:
-        line = text[: text.find(word)].count("\n") + 1 if word in text else None
-        raise DataError(f"{word} is not a number", file=path, line=line)
-
+    Python's ``json`` writes ``Infinity`` and ``NaN`` (``time_step_limit`` of Mamba-2 configs); they
+    are read as numbers, which no setting accepts.
+    """
     if not text.strip():
         raise DataError("is empty", file=path)
     try:
-        data = json.loads(text, parse_constant=refuse)
+        data = json.loads(text)
     except json.JSONDecodeError as err:
         raise DataError(f"not valid JSON: {err.msg}", file=path, line=err.lineno) from None
     except RecursionError:
