@@ -12,6 +12,7 @@ from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from simcore.strategy.options import OPTIONS
 from simcore.strategy.options.option import HEADINGS
+from simcore.strategy.options.values import spelt
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +103,14 @@ class _Command(TyperCommand):
         for param in self.params:
             if type(param) is TyperOption:
                 param.__class__ = _Option  # typer has no parameter for the class of options
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the words of a command line; flags may be spelt either way (quantized, -ised)."""
+        known = {flag for param in self.params for flag in param.opts}
+        words = (word.partition("=") for word in args)
+        both = [f"{spelt(flag, known)}{eq}{value}" for flag, eq, value in words]
+        rest: list[str] = super().parse_args(ctx, both)
+        return rest
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write the options in ``--help``, under headings where there are many."""

@@ -114,6 +114,7 @@ class ModelRecord(Sourced):
         default="", description="kind of source whose library's modules a plain training loop runs"
     )
     notes: tuple[str, ...] = ()
+    length_note: str = Field(default="", description="a note where no sequence length is given")
     #: The network that `simcore trace-model` wrote; archs/traced.py checks it when the model is
     #: built.
     traced: dict[str, Any] | None = None
@@ -253,10 +254,11 @@ def _build(record: ModelRecord, overrides: tuple[tuple[str, Scalar], ...]) -> Wo
     )
     frozen = tuple(_build_frozen(f, dict(overrides)) for f in record.frozen)
     sd_frac, wait = record.work_sd_frac, record.sync_norm_wait
+    told = "seq_len" not in dict(overrides) and record.length_note
     return workload.replace(
         frozen=workload.frozen + frozen,
         modules_of=record.modules_of,
-        notes=workload.notes + record.notes,
+        notes=workload.notes + record.notes + ((record.length_note,) if told else ()),
         work_sd_frac=sd_frac.value if sd_frac else workload.work_sd_frac,
         sync_norms=workload.n_buffers // BUFFERS_A_NORM if wait else 0,
         sync_norm_wait_s=wait.value if wait else 0.0,

@@ -7,7 +7,7 @@ import typer
 
 from simcore.cli.main import app
 from simcore.cli.synonyms import _COMMANDS, command_meant, option_meant
-from simcore.strategy.options.values import called
+from simcore.strategy.options.values import called, read_options
 
 COMMANDS = typer.main.get_command(app)
 PREDICT = [o for p in COMMANDS.commands["predict"].params for o in p.opts]  # type: ignore[attr-defined]
@@ -53,3 +53,16 @@ def test_commands_that_are_proposed_exist() -> None:
 
 def test_only_options_of_the_command() -> None:
     assert option_meant("--dtype", ["--gpus", "--json"]) == ""
+
+
+@pytest.mark.parametrize("flag", ["--quantized-base", "--quantised-base"])
+def test_either_spelling_is_the_option(flag: str, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["predict", "--model", "llama3.1-8b", "--gpus", "A100", "--lora-rank", "8"]
+    assert COMMANDS.main([*words, f"{flag}=nf4"], standalone_mode=False) in (None, 0, 1)
+    assert "nf4" in capsys.readouterr().out
+
+
+def test_either_spelling_is_the_keyword() -> None:
+    found, problems = read_options({"quantized_base": "nf4", "optimiser": "adamw", "sise": 1})
+    assert found == {"quantised_base": "nf4", "optimizer": "adamw"}
+    assert len(problems) == 1  # no option in either spelling

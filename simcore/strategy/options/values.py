@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Container, Mapping, Sequence
 from functools import lru_cache
 from os import PathLike, fspath
 from typing import Any
@@ -22,7 +22,8 @@ def read_options(given: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     """
     found: dict[str, Any] = {}
     problems: list[str] = []
-    for name, value in given.items():
+    for typed, value in given.items():
+        name = spelt(typed, OPTIONS)
         option = OPTIONS.get(name)
         if option is None or option.part != "option":
             problems.append(_unknown(name, value))
@@ -35,6 +36,18 @@ def read_options(given: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
             except UsageError as err:
                 problems += err.sentences
     return found, problems
+
+
+#: Endings that are spelt in two ways: quantised, quantized.
+_BOTH_WAYS = re.compile("i([sz])e")
+
+
+def spelt(name: str, known: Container[str]) -> str:
+    """A name in the spelling in which it is ``known``, of quantised and quantized; else itself."""
+    if name in known:
+        return name
+    other = _BOTH_WAYS.sub(lambda m: f"i{'z' if m[1] == 's' else 's'}e", name)
+    return other if other in known else name
 
 
 def refuse_empty(option: Option, value: object) -> None:

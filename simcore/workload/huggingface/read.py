@@ -60,15 +60,15 @@ def parse_config(text: str, path: Path) -> ModelRecord:
     fields = Fields(data, path, text)
     kind = _model_type(fields)
     translation = translated(kind, fields)
-    config, notes = dict(translation.config), list(translation.notes)
+    config, note = dict(translation.config), ""
     if translation.max_tokens:
         config["seq_len"] = min(translation.max_tokens, DEFAULT_SEQ_LEN)
         if translation.max_tokens > DEFAULT_SEQ_LEN:
-            notes.append(
+            note = (
                 f"sequences of {DEFAULT_SEQ_LEN} tokens, although the model allows "
                 f"{translation.max_tokens}: --seq-len changes it"
             )
-    return _record(path, kind, data, translation, config, tuple(notes))
+    return _record(path, kind, data, translation, config, note)
 
 
 def _parsed(text: str, path: Path) -> dict[str, Any]:
@@ -136,7 +136,7 @@ def _full_name(path: Path, kind: str, data: dict[str, Any]) -> tuple[str, str]:
 
 def _record(
     path: Path, kind: str, data: dict[str, Any], translation: Translated,
-    config: dict[str, int | float | bool | str], notes: tuple[str, ...],
+    config: dict[str, int | float | bool | str], length_note: str,
 ) -> ModelRecord:  # fmt: skip
     name, full_name = _full_name(path, kind, data)
     record = ModelRecord(
@@ -158,7 +158,8 @@ def _record(
             ),
         ),
         modules_of="config",
-        notes=notes,
+        notes=translation.notes,
+        length_note=length_note,
         sources={"config": str(path)},
     )
     try:

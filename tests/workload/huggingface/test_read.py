@@ -143,7 +143,11 @@ def test_length_defaults_to_the_positions_up_to_a_bound(tmp_path: Path) -> None:
         path.write_text(json.dumps({**_GOOD, "max_position_embeddings": positions}))
         record = read_config(path)
         assert record.build().tokens_per_sample == expected
-        assert any("--seq-len" in note for note in record.notes) == (positions > 4096)
+        told = [
+            any("--seq-len" in note for note in w.notes)
+            for w in (record.build(), record.build(seq_len=4096), record.build(seq_len=256))
+        ]
+        assert told == [positions > 4096, False, False]  # not where a length is given
         assert record.build(seq_len=256).tokens_per_sample == 256
 
 
