@@ -1,4 +1,4 @@
-"""A request whose largest batch, uneven shares and balanced stages are found by search."""
+"""A request whose largest batch or length, uneven shares and balanced stages a search finds."""
 
 from __future__ import annotations
 
@@ -6,12 +6,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from simcore.base.errors import InvalidConfig
 from simcore.hardware.cluster import ClusterSpec
-from simcore.memory.job import largest_batch
+from simcore.memory.job import axis_of, largest_batch, memory_over
 from simcore.request.make import read_request
 from simcore.request.resolved import Request
 from simcore.workload.resolve import ModelSource
 
+#: ``seq_len="max"``: the length is a multiple of the first number of tokens below so many of them,
+#: and of the second from there on; and the longest that is tried.
+_STEPS, _FINE_BELOW, _LONGEST = (128, 1024), 8192, 2**24
 #: ``micro_batch="max"`` searches for the largest micro-batch that fits, up to this.
 MAX_BATCH = 4096
 
@@ -22,6 +26,8 @@ def make_request(
     **options: Any,
 ) -> Request:
     """The request with every option resolved. Raises InvalidConfig with every violation."""
+    if is_max(options.get("seq_len")):
+        return _with_longest(model, gpus, options)
     read = read_request(model, gpus, **options)
     request = read.request
     if read.largest_batch:
@@ -35,6 +41,39 @@ def make_request(
 
         request = with_balanced_stages(request)
     return request
+
+
+def is_max(value: object) -> bool:
+    """Whether an option's value asks for the most that fits."""
+    return isinstance(value, str) and value.strip().lower() == "max"
+
+
+def _with_longest(
+    model: str | Path | ModelSource, gpus: str | ClusterSpec, options: dict[str, Any]
+) -> Request:
+    """The request with the longest sequences that fit, or with a note where none do."""
+    if is_max(options.get("micro_batch")):
+        raise InvalidConfig(["give --micro-batch max or --seq-len max, not both"])
+
+    def of(tokens: int) -> Request:
+        return make_request(model, gpus, **{**options, "seq_len": tokens})
+
+    def fits(tokens: int) -> bool:
+        request = of(tokens)
+        capacity = min(g.gpu.usable_memory_bytes for g in request.cluster.groups)
+        return all(m.needed[0] <= capacity for m in memory_over(request, *axis_of(request)))
+
+    low, high = 0, _FINE_BELOW
+    while high <= _LONGEST and fits(high):
+        low, high = high, 2 * high
+    step = _STEPS[low > 0]
+    while high - low > step:
+        middle = (low + high) // 2 // step * step
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    note = f"sequences of {low} tokens are the longest that fit (in multiples of {step})"
+    found = of(low or step)
+    notes = (note if low else f"not even {step} tokens fit", *found.assumptions)
+    return replace(found, assumptions=notes)
 
 
 def _with_largest_batch(request: Request) -> Request:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from simcore.answer.advice import uneven
 from simcore.answer.measured import measured_rows
 from simcore.answer.predict import predict as _predict
+from simcore.answer.request import is_max
 from simcore.answer.request import make_request as _make_request
 from simcore.answer.result import Prediction as PlainPrediction
 from simcore.api.result import Call, plain_as
@@ -107,8 +108,10 @@ def answer_of(
     The advice is the changes that make a job fit, or that make a fitting one faster.
     """
     request = make_request(model, gpus, **options)
+    if is_max(options.get("seq_len")):  # changes are tried with the length that was found
+        options = {**options, "seq_len": request.options["seq_len"]}
     found = _predict(request, keep_timeline=keep_timeline)
-    largest = str(options.get("micro_batch") or "").strip().lower() == "max"
+    largest = is_max(options.get("micro_batch"))
 
     def ask(words: dict[str, Any]) -> Request:
         if largest and "micro_batch" not in words:  # micro_batch="max" is resolved anew
@@ -305,6 +308,8 @@ def launch_file(
 
     request = make_request(model, gpus, **options)
     attention = _stated("attention", options)
+    if is_max(options.get("seq_len")):
+        options = {**options, "seq_len": request.options["seq_len"]}
     return _launch_file(dialect, request, _seq_len(model, options), attention)
 
 

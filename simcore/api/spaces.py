@@ -9,7 +9,7 @@ from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from simcore.answer.request import make_request
+from simcore.answer.request import is_max, make_request
 from simcore.api.many import Comparison, Fleet, Goodput, Plan, Sweep
 from simcore.api.result import Call
 from simcore.api.results import Prediction
@@ -165,7 +165,7 @@ def compare(
     """
     call = {"model": model, "gpus": gpus, "price": price, "prices": prices, **words}
     words, _ = launched_words(_names(model), _grids(gpus), _with_inputs(words))
-    most = str(words.get("micro_batch") or "").strip().lower() == "max"
+    most = is_max(words.get("micro_batch"))
     if most:
         words = {**words, "micro_batch": None}
     problems = Problems()

@@ -85,5 +85,5 @@ def _control(option: Option) -> ControlOf:
         hint=control.hint, unsaid=control.unsaid, wide=control.wide,
         steps=list(BATCHES) if kind == "slider" else [], fine=control.fine,
         least=1 if isinstance(option.kind, Number) and least is None else least or 0,
-        most=getattr(option.kind, "or_max", False),
+        most=kind == "slider" and getattr(option.kind, "or_max", False),
     )  # fmt: skip

@@ -82,7 +82,7 @@ def _field(option: Option) -> tuple[Any, Any]:
     typed: Any = Annotated[
         str, StringConstraints(min_length=1, max_length=control.most_letters)
     ]  # fmt: skip
-    if isinstance(kind, Whole) and not kind.or_max:
+    if isinstance(kind, Whole) and control.kind != "slider":  # which alone can be set to max
         typed = Annotated[int, Field(ge=kind.least, le=control.most)]
     elif isinstance(kind, Number):
         typed = Annotated[float, Field(ge=kind.least, le=control.most, allow_inf_nan=False)]

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
+
 from simcore import api
 from simcore.answer.predict import predict
 from simcore.answer.request import make_request
+from simcore.base.errors import InvalidConfig
 
 
 def test_memory_is_of_the_longest_sentences_and_time_of_usual_ones() -> None:
@@ -48,3 +53,26 @@ def test_a_cut_model_says_nothing_of_a_batch_that_it_does_not_count() -> None:
     request = make_request("mask-rcnn-r50-fpn", "8xV100", cp=2)
     assert request.peak_workload is None
     assert not any("largest batch" in a for a in request.assumptions)
+
+
+@pytest.mark.parametrize(("gpus", "options"), [
+    ("8xH100", {"strategy": "zero3", "recompute": "full"}),
+    ("8xA100", {"tp": 8, "recompute": "full", "micro_batch": 2}),
+    ("1xT4", {"lora_rank": 8, "quantised_base": "nf4", "precision": "fp16"}),
+])  # fmt: skip
+def test_the_longest_sequence_is_the_longest(gpus: str, options: dict[str, Any]) -> None:
+    job = make_request("llama3.1-8b", gpus, seq_len="max", **options)
+    longest = job.options["seq_len"]
+    step = 1024 if longest >= 8192 else 128
+    assert longest % step == 0 and f"sequences of {longest} tokens" in job.assumptions[0]
+    assert predict(job).fits
+    longer = make_request("llama3.1-8b", gpus, seq_len=longest + step, **options)
+    assert not predict(longer).fits
+
+
+def test_where_no_sequence_fits_the_shortest_is_predicted_and_said() -> None:
+    job = make_request("llama3.1-8b", "1xT4", seq_len="max", strategy="zero3")
+    assert (job.options["seq_len"], job.assumptions[0]) == (128, "not even 128 tokens fit")
+    assert not predict(job).fits
+    with pytest.raises(InvalidConfig, match="not both"):
+        make_request("llama3.1-8b", "8xH100", seq_len="max", micro_batch="max")

@@ -112,10 +112,11 @@ class Whole(Record):
         return int(number)
 
     def _not_whole(self, text: str) -> str:
-        if self.or_max:
-            return "is neither a whole number nor 'max'"
         meant = whole_meant(text, binary=self.binary)
-        return "is not a whole number" + (f": did you mean {meant}?" if meant else "")
+        near = f": did you mean {meant}?" if meant else ""
+        return (
+            "is neither a whole number nor 'max'" if self.or_max else "is not a whole number"
+        ) + near
 
 
 class Number(Record):

@@ -16,8 +16,8 @@ DECLARED = (
         messages=(r"^--set ", r"needs its dimensions", r"or --set ", r"no settings to change"),
     ),
     Option(
-        name="seq_len", heading="Model", kind=Whole(binary=True), unit="tokens",
-        help="Sequence length, for models that have one.",
+        name="seq_len", heading="Model", kind=Whole(binary=True, or_max=True), unit="tokens",
+        help="Sequence length, for models that have one; max: the longest that fits in memory.",
         axis=Axis(of="workload"), in_launch=True, setting="has no sequence length to change",
         control=Control(label="Sequence length", example=2048),
         called={"": "sequence-length seq-length seqlen context-length context max-seq-length "

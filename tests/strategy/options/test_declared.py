@@ -61,7 +61,7 @@ def test_least_and_greatest_numbers() -> None:
     assert all(kind.least == 1 for name, kind in whole.items() if name not in FROM_ZERO)
     most = {name: kind.most for name, kind in whole.items() if kind.most is not None}
     assert most == {"zero": 3, "micro_batch": 1_000_000}
-    assert [n for n, k in whole.items() if k.or_max] == ["micro_batch"]
+    assert [n for n, k in whole.items() if k.or_max] == ["micro_batch", "seq_len"]
     assert [n for n, k in whole.items() if k.binary] == ["seq_len"]  # 4k is 4,096 tokens
     numbers = {o.name: o.kind.least for o in OPTIONS if isinstance(o.kind, Number)}
     assert numbers == {

@@ -21,7 +21,7 @@ MOST = 9
 ALSO_ELSE = {
     "attention", "calibration", "ema", "global_batch", "grad_accum", "inputs", "launch", "layout",
     "micro_batch", "network", "node", "offload", "optimizer", "overlap", "pp", "precision",
-    "recompute", "settings", "stages", "strategy", "tp", "vpp",
+    "recompute", "seq_len", "settings", "stages", "strategy", "tp", "vpp",
 }  # fmt: skip
 
 
