@@ -156,8 +156,9 @@ def _row(match: re.Match[str], columns: list[str], line: int) -> Row | str | Non
     numbers = words[named:]
     sides: list[Side | None] = []
     for first in at:
-        *timed, wrong = numbers[first - at[0] : first - at[0] + _SIDE]
-        side = side_of(*timed, _n_wrong(wrong, match[3]) if "error" in columns else wrong)
+        time_us, algbw, busbw, wrong = numbers[first - at[0] : first - at[0] + _SIDE]
+        n_wrong = _n_wrong(wrong, match[3]) if "error" in columns else wrong
+        side = side_of(time_us, algbw, busbw, n_wrong)
         if isinstance(side, str):
             return side
         sides.append(side)
