@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from simcore.base.errors import InvalidConfig
+from simcore.base.units import KIB, MIB
 from simcore.hardware.cluster import ClusterSpec
 from simcore.memory.job import axis_of, largest_batch, memory_over
 from simcore.request.make import read_request
@@ -15,7 +16,7 @@ from simcore.workload.resolve import ModelSource
 
 #: ``seq_len="max"``: the length is a multiple of the first number of tokens below so many of them,
 #: and of the second from there on; and the longest that is tried.
-_STEPS, _FINE_BELOW, _LONGEST = (128, 1024), 8192, 2**24
+_STEPS, _FINE_BELOW, _LONGEST = (128, int(KIB)), 8 * int(KIB), 16 * int(MIB)
 #: ``micro_batch="max"`` searches for the largest micro-batch that fits, up to this.
 MAX_BATCH = 4096
 
