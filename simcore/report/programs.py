@@ -34,11 +34,12 @@ def in_effect(name: str) -> list[dict[str, Any]]:
     """Facts that hold of a program, without those that a later one replaces. Raises UnknownName."""
     held: dict[tuple[str, ...], tuple[StatedFact, Any]] = {}
     for stated in facts_of(name):
+        jobs = f" of jobs with {_condition(stated.when)}" if stated.when else ""
         for subject, key, value in stated.values():
             if not key:  # of a subject nothing holds any more
                 held = {k: v for k, v in held.items() if k[0] != subject}
             elif isinstance(value, Mapping) and subject == "runs":
-                held |= {(subject, key, str(k)): (stated, v) for k, v in value.items()}
+                held |= {(subject, key, str(k) + jobs): (stated, v) for k, v in value.items()}
             else:
                 held[subject, key] = stated, value
     return [
@@ -85,6 +86,18 @@ def render_optimizer(name: str) -> str:
     lines += ["", *(f"  {k} = {_shown(v)}" for k, v in data.items() if k in _FIGURES and v)]
     lines += [f"      {x}" for x in textwrap.wrap(data["source"], _WIDTH - 6)]
     return "\n".join(lines) + "\n"
+
+
+def _condition(when: Mapping[str, Any]) -> str:
+    """The condition of a fact in words: ``arch bert or gnmt, torch <2.0``."""
+    texts = []
+    for name, wanted in when.items():
+        if isinstance(wanted, Mapping):
+            texts.append(f"{name} {_condition(wanted)}")
+        else:
+            several = wanted if isinstance(wanted, list | tuple) else [wanted]
+            texts.append(f"{name} {' or '.join(map(str, several))}")
+    return ", ".join(texts)
 
 
 def _shown(value: Any) -> str:

@@ -101,10 +101,11 @@ def inputs_from(
     dialect = launched.launch.dialect if launched is not None and launched.launch.fills else ""
     tries.make("library", lambda: library_of(options, record, layout, dialect))
     library: Library = tries.get("library", Library(PLAIN))
-    options = library.words(options)
+    by_program = library.on(record, options)
+    options = library.words(options, record)
     return Inputs(
         options=options,
-        record=record,
+        record=by_program,
         cluster=tries.get("cluster"),
         launched=launched,
         layout=layout_of(options, []),  # again: the program may set how ranks divide a layer

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from simcore.strategy.layout import Layout
+from simcore.strategy.options import OPTIONS
 from simcore.strategy.programs import (
     PLAIN,
     Program,
@@ -22,12 +23,14 @@ from simcore.strategy.programs import (
     usual_loop,
     usual_of_language_models,
 )
+from simcore.strategy.programs.kinds import OfKind, kind_of
 from simcore.strategy.strategy import folded_strategy
 from simcore.workload.archs.lm_attention import MASKED
 from simcore.workload.models import ModelRecord, Scalar
 from simcore.workload.recompute import DEFAULT_MODULES
+from simcore.workload.releases import TORCH, settings_of_release
 from simcore.workload.resolve import ModelSource
-from simcore.workload.settings import settings_given
+from simcore.workload.settings import PREFIX, settings_given, with_settings
 
 #: Name that asks for the usual library, also for a layout that does not divide the model.
 AUTO = "auto"
@@ -62,16 +65,18 @@ class Library:
         """The program's default options and settings; None for PyTorch without a library."""
         return self.program.runs
 
-    def words(self, options: Mapping[str, Any]) -> dict[str, Any]:
+    def words(self, options: Mapping[str, Any], record: ModelSource | None) -> dict[str, Any]:
         """The options, with the library's defaults for those that are not given."""
         given = {k: v for k, v in options.items() if v is not None}
         if self.by_file or self._run is None:
             return given
+        kind = self._kind(record, options)
         precision = str(given.get("precision", ""))
+        read_as = {**self._run.precisions, **kind.precisions}
+        if precision in read_as:
+            given["precision"] = read_as[precision]
         strategy = folded_strategy(str(given.get("strategy", "")))
         own = {k: v for k, v in self._run.words(strategy, precision).items() if k != _LISTED}
-        if precision == "fp8":
-            given["precision"] = self._run.fp8_format
         if precision.startswith(("fp16", "fp32", "tf32", "amp")):
             own.pop("main_grads", None)  # only bf16 gradients need wider sums
         cut = {"tensor": given.get("tp"), "pipeline": given.get("vpp")}
@@ -81,7 +86,43 @@ class Library:
             own["issuer"] = usual_of_language_models().issuers.get(own["issuer"], own["issuer"])
         if self._run.selective_is_whole_layers and given.get(_LISTED) == "selective":
             given[_LISTED] = "full"
-        return {**own, **given}
+        return {**own, **_taken(kind.options, record), **given}
+
+    def on(self, record: ModelSource | None, options: Mapping[str, Any]) -> ModelSource | None:
+        """The model as the program runs it, with the settings that the job does not give.
+
+        A language model is left as it is: ``settings`` says what the program changes in its layers.
+        """
+        if not isinstance(record, ModelRecord) or _written_anew(record) or record.traced:
+            return record
+        given = settings_given(options.get("settings"))
+        release = self._run.torch if self._run else ""
+        own = settings_of_release(record.arch, release) if release else {}
+        own |= self._kind(record, options).settings
+        own = {k: v for k, v in own.items() if k not in given}
+        if not own:
+            return record
+        return with_settings(record, {**given, **own} if record.name.startswith(PREFIX) else own)
+
+    def _kind(self, record: ModelSource | None, options: Mapping[str, Any]) -> OfKind:
+        """What the program does for a job of this kind, beside what it does for all."""
+
+        def facts() -> dict[str, Any]:
+            assert record is not None
+            has = record.settings({}) if isinstance(record, ModelRecord) else {}
+            said = {
+                o.name: v for o in OPTIONS if o.setting and (v := options.get(o.name)) is not None
+            }
+            given = settings_given(options.get("settings"))
+            release = str(given.get(TORCH, self._run.torch if self._run else ""))
+            return {
+                **given, **has, **said, TORCH: _as_version(release),
+                "model": record.name, "arch": getattr(record, "arch", ""),
+                "precision": options.get("precision") or record.training.precision,
+                "strategy": options.get("strategy") or record.training.strategy,
+            }  # fmt: skip
+
+        return kind_of(self.program.kinds if record is not None else (), facts)
 
     def recompute(self, of_model: str) -> str:
         """The recompute mode where none is given: the library's default, else the model's."""
@@ -112,7 +153,8 @@ class Library:
         apart |= {k for k, v in given.items() if k != "norm" or v not in _USUAL["norm"]}
         ranks, batch = options.get("tp") or 1, options.get("micro_batch")
         heads = int(has["heads"] or 0) // ranks * (batch if isinstance(batch, int) else 1)
-        own = {**self._run.layers(ranks, heads), **masked}
+        of_kind = self._kind(record, options).settings
+        own = {**self._run.layers(ranks, heads), **of_kind, **masked}
         return {
             key: value
             for key, value in own.items()
@@ -169,6 +211,17 @@ def library_of(
     other = folded_strategy(options.get("strategy") or "") in usual.except_strategies
     other |= options.get("issuer") in usual.except_issuers
     return Library(usual.record, assumed=True) if likely and not other else Library(PLAIN)
+
+
+def _as_version(release: str) -> str:
+    """A release with at least two points, since 1.10 alone is a number (``base/conditions.py``)."""
+    return f"{release}.0" if release.count(".") == 1 else release
+
+
+def _taken(options: Mapping[str, Any], record: ModelSource | None) -> dict[str, Any]:
+    """Those of a program's options that are no settings which the model does not have."""
+    has = record.settings({}) if isinstance(record, ModelRecord) else {}
+    return {k: v for k, v in options.items() if k in has or not OPTIONS[k].setting}
 
 
 def _masked(has: Mapping[str, Any], options: Mapping[str, Any], program: Program) -> bool:

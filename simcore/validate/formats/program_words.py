@@ -53,8 +53,8 @@ def words_of(program: Program, stated: StatedJob) -> dict[str, Any]:
     made |= stated.words
     if stated.layer_graphs and made["issuer"] == "megatron":
         made["issuer"] = "megatron_graphs"
-    if made.get("precision") == "fp8":
-        made["precision"] = runs.fp8_format
+    if (precision := runs.precisions.get(made.get("precision", ""))) is not None:
+        made["precision"] = precision
     made.setdefault("overlap", _overlap(runs, stated, made))
     if made.get("recompute") != "selective":
         made.pop("recompute_modules", None)

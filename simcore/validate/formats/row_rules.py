@@ -11,7 +11,6 @@ holds applies. The other keys of a rule are
     model       the model, as ``--model`` takes it, instead of the format's
     words       options of ``simcore predict``; null removes an option that an earlier rule set
     settings    settings of the model, as ``--set`` takes them
-    torch_release    a release of PyTorch: all settings of models_db/releases/torch.yaml for it
     usual_words, usual_settings    defaults: the program's own options and settings override them
     hidden      communication that overlaps with compute, in addition to the program's
     exposed     communication that does not overlap, although the program would overlap it
@@ -54,18 +53,18 @@ from simcore.strategy.options.values import read_options
 from simcore.validate.formats import Row
 from simcore.validate.formats.formulas import FORMULAS, NoJobError, applied, as_number
 from simcore.validate.formats.rules import TEXT, Facts, Rule
-from simcore.workload.releases import settings_of_release
 
 #: The keys that a rule may have besides ``when`` and ``source``.
 GIVES = (
-    "cells", "skip", "program", "model", "usual_words", "words", "usual_settings", "torch_release",
-    "settings",
+    "cells", "skip", "program", "model", "usual_words", "words", "usual_settings", "settings",
     "hidden", "exposed", "all_told", "memory", "memory_unit", "columns", "table", "train_samples",
     "eval_samples", "work_known", "flag",
 )  # fmt: skip
 _MAPS = ("cells", "usual_words", "words", "usual_settings", "settings", "columns")
 #: Columns in which a source describes a single row in its own words.
 _REMARKS = {"variant", "notes"}
+#: Columns that tell which program a row ran, and cells that rules derive from them.
+_OF_SOURCE = {"source", "source_ref", "framework", "torch"}
 _EXPRESSIONS = ("cell", "found", "product", "quotient", "least", "formula")
 _BRACES = re.compile(r"\{([a-z_]\w*)\}")
 #: Result of an expression that has no value for a row.
@@ -236,7 +235,7 @@ def _own(rule: Rule, made: Reading) -> set[str]:
     What is usual counts only where a cell other than the architecture states it.
     """
     read = _conditions(rule.when)
-    if "source" in read and not read & _REMARKS:
+    if read & _OF_SOURCE and not (read & _REMARKS or "says" in rule.when):
         return set()
     keys = ["words", "settings"]
     if read - {"arch", "source"}:
@@ -261,9 +260,6 @@ def _apply(gives: Mapping[str, Any], made: Reading) -> None:
                     made.maps[key][name] = value
         elif key in ("hidden", "exposed"):
             made.steps += [(key, word) for word in given]
-        elif key == "torch_release":
-            release = str(text_of(given, made.cells))
-            made.maps["settings"] |= settings_of_release(made.cells["arch"], release)
         elif key == "all_told":
             made.all_told = bool(given)
         elif (text := value_of(given, made.cells)) not in (None, NOTHING):

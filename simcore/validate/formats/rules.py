@@ -7,43 +7,21 @@ A corpus is a folder of ``validate/corpora`` whose files have lists of rules:
         words: {optimizer: lamb}            # ``row_rules.py`` describes what a rule may give
         source: optimization.py of the program, if args.fp16
 
-``when`` maps names of facts of a row to conditions. All must hold:
-
-    text      the fact equals the text; ``*``, ``?`` and ``[]`` are wildcards, as in file names
-    "<1.11"   comparison of a number or version with <, <=, > or >=; false for any other text. A
-              text of digits with one point is a number, so that versions need two: 1.10.0
-    /text/    the regular expression matches somewhere in the fact
-    unknown   the fact is blank
-    given     the fact is not blank
-    [a, b]    at least one of these conditions holds
-
-Two keys of ``when`` are not facts: ``says`` lists words that must all occur in the row's text, and
-``not`` has another ``when`` that must not hold. A rule without ``when`` always holds. ``source``
-says where the rule's content is from.
+``when`` is a condition on the row's cells (``base/conditions.py``); ``says`` searches all of the
+row's text. A rule without ``when`` always holds. ``source`` says where the rule's content is from.
 """
 
 from __future__ import annotations
 
-import operator
-import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
+from simcore.base.conditions import TEXT, Facts, holds
 from simcore.base.database import shipped_folder
 
-#: Facts of a row by name: texts of cells, blank if they are not known.
-Facts = Mapping[str, str]
-
-#: Name of the fact that ``says`` searches: all of a row's text, in lower case.
-TEXT = "text"
-UNKNOWN, GIVEN = "unknown", "given"
-_EXPRESSION = re.compile(r"/(.+)/", re.DOTALL)
-_COMPARED = re.compile(r"(<=|>=|<|>)\s*(\d+(?:\.\d+)*)")
-_VERSION = re.compile(r"\d+(?:\.\d+)+")
-_SIGNS = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
+__all__ = ["TEXT", "Facts", "Rule", "corpora_folder"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,54 +38,9 @@ class Rule:
 
     def holds(self, facts: Facts) -> bool:
         """Whether all conditions hold for a row's facts. Raises KeyError for an unknown fact."""
-        return _holds(self.when, facts)
+        return holds(self.when, facts)
 
 
 def corpora_folder() -> Path:
     """The folder of the corpora, in the installed package or in a checkout."""
     return shipped_folder("validate/corpora")
-
-
-def _holds(when: Mapping[str, Any], facts: Facts) -> bool:
-    return all(_one_holds(name, condition, facts) for name, condition in when.items())
-
-
-def _one_holds(name: str, condition: Any, facts: Facts) -> bool:
-    if name == "not":
-        return not _holds(condition, facts)
-    if name == "says":
-        words = [condition] if isinstance(condition, str) else cast("Sequence[str]", condition)
-        return all(word.lower() in facts[TEXT] for word in words)
-    conditions = condition if isinstance(condition, list) else [condition]
-    return any(_matches(one, facts[name]) for one in conditions)
-
-
-def _matches(condition: Any, fact: str) -> bool:
-    if condition in (UNKNOWN, GIVEN):
-        return (fact == "") is (condition == UNKNOWN)
-    if not isinstance(condition, str):
-        return not isinstance(condition, bool) and _number_of(fact) == condition
-    if found := _COMPARED.fullmatch(condition):
-        return _compares(fact, found[1], found[2])
-    if found := _EXPRESSION.fullmatch(condition):
-        return re.search(found[1], fact) is not None
-    return fnmatchcase(fact, condition)
-
-
-def _number_of(text: str) -> float | None:
-    try:
-        return float(text)
-    except ValueError:
-        return None
-
-
-def _compares(fact: str, sign: str, bound: str) -> bool:
-    """Whether a number or a version is less or more than a bound; no for other text."""
-    compare: Callable[[Any, Any], bool] = _SIGNS[sign]
-    if (number := _number_of(fact)) is not None:
-        return compare(number, float(bound))
-    if not _VERSION.fullmatch(fact):
-        return False
-    versions = [tuple(map(int, text.split("."))) for text in (fact, bound)]
-    length = max(map(len, versions))
-    return compare(*(v + (0,) * (length - len(v)) for v in versions))

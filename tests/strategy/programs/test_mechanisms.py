@@ -43,7 +43,7 @@ def test_plain_is_pytorchs_modules_and_nothing_else() -> None:
 def test_a_program_runs_language_models_as_torch_does_where_nothing_is_said() -> None:
     runs = Runs()
     assert runs.words() == {"issuer": "torch", "overlap": "grads", "main_grads": "weights"}
-    assert (runs.fp8_format, runs.loss_with_tensor_ranks, runs.dropout) == ("fp8", "", 0.0)
+    assert (runs.precisions, runs.loss_with_tensor_ranks, runs.dropout) == ({}, "", 0.0)
     assert runs.sequence_parallel and not runs.fp8_weights
     assert not runs.zero1_reduces_after_backward and not runs.selective_is_whole_layers
     summed = Runs(fp32_gradient_sums=True, overlap=frozenset({"grads", "tensor", "dgrad"}))

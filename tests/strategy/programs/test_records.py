@@ -58,7 +58,7 @@ def test_a_program_speaks_in_known_words(name: str) -> None:
     assert {*runs.settings, *runs.compiled_settings} <= {*known, "residual"}
     for words in (runs.overlap, runs.recipe_overlap):
         assert set(str(parse_overlap(",".join(words) or "none")).split(",")) - {"none"} == words
-    assert runs.issuer in ISSUERS and runs.fp8_format in PRECISIONS
+    assert runs.issuer in ISSUERS and {*runs.precisions, *runs.precisions.values()} <= {*PRECISIONS}
     assert runs.main_grads in MAIN_GRADS
     assert modules_named(runs.selective_modules)
 
@@ -67,7 +67,7 @@ def test_a_program_speaks_in_known_words(name: str) -> None:
 def test_a_fact_has_a_source_or_says_that_it_is_inferred(fact: dict[str, Any]) -> None:
     assert bool(fact.get("source")) != bool(fact.get("origin"))
     assert fact.get("source") or fact.get("note"), "what is inferred says from what"
-    assert set(fact) - {"source", "origin", "note"}, "a fact is about something"
+    assert set(fact) - {"source", "origin", "note", "when"}, "a fact is about something"
 
 
 def test_names_and_aliases_are_unique() -> None:
