@@ -110,9 +110,8 @@ class Library:
         def facts() -> dict[str, Any]:
             assert record is not None
             has = record.settings({}) if isinstance(record, ModelRecord) else {}
-            said = {
-                o.name: v for o in OPTIONS if o.setting and (v := options.get(o.name)) is not None
-            }
+            stated = [o.name for o in OPTIONS if o.setting and options.get(o.name) is not None]
+            said = {name: options[name] for name in stated}
             given = settings_given(options.get("settings"))
             release = str(given.get(TORCH, self._run.torch if self._run else ""))
             return {

@@ -69,13 +69,12 @@ def is_named(found: Case, name: str) -> bool:
 
 
 def in_effect(found: Case) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The options of a row's job with its program's, and what these and the row set of its model."""
+    """The options of a row's job with its program's, and the settings of its model that differ."""
     record = model_of(found.model, settings=found.options.get("settings"))
     library = library_of(found.options, record, layout_of(found.options, []))
     model, options = library.on(record, found.options), library.words(found.options, record)
-    assert isinstance(model, ModelRecord) and isinstance(
-        plain := model_of(found.model), ModelRecord
-    )
+    plain = model_of(found.model)
+    assert isinstance(model, ModelRecord) and isinstance(plain, ModelRecord)
     changed = {k: v for k, v in model.settings({}).items() if v != plain.settings({}).get(k)}
     return options, changed | {k: v for k in ("layout", "attention") if (v := options.get(k))}
 

@@ -4,8 +4,8 @@ A record is a list of facts. Each gives values to fields of some subjects (``mec
 ``runs``) and says where that is from: ``source``, or ``origin: inferred, to verify``. It may
 inherit another record's facts; a release changes some of those of its record, or of another that
 it inherits. A fact with ``when`` holds for some kinds of job only (``kinds``) and sets options,
-settings and precisions of ``runs``. A value of null means the default again; ``runs: null`` a library that is put around a
-user's own model and loop.
+settings and precisions of ``runs``. A value of null means the default again; ``runs: null`` a
+library that is put around a user's own model and loop.
 """
 
 from __future__ import annotations

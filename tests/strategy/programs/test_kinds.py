@@ -81,17 +81,15 @@ def test_the_step_of_a_program_is_the_step_of_its_words() -> None:
 
 def test_every_condition_is_on_a_fact_that_some_job_has() -> None:
     """A typing error in a condition would make a fact that never holds."""
-    facts = {"model", "arch", "precision", "strategy", "torch"} | {
-        o.name for o in OPTIONS if o.setting
-    }
+    facts = {"model", "arch", "precision", "strategy", "torch"}
+    facts |= {option.name for option in OPTIONS if option.setting}
     for record in PROGRAMS.all():
         for fact in [*record.facts, *(f for r in record.releases.values() for f in r.facts)]:
             when = fact.get("when", {})
             names = (when.keys() | when.get("not", {}).keys()) - {"not"} - facts
             archs = when.get("arch", ("bert", "resnext", "efficientdet"))
-            known = {
-                k for a in ([archs] if isinstance(archs, str) else archs) for k in setting_kinds(a)
-            }
+            several = [archs] if isinstance(archs, str) else archs
+            known = {setting for arch in several for setting in setting_kinds(arch)}
             assert names <= known, (record.name, when)
 
 
@@ -100,7 +98,8 @@ def test_a_fact_of_some_jobs_sets_only_what_jobs_have(
 ) -> None:
     folder = tmp_path / "programs_db"
     folder.mkdir()
-    text = "name: own\nmeaning: a test\nfacts: [{source: x, when: {arch: bert}, runs: {issuer: torch}}]\n"
+    fact = "{source: x, when: {arch: bert}, runs: {issuer: torch}}"
+    text = f"name: own\nmeaning: a test\nfacts: [{fact}]\n"
     (folder / "own.yaml").write_text(text)
     monkeypatch.setenv("SIMCORE_DB", str(tmp_path))
     with pytest.raises(DataError, match="issuer"):
