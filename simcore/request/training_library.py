@@ -23,7 +23,7 @@ from simcore.strategy.programs import (
     usual_loop,
     usual_of_language_models,
 )
-from simcore.strategy.programs.kinds import OfKind, kind_of
+from simcore.strategy.programs.program import OfKind
 from simcore.strategy.strategy import folded_strategy
 from simcore.workload.archs.lm_attention import MASKED
 from simcore.workload.models import ModelRecord, Scalar
@@ -106,22 +106,22 @@ class Library:
 
     def _kind(self, record: ModelSource | None, options: Mapping[str, Any]) -> OfKind:
         """What the program does for a job of this kind, beside what it does for all."""
+        if record is None or not self.program.kinds:
+            return OfKind(when={})
+        from simcore.strategy.programs.kinds import kind_of  # few programs have such facts
 
-        def facts() -> dict[str, Any]:
-            assert record is not None
-            has = record.settings({}) if isinstance(record, ModelRecord) else {}
-            stated = [o.name for o in OPTIONS if o.setting and options.get(o.name) is not None]
-            said = {name: options[name] for name in stated}
-            given = settings_given(options.get("settings"))
-            release = str(given.get(TORCH, self._run.torch if self._run else ""))
-            return {
-                **given, **has, **said, TORCH: _as_version(release),
-                "model": record.name, "arch": getattr(record, "arch", ""),
-                "precision": options.get("precision") or record.training.precision,
-                "strategy": options.get("strategy") or record.training.strategy,
-            }  # fmt: skip
-
-        return kind_of(self.program.kinds if record is not None else (), facts)
+        has = record.settings({}) if isinstance(record, ModelRecord) else {}
+        stated = [o.name for o in OPTIONS if o.setting and options.get(o.name) is not None]
+        given = settings_given(options.get("settings"))
+        release = str(given.get(TORCH, self._run.torch if self._run else ""))
+        facts = {
+            **given, **has, **{name: options[name] for name in stated},
+            TORCH: _as_version(release),
+            "model": record.name, "arch": getattr(record, "arch", ""),
+            "precision": options.get("precision") or record.training.precision,
+            "strategy": options.get("strategy") or record.training.strategy,
+        }  # fmt: skip
+        return kind_of(self.program.kinds, facts)
 
     def recompute(self, of_model: str) -> str:
         """The recompute mode where none is given: the library's default, else the model's."""

@@ -2,31 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from simcore.base.conditions import holds
-from simcore.workload.models import Scalar
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OfKind:
-    """Defaults of a program for the jobs for which ``when`` holds (``base/conditions.py``).
-
-    Facts of a job: ``model`` and ``arch``, names of models_db and of its architecture;
-    ``precision``, ``strategy``; ``torch``, the release of PyTorch; and the model's settings, blank
-    where it does not have one.
-
-    ``options``, as the command line names them; ``settings`` of the model, as of ``--set``;
-    ``precisions``: what the program makes of a precision that the job names. A value of None takes
-    an earlier one back.
-    """
-
-    when: Mapping[str, Any]
-    options: Mapping[str, Any] = field(default_factory=dict)
-    settings: Mapping[str, Scalar] = field(default_factory=dict)
-    precisions: Mapping[str, str] = field(default_factory=dict)
+from simcore.strategy.programs.program import OfKind
 
 
 class _Facts(dict[str, str]):
@@ -36,15 +16,9 @@ class _Facts(dict[str, str]):
         return ""
 
 
-def kind_of(kinds: Iterable[OfKind], facts: Callable[[], Mapping[str, Any]]) -> OfKind:
-    """Everything that a program does for a job, joined; a later entry overrides an earlier one.
-
-    ``facts``: gives the job's facts; it is called only where there are kinds.
-    """
-    kinds = tuple(kinds)
-    if not kinds:
-        return _NONE
-    texts = _Facts({k: _text(v) for k, v in facts().items()})
+def kind_of(kinds: Iterable[OfKind], facts: Mapping[str, Any]) -> OfKind:
+    """Everything that a program does for a job, joined; a later entry overrides an earlier one."""
+    texts = _Facts({k: _text(v) for k, v in facts.items()})
     held = [kind for kind in kinds if holds(kind.when, texts)]
     return OfKind(
         when={},
@@ -65,6 +39,3 @@ def _text(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     return "" if value is None else str(value)
-
-
-_NONE = OfKind(when={})

@@ -8,7 +8,6 @@ from types import MappingProxyType
 from typing import Any
 
 from simcore.hardware.host import Issuer
-from simcore.strategy.programs.kinds import OfKind
 from simcore.strategy.programs.mechanisms import (
     Evidence,
     Fsdp,
@@ -118,6 +117,25 @@ class Runs:
 def _runs_again(values: dict[str, Any]) -> Runs:
     """The same in another process, whose mappings travel as dictionaries."""
     return Runs(**values)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OfKind:
+    """Defaults of a program for the jobs for which ``when`` holds (``base/conditions.py``).
+
+    Facts of a job: ``model`` and ``arch``, names of models_db and of its architecture;
+    ``precision``, ``strategy``; ``torch``, the release of PyTorch; and the model's settings, blank
+    where it does not have one.
+
+    ``options``, as the command line names them; ``settings`` of the model, as of ``--set``;
+    ``precisions``: what the program makes of a precision that the job names. A value of None takes
+    an earlier one back.
+    """
+
+    when: Mapping[str, Any]
+    options: Mapping[str, Any] = field(default_factory=dict)
+    settings: Mapping[str, Scalar] = field(default_factory=dict)
+    precisions: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

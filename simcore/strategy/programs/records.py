@@ -22,8 +22,7 @@ from pydantic import BaseModel, Field, model_validator
 from simcore.base.database import Database, Folders, KeyedError, Record, fold_name
 from simcore.base.errors import DataError, UnknownName, nearest
 from simcore.strategy.cuts import CUT_RULES
-from simcore.strategy.programs.kinds import OfKind
-from simcore.strategy.programs.program import MAPPINGS, PLAIN, Program, Runs
+from simcore.strategy.programs.program import MAPPINGS, PLAIN, OfKind, Program, Runs
 from simcore.workload.models import setting_kinds
 
 #: Subjects of facts and their dataclasses: the fields of a program but its name.
