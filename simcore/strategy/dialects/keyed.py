@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -9,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from simcore.base.database import Database
-from simcore.base.errors import InvalidConfig
+from simcore.base.errors import DataError, InvalidConfig, UsageError
 from simcore.base.registry import Registry
 from simcore.strategy.dialects.base import Emitted, Job, Launch
 from simcore.strategy.dialects.reading import Reading, Table, stated
@@ -30,6 +31,8 @@ _SUFFIXES = {"json": (".json",), "toml": (".toml",), "yaml": (".yaml", ".yml"), 
 _OF_PROGRAM = ("software", "issuer", "overlap")
 #: Options whose values have several forms, so that what is read may differ from what was written.
 _IN_MANY_FORMS = ("stages",)
+#: The ZeRO stage in the name of a file of DeepSpeed's.
+_STAGE = re.compile(r"z(?:ero)?[_-]?(?:stage)?[_-]?([0-3])", re.IGNORECASE)
 _WITH_EFFECT = "with an effect on the prediction"
 
 Odd = Callable[[Reading, Table], None]
@@ -116,7 +119,7 @@ class TableDialect:
         if self.odd:
             self.odd(reading, table)
         for option, (value, why) in record.absent.items():
-            if reading.said(option) is None and not reading.refuses(option):
+            if option not in reading.context and not reading.refuses(option):
                 reading.say(option, value, why)
         for implied in record.implied:
             if implied.holds(reading.context, table.given):
@@ -131,6 +134,7 @@ class TableDialect:
         meanings: tuple[Meaning, ...], plain: Collection[str],
     ) -> None:  # fmt: skip
         """Read one key; of several names the first counts that the file has."""
+        inside = reading.inner is None  # of another launch, whose options count before defaults
         present = [name for name in names if table.has(name)]
         key = (present or names)[0]
         shown = table.shown(key)
@@ -150,7 +154,7 @@ class TableDialect:
                 reading.refuse(shown, meaning.missing, meaning.instead or meaning.option)
             if meaning.assumed:
                 reading.approximate(shown, f"is not stated: {meaning.assumed}")
-            if meaning.absent is not None:
+            if meaning.absent is not None and (inside or meaning.option not in reading.context):
                 origin = f"{shown} ({meaning.absent} is its default)"
                 self._state(reading, shown, meaning, meaning.absent, origin)
         elif self.record.automatic and value == self.record.automatic[0]:
@@ -166,7 +170,7 @@ class TableDialect:
             reading.refuse(f"{shown} {value}", "is not set in the text",
                            meaning.instead or meaning.option)  # fmt: skip
         elif meaning.names_file:
-            reading.within(DIALECTS[meaning.names_file].read(beside(reading.source, str(value))))
+            _read_named(reading, shown, meaning.names_file, str(value))
         elif meaning.option:
             self._state(reading, shown, meaning, value, shown)
         elif meaning.implies:
@@ -273,6 +277,25 @@ def _holding(
     meanings: tuple[Meaning, ...], facts: Mapping[str, Any], keys: Mapping[str, Any]
 ) -> Meaning | None:
     return next((m for m in meanings if m.holds(facts, keys)), None)
+
+
+def _read_named(reading: Reading, key: str, dialect: str, name: str) -> None:
+    """Read a file that a key names; of one that is not at hand, its name says the ZeRO stage."""
+    try:
+        source = beside(reading.source, name)
+    except (DataError, UsageError):
+        if not (stage := _STAGE.search(name)):
+            raise
+        offload = "optimizer:cpu,params:cpu" if stage[1] == "3" else "optimizer:cpu"
+        words = {"strategy": f"zero{stage[1]}" if stage[1] != "0" else "ddp",
+                 "offload": offload if "offload" in name else None, "software": dialect}  # fmt: skip
+        reading.within(Launch(dialect=dialect, where=reading.where, **words,
+                              keys=dict.fromkeys(words, key)))  # fmt: skip
+        reading.approximate(
+            f"{key} {name}", f"is not at hand: read by its name as stage {stage[1]}"
+        )
+        return
+    reading.within(DIALECTS[dialect].read(source))
 
 
 def _warn(reading: Reading, key: str, meaning: Meaning, value: object) -> None:

@@ -208,6 +208,8 @@ class LineDialect(TableDialect):
         for key in foreign:
             table.take(key)
             del table.given[key]
+        if self.certain:
+            reading.say("other.program", self.name, script)
         self.state(reading, table)
         for last in _of_family(self.name, LAST):
             last(reading, table)
@@ -278,7 +280,7 @@ def chosen(script: str, command: str, words: Sequence[str]) -> LineDialect:
         most = max(knows(r, keys) for r in marked)
         marked = [r for r in marked if knows(r, keys) == most]
     if marked:
-        return LineDialect(marked[0].name)
+        return LineDialect(marked[0].name, certain=bool(named))
     return LineDialect(named[0].name) if named else LineDialect(ANY_SCRIPT, certain=False)
 
 

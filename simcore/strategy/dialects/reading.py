@@ -132,6 +132,8 @@ class Reading:
 
     def meant(self, key: str, meaning: Meaning, value: object) -> Word | None:
         """The option's value that a key's value means; None for none, or wrong (recorded)."""
+        if fold(value) in FALSE and meaning.values and not {*FALSE} & {*map(fold, meaning.values)}:
+            return None  # a switch left off
         named = set(meaning.values)
         switch = meaning.read == "flag" or (bool(named) and named <= _SWITCH)
         found: Any = self.flag(key, value) if switch else value

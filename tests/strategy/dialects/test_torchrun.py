@@ -99,7 +99,7 @@ def test_script_of_the_samples() -> None:
     launch = read_launch(str(SAMPLES / "torchrun.sh"))
     assert launch.words() == {
         "micro_batch": 2, "grad_accum": 4, "precision": "amp-bf16", "recompute": "full",
-        "nnodes": 4, "nproc_per_node": 8,
+        "nnodes": 4, "nproc_per_node": 8, "strategy": "ddp", "software": "transformers",
     }  # fmt: skip
     assert "elastic" in launch.approximated[0]
 

@@ -26,7 +26,7 @@ def test_fsdp_and_its_precision() -> None:
     assert launch.words() == {
         "strategy": "zero3", "software": "transformers", "offload": "optimizer:cpu,params:cpu",
         "precision": "bf16", "optimizer": "adamw", "micro_batch": 2, "nnodes": 1,
-        "nproc_per_node": 4,
+        "nproc_per_node": 4, "recompute": "none",
     }  # fmt: skip
     assert launch.violations() == []
     split = read_launch(f"{LINE} --fsdp shard_grad_op auto_wrap")
@@ -63,7 +63,7 @@ def test_what_is_followed_in_part_is_told() -> None:
 def test_a_script_with_arguments_of_its_own_is_left_alone() -> None:
     launch = read_launch(f"{LINE} --optim my_sgd --fsdp yes --torch_compile False")
     assert launch.violations() == [] and launch.approximated == ()
-    assert (launch.optimizer, launch.strategy) == (None, None)
+    assert (launch.optimizer, launch.strategy) == (None, "ddp")
     (told,) = launch.unknown
     assert "--optim, --fsdp of train.py: not understood" in told
 
