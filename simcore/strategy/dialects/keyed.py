@@ -286,11 +286,14 @@ def _read_named(reading: Reading, key: str, dialect: str, name: str) -> None:
     except (DataError, UsageError):
         if not (stage := _STAGE.search(name)):
             raise
-        offload = "optimizer:cpu,params:cpu" if stage[1] == "3" else "optimizer:cpu"
-        words = {"strategy": f"zero{stage[1]}" if stage[1] != "0" else "ddp",
-                 "offload": offload if "offload" in name else None, "software": dialect}  # fmt: skip
-        reading.within(Launch(dialect=dialect, where=reading.where, **words,
-                              keys=dict.fromkeys(words, key)))  # fmt: skip
+        what = "optimizer:cpu,params:cpu" if stage[1] == "3" else "optimizer:cpu"
+        said = {
+            "strategy": f"zero{stage[1]}" if stage[1] != "0" else "ddp",
+            "offload": what if "offload" in name else "none",
+            "software": dialect,
+        }
+        keys = dict.fromkeys(said, key)
+        reading.within(Launch(dialect=dialect, where=reading.where, said=said, keys=keys))
         reading.approximate(
             f"{key} {name}", f"is not at hand: read by its name as stage {stage[1]}"
         )
