@@ -31,7 +31,7 @@ from simcore.workload.saved import NOTHING, Saved
 #: Settings that tensor ranks divide, by architecture; other architectures cannot be divided.
 _DIVIDED = {
     "transformer": (
-        "heads", "vocab", "ffn", "expert_ffn", "shared_ffn",
+        "heads", "windowed_heads", "vocab", "ffn", "expert_ffn", "shared_ffn",
         "ssm_heads", "ssm_groups", "ssm_inner", "delta_key_heads", "delta_value_heads",
     ),
     "mmdit": ("heads", "ffn"),
@@ -135,6 +135,10 @@ def tensor_overrides(
     kv = int(config.get("kv_heads", 0)) or heads
     # Where there are fewer kv heads than ranks, each rank holds one whole head.
     overrides["kv_heads"] = max(1, kv // tp)
+    if windowed := int(config.get("windowed_kv_heads", 0)):
+        overrides["windowed_kv_heads"] = max(1, windowed // tp)
+    if widths := str(config.get("ffn_widths", "")).split():
+        overrides["ffn_widths"] = " ".join(str(-(-int(width) // tp)) for width in widths)
     if config.get("gathered_logits"):
         overrides["loss_vocab"] = int(config["vocab"])
     if experts:

@@ -367,13 +367,14 @@ class Body:
         """Add a normalisation over ``dim``.
 
         ``kind``: ``layernorm``, ``rmsnorm`` (fused), ``rmsnorm_again`` (of a cast input, recomputed
-        in backward), ``rmsnorm_eager`` or ``rmsnorm_gemma``. ``reads``: name of its input, if
-        another operator may save that too. ``narrow``: the input is the result of a product.
+        in backward), ``rmsnorm_eager``, ``rmsnorm_gemma`` or ``layernorm_eager``. ``reads``: name
+        of its input, if another operator may save that too. ``narrow``: the input is the result
+        of a product.
         """
         saves_input = not reads or reads not in self.kept
         if not self.fused:
             self.high.add(name)
-        if reads:
+        if reads and kind != "layernorm_eager":  # which saves no input
             self.kept.add(reads)
         if kind in ("rmsnorm_eager", "rmsnorm_gemma"):
             op = ops.rms_norm_eager(
@@ -383,6 +384,16 @@ class Body:
             if not saves_input:
                 op = replace(op, saved=op.saved - Saved(raw_bytes=4.0 * rows * dim))
             self.add(op)
+        elif kind == "layernorm_eager":
+            self.add(
+                ops.layer_norm_eager(
+                    name,
+                    rows,
+                    dim,
+                    trained=self.trains and weight,
+                    narrow=narrow and not self.fused,
+                )
+            )
         elif kind == "rmsnorm_again":
             op = ops.rms_norm_again(name, rows, dim, trained=self.trains and weight)
             self.add(op if saves_input else replace(op, saved=NOTHING))

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 
 from simcore.workload import ops
 from simcore.workload.archs.body import Body
-from simcore.workload.archs.lm_settings import Attention
-from simcore.workload.graph import Kernel, KernelKind, Op
+from simcore.workload.archs.lm_settings import NO_INDEXER, Attention, Indexer
+from simcore.workload.graph import Affine, Kernel, KernelKind, Op
 from simcore.workload.saved import Saved
 
 #: Kernels of fused attention by name. flash: torch's own choice (cuDNN's on Hopper and data-centre
@@ -47,6 +47,8 @@ class AttentionShape:
     - ``rotated``: elements of a head that have rotary positions (0: none); ``fused``: one kernel
       computes them.
     - ``drop_joined``: dropout of the output is part of the residual sum's kernel.
+    - ``indexer``: that of the model; ``selects``: this layer has it; ``selected``: tokens that
+      attention reads after a selection, 0 without one.
     """
 
     seq: int
@@ -61,6 +63,9 @@ class AttentionShape:
     fused: bool = False
     drop: bool = False
     drop_joined: bool = False
+    indexer: Indexer = NO_INDEXER
+    selects: bool = False
+    selected: int = 0
 
     @property
     def q_dim(self) -> int:
@@ -69,6 +74,21 @@ class AttentionShape:
     @property
     def kv_dim(self) -> int:
         return self.own.kv_heads * self.own.head_dim
+
+    @property
+    def v_dim(self) -> int:
+        return self.own.kv_heads * self.own.value_dim
+
+    @property
+    def out_dim(self) -> int:
+        """Width of attention's result."""
+        return self.own.heads * self.own.value_dim
+
+    def indexed(self, letter: str) -> AttentionShape:
+        """The same layer with sparse attention, by a letter of the index pattern."""
+        if not self.indexer.index_heads or letter == "f":
+            return self
+        return replace(self, selects=letter == "i", selected=self.indexer.index_top)
 
     def unturned(self) -> AttentionShape:
         """The same layer without rotary positions."""
@@ -127,15 +147,17 @@ def rope(name: str, elems: float, passed: float = 0.0) -> Op:
 
 
 def _project(body: Body, s: AttentionShape, reads: str) -> None:
-    q, kv = float(s.seq * s.q_dim), float(s.seq * s.kv_dim)
+    q, kv, v = (float(s.seq * width) for width in (s.q_dim, s.kv_dim, s.v_dim))
     gate = s.q_dim * s.own.gated_attention
-    if s.own.fused_qkv:
-        packed = s.q_dim + gate + 2 * s.kv_dim
+    if s.own.q_rank:
+        _project_from_latent(body, s, reads)
+    elif s.own.fused_qkv:
+        packed = s.q_dim + gate + s.kv_dim + s.v_dim
         body.linear("qkv", s.seq, s.hidden, packed, bias=s.qkv_bias, reads=reads)
         # The gradients of q, k and v are joined.
         body.add(ops.grad_only("qkv.cat", 2 * s.seq * float(packed), kind="copy"))
     else:
-        for part, width in (("q", s.q_dim + gate), ("k", s.kv_dim), ("v", s.kv_dim)):
+        for part, width in (("q", s.q_dim + gate), ("k", s.kv_dim), ("v", s.v_dim)):
             body.linear(part, s.seq, s.hidden, width, bias=s.qkv_bias, reads=reads)
         body.add(
             ops.accumulate("qkv.forks", float(s.seq * s.hidden), times=2, high=reads in body.high)
@@ -144,9 +166,9 @@ def _project(body: Body, s: AttentionShape, reads: str) -> None:
             body.add(ops.grad_only("attention_gate.cat", 4 * q, kind="copy", indexed=2 * q))
     if s.own.qkv_clip:  # backward masks by the input, which is saved
         if s.own.fused_qkv:
-            body.add(ops.activation("qkv.clip", q + 2 * kv))
+            body.add(ops.activation("qkv.clip", q + kv + v))
         else:
-            body.add(*(ops.activation(f"{p}.clip", n) for p, n in (("q", q), ("k", kv), ("v", kv))))
+            body.add(*(ops.activation(f"{p}.clip", n) for p, n in (("q", q), ("k", kv), ("v", v))))
     if s.own.qk_norm:
         for part, heads in (("q_norm", s.own.heads), ("k_norm", s.own.kv_heads)):
             rows, dim = (
@@ -157,7 +179,7 @@ def _project(body: Body, s: AttentionShape, reads: str) -> None:
             )
     wide = {"q", "k", "v"} <= body.high  # attention takes 16 bit
     if wide:
-        body.add(ops.brought_to_fp32("v.narrowed", kv if s.rotated else q + 2 * kv))
+        body.add(ops.brought_to_fp32("v.narrowed", v if s.rotated else q + kv + v))
     if s.rotated and s.fused:
         body.add(rope_fused("rope.q", q), rope_fused("rope.k", kv))
     elif s.rotated:
@@ -171,6 +193,53 @@ def _project(body: Body, s: AttentionShape, reads: str) -> None:
             # Their gradients are laid out head by head, but products read rows of tokens.
             ops.grad_only("turned.rows", 2 * (q + kv), launches=2, kind="copy", indexed=q + kv),
         )
+
+
+def _project_from_latent(body: Body, s: AttentionShape, reads: str) -> None:
+    """Add q of a latent, and k and v of the input (Step 3; vllm, step3_text.py)."""
+    rows = float(s.seq)
+    body.linear("q_a", rows, s.hidden, s.own.q_rank, bias=s.qkv_bias, reads=reads)
+    body.norm("q_a_norm", rows, s.own.q_rank, s.norm, narrow=True)
+    body.linear("q_b", rows, s.own.q_rank, s.q_dim, reads="q_a_norm")
+    for part, width in (("k", s.kv_dim), ("v", s.v_dim)):
+        body.linear(part, rows, s.hidden, width, bias=s.qkv_bias, reads=reads)
+    body.add(ops.accumulate("qkv.forks", rows * s.hidden, times=2, high=reads in body.high))
+
+
+def _select(body: Body, s: AttentionShape, reads: str) -> None:
+    """Add the indexer, which runs forward alone (transformers, DeepseekV32Indexer: no_grad).
+
+    Products of queries, key and weights; scores of all pairs of which the causal half is computed,
+    written once in fp32 and read by the search for the largest.
+    """
+    x, rows = s.indexer, float(s.seq)
+    heads, dim = x.index_heads, x.index_dim
+    parts = [("q", s.own.q_rank or s.hidden, heads * dim), ("k", s.hidden, dim)]
+    if not x.index_norms:
+        parts.append(("weights", s.hidden, heads))
+    for part, width, out in parts:
+        product = ops.linear(f"index.{part}", rows, width, out, input_grad=False, weight_grad=False)
+        body.add(Op(name=product.name, fwd=product.fwd))
+        body.param(f"index.{part}.weight", width * out)
+    if x.index_norms:
+        body.param("index.q_norm.weight", dim)
+        body.param("index.k_norm.weight", dim)
+    else:
+        body.param("index.k_norm.weight", dim)
+        body.param("index.k_norm.bias", dim)
+    pairs, turned = float(s.seq) * s.seq, rows * (heads + 1) * dim
+    scores = Kernel(
+        kind="gemm", flop=pairs * heads * dim, low=turned, raw_bytes=2.0 * pairs,
+        m=Affine(0, rows * heads), n=Affine(rows), k=Affine(dim),
+    )  # fmt: skip
+    largest = Kernel(kind="reduction", raw_bytes=2.0 * pairs, launches=2.0)
+    normed = Kernel(kind="norm", low=2.0 * turned, launches=2.0)
+    body.add(
+        Op(name="index.norm", fwd=(normed,)),
+        Op(name="index.rope", fwd=rope("", turned).fwd),
+        Op(name="index.scores", fwd=(scores,)),
+        Op(name="index.top", fwd=(largest,)),
+    )
 
 
 def _project_latent(body: Body, s: AttentionShape, reads: str) -> None:
@@ -280,6 +349,18 @@ def _gate(body: Body, s: AttentionShape) -> None:
     )
 
 
+def _gate_heads(body: Body, s: AttentionShape, reads: str) -> None:
+    """Add the product of each head's output and a sigmoid of its own product of the input."""
+    rows, elems = float(s.seq * s.own.heads), float(s.seq * s.out_dim)
+    body.linear("head_gate", s.seq, s.hidden, s.own.heads, reads=reads)
+    unsaved = elems * ("context" not in body.kept)
+    body.add(
+        ops.accumulate("head_gate.fork", float(s.seq * s.hidden), high=reads in body.high),
+        ops.activation("head_gate.sigmoid", rows, saves="output"),
+        ops.binary("head_gate.product", elems, broadcast=rows, saves=unsaved, grads=2),
+    )
+
+
 def attention(body: Body, s: AttentionShape, reads: str, window: int = 0) -> None:
     """Add self-attention of ``reads`` with its output product.
 
@@ -288,6 +369,8 @@ def attention(body: Body, s: AttentionShape, reads: str, window: int = 0) -> Non
     if s.own.sinks:
         body.param("sinks", s.own.heads)
     (_project_latent if s.own.kv_rank else _project)(body, s, reads)
+    if s.selects:
+        _select(body, s, reads)
     if s.kernel in SCORES:
         body.add(
             *ops.attention_fused_softmax(
@@ -308,7 +391,7 @@ def attention(body: Body, s: AttentionShape, reads: str, window: int = 0) -> Non
             )  # fmt: skip
         in_fp8 = s.kernel == "cudnn_fp8"  # saves its own 8-bit tensors
         if s.own.rotary_joined:  # q is laid out head by head, and so is the output
-            body.add(ops.copy("context", float(s.seq * s.q_dim)))
+            body.add(ops.copy("context", float(s.seq * s.out_dim)))
         elif not in_fp8:
             body.kept.add("context")
             body.pinned.add("context")
@@ -318,11 +401,14 @@ def attention(body: Body, s: AttentionShape, reads: str, window: int = 0) -> Non
             body.add(ops.keep("qkv.packed", float(s.seq * (s.q_dim + s.kv_dim))))
     else:
         _eager_attention(body, s)
+    gated = s.own.gated_attention or s.own.head_gate
     if s.own.gated_attention:
         _gate(body, s)
+    if s.own.head_gate:
+        _gate_heads(body, s, reads)
     body.linear(
-        "attention.out", s.seq, s.own.heads * s.own.value_dim, s.out or s.hidden,
-        bias=s.out_bias, reads="gated" if s.own.gated_attention else "context",
+        "attention.out", s.seq, s.out_dim, s.out or s.hidden, bias=s.out_bias,
+        reads="gated" if gated else "context",
     )  # fmt: skip
     if s.drop and not s.drop_joined:
         body.add(ops.dropout("attention.dropout", float(s.seq * s.hidden)))

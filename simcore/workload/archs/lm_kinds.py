@@ -7,14 +7,16 @@ from dataclasses import dataclass
 #: Letters of a mixer pattern, and the words that name a layer with that mixer.
 MIXERS = {
     "a": "attention", "m": "mamba", "s": "mamba1", "g": "delta", "k": "delta by channel",
-    "l": "lightning", "h": "attention beside mamba", "n": "",
+    "l": "lightning", "h": "attention beside mamba", "c": "convolution", "n": "",
 }  # fmt: skip
 #: Letters for the part after the mixer: experts, a dense layer, none.
 FED = "edn"
-#: Mixers with a state that is passed along the sequence.
-RECURRENT = frozenset("msghkl")
+#: Mixers with a state, or a few tokens, that are passed along the sequence.
+RECURRENT = frozenset("msghklc")
 #: Mixers with attention: only these have windows and rotary positions.
 ATTENDING = frozenset("ah")
+#: Letters of sparse attention: an indexer, the selection of an earlier layer, full attention.
+INDEXED = "isf"
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +25,8 @@ class Kind:
 
     ``windowed``: attention has a window; ``routed``: the feed-forward part has experts; ``turned``:
     positions are rotary; ``mixer``: a letter of ``MIXERS``; ``fed``: whether there is a
-    feed-forward part.
+    feed-forward part; ``index``: a letter of ``INDEXED``; ``ffn``: width of the dense feed-forward
+    part, 0 for the model's.
     """
 
     windowed: bool
@@ -31,6 +34,8 @@ class Kind:
     turned: bool
     mixer: str = "a"
     fed: bool = True
+    index: str = "f"
+    ffn: int = 0
 
     @property
     def attends(self) -> bool:
@@ -43,7 +48,7 @@ class Kind:
         return (self.mixer != "n") + self.fed
 
 
-def kind_of(window: str, fed: str, turned: str, mixer: str) -> Kind:
+def kind_of(window: str, fed: str, turned: str, mixer: str, index: str = "f", ffn: int = 0) -> Kind:
     """The kind of a layer from its letters.
 
     A layer without attention has no window and no positions, so these do not make it different.
@@ -52,6 +57,7 @@ def kind_of(window: str, fed: str, turned: str, mixer: str) -> Kind:
     return Kind(
         windowed=attends and window == "w", routed=fed == "e",
         turned=not attends or turned == "r", mixer=mixer, fed=fed != "n",
+        index=index if attends else "f", ffn=ffn if fed == "d" else 0,
     )  # fmt: skip
 
 
@@ -81,6 +87,10 @@ def name_of(kind: Kind, kinds: list[Kind]) -> str:
         words.append("windowed" if kind.windowed else "full")
     if kind.fed and len({(k.fed, k.routed) for k in kinds}) > 1:
         words.append("experts" if kind.routed else "dense")
+    if kind.attends and len({k.index for k in attending}) > 1:
+        words.append({"i": "indexing", "s": "selecting", "f": "attending"}[kind.index])
+    if len({k.ffn for k in kinds if k.fed and not k.routed}) > 1 and kind.ffn:
+        words.append(str(kind.ffn))
     # Positions are named only where other words do not distinguish the layers.
     without_positions = {(k.windowed, k.routed, k.fed) for k in attending}
     if kind.attends and len(without_positions) < len(attending):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from simcore.workload import ops
 from simcore.workload.archs.body import Adapters, Body
@@ -15,6 +15,7 @@ from simcore.workload.archs.lm_mixers import (
     lightning,
     mamba,
     selective,
+    short_conv,
 )
 from simcore.workload.archs.lm_mlp import GATED, MlpShape, dense, experts
 from simcore.workload.archs.lm_settings import Experts, Implementation, Norms, RankShare
@@ -26,6 +27,7 @@ class Model:
     """Sizes and options that the layers share; ``window``: for layers with pattern letter ``w``."""
 
     attention: AttentionShape
+    windowed: AttentionShape
     mlp: MlpShape
     mixer: MixerShape
     experts: Experts
@@ -84,7 +86,7 @@ def _mlp(body: Body, m: Model, routed: bool, reads: str) -> None:
 
 def _mix(body: Body, m: Model, kind: Kind, attention_shape: AttentionShape, reads: str) -> None:
     """Add the ops that mix tokens, by the layer's kind; ``reads``: the tensor that they read."""
-    window = m.window if kind.windowed else 0
+    window = m.window if kind.windowed else attention_shape.selected
     match kind.mixer:
         case "m":
             mamba(body, m.mixer, reads)
@@ -92,6 +94,8 @@ def _mix(body: Body, m: Model, kind: Kind, attention_shape: AttentionShape, read
             selective(body, m.mixer, m.norms.norm, reads)
         case "g":
             delta_net(body, m.mixer, reads)
+        case "c":
+            short_conv(body, m.mixer, reads)
         case "l":
             lightning(body, m.attention, reads)
         case "k":
@@ -117,8 +121,12 @@ def layer(m: Model, kind: Kind) -> Body:
     fused = m.run.compiled
     body = Body(m.adapters, fused=fused)
     seq, hidden, elems = m.mlp.seq, m.mlp.hidden, m.elems
+    if kind.ffn:
+        m = replace(m, mlp=replace(m.mlp, ffn=kind.ffn))
     window = m.window if kind.windowed else 0
-    attention_shape = m.attention if kind.turned else m.attention.unturned()
+    attention_shape = (m.windowed if kind.windowed else m.attention).indexed(kind.index)
+    if not kind.turned:
+        attention_shape = attention_shape.unturned()
 
     def norm(name: str, reads: str = "", *, narrow: bool = False) -> None:
         body.norm(

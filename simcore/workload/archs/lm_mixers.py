@@ -1,4 +1,4 @@
-"""Mixers that replace attention: Mamba-2, Mamba-1, gated DeltaNet, lightning attention."""
+"""Mixers that replace attention: Mamba-2, Mamba-1, DeltaNet, lightning attention, convolution."""
 
 from __future__ import annotations
 
@@ -249,3 +249,24 @@ def lightning(body: Body, s: AttentionShape, reads: str) -> None:
         ops.binary("output_gate.product", wide, saves=wide, grads=2),
     )
     body.linear("out_proj", rows, s.q_dim, s.hidden, reads="gated")
+
+
+def short_conv(body: Body, m: MixerShape, reads: str) -> None:
+    """Add LFM2's gated convolution over a few preceding tokens (transformers, Lfm2ShortConv).
+
+    One product gives two gates and x. Gates and convolution are tensor operations on channels that
+    lie in rows of tokens, and the result is copied back; gradients of the three parts are joined.
+    """
+    rows, elems = float(m.seq), float(m.seq * m.hidden)
+    body.param("conv.weight", m.hidden * m.ssd.conv)
+    if m.conv_bias:
+        body.param("conv.bias", m.hidden)
+    body.linear("in_proj", rows, m.hidden, 3 * m.hidden, bias=m.bias, reads=reads)
+    body.add(
+        ops.grad_only("mixer.cat", 6.0 * elems, kind="copy"),
+        ops.binary("mixer.gate_in", elems, saves=3 * elems, grads=2),
+        ops.causal_conv("mixer.conv", m.seq, m.hidden, m.ssd.conv),
+        ops.binary("mixer.gate_out", elems, saves=elems, grads=2),
+        ops.copy("mixer.rows", elems),
+    )
+    body.linear("out_proj", rows, m.hidden, m.hidden, bias=m.bias, reads="mixer.rows")

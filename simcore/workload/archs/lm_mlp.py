@@ -11,7 +11,7 @@ from simcore.workload.graph import Kernel, Op
 from simcore.workload.saved import Saved
 
 #: Kinds of feed-forward layers, by their activation.
-PLAIN = ("gelu", "gelu_new", "relu", "relu2", "quick_gelu")
+PLAIN = ("gelu", "gelu_new", "relu", "relu2", "quick_gelu", "xielu")
 GATED = ("swiglu", "geglu", "geglu_new", "swiglu_clamped")
 
 
@@ -85,6 +85,19 @@ def _relu2(elems: float, fused: bool) -> Op:
     return Op(name="relu2", fwd=(fwd,), bwd=(bwd,), saved=Saved(low=elems, autocast=2 * elems))
 
 
+def _xielu(elems: float) -> Op:
+    """xIELU in tensor operations (Huang & Schlag 2024; transformers, activations.py).
+
+    ``alpha_p x² + beta x`` above zero, ``alpha_n (expm1(min(x, eps)) - x) + beta x`` below. Twelve
+    kernels forward; saves x, the first product, the exponential, the difference and the mask.
+    """
+    fwd = Kernel(kind="elementwise", low=27 * elems, raw_bytes=2 * elems, launches=14.0)
+    bwd = Kernel(kind="elementwise", low=36 * elems, raw_bytes=2 * elems, launches=16.0)
+    sums = Kernel(kind="reduction", low=2 * elems, launches=2.0)  # gradients of both scalars
+    saved = Saved(low=4 * elems, raw_bytes=elems)
+    return Op(name="xielu", fwd=(fwd,), bwd=(bwd, sums), saved=saved)
+
+
 def plain_activation(kind: str, elems: float, fused: bool = False) -> Op:
     """The activation between the two products of a plain layer."""
     if kind == "relu2":
@@ -93,6 +106,8 @@ def plain_activation(kind: str, elems: float, fused: bool = False) -> Op:
         return gelu_new(elems)
     if kind == "quick_gelu":
         return _quick_gelu(elems)
+    if kind == "xielu":
+        return _xielu(elems)
     if kind == "relu":  # backward needs its output alone, which the next product saves
         return ops.activation("relu", elems, saves="none")
     return ops.activation("gelu", elems)
@@ -241,6 +256,9 @@ def dense(body: Body, s: MlpShape, reads: str, prefix: str = "") -> None:
     else:
         body.linear(f"{prefix}up", s.seq, s.hidden, s.ffn, bias=s.bias, reads=reads)
         between = (plain_activation(s.kind, inner, s.fused_pointwise),)
+        if s.kind == "xielu":
+            body.param(f"{prefix}alpha_p", 1)
+            body.param(f"{prefix}alpha_n", 1)
     wide = f"{prefix}up" in body.high
     body.add(*(replace(ops.in_fp32(op) if wide else op, name=f"{prefix}{op.name}")
                for op in between))  # fmt: skip

@@ -11,6 +11,9 @@ from dataclasses import dataclass, field, replace
 from simcore.workload.archs.checks import head_width
 
 #: Allowed values of ``residual`` and of ``positions``.
+NORMS = (
+    "layernorm", "layernorm_eager", "rmsnorm", "rmsnorm_again", "rmsnorm_eager", "rmsnorm_gemma",
+)  # fmt: skip
 RESIDUALS = ("serial", "parallel", "parallel_one_norm", "sandwich", "after")
 POSITIONS = ("learned", "rope", "alibi", "none")
 
@@ -41,8 +44,8 @@ class Attention:
     - ``kv_heads``: 0 means as many as ``heads``; ``head_dim`` (width of a head of q and k): 0 means
       hidden / heads; ``value_dim`` (of v): 0 means ``head_dim``.
     - ``kv_rank`` > 0: k and v come from a latent of that width (multi-head latent attention,
-      DeepSeek-V2 2024), q from one of ``q_rank`` if that is not 0. ``rope_dim`` elements of
-      ``head_dim`` then have positions, if there are any, and all heads share one key's.
+      DeepSeek-V2 2024). ``q_rank`` > 0: q comes from one of that width (Step 3 too). ``rope_dim``
+      elements of ``head_dim`` then have positions, if there are any, and all heads share one key's.
     - ``qkv_bias``, ``out_bias``: None means ``bias``. ``fused_qkv``: q, k and v are one product.
       ``qkv_clip``: they are clamped (DBRX).
     - ``rotary_share``: fraction of each head with rotary positions; ``rotary_joined``: these
@@ -54,7 +57,7 @@ class Attention:
       length, Llama 4), ``f`` to all.
     - ``attention_softcap``: scores are capped. ``sinks``: softmax has one more, learned score per
       head. ``gated_attention``: a sigmoid of a second result of q's product multiplies the output
-      (Qwen3-Next).
+      (Qwen3-Next); ``head_gate``: that of a narrow product, one number for each head (Step 3.5).
     """
 
     heads: int
@@ -80,6 +83,7 @@ class Attention:
     attention_softcap: bool = False
     sinks: bool = False
     gated_attention: bool = False
+    head_gate: bool = False
 
     def complete(self, sizes: Sizes) -> Attention:
         """The same with values for what has none. Raises ValueError for heads that do not fit."""
@@ -101,17 +105,78 @@ class Attention:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Windowed:
+    """What layers with a window have of their own in attention; 0 means: as the other layers.
+
+    ``full_sinks``: where layers have sinks, those without a window have them too (not in MiMo-V2).
+    """
+
+    windowed_heads: int = 0
+    windowed_kv_heads: int = 0
+    windowed_head_dim: int = 0
+    windowed_rotary_share: float = 0.0
+    full_sinks: bool = True
+
+    def of(self, own: Attention) -> Attention:
+        """The attention of layers with a window. Raises ValueError for heads that do not fit."""
+        heads = self.windowed_heads or own.heads
+        kv_heads = self.windowed_kv_heads or own.kv_heads
+        if heads % kv_heads:
+            raise ValueError(
+                f"windowed_heads {heads} is not a multiple of windowed_kv_heads {kv_heads}"
+            )
+        head_dim = self.windowed_head_dim or own.head_dim
+        return replace(
+            own, heads=heads, kv_heads=kv_heads, head_dim=head_dim,
+            value_dim=self.windowed_head_dim or own.value_dim,
+            rotary_share=self.windowed_rotary_share or own.rotary_share,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Indexer:
+    """Sparse attention: an indexer scores all preceding tokens, of which attention reads the best.
+
+    - ``index_heads`` narrow heads (0: there is no indexer) of ``index_dim`` elements with one key
+      for all of them; ``index_top``: number of tokens that attention then reads (DeepSeek-V3.2).
+    - ``index_norms``: the indexer's q and k pass norms, and its scores are not weighted by a
+      product of the input but pooled over blocks of keys (MiniMax-M3).
+    - ``index_pattern``: ``i`` the layer has an indexer, ``s`` it takes the selection of an earlier
+      layer (GLM-5), ``f`` it attends to all tokens.
+    """
+
+    index_heads: int = 0
+    index_dim: int = 128
+    index_top: int = 2048
+    index_norms: bool = False
+    index_pattern: str = "i"
+
+
+#: Attention without an indexer.
+NO_INDEXER = Indexer()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FeedForward:
     """Dense feed-forward layers.
 
-    ``ffn``: their width; 0 means 4 hidden. ``mlp``: ``gelu`` is one fused kernel, ``gelu_new``
-    eight. ``mlp_bias``: None means ``bias``. ``fused_gate_up``: gate and up are one product.
+    ``ffn``: their width; 0 means 4 hidden. ``ffn_widths``: a width for each layer, separated by
+    blanks, where they differ. ``mlp``: ``gelu`` is one fused kernel, ``gelu_new`` eight.
+    ``mlp_bias``: None means ``bias``. ``fused_gate_up``: gate and up are one product.
     """
 
     ffn: int = 0
+    ffn_widths: str = ""
     mlp: str = "gelu"
     mlp_bias: bool | None = None
     fused_gate_up: bool = False
+
+    def widths(self, layers: int) -> tuple[int, ...]:
+        """A width for each layer, 0 for ``ffn``. Raises ValueError for another number of them."""
+        listed = self.ffn_widths.split()
+        if listed and (len(listed) != layers or not all(w.isdigit() for w in listed)):
+            raise ValueError(f"ffn_widths must be {layers} whole numbers, one for each layer")
+        return tuple(map(int, listed)) or (0,) * layers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,7 +254,8 @@ class Mixers:
 
     - ``mixer_pattern``: ``a`` attention, ``m`` Mamba-2, ``h`` both in parallel, ``s`` Mamba-1,
       ``g`` gated DeltaNet, ``k`` the same with decays by channel (Kimi Delta Attention), ``l``
-      lightning attention with attention's heads (MiniMax-01), ``n`` none.
+      lightning attention with attention's heads (MiniMax-01), ``c`` a gated short convolution
+      (LFM2), ``n`` none.
     - ``ssm_``: Mamba-2 (``ops.SsdShape``); ``ssm_norm``: it has a gated norm (without one, as in
       Falcon-H1, the scan applies the gate), and Mamba-1 norms of steps, B and C; ``ssm_inner``,
       ``ssm_rank``: Mamba-1's widths.
@@ -246,6 +312,8 @@ class LanguageModel:
 
     attention: Attention
     sizes: Sizes
+    windowed: Windowed = field(default_factory=Windowed)
+    indexer: Indexer = field(default_factory=Indexer)
     feed_forward: FeedForward = field(default_factory=FeedForward)
     experts: Experts = field(default_factory=Experts)
     norms: Norms = field(default_factory=Norms)

@@ -6,6 +6,8 @@ windows, experts and adapters.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from simcore.base.units import INT64_BYTES
 from simcore.workload import ops
 from simcore.workload.archs import ARCHS
@@ -19,14 +21,24 @@ from simcore.workload.archs.body import (
 )
 from simcore.workload.archs.checks import check_names
 from simcore.workload.archs.lm_attention import ATTENTIONS, AttentionShape
-from simcore.workload.archs.lm_kinds import FED, MIXERS, Kind, kind_of, name_of, pattern_of
+from simcore.workload.archs.lm_kinds import (
+    FED,
+    INDEXED,
+    MIXERS,
+    Kind,
+    kind_of,
+    name_of,
+    pattern_of,
+)
 from simcore.workload.archs.lm_layer import Model, layer
 from simcore.workload.archs.lm_mixers import check_mixers, mixer_shape
 from simcore.workload.archs.lm_mlp import GATED, PLAIN, MlpShape
 from simcore.workload.archs.lm_settings import (
+    NORMS,
     POSITIONS,
     RESIDUALS,
     Adapting,
+    Attention,
     Ends,
     Implementation,
     LanguageModel,
@@ -40,7 +52,7 @@ from simcore.workload.saved import Saved
 #: Parts into which torchtune splits a sequence for head and loss (CEWithChunkedOutputLoss).
 _CHUNKS = 8
 _CHOICES = {
-    "norm": ("layernorm", "rmsnorm", "rmsnorm_again", "rmsnorm_eager", "rmsnorm_gemma"),
+    "norm": NORMS,
     "mlp": (*PLAIN, *GATED),
     "positions": POSITIONS,
     "attention": ATTENTIONS,
@@ -69,7 +81,9 @@ def _embeddings(m: Model, vocab: int, ends: Ends, table_rows: int) -> Body:
     if ends.scaled_embedding:
         body.add(ops.scale("scale", m.elems, high=True))
     if ends.embedding_norm:
-        body.norm("norm", seq, hidden, m.norms.norm, bias=m.norms.norm_bias)
+        body.norm(
+            "norm", seq, hidden, m.norms.norm, bias=m.norms.norm_bias, weight=m.norms.norm_weight
+        )
     if table_rows:
         arange = Kernel(kind="elementwise")
         added = ops.add_positions("positions", seq, hidden, table_rows=table_rows)
@@ -187,17 +201,24 @@ def _shapes(
     """What the layers share. Raises ValueError for settings that do not fit together."""
     sizes, norms, feed_forward = model.sizes, model.norms, model.feed_forward
     own = model.attention.complete(sizes)
-    rotated = own.rotated if model.ends.positions == "rope" else 0
-    if not 0 <= rotated <= own.head_dim:
-        raise ValueError(f"rope_dim {rotated} is not within head_dim {own.head_dim}")
     seq, hidden, drop = sizes.seq_len, sizes.hidden, sizes.dropout > 0
-    return Model(
-        attention=AttentionShape(
+
+    def attending(own: Attention) -> AttentionShape:
+        rotated = own.rotated if model.ends.positions == "rope" else 0
+        if not 0 <= rotated <= own.head_dim:
+            raise ValueError(f"rope_dim {rotated} is not within head_dim {own.head_dim}")
+        return AttentionShape(
             seq=seq, hidden=hidden, own=own, norm=norms.norm, kernel=run.attention,
             qkv_bias=sizes.biased(own.qkv_bias), out_bias=sizes.biased(own.out_bias),
             rotated=rotated, fused=run.rope_is_fused, drop=drop,
             drop_joined=run.fused_pointwise and norms.residual == "serial",
-        ),
+            indexer=model.indexer,
+        )  # fmt: skip
+
+    full = replace(own, sinks=own.sinks and (model.windowed.full_sinks or not own.window))
+    return Model(
+        attention=attending(full),
+        windowed=attending(model.windowed.of(own)),
         mixer=mixer_shape(sizes, model.mixers, run.mixer_apart),
         mlp=MlpShape(
             seq=seq, hidden=hidden, ffn=feed_forward.ffn or 4 * hidden, kind=feed_forward.mlp,
@@ -225,13 +246,21 @@ def _kinds(model: LanguageModel, m: Model) -> list[Kind]:
         ("expert_pattern", fed, FED),
         ("rope_pattern", model.attention.rope_pattern, "rn"),
         ("mixer_pattern", model.mixers.mixer_pattern, "".join(MIXERS)),
+        (
+            "index_pattern",
+            model.indexer.index_pattern if model.indexer.index_heads else "f",
+            INDEXED,
+        ),
     )
-    windows, routed, turned, mixers = (pattern_of(*pattern, layers) for pattern in patterns)
+    letters = [pattern_of(*pattern, layers) for pattern in patterns]
+    windows, routed, turned, mixers, indexed = letters
     if "e" in routed and not experts.experts:
         raise ValueError("expert_pattern has layers of experts, but experts is 0")
     order = [
-        kind_of(w if m.window else "f", e, r, x)
-        for w, e, r, x in zip(windows, routed, turned, mixers, strict=True)
+        kind_of(w if m.window else "f", e, r, x, i, width)
+        for w, e, r, x, i, width in zip(
+            windows, routed, turned, mixers, indexed, model.feed_forward.widths(layers), strict=True
+        )
     ]
     check_mixers(m.mixer, order, model.norms.residual, model.attention.kv_rank)
     if model.ends.next_tokens and not order[-1].fed:

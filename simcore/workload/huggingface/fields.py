@@ -76,6 +76,8 @@ class Fields:
     ) -> int:
         """A whole number from ``low`` to ``high``, or ``default`` if all keys are missing."""
         key, value = self.first(keys, default)
+        if isinstance(value, list) and value and value.count(value[0]) == len(value):
+            value = value[0]  # a number for each layer, the same for all of them
         if isinstance(value, bool) or not isinstance(value, int):
             raise self.error(key, f"must be a whole number, not {shown(value)}")
         if value is not default and not low <= value <= high:
@@ -118,10 +120,12 @@ class Fields:
         return tuple(value)
 
     def counts(self, key: str) -> tuple[int, ...]:
-        """A list of whole numbers from 0; empty if the key is missing."""
+        """A list of whole numbers from 0, or their text ``4,5,6``; empty if the key is missing."""
         value = self.value(key)
         if value is None:
             return ()
+        if isinstance(value, str) and all(n.strip().isdigit() for n in value.split(",")):
+            value = [int(n) for n in value.split(",")]
         if not isinstance(value, list) or not all(type(v) is int and v >= 0 for v in value):
             raise self.error(key, f"must be a list of whole numbers, not {shown(value)}")
         return tuple(value)

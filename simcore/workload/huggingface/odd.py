@@ -102,6 +102,58 @@ def _transformer_layers_of_levels(t: Translation, _: Expression) -> str:
     return " ".join(str(depth * attends) for depth, attends in both)
 
 
+def _blocks(t: Translation) -> list[tuple[int, int]]:
+    """Kv heads and feed-forward width of each layer of DeciLM, 0 for a part that it does not have.
+
+    A width is two thirds of a multiple of the hidden size, rounded up to 256 (modeling_decilm.py,
+    _ffn_mult_to_intermediate_size). Layers without either part are left out. Raises DataError.
+    """
+    f, hidden, heads = t.fields, t.named("hidden"), t.named("heads")
+    listed = f.value("block_configs")
+    if not isinstance(listed, list) or not listed:
+        raise f.error("block_configs", "must be a list with an object for each layer")
+    found = []
+    for block in listed:
+        try:
+            attention, ffn = block["attention"], block["ffn"]
+            if attention.get("replace_with_linear") or ffn.get("replace_with_linear"):
+                raise f.error("block_configs", "layers replaced by a product are not supported")
+            kv_heads = 0 if attention.get("no_op") else heads // attention["n_heads_in_group"]
+            share = 0.0 if ffn.get("no_op") else float(ffn["ffn_mult"])
+        except (TypeError, KeyError, AttributeError, ValueError, ZeroDivisionError):
+            raise f.error("block_configs", f"{str(block)[:60]} is no layer of DeciLM") from None
+        width = -(-int(2 * share * hidden / 3) // 256) * 256
+        if kv_heads or width:
+            found.append((kv_heads, width))
+    if len({kv for kv, _ in found if kv}) != 1:
+        raise f.error("block_configs", "layers of different numbers of kv heads are not supported")
+    return found
+
+
+def _layers_chosen(t: Translation, x: Expression) -> Any:
+    """One property of DeciLM's layers: ``layers``, ``kv_heads``, ``ffn``, ``widths``, patterns."""
+    blocks = _blocks(t)
+    return {
+        "layers": len(blocks),
+        "kv_heads": max(kv for kv, _ in blocks),
+        "ffn": max(width for _, width in blocks),
+        "widths": " ".join(str(width) for _, width in blocks),
+        "mixers": "".join("a" if kv else "n" for kv, _ in blocks),
+        "fed": "".join("d" if width else "n" for _, width in blocks),
+    }[x["of"]]
+
+
+def _rounded_up_ffn(t: Translation, _: Expression) -> int:
+    """LFM2's feed-forward width: two thirds of the stated one, times a factor, rounded up."""
+    f = t.fields
+    width = f.count("block_ff_dim", "intermediate_size", default=12288)
+    if not f.flag("block_auto_adjust_ff_dim", default=True):
+        return width
+    width = int(f.number("block_ffn_dim_multiplier", default=1.0) * int(2 * width / 3))
+    multiple = f.count("block_multiple_of", default=256)
+    return -(-width // multiple) * multiple
+
+
 _FUNCTIONS: Mapping[str, Callable[[Translation, Expression], Any]] = {
     "listed_layers": _listed_layers,
     "sorted_words": _sorted_words,
@@ -110,6 +162,8 @@ _FUNCTIONS: Mapping[str, Callable[[Translation, Expression], Any]] = {
     "of_levels": _of_levels,
     "last_of_levels": _last_of_levels,
     "transformer_layers_of_levels": _transformer_layers_of_levels,
+    "layers_chosen": _layers_chosen,
+    "rounded_up_ffn": _rounded_up_ffn,
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final, NamedTuple
 
 from simcore.workload.graph import NATIVE_NORM, Affine, Kernel, Op
@@ -259,3 +260,21 @@ def rms_norm_eager(
     else:
         saved = Saved(high=normalised_elems, raw_bytes=bytes_kept)
     return Op(name=name, fwd=fwd, bwd=tuple(bwd), saved=saved)
+
+
+def layer_norm_eager(
+    name: str, rows: float, dim: int, *, trained: bool = True, narrow: bool = False
+) -> Op:
+    """LayerNorm without bias in tensor operations in fp32 (transformers, CohereLayerNorm).
+
+    ``rms_norm_eager`` and the row's mean, which is subtracted once for the square and once for the
+    result. Saves both differences and, for the weight's gradient, the normalised tensor, in fp32.
+    """
+    op = rms_norm_eager(name, rows, dim, trained=trained, wide=True, narrow=narrow)
+    wide = 4.0 * rows * dim
+    mean = Kernel(kind="reduction", raw_bytes=wide)
+    apart = Kernel(kind="elementwise", raw_bytes=4 * wide, launches=2.0, indexed=2 * rows * dim)
+    back = Kernel(kind="elementwise", raw_bytes=5 * wide, launches=2.0)
+    more = (mean, mean, Kernel(kind="elementwise", raw_bytes=wide, indexed=rows * dim), back)
+    saved = Saved(raw_bytes=wide * (2 + trained) + 4.0 * rows)
+    return replace(op, fwd=(mean, apart, *op.fwd), bwd=(*op.bwd, *more), saved=saved)

@@ -31,7 +31,7 @@ def _write(folder: Path, content: Any) -> Path:
     ("kind", "near"),
     [
         ("llama5", "llama"), ("qwen2.5", "qwen2"), ("mixtrall", "mixtral"), ("phi4", "phi"),
-        ("deepseek_v32", "deepseek_v3"), ("gptneox", "gpt_neox"), ("gptoss", "gpt_oss"),
+        ("deepseek_v33", "deepseek_v3"), ("gptneox", "gpt_neox"), ("gptoss", "gpt_oss"),
     ],
 )  # fmt: skip
 def test_an_unsupported_type_names_the_nearest(kind: str, near: str, tmp_path: Path) -> None:
@@ -73,7 +73,7 @@ def test_a_missing_key_is_named(key: str, gone: str, tmp_path: Path) -> None:
     [
         ("hidden_size", -4096), ("hidden_size", 0), ("hidden_size", 10**12),
         ("hidden_size", "4096"),
-        ("hidden_size", 4096.0), ("hidden_size", True), ("hidden_size", [4096]),
+        ("hidden_size", 4096.0), ("hidden_size", True), ("hidden_size", [4096, 2048]),
         ("num_hidden_layers", 10**6), ("num_hidden_layers", 0), ("num_hidden_layers", {}),
         ("vocab_size", 10**30), ("max_position_embeddings", -1), ("num_attention_heads", 33),
         ("num_key_value_heads", 5), ("hidden_act", "gulu"), ("hidden_act", 3),
@@ -93,8 +93,8 @@ def test_an_odd_value_is_refused_with_its_line(key: str, value: Any, tmp_path: P
 
 
 def test_another_family_is_not_taken_for_a_known_one(tmp_path: Path) -> None:
-    path = _write(tmp_path, {**_GOOD, "model_type": "mamba"})
-    said = r"'mamba' is not supported \(nearest supported: 'mamba2', a different network"
+    path = _write(tmp_path, {**_GOOD, "model_type": "zamba"})
+    said = r"'zamba' is not supported \(nearest supported: 'zamba2', a different network"
     with pytest.raises(DataError, match=said):
         read_config(path)
 

@@ -36,7 +36,13 @@ _PER_BATCH = ("deberta-v2", "wav2vec2", "hubert")
 #: (``tests/workload/test_ssd.py`` and ``test_delta.py`` count these).
 _SCANS = ("mamba2", "nemotron_h", "qwen3_next", "qwen3_5_text", "qwen3_5_moe_text",
           "minimax", "kimi_linear", "zamba2", "jamba", "falcon_h1", "bamba",
-          "granitemoehybrid")  # fmt: skip
+          "granitemoehybrid", "mamba", "falcon_mamba")  # fmt: skip
+#: The taps of their depthwise convolutions are left out (``ops.causal_conv``).
+_SHORT_CONVOLUTIONS = ("lfm2", "lfm2_moe")
+#: Indexers compute the causal half of their scores; transformers computes all of them.
+_INDEXERS = ("deepseek_v32", "glm_moe_dsa", "minimax_m3_vl_text")
+#: An indexer whose tensors transformers saves and at once releases, since nothing needs them.
+_RELEASED = ("minimax_m3_vl_text",)
 
 
 def _config(case: str, attention: str) -> Any:
@@ -83,15 +89,47 @@ def _model(config: Any, experts: str) -> nn.Module:
     return model
 
 
-@pytest.mark.parametrize(
-    "case", [c for c in cases.CASES if c.split()[0] not in (*_FUSED, *_PER_BATCH, *_SCANS)]
-)
+_UNCOUNTED = (*_FUSED, *_PER_BATCH, *_SCANS, *_SHORT_CONVOLUTIONS, *_INDEXERS)
+
+
+@pytest.mark.parametrize("case", [c for c in cases.CASES if c.split()[0] not in _UNCOUNTED])
 def test_flop_match_the_counter(case: str, tmp_path: Path) -> None:
     config = _config(case, "eager")
     model, inputs = _model(config, "eager"), _inputs(config)
     with FlopCounterMode(display=False) as counter:
         model(**inputs)
     truth = counter.get_total_flops() / _BATCH
+    assert _workload(config, tmp_path).forward_flop == pytest.approx(truth, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("case", "indexers", "heads", "weighted"),
+    [
+        ("deepseek_v32", 3, 3, True),
+        ("glm_moe_dsa", 2, 3, True),
+        ("minimax_m3_vl_text", 2, 2, False),
+    ],
+)
+def test_flop_of_indexers_match_but_for_the_causal_half(
+    case: str, indexers: int, heads: int, weighted: bool, tmp_path: Path
+) -> None:
+    config = _config(case, "eager")
+    with FlopCounterMode(display=False) as counter:
+        _model(config, "eager")(**_inputs(config))
+    # half of the pairs, and the product of scores and weights, which a kernel adds up as it goes
+    skipped = indexers * _SEQ**2 * heads * (config.index_head_dim + 2 * weighted)
+    truth = counter.get_total_flops() / _BATCH - skipped
+    assert _workload(config, tmp_path).forward_flop == pytest.approx(truth, rel=1e-9)
+
+
+@pytest.mark.parametrize("case", _SHORT_CONVOLUTIONS)
+def test_flop_of_short_convolutions_match_but_for_their_taps(case: str, tmp_path: Path) -> None:
+    config = _config(case, "eager")
+    with FlopCounterMode(display=False) as counter:
+        _model(config, "eager")(**_inputs(config))
+    taps, hidden = config.conv_L_cache, config.hidden_size
+    left_out = 2 * 2 * (_SEQ + taps - 1) * hidden * taps  # of two layers
+    truth = counter.get_total_flops() / _BATCH - left_out
     assert _workload(config, tmp_path).forward_flop == pytest.approx(truth, rel=1e-9)
 
 
@@ -127,7 +165,11 @@ def test_flop_match_the_counter_but_for_the_causal_half(case: str, tmp_path: Pat
 
 @pytest.mark.parametrize(
     "case",
-    [c for c in cases.CASES if c.split()[0] not in (*_OTHER_STORAGES, *_PER_BATCH, *_SCANS)],
+    [
+        c
+        for c in cases.CASES
+        if c.split()[0] not in (*_OTHER_STORAGES, *_PER_BATCH, *_SCANS, *_RELEASED)
+    ],
 )
 def test_saved_storages_match_a_real_forward(case: str, tmp_path: Path) -> None:
     config = _config(case, "sdpa" if case.split()[0] in _FUSED else "eager")
