@@ -74,6 +74,7 @@ def launch_file(
         shard_ranks=strategy.shard_ranks or None,
         attention=attention,
         compile=request.compiled or None,
+        growing_segments=request.growing_segments or None,
         software=None if strategy.program is PLAIN else strategy.program.name,
         issuer=None if strategy.issuer == "torch" else strategy.issuer,
         overlap=None if strategy.overlap == usual else str(strategy.overlap),
@@ -99,7 +100,6 @@ def _of_no_file(request: Request) -> tuple[str, ...]:
     found = {
         "nccl-algo": str(s.nccl.algorithms),
         "nccl-proto": str(s.nccl.protocols),
-        "growing-segments": "on" if request.growing_segments else "",
         "launch-blocking": "on" if s.launch_blocking else "",
         "fp8-params": "on" if s.fp8_params else "",
         "offload-layers": s.offload_layers or "",

@@ -65,7 +65,7 @@ def test_unsupported_keys_are_all_named(simcore: Callable) -> None:
 #: What the program that reads a zero3 job's file is to a prediction.
 PROGRAMS = {"deepspeed": ["--software", "deepspeed"],
             "megatron": ["--software", "megatron", "--issuer", "megatron"],
-            "torchtitan": ["--software", "fsdp"],
+            "torchtitan": ["--software", "torchtitan"],
             "accelerate": ["--software", "fsdp@no-sync"]}  # fmt: skip
 
 
@@ -76,7 +76,7 @@ def test_emitted_jobs_are_predicted_alike(dialect: str, simcore: Callable, tmp_p
               "--grad-accum", "2", "--recompute", "full", "--optimizer", "adamw"]  # fmt: skip
     ran = simcore(*JOB, *chosen, "--emit", dialect)
     assert ran.code == 0 and ran.err.startswith("note: not in this file")
-    suffix = {"deepspeed": "json", "torchtitan": "toml", "accelerate": "yaml"}.get(dialect, "sh")
+    suffix = {"deepspeed": "json", "torchtitan": "py", "accelerate": "yaml"}.get(dialect, "sh")
     path = tmp_path / f"launch.{suffix}"
     path.write_text(ran.out)
     told = ran.err.splitlines()
@@ -86,7 +86,7 @@ def test_emitted_jobs_are_predicted_alike(dialect: str, simcore: Callable, tmp_p
     # what is typed of Megatron runs as its recipes do, what is written as its flags say; a file of
     # torchtitan updates with a fused kernel where it says nothing
     typed = {"megatron": ["--overlap", "grads", "--main-grads", "weights", "--grad-clip", "off"],
-             "torchtitan": ["--optimizer-impl", "fused"]}.get(dialect, [])  # fmt: skip
+             "torchtitan": ["--optimizer-impl", "fused", "--grad-clip", "off"]}.get(dialect, [])  # fmt: skip
     before = simcore(*JOB, *chosen, *program, *typed, "--json")
     again = []
     for word in left:

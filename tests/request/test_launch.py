@@ -181,10 +181,9 @@ def test_no_launch_file_changes_nothing() -> None:
 def test_partial_recompute_goes_out_and_comes_back(
     dialect: str, options: dict, tmp_path: Path
 ) -> None:
-    software = "megatron" if dialect == "megatron" else None
-    asked = make_request(MODEL, "8xA100", strategy="zero3", precision="bf16", software=software,
+    asked = make_request(MODEL, "8xA100", strategy="zero3", precision="bf16", software=dialect,
                          **options)  # fmt: skip
-    file = tmp_path / f"launch{'.toml' if dialect == 'torchtitan' else '.txt'}"
+    file = tmp_path / f"launch{'.py' if dialect == 'torchtitan' else '.txt'}"
     file.write_text(launch_file(dialect, asked, 1024).text)
     back = make_request(MODEL, "8xA100", launch=str(file))
     assert back.workload.blocks == asked.workload.blocks
@@ -201,7 +200,7 @@ WHOLE: dict[str, tuple[str, str, dict]] = {
         "overlap": "grads,params,dgrad", "micro_batch": 1, "software": "megatron",
         "recompute": "none", "grad_clip": True}),
     "torchtitan": ("llama3-8b", "4x8xH100", {
-        "strategy": "zero3", "precision": "bf16", "shard_ranks": 8, "software": "fsdp",
+        "strategy": "zero3", "precision": "bf16", "shard_ranks": 8, "software": "torchtitan",
         "micro_batch": 1, "recompute": "none", "grad_clip": True, "optimizer_impl": "fused"}),
     "deepspeed": ("llama3-8b", "4x8xH100", {
         "strategy": "zero2", "precision": "bf16", "software": "deepspeed", "micro_batch": 1,
@@ -215,7 +214,7 @@ def test_what_a_file_says_comes_back_whole(dialect: str, tmp_path: Path) -> None
     asked = make_request(model, gpus, **words)
     made = launch_file(dialect, asked, 4096, words.get("attention"))
     assert made.implied == ()
-    ending = {"torchtitan": ".toml", "deepspeed": ".json"}.get(dialect, ".txt")
+    ending = {"torchtitan": ".py", "deepspeed": ".json"}.get(dialect, ".txt")
     file = tmp_path / f"launch{ending}"
     file.write_text(made.text)
     seq_len = {} if dialect != "deepspeed" else {"seq_len": 4096}
@@ -255,7 +254,9 @@ def test_what_megatron_hides_by_itself_is_told() -> None:
 def test_another_program_s_file_says_what_that_runs() -> None:
     asked = make_request("llama3-8b", "8xH100", strategy="zero3", precision="bf16",
                          software="deepspeed", issuer="megatron")  # fmt: skip
-    assert launch_file("torchtitan", asked, 8192).implied == ("software fsdp", "issuer torch")
+    assert launch_file("torchtitan", asked, 8192).implied == (
+        "software torchtitan", "issuer torch",
+    )  # fmt: skip
     assert launch_file("slurm", asked, 8192).implied == ()
 
 

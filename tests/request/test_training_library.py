@@ -56,7 +56,7 @@ def test_other_jobs_run_as_they_did(model: str, words: dict[str, Any]) -> None:
 def test_a_file_s_program_is_known_by_it(tmp_path: Path) -> None:
     file = tmp_path / "job.toml"
     file.write_text("[parallelism]\ntensor_parallel_degree = 2\n")
-    assert software("llama3-8b", launch=str(file)) == ("fsdp", False)
+    assert software("llama3-8b", launch=str(file)) == ("torchtitan@2025", False)
     flags = "--micro-batch-size 1 --tensor-model-parallel-size 2 --bf16"
     assert software("llama3-8b", launch=flags) == ("megatron", False)
 
@@ -262,5 +262,5 @@ def test_a_named_program_brings_its_dropout_its_loss_and_how_its_ranks_divide_a_
 
 
 def test_fp8_is_the_format_of_the_named_program() -> None:
-    titan = make_request("llama3-8b", "8xH100", software="torchtitan", precision="fp8")
+    titan = make_request("llama3-8b", "8xH100", software="torchtitan@2025", precision="fp8")
     assert titan.strategy.precision.name == "fp8-dynamic"

@@ -15,8 +15,8 @@ SOURCES = corpora_folder() / "llm" / "1-sources.yaml"
     ("changes", "program"),
     [
         ({"source": "pytorch-torchtitan", "source_ref": "a_202412_b"}, "torchtitan@2024"),
-        ({"source": "pytorch-torchtitan", "source_ref": "a_202505_b"}, "torchtitan"),
-        ({"source": "pytorch-torchtitan"}, "torchtitan"),
+        ({"source": "pytorch-torchtitan", "source_ref": "a_202505_b"}, "torchtitan@2025-06"),
+        ({"source": "pytorch-torchtitan"}, "torchtitan@2025-06"),
         (
             {"source": "mosaicml-llm-foundry", "notes": "mixed_precision=PURE"},
             "llm-foundry@torch-1",

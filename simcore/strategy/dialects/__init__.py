@@ -18,7 +18,7 @@ from simcore.strategy.dialects.record import RECORDS, DialectRecord
 from simcore.strategy.dialects.source import Source, read_source
 
 #: Dialects that need a module, which registers them.
-MODULES = ("accelerate", "torchtitan", "slurm", "megatron", "torchrun")
+MODULES = ("accelerate", "slurm", "torchtitan", "megatron", "torchrun")
 #: Modules that read what records of programs' arguments cannot express.
 LINE_MODULES = ("trainer", "axolotl")
 #: Dialects of the package, in the order in which they are tried on a text.

@@ -216,14 +216,22 @@ class TableDialect:
                 written.add(meaning.option)
         refused = {r.option: r.why for r in record.refused if r.holds(facts, data)}
         problems += [self._cannot(o, facts.get(o), why) for o, why in refused.items()]
-        text = written_text(data, record.form)
-        path = Path(f"launch{_SUFFIXES[record.form][0]}")
-        launch = self.read(Source(text, record.title, path))
+        text = self.text(job, data)
+        launch = self.read(Source(text, record.title, Path(f"launch{self.suffix}")))
         left = self._left(job, launch, data, tuple(refused), problems)
         if problems:
             raise InvalidConfig(problems)
         program = {w: str(launch.said[w]) for w in _OF_PROGRAM if w in launch.said}
         return Emitted(text, left, program)
+
+    @property
+    def suffix(self) -> str:
+        """Ending of the names of files that are written."""
+        return _SUFFIXES[self.record.form][0]
+
+    def text(self, job: Job, data: Mapping[str, Any]) -> str:
+        """The keys and values of a job as a file."""
+        return written_text(data, self.record.form)
 
     def _left(
         self, job: Job, launch: Launch, data: Mapping[str, Any], refused: tuple[str, ...],

@@ -11,7 +11,7 @@ from simcore.strategy.dialects.base import Job, Launch, Word
 from simcore.strategy.dialects.keyed import DIALECTS, TableDialect
 from simcore.strategy.dialects.megatron_stages import emit_stages, read_stages
 from simcore.strategy.dialects.reading import NOT_YET, Reading, Table
-from simcore.strategy.dialects.shell import flags, read_script
+from simcore.strategy.dialects.shell import allocator_grows, flags, read_script
 from simcore.strategy.dialects.source import Source, yaml_table
 from simcore.strategy.dialects.torchrun import find_line, of_a_program, read_counts
 from simcore.strategy.programs import program_named
@@ -69,6 +69,8 @@ class Megatron(TableDialect):
 
 def _script(reading: Reading, source: Source) -> dict[str, Any]:
     script = read_script(source)
+    if allocator_grows(script):
+        reading.say("growing_segments", True, "PYTORCH_ALLOC_CONF")
     line = find_line(script)
     words = [w for c in script.commands for w in c] if line is None else list(line.rest)
     if line is not None:

@@ -253,7 +253,7 @@ class Table:
     def __init__(
         self, data: Mapping[str, Any], prefix: str = "", spelt: Mapping[str, str] | None = None
     ) -> None:
-        self.given, self._prefix, self._spelt = dict(_flat(data)), prefix, spelt or {}
+        self.given, self._prefix, self._spelt = dict(flat(data)), prefix, spelt or {}
         self._left = dict(self.given)
         self._known: set[str] = set()
 
@@ -325,10 +325,11 @@ class Table:
                 reading.not_known(self.shown(key), map(self.shown, every))
 
 
-def _flat(data: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def flat(data: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Every key of a nested table by dotted path, with its value."""
     for key, value in data.items():
         if isinstance(value, dict) and value:
-            yield from _flat(value, f"{prefix}{key}.")
+            yield from flat(value, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}", value if value != {} else None
 

@@ -80,6 +80,13 @@ def read_script(source: Source) -> Script:
     return Script(tuple(commands), sbatch, tuple(environments), joined)
 
 
+def allocator_grows(script: Script) -> bool:
+    """Whether it has PyTorch's allocator run with expandable segments."""
+    names = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")  # the former since PyTorch 2.9
+    every = [script.variables, *script.environments]
+    return any("expandable_segments:true" in e.get(n, "").lower() for e in every for n in names)
+
+
 def gpus_per_node(sbatch: dict[str, str]) -> str | None:
     """GPUs a node from ``--gpus-per-node=8``, ``a100:8``, or ``--gres=gpu:a100:8``."""
     for key in ("--gpus-per-node", "--gres"):

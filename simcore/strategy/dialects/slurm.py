@@ -48,9 +48,9 @@ class Slurm(TableDialect):
             if key not in ("--nodes", "--gpus-per-node", "--gres", "--gpus"):
                 reading.ignore(f"#SBATCH {key}")
         batch = reading.finish()
-        program = DIALECTS["megatron"]  # its flags are in the script, with or without a launcher
-        if program.claims(source):
-            return joined(batch, program.read(source))
+        for name in ("torchtitan", "megatron"):  # its flags are in the script, which it may start
+            if DIALECTS[name].claims(source):
+                return joined(batch, DIALECTS[name].read(source))
         line = find_line(script)
         if line is None:
             return batch

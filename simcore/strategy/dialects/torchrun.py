@@ -17,7 +17,7 @@ from simcore.strategy.dialects.line_record import LINES
 from simcore.strategy.dialects.lines import chosen, commands
 from simcore.strategy.dialects.reading import Reading, Table
 from simcore.strategy.dialects.record import RECORDS
-from simcore.strategy.dialects.shell import Script, read_script
+from simcore.strategy.dialects.shell import Script, allocator_grows, read_script
 from simcore.strategy.dialects.source import Source
 from simcore.strategy.options import OPTIONS
 
@@ -123,7 +123,10 @@ class Torchrun(TableDialect):
     def read(self, source: Source) -> Launch:
         """Nodes and processes, and the options in the arguments of what is started."""
         reading = Reading(self.name, source)
-        line = find_line(read_script(source))
+        script = read_script(source)
+        line = find_line(script)
+        if allocator_grows(script):
+            reading.say("growing_segments", True, "PYTORCH_ALLOC_CONF")
         if line is None:
             reading.refuse("the text", "has no launch line: torchrun, accelerate launch, deepspeed")
             return reading.finish()

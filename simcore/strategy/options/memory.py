@@ -93,7 +93,7 @@ DECLARED = (
         called={"on": "use-ema ema-decay model-ema moving-average"},
     ),
     Option(
-        name="growing_segments", heading="Memory", kind=Switch(), unsaid=False,
+        name="growing_segments", heading="Memory", kind=Switch(), unsaid=False, in_launch=True,
         help="PyTorch's allocator runs with expandable_segments, which avoids fragmentation.",
         resolved="growing_segments",
         control=Control(label="Expandable segments", unsaid="as the library sets it",

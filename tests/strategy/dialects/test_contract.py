@@ -32,7 +32,7 @@ from simcore.strategy.precision import PRECISIONS
 from simcore.strategy.strategy import Strategy, parse_offload
 
 SAMPLES = Path(__file__).parent / "samples"
-SUFFIX = {"deepspeed": ".json", "megatron": ".txt", "torchtitan": ".toml", "accelerate": ".yaml",
+SUFFIX = {"deepspeed": ".json", "megatron": ".txt", "torchtitan": ".py", "accelerate": ".yaml",
           "torchrun": ".sh", "slurm": ".sbatch"}  # fmt: skip
 PARALLELISMS = ("dp", "manual", "ddp", "zero1", "zero2", "zero3")
 OFFLOADS = (
@@ -53,8 +53,9 @@ SAYS = {
     "deepspeed": {s: {"fp32", *_HALF, *_AMP} for s in ("ddp", *_ZERO)},
     "megatron": {s: {"fp32", *_HALF, *_LOW} for s in ("ddp", *_ZERO)},
     "torchtitan": {
-        "ddp": {"fp32", "amp-bf16"},
-        **{s: {"fp32", "bf16", "fp8-dynamic", "fp8-rowwise"} for s in ("zero2", "zero3")},
+        "ddp": {"fp32", "amp-bf16", "bf16-true"},
+        **{s: {"fp32", "bf16", "bf16-true", "fp8-rowwise", "mxfp8", "nvfp4"}
+           for s in ("zero2", "zero3")},
     },
     "accelerate": {"ddp": {"fp32", *_AMP}} | {s: {"fp32", "fp8", *_HALF} for s in _ZERO},
     "torchrun": {s: set(PRECISIONS) for s in PARALLELISMS[1:]},
@@ -112,7 +113,7 @@ def test_every_file_registers_its_dialect() -> None:
     folder = Path(read_launch.__code__.co_filename).parent
     shared = {
         "__init__", "base", "keyed", "reading", "record", "shell", "source", "text",
-        "megatron_stages", "line_record", "lines",
+        "megatron_stages", "line_record", "lines", "recipes", "torchtitan_python", "torchtitan_run",
     }  # fmt: skip
     assert {p.stem for p in folder.glob("*.py")} - shared == {*MODULES, *LINE_MODULES}
     assert {*MODULES, *RECORDS.names()} == set(SHIPPED)

@@ -131,15 +131,6 @@ def test_a_batch_script_keeps_the_flags_of_megatron(tmp_path: Path, launcher: st
     assert launch.violations() == [] and launch.unknown == ()
 
 
-@pytest.mark.parametrize("order", [1, -1])
-def test_the_job_file_of_torchtitan_is_read(order: int) -> None:
-    file = SAMPLES / "torchtitan_llama3.toml"
-    own = [f"--job.config_file {file}", "--training.seq_len 77"][::order]
-    launch = read_launch(f"torchrun --nproc_per_node=8 -m torchtitan.train {' '.join(own)}")
-    words = {**read_launch(str(file)).words(), "nnodes": 1, "nproc_per_node": 8, "seq_len": 77}
-    assert launch.words() == words
-
-
 def test_accelerate_launch_flags() -> None:
     launch = read_launch(str(SAMPLES / "accelerate_launch.txt"))
     assert launch.words() == {

@@ -1,4 +1,4 @@
-"""torchtitan's TOML, new and old sections, with torchtitan's defaults."""
+"""torchtitan: TOML of 2025, Python configurations, and lines that name one."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from simcore.strategy.dialects import DIALECTS, Launch, read_launch
+from simcore.base.errors import DataError
+from simcore.strategy.dialects import DIALECTS, Job, Launch, emit, read_launch
 from simcore.strategy.dialects.source import Source
 
 SAMPLES = Path(__file__).parent / "samples"
@@ -16,12 +17,25 @@ def read(text: str) -> Launch:
     return DIALECTS["torchtitan"].read(Source(text, "job.toml"))
 
 
+def line(words: str) -> Launch:
+    return read_launch(f"torchrun --nproc_per_node 8 -m torchtitan.train {words}")
+
+
+def python(folder: Path, body: str) -> Launch:
+    """A file with one function, given as the statements before ``return config``."""
+    lines = "".join(f"    {text}\n" for text in [*body.strip().split("\n"), "return config"])
+    file = folder / "mine.py"
+    file.write_text(f"def mine() -> Trainer.Config:\n{lines}", encoding="utf-8")
+    return read_launch(str(file))
+
+
 def test_new_sections() -> None:
     launch = read_launch(str(SAMPLES / "torchtitan_llama3.toml"))
     assert launch.words() == {
         "strategy": "zero2", "micro_batch": 2, "precision": "bf16", "recompute": "full",
         "optimizer": "adamw", "offload": "none", "seq_len": 8192, "grad_clip": True,
-        "software": "fsdp", "compile": True, "optimizer_impl": "fused",
+        "software": "torchtitan@2025", "compile": True, "optimizer_impl": "fused",
+        "main_grads": "fp32", "growing_segments": True,
     }  # fmt: skip
     assert (launch.global_batch, launch.n_gpus) == (64, 8)
     assert launch.violations() == [] and launch.unknown == ()
@@ -31,7 +45,8 @@ def test_new_sections() -> None:
 def test_old_sections_with_replicas_of_shards() -> None:
     launch = read_launch(str(SAMPLES / "torchtitan_old.toml"))
     assert launch.violations() == []
-    assert (launch.strategy, launch.shard_ranks, launch.software) == ("zero3", 8, "fsdp")
+    # with a pipeline, weights stay gathered
+    assert (launch.strategy, launch.shard_ranks) == ("zero1", 8)
     assert (launch.recompute, launch.recompute_modules) == ("selective", "operators")
     assert (launch.tp, launch.pp, launch.cp, launch.sequence_parallel) == (2, 2, None, True)
     assert launch.n_gpus == 4 * 8 * 2 * 2
@@ -48,6 +63,7 @@ def test_old_sections_with_replicas_of_shards() -> None:
         ("[parallelism]\ndata_parallel_replicate_degree = 8", ("ddp", "amp-bf16")),
         ("[parallelism]\nfsdp_reshard_after_forward = 'never'", ("zero2", "bf16")),
         ("[training]\nmixed_precision_param = 'float32'", ("zero3", "fp32")),
+        ("[training]\ndtype = 'bfloat16'", ("zero3", "bf16-true")),
         ("[model]\nconverters = ['quantize.linear.float8']", ("zero3", "fp8-dynamic")),
         (
             "[model]\nconverters = ['quantize.linear.float8']\n"
@@ -76,7 +92,6 @@ def test_replicas_on_more_gpus_would_be_hsdp() -> None:
             "[model]\nconverters = ['float8']\n[parallelism]\ndata_parallel_shard_degree = 1",
             "over amp-bf16 is not supported yet",
         ),
-        ("[training]\ndtype = 'bfloat16'", "training.dtype"),
         ("[parallelism]\nexpert_tensor_parallel_degree = 2", "tensor parallelism of experts"),
         (
             "[training]\nlocal_batch_size = 5\n[parallelism]\npipeline_parallel_degree = 2\n"
@@ -103,13 +118,200 @@ def test_unknown_key_names_the_nearest() -> None:
 
 
 @pytest.mark.parametrize(
-    ("schedule", "said"), [("1F1B", "1f1b"), ("GPipe", "gpipe"), ("Interleaved1F1B", None)]
-)
-def test_schedules_by_name(schedule: str, said: str | None) -> None:
-    """torch.distributed.pipelining's names; of others 1F1B is told."""
+    ("schedule", "said", "chunks"),
+    [("1F1B", "1f1b", None), ("GPipe", "gpipe", None), ("Interleaved1F1B", None, 2),
+     ("ZBVZeroBubble", None, None)],
+)  # fmt: skip
+def test_schedules_by_name(schedule: str, said: str | None, chunks: int | None) -> None:
+    """torch.distributed.pipelining's names; a looped one has two stages a rank."""
     launch = read(
         f"[parallelism]\npipeline_parallel_degree = 2\npipeline_parallel_schedule = '{schedule}'"
     )
-    assert launch.words().get("schedule") == said
+    assert (launch.schedule, launch.vpp) == (said, chunks)
     told = [text for text in launch.approximated if "pipeline_parallel_schedule" in text]
-    assert bool(told) is (said is None)
+    assert bool(told) is (said is chunks)
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_options_override_the_job_file(order: int) -> None:
+    file = SAMPLES / "torchtitan_llama3.toml"
+    own = [f"--job.config_file {file}", "--training.seq_len 77"][::order]
+    launch = line(" ".join(own))
+    expected = {**read_launch(str(file)).words(), "nnodes": 1, "nproc_per_node": 8, "seq_len": 77}
+    expected.pop("growing_segments")  # run_train.sh sets it
+    assert launch.words() == expected
+
+
+def test_a_configuration_by_name() -> None:
+    """models/llama3/config_registry.py, llama3_8b: one sequence of 8,192, selective by operator."""
+    launch = line("--module llama3 --config llama3_8b")
+    assert launch.words() == {
+        "strategy": "zero3", "micro_batch": 1, "grad_accum": 1, "precision": "bf16",
+        "optimizer": "adamw", "recompute": "selective", "recompute_modules": "operators",
+        "seq_len": 8192, "offload": "none", "software": "torchtitan", "nnodes": 1,
+        "nproc_per_node": 8, "issuer": "graph", "optimizer_impl": "fused", "grad_clip": True,
+        "main_grads": "fp32",
+    }  # fmt: skip
+    assert launch.violations() == [] and launch.unknown == ()
+    assert launch.model == "llama3-8b" and not launch.fills
+    assert read_launch(str(SAMPLES / "torchtitan_llama3.toml")).model == "llama3-8b"
+
+
+def test_a_loss_over_whole_logits(tmp_path: Path) -> None:
+    for switch, loss in (("False", "eager"), ("True", "compiled")):
+        body = (
+            "config = llama3_8b()\nconfig.loss = CrossEntropyLoss.Config()\n"
+            f"config.compile.enable = {switch}"
+        )
+        assert python(tmp_path, body).settings == {"loss": loss}
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("--training.num_tokens_per_microbatch_per_dp_rank=32768", {"micro_batch": 4}),
+        ("--training.max_context_length 2048", {"micro_batch": 4, "seq_len": 2048}),
+        ("--training.num_tokens_per_train_step 524288", {"global_batch": 64, "grad_accum": None}),
+        ("--training.disable_cuda_graphs", {"issuer": "torch"}),
+        ("--training.disable-cuda-graphs", {"issuer": "torch"}),
+        # options of releases until August 2026
+        ("--training.local_batch_size 2", {"micro_batch": 2, "seq_len": 8192, "issuer": None}),
+        ("--training.seq_len 4096", {"micro_batch": 1, "seq_len": 4096}),
+        ("--activation_checkpoint.mode full", {"recompute": "full", "recompute_modules": None}),
+        ("activation-checkpoint:none", {"recompute": "none"}),
+        ("activation-checkpoint:full --compile.enable", {"recompute": "full", "compile": True}),
+        ("--compile.enable --compile.components loss", {"compile": None}),
+        ("--compile.no-enable", {"compile": None}),
+        ("--parallelism.tensor_parallel_degree 2 --parallelism.no-enable_sequence_parallel",
+         {"tp": 2, "sequence_parallel": False}),
+        ("--optimizer.implementation fused_opt_states_bf16", {"optimizer": "adamw-bf16"}),
+    ],
+)  # fmt: skip
+def test_options_of_a_line(words: str, expected: dict) -> None:
+    launch = line(f"--module llama3 --config llama3_8b {words}")
+    assert launch.violations() == [] and launch.unknown == ()
+    assert {name: getattr(launch, name) for name in expected} == expected
+
+
+def test_the_script_takes_variables() -> None:
+    text = "NGPU=4 MODULE=deepseek_v3 CONFIG=deepseek_v3_16b ./run_train.sh --training.steps 5"
+    launch = read_launch(text)
+    assert (launch.nproc_per_node, launch.ep, launch.micro_batch) == (4, 8, 4)
+    assert launch.compile is None  # it compiles the loss alone
+    assert (launch.attention, launch.issuer) == ("flash2", "torch")
+    assert launch.growing_segments
+    assert read_launch("NGPU=2 ./run_train.sh").seq_len == 2048  # llama3_debugmodel
+    grown = "PYTORCH_ALLOC_CONF=expandable_segments:True torchrun -m torchtitan.train "
+    assert read_launch(f"{grown} --module llama3 --config llama3_8b").growing_segments
+    assert line("--module llama3 --config llama3_8b").growing_segments is None
+
+
+def test_a_name_that_nothing_has() -> None:
+    (said,) = line("--module llama3 --config llama3_8c").violations()
+    assert "did you mean --module llama3 --config llama3_8b?" in said
+    (said,) = line("--module llama3").violations()
+    assert "--config is missing" in said
+
+
+def test_a_batch_script_has_counts_and_the_line(tmp_path: Path) -> None:
+    file = tmp_path / "job.slurm"
+    file.write_text(
+        "#!/bin/bash\n#SBATCH --nodes=4\n#SBATCH --gpus-per-node=8\n"
+        'CONFIG=${CONFIG:-"llama3_70b"}\n'
+        "srun torchrun --nnodes 4 --nproc_per_node 8 -m torchtitan.train --module llama3 "
+        '--config ${CONFIG} "$@"\n',
+        encoding="utf-8",
+    )
+    launch = read_launch(str(file))
+    assert (launch.dialect, launch.nnodes, launch.nproc_per_node) == ("slurm", 4, 8)
+    assert (launch.tp, launch.recompute, launch.micro_batch) == (8, "full", 8)
+
+
+def test_a_file_of_ones_own_is_followed_and_not_run(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(
+        "import os\n"
+        "from torchtitan.models.llama3.config_registry import llama3_8b\n"
+        "os.system('touch ran')\n"
+        "TOKENS = 4 * 4096\n"
+        "def _longer(config, factor=2):\n"
+        "    config.training.max_context_length = 4096 * factor\n"
+        "def base():\n"
+        "    config = llama3_8b()\n"
+        "    config.parallelism = ParallelismConfig(tensor_parallel_degree=2)\n"
+        "    return config\n"
+        "def mine() -> Trainer.Config:\n"
+        "    '''My run.'''\n"
+        "    config = base()\n"
+        "    _longer(config, factor=4)\n"
+        "    config.training.num_tokens_per_microbatch_per_dp_rank = 2 * TOKENS\n"
+        "    config.activation_checkpoint = None\n"
+        "    return config\n",
+        encoding="utf-8",
+    )
+    launch = line(f"--module {file} --config mine")
+    assert launch.violations() == [] and launch.unknown == ()
+    assert (launch.tp, launch.seq_len, launch.micro_batch) == (2, 16384, 2)
+    assert launch.recompute == "none"
+    assert not (tmp_path / "ran").exists() and not Path("ran").exists()
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("config = llama3_8b()\nfor x in 1, 2:\n    config.training.steps = x", "for x in (1, 2)"),
+        ("config = llama3_8b()\nconfig.training.max_context_length = length()",
+         "training.max_context_length = length(...)"),
+        ("config = llama3_8b()\nfaster(config)", "faster(config)"),
+        ("config = Trainer.Config(training=TrainingConfig(max_context_length=LENGTH))",
+         "training.max_context_length = LENGTH"),
+    ],
+)  # fmt: skip
+def test_what_a_function_does_besides_is_named(tmp_path: Path, body: str, said: str) -> None:
+    assert any(said in text for text in python(tmp_path, body).unknown)
+
+
+@pytest.mark.parametrize(
+    ("made", "expected"),
+    [
+        ("Float8LinearConverter.Config()", {"precision": "fp8-rowwise"}),
+        ("MXFP8LinearConverter.Config()", {"precision": "mxfp8"}),
+        ("LoRAConverter.Config(rank=4, target_modules=['wq', 'wo'])",
+         {"lora_rank": 4, "lora_targets": "q_proj,o_proj"}),
+        ("LoRAConverter.Config()", {"lora_rank": 8, "lora_targets": "all-linear"}),
+    ],
+)  # fmt: skip
+def test_converters(tmp_path: Path, made: str, expected: dict) -> None:
+    body = f"config = llama3_8b()\nconfig.model_spec = model_registry('8B', converters=[{made}])"
+    launch = python(tmp_path, body)
+    assert {name: getattr(launch, name) for name in expected} == expected
+    assert launch.unknown == ()
+
+
+def test_a_file_of_several_configurations_needs_a_name(tmp_path: Path) -> None:
+    file = tmp_path / "two.py"
+    file.write_text(
+        "def one() -> Trainer.Config:\n    return Trainer.Config()\n"
+        "def two() -> Trainer.Config:\n    return Trainer.Config()\n",
+        encoding="utf-8",
+    )
+    (said,) = read_launch(str(file)).violations()
+    assert "one, two" in said and "--config NAME" in said
+    with pytest.raises(DataError, match="no Python"):
+        DIALECTS["torchtitan"].read(Source("def (Trainer.Config", "x.py", file))
+
+
+def test_a_written_file_starts_from_what_torchtitan_ships() -> None:
+    job = Job(
+        model="llama3.1-405b", strategy="zero3", micro_batch=1, grad_accum=1, precision="bf16",
+        recompute="full", optimizer="adamw", offload="none", nnodes=16, nproc_per_node=8,
+        seq_len=8192, grad_clip=True,
+    )  # fmt: skip
+    text = emit("torchtitan", job).text
+    compile(text, "written.py", "exec")
+    assert "config = llama3_405b()" in text
+    # what the shipped one sets and the job does not is set back: float8, tp 8, torch.compile
+    assert 'model_registry("405B")' in text
+    assert "config.parallelism.tensor_parallel_degree = 1" in text
+    assert "config.compile.enable = False" in text
+    assert "lr" not in text

@@ -10,8 +10,8 @@ from simcore.strategy.options import OPTIONS, Number, Whole
 OF_NO_LAUNCH_FILE = {
     "model", "inputs", "gpus", "zero", "global_batch", "launch", "steps", "epochs", "settings",
     "resolution", "frames", "layout", "sample_load", "epoch_samples",
-    "expert_imbalance", "shares", "offload_layers", "fp8_params", "growing_segments", "network",
-    "node", "nccl_algo", "nccl_proto", "launch_blocking", "calibration",
+    "expert_imbalance", "shares", "offload_layers", "fp8_params", "network", "node",
+    "nccl_algo", "nccl_proto", "launch_blocking", "calibration",
     "prefetch_blocks", "gather_tensors", "reuse_numel", "eager_kernels", "profile",
 }  # fmt: skip
 #: Options of which several values beside each other are no sweep: switches, files, lists of names.
