@@ -171,7 +171,7 @@ class _Reader:
         self._open.append(name)
         function = self.functions[name]
         local = {**self.constants, **self._defaults(function), **given}
-        result: Any = None
+        result: Keys | None = None
         for statement in function.body:
             if isinstance(statement, ast.Return) and statement.value is not None:
                 result = self._keys_of(statement.value, local)
