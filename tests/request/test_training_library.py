@@ -209,7 +209,7 @@ def test_alibi_s_biases_are_a_mask_for_torch(
 @pytest.mark.parametrize(
     ("name", "library"),
     [
-        ("axolotl", "axolotl"), ("TRL", "trl"), ("llama_factory", "transformers"),
+        ("axolotl", "axolotl"), ("TRL", "trl"), ("llama_factory", "llama-factory"),
         ("trainer-2022", "transformers@2022"), ("liger", "transformers-liger"),
         ("nemo", "nemo"), ("mcore", "megatron"), ("fsdp2", "fsdp"), ("torchtune", "torchtune"),
         ("FlagScale", "megatron-lm"),

@@ -228,7 +228,8 @@ class LineDialect(TableDialect):
         if name in self.record.without_effect()[0]:
             return True
         meaning = next((m[0] for names, m in self.record.table().items() if name in names), None)
-        if meaning is None or not meaning.values or set(meaning.values) <= {"true", "false"}:
+        free = meaning is not None and (not meaning.values or meaning.read == "free")
+        if meaning is None or free or set(meaning.values) <= {"true", "false"}:
             return meaning is not None
         known = {*map(fold, meaning.values), *map(fold, meaning.harmless), *FALSE}
         return fold(value) in known

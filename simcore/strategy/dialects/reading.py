@@ -103,6 +103,7 @@ class Reading:
     def refuse(self, key: str, why: str, word: str | None = None) -> None:
         """Record a key that matters but cannot be used; option ``word`` can replace it."""
         word = word.partition(".")[0] if word else None
+        word = word if word in OPTIONS else None
         hint = f": give {OPTIONS[word].typed}" if word else ""
         self._unsupported.append(Unsupported(f"{self.where}: {key} {why}{hint}", word))
 
@@ -139,7 +140,7 @@ class Reading:
         found: Any = self.flag(key, value) if switch else value
         if meaning.read == "whole":
             found = self.whole(key, value, least=0)
-        if meaning.values:
+        if meaning.values and (meaning.read != "free" or fold(value) in map(fold, meaning.values)):
             if found is False and "false" not in meaning.values:
                 return None
             return self.choose(key, found, meaning.values, meaning.instead or meaning.option,

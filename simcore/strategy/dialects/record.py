@@ -69,7 +69,8 @@ class Meaning(Clause):
                   fact of the job on which conditions may depend (``other.fsdp_version``)
     read          how its value is read, where not as the option's kind. whole: a whole number;
                   degree: one of which 1 and less state nothing; count: the same of 0 and less;
-                  positive: whether a number is above zero; flag: true or false
+                  positive: whether a number is above zero; flag: true or false; free: a value that
+                  is not in ``values`` is the option's own
     values        its values, and the value of the option that each means (null: none that can be
                   predicted); of several values with one meaning, the first one is written
     absent        the program's value where the key is absent
@@ -90,7 +91,7 @@ class Meaning(Clause):
     """
 
     option: str = ""
-    read: Literal["", "whole", "degree", "count", "positive", "flag"] = ""
+    read: Literal["", "whole", "degree", "count", "positive", "flag", "free"] = ""
     values: dict[str, Word | None] = Field(default_factory=dict)
     absent: Word | None = None
     assumed: str = ""

@@ -175,8 +175,9 @@ def read_line(reading: Reading, line: Line) -> Launch:
     inner = Reading(program.name if program.certain else reading.dialect, reading.source)
     inner.within(launch)
     _environment(inner, program.record.environment, line)
-    script = line.command or PurePath(line.script).name or "the script"
-    return program.read_words(inner, line.rest, script)
+    script = PurePath(line.script).name or "the script"
+    inner.say("other.script", script, script)
+    return program.read_words(inner, line.rest, line.command or script)
 
 
 def _environment(reading: Reading, variables: Mapping[str, str], line: Line) -> None:

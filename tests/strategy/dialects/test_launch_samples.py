@@ -90,6 +90,8 @@ def switches(sample: dict[str, Any]) -> Iterator[tuple[str, list[dict[str, Any]]
     for match in _SWITCH.finditer(line):
         changed = [line[: match.start()] + new + line[match.end() :] for new in others(match)]
         name = match["flag"] or match["bare"] or match["key"]
+        if name.isupper():
+            continue  # the environment
         yield name, [{**sample, "line": text} for text in changed]
     for file, text in (sample.get("files") or {}).items():
         for match in _LINE.finditer(text):
@@ -132,6 +134,7 @@ def noticed(switch: str, before: Launch, sample: dict[str, Any], folder: Path) -
     return (
         stated(after) != stated(before)
         or any(name in fold_key(t) for t in sentences(after))
+        or sentences(after) != sentences(before)  # of the file that the switch names
         or name in ignored
     )
 
