@@ -193,11 +193,12 @@ def _fullest_op(
     part: NDArray[np.intp],
     micro_batch: Array,
     state: RankState,
-) -> tuple[NDArray[np.intp], dict[str, Array], Array]:
+) -> tuple[NDArray[np.intp], dict[str, Array], Array, Array]:
     """The moment of forward and backward with most memory, for every configuration (arrays [C]).
 
-    Its index in ``Moments``, bytes by term at that moment, and bytes that the allocator rounds a
-    micro-batch's saved tensors up by.
+    Its index in ``Moments``, bytes by term at that moment, bytes that the allocator rounds a
+    micro-batch's saved tensors up by, and the sum of what each of FSDP's streams (compute, gather,
+    reduction) allocates at its own peak.
     """
     p, ops = strategy.precision, parts.moments
     gradients, unsent = state.holdings.gradients * np.ones_like(micro_batch), state.whole_sums
@@ -218,7 +219,8 @@ def _fullest_op(
     gathered = np.zeros((len(ops.held), 1))
     if strategy.zero_stage >= 3:
         stays = np.minimum(strategy.program.zero3.live_numel, parts.sizes.trainable_numel)
-        wide = np.maximum(ops.window, stays) * p.param_bytes + ops.whole * p.grad_bytes
+        grad_bytes = p.grad_bytes + p.param_bytes * strategy.program.fsdp.joins_gradients
+        wide = np.maximum(ops.window, stays) * p.param_bytes + ops.whole * grad_bytes
         gathered = wide[:, parts_then] * state.fetches[first]
         total = total + gathered
     fullest = total.argmax(axis=0)
@@ -235,7 +237,10 @@ def _fullest_op(
         "gathered_parameters": gathered[fullest, columns * (gathered.shape[1] > 1)][of],
         "working_set": ops.working[at] * micro_batch + stub[at],
     }
-    return op, terms, wasted[kinds][of]
+    streams = (
+        live.max(axis=0)[kinds] + gathered.max(axis=0) + np.maximum(gradients[first], unsent[first])
+    )
+    return op, terms, wasted[kinds][of], streams[of]
 
 
 def _flat_buffer_bytes(state: RankState, strategy: Strategy, sizes: PartSizes) -> Array:
@@ -288,7 +293,7 @@ def memory_of(
     part = np.zeros(len(micro_batch), dtype=np.intp) if part is None else part
     sizes, ops = parts.sizes_at(part), parts.moments
     state = rank_state(sizes, strategy, grad_accum * one, n_ranks, expert_ranks)
-    op, at_op, rounding = _fullest_op(parts, strategy, part, micro_batch, state)
+    op, at_op, rounding, streams = _fullest_op(parts, strategy, part, micro_batch, state)
     held, copies = state.holdings, state.copies
     # The update's buckets are freed before its copies are made: one or the other is the peak.
     reducing = state.buckets > state.temporaries + copies
@@ -325,9 +330,10 @@ def memory_of(
     inputs_only = strategy.recompute == "full"
     loose = sum(at_op[k] for k in LOOSE if not (inputs_only and k == "activations"))
     fresh = _flat_buffer_bytes(state, strategy, sizes)
-    fresh = fresh + (held.gradients - at_op["gradients"]) * (strategy.reduces_apart & (n_ranks > 1))
+    # Blocks belong to the stream that allocated them, so each stream's own peak counts.
+    in_step = np.where(strategy.reduces_apart & (n_ranks > 1), streams, sums[1])
     stays = sum(state.terms.values(), zero)
-    cached = np.maximum(reserved, stays + cublas_bytes + sums[1] + fresh)
+    cached = np.maximum(reserved, stays + cublas_bytes + in_step + fresh)
     cached = cached + holes_frac * loose
     device = reserved + terms["nccl_buffers"] + terms["cuda_context"]
     moment = np.where((moment == 1) & (ops.forward[op, part] > 0), 3, moment)

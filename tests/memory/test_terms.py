@@ -515,5 +515,24 @@ def test_a_root_unit_is_gathered_for_the_whole_step() -> None:
         for n in ("plain", "fsdp")
     )
     gradients = 2 * 1e8  # of the head, when its backward begins
-    assert root == pytest.approx(2 * (2e8 + 2e7) + gradients, rel=0.1)
+    # FSDP2 copies them to the flat tensor that is reduced
+    assert root == pytest.approx(2 * (2e8 + 2e7) + 2 * gradients, rel=0.1)
     assert one == pytest.approx(2 * (1e8 + 1e7) + gradients, rel=0.1)
+
+
+def test_each_of_fsdps_streams_keeps_the_blocks_of_its_own_peak() -> None:
+    """A layer of 1e7 that saves 4 GB and a loss that saves none: all activations exist when no
+    gradient does. The allocator still holds blocks for both, since streams do not share them.
+    """
+    layer = block("layer", [10_000_000], saved=Saved(low=2e8))
+    model = Workload(
+        name="x", sample_unit="sample", blocks=(replace(layer, recomputable=True),),
+        order=(0,) * 10,
+    )  # fmt: skip
+    how = strategy("zero3", "bf16", step_impl="fused")
+    held = memory(model, replace(how, program=program_named("fsdp")), ranks=10.0)
+    gradients = 4 * 1e8 / 10  # fp32 shards of 1e8 parameters on 10 ranks
+    assert held.terms["gradients"][0] < gradients
+    assert held.terms["activations"][0] == pytest.approx(10 * 2 * 2e8, rel=0.1)
+    apart = gradients - held.terms["gradients"][0]
+    assert held.cached[0] == pytest.approx(held.reserved[0] + apart, rel=1e-3)
