@@ -72,6 +72,29 @@ def test_model_flop_leave_out_what_balanced_routing_has_not(lora_rank: int) -> N
     assert more.model_flop == pytest.approx(even.model_flop)
 
 
+def test_every_expert_may_compute_every_token() -> None:
+    """Llama 4 in transformers: a FLOP count by torch of Llama4TextMoe at these sizes.
+
+    4 experts of 8 tokens each; the model needs half of that, which is what MFU counts.
+    """
+    torch = pytest.importorskip("torch")
+    from torch.utils.flop_counter import FlopCounterMode
+
+    x, scores = torch.rand(SEQ, HIDDEN), torch.rand(EXPERTS, SEQ)
+    up, down = torch.rand(EXPERTS, HIDDEN, 2 * FFN), torch.rand(EXPERTS, FFN, HIDDEN)
+    with FlopCounterMode(display=False) as counted:
+        rows = (x.repeat(EXPERTS, 1) * scores.reshape(-1, 1)).view(EXPERTS, SEQ, HIDDEN)
+        gate, right = torch.bmm(rows, up).chunk(2, dim=-1)
+        torch.bmm(torch.nn.functional.silu(gate) * right, down).sum(dim=0)
+    chosen, every = (build(**SMALL, expert_tokens=t) for t in ("chosen", "all"))
+    products = [op for b in every.blocks for op in b.ops if op.name.startswith("experts.")]
+    found = sum(k.flop for op in products for k in op.fwd if op.gemm_weight)
+    assert found == counted.get_total_flops()
+    assert every.model_flop == pytest.approx(chosen.model_flop)
+    weighed = build(**SMALL, expert_tokens="chosen_weighed")
+    assert weighed.forward_flop == chosen.forward_flop
+
+
 def test_rows_below_the_mean_are_refused() -> None:
     with pytest.raises(ValueError, match="expert_rows"):
         build(**SMALL, expert_rows=0.5)

@@ -309,11 +309,17 @@ def experts(
             clamps_apart=s.clamps_apart, halves=not run.expert_apart,
         )  # fmt: skip
     body.add(ops.route("route", tokens, e.experts, e.top_k, e.expert_groups, e.top_groups))
+    every = e.expert_tokens == "all"
     with body.within("exchange"):
         body.add(
             ops.dispatch("dispatch", tokens, width, copies, fused=run.weighed_early),
             *(ops.regroup(f"dispatch.{move}", rows, width) for move in moves),
         )
+        if every:  # inputs times weights, which are zero where a token did not choose the expert
+            elems = rows * width
+            body.add(
+                ops.binary("dispatch.weights", elems, broadcast=rows, saves=elems + rows, grads=2)
+            )
     with body.within("experts"):
         body.add(*first)
     body.add(*between)
@@ -324,7 +330,7 @@ def experts(
     with body.within("exchange"):
         body.add(
             *(ops.regroup(f"combine.{move}", rows, width) for move in moves),
-            ops.combine("combine", tokens, width, copies, weighed=not run.weighed_early),
+            ops.combine("combine", tokens, width, copies, weighed=not run.weighed_early and not every),
         )
     with body.within("experts"):
         body.add(ops.accumulate("experts.forks", tokens * s.hidden))

@@ -179,6 +179,10 @@ class FeedForward:
         return tuple(map(int, listed)) or (0,) * layers
 
 
+#: Values of ``Experts.expert_tokens``.
+EXPERT_TOKENS = ("chosen", "chosen_weighed", "all")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Experts:
     """A mixture of ``experts``, of which a token takes ``top_k``.
@@ -194,6 +198,10 @@ class Experts:
       moe_layer.py).
     - ``expert_pattern``: ``e`` experts, ``d`` dense, ``n`` neither; empty: experts if there are
       any.
+    - ``expert_tokens``: tokens that an expert computes: chosen, those that chose it;
+      chosen_weighed, the same in a model that multiplies an expert's input by the routing weight
+      (Llama 4); all, so that those that did not choose it are zeros (transformers,
+      modeling_llama4.py, Llama4TextMoe.forward).
     """
 
     experts: int = 0
@@ -206,6 +214,13 @@ class Experts:
     shared_gate: bool = False
     expert_latent: int = 0
     expert_pattern: str = ""
+    expert_tokens: str = "chosen"
+
+    @property
+    def rows_over_chosen(self) -> float:
+        """Rows that experts compute over those that chose them."""
+        every = self.experts and self.expert_tokens == "all"
+        return self.experts / self.top_k if every else 1.0
 
     def check(self) -> None:
         """Raises ValueError if a token cannot take ``top_k`` experts."""
@@ -416,6 +431,12 @@ class RankShare:
             raise ValueError(
                 f"expert_rows {self.expert_rows} and permuted_rows {self.permuted_rows} are below 1"
             )
+
+    def times(self, rows: float) -> RankShare:
+        """The same with ``rows`` times as many rows in all."""
+        return replace(
+            self, expert_rows=rows * self.expert_rows, permuted_rows=rows * self.permuted_rows
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -34,6 +34,7 @@ from simcore.workload.archs.lm_layer import Model, layer
 from simcore.workload.archs.lm_mixers import check_mixers, mixer_shape
 from simcore.workload.archs.lm_mlp import GATED, PLAIN, MlpShape
 from simcore.workload.archs.lm_settings import (
+    EXPERT_TOKENS,
     NORMS,
     POSITIONS,
     RESIDUALS,
@@ -57,6 +58,7 @@ _CHOICES = {
     "positions": POSITIONS,
     "attention": ATTENTIONS,
     "residual": RESIDUALS,
+    "expert_tokens": EXPERT_TOKENS,
     "loss": (
         "eager",
         "eager_freed",
@@ -297,10 +299,12 @@ def build(
     """
     names = {"norm": model.norms.norm, "mlp": model.feed_forward.mlp,
              "positions": model.ends.positions, "attention": run.attention,
-             "residual": model.norms.residual, "loss": run.loss}  # fmt: skip
+             "residual": model.norms.residual, "loss": run.loss,
+             "expert_tokens": model.experts.expert_tokens}  # fmt: skip
     check_names(**{key: (name, _CHOICES[key]) for key, name in names.items()})
     model.experts.check()
     share.check()
+    share = share.times(model.experts.rows_over_chosen)
     m = _shapes(model, run, share, adapting)
     sizes, ends = model.sizes, model.ends
     order = _kinds(model, m)
