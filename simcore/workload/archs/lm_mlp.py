@@ -330,7 +330,9 @@ def experts(
     with body.within("exchange"):
         body.add(
             *(ops.regroup(f"combine.{move}", rows, width) for move in moves),
-            ops.combine("combine", tokens, width, copies, weighed=not run.weighed_early and not every),
+            ops.combine(
+                "combine", tokens, width, copies, weighed=not run.weighed_early and not every
+            ),
         )
     with body.within("experts"):
         body.add(ops.accumulate("experts.forks", tokens * s.hidden))

@@ -49,9 +49,10 @@ def test_models_db_has_the_same_model(name: str, tmp_path: Path) -> None:
     read, record = read_config(_file(tmp_path, config)), MODELS[name]
     assert record is MODELS[hub]
     assert (record.arch, record.params.value) == (read.arch, known)
-    # models_db takes fused norms and the length that the model was trained at; its training loops
-    # hold the logits until backward ends, whereas the step of a config lets go of them before
-    same = {k: v for k, v in record.config.items() if k in ("norm", "seq_len")}
+    # models_db takes fused norms, experts of the tokens that chose them, and the length that the
+    # model was trained at; its training loops hold the logits until backward ends, whereas the step
+    # of a config lets go of them before
+    same = {k: v for k, v in record.config.items() if k in ("norm", "seq_len", "expert_tokens")}
     if "loss" in read.config:
         same["loss"] = record.config.get("loss", "eager")
     ours, theirs = record.build(), read.build(**same)
