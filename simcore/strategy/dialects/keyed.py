@@ -184,7 +184,7 @@ class TableDialect:
     ) -> None:
         """State the option that a key means."""
         meant = reading.meant(key, meaning, value)
-        if how := meaning.partly.get(fold(value)):
+        if how := {fold(k): v for k, v in meaning.partly.items()}.get(fold(value)):
             reading.approximate(f"{key} {value}", how)
         if meant is not None and meaning.option in self.record.exclusive:
             meant = reading.alone(meaning.option, meant, key)

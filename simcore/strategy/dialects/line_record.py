@@ -31,16 +31,18 @@ class Started(Part):
     scripts   names of script files, or ends of their paths; * stands for any letters
     modules   what follows ``python -m``, in which * stands for any letters too
     commands  first words of commands: ``llamafactory-cli train``
+    launchers launchers that start nothing else as a rule (``composer train.py``)
     """
 
     scripts: str = ""
     modules: str = ""
     commands: tuple[str, ...] = ()
+    launchers: str = ""
 
     @property
     def any(self) -> bool:
         """Whether anything starts the program; else its record is a part of others."""
-        return bool(self.scripts or self.modules or self.commands)
+        return bool(self.scripts or self.modules or self.commands or self.launchers)
 
     def fits(self, script: str) -> int:
         """Letters of the longest name that a script or module has; 0 where it has none."""
@@ -85,7 +87,9 @@ class LineRecord(DialectRecord):
     overrides     whether arguments may be ``key=value``, ``+key=value`` and ``~key``
     launcher      the launcher whose flags stand before the script (``tune run``) or among the
                   program's own (``trl sft``)
+    positional    keys of the words that belong to no flag, in their order
     environment   variables of the environment, and the option that each states
+    notes         sentences that are always told: what of such a run is predicted, and what is not
     marks         keys of which the line of another script has at least one if its arguments are
                   this program's; without marks only ``started`` counts
     """
@@ -96,7 +100,9 @@ class LineRecord(DialectRecord):
     file: NamedFile | None = None
     overrides: bool = False
     launcher: str = ""
+    positional: str = ""
     environment: dict[str, str] = Field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
     @model_validator(mode="before")
     @classmethod
@@ -176,7 +182,9 @@ def _joined(own: LineRecord, base: LineRecord) -> LineRecord:
             "no_effect": {k: v for k, v in no_effect.items() if v},
             "bare": f"{own.bare} {base.bare}".strip(),
             "file": own.file or base.file,
+            "positional": own.positional or base.positional,
             "environment": {**base.environment, **own.environment},
+            "notes": tuple(dict.fromkeys((*own.notes, *base.notes))),
         }
     )
 

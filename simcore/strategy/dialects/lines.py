@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import Any
 
-from simcore.base.errors import DataError, InvalidConfig, UsageError, nearest
+from simcore.base.errors import DataError, InvalidConfig, SimcoreError, UsageError, nearest
 from simcore.strategy.dialects.base import Emitted, Job, Launch
 from simcore.strategy.dialects.keyed import DIALECTS, TableDialect
 from simcore.strategy.dialects.line_record import LINES, LineRecord, NamedFile, fold_key
@@ -165,7 +165,7 @@ class LineDialect(TableDialect):
             return self._through(reading, record.file, found)
         if record.file is not None:
             found = self._with_file(reading, record.file, found)
-        return self.read_arguments(reading, found, script)
+        return self.read_arguments(reading, _with_words(record, found), script)
 
     def _through(self, reading: Reading, file: NamedFile, found: Arguments) -> Launch:
         """What the file says to its own dialect, and the line's arguments as if they were in it."""
@@ -183,6 +183,7 @@ class LineDialect(TableDialect):
         flags = [n for n in map(fold_key, file.flags.split()) if n in given]
         names = [str(given.pop(flag)) for flag in flags]
         loose = found.loose
+        loose = tuple(word for word in loose if word != "@")  # sft @ file.toml
         if file.first and not names and loose:
             names, loose = [loose[0]], loose[1:]
         found = Arguments(given, found.spelt, loose)
@@ -213,6 +214,8 @@ class LineDialect(TableDialect):
         self.state(reading, table)
         for last in _of_family(self.name, LAST):
             last(reading, table)
+        for note in record.notes:
+            reading.approximate(script, note)
         reading.more["fills"] = not record.program
         plain, sections = record.without_effect()
         known = {*plain, *sections, *(n for names in record.table() for n in names)}
@@ -239,6 +242,13 @@ class LineDialect(TableDialect):
         raise InvalidConfig([f"{self.title}'s arguments are read, not written: --emit accelerate"])
 
 
+def _with_words(record: LineRecord, found: Arguments) -> Arguments:
+    """The arguments, of which words that belong to no flag have the names of the record."""
+    names = [n for n in map(fold_key, record.positional.split()) if n not in found.given]
+    plain = dict(zip(names, found.loose, strict=False))
+    return Arguments({**plain, **found.given}, {**{n: n for n in plain}, **found.spelt})
+
+
 def _hinted(typed: str, key: str, known: set[str]) -> str:
     near = nearest(key, sorted(known), 1)
     return f"{typed} ({near[0]}?)" if near and near[0] != key else typed
@@ -261,11 +271,14 @@ def line_programs() -> tuple[str, ...]:
     return tuple(r.name for r in LINES.all() if r.started.any)
 
 
-def chosen(script: str, command: str, words: Sequence[str]) -> LineDialect:
+def chosen(
+    source: Source, script: str, command: str, words: Sequence[str], launcher: str = ""
+) -> LineDialect:
     """The reader of a line's arguments.
 
     ``script``: what the line runs, a file or a module; ``command``: the words that start a program
-    by its own command, if they do.
+    by its own command, if they do. Of an unknown script the file that it is given decides, then
+    flags that only one program has, then the launcher.
     """
     programs = [r for r in LINES.all() if r.started.any]
     if command:
@@ -276,13 +289,33 @@ def chosen(script: str, command: str, words: Sequence[str]) -> LineDialect:
     keys = {key for w in words if w.startswith("-") for key in [fold_key(w.partition("=")[0])]}
     if len(named) == 1:
         return LineDialect(named[0].name)
+    if not named and (by_file := _taking_file(source, words)) is not None:
+        return by_file
     marked = [r for r in named or programs if keys & set(r.marks)]
     if len(marked) > 1:
         most = max(knows(r, keys) for r in marked)
         marked = [r for r in marked if knows(r, keys) == most]
     if marked:
         return LineDialect(marked[0].name, certain=bool(named))
+    named = named or [r for r in programs if launcher in r.started.launchers.split()]
     return LineDialect(named[0].name) if named else LineDialect(ANY_SCRIPT, certain=False)
+
+
+def _taking_file(source: Source, words: Sequence[str]) -> LineDialect | None:
+    """The program of a file of arguments that a line names; of several, the one that knows it best.
+
+    None where there is no such file, or no program claims it.
+    """
+    names = [w.rpartition("=")[2] if w.startswith("-") else w for w in words]
+    for name in (n for n in names if n.endswith(tuple(FILES))):
+        try:
+            file = beside(source, name)
+        except SimcoreError:
+            continue
+        claiming = [d for d in map(LineDialect, line_programs()) if d.claims(file)]
+        if claiming:
+            return max(claiming, key=lambda d: d.knows(file))
+    return None
 
 
 def knows(record: LineRecord, keys: set[str]) -> int:

@@ -22,7 +22,14 @@ from simcore.strategy.dialects.source import Source
 from simcore.strategy.options import OPTIONS
 
 #: Launcher -> the record of its flags.
-_LAUNCHERS = {name: TableDialect(name, records=LINES) for name in ("torchrun", "deepspeed")}
+_LAUNCHERS = {
+    name: TableDialect(name, records=LINES) for name in ("torchrun", "deepspeed", "composer", "fabric")
+}
+#: The words that start each launcher.
+_STARTS = {
+    ("torchrun",): "torchrun", ("deepspeed",): "deepspeed", ("composer",): "composer",
+    ("fabric", "run"): "fabric", ("lightning", "run", "model"): "fabric",
+}  # fmt: skip
 #: Modules that are launchers.
 _MODULES = {
     "torch.distributed.run": "torchrun", "torch.distributed.launch": "torchrun",
@@ -75,8 +82,9 @@ def _line(words: tuple[str, ...]) -> Line | None:
                 found = line or Line(record.launcher, {}, "", rest)
                 return Line(found.launcher, found.flags, found.script or " ".join(start),
                             found.rest, " ".join(start))  # fmt: skip
-        if name in _LAUNCHERS:
-            return _parse(name, after)
+        for start, launcher in _STARTS.items():
+            if (name, *after)[: len(start)] == start:
+                return _parse(launcher, after[len(start) - 1 :])
         if name == "accelerate" and after[:1] == ("launch",):
             return _parse("accelerate", after[1:])
         if name.startswith("python"):
@@ -159,7 +167,9 @@ def torchrun_line(job: Job, endpoint: str = "$HEAD_NODE:29500") -> str:
 def of_a_program(source: Source) -> bool:
     """Whether a line or script starts a program whose arguments a record reads."""
     line = find_line(read_script(source))
-    return line is not None and chosen(line.script, line.command, line.rest).certain
+    return line is not None and chosen(
+        source, line.script, line.command, line.rest, line.launcher
+    ).certain
 
 
 def read_line(reading: Reading, line: Line) -> Launch:
@@ -171,7 +181,7 @@ def read_line(reading: Reading, line: Line) -> Launch:
     else:
         read_counts(reading, line)
         launch = reading.finish()
-    program = chosen(line.script, line.command, line.rest)
+    program = chosen(reading.source, line.script, line.command, line.rest, line.launcher)
     inner = Reading(program.name if program.certain else reading.dialect, reading.source)
     inner.within(launch)
     _environment(inner, program.record.environment, line)

@@ -30,7 +30,7 @@ DECLARED = (
         kind=Text(check="simcore.strategy.options.values:sides", metavar="N|HxW"),
         help="Image size in pixels: 512 (square) or 480x832 (height x width), for models of "
              "images.",
-        axis=Axis(of="workload"),
+        in_launch=True, axis=Axis(of="workload"),
         control=Control(label="Resolution of images", hint="480x832", example="480x832"),
         called={"": "image-size img-size size image"},
         messages=(r"\bresolution\b", r"\b(?:image|height|width)="),
@@ -38,7 +38,7 @@ DECLARED = (
     Option(
         name="frames", heading="Model", kind=Whole(), unit="frames",
         help="Frames per video clip, for models of video.",
-        axis=Axis(of="workload"), setting="has no frames to change",
+        in_launch=True, axis=Axis(of="workload"), setting="has no frames to change",
         control=Control(label="Frames of a clip", example=16), messages=(r"\bframes\b",),
     ),
     Option(
@@ -47,7 +47,7 @@ DECLARED = (
                   also={"channelslast": "nhwc", "channelsfirst": "nchw"}),
         help="Memory layout of image tensors in a convolutional network: nchw (PyTorch's "
              "default) or nhwc (channels last: TensorFlow in 16 bit, tuned PyTorch).",
-        axis=Axis(), setting="has no layout of tensors to choose",
+        in_launch=True, axis=Axis(), setting="has no layout of tensors to choose",
         control=Control(label="Layout of images", unsaid="as the model has it", example="nhwc"),
         called={"": "data-format memory-format", "nhwc": "channels-last"},
         messages=(r"\blayout\b",),

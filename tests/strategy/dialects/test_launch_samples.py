@@ -95,9 +95,13 @@ def switches(sample: dict[str, Any]) -> Iterator[tuple[str, list[dict[str, Any]]
         yield name, [{**sample, "line": text} for text in changed]
     for file, text in (sample.get("files") or {}).items():
         for match in _LINE.finditer(text):
-            new = f"{match['key']}{match['by']}{other(match['value'].strip())}"
-            files = {**sample["files"], file: text[: match.start()] + new + text[match.end() :]}
-            yield match["key"].strip(), [{**sample, "files": files}]
+            changed = [
+                text[: match.start()] + f"{match['key']}{match['by']}{new}" + text[match.end() :]
+                for new in values(match["value"].strip())
+            ]
+            yield match["key"].strip(), [
+                {**sample, "files": {**sample["files"], file: text}} for text in changed
+            ]
 
 
 def others(match: re.Match[str]) -> list[str]:
@@ -105,8 +109,14 @@ def others(match: re.Match[str]) -> list[str]:
     if match["bare"]:
         return ["", f"{match['bare']} false"]
     if match["flag"]:
-        return [f"{match['flag']}{match['by']}{other(match['value'])}"]
-    return [f"{match['key']}={other(match['set'])}"]
+        return [f"{match['flag']}{match['by']}{new}" for new in values(match["value"])]
+    return [f"{match['key']}={new}" for new in values(match["set"])]
+
+
+def values(value: str) -> list[str]:
+    """Other values than this one: one of its kind, and of a number zero, which switches off."""
+    number = re.fullmatch(r"[\d.]+(e-?\d+)?", value.strip("'\""))
+    return [other(value), "0"] if number else [other(value)]
 
 
 def other(value: str) -> str:
@@ -133,7 +143,7 @@ def noticed(switch: str, before: Launch, sample: dict[str, Any], folder: Path) -
     ignored = {fold_key(k).rpartition(".")[2] for k in (*before.ignored, *after.ignored)}
     return (
         stated(after) != stated(before)
-        or any(name in fold_key(t) for t in sentences(after))
+        or any(name in fold_key(t) for t in (*sentences(before), *sentences(after)))
         or sentences(after) != sentences(before)  # of the file that the switch names
         or name in ignored
     )

@@ -1,0 +1,167 @@
+"""Sizes of a job that follow from several arguments of a program together.
+
+Each function is called after a record of ``programs_db/dialects/lines`` was read, whose
+``other.NAME`` facts hold the arguments.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from simcore.base.errors import SimcoreError
+from simcore.strategy.dialects.lines import LAST
+from simcore.strategy.dialects.reading import Reading, Table
+from simcore.strategy.dialects.source import beside, toml_table
+
+
+def _number(reading: Reading, name: str) -> int | None:
+    value = reading.context.get(name)
+    return int(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def _micro_batch_of_tokens(reading: Reading) -> None:
+    """State the sequences of greatest length that a micro-batch of so many tokens has.
+
+    verl: seqlen_balancing.py, rearrange_micro_batches, with ``max_token_len`` times the Ulysses
+    ranks.
+    """
+    tokens, length = _number(reading, "other.tokens"), _number(reading, "seq_len")
+    if reading.context.get("other.by_tokens") is not True or not tokens or not length:
+        return
+    key = reading.key_of("other.tokens")
+    ranks = _number(reading, "cp") or 1
+    reading.say("micro_batch", max(tokens * ranks // length, 1), key)
+
+
+def of_prompts_and_answers(reading: Reading, _table: Table) -> None:
+    """verl: a sequence is a prompt and its answer; a mini-batch counts prompts (ray_trainer.py)."""
+    prompt, answer = _number(reading, "other.prompt"), _number(reading, "other.response")
+    if prompt and answer:
+        reading.say("seq_len", prompt + answer, reading.key_of("other.response"))
+    prompts, answers = _number(reading, "other.mini_batch"), _number(reading, "other.answers")
+    if prompts and answers:
+        reading.say("global_batch", prompts * answers, reading.key_of("other.mini_batch"))
+    _micro_batch_of_tokens(reading)
+    if reading.said("micro_batch") is None:
+        reading.refuse("ppo_micro_batch_size_per_gpu", "is not stated", "micro_batch")
+
+
+def of_tokens(reading: Reading, _table: Table) -> None:
+    """verl's SFT trainer: a micro-batch takes so many tokens."""
+    _micro_batch_of_tokens(reading)
+
+
+def of_nominal_batch(reading: Reading, _table: Table) -> None:
+    """Ultralytics: the batch is of all GPUs, and is repeated up to ``nbs`` images an update.
+
+    ultralytics/engine/trainer.py, _build_train_pipeline: round(nbs / batch), at least 1.
+    """
+    batch, nominal = _number(reading, "other.batch"), _number(reading, "other.nominal")
+    if batch and nominal:
+        accumulation = max(round(nominal / batch), 1)
+        key = reading.key_of("other.batch")
+        reading.say("grad_accum", accumulation, key)
+        reading.say("global_batch", batch * accumulation, key)
+    devices = str(reading.context.get("other.devices", ""))
+    if listed := [d for d in devices.strip("[]").split(",") if d.strip().isdigit()]:
+        reading.say("nproc_per_node", len(listed), reading.key_of("other.devices"))
+
+
+def of_data_sets(reading: Reading, table: Table) -> None:
+    """sd-scripts and musubi-tuner: the file of ``--dataset_config`` has batch and resolution.
+
+    library/config_util.py: [general], then [[datasets]], whose values count. Sides are width,
+    height.
+    """
+    sides = reading.context.get("other.sides")
+    name = reading.context.get("other.dataset")
+    key = reading.key_of("other.sides")
+    if name is not None:
+        try:
+            data = toml_table(beside(reading.source, str(name)))
+        except SimcoreError:
+            reading.approximate(f"{name}", "is not at hand: what it says of batch and resolution "
+                                "is not known, give --micro-batch and --resolution")  # fmt: skip
+            data = {}
+        listed = data.get("datasets")
+        first = listed[0] if isinstance(listed, list | tuple) and listed else {}
+        found = {**_mapping(data.get("general")), **_mapping(first)}
+        if isinstance(listed, list | tuple) and len(listed) > 1:
+            reading.approximate(f"{name}", "has several data sets: the first one counts")
+        if (batch := found.get("batch_size")) is not None:
+            reading.say("micro_batch", reading.whole(f"batch_size of {name}", batch), str(name))
+        if (frames := found.get("target_frames")) is not None:
+            reading.say("frames", _largest(frames), str(name))
+        if (stated := found.get("resolution")) is not None:
+            sides, key = stated, f"resolution of {name}"
+    if sides is not None:
+        numbers = sides if isinstance(sides, list | tuple) else str(sides).split(",")
+        turned = [str(n).strip() for n in reversed(list(numbers))]
+        same = len(set(turned)) == 1
+        reading.say("resolution", turned[0] if same else "x".join(turned[:2]), key)
+
+
+def of_axes(reading: Reading, _table: Table) -> None:
+    """MaxText: a device's batch and the axes of the mesh, of which -1 takes what is left.
+
+    pyconfig.py: the batch of a device times all devices is that of a micro-step. ``ici`` axes are
+    within a slice, ``dcn`` axes over slices.
+    """
+    per_device = reading.context.get("other.per_device")
+    ranks = math.prod(_number(reading, degree) or 1 for degree in ("tp", "cp", "pp"))
+    if isinstance(per_device, int | float):
+        batch, key = per_device * ranks, reading.key_of("other.per_device")
+        if batch == int(batch) and batch >= 1:
+            reading.say("micro_batch", int(batch), key)
+        else:
+            reading.refuse(f"{key} = {per_device:g}", "is no whole number of samples of a replica",
+                           "micro_batch")  # fmt: skip
+    within, over = _number(reading, "other.ici_fsdp"), _number(reading, "other.dcn_fsdp")
+    replicas = [_number(reading, f"other.{place}_data") for place in ("ici", "dcn")]
+    key = reading.key_of("other.ici_fsdp")
+    reading.say("strategy", "ddp" if within == over == 1 else "zero3", key)
+    if (within or 0) > 1 and (over or 0) >= 1 and any(n not in (1, None, -1) for n in replicas):
+        reading.say("shard_ranks", (within or 1) * (over or 1), key)
+
+
+def of_degrees(reading: Reading, _table: Table) -> None:
+    """nanotron: the ranks are those of all degrees (parallelism_config.py)."""
+    data = _number(reading, "other.dp")
+    ranks = math.prod(_number(reading, degree) or 1 for degree in ("tp", "pp", "cp"))
+    if data and "nproc_per_node" not in reading.context:
+        reading.say("n_gpus", data * ranks, reading.key_of("other.dp"))
+
+
+def of_devices(reading: Reading, _table: Table) -> None:
+    """Lightning: devices are a number, or a list of which."""
+    devices = str(reading.context.get("other.devices", "")).strip("[]")
+    if not devices:
+        return
+    listed = [d for d in devices.split(",") if d.strip()]
+    several = len(listed) > 1
+    reading.say("nproc_per_node", len(listed) if several else reading.whole("devices", devices),
+                reading.key_of("other.devices"))  # fmt: skip
+
+
+def _mapping(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _largest(value: Any) -> int | None:
+    numbers = value if isinstance(value, list | tuple) else [value]
+    return max((n for n in numbers if isinstance(n, int)), default=None)
+
+
+_OF_RECORDS: dict[str, Callable[[Reading, Table], None]] = {
+    "verl": of_prompts_and_answers,
+    "verl-sft-engine": of_tokens,
+    "ultralytics": of_nominal_batch,
+    "sd-scripts": of_data_sets,
+    "musubi-tuner": of_data_sets,
+    "maxtext": of_axes,
+    "nanotron": of_degrees,
+    "lightning": of_devices,
+}
+LAST.update(_OF_RECORDS)
