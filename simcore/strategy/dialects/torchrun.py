@@ -21,15 +21,12 @@ from simcore.strategy.dialects.shell import Script, allocator_grows, read_script
 from simcore.strategy.dialects.source import Source
 from simcore.strategy.options import OPTIONS
 
-#: Launcher -> the record of its flags.
-_LAUNCHERS = {
-    name: TableDialect(name, records=LINES) for name in ("torchrun", "deepspeed", "composer", "fabric")
-}
-#: The words that start each launcher.
+#: The words that start each launcher, and the record of its flags.
 _STARTS = {
     ("torchrun",): "torchrun", ("deepspeed",): "deepspeed", ("composer",): "composer",
     ("fabric", "run"): "fabric", ("lightning", "run", "model"): "fabric",
 }  # fmt: skip
+_LAUNCHERS = {name: TableDialect(name, records=LINES) for name in _STARTS.values()}
 #: Modules that are launchers.
 _MODULES = {
     "torch.distributed.run": "torchrun", "torch.distributed.launch": "torchrun",
@@ -167,9 +164,10 @@ def torchrun_line(job: Job, endpoint: str = "$HEAD_NODE:29500") -> str:
 def of_a_program(source: Source) -> bool:
     """Whether a line or script starts a program whose arguments a record reads."""
     line = find_line(read_script(source))
-    return line is not None and chosen(
-        source, line.script, line.command, line.rest, line.launcher
-    ).certain
+    return (
+        line is not None
+        and chosen(source, line.script, line.command, line.rest, line.launcher).certain
+    )
 
 
 def read_line(reading: Reading, line: Line) -> Launch:

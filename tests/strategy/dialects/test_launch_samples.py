@@ -99,9 +99,10 @@ def switches(sample: dict[str, Any]) -> Iterator[tuple[str, list[dict[str, Any]]
                 text[: match.start()] + f"{match['key']}{match['by']}{new}" + text[match.end() :]
                 for new in values(match["value"].strip())
             ]
-            yield match["key"].strip(), [
-                {**sample, "files": {**sample["files"], file: text}} for text in changed
-            ]
+            yield (
+                match["key"].strip(),
+                [{**sample, "files": {**sample["files"], file: text}} for text in changed],
+            )
 
 
 def others(match: re.Match[str]) -> list[str]:
