@@ -99,14 +99,16 @@ def inputs_from(
     unknown: list[str] = []
     layout = layout_of(options, unknown)
     dialect = launched.launch.dialect if launched is not None and launched.launch.fills else ""
-    tries.make("library", lambda: library_of(options, record, layout, dialect))
+    cluster: ClusterSpec | None = tries.get("cluster")
+    released = max((g.gpu.released or 0 for g in cluster.groups), default=0) if cluster else 0
+    tries.make("library", lambda: library_of(options, record, layout, dialect, released))
     library: Library = tries.get("library", Library(PLAIN))
     by_program = library.on(record, options)
     options = library.words(options, record)
     return Inputs(
         options=options,
         record=by_program,
-        cluster=tries.get("cluster"),
+        cluster=cluster,
         launched=launched,
         layout=layout_of(options, []),  # again: the program may set how ranks divide a layer
         unknown=tuple(unknown),

@@ -183,18 +183,24 @@ def check_library(name: str) -> None:
 def assumed_of(program: Program | None = None) -> str:
     """The sentence for a program that is assumed; by default for the usual one."""
     program = usual_of_language_models().record if program is None else program
+    graphs = program.runs is not None and program.runs.issuer in usual_of_language_models().issuers
     return (
-        f"software: {program.name}, {program.meaning} (--software plain: PyTorch's own modules), "
-        "half its kernels in CUDA graphs (--issuer)"
+        f"software: {program.name}, {program.meaning} (--software plain: PyTorch's own modules)"
+        + (", half its kernels in CUDA graphs (--issuer)" if graphs else "")
     )
 
 
 def library_of(
-    options: Mapping[str, Any], record: ModelSource | None, layout: Layout, dialect: str = ""
+    options: Mapping[str, Any],
+    record: ModelSource | None,
+    layout: Layout,
+    dialect: str = "",
+    released: int = 0,
 ) -> Library:
     """The program that is named, else the usual one. Raises UnknownName.
 
-    ``dialect``: the format of the launch file, if there is one.
+    ``dialect``: the format of the launch file, if there is one. ``released``: the year of the
+    cluster's newest GPU; 0 where it is not known.
     """
     named = options.get("software")
     if named and named != AUTO:
@@ -209,7 +215,19 @@ def library_of(
     likely |= (options.get("precision") or "").lower() in usual.precisions
     other = folded_strategy(options.get("strategy") or "") in usual.except_strategies
     other |= options.get("issuer") in usual.except_issuers
-    return Library(usual.record, assumed=True) if likely and not other else Library(PLAIN)
+    if other or not likely:
+        return Library(PLAIN)
+    return Library(_of_its_time(usual, record, released), assumed=True)
+
+
+def _of_its_time(usual: UsualProgram, record: ModelSource | None, released: int) -> Program:
+    """The program that is assumed for a language model, by the model's and the GPUs' generation."""
+    from simcore.strategy.programs.kinds import holds_of  # few jobs need the assumption
+
+    has = record.settings({}) if isinstance(record, ModelRecord) else {}
+    facts = {**has, "released": released or None}
+    found = (e.program for e in usual.earlier if holds_of(e.when, facts))
+    return program_named(next(found, usual.program))
 
 
 def _as_version(release: str) -> str:

@@ -24,6 +24,7 @@ from simcore.validate.markdown import markdown_table
 from simcore.validate.metrics import QUANTITIES, Score, Scored
 from simcore.validate.ranking import Order
 from simcore.validate.table import Table, read_table
+from simcore.validate.unnamed import by_program, unnamed
 
 _HEAD = """# Validation report
 
@@ -38,6 +39,9 @@ compute and memory traffic, link bandwidths, loading rate, host rate; for runs o
 the amount of work) to the other rows of the same table: every row is predicted by a fit that has
 not seen its configuration (leave-one-out). Rows that contradict others are flagged, predicted and
 shown, but teach no fit. Errors are (predicted - measured) / measured; intervals hold 80 %.
+
+The first figures of a large table are what a user gets who describes the job and names its program;
+those without the name, and with every word that its source says, stand beside them.
 
 The blind interval is widened by a residual that depends on what the job is (docs/interval.md), set
 so that 80 % of the rows of the two large tables lie inside. It moves no prediction, but their last
@@ -165,9 +169,10 @@ def _large(table: Table) -> str:
     """Scores of a large table, by source, with the largest errors and the rows left out."""
     blind = judge([table])
     rows = [
-        _score_row(quantity.replace("_", " "), score)
+        _score_row(f"{quantity.replace('_', ' ')}{said}", score)
+        for said, verdict in _by_what_is_said(table, blind)
         for quantity in QUANTITIES
-        if (score := blind.score(quantity, flagged=False)).n
+        if (score := verdict.score(quantity, flagged=False)).n
     ]
     head = ["blind", "n", "MAPE", "median", "bias", "P90", "in 80 %"]
     parts = [f"{table.n_rows} rows, {len(blind.judged)} predicted.\n"]
@@ -207,6 +212,20 @@ def _large(table: Table) -> str:
             )
         )
     return "\n".join(parts)
+
+
+def _by_what_is_said(table: Table, blind: Verdict) -> list[tuple[str, Verdict]]:
+    """Verdicts by what a user says of a row's program, of which the first is what one gets.
+
+    ``blind``: with everything that the table's source says.
+    """
+    if not any(case.program for case in table.cases):
+        return [("", blind)]
+    return [
+        (", by its program's name and release", judge([table.changed(by_program)])),
+        (", without any name", judge([table.changed(unnamed)])),
+        (", with every word of its source", blind),
+    ]
 
 
 def _fitting(fits: Mapping[str, float | int | None]) -> list[str]:

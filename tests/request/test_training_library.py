@@ -10,7 +10,10 @@ import pytest
 from simcore import api
 from simcore.answer.request import make_request
 from simcore.base.errors import UsageError
+from simcore.request.placement import layout_of
 from simcore.request.resolved import Request
+from simcore.request.training_library import library_of
+from simcore.workload.resolve import model_of
 
 CUT: dict[str, Any] = {"tp": 4, "pp": 2, "micro_batch": 1, "global_batch": 64}
 
@@ -264,3 +267,21 @@ def test_a_named_program_brings_its_dropout_its_loss_and_how_its_ranks_divide_a_
 def test_fp8_is_the_format_of_the_named_program() -> None:
     titan = make_request("llama3-8b", "8xH100", software="torchtitan@2025", precision="fp8")
     assert titan.strategy.precision.name == "fp8-dynamic"
+
+
+@pytest.mark.parametrize(
+    ("model", "released", "program"),
+    [
+        ("gpt3-175b", 2020, "megatron-lm@2021"),  # as when such models were made
+        ("gpt3-175b", 2022, "megatron"),  # on Hopper
+        ("gpt3-175b", 0, "megatron"),  # nothing known of the cards
+        ("llama3-70b", 2020, "megatron"),
+    ],
+)
+def test_a_model_and_cards_of_an_earlier_time_have_its_program(
+    model: str, released: int, program: str
+) -> None:
+    options = {"tp": 8}
+    found = library_of(options, model_of(model), layout_of(options, []), released=released)
+    assert found.assumed and found.program.name == program
+    assert ("CUDA graphs" in found.told()[0]) == (program == "megatron")

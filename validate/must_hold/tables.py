@@ -67,6 +67,16 @@ class Tables:
         return api.validate([self._steps("llm.csv")], unnamed=True, jobs=self.jobs)
 
     @cached_property
+    def llm_by_program(self) -> dict[str, Any]:
+        """Language models, predicted by the program's name and release alone."""
+        return api.validate([self._steps("llm.csv")], by_program=True, jobs=self.jobs)
+
+    @cached_property
+    def ddp_by_program(self) -> dict[str, Any]:
+        """Published data-parallel rows, predicted by the program's name and release alone."""
+        return api.validate([self._steps("ddp.csv")], by_program=True, jobs=self.jobs)
+
+    @cached_property
     def ddp(self) -> dict[str, Any]:
         """Published data-parallel rows, blind."""
         return api.validate([self._steps("ddp.csv")], jobs=self.jobs)

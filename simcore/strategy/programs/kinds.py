@@ -18,14 +18,18 @@ class _Facts(dict[str, str]):
 
 def kind_of(kinds: Iterable[OfKind], facts: Mapping[str, Any]) -> OfKind:
     """Everything that a program does for a job, joined; a later entry overrides an earlier one."""
-    texts = _Facts({k: _text(v) for k, v in facts.items()})
-    held = [kind for kind in kinds if holds(kind.when, texts)]
+    held = [kind for kind in kinds if holds_of(kind.when, facts)]
     return OfKind(
         when={},
         options=_joined(kind.options for kind in held),
         settings=_joined(kind.settings for kind in held),
         precisions=_joined(kind.precisions for kind in held),
     )
+
+
+def holds_of(when: Mapping[str, Any], facts: Mapping[str, Any]) -> bool:
+    """Whether a condition holds for a job; what the job does not have is blank."""
+    return holds(when, _Facts({k: _text(v) for k, v in facts.items()}))
 
 
 def _joined(values: Iterable[Mapping[str, Any]]) -> dict[str, Any]:

@@ -417,12 +417,26 @@ def _check_options(values: Mapping[str, Any], at: Keys) -> None:
             raise KeyedError((*at, name), problems[0])
 
 
+class Earlier(BaseModel):
+    """The ``program`` that jobs of an earlier kind ran, for which ``when`` holds.
+
+    Facts: the model's settings, and ``released``, the year of the job's newest GPU.
+    """
+
+    model_config = Record.model_config
+
+    when: dict[str, Any]
+    program: str
+    source: str
+
+
 class UsualProgram(Record):
     """``program`` of a kind of model whose layout or precision needs one.
 
     ``cut``: with tensor, pipeline, context or expert ranks; ``precisions``: in one of these. Not
     with ``except_strategies`` and ``except_issuers``. ``issuers``: what issues kernels where nobody
-    says, by what the program would have. ``archs``: architectures whose jobs most likely run in a
+    says, by what the program would have. ``earlier``: other programs for jobs of earlier kinds, of
+    which the first that holds counts. ``archs``: architectures whose jobs most likely run in a
     loop like this program's, where none is named.
     """
 
@@ -434,6 +448,7 @@ class UsualProgram(Record):
     except_strategies: tuple[str, ...] = ()
     except_issuers: tuple[str, ...] = ()
     issuers: Mapping[str, str] = Field(default_factory=dict)
+    earlier: tuple[Earlier, ...] = ()
     note: str = ""
 
     @property
