@@ -75,6 +75,8 @@ def launch_file(
         attention=attention,
         compile=request.compiled or None,
         growing_segments=request.growing_segments or None,
+        offload_layers=strategy.offload_layers or None,
+        fp8_params=strategy.fp8_params or None,
         software=None if strategy.program is PLAIN else strategy.program.name,
         issuer=None if strategy.issuer == "torch" else strategy.issuer,
         overlap=None if strategy.overlap == usual else str(strategy.overlap),
@@ -101,8 +103,6 @@ def _of_no_file(request: Request) -> tuple[str, ...]:
         "nccl-algo": str(s.nccl.algorithms),
         "nccl-proto": str(s.nccl.protocols),
         "launch-blocking": "on" if s.launch_blocking else "",
-        "fp8-params": "on" if s.fp8_params else "",
-        "offload-layers": s.offload_layers or "",
         "expert-imbalance": "" if s.routing.imbalance == 1.0 else f"{s.routing.imbalance:g}",
         "shares": ":".join(map(str, request.shares)),
     }

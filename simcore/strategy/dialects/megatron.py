@@ -163,16 +163,18 @@ def _recompute(reading: Reading, table: Table, total: int | None) -> None:
 
 
 def _graphs(reading: Reading, table: Table) -> None:
-    """Read what CUDA graphs hold."""
+    """Read what CUDA graphs hold: a whole iteration, or parts of layers (none listed: layers)."""
     old = [reading.flag(f"--{n}", table.take(n)) for n in ("enable-cuda-graph",
                                                            "external-cuda-graph")]  # fmt: skip
     _, how = table.first("cuda-graph-impl", otherwise="none")
-    scope = table.take("cuda-graph-scope") or ()
-    parts = scope if isinstance(scope, list) else str(scope).replace(",", " ").split()
-    if "full_iteration" in parts and how == "local":
-        reading.say("issuer", "graph", "--cuda-graph-scope")
+    key, scope = table.first("cuda-graph-modules", "cuda-graph-scope", otherwise=())
+    parts = scope if isinstance(scope, list) else str(scope or "").replace(",", " ").split()
+    if how not in ("none", "local", "transformer_engine", "full_iteration"):
+        reading.approximate(f"--cuda-graph-impl {how}", "is unknown: kernels are issued one by one")
+    elif how == "full_iteration" or ("full_iteration" in parts and how == "local"):
+        reading.say("issuer", "graph", "--cuda-graph-impl")
     elif "attn" in parts and how != "none":
-        reading.say("issuer", "megatron_graphs", "--cuda-graph-scope")
+        reading.say("issuer", "megatron_graphs", f"--{key}")
     elif any(old) or how != "none":
         reading.approximate("--cuda-graph-impl", "is not followed: kernels are predicted as eager")
 

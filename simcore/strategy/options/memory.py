@@ -61,6 +61,7 @@ DECLARED = (
     ),
     Option(
         name="offload_layers", heading="Memory", kind=Whole(least=0), unit="layers", unsaid=0,
+        in_launch=True,
         help="Offload the activations of the first N layers to host memory.",
         axis=Axis(), resolved="strategy.offload_layers",
         control=Control(label="Layers with offloaded activations", example=8),
@@ -79,7 +80,7 @@ DECLARED = (
         messages=(r"main gradients",),
     ),
     Option(
-        name="fp8_params", heading="Memory", kind=Switch(), unsaid=False,
+        name="fp8_params", heading="Memory", kind=Switch(), unsaid=False, in_launch=True,
         help="Hold and gather the layers' weights in 8 bits, with fp32 master weights.",
         resolved="strategy.fp8_params",
         control=Control(label="Weights in 8 bits", unsaid="off", example="on"),

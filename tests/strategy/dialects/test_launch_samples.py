@@ -59,6 +59,7 @@ def stated(launch: Launch) -> dict[str, Any]:
         **launch.words(),
         **{k: v for k, v in others.items() if v},
         **{f"set.{k}": v for k, v in launch.settings.items()},
+        **{f"shape.{k}": v for k, v in launch.shape.items()},
         **{f"other.{k}": v for k, v in launch.other.items()},
     }
 
@@ -140,13 +141,16 @@ def noticed(switch: str, before: Launch, sample: dict[str, Any], folder: Path) -
         after = read(sample, folder)
     except SimcoreError:
         return True
-    name = fold_key(switch.lstrip("+ ")).rpartition(".")[2]
-    ignored = {fold_key(k).rpartition(".")[2] for k in (*before.ignored, *after.ignored)}
+    full = fold_key(switch.lstrip("+ "))
+    name = full.rpartition(".")[2]
+    listed = {fold_key(k) for k in (*before.ignored, *after.ignored)}
+    ignored = {k.rpartition(".")[2] for k in listed}
     return (
         stated(after) != stated(before)
         or any(name in fold_key(t) for t in (*sentences(before), *sentences(after)))
         or sentences(after) != sentences(before)  # of the file that the switch names
         or name in ignored
+        or any(full.startswith(f"{section}.") for section in listed)
     )
 
 

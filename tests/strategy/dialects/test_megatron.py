@@ -125,7 +125,8 @@ def test_flags(flags: str, word: str, expected: object) -> None:
         ("--recompute-granularity full --recompute-method block --recompute-num-layers 4 "
          "--num-layers 24 --pipeline-model-parallel-size 2", "4 layers a stage", "recompute"),
         ("--bf16 --fp16", "are both on", "precision"),
-        ("--cpu-offloading-num-layers 2", "host memory", None),
+        ("--fine-grained-activation-offloading", "host memory", "offload_layers"),
+        ("--perform-rl-step", "reinforcement learning", None),
         ("--global-batch-size $GBS", "$GBS is not set in the text", "grad_accum"),
         ("--expert-tensor-parallel-size 8", "parallelism of experts", None),
         ("--fp16 --fp8-format hybrid", "without --bf16", "precision"),

@@ -9,8 +9,7 @@ from simcore.strategy.options import OPTIONS, Number, Whole
 #: of launch files has. Everything else can be in one.
 OF_NO_LAUNCH_FILE = {
     "model", "inputs", "gpus", "zero", "global_batch", "launch", "steps", "epochs", "settings",
-    "sample_load", "epoch_samples",
-    "expert_imbalance", "shares", "offload_layers", "fp8_params", "network", "node",
+    "sample_load", "epoch_samples", "expert_imbalance", "shares", "network", "node",
     "nccl_algo", "nccl_proto", "launch_blocking", "calibration",
     "prefetch_blocks", "gather_tensors", "reuse_numel", "eager_kernels", "profile",
 }  # fmt: skip
