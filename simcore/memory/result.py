@@ -97,6 +97,15 @@ class MemoryResult:
         return self.least_bytes <= self.capacity_bytes
 
     @property
+    def tight(self) -> bool:
+        """Whether the peak alone fits the device, but not with the usual fragmentation beside it.
+
+        Of language models replayed with full recompute, fragmentation is 0.08 to 1.1 of what comes
+        and goes (docs/memory.md), so such a job may run or not.
+        """
+        return not self.fits and self.device_bytes <= self.capacity_bytes
+
+    @property
     def margin_frac(self) -> float:
         """Share of the capacity that is left; negative where the job does not fit."""
         return 1.0 - self.least_bytes / self.capacity_bytes

@@ -91,11 +91,17 @@ _FRAGMENTATION_FRAC = 0.01
 
 
 def verdict(m: MemoryResult) -> tuple[str, str]:
-    """("FITS" or "NO", a sentence on how much of the device's memory the job needs)."""
+    """(FITS, TIGHT or NO, a sentence on how much of the device's memory the job needs).
+
+    TIGHT: everything that the job holds fits, but not with the usual fragmentation beside it.
+    """
     used = m.device_bytes if m.fits else m.least_bytes
     decimal = f"{gigabytes(used)} of {gigabytes(m.capacity_bytes)} GB a GPU"
     binary = f"({figure(used / GIB)} of {figure(m.capacity_bytes / GIB)} GiB)"
     lost = fragmentation(m)
+    if m.tight:
+        held = f"{gigabytes(m.device_bytes)} of {gigabytes(m.capacity_bytes)} GB a GPU"
+        return "TIGHT", f"{held}{lost}: may run out of memory (expandable segments avoid that)"
     if not m.fits:
         over = gigabytes(used - m.capacity_bytes)
         fragments = f", {gigabytes(lost_bytes(m))} GB of it fragmentation" if lost else ""

@@ -49,7 +49,7 @@ def memory_table(m: MemoryResult) -> Table:
 
 @text_of.register
 def _memory(m: MemoryResult) -> str:
-    verdict = "FITS" if m.fits else "NO"
+    verdict = "FITS" if m.fits else "TIGHT" if m.tight else "NO"
     head = (
         f"{verdict}: {gigabytes(m.device_bytes)} of {gigabytes(m.capacity_bytes)} GB a GPU, "
         f"80 % between {gigabytes(m.low_bytes)} and {gigabytes(m.high_bytes)}; peak in {m.moment}"

@@ -8,6 +8,8 @@ import pytest
 
 from simcore.base.figures import Z80
 from simcore.memory.result import HOLES, MemoryResult, Segments
+from simcore.report.sentences import verdict
+from simcore.report.text_of import text_of
 
 
 def result(needed: float, capacity: float = 100.0) -> MemoryResult:
@@ -65,3 +67,15 @@ def test_what_is_not_stated_is_zero() -> None:
     found = result(0.0)
     assert found.holes_sd_bytes == found.tensors_sd_bytes == 0.0
     assert found.host_lack_bytes == found.host_capacity_bytes == 0.0
+
+
+@pytest.mark.parametrize(
+    ("needed", "capacity", "word"),
+    [(100.0, 100.0, "FITS"), (101.0, 100.0, "TIGHT"), (81.0, 80.0, "TIGHT"), (81.0, 79.0, "NO")],
+)
+def test_a_job_is_tight_where_fragmentation_alone_decides(
+    needed: float, capacity: float, word: str
+) -> None:
+    found = result(needed, capacity)
+    assert found.tight is (word == "TIGHT") and found.fits is (word == "FITS")
+    assert verdict(found)[0] == word and str(text_of(found)).startswith(word)

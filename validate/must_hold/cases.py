@@ -59,9 +59,15 @@ class Outcome:
 
     @property
     def right(self) -> bool:
-        """Whether each run is said to fit if it ran, and not to fit if it was out of memory."""
-        verdicts = (j.prediction.fits is bool(j.case.measured["ran"]) for j in self.judged)
-        return not self.refused and all(verdicts)
+        """Whether each run is said to fit if it ran, and not to fit if it was out of memory.
+
+        A job that ran and is said to be tight counts as right.
+        """
+        return not self.refused and all(
+            j.prediction.fits or j.prediction.memory.tight if j.case.measured["ran"]
+            else not j.prediction.fits
+            for j in self.judged
+        )  # fmt: skip
 
 
 def cases_file() -> Path:
@@ -141,7 +147,7 @@ def lines_of(outcome: Outcome) -> list[str]:
     lines = [f"{'right' if outcome.right else 'WRONG':6}{outcome.case.name}"]
     for j in outcome.judged:
         memory = j.prediction.memory
-        said = "runs" if j.prediction.fits else "does not fit"
+        said = "runs" if memory.fits else "is tight" if memory.tight else "does not fit"
         told = "ran" if j.case.measured["ran"] else "out of memory"
         needs = f"needs {memory.least_bytes / GIGA:.1f} of {memory.capacity_bytes / GIGA:.1f} GB"
         lines.append(f"      {said} ({needs}), {told}; " + "; ".join(map(_figure, j.scored)))

@@ -26,7 +26,7 @@ def card_of(result: object) -> Card:
 
 def verdict_of(m: MemoryResult) -> str:
     """One sentence that says whether the job fits in memory, and with which margin."""
-    return f"{'Fits' if m.fits else 'Does not fit'}: {verdict(m)[1]}"
+    return f"{'Fits' if m.fits else 'Tight' if m.tight else 'Does not fit'}: {verdict(m)[1]}"
 
 
 def facts_of(p: Prediction) -> Facts:
