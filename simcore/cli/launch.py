@@ -47,14 +47,15 @@ def model_in(launch: str, problems: list[str]) -> Any:
 
 
 def warn_unknown(launch: str, *, strict: bool = False) -> None:
-    """Warn on standard error about unknown keys of a launch file, which may be typing mistakes.
+    """Warn on standard error about keys of a launch file that are unknown or not followed.
 
     Raises InvalidConfig with them instead if ``strict``.
     """
-    unknown = read_launch(launch).unknown
-    if strict and unknown:
-        raise InvalidConfig(list(unknown))
-    for sentence in unknown:
+    read = read_launch(launch)
+    odd = (*read.unknown, *read.approximated)
+    if strict and odd:
+        raise InvalidConfig(list(odd))
+    for sentence in odd:
         complain(f"WARNING: {sentence}")
 
 

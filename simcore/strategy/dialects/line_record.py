@@ -44,11 +44,11 @@ class Started(Part):
         """Whether anything starts the program; else its record is a part of others."""
         return bool(self.scripts or self.modules or self.commands or self.launchers)
 
-    def fits(self, script: str) -> int:
-        """Letters of the longest name that a script or module has; 0 where it has none."""
+    def fits(self, script: str) -> str:
+        """The longest name that a script or module has; "" where it has none."""
         found = [p for p in self.scripts.split() if _ends_in(script, p)]
         found += [m for m in self.modules.split() if fnmatchcase(script, m)]
-        return max(map(len, found), default=0)
+        return max(found, key=len, default="")
 
 
 def _ends_in(script: str, pattern: str) -> bool:

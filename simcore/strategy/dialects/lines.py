@@ -131,10 +131,12 @@ class LineDialect(TableDialect):
     """The arguments of one program, by its record in ``programs_db/dialects/lines``.
 
     ``certain``: whether the line starts this program for sure; the arguments of other scripts are
-    read only where their values are known too.
+    read only where their values are known too. ``own``: whether it is one of the program's own
+    scripts by its path, not another one of that name.
     """
 
     certain: bool = True
+    own: bool = True
 
     @cached_property
     def record(self) -> LineRecord:
@@ -209,7 +211,7 @@ class LineDialect(TableDialect):
         for key in foreign:
             table.take(key)
             del table.given[key]
-        if self.certain:
+        if self.certain and self.own:
             reading.say("other.program", self.name, script)
         self.state(reading, table)
         for last in _of_family(self.name, LAST):
@@ -284,11 +286,12 @@ def chosen(
     if command:
         return LineDialect(next(r.name for r in programs if command in r.started.commands))
     fits = {r.name: n for r in programs if (n := r.started.fits(script))}
-    best = max(fits.values(), default=0)
-    named = [r for r in programs if fits.get(r.name) == best > 0]
+    best = max(fits.values(), key=len, default="")
+    named = [r for r in programs if best and len(fits.get(r.name, "")) == len(best)]
+    own = not best.endswith(".py") or "/" in best
     keys = {key for w in words if w.startswith("-") for key in [fold_key(w.partition("=")[0])]}
     if len(named) == 1:
-        return LineDialect(named[0].name)
+        return LineDialect(named[0].name, own=own)
     if not named and (by_file := _taking_file(source, words)) is not None:
         return by_file
     marked = [r for r in named or programs if keys & set(r.marks)]
@@ -296,9 +299,9 @@ def chosen(
         most = max(knows(r, keys) for r in marked)
         marked = [r for r in marked if knows(r, keys) == most]
     if marked:
-        return LineDialect(marked[0].name, certain=bool(named))
+        return LineDialect(marked[0].name, certain=bool(named), own=own)
     named = named or [r for r in programs if launcher in r.started.launchers.split()]
-    return LineDialect(named[0].name) if named else LineDialect(ANY_SCRIPT, certain=False)
+    return LineDialect(named[0].name, own=own) if named else LineDialect(ANY_SCRIPT, certain=False)
 
 
 def _taking_file(source: Source, words: Sequence[str]) -> LineDialect | None:

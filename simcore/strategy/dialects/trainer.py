@@ -34,14 +34,17 @@ def settle_precision(reading: Reading, _table: Table) -> None:
     fp32. DeepSpeed keeps fp32 copies, and so does FSDP under mixed precision: Accelerate makes what
     it trains fp32 (accelerator.py, prepare_model, of FSDP 1; utils/fsdp_utils.py,
     fsdp2_prepare_model, but for 1.13.0, where it had no effect). Adapters are fp32 on a 16-bit base
-    (PEFT, autocast_adapter_dtype).
+    (PEFT, autocast_adapter_dtype), whose activations are in 16 bits too; a quantised base is
+    loaded in 16 bits where nothing is said (bitsandbytes' products need them).
     """
     facts = reading.context
-    if "precision" not in reading.facts and "other.dtype" not in facts:
+    quantised = "quantised_base" in facts
+    if "precision" not in reading.facts and "other.dtype" not in facts and not quantised:
         return
     said = str(facts.get("precision") or "")
     cast = said.removeprefix("amp-").removesuffix("-true")
-    loaded = str(facts.get("other.dtype", "")).replace("auto", "bf16")
+    plain = cast if cast in _NARROW else "bf16"
+    loaded = str(facts.get("other.dtype", plain if quantised else "")).replace("auto", "bf16")
     narrow = next((f for f in (cast, loaded) if f in _NARROW), "")
     fsdp = facts.get("strategy") in _SHARDED and not _by_deepspeed(reading)
     if not narrow:
@@ -50,8 +53,8 @@ def settle_precision(reading: Reading, _table: Table) -> None:
         found = f"{narrow}-true" if loaded in _NARROW else narrow
     elif facts.get("strategy") in _SHARDED:
         found = narrow
-    elif loaded in _NARROW and "lora_rank" not in facts:
-        found = f"{loaded}-true"
+    elif loaded in _NARROW:
+        found = loaded if "lora_rank" in facts else f"{loaded}-true"
     else:
         found = f"amp-{narrow}"
     if found and found != said:
@@ -69,8 +72,27 @@ def sharding_program(reading: Reading, _table: Table) -> None:
         reading.say("software", "transformers-deepspeed", "DeepSpeed")
 
 
+def adapted(reading: Reading, _table: Table) -> None:
+    """Name what is adapted by its products, and the format of a base that is stored in 4 bits.
+
+    A name may have the modules around it (``self_attn.q_proj``). Experts that all tokens see are
+    left out: adapters are on all products of a name or on none.
+    """
+    if isinstance(said := reading.said("lora_targets"), str):
+        shared = [t for t in said.split(",") if "shared_expert" in t]
+        names = [t.strip().rpartition(".")[2] for t in said.split(",") if t not in shared]
+        key = reading.key_of("lora_targets")
+        reading.say("lora_targets", ",".join(dict.fromkeys(names)) or said, key)
+        if shared and names:
+            reading.approximate(key, f"is not followed for {', '.join(shared)}: these stay frozen")
+    stored = str(reading.said("model") or "").lower().endswith("bnb-4bit")
+    if stored and "lora_rank" in reading.context and "quantised_base" not in reading.context:
+        reading.say("quantised_base", "nf4", reading.key_of("model"))
+
+
 def finish(reading: Reading, table: Table) -> None:
-    """Settle what follows from the other launch files that a line names."""
+    """Settle what follows from several keys, and from the launch files that a line names."""
+    adapted(reading, table)
     settle_precision(reading, table)
     sharding_program(reading, table)
 

@@ -81,7 +81,7 @@ def test_a_line_of_fine_tuning() -> None:
     words = launch.words()
     expected = {
         "lora_rank": 16, "lora_targets": "q_proj,v_proj", "quantised_base": "nf4",
-        "seq_len": 2048, "recompute": "full", "precision": "amp-bf16", "micro_batch": 8,
+        "seq_len": 2048, "recompute": "full", "precision": "bf16", "micro_batch": 8,
     }  # fmt: skip
     assert {name: words[name] for name in expected} == expected
     short = read_launch("accelerate launch --num_processes 1 sft.py --use_peft")
@@ -90,7 +90,7 @@ def test_a_line_of_fine_tuning() -> None:
         f"{SFT} --lora_target_modules q_proj k_proj --per_device_train_batch_size 2 --fp16"
     )
     assert own.words()["lora_targets"] == "q_proj,k_proj"
-    assert (own.words()["micro_batch"], own.precision) == (2, "amp-fp16")
+    assert (own.words()["micro_batch"], own.precision) == (2, "fp16")
     kept = read_launch(f"{SFT} --gradient_checkpointing false --use_liger_kernel False")
     assert kept.recompute == "none" and kept.unknown == ()
 
