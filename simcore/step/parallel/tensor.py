@@ -12,7 +12,7 @@ from typing import Self
 
 from simcore.physics.collectives import Collective
 from simcore.step.parallel.layer_ranks import DividedJob, LayerRanks, layers_of
-from simcore.workload.graph import Workload, weight_grad_numel
+from simcore.workload.graph import Kernel, Op, Workload, weight_grad_numel
 from simcore.workload.models import ModelRecord
 from simcore.workload.sharding import (
     CUT_BY_COLUMNS,
@@ -91,6 +91,14 @@ class TensorRanks(LayerRanks):
             part = sequence_parallel(part, layout.tp, bool(job.config.get("gathered_inputs")))
         if layout.tp == 1:
             return part
+        strategy = job.strategy
+        if (
+            layout.sequence_parallel
+            and strategy.program.ranks.sequence_copies
+            and not strategy.overlap.tensor
+        ):
+            elems = job.output_bytes / strategy.precision.low_bytes
+            part = _with_copies(part, elems, _sums(job), strategy.precision.gathered_frac)
         return _with_exchanges(part, round(_sums(job) * (2 if layout.sequence_parallel else 1)))
 
     @property
@@ -186,6 +194,29 @@ def _adapted_inputs(workload: Workload) -> float:
         found += times * len(heads | adapted & {"gate_up"})
         layers += times
     return found / layers if layers else 0.0
+
+
+@lru_cache(maxsize=256)
+def _with_copies(part: Workload, elems: float, sums: float, gathered_frac: float) -> Workload:
+    """The part with the copies of ``elems`` elements a sample around its layers' collectives.
+
+    A sum over ranks is a reduce-scatter and a gather (of ``gathered_frac`` of its bytes); backward
+    has as many. The copy before the last product's reduce-scatter ends a layer: recompute that
+    stops early omits it.
+    """
+
+    def copies(scattered: float, gathered: float) -> Kernel:
+        moved = 2.0 * elems * (scattered + gathered_frac * gathered)
+        return Kernel(kind="copy", low=moved, launches=scattered + gathered)
+
+    each_pass = copies(sums, sums)
+    begin = Op(name="tensor.copies", fwd=(copies(sums - 1.0, sums),), bwd=(each_pass,))
+    end = Op(name="tensor.copy", fwd=(copies(1.0, 0.0),))
+    return part.replace(
+        blocks=tuple(
+            replace(b, ops=(begin, *b.ops, end)) if b.recomputable else b for b in part.blocks
+        )
+    )
 
 
 @lru_cache(maxsize=256)

@@ -234,11 +234,15 @@ class ParallelRanks:
     ``input_gradients_summed_apart``: each column-parallel product all-reduces the gradient of its
     input separately, also where several products share one input. It does not apply with sequence
     parallelism.
+    ``sequence_copies``: gathers of tensor ranks along the sequence copy the whole tensor after the
+    collective, and reduce-scatters before it, since NCCL joins and divides the first dimension,
+    which is the batch. Pieces that hide under products are not copied.
     ``communicators_a_dimension``: communicators that the program makes for each dimension of the
     layout.
     """
 
     input_gradients_summed_apart: bool = False
+    sequence_copies: bool = False
     communicators_a_dimension: int = 1
 
 

@@ -172,3 +172,59 @@ def test_weight_gradients_are_a_smaller_share_where_forward_runs_again() -> None
         for r in ("none", "full")
     )
     assert full / none == pytest.approx(3 / 4, rel=0.03)
+
+
+def _joined_by_torch(dim: int) -> list[int]:
+    """Elements of every copy that torch makes around a gather and a reduce-scatter of 16,384."""
+    torch = pytest.importorskip("torch")
+    import torch.distributed as dist
+    from torch.distributed import _functional_collectives as collectives
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    found: list[int] = []
+
+    class Copies(TorchDispatchMode):  # type: ignore[misc]
+        def __torch_dispatch__(
+            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            out = func(*args, **(kwargs or {}))
+            if func is torch.ops.aten.cat.default:
+                found.append(out.numel())
+            return out
+
+    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=4)
+    try:
+        with Copies():
+            part = [8, 64, 32]
+            part[dim] //= 4
+            gathered = collectives.all_gather_tensor(torch.rand(part), dim, dist.group.WORLD)
+            summed = collectives.reduce_scatter_tensor(
+                torch.rand(8, 64, 32), "sum", dim, dist.group.WORLD
+            )
+            _ = gathered + 0, summed + 0  # waits
+    finally:
+        dist.destroy_process_group()
+    return found
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+def test_collectives_along_the_sequence_copy_the_whole_tensor() -> None:
+    """torchtitan's layers are cut along their second dimension, which torch joins in a copy."""
+    whole = 8 * 64 * 32
+    assert _joined_by_torch(0) == []
+    assert _joined_by_torch(1) == [whole, whole]
+    words = {"tp": 4, "strategy": "zero3", "recompute": "none", "micro_batch": 1, "seq_len": 1024}
+    with_copies, megatron = (
+        make_request("llama3-8b", "8xH100", software=name, precision="bf16", **words).placed
+        for name in ("torchtitan", "megatron")
+    )
+    assert with_copies is not None and megatron is not None
+    layer = next(b for b in with_copies.part.blocks if b.recomputable)
+    copies = [op for op in layer.ops if op.name.startswith("tensor.")]
+    # two sums each way, of a reduce-scatter and a gather: read and written
+    for kernels in ([k for op in copies for k in op.fwd], [k for op in copies for k in op.bwd]):
+        assert sum(k.low for k in kernels) == 2 * 2 * 2 * 1024 * 4096
+        assert sum(k.launches for k in kernels) == 4
+    other = next(b for b in megatron.part.blocks if b.recomputable)
+    assert not any(op.name.startswith("tensor.") for op in other.ops)
