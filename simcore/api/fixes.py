@@ -27,6 +27,8 @@ from simcore.api.change import (
 from simcore.memory.job import largest_batch, memory_result
 from simcore.memory.result import MemoryResult
 from simcore.request.resolved import Request
+from simcore.workload.ops.lookup import WHOLE_LOGITS
+from simcore.workload.settings import settings_given
 
 #: How many changes are suggested at most, the fastest first.
 MOST = 6
@@ -141,6 +143,9 @@ def _ladders(request: Request) -> list[tuple[Change, ...]]:
     stronger = {"none": ("selective", "full"), "selective": ("full",), "full": ()}[s.recompute]
     defaults = {"recompute_modules": None, "recompute_layers": None}
     ladders.append([Change(f"recompute {how}", {"recompute": how, **defaults}) for how in stronger])
+    if _whole_logits(request):
+        given = settings_given(request.options.get("settings"))
+        ladders.append([Change("set loss=chunked", {"settings": {**given, "loss": "chunked"}})])
     if n_gpus > 1:
         stages = range(max(1, s.zero_stage + 1), 4)
         ladders.append([Change(f"zero{n}", {"strategy": f"zero{n}"}) for n in stages])
@@ -172,6 +177,12 @@ def _ladders(request: Request) -> list[tuple[Change, ...]]:
         else:
             ladders.append([Change("offload optimizer", offload)])
     return [tuple(ladder) for ladder in ladders if ladder]
+
+
+def _whole_logits(request: Request) -> bool:
+    """Whether a rank holds the logits of all its tokens, which a loss in chunks never does."""
+    tp = request.placed.layout.tp if request.placed else 1
+    return tp == 1 and any(op.name == WHOLE_LOGITS for op in request.workload.blocks[-1].ops)
 
 
 def _batch(request: Request, size: int) -> Change:

@@ -162,3 +162,14 @@ def test_a_slip_in_a_term_names_the_nearest_alone() -> None:
 )
 def test_a_count_is_rounded_before_its_word_is_chosen(value: float, said: str) -> None:
     assert format_count(value) == said
+
+
+def test_long_sequences_are_told_of_a_loss_in_chunks() -> None:
+    """Two thirds of the memory are logits of 65,536 tokens, of which a chunked loss holds few."""
+    job: dict[str, Any] = {"gpus": "1x8xH100", "strategy": "zero3", "seq_len": 65_536}
+    said = api.predict("qwen3-8b", recompute="full", **job)
+    assert not said.fits
+    assert any(fix.startswith("set loss=chunked (") for fix in said.fixes)
+    assert api.predict("qwen3-8b", recompute="full", settings={"loss": "chunked"}, **job).fits
+    both = api.predict("qwen3-8b", settings={"loss": "chunked"}, **job)
+    assert not any("loss" in fix for fix in both.fixes)

@@ -86,7 +86,7 @@ def test_with_more_gpus_no_change_is_needless(model: str, gpus: str, words: dict
 
 
 def test_adapters_are_told_as_another_kind_of_training() -> None:
-    p = api.predict("llama3-8b", "1x1xRTX4090")
+    p = api.predict("qwen2.5-14b", "1x1xRTX4090")
     (said,) = p.instead
     assert "lora-rank" in said and "quantised-base nf4" in said
     text = str(p)
@@ -98,11 +98,10 @@ def test_adapters_are_told_as_another_kind_of_training() -> None:
 
 
 def test_what_no_number_of_gpus_holds_says_why_and_which_would() -> None:
-    p = api.predict("kimi-k2", "8x8xT4")
-    assert "256x8xT4" in p.why_none and "of 15.7 GB" in p.why_none
-    assert all("T4" not in said for said in p.fixes)
     whole = api.predict("llama3.1-405b", "1x8xRTX3060", seq_len=2**20)
     assert "activations alone take 20.3 of 12.9 GB" in whole.why_none
+    assert "256x8xRTX3060" in whole.why_none
+    assert all("RTX3060" not in said for said in whole.fixes)
     assert "no number of these GPUs" in str(whole)
 
 

@@ -12,6 +12,8 @@ from simcore.workload.saved import Saved
 #: fp32 numbers of a row that a thread block holds in shared memory: 48 KiB unless a kernel requests
 #: more (ATen SoftMax.cu, can_use_smem; CUDA C++ Programming Guide, technical specifications).
 BLOCK_ROW = int(48 * KIB / FP32_BYTES)
+#: The op of a language model's loss that copies and holds the logits of all its tokens.
+WHOLE_LOGITS = "loss.logits"
 
 
 def embedding(name: str, tokens: float, dim: int, vocab: int) -> Op:
