@@ -57,6 +57,11 @@ FILES = {
     "zamba2": "zamba",
     "latent_unet": "latent_unet",
     "neumf": "ncf",
+    "dlrm": "dlrm",
+    "embedding_tables": "dlrm",
+    "jasper": "jasper",
+    "yolo_c3k2": "yolo_c3k2",
+    "vit_rotary": "vit_rotary",
 }
 
 #: Architectures by kind of model, in the order in which a list shows them.
@@ -66,19 +71,19 @@ KINDS = {
         "bert", "albert", "modernbert", "deberta", "bart", "t5", "t5_encoder", "clip_text_encoder",
         "gnmt",
     ),
-    "speech": ("whisper", "wav2vec2", "waveglow"),
+    "speech": ("whisper", "wav2vec2", "jasper", "waveglow"),
     "image": (
         "resnet", "resnext", "inverted_residual", "vgg", "alexnet", "densenet", "inception_v3",
-        "vit", "mnist_cnn",
+        "vit", "vit_rotary", "mnist_cnn",
     ),
-    "detection": ("ssd300", "rcnn", "retinanet", "efficientdet"),
+    "detection": ("ssd300", "rcnn", "retinanet", "efficientdet", "yolo_c3k2"),
     "segmentation": ("unet",),
     "image and text": ("clip", "siglip"),
     "diffusion": (
         "dit", "latte", "stdit", "uvit", "mmdit", "mmdit_video", "wan", "cogvideox",
         "latent_unet", "autoencoder_kl_encoder",
     ),
-    "recommender": ("neumf",),
+    "recommender": ("neumf", "dlrm", "embedding_tables"),
     "traced": ("traced",),
 }  # fmt: skip
 
