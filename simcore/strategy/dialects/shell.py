@@ -17,6 +17,8 @@ from simcore.strategy.dialects.source import Source
 
 #: Largest text that variables may grow to: ``A=$B$B`` must not double without end.
 _MAX_TEXT = 256 * KIB
+#: How deep defaults of variables may lie in each other.
+_DEFAULTS = 3
 _ASSIGN = re.compile(r"^([A-Za-z_]\w*)(\+?)=(.*)$", re.DOTALL)
 _VARIABLE = re.compile(r"\$(?:\{([A-Za-z_]\w*)(\[[@*]\])?(?::?-([^}]*))?\}|([A-Za-z_]\w*))")
 _ARRAY_OPENS = re.compile(r"^\s*(?:(?:declare|local|export|readonly)\s+(?:-\w+\s+)?)?"
@@ -32,13 +34,15 @@ class Script:
     """The commands of a script, each a list of words, and its ``#SBATCH`` flags.
 
     ``environments``: the variables that are set for each command alone; ``variables``: those that
-    the script sets for all.
+    the script sets for all; ``branched``: those of them that ``if`` or ``case`` set to another
+    value, of which the last one is read.
     """
 
     commands: tuple[tuple[str, ...], ...]
     sbatch: dict[str, str]
     environments: tuple[dict[str, str], ...] = ()
     variables: dict[str, str] = field(default_factory=dict)
+    branched: tuple[str, ...] = ()
 
 
 def read_script(source: Source) -> Script:
@@ -54,10 +58,15 @@ def read_script(source: Source) -> Script:
             variables[name] = [value]
     commands: list[tuple[str, ...]] = []
     environments: list[dict[str, str]] = []
+    branched: dict[str, None] = {}
+    depth = 0
     for line, text in _logical_lines(source):
+        depth += _opens(text)
+        before = dict(variables) if depth > 0 else variables
         if opened := _ARRAY_OPENS.match(text):
             words = _split(source, line, text[opened.end() :].rstrip().removesuffix(")"))
             _assign(source, line, variables, opened[1], opened[2], _fill(source, words, variables))
+            branched |= _changed(before, variables)
             continue
         words = _split(source, line, text)
         if words and words[0] in _DECLARE:
@@ -71,13 +80,25 @@ def read_script(source: Source) -> Script:
                 assert found is not None
                 filled = _fill(source, [found[3]], variables) if found[3] else []
                 _assign(source, line, variables, found[1], found[2], filled)
+            branched |= _changed(before, variables)
         elif words:
             commands.append(tuple(_fill(source, words[leading:], variables)))
             set_here = [w.partition("=")[::2] for w in words[:leading]]
             environments.append({n: _VARIABLE.sub(lambda m: _text(m, variables), v)
                                  for n, v in set_here})  # fmt: skip
     joined = {name: " ".join(values) for name, values in variables.items()}
-    return Script(tuple(commands), sbatch, tuple(environments), joined)
+    return Script(tuple(commands), sbatch, tuple(environments), joined, tuple(branched))
+
+
+def _opens(text: str) -> int:
+    """Branches that a line opens, less those that it closes."""
+    first = text.split(maxsplit=1)[:1]
+    return (first in (["if"], ["case"])) - bool(re.search(r"(?:^|;\s*)\s*(?:fi|esac)\b", text))
+
+
+def _changed(before: dict[str, list[str]], now: dict[str, list[str]]) -> dict[str, None]:
+    """The variables that had another value before; none where ``before`` is ``now`` itself."""
+    return {n: None for n, v in before.items() if before is not now and now[n] != v}
 
 
 def allocator_grows(script: Script) -> bool:
@@ -194,14 +215,24 @@ def _fill(source: Source, words: list[str], variables: dict[str, list[str]]) -> 
         value = variables.get(whole[1] or whole[4]) if whole else None
         if whole and value is None and whole[3]:
             value = [whole[3]]
-        new = [w for v in value for w in v.split()] if value is not None else [
-            _VARIABLE.sub(lambda m: _text(m, variables), word)
+        apart = whole is None or not whole[2]  # "${NAME[@]}" keeps its elements whole
+        new = [w for v in value for w in (v.split() if apart else [v])] if value is not None else [
+            _substituted(word, variables)
         ]  # fmt: skip
         size += sum(map(len, new)) + len(new)
         if size > _MAX_TEXT:
             raise DataError("variables grow too long", file=source.where)
         out += new
     return out
+
+
+def _substituted(word: str, variables: dict[str, list[str]]) -> str:
+    """A word with its variables substituted, also those of defaults: ``${A:-${B:-8}}``."""
+    for _ in range(_DEFAULTS):
+        before, word = word, _VARIABLE.sub(lambda m: _text(m, variables), word)
+        if word == before:
+            break
+    return word
 
 
 def _text(match: re.Match[str], variables: dict[str, list[str]]) -> str:

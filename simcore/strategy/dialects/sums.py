@@ -7,13 +7,18 @@ Each function is called after a record of ``programs_db/dialects/lines`` was rea
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
+from pathlib import PurePath
 from typing import Any
 
 from simcore.base.errors import SimcoreError
 from simcore.strategy.dialects.lines import LAST
 from simcore.strategy.dialects.reading import Reading, Table
 from simcore.strategy.dialects.source import beside, toml_table
+
+#: A file of weights or of a network: yolo11n.pt, yolo11n-seg.yaml.
+_WEIGHTS = re.compile(r"^([\w.-]+?)\.(?:pt|yaml)$")
 
 
 def _number(reading: Reading, name: str) -> int | None:
@@ -64,16 +69,20 @@ def of_nominal_batch(reading: Reading, _table: Table) -> None:
         key = reading.key_of("other.batch")
         reading.say("grad_accum", accumulation, key)
         reading.say("global_batch", batch * accumulation, key)
+    name = str(reading.said("model") or "")
+    if match := _WEIGHTS.match(PurePath(name).name):
+        reading.say("model", match[1], reading.key_of("model"))
     devices = str(reading.context.get("other.devices", ""))
     if listed := [d for d in devices.strip("[]").split(",") if d.strip().isdigit()]:
         reading.say("nproc_per_node", len(listed), reading.key_of("other.devices"))
 
 
 def of_data_sets(reading: Reading, table: Table) -> None:
-    """sd-scripts and musubi-tuner: the file of ``--dataset_config`` has batch and resolution.
+    """sd-scripts, musubi-tuner, diffusion-pipe: the file of the data has batch and resolution.
 
     library/config_util.py: [general], then [[datasets]], whose values count. Sides are width,
-    height.
+    height. diffusion-pipe, examples/dataset.toml: resolutions and frame_buckets, of which the
+    largest count.
     """
     sides = reading.context.get("other.sides")
     name = reading.context.get("other.dataset")
@@ -92,12 +101,15 @@ def of_data_sets(reading: Reading, table: Table) -> None:
             reading.approximate(f"{name}", "has several data sets: the first one counts")
         if (batch := found.get("batch_size")) is not None:
             reading.say("micro_batch", reading.whole(f"batch_size of {name}", batch), str(name))
-        if (frames := found.get("target_frames")) is not None:
-            reading.say("frames", _largest(frames), str(name))
-        if (stated := found.get("resolution")) is not None:
+        found |= {k: data[k] for k in ("resolutions", "frame_buckets") if k in data}
+        frames = found.get("target_frames", found.get("frame_buckets"))
+        if (most := _largest(frames)) is not None and most > 1:
+            reading.say("frames", most, str(name))
+        stated = found.get("resolution", _largest(found.get("resolutions")))
+        if stated is not None:
             sides, key = stated, f"resolution of {name}"
     if sides is not None:
-        numbers = sides if isinstance(sides, list | tuple) else str(sides).split(",")
+        numbers = sides if isinstance(sides, list | tuple) else str(sides).strip("()").split(",")
         turned = [str(n).strip() for n in reversed(list(numbers))]
         same = len(set(turned)) == 1
         reading.say("resolution", turned[0] if same else "x".join(turned[:2]), key)
@@ -159,6 +171,7 @@ _OF_RECORDS: dict[str, Callable[[Reading, Table], None]] = {
     "verl-sft-engine": of_tokens,
     "ultralytics": of_nominal_batch,
     "sd-scripts": of_data_sets,
+    "diffusion-pipe": of_data_sets,
     "musubi-tuner": of_data_sets,
     "maxtext": of_axes,
     "nanotron": of_degrees,

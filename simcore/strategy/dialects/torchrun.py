@@ -33,6 +33,8 @@ _MODULES = {
     "accelerate.commands.launch": "accelerate", "deepspeed.launcher.runner": "deepspeed",
 }  # fmt: skip
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
+#: Variables of branches that a message names.
+_LISTED = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +42,7 @@ class Line:
     """A launch line: launcher, its flags (dashes for underscores), script, its arguments.
 
     ``command``: the words that start a program by a command of its own; ``environment``: variables
-    that are set for it.
+    that are set for it; ``branched``: those that the script sets in branches, one after the other.
     """
 
     launcher: str
@@ -49,6 +51,7 @@ class Line:
     rest: tuple[str, ...]
     command: str = ""
     environment: Mapping[str, str] = field(default_factory=dict)
+    branched: tuple[str, ...] = ()
 
 
 def find_line(script: Script) -> Line | None:
@@ -62,8 +65,9 @@ def find_line(script: Script) -> Line | None:
         return None
     line, own = max(found, key=lambda f: len(f[0].rest) + len(f[0].flags))
     return Line(
-        line.launcher, line.flags, line.script, line.rest, line.command, {**script.variables, **own}
-    )
+        line.launcher, line.flags, line.script, line.rest, line.command,
+        {**script.variables, **own}, script.branched,
+    )  # fmt: skip
 
 
 def _line(words: tuple[str, ...]) -> Line | None:
@@ -185,6 +189,10 @@ def read_line(reading: Reading, line: Line) -> Launch:
     _environment(inner, program.record.environment, line)
     script = PurePath(line.script).name or "the script"
     inner.say("other.script", script, script)
+    if line.branched:
+        some, more = ", ".join(line.branched[:_LISTED]), len(line.branched) - _LISTED
+        inner.approximate(some + (f" and {more} more" if more > 0 else ""),
+                          "are set in branches (if, case) of the script: the last values are read")  # fmt: skip
     return program.read_words(inner, line.rest, line.command or script)
 
 

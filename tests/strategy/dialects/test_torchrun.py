@@ -148,3 +148,17 @@ def test_slurm_counts() -> None:
     launch = read_launch(str(SAMPLES / "slurm.sbatch"))
     assert (launch.nnodes, launch.nproc_per_node) == (4, 8)
     assert "#SBATCH --time" in launch.ignored
+
+
+def test_branches_of_a_script_are_told_and_arrays_keep_their_words(tmp_path: Path) -> None:
+    script = tmp_path / "run.sh"
+    script.write_text(
+        "SIZE=${SIZE:-${BATCH:-4}}\n"
+        'case "$KIND" in\n  a) BF=--bf16 ;;\nesac\n'
+        "if [ -n \"$FAST\" ]; then\n  SIZE=8\nfi\n"
+        'ARGS=(--per_device_train_batch_size "$SIZE" --run_name "two words")\n'
+        'torchrun --nproc_per_node ${N:-${M:-2}} train.py "${ARGS[@]}" --logging_steps 1\n'
+    )
+    launch = read_launch(str(script))
+    assert launch.micro_batch == 8 and launch.nproc_per_node == 2 and not launch.unknown
+    assert any("SIZE are set in branches" in text for text in launch.approximated)
