@@ -58,7 +58,7 @@ def arguments(words: Sequence[str], *, overrides: bool = False) -> Arguments:
     spelt: dict[str, str] = {}
     loose: list[str] = []
     name = ""
-    for word in words:
+    for word in (w for w in words if w != "--"):
         override = _OVERRIDE.match(word) if overrides else None
         if word.startswith("-") and len(word) > 1 and not re.match(r"^-[\d.]", word):
             flag, equals, value = word.partition("=")

@@ -155,7 +155,7 @@ def test_branches_of_a_script_are_told_and_arrays_keep_their_words(tmp_path: Pat
     script.write_text(
         "SIZE=${SIZE:-${BATCH:-4}}\n"
         'case "$KIND" in\n  a) BF=--bf16 ;;\nesac\n'
-        "if [ -n \"$FAST\" ]; then\n  SIZE=8\nfi\n"
+        'if [ -n "$FAST" ]; then\n  SIZE=8\nfi\n'
         'ARGS=(--per_device_train_batch_size "$SIZE" --run_name "two words")\n'
         'torchrun --nproc_per_node ${N:-${M:-2}} train.py "${ARGS[@]}" --logging_steps 1\n'
     )
