@@ -190,9 +190,10 @@ def read_line(reading: Reading, line: Line) -> Launch:
     script = PurePath(line.script).name or "the script"
     inner.say("other.script", script, script)
     if line.branched:
-        some, more = ", ".join(line.branched[:_LISTED]), len(line.branched) - _LISTED
-        inner.approximate(some + (f" and {more} more" if more > 0 else ""),
-                          "are set in branches (if, case) of the script: the last values are read")  # fmt: skip
+        more = len(line.branched) - _LISTED
+        named = ", ".join(line.branched[:_LISTED]) + (f" and {more} more" if more > 0 else "")
+        how = "are set in branches (if, case) of the script: the last values are read"
+        inner.approximate(named, how)
     return program.read_words(inner, line.rest, line.command or script)
 
 
