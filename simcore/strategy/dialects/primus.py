@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from simcore.base.units import KIB
 from simcore.strategy.dialects.base import Launch
 from simcore.strategy.dialects.keyed import DIALECTS
 from simcore.strategy.dialects.lines import FIRST, LineDialect, of_table
@@ -22,7 +23,7 @@ _DEFAULT = re.compile(r"^\$\{\w+:([^}]*)\}")
 _RENAMED = {"use-turbo-deepep": "moe-enable-deepep"}
 #: primus/configs/modules/megatron/pre_trainer.yaml and trainer_base.yaml of Primus 26.5.
 _OF_MEGATRON = {"bf16": True, "use-distributed-optimizer": True, "use-flash-attn": True,
-                "micro-batch-size": 2, "global-batch-size": 16, "seq-length": 1024}  # fmt: skip
+                "micro-batch-size": 2, "global-batch-size": 16, "seq-length": KIB}  # fmt: skip
 
 
 def overrides(reading: Reading, table: Table) -> None:
