@@ -153,6 +153,7 @@ def place(
             strategy.recompute_modules,
             strategy.recompute_layers,
             strategy.program.recompute.stops_early,
+            exchanges=layout.ep > 1,
         )
         if strategy.recompute == "full" and strategy.program.recompute.full_includes_head:
             part = head_recomputed(part)

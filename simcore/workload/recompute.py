@@ -27,6 +27,8 @@ _MLP = (
 )  # fmt: skip
 #: Prefix of ops of a layer that has two streams (archs.mmdit).
 _STREAM = re.compile(r"^(image|text)\.")
+#: Products and exchanges of a mixture of experts.
+_ROUTER, _EXCHANGES = "router", ("dispatch", "combine")
 _LATENT = ("q_b", "kv_b", "rope.q", "rope.k", "kv.expand", "q_a_norm", "kv_a_norm")
 
 
@@ -100,17 +102,19 @@ def left_out(block: Block) -> tuple[Op, ...]:
 
 @lru_cache(maxsize=256)
 def recomputed(
-    workload: Workload, modules: tuple[str, ...], first: int = 0, stops_early: bool = False
-) -> Workload:
+    workload: Workload, modules: tuple[str, ...], first: int = 0, stops_early: bool = False,
+    exchanges: bool = False,
+) -> Workload:  # fmt: skip
     """The model with ``modules`` of its repeated layers recomputed in backward.
 
     ``first``: number of layers, counted from the input, that are recomputed; 0: all of them.
-    ``stops_early``: a recomputed whole layer runs no further than backward needs.
+    ``stops_early``: a recomputed whole layer runs no further than backward needs. ``exchanges``:
+    ranks exchange the rows of experts, which recompute by operator does not repeat.
     """
     if not modules:
         return workload
     rewritten = {
-        i: _recomputed_layer(b, modules, stops_early)
+        i: _recomputed_layer(b, modules, stops_early, exchanges)
         for i, b in enumerate(workload.blocks)
         if b.recomputable
     }  # fmt: skip
@@ -192,7 +196,9 @@ def _with_order(workload: Workload, blocks: tuple[Block, ...], order: list[int])
     )
 
 
-def _recomputed_layer(block: Block, modules: tuple[str, ...], stops_early: bool) -> Block:
+def _recomputed_layer(
+    block: Block, modules: tuple[str, ...], stops_early: bool, exchanges: bool
+) -> Block:
     before = block.saved
     routed = any(op.part == "experts" for op in block.ops)
     for name in (m for m in modules if m != "mlp" or not routed):
@@ -201,7 +207,10 @@ def _recomputed_layer(block: Block, modules: tuple[str, ...], stops_early: bool)
             kept = tuple(replace(op, saved=NOTHING) for op in unrun)
             block = replace(block, ops=(*_by_module(run, MODULES[name]), *kept))
             continue
-        ops = _by_operator(block) if name == "operators" else _by_module(block, MODULES[name])
+        if name == "operators":
+            ops = _by_operator(block, exchanges)
+        else:
+            ops = _by_module(block, MODULES[name])
         block = replace(block, ops=ops)
     return replace(block, remade=before - block.saved)
 
@@ -259,12 +268,14 @@ def _from_outside(op: Op) -> Saved:
     return Saved(low=kernel.groups.per_sample * columns * depth)
 
 
-def _by_operator(block: Block) -> tuple[Op, ...]:
+def _by_operator(block: Block, exchanges: bool) -> tuple[Op, ...]:
     """A layer's ops under torchtitan's selective recompute by operator.
 
-    Matrix products save their result, but every second one is recomputed instead; attention saves
-    its result too. All other ops are recomputed from the layer's input (torchtitan,
-    activation_checkpoint.py).
+    Matrix products save their result, but every second one is recomputed instead; attention and
+    ``exchanges`` of experts' rows save theirs too (all_to_all_single, pull request 1672 of
+    September 2025). All other ops are recomputed from the layer's input (torchtitan,
+    activation_checkpoint.py): the experts' grouped products, which are no ``mm``, and the router's
+    (per_op_sac_force_recompute_mm_shapes_by_fqns) among them.
     """
     ops: list[Op] = []
     products = 0
@@ -273,7 +284,10 @@ def _by_operator(block: Block) -> tuple[Op, ...]:
         if not kinds.isdisjoint(FLASH_KINDS) or not op.fwd:
             results = [_flash_result(k) for k in op.fwd if k.kind not in ("elementwise", "copy")]
             ops.append(replace(op, saved=results[0] if results else NOTHING))
-        elif "gemm" in kinds:
+        elif exchanges and op.name in _EXCHANGES:
+            sent = min(k.low for k in op.fwd if k.low) / 2
+            ops.append(_run_twice(op, Saved(low=sent)))
+        elif "gemm" in kinds and op.part != "experts" and op.name != _ROUTER:
             products += 1
             kernel = op.fwd[0]
             result = kernel.m.per_sample * kernel.n.fixed
@@ -286,6 +300,10 @@ def _by_operator(block: Block) -> tuple[Op, ...]:
 
 
 def _flash_result(kernel: Kernel) -> Saved:
-    """The result of a flash attention kernel and its fp32 number per row."""
+    """The result of a flash attention kernel, as wide as v, and its fp32 number per row.
+
+    Each key costs a query row two FLOP an element of q and two an element of v.
+    """
     rows = kernel.m.fixed * kernel.groups.per_sample
-    return Saved(low=rows * kernel.n.fixed, raw_bytes=4.0 * rows)
+    of_v = kernel.flop / (2.0 * kernel.k.fixed) - rows * kernel.n.fixed
+    return Saved(low=of_v, raw_bytes=4.0 * rows)

@@ -79,6 +79,22 @@ def test_no_module_keeps_more_or_works_less(name):
     assert recomputed(whole, ()) is whole
 
 
+def test_recompute_by_operator_saves_what_ranks_exchange_and_no_grouped_product() -> None:
+    """Per token of DeepSeek-V2-Lite: every second of q, kv_a, kv_b, out and the shared experts'
+    three products, attention's output and the layer's input; with exchanges 2 x 6 rows of 2,048.
+    """
+    model = MODELS["deepseek-v2-lite"].build(seq_len=1)
+
+    def saved(exchanges: bool) -> float:
+        again = recomputed(model, ("operators",), exchanges=exchanges)
+        layer = next(b for b in again.blocks if b.name == "layer experts")
+        return layer.saved.low + layer.saved.high
+
+    products = 16 * 192 + 16 * 256 + 2816 + 2048  # q, kv_b, shared gate and down
+    assert saved(False) == pytest.approx(products + 16 * 128 + 2048)
+    assert saved(True) - saved(False) == 2 * 6 * 2048
+
+
 def test_unknown_module_is_told():
     with pytest.raises(UnknownName, match="core_attn"):
         modules_named("core_atn")
