@@ -113,3 +113,55 @@ def test_experts_of_a_latent_width() -> None:
     # of three matrices an expert each loses half its rows; two more bring rows down and up
     less = 3 * (EXPERTS * 3 * FFN * 2 - 2 * HIDDEN * 2)
     assert plain.trainable_numel - latent.trainable_numel == less
+
+
+def _launches(implementation: str, kinds: tuple[str, ...]) -> int:
+    """Calls of some of torch's operators in a forward of transformers' mixture of these sizes."""
+    torch, transformers = (pytest.importorskip(m) for m in ("torch", "transformers"))
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    try:
+        from transformers.models.qwen3_moe import modeling_qwen3_moe as modules
+    except (ModuleNotFoundError, RuntimeError):  # a torchvision of another torch
+        pytest.skip("transformers' models cannot be imported")
+    config = transformers.Qwen3MoeConfig(
+        hidden_size=16, moe_intermediate_size=8, num_experts=EXPERTS, num_experts_per_tok=EXPERTS
+    )
+    config._experts_implementation = implementation
+    found: list[str] = []
+
+    class Calls(TorchDispatchMode):  # type: ignore[misc]
+        def __torch_dispatch__(
+            self, func: object, types: object, args: tuple[object, ...] = (),
+            kwargs: dict[str, object] | None = None,
+        ) -> object:  # fmt: skip
+            found.append(str(func))
+            return func(*args, **(kwargs or {}))  # type: ignore[operator]
+
+    block = modules.Qwen3MoeSparseMoeBlock(config).bfloat16()
+    for p in block.parameters():
+        torch.nn.init.normal_(p)
+    with Calls():
+        block(torch.rand(1, SEQ, 16).bfloat16())
+    return sum(name.split(".")[1] in kinds for name in found)
+
+
+def test_experts_run_jointly_or_in_turn() -> None:
+    """Products, activations and sums into tokens; the router has one product of its own."""
+    joint, turns, apart = (
+        build(**SMALL, **how)
+        for how in ({"joint_experts": True}, {"experts_in_turn": True}, {})
+    )  # fmt: skip
+
+    def times(model: object, *names: str) -> float:
+        layer = next(b for b in model.blocks if b.recomputable)  # type: ignore[attr-defined]
+        return sum(k.launches for op in layer.ops if op.name in names for k in op.fwd)
+
+    products = ("experts.gate_up", "experts.down")
+    assert times(joint, *products) == _launches("grouped_mm", ("_grouped_mm",)) == 2
+    assert times(turns, *products) == _launches("eager", ("mm",)) - 1 == 2 * EXPERTS
+    assert times(turns, "silu") == _launches("eager", ("silu",)) == EXPERTS
+    assert times(joint, "silu") == _launches("grouped_mm", ("silu",)) == 1
+    # without either: products of GroupedLinear's kind, and activations of all rows
+    assert times(apart, *products) == 2 * EXPERTS and times(apart, "silu") == 1
+    assert joint.forward_flop == turns.forward_flop == apart.forward_flop

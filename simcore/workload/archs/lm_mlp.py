@@ -270,6 +270,16 @@ def dense(body: Body, s: MlpShape, reads: str, prefix: str = "") -> None:
         _uncast(body, (f"{prefix}down",), backward=False)
 
 
+def _in_turn(op: Op, experts: float) -> Op:
+    """An op that runs once for each expert, on its rows alone."""
+    if experts == 1:
+        return op
+    fwd, bwd = (
+        tuple(replace(k, launches=experts * k.launches) for k in side) for side in (op.fwd, op.bwd)
+    )
+    return replace(op, fwd=fwd, bwd=bwd)
+
+
 def experts(
     body: Body, s: MlpShape, e: Experts, run: Implementation, share: RankShare, reads: str
 ) -> None:
@@ -288,15 +298,16 @@ def experts(
     gated = s.kind in GATED
     parts = (("gate", "up") if run.expert_apart else ("gate_up",)) if gated else ("up",)
     cols = (2 * ffn // len(parts)) if gated else ffn
+    joint = run.fused_experts or run.joint_experts
     first = [
         ops.grouped_linear(
             f"experts.{part}", rows, width, cols, local, weight_grad=trained,
-            save_input=part != "up" or not gated, joint=run.fused_experts, looped=run.weighed_early,
+            save_input=part != "up" or not gated, joint=joint, looped=run.weighed_early,
         )
         for part in parts
     ]  # fmt: skip
     second = ops.grouped_linear(
-        "experts.down", rows, ffn, width, local, weight_grad=trained, joint=run.fused_experts,
+        "experts.down", rows, ffn, width, local, weight_grad=trained, joint=joint,
         looped=run.weighed_early,
     )  # fmt: skip
     if not gated:
@@ -308,11 +319,15 @@ def experts(
             s.kind, rows * ffn, s.fused_pointwise, fp8_input=s.fp8_input,
             clamps_apart=s.clamps_apart, halves=not run.expert_apart,
         )  # fmt: skip
+    times = float(local if run.experts_in_turn else 1)
+    between = tuple(_in_turn(op, times) for op in between)
     body.add(ops.route("route", tokens, e.experts, e.top_k, e.expert_groups, e.top_groups))
     every = e.expert_tokens == "all"
     with body.within("exchange"):
         body.add(
-            ops.dispatch("dispatch", tokens, width, copies, fused=run.weighed_early),
+            _in_turn(
+                ops.dispatch("dispatch", tokens, width, copies, fused=run.weighed_early), times
+            ),
             *(ops.regroup(f"dispatch.{move}", rows, width) for move in moves),
         )
         if every:  # inputs times weights, which are zero where a token did not choose the expert

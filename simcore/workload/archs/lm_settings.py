@@ -353,7 +353,10 @@ class Implementation:
       Engine, pytorch/ops/basic/activation.py under its operation fuser); ``clamps_apart``: they do
       not include their clamps.
     - ``expert_apart``: gate and up of experts are two products. ``fused_experts``: the activation
-      is in the products' kernels, one for all experts. ``expert_bias_apart``: the last product's
+      is in the products' kernels, one for all experts; ``joint_experts``: one kernel computes a
+      product of all experts (torch's grouped_mm), the activation another one;
+      ``experts_in_turn``: a Python loop runs one expert after the other, each with kernels of its
+      own. ``expert_bias_apart``: the last product's
       bias is multiplied by routing weights and added expert by expert, in tensor operations.
       ``weighed_early``: rows are multiplied by their weights in the activation, not when they are
       combined (Megatron-Core). ``regrouped_rows``: rows arrive ordered by sender and are sorted by
@@ -382,6 +385,8 @@ class Implementation:
     clamps_apart: bool = False
     expert_apart: bool = False
     fused_experts: bool = False
+    joint_experts: bool = False
+    experts_in_turn: bool = False
     expert_bias_apart: bool = False
     weighed_early: bool = False
     regrouped_rows: bool = False
