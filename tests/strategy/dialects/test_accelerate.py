@@ -33,7 +33,7 @@ def test_sharding_strategies_are_those_of_torch() -> None:
     [
         ("fsdp", {"strategy": "zero3", "precision": "bf16", "recompute": "full",
                   "offload": "none", "nnodes": 2, "nproc_per_node": 8,
-                  "software": "fsdp@no-sync"}),
+                  "software": "accelerate"}),
         ("fsdp1", {"strategy": "zero2", "precision": "fp32", "offload": "none", "nnodes": 1,
                    "nproc_per_node": 4, "software": "fsdp@no-sync"}),
         ("deepspeed", {"strategy": "zero2", "precision": "fp16", "offload": "optimizer:cpu",
