@@ -61,6 +61,8 @@ FILES = {
     "embedding_tables": "dlrm",
     "jasper": "jasper",
     "yolo_c3k2": "yolo_c3k2",
+    "unet_volume": "volume_unet",
+    "vnet": "volume_unet",
     "vit_rotary": "vit_rotary",
 }
 
@@ -77,7 +79,7 @@ KINDS = {
         "vit", "vit_rotary", "mnist_cnn",
     ),
     "detection": ("ssd300", "rcnn", "retinanet", "efficientdet", "yolo_c3k2"),
-    "segmentation": ("unet",),
+    "segmentation": ("unet", "unet_volume", "vnet"),
     "image and text": ("clip", "siglip"),
     "diffusion": (
         "dit", "latte", "stdit", "uvit", "mmdit", "mmdit_video", "wan", "cogvideox",
