@@ -20,7 +20,7 @@ from simcore.strategy.dialects.source import Source, read_source
 #: Dialects that need a module, which registers them.
 MODULES = ("accelerate", "slurm", "torchtitan", "megatron", "torchrun")
 #: Modules that read what records of programs' arguments cannot express.
-LINE_MODULES = ("trainer", "axolotl", "torchtune", "sums", "primus")
+LINE_MODULES = ("trainer", "axolotl", "torchtune", "sums", "primus", "megatron_sections")
 #: Dialects of the package, in the order in which they are tried on a text.
 SHIPPED = ("accelerate", "deepspeed", *MODULES[1:])
 

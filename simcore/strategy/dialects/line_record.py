@@ -77,6 +77,21 @@ class NamedFile(Part):
     form: Literal["yaml", "json", "toml"] = "yaml"
 
 
+class NamedRecipe(Part):
+    """The configuration of the program by name, of which a line overrides keys.
+
+    table    the recipes by name (``programs_db/recipes``)
+    flags    flags whose value is its name; a call (``name(x=1)``) is read as its name
+    joined   its name from values of other flags: ``{model}_{mode}_config``
+    spelt    values of those flags that stand for others
+    """
+
+    table: str
+    flags: str = ""
+    joined: str = ""
+    spelt: dict[str, str] = Field(default_factory=dict)
+
+
 class LineRecord(DialectRecord):
     """The arguments of one program.
 
@@ -84,6 +99,7 @@ class LineRecord(DialectRecord):
     started       what starts the program
     inherits      records of lines whose keys it has too
     file          the file that the line may name; None: none
+    recipe        the configuration that the line may name; None: none
     overrides     whether arguments may be ``key=value``, ``+key=value`` and ``~key``
     launcher      the launcher whose flags stand before the script (``tune run``) or among the
                   program's own (``trl sft``)
@@ -98,6 +114,7 @@ class LineRecord(DialectRecord):
     started: Started = Started()
     inherits: tuple[str, ...] = ()
     file: NamedFile | None = None
+    recipe: NamedRecipe | None = None
     overrides: bool = False
     launcher: str = ""
     positional: str = ""

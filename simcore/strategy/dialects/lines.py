@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from typing import Any
 
@@ -18,6 +18,7 @@ from simcore.strategy.dialects.base import Emitted, Job, Launch
 from simcore.strategy.dialects.keyed import DIALECTS, TableDialect
 from simcore.strategy.dialects.line_record import LINES, LineRecord, NamedFile, fold_key
 from simcore.strategy.dialects.reading import Reading, Table
+from simcore.strategy.dialects.recipes import TABLES
 from simcore.strategy.dialects.record import FALSE, fold
 from simcore.strategy.dialects.source import Source, beside, json_table, toml_table, yaml_table
 
@@ -172,13 +173,51 @@ class LineDialect(TableDialect):
     def _through(self, reading: Reading, file: NamedFile, found: Arguments) -> Launch:
         """What the file says to its own dialect, and the line's arguments as if they were in it."""
         dialect = DIALECTS[file.dialect]
-        given = {found.spelt[k].lstrip("-+"): v for k, v in found.given.items()}
+        found = self._with_recipe(reading, found)
+        given = {found.spelt.get(k, k).lstrip("-+"): v for k, v in found.given.items()}
         named = set(map(fold_key, file.flags.split()))
         data: dict[str, Any] = {}
         for flag in [k for k in given if fold_key(k) in named]:
             data |= Table(dialect.data(beside(reading.source, str(given.pop(flag))))).given
-        reading.dialect = dialect.name
-        return dialect.read_table(reading, Table({**data, **given}))
+        table = Table({**data, **given})
+        plain, sections = self.record.without_effect()
+        for key in list(table.given):
+            if fold_key(key) in plain or any(fold_key(key).startswith(f"{s}.") for s in sections):
+                reading.ignore(key)
+                table.drop(key)
+                del table.given[key]
+        for first in _of_family(self.name, FIRST):
+            first(reading, table)
+        reading.dialect = self.name if self.record.program else dialect.name
+        launch = dialect.read_table(reading, table)
+        if not self.record.program:
+            return launch
+        return replace(launch, **self.record.program, fills=False)  # type: ignore[arg-type]
+
+    def _with_recipe(self, reading: Reading, found: Arguments) -> Arguments:
+        """The arguments, over the keys of the recipe that they name."""
+        recipe = self.record.recipe
+        if recipe is None:
+            return found
+        given = dict(found.given)
+        flags = [n for n in map(fold_key, recipe.flags.split()) if n in given]
+        names = [str(given.pop(flag)).partition("(")[0] for flag in flags]
+        parts = re.findall(r"{([\w-]+)}", recipe.joined)
+        if not names and parts and all(p in given for p in parts):
+            values = {p: str(given.pop(p)) for p in parts}
+            names = [recipe.joined.format(**{p: recipe.spelt.get(v, v) for p, v in values.items()})]
+        found = Arguments(given, found.spelt, found.loose)
+        for name in names:
+            keys = TABLES[recipe.table].keys(name)
+            if keys is None:
+                reading.not_at_hand(name, self.title)
+                continue
+            if model := keys.pop("model", None):
+                reading.say("model", str(model), name)
+            switched_off = {k for k in found.spelt if k not in found.given}
+            base = of_table({k: v for k, v in keys.items() if fold_key(k) not in switched_off})
+            found = found.over(base)
+        return found
 
     def _with_file(self, reading: Reading, file: NamedFile, found: Arguments) -> Arguments:
         given = dict(found.given)

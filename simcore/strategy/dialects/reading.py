@@ -294,9 +294,11 @@ class Table:
         """Whether the key, or one below it, exists."""
         return key in self.given or any(k.startswith(f"{key}.") for k in self.given)
 
-    def put(self, key: str, value: Any) -> None:
-        """Give a key another value."""
+    def put(self, key: str, value: Any, spelt: str = "") -> None:
+        """Give a key another value; ``spelt``: how messages write it."""
         self.given[key] = self._left[key] = value
+        if spelt:
+            self._spelt = {**self._spelt, key: spelt}
 
     def left(
         self, reading: Reading, plain: Collection[str], sections: Collection[str]
