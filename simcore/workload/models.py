@@ -219,6 +219,12 @@ def _wrong(setting: inspect.Parameter, value: object) -> list[str]:
     return [f"{setting.name} {value!r} is no {'whole ' * whole}number from {least} to {most:,}"]
 
 
+def _reads_encodings(builder: Callable[..., Workload], config: Mapping[str, Any]) -> bool:
+    """Whether samples are encoded beforehand, so that no encoder runs in the step."""
+    setting = inspect.signature(builder).parameters.get("encoded")
+    return setting is not None and bool(config.get("encoded", setting.default))
+
+
 def _build_frozen(record: FrozenRecord, overrides: Mapping[str, Scalar]) -> Frozen:
     """A frozen network that a step runs, on samples of the model's size."""
     load(record.arch)
@@ -252,7 +258,8 @@ def _build(record: ModelRecord, overrides: tuple[tuple[str, Scalar], ...]) -> Wo
     workload: Workload = _call(
         builder, f"architecture {record.arch!r}", record.name, config, record.sample_unit
     )
-    frozen = tuple(_build_frozen(f, dict(overrides)) for f in record.frozen)
+    encoders = () if _reads_encodings(builder, config) else record.frozen
+    frozen = tuple(_build_frozen(f, dict(overrides)) for f in encoders)
     sd_frac, wait = record.work_sd_frac, record.sync_norm_wait
     told = "seq_len" not in dict(overrides) and record.length_note
     return workload.replace(
