@@ -260,6 +260,7 @@ def _memory(
     ``bounded``: ``least`` is a lower bound for any division of the pipeline, else it is for the
     given one. Accumulation matters only up to the micro-batches that a stage has in flight.
     """
+    request = request.held
     most, stages = 2.0, _Stages()
     if request.placed is not None:
         stages = _Stages.of(request.placed, bounded=bounded)

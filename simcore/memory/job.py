@@ -85,6 +85,7 @@ def memory_over(
     ``stages``: None for the first of each kind of equal stages, which has most micro-batches in
     flight. A job without a layout is one stage.
     """
+    request = request.held
     over, placed = (micro_batch, grad_accum, n_gpus, n_nodes), request.placed
     if placed is None:
         memory = memory_of_stage(request, request.held_workload, 0, *over)
@@ -349,6 +350,7 @@ def run_memories(request: Request) -> Memory | None:
 
     None for a job without a layout.
     """
+    request = request.held
     placed = request.placed
     if placed is None:
         return None

@@ -21,7 +21,7 @@ from simcore.request.inputs import (
     inputs_from,
     look_up_names,
 )
-from simcore.request.model_settings import name_of
+from simcore.request.model_settings import Lengths, lengths_of, name_of
 from simcore.request.options_used import settings_in_effect
 from simcore.request.placed import Placed
 from simcore.request.placement import place
@@ -79,10 +79,14 @@ def read_request(
     mode = look_up_names(tries, inputs)
     accum, batch = batches_of(tries, inputs)
     overrides = changed_settings(tries, inputs)
-    largest = _largest(inputs.record, tries.get("overrides", {}))
+    tries.make("lengths", lambda: lengths_of(inputs.record, inputs.options, overrides))
+    lengths: Lengths = tries.get("lengths", Lengths())
+    overrides = {**overrides, **lengths.mean}
+    largest = {**_largest(inputs.record, tries.get("overrides", {})), **lengths.longest}
     _workloads(tries, inputs, mode, overrides, largest)
     strategy = _strategy(tries, inputs, mode)
     strategy, accum = _placed(tries, inputs, strategy, overrides, accum, batch)
+    _place_largest(tries, inputs, strategy, {**overrides, **largest}, bool(lengths.longest))
     _batch_problems(tries, inputs, accum, batch)
     tries.stop()
     record, cluster = inputs.record, inputs.cluster
@@ -90,7 +94,7 @@ def read_request(
     tries.make("loading", lambda: loading_of(record, inputs.options, tries["profile"]))
     tries.stop()
     workload, placed = tries["workload"], tries.get("placed")
-    peak = None if placed else tries.get("peak_workload")
+    peak = tries.get("peak_workload") if placed is None or "peak_placed" in tries else None
     request = Request(
         workload=workload,
         full_name=name_of(record, overrides),
@@ -104,7 +108,8 @@ def read_request(
         assumptions=(
             *round_warnings(tries, inputs, accum),
             *assumptions_of(tries, inputs, strategy),
-            *(largest_note(largest) if peak else ()),
+            *lengths.notes,
+            *(largest_note(largest) if peak and not lengths.longest else ()),
             *(miscounted(record, workload) if not overrides else ()),
         ),
         placed=placed,
@@ -114,7 +119,10 @@ def read_request(
         software_assumed=inputs.library.assumed,
         global_batch_given=inputs.options.get("global_batch") is not None,
         peak_workload=peak,
-        options=settings_in_effect(inputs.options, {**_settings(record), **overrides}),
+        peak_placed=tries.get("peak_placed"),
+        options=settings_in_effect(
+            inputs.options, {**_settings(record), **overrides, **lengths.longest}
+        ),
     )
     return ReadRequest(request, batch == "max", tries.get("shares", ""), _cut_later(tries))
 
@@ -234,6 +242,26 @@ def _placed(
     if "placed" in tries and inputs.options.get("global_batch") is not None:
         accum = _accumulation(inputs.options, placed, cluster.n_gpus, batch, tries.problems)
     return strategy, accum
+
+
+def _place_largest(
+    tries: Attempts, inputs: Inputs, strategy: Strategy | None, settings: dict[str, Any],
+    varied: bool,
+) -> None:  # fmt: skip
+    """Place the ranks of the largest batch, as ``peak_placed``; not of pipeline stages.
+
+    ``settings``: the model's with that batch; ``varied``: the options say that lengths vary.
+    """
+    placed: Placed | None = tries.get("placed")
+    record, cluster, peak = inputs.record, inputs.cluster, tries.get("peak_workload")
+    if placed is None or peak is None or record is None or cluster is None or strategy is None:
+        return
+    if placed.layout.pp > 1:
+        if varied:
+            tries.problems.append("mean-seq-len with pipeline stages (pp) is not supported yet")
+        return
+    how = strategy
+    tries.make("peak_placed", lambda: place(record, peak, cluster, how, inputs.layout, settings))
 
 
 def _cut_later(tries: Attempts) -> bool:

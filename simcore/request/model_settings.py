@@ -1,5 +1,7 @@
 """Settings of the model that a job changes: sizes of a sample, and what torch.compile fuses.
 
+Where lengths of sequences vary, time is of their mean and memory of the longest.
+
 TorchInductor fuses everything between matrix products into one kernel, reductions included, and
 leaves products and attention to their libraries (Ansel et al. 2024, PyTorch 2, section 4). That
 covers rotary positions, gated activations, norms written as tensor operations, and the loss. It
@@ -11,11 +13,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from simcore.base.errors import InvalidConfig
 from simcore.strategy.options import OPTIONS
 from simcore.strategy.options.values import on_or_off, sides
+from simcore.workload.archs.lm_attention import FLASH
 from simcore.workload.models import ModelRecord, Scalar
 from simcore.workload.resolve import ModelSource
 from simcore.workload.settings import settings_given
@@ -140,3 +144,52 @@ def compiled_of(
     has = {**record.settings({}), **settings}
     changed = {k: new[has[k]] for k, new in _BECOMES.items() if has.get(k) in new}
     return {_FUSES: True, _PADS: True, **changed, **of_library}
+
+
+@dataclass(frozen=True, slots=True)
+class Lengths:
+    """Model settings of a step of mean length and of one of the longest sequences.
+
+    Both are empty where all sequences are equally long. ``notes``: what is assumed of them.
+    """
+
+    mean: Mapping[str, Scalar] = field(default_factory=dict)
+    longest: Mapping[str, Scalar] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+
+def lengths_of(
+    record: ModelSource | None, options: Mapping[str, Any], settings: Mapping[str, Scalar]
+) -> Lengths:
+    """The lengths that the options ``mean_seq_len`` and ``packing`` state. Raises InvalidConfig.
+
+    ``settings``: the model's that the job changes. Without packing each sequence is a sample of
+    mean length. With it a sample is filled with sequences of mean length, and attention is computed
+    within each of them, as within chunks of that length.
+    """
+    packed, mean = on_or_off("packing", options.get("packing")), options.get("mean_seq_len")
+    if mean is None:
+        if packed:
+            raise InvalidConfig(["packing needs --mean-seq-len, the sequences' mean length"])
+        return Lengths()
+    has = {**(record.settings({}) if isinstance(record, ModelRecord) else {}), **settings}
+    if "seq_len" not in has:
+        raise InvalidConfig([f"{record.name if record else 'the model'} has no sequence length"])
+    longest = int(has["seq_len"])
+    if mean > longest:
+        raise InvalidConfig([f"mean-seq-len {mean} is more than seq-len {longest}, the longest"])
+    if not packed:
+        note = (
+            f"sequences of {mean} tokens on average and at most {longest}: time is of the mean, "
+            "without padding, memory of the longest"
+        )
+        return Lengths({"seq_len": mean}, {"seq_len": longest}, (note,))
+    if "window" not in has or has.get("attention") not in FLASH or has.get("window"):
+        why = "attention is counted over whole samples"
+        note = f"samples of {longest} tokens are packed with sequences of {mean}; {why}"
+        return Lengths(notes=(note,))
+    note = (
+        f"samples of {longest} tokens are packed with sequences of {mean}, all equally long, which "
+        "attend only to themselves"
+    )
+    return Lengths({"window": mean, "window_pattern": "w", "chunked": True}, notes=(note,))

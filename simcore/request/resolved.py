@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from simcore.hardware.cluster import ClusterSpec, NodeGroup
@@ -40,8 +40,8 @@ class Request:
     all ranks is that of ``micro_batch`` everywhere. ``software_assumed``: nobody named the training
     library of a layout that needs one. ``global_batch_given``: the user gave the samples of a step
     and not its micro-steps. ``peak_workload``: the model with the largest batch of training, where
-    batch sizes vary. ``options``: the options that were given, and the model's settings among the
-    options.
+    batch sizes vary; ``peak_placed``: the part of it that each rank of a layout holds. ``options``:
+    the options that were given, and the model's settings among the options.
     """
 
     workload: Workload
@@ -62,7 +62,18 @@ class Request:
     software_assumed: bool = False
     global_batch_given: bool = False
     peak_workload: Workload | None = None
+    peak_placed: Placed | None = None
     options: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
+
+    @property
+    def held(self) -> Request:
+        """The request that memory is computed for: that of the largest batch."""
+        if self.peak_workload is None:
+            return self
+        return replace(
+            self, workload=self.peak_workload, placed=self.peak_placed, peak_workload=None,
+            peak_placed=None,
+        )  # fmt: skip
 
     @property
     def held_workload(self) -> Workload:

@@ -49,10 +49,16 @@ def test_the_timeline_is_of_the_largest_batch() -> None:
     assert abs(line.peak_allocated_bytes / told.allocated_bytes - 1.0) < 0.05
 
 
-def test_a_cut_model_says_nothing_of_a_batch_that_it_does_not_count() -> None:
-    request = make_request("mask-rcnn-r50-fpn", "8xV100", cp=2)
-    assert request.peak_workload is None
-    assert not any("largest batch" in a for a in request.assumptions)
+def test_ranks_that_share_a_layer_hold_their_part_of_the_largest_batch() -> None:
+    """Pipeline stages are predicted for the usual batch alone, and say nothing of another."""
+    found, longest = (
+        predict(make_request("gnmt-v2", "8xV100", **words))
+        for words in ({}, {"seq_len": 50})
+    )  # fmt: skip
+    assert found.memory.needed_bytes == longest.memory.needed_bytes
+    whole = make_request("mask-rcnn-r50-fpn", "8xV100", cp=2)
+    assert whole.peak_placed is not None and whole.held.workload is whole.peak_workload
+    assert any("largest batch" in a for a in whole.assumptions)
 
 
 @pytest.mark.parametrize(("gpus", "options"), [

@@ -26,6 +26,22 @@ DECLARED = (
         messages=(r"sequence",),
     ),
     Option(
+        name="mean_seq_len", heading="Model", kind=Whole(binary=True), unit="tokens",
+        help="Mean length of sequences that vary up to --seq-len: time is of the mean, memory of "
+             "the longest.",
+        axis=Axis(of="workload"),
+        control=Control(label="Mean length of sequences", unsaid="as long as the longest",
+                        example=1300),
+        called={"": "average-seq-len avg-seq-len mean-length average-length"},
+    ),
+    Option(
+        name="packing", heading="Model", kind=Switch(), unsaid=False,
+        help="Samples of --seq-len tokens are packed with sequences of --mean-seq-len, which "
+             "attend only to themselves.",
+        control=Control(label="Packed samples", unsaid="off", example="on"),
+        called={"on": "sample-packing neat-packing packing-attn"},
+    ),
+    Option(
         name="resolution", heading="Model", unit="pixels",
         kind=Text(check="simcore.strategy.options.values:sides", metavar="N|HxW"),
         help="Image size in pixels: 512 (square) or 480x832 (height x width), for models of "

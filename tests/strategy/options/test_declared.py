@@ -12,11 +12,12 @@ OF_NO_LAUNCH_FILE = {
     "sample_load", "epoch_samples", "expert_imbalance", "shares", "network", "node",
     "nccl_algo", "nccl_proto", "launch_blocking", "calibration",
     "prefetch_blocks", "gather_tensors", "reuse_numel", "eager_kernels", "profile",
+    "mean_seq_len", "packing",
 }  # fmt: skip
 #: Options of which several values beside each other are no sweep: switches, files, lists of names.
 OF_NO_SWEEP = {
     "model", "inputs", "gpus", "launch", "steps", "epochs", "settings", "lora_targets",
-    "quantised_base", "compile", "sequence_parallel", "expert_padding", "overlap",
+    "quantised_base", "packing", "compile", "sequence_parallel", "expert_padding", "overlap",
     "recompute_modules", "fp8_params", "growing_segments", "node",
     "nccl_algo", "nccl_proto", "optimizer_impl", "grad_clip", "ema", "launch_blocking",
     "calibration",
@@ -25,7 +26,8 @@ OF_NO_SWEEP = {
 }  # fmt: skip
 #: Values where nothing is said, of options that no other default decides.
 UNSAID = {
-    "grad_accum": 1, "quantised_base": "none", "compile": False, "tp": 1, "pp": 1, "vpp": 1,
+    "grad_accum": 1, "quantised_base": "none", "packing": False, "compile": False,
+    "tp": 1, "pp": 1, "vpp": 1,
     "cp": 1, "ep": 1, "expert_tp": 1, "sequence_parallel": True, "stages": "even",
     "schedule": "1f1b", "cp_comm": "ring", "dispatcher": "alltoall", "expert_imbalance": 1.0,
     "expert_padding": True, "shard_ranks": 0, "recompute_layers": 0, "offload": "none",
@@ -61,7 +63,10 @@ def test_least_and_greatest_numbers() -> None:
     most = {name: kind.most for name, kind in whole.items() if kind.most is not None}
     assert most == {"zero": 3, "micro_batch": 1_000_000}
     assert [n for n, k in whole.items() if k.or_max] == ["micro_batch", "seq_len"]
-    assert [n for n, k in whole.items() if k.binary] == ["seq_len"]  # 4k is 4,096 tokens
+    assert [n for n, k in whole.items() if k.binary] == [
+        "seq_len",
+        "mean_seq_len",
+    ]  # 4k is 4,096 tokens
     numbers = {o.name: o.kind.least for o in OPTIONS if isinstance(o.kind, Number)}
     assert numbers == {
         "steps": None, "epochs": None, "expert_imbalance": 1, "expert_capacity": 1,
