@@ -13,7 +13,7 @@ from pathlib import PurePath
 from typing import Any
 
 from simcore.base.errors import SimcoreError
-from simcore.strategy.dialects.lines import LAST
+from simcore.strategy.dialects.lines import FIRST, LAST
 from simcore.strategy.dialects.reading import Reading, Table
 from simcore.strategy.dialects.source import beside, toml_table
 
@@ -146,6 +146,13 @@ def of_degrees(reading: Reading, _table: Table) -> None:
         reading.say("n_gpus", data * ranks, reading.key_of("other.dp"))
 
 
+def of_trainer(_reading: Reading, table: Table) -> None:
+    """prime-rl's RL: the keys of its trainer stand below ``trainer`` (configs/rl.py)."""
+    for key in [k for k in table.given if k.startswith("trainer.")]:
+        table.put(key.removeprefix("trainer."), table.take(key))
+        del table.given[key]
+
+
 def of_devices(reading: Reading, _table: Table) -> None:
     """Lightning: devices are a number, or a list of which."""
     devices = str(reading.context.get("other.devices", "")).strip("[]")
@@ -178,3 +185,4 @@ _OF_RECORDS: dict[str, Callable[[Reading, Table], None]] = {
     "lightning": of_devices,
 }
 LAST.update(_OF_RECORDS)
+FIRST["prime-rl-trainer"] = of_trainer
