@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import PurePath
 from typing import Any
 
+from simcore.base.errors import DataError, UsageError
 from simcore.strategy.dialects.base import Job, Launch
 from simcore.strategy.dialects.keyed import DIALECTS, TableDialect
 from simcore.strategy.dialects.reading import Reading, Table
@@ -31,6 +34,12 @@ _SWITCHES = {
     "use_megatron_lm": (_TYPE, "MEGATRON_LM"), "multi_gpu": (_TYPE, "MULTI_GPU"),
     "tpu": (_TYPE, "TPU"), "cpu": ("use_cpu", True),
 }  # fmt: skip
+#: Flags whose value is a configuration: of accelerate launch, and of TRL's command.
+_FILES = ("config_file", "accelerate_config")
+#: Flags whose values are counts.
+_COUNTS = ("num_processes", "num_machines")
+#: The ZeRO stage in the name of a configuration.
+_STAGE = re.compile(r"(?:zero|deepspeed|ds|z)\w*?([0-3])(?!\d)")
 _MESH = "parallelism_config.parallelism_config_{}_size"
 
 
@@ -53,8 +62,8 @@ class Accelerate(TableDialect):
         ``given``: flags with dashes for underscores, and their values.
         """
         data: dict[str, Any] = {}
-        if "config-file" in given:
-            data = dict(self.data(beside(reading.source, given["config-file"])))
+        if name := given.get("config-file") or given.get("accelerate-config"):
+            data = self._named(reading, name)
         for flag, value in given.items():
             key = flag.replace("-", "_")
             section = next((s for p, s in _SECTION_OF_FLAG.items() if key.startswith(p)), "")
@@ -63,12 +72,47 @@ class Accelerate(TableDialect):
                 data[name] = switched
             elif section:
                 data[section] = {**data.get(section, {}), key: value}
-            elif key != "config_file":
+            elif key not in _FILES:
                 data[key] = value
-        if _TYPE not in data:  # launch.py: more than one process means MULTI_GPU
-            several = str(data.get("num_processes", "1")) not in ("0", "1")
+        if _TYPE not in data:  # launch.py: a process for each GPU, and of several MULTI_GPU
+            several = str(data.get("num_processes", "all")) not in ("0", "1")
             data[_TYPE] = "MULTI_GPU" if several else "NO"
         return self.read_table(reading, Table(data))
+
+    def _named(self, reading: Reading, name: str) -> dict[str, Any]:
+        """The keys of a configuration; of one that is not at hand, what its name says."""
+        try:
+            return dict(self.data(beside(reading.source, name)))
+        except (DataError, UsageError):
+            if not (said := _by_name(PurePath(name).name)):
+                raise
+        values = [v for value in said.values() for v in (value.values() if isinstance(value, dict)
+                                                         else [value])]  # fmt: skip
+        how = f"is not at hand: read by its name as {' '.join(map(str, values))}"
+        reading.approximate(f"--config_file {name}", how)
+        return said
+
+    def takes(self, flag: str) -> bool:
+        """Whether ``accelerate launch`` has a flag (dashes for underscores)."""
+        key, record = flag.replace("-", "_"), self.record
+        plain = {*record.without_effect()[0], *(k for names in record.table() for k in names)}
+        return (
+            key in (*_FILES, *_COUNTS, *_SWITCHES, *plain, *record.bare.replace("-", "_").split())
+            or key.startswith(tuple(_SECTION_OF_FLAG))
+        )  # fmt: skip
+
+
+def _by_name(name: str) -> dict[str, Any]:
+    """What the usual names of configurations mean: zero3.yaml, fsdp2.yaml, multi_gpu.yaml."""
+    low = name.lower()
+    if stage := _STAGE.search(low):
+        section = {"zero_stage": int(stage[1])}
+        return {_TYPE: "DEEPSPEED", "deepspeed_config": section, "mixed_precision": "bf16"}
+    if "fsdp" in low:
+        version = {"fsdp_version": 2} if re.search(r"fsdp_?(?:v?2|version_?2)", low) else {}
+        return {_TYPE: "FSDP", "fsdp_config": version, "mixed_precision": "bf16"}
+    kinds = {"multi_gpu": "MULTI_GPU", "ddp": "MULTI_GPU", "single_gpu": "NO"}
+    return next(({_TYPE: kind} for part, kind in kinds.items() if part in low), {})
 
 
 def _sections(reading: Reading, table: Table) -> None:

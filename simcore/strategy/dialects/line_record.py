@@ -139,6 +139,11 @@ class LineRecord(DialectRecord):
             data["marks"] = tuple(fold_key(str(m)) for m in data["marks"])
         return data
 
+    def names(self) -> frozenset[str]:
+        """Names of all keys, with and without effect; not those of sections."""
+        stated = (name for names in self.table() for name in names)
+        return frozenset((*self.without_effect()[0], *stated))
+
     def complete(self) -> LineRecord:
         """The record with all that it inherits; its own keys replace inherited ones."""
         return _complete(self) if self.inherits else self

@@ -6,18 +6,18 @@ the arguments of what they start.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import PurePath
 
 from simcore.base.errors import InvalidConfig
 from simcore.strategy.dialects.base import Emitted, Job, Launch
 from simcore.strategy.dialects.keyed import DIALECTS, TableDialect
-from simcore.strategy.dialects.line_record import LINES
+from simcore.strategy.dialects.line_record import LINES, fold_key
 from simcore.strategy.dialects.lines import chosen, commands
 from simcore.strategy.dialects.reading import Reading, Table
 from simcore.strategy.dialects.record import RECORDS
-from simcore.strategy.dialects.shell import Script, allocator_grows, read_script
+from simcore.strategy.dialects.shell import Script, allocator_grows, flags, read_script
 from simcore.strategy.dialects.source import Source
 from simcore.strategy.options import OPTIONS
 
@@ -176,14 +176,17 @@ def of_a_program(source: Source) -> bool:
 
 def read_line(reading: Reading, line: Line) -> Launch:
     """The launcher's counts, joined with the options in the arguments of what it starts."""
-    if line.launcher == "accelerate" and not line.command:
+    program = chosen(reading.source, line.script, line.command, line.rest, line.launcher)
+    if line.launcher == "accelerate":
         from simcore.strategy.dialects.accelerate import ACCELERATE
 
+        if line.command:  # whose arguments stand among those of the launcher
+            own = program.record.names()
+            line = _parted(line, lambda name: name not in own and ACCELERATE.takes(name))
         launch = ACCELERATE.read_flags(reading, line.flags)
     else:
         read_counts(reading, line)
         launch = reading.finish()
-    program = chosen(reading.source, line.script, line.command, line.rest, line.launcher)
     inner = Reading(program.name if program.certain else reading.dialect, reading.source)
     inner.within(launch)
     _environment(inner, program.record.environment, line)
@@ -195,6 +198,19 @@ def read_line(reading: Reading, line: Line) -> Launch:
         how = "are set in branches (if, case) of the script: the last values are read"
         inner.approximate(named, how)
     return program.read_words(inner, line.rest, line.command or script)
+
+
+def _parted(line: Line, of_launcher: Callable[[str], bool]) -> Line:
+    """The line with the launcher's flags apart from the program's."""
+    found: dict[str, str] = {}
+    rest: list[str] = []
+    for flag, values in flags(line.rest):
+        name = fold_key(flag)
+        if of_launcher(name):
+            found[name] = values[0] if values else "true"
+        else:
+            rest += [flag, *values]
+    return replace(line, flags={**line.flags, **found}, rest=tuple(rest))
 
 
 def _environment(reading: Reading, variables: Mapping[str, str], line: Line) -> None:
