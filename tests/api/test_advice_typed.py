@@ -42,6 +42,8 @@ def typed(said: str) -> dict[str, Any]:
         elif re.match(r"zero\d|ddp|hsdp", name):
             words["strategy"] = name
             words |= {"shard_ranks": None} if value == "over all GPUs" else {}
+        elif name == "set":  # --set KEY=VALUE
+            words["settings"] = value
         elif name.startswith("amp"):
             words["precision"] = name
         else:
