@@ -86,7 +86,8 @@ def test_the_configs_of_these_classes_are_read(name: str, tmp_path: Path) -> Non
     [
         ("sd3-medium", {"dual_attention_layers": [0, 1]}, "second attention"),
         ("wan2.1-1.3b", {"image_dim": 1280}, "image to video"),
-        ("wan2.1-1.3b", {"in_channels": 36}, "must equal in_channels"),
+        ("wan2.1-1.3b", {"pos_embed_seq_len": 514}, "a first and a last frame"),
+        ("qwen-image", {"out_channels": 12}, "a fourth of in_channels"),
         ("wan2.1-1.3b", {"patch_size": [2, 2, 2]}, "one frame and a square"),
         ("flux.1-dev", {"patch_size": 2}, "packed two by two"),
         ("flux.1-dev", {"_class_name": "SanaTransformer2DModel"}, "is not supported"),
@@ -109,6 +110,10 @@ def test_configs_of_what_is_not_described_say_so(
         ("flux.1-schnell", 256, 32, 1, {}),
         ("sd3-medium", 333, 32, 1, {"image": 256}),
         ("wan2.1-1.3b", 512, 16, 2, {"frames": 5, "height": 128, "width": 256}),
+        ("wan2.1-i2v-14b", 512, 16, 2, {"frames": 5, "height": 128, "width": 256}),
+        ("wan2.2-i2v-a14b", 512, 16, 2, {"frames": 5, "height": 128, "width": 256}),
+        ("wan2.2-ti2v-5b", 512, 16, 2, {"frames": 5, "height": 256, "width": 512}),
+        ("qwen-image", 256, 32, 1, {"image": 256}),
     ],
 )
 def test_flop_are_those_of_the_counter(

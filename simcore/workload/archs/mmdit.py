@@ -186,7 +186,10 @@ def _refiner(m: _Model, text_width: int) -> tuple[Body, Body]:
     return start, body
 
 
-def _embed(m: _Model, text_width: int, pooled: int, guided: bool, *, refined: bool = False) -> Body:
+def _embed(
+    m: _Model, text_width: int, pooled: int, guided: bool, *, refined: bool = False,
+    text_norm: bool = False,
+) -> Body:  # fmt: skip
     body = Body(m.adapters, in_layer=False)
     body.add(flow_noise(m.latent))
     body.linear("x", m.image, m.packed, m.hidden, bias=True, reads="latent", input_grad=False)
@@ -199,12 +202,14 @@ def _embed(m: _Model, text_width: int, pooled: int, guided: bool, *, refined: bo
     if guided:
         step_embedder(body, "guidance", STEP_FEATURES, m.hidden)
         body.add(ops.binary("t_plus_guidance", m.hidden, grads=0))
-    step_embedder(body, "pooled", pooled, m.hidden)
-    body.add(
-        ops.binary("t_plus_pooled", m.hidden, grads=0),
-        ops.keep("condition", m.hidden),
-    )
-    if not refined:
+    if pooled:
+        step_embedder(body, "pooled", pooled, m.hidden)
+        body.add(ops.binary("t_plus_pooled", m.hidden, grads=0))
+    body.add(ops.keep("condition", m.hidden))
+    if text_norm:
+        body.norm("text_norm", m.text, text_width, "rmsnorm")
+        body.linear("text", m.text, text_width, m.hidden, bias=True, reads="text_norm")
+    elif not refined:
         body.linear(
             "text", m.text, text_width, m.hidden, bias=True, reads="encoding", input_grad=False
         )
@@ -244,6 +249,8 @@ def build(
     text_tokens: int = 256,
     text_width: int = 4096,
     pooled_width: int = 768,
+    pooled: bool = True,
+    text_norm: bool = False,
     guidance: bool = False,
     qk_norm: str = "rmsnorm",
     positions: str = "rope",
@@ -261,6 +268,8 @@ def build(
     Zeros mean: ``image_width`` = ``image`` (its height), ``head_dim`` = hidden / heads, ``ffn`` = 4
     hidden.
 
+    - ``pooled``: whether a pooled encoding of the caption, of ``pooled_width``, joins the step.
+      ``text_norm``: an RMSNorm of the encoding before its projection (Qwen-Image).
     - ``guidance``: the guidance scale is embedded in addition to the step (distilled models).
     - ``qk_norm``: rmsnorm (one kernel, as torch's and Transformer Engine's), rmsnorm_eager (tensor
       operations in fp32, NeMo's own class) or none.
@@ -292,8 +301,9 @@ def build(
         image=tokens, packed=in_channels * patch**2, qk_norm=qk_norm, rotary=not table,
         **sizes(hidden, heads, head_dim, ffn, text_tokens, attention, lora, modules),
     )  # fmt: skip
+    pooled_width *= pooled
     stages = [
-        Stage("embed", _embed(m, text_width, pooled_width, guidance)),
+        Stage("embed", _embed(m, text_width, pooled_width, guidance, text_norm=text_norm)),
         Stage("double", _double(m), double_layers - (not text_to_the_end), m.rows),
         Stage("single", _single(m), single_layers, m.rows),
         Stage("last", _double(m, text_ends=True), int(not text_to_the_end), m.rows),

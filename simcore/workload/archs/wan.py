@@ -39,9 +39,21 @@ _PARTS, _LAST_PARTS = 6, 2  # shift, scale and gate of two sublayers; shift and 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Model(Flow):
-    """``qk_width``: width over which queries and keys are normalised."""
+    """``qk_width``: width over which queries and keys are normalised.
+
+    ``made``: width of a row of the latent's patches that the model returns. ``seen``: rows of an
+    image's encoding, of ``seen_width``, that attention reads beside the caption.
+    """
 
     qk_width: int
+    made: int
+    seen: int = 0
+    seen_width: int = 0
+
+    @property
+    def returned(self) -> float:
+        """Elements of the latent that the model returns."""
+        return float(self.image * self.made)
 
     @property
     def elems(self) -> float:
@@ -199,13 +211,33 @@ def _cross(body: Body, m: _Model) -> None:
     body.norm("cross.q_norm", m.image, m.qk_width, "rmsnorm")
     body.norm("cross.k_norm", m.text, m.qk_width, "rmsnorm")
     m.attention(body, m.image, m.text, "cross.attention")
+    if m.seen:
+        _see(body, m)
     _out(body, "cross.", m)
+
+
+def _see(body: Body, m: _Model) -> None:
+    """Add attention of the same queries to an image's encoding; both results are summed."""
+    body.kept.add("image")
+    for part in ("image.k", "image.v"):
+        body.linear(part, m.seen, m.hidden, m.q_dim, bias=True, reads="image")
+    body.norm("image.k_norm", m.seen, m.qk_width, "rmsnorm")
+    m.attention(body, m.image, m.seen, "image.attention")
+    queries = float(m.image * m.q_dim)
+    body.add(
+        ops.accumulate("image.forks", float(m.seen * m.hidden), times=2),
+        ops.accumulate("cross.q.fork", queries),
+        ops.binary("image.sum", queries, grads=0),
+        ops.keep("image.sum", queries),
+    )
 
 
 def _embed(m: _Model, text_width: int) -> Body:
     body = Body(m.adapters, in_layer=False)
     caption = float(m.text * m.hidden)
-    body.add(flow_noise(m.latent))
+    body.add(flow_noise(m.returned))
+    if m.made != m.packed:  # channels of the latent of a first frame and its mask
+        body.add(Op(name="latent.join", fwd=(Kernel(kind="copy", low=2.0 * m.latent),)))
     body.linear("patches", m.image, m.packed, m.hidden, bias=True, reads="latent", input_grad=False)
     body.add(ops.copy("residual.layout", m.elems), step_features())
     step_embedder(body, "t", STEP_FEATURES, m.hidden)
@@ -216,6 +248,13 @@ def _embed(m: _Model, text_width: int) -> Body:
     body.add(ops.activation("text.gelu", caption))
     body.linear("text.2", m.text, m.hidden, m.hidden, bias=True, reads="text.gelu")
     body.add(ops.keep("caption", caption))
+    if m.seen:
+        body.norm("image.norm1", m.seen, m.seen_width, "layernorm")
+        body.linear("image.1", m.seen, m.seen_width, m.seen_width, bias=True, reads="image.norm1")
+        body.add(ops.activation("image.gelu", float(m.seen * m.seen_width)))
+        body.linear("image.2", m.seen, m.seen_width, m.hidden, bias=True, reads="image.gelu")
+        body.norm("image.norm2", m.seen, m.hidden, "layernorm")
+        body.add(ops.keep("image", float(m.seen * m.hidden)))
     return body
 
 
@@ -223,8 +262,8 @@ def _final(m: _Model) -> Body:
     body = Body(m.adapters, in_layer=False)
     _table(body, _LAST_PARTS, m.hidden)
     _fp32_norm(body, "norm", m, cond=True)
-    body.linear("out", m.image, m.hidden, m.packed, bias=True, reads="norm")
-    body.add(ops.copy("unpack", m.latent), flow_loss(m.latent))
+    body.linear("out", m.image, m.hidden, m.made, bias=True, reads="norm")
+    body.add(ops.copy("unpack", m.returned), flow_loss(m.returned))
     return body
 
 
@@ -246,6 +285,9 @@ def build(
     vae_factor: int = 8,
     vae_frames: int = 4,
     in_channels: int = 16,
+    out_channels: int = 0,
+    image_tokens: int = 0,
+    image_width: int = 1280,
     text_tokens: int = 512,
     text_width: int = 4096,
     attention: str = "flash",
@@ -254,10 +296,12 @@ def build(
     lora_targets: str = "",
     quantised_base: str = "none",
 ) -> Workload:
-    """Text to video on the latent of one clip, and a caption padded to ``text_tokens``.
+    """Text or image to video on the latent of one clip, and a padded caption.
 
     Zeros mean: ``head_dim`` = hidden / heads, ``ffn`` = 4 hidden, ``qk_width`` (width over which
-    queries and keys are normalised) = heads x head_dim. The autoencoder keeps one frame of every
+    queries and keys are normalised) = heads x head_dim, ``out_channels`` = ``in_channels``. More
+    ``in_channels`` are those of a first frame. ``image_tokens`` > 0 (257): all layers read that
+    frame's encoding by CLIP, of ``image_width``. The autoencoder keeps one frame of every
     ``vae_frames`` after the first, and divides height and width by ``vae_factor``. ``modules``:
     diffusers or megatron (``archs.modulated``). ``lora_rank`` > 0: as in language models
     (``archs.body``).
@@ -265,7 +309,9 @@ def build(
     lora = (lora_rank, lora_targets, quantised_base)
     m = _Model(
         image=clip_rows(frames, vae_frames, height, width, patch, vae_factor),
-        packed=in_channels * patch**2, qk_width=qk_width or heads * (head_dim or hidden // heads),
+        packed=in_channels * patch**2, made=(out_channels or in_channels) * patch**2,
+        seen=image_tokens, seen_width=image_width,
+        qk_width=qk_width or heads * (head_dim or hidden // heads),
         **sizes(hidden, heads, head_dim, ffn, text_tokens, attention, lora, modules),
     )  # fmt: skip
     stages = (
@@ -274,6 +320,7 @@ def build(
     )  # fmt: skip
     made = flow_workload(
         m, name, sample_unit, stages,
-        input_bytes=ENCODED_BYTES * (m.latent + text_tokens * text_width),
+        input_bytes=ENCODED_BYTES
+        * (m.latent + text_tokens * text_width + image_tokens * image_width),
     )  # fmt: skip
     return made.replace(tokens_per_sample=float(m.image))

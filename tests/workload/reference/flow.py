@@ -27,6 +27,19 @@ FULL: dict[str, Callable[[], nn.Module]] = {
     "wan2.1-1.3b": lambda: diffusers.WanTransformer3DModel(
         num_attention_heads=12, attention_head_dim=128, ffn_dim=8960, num_layers=30
     ),
+    "wan2.1-i2v-14b": lambda: diffusers.WanTransformer3DModel(
+        num_attention_heads=40, attention_head_dim=128, ffn_dim=13824, num_layers=40,
+        in_channels=36, image_dim=1280, added_kv_proj_dim=5120,
+    ),
+    "wan2.2-i2v-a14b": lambda: diffusers.WanTransformer3DModel(
+        num_attention_heads=40, attention_head_dim=128, ffn_dim=13824, num_layers=40,
+        in_channels=36,
+    ),
+    "wan2.2-ti2v-5b": lambda: diffusers.WanTransformer3DModel(
+        num_attention_heads=24, attention_head_dim=128, ffn_dim=14336, num_layers=30,
+        in_channels=48, out_channels=48,
+    ),
+    "qwen-image": lambda: diffusers.QwenImageTransformer2DModel(),
 }  # fmt: skip
 
 
@@ -48,6 +61,14 @@ def inputs_of(
     if isinstance(model, diffusers.WanTransformer3DModel):
         shape, width = (batch, config.in_channels, frames, side, 2 * side), config.text_dim
         given["timestep"] = torch.zeros(batch, dtype=torch.long)
+        if config.image_dim:
+            given["encoder_hidden_states_image"] = torch.randn(batch, 257, config.image_dim)
+    elif isinstance(model, diffusers.QwenImageTransformer2DModel):
+        rows, width = (side // 2) ** 2, config.joint_attention_dim
+        shape = (batch, rows, config.in_channels)
+        given["timestep"] = torch.zeros(batch)
+        given["img_shapes"] = [[(1, side // 2, side // 2)]] * batch
+        given["encoder_hidden_states_mask"] = torch.ones(batch, text, dtype=torch.bool)
     elif isinstance(model, diffusers.FluxTransformer2DModel):
         rows, width = (side // 2) ** 2, config.joint_attention_dim
         shape = (batch, rows, config.in_channels)
