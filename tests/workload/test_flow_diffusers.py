@@ -114,6 +114,8 @@ def test_configs_of_what_is_not_described_say_so(
         ("wan2.2-i2v-a14b", 512, 16, 2, {"frames": 5, "height": 128, "width": 256}),
         ("wan2.2-ti2v-5b", 512, 16, 2, {"frames": 5, "height": 256, "width": 512}),
         ("qwen-image", 256, 32, 1, {"image": 256}),
+        ("ltx-video", 128, 4, 2, {"frames": 9, "height": 128, "width": 256}),
+        ("ltx-video-13b", 128, 4, 2, {"frames": 9, "height": 128, "width": 256}),
     ],
 )
 def test_flop_are_those_of_the_counter(

@@ -36,6 +36,7 @@ FILES = {
     "mmdit": "mmdit",
     "mmdit_video": "mmdit",
     "wan": "wan",
+    "ltx": "ltx",
     "cogvideox": "cogvideox",
     "transformer": "transformer",
     "vit": "vit",
@@ -82,7 +83,7 @@ KINDS = {
     "segmentation": ("unet", "unet_volume", "vnet"),
     "image and text": ("clip", "siglip"),
     "diffusion": (
-        "dit", "latte", "stdit", "uvit", "mmdit", "mmdit_video", "wan", "cogvideox",
+        "dit", "latte", "stdit", "uvit", "mmdit", "mmdit_video", "wan", "ltx", "cogvideox",
         "latent_unet", "autoencoder_kl_encoder",
     ),
     "recommender": ("neumf", "dlrm", "embedding_tables"),

@@ -39,6 +39,10 @@ FULL: dict[str, Callable[[], nn.Module]] = {
         num_attention_heads=24, attention_head_dim=128, ffn_dim=14336, num_layers=30,
         in_channels=48, out_channels=48,
     ),
+    "ltx-video": lambda: diffusers.LTXVideoTransformer3DModel(),
+    "ltx-video-13b": lambda: diffusers.LTXVideoTransformer3DModel(
+        num_layers=48, attention_head_dim=128, cross_attention_dim=4096
+    ),
     "qwen-image": lambda: diffusers.QwenImageTransformer2DModel(),
 }  # fmt: skip
 
@@ -63,6 +67,12 @@ def inputs_of(
         given["timestep"] = torch.zeros(batch, dtype=torch.long)
         if config.image_dim:
             given["encoder_hidden_states_image"] = torch.randn(batch, 257, config.image_dim)
+    elif isinstance(model, diffusers.LTXVideoTransformer3DModel):
+        rows, width = frames * side * 2 * side, config.caption_channels
+        shape = (batch, rows, config.in_channels)
+        given["timestep"] = torch.zeros(batch)
+        given["encoder_attention_mask"] = torch.ones(batch, text)
+        given |= {"num_frames": frames, "height": side, "width": 2 * side}
     elif isinstance(model, diffusers.QwenImageTransformer2DModel):
         rows, width = (side // 2) ** 2, config.joint_attention_dim
         shape = (batch, rows, config.in_channels)
