@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from simcore.strategy.dialects.lines import ANY_SCRIPT, FIRST, LAST
+from simcore.strategy.dialects.lines import ANY_SCRIPT, FIRST, LAST, of_table
 from simcore.strategy.dialects.reading import Reading, Table
+from simcore.strategy.dialects.source import beside, json_table
 
 #: Strategies that shard weights or optimizer state.
 _SHARDED = ("zero1", "zero2", "zero3", "hsdp")
@@ -11,12 +12,17 @@ _SHARDED = ("zero1", "zero2", "zero3", "hsdp")
 _NARROW = ("bf16", "fp16")
 
 
-def sharding_words(_reading: Reading, table: Table) -> None:
+def sharding_words(reading: Reading, table: Table) -> None:
     """Take the words of ``--fsdp`` apart: how it shards, and whether it offloads.
 
     FSDPOption in trainer_utils.py: full_shard, shard_grad_op, no_shard, hybrid_shard,
     hybrid_shard_zero2, offload, auto_wrap.
     """
+    named = table.given.get("fsdp-config")
+    if isinstance(named, str):  # of a mapping its keys stand apart
+        table.take("fsdp-config")
+        for key, inner in of_table(json_table(beside(reading.source, named))).given.items():
+            table.put(f"fsdp-config.{key}", inner)
     value = table.given.get("fsdp")
     if not isinstance(value, str):
         return
