@@ -191,9 +191,11 @@ def _autocast(f: Facts) -> Derivation:
     p = f.request.strategy.precision
     weights = f.request.held_workload.gemm_weights[1]
     return Derivation(
-        "weights of matrix products x bytes of the 16-bit copy, held until backward ends",
+        "weights of matrix products x bytes of their copies, held until backward ends",
         (("weights", f"{weights:,.0f}"), ("bytes each", f"{p.cast_bytes}")),
-        "torch.autocast weight cache (aten/src/ATen/autocast_mode.cpp)",
+        "torch.autocast weight cache (aten/src/ATen/autocast_mode.cpp)"
+        if p.autocasts
+        else "8-bit weights and their transposes (Transformer Engine, pytorch/module/linear.py)",
     )
 
 

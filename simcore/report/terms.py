@@ -46,7 +46,7 @@ MEMORY: dict[str, Term] = {
     "replicas": Term("replica gradients", "DataParallel: a replica's gradients on the master"),
     "frozen_models": Term("frozen networks", "parameters of frozen networks and buffers"),
     "activations": Term("activations", "tensors that forward saves for backward"),
-    "autocast_weights": Term("autocast weights", "16-bit copies that autocast keeps"),
+    "autocast_weights": Term("autocast weights", "copies of weights in the products' format"),
     "working_set": Term("working set", "temporaries of the kernel at the peak"),
     "gradient_stubs": Term("gradient stubs", "placeholders of fused gradient accumulation"),
     "gradient_copies": Term("gradient copies", "fp32 copies that the update makes"),

@@ -20,8 +20,10 @@ class Precision:
     """Bytes of one element of each kind of tensor, and the peak that matrix products run at.
 
     ``low_bytes``, ``high_bytes``: the two activation classes of ``workload.graph``.
-    ``master_bytes``: fp32 copy of the weights kept with the optimizer state; ``cast_bytes``: 16-bit
-    copy that autocast makes of each matrix weight and keeps.
+    ``master_bytes``: fp32 copy of the weights kept with the optimizer state; ``cast_bytes``:
+    copies of each matrix weight that forward makes and keeps for backward: autocast's in 16 bit,
+    Transformer Engine's in 8 bits as products read it in forward and, transposed, in backward
+    (pytorch/module/linear.py, _Linear.forward: weightmat, saved).
     ``main_grads``: gradients accumulate in buffers that exist from the first micro-step on and are
     reduced themselves, without separate buckets (Megatron-LM's ``param.main_grad``).
     ``fused_grad_sum``: the weight gradient's product adds to the sum of earlier micro-steps
@@ -145,6 +147,10 @@ _ALL = (
     Precision("fp8", 2, 2, 4, 2, 2, 0, "fp8", ("bf16", "fp16"),
               "as bf16, matrix products in fp8, which keep their quantised inputs (Transformer "
               "Engine)", input_bytes=1.0, operand_bytes=1.0, cast_read_bytes=2.0),
+    Precision("fp8-true", 2, 2, 0, 2, 2, 2, "fp8", ("bf16", "fp16"),
+              "as bf16-true, matrix products in fp8, which keep their inputs and weights quantised "
+              "(Transformer Engine around bf16 parameters: Lightning's transformer-engine, litgpt)",
+              input_bytes=1.0, operand_bytes=1.0, cast_read_bytes=2.0, narrow_state=True),
     Precision("fp8-dynamic", 2, 2, 4, 2, 2, 0, "fp8", ("bf16", "fp16"),
               "as fp8, but inputs are kept in 16 bit and quantised again in backward (torchao)",
               operand_bytes=1.0, cast_read_bytes=2.0 + 2.0),

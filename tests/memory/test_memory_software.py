@@ -312,6 +312,16 @@ def test_activations_on_the_host_are_not_held() -> None:
     assert offloaded(whole, 0) is whole
 
 
+def test_fp8_products_of_bf16_weights_hold_two_bytes_of_8_bit_weights() -> None:
+    """Weights, gradients and both moments in bf16, 8 bytes a parameter; 8-bit copies either way."""
+    held = api.predict("phi-3-mini", "1xH100", precision="fp8-true", seq_len=4096, recompute="none")
+    terms, matrices = held.memory.terms, 3_821_079_552 - 32_064 * 3072 - 65 * 3072
+    assert held.n_params == 3_821_079_552
+    assert terms["parameters"] == 2 * held.n_params
+    assert terms["optimizer_state"] == 4 * held.n_params
+    assert terms["autocast_weights"] == pytest.approx(2 * matrices, rel=1e-3)
+
+
 def test_a_frozen_base_is_offloaded_with_all_parameters() -> None:
     """ZeRO-3 and FSDP offload every parameter of a module, trained or not, and fetch it anew."""
     words: dict[str, Any] = {"strategy": "zero3", "precision": "bf16", "recompute": "full"}
