@@ -75,7 +75,7 @@ def launch_file(
         attention=attention,
         compile=request.compiled or None,
         growing_segments=request.growing_segments or None,
-        offload_layers=strategy.offload_layers or None,
+        offload_layers=strategy.offload_layers * (strategy.offload.activations == "none") or None,
         fp8_params=strategy.fp8_params or None,
         software=None if strategy.program is PLAIN else strategy.program.name,
         issuer=None if strategy.issuer == "torch" else strategy.issuer,

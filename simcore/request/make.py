@@ -38,6 +38,7 @@ from simcore.strategy.routing import EVEN
 from simcore.strategy.strategy import (
     Buckets,
     NcclLimits,
+    Offload,
     Recompute,
     Strategy,
     single_refused,
@@ -150,12 +151,22 @@ def _workloads(
         )
         if mode == "full" and inputs.library.program.recompute.full_includes_head:
             model = head_recomputed(model)
-        layers = inputs.options.get("offload_layers") or 0
+        layers = _layers_away(tries, inputs, model)
         return offloaded(model, layers, checkpointed=mode == "full")
 
     tries.make("workload", lambda: built(overrides))
     if largest and "workload" in tries:
         tries.make("peak_workload", lambda: built({**overrides, **largest}))
+
+
+def _layers_away(tries: Attempts, inputs: Inputs, model: Workload) -> int:
+    """The number of first layers whose activations are kept on the host."""
+    if layers := inputs.options.get("offload_layers"):
+        return int(layers)
+    offload: Offload | None = tries.get("offload")
+    if offload is None or offload.activations == "none":
+        return 0
+    return sum(model.blocks[b].recomputable for b in model.order)
 
 
 #: Values in ``tries`` without which no strategy can be built.
@@ -203,7 +214,7 @@ def _strategy(tries: Attempts, inputs: Inputs, mode: str) -> Strategy | None:
         program=library.program,
         fp8_copies=(1 if either else 2) if fp8_params else 0,
         routing=tries.get("routing", EVEN),
-        offload_layers=options.get("offload_layers") or 0,
+        offload_layers=_layers_away(tries, inputs, tries["workload"]) if "workload" in tries else 0,
         prefetch_blocks=_either_count(
             options.get("prefetch_blocks"), 0 if library.program.zero3.tensor_lists else 1
         ),

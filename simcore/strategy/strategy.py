@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Literal, get_args
 
 from simcore.base.errors import InvalidConfig, UnknownName
@@ -22,17 +22,20 @@ Recompute = Literal["none", "selective", "full"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offload:
-    """Where optimizer state and parameters are stored if not on the device."""
+    """Where optimizer state, parameters and saved activations are stored if not on the device.
+
+    True where state is offloaded: optimizer state or parameters.
+    """
 
     optimizer: OffloadTarget = "none"
     params: OffloadTarget = "none"
+    activations: OffloadTarget = "none"
 
     def __bool__(self) -> bool:
         return self.optimizer != "none" or self.params != "none"
 
     def __str__(self) -> str:
-        parts = [f"{w}:{t}" for w, t in (("optimizer", self.optimizer), ("params", self.params))
-                 if t != "none"]  # fmt: skip
+        parts = [f"{f.name}:{t}" for f in fields(self) if (t := getattr(self, f.name)) != "none"]
         return ",".join(parts) or "none"
 
 
@@ -252,8 +255,10 @@ def parse_offload(text: str) -> Offload:
             what, where = "optimizer", what
         if what == "parameters":
             what = "params"
-        if what not in ("optimizer", "params"):
-            raise UnknownName("offload", what, ["optimizer", "params", "none"])
+        if what not in (names := [f.name for f in fields(Offload)]):
+            raise UnknownName("offload", what, [*names, "none"])
+        if what == "activations":  # copies in each layer: pinned memory near the device
+            targets = ["cpu"]
         if where not in targets:
             raise UnknownName("offload target", where, targets)
         chosen[what] = where  # type: ignore[assignment]

@@ -27,6 +27,7 @@ def offloads() -> Sequence[str]:
         "none",
         *(f"optimizer:{p}" for p in places),
         *(f"optimizer:{p},params:{p}" for p in places),
+        "activations:cpu",
     )
 
 
@@ -52,7 +53,8 @@ DECLARED = (
         kind=Text(check="simcore.strategy.strategy:parse_offload", names=offloads,
                   metavar="WHAT[:WHERE]"),
         help="What moves out of GPU memory, and where to: none, optimizer, optimizer:nvme, "
-             "optimizer+params; places: cpu, cpu-far, nvme.",
+             "optimizer+params, activations; places: cpu, cpu-far, nvme (activations: cpu).",
+        more="activations: what layers save for backward, with recompute full their inputs.",
         axis=Axis(), in_launch=True, resolved="strategy.offload",
         control=Control(label="Offload", group="Strategy", kind="select", place=3, unsaid="none",
                         example="optimizer:cpu"),
