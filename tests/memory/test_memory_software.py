@@ -9,7 +9,7 @@ from strategies import Array, block, strategy, workload
 
 from simcore import api
 from simcore.answer.request import make_request
-from simcore.base.errors import InvalidConfig
+from simcore.base.errors import InvalidConfig, SimcoreError
 from simcore.memory.job import first_stage_allocated_bytes, memory_over
 from simcore.memory.parts import saved_activations
 from simcore.memory.terms import Memory, memory_of
@@ -310,6 +310,25 @@ def test_activations_on_the_host_are_not_held() -> None:
     assert plain.terms["activations"] - away.terms["activations"] == pytest.approx(16 * each)
     assert offloaded(whole, 16).forward_flop == whole.forward_flop
     assert offloaded(whole, 0) is whole
+
+
+@pytest.mark.parametrize("recompute", ["none", "full"])
+def test_offload_of_activations_is_that_of_every_layer(recompute: str) -> None:
+    words: dict[str, Any] = {**LLAMA, "recompute": recompute}
+    every, named = (
+        api.predict("llama3-8b", "1x8xH100", **words, **more)
+        for more in ({"offload_layers": 32}, {"offload": "activations"})
+    )
+    assert named.memory.terms == every.memory.terms
+    assert named.step_time_s.value == every.step_time_s.value
+    assert named.offload == "activations:cpu"
+    both = api.predict(
+        "llama3-8b", "1x8xH100", **{**words, "strategy": "zero3"},
+        offload="optimizer+params+activations",
+    )  # fmt: skip
+    assert both.offload == "optimizer:cpu,params:cpu,activations:cpu"
+    with pytest.raises(SimcoreError, match="nvme"):
+        api.predict("llama3-8b", "1x8xH100", **words, offload="activations:nvme")
 
 
 def test_fp8_products_of_bf16_weights_hold_two_bytes_of_8_bit_weights() -> None:

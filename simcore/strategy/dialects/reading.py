@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import fields
 from typing import Any
 
 from simcore.base.errors import nearest
@@ -12,7 +13,7 @@ from simcore.strategy.dialects.record import FALSE, TRUE, Meaning, fold
 from simcore.strategy.dialects.source import Source
 from simcore.strategy.options import OPTIONS, Number, Switch, Whole
 from simcore.strategy.overlap import parse_overlap
-from simcore.strategy.strategy import parse_offload
+from simcore.strategy.strategy import Offload, parse_offload
 
 _SWITCH = {"true", "false"}
 NOT_YET = "is not supported yet"
@@ -23,6 +24,12 @@ _OF_PARTS: Mapping[str, Callable[[str], object]] = {
     "offload": parse_offload,
     "overlap": parse_overlap,
 }
+
+
+def places_of(offload: Offload) -> dict[str, str]:
+    """The parts that are offloaded, and where to."""
+    places = {f.name: getattr(offload, f.name) for f in fields(offload)}
+    return {part: where for part, where in places.items() if where != "none"}
 
 
 class Reading:
@@ -52,7 +59,10 @@ class Reading:
             return
         self.facts[option] = value
         self._keys[option] = key
-        if whole in _OF_PARTS and whole != option:
+        if option == "offload":  # beside parts that other keys state
+            for part, where in places_of(parse_offload(str(value))).items():
+                self.facts[f"offload.{part}"], self._keys[f"offload.{part}"] = where, key
+        if whole in _OF_PARTS and (whole != option or option == "offload"):
             parts = {o.partition(".")[2]: v for o, v in self.facts.items()
                      if o.startswith(f"{whole}.") and v not in (False, "none")}  # fmt: skip
             text = ",".join(p if v is True else f"{p}:{v}" for p, v in parts.items())
@@ -92,6 +102,8 @@ class Reading:
     def take_back(self, option: str, why: str) -> None:
         """Refuse the key that stated an option which the program does not have beside others."""
         value, key = self.facts.pop(option), self._keys[option]
+        for part in [o for o in self.facts if o.startswith(f"{option}.")]:
+            del self.facts[part]
         self.refuse(f"{key} = {value!r}" if "." in option else key, why, option)
         if "." in option:
             self.say(option, "none", self._keys[option])
