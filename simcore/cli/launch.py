@@ -7,6 +7,7 @@ from typing import Any
 
 from simcore.base.errors import InvalidConfig, SimcoreError, UnknownName
 from simcore.cli.output import complain, write
+from simcore.request.inputs import DESCRIBED
 from simcore.strategy.dialects import DIALECTS, read_launch
 
 
@@ -22,15 +23,18 @@ def emit_problems(dialect: str, as_json: bool, explain: str | None) -> list[str]
 
 
 def model_in(launch: str, problems: list[str]) -> Any:
-    """The model that a launch file names, or None and a message that it is missing or unknown."""
+    """The model that a launch file names or describes; None, with a message, if it does neither."""
     from simcore.workload.permission import UntrustedName
     from simcore.workload.resolve import resolve_model
 
     try:
-        name = read_launch(launch).model
+        read = read_launch(launch)
     except SimcoreError as err:
         problems.append(str(err))
         return None
+    name = read.model or (DESCRIBED if read.described else "")
+    if name == DESCRIBED:
+        return name
     if not name:
         problems.append("--model is missing: name one of `simcore list models` "
                         "(the launch file does not name it)")  # fmt: skip

@@ -41,6 +41,10 @@ if TYPE_CHECKING:
     from simcore.request.launch import Launched
 
 
+#: The model whose sizes a launch file may describe.
+DESCRIBED = "arch:transformer"
+
+
 @dataclass(frozen=True)
 class Inputs:
     """Model, cluster, launch file, layout and training library that a request names.
@@ -88,6 +92,9 @@ def inputs_from(
         tries.problems.extend(launched.problems)
         options = launched.options
     inputs, settings = inputs_of(options), options.get("settings")
+    described = launched is not None and model == DESCRIBED
+    if launched is not None and described:
+        settings = _described(launched, options)
     zoo = _written_out(model, options)
     if zoo:
         options = {**options, "attention": None}
@@ -96,6 +103,7 @@ def inputs_from(
     record: ModelSource | None = tries.get("record")
     if launched is not None:
         options = launched.heeded(record, settings_given(settings))
+        options |= {"settings": settings, "seq_len": None} if described else {}
     unknown: list[str] = []
     layout = layout_of(options, unknown)
     dialect = launched.launch.dialect if launched is not None and launched.launch.fills else ""
@@ -114,6 +122,12 @@ def inputs_from(
         unknown=tuple(unknown),
         library=library,
     )
+
+
+def _described(launched: Launched, options: Options) -> dict[str, Any]:
+    """Settings of the model that a launch file describes; those that the job gives win."""
+    length = {k: v for k in ("seq_len",) if (v := options.get(k)) is not None}
+    return {**launched.launch.described, **length, **settings_given(options.get("settings"))}
 
 
 def _model(

@@ -69,6 +69,7 @@ class Launch(_Stated):
     other          facts that are no options, on which conditions of records depend
     fills          whether all of the program's own defaults are among the options
     whole_world    error to report where ``n_gpus`` is not the size of the cluster
+    described      settings of arch:transformer, where the file describes a language model in full
     shape          what the file says about the model, with names of models_db (layers, hidden ...)
     keys           for each option, the key that it was read from
     unsupported, approximated, unknown, ignored   other keys, by how they are treated
@@ -83,6 +84,7 @@ class Launch(_Stated):
     settings: Mapping[str, Word] = field(default_factory=dict)
     other: Mapping[str, Word] = field(default_factory=dict)
     fills: bool = True
+    described: Mapping[str, Any] = field(default_factory=dict)
     shape: Mapping[str, int] = field(default_factory=dict)
     keys: Mapping[str, str] = field(default_factory=dict)
     unsupported: tuple[Unsupported, ...] = ()
@@ -165,6 +167,7 @@ def joined(outer: Launch, inner: Launch) -> Launch:
         settings={**inner.settings, **outer.settings},
         other={**inner.other, **outer.other},
         fills=outer.fills if outer.software or not inner.software else inner.fills,
+        described=outer.described or inner.described,
         shape={**inner.shape, **outer.shape},
         keys={**inner.keys, **outer.keys},
         unsupported=(*outer.unsupported, *kept),

@@ -9,6 +9,7 @@ from typing import Any
 
 from simcore.strategy.dialects.base import Job, Launch, Word
 from simcore.strategy.dialects.keyed import DIALECTS, TableDialect
+from simcore.strategy.dialects.megatron_model import described
 from simcore.strategy.dialects.megatron_stages import emit_stages, read_stages
 from simcore.strategy.dialects.reading import NOT_YET, Reading, Table
 from simcore.strategy.dialects.shell import allocator_grows, flags, read_script
@@ -98,6 +99,7 @@ def _flat(data: Mapping[str, Any], *, deep: bool) -> dict[str, Any]:
 
 def _rest(reading: Reading, table: Table) -> None:
     shape = {key: reading.whole(f"--{name}", table.take(name)) for name, key in _SHAPE.items()}
+    reading.more["described"] = described(table.given)
     reading.more["shape"] = {key: n for key, n in shape.items() if n is not None}
     _chunks(reading, table, shape["layers"])
     _expert_ranks(reading, table)

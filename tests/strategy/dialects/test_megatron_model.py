@@ -1,0 +1,84 @@
+"""Models that Megatron-LM's flags describe: their parameters are those of the published models."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from simcore import api
+from simcore.base.errors import InvalidConfig
+from simcore.strategy.dialects.megatron_model import described
+from simcore.strategy.dialects.shell import flags
+from simcore.workload.models import ModelRecord
+from simcore.workload.resolve import model_of
+
+LLAMA = (
+    "--num-layers 32 --hidden-size 4096 --ffn-hidden-size 14336 --num-attention-heads 32 "
+    "--group-query-attention --num-query-groups 8 --swiglu --disable-bias-linear "
+    "--normalization RMSNorm --position-embedding-type rope "
+    "--untie-embeddings-and-output-weights --vocab-size 128256"
+)
+DEEPSEEK = (
+    "--num-layers 61 --hidden-size 7168 --ffn-hidden-size 18432 --num-attention-heads 128 "
+    "--multi-latent-attention --q-lora-rank 1536 --kv-lora-rank 512 --qk-head-dim 128 "
+    "--qk-pos-emb-head-dim 64 --v-head-dim 128 --swiglu --disable-bias-linear "
+    "--normalization RMSNorm --position-embedding-type rope "
+    "--untie-embeddings-and-output-weights --padded-vocab-size 129280 --num-experts 256 "
+    "--moe-router-topk 8 --moe-ffn-hidden-size 2048 --moe-shared-expert-intermediate-size 2048 "
+    "--moe-layer-freq ([0]*3+[1]*58)"
+)
+GPT3 = (
+    "--num-layers 96 --hidden-size 12288 --num-attention-heads 96 --max-position-embeddings 2048 "
+    "--vocab-size 50257"
+)
+MIXTRAL = (
+    "--num-layers 32 --hidden-size 4096 --ffn-hidden-size 14336 --num-attention-heads 32 "
+    "--group-query-attention --num-query-groups 8 --swiglu --disable-bias-linear "
+    "--normalization RMSNorm --position-embedding-type rope "
+    "--untie-embeddings-and-output-weights --vocab-size 32000 --num-experts 8 --moe-router-topk 2"
+)
+
+
+def given(line: str) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for flag, values in flags(line.split()):
+        found[flag[2:]] = values[0] if values else True
+    return found
+
+
+@pytest.mark.parametrize(
+    ("line", "model"),
+    [
+        (LLAMA, "llama3-8b"),
+        (DEEPSEEK, "deepseek-v3"),
+        (GPT3, "gpt3-175b"),
+        (MIXTRAL, "mixtral-8x7b"),
+    ],
+)
+def test_flags_describe_published_models(line: str, model: str) -> None:
+    known = model_of(model)
+    assert isinstance(known, ModelRecord)
+    settings = {**described(given(line)), "seq_len": known.config["seq_len"]}
+    own = model_of("arch:transformer", settings=settings)
+    assert isinstance(own, ModelRecord)
+    assert own.build().trainable_numel == known.build().trainable_numel
+
+
+def test_what_is_no_decoder_is_not_described() -> None:
+    assert described(given("--num-layers 4 --hidden-size 64")) == {}
+    assert described(given(LLAMA + " --hybrid-override-pattern M-M*")) == {}
+    assert "vocab" not in described(given(LLAMA.replace("--vocab-size 128256", "")))
+
+
+def test_a_line_without_a_model_is_predicted_as_it_describes_itself() -> None:
+    line = f"pretrain_gpt.py {LLAMA} --seq-length 4096 --micro-batch-size 1 --bf16"
+    words: dict[str, Any] = {"tp": 8, "strategy": "zero1"}
+    own = api.predict("arch:transformer", "1x8xH100", launch=line, **words)
+    named = api.predict("llama3-8b", "1x8xH100", launch=line, **words)
+    assert own.step_time_s.value == pytest.approx(named.step_time_s.value, rel=1e-3)
+    fewer = api.predict("arch:transformer", "1x8xH100", launch=line, settings="layers=16", **words)
+    assert fewer.step_time_s.value < 0.6 * own.step_time_s.value
+    with pytest.raises(InvalidConfig, match="--set vocab"):
+        text = line.replace("--vocab-size 128256", "")
+        api.predict("arch:transformer", "1x8xH100", launch=text, **words)
