@@ -26,6 +26,10 @@ from simcore.strategy.dialects.source import Source, beside, json_table, toml_ta
 FILES = {".json": json_table, ".toml": toml_table, ".yaml": yaml_table, ".yml": yaml_table}
 #: The record that reads scripts of which nothing else is known.
 ANY_SCRIPT = "trainer"
+#: Another key of the same arguments, as OmegaConf writes it: ${variables.max_seq_len}.
+_KEY = re.compile(r"\$\{([A-Za-z_][\w.-]*)\}")
+#: How often such a value may name another one.
+_HOPS = 4
 _OVERRIDE = re.compile(r"^(?:\+{0,2}([A-Za-z_][\w./@-]*)=(.*)|~([A-Za-z_][\w./@-]*).*)$", re.DOTALL)
 
 Last = Callable[[Reading, Table], None]
@@ -149,6 +153,8 @@ class LineDialect(TableDialect):
         file = self.record.file
         if file is None or source.suffix not in FILES:
             return False
+        if file.form == "toml" and source.suffix != ".toml":
+            return False
         return not _top_keys(source).isdisjoint(map(fold_key, file.marks))
 
     def data(self, source: Source) -> Mapping[str, Any]:
@@ -243,7 +249,7 @@ class LineDialect(TableDialect):
     def read_arguments(self, reading: Reading, found: Arguments, script: str) -> Launch:
         """The options that arguments state; the rest is told."""
         record = self.record
-        table = Table(found.given, "", found.spelt)
+        table = Table(_interpolated(found.given), "", found.spelt)
         for first in _of_family(self.name, FIRST):
             first(reading, table)
         foreign = {k for k, v in table.given.items() if not (self.certain or self._takes(k, v))}
@@ -281,6 +287,20 @@ class LineDialect(TableDialect):
     def emit(self, job: Job) -> Emitted:
         """Raises InvalidConfig: such lines are only read."""
         raise InvalidConfig([f"{self.title}'s arguments are read, not written: --emit accelerate"])
+
+
+def _interpolated(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments, where values that name other keys have the values of these."""
+
+    def of_key(match: re.Match[str]) -> str:
+        value = given.get(fold_key(match[1]))
+        return match[0] if value is None or isinstance(value, bool) else str(value)
+
+    found = dict(given)
+    for key, value in given.items():
+        for _ in range(_HOPS if isinstance(value, str) and "${" in value else 0):
+            found[key] = _KEY.sub(of_key, found[key])
+    return found
 
 
 def _with_words(record: LineRecord, found: Arguments) -> Arguments:

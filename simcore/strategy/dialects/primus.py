@@ -34,15 +34,20 @@ def overrides(reading: Reading, table: Table) -> None:
     prefix = next((m for m in _MODULES if table.has(m.removesuffix("."))), _MODULES[0])
     framework = str(table.take(f"{prefix}framework") or "megatron")
     own = [k for k in table.given if k.startswith(prefix + _OVERRIDES)]
-    known, _ = LineDialect("primus").record.without_effect()
-    data = {
-        k.removeprefix(prefix + _OVERRIDES): table.take(k)
-        for k in own
-        if k.removeprefix(prefix) not in known
-    }
-    for key in [k for k in own if k.removeprefix(prefix) in known]:
-        table.take(key)
-        reading.ignore(key)
+    plain, sections = LineDialect("primus").record.without_effect()
+    data: dict[str, Any] = {}
+    for key in own:
+        inner = key.removeprefix(prefix)
+        if inner in plain or inner.startswith(tuple(f"{s}." for s in sections)):
+            table.take(key)
+            reading.ignore(key)
+        else:
+            data[inner.removeprefix(_OVERRIDES)] = table.take(key)
+    if data.pop("lora.enabled", False):
+        reading.say("lora_rank", reading.whole("lora.dim", data.get("lora.dim")), "lora.dim")
+    if data.get("recompute-num-layers") == 0:  # no layer is run again
+        data = {k: v for k, v in data.items() if not k.startswith("recompute-")}
+    data = {k: v for k, v in data.items() if not k.startswith("lora.")}
     if (model := table.take(f"{prefix}model")) is not None:
         reading.say("model", str(model).removesuffix(".yaml"), f"{prefix}model")
     reading.within(_read(reading, framework, data))

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from simcore.base.errors import DataError
 from simcore.base.units import KIB
+from simcore.strategy.dialects.arithmetic import whole_number
 from simcore.strategy.dialects.source import Source
 
 #: Largest text that variables may grow to: ``A=$B$B`` must not double without end.
@@ -24,6 +25,7 @@ _VARIABLE = re.compile(r"\$(?:\{([A-Za-z_]\w*)(\[[@*]\])?(?::?-([^}]*))?\}|([A-Z
 _ARRAY_OPENS = re.compile(r"^\s*(?:(?:declare|local|export|readonly)\s+(?:-\w+\s+)?)?"
                           r"([A-Za-z_]\w*)(\+?)=\(")  # fmt: skip
 _SBATCH = re.compile(r"^#SBATCH\s+(.+?)\s*$", re.MULTILINE)
+_ARITHMETIC = re.compile(r"\$\(\((.+?)\)\)")
 _DECLARE = ("export", "local", "readonly", "declare")
 
 Flag = tuple[str, list[str]]
@@ -60,7 +62,8 @@ def read_script(source: Source) -> Script:
     environments: list[dict[str, str]] = []
     branched: dict[str, None] = {}
     depth = 0
-    for line, text in _logical_lines(source):
+    for line, written in _logical_lines(source):
+        text = _ARITHMETIC.sub(lambda m: _computed(m, variables), written)
         depth += _opens(text)
         before = dict(variables) if depth > 0 else variables
         if opened := _ARRAY_OPENS.match(text):
@@ -94,6 +97,18 @@ def _opens(text: str) -> int:
     """Branches that a line opens, less those that it closes."""
     first = text.split(maxsplit=1)[:1]
     return (first in (["if"], ["case"])) - bool(re.search(r"(?:^|;\s*)\s*(?:fi|esac)\b", text))
+
+
+def _computed(match: re.Match[str], variables: dict[str, list[str]]) -> str:
+    """The whole number that ``$((…))`` is, of known variables; else the text as it is."""
+
+    def number(found: re.Match[str]) -> str:
+        return " ".join(variables.get(found[1], [found[0]]))
+
+    try:
+        return str(whole_number(re.sub(r"\$?\{?([A-Za-z_]\w*)\}?", number, match[1])))
+    except ValueError:
+        return match[0]
 
 
 def _changed(before: dict[str, list[str]], now: dict[str, list[str]]) -> dict[str, None]:
@@ -213,8 +228,8 @@ def _fill(source: Source, words: list[str], variables: dict[str, list[str]]) -> 
     for word in words:
         whole = _VARIABLE.fullmatch(word)
         value = variables.get(whole[1] or whole[4]) if whole else None
-        if whole and value is None and whole[3]:
-            value = [whole[3]]
+        if whole and not any(value or ()) and whole[3] is not None:
+            value = [whole[3]] if whole[3] else []
         apart = whole is None or not whole[2]  # "${NAME[@]}" keeps its elements whole
         new = [w for v in value for w in (v.split() if apart else [v])] if value is not None else [
             _substituted(word, variables)
@@ -237,4 +252,6 @@ def _substituted(word: str, variables: dict[str, list[str]]) -> str:
 
 def _text(match: re.Match[str], variables: dict[str, list[str]]) -> str:
     value = variables.get(match[1] or match[4])
-    return " ".join(value) if value is not None else (match[3] or match[0])
+    if any(value or ()) or match[3] is None:
+        return match[0] if value is None else " ".join(value)
+    return match[3]
