@@ -22,7 +22,7 @@ _OF: Mapping[type[ast.operator], Callable[[int, int], int]] = {
 
 
 def whole_number(text: str) -> int:
-    """The number of a text of digits, + - * / % and brackets. Raises ValueError for another text."""
+    """The number of a text of digits, + - * / % and brackets. Raises ValueError for others."""
     if len(text) > _MOST_LETTERS:
         raise ValueError("too long")
     try:
