@@ -6,8 +6,10 @@ import ast
 import operator
 from collections.abc import Callable, Mapping
 
+from simcore.base.units import TERA
+
 #: Longest text that is computed, and the largest number that may come out.
-_MOST_LETTERS, _MOST = 200, 10**15
+_MOST_LETTERS, _MOST = 200, int(1000 * TERA)
 
 
 def _quotient(a: int, b: int) -> int:
