@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import PurePath
 from typing import Any
 
 from simcore.base.errors import InvalidConfig, SimcoreError, UnknownName
@@ -35,6 +37,9 @@ def model_in(launch: str, problems: list[str]) -> Any:
     name = read.model or (DESCRIBED if read.described else "")
     if name == DESCRIBED:
         return name
+    if not name and (found := _model_of_file_names(read.absent_files)):
+        name, file = found
+        complain(f"WARNING: model {name}, by the name of {file}: --model says otherwise")
     if not name:
         problems.append("--model is missing: name one of `simcore list models` "
                         "(the launch file does not name it)")  # fmt: skip
@@ -48,6 +53,23 @@ def model_in(launch: str, problems: list[str]) -> Any:
         )
         return None
     return UntrustedName(name)
+
+
+def _model_of_file_names(files: Iterable[str]) -> tuple[str, str] | None:
+    """(known model, file) of the first file that is named after one, as ``llama3_1/8B_full`` is."""
+    from simcore.workload.models import MODELS
+
+    for file in files:
+        path = PurePath(file)
+        stems = [path.name.removesuffix(".yaml").removesuffix(".yml").removesuffix(".toml")]
+        while "_" in stems[-1]:
+            stems.append(stems[-1].rpartition("_")[0])
+        folder = re.sub(r"(?<=\d)_(?=\d)", ".", path.parent.name)
+        for stem in stems:
+            for name in (f"{folder}-{stem}", stem):
+                if re.search(r"[a-zA-Z]\w*\W*\d", name) and MODELS.path(name) is not None:
+                    return name, file
+    return None
 
 
 def warn_unknown(launch: str, *, strict: bool = False) -> None:

@@ -66,7 +66,7 @@ def test_unsupported_keys_are_all_named(simcore: Callable) -> None:
 PROGRAMS = {"deepspeed": ["--software", "deepspeed"],
             "megatron": ["--software", "megatron", "--issuer", "megatron"],
             "torchtitan": ["--software", "torchtitan"],
-            "accelerate": ["--software", "fsdp@no-sync"]}  # fmt: skip
+            "accelerate": ["--software", "accelerate"]}  # fmt: skip
 
 
 @pytest.mark.parametrize("dialect", SHIPPED)
@@ -140,3 +140,26 @@ def test_dialects_complete(simcore: Callable) -> None:
 
     assert completions("dialect", "", {}) == sorted(SHIPPED)
     assert completions("dialect", "tor", {}) == ["torchrun", "torchtitan"]
+
+
+@pytest.mark.parametrize(
+    ("line", "model"),
+    [
+        ("composer train/train.py train/yamls/pretrain/mpt-125m.yaml", "mpt-125m"),
+        (
+            "tune run full_finetune_distributed --config llama3_1/8B_full batch_size=4",
+            "llama3.1-8B",
+        ),
+    ],
+)
+def test_a_program_s_own_file_that_is_not_at_hand_is_named_after_its_model(
+    simcore: Callable, line: str, model: str
+) -> None:
+    ran = simcore("predict", "--gpus", "1x8xH100", "--launch", line, "--micro-batch", "1")
+    assert ran.code == 0 and f"WARNING: model {model}, by the name of" in ran.err
+    assert "is not at hand" in ran.err
+
+
+def test_a_file_of_any_name_names_no_model(simcore: Callable) -> None:
+    ran = simcore("predict", "--gpus", "1x8xH100", "--launch", "composer train/train.py my.yaml")
+    assert ran.code == 2 and "--model is missing" in ran.err

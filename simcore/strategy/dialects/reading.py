@@ -136,6 +136,7 @@ class Reading:
 
     def not_at_hand(self, name: str, program: str) -> None:
         """Record a file that comes with the program and is not in reach."""
+        self.more["absent_files"] = (*self.more.get("absent_files", ()), name)
         self._unknown.append(f"{self.where}: {name} of {program} is not at hand: what it states is "
                              "not known, give the file or the options")  # fmt: skip
 
