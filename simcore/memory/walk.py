@@ -100,6 +100,7 @@ def _forward(block: Block, p: Precision, pins: bool, shared: float) -> list[Tens
         back = 2 * n - 1 - j
         made.append(Tensor(COPY, op.gemm_weight, op.name, j, back, late=True))
         made.append(Tensor(EARLY, op.grad_early, op.name, j, j))
+        made.append(Tensor(WORKING, saved_bytes(op.beside, p), f"{op.name} beside", j, j))
         pieces = list(storages(op.saved, p)) if pins else []
         out = 0.0 if op.in_place else output_bytes(op, p)
         before = made[carried].size if carried >= 0 else 0.0
@@ -131,6 +132,8 @@ def _backward(block: Block, p: Precision) -> list[Tensor]:
     for j in range(n - 1, -1, -1):
         op, tick = block.ops[j], last - j
         held, handed_on = backward_bytes(op, p)
+        both = 2 * saved_bytes(op.beside, p)
+        made.append(Tensor(WORKING, both, f"{op.name} beside backward", tick, tick))
         if held:
             waits = made[incoming].size if incoming >= 0 else 0.0
             summed = waits > held - handed_on  # a gradient of several branches, freed before

@@ -160,6 +160,8 @@ class Op:
     - ``grad_early``: elements of the weight whose gradient forward already computes, piece by
       piece.
     - ``early_flop``: FLOP of gradients that forward's kernels compute.
+    - ``beside``: elements that exist while the op's kernels run, such as other ranks' keys and
+      values, and in backward their gradients too.
     - ``part``: the part of a mixture of experts to which the op belongs: ``experts`` (the routed
       experts' products), ``exchange`` (dispatch and combination of rows) or ``shared`` (the experts
       that every token passes); empty for all other ops.
@@ -176,6 +178,7 @@ class Op:
     saves_result: bool = False
     grad_early: float = 0.0
     early_flop: float = 0.0
+    beside: Saved = NOTHING
     part: ExpertPart = ""
 
     @property

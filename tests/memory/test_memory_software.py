@@ -312,6 +312,27 @@ def test_activations_on_the_host_are_not_held() -> None:
     assert offloaded(whole, 0) is whole
 
 
+def test_gathered_keys_and_values_are_of_all_tokens_whatever_the_ranks() -> None:
+    """8 heads of 128 of k and v in 16 bit for each of 2^20 tokens, and in backward their gradients.
+
+    The layer in work of a ring holds none of them; both hold the same besides.
+    """
+    tokens = 2**20
+    words: dict[str, Any] = {**LLAMA, "software": "fsdp", "strategy": "zero3", "recompute": "full"}
+
+    def working(cp: int, comm: str) -> float:
+        found = api.predict(
+            "llama3-8b", f"{cp // 8}x8xH100", **words, seq_len=tokens, cp=cp, cp_comm=comm,
+            settings="loss=chunked",
+        )  # fmt: skip
+        return found.memory.terms["working_set"]
+
+    both = 2 * (2 * tokens * 2 * 8 * 128)
+    assert working(8, "all-gather") - working(8, "ring") <= both
+    # of so many ranks that what a rank's own tokens need is little
+    assert working(64, "all-gather") > both > working(64, "ring")
+
+
 @pytest.mark.parametrize("recompute", ["none", "full"])
 def test_offload_of_activations_is_that_of_every_layer(recompute: str) -> None:
     words: dict[str, Any] = {**LLAMA, "recompute": recompute}

@@ -23,7 +23,7 @@ from simcore.physics.collectives import Collective, Group, collective_time_s
 from simcore.step.parallel.layer_ranks import Array, DividedJob, LayerRanks
 from simcore.strategy.layout import CpComm, Layout
 from simcore.workload.archs.lm_kinds import ATTENDING, RECURRENT
-from simcore.workload.graph import Block, Kernel, Op, Workload
+from simcore.workload.graph import FLASH_KINDS, Block, Kernel, Op, Workload
 from simcore.workload.models import ModelRecord, Scalar
 from simcore.workload.resolve import ModelSource
 from simcore.workload.saved import NOTHING, Saved
@@ -116,10 +116,15 @@ class ContextRanks(LayerRanks):
 
     @staticmethod
     def divided(part: Workload, job: DividedJob) -> Workload:
-        """A context rank's part: with the copies that an exchange of tokens for heads needs."""
+        """A context rank's part: with the copies that an exchange of tokens for heads needs.
+
+        Where keys and values are gathered, each rank holds those of all tokens during attention.
+        """
         layout, heads = job.layout, heads_of(job.record.name, job.config, job.layout)
-        if heads is None or layout.cp == 1 or layout.cp_comm != "ulysses":
+        if heads is None or layout.cp == 1 or layout.cp_comm == "ring":
             return part
+        if layout.cp_comm == "all-gather":
+            return gathered(part, heads, layout.cp)
         return turned(part, heads, job.strategy.recompute_modules, mixers_of(job.config, layout))
 
     @property
@@ -268,6 +273,24 @@ def elements(
     if layout.cp_comm == "ulysses":
         return tokens / layout.cp * heads.turned / _TURNED
     return tokens * (heads.keys + heads.values)
+
+
+@lru_cache(maxsize=256)
+def gathered(part: Workload, heads: Heads, ranks: int) -> Workload:
+    """A part of the model whose attention reads keys and values of all ranks from one buffer.
+
+    The buffer is gathered anew in backward, beside the gradients of all of it that are reduced
+    (Transformer Engine, attention/dot_product_attention/context_parallel.py,
+    AttnFuncWithCPAndKVAllGather; torch/distributed/tensor/experimental/_attention.py,
+    _AllGatherRotater). Ops count all tokens, of which the engine gives each rank its share.
+    """
+    whole = Saved(low=ranks * part.tokens_per_sample * (heads.keys + heads.values))
+
+    def of(op: Op) -> Op:
+        flash = any(k.kind in FLASH_KINDS for k in op.fwd)
+        return replace(op, beside=whole) if flash else op
+
+    return part.replace(blocks=tuple(replace(b, ops=tuple(map(of, b.ops))) for b in part.blocks))
 
 
 @lru_cache(maxsize=256)
