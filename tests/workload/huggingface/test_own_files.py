@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from simcore.workload.huggingface import read_config
+from simcore.workload.models import MODELS
 
 #: (config of the hub's repository, billions of parameters, relative difference allowed)
 _PUBLISHED: dict[str, tuple[dict[str, Any], float, float]] = {
@@ -33,6 +34,18 @@ _PUBLISHED: dict[str, tuple[dict[str, Any], float, float]] = {
          "use_qk_norm": True, "partial_rotary_factor": 0.5, "hidden_act": "silu",
          "tie_word_embeddings": False},
         16.26, 0.001,
+    ),
+    # huggingface.co/inclusionAI/Ling-flash-2.0: "100B total"; 103 billion of its files
+    "ling-flash-2.0": (
+        {"model_type": "bailing_moe", "architectures": ["BailingMoeV2ForCausalLM"],
+         "hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32,
+         "num_key_value_heads": 4, "head_dim": 128, "intermediate_size": 9216,
+         "moe_intermediate_size": 1024, "num_experts": 256, "num_experts_per_tok": 8,
+         "num_shared_experts": 1, "vocab_size": 157184, "first_k_dense_replace": 1,
+         "n_group": 8, "topk_group": 4, "use_bias": False, "use_qkv_bias": False,
+         "use_qk_norm": True, "partial_rotary_factor": 0.5, "hidden_act": "silu",
+         "tie_word_embeddings": False},
+        103, 0.005,
     ),
     # Step-3 (arXiv 2507.19427): "316B" of the language model, 321 with its vision encoder
     "step-3": (
@@ -67,6 +80,14 @@ def _read(config: dict[str, Any], folder: Path) -> Any:
 def test_the_total_is_the_published_one(name: str, tmp_path: Path) -> None:
     config, billions, share = _PUBLISHED[name]
     assert _read(config, tmp_path).params.value / 1e9 == pytest.approx(billions, rel=share)
+
+
+@pytest.mark.parametrize("name", _PUBLISHED)
+def test_models_db_has_the_same_model(name: str, tmp_path: Path) -> None:
+    read, record = _read(_PUBLISHED[name][0], tmp_path), MODELS[name]
+    ours = record.build(seq_len=512)
+    assert ours.trainable_numel == read.params.value
+    assert ours.forward_flop == read.build(seq_len=512).forward_flop
 
 
 def test_chosen_layers_count_as_they_are_written(tmp_path: Path) -> None:

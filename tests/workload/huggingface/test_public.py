@@ -16,11 +16,12 @@ from huggingface.public_hybrids import HYBRIDS
 from huggingface.public_mixers import MIXERS
 from huggingface.public_more import MORE
 from huggingface.public_sizes import SIZES
+from huggingface.public_types import BILLIONS, TYPES
 
 from simcore.workload.huggingface import read_config
 from simcore.workload.models import MODELS
 
-PUBLIC = {**LARGEST, **SIZES, **MORE, **ENCODERS, **MIXERS, **HYBRIDS, **EXPERTS}
+PUBLIC = {**LARGEST, **SIZES, **MORE, **ENCODERS, **MIXERS, **HYBRIDS, **EXPERTS, **TYPES}
 
 
 def _file(folder: Path, config: dict[str, Any]) -> Path:
@@ -41,6 +42,12 @@ def test_real_sizes_match_transformers(name: str) -> None:
     config = transformers.AutoConfig.for_model(**keys)
     config.architectures = keys["architectures"]
     assert cases.trained_numel(cases.model_of(config)) == known
+
+
+@pytest.mark.parametrize("name", BILLIONS)
+def test_totals_are_the_published_ones(name: str) -> None:
+    known, billions = BILLIONS[name]
+    assert known / 10**9 == pytest.approx(billions, rel=0.055)
 
 
 @pytest.mark.parametrize("name", PUBLIC)
