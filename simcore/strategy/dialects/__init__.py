@@ -11,6 +11,7 @@ from importlib import import_module
 
 from simcore.base.errors import UsageError
 from simcore.strategy.dialects.base import Emitted, Job, Launch, Unsupported
+from simcore.strategy.dialects.calls import PYTHON
 from simcore.strategy.dialects.keyed import DIALECTS, TableDialect
 from simcore.strategy.dialects.line_record import LINES
 from simcore.strategy.dialects.lines import FILES, LineDialect, line_programs
@@ -42,7 +43,8 @@ def find_dialect(source: Source) -> TableDialect:
     Raises UsageError with the known formats, or with the dialects between which nothing decides.
     """
     claiming = [d for name in dialects() if (d := DIALECTS[name]).claims(source)]
-    if source.suffix in FILES:
+    if source.suffix in (*FILES, *PYTHON):
+        claiming = [] if source.suffix == ".ipynb" else claiming
         claiming += [d for d in map(LineDialect, line_programs()) if d.claims(source)]
         if len(claiming) > 1:
             known = {d.name: d.knows(source) for d in claiming}

@@ -104,6 +104,8 @@ class LineRecord(DialectRecord):
     launcher      the launcher whose flags stand before the script (``tune run``) or among the
                   program's own (``trl sft``)
     positional    keys of the words that belong to no flag, in their order
+    calls         functions whose keyword arguments in a Python script or notebook are its keys,
+                  and what stands before these; the first one only this program has
     environment   variables of the environment, and the option that each states
     notes         sentences that are always told: what of such a run is predicted, and what is not
     marks         keys of which the line of another script has at least one if its arguments are
@@ -118,6 +120,7 @@ class LineRecord(DialectRecord):
     overrides: bool = False
     launcher: str = ""
     positional: str = ""
+    calls: dict[str, str] = Field(default_factory=dict)
     environment: dict[str, str] = Field(default_factory=dict)
     notes: tuple[str, ...] = ()
 

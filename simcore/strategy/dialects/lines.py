@@ -15,6 +15,7 @@ from typing import Any
 
 from simcore.base.errors import DataError, InvalidConfig, SimcoreError, UsageError, nearest
 from simcore.strategy.dialects.base import Emitted, Job, Launch
+from simcore.strategy.dialects.calls import PYTHON, arguments_of, called
 from simcore.strategy.dialects.keyed import DIALECTS, TableDialect
 from simcore.strategy.dialects.line_record import LINES, LineRecord, NamedFile, fold_key
 from simcore.strategy.dialects.reading import Reading, Table
@@ -150,7 +151,9 @@ class LineDialect(TableDialect):
 
     def claims(self, source: Source) -> bool:
         """Whether it is a file of this program's arguments: its form, and one of its marks."""
-        file = self.record.file
+        file, calls = self.record.file, self.record.calls
+        if source.suffix in PYTHON:
+            return called(source, dict([*calls.items()][:1])) > 0
         if file is None or source.suffix not in FILES:
             return False
         if file.form == "toml" and source.suffix != ".toml":
@@ -159,12 +162,22 @@ class LineDialect(TableDialect):
 
     def data(self, source: Source) -> Mapping[str, Any]:
         """The keys and values of a file of arguments."""
-        return of_table(FILES[_ending(source)](source)).given
+        return self._of_file(source).given
+
+    def knows(self, source: Source) -> int:
+        """How many keys of a file the record has, or functions that a script calls."""
+        if source.suffix in PYTHON:
+            return called(source, self.record.calls)
+        return super().knows(source)
+
+    def _of_file(self, source: Source) -> Arguments:
+        if source.suffix in PYTHON:
+            return of_table(arguments_of(source, self.record.calls))
+        return of_table(FILES[_ending(source)](source))
 
     def read(self, source: Source) -> Launch:
         """The options that a file of arguments states."""
-        reading = Reading(self.name, source)
-        return self.read_arguments(reading, of_table(FILES[_ending(source)](source)), "the file")
+        return self.read_arguments(Reading(self.name, source), self._of_file(source), "the file")
 
     def read_words(self, reading: Reading, words: Sequence[str], script: str) -> Launch:
         """The options that a line states after the script, and in the file that it names."""
@@ -329,7 +342,7 @@ def _of_family(name: str, functions: Mapping[str, Last]) -> Iterator[Last]:
 
 def line_programs() -> tuple[str, ...]:
     """Names of the records that are programs: those that something starts."""
-    return tuple(r.name for r in LINES.all() if r.started.any)
+    return tuple(r.name for r in LINES.all() if r.started.any or r.calls)
 
 
 def chosen(

@@ -103,13 +103,5 @@ def finish(reading: Reading, table: Table) -> None:
     sharding_program(reading, table)
 
 
-def supervised_alone(reading: Reading, _table: Table) -> None:
-    """Say that a script which trains by preferences or rewards is predicted as a supervised one."""
-    script = str(reading.context.get("other.script", "the script"))
-    how = "trains by preferences or rewards: a supervised step of its one model is predicted"
-    reading.approximate(script, how)
-
-
 FIRST[ANY_SCRIPT] = sharding_words
-LAST["trl-preferences"] = supervised_alone
 LAST[ANY_SCRIPT] = finish
