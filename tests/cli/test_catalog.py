@@ -38,7 +38,7 @@ def test_a_list_may_be_of_what_has_a_word(simcore: Callable) -> None:
 
 
 def test_software_is_listed_with_what_others_call_it(simcore: Callable) -> None:
-    data = json.loads(simcore("list", "software", "axolotl", "--json").out)
+    data = json.loads(simcore("list", "software", "hf-trainer", "--json").out)
     assert [d["name"] for d in data] == ["transformers"]
     assert "megatron-core" in simcore("list", "programs", "mcore").out
     (one,) = json.loads(simcore("list", "software", "fsdp-no-sync", "--json").out)
