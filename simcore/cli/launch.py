@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import PurePath
 from typing import Any
 
 from simcore.base.errors import InvalidConfig, SimcoreError, UnknownName
 from simcore.cli.output import complain, write
 from simcore.request.inputs import DESCRIBED
-from simcore.strategy.dialects import DIALECTS, read_launch
+from simcore.strategy.dialects import DIALECTS, Launch, read_launch
 
 
 def emit_problems(dialect: str, as_json: bool, explain: str | None) -> list[str]:
@@ -37,9 +37,9 @@ def model_in(launch: str, problems: list[str]) -> Any:
     name = read.model or (DESCRIBED if read.described else "")
     if name == DESCRIBED:
         return name
-    if not name and (found := _model_of_file_names(read.absent_files)):
-        name, file = found
-        complain(f"WARNING: model {name}, by the name of {file}: --model says otherwise")
+    if not name and (found := _model_called(read)):
+        name, by = found
+        complain(f"WARNING: model {name}, by {by}: --model says otherwise")
     if not name:
         problems.append("--model is missing: name one of `simcore list models` "
                         "(the launch file does not name it)")  # fmt: skip
@@ -55,21 +55,40 @@ def model_in(launch: str, problems: list[str]) -> Any:
     return UntrustedName(name)
 
 
-def _model_of_file_names(files: Iterable[str]) -> tuple[str, str] | None:
-    """(known model, file) of the first file that is named after one, as ``llama3_1/8B_full`` is."""
+def _model_called(read: Launch) -> tuple[str, str] | None:
+    """(known model, what calls it so): an argument of an unknown script, or the name of a file.
+
+    Files are those of the program that are not at hand, such as ``llama3_1/8B_full``.
+    """
     from simcore.workload.models import MODELS
 
-    for file in files:
+    hint = read.model_hint
+    if hint and (name := _known(hint)):
+        return name, f"{hint} of an unknown script"
+    for file in read.absent_files:
         path = PurePath(file)
         stems = [path.name.removesuffix(".yaml").removesuffix(".yml").removesuffix(".toml")]
         while "_" in stems[-1]:
             stems.append(stems[-1].rpartition("_")[0])
-        folder = re.sub(r"(?<=\d)_(?=\d)", ".", path.parent.name)
         for stem in stems:
-            for name in (f"{folder}-{stem}", stem):
+            for text in (f"{path.parent.name}-{stem}" if path.parent.name else stem, stem):
+                name = re.sub(r"(?<=\d)_(?=\d)", ".", text, count=1)
                 if re.search(r"[a-zA-Z]\w*\W*\d", name) and MODELS.path(name) is not None:
-                    return name, file
+                    return name, f"the name of {file}"
     return None
+
+
+def _known(text: str) -> str:
+    """The model of models_db, or of a vision library, of that name; "" where there is none."""
+    from simcore.workload.resolve import resolve_model
+
+    for name in (text, f"timm:{text}", f"torchvision:{text}"):
+        try:
+            resolve_model(name)
+        except SimcoreError:
+            continue
+        return name
+    return ""
 
 
 def warn_unknown(launch: str, *, strict: bool = False) -> None:

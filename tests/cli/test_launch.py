@@ -163,3 +163,12 @@ def test_a_program_s_own_file_that_is_not_at_hand_is_named_after_its_model(
 def test_a_file_of_any_name_names_no_model(simcore: Callable) -> None:
     ran = simcore("predict", "--gpus", "1x8xH100", "--launch", "composer train/train.py my.yaml")
     assert ran.code == 2 and "--model is missing" in ran.err
+
+
+def test_an_unknown_script_may_call_its_model_by_a_known_name(simcore: Callable) -> None:
+    line = "torchrun --nproc_per_node=8 main.py --arch resnet50 --dir x"
+    ran = simcore("predict", "--gpus", "1x8xH100", "--launch", line)
+    assert ran.code == 0 and "WARNING: model resnet50, by resnet50 of an unknown script" in ran.err
+    for other in ("unet-of-my-own", "pkg.module:function"):
+        ran = simcore("predict", "--gpus", "8xH100", "--launch", line.replace("resnet50", other))
+        assert ran.code == 2 and "--model is missing" in ran.err

@@ -31,6 +31,8 @@ ANY_SCRIPT = "trainer"
 _KEY = re.compile(r"\$\{([A-Za-z_][\w.-]*)\}")
 #: How often such a value may name another one.
 _HOPS = 4
+#: Flags by which scripts of any kind name a model, unless it is a path.
+_MODEL_FLAGS = ("model", "arch", "model-name", "model-type")
 _OVERRIDE = re.compile(r"^(?:\+{0,2}([A-Za-z_][\w./@-]*)=(.*)|~([A-Za-z_][\w./@-]*).*)$", re.DOTALL)
 
 Last = Callable[[Reading, Table], None]
@@ -265,6 +267,9 @@ class LineDialect(TableDialect):
         table = Table(_interpolated(found.given), "", found.spelt)
         for first in _of_family(self.name, FIRST):
             first(reading, table)
+        if not self.certain:
+            named = (table.given.get(key) for key in _MODEL_FLAGS)
+            reading.more["model_hint"] = next((v for v in named if isinstance(v, str)), "")
         foreign = {k for k, v in table.given.items() if not (self.certain or self._takes(k, v))}
         for key in foreign:
             table.take(key)
