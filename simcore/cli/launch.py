@@ -46,11 +46,8 @@ def model_in(launch: str, problems: list[str]) -> Any:
         return None
     try:
         resolve_model(name)
-    except SimcoreError:
-        problems.append(
-            f"{name}, which the launch file trains, is not known here: give --model with the "
-            "nearest of `simcore list models` or with its config.json"
-        )
+    except SimcoreError as err:
+        problems.append(f"the launch file trains {name}: {err}: give --model, or its config.json")
         return None
     return UntrustedName(name)
 

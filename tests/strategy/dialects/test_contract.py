@@ -113,8 +113,8 @@ def test_every_file_registers_its_dialect() -> None:
     folder = Path(read_launch.__code__.co_filename).parent
     shared = {
         "__init__", "base", "keyed", "reading", "record", "shell", "source", "text",
-        "arithmetic", "megatron_stages", "line_record", "lines", "calls", "recipes",
-        "torchtitan_python", "torchtitan_run",
+        "arithmetic", "megatron_model", "megatron_stages", "line_record", "lines", "calls",
+        "recipes", "torchtitan_python", "torchtitan_run",
     }  # fmt: skip
     assert {p.stem for p in folder.glob("*.py")} - shared == {*MODULES, *LINE_MODULES}
     assert {*MODULES, *RECORDS.names()} == set(SHIPPED)
