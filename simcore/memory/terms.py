@@ -219,7 +219,7 @@ def _fullest_op(
     gathered = np.zeros((len(ops.held), 1))
     if strategy.zero_stage >= 3:
         stays = np.minimum(strategy.program.zero3.live_numel, parts.sizes.trainable_numel)
-        grad_bytes = p.grad_bytes + p.param_bytes * strategy.program.fsdp.joins_gradients
+        grad_bytes = p.grad_bytes + p.param_bytes * strategy.program.fsdp.flat_copies
         wide = np.maximum(ops.window, stays) * p.param_bytes + ops.whole * grad_bytes
         gathered = wide[:, parts_then] * state.fetches[first]
         total = total + gathered
@@ -331,6 +331,8 @@ def memory_of(
     loose = sum(at_op[k] for k in LOOSE if not (inputs_only and k == "activations"))
     fresh = _flat_buffer_bytes(state, strategy, sizes)
     # Blocks belong to the stream that allocated them, so each stream's own peak counts.
+    flat = sizes.largest_block_numel * strategy.precision.param_bytes
+    streams = streams + flat * strategy.program.fsdp.flat_copies  # what a unit is copied out of
     in_step = np.where(strategy.reduces_apart & (n_ranks > 1), streams, sums[1])
     stays = sum(state.terms.values(), zero)
     cached = np.maximum(reserved, stays + cublas_bytes + in_step + fresh)

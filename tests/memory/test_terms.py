@@ -535,4 +535,5 @@ def test_each_of_fsdps_streams_keeps_the_blocks_of_its_own_peak() -> None:
     assert held.terms["gradients"][0] < gradients
     assert held.terms["activations"][0] == pytest.approx(10 * 2 * 2e8, rel=0.1)
     apart = gradients - held.terms["gradients"][0]
-    assert held.cached[0] == pytest.approx(held.allocated[0] + apart, rel=1e-3)
+    flat = 2 * 1e7  # what a layer is gathered to before its parameters are copied out
+    assert held.cached[0] == pytest.approx(held.allocated[0] + apart + flat, rel=1e-3)

@@ -169,13 +169,16 @@ def _samples(reading: Reading, table: Table) -> None:
 
 
 def _compiled(reading: Reading, table: Table) -> None:
-    """``compile.components``: the model runs under torch.compile only where it is among them."""
+    """``compile.components``: what runs under torch.compile, the model or its loss alone."""
     key = "compile.components"
     parts = table.take(key)
     listed = parts.split(",") if isinstance(parts, str) else parts
     if isinstance(listed, list | tuple) and "model" not in listed and reading.said("compile"):
         del reading.facts["compile"]
-        reading.ignore(f"{key} = {listed}")
+        if "loss" in listed and reading.said("set.loss") is None:
+            reading.say("set.loss", "compiled", key)
+        else:
+            reading.ignore(f"{key} = {listed}")
 
 
 def _low_precision(reading: Reading, table: Table) -> None:

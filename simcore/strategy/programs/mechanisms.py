@@ -179,14 +179,14 @@ class Fsdp:
     which stays gathered from the start of forward to the end of backward.
     ``reduces_last_micro_step``: gradients are reduced and sharded only in the last micro-step.
     Until then each rank holds all of them, in the data type in which they are reduced.
-    ``joins_gradients``: the gradients of a unit's parameters are copied to one flat tensor, which
-    is reduced; without it they are views of that tensor.
+    ``flat_copies``: a unit's parameters are copied out of the flat tensor that ranks gather, and
+    its gradients to the one that they reduce; without it they are views of it.
     ``units``: host time of each unit; None: not counted.
     """
 
     outer_layers_one_unit: bool = False
     reduces_last_micro_step: bool = False
-    joins_gradients: bool = False
+    flat_copies: bool = False
     units: UnitHooks | None = None
 
 

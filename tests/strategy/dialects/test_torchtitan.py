@@ -166,6 +166,13 @@ def test_a_loss_over_whole_logits(tmp_path: Path) -> None:
         assert python(tmp_path, body).settings == {"loss": loss}
 
 
+def test_a_loss_compiled_alone_leaves_the_model_as_it_is() -> None:
+    text = "[model]\nname = 'llama3'\n[compile]\nenable = true\ncomponents = ["
+    alone, both = (read(f"{text}{parts}]\n") for parts in ("'loss'", "'model', 'loss'"))
+    assert (alone.compile, alone.settings) == (None, {"loss": "compiled"})
+    assert (both.compile, both.settings) == (True, {})
+
+
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
