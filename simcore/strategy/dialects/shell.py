@@ -26,6 +26,8 @@ _ARRAY_OPENS = re.compile(r"^\s*(?:(?:declare|local|export|readonly)\s+(?:-\w+\s
                           r"([A-Za-z_]\w*)(\+?)=\(")  # fmt: skip
 _SBATCH = re.compile(r"^#SBATCH\s+(.+?)\s*$", re.MULTILINE)
 _ARITHMETIC = re.compile(r"\$\(\((.+?)\)\)")
+#: What sends a command's output elsewhere: >log, 2>&1, &>> log (of which the next word is a file).
+_REDIRECTS = re.compile(r"^(?:\d*|&)(?:>>?|<)(&?[^>\s]*)$")
 _DECLARE = ("export", "local", "readonly", "declare")
 
 Flag = tuple[str, list[str]]
@@ -71,26 +73,52 @@ def read_script(source: Source) -> Script:
             _assign(source, line, variables, opened[1], opened[2], _fill(source, words, variables))
             branched |= _changed(before, variables)
             continue
-        words = _split(source, line, text)
-        if words and words[0] in _DECLARE:
-            words = [w for w in words[1:] if not w.startswith("-")]
-        leading = 0
-        while leading < len(words) and _ASSIGN.match(words[leading]):
-            leading += 1
-        if words and leading == len(words):
-            for word in words:
-                found = _ASSIGN.match(word)
-                assert found is not None
-                filled = _fill(source, [found[3]], variables) if found[3] else []
-                _assign(source, line, variables, found[1], found[2], filled)
-            branched |= _changed(before, variables)
-        elif words:
-            commands.append(tuple(_fill(source, words[leading:], variables)))
-            set_here = [w.partition("=")[::2] for w in words[:leading]]
-            environments.append({n: _VARIABLE.sub(lambda m: _text(m, variables), v)
-                                 for n, v in set_here})  # fmt: skip
+        for words in _parts(_split(source, line, text)):
+            command = _assigned(source, line, words, variables)
+            if command is not None:
+                commands.append(command[0])
+                environments.append(command[1])
+        branched |= _changed(before, variables)
     joined = {name: " ".join(values) for name, values in variables.items()}
     return Script(tuple(commands), sbatch, tuple(environments), joined, tuple(branched))
+
+
+def _parts(words: list[str]) -> Iterator[list[str]]:
+    """The commands of a line (``a && b | c``), without what redirects their output."""
+    part: list[str] = []
+    target = False
+    for word in [*words, ";"]:
+        if target:
+            target = False
+        elif word in ("&&", "||", "|", ";", "&"):
+            if part:
+                yield part
+            part = []
+        elif match := _REDIRECTS.match(word):
+            target = not match[1]
+        else:
+            part.append(word)
+
+
+def _assigned(
+    source: Source, line: int, words: list[str], variables: dict[str, list[str]]
+) -> tuple[tuple[str, ...], dict[str, str]] | None:
+    """A command and the variables set for it alone; None where its words only set variables."""
+    if words[0] in _DECLARE:
+        words = [w for w in words[1:] if not w.startswith("-")]
+    leading = 0
+    while leading < len(words) and _ASSIGN.match(words[leading]):
+        leading += 1
+    if leading == len(words):
+        for word in words:
+            found = _ASSIGN.match(word)
+            assert found is not None
+            filled = _fill(source, [found[3]], variables) if found[3] else []
+            _assign(source, line, variables, found[1], found[2], filled)
+        return None
+    set_here = [w.partition("=")[::2] for w in words[:leading]]
+    environment = {n: _VARIABLE.sub(lambda m: _text(m, variables), v) for n, v in set_here}
+    return tuple(_fill(source, words[leading:], variables)), environment
 
 
 def _opens(text: str) -> int:

@@ -162,3 +162,16 @@ def test_branches_of_a_script_are_told_and_arrays_keep_their_words(tmp_path: Pat
     launch = read_launch(str(script))
     assert launch.micro_batch == 8 and launch.nproc_per_node == 2 and not launch.unknown
     assert any("SIZE are set in branches" in text for text in launch.approximated)
+
+
+@pytest.mark.parametrize(
+    "around",
+    [
+        "nohup {} > log.txt 2>&1 &", "{} 2>&1 | tee log.txt", "cd work && {} &> log", "ls; {} ; ls",
+        "export A=1 && {} >>log", "srun bash -c '{}'",
+    ],
+)  # fmt: skip
+def test_what_stands_around_a_command_is_no_argument(around: str) -> None:
+    line = "torchrun --nproc_per_node 4 train.py --bf16 --learning_rate 1e-4"
+    launch, alone = read_launch(around.format(line)), read_launch(line)
+    assert launch.words() == alone.words() and launch.unknown == ()
