@@ -157,11 +157,11 @@ def _project(body: Body, s: AttentionShape, reads: str) -> None:
         # The gradients of q, k and v are joined.
         body.add(ops.grad_only("qkv.cat", 2 * s.seq * float(packed), kind="copy"))
     else:
-        for part, width in (("q", s.q_dim + gate), ("k", s.kv_dim), ("v", s.v_dim)):
+        own = [("v", s.v_dim)] * (s.own.values != "keys")
+        for part, width in [("q", s.q_dim + gate), ("k", s.kv_dim), *own]:
             body.linear(part, s.seq, s.hidden, width, bias=s.qkv_bias, reads=reads)
-        body.add(
-            ops.accumulate("qkv.forks", float(s.seq * s.hidden), times=2, high=reads in body.high)
-        )
+        times, high = 1 + len(own), reads in body.high
+        body.add(ops.accumulate("qkv.forks", float(s.seq * s.hidden), times=times, high=high))
         if gate:  # the gradients of both halves are joined
             body.add(ops.grad_only("attention_gate.cat", 4 * q, kind="copy", indexed=2 * q))
     if s.own.qkv_clip:  # backward masks by the input, which is saved
@@ -177,6 +177,13 @@ def _project(body: Body, s: AttentionShape, reads: str) -> None:
             body.norm(
                 part, float(s.seq * rows), dim, s.norm, weight=s.own.qk_norm_weight, narrow=True
             )
+    if s.own.values != "own":
+        many, of_keys = float(s.seq * s.own.kv_heads), s.own.values == "keys"
+        if of_keys:
+            body.kept.add("k.product")  # which the norm of k saves
+            body.add(ops.accumulate("k.product.fork", kv))
+        body.norm("v_norm", many, s.own.value_dim, s.norm, weight=False, narrow=True,
+                  reads="k.product" if of_keys else "")  # fmt: skip
     wide = {"q", "k", "v"} <= body.high  # attention takes 16 bit
     if wide:
         body.add(ops.brought_to_fp32("v.narrowed", v if s.rotated else q + kv + v))

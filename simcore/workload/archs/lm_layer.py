@@ -180,4 +180,6 @@ def layer(m: Model, kind: Kind) -> Body:
     if after:
         norm("mlp.norm", narrow=True)
     body.add(summed("mlp.residual"), forked("mlp.fork"))
+    if m.norms.scaled_layer and not fused:
+        body.add(ops.scale("layer.scale", elems, high=True))
     return body

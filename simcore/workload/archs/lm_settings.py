@@ -15,6 +15,7 @@ NORMS = (
     "layernorm", "layernorm_eager", "rmsnorm", "rmsnorm_again", "rmsnorm_eager", "rmsnorm_gemma",
 )  # fmt: skip
 RESIDUALS = ("serial", "parallel", "parallel_one_norm", "sandwich", "after")
+VALUES = ("own", "normed", "keys")
 POSITIONS = ("learned", "rope", "alibi", "none")
 
 
@@ -58,6 +59,8 @@ class Attention:
     - ``attention_softcap``: scores are capped. ``sinks``: softmax has one more, learned score per
       head. ``gated_attention``: a sigmoid of a second result of q's product multiplies the output
       (Qwen3-Next); ``head_gate``: that of a narrow product, one number for each head (Step 3.5).
+    - ``values``: ``own``; ``normed`` by a norm without weight; ``keys``: k's product, so normed, in
+      layers without a window, and their own normed ones in the others (Gemma 4).
     """
 
     heads: int
@@ -84,6 +87,7 @@ class Attention:
     sinks: bool = False
     gated_attention: bool = False
     head_gate: bool = False
+    values: str = "own"
 
     def complete(self, sizes: Sizes) -> Attention:
         """The same with values for what has none. Raises ValueError for heads that do not fit."""
@@ -130,6 +134,7 @@ class Windowed:
             own, heads=heads, kv_heads=kv_heads, head_dim=head_dim,
             value_dim=self.windowed_head_dim or own.value_dim,
             rotary_share=self.windowed_rotary_share or own.rotary_share,
+            values="normed" if own.values == "keys" else own.values,
         )  # fmt: skip
 
 
@@ -246,7 +251,8 @@ class Norms:
     - ``residual``: serial, parallel (parallel_one_norm: both parts read one norm), sandwich (norms
       before and after each half, Gemma 2) or after (only after it, OLMo 2).
     - ``scaled_residual``: sums are multiplied by a constant (Granite); ``scaled_parts``: so are
-      inputs and results of a layer's parts (Falcon-H1).
+      inputs and results of a layer's parts (Falcon-H1); ``scaled_layer``: so is a layer's result
+      (Gemma 4).
     """
 
     norm: str = "layernorm"
@@ -256,6 +262,7 @@ class Norms:
     residual: str = "serial"
     scaled_residual: bool = False
     scaled_parts: bool = False
+    scaled_layer: bool = False
 
     @property
     def is_parallel(self) -> bool:

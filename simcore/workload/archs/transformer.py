@@ -38,6 +38,7 @@ from simcore.workload.archs.lm_settings import (
     NORMS,
     POSITIONS,
     RESIDUALS,
+    VALUES,
     Adapting,
     Attention,
     Ends,
@@ -58,6 +59,7 @@ _CHOICES = {
     "positions": POSITIONS,
     "attention": ATTENTIONS,
     "residual": RESIDUALS,
+    "values": VALUES,
     "expert_tokens": EXPERT_TOKENS,
     "loss": (
         "eager",
@@ -299,7 +301,7 @@ def build(
     """
     names = {"norm": model.norms.norm, "mlp": model.feed_forward.mlp,
              "positions": model.ends.positions, "attention": run.attention,
-             "residual": model.norms.residual, "loss": run.loss,
+             "residual": model.norms.residual, "values": model.attention.values, "loss": run.loss,
              "expert_tokens": model.experts.expert_tokens}  # fmt: skip
     check_names(**{key: (name, _CHOICES[key]) for key, name in names.items()})
     model.experts.check()

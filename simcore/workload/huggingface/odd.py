@@ -154,6 +154,23 @@ def _rounded_up_ffn(t: Translation, _: Expression) -> int:
     return -(-width // multiple) * multiple
 
 
+def _of_full_attention(t: Translation, x: Expression) -> Any:
+    """A size of Gemma 4's layers without a window.
+
+    Files of the hub state it under a key of its own, ``stated``; those that transformers writes as
+    the exception of such layers. Otherwise it is ``default``.
+    """
+    f = t.fields
+    others = f.value("per_layer_config")
+    if isinstance(others, dict) and others:
+        written = next(iter(others.values()))
+        size = written.get(x["key"]) if isinstance(written, dict) else None
+        if size is not None and type(size) is not int:
+            raise f.error("per_layer_config", f"{x['key']} {size!r:.40} is no whole number")
+        return size or t.value(x["default"])
+    return f.count(x["stated"], default=0, low=0) or t.value(x["default"])
+
+
 _FUNCTIONS: Mapping[str, Callable[[Translation, Expression], Any]] = {
     "listed_layers": _listed_layers,
     "sorted_words": _sorted_words,
@@ -164,6 +181,7 @@ _FUNCTIONS: Mapping[str, Callable[[Translation, Expression], Any]] = {
     "transformer_layers_of_levels": _transformer_layers_of_levels,
     "layers_chosen": _layers_chosen,
     "rounded_up_ffn": _rounded_up_ffn,
+    "of_full_attention": _of_full_attention,
 }
 
 

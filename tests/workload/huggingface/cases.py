@@ -169,6 +169,12 @@ CASES: dict[str, Case] = {
     "gemma3_text": (
         "Gemma3Text", {**_GQA, "head_dim": 16, "num_hidden_layers": 7}, "Gemma3ForCausalLM",
     ),
+    "gemma4_text": (
+        "Gemma4Text",
+        {**_GQA, "head_dim": 16, "num_hidden_layers": 7, "num_global_key_value_heads": 1,
+         "global_head_dim": 32, "attention_k_eq_v": True, "hidden_size_per_layer_input": 0},
+        "Gemma4ForCausalLM",
+    ),
     "phi3": ("Phi3", {**_GQA, **_TOKENS}, "Phi3ForCausalLM"),
     "gpt2": (
         "GPT2",

@@ -353,6 +353,16 @@ _PUBLISHED: dict[str, tuple[str, dict[str, Any], int, float]] = {
          "tie_word_embeddings": False},
         560_988_160, 0.561,
     ),
+    "gemma-4-31b": (
+        "google/gemma-4-31B",
+        {"model_type": "gemma4_text", "architectures": ["Gemma4ForCausalLM"], "hidden_size": 5376,
+         "num_hidden_layers": 60, "num_attention_heads": 32, "num_key_value_heads": 16,
+         "intermediate_size": 21504, "vocab_size": 262144, "head_dim": 256, "global_head_dim": 512,
+         "num_global_key_value_heads": 4, "attention_k_eq_v": True, "hidden_size_per_layer_input":
+         0, "num_kv_shared_layers": 0, "sliding_window": 1024, "final_logit_softcapping": 30.0,
+         "max_position_embeddings": 262144, "tie_word_embeddings": True},
+        30_697_345_280, 30.7,
+    ),
 }  # fmt: skip
 
 TYPES: dict[str, Entry] = {name: entry[:3] for name, entry in _PUBLISHED.items()}

@@ -301,3 +301,22 @@ def test_no_odd_value_of_any_key_is_more_than_a_data_error(case: str, tmp_path: 
                 assert read_config(path).params.value > 0
             except DataError as err:
                 assert "\n" not in str(err)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({}, "inputs of each layer .Gemma 4 E2B and E4B. are not supported"),
+        ({"hidden_size_per_layer_input": 0, "num_kv_shared_layers": 2}, "share keys and values"),
+        ({"hidden_size_per_layer_input": 0, "enable_moe_block": True}, "experts beside a dense"),
+        (
+            {"hidden_size_per_layer_input": 0, "per_layer_config": {"5": {"head_dim": "wide"}}},
+            "head_dim 'wide' is no whole number",
+        ),
+    ],
+)
+def test_parts_of_gemma_4_that_are_not_described_say_so(
+    changes: dict[str, Any], said: str, tmp_path: Path
+) -> None:
+    with pytest.raises(DataError, match=said):
+        read_config(_write(tmp_path, {**_GOOD, "model_type": "gemma4_text", **changes}))
