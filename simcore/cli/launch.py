@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from pathlib import PurePath
-from typing import Any
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path, PurePath
+from typing import TYPE_CHECKING, Any
 
 from simcore.base.errors import InvalidConfig, SimcoreError, UnknownName
+from simcore.cli.files import writing
 from simcore.cli.output import complain, write
 from simcore.request.inputs import DESCRIBED
 from simcore.strategy.dialects import DIALECTS, Launch, read_launch
+
+if TYPE_CHECKING:
+    from simcore.api import Prediction
+    from simcore.request.emit import LaunchFile
 
 
 def emit_problems(dialect: str, as_json: bool, explain: str | None) -> list[str]:
@@ -101,17 +107,102 @@ def warn_unknown(launch: str, *, strict: bool = False) -> None:
         complain(f"WARNING: {sentence}")
 
 
-def write_launch(dialect: str, model: str, gpus: str, options: Mapping[str, Any]) -> None:
+def folder_problems(folder: Path | None, emit: str | None) -> list[str]:
+    """Error messages about ``--save-dir``."""
+    if folder is None:
+        return []
+    found = [] if emit is not None else ["--save-dir needs --emit DIALECT, the program that trains"]
+    if folder.exists() and not folder.is_dir():
+        found.append(f"--save-dir {str(folder)!r} is a file: name a folder")
+    return found
+
+
+def write_launch(
+    dialect: str, model: str, gpus: str, options: Mapping[str, Any],
+    folder: Path | None = None, answer: Prediction | None = None,
+) -> None:  # fmt: skip
     """Print the predicted job as a launch file, and on standard error what the file leaves out.
 
-    Raises InvalidConfig that lists everything that the format cannot express.
+    With ``folder`` and the ``answer`` it is written there, with a script that starts it and the
+    predicted figures. Raises InvalidConfig that lists everything that the format cannot express.
     """
     from simcore import api
 
     made = api.launch_file(dialect, model, gpus, **options)
-    write(made.text)
-    if made.left:
-        complain(f"note: not in this file, set them when you launch: {', '.join(made.left)}")
+    left = made.left
+    if folder is None or answer is None:
+        write(made.text)
+    else:
+        left = _write_folder(folder, made, answer, model, gpus, options)
+    if left:
+        complain(f"note: not in this file, set them when you launch: {', '.join(left)}")
     if made.implied:
         words = " ".join(f"--{word}" for word in made.implied)
         complain(f"note: the program that reads this file is predicted with {words}")
+
+
+def _write_folder(
+    folder: Path, made: LaunchFile, answer: Prediction, model: str, gpus: str,
+    options: Mapping[str, Any],
+) -> tuple[str, ...]:  # fmt: skip
+    """Write the folder; return the options that it does not state."""
+    from simcore.cli.plan import command_of
+    from simcore.strategy.dialects.runnable import OF_SCRIPT, SCRIPT
+
+    said = tuple(word.replace("_", "-") for word in OF_SCRIPT)
+    started = SCRIPT in made.files
+    left = tuple(w for w in made.left if not (started and w.partition(" ")[0] in said))
+    first = SCRIPT if started else next(iter(made.files))
+    batch = "#SBATCH" in made.files[first]
+    again = f"simcore predict --model {shlex.quote(model)} --gpus {shlex.quote(gpus)}"
+    words = [w for option in left for w in _as_flag(option)]
+    page = readme(
+        answer, made, left,
+        start=f"{'sbatch' if batch else 'bash'} {SCRIPT}" if started else "",
+        commands=(command_of(model, gpus, options), " ".join([again, "--launch", first, *words])),
+    )  # fmt: skip
+    with writing("--save-dir", folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, text in {**made.files, "README.md": page}.items():
+            (folder / name).write_text(text, encoding="utf-8")
+    complain(f"job in {folder}: {', '.join([*made.files, 'README.md'])}")
+    return left
+
+
+def _as_flag(option: str) -> tuple[str, str]:
+    name, _, value = option.partition(" ")
+    return f"--{name}", shlex.quote(value)
+
+
+def readme(
+    answer: Prediction, made: LaunchFile, left: Sequence[str], *, start: str,
+    commands: tuple[str, str],
+) -> str:  # fmt: skip
+    """The page of a folder: how it is started, what is predicted of it, what it does not state."""
+    from simcore import __version__
+    from simcore.report.text import render
+
+    by, again = commands
+    lines = [
+        "# A predicted job",
+        "",
+        f"Files: {', '.join(f'`{name}`' for name in made.files)}.",
+        "",
+    ]
+    if start:
+        lines += ["```sh", start, "```", "", "Arguments of the script go to the program. Not here, "
+                  "because no prediction gives them: the learning rate and its schedule, data, "
+                  "checkpoints, the number of steps."]  # fmt: skip
+    if left:
+        lines += ["", "Predicted, but not stated by these files: set them yourself.", "",
+                  *(f"- {word}" for word in left)]  # fmt: skip
+    lines += ["", f"## Predicted by simcore {__version__}", ""]
+    if by:
+        lines += ["```sh", by, "```", ""]
+    lines += ["```text", render(answer).rstrip(), "```", "",
+              "What the files say, with what they do not, is predicted by", "",
+              "```sh", again, "```"]  # fmt: skip
+    if made.implied:
+        said = " ".join(f"--{word}" for word in made.implied)
+        lines += ["", f"There the program is the one that reads the files: `{said}`."]
+    return "\n".join(lines) + "\n"

@@ -48,6 +48,11 @@ def predict(
         option("--emit", "DIALECT", "Print the job's launch file instead of the answer: "
                 "deepspeed, megatron ...: `simcore list dialects`.", "dialect"),
     ] = None,
+    save_dir: Annotated[
+        Path | None,
+        typer.Option("--save-dir", metavar="DIR",
+                     help="With --emit: write a folder that starts the job, with its prediction."),
+    ] = None,
     as_json: Annotated[
         bool,
         typer.Option("--json", help="Print JSON, described by docs/prediction.schema.json."),
@@ -130,9 +135,11 @@ def predict(
     if steps is not None and epochs is not None:
         length = {"steps": 1.0, "epochs": 1.0}  # report that both are given, even if invalid
     options = job_options(words, problems)
-    if emit is not None:
-        from simcore.cli.launch import emit_problems
+    if emit is not None or save_dir is not None:
+        from simcore.cli.launch import emit_problems, folder_problems
 
+        problems += folder_problems(save_dir, emit)
+    if emit is not None:
         problems += emit_problems(emit, as_json, explain)
     answer = _answer(model, gpus, options, length, trace is not None, explain, problems)
     if words["launch"] is not None:
@@ -145,7 +152,7 @@ def predict(
     if emit is not None:
         from simcore.cli.launch import write_launch
 
-        write_launch(emit, model, gpus, options)
+        write_launch(emit, model, gpus, options, save_dir, answer)
     elif scaling or explain is not None:
         _write_instead(explain, model, gpus, options, as_json)
     elif as_json:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from simcore.base.errors import InvalidConfig
@@ -11,6 +12,7 @@ from simcore.request.placed import Placed
 from simcore.request.resolved import Request
 from simcore.strategy.cuts import written
 from simcore.strategy.dialects import Job, emit
+from simcore.strategy.dialects.runnable import folder_of
 from simcore.strategy.layout import DEFAULT_SCHEDULE, DEGREES
 from simcore.strategy.options import OPTIONS
 from simcore.strategy.options.values import shown
@@ -29,12 +31,14 @@ class LaunchFile:
     """``text`` of the file; ``left``: options of the job that the format cannot express.
 
     ``implied``: what the program that reads the file does on its own, other than the job predicted.
+    ``files``: a folder that starts the job, by the files' names: ``launch.sh`` and what it needs.
     """
 
     dialect: str
     text: str
     left: tuple[str, ...]
     implied: tuple[str, ...] = ()
+    files: Mapping[str, str] = field(default_factory=dict)
 
 
 def launch_file(
@@ -93,7 +97,10 @@ def launch_file(
         for word, plain in {**_OF_PROGRAM, "overlap": str(usual)}.items()
         if word not in emitted.left and emitted.program.get(word, plain) != words.get(word, plain)
     ]
-    return LaunchFile(dialect, emitted.text, (*left, *_of_no_file(request)), tuple(implied))
+    return LaunchFile(
+        dialect, emitted.text, (*left, *_of_no_file(request)), tuple(implied),
+        folder_of(dialect, job),
+    )  # fmt: skip
 
 
 def _of_no_file(request: Request) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 
@@ -127,6 +128,64 @@ def test_one_clear_sentence(words: list[str], said: str, simcore: Callable) -> N
     ran = simcore(*JOB, *words)
     assert (ran.code, ran.out) == (2, "")
     assert said in ran.err and len(ran.err.splitlines()) == 1
+
+
+@pytest.mark.parametrize("dialect", SHIPPED)
+def test_a_saved_folder_starts_the_job_and_tells_its_prediction(
+    dialect: str, simcore: Callable, tmp_path: Path
+) -> None:
+    chosen = ["--strategy", "zero3", "--precision", "bf16", "--micro-batch", "1", "--grad-accum",
+              "2", "--recompute", "full", "--growing-segments", "on"]  # fmt: skip
+    model = ["predict", "--model", "llama3-8b", "--gpus", "2x8xH100"]
+    printed = simcore(*model, *chosen, "--emit", dialect)
+    ran = simcore(*model, *chosen, "--emit", dialect, "--save-dir", str(tmp_path / "run"))
+    assert ran.code == 0 and ran.out == ""
+    script = (tmp_path / "run" / "launch.sh").read_text()
+    assert "#SBATCH --nodes=2\n" in script and "expandable_segments:True" in script
+    texts = [p.read_text() for p in (tmp_path / "run").iterdir() if p.name != "README.md"]
+    kept = "  ".join(printed.out.split("\n")) if dialect == "megatron" else printed.out
+    assert dialect in ("slurm", "torchrun", "megatron") or kept in texts
+    page = (tmp_path / "run" / "README.md").read_text()
+    first, again = (line for line in page.replace(" \\\n   ", "").splitlines()
+                    if line.startswith("simcore predict"))  # fmt: skip
+    figures = simcore(*shlex.split(first)[1:])
+    assert figures.out.strip() in page and "--recompute full" in first
+    words = [str(tmp_path / "run" / w) if w == "launch.sh" else w for w in shlex.split(again)[1:]]
+    assert "--growing-segments" not in words and "--nnodes" not in words
+    read = simcore(*words, "--json")
+    assert read.code == 0, read.err
+    inputs = json.loads(read.out)["inputs"]
+    asked = json.loads(simcore(*shlex.split(first)[1:], "--json").out)["inputs"]
+    assert {k: inputs[k] for k in INPUTS} == {k: asked[k] for k in INPUTS}
+
+
+def test_a_folder_needs_a_program(simcore: Callable, tmp_path: Path) -> None:
+    ran = simcore(*JOB, "--save-dir", str(tmp_path))
+    assert ran.code == 2 and "--save-dir needs --emit DIALECT" in ran.err
+    file = tmp_path / "file"
+    file.write_text("")
+    ran = simcore(*JOB, "--emit", "slurm", "--save-dir", str(file))
+    assert ran.code == 2 and "is a file: name a folder" in ran.err
+
+
+@pytest.mark.parametrize("software", ["deepspeed", "accelerate", "megatron", "torchtitan"])
+def test_a_batch_script_holds_the_configuration(
+    software: str, simcore: Callable, tmp_path: Path
+) -> None:
+    chosen = ["--strategy", "zero3", "--precision", "bf16", "--micro-batch", "1", "--grad-accum",
+              "2", "--recompute", "full", "--software", software]  # fmt: skip
+    model = ["predict", "--model", "llama3-8b", "--gpus", "2x8xH100"]
+    ran = simcore(*model, *chosen, "--emit", "slurm")
+    assert ran.code == 0 and ("<<'EOF'" in ran.out or "ARGS=(" in ran.out)
+    assert '"$@"' in ran.out
+    (tmp_path / "job.sbatch").write_text(ran.out)
+    left = ran.err.partition("when you launch: ")[2].split("\n")[0].split(", ")
+    typed = [w for option in left if option for w in (f"--{option}").split()]
+    again = simcore(*model, *typed, "--launch", str(tmp_path / "job.sbatch"), "--json")
+    assert again.code == 0, again.err
+    before = json.loads(simcore(*model, *chosen, "--json").out)["inputs"]
+    after = json.loads(again.out)["inputs"]
+    assert {k: after[k] for k in INPUTS} == {k: before[k] for k in INPUTS}
 
 
 def test_uneven_nodes_have_no_launch_file(simcore: Callable) -> None:

@@ -233,8 +233,10 @@ def test_what_no_file_says_is_told() -> None:
     asked = make_request("llama3-8b", "8xH100", **words)
     for dialect in ("megatron", "deepspeed", "slurm"):
         made = launch_file(dialect, asked, 8192)
-        told = {"nccl-algo Ring", "launch-blocking on", "growing-segments on"}
-        assert set(made.left) >= told
+        assert set(made.left) >= {"nccl-algo Ring", "launch-blocking on"}
+        exported = "PYTORCH_ALLOC_CONF=expandable_segments:True" in made.text
+        assert ("growing-segments on" in made.left) is not exported
+        assert exported is (dialect == "slurm")
         assert ("overlap grads,params" in made.left) is (dialect != "megatron")
     assert launch_file("megatron", asked, 8192).implied == (
         "software megatron", "issuer megatron",
@@ -257,7 +259,7 @@ def test_another_program_s_file_says_what_that_runs() -> None:
     assert launch_file("torchtitan", asked, 8192).implied == (
         "software torchtitan", "issuer torch",
     )  # fmt: skip
-    assert launch_file("slurm", asked, 8192).implied == ()
+    assert launch_file("slurm", asked, 8192).implied == ("issuer torch",)  # of DeepSpeed's file
 
 
 @pytest.mark.parametrize("model", ["resnet-50", "bert-base"])

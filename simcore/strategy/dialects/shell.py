@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from simcore.base.errors import DataError
 from simcore.base.units import KIB
 from simcore.strategy.dialects.arithmetic import whole_number
-from simcore.strategy.dialects.source import Source
+from simcore.strategy.dialects.source import Source, without_files
 
 #: Largest text that variables may grow to: ``A=$B$B`` must not double without end.
 _MAX_TEXT = 256 * KIB
@@ -28,6 +28,8 @@ _SBATCH = re.compile(r"^#SBATCH\s+(.+?)\s*$", re.MULTILINE)
 _ARITHMETIC = re.compile(r"\$\(\((.+?)\)\)")
 #: What sends a command's output elsewhere: >log, 2>&1, &>> log (of which the next word is a file).
 _REDIRECTS = re.compile(r"^(?:\d*|&)(?:>>?|<)(&?[^>\s]*)$")
+#: Arguments of the script itself.
+PASSED_ON = ("$@", "${@}", "$*")
 _DECLARE = ("export", "local", "readonly", "declare")
 
 Flag = tuple[str, list[str]]
@@ -76,7 +78,7 @@ def read_script(source: Source) -> Script:
         for words in _parts(_split(source, line, text)):
             command = _assigned(source, line, words, variables)
             if command is not None:
-                commands.append(command[0])
+                commands.append(tuple(w for w in command[0] if w not in PASSED_ON))
                 environments.append(command[1])
         branched |= _changed(before, variables)
     joined = {name: " ".join(values) for name, values in variables.items()}
@@ -194,7 +196,8 @@ def _logical_lines(source: Source) -> Iterator[tuple[int, str]]:
     """(line number, text) with continuations, open array brackets and open quotes joined."""
     parts: list[str] = []
     start, quote, array = 1, "", False
-    for number, line in enumerate(source.text.splitlines(), 1):
+    text = without_files(source.text)[0] if "<<" in source.text else source.text
+    for number, line in enumerate(text.splitlines(), 1):
         if not parts:
             start, array = number, bool(_ARRAY_OPENS.match(line))
         body, quote = _scan(line, quote)

@@ -11,14 +11,10 @@ from dataclasses import dataclass
 from simcore.strategy.dialects.base import Emitted, Job, Launch, joined
 from simcore.strategy.dialects.keyed import DIALECTS, TableDialect
 from simcore.strategy.dialects.reading import Reading
-from simcore.strategy.dialects.shell import gpus_per_node, read_script
+from simcore.strategy.dialects.runnable import batch_script
+from simcore.strategy.dialects.shell import allocator_grows, gpus_per_node, read_script
 from simcore.strategy.dialects.source import Source
-from simcore.strategy.dialects.torchrun import (
-    find_line,
-    left_to_script,
-    read_line,
-    torchrun_line,
-)
+from simcore.strategy.dialects.torchrun import find_line, read_line
 
 
 @dataclass(frozen=True)
@@ -47,6 +43,8 @@ class Slurm(TableDialect):
         for key in script.sbatch:
             if key not in ("--nodes", "--gpus-per-node", "--gres", "--gpus"):
                 reading.ignore(f"#SBATCH {key}")
+        if allocator_grows(script):
+            reading.say("growing_segments", True, "PYTORCH_ALLOC_CONF")
         batch = reading.finish()
         for name in ("torchtitan", "megatron"):  # its flags are in the script, which it may start
             if DIALECTS[name].claims(source):
@@ -57,21 +55,8 @@ class Slurm(TableDialect):
         return joined(batch, read_line(Reading(self.name, source), line))
 
     def emit(self, job: Job) -> Emitted:
-        """A script with one task a node, which starts torchrun."""
-        command = torchrun_line(job)
-        lines = [
-            "#!/bin/bash",
-            f"#SBATCH --job-name={re.sub(r'[^A-Za-z0-9._-]+', '-', job.model).strip('-')}",
-            f"#SBATCH --nodes={job.nnodes}",
-            "#SBATCH --ntasks-per-node=1",
-            f"#SBATCH --gpus-per-node={job.nproc_per_node}",
-            "",
-        ]
-        if job.nnodes > 1:
-            lines.append(
-                'export HEAD_NODE=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)'
-            )
-        return Emitted("\n".join([*lines, f"srun {command}"]) + "\n", left_to_script())
+        """A script with one task a node, which starts the program of the job's ``software``."""
+        return batch_script(job)
 
 
 DIALECTS.register("slurm")(Slurm("slurm"))

@@ -6,7 +6,7 @@ import json
 import re
 import tomllib
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 from simcore.base.database import parse_yaml
@@ -20,6 +20,9 @@ MAX_NODES = 20_000
 MAX_DEPTH = 24
 
 _LINE = re.compile(r"\(at line (\d+)")
+#: The start of a here-document, and the file that it goes to.
+_HERE = re.compile(r"<<(-?)\s*(['\"]?)(\w+)\2(?=\s|$)")
+_HERE_FILE = re.compile(r"(?:>|\btee)\s*[\"']?([\w./-]+\.(?:json|ya?ml|toml|py))\b")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +62,37 @@ def read_source(text: str) -> Source:
     return Source(text, "launch line")
 
 
+def without_files(text: str) -> tuple[str, dict[str, str]]:
+    """A script with blank lines for the configuration files that it writes, and their texts.
+
+    Those are here-documents of ``cat`` or ``tee`` into a file with a literal name, in whose text
+    the shell replaces nothing.
+    """
+    lines, files = text.split("\n"), dict[str, str]()
+    for start, line in enumerate(lines):
+        opened, named = _HERE.search(line), _HERE_FILE.search(line)
+        if opened is None or named is None:
+            continue
+        body: list[str] = []
+        for at, inside in enumerate(lines[start + 1 :], start + 1):
+            stripped = inside.lstrip("\t") if opened[1] else inside
+            if stripped.rstrip() == opened[3]:
+                whole = "\n".join(body)
+                if opened[2] or "$" not in whole:
+                    files[PurePath(named[1]).name] = whole + "\n"
+                    lines[start : at + 1] = [""] * (at + 1 - start)
+                break
+            body.append(stripped)
+    return "\n".join(lines), files
+
+
 def beside(source: Source, name: str) -> Source:
-    """The file that another one names: in that one's folder, or in the working folder."""
+    """The file that another one names: written by it, in its folder, or in the working folder."""
+    if "<<" in source.text:
+        plain = PurePath(name).name
+        text = without_files(source.text)[1].get(plain)
+        if text is not None:
+            return Source(text, f"{plain} in {source.where}", Path(plain))
     near = source.path.parent / name if source.path is not None else None
     return read_source(str(near) if near is not None and near.is_file() else name)
 

@@ -17,7 +17,13 @@ from simcore.strategy.dialects.line_record import LINES, fold_key
 from simcore.strategy.dialects.lines import chosen, commands
 from simcore.strategy.dialects.reading import Reading, Table
 from simcore.strategy.dialects.record import RECORDS
-from simcore.strategy.dialects.shell import Script, allocator_grows, flags, read_script
+from simcore.strategy.dialects.shell import (
+    PASSED_ON,
+    Script,
+    allocator_grows,
+    flags,
+    read_script,
+)
 from simcore.strategy.dialects.source import Source
 from simcore.strategy.options import OPTIONS
 
@@ -74,7 +80,7 @@ def _line(words: tuple[str, ...]) -> Line | None:
     own = commands()
     for i, word in enumerate(words):
         if " " in word and i and words[i - 1] in ("-c", "-lc"):  # bash -c "torchrun …"
-            return _line(tuple(word.split()))
+            return _line(tuple(w for w in word.split() if w.strip('"') not in PASSED_ON))
         name, after = PurePath(word).name, words[i + 1 :]
         for start, record in own.items():
             if (name, *after)[: len(start)] == start:

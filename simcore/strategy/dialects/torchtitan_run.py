@@ -16,7 +16,7 @@ from simcore.base.errors import nearest
 from simcore.strategy.dialects.reading import Reading, flat
 from simcore.strategy.dialects.recipes import TABLES, Keys, read_recipe, recipe_names
 from simcore.strategy.dialects.shell import allocator_grows, flags, read_script
-from simcore.strategy.dialects.source import Source, beside, toml_table
+from simcore.strategy.dialects.source import Source, beside, toml_table, without_files
 from simcore.strategy.dialects.torchrun import find_line, read_counts
 
 _LINE = re.compile(r"\btorchtitan\.(?:experiments\.\w+\.)?train\b|\brun_train\.sh\b")
@@ -133,8 +133,9 @@ def _value(values: Sequence[str]) -> Any:
 
 def _configuration(reading: Reading, source: Source, module: str, config: str) -> Keys | None:
     """Keys of a configuration that torchtitan ships, or of one in a file of the user."""
+    written = without_files(source.text)[1] if "<<" in source.text else {}
     for path in _places(source, module):
-        if path.is_file():
+        if path.is_file() or path.name in written:
             return _followed(reading, beside(source, str(path)), config)
     short = module.removeprefix("torchtitan.models.").removesuffix(".config_registry")
     table = TABLES["torchtitan"]

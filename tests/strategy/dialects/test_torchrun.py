@@ -175,3 +175,20 @@ def test_what_stands_around_a_command_is_no_argument(around: str) -> None:
     line = "torchrun --nproc_per_node 4 train.py --bf16 --learning_rate 1e-4"
     launch, alone = read_launch(around.format(line)), read_launch(line)
     assert launch.words() == alone.words() and launch.unknown == ()
+
+
+def test_files_that_a_script_writes_are_read(tmp_path: Path) -> None:
+    script = tmp_path / "train.sh"
+    config = '{"train_micro_batch_size_per_gpu": 3, "zero_optimization": {"stage": 2}}'
+    start = 'deepspeed --num_gpus 4 train.py --deepspeed --deepspeed_config ds.json "$@"\n'
+    script.write_text(f"cat <<EOT > /tmp/ds.json\n{config}\nEOT\n{start}")
+    launch = read_launch(str(script))
+    assert (launch.micro_batch, launch.strategy, launch.software) == (3, "zero2", "deepspeed")
+    assert launch.nproc_per_node == 4 and not launch.unknown and not launch.violations()
+
+
+def test_a_document_with_variables_is_not_taken_for_the_file(tmp_path: Path) -> None:
+    script = tmp_path / "train.sh"
+    script.write_text('cat <<EOT > ds.json\n{"train_batch_size": $B}\nEOT\n'
+                      "torchrun --nproc-per-node 4 train.py\n")  # fmt: skip
+    assert read_launch(str(script)).nproc_per_node == 4
