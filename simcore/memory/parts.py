@@ -14,7 +14,7 @@ import numpy as np
 
 from simcore.base.arrays import NDArray
 from simcore.memory.moments import Moments, joined_moments, moments_of
-from simcore.step.transients import saved_bytes, storages
+from simcore.step.transients import saved_bytes, storages, swapped_base
 from simcore.strategy.precision import Precision
 from simcore.strategy.strategy import Strategy
 from simcore.workload.graph import Frozen, Workload
@@ -93,8 +93,8 @@ class PartSizes(NamedTuple):
     """Sizes that the memory of a part of a model is computed from; arrays [N] or [C].
 
     Element counts are those of ``Workload``; bytes are those of ``SavedActivations``, of frozen
-    networks (live in their forward, with a sample; resident), of the base of adapters (all, and
-    routed experts'), and of ``stub_bytes``.
+    networks (live in their forward, with a sample; resident), of the base of adapters (all, routed
+    experts', and ``swapped_base``), and of ``stub_bytes``.
     """
 
     trainable_numel: Array
@@ -108,17 +108,19 @@ class PartSizes(NamedTuple):
     resident_frozen: Array
     base: Array
     routed_base: Array
+    swapped_base: Array
     stubs: Array
 
 
-def _sizes(w: Workload, p: Precision, saved: SavedActivations) -> tuple[float, ...]:
+def _sizes(w: Workload, p: Precision, saved: SavedActivations, swapped: int) -> tuple[float, ...]:
     """One part's values of ``PartSizes``, in its order."""
     transient = max((f.transient_low * p.low_bytes for f in w.frozen), default=0.0)
     resident = sum(f.resident_numel * frozen_width(f, p) for f in w.frozen)
     return (
         w.trainable_numel, w.expert_numel, w.layers_numel, w.largest_block_numel,
         w.largest_param_numel, saved.kept, saved.inputs, transient,
-        resident + w.buffers_numel * p.param_bytes, *frozen_base(w, p), stub_bytes(w, p),
+        resident + w.buffers_numel * p.param_bytes, *frozen_base(w, p),
+        swapped_base(w, p, swapped), stub_bytes(w, p),
     )  # fmt: skip
 
 
@@ -147,16 +149,17 @@ def parts_of(workloads: tuple[Workload, ...], strategy: Strategy) -> Parts:
     return _parts(
         workloads, strategy.precision, strategy.recompute == "full", strategy.prefetch_blocks,
         program.fsdp.outer_layers_one_unit, program.zero3.tensors_at_once,
+        strategy.offload.blocks,
     )  # fmt: skip
 
 
 @lru_cache(maxsize=1000)
 def _parts(
     workloads: tuple[Workload, ...], p: Precision, recompute: bool, ahead: int, root: bool,
-    tensors: int,
+    tensors: int, swapped: int,
 ) -> Parts:  # fmt: skip
     saved = [saved_activations(w, p, recompute) for w in workloads]
-    sizes = [_sizes(w, p, a) for w, a in zip(workloads, saved, strict=True)]
+    sizes = [_sizes(w, p, a, swapped) for w, a in zip(workloads, saved, strict=True)]
     stored = np.zeros((2, max([1, *(len(a.storages) for a in saved)]), len(saved)))
     for n, a in enumerate(saved):
         stored[:, : len(a.storages), n] = list(a.storages), list(a.storages.values())

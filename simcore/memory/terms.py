@@ -154,6 +154,9 @@ def rank_state(
         place = PLACES[strategy.offload.params]
         held = replace(held, **{place: getattr(held, place) + sizes.base - away})
         away = one * sizes.base
+    if strategy.offload.blocks:
+        held = replace(held, host=held.host + sizes.swapped_base)
+        away = away + sizes.swapped_base
     terms = {
         "parameters": held.parameters,
         "optimizer_state": held.optimizer_state,

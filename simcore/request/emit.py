@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from simcore.base.errors import InvalidConfig
@@ -67,7 +67,7 @@ def launch_file(
         precision=strategy.precision.name,
         **_recompute(strategy),
         optimizer=strategy.optimizer.name,
-        offload=str(strategy.offload),
+        offload=str(replace(strategy.offload, blocks=0)),
         nnodes=cluster.n_nodes,
         nproc_per_node=per_node.pop(),
         seq_len=seq_len,
@@ -90,30 +90,31 @@ def launch_file(
     emitted = emit(dialect, job)
     words = job.words()
     none = () if words.get("lora_rank") else _OF_ADAPTERS
-    unset = [w for w in emitted.left if w in words and w not in none]
+    outside = _of_no_file(request)
+    unset = [w for w in emitted.left if w in words and w not in (*none, *outside)]
     left = [f"{w.replace('_', '-')} {shown(words[w])}" for w in unset]
+    left += [f"{word} {value}" for word, value in outside.items()]
     implied = [
         f"{word} {emitted.program.get(word, plain)}"
         for word, plain in {**_OF_PROGRAM, "overlap": str(usual)}.items()
         if word not in emitted.left and emitted.program.get(word, plain) != words.get(word, plain)
     ]
-    return LaunchFile(
-        dialect, emitted.text, (*left, *_of_no_file(request)), tuple(implied),
-        folder_of(dialect, job),
-    )  # fmt: skip
+    folder = folder_of(dialect, job)
+    return LaunchFile(dialect, emitted.text, tuple(left), tuple(implied), folder)
 
 
-def _of_no_file(request: Request) -> tuple[str, ...]:
+def _of_no_file(request: Request) -> dict[str, str]:
     """Options that no format can express: environment variables and settings inside scripts."""
     s = request.strategy
     found = {
         "nccl-algo": str(s.nccl.algorithms),
         "nccl-proto": str(s.nccl.protocols),
+        "offload": str(s.offload) if s.offload.blocks else "",
         "launch-blocking": "on" if s.launch_blocking else "",
         "expert-imbalance": "" if s.routing.imbalance == 1.0 else f"{s.routing.imbalance:g}",
         "shares": ":".join(map(str, request.shares)),
     }
-    return tuple(f"{word} {value}" for word, value in found.items() if value)
+    return {word: value for word, value in found.items() if value}
 
 
 def _recompute(strategy: Strategy) -> dict[str, Any]:

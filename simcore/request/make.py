@@ -228,10 +228,22 @@ def _strategy(tries: Attempts, inputs: Inputs, mode: str) -> Strategy | None:
         ema_impl=t.ema_impl if t else "for-loop",
     )
     strategy = _with_buckets(strategy, options.get("bucket_numel"))
+    if strategy.offload.blocks and "workload" in tries:
+        tries.problems += _not_swapped(tries["workload"], strategy.offload.blocks)
     if inputs.cluster is not None:
         tries.problems += single_refused(options.get("strategy"), inputs.cluster.n_gpus)
         tries.problems += _strategy_violations(strategy, inputs.cluster)
     return strategy
+
+
+def _not_swapped(workload: Workload, blocks: int) -> list[str]:
+    """Why so many blocks of a model cannot be exchanged with the host; empty where they can."""
+    frozen = [b for b in workload.instances() if b.recomputable and b.base_bytes(1.0)]
+    if not frozen:
+        return [f"offload blocks:{blocks} needs a frozen base: give --lora-rank"]
+    if blocks > len(frozen):
+        return [f"offload blocks:{blocks} is more than the {len(frozen)} blocks of the model"]
+    return []
 
 
 def _placed(

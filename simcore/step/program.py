@@ -102,6 +102,8 @@ class ProgramBuilder:
         #: Tasks that copy activations to the host; backward waits for them, and so does the copy of
         #: activations to the device before the update.
         self.leaving: list[int] = []
+        #: Tasks that exchange blocks of a frozen base with the host; the update waits for them.
+        self.swapping: list[int] = []
 
     # -- rows of phase weights -------------------------------------------------------------
 

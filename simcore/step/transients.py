@@ -7,13 +7,14 @@ which have the same shapes. Whatever else it reads was saved by forward and is c
 
 from __future__ import annotations
 
+from itertools import islice
 from math import prod
 from typing import NamedTuple
 
 from simcore.base.units import FP32_BYTES
 from simcore.step.kernels import COMPUTE_KINDS
 from simcore.strategy.precision import Precision
-from simcore.workload.graph import FLASH_KINDS, Kernel, Op
+from simcore.workload.graph import FLASH_KINDS, Kernel, Op, Workload
 from simcore.workload.saved import Saved
 
 #: Flash attention sums the gradient of q in fp32 (Dao 2023, flash_attn mha_bwd dq_accum).
@@ -110,3 +111,9 @@ def backward_bytes(op: Op, p: Precision) -> Backward:
             moved = min(moved, forward)
         held, handed_on = max(held, moved), max(handed_on, made)
     return Backward(held, min(held, handed_on))
+
+
+def swapped_base(workload: Workload, p: Precision, blocks: int) -> float:
+    """Bytes of the adapters' frozen base in the first ``blocks`` repeated blocks."""
+    repeated = (b for b in workload.instances() if b.recomputable)
+    return sum(b.base_bytes(p.base_bytes) for b in islice(repeated, blocks))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from simcore.base.errors import InvalidConfig, UnknownName
 from simcore.base.units import FP32_BYTES, MIB
@@ -24,18 +24,22 @@ Recompute = Literal["none", "selective", "full"]
 class Offload:
     """Where optimizer state, parameters and saved activations are stored if not on the device.
 
-    True where state is offloaded: optimizer state or parameters.
+    ``blocks``: repeated blocks of a frozen base whose weights are in host memory. Each pass
+    exchanges them with those of as many blocks that it is done with (block swapping). True where
+    state is offloaded: optimizer state, parameters or blocks.
     """
 
     optimizer: OffloadTarget = "none"
     params: OffloadTarget = "none"
     activations: OffloadTarget = "none"
+    blocks: int = 0
 
     def __bool__(self) -> bool:
-        return self.optimizer != "none" or self.params != "none"
+        return self.optimizer != "none" or self.params != "none" or self.blocks > 0
 
     def __str__(self) -> str:
-        parts = [f"{f.name}:{t}" for f in fields(self) if (t := getattr(self, f.name)) != "none"]
+        stored = [(f.name, getattr(self, f.name)) for f in fields(self)]
+        parts = [f"{what}:{where}" for what, where in stored if where not in ("none", 0)]
         return ",".join(parts) or "none"
 
 
@@ -211,6 +215,10 @@ class Strategy:
             found.append(f"offload of params needs zero3, not {self.parallelism}")
         if self.offload.optimizer != "none" and self.zero_stage < 1:
             found.append(f"offload of the optimizer needs zero1 to zero3, not {self.parallelism}")
+        if self.offload.blocks and self.offload.params != "none":
+            found.append("give offload of params or of blocks, not both")
+        if self.offload.blocks and self.zero_stage == 3 and n_ranks > 1:
+            found.append(f"offload of blocks needs whole copies of them, not {self.parallelism}")
         if self.shard_ranks and self.zero_stage < 1:
             found.append(f"shard-ranks needs zero1 to zero3, not {self.parallelism}")
         elif self.shard_ranks and (self.shard_ranks < 1 or n_ranks % self.shard_ranks):
@@ -238,18 +246,23 @@ _TOLD_NAMES: Mapping[str, str] = {n: TORCH_NAMES[n] for n in ("fsdp", "fsdp2")}
 
 
 def parse_offload(text: str) -> Offload:
-    """Offload from ``none``, ``optimizer``, ``optimizer+params``, ``optimizer:nvme`` and so on.
+    """Offload from ``none``, ``optimizer``, ``optimizer:nvme``, ``blocks:18`` and so on.
 
     ``cpu`` is pinned memory of the near NUMA node, ``cpu-far`` that of the other socket. Raises
     UnknownName, InvalidConfig.
     """
-    chosen: dict[str, OffloadTarget] = {}
+    chosen: dict[str, Any] = {}
     text = text.strip().lower()
     if text in ("", "none"):
         return Offload()
     targets = [t for t in get_args(OffloadTarget) if t != "none"]
     for part in text.replace("+", ",").split(","):
-        what, _, where = part.strip().partition(":")
+        what, _, where = part.strip().replace("=", ":").partition(":")
+        if what == "blocks":
+            if not (where.isdecimal() and int(where)):
+                raise InvalidConfig([f"offload {part.strip()!r}: write blocks:18 for 18 blocks"])
+            chosen[what] = int(where)
+            continue
         where = where or "cpu"
         if what in ("cpu", "nvme", "cpu-far") and where == "cpu":
             what, where = "optimizer", what
@@ -257,11 +270,11 @@ def parse_offload(text: str) -> Offload:
             what = "params"
         if what not in (names := [f.name for f in fields(Offload)]):
             raise UnknownName("offload", what, [*names, "none"])
-        if what == "activations":  # copies in each layer: pinned memory near the device
-            targets = ["cpu"]
-        if where not in targets:
-            raise UnknownName("offload target", where, targets)
-        chosen[what] = where  # type: ignore[assignment]
+        # activations: copies in each layer, to pinned memory near the device
+        allowed = ["cpu"] if what == "activations" else targets
+        if where not in allowed:
+            raise UnknownName("offload target", where, allowed)
+        chosen[what] = where
     if not chosen:
         raise InvalidConfig([f"offload {text!r} names nothing: try optimizer:cpu"])
     return Offload(**chosen)

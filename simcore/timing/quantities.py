@@ -19,7 +19,7 @@ from simcore.base.units import FP32_BYTES
 from simcore.hardware.host import host_work
 from simcore.step.host_calls import driver_issues
 from simcore.step.parallel import PARALLELISMS
-from simcore.step.transients import saved_bytes
+from simcore.step.transients import saved_bytes, swapped_base
 from simcore.strategy.optimizers import TENSORS_A_LAUNCH
 from simcore.strategy.precision import Precision
 from simcore.strategy.strategy import Strategy
@@ -363,6 +363,17 @@ class Quantities:
         n_bytes = self.of_parts(lambda w: _away_bytes(w, self.strategy.precision))
         return n_bytes * self.points.micro_batch / self.classes[index].h2d_bytes_per_s
 
+    def _blocks_copy(self, index: int) -> Array:
+        """Seconds of a step's exchanges of a frozen base's blocks with the host.
+
+        Forward and backward each bring every block that is away and, first, take another one there
+        (kohya's sd-scripts, library/custom_offloading_utils.py, swap_weight_devices).
+        """
+        p, blocks = self.strategy.precision, self.strategy.offload.blocks
+        n_bytes = self.of_parts(lambda w: swapped_base(w, p, blocks))
+        seconds = 2.0 * 2.0 * n_bytes / self.classes[index].h2d_bytes_per_s
+        return seconds * self.points.grad_accum
+
     def _crossing(self, numel: Array, width_bytes: float, target: str, index: int) -> Array:
         """Seconds to copy a rank's tensors of ``numel`` elements between device and host."""
         return numel * self._host_width(width_bytes) / self._link_bytes_per_s(target, index)
@@ -444,6 +455,7 @@ _QUANTITIES: dict[str, Callable[[Quantities, int], Array]] = {
     "ema_s": Quantities._ema,
     "update_host_s": Quantities._update_host,
     "activations_copy_s": Quantities._activations_copy,
+    "blocks_copy_s": Quantities._blocks_copy,
     "offload_down_s": Quantities._offload_down,
     "offload_up_s": Quantities._offload_up,
     "host_optimizer_s": Quantities._host_optimizer,

@@ -385,6 +385,37 @@ def test_a_frozen_base_is_offloaded_with_all_parameters() -> None:
     assert alone.step_time_s.value > 2 * 2 * here.n_frozen_params / 64e9
 
 
+def test_swapped_blocks_of_a_frozen_base_live_on_the_host() -> None:
+    """kohya's block swapping: a block of Llama 3 8B has 218,112,000 weights (4096, 1024, 14336)."""
+    words: dict[str, Any] = {"precision": "bf16", "recompute": "full", "lora_rank": 16,
+                             "seq_len": 16}  # fmt: skip
+    here = api.predict("llama3-8b", "1x1xH100", **words)
+    away = api.predict("llama3-8b", "1x1xH100", **words, offload="blocks:12")
+    swapped = 12 * 2 * (2 * 4096 * (4096 + 1024) + 3 * 4096 * 14336 + 2 * 4096)
+    fewer = here.memory.terms["frozen_models"] - away.memory.terms["frozen_models"]
+    assert (fewer, away.memory.host_bytes) == pytest.approx((swapped, swapped))
+    # forward and backward each bring them all, and take as many away, over a link of 64 GB/s
+    assert away.step_time_s.value > 4 * swapped / 64e9 > here.step_time_s.value
+    twice = api.predict("llama3-8b", "1x1xH100", **words, offload="blocks:12", grad_accum=2)
+    assert twice.step_time_s.value > 8 * swapped / 64e9
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        ({"offload": "blocks:12"}, "needs a frozen base"),
+        ({"offload": "blocks:33", "lora_rank": 8}, "more than the 32 blocks"),
+        ({"offload": "blocks", "lora_rank": 8}, "write blocks:18"),
+        ({"offload": "blocks:0", "lora_rank": 8}, "write blocks:18"),
+        ({"offload": "blocks:2", "lora_rank": 8, "strategy": "zero3"}, "whole copies"),
+        ({"offload": "blocks:2+params", "lora_rank": 8, "strategy": "zero3"}, "not both"),
+    ],
+)
+def test_blocks_that_cannot_be_swapped_are_refused(words: dict[str, Any], why: str) -> None:
+    with pytest.raises(InvalidConfig, match=why):
+        api.predict("llama3-8b", "1x8xH100", **words)
+
+
 def test_joined_logits_are_whole_on_every_tensor_rank() -> None:
     record = MODELS["llama3-8b"]
     joined = record.model_copy(update={"config": {**record.config, "gathered_logits": True}})

@@ -22,6 +22,7 @@ from simcore.memory.parts import (
     stub_bytes,
 )
 from simcore.strategy.precision import PRECISIONS
+from simcore.strategy.strategy import Offload
 from simcore.workload.graph import Affine, Block, Frozen, Kernel, Op, Param, Workload
 from simcore.workload.saved import Saved
 
@@ -116,7 +117,7 @@ def test_sizes_of_two_parts() -> None:
     blocks = (*outer_layer.blocks, experts)
     first = workload(blocks, [0, 1, 1, 2, 2], frozen=nets, buffers_numel=6)
     second = workload([block("out", [3], saved=Saved(high=1.0))])
-    parts = parts_of((first, second), strategy("ddp", "amp-bf16"))
+    parts = parts_of((first, second), strategy("ddp", "amp-bf16", offload=Offload(blocks=1)))
     sizes = {name: array.tolist() for name, array in parts.sizes._asdict().items()}
     assert sizes == {
         "trainable_numel": [4 + 2 * 12 + 2 * 7, 3],
@@ -131,6 +132,7 @@ def test_sizes_of_two_parts() -> None:
         "resident_frozen": [215 + 24, 0],
         "base": [2 * 3 * 2, 0],
         "routed_base": [2 * 1 * 2, 0],
+        "swapped_base": [3 * 2, 0],
         "stubs": [0, 0],
     }
     assert parts.storage_bytes.tolist() == [[6, 4], [14, 0], [4, 0]]

@@ -151,6 +151,10 @@ def inputs(builder: ProgramBuilder, strategy: Strategy) -> list[int]:
         # The trainer reads each loss before it continues, so the device has no work left then.
         loaded = builder.misc("between micro-steps", "host", "host", "driver_s")
     ready = builder.misc("copy input", "copy", "input copy", "input_copy_s", loaded)
+    if strategy.offload.blocks:
+        builder.swapping = builder.misc(
+            "blocks to and from the host", "copy", "offload", "blocks_copy_s", ready
+        )
     if builder.workload.frozen:
         ready = builder.compute("frozen networks", "frozen", builder.frozen_row(), ready)
     if strategy.precision.cast_bytes:
@@ -243,7 +247,7 @@ def update(builder: ProgramBuilder, strategy: Strategy, deps: Sequence[int]) -> 
 
     ``deps``: tasks that the update starts after. Returns the tasks that end it.
     """
-    done = list(deps)
+    done = [*deps, *builder.swapping]
     waits = done if strategy.waits_for_gradients else []
     issued = builder.misc("issue update", "host", "host", "update_host_s", waits)
     if builder.leaving:

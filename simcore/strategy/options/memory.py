@@ -54,7 +54,8 @@ DECLARED = (
                   metavar="WHAT[:WHERE]"),
         help="What moves out of GPU memory, and where to: none, optimizer, optimizer:nvme, "
              "optimizer+params, activations; places: cpu, cpu-far, nvme (activations: cpu).",
-        more="activations: what layers save for backward, with recompute full their inputs.",
+        more="activations: what layers save for backward, with recompute full their inputs; "
+             "blocks:18: so many blocks of a frozen base are swapped with the host.",
         axis=Axis(), in_launch=True, resolved="strategy.offload",
         control=Control(label="Offload", group="Strategy", kind="select", place=3, unsaid="none",
                         example="optimizer:cpu"),
