@@ -25,7 +25,8 @@ class Case:
     the measured ``speedup`` is the source's own, relative to one GPU at this batch.
     ``settings_of_program``: the model's settings describe how the row's program implements its
     layers. ``program``: the program, as ``--software`` takes it, if the table's rules name it.
-    ``flag``: why the row is doubted, "" where it is not.
+    ``own``: options and settings that the row itself states, not what is known of its source;
+    None: all of them. ``flag``: why the row is doubted, "" where it is not.
     """
 
     id: str
@@ -42,7 +43,7 @@ class Case:
     reference: str | None = None
     settings_of_program: bool = False
     program: str = ""
-    own: frozenset[str] = frozenset()
+    own: frozenset[str] | None = None
     flag: str = ""
 
     def cell(self, column: str) -> str:

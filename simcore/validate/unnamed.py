@@ -27,6 +27,8 @@ _NORM = re.compile("_(eager|again)$")
 
 def by_program(case: Case) -> Case:
     """The case as its row describes it, with its program's name and release but no other word."""
+    if case.own is None:
+        return case
     told = {k: v for k, v in case.options.items() if k in case.own}
     every = settings_given(case.options.get("settings"))
     given = {k: v for k, v in every.items() if k in case.own}
@@ -39,7 +41,8 @@ def by_program(case: Case) -> Case:
 def unnamed(case: Case, told: Collection[str] = ()) -> Case:
     """The case as its row describes it, without its program's name, and the options in ``told``."""
     asked = by_program(replace(case, program=""))
-    options = asked.options | {k: v for k, v in case.options.items() if k in told}
+    options = {k: v for k, v in asked.options.items() if k != "software"}
+    options |= {k: v for k, v in case.options.items() if k in told}
     if case.settings_of_program:
         given = settings_given(options.get("settings"))
         record = resolve_model(case.model, settings=given)

@@ -120,12 +120,13 @@ def test_sums_that_are_not_reduced_stay_whole(software: str, whole: bool, precis
 
 
 def test_segments_of_fsdp_s_reductions_stay_though_no_gradient_is_there() -> None:
-    """They are of a stream of its own: at the peak, where no gradient is, what is reserved holds 4
-    bytes a parameter of the shard; one rank has nothing to reduce."""
+    """They are of streams of their own: at the peak, where no gradient is, what is reserved holds 4
+    bytes a parameter of the shard, and the flat tensor of 2 bytes a parameter into which a unit is
+    gathered and from which it is copied; one rank has nothing to reduce or gather."""
     whole = 2.0**26  # elements of 16 bit that fill their segments
     big = workload([block("layer", [P // 3, 2 * P // 3], saved=Saved(low=whole))])
     how = replace(strategy("zero3", "bf16", step_impl="fused"), program=program_named("fsdp"))
-    for ranks, beyond in ((8.0, 4.0 * P / 8), (1.0, 0.0)):
+    for ranks, beyond in ((8.0, 4.0 * P / 8 + 2.0 * P), (1.0, 0.0)):
         found = memory_of(big, how, ONE, ONE, ranks * ONE, ONE, nvlink=True, cuda_context_bytes=0.0)
         assert found.moment[0] != 2 and found.terms["gradients"][0] == 0.0
         assert found.cached[0] - found.reserved[0] == pytest.approx(beyond)

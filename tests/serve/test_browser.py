@@ -158,6 +158,8 @@ MOVES = {
     "global_batch": (SEED, "128", "global_batch", "128"),
     "settings": (LLM, "layers=16", "settings", "layers=16"),
     "seq_len": (LLM, "2048", "seq_len", "2048"),
+    "mean_seq_len": (LLM, "512", "mean_seq_len", "512"),
+    "packing": (f"{LLM}&mean_seq_len=512", "on", "packing", "on"),
     "resolution": (SEED, "512", "resolution", "512"),
     "frames": (SEED, "8", "frames", "8"),
     "main_grads": (LLM, "fp32", "main_grads", "fp32"),

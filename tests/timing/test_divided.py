@@ -101,6 +101,7 @@ def test_tensor_ranks_exchange_while_the_host_issues() -> None:
         seq_len=128,
         micro_batch=1,
         strategy="zero1",
+        software="megatron",
     )
 
     def steps(accum: int) -> Any:

@@ -155,8 +155,9 @@ def test_gradients_of_inputs_beside_those_of_weights(words, hidden):
 
 def test_only_weight_gradients_of_column_products_cover_them():
     request = make_request(
-        "gpt2-medium", "1x4xA100", tp=4, overlap="dgrad", sequence_parallel=False, **BASE
-    )
+        "gpt2-medium", "1x4xA100", tp=4, overlap="dgrad", sequence_parallel=False,
+        software="megatron", **BASE,
+    )  # fmt: skip
     # a layer of hidden h: qkv 3 h^2 and up 4 h^2 of 12 h^2, a third of whose passes are theirs;
     # scores and context are without weights
     products = 12 * 1024 + 1024  # causal: half of 2 s h

@@ -18,7 +18,7 @@ from simcore.workload.saved import Saved
 _FOLDER = shipped_root() / "models_db"
 _FILES = sorted(_FOLDER.glob("*.yaml"))
 _PRECISIONS = {"fp32", "tf32", "amp-fp16", "amp-bf16", "fp16", "bf16"}
-_OPTIMIZERS = {"sgd", "adam", "adamw", "adamw-tensorflow", "lamb-tensorflow"}
+_OPTIMIZERS = {"sgd", "adam", "adamw", "adamw-tensorflow", "lamb-tensorflow", "adagrad"}
 _STRATEGIES = {"dp", "manual", "ddp", "zero1", "zero2", "zero3"}
 
 
