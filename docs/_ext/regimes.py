@@ -139,10 +139,12 @@ def totals(page: str) -> list[tuple[str, ...]]:
 
 
 def report_totals(report: str) -> list[tuple[str, ...]]:
-    """The same of a validation report's sections on the tables of published steps."""
+    """The same of a report's sections on published steps, with every word of their sources."""
     sections = re.split(r"^## ", report, flags=re.MULTILINE)
     report = "".join(s for s in sections if s.startswith("Published"))
-    return re.findall(r"^\| step time \| (\d+) \| (\S+ %) \| \S+ % \| (\S+ %) \|", report, re.M)
+    said = "step time, with every word of its source"
+    line = rf"^\| {said} \| (\d+) \| (\S+ %) \| \S+ % \| (\S+ %) \|"
+    return re.findall(line, report, re.MULTILINE)
 
 
 def stale() -> bool:

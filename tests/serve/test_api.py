@@ -263,6 +263,7 @@ def test_a_set_up_says_what_the_command_line_does_but_for_files_and_code() -> No
         "plot",
         "memory_snapshot",
         "memory_plot",
+        "save_dir",
         "watch",
         "allow_code",
         "strict",  # about a launch file's keys

@@ -233,7 +233,7 @@ def test_stages_of_a_hybrid_are_the_model(pp: int) -> None:
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"mixer_pattern": "mx"}, "letters a, m, s, g, k, l, h, n"),
+        ({"mixer_pattern": "mx"}, "letters a, m, s, g, k, l, h, c, n"),
         ({"mixer_pattern": "n", "expert_pattern": "n"}, "leave a layer empty"),
         ({"ssm_heads": 0}, "ssm_heads 0"),
         ({"ssm_groups": 3}, "multiple of ssm_groups 3"),
