@@ -92,9 +92,9 @@ def _what_if(knobs: Sequence[Knob], doubled_s: Array, step_s: float) -> tuple[st
     ``doubled_s``: step times in the order of ``_doubled``. Two resources limit a step together
     where doubling one only leaves the other as the limit; the pair then comes first.
     """
-    # Faster compute leaves the collectives that slow it a larger part of backward, and work issued
-    # earlier can hold up others on a wire, so that a step may end later; such a resource gains
-    # nothing.
+    # Doubling a resource can lengthen the computed step: with faster compute, collectives overlap
+    # with (and slow) a larger part of backward, and a transfer issued earlier can delay another on
+    # the same link. Such a resource counts as gaining nothing.
     doubled_s = np.minimum(doubled_s, step_s)
     found = [
         WhatIf(

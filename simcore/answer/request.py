@@ -14,8 +14,8 @@ from simcore.request.make import read_request
 from simcore.request.resolved import Request
 from simcore.workload.resolve import ModelSource
 
-#: ``seq_len="max"``: the length is a multiple of the first number of tokens below so many of them,
-#: and of the second from there on; and the longest that is tried.
+#: ``seq_len="max"`` searches in multiples of ``_STEPS[0]`` tokens below ``_FINE_BELOW`` tokens and
+#: of ``_STEPS[1]`` from there on, up to ``_LONGEST``.
 _STEPS, _FINE_BELOW, _LONGEST = (128, int(KIB)), 8 * int(KIB), 16 * int(MIB)
 #: ``micro_batch="max"`` searches for the largest micro-batch that fits, up to this.
 MAX_BATCH = 4096

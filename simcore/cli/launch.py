@@ -45,7 +45,7 @@ def model_in(launch: str, problems: list[str]) -> Any:
         return name
     if not name and (found := _model_called(read)):
         name, by = found
-        complain(f"WARNING: model {name}, by {by}: --model says otherwise")
+        complain(f"WARNING: model {name}, by {by}: give --model for another one")
     if not name:
         problems.append("--model is missing: name one of `simcore list models` "
                         "(the launch file does not name it)")  # fmt: skip
@@ -59,9 +59,10 @@ def model_in(launch: str, problems: list[str]) -> Any:
 
 
 def _model_called(read: Launch) -> tuple[str, str] | None:
-    """(known model, what calls it so): an argument of an unknown script, or the name of a file.
+    """A known model that the launch file hints at, and where it does; None where nothing does.
 
-    Files are those of the program that are not at hand, such as ``llama3_1/8B_full``.
+    Hints are an argument of an unknown script, and names of the program's own configuration files
+    that are not at hand, such as ``llama3_1/8B_full``.
     """
     from simcore.workload.models import MODELS
 

@@ -271,9 +271,10 @@ def _place_largest(
     tries: Attempts, inputs: Inputs, strategy: Strategy | None, settings: dict[str, Any],
     varied: bool,
 ) -> None:  # fmt: skip
-    """Place the ranks of the largest batch, as ``peak_placed``; not of pipeline stages.
+    """Store in ``tries``, as ``peak_placed``, what each rank holds of the largest batch.
 
-    ``settings``: the model's with that batch; ``varied``: the options say that lengths vary.
+    Not with pipeline stages, an error if ``varied``: the options say that lengths of sequences
+    vary. ``settings``: the model's with that batch.
     """
     placed: Placed | None = tries.get("placed")
     record, cluster, peak = inputs.record, inputs.cluster, tries.get("peak_workload")

@@ -72,9 +72,9 @@ class Library:
             return given
         kind = self._kind(record, options)
         precision = str(given.get("precision", ""))
-        read_as = {**self._run.precisions, **kind.precisions}
-        if precision in read_as:
-            given["precision"] = read_as[precision]
+        precisions = {**self._run.precisions, **kind.precisions}
+        if precision in precisions:
+            given["precision"] = precisions[precision]
         strategy = folded_strategy(str(given.get("strategy", "")))
         own = {k: v for k, v in self._run.words(strategy, precision).items() if k != _LISTED}
         if precision.startswith(("fp16", "fp32", "tf32", "amp")):
@@ -236,7 +236,7 @@ def _as_version(release: str) -> str:
 
 
 def _taken(options: Mapping[str, Any], record: ModelSource | None) -> dict[str, Any]:
-    """Those of a program's options that are no settings which the model does not have."""
+    """A program's options without those that are settings which the model lacks."""
     has = record.settings({}) if isinstance(record, ModelRecord) else {}
     return {k: v for k, v in options.items() if k in has or not OPTIONS[k].setting}
 

@@ -49,8 +49,8 @@ BATCHED = "gemm_batched"
 #: 16-bit matrix products whose rows are too badly aligned for NVIDIA's matrix units to load: they
 #: run on vector units.
 UNALIGNED = "gemm_unaligned"
-#: fp32 and TF32 products for gradients of weights. Both operands lie with the depth as their rows'
-#: distance, as which asynchronous matrix units take operands of 16 bit alone.
+#: fp32 and TF32 products for gradients of weights. Neither operand is contiguous along the depth
+#: that is summed over; asynchronous matrix units take only 16-bit operands in that layout.
 ACROSS = "gemm_across"
 #: Convolutions that no kernel for matrix units supports: they run on vector units.
 VECTOR_CONV = "conv_vector_units"

@@ -261,11 +261,11 @@ def _build(record: ModelRecord, overrides: tuple[tuple[str, Scalar], ...]) -> Wo
     encoders = () if _reads_encodings(builder, config) else record.frozen
     frozen = tuple(_build_frozen(f, dict(overrides)) for f in encoders)
     sd_frac, wait = record.work_sd_frac, record.sync_norm_wait
-    told = "seq_len" not in dict(overrides) and record.length_note
+    length_assumed = "seq_len" not in dict(overrides) and record.length_note
     return workload.replace(
         frozen=workload.frozen + frozen,
         modules_of=record.modules_of,
-        notes=workload.notes + record.notes + ((record.length_note,) if told else ()),
+        notes=workload.notes + record.notes + ((record.length_note,) if length_assumed else ()),
         work_sd_frac=sd_frac.value if sd_frac else workload.work_sd_frac,
         sync_norms=workload.n_buffers // BUFFERS_A_NORM if wait else 0,
         sync_norm_wait_s=wait.value if wait else 0.0,

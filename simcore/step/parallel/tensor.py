@@ -200,9 +200,9 @@ def _adapted_inputs(workload: Workload) -> float:
 def _with_copies(part: Workload, elems: float, sums: float, gathered_frac: float) -> Workload:
     """The part with the copies of ``elems`` elements a sample around its layers' collectives.
 
-    A sum over ranks is a reduce-scatter and a gather (of ``gathered_frac`` of its bytes); backward
-    has as many. The copy before the last product's reduce-scatter ends a layer: recompute that
-    stops early omits it.
+    A layer's forward has ``sums`` sums over ranks, each a reduce-scatter and a gather (of
+    ``gathered_frac`` of its bytes), and so has backward. The copy before the last product's
+    reduce-scatter is the layer's last op, so that recompute that stops early omits it.
     """
 
     def copies(scattered: float, gathered: float) -> Kernel:

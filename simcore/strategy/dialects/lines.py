@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from typing import Any
@@ -16,7 +16,7 @@ from typing import Any
 from simcore.base.errors import DataError, InvalidConfig, SimcoreError, UsageError, nearest
 from simcore.strategy.dialects.base import Emitted, Job, Launch
 from simcore.strategy.dialects.calls import PYTHON, arguments_of, called
-from simcore.strategy.dialects.keyed import DIALECTS, TableDialect
+from simcore.strategy.dialects.keyed import DIALECTS, Odd, TableDialect
 from simcore.strategy.dialects.line_record import LINES, LineRecord, NamedFile, fold_key
 from simcore.strategy.dialects.reading import Reading, Table
 from simcore.strategy.dialects.recipes import TABLES
@@ -35,11 +35,10 @@ _HOPS = 4
 _MODEL_FLAGS = ("model", "arch", "model-name", "model-type")
 _OVERRIDE = re.compile(r"^(?:\+{0,2}([A-Za-z_][\w./@-]*)=(.*)|~([A-Za-z_][\w./@-]*).*)$", re.DOTALL)
 
-Last = Callable[[Reading, Table], None]
-#: What records cannot express, by record: before and after its keys are read, and those of records
-#: that inherit it.
-FIRST: dict[str, Last] = {}
-LAST: dict[str, Last] = {}
+#: What records cannot express: functions by record, called before (FIRST) and after (LAST) the keys
+#: of the record, or of one that inherits it, are read.
+FIRST: dict[str, Odd] = {}
+LAST: dict[str, Odd] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,8 +243,7 @@ class LineDialect(TableDialect):
         given = dict(found.given)
         flags = [n for n in map(fold_key, file.flags.split()) if n in given]
         names = [str(given.pop(flag)) for flag in flags]
-        loose = found.loose
-        loose = tuple(word for word in loose if word != "@")  # sft @ file.toml
+        loose = tuple(word for word in found.loose if word != "@")  # sft @ file.toml
         if file.first and not names and loose:
             names, loose = [loose[0]], loose[1:]
         found = Arguments(given, found.spelt, loose)
@@ -283,7 +281,7 @@ class LineDialect(TableDialect):
             reading.approximate(script, note)
         reading.more["fills"] = not record.program
         plain, sections = record.without_effect()
-        known = {*plain, *sections, *(n for names in record.table() for n in names)}
+        known = {*record.names(), *sections}
         odd = table.left(reading, plain, sections)
         told = [k for k in found.spelt if k in foreign or k in odd]
         if told:
@@ -337,7 +335,7 @@ def _ending(source: Source) -> str:
     return source.suffix if source.suffix in FILES else ".yaml"
 
 
-def _of_family(name: str, functions: Mapping[str, Last]) -> Iterator[Last]:
+def _of_family(name: str, functions: Mapping[str, Odd]) -> Iterator[Odd]:
     """The functions of the records that a record inherits, and its own."""
     for base in LINES[name].inherits:
         yield from _of_family(base, functions)
@@ -366,7 +364,7 @@ def chosen(
     best = max(fits.values(), key=len, default="")
     named = [r for r in programs if best and len(fits.get(r.name, "")) == len(best)]
     own = not best.endswith(".py") or "/" in best
-    keys = {key for w in words if w.startswith("-") for key in [fold_key(w.partition("=")[0])]}
+    keys = {fold_key(w.partition("=")[0]) for w in words if w.startswith("-")}
     if len(named) == 1:
         return LineDialect(named[0].name, own=own)
     if not named and (by_file := _taking_file(source, words)) is not None:
@@ -401,10 +399,9 @@ def _taking_file(source: Source, words: Sequence[str]) -> LineDialect | None:
 def knows(record: LineRecord, keys: set[str]) -> int:
     """How many of ``keys`` a record knows."""
     full = record.complete()
-    plain, sections = full.without_effect()
-    stated = {n for names in full.table() for n in names}
+    _, sections = full.without_effect()
     inside = sum(any(k == s or k.startswith(f"{s}.") for s in sections) for k in keys)
-    return len(keys & (stated | plain)) + inside
+    return len(keys & full.names()) + inside
 
 
 def commands() -> Mapping[tuple[str, ...], LineRecord]:

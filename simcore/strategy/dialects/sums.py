@@ -17,7 +17,7 @@ from simcore.strategy.dialects.lines import FIRST, LAST
 from simcore.strategy.dialects.reading import Reading, Table
 from simcore.strategy.dialects.source import beside, toml_table
 
-#: A file of weights or of a network: yolo11n.pt, yolo11n-seg.yaml.
+#: A file of weights or of a network, named after its model: NAME.pt, NAME.yaml.
 _WEIGHTS = re.compile(r"^([\w.-]+?)\.(?:pt|yaml)$")
 
 
@@ -27,10 +27,9 @@ def _number(reading: Reading, name: str) -> int | None:
 
 
 def _micro_batch_of_tokens(reading: Reading) -> None:
-    """State the sequences of greatest length that a micro-batch of so many tokens has.
+    """State how many sequences of greatest length fit in a micro-batch that is given in tokens.
 
-    verl: seqlen_balancing.py, rearrange_micro_batches, with ``max_token_len`` times the Ulysses
-    ranks.
+    The tokens are those of one context rank.
     """
     tokens, length = _number(reading, "other.tokens"), _number(reading, "seq_len")
     if reading.context.get("other.by_tokens") is not True or not tokens or not length:
@@ -41,7 +40,7 @@ def _micro_batch_of_tokens(reading: Reading) -> None:
 
 
 def of_prompts_and_answers(reading: Reading, _table: Table) -> None:
-    """verl: a sequence is a prompt and its answer; a mini-batch counts prompts (ray_trainer.py)."""
+    """A sequence is a prompt and its answer; a mini-batch counts prompts."""
     prompt, answer = _number(reading, "other.prompt"), _number(reading, "other.response")
     if prompt and answer:
         reading.say("seq_len", prompt + answer, reading.key_of("other.response"))
@@ -54,14 +53,14 @@ def of_prompts_and_answers(reading: Reading, _table: Table) -> None:
 
 
 def of_tokens(reading: Reading, _table: Table) -> None:
-    """verl's SFT trainer: a micro-batch takes so many tokens."""
+    """A micro-batch is given in tokens."""
     _micro_batch_of_tokens(reading)
 
 
 def of_nominal_batch(reading: Reading, _table: Table) -> None:
-    """Ultralytics: the batch is of all GPUs, and is repeated up to ``nbs`` images an update.
+    """The batch is of all GPUs, and is repeated up to a nominal number of images an update.
 
-    ultralytics/engine/trainer.py, _build_train_pipeline: round(nbs / batch), at least 1.
+    Micro-steps: round(nominal / batch), at least 1.
     """
     batch, nominal = _number(reading, "other.batch"), _number(reading, "other.nominal")
     if batch and nominal:
@@ -78,11 +77,10 @@ def of_nominal_batch(reading: Reading, _table: Table) -> None:
 
 
 def of_data_sets(reading: Reading, table: Table) -> None:
-    """sd-scripts, musubi-tuner, diffusion-pipe: the file of the data has batch and resolution.
+    """The file that describes the data has batch and resolution.
 
-    library/config_util.py: [general], then [[datasets]], whose values count. Sides are width,
-    height. diffusion-pipe, examples/dataset.toml: resolutions and frame_buckets, of which the
-    largest count.
+    Values of its first [[datasets]] replace those of [general]. Sides are width, height. Of
+    ``resolutions`` and ``frame_buckets`` the largest count.
     """
     sides = reading.context.get("other.sides")
     name = reading.context.get("other.dataset")
@@ -116,10 +114,10 @@ def of_data_sets(reading: Reading, table: Table) -> None:
 
 
 def of_axes(reading: Reading, _table: Table) -> None:
-    """MaxText: a device's batch and the axes of the mesh, of which -1 takes what is left.
+    """A device's batch, and the axes of a mesh, of which -1 takes the devices that are left.
 
-    pyconfig.py: the batch of a device times all devices is that of a micro-step. ``ici`` axes are
-    within a slice, ``dcn`` axes over slices.
+    The batch of a device times all devices is that of a micro-step. ``ici`` axes are within a
+    slice, ``dcn`` axes over slices.
     """
     per_device = reading.context.get("other.per_device")
     ranks = math.prod(_number(reading, degree) or 1 for degree in ("tp", "cp", "pp"))
@@ -139,7 +137,7 @@ def of_axes(reading: Reading, _table: Table) -> None:
 
 
 def of_degrees(reading: Reading, _table: Table) -> None:
-    """nanotron: the ranks are those of all degrees (parallelism_config.py)."""
+    """The number of ranks is the product of all degrees."""
     data = _number(reading, "other.dp")
     ranks = math.prod(_number(reading, degree) or 1 for degree in ("tp", "pp", "cp"))
     if data and "nproc_per_node" not in reading.context:
@@ -147,14 +145,14 @@ def of_degrees(reading: Reading, _table: Table) -> None:
 
 
 def of_trainer(_reading: Reading, table: Table) -> None:
-    """prime-rl's RL: the keys of its trainer stand below ``trainer`` (configs/rl.py)."""
+    """Keys below ``trainer`` are read as if they stood at the top level."""
     for key in [k for k in table.given if k.startswith("trainer.")]:
         table.put(key.removeprefix("trainer."), table.take(key))
         del table.given[key]
 
 
 def of_devices(reading: Reading, _table: Table) -> None:
-    """Lightning: devices are a number, or a list of which."""
+    """Devices are a number, or a list of device numbers."""
     devices = str(reading.context.get("other.devices", "")).strip("[]")
     if not devices:
         return

@@ -1,8 +1,8 @@
 """Applies the rules of a corpus to a row, one after the other, to get the options of its job.
 
 A corpus is a folder of ``validate/corpora`` whose files have lists of ``rules``. A rule's condition
-is its key ``when`` (the language is in ``rules.py``). A file and a group of ``rules`` may have a
-``when`` too, which then holds for all rules in it. Of a group ``first`` only the first rule that
+is its key ``when`` (described in ``base/conditions.py``). A file and a group of ``rules`` may have
+a ``when`` too, which then holds for all rules in it. Of a group ``first`` only the first rule that
 holds applies. The other keys of a rule are
 
     cells       cells that are replaced or added, for the rules and values that follow

@@ -1,7 +1,8 @@
-"""DLRM with deep and cross network (DLRM v2 of MLPerf; Naumov et al. 2019, Wang et al. 2021).
+"""DLRM v2: recommender with a deep and cross network (Naumov et al. 2019, Wang et al. 2021).
 
-Embedding tables are shared out over ranks and updated inside their backward kernel, with a state of
-one number a row (TorchRec on FBGEMM: EXACT_ROWWISE_ADAGRAD), so that they have no dense gradient.
+Embedding tables are shared out over ranks and updated inside their backward kernel, so that they
+have no dense gradient. The optimizer's state is one number a row (TorchRec on FBGEMM:
+EXACT_ROWWISE_ADAGRAD).
 """
 
 from __future__ import annotations
@@ -27,11 +28,12 @@ def _numbers(key: str, text: str) -> tuple[int, ...]:
 def embedding_tables(
     *, name: str, rows: str, lookups: str, dim: int = 128, table_ranks: int = 8
 ) -> Frozen:
-    """A rank's share of tables: ``rows`` of each, ``lookups`` in it a sample, lists with commas.
+    """A rank's share of tables, which are divided over ``table_ranks`` GPUs.
 
-    It runs its tables' look-ups for samples of all ``table_ranks`` GPUs, as many as those of all
-    tables for its own. A row is read; in backward it is read, changed and written. The
-    exchange of vectors between GPUs is not counted.
+    ``rows``: rows of each table. ``lookups``: rows of each table that a sample reads. Both are
+    lists with commas. A rank looks up the samples of all ``table_ranks`` GPUs in its own tables,
+    which is as much work as its own samples in all tables. Forward reads a row; backward reads,
+    changes and writes it. The exchange of vectors between GPUs is not counted.
     """
     sizes, counts = _numbers("rows", rows), _numbers("lookups", lookups)
     if len(sizes) != len(counts):
@@ -59,8 +61,9 @@ def build(
     cross_layers: int = 3,
     cross_rank: int = 512,
 ) -> Workload:
-    """DLRM v2 without its tables: ``lookups`` in each of them a sample, a list with commas.
+    """DLRM v2 without its tables.
 
+    ``lookups``: rows of each table that a sample reads, a list with commas.
     ``bottom``, ``top``: widths of both multilayer perceptrons. ``cross_layers`` layers of rank
     ``cross_rank`` multiply the joined vectors, each of ``dim`` elements.
     """

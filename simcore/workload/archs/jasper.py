@@ -60,7 +60,10 @@ class _Net:
         return self.tape.dropout(f"{name}.dropout", x) if dropout else x
 
     def block(self, panes: list[T], channels: int, kernel: int, dropout: float, repeat: int) -> T:
-        """``repeat`` convolutions, and a 1x1 convolution of each pane, summed up."""
+        """``repeat`` convolutions of the last of ``panes``, and the sum with a 1x1 one of each.
+
+        ``panes``: results of earlier blocks that the residual adds.
+        """
         x = panes[-1]
         for i in range(repeat):
             x = self.conv(f"conv{i}", x, channels, kernel)

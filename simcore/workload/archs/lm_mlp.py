@@ -88,8 +88,9 @@ def _relu2(elems: float, fused: bool) -> Op:
 def _xielu(elems: float) -> Op:
     """xIELU in tensor operations (Huang & Schlag 2024; transformers, activations.py).
 
-    ``alpha_p x² + beta x`` above zero, ``alpha_n (expm1(min(x, eps)) - x) + beta x`` below. Twelve
-    kernels forward; saves x, the first product, the exponential, the difference and the mask.
+    ``alpha_p x² + beta x`` above zero, ``alpha_n (expm1(min(x, eps)) - x) + beta x`` below. Forward
+    is twelve kernels, and two on the scalars; it saves x, the first product, the exponential, the
+    difference and the mask.
     """
     fwd = Kernel(kind="elementwise", low=27 * elems, raw_bytes=2 * elems, launches=14.0)
     bwd = Kernel(kind="elementwise", low=36 * elems, raw_bytes=2 * elems, launches=16.0)

@@ -1,7 +1,8 @@
 """U-Nets of medical images and volumes: nnU-Net (Isensee et al. 2021), 3D U-Net, and V-Net.
 
-``unet_volume`` is MONAI's DynUNet as NVIDIA's nnU-Net builds it, and MLPerf's 3D U-Net; ``vnet`` is
-the network of NVIDIA's V-Net for TensorFlow (DeepLearningExamples, Segmentation/VNet).
+``unet_volume`` is the network of nnU-Net and of 3D U-Net (monai/networks/nets/dynunet.py;
+DeepLearningExamples, PyTorch/Segmentation/nnUNet); ``vnet`` is V-Net as a TensorFlow program
+builds it (DeepLearningExamples, TensorFlow/Segmentation/VNet).
 """
 
 from __future__ import annotations
