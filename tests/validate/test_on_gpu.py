@@ -153,3 +153,17 @@ def test_a_missing_library_skips_a_job_with_the_reason(
     assert command.main(words) == 0
     (skipped,) = _rows(tmp_path / "skipped.csv")
     assert "timm" in skipped["reason"]
+
+
+def test_what_needs_no_gpu_is_done_anywhere_with_the_folder(
+    tmp_path: Path, quick: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    apart = ("--part", "predict", "--part", "judge")
+    assert command.main(["--folder", str(tmp_path / "none"), *apart]) == 2
+    assert "conditions.json" in capsys.readouterr().err
+    assert _run(tmp_path, "--part", "calibrate", "--part", "measure") == 0
+    assert not (tmp_path / "predictions.csv").exists()
+    (tmp_path / "conditions.json").write_text('{"gpu": "H200-SXM"}')
+    assert command.main(["--folder", str(tmp_path), "--small", *NETS, *apart]) == 0
+    assert len(_rows(tmp_path / "predictions.csv")) == 4
+    assert capsys.readouterr().out.count("2 rows, 2 predicted") == 2  # blind, calibrated

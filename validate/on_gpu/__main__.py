@@ -4,12 +4,15 @@
     --device NAME    cuda or cpu (default: cuda)
     --small          small networks in fp32, as a processor can train them
     --only ID        only this job (may be repeated)
+    --part NAME      only this part (may be repeated): calibrate, predict, measure, largest, judge
+    --kernels        profile one more step of each job: its kernels by name, in ``kernels.jsonl``
     --folder PATH    where tables, models and raw data are written (default: on-gpu)
 
 The parts are: the profile of this machine; predictions of every job, blind and with that profile;
 measured steps and memory; the largest batch of two jobs; errors. Each finished row is written at
 once, so that a run that was interrupted, or had too little time, goes on where it stopped. Networks
 whose library is missing are skipped, with the reason in ``skipped.csv``. Nothing is downloaded.
+What the GPU is not needed for, ``--part predict --part judge`` does anywhere with the folder.
 ``simcore validate FOLDER/steps.csv`` judges the table anywhere. Exit code 2: no such device.
 """
 
@@ -24,7 +27,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from simcore.base.errors import SimcoreError
+from simcore.base.errors import SimcoreError, UsageError
 from simcore.base.units import GIGA, MILLI
 from validate.on_gpu.folder import Folder
 from validate.on_gpu.jobs import JOBS, LARGEST, Job, small
@@ -33,6 +36,7 @@ from validate.on_gpu.jobs import JOBS, LARGEST, Job, small
 CALIBRATE_FRAC, CALIBRATE_MINUTES = 0.3, 2.0
 #: Slow steps over fast ones (90th over 10th percentile) from which on the machine counts as busy.
 BUSY_RATIO: Final = 1.5
+PARTS: Final = ("calibrate", "predict", "measure", "largest", "judge")
 #: Seconds before the deadline from which on no further job begins.
 LAST_S: Final = 10.0
 
@@ -40,8 +44,17 @@ LAST_S: Final = 10.0
 class Run:
     """One call of the command; ``gpu`` is the device's name in hardware_db."""
 
-    def __init__(self, folder: Folder, device: str, jobs: Sequence[Job], *, is_small: bool) -> None:
+    def __init__(
+        self,
+        folder: Folder,
+        device: str,
+        jobs: Sequence[Job],
+        *,
+        is_small: bool,
+        with_kernels: bool = False,
+    ) -> None:
         self.folder, self.device, self.jobs, self.is_small = folder, device, jobs, is_small
+        self.with_kernels = with_kernels
         self.deadline = float("inf")
         self.gpu = ""
 
@@ -54,23 +67,33 @@ class Run:
         sys.stdout.write(text + "\n")
         sys.stdout.flush()
 
-    def calibrate(self, minutes: float) -> None:
-        """Make the profile of this machine, unless an earlier call did."""
+    def find_gpu(self, *, here: bool) -> None:
+        """The device: of this machine, or without one (not ``here``) that of an earlier run.
+
+        Raises UsageError if there is none.
+        """
+        conditions = self.folder.path / "conditions.json"
+        if not here:
+            if not conditions.is_file():
+                raise UsageError(f"{self.folder.path} has no conditions.json of a run on a GPU")
+            self.gpu = json.loads(conditions.read_text(encoding="utf-8"))["gpu"]
+            return
         from simcore.calibrate.bench.case import World
-        from simcore.calibrate.machine import (
-            THIS_MACHINE,
-            CalibrationOptions,
-            calibrate_rank,
-            open_device,
-        )
+        from simcore.calibrate.machine import THIS_MACHINE, open_device
 
         opened = open_device(self.device, THIS_MACHINE, World())  # type: ignore[arg-type]
         self.gpu = opened.name
         self.folder.path.mkdir(parents=True, exist_ok=True)
-        conditions = self.folder.path / "conditions.json"
         if not conditions.is_file():
             said = {"date": time.strftime("%F", time.gmtime()), "gpu": self.gpu}
             conditions.write_text(json.dumps({**said, **opened.conditions()}, indent=1) + "\n")
+
+    def calibrate(self, minutes: float) -> None:
+        """Make the profile of this machine, unless an earlier call did."""
+        from simcore.calibrate.machine import CalibrationOptions, calibrate_rank
+        from simcore.calibrate.rank import summary
+        from simcore.calibrate.summaries import render_summary
+
         if self.folder.calibration.is_file():
             return
         options = CalibrationOptions(
@@ -81,7 +104,7 @@ class Run:
         )
         made = calibrate_rank(options)
         assert made is not None  # of one rank
-        self.say(f"calibrated with {made.outcome.done} benchmarks: {self.folder.calibration}")
+        self.say(render_summary(summary(made)))
 
     def predict(self) -> None:
         """Predict every job blind and with the profile; a job that cannot be built is skipped."""
@@ -123,7 +146,7 @@ class Run:
     def _measured(self, job: Job, train: Any) -> None:
         from validate.on_gpu.build import model_file
 
-        result = train.measure(job, self.device, is_small=self.is_small)
+        result = train.measure(job, self.device, is_small=self.is_small, kernels=self.with_kernels)
         steps_s = sorted(result.steps_s)
         n = len(steps_s)
         file = model_file(job, self.folder.models, is_small=self.is_small)
@@ -131,7 +154,9 @@ class Run:
         if result.memory_bytes is not None:
             columns = ("alloc_gb", "reserved_gb", "device_gb")
             memory = dict(zip(columns, map(_gb, result.memory_bytes), strict=True))
-        self.folder.add_raw(id=job.id, steps_s=list(result.steps_s), host_s=result.host_s)
+        self.folder.add_raw("raw", id=job.id, steps_s=list(result.steps_s), host_s=result.host_s)
+        if result.kernels:
+            self.folder.add_raw("kernels", id=job.id, kernels=result.kernels)
         self.folder.add(
             "steps", id=job.id, build=job.net, batch=job.batch, seq=job.seq, prec=job.precision,
             opt=job.optimizer, step_ms=_ms(steps_s[n // 2]), p10_ms=_ms(steps_s[n // 10]),
@@ -185,7 +210,7 @@ class Run:
             self.folder.begin(job.id)
             try:
                 do(job)
-            except (SimcoreError, RuntimeError, NotImplementedError, ValueError, TypeError) as err:
+            except Exception as err:  # a library raises anything; the other jobs still run
                 self._skip(job, f"{type(err).__name__}: {err}".splitlines()[0])
             self.folder.begin("")
 
@@ -246,6 +271,8 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     made.add_argument("--small", action="store_true")
     made.add_argument("--only", action="append", choices=[j.id for j in JOBS], metavar="ID")
+    made.add_argument("--part", action="append", choices=PARTS)
+    made.add_argument("--kernels", action="store_true")
     made.add_argument("--folder", type=Path, default=Path("on-gpu"))
     return made
 
@@ -257,21 +284,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     jobs = [j for j in JOBS if not asked.only or j.id in asked.only]
     if asked.small:
         jobs = list(map(small, jobs))
-    run = Run(Folder(asked.folder), asked.device, jobs, is_small=asked.small)
+    run = Run(Folder(asked.folder), asked.device, jobs, is_small=asked.small,
+              with_kernels=asked.kernels)  # fmt: skip
     run.deadline = begin + 60.0 * asked.minutes
     os.environ["SIMCORE_DB"] = str(asked.folder.resolve())  # where a record of this machine goes
+    parts = asked.part or PARTS
     try:
-        run.calibrate(min(CALIBRATE_MINUTES, CALIBRATE_FRAC * asked.minutes))
+        run.find_gpu(here=not {"predict", "judge"}.issuperset(parts))
+        if "calibrate" in parts:
+            run.calibrate(min(CALIBRATE_MINUTES, CALIBRATE_FRAC * asked.minutes))
     except SimcoreError as err:
         sys.stderr.write(f"error: {err}\n")
         return 2
     if (stopped := run.folder.interrupted()) and stopped not in run.folder.ids("steps"):
         run.folder.add("skipped", id=stopped, reason="the process ended while it ran")
         run.folder.begin("")
-    run.predict()
-    run.measure()
-    run.largest()
-    run.judge()
+    for part in PARTS[1:]:
+        if part in parts:
+            getattr(run, part)()
     return 0
 
 

@@ -59,13 +59,23 @@ def module_of(net: Net) -> Any:
     return getattr(transformers, net.name)(config)
 
 
-def build(job: Job, *, is_small: bool) -> Built:
-    """The module of a job in training mode, with inputs of its batch. Raises UsageError."""
+def build(job: Job, device: str, *, is_small: bool) -> Built:
+    """The module of a job on ``device`` in training mode, with inputs of its batch on the host.
+
+    Weights are made on the device in the dtype that they keep, which is faster, and leaves no copy
+    of another dtype among the allocator's blocks. Raises UsageError.
+    """
     import torch
     from torch.nn.functional import cross_entropy
 
     net = net_of(job, is_small=is_small)
-    module = module_of(net).train()
+    kept = torch.get_default_dtype()
+    torch.set_default_dtype(torch.bfloat16 if job.precision == "bf16-true" else kept)
+    try:
+        with torch.device(device):
+            module = module_of(net).train()
+    finally:
+        torch.set_default_dtype(kept)
     if net.origin == "module":
         return Built(module, tuple(i.make(job.batch) for i in net.inputs), module)
     if net.origin != "config":

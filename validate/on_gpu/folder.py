@@ -66,9 +66,9 @@ class Folder:
                 writer.writerow(columns)
             writer.writerow([cells.get(c, "") for c in columns])
 
-    def add_raw(self, **data: Any) -> None:
-        """Append one measurement with all of its steps to ``raw.jsonl``."""
-        with (self.path / "raw.jsonl").open("a", encoding="utf-8") as file:
+    def add_raw(self, name: str, **data: Any) -> None:
+        """Append a line to ``NAME.jsonl``: one measurement with all of its steps, its kernels."""
+        with (self.path / f"{name}.jsonl").open("a", encoding="utf-8") as file:
             file.write(json.dumps(data) + "\n")
 
     def begin(self, job_id: str) -> None:

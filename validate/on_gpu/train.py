@@ -36,13 +36,17 @@ FIT_STEPS: Final = 3
 
 @dataclass(frozen=True)
 class Result:
-    """Seconds of steps, and bytes: allocated, reserved, of the device; None on a processor."""
+    """Seconds of steps, and bytes: allocated, reserved, of the device; None on a processor.
+
+    ``kernels``: (name, calls, seconds) of the device in one step, where they were asked for.
+    """
 
     steps_s: tuple[float, ...]
     host_s: float
     bound: str
     parameters: int
     memory_bytes: tuple[int, int, int] | None
+    kernels: tuple[tuple[str, int, float], ...] = ()
 
 
 class Training:
@@ -55,7 +59,7 @@ class Training:
 
         _set_precision(torch, job.precision)
         torch.manual_seed(0)
-        built = build(job, is_small=is_small)
+        built = build(job, device, is_small=is_small)
         module = built.module
         if job.precision == "bf16-true":
             module = module.to(torch.bfloat16)
@@ -159,11 +163,14 @@ def wait(device: str) -> None:
         torch.cuda.synchronize()
 
 
-def measure(job: Job, device: str, *, is_small: bool) -> Result:
-    """Train a job and measure its steps. Raises UsageError where it cannot be built."""
+def measure(job: Job, device: str, *, is_small: bool, kernels: bool = False) -> Result:
+    """Train a job and measure its steps. Raises UsageError where it cannot be built.
+
+    ``kernels``: profile one more step at the end.
+    """
     clear(device)
     training = Training(job, device, is_small=is_small)
-    gc.collect()
+    clear(device)  # of what was only needed to build it
     for _ in range(WARM_UP):
         training.step()
     wait(device)
@@ -184,9 +191,25 @@ def measure(job: Job, device: str, *, is_small: bool) -> Result:
         hosts.append(time.perf_counter() - begin)
     host_s = statistics.median(hosts)
     bound = bound_by(host_s, statistics.median(steps_s), waits=training.waits)
+    found = _kernels(training) if kernels and device == "cuda" else ()
     return Result(
-        steps_s, host_s, "host" if device == "cpu" else bound, training.parameters, memory
+        steps_s, host_s, "host" if device == "cpu" else bound, training.parameters, memory, found
     )
+
+
+def _kernels(training: Training) -> tuple[tuple[str, int, float], ...]:
+    """The device's kernels and copies in one step by name, the longest together first."""
+    from torch.autograd import DeviceType
+    from torch.profiler import ProfilerActivity, profile
+
+    with profile(activities=[ProfilerActivity.CUDA]) as seen:
+        training.step()
+        wait("cuda")
+    found = [
+        (e.key, int(e.count), float(e.self_device_time_total) / 1e6)
+        for e in seen.key_averages() if e.device_type == DeviceType.CUDA
+    ]  # fmt: skip
+    return tuple(sorted(found, key=lambda kernel: -kernel[2]))
 
 
 def bound_by(host_s: float, step_s: float, *, waits: bool) -> str:
