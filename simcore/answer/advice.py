@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from simcore.answer.result import WhatIf
-from simcore.request.resolved import Request, rank_groups
+from simcore.request.resolved import Request, as_written, rank_groups
 from simcore.timing.steps import central_step_s
 
 #: The smallest gain, as a share of the step time, that is reported.
@@ -26,8 +26,10 @@ def uneven(request: Request) -> tuple[WhatIf, ...]:
     after = before if deal is None else central_step_s(replace(request, shares=deal))
     if deal is None or after >= before * (1.0 - WORTH_FRAC):
         return ()
-    samples = " and ".join(map(str, deal))
-    division = f"--shares {ratio_of(deal)} (micro-batches of {samples} samples, by GPU type)"
+    samples = " and ".join(str(deal[i]) for i in as_written(request.cluster))
+    division = (
+        f"--shares {ratio_of(deal, request)} (micro-batches of {samples} samples, by GPU type)"
+    )
     return (WhatIf(resource=division, step_time_s=after, gain_frac=1.0 - after / before),)
 
 

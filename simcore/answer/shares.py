@@ -17,7 +17,7 @@ import numpy as np
 from simcore.answer.predict import alone_s
 from simcore.base.errors import InvalidConfig
 from simcore.memory.job import memory_at
-from simcore.request.resolved import Request, rank_counts, rank_groups
+from simcore.request.resolved import Request, as_written, rank_counts, rank_groups
 from simcore.strategy.options.values import AUTO
 from simcore.timing.steps import central_step_s
 
@@ -43,7 +43,7 @@ def with_shares(request: Request, text: str) -> Request:
     if request.placed is not None:
         problems.append(f"shares {text} are for data parallelism, not with {request.placed.layout}")
     if text != AUTO and len(kinds) > 1 and text.count(":") + 1 != len(kinds):
-        names = ", ".join(g.gpu.name for g in kinds)
+        names = ", ".join(kinds[i].gpu.name for i in as_written(request.cluster))
         problems.append(f"shares {text} are not one for each kind of GPU here: {names}")
     if problems:
         raise InvalidConfig(problems)
@@ -54,19 +54,19 @@ def with_shares(request: Request, text: str) -> Request:
         note = "no division of the batch among the GPU types fits: equal shares are shown"
         return replace(request, assumptions=(*request.assumptions, note))
     gain = central_step_s(request) / central_step_s(replace(request, shares=best)) - 1.0
-    note = f"shares {ratio_of(best)}: {gain:+.1%} steps/s over equal shares"
+    note = f"shares {ratio_of(best, request)}: {gain:+.1%} steps/s over equal shares"
     return replace(request, shares=best, assumptions=(*request.assumptions, note))
 
 
-def ratio_of(deal: Sequence[int]) -> str:
-    """The micro-batches of each kind as a ratio in lowest terms."""
+def ratio_of(deal: Sequence[int], request: Request) -> str:
+    """The micro-batches of each kind in lowest terms, in the order in which the user wrote them."""
     unit = reduce(gcd, deal)
-    return ":".join(str(b // unit) for b in deal)
+    return ":".join(str(deal[i] // unit) for i in as_written(request.cluster))
 
 
 def _as_stated(request: Request, text: str) -> tuple[int, ...]:
-    stated = [int(part) for part in text.split(":")]
-    parts = [b // reduce(gcd, stated) for b in stated]
+    order, stated = as_written(request.cluster), [int(part) for part in text.split(":")]
+    parts = [stated[order.index(i)] // reduce(gcd, stated) for i in range(len(stated))]
     counts = rank_counts(request.cluster)
     n_ranks, unit = sum(counts), sum(n * b for n, b in zip(counts, parts, strict=True))
     if n_ranks * request.micro_batch % unit:
@@ -97,7 +97,7 @@ def _nearest(request: Request, stated: Sequence[int]) -> str:
         return max(logs) - min(logs)
 
     best = min(_deals(around, counts, total), key=distance, default=None)
-    return f"{ratio_of(best)}, or " if best is not None else ""
+    return f"{ratio_of(best, request)}, or " if best is not None else ""
 
 
 def best_deal(request: Request) -> tuple[int, ...] | None:

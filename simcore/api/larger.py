@@ -104,7 +104,7 @@ def _more(cluster: ClusterSpec) -> Iterator[str]:
         times = 2
         while times * cluster.n_nodes <= _MOST_NODES:
             yield "+".join(f"{g.n_nodes * times}x{g.gpus_per_node}x{g.gpu.name}"
-                           for g in cluster.groups)  # fmt: skip
+                           for g in cluster.as_written)  # fmt: skip
             times *= 2
         largest = max(cluster.groups, key=lambda g: g.gpu.usable_memory_bytes)
         yield from _whole_nodes(largest.gpu.name, 1)

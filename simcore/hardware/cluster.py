@@ -132,16 +132,19 @@ class NodeGroup:
 
 @dataclass(frozen=True, slots=True)
 class ClusterSpec:
-    """Groups of nodes on one network.
+    """Groups of nodes on one network, in an order that is the same however they are written.
 
     ``assumptions``: sentences about everything that the user did not state. ``network_stated``:
     whether the user named the network or the node; otherwise it is that of the default preset.
+    ``written``: the groups as the user wrote them, as indices into ``groups``; () for the same
+    order.
     """
 
     groups: tuple[NodeGroup, ...]
     assumptions: tuple[str, ...] = ()
     fabric: Fabric = FLAT
     network_stated: bool = True
+    written: tuple[int, ...] = ()
 
     @property
     def n_gpus(self) -> int:
@@ -160,12 +163,18 @@ class ClusterSpec:
         links = (n.link if n.count == 1 else f"{n.count}x{n.link}" for n in nics)
         return " ".join(filter(None, ("+".join(dict.fromkeys(links)), str(self.fabric))))
 
+    @property
+    def as_written(self) -> tuple[NodeGroup, ...]:
+        """The groups in the order in which the user wrote them, for texts."""
+        return tuple(self.groups[i] for i in self.written) or self.groups
+
     def __str__(self) -> str:
-        return "+".join(map(str, self.groups))
+        return "+".join(map(str, self.as_written))
 
     def alone(self, group: int) -> ClusterSpec:
         """The cluster of one device of one group: the baseline of a speed-up."""
-        return replace(self, groups=(replace(self.groups[group], n_nodes=1, gpus_per_node=1),))
+        one = replace(self.groups[group], n_nodes=1, gpus_per_node=1)
+        return replace(self, groups=(one,), written=())
 
 
 def gpu_types(text: str) -> list[str]:
@@ -220,8 +229,19 @@ def parse_cluster(
         groups.append(group)
     if violations:
         raise InvalidConfig(violations)
-    cluster = ClusterSpec(tuple(groups), tuple(dict.fromkeys(assumptions)), fabric)
+    order = sorted(range(len(groups)), key=lambda i: _order_key(groups[i]))
+    cluster = ClusterSpec(
+        tuple(groups[i] for i in order),
+        tuple(dict.fromkeys(assumptions)),
+        fabric,
+        written=() if order == sorted(order) else tuple(map(order.index, range(len(order)))),
+    )
     return _networked(cluster, link, node_named=node not in (None, NO_P2P))
+
+
+def _order_key(group: NodeGroup) -> tuple[str, str, int, int]:
+    """What the groups of a cluster are sorted by, so that their order says nothing."""
+    return group.gpu.name, group.node.name, group.gpus_per_node, group.n_nodes
 
 
 def _counted(

@@ -7,11 +7,12 @@ Bandwidths are per direction, before the efficiency of the collective itself.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal
 
+from simcore.base.database import read_yaml, shipped_root
 from simcore.base.units import GIGA
 from simcore.hardware.calibrations import CalibratedKnob, Knob
 from simcore.hardware.cluster import ClusterSpec, NodeGroup, link_named
@@ -133,11 +134,31 @@ def node_network_path(group: NodeGroup) -> Path:
 @lru_cache(maxsize=4096)
 def cluster_paths(cluster: ClusterSpec) -> tuple[Path, Path]:
     """(within nodes, between nodes): the slowest path of any group, which bounds a global ring."""
-    intra = min((intra_node_path(g) for g in cluster.groups), key=lambda p: p.bw_bytes_per_s)
+    intra = intra_node_path(_slowest(cluster, intra_node_path))
     if cluster.n_nodes == 1:
         return intra, LOOPBACK
-    inter = min((node_network_path(g) for g in cluster.groups), key=lambda p: p.bw_bytes_per_s)
-    return intra, inter
+    return intra, node_network_path(_slowest(cluster, node_network_path))
+
+
+def _slowest(cluster: ClusterSpec, path_of: Callable[[NodeGroup], Path]) -> NodeGroup:
+    """The group whose path is slowest: by what its route passes, then by its latency."""
+    if len(cluster.groups) == 1:
+        return cluster.groups[0]
+
+    def speed(group: NodeGroup) -> tuple[float, float]:
+        path = path_of(group)
+        return path.bw_bytes_per_s * usual_share(path.route), -path.hop_s
+
+    return min(cluster.groups, key=speed)
+
+
+@lru_cache(maxsize=32)
+def usual_share(route: Route) -> float:
+    """Share of the slowest link's rate that collectives reach on a route, without calibration."""
+    if route == "none":
+        return 1.0
+    runtime = read_yaml(shipped_root() / "hardware_db" / "calibrations" / "runtime.yaml")
+    return leaf(runtime["route_efficiency"][route]).value
 
 
 #: Hop latency of a ring over NVLink in the protocol of least latency (LL), from NCCL 2.30's tuning
@@ -159,9 +180,12 @@ CARDS_A_SOCKET = 4
 
 
 def places(cluster: ClusterSpec) -> tuple[str, str]:
-    """(node preset, network link): the names by which calibrations refer to a cluster's links."""
-    group = cluster.groups[0]
-    return group.node.name, group.node.nics[0].link if group.node.nics else ""
+    """(node preset, network link): the names by which calibrations refer to a cluster's links.
+
+    They are those of its slowest paths.
+    """
+    inside, network = _slowest(cluster, intra_node_path), _slowest(cluster, node_network_path)
+    return inside.node.name, network.node.nics[0].link if network.node.nics else ""
 
 
 class LinkFigures:

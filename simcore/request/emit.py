@@ -112,7 +112,7 @@ def _of_no_file(request: Request) -> dict[str, str]:
         "offload": str(s.offload) if s.offload.blocks else "",
         "launch-blocking": "on" if s.launch_blocking else "",
         "expert-imbalance": "" if s.routing.imbalance == 1.0 else f"{s.routing.imbalance:g}",
-        "shares": ":".join(map(str, request.shares)),
+        "shares": request.shares_text,
     }
     return {word: value for word, value in found.items() if value}
 

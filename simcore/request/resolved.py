@@ -86,6 +86,11 @@ class Request:
         return rank_groups(self.cluster)
 
     @property
+    def shares_text(self) -> str:
+        """The option ``shares``; empty where all ranks have equal micro-batches."""
+        return ":".join(str(self.shares[i]) for i in as_written(self.cluster) if self.shares)
+
+    @property
     def micro_steps(self) -> float:
         """Micro-batches that pass each stage of the model in a step."""
         return self.grad_accum / (self.placed.schedule.directions if self.placed else 1)
@@ -121,3 +126,9 @@ def rank_counts(cluster: ClusterSpec) -> tuple[int, ...]:
         sum(g.n_gpus for g in cluster.groups if _class_key(g) == _class_key(c))
         for c in rank_groups(cluster)
     )
+
+
+def as_written(cluster: ClusterSpec) -> tuple[int, ...]:
+    """Indices into ``rank_groups`` in the order in which the user wrote the groups."""
+    keys = [_class_key(g) for g in rank_groups(cluster)]
+    return tuple(dict.fromkeys(keys.index(_class_key(g)) for g in cluster.as_written))

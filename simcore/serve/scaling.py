@@ -56,7 +56,7 @@ def scaling(arguments: dict[str, Any]) -> Scaling:
     """
     rest = {k: v for k, v in arguments.items() if k not in ("gpus", "steps", "epochs")}
     cluster = api.make_request(gpus=arguments["gpus"], **rest).cluster
-    sizes = [(g.n_nodes, f"{g.gpus_per_node}x{g.gpu.name}") for g in cluster.groups]
+    sizes = [(g.n_nodes, f"{g.gpus_per_node}x{g.gpu.name}") for g in cluster.as_written]
     points: list[Point] = []
     left_out: dict[str, str] = {}
     unit = ""

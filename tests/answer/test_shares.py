@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import product
+from itertools import permutations, product
+from typing import Any
 
 import numpy as np
 import pytest
@@ -122,7 +123,8 @@ def test_a_deal_runs_through_the_engine() -> None:
 
 def test_a_ratio_is_what_auto_writes() -> None:
     dealt = api.predict("resnet-50", MIXED, micro_batch=32, shares="auto", **NET)
-    ratio = ratio_of([c.micro_batch for c in dealt.rank_classes])
+    request = api.make_request("resnet-50", MIXED, micro_batch=32, shares="auto", **NET)
+    ratio = ratio_of(request.shares, request)
     told = api.predict("resnet-50", MIXED, micro_batch=32, shares=ratio, **NET)
     assert told.step_time_s == dealt.step_time_s
     assert api.predict(
@@ -242,3 +244,23 @@ def test_where_no_deal_fits_none_is_priced(
 
     monkeypatch.setattr("simcore.answer.shares.alone_s", priced)
     assert best_deal(request) is None
+
+
+@pytest.mark.parametrize("shares", [None, "3:1:2", "auto"])
+@pytest.mark.parametrize("model", ["resnet-50", "gpt2"])
+def test_the_order_in_which_groups_are_written_says_nothing(model: str, shares: str | None) -> None:
+    """Equal rates inside nodes, of unequal routes: peer to peer, and through host memory."""
+    groups = ("2x2xRTX4090", "2x2xA6000ada", "1x4xA100")
+    found = []
+    for order in permutations(range(3)):
+        words: dict[str, Any] = {"micro_batch": 24, "strategy": "zero2"}
+        if shares is not None:
+            parts = shares.split(":")
+            words["shares"] = ":".join(parts[i] for i in order) if len(parts) == 3 else shares
+        p = api.predict(model, "+".join(groups[i] for i in order), **words)
+        assert p.cluster.split("+")[0].startswith(groups[order[0]])
+        by_gpu = sorted((c.gpu, c.micro_batch, c.compute_s) for c in p.rank_classes)
+        found.append((p.step_time_s, p.memory.needed_bytes, p.fits, by_gpu))
+    assert all(f == found[0] for f in found)
+    if shares == "3:1:2":
+        assert [m for _, m, _ in found[0][3]] == [24, 12, 36]  # of A100, A6000ada and RTX4090

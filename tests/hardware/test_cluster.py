@@ -30,7 +30,7 @@ from simcore.hardware.spec import GPUS, NODES
 )
 def test_valid_clusters(text: str, shapes: list[tuple[int, int, str]]) -> None:
     cluster = parse_cluster(text)
-    assert [(g.n_nodes, g.gpus_per_node, g.gpu.name) for g in cluster.groups] == shapes
+    assert [(g.n_nodes, g.gpus_per_node, g.gpu.name) for g in cluster.as_written] == shapes
     assert cluster.n_gpus == sum(n * g for n, g, _ in shapes)
     assert cluster.n_nodes == sum(n for n, _, _ in shapes)
     assert parse_cluster(str(cluster)) == cluster
