@@ -10,7 +10,7 @@ from simcore.base.errors import DataError
 from simcore.cli.validate import validate
 from simcore.validate.case import Case
 from simcore.validate.formats import described
-from simcore.validate.formats.formulas import NoJobError
+from simcore.validate.formats.formulas import NoJobError, applied
 from simcore.validate.formats.row_rules import NOTHING, cells_read, read_by, rules_of, value_of
 from simcore.validate.formats.rules import Rule
 from simcore.validate.table import read_table
@@ -254,3 +254,15 @@ def test_a_broken_corpus_stops_its_own_tables_only(
         assert reason in skipped.reason
     validate([other])
     assert "note: tables of a corpus are left out" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("layout", "pp", "stages"),
+    [
+        ("Et*4|(t*4|)*14tmL", "4", "3x16,14"),  # 61 layers and a further module in 16 chunks
+        ("Ett|tt|tt|tL", "4", "3x2,1"),
+        ("Ett|tt|tL", "2", None),  # three chunks on two stages
+    ],
+)
+def test_stages_of_a_stated_layout(layout: str, pp: str, stages: str | None) -> None:
+    assert applied("stages_of_layout", {"pp": pp}, {"layout": layout}) == stages

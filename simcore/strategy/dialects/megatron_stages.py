@@ -43,7 +43,7 @@ def read_stages(reading: Reading, table: Table) -> None:
 
 def _read_layout(reading: Reading, text: str, stages: object) -> None:
     key = f"--{_LAYOUT} {text}"
-    chunks = _chunks(text)
+    chunks = layers_of_chunks(text)
     if not isinstance(stages, int) or chunks is None or len(chunks) % stages:
         reading.refuse(key, f"does not name the chunks of {stages or 'any'} stages", "stages")
         return
@@ -57,8 +57,11 @@ def _read_layout(reading: Reading, text: str, stages: object) -> None:
         reading.say("vpp", len(chunks) // stages, f"--{_LAYOUT}")
 
 
-def _chunks(text: str) -> list[int] | None:
-    """Layers of each chunk, from the first on; None where the text is not a layout."""
+def layers_of_chunks(text: str, counted: str = "t") -> list[int] | None:
+    """Layers of each chunk, from the first on; None where the text is not a layout.
+
+    ``counted``: the letters that count as layers, "tm" with modules of multi-token prediction.
+    """
     text = re.sub(r"[\s,'\"\\]", "", text)
     for pattern in (_GROUP, _REPEAT):
         if any(int(m[2]) > _MOST for m in pattern.finditer(text)):
@@ -66,7 +69,7 @@ def _chunks(text: str) -> list[int] | None:
         text = pattern.sub(lambda m: m[1] * int(m[2]), text)
     if not _CHUNKS.match(re.sub(r"\|(?=[mL])", "", text)):
         return None
-    return [part.count("t") for part in text.split("|")]
+    return [sum(map(part.count, counted)) for part in text.split("|")]
 
 
 def emit_stages(job: Job) -> dict[str, Any]:

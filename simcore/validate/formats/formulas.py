@@ -16,6 +16,7 @@ from simcore.base.registry import Registry
 from simcore.base.units import GIB, GIGA, MEGA, format_bytes
 from simcore.hardware.spec import GPUS
 from simcore.strategy.cuts import modules_cut, written
+from simcore.strategy.dialects.megatron_stages import layers_of_chunks
 from simcore.validate.formats import Row, number, whole
 from simcore.workload.models import MODELS, ModelRecord, Scalar, setting_kinds
 from simcore.workload.resolve import resolve_model
@@ -88,6 +89,18 @@ def _equal_chunks_short_last(row: Row, *, vpp: int) -> str | None:
         return None
     last = chunk * vpp - short + int(row.get("mtp") == "yes")
     return f"{pp - 1}x{chunk * vpp},{last}"
+
+
+@FORMULAS.register("stages_of_layout")
+def _stages_of_layout(row: Row, *, layout: str) -> str | None:
+    """Layers of each stage by Megatron-Core's text for a pipeline's layout, "Et*4|(t*4|)*14tmL".
+
+    Modules of multi-token prediction (m) count as layers. None if chunks do not fill the stages.
+    """
+    pp, chunks = whole(row, "pp", 1), layers_of_chunks(layout, "tm")
+    if chunks is None or len(chunks) % pp:
+        return None
+    return written([sum(chunks[stage::pp]) for stage in range(pp)])
 
 
 @FORMULAS.register("embedding_and_head_as_layers")

@@ -243,24 +243,23 @@ class Body:
         bias: bool = False,
         reads: str,
         weight: bool = True,
-        wide: bool = False,
+        wide: bool | None = None,
         input_grad: bool = True,
         padded: bool = False,
     ) -> None:
         """Add ``[rows, k] @ [k, n]`` of the storage ``reads``, which is saved once for all ops.
 
         ``weight=False``: the weight belongs to another block (a tied head). ``wide``: the product
-        is 16 bit whatever products compute in, as everything outside of layers is.
+        is 16 bit whatever products compute in; None: outside of layers it is.
         ``input_grad=False``: the input is data. ``padded``: rows of the result are padded, so that
         each begins at an aligned address.
         """
         chosen = self.adapters
-        wide = wide or not self.in_layer
+        wide = not self.in_layer if wide is None else wide
         loaded = FULL_LOAD if padded or n == 1 else ops.row_elems(k, n)
         if chosen is None:
-            # The head stays in 16 bit where a layer's products do not.
             op = ops.linear(name, rows, k, n, bias=bias, save_input=reads not in self.kept,
-                            formatted=self.in_layer, wide=wide, row_elems=loaded,
+                            formatted=self.in_layer or not wide, wide=wide, row_elems=loaded,
                             input_grad=input_grad, input_high=reads in self.high)  # fmt: skip
             if reads in self.pinned and self.in_layer:
                 op = replace(op, saved=Saved(again=rows * k))

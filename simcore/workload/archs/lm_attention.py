@@ -266,14 +266,20 @@ def _project_latent(body: Body, s: AttentionShape, reads: str) -> None:
     )
     turned, kept = rows * s.own.heads * s.rotated, rows * s.own.heads * plain
     body.add(ops.accumulate("qkv.forks", rows * s.hidden))
+    keys, values = (rows * s.own.heads * width for width in (s.own.head_dim, s.own.value_dim))
+    if s.rotated and s.fused:
+        # One kernel turns q in place, another one writes k and v from the latent's product
+        # (Megatron-Core, fused_mla_yarn_rope_apply.py).
+        split = Kernel(kind="elementwise", low=2 * (keys + values))
+        body.add(rope_fused("rope.q", turned), Op(name="rope.kv", fwd=(split,), bwd=(split,)))
+        return
     if s.rotated:
-        body.add(
-            rope_fused("rope.q", turned) if s.fused else rope("rope.q", turned, kept),
-            rope_fused("rope.k", rows * s.rotated) if s.fused else rope("rope.k", rows * s.rotated),
-        )
+        body.add(rope("rope.q", turned, kept), rope("rope.k", rows * s.rotated))
     body.add(
-        # The key's parts are written into one tensor, the rotary part once per head.
-        ops.copy("kv.expand", rows * s.own.heads * s.own.head_dim),
+        # The key's parts are written into one tensor, the rotary part once per head; values are
+        # strided parts of that product's rows, which attention takes as a tensor of their own.
+        ops.copy("kv.expand", keys),
+        ops.copy("values", values),
     )
 
 

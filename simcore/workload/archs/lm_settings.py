@@ -382,6 +382,8 @@ class Implementation:
       ``logit_metrics``: cross entropies computed from the logits in addition to the loss, for logs.
     - ``gathered_inputs``: inputs of products that sequence parallelism gathers are saved whole.
     - ``padded_vocab``: the vocabulary is padded, so that rows of the logits are aligned.
+      ``head_in_format``: the head computes in the format of the layers' products (Megatron-Core:
+      fp8_output_proj), not in 16 bit.
     """
 
     attention: str = "flash"
@@ -406,6 +408,7 @@ class Implementation:
     logit_metrics: int = 0
     gathered_inputs: bool = False
     padded_vocab: bool = False
+    head_in_format: bool = False
 
     @property
     def rope_is_fused(self) -> bool:

@@ -178,7 +178,13 @@ def modulation(
     width, read = float(parts * hidden), step_width or hidden
     body.add(ops.activation(f"{name}.silu", read, saves="none"))
     body.linear(
-        f"{name}.linear", 1, read, parts * hidden, bias=True, reads=f"{name}.silu", wide=megatron
+        f"{name}.linear",
+        1,
+        read,
+        parts * hidden,
+        bias=True,
+        reads=f"{name}.silu",
+        wide=megatron or None,
     )
     join = (Kernel(kind="copy", low=2 * width),)
     body.add(

@@ -149,7 +149,7 @@ def _head(m: Model, vocab: int, ends: Ends) -> Body:
         return body
     body.linear(
         "head", seq, width, vocab, bias=ends.head_bias, reads="out", weight=not ends.tied,
-        padded=run.pads_products,
+        wide=not run.head_in_format, padded=run.pads_products,
     )  # fmt: skip
     if run.loss == "compiled_chunks":
         body.ops[-1] = ops.in_chunks(body.ops[-1], _CHUNKS)
@@ -192,7 +192,7 @@ def _next_token(m: Model, vocab: int, routed: bool) -> Body:
     body.linear("mtp.project", seq, 2 * hidden, hidden, reads="mtp.cat")
     body.norm("norm", seq, hidden, m.norms.norm)
     body.linear(
-        "head", seq, hidden, vocab, reads="norm.out", weight=False, wide=True,
+        "head", seq, hidden, vocab, reads="norm.out", weight=False, wide=not m.run.head_in_format,
         padded=m.run.pads_products,
     )  # fmt: skip
     body.add(*_loss("mtp.loss", seq, vocab, m.run))
