@@ -83,16 +83,28 @@ class _Part:
     micro_batch_bytes: float
 
 
-def drawable(request: Request) -> bool:
-    """Whether the job has a layout whose schedule can be drawn with its micro-batches."""
+#: Most forwards and backwards of all stages that are drawn: 130,000 take 5 s and 0.8 GB to draw.
+MOST_DRAWN = 250_000
+
+
+def undrawn(request: Request) -> str:
+    """Why the step of a job with a layout cannot be drawn; "" where it can."""
     placed = request.placed
-    return placed is not None and not placed.schedule.undrawn(placed.layout, request.grad_accum)
+    if placed is None:
+        return ""
+    n = 2 * placed.layout.pp * placed.schedule.parts(placed.layout) * request.grad_accum
+    if n > MOST_DRAWN:
+        return (
+            f"a step with {n:,} forwards and backwards is not drawn (at most {MOST_DRAWN:,}): "
+            "give a smaller --grad-accum"
+        )
+    return placed.schedule.undrawn(placed.layout, request.grad_accum)
 
 
 def pipeline_line(request: Request) -> PipelineLine:
     """One step scheduled on every stage.
 
-    Raises ValueError for a job without a layout, and for one that is not ``drawable``.
+    Raises ValueError for a job without a layout, and for one that ``undrawn`` refuses.
     """
     placed = request.placed
     if placed is None:

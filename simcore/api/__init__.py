@@ -134,9 +134,13 @@ def answer_of(
 
         added["assumptions"] = (*left_without(request), *found.assumptions)
     if keep_timeline and request.placed is not None:
-        from simcore.answer.pipeline_timeline import drawable, pipeline_line
+        from simcore.answer.pipeline_timeline import pipeline_line, undrawn
 
-        added["pipeline"] = pipeline_line(request) if drawable(request) else None
+        if why := undrawn(request):
+            notes = added.get("assumptions", found.assumptions)
+            added["assumptions"] = (*notes, f"the timeline is that of one stage: {why}")
+        else:
+            added["pipeline"] = pipeline_line(request)
     return replace(found, **added)
 
 

@@ -1,9 +1,10 @@
-"""The web application: page and JSON API. One thread computes all answers with ``simcore.api``."""
+"""The web application: page and JSON API. Two workers compute all answers (``serve.compute``)."""
 
 # No "from __future__ import annotations" here: the types of queries are made at run time.
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,23 +15,23 @@ from fastapi.staticfiles import StaticFiles
 from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 
-from simcore import __version__, api
+from simcore import __version__
 from simcore.base.errors import SimcoreError
-from simcore.serve import downloads
+from simcore.serve import compute, downloads
 from simcore.serve.controls import Group, controls
 from simcore.serve.docs import docs_page
-from simcore.serve.guard import MOST_REPORTS, RATE, Guard, TooBusyError, Worker, busy, refusal
+from simcore.serve.guard import RATE, SEARCH, Guard, busy, cost_of, refusal
 from simcore.serve.problems import Problems, of_error, of_validation
-from simcore.serve.query import SetUp, arguments, launch_query, predicted, set_up
-from simcore.serve.scaling import Scaling, scaling
+from simcore.serve.query import SetUp, launch_query, set_up
+from simcore.serve.scaling import Scaling
 from simcore.serve.uploads import Kind, Uploads
-from simcore.serve.view import Answer, answer
+from simcore.serve.view import Answer
+from simcore.serve.worker import MOST_LONG, Thread, TooBusyError, Worker
 
 STATIC = Path(__file__).with_name("static")
-#: Set-up that the page opens with; it is predicted once at start, to fill the caches.
-OPENING = SetUp(model="latte-xl", gpus="4x8xA6000ada")
 _WRONG: dict[int | str, dict[str, Any]] = {
     400: {"model": Problems, "description": "Not a host name of this server, or not HTTP"},
+    403: {"model": Problems, "description": "Asked by a page of another site"},
     422: {"model": Problems, "description": "All mistakes in the request, one sentence each"},
     429: {"model": Problems, "description": "Too many requests: try again in a second"},
 }
@@ -49,17 +50,27 @@ class Uploaded(BaseModel):
     shown: str = Field(description="name of the model or calibration in the file")
 
 
-def create_app(*, hosts: tuple[str, ...] = (), rate: int = RATE) -> FastAPI:
+def create_app(
+    *,
+    hosts: tuple[str, ...] = (),
+    rate: int = RATE,
+    quick: Worker | None = None,
+    long: Worker | None = None,
+) -> FastAPI:
     """The application.
 
-    ``hosts``: accepted host names, empty for any; ``rate``: cost units per second and client.
+    ``hosts``: accepted host names, empty for any; ``rate``: cost units per second and client;
+    ``quick``, ``long``: workers for predictions, and for traces, reports and searches (threads).
     """
-    worker, reporter, uploads = Worker(), Worker(MOST_REPORTS), Uploads()
+    quick, long = quick or Thread(), long or Thread(MOST_LONG)
+    workers, uploads = Workers(quick, long), Uploads()
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
-        await worker.run(lambda: (api.choices(), _answer(OPENING, uploads)))
+        await quick.run(compute.choices)
         yield
+        quick.close()
+        long.close()
 
     app = FastAPI(
         title="simcore",
@@ -70,7 +81,7 @@ def create_app(*, hosts: tuple[str, ...] = (), rate: int = RATE) -> FastAPI:
         lifespan=lifespan,
     )
     _add_pages(app)
-    _add_api(app, worker, reporter, uploads)
+    _add_api(app, workers, uploads)
     _add_errors(app)
     app.mount("/static", StaticFiles(directory=STATIC), name="static")
     app.add_middleware(Guard, hosts=hosts, rate=rate)
@@ -87,10 +98,22 @@ def _add_pages(app: FastAPI) -> None:
         return HTMLResponse(docs_page(app.openapi()))
 
 
-def _add_api(app: FastAPI, worker: Worker, reporter: Worker, uploads: Uploads) -> None:
+@dataclass(frozen=True)
+class Workers:
+    """One worker for predictions and one for what takes longer."""
+
+    quick: Worker
+    long: Worker
+
+    def of(self, request: Request) -> Worker:
+        """The worker for a request, by its cost."""
+        return self.long if cost_of(request.url.path, request.url.query) >= SEARCH else self.quick
+
+
+def _add_api(app: FastAPI, workers: Workers, uploads: Uploads) -> None:
     @app.get("/api/v1/choices", summary="Names that options accept", responses={429: _WRONG[429]})
     async def get_choices() -> dict[str, tuple[str, ...]]:
-        return await worker.run(api.choices)
+        return await workers.quick.run(compute.choices)
 
     asked_of: Any = Annotated[set_up(), Query()]
     launch_of: Any = Annotated[launch_query(), Query()]
@@ -100,40 +123,38 @@ def _add_api(app: FastAPI, worker: Worker, reporter: Worker, uploads: Uploads) -
         return controls()
 
     @app.get("/api/v1/answer", summary="A prediction as text, for people", responses=_WRONG)
-    async def get_answer(asked: asked_of) -> Answer:
-        return await worker.run(_answer, asked, uploads)
+    async def get_answer(request: Request, asked: asked_of) -> Answer:
+        words = asked.words()
+        return await workers.of(request).run(compute.answer, words, uploads.named_in(words))
 
     @app.get("/api/v1/scaling", summary="The set-up on more and fewer nodes", responses=_WRONG)
-    async def get_scaling(asked: asked_of) -> Scaling:
-        return await worker.run(_counted(scaling), asked, uploads)
+    async def get_scaling(request: Request, asked: asked_of) -> Scaling:
+        words = asked.words()
+        return await workers.of(request).run(compute.scaling, words, uploads.named_in(words))
 
-    def file(
-        path: str,
-        summary: str,
-        make: Callable[..., downloads.Download],
-        kind: str,
-        schema: Any,
-        by: Worker = worker,
-    ) -> None:
-        content = {"content": {kind: {"schema": schema}}, "description": summary}
+    async def filed(request: Request, kind: str, asked: SetUp, *more: str) -> Response:
+        words = asked.words()
+        arguments = (kind, words, uploads.named_in(words), *more)
+        found: downloads.Download = await workers.of(request).run(compute.file, *arguments)
+        return found.response()
+
+    def file(kind: str, summary: str, media: str, schema: Any) -> None:
+        content = {"content": {media: {"schema": schema}}, "description": summary}
 
         @app.get(
-            path,
+            f"/api/v1/{kind}",
             summary=summary,
-            operation_id=make.__name__,
+            operation_id=kind,
             response_class=Response,
             responses={**_WRONG, 200: content},
         )
-        async def get_file(asked: asked_of) -> Response:
-            found: downloads.Download = await by.run(_counted(make), asked, uploads)
-            return found.response()
+        async def get_file(request: Request, asked: asked_of) -> Response:
+            return await filed(request, kind, asked)
 
-    file("/api/v1/predict", "The prediction as `simcore predict --json` prints it",
-         downloads.as_json, "application/json", downloads.SCHEMA)  # fmt: skip
-    file("/api/v1/trace", "One step as a trace for ui.perfetto.dev",
-         downloads.as_trace, "application/json", {"type": "object"})  # fmt: skip
-    file("/api/v1/report", "The answer as one self-contained HTML file",
-         downloads.as_html, "text/html", {"type": "string"}, reporter)  # fmt: skip
+    file("predict", "The prediction as `simcore predict --json` prints it", "application/json",
+         downloads.SCHEMA)  # fmt: skip
+    file("trace", "One step as a trace for ui.perfetto.dev", "application/json", {"type": "object"})
+    file("report", "The answer as one self-contained HTML file", "text/html", {"type": "string"})
 
     @app.get(
         "/api/v1/launch",
@@ -141,15 +162,13 @@ def _add_api(app: FastAPI, worker: Worker, reporter: Worker, uploads: Uploads) -
         response_class=Response,
         responses={**_WRONG, 200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
     )
-    async def get_launch(asked: launch_of) -> Response:
-        make = _counted(downloads.as_launch)
-        found: downloads.Download = await worker.run(make, asked, uploads, asked.dialect)
-        return found.response()
+    async def get_launch(request: Request, asked: launch_of) -> Response:
+        return await filed(request, "launch", asked, asked.dialect)
 
     @app.post(
         "/api/v1/uploads",
         summary="Upload a config.json or a calibration",
-        responses={**_WRONG, 403: {"model": Problems}, 413: {"model": Problems}},
+        responses={**_WRONG, 413: {"model": Problems}},
         openapi_extra={
             "requestBody": {
                 "required": True,
@@ -161,27 +180,8 @@ def _add_api(app: FastAPI, worker: Worker, reporter: Worker, uploads: Uploads) -
     )
     async def post_upload(request: Request, kind: Kind) -> Uploaded:
         raw = await request.body()
-        return await worker.run(_uploaded, kind, raw, uploads)
-
-
-def _answer(asked: SetUp, uploads: Uploads) -> Answer:
-    given = arguments(asked, uploads)
-    return answer(predicted(**given), asked)
-
-
-def _uploaded(kind: Kind, raw: bytes, uploads: Uploads) -> Uploaded:
-    name, found = uploads.add(kind, raw)
-    shown = found.full_name if kind == "model" else found.name
-    return Uploaded(name=name, kind=kind, shown=shown)
-
-
-def _counted(make: Callable[..., Any]) -> Callable[..., Any]:
-    """A function of a set-up that calls ``make`` with the arguments for ``api.predict``."""
-
-    def work(asked: SetUp, uploads: Uploads, *more: Any) -> Any:
-        return make(arguments(asked, uploads), *more)
-
-    return work
+        shown = await workers.quick.run(compute.shown_name, kind, raw)
+        return Uploaded(name=uploads.add(kind, raw), kind=kind, shown=shown)
 
 
 def _add_errors(app: FastAPI) -> None:

@@ -1,18 +1,18 @@
-"""Checks every request before it is handled: host, origin, rate and size; limits waiting requests.
+"""Checks every request before it is handled: host, origin, cost and size; cancels it when its
+client is gone.
 
 Every page in a browser can send requests to a local server. So the Host header must be a name of
-this server (against DNS rebinding), and requests that change something must come from this server's
-own page. The library ``limits`` counts rates.
+this server (against DNS rebinding), and a request of a page to the API must come from this server's
+own page: every one of them computes. The library ``limits`` counts rates.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable, MutableMapping
-from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 import anyio
-import anyio.to_thread
 from limits import RateLimitItemPerSecond
 from limits.storage import MemoryStorage
 from limits.strategies import MovingWindowRateLimiter
@@ -27,17 +27,16 @@ Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
-T = TypeVar("T")
 
 API = "/api/"
 #: Cost units per second and client; a prediction costs one.
 RATE = 120
 #: Cost units of requests that take longer than a prediction.
-COSTS = {"/api/v1/scaling": 4, "/api/v1/trace": 4, "/api/v1/report": 60, "/api/v1/uploads": 8}
-#: Most requests that wait for the one thread that predicts.
-MOST_WAITING = 24
-#: Most requests that wait for the separate thread of reports, each of which takes seconds.
-MOST_REPORTS = 3
+COSTS = {"/api/v1/scaling": 4, "/api/v1/trace": 8, "/api/v1/report": 60, "/api/v1/uploads": 8}
+#: Cost units of a request that searches for the most that fits or the best division, or that first
+#: traces a model of a library; and how its query shows that it does.
+SEARCH = 8
+_SEARCHES = re.compile(r"=(?:max|auto)(?:&|$)|model=(?:timm|torchvision)(?::|%3a)", re.IGNORECASE)
 #: A too large request is read and dropped up to this size, so that the sender receives the refusal.
 DRAINED_BYTES = 64 * MIB
 #: Content security policy: nothing from other servers, no inline scripts or styles, no frames.
@@ -55,36 +54,10 @@ HEADERS = {
 }
 
 
-class TooBusyError(Exception):
-    """Too many requests are waiting already."""
-
-
 def refusal(status: int, message: str, **headers: str) -> JSONResponse:
     """A response with one message, in the same JSON format as all problems."""
     body = {"problems": [{"field": "", "message": message}]}
     return JSONResponse(body, status_code=status, headers=headers or None)
-
-
-class Worker:
-    """One thread that handles requests in turn; at most ``most_waiting`` may wait."""
-
-    def __init__(self, most_waiting: int = MOST_WAITING) -> None:
-        self._limiter: anyio.CapacityLimiter | None = None
-        self._waiting, self._most = 0, most_waiting
-
-    async def run(self, work: Callable[..., T], *args: Any, **kwargs: Any) -> T:
-        """Run ``work(...)`` in the thread and return its result. Raises TooBusyError."""
-        if self._limiter is None:  # created here, since it belongs to the running event loop
-            self._limiter = anyio.CapacityLimiter(1)
-        if self._waiting >= self._most:
-            raise TooBusyError
-        self._waiting += 1
-        try:
-            return await anyio.to_thread.run_sync(
-                partial(work, *args, **kwargs), limiter=self._limiter
-            )
-        finally:
-            self._waiting -= 1
 
 
 class Guard:
@@ -121,22 +94,27 @@ class Guard:
             answer = refusal(413, f"a request may be {MOST_BYTES:,} bytes long, not more")
             await answer(scope, receive, sent)
             return
-        await self.app(scope, _replay(body, receive), sent)
+        await _while_connected(self.app, scope, body, receive, sent)
 
     def _refused(self, scope: Scope, headers: Headers) -> JSONResponse | None:
         host = headers.get("host", "")
         if self.hosts and _name(host) not in self.hosts:
             return refusal(400, "this server does not have that host name")
-        origin = headers.get("origin")
-        foreign = origin is not None and origin.partition("://")[2] != host
-        if scope["method"] not in ("GET", "HEAD", "OPTIONS") and foreign:
-            return refusal(403, "a page of another site may not do that")
         if scope["path"].startswith(API):
+            origin, site = headers.get("origin"), headers.get("sec-fetch-site", "none")
+            foreign = origin is not None and origin.partition("://")[2] != host
+            if foreign or site not in ("none", "same-origin"):
+                return refusal(403, "a page of another site may not do that")
             client = (scope.get("client") or ("", 0))[0]
-            cost = COSTS.get(scope["path"], 1)
+            cost = cost_of(scope["path"], scope.get("query_string", b"").decode("latin-1"))
             if not self._limiter.hit(self._item, client, cost=cost):
                 return busy("too many requests in a second")
         return None
+
+
+def cost_of(path: str, query: str) -> int:
+    """Cost units of a request, known before anything is computed."""
+    return COSTS.get(path, 1) * (SEARCH if _SEARCHES.search(query) else 1)
 
 
 def busy(why: str) -> JSONResponse:
@@ -172,15 +150,29 @@ async def _body(headers: Headers, receive: Receive) -> bytes | None:
     return b"".join(chunks) if keep else None
 
 
-def _replay(body: bytes, receive: Receive) -> Receive:
-    """A ``receive`` that returns the body in one message, then passes on further messages."""
+async def _while_connected(
+    app: App, scope: Scope, body: bytes, receive: Receive, send: Send
+) -> None:
+    """Let ``app`` handle a request whose body was read, and cancel it when the client is gone."""
+    gone = anyio.Event()
     given = False
 
     async def replayed() -> Message:
         nonlocal given
-        if given:
-            return await receive()
-        given = True
-        return {"type": "http.request", "body": body, "more_body": False}
+        if not given:
+            given = True
+            return {"type": "http.request", "body": body, "more_body": False}
+        await gone.wait()
+        return {"type": "http.disconnect"}
 
-    return replayed
+    async with anyio.create_task_group() as group:
+
+        async def watch() -> None:
+            while (await receive())["type"] != "http.disconnect":
+                pass
+            gone.set()
+            group.cancel_scope.cancel()
+
+        group.start_soon(watch)
+        await app(scope, replayed, send)
+        group.cancel_scope.cancel()

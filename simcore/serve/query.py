@@ -113,7 +113,7 @@ def predicted(**given: Any) -> api.Prediction:
     """The result of ``api.predict``. Raises SimcoreError, also where numbers overflow."""
     try:
         found = api.predict(**given)
-    except (ArithmeticError, MemoryError):
+    except ArithmeticError:
         raise InvalidConfig([_TOO_LARGE]) from None
     figures = (found.step_time_s.value, found.step_time_s.high, found.memory.device_bytes)
     if not all(map(math.isfinite, figures)):

@@ -4,18 +4,28 @@ from __future__ import annotations
 
 import gc
 import ipaddress
+import os
 import socket
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import uvicorn
+from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 from simcore.base.errors import UsageError
 from simcore.serve.app import create_app
 from simcore.serve.guard import RATE
+from simcore.serve.worker import LONG_BYTES, LONG_S, MOST_LONG, Process
 
 #: Names under which this machine reaches itself.
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 _BACKLOG = 128
+#: A connection is closed when it had no whole request for ``IDLE_S``, or when one that was
+#: begun is not answered, or its answer not read, after ``ANSWER_S`` [s].
+IDLE_S, ANSWER_S = 10, 120
+_LOOK_S = 2.0
+#: How long requests may still take when the server is told to end (SIGTERM, Ctrl-C).
+_END_S = 2
 
 
 def serve(
@@ -43,17 +53,50 @@ def serve(
     if not is_loopback(host) and not names:
         hosts = ()  # the names that other machines will use are not known
         say(f"warning: other machines can connect to {host}, and there is no access control")
-    app = create_app(hosts=hosts, rate=rate)
+    workers = {"quick": Process(), "long": Process(MOST_LONG, LONG_S, LONG_BYTES)}
     config = uvicorn.Config(
-        app,
+        create_app(hosts=hosts, rate=rate, **workers if os.name == "posix" else {}),
+        http=_Patient,
         log_level="warning",
         access_log=False,
         server_header=False,
-        timeout_keep_alive=10,
-        limit_concurrency=None,
+        timeout_keep_alive=IDLE_S,
+        timeout_graceful_shutdown=_END_S,
     )
     say(f"simcore serve: http://{shown}:{bound}/ (API: /docs; Ctrl-C ends)")
-    uvicorn.Server(config).run(sockets=[opened])
+    try:
+        uvicorn.Server(config).run(sockets=[opened])
+    finally:
+        for worker in workers.values():
+            worker.close()
+
+
+class _Patient(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
+    """A connection that is closed when its client sends no request, or does not read the answer.
+
+    uvicorn itself waits without end for the rest of a request that was begun.
+    """
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self._waited_s = self._answering_s = 0.0
+        self._next_look()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._look.cancel()
+        super().connection_lost(exc)
+
+    def _next_look(self) -> None:
+        self._look = self.loop.call_later(_LOOK_S, self._close_if_stuck)
+
+    def _close_if_stuck(self) -> None:
+        answering = self.cycle is not None and not self.cycle.response_complete
+        self._waited_s = 0.0 if answering else self._waited_s + _LOOK_S
+        self._answering_s = self._answering_s + _LOOK_S if answering else 0.0
+        if self._waited_s > IDLE_S or self._answering_s > ANSWER_S:
+            self.transport.abort()
+        else:
+            self._next_look()
 
 
 def is_loopback(host: str) -> bool:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import hashlib
 from collections import OrderedDict
-from threading import Lock
+from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, Literal
 
 from simcore import api
@@ -39,34 +40,38 @@ def _bounded(model: api.ModelSource, file: str) -> api.ModelSource:
     return model
 
 
+@lru_cache(maxsize=KEPT)
+def parsed(kind: Kind, raw: bytes) -> Any:
+    """The model or profile in an uploaded file. Raises DataError with the line."""
+    file = _FILES[kind]
+    if kind == "model":
+        return _bounded(api.read_config(decode(raw, file, MAX_CONFIG_BYTES), file), file)
+    return api.read_calibration(decode(raw, file, MAX_YAML_BYTES), file)
+
+
 class Uploads:
-    """The ``KEPT`` most recently used uploads."""
+    """The ``KEPT`` most recently used uploads, as they were sent."""
 
     def __init__(self) -> None:
-        self._lock = Lock()
-        self._kept: OrderedDict[str, tuple[Kind, Any]] = OrderedDict()
+        self._kept: OrderedDict[str, tuple[Kind, bytes]] = OrderedDict()
 
-    def add(self, kind: Kind, raw: bytes) -> tuple[str, Any]:
-        """Parse and store a file; returns its name and the model or profile in it.
+    def add(self, kind: Kind, raw: bytes) -> str:
+        """Store a file that was ``parsed``; returns its name."""
+        name = PREFIX + hashlib.sha256(kind.encode() + b"\n" + raw).hexdigest()[:_ID_LENGTH]
+        self._kept[name] = (kind, raw)
+        self._kept.move_to_end(name)
+        while len(self._kept) > KEPT:
+            self._kept.popitem(last=False)
+        return name
 
-        Raises DataError with the line.
-        """
-        file = _FILES[kind]
-        if kind == "model":
-            text = decode(raw, file, MAX_CONFIG_BYTES)
-            found: Any = _bounded(api.read_config(text, file), file)
-        else:
-            text = decode(raw, file, MAX_YAML_BYTES)
-            found = api.read_calibration(text, file)
-        name = PREFIX + hashlib.sha256(f"{kind}\n{text}".encode()).hexdigest()[:_ID_LENGTH]
-        with self._lock:
-            if name in self._kept:  # caches of other requests refer to the existing object
-                found = self._kept[name][1]
-            self._kept[name] = (kind, found)
-            self._kept.move_to_end(name)
-            while len(self._kept) > KEPT:
-                self._kept.popitem(last=False)
-        return name, found
+    def named_in(self, words: Mapping[str, Any]) -> Uploads:
+        """Those uploads that the words of a set-up name."""
+        found = Uploads()
+        for name in words.values():
+            if isinstance(name, str) and name in self._kept:
+                found.add(*self._kept[name])
+                self._kept.move_to_end(name)
+        return found
 
     def model(self, name: str) -> Any:
         """The uploaded model of that name. Raises UnknownUpload."""
@@ -77,12 +82,10 @@ class Uploads:
         return self._of("calibration", name)
 
     def _of(self, kind: Kind, name: str) -> Any:
-        with self._lock:
-            found_kind, found = self._kept.get(name, (None, None))
-            if found_kind != kind:
-                raise UnknownUpload(kind)
-            self._kept.move_to_end(name)
-        return found
+        found = self._kept.get(name)
+        if found is None or found[0] != kind:
+            raise UnknownUpload(kind)
+        return parsed(*found)
 
 
 class UnknownUpload(UnknownName):

@@ -1,0 +1,61 @@
+"""What the server's processes compute: answers to set-ups, with the uploads that these name.
+
+The arguments and results of these functions pass between processes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from simcore import api
+from simcore.serve import downloads
+from simcore.serve.downloads import Download
+from simcore.serve.query import SetUp, arguments, predicted, set_up
+from simcore.serve.scaling import Scaling
+from simcore.serve.scaling import scaling as curve
+from simcore.serve.uploads import Kind, Uploads, parsed
+from simcore.serve.view import Answer
+from simcore.serve.view import answer as view
+
+#: Set-up that the page opens with; it is predicted once at start, to fill the caches.
+OPENING = SetUp(model="latte-xl", gpus="4x8xA6000ada")
+Words = dict[str, Any]
+_FILES: dict[str, Callable[..., Download]] = {
+    "predict": downloads.as_json, "trace": downloads.as_trace, "report": downloads.as_html,
+    "launch": downloads.as_launch,
+}  # fmt: skip
+
+
+def answer(words: Words, uploads: Uploads) -> Answer:
+    """The answer as the page shows it. Raises SimcoreError."""
+    asked = set_up().model_validate(words)
+    return view(predicted(**arguments(asked, uploads)), asked)
+
+
+def scaling(words: Words, uploads: Uploads) -> Scaling:
+    """The curve over nodes. Raises SimcoreError."""
+    return curve(arguments(set_up().model_validate(words), uploads))
+
+
+def file(kind: str, words: Words, uploads: Uploads, *more: str) -> Download:
+    """A file to download: ``predict``, ``trace``, ``report`` or ``launch``. Raises SimcoreError."""
+    return _FILES[kind](arguments(set_up().model_validate(words), uploads), *more)
+
+
+def shown_name(kind: Kind, raw: bytes) -> str:
+    """The name of an uploaded model or calibration in its file. Raises DataError with the line."""
+    found = parsed(kind, raw)
+    shown: str = found.full_name if kind == "model" else found.name
+    return shown
+
+
+def choices() -> dict[str, tuple[str, ...]]:
+    """Names that options accept."""
+    return api.choices()
+
+
+def warm_up() -> None:
+    """Fill the caches that every request needs."""
+    choices()
+    answer(OPENING.words(), Uploads())

@@ -1,0 +1,198 @@
+"""A server in a process of its own ends what takes too long, and itself; others do not wait."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import anyio
+import pytest
+
+from simcore.api import predict
+from simcore.base.errors import DataError, UsageError
+from simcore.serve.guard import SEARCH, cost_of
+from simcore.serve.worker import Process, TooBusyError
+
+#: 250,000 forwards and backwards on 16 stages: more than is drawn within the server's bounds.
+GIANT = "/api/v1/trace?model=deepseek-v3&gpus=2048x8xH100&pp=16&ep=64&micro_batch=1&grad_accum=7800"
+QUICK = "/api/v1/answer?model=gpt2&gpus=8xH100"
+
+
+def answer(address: str, path: str) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(address + path, timeout=60) as found:
+            return found.status, found.read().decode()
+    except urllib.error.HTTPError as err:
+        return err.code, err.read().decode()
+
+
+# -- the process that computes --------------------------------------------------------------------
+
+
+def sleep(seconds: float) -> str:
+    time.sleep(seconds)
+    return "awake"
+
+
+def hoard(n_bytes: int) -> int:
+    return len(bytearray(n_bytes))
+
+
+def refuse() -> None:
+    raise DataError("is wrong", file="x.yaml", line=3)
+
+
+@contextmanager
+def process(limit_s: float = 5.0, most_bytes: float = 2.0**27, most: int = 3) -> Iterator[Process]:
+    worker = Process(most, limit_s, most_bytes)
+    try:
+        yield worker
+    finally:
+        worker.close()
+
+
+def test_a_process_ends_what_is_beyond_its_bounds_and_goes_on() -> None:
+    async def run(worker: Process) -> None:
+        assert await worker.run(sleep, 0.0) == "awake"
+        with pytest.raises(DataError, match=r"x\.yaml:3: is wrong") as caught:
+            await worker.run(refuse)
+        assert caught.value.line == 3
+        with pytest.raises(UsageError, match="more memory than a request"):
+            await worker.run(hoard, 2**28)
+        with pytest.raises(UsageError, match=r"longer than the 0\.5 s"):
+            await worker.run(sleep, 30.0)
+        assert await worker.run(sleep, 0.0) == "awake"
+
+    with process(limit_s=0.5) as worker:
+        anyio.run(run, worker)
+
+
+def test_a_request_whose_client_is_gone_ends_and_leaves_the_queue() -> None:
+    async def run(worker: Process) -> None:
+        await worker.run(sleep, 0.0)
+        first = worker._process
+        with anyio.move_on_after(0.1):
+            await worker.run(sleep, 0.4)  # nearly done: the process is kept
+        assert await worker.run(sleep, 0.0) == "awake" and worker._process is first
+        with anyio.move_on_after(0.1):
+            await worker.run(sleep, 20.0)
+        assert await worker.run(sleep, 0.0) == "awake" and worker._process is not first
+
+    with process() as worker:
+        anyio.run(run, worker)
+
+
+def test_no_more_than_so_many_wait() -> None:
+    async def run(worker: Process) -> list[str]:
+        found: list[str] = []
+
+        async def one() -> None:
+            try:
+                found.append(await worker.run(sleep, 0.1))
+            except TooBusyError:
+                found.append("busy")
+
+        async with anyio.create_task_group() as group:
+            for _ in range(5):
+                group.start_soon(one)
+        return found
+
+    with process(most=3) as worker:
+        assert sorted(anyio.run(run, worker)) == ["awake"] * 3 + ["busy"] * 2
+
+
+@pytest.mark.parametrize(
+    ("path", "query", "cost"),
+    [
+        ("/api/v1/answer", "model=gpt2&gpus=8xH100", 1),
+        ("/api/v1/answer", "model=gpt2&micro_batch=max", SEARCH),
+        ("/api/v1/answer", "stages=auto&model=gpt2", SEARCH),
+        ("/api/v1/answer", "model=timm%3Aresnet50", SEARCH),
+        ("/api/v1/answer", "model=automax&gpus=8xH100", 1),
+        ("/api/v1/scaling", "model=gpt2", 4),
+        ("/api/v1/report", "model=gpt2", 60),
+    ],
+)
+def test_the_cost_of_a_request_is_known_before_it_starts(path: str, query: str, cost: int) -> None:
+    assert cost_of(path, query) == cost
+
+
+# -- the server -----------------------------------------------------------------------------------
+
+
+@pytest.mark.long
+def test_an_expensive_request_is_refused_and_others_do_not_wait_for_it(server: str) -> None:
+    found: list[tuple[int, str]] = []
+    hostile = threading.Thread(target=lambda: found.append(answer(server, GIANT)))
+    hostile.start()
+    n = 0
+    while hostile.is_alive():
+        assert answer(server, QUICK)[0] == 200
+        n += 1
+    assert n > 3  # answered while the other was computed
+    status, text = found[0]
+    assert status in (200, 422)
+    if status == 422:
+        assert "more memory" in text or "longer than" in text
+
+
+def test_a_step_of_millions_of_pieces_is_told_not_drawn() -> None:
+    words = {"pp": 16, "ep": 64, "micro_batch": 1, "grad_accum": 1_000_000}
+    found = predict("deepseek-v3", "2048x8xH100", keep_timeline=True, **words)
+    assert found.pipeline is None
+    assert any("32,000,000 forwards and backwards is not drawn" in a for a in found.assumptions)
+
+
+@pytest.mark.parametrize("header", [("Sec-Fetch-Site", "cross-site"), ("Origin", "http://evil"),
+                                    ("Sec-Fetch-Site", "same-site")])  # fmt: skip
+def test_a_page_of_another_site_makes_the_server_compute_nothing(
+    server: str, header: tuple[str, str]
+) -> None:
+    asked = urllib.request.Request(server + QUICK, headers=dict([header]))
+    with pytest.raises(urllib.error.HTTPError) as caught:
+        urllib.request.urlopen(asked)
+    assert caught.value.code == 403
+    problems = json.loads(caught.value.read())["problems"]
+    assert problems[0]["message"] == "a page of another site may not do that"
+    page = urllib.request.Request(server + "/", headers=dict([header]))  # a link to it works
+    assert urllib.request.urlopen(page).status == 200
+
+
+@pytest.mark.long
+def test_the_server_ends_when_told_while_it_computes(tmp_path: Path) -> None:
+    root = Path(__file__).resolve().parents[2]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "simcore", "serve", "--port", "0"], cwd=tmp_path, text=True,
+        env=os.environ | {"PYTHONPATH": str(root)}, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    assert process.stderr is not None
+    match = re.search(r"http://127\.0\.0\.1:(\d+)", process.stderr.readline())
+    assert match is not None
+    with socket.create_connection(("127.0.0.1", int(match[1]))) as client:
+        client.sendall(f"GET {GIANT} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode())
+        time.sleep(0.7)
+        begun = time.monotonic()
+        process.send_signal(signal.SIGTERM)
+        process.wait(timeout=20)
+    assert time.monotonic() - begun < 15.0  # the computation alone would take longer
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("sent", [b"", b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n", b"G"])
+def test_a_connection_that_asks_for_nothing_is_closed(server: str, sent: bytes) -> None:
+    host, _, port = server.removeprefix("http://").partition(":")
+    with socket.create_connection((host, int(port)), timeout=30) as client:
+        client.sendall(sent)
+        assert client.recv(100) == b""
