@@ -46,6 +46,7 @@ SEGMENTS = ("peak_reserved_bytes", "peak_shown_bytes")
 OUTSIDE = ("peak_memory_bytes", "peak_shown_bytes")
 READINGS = (
     "peak_memory_bytes", "peak_allocated_bytes", "peak_rank0_allocated_bytes",
+    "peak_last_rank_allocated_bytes",
     "peak_reserved_bytes", "peak_shown_bytes",
 )  # fmt: skip
 #: A source with fewer rows has no line of its own; a kind of program with fewer, or with fewer of

@@ -22,7 +22,7 @@ from simcore.memory.communicators import (
 from simcore.memory.job import fullest
 from simcore.memory.parts import frozen_width, saved_activations
 from simcore.memory.spread import program_kind, whole_sd_log
-from simcore.memory.terms import CUBLAS_HANDLES
+from simcore.memory.workspaces import CUBLAS_HANDLES, engine_workspaces
 from simcore.strategy.layout import Layout
 
 _ZERO = "ZeRO's 16 bytes a parameter (Rajbhandari et al. 2020, section 3.1)"
@@ -240,13 +240,19 @@ def _stubs(f: Facts) -> Derivation:
 
 
 def _workspace(f: Facts) -> Derivation:
+    r = f.request
+    tp = r.placed.layout.tp if r.placed else 1
+    engine = engine_workspaces(r.strategy, r.held_workload, tp)
     return Derivation(
-        "cuBLAS handles x (2 x 4 MiB + 8 x 16 KiB; from Hopper on 32 MiB)",
+        "cuBLAS handles x (2 x 4 MiB + 8 x 16 KiB; from Hopper on 32 MiB) + workspaces of "
+        "Transformer Engine x (4 MiB; from Hopper on 32 MiB)",
         (
             ("handles", f"{CUBLAS_HANDLES}: forward's thread and autograd's thread"),
+            ("of Transformer Engine", f"{engine}"),
             ("bytes", f"{f.result.memory.terms['workspace']:,.0f}"),
         ),
-        "CUBLAS_WORKSPACE_CONFIG's default, aten/src/ATen/cuda/CublasHandlePool.cpp",
+        "CUBLAS_WORKSPACE_CONFIG's default, aten/src/ATen/cuda/CublasHandlePool.cpp; "
+        "transformer_engine/pytorch/cpp_extensions/gemm.py, get_cublas_workspace",
     )
 
 

@@ -16,13 +16,8 @@ from simcore.memory.communicators import groups_of, nccl_bytes
 from simcore.memory.parts import saved_activations
 from simcore.memory.result import MemoryResult
 from simcore.memory.spread import holes_sd_bytes, memory_sd_bytes, tensors_sd_bytes
-from simcore.memory.terms import (
-    MOMENTS,
-    OUTSIDE,
-    Memory,
-    memory_of,
-    workspace_bytes,
-)
+from simcore.memory.terms import MOMENTS, OUTSIDE, Memory, memory_of
+from simcore.memory.workspaces import engine_workspaces, workspace_bytes
 from simcore.request.resolved import Request
 from simcore.step.schedules import schedule_of
 from simcore.step.transients import saved_bytes
@@ -159,7 +154,7 @@ def _largest_replayed(
 class Beside:
     """Device memory outside a rank's own tensors, whatever its part of the model.
 
-    NCCL's buffers [C], the CUDA context and the cuBLAS workspaces.
+    NCCL's buffers [C], the CUDA context and the workspaces of products.
     """
 
     nvlink: bool
@@ -191,7 +186,10 @@ def beside_tensors(request: Request, n_gpus: Array, n_nodes: Array) -> Beside:
             request.profile.cuda_context_bytes(g.gpu, eager=request.eager_kernels).value
             for g in groups
         ),
-        workspace_bytes(g.gpu.architecture for g in groups),
+        workspace_bytes(
+            (g.gpu.architecture for g in groups),
+            engine_workspaces(request.strategy, request.held_workload, layout.tp),
+        ),
     )
 
 
@@ -340,9 +338,14 @@ def _equal_layers(part: Workload) -> bool:
     return 2 * max(times.values(), default=0) >= len(part.order)
 
 
-def first_stage_allocated_bytes(request: Request) -> float:
-    """Peak of allocated bytes on the first pipeline stage, which global rank 0 is on."""
-    return float(memory_over(request, *axis_of(request))[0].allocated[0])
+def stage_allocated_bytes(request: Request, stage: int) -> float:
+    """Peak of allocated bytes on a pipeline stage: 0 is that of global rank 0, -1 the last rank's.
+
+    That of the whole job where nothing divides the model.
+    """
+    placed = request.held.placed
+    stages = None if placed is None else (placed.stages[stage],)
+    return float(memory_over(request, *axis_of(request), stages)[0].allocated[0])
 
 
 def run_memories(request: Request) -> Memory | None:

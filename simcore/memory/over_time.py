@@ -14,7 +14,8 @@ from simcore.memory.allocator import replay
 from simcore.memory.allocator_types import Replay
 from simcore.memory.events import EventList, step_events
 from simcore.memory.job import fullest, memory_at
-from simcore.memory.terms import OUTSIDE, workspace_bytes
+from simcore.memory.terms import OUTSIDE
+from simcore.memory.workspaces import engine_workspaces, workspace_bytes
 from simcore.request.resolved import Request
 
 #: Terms in the order in which they are stacked, from the bottom: first those that stay.
@@ -102,7 +103,9 @@ def memory_timeline(
         micro_batch=batch,
         grad_accum=request.grad_accum,
         n_ranks=cluster.n_gpus,
-        cublas_bytes=workspace_bytes(architectures),
+        cublas_bytes=workspace_bytes(
+            architectures, engine_workspaces(request.strategy, request.held_workload)
+        ),
     )
     played = replay(
         events.events,

@@ -7,38 +7,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import NamedTuple
 
 import numpy as np
 
 from simcore.base.arrays import NDArray, distinct_columns
-from simcore.base.units import FP32_BYTES, MIB
+from simcore.base.units import FP32_BYTES
 from simcore.memory.allocator_types import MIN_LARGE_BYTES, ROUND_LARGE_BYTES
 from simcore.memory.communicators import Group, communicator_bytes
 from simcore.memory.parts import Parts, PartSizes, frozen_away, parts_of
+from simcore.memory.workspaces import CUBLAS_WORKSPACE_BYTES
 from simcore.step.parallel import PARALLELISMS, PLACES, Holdings
 from simcore.strategy.precision import Precision
 from simcore.strategy.strategy import Strategy
 from simcore.workload.graph import Workload
 
 Array = NDArray[np.float64]
-
-#: cuBLAS workspace that PyTorch reserves for each handle: CUBLAS_WORKSPACE_CONFIG's default
-#: ":4096:2:16:8", i.e. 2 x 4096 KiB + 8 x 16 KiB (docs.pytorch.org, notes/randomness); 32 MiB from
-#: Hopper on (parseChosenWorkspaceSize in aten/src/ATen/cuda/CublasHandlePool.cpp).
-CUBLAS_HANDLE_BYTES = 2 * 4 * MIB + MIB // 8
-CUBLAS_HANDLE_BYTES_HOPPER = 32 * MIB
-#: cuBLAS handles of a rank: one of the thread that runs forward, one of autograd's thread.
-CUBLAS_HANDLES = 2
-CUBLAS_WORKSPACE_BYTES = CUBLAS_HANDLES * CUBLAS_HANDLE_BYTES
-
-
-def workspace_bytes(architectures: Iterable[str]) -> float:
-    """cuBLAS workspace bytes of one rank, on the GPU type with the largest workspace."""
-    newer = any(a.startswith(("Hopper", "Blackwell")) for a in architectures)
-    return float(CUBLAS_HANDLES * (CUBLAS_HANDLE_BYTES_HOPPER if newer else CUBLAS_HANDLE_BYTES))
 
 
 @dataclass(frozen=True)

@@ -112,7 +112,9 @@ def inputs_from(
     tries.make("library", lambda: library_of(options, record, layout, dialect, released))
     library: Library = tries.get("library", Library(PLAIN))
     by_program = library.on(record, options)
-    options = library.words(options, record)
+    options = library.words(
+        options, record, layout.widest_expert_tp(cluster.n_gpus) if cluster else layout.tp
+    )
     return Inputs(
         options=options,
         record=by_program,

@@ -65,8 +65,13 @@ class Library:
         """The program's default options and settings; None for PyTorch without a library."""
         return self.program.runs
 
-    def words(self, options: Mapping[str, Any], record: ModelSource | None) -> dict[str, Any]:
-        """The options, with the library's defaults for those that are not given."""
+    def words(
+        self, options: Mapping[str, Any], record: ModelSource | None, expert_tp: int = 1
+    ) -> dict[str, Any]:
+        """The options, with the library's defaults for those that are not given.
+
+        ``expert_tp``: tensor ranks of an expert where the library divides each over all of them.
+        """
         given = {k: v for k, v in options.items() if v is not None}
         if self.by_file or self._run is None:
             return given
@@ -82,6 +87,8 @@ class Library:
         cut = {"tensor": given.get("tp"), "pipeline": given.get("vpp")}
         hidden = [w for w in own["overlap"].split(",") if int(cut.get(w, 2) or 1) > 1]
         own["overlap"] = ",".join(hidden) or "none"
+        if self._run.experts_on_tensor_ranks and expert_tp > 1:
+            own["expert_tp"] = expert_tp
         if self.assumed:
             own["issuer"] = usual_of_language_models().issuers.get(own["issuer"], own["issuer"])
         if self._run.selective_is_whole_layers and given.get(_LISTED) == "selective":

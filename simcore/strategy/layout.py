@@ -28,17 +28,21 @@ _ENDS = 2
 DEGREES = ("tp", "pp", "vpp", "cp", "ep")
 
 
+def _divisors(whole: int) -> list[int]:
+    return [d for d in range(1, whole + 1) if whole % d == 0]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
     """Degrees of parallelism, 1 for none. ``vpp``: chunks of layers a rank (interleaved 1F1B).
 
     ``sequence_parallel``: norms, residual and their activations are divided over the tensor ranks
-    too (Korthikanti et al. 2022). ``expert_tp``: tensor ranks of an expert, 1 or tp; with 1 the
-    expert ranks are neighbours within the tensor ranks (Megatron-Core's parallel folding, Liu et
-    al. 2025). ``dispatcher``: whether a token is sent once for each of its experts (alltoall), or
-    only once to each node and rank (deepep and hybridep, from one library, which differ in what
-    they send with it). ``cp_comm``: what context ranks exchange. ``stages``: layers of each
-    pipeline stage as ``strategy.cuts`` writes them; "" divides them as evenly as possible.
+    too (Korthikanti et al. 2022). ``expert_tp``: tensor ranks of an expert; where they are fewer
+    than tp, expert ranks are neighbours within the tensor ranks (Megatron-Core's parallel folding,
+    Liu et al. 2025). ``dispatcher``: whether a token is sent once for each of its experts
+    (alltoall), or only once to each node and rank (deepep and hybridep, from one library, which
+    differ in what they send with it). ``cp_comm``: what context ranks exchange. ``stages``: layers
+    of each pipeline stage as ``strategy.cuts`` writes them; "" divides them as evenly as possible.
     """
 
     tp: int = 1
@@ -65,6 +69,15 @@ class Layout:
         Expert ranks first use the tensor ranks: a set takes ep x expert_tp ranks.
         """
         return self.ep * self.expert_tp / self.tp if self.ep > 1 else 1.0
+
+    def widest_expert_tp(self, n_gpus: int) -> int:
+        """Most of the tensor ranks that can divide each expert; 1 without expert ranks.
+
+        Fewer than all where a stage has too few ranks for a set of experts.
+        """
+        ranks = n_gpus // max(self.pp, 1)
+        possible = [d for d in _divisors(self.tp) if ranks % (max(self.ep, 1) * d) == 0]
+        return max(possible, default=1) if self.ep > 1 else 1
 
     @property
     def sends_once(self) -> bool:
@@ -115,8 +128,11 @@ class Layout:
             found.append(
                 f"ep={self.ep}{wide} does not divide the {n_gpus // self.pp} ranks of a stage{hint}"
             )
-        if self.expert_tp not in (1, self.tp):
-            found.append(f"expert-tp={self.expert_tp} must be 1 or tp={self.tp}")
+        if self.tp % self.expert_tp and self.expert_tp % self.tp:
+            found.append(
+                f"expert-tp={self.expert_tp} neither divides tp={self.tp} nor is a multiple of it; "
+                f"allowed here: {_divisors(self.tp)} and multiples of {self.tp}"
+            )
         if self.pp > max(n_layers, 1):  # a model without repeated layers is one stage
             found.append(f"pp={self.pp} is more than the {n_layers} layers of the model")
         elif self.pp * self.vpp > max(n_layers, 1) + _ENDS:

@@ -164,7 +164,8 @@ class Strategy:
         weights to fp32 before it wraps them (accelerator.py, fsdp2_prepare_model; prepare_model).
         """
         p = self.precision
-        fsdp = self.program.fsdp.units is not None or p.main_grads
+        how = self.program.fsdp
+        fsdp = (how.units is not None or p.main_grads) and not how.keeps_low_shards
         return self.zero_stage >= 3 and bool(p.master_bytes) and fsdp
 
     @property

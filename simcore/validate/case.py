@@ -19,6 +19,7 @@ class Case:
     ``peak_allocated_bytes`` (the framework's live tensors), ``peak_reserved_bytes`` (its
     allocator's segments), ``peak_shown_bytes`` (nvidia-smi's figure: segments and memory outside
     the allocator), ``peak_rank0_allocated_bytes`` (tensors of the first pipeline stage only),
+    ``peak_last_rank_allocated_bytes`` (of the last one),
     ``speedup``, ``memory_<term>_bytes``, ``ran`` (0 where memory ran out). ``train_samples`` and
     ``eval_samples``: samples of a whole run, over all ranks and per rank; ``work_known``: False
     where the source does not give them. ``reference``: the row that a speed-up is relative to; "":

@@ -17,7 +17,7 @@ from simcore.base.arrays import NDArray
 from simcore.base.errors import SimcoreError
 from simcore.base.figures import Z80, Interval
 from simcore.hardware.profile import Profile, load_profile
-from simcore.memory.job import first_stage_allocated_bytes
+from simcore.memory.job import stage_allocated_bytes
 from simcore.memory.over_time import memory_timeline
 from simcore.memory.result import MemoryResult
 from simcore.request.resolved import Request
@@ -231,7 +231,8 @@ def memory_figures(case: Case, request: Request, memory: MemoryResult) -> dict[s
     figures: dict[str, Callable[[], float]] = {
         "peak_memory_bytes": lambda: memory.device_bytes,
         "peak_allocated_bytes": lambda: memory.allocated_bytes,
-        "peak_rank0_allocated_bytes": lambda: first_stage_allocated_bytes(request),
+        "peak_rank0_allocated_bytes": lambda: stage_allocated_bytes(request, 0),
+        "peak_last_rank_allocated_bytes": lambda: stage_allocated_bytes(request, -1),
         "peak_reserved_bytes": lambda: memory.cached_bytes,
         "peak_shown_bytes": lambda: shown_bytes(request, memory),
     }
@@ -243,6 +244,7 @@ _COUNTS = {
     "peak_memory_bytes": "device",
     "peak_allocated_bytes": "allocated",
     "peak_rank0_allocated_bytes": "allocated on rank 0",
+    "peak_last_rank_allocated_bytes": "allocated on the last rank",
     "peak_reserved_bytes": "reserved",
     "peak_shown_bytes": "shown",
 }

@@ -194,7 +194,7 @@ def _sequence_parallel(block: Block, tp: int, gathered: bool) -> Block:
                 saved=op.saved * share,
                 result=op.result * share,
             )
-        if parts[-1] in _WHOLE_INPUT and not gathered:
+        if parts[-1] in _WHOLE_INPUT and parts[0] != "experts" and not gathered:
             return replace(op, saved=op.saved * share)
         return op
 

@@ -14,7 +14,15 @@ from simcore.answer.predict import predict
 from simcore.answer.request import make_request
 from simcore.memory.allocator import replay
 from simcore.memory.events import step_events
-from simcore.memory.job import fullest, largest_batch, memory_at, memory_result
+from simcore.memory.job import (
+    axis_of,
+    fullest,
+    largest_batch,
+    memory_at,
+    memory_over,
+    memory_result,
+    stage_allocated_bytes,
+)
 from simcore.memory.terms import loose_bytes
 from simcore.request.resolved import Request
 from simcore.workload.graph import Workload
@@ -119,3 +127,12 @@ def test_holes_of_unlike_layers_are_the_median_of_replays() -> None:
     # standard error of a median: 1.2533 standard deviations over sqrt(n)
     error = 1.2533 * stdev(logs) / math.sqrt(len(logs))
     assert abs(median(logs) - math.log(figure)) < 2.0 * error < 0.8
+
+
+def test_the_last_rank_is_on_the_last_stage() -> None:
+    """It holds the head's weights and the loss, and fewer micro-batches than the first stage."""
+    words = {"software": "megatron", "tp": 1, "pp": 4, "global_batch": 16, "precision": "bf16"}
+    request = make_request("llama3-8b", "1x8xH100", micro_batch=1, **words)
+    stages = [float(m.allocated[0]) for m in memory_over(request, *axis_of(request))]
+    assert stage_allocated_bytes(request, -1) == stages[-1] != stages[0]
+    assert stage_allocated_bytes(request, 0) == stages[0]

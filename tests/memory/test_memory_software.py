@@ -10,7 +10,7 @@ from strategies import Array, block, strategy, workload
 from simcore import api
 from simcore.answer.request import make_request
 from simcore.base.errors import InvalidConfig, SimcoreError
-from simcore.memory.job import first_stage_allocated_bytes, memory_over
+from simcore.memory.job import memory_over, stage_allocated_bytes
 from simcore.memory.parts import saved_activations
 from simcore.memory.terms import Memory, memory_of
 from simcore.step.transients import backward_bytes, output_bytes, saved_bytes
@@ -548,7 +548,7 @@ def test_rank_0_is_on_the_first_stage() -> None:
     """The last stage has the head: its weights are not on the first."""
     words = {**LLAMA, "pp": 4, "vpp": 1, "global_batch": 2, "recompute": "full"}
     request = make_request("llama3-8b", "1x8xH100", **words)
-    first = first_stage_allocated_bytes(request)
+    first = stage_allocated_bytes(request, 0)
     assert first < api.predict("llama3-8b", "1x8xH100", **words).memory.allocated_bytes
 
 

@@ -26,7 +26,7 @@ def test_what_is_left_is_data_parallel() -> None:
         (Layout(pp=2, cp=3), 8, 12, ["pp x cp = 6 does not divide 8 GPUs"]),
         (Layout(ep=3), 8, 12, ["ep=3 does not divide the 8 ranks of a stage: allowed are"]),
         # no ep helps an expert-tp that does not divide the ranks itself
-        (Layout(tp=1, expert_tp=3), 8, 12, ["divide the 8 ranks of a stage", "must be 1 or tp=1"]),
+        (Layout(tp=2, expert_tp=3), 8, 12, ["divide the 8 ranks of a stage", "nor is a multiple"]),
         (Layout(tp=0, pp=-1), 8, 12, ["tp must be at least 1", "pp must be at least 1"]),
         (Layout(tp=3, pp=16), 16, 12, ["does not divide 16", "more than the 12"]),
         (Layout(tp=2, pp=2, cp=2), 8, 12, []),
@@ -63,6 +63,14 @@ def test_ranks_of_a_replica_and_of_a_set_of_experts() -> None:
     assert Layout(tp=4).data_ranks_of_expert == 1.0
 
 
+def test_experts_are_divided_over_as_many_tensor_ranks_as_a_stage_has_room_for() -> None:
+    """Of four ranks of a stage, four expert ranks leave one for each expert, two leave two."""
+    assert Layout(tp=2, pp=2, ep=4).widest_expert_tp(8) == 1
+    assert Layout(tp=2, pp=2, ep=2).widest_expert_tp(8) == 2
+    assert Layout(tp=4, ep=4).widest_expert_tp(8) == 2
+    assert Layout(tp=4).widest_expert_tp(8) == 1
+
+
 def test_text_of_a_layout() -> None:
     assert str(Layout(cp=4, cp_comm="ulysses")) == "cp4 ulysses"
     assert str(Layout(tp=2, cp_comm="ulysses")) == "tp2"
@@ -81,7 +89,10 @@ def test_text_of_a_layout() -> None:
         (Layout(ep=4), 8, 12, 0),
         (Layout(tp=2, ep=4, expert_tp=2), 8, 12, 0),
         (Layout(tp=2, ep=8, expert_tp=2), 8, 12, 1),
-        (Layout(tp=4, expert_tp=2), 8, 12, 1),
+        (Layout(tp=4, expert_tp=2), 8, 12, 0),
+        (Layout(tp=4, ep=2, expert_tp=2), 8, 12, 0),
+        (Layout(tp=4, expert_tp=3), 12, 12, 1),
+        (Layout(tp=2, expert_tp=4), 8, 12, 0),
         (Layout(stages="6,6"), 8, 12, 1),  # needs pp
         (Layout(pp=2, stages="6,6"), 8, 12, 0),
         (Layout(pp=2, stages="6,5"), 8, 12, 1),

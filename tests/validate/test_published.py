@@ -116,3 +116,23 @@ def test_bad_cells_are_named(tmp_path: Path, row: str, said: str) -> None:
     path.write_text(HEAD + row + "\n", encoding="utf-8")
     with pytest.raises(DataError, match=f"t.csv:2: .*{re.escape(said)}"):
         read_table(path)
+
+
+def test_rules_of_a_source_fill_what_its_rows_leave_blank(tmp_path: Path) -> None:
+    """A functional test's name states its expert tensor ranks; its peak is the last rank's."""
+    cells = {
+        "id": "1", "source": "megatron-goldens", "model": "gpt3_mcore_te_tp2_pp2_ep2_etp1_x",
+        "arch": "transformer", "gpus": "1x8xH100", "peak_gib": "2", "memory_kind": "allocated",
+        "config": "layers=4 hidden=64 heads=4 vocab=128 seq_len=64 experts=4 top_k=1",
+        "options": "software=megatron-lm tp=2 pp=2 ep=2",
+    }  # fmt: skip
+    found = {}
+    for name, source in (("a", "megatron-goldens"), ("b", "another")):
+        row = cells | {"source": source}
+        path = tmp_path / f"{name}.csv"
+        path.write_text(HEAD + ",".join(row.get(c, "") for c in HEAD.strip().split(",")) + "\n")
+        (found[source],) = read_table(path).cases
+    assert found["megatron-goldens"].options["expert_tp"] == 1
+    assert "peak_last_rank_allocated_bytes" in found["megatron-goldens"].measured
+    assert "expert_tp" not in found["another"].options
+    assert "peak_allocated_bytes" in found["another"].measured

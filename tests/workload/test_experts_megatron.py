@@ -107,6 +107,18 @@ def test_rows_that_bring_their_weights_are_added_up_alone() -> None:
     assert [b.params for b in early.blocks] == [b.params for b in plain.blocks]
 
 
+@pytest.mark.parametrize(("kind", "apart"), [("gelu", True), ("relu2", False)])
+def test_rows_are_multiplied_by_their_weights_after_a_plain_activation(
+    kind: str, apart: bool
+) -> None:
+    """bias_act_func keeps the activation for the product with the weights; relu2 is fused."""
+    small = SMALL | {"mlp": kind, "expert_bias": False, "weighed_early": True}
+    found = {op.name: op for op in build(name="small", **small).blocks[1].ops}
+    assert ("weights" in found) is apart
+    if apart:
+        assert found["weights"].saved.low == 32 * 2 * (48 + 1)  # tokens, experts, width
+
+
 def expert_ops(**settings: Any) -> dict[str, Op]:
     model = build(name="small", **{**SMALL, "expert_bias": False, "mlp": "swiglu"}, **settings)
     return {op.name: op for op in model.blocks[1].ops}

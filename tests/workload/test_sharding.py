@@ -55,6 +55,16 @@ def test_sequence_parallelism_divides_the_residual_stream() -> None:
     assert sequence_parallel(plain, 1) is plain
 
 
+def test_sequence_parallelism_leaves_the_rows_of_experts_whole() -> None:
+    """What experts read are rows sent to their rank, not rows of its part of the sequence."""
+    made = MODELS["mixtral-8x7b"].build(local_experts=4, routed_share=0.5)
+    before, after = (
+        {op.name: op for b in w.blocks for op in b.ops}["experts.gate_up"].saved.matmul
+        for w in (made, sequence_parallel(made, 2))
+    )
+    assert after == before > 0
+
+
 def test_sequence_parallelism_divides_what_norms_and_sums_write() -> None:
     """Tokens x width of 16 bits, of a quarter of the tokens."""
     p = PRECISIONS["bf16"]

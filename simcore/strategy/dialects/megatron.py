@@ -131,8 +131,8 @@ def _expert_ranks(reading: Reading, table: Table) -> None:
     """Read the tensor ranks of an expert: by default all of them (arguments.py)."""
     tp, key = reading.said("tp") or 1, f"--{_EXPERT_TP}"
     stated = reading.whole(key, table.take(_EXPERT_TP))
-    if stated not in (None, 1, tp):
-        why = f"tensor parallelism of experts {NOT_YET} but for 1 and all tensor ranks"
+    if stated is not None and tp % stated and stated % tp:
+        why = f"tensor parallelism of experts {NOT_YET} but for divisors and multiples of tp"
         reading.refuse(f"{key} = {stated}:", why, "expert_tp")
     elif reading.said("ep") is not None and reading.said("tp") is not None:
         reading.say("expert_tp", stated or tp, key)

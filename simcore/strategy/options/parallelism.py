@@ -105,7 +105,8 @@ DECLARED = (
     ),
     Option(
         name="expert_tp", heading="Parallelism", kind=Whole(), unsaid=1, unit="ranks",
-        help="Tensor-parallel ranks per expert: 1 (default) or the value of --tp.",
+        help="Tensor-parallel ranks per expert: a divisor or multiple of --tp (default: 1, or as "
+             "the program has it).",
         axis=Axis(), in_launch=True, resolved="placed.layout.expert_tp",
         control=Control(label="Tensor parallel per expert", group=LAYOUT_GROUP, most=4096,
                         example=1),

@@ -181,12 +181,15 @@ class Fsdp:
     Until then each rank holds all of them, in the data type in which they are reduced.
     ``flat_copies``: a unit's parameters are copied out of the flat tensor that ranks gather, and
     its gradients to the one that they reduce; without it they are views of it.
+    ``keeps_low_shards``: a rank keeps shards in the width of products beside its fp32 masters, from
+    which others gather; without it products read a narrowed copy of fp32 shards.
     ``units``: host time of each unit; None: not counted.
     """
 
     outer_layers_one_unit: bool = False
     reduces_last_micro_step: bool = False
     flat_copies: bool = False
+    keeps_low_shards: bool = False
     units: UnitHooks | None = None
 
 
@@ -254,10 +257,13 @@ class Layers:
     run PyTorch's kernels.
     ``window_as_mask``: sliding-window attention with a window shorter than the sequence reads a
     mask tensor.
+    ``engine_workspaces``: products are Transformer Engine's, which keeps workspaces of its own
+    beside those of PyTorch's handles.
     """
 
     plain_pytorch_modules: bool = False
     window_as_mask: bool = False
+    engine_workspaces: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

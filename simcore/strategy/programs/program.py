@@ -44,6 +44,7 @@ class Runs:
     ``precisions``: what it makes of a precision that a job names; ``fp8_weights``: it can hold
     weights in 8 bits.
     ``sequence_parallel``: tensor ranks cut the sequence too.
+    ``experts_on_tensor_ranks``: tensor ranks divide each expert too.
     ``selective_modules``: what selective recompute runs again; ``selective_is_whole_layers``: whole
     layers, so that its selective recompute is full recompute.
     ``dropout``: the rate that its jobs train with.
@@ -61,6 +62,7 @@ class Runs:
     fp32_gradient_sums: bool = False
     fp8_weights: bool = False
     sequence_parallel: bool = True
+    experts_on_tensor_ranks: bool = False
     selective_modules: str = DEFAULT_MODULES
     selective_is_whole_layers: bool = False
     dropout: float = 0.0

@@ -1,7 +1,8 @@
 """Format of published runs that no figure of simcore was fitted to, as a user would type them.
 
 A row has its model (an entry of models_db, or an architecture with its settings), GPUs and options
-as the command line takes them; no rule depends on its source. ``published`` is the source's own
+as the command line takes them. What some sources ran besides is in ``validate/corpora/published``
+(rules as in ``row_rules``). ``published`` is the source's own
 figure and ``step_time_s`` the step time that follows from it; ``ran`` is ``no`` if memory ran out.
 ``inferred`` lists what the source does not state and was inferred.
 """
@@ -9,6 +10,7 @@ figure and ``step_time_s`` the step time that follows from it; ``ran`` is ``no``
 from __future__ import annotations
 
 import shlex
+from functools import lru_cache
 
 from simcore.base.errors import SimcoreError
 from simcore.base.units import GIB
@@ -16,16 +18,16 @@ from simcore.strategy.options import Options
 from simcore.strategy.options.values import read_options
 from simcore.validate.case import Case
 from simcore.validate.formats import Format, Row, number, present
+from simcore.validate.formats.row_rules import read_by, rules_of
+from simcore.validate.formats.rules import Rule, corpora_folder
 from simcore.workload.models import Scalar
 from simcore.workload.resolve import resolve_model
 from simcore.workload.settings import PREFIX
 
-#: ``memory_kind``, what a peak of memory counts -> the name of the measurement.
-_PEAKS = {
-    "allocated": "peak_allocated_bytes",
-    "reserved": "peak_reserved_bytes",
-    "shown": "peak_shown_bytes",
-}
+#: ``memory_kind``: what a peak of memory counts.
+_PEAKS = ("allocated", "reserved", "shown")
+#: Columns of a table that rules may read; they count as blank where it lacks them.
+_COLUMNS = ("source", "source_ref", "model", "arch", "config", "gpus", "options", "note")
 _RAN = {"": True, "yes": True, "no": False}
 
 
@@ -40,6 +42,16 @@ def _pairs(row: Row, column: str) -> dict[str, str]:
     return found
 
 
+@lru_cache(maxsize=1)
+def _rules() -> tuple[Rule, ...]:
+    """What is known of sources besides the rows' own columns."""
+    return tuple(
+        rule
+        for file in sorted((corpora_folder() / "published").glob("*.yaml"))
+        for rule in rules_of(file)
+    )
+
+
 def _options(row: Row) -> Options:
     found, problems = read_options(_pairs(row, "options"))
     if problems:
@@ -47,10 +59,10 @@ def _options(row: Row) -> Options:
     return found
 
 
-def _model(row: Row) -> tuple[str, dict[str, Scalar]]:
-    """The model, as the command line takes it, and its settings."""
+def _model(row: Row, known: dict[str, Scalar]) -> tuple[str, dict[str, Scalar]]:
+    """The model, as the command line takes it, and its settings; ``known``: of its source."""
     model = PREFIX + row["arch"] if row["arch"] else row["model"]
-    settings: dict[str, Scalar] = dict(sorted(_pairs(row, "config").items()))
+    settings: dict[str, Scalar] = dict(sorted({**known, **_pairs(row, "config")}.items()))
     try:
         resolve_model(model, settings=settings)
     except SimcoreError as err:
@@ -65,23 +77,28 @@ def _read(name: str, row: Row) -> Case:
     peak = number(row, "peak_gib")
     if peak is not None and kind not in _PEAKS:
         raise ValueError(f"memory_kind: {kind!r} is none of {', '.join(_PEAKS)}")
+    of_source = read_by(_rules(), {**dict.fromkeys(_COLUMNS, ""), **row})
+    if kind == "allocated":
+        kind = of_source.texts.get("memory", kind)
     measured = present(
         step_time_s=number(row, "step_time_s"),
-        **{_PEAKS[kind]: peak * GIB if peak is not None else None} if kind else {},
+        **{f"peak_{kind}_bytes": peak * GIB if peak is not None else None} if kind else {},
     )
     if ran:
         measured["ran"] = float(_RAN[ran])
-    model, settings = _model(row)
+    model, settings = _model(row, of_source.maps["settings"])
+    options = {**of_source.maps["usual_words"], **_options(row), **of_source.maps["words"]}
     return Case(
         id=name,
         table="published",
         model=model,
         label=row["model"],
         gpus=row["gpus"],
-        options=_options(row) | {"settings": settings} if settings else _options(row),
+        options=options | {"settings": settings} if settings else options,
         measured=measured,
         columns={**row, "memory_definition": kind},
         reference=row["reference"],
+        flag=of_source.texts.get("flag", ""),
     )
 
 

@@ -12,6 +12,9 @@ from simcore.workload.saved import Saved
 
 #: Kinds of feed-forward layers, by their activation.
 PLAIN = ("gelu", "gelu_new", "relu", "relu2", "quick_gelu", "xielu")
+#: Plain ones whose kernel of Megatron-LM also multiplies an expert's rows by their weights
+#: (moe/experts.py, bias_act_func: TEGroupedMLP fuses swiglu, quick_geglu and squared ReLU).
+_WITH_WEIGHTS = ("relu2",)
 GATED = ("swiglu", "geglu", "geglu_new", "swiglu_clamped")
 
 
@@ -300,19 +303,22 @@ def experts(
     parts = (("gate", "up") if run.expert_apart else ("gate_up",)) if gated else ("up",)
     cols = (2 * ffn // len(parts)) if gated else ffn
     joint = run.fused_experts or run.joint_experts
+    looped = run.weighed_early and not run.experts_in_turn
     first = [
         ops.grouped_linear(
             f"experts.{part}", rows, width, cols, local, weight_grad=trained,
-            save_input=part != "up" or not gated, joint=joint, looped=run.weighed_early,
+            save_input=part != "up" or not gated, joint=joint, looped=looped,
         )
         for part in parts
     ]  # fmt: skip
     second = ops.grouped_linear(
-        "experts.down", rows, ffn, width, local, weight_grad=trained, joint=joint,
-        looped=run.weighed_early,
+        "experts.down", rows, ffn, width, local, weight_grad=trained, joint=joint, looped=looped,
     )  # fmt: skip
     if not gated:
         between: tuple[Op, ...] = (plain_activation(s.kind, rows * ffn, s.fused_pointwise),)
+        if run.weighed_early and s.kind not in _WITH_WEIGHTS:
+            elems = rows * ffn
+            between += (ops.binary("weights", elems, broadcast=rows, saves=elems + rows, grads=2),)
     elif run.fused_experts:
         between = (_in_products(rows * ffn),)
     else:
