@@ -129,7 +129,7 @@ def _chunks(reading: Reading, table: Table, total: int | None) -> None:
 
 def _expert_ranks(reading: Reading, table: Table) -> None:
     """Read the tensor ranks of an expert: by default all of them (arguments.py)."""
-    tp, key = reading.said("tp") or 1, f"--{_EXPERT_TP}"
+    tp, key = int(reading.said("tp") or 1), f"--{_EXPERT_TP}"
     stated = reading.whole(key, table.take(_EXPERT_TP))
     if stated is not None and tp % stated and stated % tp:
         why = f"tensor parallelism of experts {NOT_YET} but for divisors and multiples of tp"
