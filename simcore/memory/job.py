@@ -16,8 +16,14 @@ from simcore.memory.communicators import groups_of, nccl_bytes
 from simcore.memory.parts import saved_activations
 from simcore.memory.result import MemoryResult
 from simcore.memory.spread import holes_sd_bytes, memory_sd_bytes, tensors_sd_bytes
-from simcore.memory.terms import MOMENTS, OUTSIDE, Memory, memory_of
-from simcore.memory.workspaces import engine_workspaces, workspace_bytes
+from simcore.memory.terms import (
+    MOMENTS,
+    OUTSIDE,
+    Memory,
+    engine_workspaces,
+    memory_of,
+    workspace_bytes,
+)
 from simcore.request.resolved import Request
 from simcore.step.schedules import schedule_of
 from simcore.step.transients import saved_bytes

@@ -14,8 +14,7 @@ from simcore.memory.allocator import replay
 from simcore.memory.allocator_types import Replay
 from simcore.memory.events import EventList, step_events
 from simcore.memory.job import fullest, memory_at
-from simcore.memory.terms import OUTSIDE
-from simcore.memory.workspaces import engine_workspaces, workspace_bytes
+from simcore.memory.terms import OUTSIDE, engine_workspaces, workspace_bytes
 from simcore.request.resolved import Request
 
 #: Terms in the order in which they are stacked, from the bottom: first those that stay.
