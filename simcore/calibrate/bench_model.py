@@ -24,6 +24,7 @@ from simcore.calibrate.bench.store import RawRow
 from simcore.calibrate.curve_fits import Array
 from simcore.calibrate.op_rows import LARGE_BYTES, LARGE_FLOP
 from simcore.calibrate.row_kernels import op_of, precision_of
+from simcore.calibrate.row_limits import QUEUED
 from simcore.hardware.cluster import NodeGroup
 from simcore.hardware.measured import ATTENTION_BACKWARD, Fitted, MeasuredDevice
 from simcore.hardware.profile import OF_MEMORY, Profile, measured_class
@@ -33,8 +34,6 @@ from simcore.timing.compute import phase_seconds
 from simcore.timing.rates import KernelRates, class_rates, unit_of
 from simcore.workload.graph import FLASH_KINDS, Block, Workload
 
-#: The cell ``timing`` of calls in a queue, which nothing comes between.
-QUEUED: Final = "cold_queue"
 #: Time of a single call beside its kernels (events, the gap after the kernel before it), and the
 #: standard deviation of its logarithm: an assumption that tiny calls correct.
 BESIDE_S: Final = 3 * MICRO

@@ -89,9 +89,10 @@ def check_steps(
         )
         for r in steps
     }  # fmt: skip
-    # Where benchmarks of single operators gave the host's figures, steps only check them.
+    # Benchmarks of single operators give the host's figures in loops; steps then say how much
+    # longer a launch takes in a step.
     host_known = profile.measured is not None and profile.measured.host_launch is not None
-    spread = SETTLED_SD if host_known else profile.host_issue_s(found.gpu).sd_log
+    spread = CARRIED_SD if host_known else profile.host_issue_s(found.gpu).sd_log
     parameters = [
         Parameter("host", "host", spread, gpu=found.gpu.name, may_bind=True),
         Parameter("tiny networks", None, CARRIED_SD, may_bind=True),
@@ -108,7 +109,7 @@ def check_steps(
     limited = [r for r in fit_rows if slopes[r.key] > HOST_BOUND]
     off = [math.log(fit.predicted_s[r.key] / r.measured_s) for r in limited]
     knobs: tuple[Knob, ...] = ()
-    if limited and not host_known:
+    if limited:
         # Of the host's speed: each error over its row's elasticity, weighted by its square.
         scatter = math.sqrt(sum(e * e for e in off) / sum(slopes[r.key] ** 2 for r in limited))
         sd = min(math.hypot(fit.sd_log["host"], scatter), spread)

@@ -28,6 +28,8 @@ _RECORDING: Final = ("ln", "bn", "bn_last")
 #: The longest time that a device would need at its datasheet's rates for a call that has next to
 #: nothing to do.
 TINY_S: Final = 5 * MICRO
+#: The cell ``timing`` of calls in a queue: the device never waited for the host between them.
+QUEUED: Final = "cold_queue"
 #: Quantile of the times of such calls that is taken as the host's.
 HOST_QUANTILE: Final = 0.9
 #: Standard deviation of ln(seconds) between calls from which on the host made them scatter: a
@@ -57,7 +59,7 @@ def host_limits(
     keys = [(r.cells.get("timing", ""), call_of(r)) for r in rows]
     tiny: dict[tuple[str, Call], list[float]] = defaultdict(list)
     for row, key, least_s in zip(rows, keys, at_peak_s, strict=True):
-        if least_s < TINY_S and row.table != "host":
+        if least_s < TINY_S and row.table != "host" and key[0] != QUEUED:
             tiny[key].append(row.seconds)
     limits: dict[tuple[str, Call], float] = {}
     longest: dict[Call, float] = {}
@@ -68,6 +70,7 @@ def host_limits(
             limit_s = max(limit_s, float(np.quantile(seen, HOST_QUANTILE)) if seen else 0.0)
             limits[timing, call] = limit_s
             longest[call] = max(longest.get(call, 0.0), limit_s)
-    limited = [r.table != "host" and (r.seconds <= limits[k] or r.sd_log > UNSTEADY_SD)
+    limited = [r.table != "host" and k[0] != QUEUED
+               and (r.seconds <= limits[k] or r.sd_log > UNSTEADY_SD)
                for r, k in zip(rows, keys, strict=True)]  # fmt: skip
     return longest, np.array(limited, dtype=bool)
