@@ -233,7 +233,7 @@ def memory_figures(case: Case, request: Request, memory: MemoryResult) -> dict[s
         "peak_allocated_bytes": lambda: memory.allocated_bytes,
         "peak_rank0_allocated_bytes": lambda: stage_allocated_bytes(request, 0),
         "peak_last_rank_allocated_bytes": lambda: stage_allocated_bytes(request, -1),
-        "peak_reserved_bytes": lambda: memory.cached_bytes,
+        "peak_reserved_bytes": lambda: memory.segments_bytes,
         "peak_shown_bytes": lambda: shown_bytes(request, memory),
     }
     return {key: figure() for key, figure in figures.items() if key in case.measured}

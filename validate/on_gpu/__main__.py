@@ -133,8 +133,8 @@ class Run:
                 self.folder.add(
                     "predictions", id=job.id, profile=called, step_ms=_ms(step.value),
                     low_ms=_ms(step.low), high_ms=_ms(step.high),
-                    alloc_gb=_gb(memory.allocated_bytes), reserved_gb=_gb(memory.cached_bytes),
-                    device_gb=_gb(memory.device_bytes),
+                    alloc_gb=_gb(memory.allocated_bytes), reserved_gb=_gb(memory.segments_bytes),
+                    device_gb=_gb(memory.shown_bytes),
                 )  # fmt: skip
 
     def measure(self) -> None:
