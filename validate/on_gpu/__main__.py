@@ -4,8 +4,8 @@
     --device NAME    cuda or cpu (default: cuda)
     --small          small networks in fp32, as a processor can train them
     --only ID        only this job (may be repeated)
-    --part NAME      only this part (may be repeated): calibrate, predict, measure, largest, judge
-    --kernels        profile one more step of each job: its kernels by name, in ``kernels.jsonl``
+    --part NAME      only this part (may be repeated): calibrate, predict, measure, largest, judge,
+                     or, if asked for, kernels: those of a step by name, in ``kernels.jsonl``
     --folder PATH    where tables, models and raw data are written (default: on-gpu)
 
 The parts are: the profile of this machine; predictions of every job, blind and with that profile;
@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from simcore.base.errors import SimcoreError, UsageError
-from simcore.base.units import GIGA, MILLI
+from simcore.base.units import GIGA, MICRO, MILLI
 from validate.on_gpu.folder import Folder
 from validate.on_gpu.jobs import JOBS, LARGEST, Job, small
 
@@ -37,6 +37,8 @@ CALIBRATE_FRAC, CALIBRATE_MINUTES = 0.3, 2.0
 #: Slow steps over fast ones (90th over 10th percentile) from which on the machine counts as busy.
 BUSY_RATIO: Final = 1.5
 PARTS: Final = ("calibrate", "predict", "measure", "largest", "judge")
+#: A part that only runs if it is named; it slows the host of its process down, and so comes last.
+KERNELS: Final = "kernels"
 #: Seconds before the deadline from which on no further job begins.
 LAST_S: Final = 10.0
 
@@ -51,10 +53,8 @@ class Run:
         jobs: Sequence[Job],
         *,
         is_small: bool,
-        with_kernels: bool = False,
     ) -> None:
         self.folder, self.device, self.jobs, self.is_small = folder, device, jobs, is_small
-        self.with_kernels = with_kernels
         self.deadline = float("inf")
         self.gpu = ""
 
@@ -146,7 +146,7 @@ class Run:
     def _measured(self, job: Job, train: Any) -> None:
         from validate.on_gpu.build import model_file
 
-        result = train.measure(job, self.device, is_small=self.is_small, kernels=self.with_kernels)
+        result = train.measure(job, self.device, is_small=self.is_small)
         steps_s = sorted(result.steps_s)
         n = len(steps_s)
         file = model_file(job, self.folder.models, is_small=self.is_small)
@@ -155,12 +155,11 @@ class Run:
             columns = ("alloc_gb", "reserved_gb", "device_gb")
             memory = dict(zip(columns, map(_gb, result.memory_bytes), strict=True))
         self.folder.add_raw("raw", id=job.id, steps_s=list(result.steps_s), host_s=result.host_s)
-        if result.kernels:
-            self.folder.add_raw("kernels", id=job.id, kernels=result.kernels)
         self.folder.add(
             "steps", id=job.id, build=job.net, batch=job.batch, seq=job.seq, prec=job.precision,
             opt=job.optimizer, step_ms=_ms(steps_s[n // 2]), p10_ms=_ms(steps_s[n // 10]),
-            p90_ms=_ms(steps_s[9 * n // 10]), host_ms=_ms(result.host_s), bound=result.bound, n=n,
+            p90_ms=_ms(steps_s[9 * n // 10]), host_ms=_ms(result.host_s),
+            issue_us=f"{result.issue_s / MICRO:.2f}", bound=result.bound, n=n,
             n_params=result.parameters, simcore_arguments=job.words(self.gpu, file), **memory,
             **_clocks(self.device),
         )  # fmt: skip
@@ -199,6 +198,21 @@ class Run:
             failed = min(b for b, good in tried.items() if not good)
             self.folder.add("largest", id=job.id, predicted=guess, trained=fit, failed=failed)
             self.say(f"{job.id:26} largest batch {fit}, predicted {guess}")
+
+    def kernels(self) -> None:
+        """Profile a step of every job (GPUs only)."""
+        from validate.on_gpu import train
+
+        done = self.folder.path / "kernels.jsonl"
+        known = done.read_text(encoding="utf-8").splitlines() if done.is_file() else []
+        seen = {json.loads(line)["id"] for line in known}
+
+        def one(job: Job) -> None:
+            found = train.kernels(job, is_small=self.is_small)
+            self.folder.add_raw("kernels", id=job.id, kernels=found)
+
+        if self.device == "cuda":
+            self._each([j for j in self.jobs if j.id not in seen], ("skipped",), one)
 
     def _each(self, jobs: Sequence[Job], done: tuple[str, ...], do: Callable[[Job], None]) -> None:
         """Do each job that is not done; one that fails is skipped with its reason."""
@@ -271,8 +285,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     made.add_argument("--small", action="store_true")
     made.add_argument("--only", action="append", choices=[j.id for j in JOBS], metavar="ID")
-    made.add_argument("--part", action="append", choices=PARTS)
-    made.add_argument("--kernels", action="store_true")
+    made.add_argument("--part", action="append", choices=(*PARTS, KERNELS))
     made.add_argument("--folder", type=Path, default=Path("on-gpu"))
     return made
 
@@ -284,8 +297,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     jobs = [j for j in JOBS if not asked.only or j.id in asked.only]
     if asked.small:
         jobs = list(map(small, jobs))
-    run = Run(Folder(asked.folder), asked.device, jobs, is_small=asked.small,
-              with_kernels=asked.kernels)  # fmt: skip
+    run = Run(Folder(asked.folder), asked.device, jobs, is_small=asked.small)
     run.deadline = begin + 60.0 * asked.minutes
     os.environ["SIMCORE_DB"] = str(asked.folder.resolve())  # where a record of this machine goes
     parts = asked.part or PARTS
@@ -299,7 +311,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if (stopped := run.folder.interrupted()) and stopped not in run.folder.ids("steps"):
         run.folder.add("skipped", id=stopped, reason="the process ended while it ran")
         run.folder.begin("")
-    for part in PARTS[1:]:
+    for part in (*PARTS[1:], KERNELS):
         if part in parts:
             getattr(run, part)()
     return 0

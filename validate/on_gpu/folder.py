@@ -12,8 +12,8 @@ from typing import Any, Final
 #: Table -> its columns. Those of ``steps`` are read by ``simcore validate``.
 TABLES: Final[Mapping[str, tuple[str, ...]]] = {
     "steps": ("id", "build", "batch", "seq", "prec", "opt", "step_ms", "p10_ms", "p90_ms",
-              "host_ms", "bound", "n", "n_params", "alloc_gb", "reserved_gb", "device_gb",
-              "sm_mhz", "watts", "simcore_arguments"),
+              "host_ms", "issue_us", "bound", "n", "n_params", "alloc_gb", "reserved_gb",
+              "device_gb", "sm_mhz", "watts", "simcore_arguments"),
     "predictions": ("id", "profile", "step_ms", "low_ms", "high_ms", "alloc_gb", "reserved_gb",
                     "device_gb", "note"),
     "skipped": ("id", "reason"),

@@ -28,6 +28,8 @@ HOST_STEPS: Final = 3
 #: it takes at least the second one; in between, or where the host waits for the device, it is
 #: unclear.
 HOST_FREE_FRAC, HOST_BOUND_FRAC = 0.8, 0.95
+#: Tiny operators that are issued to see how fast the host is.
+ISSUES: Final = 400
 #: Decay of the weights' moving average, which is updated tensor by tensor.
 EMA_DECAY: Final = 0.9999
 #: Steps after which a batch counts as one that fits.
@@ -38,7 +40,7 @@ FIT_STEPS: Final = 3
 class Result:
     """Seconds of steps, and bytes: allocated, reserved, of the device; None on a processor.
 
-    ``kernels``: (name, calls, seconds) of the device in one step, where they were asked for.
+    ``issue_s``: of the host for one tiny operator, just before the steps.
     """
 
     steps_s: tuple[float, ...]
@@ -46,7 +48,7 @@ class Result:
     bound: str
     parameters: int
     memory_bytes: tuple[int, int, int] | None
-    kernels: tuple[tuple[str, int, float], ...] = ()
+    issue_s: float
 
 
 class Training:
@@ -163,14 +165,12 @@ def wait(device: str) -> None:
         torch.cuda.synchronize()
 
 
-def measure(job: Job, device: str, *, is_small: bool, kernels: bool = False) -> Result:
-    """Train a job and measure its steps. Raises UsageError where it cannot be built.
-
-    ``kernels``: profile one more step at the end.
-    """
+def measure(job: Job, device: str, *, is_small: bool) -> Result:
+    """Train a job and measure its steps. Raises UsageError where it cannot be built."""
     clear(device)
     training = Training(job, device, is_small=is_small)
     clear(device)  # of what was only needed to build it
+    issue_s = _issue_s(device)
     for _ in range(WARM_UP):
         training.step()
     wait(device)
@@ -191,17 +191,38 @@ def measure(job: Job, device: str, *, is_small: bool, kernels: bool = False) -> 
         hosts.append(time.perf_counter() - begin)
     host_s = statistics.median(hosts)
     bound = bound_by(host_s, statistics.median(steps_s), waits=training.waits)
-    found = _kernels(training) if kernels and device == "cuda" else ()
     return Result(
-        steps_s, host_s, "host" if device == "cpu" else bound, training.parameters, memory, found
+        steps_s, host_s, "host" if device == "cpu" else bound, training.parameters, memory, issue_s
     )
 
 
-def _kernels(training: Training) -> tuple[tuple[str, int, float], ...]:
-    """The device's kernels and copies in one step by name, the longest together first."""
+def _issue_s(device: str) -> float:
+    """Seconds of the host to issue a tiny operator into an empty queue: how fast it is just now."""
+    import torch
+
+    x = torch.zeros(8, device=device)
+    for _ in range(2):
+        wait(device)
+        begin = time.perf_counter()
+        for _ in range(ISSUES):
+            x = x + 1.0
+        took_s = time.perf_counter() - begin
+    return took_s / ISSUES
+
+
+def kernels(job: Job, *, is_small: bool) -> tuple[tuple[str, int, float], ...]:
+    """The GPU's kernels and copies of one step: name, calls, seconds, the longest together first.
+
+    A process that has profiled issues kernels more slowly ever after: measure steps before.
+    """
     from torch.autograd import DeviceType
     from torch.profiler import ProfilerActivity, profile
 
+    clear("cuda")
+    training = Training(job, "cuda", is_small=is_small)
+    for _ in range(FIT_STEPS):
+        training.step()
+    wait("cuda")
     with profile(activities=[ProfilerActivity.CUDA]) as seen:
         training.step()
         wait("cuda")
