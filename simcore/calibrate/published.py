@@ -46,6 +46,9 @@ _GPT_MS: Final = (74.25, 98.26, 29.40, 179.84, 41.27, 14.71, 53.26, 76.93, 25.63
 _GPT_STEPS: Final = 3
 #: Side of a square product -> TFLOP/s over 30 consecutive calls, after six calls to warm up.
 _SQUARES: Final = {1024: 57.30, 2048: 78.23, 4096: 95.73, 8192: 97.36, 10240: 89.37}
+#: The same per TensorCore of TPU7x, which has two (gemm_multiple_run, bf16).
+_TPU7X_CORE: Final = {2048: 679.28, 4096: 892.94, 16384: 950.13, 32768: 956.38}
+_TPU7X_CORES: Final = 2
 _OUTPUT_BYTES: Final = 2.0
 #: Standard deviation of ln(share). One sum over ten shapes does not determine the rate of a step's
 #: shapes, so it is half of the logarithm by which the device's best product exceeds it (831 over
@@ -87,6 +90,8 @@ class PublishedRate:
 #: loops of 30 s; "Measuring Max-Achievable FLOPs, Part 2" (2025) for the best product of each.
 #: V100: PaddleFleetX, docs/profiler.md (examples/gpt/single, pure fp16, on V100 of 32 GB, taken to
 #: be SXM2); zzc0721/torch-performance-test-data issue 140, torch.mm of PyTorch 2.7 on an SXM2.
+#: TPU: AI-Hypercomputer/tpu-recipes c8cfe2f6, microbenchmarks/README.md (8,192 cubed in 1.3288 ms on
+#: v6e) and microbenchmarks/ironwood/README.md.
 PUBLISHED: Final = (
     PublishedRate("gemm_tensor16", "bf16", 2.0, "MI325X", 616.4 * TERA, "amd",
                   kin={"MI300X": 708 / 843}),
@@ -96,6 +101,11 @@ PUBLISHED: Final = (
                   flop_of(_GPT) * _GPT_STEPS / (sum(_GPT_MS) * MILLI), "paddle", _GPT),
     PublishedRate("gemm_tensor16", "fp16", 2.0, "V100-SXM-16GB",
                   _rate_of_squares(_SQUARES), "torch-mm", tuple((n, n, n) for n in _SQUARES)),
+    PublishedRate("gemm_tensor16", "bf16", 2.0, "TPU-v6e", 827.47 * TERA, "tpu-recipes",
+                  ((8192, 8192, 8192),)),
+    PublishedRate("gemm_tensor16", "bf16", 2.0, "TPU-v7x",
+                  _TPU7X_CORES * _rate_of_squares(_TPU7X_CORE), "tpu-recipes",
+                  tuple((n, n, n) for n in _TPU7X_CORE)),
 )  # fmt: skip
 
 
@@ -107,8 +117,9 @@ def typical_share(rate: PublishedRate, gpu: GpuSpec, beside: Mapping[str, Any]) 
     m, n, k = np.array(rate.shapes, dtype=float).T
     flop = 2.0 * m * n * k
     n_bytes = rate.operand_bytes * (m * k + k * n) + _OUTPUT_BYTES * m * n
-    sms = gpu.sm_count.value if gpu.sm_count else math.inf
-    fill = matmul_fill(m, n, k, 1.0, sms, beside["wave"], beside["depth"])
+    # A device whose cores are not counted is filled by every shape, as where a step is priced.
+    cores = gpu.sm_count
+    fill = matmul_fill(m, n, k, 1.0, cores.value, beside["wave"], beside["depth"]) if cores else 1.0
     start_s = parse_quantity(beside["start"], "seconds")
     peak = gpu.peak(rate.peak) or math.nan
     published_s = flop.sum() / rate.flop_per_s

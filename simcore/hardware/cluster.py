@@ -11,7 +11,8 @@ from simcore.base.database import Folders
 from simcore.base.errors import BadQuantity, InvalidConfig, UnknownName, UsageError
 from simcore.base.figures import Figure
 from simcore.base.units import format_si, parse_quantity
-from simcore.hardware.spec import GPUS, LINKS, NODES, GpuSpec, LinkSpec, Nic, NodeSpec
+from simcore.hardware.spec import GPUS, LINKS, NODES, GpuSpec, LinkSpec, Nic, NodeSpec, Torus
+from simcore.hardware.torus import slice_shape
 
 #: Ports assumed for a leaf switch where its number of nodes is not stated: NVIDIA Quantum-2 QM9700,
 #: 64 x 400 Gbit/s.
@@ -218,7 +219,7 @@ def parse_cluster(
             continue
         (n_nodes, per_node), gpu, name = counted
         preset, assumed = _node_for(gpu, per_node, node)
-        if per_node > preset.max_gpus:
+        if per_node > preset.most_gpus:
             violations.append(_too_many(preset, n_nodes, per_node, name))
             continue
         assumptions += assumed
@@ -293,9 +294,10 @@ def _unknown_gpu(part: str, name: str) -> str:
 
 def _too_many(node: NodeSpec, n_nodes: int, n_gpus: int, name: str) -> str:
     """The message for more GPUs than a node holds; proposes full nodes if they divide evenly."""
-    text = f"node {node.name!r} holds {node.max_gpus} GPUs, not {n_gpus}"
-    full_nodes, rest = divmod(n_nodes * n_gpus, node.max_gpus)
-    return text if rest else f"{text}: did you mean {full_nodes}x{node.max_gpus}x{name}?"
+    most = node.most_gpus
+    text = f"node {node.name!r} holds {most} GPUs, not {n_gpus}"
+    full_nodes, rest = divmod(n_nodes * n_gpus, most)
+    return text if rest else f"{text}: did you mean {full_nodes}x{most}x{name}?"
 
 
 def _counted_otherwise(part: str) -> str:
@@ -312,6 +314,8 @@ def _domains(group: NodeGroup) -> tuple[NodeGroup, Sequence[str]]:
     The trays are spread evenly over the fewest racks that hold them.
     """
     node, trays, each = group.node, group.n_nodes, group.gpus_per_node
+    if node.torus is not None:
+        return _slices(group, node.torus)
     if node.tray_gpus is None or trays == 1 or each > node.tray_gpus:
         return group, ()
     most = node.max_gpus // node.tray_gpus
@@ -326,6 +330,39 @@ def _domains(group: NodeGroup) -> tuple[NodeGroup, Sequence[str]]:
     joined = replace(group, n_nodes=racks, gpus_per_node=a_rack * each, node=_with_nics(node, nics))
     domains = f"{racks} NVLink domain{'s' if racks > 1 else ''}"
     return joined, (f"node: {trays} trays of {each} GPUs are {domains} of {a_rack * each}",)
+
+
+def _slices(group: NodeGroup, torus: Torus) -> tuple[NodeGroup, Sequence[str]]:
+    """The group with slices as nodes, and an assumption on them.
+
+    Nodes of at most a host's chips are hosts, spread evenly over the fewest slices that hold them;
+    larger ones are slices. A network that the user gives is that of one node as it was written.
+    """
+    node, count, each = group.node, group.n_nodes, group.gpus_per_node
+    hosts, slices = -(-each // node.max_gpus), count
+    if each <= node.max_gpus:
+        slices = next(n for n in range(-(-count * each // torus.max_chips), count + 1)
+                      if count % n == 0)  # fmt: skip
+        hosts = count // slices
+    chips = count * each // slices
+    given = NODES[node.name].nics != node.nics and each > node.max_gpus
+    whole = _slice(node, chips, hosts, 1 if given else hosts)
+    shape = "x".join(map(str, slice_shape(chips, torus.axes)))
+    plural = "s" if slices > 1 else ""
+    told = f"node: {slices} slice{plural} of {chips} chips, a torus of {shape}"
+    return replace(group, n_nodes=slices, gpus_per_node=chips, node=whole), (told,)
+
+
+@lru_cache(maxsize=4096)
+def _slice(node: NodeSpec, chips: int, hosts: int, times_nics: int) -> NodeSpec:
+    """A host's record as that of a slice: its sockets, memory and NICs times the hosts."""
+    cpu = node.cpu.model_copy(update={
+        "sockets": node.cpu.sockets * hosts,
+        "dram_size": node.cpu.dram_size.model_copy(
+            update={"value": node.cpu.dram_size.value * hosts}),
+    })  # fmt: skip
+    nics = tuple(n.model_copy(update={"count": n.count * times_nics}) for n in node.nics)
+    return node.model_copy(update={"max_gpus": chips, "cpu": cpu, "nics": nics})
 
 
 @lru_cache(maxsize=4096)
@@ -449,7 +486,7 @@ def default_node(gpu: GpuSpec, n_gpus: int) -> NodeSpec:
 def _default_node(gpu: GpuSpec, n_gpus: int) -> tuple[NodeSpec, tuple[str, ...]]:
     names = _preset_index(NODES.folders()).get(gpu.name, ())
     presets = (NODES[n] for n in names)
-    fitting = sorted((n for n in presets if n.max_gpus >= n_gpus), key=lambda n: n.max_gpus)
+    fitting = sorted((n for n in presets if n.most_gpus >= n_gpus), key=lambda n: n.most_gpus)
     if fitting:
         return fitting[0], (f"node: preset {fitting[0].name!r} ({fitting[0].full_name})",)
     generic = _generic_node(gpu, n_gpus)

@@ -113,6 +113,9 @@ def families_of(gpu: GpuSpec) -> tuple[str, ...]:
         arch = "Ampere-GA100"
     elif arch.startswith("Blackwell"):
         arch = "Blackwell-GB202" if gpu.form_factor == "pcie" else "Blackwell"
+    elif arch == "Rubin":  # not timed: figures of its predecessor
+        families.append(arch)
+        arch = "Blackwell"
     elif arch.startswith("CDNA"):
         arch = "CDNA"
     families.append(arch)

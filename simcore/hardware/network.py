@@ -21,7 +21,7 @@ from simcore.hardware.spec import GpuSpec
 #: 8.0, 9.0, and 10.0 and later).
 _GENERATIONS = {
     "Kepler": 0, "Pascal": 0, "Volta": 0, "Turing": 0, "Ampere": 1, "Ada": 1, "Hopper": 2,
-    "Blackwell": 3,
+    "Blackwell": 3, "Rubin": 3,
 }  # fmt: skip
 #: Routes within a node for which collectives over several nodes were measured; for nodes with PCIe
 #: alone there are no measurements.
@@ -54,7 +54,9 @@ def library_values(
     nics = [n for g in groups for n in g.node.nics]
     fabric = cluster.fabric
     ports = max((sum(n.count for n in g.node.nics) for g in groups), default=1)
+    torus = groups[0].node.torus
     return {
+        "torus": (torus.axes, torus.ring_multiple) if torus else (),
         "generation": generation,
         "nvlink": intra.route == "nvlink",
         "amd_host": any("AMD" in g.node.cpu.model for g in groups),

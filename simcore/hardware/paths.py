@@ -21,11 +21,12 @@ from simcore.hardware.measured import MeasuredDevice
 from simcore.hardware.spec import GpuSpec, LinkSpec, NodeSpec
 
 #: How neighbouring devices exchange data; the efficiency of a collective depends on it.
+#: ``ici``: links of a torus.
 #: ``pcie_host``: staged through host memory, one device per PCIe root port; ``_shared``: several
 #: devices per root port; ``_far``: several, and across the sockets of an AMD host; ``_gen3``:
 #: hosts of PCIe 3 and older; ``_gen5``: hosts of PCIe 5 and newer.
 Route = Literal[
-    "nvlink", "pcie_p2p", "pcie_host", "pcie_host_shared", "pcie_host_far", "pcie_host_gen3",
+    "nvlink", "ici", "pcie_p2p", "pcie_host", "pcie_host_shared", "pcie_host_far", "pcie_host_gen3",
     "pcie_host_gen5", "network_rdma", "network_tcp", "none",
 ]  # fmt: skip
 
@@ -82,6 +83,8 @@ def intra_node_path(group: NodeGroup) -> Path:
     gpu, node, n = group.gpu, group.node, group.gpus_per_node
     if n == 1:
         return LOOPBACK
+    if gpu.nvlink_bw is not None and node.torus is not None:
+        return Path(gpu.nvlink_bw.value, ICI_HOP_S, "ici", f"links of {gpu.name}'s torus")
     if gpu.nvlink_bw is not None and over_nvlink(group):
         bw = gpu.nvlink_bw.value * mesh_share(node, n)
         return Path(bw, NVLINK_HOP_S, "nvlink", f"NVLink of {gpu.name}")
@@ -165,6 +168,8 @@ def usual_share(route: Route) -> float:
 #: table, src/graph/tuning.cc. Larger messages use other protocols; a collective's ramp includes
 #: what they lose.
 NVLINK_HOP_S = 0.6e-6
+#: Latency of a hop between neighbours on a torus ("How to Scale Your Model", TPUs: about 1 us).
+ICI_HOP_S = 1e-6
 PCIE_FULL_LANES = 16
 #: Largest rate of NCCL's copies through host memory per device; a slower port limits them further.
 #: They reach 5.16 GB/s on PCIe 4, 0.20 of its payload rate (four L40S, all-reduce of 512 MiB in

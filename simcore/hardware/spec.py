@@ -8,6 +8,7 @@ card holds 48 GiB), bandwidths are decimal and per direction.
 from __future__ import annotations
 
 from math import nan
+from pathlib import Path
 from typing import Literal
 
 from pydantic import Field, model_validator
@@ -25,6 +26,7 @@ from simcore.base.figures import (
     Watts,
 )
 from simcore.base.units import MICRO
+from simcore.hardware.gpu_names import Meant, readings
 
 #: Arithmetic that a kernel may run in. ``fp16`` and ``bf16`` accumulate in fp32.
 #: ``fp16_acc16``: with fp16 accumulation, where its peak differs (GeForce). ``fp32_matrix``: fp32
@@ -168,7 +170,7 @@ class Cpu(Part):
     """Host processors of a node, which run data loaders, CPU optimizers and pageable copies."""
 
     model: str
-    sockets: int = Field(ge=1, le=72)
+    sockets: int = Field(ge=1, le=192)
     cores_per_socket: int = Field(ge=1)
     dram_bw_per_socket: Bandwidth
     dram_size: Bytes
@@ -178,7 +180,7 @@ class Nic(Part):
     """Network ports of one kind; the node's traffic is spread evenly over ``count`` ports."""
 
     link: str
-    count: int = Field(ge=1, le=144)
+    count: int = Field(ge=1, le=3072)
 
 
 class Nvme(Part):
@@ -186,6 +188,20 @@ class Nvme(Part):
 
     read_bw: Bandwidth
     write_bw: Bandwidth
+
+
+class Torus(Part):
+    """How the chips of several hosts form one slice, a torus of links between neighbours.
+
+    ``axes``: of the torus. ``ring_multiple``: an axis of a multiple of this many chips is closed to
+    a ring, any other is a line. ``max_chips`` of a slice. ``named_cores``: cores a chip that names
+    of slices such as v5p-256 count.
+    """
+
+    axes: Literal[2, 3]
+    ring_multiple: int = Field(ge=2, le=64)
+    max_chips: int = Field(ge=1, le=65_536)
+    named_cores: int = Field(default=1, ge=1, le=16)
 
 
 class NodeSpec(Sourced):
@@ -196,6 +212,7 @@ class NodeSpec(Sourced):
       nvlink-mesh   point-to-point NVLinks (DGX-1, HCCS ring, bridges over all GPUs)
       nvlink-pairs  NVLink bridges within pairs, PCIe between pairs
       pcie          PCIe only, through switches and sockets
+      torus         links to the neighbours on each axis of a torus, which joins hosts (``torus``)
     ``mesh_rings``: for a mesh whose pairs have different numbers of links, the number of a device's
     links that disjoint rings over the first 2, 3, … ``max_gpus`` devices use; empty: all links.
     ``tray_gpus``: devices per tray, where the record is a rack that clusters count in trays.
@@ -206,8 +223,9 @@ class NodeSpec(Sourced):
 
     full_name: str
     gpu_types: tuple[str, ...] = ()
-    max_gpus: int = Field(ge=1, le=72)
-    fabric: Literal["nvswitch", "nvlink-mesh", "nvlink-pairs", "pcie"]
+    max_gpus: int = Field(ge=1, le=384)
+    fabric: Literal["nvswitch", "nvlink-mesh", "nvlink-pairs", "pcie", "torus"]
+    torus: Torus | None = None
     mesh_rings: tuple[int, ...] = ()
     pcie_link: str
     gpus_per_pcie_root: int = Field(default=1, ge=1, le=16)
@@ -224,9 +242,37 @@ class NodeSpec(Sourced):
         """The record itself; raises ValueError where ``mesh_rings`` lacks a number of GPUs."""
         if self.mesh_rings and len(self.mesh_rings) != self.max_gpus - 1:
             raise ValueError(f"mesh_rings must name rings of 2 to {self.max_gpus} GPUs")
+        if (self.fabric == "torus") != (self.torus is not None):
+            raise ValueError("fabric torus needs the key torus, and only it")
         return self
 
+    @property
+    def most_gpus(self) -> int:
+        """Devices that can be one node of a cluster: those of a slice, else those of the server."""
+        return self.torus.max_chips if self.torus else self.max_gpus
 
-GPUS: Database[GpuSpec] = Database("gpu", "hardware_db/gpus", GpuSpec)
+
+class GpuDatabase(Database[GpuSpec]):
+    """The GPU records, found by name, by alias, or by a name that states more (``gpu_names``)."""
+
+    def path(self, name: str) -> Path | None:
+        """The file of a GPU; records are read only where no name or alias matches."""
+        exact = super().path(name)
+        if exact is not None or not name.strip():
+            return exact
+        found = (
+            (meant, super(GpuDatabase, self).path(meant.name)) for meant in readings(name)
+        )
+        return next((p for meant, p in found if p is not None and self._is(p, meant)), None)
+
+    def _is(self, path: Path, meant: Meant) -> bool:
+        gpu = self._read(path)
+        sizes = (gpu.memory_size, gpu.memory_visible)
+        return meant.agrees(
+            tuple(s.value for s in sizes if s is not None), gpu.tdp_w, gpu.form_factor
+        )
+
+
+GPUS: GpuDatabase = GpuDatabase("gpu", "hardware_db/gpus", GpuSpec)
 LINKS: Database[LinkSpec] = Database("link", "hardware_db/links", LinkSpec)
 NODES: Database[NodeSpec] = Database("node", "hardware_db/nodes", NodeSpec)

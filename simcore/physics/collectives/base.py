@@ -63,6 +63,9 @@ class Library:
     nodes. ``allowed``: algorithms and protocols that the user allows.
     ``channel_bw_bytes_per_s``: bandwidth of a node's NICs that one NCCL channel gets (0: unknown).
 
+    ``torus``: axes of the torus that joins the ranks of a node, and the multiple of ranks at which
+    an axis is a ring; empty where switches or direct links do.
+
     Network: ``leaf_nodes`` per leaf switch, ``oversubscription`` of its uplinks; ``rails``: whether
     each switch joins the NICs of equal index.
     """
@@ -79,6 +82,7 @@ class Library:
     leaf_nodes: float = np.inf
     oversubscription: float = 1.0
     rails: bool = False
+    torus: tuple[int, ...] = ()
     allowed: Allowed = Allowed()
 
 
@@ -234,9 +238,11 @@ class Algorithm:
     """A collective algorithm; a subclass implements ``options``.
 
     ``in_nccl_algo``: NCCL_ALGO has a name for it, so that ``--nccl-algo`` can allow or refuse it.
+    ``on_torus``: it runs where ranks are joined by a torus, and only there.
     """
 
     in_nccl_algo = True
+    on_torus = False
 
     def options(self, op: Collective, group: Group) -> Sequence[Option]:
         """One option per protocol for a collective; none where the algorithm does not run it."""
@@ -268,6 +274,7 @@ ALGORITHMS: Registry[Algorithm] = Registry(
             "PAT": "pat",
             "pairwise": "pairwise",
             "star": "star",
+            "Torus": "torus",
         }.items()
     },
 )
@@ -292,7 +299,9 @@ def options_of(op: Collective, group: Group) -> list[Option]:
     """
     op = op if group.library.allowed.by_function else priced_as(op)
     if op not in group.known_options:
-        every = [o for a in ALGORITHMS for o in ALGORITHMS[a].options(op, group)]
+        on_torus = bool(group.library.torus)
+        here = (a for a in ALGORITHMS if ALGORITHMS[a].on_torus == on_torus)
+        every = [o for a in here for o in ALGORITHMS[a].options(op, group)]
         group.known_options[op] = _allowed(every, group.library.allowed.of(op))
     return group.known_options[op]
 

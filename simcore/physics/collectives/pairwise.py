@@ -17,6 +17,7 @@ from simcore.physics.collectives.base import (
     Option,
     option,
 )
+from simcore.physics.collectives.torus import exchange_s_per_byte
 
 
 class Pairwise(Algorithm):
@@ -60,7 +61,10 @@ def exchange(
         else:
             up = up + (1.0 - up) * (a_node - 1.0) / a_node
     across = np.where(nodes > 1, others * a_node / group.inter_bw_bytes_per_s, 0.0)
-    slowest = np.maximum(inside / group.intra_bw_bytes_per_s, across)
+    inside_s = inside / group.intra_bw_bytes_per_s
+    if lib.torus:
+        inside_s = exchange_s_per_byte(group) * a_node / n * inside_frac
+    slowest = np.maximum(inside_s, across)
     slowest = np.maximum(slowest, across * up * lib.oversubscription)
     hop = np.where(nodes > 1, group.inter_hop_s, group.intra_hop_s)
     return option(group, "pairwise", "", group.base_s + hop, slowest, ramp=group.ramp)

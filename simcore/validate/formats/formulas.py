@@ -14,6 +14,7 @@ from typing import Any
 from simcore.base.errors import UsageError
 from simcore.base.registry import Registry
 from simcore.base.units import GIB, GIGA, MEGA, format_bytes
+from simcore.hardware.cluster import default_node
 from simcore.hardware.spec import GPUS
 from simcore.strategy.cuts import modules_cut, written
 from simcore.strategy.dialects.megatron_stages import layers_of_chunks
@@ -31,6 +32,10 @@ _RACK_GPUS = (72, 64, 36, 32, 16, 8, 4, 2, 1)
 #: Largest relative difference of parameters and FLOP between a row and the models_db entry of the
 #: same name for which the entry is taken to be the row's model.
 _SAME_FRAC = 0.05
+#: The other size of clip for which Wan's authors publish their models [pixels].
+_720P = (720, 1280)
+#: Architectures of diffusion transformers.
+_DITS = ("mmdit", "wan")
 #: The ratio of hardware to model FLOP utilisation of a run, as notes state it.
 _UTILISATIONS = re.compile(r"HFU/MFU=([\d.]+)")
 
@@ -43,6 +48,14 @@ class NoJobError(ValueError):
 def _gpus_of_a_rack(row: Row, *, gpus: int) -> int:
     """GPUs per NVLink domain of a job that runs in racks of 72 GPUs."""
     return next(n for n in _RACK_GPUS if n <= gpus and gpus % n == 0)
+
+
+@FORMULAS.register("gpus_of_a_slice")
+def _gpus_of_a_slice(row: Row, *, gpus: int, gpu_type: str) -> int:
+    """Chips of the largest slice of the job's torus that divides its chips evenly."""
+    torus = default_node(GPUS[gpu_type], 1).torus
+    most = torus.max_chips if torus else gpus
+    return next(n for n in range(min(gpus, most), 0, -1) if gpus % n == 0)
 
 
 @FORMULAS.register("whole_nodes")
@@ -128,6 +141,22 @@ def _described_in_models_db(row: Row, *, model: str, archs: list[str]) -> str:
     return model
 
 
+@FORMULAS.register("in_models_db")
+def _in_models_db(_row: Row, *, model: str) -> str | None:
+    """The name of the models_db entry or alias that the row's model name finds; None without."""
+    try:
+        return model if resolve_model(model) is not None else None
+    except UsageError:
+        return None
+
+
+@FORMULAS.register("kind_in_models_db")
+def _kind_in_models_db(_row: Row, *, model: str) -> str:
+    """``dit`` for a diffusion transformer of models_db, else ``named``."""
+    record = resolve_model(model)
+    return "dit" if isinstance(record, ModelRecord) and record.arch in _DITS else "named"
+
+
 @FORMULAS.register("frames_of_tokens")
 def _frames_of_tokens(row: Row, *, model: str) -> int | None:
     """Frames of a video clip whose latent has as many tokens as the row's sequence.
@@ -138,14 +167,33 @@ def _frames_of_tokens(row: Row, *, model: str) -> int | None:
     config = _settings(model, "wan")
     if config is None:
         return None
-    cell = int(config["vae_factor"]) * int(config["patch"])
-    frame = (int(config["height"]) // cell) * (int(config["width"]) // cell)
-    latents, rest = divmod(whole(row, "seq_len"), frame)
+    size = _video_size(row, config) or (int(config["height"]), int(config["width"]))
+    latents, rest = divmod(whole(row, "seq_len"), frame := _tokens_of_frame(config, *size))
     if rest:
         raise NoJobError(
             f"diffusion: {row['seq_len']} tokens are no whole number of frames of {frame}"
         )
     return (latents - 1) * int(config["vae_frames"]) + 1
+
+
+def _tokens_of_frame(config: dict[str, Any], height: int, width: int) -> int:
+    cell = int(config["vae_factor"]) * int(config["patch"])
+    return (height // cell) * (width // cell)
+
+
+def _video_size(row: Row, config: dict[str, Any]) -> tuple[int, int] | None:
+    """720p where the row's tokens are whole frames of it and not of the model's usual size."""
+    tokens = whole(row, "seq_len")
+    usual = _tokens_of_frame(config, int(config["height"]), int(config["width"]))
+    return _720P if tokens % usual and tokens % _tokens_of_frame(config, *_720P) == 0 else None
+
+
+@FORMULAS.register("video_size_of_tokens")
+def _video_size_of_tokens(row: Row, *, model: str) -> str | None:
+    """Height x width of a clip whose tokens are no whole number of frames of the usual size."""
+    config = _settings(model, "wan")
+    size = _video_size(row, config) if config else None
+    return "x".join(map(str, size)) if size else None
 
 
 @FORMULAS.register("side_of_tokens")
