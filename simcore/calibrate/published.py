@@ -90,8 +90,8 @@ class PublishedRate:
 #: loops of 30 s; "Measuring Max-Achievable FLOPs, Part 2" (2025) for the best product of each.
 #: V100: PaddleFleetX, docs/profiler.md (examples/gpt/single, pure fp16, on V100 of 32 GB, taken to
 #: be SXM2); zzc0721/torch-performance-test-data issue 140, torch.mm of PyTorch 2.7 on an SXM2.
-#: TPU: AI-Hypercomputer/tpu-recipes c8cfe2f6, microbenchmarks/README.md (8,192 cubed in 1.3288 ms on
-#: v6e) and microbenchmarks/ironwood/README.md.
+#: TPU: AI-Hypercomputer/tpu-recipes c8cfe2f6, microbenchmarks/README.md (8,192 cubed in
+#: 1.3288 ms on v6e) and microbenchmarks/ironwood/README.md.
 PUBLISHED: Final = (
     PublishedRate("gemm_tensor16", "bf16", 2.0, "MI325X", 616.4 * TERA, "amd",
                   kin={"MI300X": 708 / 843}),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -97,6 +98,8 @@ _MORE_COUNTS = re.compile(r"^\d+\s*[xX×*]")
 #: Counts in other notations: without x, with a capital X, or after the GPU type.
 _COUNT_FIRST = re.compile(r"^(?P<counts>\d+(?:\s*[xX×*]\s*\d+)?)\s*[xX×*]?\s*(?P<name>\D.*)$")
 _COUNT_LAST = re.compile(r"^(?P<name>\S+?)\s*[xX×*:]\s*(?P<counts>\d+)$")
+#: A slice of a torus by its cloud's name: chip and number of cores or chips, or the torus's sides.
+_SLICE = re.compile(r"^(?P<chip>\S*[a-zA-Z]\S*?)-(?P<count>\d+(?:x\d+){0,2})$")
 #: Nodes that are assumed where no preset names the GPU: with a switched fabric, else by PCIe
 #: generation, that of the card's port or of the servers of its year if that is older.
 GENERIC_SWITCHED = "generic-nvswitch"
@@ -268,11 +271,39 @@ def _counted(
             violations.append(f"{what} of {part!r} must be at least 1")
         if count > _MOST_COUNTED:
             violations.append(f"{what} of {part!r} is above a million")
+    if GPUS.path(name) is None and (cut := _named_slice(name, violations)) is not None:
+        gpu, chips = cut
+        return (counts[0] * counts[1], chips), gpu, name
     try:
         return counts, GPUS[name], name
     except UnknownName as err:
         violations.append(_unknown_gpu(part, name) or str(err))
         return None
+
+
+def _named_slice(name: str, violations: list[str]) -> tuple[GpuSpec, int] | None:
+    """The chip and the number of chips of a slice by its cloud's name: v5p-256, tpu7x-4x4x8.
+
+    None for other names. A number counts cores or chips (``Torus.named_cores``), sides count chips.
+    """
+    match = _SLICE.match(name)
+    if match is None or GPUS.path(match["chip"]) is None:
+        return None
+    gpu = GPUS[match["chip"]]
+    torus = default_node(gpu, 1).torus
+    if torus is None:
+        return None
+    sides = [int(n) for n in match["count"].split("x")]
+    chips, rest = divmod(math.prod(sides), torus.named_cores if len(sides) == 1 else 1)
+    shape = slice_shape(max(chips, 1), torus.axes)
+    if rest or chips < 1:
+        violations.append(f"{name!r}: {sides[0]} cores are no whole number of chips of {gpu.name}, "
+                          f"which have {torus.named_cores}")  # fmt: skip
+    elif len(sides) > 1 and tuple(sorted(sides + [1] * (torus.axes - len(sides)))) != shape:
+        usual = "x".join(map(str, shape))
+        violations.append(f"{name!r}: a slice of {chips} chips is taken as a torus of {usual}: "
+                          f"did you mean {match['chip']}-{usual}?")  # fmt: skip
+    return gpu, max(chips, 1)
 
 
 def _or_one(count: int | None) -> int:
@@ -485,8 +516,10 @@ def default_node(gpu: GpuSpec, n_gpus: int) -> NodeSpec:
 
 def _default_node(gpu: GpuSpec, n_gpus: int) -> tuple[NodeSpec, tuple[str, ...]]:
     names = _preset_index(NODES.folders()).get(gpu.name, ())
-    presets = (NODES[n] for n in names)
+    presets = [NODES[n] for n in names]
     fitting = sorted((n for n in presets if n.most_gpus >= n_gpus), key=lambda n: n.most_gpus)
+    if not fitting:  # more than a pod holds: its largest slice, which the caller refuses
+        fitting = [n for n in presets if n.torus is not None]
     if fitting:
         return fitting[0], (f"node: preset {fitting[0].name!r} ({fitting[0].full_name})",)
     generic = _generic_node(gpu, n_gpus)

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
+from typing import Any
 
 #: Words that say nothing which tells two records apart.
 _MAKERS = (
@@ -74,9 +75,9 @@ def readings(text: str) -> Iterator[Meant]:
             yield Meant(kept, **stated)
 
 
-def _forms_of(word: str) -> list[tuple[str, tuple[tuple[str, object], ...], int]]:
+def _forms_of(word: str) -> list[tuple[str, tuple[tuple[str, Any], ...], int]]:
     """(the word as looked up, what it states if it is left out, how much is changed), each way."""
-    kept: list[tuple[str, tuple[tuple[str, object], ...], int]] = [(word, (), 0)]
+    kept: list[tuple[str, tuple[tuple[str, Any], ...], int]] = [(word, (), 0)]
     if match := _SIZE.fullmatch(word):
         return [*kept, ("", (("memory_gb", float(match[1])),), 2)]
     if match := _POWER.fullmatch(word):

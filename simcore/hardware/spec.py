@@ -260,9 +260,7 @@ class GpuDatabase(Database[GpuSpec]):
         exact = super().path(name)
         if exact is not None or not name.strip():
             return exact
-        found = (
-            (meant, super(GpuDatabase, self).path(meant.name)) for meant in readings(name)
-        )
+        found = ((meant, super(GpuDatabase, self).path(meant.name)) for meant in readings(name))
         return next((p for meant, p in found if p is not None and self._is(p, meant)), None)
 
     def _is(self, path: Path, meant: Meant) -> bool:

@@ -24,7 +24,7 @@ def slice_shape(chips: int, axes: int) -> tuple[int, ...]:
 
 def is_ring(chips: int, ring_multiple: int) -> bool:
     """Whether an axis of so many chips is closed to a ring; otherwise it is a line."""
-    return chips > 2 and chips % ring_multiple == 0  # noqa: PLR2004 (two chips have one link)
+    return chips > 2 and chips % ring_multiple == 0
 
 
 @lru_cache(maxsize=4096)

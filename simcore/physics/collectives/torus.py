@@ -42,16 +42,15 @@ class Torus(Algorithm):
             return []
         inside, nodes = group.a_node, group.n_nodes
         passes = self._PASSES.get(op, 1.0)
-        part = (inside - 1.0) / inside if op in self._PASSES else (inside > 1.0) * 1.0
-        part_between = (nodes - 1.0) / nodes if op in self._PASSES else (nodes > 1.0) * 1.0
+        whole = op not in self._PASSES
+        part = np.where(inside > 1.0, 1.0, 0.0) if whole else (inside - 1.0) / inside
+        between = np.where(nodes > 1.0, 1.0, 0.0) if whole else (nodes - 1.0) / nodes
         hops = of_blocks(group, longest_way)
         fixed = group.base_s + passes * hops * group.intra_hop_s
+        per_byte: Array = passes * part / (link_bytes_per_s(group) * busy_links(group))
+        across = passes * between
         if op == "all_to_all":
-            per_byte = exchange_s_per_byte(group)
-            across = (nodes - 1.0) / nodes * inside
-        else:
-            per_byte = passes * part / (link_bytes_per_s(group) * busy_links(group))
-            across = passes * part_between
+            per_byte, across = exchange_s_per_byte(group), (nodes - 1.0) / nodes * inside
         several = nodes > 1.0
         per_byte = per_byte + np.where(several, across / group.inter_bw_bytes_per_s, 0.0)
         fixed = fixed + np.where(several, passes * (nodes - 1.0) * group.inter_hop_s, 0.0)
