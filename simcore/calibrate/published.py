@@ -101,10 +101,10 @@ PUBLISHED: Final = (
                   flop_of(_GPT) * _GPT_STEPS / (sum(_GPT_MS) * MILLI), "paddle", _GPT),
     PublishedRate("gemm_tensor16", "fp16", 2.0, "V100-SXM-16GB",
                   _rate_of_squares(_SQUARES), "torch-mm", tuple((n, n, n) for n in _SQUARES)),
-    PublishedRate("gemm_tensor16", "bf16", 2.0, "TPU-v6e", 827.47 * TERA, "tpu-recipes",
+    PublishedRate("gemm_tensor16", "bf16", 2.0, "TPU-v6e", 827.47 * TERA, "tpu-products",
                   ((8192, 8192, 8192),)),
     PublishedRate("gemm_tensor16", "bf16", 2.0, "TPU-v7x",
-                  _TPU7X_CORES * _rate_of_squares(_TPU7X_CORE), "tpu-recipes",
+                  _TPU7X_CORES * _rate_of_squares(_TPU7X_CORE), "tpu-products",
                   tuple((n, n, n) for n in _TPU7X_CORE)),
 )  # fmt: skip
 
