@@ -17,7 +17,7 @@ SOURCES: Final[Mapping[str, str]] = {
     "amd": "AMD's typical attained FLOPs: ten products on MI325X; MI300X as their best compare",
     "paddle": "PaddleFleetX (Apache-2.0) docs/profiler.md: products of a step of GPT, V100 32 GB",
     "torch-mm": "zzc0721/torch-performance-test-data issue 140: torch.mm of five squares on V100",
-    "tpu-products": "AI-Hypercomputer/tpu-recipes (Apache-2.0) microbenchmarks: products and copies",
+    "tpu-products": "AI-Hypercomputer/tpu-recipes (Apache-2.0) microbenchmarks: large products",
     "gpu-benches": "gpu-benches gpu-stream and gpu-small-kernels, as published",
     "pooled": "median over the GPUs (or families) named in by_gpu and by_family of this class",
     "power-fit": "fit of power_limited_frac to the by_gpu figures of the class",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -12,8 +11,7 @@ from simcore.base.database import Folders
 from simcore.base.errors import BadQuantity, InvalidConfig, UnknownName, UsageError
 from simcore.base.figures import Figure
 from simcore.base.units import format_si, parse_quantity
-from simcore.hardware.spec import GPUS, LINKS, NODES, GpuSpec, LinkSpec, Nic, NodeSpec, Torus
-from simcore.hardware.torus import slice_shape
+from simcore.hardware.spec import GPUS, LINKS, NODES, GpuSpec, LinkSpec, Nic, NodeSpec
 
 #: Ports assumed for a leaf switch where its number of nodes is not stated: NVIDIA Quantum-2 QM9700,
 #: 64 x 400 Gbit/s.
@@ -98,8 +96,6 @@ _MORE_COUNTS = re.compile(r"^\d+\s*[xX×*]")
 #: Counts in other notations: without x, with a capital X, or after the GPU type.
 _COUNT_FIRST = re.compile(r"^(?P<counts>\d+(?:\s*[xX×*]\s*\d+)?)\s*[xX×*]?\s*(?P<name>\D.*)$")
 _COUNT_LAST = re.compile(r"^(?P<name>\S+?)\s*[xX×*:]\s*(?P<counts>\d+)$")
-#: A slice of a torus by its cloud's name: chip and number of cores or chips, or the torus's sides.
-_SLICE = re.compile(r"^(?P<chip>\S*[a-zA-Z]\S*?)-(?P<count>\d+(?:x\d+){0,2})$")
 #: Nodes that are assumed where no preset names the GPU: with a switched fabric, else by PCIe
 #: generation, that of the card's port or of the servers of its year if that is older.
 GENERIC_SWITCHED = "generic-nvswitch"
@@ -271,39 +267,16 @@ def _counted(
             violations.append(f"{what} of {part!r} must be at least 1")
         if count > _MOST_COUNTED:
             violations.append(f"{what} of {part!r} is above a million")
-    if GPUS.path(name) is None and (cut := _named_slice(name, violations)) is not None:
-        gpu, chips = cut
-        return (counts[0] * counts[1], chips), gpu, name
+    if GPUS.path(name) is None:
+        from simcore.hardware.slices import named_slice
+
+        if (cut := named_slice(name, default_node, violations)) is not None:
+            return (counts[0] * counts[1], cut[1]), cut[0], name
     try:
         return counts, GPUS[name], name
     except UnknownName as err:
         violations.append(_unknown_gpu(part, name) or str(err))
         return None
-
-
-def _named_slice(name: str, violations: list[str]) -> tuple[GpuSpec, int] | None:
-    """The chip and the number of chips of a slice by its cloud's name: v5p-256, tpu7x-4x4x8.
-
-    None for other names. A number counts cores or chips (``Torus.named_cores``), sides count chips.
-    """
-    match = _SLICE.match(name)
-    if match is None or GPUS.path(match["chip"]) is None:
-        return None
-    gpu = GPUS[match["chip"]]
-    torus = default_node(gpu, 1).torus
-    if torus is None:
-        return None
-    sides = [int(n) for n in match["count"].split("x")]
-    chips, rest = divmod(math.prod(sides), torus.named_cores if len(sides) == 1 else 1)
-    shape = slice_shape(max(chips, 1), torus.axes)
-    if rest or chips < 1:
-        violations.append(f"{name!r}: {sides[0]} cores are no whole number of chips of {gpu.name}, "
-                          f"which have {torus.named_cores}")  # fmt: skip
-    elif len(sides) > 1 and tuple(sorted(sides + [1] * (torus.axes - len(sides)))) != shape:
-        usual = "x".join(map(str, shape))
-        violations.append(f"{name!r}: a slice of {chips} chips is taken as a torus of {usual}: "
-                          f"did you mean {match['chip']}-{usual}?")  # fmt: skip
-    return gpu, max(chips, 1)
 
 
 def _or_one(count: int | None) -> int:
@@ -346,7 +319,9 @@ def _domains(group: NodeGroup) -> tuple[NodeGroup, Sequence[str]]:
     """
     node, trays, each = group.node, group.n_nodes, group.gpus_per_node
     if node.torus is not None:
-        return _slices(group, node.torus)
+        from simcore.hardware.slices import as_slices  # few clusters have a torus
+
+        return as_slices(group, node.torus)
     if node.tray_gpus is None or trays == 1 or each > node.tray_gpus:
         return group, ()
     most = node.max_gpus // node.tray_gpus
@@ -361,39 +336,6 @@ def _domains(group: NodeGroup) -> tuple[NodeGroup, Sequence[str]]:
     joined = replace(group, n_nodes=racks, gpus_per_node=a_rack * each, node=_with_nics(node, nics))
     domains = f"{racks} NVLink domain{'s' if racks > 1 else ''}"
     return joined, (f"node: {trays} trays of {each} GPUs are {domains} of {a_rack * each}",)
-
-
-def _slices(group: NodeGroup, torus: Torus) -> tuple[NodeGroup, Sequence[str]]:
-    """The group with slices as nodes, and an assumption on them.
-
-    Nodes of at most a host's chips are hosts, spread evenly over the fewest slices that hold them;
-    larger ones are slices. A network that the user gives is that of one node as it was written.
-    """
-    node, count, each = group.node, group.n_nodes, group.gpus_per_node
-    hosts, slices = -(-each // node.max_gpus), count
-    if each <= node.max_gpus:
-        slices = next(n for n in range(-(-count * each // torus.max_chips), count + 1)
-                      if count % n == 0)  # fmt: skip
-        hosts = count // slices
-    chips = count * each // slices
-    given = NODES[node.name].nics != node.nics and each > node.max_gpus
-    whole = _slice(node, chips, hosts, 1 if given else hosts)
-    shape = "x".join(map(str, slice_shape(chips, torus.axes)))
-    plural = "s" if slices > 1 else ""
-    told = f"node: {slices} slice{plural} of {chips} chips, a torus of {shape}"
-    return replace(group, n_nodes=slices, gpus_per_node=chips, node=whole), (told,)
-
-
-@lru_cache(maxsize=4096)
-def _slice(node: NodeSpec, chips: int, hosts: int, times_nics: int) -> NodeSpec:
-    """A host's record as that of a slice: its sockets, memory and NICs times the hosts."""
-    cpu = node.cpu.model_copy(update={
-        "sockets": node.cpu.sockets * hosts,
-        "dram_size": node.cpu.dram_size.model_copy(
-            update={"value": node.cpu.dram_size.value * hosts}),
-    })  # fmt: skip
-    nics = tuple(n.model_copy(update={"count": n.count * times_nics}) for n in node.nics)
-    return node.model_copy(update={"max_gpus": chips, "cpu": cpu, "nics": nics})
 
 
 @lru_cache(maxsize=4096)

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
+from simcore.base.units import GIB, GIGA
+
 #: Words that say nothing which tells two records apart.
 _MAKERS = (
     "nvidia", "amd", "intel", "google", "huawei", "aws", "amazon", "geforce", "tesla", "instinct",
@@ -46,7 +48,7 @@ class Meant:
 
     def agrees(self, memory_bytes: tuple[float, ...], tdp_w: float, form: str) -> bool:
         """Whether a record of these sizes, power and form factor is what the name states."""
-        sizes = [m for b in memory_bytes for m in (b / 1e9, b / 2**30)]
+        sizes = [m for b in memory_bytes for m in (b / GIGA, b / GIB)]
         return (
             (self.memory_gb is None or any(_near(self.memory_gb, size) for size in sizes))
             and (self.power_w is None or _near(self.power_w, tdp_w))

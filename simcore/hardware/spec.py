@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from math import nan
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field, model_validator
 
@@ -26,7 +26,9 @@ from simcore.base.figures import (
     Watts,
 )
 from simcore.base.units import MICRO
-from simcore.hardware.gpu_names import Meant, readings
+
+if TYPE_CHECKING:
+    from simcore.hardware.gpu_names import Meant
 
 #: Arithmetic that a kernel may run in. ``fp16`` and ``bf16`` accumulate in fp32.
 #: ``fp16_acc16``: with fp16 accumulation, where its peak differs (GeForce). ``fp32_matrix``: fp32
@@ -260,6 +262,8 @@ class GpuDatabase(Database[GpuSpec]):
         exact = super().path(name)
         if exact is not None or not name.strip():
             return exact
+        from simcore.hardware.gpu_names import readings  # most names are a record's own
+
         found = ((meant, super(GpuDatabase, self).path(meant.name)) for meant in readings(name))
         return next((p for meant, p in found if p is not None and self._is(p, meant)), None)
 

@@ -238,11 +238,9 @@ class Algorithm:
     """A collective algorithm; a subclass implements ``options``.
 
     ``in_nccl_algo``: NCCL_ALGO has a name for it, so that ``--nccl-algo`` can allow or refuse it.
-    ``on_torus``: it runs where ranks are joined by a torus, and only there.
     """
 
     in_nccl_algo = True
-    on_torus = False
 
     def options(self, op: Collective, group: Group) -> Sequence[Option]:
         """One option per protocol for a collective; none where the algorithm does not run it."""
@@ -280,9 +278,14 @@ ALGORITHMS: Registry[Algorithm] = Registry(
 )
 
 
+#: Algorithms that run where ranks are joined by a torus, and only there.
+ON_TORUS = ("Torus",)
+
+
 def names_in_nccl_algo() -> tuple[str, ...]:
     """The algorithms that NCCL_ALGO can name."""
-    return tuple(name for name in ALGORITHMS if ALGORITHMS[name].in_nccl_algo)
+    switched = (name for name in ALGORITHMS if name not in ON_TORUS)
+    return tuple(name for name in switched if ALGORITHMS[name].in_nccl_algo)
 
 
 def priced_as(op: Collective) -> Collective:
@@ -299,8 +302,7 @@ def options_of(op: Collective, group: Group) -> list[Option]:
     """
     op = op if group.library.allowed.by_function else priced_as(op)
     if op not in group.known_options:
-        on_torus = bool(group.library.torus)
-        here = (a for a in ALGORITHMS if ALGORITHMS[a].on_torus == on_torus)
+        here = (a for a in ALGORITHMS if (a in ON_TORUS) == bool(group.library.torus))
         every = [o for a in here for o in ALGORITHMS[a].options(op, group)]
         group.known_options[op] = _allowed(every, group.library.allowed.of(op))
     return group.known_options[op]

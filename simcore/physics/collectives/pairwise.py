@@ -17,7 +17,6 @@ from simcore.physics.collectives.base import (
     Option,
     option,
 )
-from simcore.physics.collectives.torus import exchange_s_per_byte
 
 
 class Pairwise(Algorithm):
@@ -63,6 +62,8 @@ def exchange(
     across = np.where(nodes > 1, others * a_node / group.inter_bw_bytes_per_s, 0.0)
     inside_s = inside / group.intra_bw_bytes_per_s
     if lib.torus:
+        from simcore.physics.collectives.torus import exchange_s_per_byte  # few jobs need it
+
         inside_s = exchange_s_per_byte(group) * a_node / n * inside_frac
     slowest = np.maximum(inside_s, across)
     slowest = np.maximum(slowest, across * up * lib.oversubscription)

@@ -33,7 +33,6 @@ class Torus(Algorithm):
     """
 
     in_nccl_algo = False
-    on_torus = True
     #: Passes of the vector over the links, and of the latency.
     _PASSES: Final = {"all_reduce": 2.0, "reduce_scatter": 1.0, "all_gather": 1.0}
 

@@ -1,0 +1,80 @@
+"""Slices of a torus as nodes of a cluster: from hosts, from chips, and by their cloud's names."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from simcore.hardware.spec import GPUS, NODES, GpuSpec, NodeSpec, Torus
+from simcore.hardware.torus import slice_shape
+
+if TYPE_CHECKING:
+    from simcore.hardware.cluster import NodeGroup
+
+#: A slice by its cloud's name: chip and number of cores or chips, or the torus's sides.
+_SLICE = re.compile(r"^(?P<chip>\S*[a-zA-Z]\S*?)-(?P<count>\d+(?:x\d+){0,2})$")
+
+
+def as_slices(group: NodeGroup, torus: Torus) -> tuple[NodeGroup, Sequence[str]]:
+    """The group with slices as nodes, and an assumption on them.
+
+    Nodes of at most a host's chips are hosts, spread evenly over the fewest slices that hold them;
+    larger ones are slices. A network that the user gives is that of one node as it was written.
+    """
+    node, count, each = group.node, group.n_nodes, group.gpus_per_node
+    hosts, slices = -(-each // node.max_gpus), count
+    if each <= node.max_gpus:
+        slices = next(n for n in range(-(-count * each // torus.max_chips), count + 1)
+                      if count % n == 0)  # fmt: skip
+        hosts = count // slices
+    chips = count * each // slices
+    given = NODES[node.name].nics != node.nics and each > node.max_gpus
+    whole = _slice(node, chips, hosts, 1 if given else hosts)
+    shape = "x".join(map(str, slice_shape(chips, torus.axes)))
+    plural = "s" if slices > 1 else ""
+    told = f"node: {slices} slice{plural} of {chips} chips, a torus of {shape}"
+    return replace(group, n_nodes=slices, gpus_per_node=chips, node=whole), (told,)
+
+
+@lru_cache(maxsize=4096)
+def _slice(node: NodeSpec, chips: int, hosts: int, times_nics: int) -> NodeSpec:
+    """A host's record as that of a slice: its sockets, memory and NICs times the hosts."""
+    cpu = node.cpu.model_copy(update={
+        "sockets": node.cpu.sockets * hosts,
+        "dram_size": node.cpu.dram_size.model_copy(
+            update={"value": node.cpu.dram_size.value * hosts}),
+    })  # fmt: skip
+    nics = tuple(n.model_copy(update={"count": n.count * times_nics}) for n in node.nics)
+    return node.model_copy(update={"max_gpus": chips, "cpu": cpu, "nics": nics})
+
+
+def named_slice(
+    name: str, node_of: Callable[[GpuSpec, int], NodeSpec], violations: list[str]
+) -> tuple[GpuSpec, int] | None:
+    """The chip and the number of chips of a slice by its cloud's name: v5p-256, tpu7x-4x4x8.
+
+    None for other names. ``node_of``: the default node of a device. A number counts cores or chips
+    (``Torus.named_cores``), sides count chips.
+    """
+    match = _SLICE.match(name)
+    if match is None or GPUS.path(match["chip"]) is None:
+        return None
+    gpu = GPUS[match["chip"]]
+    torus = node_of(gpu, 1).torus
+    if torus is None:
+        return None
+    sides = [int(n) for n in match["count"].split("x")]
+    chips, rest = divmod(math.prod(sides), torus.named_cores if len(sides) == 1 else 1)
+    shape = slice_shape(max(chips, 1), torus.axes)
+    if rest or chips < 1:
+        violations.append(f"{name!r}: {sides[0]} cores are no whole number of chips of {gpu.name}, "
+                          f"which have {torus.named_cores}")  # fmt: skip
+    elif len(sides) > 1 and tuple(sorted(sides + [1] * (torus.axes - len(sides)))) != shape:
+        usual = "x".join(map(str, shape))
+        violations.append(f"{name!r}: a slice of {chips} chips is taken as a torus of {usual}: "
+                          f"did you mean {match['chip']}-{usual}?")  # fmt: skip
+    return gpu, max(chips, 1)
