@@ -321,7 +321,8 @@ def _domains(group: NodeGroup) -> tuple[NodeGroup, Sequence[str]]:
     if node.torus is not None:
         from simcore.hardware.slices import as_slices  # few clusters have a torus
 
-        return as_slices(group, node.torus)
+        slices, chips, node, told = as_slices(node, node.torus, trays, each)
+        return replace(group, n_nodes=slices, gpus_per_node=chips, node=node), (told,)
     if node.tray_gpus is None or trays == 1 or each > node.tray_gpus:
         return group, ()
     most = node.max_gpus // node.tray_gpus

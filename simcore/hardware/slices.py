@@ -4,28 +4,24 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 from simcore.hardware.spec import GPUS, NODES, GpuSpec, NodeSpec, Torus
 from simcore.hardware.torus import slice_shape
-
-if TYPE_CHECKING:
-    from simcore.hardware.cluster import NodeGroup
 
 #: A slice by its cloud's name: chip and number of cores or chips, or the torus's sides.
 _SLICE = re.compile(r"^(?P<chip>\S*[a-zA-Z]\S*?)-(?P<count>\d+(?:x\d+){0,2})$")
 
 
-def as_slices(group: NodeGroup, torus: Torus) -> tuple[NodeGroup, Sequence[str]]:
-    """The group with slices as nodes, and an assumption on them.
+def as_slices(
+    node: NodeSpec, torus: Torus, count: int, each: int
+) -> tuple[int, int, NodeSpec, str]:
+    """(slices, chips of each, a slice as a node, an assumption) of ``count`` nodes of ``each`` chips.
 
     Nodes of at most a host's chips are hosts, spread evenly over the fewest slices that hold them;
     larger ones are slices. A network that the user gives is that of one node as it was written.
     """
-    node, count, each = group.node, group.n_nodes, group.gpus_per_node
     hosts, slices = -(-each // node.max_gpus), count
     if each <= node.max_gpus:
         slices = next(n for n in range(-(-count * each // torus.max_chips), count + 1)
@@ -37,7 +33,7 @@ def as_slices(group: NodeGroup, torus: Torus) -> tuple[NodeGroup, Sequence[str]]
     shape = "x".join(map(str, slice_shape(chips, torus.axes)))
     plural = "s" if slices > 1 else ""
     told = f"node: {slices} slice{plural} of {chips} chips, a torus of {shape}"
-    return replace(group, n_nodes=slices, gpus_per_node=chips, node=whole), (told,)
+    return slices, chips, whole, told
 
 
 @lru_cache(maxsize=4096)
