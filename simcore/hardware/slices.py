@@ -17,7 +17,7 @@ _SLICE = re.compile(r"^(?P<chip>\S*[a-zA-Z]\S*?)-(?P<count>\d+(?:x\d+){0,2})$")
 def as_slices(
     node: NodeSpec, torus: Torus, count: int, each: int
 ) -> tuple[int, int, NodeSpec, str]:
-    """(slices, chips of each, a slice as a node, an assumption) of ``count`` nodes of ``each`` chips.
+    """(slices, chips of each, a slice as a node, an assumption): ``count`` nodes of ``each`` chips.
 
     Nodes of at most a host's chips are hosts, spread evenly over the fewest slices that hold them;
     larger ones are slices. A network that the user gives is that of one node as it was written.
