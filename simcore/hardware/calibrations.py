@@ -116,7 +116,7 @@ CALIBRATIONS: Database[Calibration] = Database(
 )
 
 #: Files of the same folder that are no calibrations: every profile is built from them.
-NOT_CALIBRATIONS = ("blind", "runtime", "collectives")
+NOT_CALIBRATIONS = ("blind", "runtime", "collectives", "experts")
 
 
 def read_calibration(text: str, file: str) -> Calibration:

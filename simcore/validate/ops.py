@@ -25,9 +25,12 @@ from simcore.calibrate.collective_rows import (
     collective_rows,
     is_collective_table,
 )
+from simcore.calibrate.expert_fit import ExpertProfile, expert_section, load_experts, time_s
+from simcore.calibrate.expert_rows import ExpertBatch, expert_rows, is_expert_table
 from simcore.calibrate.op_model import OpFigures, op_time_s
 from simcore.calibrate.op_rows import OpBatch, is_op_table, op_rows
 from simcore.calibrate.op_tables import OnBad, RowsRead, T, Table, read_table
+from simcore.calibrate.pooling import family_of
 from simcore.hardware.estimates import Level
 from simcore.hardware.profile import Profile, load_profile
 from simcore.hardware.spec import GPUS, GpuSpec
@@ -105,9 +108,11 @@ def batch_errors(batch: OpBatch, profile: Profile) -> OpErrors:
     return OpErrors(batch.gpu, batch.op, batch.dtype, batch.kind, level, batch.large, error)
 
 
-def held_out(batch: OpBatch) -> NDArray[np.bool_]:
+def held_out(batch: OpBatch | ExpertBatch) -> NDArray[np.bool_]:
     """Whether a refit leaves out each row, by its shape [rows]."""
-    shapes = zip(batch.m, batch.n, batch.k, batch.groups, batch.n_bytes, strict=True)
+    sides = () if isinstance(batch, ExpertBatch) else (
+        batch.m, batch.n, batch.k, batch.groups, batch.n_bytes)  # fmt: skip
+    shapes = batch.shape if isinstance(batch, ExpertBatch) else zip(*sides, strict=True)
     return np.array([
         zlib.crc32(" ".join(f"{v:.6g}" for v in shape).encode()) % 10 < HELD_OUT_OF_TEN
         for shape in shapes
@@ -119,6 +124,7 @@ _Reader: TypeAlias = Callable[[Table, OnBad], RowsRead[Any]]
 _READERS: Final[tuple[tuple[Callable[[Table], bool], _Reader], ...]] = (
     (is_end_to_end_table, model_passes),
     (is_collective_table, collective_rows),
+    (is_expert_table, expert_rows),
     (is_op_table, op_rows),
 )
 
@@ -179,6 +185,7 @@ def judge_ops(
     collectives = load_collectives()
     batches, models = _of(OpBatch, tables), _of(ModelPass, tables)
     curves, across = _of(CollectiveCurve, tables), _of(AcrossRun, tables)
+    experts = _of(ExpertBatch, tables)
     if refit and models and not batches:
         raise UsageError(
             f"--refit {refit} fits to the given files, and these hold passes of whole models but "
@@ -195,6 +202,7 @@ def judge_ops(
             curves = [_keep(c, _comm_held_out(c)) for c in curves]
         parts = _errors(batches, profile_of, skipped)
         parts += _comm_errors(curves, comm_of, skipped)
+        parts += _expert_errors(experts, refit, skipped)
         if refit and across:
             skipped["collectives between nodes: a refit has no figure for them"] += sum(
                 len(run.n_bytes) for run in across
@@ -232,7 +240,6 @@ def _refit(
 ) -> tuple[Callable[[str], Profile], Callable[[str], CollectiveProfile]]:
     """Profiles fitted to the shapes that are not left out; one for each family left out."""
     from simcore.calibrate.op_fit import collective_profile, fit_ops, profile_from
-    from simcore.calibrate.pooling import family_of
     from simcore.calibrate.profile_yaml import to_yaml, used_sources
 
     seen = [b.take(~held_out(b)) for b in batches]
@@ -286,6 +293,37 @@ def _comm_errors(
     return parts
 
 
+def _expert_errors(
+    batches: Sequence[ExpertBatch], refit: Refit | None, skipped: Counter[str]
+) -> list[OpErrors]:
+    seen = [b.take(~held_out(b)) for b in batches] if refit else []
+    found: dict[str, ExpertProfile] = {}
+
+    def profile_of(gpu: str) -> ExpertProfile:
+        if not refit:
+            return load_experts()
+        out = family_of(gpu) if refit == "family" else ""
+        if out not in found:
+            found[out] = ExpertProfile(expert_section(seen, {out}))
+        return found[out]
+
+    parts = []
+    for batch in batches:
+        rows = batch.take(held_out(batch)) if refit else batch
+        if not len(rows):
+            continue
+        try:
+            figures, level = profile_of(batch.gpu).figures(batch)
+        except KeyError as err:
+            skipped[str(err.args[0])] += len(rows)
+            continue
+        error = time_s(rows, figures) / rows.time_s - 1.0
+        parts.append(
+            OpErrors(batch.gpu, batch.cls, batch.dtype, "experts", level, rows.large, error)
+        )
+    return parts
+
+
 def _across_errors(run: AcrossRun, profile: Profile) -> OpErrors:
     """Errors of collectives between nodes, priced as in a step.
 
@@ -334,6 +372,7 @@ _NAMES: Final[Mapping[str, str]] = {
     "gemm": "products of 1 GFLOP and more", "attention": "attention of 5 GFLOP and more",
     "conv": "convolutions of 1 GFLOP and more", "elementwise": "memory-bound, 32 MB and more",
     "norm": "memory-bound, 32 MB and more", "softmax": "memory-bound, 32 MB and more",
+    "experts": "expert layers of 20 GFLOP and more",
     "collective": "collectives inside a node", "across": "collectives between nodes",
     "model": "whole models",
 }  # fmt: skip

@@ -1,0 +1,171 @@
+"""Fits ``experts.yaml``: what kernels of expert layers reach, by class, family and device.
+
+    python -m simcore.calibrate.expert_fit moe.csv.gz -o hardware_db/calibrations/experts.yaml
+
+The formula is that of ``physics.expert_layer``; the compute share is one of the peak that the power
+cap allows (``hardware.power.held_frac``). A class is a kernel and a dtype. All devices of a class
+are fitted together; a family and a device then deviate as far as their own rows ask for.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from simcore.base.database import read_yaml, shipped_root
+from simcore.base.units import MICRO
+from simcore.calibrate.curve_fits import Array, robust_sd, solve
+from simcore.calibrate.expert_rows import ExpertBatch, expert_rows
+from simcore.calibrate.op_model import BURST_LIMIT_J_PER_FLOP
+from simcore.calibrate.op_tables import read_table
+from simcore.calibrate.pooling import family_of
+from simcore.calibrate.profile_yaml import to_yaml, used_sources
+from simcore.hardware.estimates import Level, families_of
+from simcore.hardware.power import held_frac
+from simcore.hardware.spec import GPUS
+from simcore.physics.expert_layer import ExpertRates, expert_layer_s
+
+Profile = dict[str, Any]
+#: Parameter -> (start, low, high): share of the peak that power allows, share of the bandwidth,
+#: start, rows of a tile at half rate, weight of the last wave, and further ps of a moved byte.
+BOUNDS: Final[Mapping[str, tuple[float, float, float]]] = {
+    "value": (0.8, 0.05, 2.0),
+    "memory": (0.8, 0.3, 1.1),
+    "start_us": (40.0, 3.0, 300.0),
+    "half_rows": (20.0, 0.5, 150.0),
+    "wave": (0.3, 1e-3, 1.0),
+    "moved_ps": (0.2, 0.01, 3.0),
+}
+_LOW, _HIGH = (np.log([b[i] for b in BOUNDS.values()]) for i in (1, 2))
+#: Weight of a residual of a small layer, and of a deviation from the figures of all devices.
+_SMALL_WEIGHT, _PULL = 0.35, 0.3
+#: The least number of rows of a fit.
+_LEAST_ROWS: Final = 25
+_PICO: Final = 1e-12
+#: Class of all kernels of a dtype, for kernels that no other family has.
+_ANY: Final = "any"
+
+
+def rates_of(figures: Mapping[str, float], batch: ExpertBatch) -> ExpertRates:
+    """The rates that figures mean on a batch's device."""
+    gpu = GPUS[batch.gpu]
+    held = held_frac(gpu, "tensor", BURST_LIMIT_J_PER_FLOP)
+    return ExpertRates(
+        flop_per_s=figures["value"] * held * batch.peak_flop_per_s,
+        bytes_per_s=figures["memory"] * gpu.memory_bw.value,
+        start_s=figures["start_us"] * MICRO,
+        half_rows=figures["half_rows"],
+        wave_frac=figures["wave"],
+        moved_s_per_byte=figures["moved_ps"] * _PICO,
+    )
+
+
+def time_s(batch: ExpertBatch, figures: Mapping[str, float]) -> Array:
+    """Seconds of each layer of a batch [rows]."""
+    sms = GPUS[batch.gpu].sm_count
+    return expert_layer_s(batch.work, rates_of(figures, batch), sms.value if sms else 1.0)
+
+
+def _fit(batches: Sequence[ExpertBatch], pulled_to: Array | None = None) -> tuple[Array, float]:
+    """(logarithms of the figures, robust sd of ln(measured / fitted) of large layers)."""
+
+    def off(x: Array) -> Array:
+        figures = dict(zip(BOUNDS, np.exp(x), strict=True))
+        return np.concatenate([np.log(time_s(b, figures) / b.time_s) for b in batches])
+
+    large = np.concatenate([b.large for b in batches])
+    weight = np.where(large, 1.0, _SMALL_WEIGHT)
+
+    def residual(x: Array) -> Array:
+        own = weight * off(x)
+        return own if pulled_to is None else np.concatenate([own, _PULL * (x - pulled_to)])
+
+    start = np.log([b[0] for b in BOUNDS.values()]) if pulled_to is None else pulled_to
+    x, _ = solve(residual, np.clip(start, _LOW + 1e-6, _HIGH - 1e-6), _LOW, _HIGH)
+    return x, robust_sd(off(x)[large] if large.any() else off(x))
+
+
+def expert_section(
+    batches: Iterable[ExpertBatch], without: Collection[str] = ()
+) -> dict[str, Profile]:
+    """Class -> pooled, by_family and by_gpu figures, without the families ``without``."""
+    by_class: dict[str, dict[str, list[ExpertBatch]]] = defaultdict(lambda: defaultdict(list))
+    for batch in batches:
+        if len(batch) and batch.peak_flop_per_s and family_of(batch.gpu) not in without:
+            for cls in (batch.cls, f"{_ANY}_{batch.dtype}"):
+                by_class[cls][batch.gpu].append(batch)
+    section: dict[str, Profile] = {}
+    for cls, by_gpu in sorted(by_class.items()):
+        everything = [b for of in by_gpu.values() for b in of]
+        if sum(map(len, everything)) < _LEAST_ROWS:
+            continue
+        pooled, sd = _fit(everything)
+        section[cls] = {"pooled": _leaf(pooled, sd, len(by_gpu))}
+        if cls.startswith(_ANY):
+            continue
+        by_family: dict[str, list[ExpertBatch]] = defaultdict(list)
+        for gpu, of in by_gpu.items():
+            by_family[family_of(gpu)] += of
+        for level, groups in (("by_family", by_family), ("by_gpu", by_gpu)):
+            found = {n: (_fit(of, pooled), of) for n, of in sorted(groups.items())}
+            section[cls][level] = {
+                n: _leaf(x, sd, sum(map(len, of)) if level == "by_gpu" else len(
+                    {b.gpu for b in of})) for n, ((x, sd), of) in found.items()
+            }  # fmt: skip
+    return section
+
+
+def _leaf(x: Array, sd: float, n: int) -> Profile:
+    figures = {k: float(f"{v:.3g}") for k, v in zip(BOUNDS, np.exp(x), strict=True)}
+    value = figures.pop("value")
+    return {"value": value, "sd_log": float(f"{sd:.2g}"), **figures, "n": n, "source": "aic"}
+
+
+class ExpertProfile:
+    """``experts.yaml`` as figures of a batch."""
+
+    def __init__(self, section: Mapping[str, Any]) -> None:
+        self._section = section
+
+    def figures(self, batch: ExpertBatch) -> tuple[Mapping[str, float], Level]:
+        """(figures, their level): own, of the family, of all devices, of all kernels of the dtype.
+
+        Raises KeyError where nothing of the dtype was measured.
+        """
+        of = self._section.get(batch.cls, {})
+        if leaf := of.get("by_gpu", {}).get(batch.gpu):
+            return leaf, "own"
+        for family in families_of(GPUS[batch.gpu]):
+            if leaf := of.get("by_family", {}).get(family):
+                return leaf, "family"
+        any_kernel = self._section.get(f"{_ANY}_{batch.dtype}", {}).get("pooled")
+        if leaf := of.get("pooled") or any_kernel:
+            return leaf, "pooled"
+        raise KeyError(f"expert layers in {batch.dtype}: none was measured")
+
+
+@lru_cache(maxsize=1)
+def load_experts() -> ExpertProfile:
+    """The figures that simcore ships with."""
+    path = shipped_root() / "hardware_db" / "calibrations" / "experts.yaml"
+    return ExpertProfile(read_yaml(path)["expert_layers"])
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """The command line: fit one table and write the file."""
+    parser = argparse.ArgumentParser(prog="python -m simcore.calibrate.expert_fit")
+    parser.add_argument("table", type=Path, help="measured expert layers (moe.csv.gz)")
+    parser.add_argument("-o", "--output", type=Path, required=True)
+    args = parser.parse_args(argv)
+    section = {"expert_layers": expert_section(expert_rows(read_table(args.table)).items)}
+    args.output.write_text(to_yaml(section, used_sources(section), "experts"), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,174 @@
+"""Reads measured expert layers: what each rank computed, by the benchmark that timed it.
+
+aiconfigurator (collector/helper.py, trtllm, sglang and vllm/collect_moe.py) times one rank of an
+expert-parallel group, the one with most rows. All tokens reach it in TensorRT-LLM's and vLLM's
+runs, only those that chose one of its experts in SGLang's.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from functools import lru_cache
+from typing import Any, Final
+
+import numpy as np
+
+from simcore.base.arrays import NDArray
+from simcore.base.errors import DataError
+from simcore.base.units import GIGA, MICRO
+from simcore.calibrate.curve_fits import Array
+from simcore.calibrate.op_tables import OnBad, RowsRead, Table, mark_repeats
+from simcore.hardware.spec import GPUS, PeakName
+from simcore.physics.expert_layer import TILE_ROWS, ExpertWork, rank_loads, tiles_of
+
+#: dtype of a table -> (peak, bytes of an element of a weight, of a product's input), scales
+#: included: blocks of 16 with one byte (nvfp4), of 32 with one (mxfp4, mxfp8).
+_DTYPES: Final[dict[str, tuple[PeakName, float, float]]] = {
+    "bfloat16": ("bf16", 2.0, 2.0),
+    "fp8": ("fp8", 1.0, 1.0),
+    "fp8_block": ("fp8", 1.0, 1.0),
+    "nvfp4": ("fp4", 0.5 + 1 / 16, 0.5 + 1 / 16),
+    "w4a8_mxfp4_mxfp8": ("fp8", 0.5 + 1 / 32, 1.0 + 1 / 32),
+}
+#: Text in a kernel's name -> its kind, the first that fits. Triton's kernels launch blocks for all
+#: choices of all tokens, and activate and sum them all; other kernels touch a rank's rows alone.
+_KINDS: Final = (
+    ("min_latency", ""), ("triton_fp8_block", "triton"), ("fused_moe_triton", "triton"),
+    ("tritonexperts", "triton"), ("vllm_fused_moe", "triton"), ("deepgemm", "deepgemm"),
+    ("cutlass", "cutlass"), ("nongated", "cutlass"), ("trtllm", "trtllm"),
+    ("moe_torch_flow", "trtllm"),
+)  # fmt: skip
+#: Kinds whose kernels differ between libraries.
+_OWN_IN_LIBRARY: Final = ("triton", "trtllm")
+#: Runs that computed rows of other ranks' experts too, since their rates would exceed the peak or
+#: differ by the number of ranks otherwise: all choices of the rank's tokens (SGLang 0.5.10), and
+#: all choices of all tokens, limited by the experts that a rank has (TensorRT-LLM's Triton).
+_WHOLE_CHOICES: Final = ("SGLang", "0.5.10")
+_ALL_CHOICES: Final = "triton_fp8_block"
+#: A large layer: FLOP, rows of an expert, and width of a rank's expert.
+LARGE_FLOP, LARGE_ROWS, LARGE_WIDTH = 20 * GIGA, 64.0, 256.0
+_NEEDS: Final = {"gpu", "num_tokens", "hidden", "inter", "topk", "experts", "moe_ep", "time_us"}
+
+
+@dataclass(frozen=True)
+class ExpertBatch:
+    """Expert layers of one device and class of kernel; arrays [rows], ``shape`` [rows, 8]."""
+
+    gpu: str
+    cls: str
+    dtype: str
+    work: ExpertWork
+    shape: Array
+    time_s: Array
+
+    def __len__(self) -> int:
+        return len(self.time_s)
+
+    @property
+    def large(self) -> NDArray[np.bool_]:
+        """Which layers are large [rows]."""
+        work = self.work
+        found: NDArray[np.bool_] = (work.flop >= LARGE_FLOP) & (work.inner >= LARGE_WIDTH)
+        return found & (work.rows >= LARGE_ROWS * np.maximum(work.hit, 1.0))
+
+    @property
+    def peak_flop_per_s(self) -> float:
+        """The datasheet's peak of the products; 0 if the device has none."""
+        return GPUS[self.gpu].peak(_DTYPES[self.dtype][0]) or 0.0
+
+    def take(self, rows: NDArray[np.bool_]) -> ExpertBatch:
+        """The batch with some of its rows."""
+        work = {f.name: getattr(self.work, f.name)[..., rows] for f in fields(ExpertWork)}
+        return replace(
+            self, work=ExpertWork(**work), shape=self.shape[rows], time_s=self.time_s[rows]
+        )
+
+
+def is_expert_table(table: Table) -> bool:
+    """Whether a table is one of measured expert layers."""
+    return table.columns.keys() >= _NEEDS
+
+
+def expert_rows(table: Table, on_bad: OnBad = "skip") -> RowsRead[ExpertBatch]:
+    """The batches of one table, without rows that are not modelled."""
+    if not is_expert_table(table):
+        raise DataError("is no table of expert layers", file=table.path)
+    names = ("num_tokens", "hidden", "inter", "topk", "experts", "moe_tp", "moe_ep")
+    sizes = np.array([table.number(n) for n in names]).T
+    time_s = table.number("time_us") * MICRO
+    dtypes, kernels = [d.lower() for d in table.text("dtype")], table.text("kernel")
+    library, version = table.text("framework"), table.text("version")
+    routed, gpus = table.text("distribution"), table.text("gpu")
+    same = [table.text(c) for c in table.columns if c != "time_us"]
+    mark_repeats(table, same, [True] * len(table))
+    groups: dict[tuple[str, str, str], list[int]] = {}
+    skipped: Counter[str] = Counter()
+    for row in np.flatnonzero(table.good):
+        kind = next((k for text, k in _KINDS if text in kernels[row]), "")
+        if dtypes[row] not in _DTYPES or GPUS.path(gpus[row]) is None or not kind:
+            skipped[f"{kernels[row]} in {dtypes[row]} on {gpus[row]} is not modelled"] += 1
+            continue
+        own = f"_{library[row].lower()}" if kind in _OWN_IN_LIBRARY else ""
+        groups.setdefault((gpus[row], f"{kind}{own}", dtypes[row]), []).append(int(row))
+    batches = []
+    for (gpu, kind, dtype), rows in sorted(groups.items()):
+        at = np.array(rows)
+        facts = [(kernels[r], library[r], version[r], routed[r]) for r in rows]
+        work = _work(sizes[at], facts, dtype, kind.startswith("triton"))
+        exponents = np.array([_exponent(routed[r]) or 0.0 for r in rows])
+        shape = np.column_stack([sizes[at], exponents])
+        batches.append(ExpertBatch(gpu, f"{kind}_{dtype}", dtype, work, shape, time_s[at]))
+    return table.read(batches, skipped, on_bad)
+
+
+def _exponent(routed: str) -> float | None:
+    return float(routed.rpartition("_")[2]) if routed.startswith("power_law") else None
+
+
+@lru_cache(maxsize=16384)
+def _loads(
+    tokens: int, experts: int, top_k: int, ranks: int, exponent: float | None
+) -> tuple[float, float, tuple[float, ...]]:
+    """Rows of the fullest rank, its experts that have any, and its tiles."""
+    loads = rank_loads(tokens, experts, top_k, ranks, exponent)
+    hit = float((np.round(loads) > 0).sum(axis=1).mean())
+    return float(loads.sum(axis=1).mean()), hit, tuple(tiles_of(loads))
+
+
+def _work(
+    sizes: Array, facts: Sequence[tuple[str, str, str, str]], dtype: str, triton: bool
+) -> ExpertWork:
+    tokens, hidden, inter, top_k, experts, tp, ep = sizes.T
+    keys = [(int(t), int(e), int(k), int(r), _exponent(f[3]))
+            for (t, _, _, k, e, _, r), f in zip(sizes, facts, strict=True)]  # fmt: skip
+    found = [_loads(*key) for key in keys]
+    rows, hit = (np.array([f[i] for f in found]) for i in (0, 1))
+    tiles = np.array([f[2] for f in found]).T
+    local, cut = experts / ep, ep > 1
+    drawn = np.array([f[3].startswith("power_law") for f in facts])
+    own = np.array([f[1] == "SGLang" for f in facts]) & cut
+    # Tokens with a choice on the rank: each once where routing is balanced, else by chance.
+    chance = tokens * (1.0 - (1.0 - np.minimum(rows / (top_k * tokens), 1.0)) ** top_k)
+    arrived = np.where(own, np.where(drawn, chance, np.minimum(tokens, rows)), tokens)
+    whole = np.array([f[1:3] == _WHOLE_CHOICES for f in facts]) & cut
+    every = np.array([_ALL_CHOICES in f[0] for f in facts]) & cut
+    rows = np.where(whole, arrived * top_k, rows)
+    rows = np.where(every, tokens * np.minimum(top_k, local), rows)
+    hit = np.where(whole | every, local, hit)
+    tile_rows = np.array(TILE_ROWS, dtype=float)[:, None]
+    tiles = np.where(whole | every, np.ceil(rows / local / tile_rows) * local, tiles)
+    inner = inter / tp
+    halves = np.array([1.0 if "nongated" in f[0] else 2.0 for f in facts])
+    _, weight_bytes, row_bytes = _DTYPES[dtype]
+    touched = np.maximum(arrived * top_k, rows) if triton else rows
+    # 16-bit rows sorted, activated and summed; a cast input is written and read once more.
+    moved = touched * (2.0 * hidden + 2.0 * halves * inner + row_bytes * inner)
+    moved += 4.0 * arrived * hidden if triton else rows * hidden * (2.0 + row_bytes)
+    moved += 0.0 if triton else 2.0 * arrived * hidden
+    each: dict[str, Any] = {"weight_bytes": weight_bytes, "row_bytes": row_bytes}
+    return ExpertWork(
+        rows=rows, hit=hit, tiles=tiles, hidden=hidden, inner=inner, halves=halves,
+        moved_bytes=moved, **{k: np.full(len(rows), v) for k, v in each.items()},
+    )  # fmt: skip

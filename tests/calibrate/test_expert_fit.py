@@ -1,0 +1,71 @@
+"""Measured expert layers: rows that the formula made come back, and what benchmarks computed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from simcore import api
+from simcore.calibrate.expert_fit import expert_section, load_experts, time_s
+from simcore.calibrate.expert_rows import ExpertBatch, expert_rows
+from simcore.calibrate.op_tables import read_table
+
+HEAD = ("gpu,dtype,op,num_tokens,hidden,inter,topk,experts,moe_tp,moe_ep,distribution,time_us,"
+        "timing,kernel,framework,version,source")  # fmt: skip
+
+
+def row(gpu: str, tokens: int, inter: int, ep: int, us: float, kernel: str, library: str) -> str:
+    version = "0.5.10" if library == "SGLang" else "1"
+    return (f"{gpu},bfloat16,moe_forward,{tokens},4096,{inter},8,128,1,{ep},balanced,{us},"
+            f"graph_burst,{kernel},{library},{version},AIC/x")  # fmt: skip
+
+
+def read(path: Path, rows: list[str]) -> list[ExpertBatch]:
+    path.write_text("\n".join([HEAD, *rows, ""]), encoding="utf-8")
+    return list(expert_rows(read_table(path)).items)
+
+
+def test_a_rank_computes_its_part_of_the_choices(tmp_path: Path) -> None:
+    cutlass = read(tmp_path / "a.csv", [
+        row("H100-SXM-80GB", 4096, 1536, ep, 100.0, "moe_torch_flow_cutlass", "TRTLLM")
+        for ep in (1, 8)
+    ])[0]  # fmt: skip
+    assert list(cutlass.work.rows) == [4096 * 8, 4096]
+    assert list(cutlass.work.hit) == [128, 16]
+    assert cutlass.work.flop[0] == 2 * 4096 * 8 * 3 * 4096 * 1536
+    # SGLang 0.5.10 timed all eight choices of the tokens that have one of them on the rank
+    triton = read(tmp_path / "b.csv", [
+        row("H100-SXM-80GB", 4096, 1536, 64, 100.0, "sglang_fused_moe_triton", "SGLang")
+    ])[0]  # fmt: skip
+    assert triton.work.rows[0] == (4096 * 8 / 64) * 8
+
+
+def test_figures_of_made_rows_come_back_and_a_family_left_out_is_not_used(tmp_path: Path) -> None:
+    shapes = [("H100-SXM-80GB", n, i, e, 100.0, "moe_torch_flow_cutlass", "TRTLLM")
+              for n in (512, 1024, 2048, 4096, 8192) for i in (512, 1024, 2048)
+              for e in (1, 4)]  # fmt: skip
+    blank = read(tmp_path / "a.csv", [row(*s) for s in shapes])[0]
+    figures = {"value": 1.1, "memory": 0.8, "start_us": 30.0, "half_rows": 20.0, "wave": 0.2,
+               "moved_ps": 0.3}  # fmt: skip
+    made = time_s(blank, figures) * 1e6
+    rows = [row(*(*s[:4], us, *s[5:])) for s, us in zip(shapes, made, strict=True)]
+    again = read(tmp_path / "b.csv", rows)
+    section = expert_section(again)
+    own = section["cutlass_bfloat16"]["by_gpu"]["H100-SXM-80GB"]
+    assert np.abs(time_s(again[0], own) / again[0].time_s - 1).max() < 0.03
+    assert expert_section(again, {"Hopper"}) == {}
+
+
+def test_validate_ops_compares_expert_layers(tmp_path: Path) -> None:
+    line = row("H100-SXM-80GB", 8192, 2048, 1, 100.0, "moe_torch_flow_cutlass", "TRTLLM")
+    batch = read(tmp_path / "a.csv", [line])[0]
+    figures, level = load_experts().figures(batch)
+    assert level == "own"
+    us = time_s(batch, figures)[0] * 1e6
+    path = tmp_path / "b.csv"
+    path.write_text(f"{HEAD}\n{line.replace(',100.0,', f',{us / 1.25},')}\n", encoding="utf-8")
+    found = api.validate_ops([path])
+    assert found["kinds"]["experts"]["large"]["mape_frac"] == pytest.approx(0.25)
+    assert found["summary"][0]["class"] == "expert layers of 20 GFLOP and more"
