@@ -116,7 +116,7 @@ CALIBRATIONS: Database[Calibration] = Database(
 )
 
 #: Files of the same folder that are no calibrations: every profile is built from them.
-NOT_CALIBRATIONS = ("blind", "runtime", "collectives", "experts")
+NOT_CALIBRATIONS = ("blind", "runtime", "collectives", "experts", "linear_attention")
 
 
 def read_calibration(text: str, file: str) -> Calibration:

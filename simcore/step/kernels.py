@@ -71,6 +71,11 @@ DEPTHWISE_LAST = "conv_depthwise_last"
 SHORT_SOFTMAX, WARP_ROW = "softmax_short", 32 * 32
 #: Kernels that convert the inputs of matrix products to the products' format.
 CAST = "cast"
+#: Kernels of linear attention, whose ``Kernel.block_clocks`` are units of work: FLOP, or elements
+#: of a convolution (``hardware.linear_attention``).
+LINEAR_ATTENTION: tuple[KernelKind, ...] = (
+    "chunk_products", "chunk_products_by_channel", "chunk_states", "causal_conv",
+)  # fmt: skip
 KINDS: tuple[str, ...] = (
     *get_args(KernelKind), WIDE, BATCHED, UNALIGNED, ACROSS, VECTOR_CONV, *NARROW_LOADS.values(),
     *BATCHED_LOADS.values(), DEPTHWISE_LAST, SHORT_SOFTMAX, CAST,
@@ -94,8 +99,8 @@ class KernelRow(NamedTuple):
     does not apply. ``turned_bytes``: moved to convert channels-first tensors to channels last.
     ``indexed``: elements that are addressed or converted one by one. ``rows``: rows with a thread
     block each, ``row_bytes`` of one of them, and ``reread_frac``: the fraction of the kernel's
-    bytes that it reads twice. ``blocks``: thread blocks that reduce channels; ``block_clocks``:
-    clocks of all of them together.
+    bytes that it reads twice. ``blocks``: thread blocks that limit it; ``block_clocks``: clocks, or
+    units of work, of all of them together.
     """
 
     kind: int
@@ -169,7 +174,8 @@ class KernelTable:
     @cached_property
     def products(self) -> Selection:
         """Matrix products and convolutions."""
-        return self._where((self["flop"] > 0) & ~np.isin(self["kind"], _FLASH))
+        by_tiles = (self["flop"] > 0) & (self["block_clocks"] == 0)
+        return self._where(by_tiles & ~np.isin(self["kind"], _FLASH))
 
     @cached_property
     def attention(self) -> Selection:
@@ -188,8 +194,14 @@ class KernelTable:
 
     @cached_property
     def blockwise(self) -> Selection:
-        """Kernels whose thread blocks reduce channels."""
+        """Kernels that the clocks of their thread blocks limit."""
         return self._where(self["block_clocks"] > 0)
+
+    @cached_property
+    def linear_attention(self) -> bool:
+        """Whether any kernel is one of linear attention."""
+        of_it = [KINDS.index(kind) for kind in LINEAR_ATTENTION]
+        return bool(np.isin(self["kind"], of_it).any())
 
     def _where(self, chosen: NDArray[np.bool_]) -> Selection:
         return Selection(np.flatnonzero(chosen), self.kernels[chosen])
@@ -388,6 +400,7 @@ _ISSUED_AS: dict[str, str] = {
     **dict.fromkeys((BATCHED, *BATCHED_LOADS.values()), "bmm"),
     **dict.fromkeys((*CONV_KINDS, VECTOR_CONV, DEPTHWISE_LAST), "conv"),
     **dict.fromkeys(FLASH_KINDS, "attention"), SHORT_SOFTMAX: "softmax",
+    **dict.fromkeys(LINEAR_ATTENTION[:-1], "bmm"),
 }  # fmt: skip
 
 

@@ -16,11 +16,11 @@ from simcore.base.arrays import NDArray, distinct_columns
 from simcore.physics.fill import attention_fill, conv_fill, conv_geometry, matmul_fill
 from simcore.physics.kernel import Traffic, blocks_s, either_layout_s, roofline_s, traffic_s
 from simcore.physics.slowest import most_work
-from simcore.step.kernels import KernelTable, joined_table
+from simcore.step.kernels import KINDS, LINEAR_ATTENTION, WIDE, KernelTable, joined_table
 from simcore.step.together import Computing
 from simcore.strategy.strategy import Strategy
 from simcore.timing.points import Points
-from simcore.timing.rates import ClassRates, KernelRates
+from simcore.timing.rates import ClassRates, KernelRates, clock_hz
 
 Array = NDArray[np.float64]
 
@@ -92,7 +92,8 @@ def _formula_s(
     rows, kernels = table.blockwise
     if rows.size:  # these compute no products: the waves of their blocks join the roofline instead
         blocks = _at(kernels["blocks"], batch)
-        of_kind = rates.kinds[kernels["kind"]]
+        kinds = _of_linear_attention(rates) if table.linear_attention else rates.kinds
+        of_kind = kinds[kernels["kind"]]
         block_s = (of_kind["clock_s"] * kernels["block_clocks"])[:, None] * batch / blocks
         slots = of_kind["block_slots"][:, None]
         compute_s[rows] = blocks_s(blocks, block_s, slots) * of.count[rows]
@@ -106,6 +107,19 @@ def _formula_s(
         s_per_byte = np.maximum(of.turned_s_per_byte / memory, of.least_turned_s_per_byte)
         seconds[rows] = either_layout_s(seconds[rows], turned, s_per_byte, direct_s)
     return seconds
+
+
+@lru_cache(maxsize=64)
+def _of_linear_attention(rates: KernelRates) -> NDArray[np.void]:
+    """``rates.kinds`` with the rates at which SMs run kernels of linear attention."""
+    from simcore.hardware.linear_attention import block_rate
+
+    kinds, products = rates.kinds.copy(), float(rates.of(WIDE)["flop_per_s"])
+    if rates.gpu is not None:
+        for named in LINEAR_ATTENTION:
+            found = block_rate(named, rates.gpu, clock_hz(rates.gpu), products)
+            kinds[["block_slots", "clock_s"]][KINDS.index(named)] = found
+    return kinds
 
 
 def _at(amounts: Array, batch: Array) -> Array:

@@ -47,6 +47,7 @@ from simcore.step.kernels import (
     COMPUTE_KINDS,
     DEPTHWISE_LAST,
     KINDS,
+    LINEAR_ATTENTION,
     NARROW_LOADS,
     UNALIGNED,
     VECTOR_CONV,
@@ -80,8 +81,8 @@ FAR_MEMORY_FRAC = 0.8
 #: are padded, 1 where the library chooses. ``winograd``: Winograd's algorithm may compute it.
 #: ``turned_s_per_byte``: seconds per byte of the conversion of channels-first tensors to channels
 #: last, 0 where none is needed; ``least_turned_s_per_byte``: whatever the bandwidth.
-#: ``block_slots``: thread blocks that reduce channels and are in flight; ``clock_s``: seconds of
-#: one of their clocks.
+#: ``block_slots``: thread blocks in flight, of kernels that these limit; ``clock_s``: seconds of
+#: one of their clocks, or units of work.
 KIND_RATES = np.dtype([
     ("flop_per_s", np.float64), ("bytes_per_s", np.float64),
     ("wave_frac", np.float64), ("half_depth", np.float64), ("tile", np.float64, (2,)),
@@ -105,8 +106,9 @@ class KernelRates:
     ``kinds`` [kinds]: structured array with the columns of ``KIND_RATES``; ``direct``: the same for
     convolutions on vector units. ``sm_count``: 0 where it is unknown. ``half_width``: as in
     ``physics.fill.attention_fill``. ``attention_bwd_frac``: rate of attention's backward over that
-    of its forward. ``start_s``: least seconds of a kernel. ``timed``: kernels of steps that were
-    timed on this device. ``alone``: the rates without other ranks on the node, if they differ.
+    of its forward. ``start_s``: least seconds of a kernel. ``timed``: kernels of steps, timed
+    on this device. ``alone``: the rates without other ranks on the node, if they differ. ``gpu``:
+    the device, whose SMs limit kernels of linear attention.
     """
 
     kinds: NDArray[np.void]
@@ -118,6 +120,7 @@ class KernelRates:
     start_s: float
     timed: TimedKernels | None = None
     alone: KernelRates | None = None
+    gpu: GpuSpec | None = None
 
     def of(self, kind: str) -> np.void:
         """The rates of one of ``KINDS``."""
@@ -194,11 +197,12 @@ STANDS_FOR = {
     WIDE: "gemm", BATCHED: "gemm", UNALIGNED: "gemm", ACROSS: "gemm",
     DEPTHWISE_LAST: "conv_depthwise",
     VECTOR_CONV: "conv", CAST: "elementwise",
+    **dict.fromkeys(LINEAR_ATTENTION, "elementwise"),
     **dict.fromkeys((*NARROW_LOADS.values(), *BATCHED_LOADS.values()), "gemm"),
 }  # fmt: skip
 
 
-def _clock_hz(gpu: GpuSpec) -> float:
+def clock_hz(gpu: GpuSpec) -> float:
     """The boost clock [Hz]; where none is stated, that of the fp32 peak with 128 lanes an SM."""
     clock = gpu.boost_clock.value if gpu.boost_clock else 0.0
     lanes = 128.0 * (gpu.sm_count.value if gpu.sm_count else 1.0)
@@ -214,11 +218,11 @@ def _load_slowdowns(gpu: GpuSpec, precision: Precision) -> Mapping[str, float]:
     """
     wide = precision.peak in _NARROW  # 8-bit recipes run such products in 16 bit
     name, peak, _ = peak_for(gpu, PRECISIONS["bf16"] if wide else precision)
-    style, clock_hz = matrix_style(gpu), _clock_hz(gpu)
-    if not style or name in ("fp32", "fp64") or gpu.sm_count is None or not clock_hz:
+    style, hz = matrix_style(gpu), clock_hz(gpu)
+    if not style or name in ("fp32", "fp64") or gpu.sm_count is None or not hz:
         return {}
     # A power of two, because the clock of some datasheets' peaks is below the boost clock.
-    fma_per_clock = 2.0 ** round(log2(peak / (2.0 * gpu.sm_count.value * clock_hz)))
+    fma_per_clock = 2.0 ** round(log2(peak / (2.0 * gpu.sm_count.value * hz)))
     narrow = {
         kind: narrow_load_slowdown(
             fma_per_clock, elems, precision.low_bytes,
@@ -236,7 +240,7 @@ def attention_width(gpu: GpuSpec) -> float:
     peak = gpu.peak("bf16") or gpu.peak("fp16")
     if not peak or gpu.sm_count is None:
         return 0.0
-    clock = _clock_hz(gpu)
+    clock = clock_hz(gpu)
     rate = gpu.exp_per_sm_clock.value if gpu.exp_per_sm_clock else EXP_PER_SM_CLOCK
     return softmax_width(peak, gpu.sm_count.value, clock, rate) if clock else 0.0
 
@@ -318,11 +322,7 @@ def _kind_rates(gpu: GpuSpec, precision: Precision, profile: Profile) -> NDArray
             if precision.micro_scaled:
                 memory_share = block_cast_share(profile.runtime, gpu) or memory_share
         rates["bytes_per_s"] = gpu.memory_bw.value * memory_share
-        if (
-            kind in (CUDNN_NORM, NATIVE_NORM)
-            and profile.own(gpu) is None
-            and (hz := _clock_hz(gpu))
-        ):
+        if kind in (CUDNN_NORM, NATIVE_NORM) and profile.own(gpu) is None and (hz := clock_hz(gpu)):
             rates["block_slots"] = norm_slots(gpu, native=kind == NATIVE_NORM)
             rates["clock_s"] = 1.0 / hz
         if kind not in COMPUTE_KINDS:
@@ -405,6 +405,7 @@ def _kernel_rates(group: NodeGroup, precision: Precision, profile: Profile) -> K
         start_s=profile.kernel_start_s(gpu).value,
         timed=timed,
         alone=alone,
+        gpu=gpu,
     )
 
 

@@ -27,6 +27,7 @@ from simcore.calibrate.collective_rows import (
 )
 from simcore.calibrate.expert_fit import ExpertProfile, expert_section, load_experts, time_s
 from simcore.calibrate.expert_rows import ExpertBatch, expert_rows, is_expert_table
+from simcore.calibrate.linear_rows import LinearBatch, is_linear_table, linear_rows
 from simcore.calibrate.op_model import OpFigures, op_time_s
 from simcore.calibrate.op_rows import OpBatch, is_op_table, op_rows
 from simcore.calibrate.op_tables import OnBad, RowsRead, T, Table, read_table
@@ -43,6 +44,7 @@ from simcore.validate.end_to_end import (
     model_passes,
     pass_errors,
 )
+from simcore.validate.linear import judge_linear
 from simcore.validate.metrics import summary
 
 Array: TypeAlias = NDArray[np.float64]
@@ -125,6 +127,7 @@ _READERS: Final[tuple[tuple[Callable[[Table], bool], _Reader], ...]] = (
     (is_end_to_end_table, model_passes),
     (is_collective_table, collective_rows),
     (is_expert_table, expert_rows),
+    (is_linear_table, linear_rows),
     (is_op_table, op_rows),
 )
 
@@ -184,6 +187,7 @@ def judge_ops(
     skipped = tables.skipped
     collectives = load_collectives()
     batches, models = _of(OpBatch, tables), _of(ModelPass, tables)
+    linear = _of(LinearBatch, tables)
     curves, across = _of(CollectiveCurve, tables), _of(AcrossRun, tables)
     experts = _of(ExpertBatch, tables)
     if refit and models and not batches:
@@ -210,6 +214,10 @@ def judge_ops(
         else:
             parts += [_across_errors(run, profile) for run in across]
         parts += _model_errors(models, profile_of, skipped)
+        parts += [
+            OpErrors(b.gpu, f"{b.kernel} {b.framework}", "bf16", "linear", level, b.large, error)
+            for b, level, error in judge_linear(linear, refit, HELD_OUT_OF_TEN, skipped)
+        ]
     return {
         "rows": tables.n_rows,
         "simulated": sum(len(p.error_frac) for p in parts),
@@ -373,10 +381,10 @@ _NAMES: Final[Mapping[str, str]] = {
     "conv": "convolutions of 1 GFLOP and more", "elementwise": "memory-bound, 32 MB and more",
     "norm": "memory-bound, 32 MB and more", "softmax": "memory-bound, 32 MB and more",
     "experts": "expert layers of 20 GFLOP and more",
-    "collective": "collectives inside a node", "across": "collectives between nodes",
-    "model": "whole models",
+    "linear": "linear attention", "collective": "collectives inside a node",
+    "across": "collectives between nodes", "model": "whole models",
 }  # fmt: skip
-_ALL_SIZES: Final = ("collective", "across", "model")
+_ALL_SIZES: Final = ("linear", "collective", "across", "model")
 
 
 def _summary(parts: Sequence[OpErrors], refit: Refit | None) -> list[dict[str, object]]:

@@ -25,6 +25,7 @@ KernelKind = Literal[
     "attention_v1", "attention_triton", "attention_v2", "attention_v3", "attention_cudnn",
     "attention_cudnn_fp8", "attention_flash_first", "elementwise", "norm", "batch_norm",
     "batch_norm_native", "softmax", "reduction", "gather", "copy",
+    "chunk_products", "chunk_products_by_channel", "chunk_states", "causal_conv",
 ]  # fmt: skip
 #: Kernels of fused attention that a configuration names; their rates are given relative to
 #: FlashAttention-2's. ``attention`` is the kernel that torch's scaled_dot_product_attention takes
@@ -104,9 +105,8 @@ class Kernel:
     - ``rows``: rows that a thread block each reduces; ``again``: the fraction of the kernel's bytes
       that it reads a second time once the row is reduced (``physics.kernel``).
     - ``blocks``: thread blocks that together reduce all channels, mostly one a channel
-      (``physics.kernel``): a number whatever the batch, and one per sample (instance norm is a
-      batch norm over each image's channels). ``block_clocks``: clocks per sample of all of them; 0:
-      those of cuDNN's kernels, by the width of elements.
+      (``physics.kernel``): a number whatever the batch, and one per sample. ``block_clocks``:
+      clocks per sample of all of them; 0: those of cuDNN's kernels, by the width of elements.
     - ``issues``: host work of issuing the launches, in units of one kernel launch; None:
       ``launches``.
     - ``awaited``: host work, in units of one kernel launch, during which the device is idle: the

@@ -264,7 +264,7 @@ def test_a_last_chunk_that_is_not_full_is_a_chunk() -> None:
     """Of 20 tokens in chunks of 16 a state is made twice, as of 32; in DeltaNet's of 64 of 70."""
 
     def products(op: Op) -> list[float]:
-        return [k.groups.per_sample for k in op.fwd if k.kind == "gemm"]
+        return [k.blocks.per_sample for k in op.fwd if k.kind == "chunk_products"]
 
     def scan(n: int) -> list[float]:
         shape = ops.SsdShape(seq=n, heads=H, head_dim=P, state=N, groups=G, chunk=Q, conv=4)

@@ -32,6 +32,7 @@ _KINDS = {
     "gemm": ("o", BLUE),
     "conv": ("s", GREEN),
     "attention": ("^", VERMILION),
+    "chunk": ("p", YELLOW),
     "elementwise": ("v", SKY),
     "norm": ("D", ORANGE),
     "softmax": ("P", PURPLE),

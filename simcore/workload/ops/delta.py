@@ -1,9 +1,9 @@
 """The gated delta rule by chunks (Yang, Kautz & Hatamizadeh 2024, arXiv 2412.06464).
 
 The kernels are those of flash-linear-attention (fla/ops/gated_delta_rule/chunk.py, wy_fast.py;
-fla/ops/common/chunk_delta_h.py, chunk_o.py, chunk_scaled_dot_kkt.py). They are priced as the scan
-of ``ops.ssd``: products as batched matrix products, everything else as memory traffic; no
-measurement supports this.
+fla/ops/common/chunk_delta_h.py, chunk_o.py, chunk_scaled_dot_kkt.py). Their products and the
+passing of states take the clocks of their thread blocks (``hardware.linear_attention``) beside
+their memory traffic, everything else its traffic alone.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from math import ceil
 
 from simcore.base.units import FP32_BYTES
-from simcore.workload.graph import Affine, Kernel, Op
-from simcore.workload.ops.ssd import chunk_product
+from simcore.workload.graph import Kernel, Op
+from simcore.workload.ops.ssd import chunk_product, chunk_states
 from simcore.workload.saved import Saved
 
 #: Tokens per chunk (chunk.py: chunk_size=64), the same for all models.
@@ -93,61 +93,69 @@ def delta_split(name: str, s: DeltaShape) -> Op:
     return Op(name=name, fwd=(fwd,), bwd=tuple(bwd))
 
 
-def delta_rule(name: str, s: DeltaShape) -> Op:
+def delta_rule(name: str, s: DeltaShape, *, repeated: bool = True) -> Op:
     """Norms of q and k, then the rule in chunks of T = 64 tokens by its WY representation.
 
     FLOP of forward, per token and head of keys K and values V: k k' 2TK; the triangular inverse
-    T^2/3; w and u 2T(K + V); states 4KV (one after the other: only heads and columns run in
-    parallel); the output 2T(K + V) + 2KV. Products do not skip masked pairs. Backward computes w, u
-    and the states once more, 2T(K + V) + 4KV; then dv 2T(K + V), gradients of states 6KV, of q, k
-    and w 2TV + 4TK + 6KV, and of the representation 10TK + 4TV + 4T^2. Saves normalised q and k, v,
-    the inverse, g and two deviations.
+    T^2/3; w and u 2T(K + V); states 4KV (one after the other: only heads run in parallel); the
+    output 2T(K + V) + 2KV. Products skip no masked pairs, and a last chunk counts whole. Backward
+    computes w, u and the states once more, 2T(K + V) + 4KV; then dv 2T(K + V), gradients of states
+    6KV, of q, k and w 2TV + 4TK + 6KV, and of the representation 10TK + 4TV + 4T^2. Saves
+    normalised q and k, v, the inverse, g and two deviations. ``repeated``: q and k lie in memory
+    once for each head of values, otherwise once for each head of keys.
+
+    With decays by channel one kernel computes the pairs of k with k and of q with k, and another
+    their gradients, 8TK of the representation's (fla/ops/kda/chunk_intra.py).
     """
     heads, keys, values = s.value_heads, s.key_dim, s.value_dim
-    chunk = min(CHUNK, s.seq)
     tokens = float(s.seq * heads)
-    qk, v, inverse = tokens * keys, tokens * values, tokens * chunk
-    each = float(ceil(s.seq / chunk) * heads)
-    states = each * keys * values
-    by_keys, by_values = 2 * chunk * qk, 2 * chunk * v
-    by_state, square = 2 * tokens * keys * values, tokens * chunk**2
+    qk = float(s.seq * (heads if repeated else s.key_heads)) * keys
+    v, inverse, w = tokens * values, tokens * CHUNK, tokens * keys
+    each = float(ceil(s.seq / CHUNK) * heads)
+    states, whole = each * keys * values, each * CHUNK
+    by_keys, by_values = 2 * CHUNK * whole * keys, 2 * CHUNK * whole * values
+    by_state, square = 2 * whole * keys * values, whole * CHUNK**2
     gates = FP32_BYTES * tokens
     decays = gates * (keys if s.by_channel else 1)
-    in_chunk = (chunk, keys, chunk)
+    once_more = by_keys if s.by_channel else 0.0  # FLOP of the pairs of q with k
 
-    def product(flop: float, low: float, more: float = 0.0) -> Kernel:
-        return chunk_product(flop, low, in_chunk, each, raw_bytes=gates + decays + more)
+    def product(flop: float, low: float, more: float = 0.0, *, pairs: bool = False) -> Kernel:
+        by_channel = pairs and s.by_channel
+        raw_bytes = gates + decays + more
+        return chunk_product(flop, low, each, raw_bytes=raw_bytes, by_channel=by_channel)
 
     def passing(flop: float, low: float) -> Kernel:
-        """The states of a head, one chunk after the other: a product as deep as the sequence."""
-        return Kernel(
-            kind="gemm", flop=flop, low=low, raw_bytes=decays, m=Affine(keys), n=Affine(values),
-            k=Affine(s.seq), groups=Affine(0, heads), wide=True,
-        )  # fmt: skip
+        return chunk_states(flop, low, heads, raw_bytes=decays)
 
     summed = Kernel(kind="elementwise", raw_bytes=2 * decays)
-    w_u = product(by_keys + by_values, 2 * (qk + v) + inverse)
-    pass_on = passing(2 * by_state, 2 * qk + 2 * v + states)
+    w_u = product(by_keys + by_values, qk + w + 2 * v + inverse)
+    pass_on = passing(2 * by_state, qk + w + 2 * v + states)
     fwd = (
         Kernel(kind="norm", low=4 * qk, raw_bytes=2 * gates, launches=2.0),
         summed,
-        product(by_keys, qk, FP32_BYTES * inverse),
-        product(square / 3, inverse, FP32_BYTES * inverse),
+        product(by_keys + once_more, qk, FP32_BYTES * inverse, pairs=True),
+        product(square / 3, inverse, FP32_BYTES * inverse, pairs=True),
         w_u,
         pass_on,
-        product(by_keys + by_values + by_state, 2 * qk + 2 * v + states),
+        product(by_keys + by_values + by_state - once_more, 2 * qk + 2 * v + states),
     )
+    of_pairs: tuple[Kernel, ...] = ()
+    if s.by_channel:  # q, k and their gradients so far; decays' gradients; both pairs' gradients
+        more = 4 * w * FP32_BYTES + 2 * FP32_BYTES * inverse
+        of_pairs = (product(4 * by_keys, 4 * qk, more, pairs=True),)
     bwd = (
         w_u,
         pass_on,
         product(by_keys + by_values, 2 * qk + 2 * v),
-        passing(3 * by_state, 3 * qk + 3 * v + states),
-        product(2 * by_keys + by_values + 3 * by_state, 6 * qk + 3 * v + 2 * states),
-        product(5 * by_keys + 2 * by_values + 4 * square, 4 * qk + 3 * v + inverse),
+        passing(3 * by_state, 2 * qk + w + 3 * v + states),
+        product(2 * by_keys + by_values + 3 * by_state, 4 * qk + 2 * w + 3 * v + 2 * states),
+        product(5 * by_keys + 2 * by_values + 4 * square - 4 * once_more,
+                3 * qk + w + 3 * v + inverse),
+        *of_pairs,
         Kernel(kind="elementwise", low=3 * qk, raw_bytes=3 * gates, launches=2.0),
         summed,
         Kernel(kind="norm", low=6 * qk, raw_bytes=2 * gates, launches=2.0),
-    )
+    )  # fmt: skip
     # With decays by channel the pairs of q and k are saved too, and decays both as given and
     # summed.
     more = inverse if s.by_channel else 0.0

@@ -1,8 +1,7 @@
 """Lightning attention: linear attention with a constant decay per head, by blocks of tokens.
 
 Qin et al. 2024, arXiv 2401.04658; MiniMax 2025, arXiv 2501.08313. Priced as the scan of
-``ops.ssd``: products as batched matrix products, everything else as memory traffic; no measurement
-supports this.
+``ops.ssd``; no measurement supports this.
 """
 
 from __future__ import annotations
@@ -10,8 +9,8 @@ from __future__ import annotations
 from math import ceil
 
 from simcore.base.units import FP32_BYTES
-from simcore.workload.graph import Affine, Kernel, Op
-from simcore.workload.ops.ssd import chunk_product
+from simcore.workload.graph import Kernel, Op
+from simcore.workload.ops.ssd import chunk_product, chunk_states
 from simcore.workload.saved import Saved
 
 #: Tokens per block (transformers, MiniMaxConfig.block_size; lightning_attention.py, BLOCK).
@@ -33,14 +32,10 @@ def lightning_attention(name: str, seq: int, heads: int, width: int) -> Op:
     of_pairs, of_state = 2 * tokens * block * width, 2 * tokens * width**2
 
     def within(pairs: float, low: float) -> Kernel:
-        return chunk_product(pairs * of_pairs, low, (block, width, block), blocks * heads)
+        return chunk_product(pairs * of_pairs, low, blocks * heads)
 
     def across(times: float, low: float) -> Kernel:
-        """The states of a head, one block after the other: a product as deep as the sequence."""
-        return Kernel(
-            kind="gemm", flop=times * of_state, low=low, raw_bytes=2 * states, m=Affine(width),
-            n=Affine(width), k=Affine(seq), groups=Affine(0, heads), wide=True,
-        )  # fmt: skip
+        return chunk_states(times * of_state, low, heads, raw_bytes=2 * states)
 
     return Op(
         name=name,

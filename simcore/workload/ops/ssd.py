@@ -2,8 +2,8 @@
 
 Dao & Gu 2024 (arXiv 2405.21060), section 6, as mamba_ssm's kernels compute it
 (ops/triton/ssd_combined.py: _mamba_chunk_scan_combined_fwd and _bwd,
-MambaSplitConv1dScanCombinedFn). The products of chunks are priced as batched matrix products,
-everything else as memory traffic: an assumption, since no measured table has these kernels.
+MambaSplitConv1dScanCombinedFn). Products of chunks take the clocks of their thread blocks
+(``hardware.linear_attention``) beside their memory traffic, everything else its traffic alone.
 """
 
 from __future__ import annotations
@@ -54,15 +54,34 @@ class SsdShape:
 
 
 def chunk_product(
-    flop: float, low: float, sides: tuple[float, float, float], groups: float, *,
-    raw_bytes: float = 0.0, launches: float = 1.0,
+    flop: float, low: float, blocks: float, *, raw_bytes: float = 0.0, launches: float = 1.0,
+    by_channel: bool = False,
 ) -> Kernel:  # fmt: skip
-    """A kernel of ``groups`` products per sample with ``sides`` m, n, k; 16 bit in any format."""
-    m, n, k = (Affine(side) for side in sides)
+    """A kernel of products within chunks, in 16 bit whatever the format of other products.
+
+    Amounts are per sample. ``blocks``: chunks of all heads, a thread block each. ``by_channel``:
+    each channel has its own decay.
+    """
     return Kernel(
-        kind="gemm", flop=flop, low=low, raw_bytes=raw_bytes, m=m, n=n, k=k,
-        groups=Affine(0, groups), launches=launches, wide=True,
+        kind="chunk_products_by_channel" if by_channel else "chunk_products", flop=flop, low=low,
+        raw_bytes=raw_bytes, launches=launches, blocks=Affine(0, blocks), block_clocks=flop,
     )  # fmt: skip
+
+
+def chunk_states(flop: float, low: float, heads: float, *, raw_bytes: float = 0.0) -> Kernel:
+    """A kernel that passes the states of ``heads`` from chunk to chunk, a thread block a head."""
+    return Kernel(
+        kind="chunk_states", flop=flop, low=low, raw_bytes=raw_bytes, blocks=Affine(0, heads),
+        block_clocks=flop,
+    )  # fmt: skip
+
+
+#: Tokens and channels of a thread block (causal_conv1d_fwd.cu, channellast: kChunkSizeL,
+#: kChunkSizeC of 16-bit elements).
+_CONV_TOKENS, _CONV_CHANNELS = 64, 64
+#: Passes over the taps of an element in backward, where forward has one: for the activation's
+#: gradient, the input's and the weights' (causal_conv1d_bwd.cu).
+_CONV_BACKWARD = 3.0
 
 
 def causal_conv(
@@ -76,8 +95,14 @@ def causal_conv(
     """
     elems = float(seq) * channels
     weight = float(channels) * (taps + 1)
-    fwd = Kernel(kind="elementwise", low=2 * elems, weight=weight)
-    bwd = Kernel(kind="elementwise", low=3 * elems, weight=2 * weight)
+    blocks = Affine(0, float(ceil(seq / _CONV_TOKENS) * ceil(channels / _CONV_CHANNELS)))
+    fwd = Kernel(
+        kind="causal_conv", low=2 * elems, weight=weight, blocks=blocks, block_clocks=elems
+    )
+    bwd = Kernel(
+        kind="causal_conv", low=3 * elems, weight=2 * weight, blocks=blocks,
+        block_clocks=_CONV_BACKWARD * elems,
+    )  # fmt: skip
     saved = Saved(low=elems * save_input)
     return Op(name=name, fwd=(fwd,), bwd=(fwd, bwd) if again else (bwd,), saved=saved)
 
@@ -101,19 +126,15 @@ def ssd_scan(name: str, s: SsdShape, *, gated: bool, again: bool = False) -> Op:
     of_states, of_pairs = 2 * x * s.state, x * chunk
     of_cb = 2 * pairs * s.state
     each = chunks * s.heads
-    state_sides = (s.head_dim, s.state, chunk)
-    pair_sides = (chunk, s.head_dim, chunk)
-    cb_sides = (chunk, chunk, s.state)
+    groups = chunks * s.groups
     causal = FP32_BYTES * pairs / 2  # bytes of the fp32 pairs that causality leaves
 
     def by_states(low: float, raw_bytes: float, more: float = 0.0) -> Kernel:
-        return chunk_product(of_states + more, low, state_sides, each, raw_bytes=raw_bytes)
+        return chunk_product(of_states + more, low, each, raw_bytes=raw_bytes)
 
     decays = Kernel(kind="elementwise", low=dt, raw_bytes=2 * FP32_BYTES * dt)
     of_chunks = by_states(x + bc, FP32_BYTES * (states + 2 * dt))
-    cb = chunk_product(
-        of_cb, 2 * bc, cb_sides, chunks * s.groups, raw_bytes=FP32_BYTES * pairs
-    )  # fmt: skip
+    cb = chunk_product(of_cb, 2 * bc, groups, raw_bytes=FP32_BYTES * pairs)
     passed = Kernel(kind="elementwise", low=states, raw_bytes=FP32_BYTES * states)
     # x is read and the result written; if gated, z is read and the other result written too.
     scan = by_states((4 if gated else 2) * x + bc + states, causal + 2 * FP32_BYTES * dt, of_pairs)
@@ -128,12 +149,11 @@ def ssd_scan(name: str, s: SsdShape, *, gated: bool, again: bool = False) -> Op:
         by_states(3 * x + bc + states, causal + 3 * FP32_BYTES * dt, of_pairs),  # gradient of x
         by_states(x + bc + states, FP32_BYTES * (bc + 2 * dt)),  # gradient of B
         by_states(x + bc + states, FP32_BYTES * (bc + 2 * dt)),  # gradient of C
-        chunk_product(of_pairs, 2 * x, pair_sides, each, raw_bytes=FP32_BYTES * pairs),
+        chunk_product(of_pairs, 2 * x, each, raw_bytes=FP32_BYTES * pairs),
         chunk_product(
-            2 * of_cb, 4 * bc, cb_sides, chunks * s.groups, launches=2.0,
-            raw_bytes=2 * FP32_BYTES * (pairs + bc),
+            2 * of_cb, 4 * bc, groups, launches=2.0, raw_bytes=2 * FP32_BYTES * (pairs + bc)
         ),
-        chunk_product(of_pairs, 2 * x, pair_sides, each, raw_bytes=causal + 2 * FP32_BYTES * dt),
+        chunk_product(of_pairs, 2 * x, each, raw_bytes=causal + 2 * FP32_BYTES * dt),
         Kernel(
             kind="elementwise", low=dt, raw_bytes=2 * FP32_BYTES * dt * _SMALL, launches=_SMALL
         ),
