@@ -103,9 +103,13 @@ class Outcome:
 
 
 def cluster_kind(cluster: ClusterSpec) -> tuple[object, ...]:
-    """Key of a cluster; clusters of equal key differ only in the number of nodes."""
+    """Key of a cluster; clusters of equal key differ only in the number of nodes.
+
+    On the graph of a fabric not even in that: each has its own flows.
+    """
     groups = tuple((g.gpu.name, g.node, g.gpus_per_node) for g in cluster.groups)
-    return (*groups, cluster.fabric, cluster.n_nodes > 1)
+    nodes = cluster.n_nodes > 1 if cluster.fabric.graph is None else cluster.n_nodes
+    return (*groups, cluster.fabric, nodes)
 
 
 #: Terms of a step during which the device computes.

@@ -119,6 +119,7 @@ def _advice(models: Sequence[str], point: Point, words: Mapping[str, Any]) -> di
         "grad_accum": point.grad_accum,
         "network": (point.network or one) if given else None,
         "node": words.get("node"),
+        "fabric": words.get("fabric"),
     }
     inputs, settings = tuple(options.get("inputs") or ()), options.get("settings")
 
@@ -185,7 +186,10 @@ def compare(
             # the default of the model applies
             options = {k: v for k, v in options.items() if k != "grad_accum"}
         found = api.answer_of(name, cluster, options)
-        where = {"network": cluster.network if network else None, "node": words.get("node")}
+        where = {
+            "network": cluster.network if network else None,
+            "node": words.get("node"), "fabric": words.get("fabric"),
+        }  # fmt: skip
         arguments = {"model": name, "gpus": str(cluster), **where, **options}
         return Prediction.of(found, Call("predict", arguments))
 

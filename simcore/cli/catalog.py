@@ -15,9 +15,10 @@ from simcore.cli.output import terminal_width, write_result
 #: Kinds that ``list`` and ``show`` know; the singular is accepted too.
 LISTS = (
     "gpus", "models", "architectures", "configs", "nodes", "links", "strategies", "precisions",
-    "optimizers", "collectives", "software", "dialects", "options", "calibrations", "prices",
+    "optimizers", "collectives", "software", "dialects", "options", "calibrations", "fabrics",
+    "prices",
 )  # fmt: skip
-SHOWS = ("gpu", "model", "node", "link", "program", "optimizer", "calibration")
+SHOWS = ("gpu", "model", "node", "link", "program", "optimizer", "calibration", "fabric")
 #: Kinds to their other names.
 _ALSO = {
     "software": ("program", "programs"),
@@ -79,19 +80,38 @@ def show(
     plot: Annotated[
         Path | None,
         typer.Option(
-            "--plot", metavar="FILE", help="Plot fits and data of a calibration (.png or .svg)."
+            "--plot",
+            metavar="FILE",
+            help="Draw a calibration's fits and data, or a fabric (.png or .svg).",
         ),
     ] = None,
+    job: Annotated[
+        str,
+        typer.Option(
+            "--job",
+            metavar="TEXT",
+            help='The job whose groups share a fabric: "64x8xH100 tp8 pp4" (also cp, ep).',
+        ),
+    ] = "",
+    network: Annotated[
+        str | None,
+        typer.Option("--network", metavar="LINK", help="Network of that job, as of predict."),
+    ] = None,
 ) -> None:
-    """Show the figures of a gpu, model, node, link, program, optimizer or calibration, with
-    sources.
+    """Show the figures of a gpu, model, node, link, program, optimizer, calibration or fabric,
+    with sources.
     """
     kind = _kind(kind, SHOWS)
+    if kind != "fabric" and (job or network):
+        raise InvalidConfig([f"--job and --network are for a fabric, not for a {kind}"])
     if not name and plot is None:
         list_(kind, as_json=as_json)
         return
-    if plot is not None and kind != "calibration":
-        raise InvalidConfig([f"--plot is for a calibration, not for a {kind}"])
+    if plot is not None and kind not in ("calibration", "fabric"):
+        raise InvalidConfig([f"--plot is for a calibration or a fabric, not for a {kind}"])
+    if kind == "fabric":
+        write_result(as_json, *_fabric(name, job, network, plot))
+        return
     write_result(as_json, *_SHOWN.get(kind, _record)(kind, name, plot))
 
 
@@ -134,6 +154,19 @@ def _calibration(_kind: str, name: str, plot: Path | None) -> Content:
     found = api.calibration(name)
     render = render_blind if "figures" in found else render_calibration
     return lambda: found, lambda: render(found)
+
+
+def _fabric(name: str, job: str, network: str | None, plot: Path | None) -> Content:
+    from simcore.answer.fabric_groups import fabric_view, view_dict
+    from simcore.hardware.fabrics.record import fabric_named
+    from simcore.report.fabric import render_fabric
+
+    view = fabric_view(fabric_named(name), job, network)
+    if plot is not None:
+        from simcore.report import plots
+
+        plots.write(plots.draw("fabric", view), plot)
+    return lambda: view_dict(view), lambda: render_fabric(view)
 
 
 _SHOWN = {"program": _program, "optimizer": _optimizer, "calibration": _calibration}

@@ -29,14 +29,14 @@ from simcore.strategy.options.values import shown
 LOCAL = "simcore.toml"
 TABLE = "defaults"
 #: The only defaults that apply to a job with a launch file: model, cluster and calibration.
-_BESIDE_LAUNCH = ("model", "gpus", "network", "node", "calibration")
+_BESIDE_LAUNCH = ("model", "gpus", "network", "node", "fabric", "calibration")
 #: Options that, when given, disable the defaults of other options.
 _RIVALS = {
     "global_batch": ("grad_accum",), "grad_accum": ("global_batch",),
     "zero": ("strategy",), "strategy": ("zero",),
 }  # fmt: skip
 #: Options whose value may be a file, which is looked up in the folder of the configuration file.
-_FILES = ("model", "calibration", "launch")
+_FILES = ("model", "calibration", "fabric", "launch")
 
 
 def keys() -> tuple[str, ...]:

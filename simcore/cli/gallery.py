@@ -20,7 +20,9 @@ DPI = 120
 def pictures() -> Iterator[tuple[str, Figure]]:
     """(name of the file without its ending, plot) of each kind, one at a time."""
     from simcore import api
+    from simcore.answer.fabric_groups import fabric_view
     from simcore.answer.measured import tables_folder
+    from simcore.hardware.fabrics.record import fabric_named
     from simcore.report.plots import draw
 
     answer = api.predict(MODEL, GPUS)
@@ -38,6 +40,8 @@ def pictures() -> Iterator[tuple[str, Figure]]:
     run = api.plan("llama2-7b", "H100,A100", tokens=2e11, deadline="60d", max_gpus=256)
     yield "trade-off", run.plot()
     yield "goodput", api.goodput("llama3.1-405b", "2048x8xH100").plot()
+    fabric = fabric_named("docs/examples/neighbour.yaml")
+    yield "fabric", draw("fabric", fabric_view(fabric, "16x8xH100 ep64 pp2"))
     judged = api.validate(sorted(tables_folder().glob("*.csv")))
     for kind in ("measured", "errors"):
         yield kind, draw(kind, judged)

@@ -21,7 +21,7 @@ from simcore.strategy.options.values import read_options
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 #: Options that ``--with`` does not accept: files, and the node, which has a flag.
-_NOT_WITH = ("calibration", "launch", "node")
+_NOT_WITH = ("calibration", "fabric", "launch", "node")
 #: Other words for the two values of a switch.
 _SAME = {"yes": "on", "true": "on", "no": "off", "false": "off"}
 

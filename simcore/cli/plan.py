@@ -164,6 +164,7 @@ def plan(
         "precision": best.form.precision, **dict(best.form.options),
         "micro_batch": best.micro_batch, "grad_accum": best.grad_accum,
         "network": grid.words["network"], "node": grid.words["node"],
+        "fabric": grid.words["fabric"],
     }  # fmt: skip
     if emit is not None and best is not None:
         complain(f"plan: {best.cluster}, {best.why}")

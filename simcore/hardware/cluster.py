@@ -11,76 +11,21 @@ from simcore.base.database import Folders
 from simcore.base.errors import BadQuantity, InvalidConfig, UnknownName, UsageError
 from simcore.base.figures import Figure
 from simcore.base.units import format_si, parse_quantity
-from simcore.hardware.spec import GPUS, LINKS, NODES, GpuSpec, LinkSpec, Nic, NodeSpec
-
-#: Ports assumed for a leaf switch where its number of nodes is not stated: NVIDIA Quantum-2 QM9700,
-#: 64 x 400 Gbit/s.
-LEAF_PORTS = 64
-_RATIO = re.compile(r"^(\d+(?:\.\d+)?):1$")
-_LEAF = re.compile(r"^leaf=?(\d+)$")
-WORDS = ("rails", "sharp")
-
-
-@dataclass(frozen=True, slots=True)
-class Fabric:
-    """A fat tree: ``leaf_nodes`` nodes per leaf switch (0: as many as a switch has ports for).
-
-    ``oversubscription``: bandwidth from the nodes into a leaf over that of its uplinks. ``rails``:
-    each leaf joins the NICs of equal index of its nodes. ``sharp``: whether switches reduce.
-    """
-
-    oversubscription: float = 1.0
-    leaf_nodes: int = 0
-    rails: bool = False
-    sharp: bool = False
-
-    def nodes_of_leaf(self, nics: int) -> float:
-        """Nodes of ``nics`` ports each per leaf switch; infinite where uplinks never bind."""
-        if self.oversubscription <= 1.0:
-            return float("inf")
-        if self.leaf_nodes:
-            return float(self.leaf_nodes)
-        down = int(LEAF_PORTS * self.oversubscription / (1.0 + self.oversubscription))
-        return float(max(1, down if self.rails else down // max(1, nics)))
-
-    def __str__(self) -> str:
-        """Text that ``parse_fabric`` accepts; empty for the default fabric."""
-        words = [f"{self.oversubscription:g}:1"] if self.oversubscription > 1 else []
-        words += [f"leaf={self.leaf_nodes}"] if self.leaf_nodes else []
-        words += [w for w in WORDS if getattr(self, w)]
-        return " ".join(words)
-
-
-#: The default fabric: every node reaches every other at the full rate of its NICs.
-FLAT = Fabric()
-
-
-def parse_fabric(words: Sequence[str]) -> Fabric:
-    """The fabric that ``4:1``, ``leaf=16``, ``rails`` and ``sharp`` state. Raises InvalidConfig."""
-    ratio, leaf, flags, problems = 1.0, 0, set(), []
-    for word in (w.strip().lower() for w in words):
-        if match := _RATIO.match(word):
-            ratio = float(match[1])
-            if not 1.0 <= ratio <= 64.0:
-                problems.append(f"oversubscription {word!r}: 1:1 to 64:1")
-        elif match := _LEAF.match(word):
-            leaf = int(match[1])
-            if not 1 <= leaf <= 100_000:
-                problems.append(f"{word!r}: 1 to 100,000 nodes a leaf switch")
-        elif word in WORDS:
-            flags.add(word)
-        else:
-            problems.append(f"{word!r} of a network is none of 4:1, leaf=16, {', '.join(WORDS)}")
-    if problems:
-        raise InvalidConfig(problems)
-    return Fabric(ratio, leaf, "rails" in flags, "sharp" in flags)
-
-
-def is_fabric_word(word: str) -> bool:
-    """Whether a word of ``--network`` describes the fabric, and not the links."""
-    low = word.strip().lower()
-    return bool(_RATIO.match(low) or "=" in low or low in WORDS)
-
+from simcore.hardware.spec import (
+    FLAT,
+    GPUS,
+    LINKS,
+    NODES,
+    Fabric,
+    FabricGraph,
+    GpuSpec,
+    LinkSpec,
+    Nic,
+    NodeSpec,
+    is_fabric_word,
+    parse_fabric,
+    with_graph,
+)
 
 _GROUP = re.compile(r"^\s*(?:(\d+)\s*[x×*]\s*)?(?:(\d+)\s*[x×*]\s*)?([^x×*+\s].*?)\s*$")
 _COUNTED = re.compile(r"^\s*(\d+)\s*[x×*]\s*(\S.*?)\s*$")
@@ -190,6 +135,7 @@ def parse_cluster(
     node: str | None = None,
     nnodes: int | None = None,
     nproc_per_node: int | None = None,
+    fabric: FabricGraph | None = None,
 ) -> ClusterSpec:
     """A cluster from text such as ``4x8xA6000ada`` or ``1x2xA100+1x3xT4``.
 
@@ -197,9 +143,10 @@ def parse_cluster(
     options) supply missing counts. ``network`` replaces the nodes' NICs: a link name, ``4xib-hdr``
     or a rate per node such as ``"25 Gbit/s"``. Further words describe the switches between nodes:
     ``4:1`` oversubscribed uplinks, ``leaf=16`` nodes per leaf switch, ``rails``, ``sharp``.
-    ``node`` names a preset. With the suffix ``:no-p2p``, or as ``no-p2p`` alone for the default
-    preset, its devices exchange data through host memory. Where the nodes are trays of a rack that
-    is one NVLink domain, whole racks become the nodes.
+    ``fabric`` is a graph of the switches instead. ``node`` names a preset. With the suffix
+    ``:no-p2p``, or as ``no-p2p`` alone for the default preset, its devices exchange data through
+    host memory. Where the nodes are trays of a rack that is one NVLink domain, whole racks become
+    the nodes.
 
     Raises InvalidConfig with every violation, UnknownName with the nearest names.
     """
@@ -209,7 +156,7 @@ def parse_cluster(
     assumptions: list[str] = []
     groups: list[NodeGroup] = []
     words = (network or "").split()
-    fabric = parse_fabric([w for w in words if is_fabric_word(w)])
+    switches = parse_fabric([w for w in words if is_fabric_word(w)])
     link = " ".join(w for w in words if not is_fabric_word(w))
     nics = parse_network(link) if link else None
     for part in text.split("+"):
@@ -229,11 +176,12 @@ def parse_cluster(
         groups.append(group)
     if violations:
         raise InvalidConfig(violations)
+    assumptions += [fabric.assumed] if fabric is not None else []
     order = sorted(range(len(groups)), key=lambda i: _order_key(groups[i]))
     cluster = ClusterSpec(
         tuple(groups[i] for i in order),
         tuple(dict.fromkeys(assumptions)),
-        fabric,
+        with_graph(switches, fabric, sum(g.n_nodes for g in groups)),
         written=() if order == sorted(order) else tuple(map(order.index, range(len(order)))),
     )
     return _networked(cluster, link, node_named=node not in (None, NO_P2P))

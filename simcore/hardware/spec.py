@@ -1,4 +1,6 @@
-"""Records of ``hardware_db``: accelerators, links, nodes. Every figure names its source.
+"""Records of ``hardware_db``: accelerators, links, nodes; the switches between nodes in words.
+
+Every figure of a record names its source.
 
 YAML figures are written ``{value: 960 GB/s, source: datasheet}``; ``source`` is a key of the file's
 ``sources`` map, which holds the citation. Capacities of device memory are binary (a "48 GB"
@@ -7,13 +9,17 @@ card holds 48 GiB), bandwidths are decimal and per direction.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from math import nan
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from pydantic import Field, model_validator
 
 from simcore.base.database import Database
+from simcore.base.errors import InvalidConfig
 from simcore.base.figures import (
     Bandwidth,
     Bytes,
@@ -278,3 +284,103 @@ class GpuDatabase(Database[GpuSpec]):
 GPUS: GpuDatabase = GpuDatabase("gpu", "hardware_db/gpus", GpuSpec)
 LINKS: Database[LinkSpec] = Database("link", "hardware_db/links", LinkSpec)
 NODES: Database[NodeSpec] = Database("node", "hardware_db/nodes", NodeSpec)
+
+
+#: Ports assumed for a leaf switch where its number of nodes is not stated: NVIDIA Quantum-2 QM9700,
+#: 64 x 400 Gbit/s.
+LEAF_PORTS = 64
+_RATIO = re.compile(r"^(\d+(?:\.\d+)?):1$")
+_LEAF = re.compile(r"^leaf=?(\d+)$")
+WORDS = ("rails", "sharp")
+
+
+class FabricGraph(Protocol):
+    """What a cluster knows of a fabric that is a graph (``hardware.fabrics.record``)."""
+
+    @property
+    def by_rails(self) -> bool:
+        """Whether each leaf switch joins the NICs of equal index of its nodes."""
+
+    @property
+    def assumed(self) -> str:
+        """What a prediction on it assumes, as one sentence."""
+
+    def placed(self, n_nodes: int) -> tuple[int, ...]:
+        """The nodes on which a job of ``n_nodes`` runs. Raises InvalidConfig if it has fewer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fabric:
+    """A fat tree: ``leaf_nodes`` nodes per leaf switch (0: as many as a switch has ports for).
+
+    ``oversubscription``: bandwidth from the nodes into a leaf over that of its uplinks. ``rails``:
+    each leaf joins the NICs of equal index of its nodes. ``sharp``: whether switches reduce.
+    ``graph``: the fabric of ``--fabric``, whose flows then take the place of the other figures.
+    """
+
+    oversubscription: float = 1.0
+    leaf_nodes: int = 0
+    rails: bool = False
+    sharp: bool = False
+    graph: FabricGraph | None = None
+
+    def nodes_of_leaf(self, nics: int) -> float:
+        """Nodes of ``nics`` ports each per leaf switch; infinite where uplinks never bind."""
+        if self.oversubscription <= 1.0:
+            return float("inf")
+        if self.leaf_nodes:
+            return float(self.leaf_nodes)
+        down = int(LEAF_PORTS * self.oversubscription / (1.0 + self.oversubscription))
+        return float(max(1, down if self.rails else down // max(1, nics)))
+
+    def __str__(self) -> str:
+        """Text that ``parse_fabric`` accepts; empty for the default fabric."""
+        words = [f"{self.oversubscription:g}:1"] if self.oversubscription > 1 else []
+        words += [f"leaf={self.leaf_nodes}"] if self.leaf_nodes else []
+        words += [w for w in WORDS if getattr(self, w) and (w != "rails" or self.graph is None)]
+        return " ".join(words)
+
+
+#: The default fabric: every node reaches every other at the full rate of its NICs.
+FLAT = Fabric()
+
+
+def parse_fabric(words: Sequence[str]) -> Fabric:
+    """The fabric that ``4:1``, ``leaf=16``, ``rails`` and ``sharp`` state. Raises InvalidConfig."""
+    ratio, leaf, flags, problems = 1.0, 0, set(), []
+    for word in (w.strip().lower() for w in words):
+        if match := _RATIO.match(word):
+            ratio = float(match[1])
+            if not 1.0 <= ratio <= 64.0:
+                problems.append(f"oversubscription {word!r}: 1:1 to 64:1")
+        elif match := _LEAF.match(word):
+            leaf = int(match[1])
+            if not 1 <= leaf <= 100_000:
+                problems.append(f"{word!r}: 1 to 100,000 nodes a leaf switch")
+        elif word in WORDS:
+            flags.add(word)
+        else:
+            problems.append(f"{word!r} of a network is none of 4:1, leaf=16, {', '.join(WORDS)}")
+    if problems:
+        raise InvalidConfig(problems)
+    return Fabric(ratio, leaf, "rails" in flags, "sharp" in flags)
+
+
+def is_fabric_word(word: str) -> bool:
+    """Whether a word of ``--network`` describes the fabric, and not the links."""
+    low = word.strip().lower()
+    return bool(_RATIO.match(low) or "=" in low or low in WORDS)
+
+
+def with_graph(words: Fabric, graph: FabricGraph | None, n_nodes: int) -> Fabric:
+    """The switches of a network's words, or those of a graph for a job of ``n_nodes``.
+
+    Raises InvalidConfig where both are given, and where the graph has fewer nodes.
+    """
+    if graph is None:
+        return words
+    if replace(words, sharp=False) != FLAT:
+        raise InvalidConfig([f"give the switches in --fabric or as words of --network ({words}), "
+                             "not both"])  # fmt: skip
+    graph.placed(n_nodes)
+    return replace(words, rails=graph.by_rails, graph=graph)

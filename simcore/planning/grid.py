@@ -15,6 +15,7 @@ from itertools import product
 
 from simcore.base.errors import InvalidConfig, Problems, UnknownName
 from simcore.hardware.cluster import ClusterSpec, parse_cluster
+from simcore.request.inputs import fabric_of
 
 #: Most values or clusters of one grid; more are taken to be a typing mistake.
 MAX_VALUES = 100_000
@@ -173,17 +174,21 @@ def clusters(
     node: str | None = None,
     nnodes: str | int | None = None,
     nproc_per_node: str | int | None = None,
+    fabric: str | None = None,
 ) -> tuple[ClusterSpec, ...]:
-    """The clusters of several grids, each with every network.
+    """The clusters of several grids, each with every network, on one fabric.
 
     Raises InvalidConfig that lists everything that is wrong.
     """
     problems = Problems()
     found: list[ClusterSpec | None] = []
+    graph = problems.attempt(fabric_of, fabric)
     for text in texts:
         plain = problems.attempt(_plain, text, nnodes, nproc_per_node)
         for one, network in product(plain or (), networks):
-            found.append(problems.attempt(parse_cluster, one, network=network, node=node))
+            found.append(
+                problems.attempt(parse_cluster, one, network=network, node=node, fabric=graph)
+            )
     if problems:
         shown = list(dict.fromkeys(problems))
         more = [f"and {len(shown) - 8} more of this kind"] if len(shown) > 8 else []

@@ -11,6 +11,7 @@ import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
+from pathlib import Path
 from typing import Any
 
 from simcore.answer.sweep import cluster_kind
@@ -112,13 +113,14 @@ def make_space(
     node: str | None = None,
     nnodes: str | int | None = None,
     nproc_per_node: str | int | None = None,
+    fabric: str | Path | None = None,
     **words: Any,
 ) -> Space:
     """The space that a request describes; each axis is a value, a sequence, or a grid as text.
 
     ``nnodes`` and ``nproc_per_node``: numbers of nodes and GPUs per node where ``gpus`` names only
-    types. ``words``: options and axes of the job. Raises InvalidConfig that lists everything that
-    is wrong.
+    types; ``fabric``: name or file of the switches between nodes. ``words``: options and axes of
+    the job. Raises InvalidConfig that lists everything that is wrong.
     """
     problems: list[str] = []
     names = _listed(models)
@@ -134,6 +136,7 @@ def make_space(
             found_clusters = cluster_grid(
                 [str(g) for g in given], networks=networks, node=node,
                 nnodes=nnodes, nproc_per_node=nproc_per_node,
+                fabric=None if fabric is None else OPTIONS["fabric"].read(fabric),
             )  # fmt: skip
     except InvalidConfig as err:
         problems += err.violations

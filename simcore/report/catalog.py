@@ -149,6 +149,16 @@ def _nodes() -> Iterator[Entry]:
         }  # fmt: skip
 
 
+def _fabrics() -> Iterator[Entry]:
+    from simcore.hardware.fabrics.record import FABRICS
+
+    for f in FABRICS.all():
+        yield [f.name, f.full_name, f.kind, f.in_words()], {
+            "name": f.name, "full_name": f.full_name, "aliases": list(f.aliases), "kind": f.kind,
+            "is": f.in_words(), "source": f.source, "oversubscription": f.oversubscription,
+        }  # fmt: skip
+
+
 def _links() -> Iterator[Entry]:
     for x in sorted(LINKS.all(), key=lambda x: (x.kind, x.bw.value)):
         row = [x.name, x.full_name, f"{x.bw.value / GIGA:.4g}", f"{x.payload_frac.value:g}",
@@ -291,6 +301,7 @@ _LISTINGS: dict[str, tuple[Callable[[], Iterator[Entry]], Sequence[str], Sequenc
     "dialects": (_dialects, ("dialect", "program", "launch file"), ()),
     "options": (_options, ("option", "value", "heading", "meaning"), ()),
     "calibrations": (_calibrations, ("calibration", "for", "origin", "rows", "left out"), ()),
+    "fabrics": (_fabrics, ("fabric", "full name", "kind", "what it is"), ()),
     "prices": (_prices, ("gpu", "$ a GPU-hour", "list", "read on"), (1,)),
 }  # fmt: skip
 

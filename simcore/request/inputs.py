@@ -38,6 +38,7 @@ from simcore.workload.resolve import ModelSource, model_of
 from simcore.workload.settings import settings_given, with_settings
 
 if TYPE_CHECKING:
+    from simcore.hardware.fabrics.record import FabricRecord
     from simcore.request.launch import Launched
 
 
@@ -273,6 +274,15 @@ def _shard_ranks(options: Options, cluster: ClusterSpec | None, layout: Layout) 
     return node_shard_ranks({g.gpus_per_node for g in cluster.groups}, cluster.n_nodes, layout.tp)
 
 
+def fabric_of(name: str | None) -> FabricRecord | None:
+    """The fabric of a name or file; None where none is named. Raises UnknownName or DataError."""
+    if name is None:
+        return None
+    from simcore.hardware.fabrics.record import fabric_named  # most requests have no fabric
+
+    return fabric_named(name)
+
+
 def _cluster(gpus: str | ClusterSpec, options: Options) -> ClusterSpec:
     if isinstance(gpus, ClusterSpec):
         return gpus
@@ -282,6 +292,7 @@ def _cluster(gpus: str | ClusterSpec, options: Options) -> ClusterSpec:
         node=options.get("node"),
         nnodes=options.get("nnodes"),
         nproc_per_node=options.get("nproc_per_node"),
+        fabric=fabric_of(options.get("fabric")),
     )
 
 

@@ -103,7 +103,9 @@ def arguments(asked: SetUp, uploads: Uploads) -> dict[str, Any]:
         if name.startswith(PREFIX):
             words["profile"] = problems.attempt(uploads.calibration, name)
         else:
-            words["calibration"] = problems.attempt(_calibration, name)
+            words["calibration"] = problems.attempt(_known, "calibration", name)
+    if (name := words.get("fabric")) is not None:
+        words["fabric"] = problems.attempt(_known, "fabric", name)
     if problems:
         raise InvalidConfig([*problems, *_others(words)])
     return words
@@ -129,11 +131,13 @@ def _model(name: str, uploads: Uploads) -> Any:
     return uploads.model(name) if name.startswith(PREFIX) else api.model_named(name)
 
 
-def _calibration(name: str) -> str:
-    known = api.choices()["calibration"]
-    found = {fold_name(n): n for n in (*known, "blind")}.get(fold_name(name))
-    if found is None:
-        raise UnknownName("calibration", name, known)
+def _known(option: str, name: str) -> str:
+    """The canonical name of an option's value that could else be a path. Raises UnknownName."""
+    known = api.choices()[option]
+    default: str = OPTIONS[option].unsaid or ""
+    names: dict[str, str] = {fold_name(n): n for n in filter(None, (*known, default))}
+    if (found := names.get(fold_name(name))) is None:
+        raise UnknownName(option, name, known)
     return found
 
 

@@ -55,10 +55,14 @@ def _every(group: Group, apart: Array | float) -> Group:
     a_node = group.n_ranks / group.n_nodes
     size = np.maximum(1.0, group.n_ranks / apart)
     here = np.maximum(1.0, np.minimum(size, np.floor(a_node / apart)))
+    stride = group.node_stride
+    if group.library.fabric is not None:  # the closed form of leaves takes them for neighbours
+        stride *= max(1.0, float(np.max(np.where(group.n_nodes > 1, apart / a_node, 1.0))))
     return replace(
         group,
         n_ranks=size,
         n_nodes=np.ceil(size / here),
+        node_stride=stride,
         inter_bw_bytes_per_s=group.inter_bw_bytes_per_s * np.minimum(1.0, here / a_node),
     )
 

@@ -23,15 +23,16 @@ TRANSFER = "pipeline transfer"
 _SENT = "send_recv"
 
 
+def nodes_of(size: Array, stride: float, gpus_per_node: int) -> tuple[Array, Array, float]:
+    """(ranks in a node, nodes, distance of these nodes) of ``size`` ranks, ``stride`` apart."""
+    here = np.maximum(1.0, np.minimum(size, np.floor(gpus_per_node / stride)))
+    return here, np.ceil(size / here), max(1.0, stride / gpus_per_node)
+
+
 def group_of(points: Points, size: Array, stride: float, gpus_per_node: int) -> Group:
     """A communicator of ``size`` ranks, ``stride`` apart, with its share of the node's NICs."""
-    here = np.maximum(1.0, np.minimum(size, np.floor(gpus_per_node / stride)))
-    return points.group(
-        size,
-        np.ceil(size / here),
-        nic_share=here / gpus_per_node,
-        node_stride=max(1.0, stride / gpus_per_node),
-    )
+    here, nodes, apart = nodes_of(size, stride, gpus_per_node)
+    return points.group(size, nodes, nic_share=here / gpus_per_node, node_stride=apart)
 
 
 def data_points(points: Points, placed: Placed) -> Points:
@@ -47,7 +48,7 @@ def data_points(points: Points, placed: Placed) -> Points:
         n_ranks=ranks,
         n_nodes=np.where(ranks > 1, group.n_nodes, 1.0),
         inter_bw_bytes_per_s=group.inter_bw_bytes_per_s / points.inter,
-        library=replace(points.library, leaf_nodes=group.leaf_nodes),
+        library=replace(points.library, node_stride=group.node_stride),
     )
 
 
@@ -118,6 +119,10 @@ def exchanges_of(points: Points, placed: Placed) -> Exchanges:
         # several nodes they are on different ones.
         crosses = (points.n_nodes > 1) | (layout.tp * layout.cp >= placed.gpus_per_node)
         across = points.inter_bw_bytes_per_s * points.inter / placed.gpus_per_node
+        if points.library.fabric is not None:  # the nodes of a stage lie side by side
+            apart = max(1.0, float(points.n_nodes.max()) / layout.pp)
+            stages = np.minimum(points.n_nodes, float(layout.pp))
+            across = across * points.library.fabric.share("chain", stages, apart)
         inside = points.intra_bw_bytes_per_s * points.intra
         rate = np.where(crosses, across, inside)
         hop = np.where(crosses, points.inter_hop_s, points.intra_hop_s)

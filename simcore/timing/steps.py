@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from simcore.hardware.cluster import ClusterSpec
 from simcore.hardware.network import library_values
-from simcore.hardware.paths import cluster_paths, places
+from simcore.hardware.paths import Path, cluster_paths, over_nvlink, places
 from simcore.hardware.profile import Profile
 from simcore.physics.collectives import Allowed, Library
 from simcore.physics.slowest import slowest_rate_frac
@@ -18,6 +18,9 @@ from simcore.timing.divided import evaluate_layout
 from simcore.timing.evaluate import Job, Steps, evaluate
 from simcore.timing.points import Points
 from simcore.timing.rates import class_rates
+
+if TYPE_CHECKING:
+    from simcore.physics.fabric_shares import FabricShares
 
 
 def steps_of(
@@ -88,9 +91,24 @@ def _of_cluster(cluster: ClusterSpec, profile: Profile) -> Mapping[str, Any]:
         "inter_hop_s": inter.hop_s,
         "intra_ramp": profile.collective_ramp(intra.route, node),
         "inter_ramp": profile.collective_ramp(inter.route),
-        "library": Library(**library_values(cluster, profile, intra, inter)),
+        "library": Library(
+            **library_values(cluster, profile, intra, inter), fabric=fabric_shares(cluster, inter)
+        ),
         "compute": slowest_rate_frac(cluster.n_gpus, profile.device_spread.value),
     }
+
+
+def fabric_shares(cluster: ClusterSpec, inter: Path) -> FabricShares | None:
+    """The shares of a cluster's groups on the graph of its fabric; None where it has none."""
+    graph = cluster.fabric.graph
+    if graph is None or cluster.n_nodes == 1:
+        return None
+    from simcore.hardware.fabrics.record import FabricRecord
+    from simcore.physics.fabric_shares import shares_on  # most predictions have no graph
+
+    assert isinstance(graph, FabricRecord)
+    by_nvlink = all(map(over_nvlink, cluster.groups))  # which hands over what is for another rail
+    return shares_on(graph, cluster.n_nodes, inter.bw_bytes_per_s, not by_nvlink)
 
 
 def values_on(request: Request, cluster: ClusterSpec) -> dict[str, Any]:

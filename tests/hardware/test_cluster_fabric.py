@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from simcore.base.errors import InvalidConfig
-from simcore.hardware.cluster import FLAT, Fabric, parse_cluster, parse_fabric
+from simcore.hardware.cluster import parse_cluster
 from simcore.hardware.network import library_values
 from simcore.hardware.paths import cluster_paths
 from simcore.hardware.profile import load_profile
-from simcore.hardware.spec import NODES
+from simcore.hardware.spec import FLAT, NODES, Fabric, parse_fabric
 
 
 def test_words_of_a_network() -> None:

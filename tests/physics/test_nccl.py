@@ -261,4 +261,4 @@ def test_rails_hand_over_inside_the_node_or_cross_the_spine() -> None:
 def test_half_of_a_group_of_interleaved_nodes_shares_its_leaf() -> None:
     on = replace(h100(64, 8, oversubscription=4.0, leaf_nodes=8.0), node_stride=4.0)
     assert on.leaf_nodes == 2.0
-    assert on.across(1.0) == pytest.approx(150e9)
+    assert on.across("ring") == pytest.approx(150e9)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
 from simcore.base.arrays import NDArray
 from simcore.base.registry import Registry
+
+if TYPE_CHECKING:
+    from simcore.hardware.fabrics.record import Pattern
+    from simcore.physics.fabric_shares import FabricShares
 
 Array = NDArray[np.float64]
 Flags = NDArray[np.bool_]
@@ -17,6 +21,12 @@ Collective = Literal[
     "all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce", "one_to_all",
     "all_to_one", "all_to_all",
 ]  # fmt: skip
+
+
+#: Nodes whose traffic leaves an aligned leaf switch at a time. With ranks in order a ring leaves it
+#: once; in a double tree a leaf is a subtree of each tree, joined to other leaves at the subtree's
+#: root and at one more node.
+LEAF_CROSSINGS: Mapping[Pattern, float] = {"ring": 1.0, "tree": 2.0}
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +77,8 @@ class Library:
     an axis is a ring; empty where switches or direct links do.
 
     Network: ``leaf_nodes`` per leaf switch, ``oversubscription`` of its uplinks; ``rails``: whether
-    each switch joins the NICs of equal index.
+    each switch joins the NICs of equal index; ``fabric``: its graph, which takes the place of the
+    first two. ``node_stride``: distance on the network of nodes that are neighbours to the groups.
     """
 
     generation: int = -1
@@ -82,6 +93,8 @@ class Library:
     leaf_nodes: float = np.inf
     oversubscription: float = 1.0
     rails: bool = False
+    fabric: FabricShares | None = None
+    node_stride: float = 1.0
     torus: tuple[int, ...] = ()
     allowed: Allowed = Allowed()
 
@@ -127,17 +140,23 @@ class Group:
     @property
     def bus_bw_bytes_per_s(self) -> Array:
         """Bus bandwidth of a ring over all ranks: that of the slowest link that it crosses."""
-        return self.bus(1.0)
+        return self.bus("ring")
 
-    def bus(self, crossings: float) -> Array:
-        """Bus bandwidth if the traffic of ``crossings`` nodes leaves each leaf switch at a time."""
+    def bus(self, sends: Pattern) -> Array:
+        """Bus bandwidth of what is sent in a pattern: within a node and between nodes."""
         within = np.where(self.n_ranks > self.n_nodes, self.intra_bw_bytes_per_s, np.inf)
-        between = np.where(self.n_nodes > 1, self.across(crossings), np.inf)
+        between = np.where(self.n_nodes > 1, self.across(sends), np.inf)
         return np.minimum(within, between)
 
-    def across(self, crossings: float) -> Array:
-        """Bytes/s from a node to other nodes, if ``crossings`` nodes use its leaf's uplinks."""
-        uplinks = self.leaf_nodes / (self.library.oversubscription * crossings)
+    def across(self, sends: Pattern) -> Array:
+        """Bytes/s from a node to other nodes of what is sent in a pattern.
+
+        By the flows of all groups on the fabric's graph; without one, by the nodes whose traffic
+        leaves a leaf switch at a time (``LEAF_CROSSINGS``).
+        """
+        if (share := self.fabric_share(sends)) is not None:
+            return self.inter_bw_bytes_per_s * share
+        uplinks = self.leaf_nodes / (self.library.oversubscription * LEAF_CROSSINGS[sends])
         if uplinks >= 1.0:
             return self.inter_bw_bytes_per_s
         bw_bytes_per_s: Array = self.inter_bw_bytes_per_s * np.where(
@@ -145,10 +164,17 @@ class Group:
         )
         return bw_bytes_per_s
 
+    def fabric_share(self, sends: Pattern) -> Array | None:
+        """Share of a node's rate that a pattern gets on the fabric's graph; None without one."""
+        fabric = self.library.fabric
+        apart = self.library.node_stride * self.node_stride
+        return None if fabric is None else fabric.share(sends, self.n_nodes, apart)
+
     @property
     def leaf_nodes(self) -> float:
         """Nodes of the group per leaf switch, at least 1."""
-        return max(1.0, self.library.leaf_nodes / self.node_stride)
+        apart = self.library.node_stride * self.node_stride
+        return max(1.0, self.library.leaf_nodes / apart)
 
     @property
     def chunk_ramp(self) -> Array | float:

@@ -16,7 +16,6 @@ from simcore.physics.collectives.base import (
     Option,
     option,
 )
-from simcore.physics.collectives.tree import LEAF_CROSSINGS
 
 
 def switch_bus(group: Group) -> Array:
@@ -73,7 +72,7 @@ class Nvls(Algorithm):
         ok = _has_switch(group) & (~several | group.library.sharp)
         if not ok.any():
             return []
-        bus = np.minimum(switch_bus(group), np.where(several, 2.0 * group.across(1.0), np.inf))
+        bus = np.minimum(switch_bus(group), np.where(several, 2.0 * group.across("ring"), np.inf))
         fixed = nccl.NVLS_S + np.where(several, nccl.net_s(group, nccl.NVLS_NET_S), 0.0)
         if op == "all_reduce":
             return _simple(group, "NVLS", fixed, _all_reduce_s_per_byte(group, bus), ok)
@@ -97,7 +96,7 @@ class NvlsTree(Algorithm):
         if not ok.any():
             return []
         fixed = nccl.NVLS_S + 2.0 * nccl.depth(nodes) * nccl.net_s(group, nccl.NVLS_TREE_NET_S)
-        between = np.where(nodes <= 2, 2.0 * group.across(1.0), group.across(LEAF_CROSSINGS))
+        between = np.where(nodes <= 2, 2.0 * group.across("ring"), group.across("tree"))
         bus = np.minimum(switch_bus(group), between)
         return _simple(group, "NVLSTree", fixed, _all_reduce_s_per_byte(group, bus), ok)
 

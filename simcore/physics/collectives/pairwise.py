@@ -65,8 +65,9 @@ def exchange(
         from simcore.physics.collectives.torus import exchange_s_per_byte  # few jobs need it
 
         inside_s = exchange_s_per_byte(group) * a_node / n * inside_frac
-    slowest = np.maximum(inside_s, across)
-    slowest = np.maximum(slowest, across * up * lib.oversubscription)
+    share = group.fabric_share("all-to-all")
+    climbing = across * up * lib.oversubscription if share is None else across / share
+    slowest = np.maximum(np.maximum(inside_s, across), climbing)
     hop = np.where(nodes > 1, group.inter_hop_s, group.intra_hop_s)
     return option(group, "pairwise", "", group.base_s + hop, slowest, ramp=group.ramp)
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 import numpy as np
 
 from simcore.physics.collectives import nccl
@@ -16,10 +14,6 @@ from simcore.physics.collectives.base import (
     option,
     options_by_protocol,
 )
-
-#: Nodes whose traffic leaves an aligned leaf switch at a time. With ranks in order a leaf is a
-#: subtree of both trees, joined to other leaves at the subtree's root and at one more node.
-LEAF_CROSSINGS: Final = 2.0
 
 
 class Tree(Algorithm):
@@ -43,12 +37,12 @@ class Tree(Algorithm):
         chain = group.a_node - 1.0
         inside, across = chain * group.intra_hop_s, nccl.depth(group.n_nodes) * group.inter_hop_s
         fixed = group.base_s + 2.0 * (inside + across)
-        per_byte = 2.0 / (self.bus_frac * group.bus(LEAF_CROSSINGS))
+        per_byte = 2.0 / (self.bus_frac * group.bus("tree"))
         return option(group, "Tree", "", fixed, per_byte, ramp=group.ramp)
 
     def _nccl(self, group: Group) -> list[Option]:
         chain, levels = group.a_node - 1.0, nccl.depth(group.n_nodes)
-        bus = self.bus_frac * group.bus(LEAF_CROSSINGS)
+        bus = self.bus_frac * group.bus("tree")
         bus = np.minimum(bus, nccl.channel_limit(group, nccl.TREE_CHANNEL))
         rows = nccl.protocols("all_reduce", group)
         hop = nccl.hop_s(group, nccl.TREE_NVLINK_S[rows], nccl.TREE_PCIE_S[rows])

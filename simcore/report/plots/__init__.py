@@ -33,6 +33,7 @@ KINDS = {
     "sensitivity": "step time with half and twice of each resource",
     "measured": "predicted against measured rows",
     "errors": "errors of predicted step times, and how many measurements lie inside 80 %",
+    "fabric": "switches and links of a fabric, and the share of its rate that each group gets",
     "calibration": "a machine's fits against its own measurements",
 }
 #: Kinds that several share a module: ``module:function``. Else the module's name is the kind with

@@ -25,11 +25,24 @@ DECLARED = (
         axis=Axis(of="cluster"), resolved="cluster.network",
         control=Control(label="Network between nodes", group="Cluster", hint="(default)",
                         example="25 Gbit/s"),
-        called={"": "interconnect bandwidth fabric"},
+        called={"": "interconnect bandwidth"},
         messages=(
             r"of a network is", r"^oversubscription", r"nodes a leaf", r"^unknown link",
             r"has no network", r"name one with --network", r"Gbit/s",
         ),
+    ),
+    Option(
+        name="fabric", heading=_HEADING,
+        kind=File(names="simcore.hardware.fabrics.record:fabric_names", metavar="NAME|FILE"),
+        help="Switches and links between nodes, and other jobs on them: a name (`simcore list "
+             "fabrics`) or a .yaml file. Groups get max-min fair shares of its links.",
+        more="By default every node reaches every other at the full rate of its network, or as the "
+             "words of --network say.",
+        resolved="cluster.fabric.graph.name",
+        control=Control(label="Fabric between nodes", kind="select", unsaid="no link is shared",
+                        wide=True, example="superpod-h100"),
+        called={"": "topology network-topology fabric-file interconnect-topology"},
+        messages=(r"^give the switches", r"^unknown fabric", r"^fabric "),
     ),
     Option(
         name="node", heading=_HEADING, kind=Text(names="simcore.hardware.spec:NODES",

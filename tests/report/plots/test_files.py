@@ -89,7 +89,7 @@ def test_kinds_have_a_file_and_a_result_that_draws_them() -> None:
         if isinstance(cls, type) and issubclass(cls, result.Result)
         for kind in cls.plots
     }
-    assert shown | {"measured", "errors", "calibration"} == set(KINDS)
+    assert shown | {"measured", "errors", "calibration", "fabric"} == set(KINDS)
     with pytest.raises(UnknownName, match="did you mean 'roofline'"):
         draw("rofline", None)
 

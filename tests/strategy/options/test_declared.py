@@ -9,7 +9,7 @@ from simcore.strategy.options import OPTIONS, Number, Whole
 #: of launch files has. Everything else can be in one.
 OF_NO_LAUNCH_FILE = {
     "model", "inputs", "gpus", "zero", "global_batch", "launch", "steps", "epochs", "settings",
-    "sample_load", "epoch_samples", "expert_imbalance", "shares", "network", "node",
+    "sample_load", "epoch_samples", "expert_imbalance", "shares", "network", "node", "fabric",
     "nccl_algo", "nccl_proto", "launch_blocking", "calibration",
     "prefetch_blocks", "gather_tensors", "reuse_numel", "eager_kernels", "profile",
     "mean_seq_len", "packing",
@@ -18,7 +18,7 @@ OF_NO_LAUNCH_FILE = {
 OF_NO_SWEEP = {
     "model", "inputs", "gpus", "launch", "steps", "epochs", "settings", "lora_targets",
     "quantised_base", "packing", "compile", "sequence_parallel", "expert_padding", "overlap",
-    "recompute_modules", "fp8_params", "growing_segments", "node",
+    "recompute_modules", "fp8_params", "growing_segments", "node", "fabric",
     "nccl_algo", "nccl_proto", "optimizer_impl", "grad_clip", "ema", "launch_blocking",
     "calibration",
     "bucket_numel", "prefetch_blocks", "gather_tensors", "reuse_numel", "eager_kernels", "profile",

@@ -1,0 +1,1 @@
+"""A cluster's network as a graph: kinds of fabric, one file each, and users' own links."""
