@@ -16,8 +16,8 @@ from typing import Any, Generic, TypeVar
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from simcore.base.disk_cache import cached_parse
-from simcore.base.errors import LISTED, DataError, UnknownName
-from simcore.base.names import family
+from simcore.base.errors import LISTED, DataError, UnknownName, UsageError
+from simcore.base.names import family, printable
 
 #: Names are read without parsing the file: a look-up touches one file, not sixty. A list of them
 #: may go on over lines that are indented or begin with a dash. Aliases of a part of a record, such
@@ -70,17 +70,26 @@ def shipped_folder(in_checkout: str) -> Path:
 
 
 def search_roots() -> tuple[Path, ...]:
-    """Folders that may hold databases, most important first."""
-    return _roots(str(Path.cwd()), os.environ.get("SIMCORE_DB"), os.environ.get("XDG_DATA_HOME"))
+    """Folders that may hold databases, most important first.
+
+    Raises UsageError where ``$SIMCORE_DB`` names no folder.
+    """
+    try:
+        here = str(Path.cwd())
+    except OSError:
+        here = ""  # it was deleted
+    return _roots(here, os.environ.get("SIMCORE_DB"), os.environ.get("XDG_DATA_HOME"))
 
 
 @lru_cache(maxsize=8)
 def _roots(cwd: str, extra: str | None, _data_home: str | None) -> tuple[Path, ...]:
     import platformdirs
 
-    roots = [Path(cwd)]
+    roots = [Path(cwd)] if cwd else []
     if extra:
         roots.append(Path(extra).expanduser())
+        if not roots[-1].is_dir():
+            raise UsageError(f"$SIMCORE_DB names {extra!r}, which is no folder")
     roots.append(Path(platformdirs.user_data_dir("simcore")))
     roots.append(shipped_root())
     seen: dict[Path, None] = {}
@@ -142,7 +151,11 @@ def parse_yaml(text: str, file: object) -> Any:
     from ruamel.yaml import YAML
     from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
+    if len(text) > MOST_YAML:
+        raise DataError(f"is larger than {MOST_YAML // 10**6} MB", file=file)
     try:
+        if "*" in text and "&" in text:
+            _refuse_bomb(text, file)
         return YAML(typ="safe", pure=True).load(text)
     except MarkedYAMLError as err:
         mark = err.problem_mark or err.context_mark
@@ -152,6 +165,37 @@ def parse_yaml(text: str, file: object) -> Any:
     except (YAMLError, RecursionError) as err:
         first = (str(err).splitlines() or [type(err).__name__])[0]
         raise DataError(f"not valid YAML: {first}", file=file) from None
+
+
+#: Largest YAML file [characters], and most values that its aliases stand for.
+MOST_YAML, _MOST_VALUES = 2_000_000, 200_000
+
+
+def _refuse_bomb(text: str, file: object) -> None:
+    """Raises DataError where aliases stand for so many values that reading them would not end."""
+    from ruamel.yaml import YAML
+
+    sizes: dict[str, int] = {}
+    open_ones: list[tuple[str | None, int]] = []
+    total = 0
+    for event in YAML(typ="safe", pure=True).parse(text):
+        kind, anchor = type(event).__name__, getattr(event, "anchor", None)
+        if kind == "AliasEvent":
+            total += sizes.get(anchor or "", 1)
+        elif kind in ("MappingStartEvent", "SequenceStartEvent"):
+            total += 1
+            open_ones.append((anchor, total))
+        elif kind in ("MappingEndEvent", "SequenceEndEvent"):
+            name, before = open_ones.pop()
+            if name is not None:
+                sizes[name] = total - before + 1
+        elif kind == "ScalarEvent":
+            total += 1
+        if total > _MOST_VALUES:
+            line = event.start_mark.line + 1
+            raise DataError(
+                f"aliases (*) stand for more than {_MOST_VALUES:,} values", file=file, line=line
+            )
 
 
 def line_of(text: str, keys: tuple[int | str, ...]) -> int | None:
@@ -225,7 +269,8 @@ def check_record(data: Any, model: type[R], text: str, file: object) -> R:
     if not isinstance(data, dict):
         raise DataError("must be a mapping of keys to values", file=file, line=1)
     try:
-        # Strict mode refuses lists for tuples, and YAML has only lists: convert them.
+        # Strict mode refuses lists for tuples, and YAML has only lists: convert them. Texts are
+        # printed and drawn.
         return model.model_validate(_tuples(data))
     except ValidationError as err:
         first, *others = err.errors(include_url=False)
@@ -246,10 +291,10 @@ def check_record(data: Any, model: type[R], text: str, file: object) -> R:
 
 def _tuples(value: Any) -> Any:
     if isinstance(value, dict):
-        return {k: _tuples(v) for k, v in value.items()}
+        return {_tuples(k): _tuples(v) for k, v in value.items()}
     if isinstance(value, list):
         return tuple(_tuples(v) for v in value)
-    return value
+    return printable(value) if isinstance(value, str) else value
 
 
 class Database(Generic[R]):

@@ -1,8 +1,9 @@
 """Caches on disk: parsed YAML, and other data that JSON restores, in the user's cache folder.
 
 Parsing shipped YAML would take a sixth of a prediction's start. The file name of an entry is the
-hash of what it is made of, so that an edited text gets a new entry. An entry that cannot be read or
-written is made again and is no error.
+hash of what it is made of, so that an edited text gets a new entry. An entry begins with a hash of
+its name and its content, and belongs to the user alone: one that is damaged, was altered, or that
+another user wrote or could write is made again. That one cannot be read or written is no error.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 #: Version of the format of parsed YAML; a new version makes old entries unreachable.
-_FORMAT = b"1"
+_FORMAT = b"2"
 
 
 def cached_parse(text: str, parse: Callable[[str], Any]) -> Any:
@@ -29,12 +30,11 @@ def cached_parse(text: str, parse: Callable[[str], Any]) -> Any:
         return parse(text)
     name = blake2b(text.encode(), digest_size=20, person=_FORMAT).hexdigest()
     entry = folder / "yaml" / f"{name}.json"
-    try:
-        return json.loads(entry.read_bytes())
-    except (OSError, ValueError):
-        data = parse(text)
-        write_entry(entry, data)
-        return data
+    found = read_entry(entry)
+    if found is None:
+        found = parse(text)
+        write_entry(entry, found)
+    return found
 
 
 def cache_folder(variable: str, name: str = "") -> Path | None:
@@ -56,6 +56,25 @@ def _folder(chosen: str, name: str, _cache_home: str | None) -> Path | None:
     return Path(platformdirs.user_cache_dir("simcore")) / name
 
 
+def read_entry(entry: Path) -> Any:
+    """The data of an entry; None where there is none that can be trusted."""
+    try:
+        with entry.open("rb") as file:
+            about = os.fstat(file.fileno())
+            if os.name == "posix" and (about.st_uid != os.getuid() or about.st_mode & 0o022):
+                return None  # another user wrote it, or could
+            content = file.read()
+        head, _, payload = content.partition(b"\n")
+        return json.loads(payload) if head == _seal(entry, payload) else None
+    except (OSError, ValueError):
+        return None
+
+
+def _seal(entry: Path, payload: bytes) -> bytes:
+    """The hash with which an entry begins."""
+    return blake2b(entry.name.encode() + payload, digest_size=20).hexdigest().encode()
+
+
 def write_entry(entry: Path, data: Any) -> None:
     """Write an entry atomically; does nothing where that is impossible or JSON would change it."""
     try:
@@ -64,7 +83,9 @@ def write_entry(entry: Path, data: Any) -> None:
             return
         entry.parent.mkdir(parents=True, exist_ok=True)
         part = entry.with_suffix(f".{os.getpid()}.part")
-        part.write_text(text, encoding="utf-8")
+        payload = text.encode()
+        part.write_bytes(_seal(entry, payload) + b"\n" + payload)
+        part.chmod(0o600)
         part.replace(entry)
     except (OSError, TypeError, ValueError):
         return

@@ -5,7 +5,7 @@ from __future__ import annotations
 import codecs
 import re
 from collections.abc import Iterable, Mapping
-from typing import Final
+from typing import Any, Final
 
 #: Matches the words and whole numbers of a name.
 _PARTS = re.compile(r"\d+|[^\W\d_]+")
@@ -70,6 +70,27 @@ def pair_texts(pairs: Mapping[str, object]) -> tuple[str, ...]:
         f"{key}={str(value).lower() if isinstance(value, bool) else value}"
         for key, value in pairs.items()
     )
+
+
+#: Characters that a terminal, a page or a figure would obey: controls but for tab and newline,
+#: halves of characters, marks that turn the direction of writing.
+_OBEYED: Final = re.compile(
+    r"[\0-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]"
+)
+
+
+def printable(text: str) -> str:
+    """The text with escapes such as ``\\x1b`` for characters that would be obeyed, not shown."""
+    return _OBEYED.sub(lambda m: m[0].encode("unicode_escape").decode(), text)
+
+
+def all_printable(data: Any) -> Any:
+    """Plain data whose texts and keys are ``printable``."""
+    if isinstance(data, str):
+        return printable(data)
+    if isinstance(data, dict):
+        return {all_printable(k): all_printable(v) for k, v in data.items()}
+    return [all_printable(v) for v in data] if isinstance(data, list) else data
 
 
 _UTF16_MARKS: Final = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)

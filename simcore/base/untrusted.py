@@ -6,16 +6,75 @@ exhaust the stack. No record needs either, so both are refused, with the line wh
 
 from __future__ import annotations
 
+import csv
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from simcore.base.database import parse_yaml
 from simcore.base.errors import DataError
-from simcore.base.units import KIB
+from simcore.base.units import GIB, KIB, MIB
 
 MAX_BYTES = 64 * KIB
 MAX_DEPTH = 8
 #: Largest number of keys, values and containers; a calibration of a hundred knobs has two thousand.
 MAX_NODES = 5_000
+
+
+#: Largest file that is read whole, also after it is unpacked, and the most of a large table.
+MOST_FILE_BYTES, MOST_TABLE_BYTES = 128 * MIB, GIB
+#: Window bits that make zlib read the gzip format.
+_GZIP = 31
+
+
+def bounded_bytes(path: Path, most_bytes: float = MOST_FILE_BYTES) -> bytes:
+    """The content of a file, unpacked if it ends in ``.gz``.
+
+    Raises DataError if it cannot be read, ends early or is larger than ``most_bytes``.
+    """
+    raw, cut = inflated(path, most_bytes)
+    if cut:
+        raise DataError("ends early", file=path)
+    return raw
+
+
+def inflated(path: Path, most_bytes: float = MOST_FILE_BYTES) -> tuple[bytes, bool]:
+    """(The content of a file, unpacked if it ends in ``.gz``; whether its end is missing.)
+
+    Raises DataError if it cannot be read or is larger than ``most_bytes``.
+    """
+    most = int(most_bytes)
+    try:
+        with path.open("rb") as file:
+            raw = file.read(most + 1)
+    except (OSError, ValueError) as err:
+        reason = getattr(err, "strerror", None) or err
+        raise DataError(f"cannot be read: {reason}", file=path) from None
+    cut = False
+    if path.suffix == ".gz":
+        parts, size = [], 0
+        while raw and size <= most and not cut:  # files joined with cat
+            stream = zlib.decompressobj(_GZIP)
+            try:
+                parts.append(stream.decompress(raw, most + 1 - size))
+            except zlib.error as err:
+                raise DataError(f"cannot be read: {err}", file=path) from None
+            size += len(parts[-1])
+            cut, raw = not stream.eof and size <= most, stream.unused_data
+        raw = b"".join(parts)
+    if len(raw) > most:
+        raise DataError(f"is larger than {most // MIB:,.0f} MiB", file=path)
+    return raw, cut
+
+
+def rows_of(reader: Any, file: object) -> Iterator[Any]:
+    """The rows of a reader of the module ``csv``. Raises DataError with the line."""
+    try:
+        yield from reader
+    except csv.Error as err:
+        line = getattr(reader, "reader", reader).line_num  # a DictReader's own is one behind
+        raise DataError(f"is no table: {err}", file=file, line=line) from None
 
 
 def decode(raw: bytes, file: str, max_bytes: int) -> str:

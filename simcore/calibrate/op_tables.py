@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import csv
 import io
-import zlib
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -18,6 +17,7 @@ import numpy as np
 
 from simcore.base.arrays import NDArray
 from simcore.base.errors import DataError, refuse_bad
+from simcore.base.untrusted import MOST_TABLE_BYTES, inflated, rows_of
 from simcore.calibrate.curve_fits import Array
 
 T = TypeVar("T")
@@ -123,17 +123,9 @@ def open_text(path: Path) -> tuple[str, bool]:
     Raises DataError if the file cannot be read.
     """
     try:
-        raw = path.read_bytes()
-    except OSError as err:
-        raise DataError(f"cannot be read: {err.strerror}", file=path) from None
-    cut = False
-    try:
-        if path.suffix == ".gz":
-            inflate = zlib.decompressobj(wbits=31)
-            raw = inflate.decompress(raw)
-            cut = not inflate.eof
+        raw, cut = inflated(path, MOST_TABLE_BYTES)
         return raw.decode("utf-8", errors="replace" if cut else "strict"), cut
-    except (zlib.error, UnicodeDecodeError) as err:
+    except UnicodeDecodeError as err:
         raise DataError(f"cannot be read: {err}", file=path) from None
 
 
@@ -144,11 +136,12 @@ def read_table(path: Path) -> Table:
     """
     text, cut = open_text(path)
     reader = csv.reader(io.StringIO(text))
-    header = next(reader, [])
+    found = rows_of(reader, path)
+    header: list[str] = next(found, [])
     rows: list[list[str]] = []
     lines: list[int] = []
     problems = []
-    for row in reader:
+    for row in found:
         if not row:
             continue
         if len(row) != len(header):

@@ -20,7 +20,7 @@ from typing import Annotated, Any
 
 import typer
 
-from simcore.base.errors import DataError, Problems, nearest
+from simcore.base.errors import DataError, Problems, UsageError, nearest
 from simcore.cli.options import job_words, repeated_words
 from simcore.cli.output import write_result
 from simcore.strategy.options import OPTIONS, NameList, Number, Pairs, Switch
@@ -53,12 +53,18 @@ class Setting:
 
 
 def user_file() -> Path | None:
-    """The user's file; ``$SIMCORE_CONFIG`` names another one, or ``off`` for none."""
+    """The user's file; ``$SIMCORE_CONFIG`` names another one, or ``off`` for none.
+
+    Raises UsageError where it names no file.
+    """
     named = os.environ.get("SIMCORE_CONFIG")
     if named == "off":
         return None
     if named:
-        return Path(named).expanduser()
+        path = Path(named).expanduser()
+        if not path.is_file():
+            raise UsageError(f"$SIMCORE_CONFIG names {named!r}, which is no file (off: none)")
+        return path
     import platformdirs
 
     return Path(platformdirs.user_config_dir("simcore")) / "config.toml"

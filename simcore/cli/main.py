@@ -122,9 +122,25 @@ def _report(err: Exception, words: Sequence[str]) -> int:
     if isinstance(err, _PARSER_ERROR):
         complain(f"error: {_parser_sentence(err, words)}")
         return USAGE
+    if isinstance(err, OSError):  # a full disk, a folder that is gone: the system's, not ours
+        place = f"{err.filename!r}: " if err.filename else ""
+        complain(f"error: {place or _folder_gone()}{err.strerror or err}")
+        return USAGE
+    if isinstance(err, MemoryError):
+        complain("error: this needs more memory than the machine gives")
+        return USAGE
     what = " ".join(f"{type(err).__name__}: {err}".split())
     complain(f"internal error: {what} (run with --debug for the traceback)")
     return INTERNAL
+
+
+def _folder_gone() -> str:
+    """Text for an error that names no file: most often the current folder was deleted."""
+    try:
+        os.getcwd()  # noqa: PTH109 (pathlib would be loaded for it)
+    except OSError:
+        return "the current folder no longer exists: "
+    return ""
 
 
 def _parser_sentence(err: Any, words: Sequence[str]) -> str:

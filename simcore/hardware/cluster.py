@@ -27,8 +27,8 @@ from simcore.hardware.spec import (
     with_graph,
 )
 
-_GROUP = re.compile(r"^\s*(?:(\d+)\s*[x×*]\s*)?(?:(\d+)\s*[x×*]\s*)?([^x×*+\s].*?)\s*$")
-_COUNTED = re.compile(r"^\s*(\d+)\s*[x×*]\s*(\S.*?)\s*$")
+_GROUP = re.compile(r"^\s*(?:(\d{1,18})\s*[x×*]\s*)?(?:(\d{1,18})\s*[x×*]\s*)?([^x×*+\s].*?)\s*$")
+_COUNTED = re.compile(r"^\s*(\d{1,18})\s*[x×*]\s*(\S.*?)\s*$")
 _NO_TYPE = re.compile(r"^\s*(?:\d+\s*[x×*]\s*)+$")
 #: A network's rate in colloquial form (``10GbE``, ``10 Gb``), and link name prefixes by kind.
 _RATE_ALONE = re.compile(

@@ -43,6 +43,9 @@ PeakName = Literal[
     "fp64", "fp32", "fp32_matrix", "tf32", "fp16", "fp16_acc16", "bf16", "fp8", "int8", "fp4"
 ]  # fmt: skip
 
+#: Most devices of a node, which may be a domain of several cabinets (384 in Huawei's CloudMatrix).
+MOST_GPUS = 384
+
 
 class PciePort(Part):
     """The device's PCIe port; its bandwidth is in the link record of its generation."""
@@ -231,7 +234,7 @@ class NodeSpec(Sourced):
 
     full_name: str
     gpu_types: tuple[str, ...] = ()
-    max_gpus: int = Field(ge=1, le=384)
+    max_gpus: int = Field(ge=1, le=MOST_GPUS)
     fabric: Literal["nvswitch", "nvlink-mesh", "nvlink-pairs", "pcie", "torus"]
     torus: Torus | None = None
     mesh_rings: tuple[int, ...] = ()
@@ -290,7 +293,7 @@ NODES: Database[NodeSpec] = Database("node", "hardware_db/nodes", NodeSpec)
 #: 64 x 400 Gbit/s.
 LEAF_PORTS = 64
 _RATIO = re.compile(r"^(\d+(?:\.\d+)?):1$")
-_LEAF = re.compile(r"^leaf=?(\d+)$")
+_LEAF = re.compile(r"^leaf=?(\d{1,18})$")
 WORDS = ("rails", "sharp")
 
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from simcore.base.errors import InvalidConfig, UnknownName
+from simcore.base.errors import InvalidConfig, UnknownName, UsageError
 from simcore.base.figures import Figure
 from simcore.base.units import GIGA
 from simcore.hardware.cluster import default_node, parse_network
-from simcore.hardware.spec import LINKS, Cpu, GpuSpec, Nic, NodeSpec, Nvme
+from simcore.hardware.spec import LINKS, MOST_GPUS, Cpu, GpuSpec, Nic, NodeSpec, Nvme
 from simcore.measurements.rings import MOST_DEVICES, mesh_rings
 from simcore.measurements.topology_matrix import TopologyMatrix, n_cpus
 
@@ -77,6 +77,8 @@ def node_of_topology(
     if base.nvme:
         assumed.append(f"drives as {base.name}")
     source = "assumed"
+    if n > MOST_GPUS:
+        raise UsageError(f"the matrix has {n} GPUs: a node has at most {MOST_GPUS}")
     node = NodeSpec(
         name=name,
         full_name=f"{n} x {gpu.full_name}, by nvidia-smi topo -m",

@@ -19,6 +19,7 @@ from typing import Any
 
 from simcore.base.errors import DataError, InvalidConfig, UnknownName, UsageError
 from simcore.base.names import between, decoded
+from simcore.base.untrusted import bounded_bytes, rows_of
 
 POLICIES = ("fifo", "backfill", "priority", "preempt")
 
@@ -309,8 +310,8 @@ def read_jobs(path: Path) -> list[FleetJob]:
     priority); jobs that never ran are left out. Raises DataError with the line.
     """
     try:
-        text = decoded(path.read_bytes())
-    except (OSError, UnicodeDecodeError) as err:
+        text = decoded(bounded_bytes(path))
+    except UnicodeDecodeError as err:
         raise DataError(f"cannot be read: {err}", file=path) from None
     jobs = list(_swf(path, text) if path.suffix.lower() == ".swf" else _csv(path, text))
     if not jobs:
@@ -326,7 +327,7 @@ def _csv(path: Path, text: str) -> Iterable[FleetJob]:
     if missing:
         found = f"; it has {', '.join(reader.fieldnames)}" if lines else ""
         raise DataError(f"has no column {', '.join(sorted(missing))}{found}", file=path, line=1)
-    for line, row in enumerate(reader, 2):
+    for line, row in enumerate(rows_of(reader, path), 2):
         try:
             yield FleetJob(
                 name=row.get("name") or f"job {line - 1}",

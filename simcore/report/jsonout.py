@@ -10,17 +10,22 @@ from typing import TYPE_CHECKING, Any
 
 from simcore.answer.result import SCHEMA_VERSION, Explanation, Prediction, WhatIf
 from simcore.base.figures import Interval
+from simcore.base.names import printable
 
 if TYPE_CHECKING:
     from simcore.answer.scaling import Scaling
 
 
 def finite(value: Any) -> Any:
-    """``value`` with None in place of NaN and infinities, which JSON does not have."""
+    """``value`` with None in place of NaN and infinities, which JSON does not have, and with
+    escapes in place of characters that are obeyed, not shown.
+    """
     if isinstance(value, float):
         return value if math.isfinite(value) else None
+    if isinstance(value, str):
+        return printable(value)
     if isinstance(value, dict):
-        return {str(k): finite(v) for k, v in value.items()}
+        return {printable(str(k)): finite(v) for k, v in value.items()}
     if isinstance(value, (list, tuple)):
         return [finite(v) for v in value]
     return value

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from simcore import api
+from simcore.base.names import printable
 from simcore.serve import downloads
 from simcore.serve.downloads import Download
 from simcore.serve.query import SetUp, arguments, predicted, set_up
@@ -47,7 +48,7 @@ def shown_name(kind: Kind, raw: bytes) -> str:
     """The name of an uploaded model or calibration in its file. Raises DataError with the line."""
     found = parsed(kind, raw)
     shown: str = found.full_name if kind == "model" else found.name
-    return shown
+    return printable(shown)
 
 
 def choices() -> dict[str, tuple[str, ...]]:

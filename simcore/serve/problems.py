@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel, Field
+from pydantic import AfterValidator, BaseModel, Field
 
 from simcore.base.errors import (
     DataError,
@@ -16,6 +16,7 @@ from simcore.base.errors import (
     UsageError,
     nearest,
 )
+from simcore.base.names import printable
 from simcore.serve.query import set_up
 from simcore.strategy.options import OPTIONS, Option
 from simcore.strategy.options.values import word_meant
@@ -25,7 +26,9 @@ class Problem(BaseModel):
     """One mistake in a request."""
 
     field: str = Field(description="the parameter that is wrong; empty where several are involved")
-    message: str = Field(description="one sentence, with the nearest valid choice where known")
+    message: Annotated[str, AfterValidator(printable)] = Field(
+        description="one sentence, with the nearest valid choice where known"
+    )
 
 
 class Problems(BaseModel):

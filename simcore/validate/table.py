@@ -12,6 +12,7 @@ from typing import Literal
 
 from simcore.base.errors import DataError
 from simcore.base.names import between, decoded
+from simcore.base.untrusted import bounded_bytes, rows_of
 from simcore.strategy.options.values import word_meant
 from simcore.validate.case import Case, Skipped
 from simcore.validate.formats import (
@@ -21,6 +22,9 @@ from simcore.validate.formats import (
     typed,
 )
 from simcore.workload.permission import CodeRefused, name_in_file
+
+#: Most rows of a table: each is a prediction of some milliseconds.
+MOST_ROWS = 20_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +73,8 @@ def read_table(
     if first is None:
         raise DataError("holds no table", file=path)
     reader = csv.reader(io.StringIO("\n".join(lines[first:])), delimiter=between(lines[first]))
-    header = [name.strip() for name in next(reader)]
+    rows = rows_of(reader, path)
+    header = [name.strip() for name in next(rows)]
     if fmt is None and (fmt := _format_of(header)) in (None, project.FORMAT):
         header = [_plain(name) for name in header]
         fmt = _format_of(header)
@@ -80,7 +85,9 @@ def read_table(
     cases: list[Case] = []
     skipped: list[Skipped] = []
     seen: dict[str, int] = {}
-    for values in reader:
+    for values in rows:
+        if len(seen) > MOST_ROWS:
+            raise DataError(f"has more than {MOST_ROWS:,} rows: give a part of it", file=path)
         if not any(v.strip() for v in values):
             continue
         line = first + reader.line_num
@@ -158,14 +165,6 @@ def _meant(column: str, header: Sequence[str]) -> str:
 
 def _text(path: Path) -> str:
     try:
-        raw = path.read_bytes()
-        if path.suffix == ".gz":
-            import gzip  # shipped tables are plain text
-
-            raw = gzip.decompress(raw)
-        return decoded(raw)
-    except OSError as err:
-        reason = err.strerror or "not a gzip file"
-        raise DataError(f"cannot be read: {reason}", file=path) from None
-    except (UnicodeDecodeError, EOFError):
+        return decoded(bounded_bytes(path))
+    except UnicodeDecodeError:
         raise DataError("is not text in UTF-8", file=path) from None

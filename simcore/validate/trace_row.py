@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from simcore.base.errors import InvalidConfig
+from simcore.base.untrusted import rows_of
 from simcore.validate.formats.project import USUAL_COLUMNS, option_columns
 
 _FIXED = ("id", "model", "gpus")
@@ -33,7 +34,7 @@ def add_row(path: Path, found: Mapping[str, Any], model: str, words: Mapping[str
     rows: list[list[str]] = []
     if path.exists():
         with path.open(encoding="utf-8", newline="") as file:
-            rows = list(csv.reader(file))
+            rows = list(rows_of(csv.reader(file), path))
     columns = rows[0] if rows else [*_FIXED, *USUAL_COLUMNS, *more, *_MEASURED]
     needed = [*_FIXED, *_PREDICTED, *given, _MEASURED[0]]
     if lacking := [c for c in dict.fromkeys(needed) if c not in columns]:

@@ -69,7 +69,10 @@ def names_code(text: str) -> bool:
     library, colon, _ = text.partition(":")
     if not colon or library in ZOO_LISTS or text.startswith(ARCHITECTURE):
         return False
-    return path.suffix not in _FILES and not path.exists()
+    try:
+        return path.suffix not in _FILES and not path.exists()
+    except OSError:  # too long for a file's name
+        return False
 
 
 def permitted(text: str) -> TrustedName:

@@ -166,6 +166,10 @@ def _resolved(text: str, inputs: tuple[str, ...]) -> ModelSource:
     if text.startswith(PREFIX):
         return arch_record(text)
     path = Path(text)
+    try:
+        path.exists()
+    except OSError as err:
+        raise UsageError(f"model {text[:40] + '...'!r}: {err.strerror}") from None
     if path.suffix in (".yaml", ".yml"):
         if not path.is_file():
             raise DataError("no such model file", file=path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -40,14 +41,59 @@ def test_a_text_is_parsed_once_and_gives_the_same_values_of_the_same_types() -> 
     assert parse.calls == 2
 
 
-@pytest.mark.parametrize("broken", [b"", b'{"a": [1', b"\xff\xfe"])
-def test_a_broken_entry_is_parsed_anew(broken: bytes, folder: Path) -> None:
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda raw: b"",
+        lambda raw: b'{"a": [1',
+        lambda raw: b"\xff\xfe",
+        lambda raw: b"null",
+        lambda raw: b"[]",
+        lambda raw: raw.partition(b"\n")[0] + b"\nnull",
+        lambda raw: raw.replace(b"1.0", b"9.0"),
+    ],
+)
+def test_a_broken_or_altered_entry_is_parsed_anew(
+    change: Callable[[bytes], bytes], folder: Path
+) -> None:
     parse = Parser(DATA)
     cached_parse("x", parse)
     (entry,) = folder.iterdir()
-    entry.write_bytes(broken)
+    assert change(entry.read_bytes()) != entry.read_bytes()
+    entry.write_bytes(change(entry.read_bytes()))
     assert cached_parse("x", parse) == cached_parse("x", parse) == DATA
     assert parse.calls == 2
+
+
+def test_an_entry_that_another_user_could_write_is_not_trusted(folder: Path) -> None:
+    parse = Parser(DATA)
+    cached_parse("x", parse)
+    (entry,) = folder.iterdir()
+    assert entry.stat().st_mode & 0o077 == 0
+    entry.chmod(0o622)
+    cached_parse("x", parse)
+    assert parse.calls == 2
+
+
+def test_an_entry_of_another_user_is_not_trusted(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parse = Parser(DATA)
+    cached_parse("x", parse)
+    monkeypatch.setattr("os.getuid", lambda: -7)
+    cached_parse("x", parse)
+    assert parse.calls == 2
+
+
+def test_an_entry_of_another_text_is_not_taken_for_it(folder: Path) -> None:
+    parse = Parser(DATA)
+    cached_parse("x", parse)
+    (first,) = folder.iterdir()
+    cached_parse("y", parse)
+    (second,) = set(folder.iterdir()) - {first}
+    second.write_bytes(first.read_bytes())
+    cached_parse("y", parse)
+    assert parse.calls == 3
 
 
 @pytest.mark.parametrize("data", [{1: "a"}, {"day": date(2026, 1, 1)}, {"a": float("nan")}])

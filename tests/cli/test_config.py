@@ -17,6 +17,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     here = tmp_path / "work"
     here.mkdir()
     monkeypatch.chdir(here)
+    (tmp_path / "user.toml").touch()
     monkeypatch.setenv("SIMCORE_CONFIG", str(tmp_path / "user.toml"))
     return here
 

@@ -18,6 +18,7 @@ from typing import Final, Literal
 
 from simcore.base.errors import DataError, InvalidConfig
 from simcore.base.units import MICRO
+from simcore.base.untrusted import rows_of
 from simcore.calibrate.bench.case import Measured, text
 
 BadRows = Literal["refuse", "skip"]
@@ -158,7 +159,7 @@ class Store:
                 f"has other columns than a raw {table} table: measure again", file=path, line=1
             )
         blank = dict.fromkeys(missing, "")
-        for cells in reader:
+        for cells in rows_of(reader, path):
             yield _checked(table, cells | blank, f"{path}:{reader.line_num}", content)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import codecs
 import json
+import re
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +18,9 @@ from simcore.base.errors import DataError
 from simcore.base.units import MIB
 
 _CHUNK: Final = MIB
-_BLANK: Final = " \t\r\n"
+_NOT_BLANK: Final = re.compile(r"[^ \t\r\n]")
+#: Most that is unpacked at once.
+_UNPACKED: Final = 8 * MIB
 #: Window bits that make zlib read the gzip format.
 _GZIP: Final = 31
 #: Largest size of an event or another value [bytes]; a file with a larger one is no trace.
@@ -38,6 +41,7 @@ class TraceStream:
         self.n_events = 0
         self._text, self._at, self._over = "", 0, False
         self._gzip = zlib.decompressobj(_GZIP) if path.suffix == ".gz" else None
+        self._packed = b""
         self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
         self._decoder = json.JSONDecoder(strict=False)  # kernel names may hold control characters
 
@@ -113,7 +117,7 @@ class TraceStream:
         """Read the next chunk; False at the end of the file or at damaged compressed data."""
         text = ""
         while not text:
-            data = self._file.read(_CHUNK)
+            data = self._packed or self._file.read(_CHUNK)
             if not data:
                 self._over = True
                 return False
@@ -127,21 +131,27 @@ class TraceStream:
         return True
 
     def _inflate(self, data: bytes) -> bytes:
+        """A part of ``data`` unpacked; ``_packed`` is what is left of it."""
         if self._gzip is None:
             return data
-        out = self._gzip.decompress(data)
-        while self._gzip.eof and (left := self._gzip.unused_data):  # files joined with cat
+        if self._gzip.eof:  # files joined with cat
             self._gzip = zlib.decompressobj(_GZIP)
-            out += self._gzip.decompress(left)
+        out = self._gzip.decompress(data, _UNPACKED)
+        self._packed = self._gzip.unconsumed_tail or self._gzip.unused_data
         return out
 
     def _peek(self) -> str:
         """The next character that is not blank; "" at the end."""
+        blank = 0
         while True:
-            while self._at < len(self._text) and self._text[self._at] in _BLANK:
-                self._at += 1
-            if self._at < len(self._text):
-                return self._text[self._at]
+            found = _NOT_BLANK.search(self._text, self._at)
+            if found is not None:
+                self._at = found.start()
+                return found[0]
+            blank += len(self._text) - self._at
+            self._at = len(self._text)
+            if blank > _MOST:
+                raise DataError("is no trace: it is blank", file=self.path)
             if not self._more():
                 return ""
 

@@ -11,6 +11,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from simcore.base.errors import UsageError
+from simcore.base.names import printable
 
 if TYPE_CHECKING:
     from simcore.report.html.document import Facts
@@ -35,7 +36,7 @@ def _environment() -> Any:
 def render(template: str, **values: object) -> str:
     """A template of this package, filled in. Raises UsageError if jinja2 is not installed."""
     text: str = _environment().get_template(template).render(**values)
-    return text
+    return printable(text)
 
 
 def fragment(result: object) -> str:
@@ -45,7 +46,7 @@ def fragment(result: object) -> str:
     except UsageError:
         from simcore.report.text_of import text_of
 
-        return f"<pre>{escape(text_of(result))}</pre>"
+        return f"<pre>{escape(printable(text_of(result)))}</pre>"
     # This import also registers the cards of sweeps, comparisons and plans.
     from simcore.report.html.cards_of_many import card_of
 

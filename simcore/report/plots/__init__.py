@@ -14,6 +14,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from simcore.base.errors import UnknownName, UsageError
+from simcore.base.names import printable
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -51,6 +52,8 @@ _SETTINGS = Lock()
 #: A fixed salt makes equal plots equal files; text is written as text, so that readers can select
 #: it.
 _SVG = {"svg.hashsalt": "simcore", "svg.fonttype": "none"}
+#: A name is text: a dollar in it begins no formula.
+_TEXT = {"text.parse_math": False}
 #: Fonts for a page. DejaVu Sans, with which matplotlib lays text out, is the widest of them.
 _FONTS = "DejaVu Sans, Verdana, system-ui, sans-serif"
 
@@ -64,7 +67,14 @@ def draw(kind: str, data: Any) -> Figure:
         raise UnknownName("plot", kind, KINDS)
     require_matplotlib()
     module, _, name = _SHARED.get(kind, f"{kind.replace('-', '_')}:draw").partition(":")
-    figure: Figure = getattr(import_module(f"{__name__}.{module}"), name)(data)
+    import matplotlib
+    from matplotlib.text import Text
+
+    with _SETTINGS, matplotlib.rc_context(_TEXT):
+        figure: Figure = getattr(import_module(f"{__name__}.{module}"), name)(data)
+    for text in figure.findobj(Text):
+        if (plain := printable(text.get_text())) != text.get_text():
+            text.set_text(plain)
     return figure
 
 

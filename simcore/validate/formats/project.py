@@ -59,10 +59,16 @@ def ignored_text(columns: Iterable[str]) -> str:
     return f"columns that nothing reads: {', '.join(texts)}" if texts else ""
 
 
+#: Beyond these no unit explains a figure: of times in seconds or ns, rates, bytes, tokens.
+_LEAST, _MOST = 1e-12, 1e18
+
+
 def _positive(row: Row, column: str) -> float | None:
     value = number(row, column)
     if value == 0.0:
         raise ValueError(f"{column}: {row[column]!r} must be above 0")
+    if value is not None and not _LEAST <= value <= _MOST:
+        raise ValueError(f"{column}: {row[column]!r} is no measurement of a training step")
     return value
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from simcore.base.errors import DataError, InvalidConfig, nearest
 from simcore.base.figures import Figure
+from simcore.base.names import all_printable, printable
 from simcore.workload.huggingface.fields import Fields
 from simcore.workload.huggingface.records import class_names, model_types
 from simcore.workload.huggingface.translate import Translated, translated
@@ -89,7 +90,8 @@ def _parsed(text: str, path: Path) -> dict[str, Any]:
         raise DataError(f"not valid JSON: {str(err).split(';')[0]}", file=path) from None
     if not isinstance(data, dict):
         raise DataError("must be an object of keys and values", file=path, line=1)
-    return data
+    cleaned: dict[str, Any] = all_printable(data)
+    return cleaned
 
 
 def _model_type(fields: Fields) -> str:
@@ -129,7 +131,7 @@ def _full_name(path: Path, kind: str, data: dict[str, Any]) -> tuple[str, str]:
     if isinstance(given, str) and given.strip() and len(given) < 100 and "\n" not in given:
         short = given.rstrip("/").rsplit("/", 1)[-1]
         return short or kind, f"{given} ({kind})"
-    stem = path.parent.name if path.name == "config.json" else path.stem
+    stem = printable(path.parent.name if path.name == "config.json" else path.stem)
     stem = stem or kind
     return stem, stem if stem == kind else f"{stem} ({kind})"
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from simcore import __version__
-from simcore.base.disk_cache import cache_folder, write_entry
+from simcore.base.disk_cache import cache_folder, read_entry, write_entry
 from simcore.workload.trace.loaded import digest
 
 #: Files of simcore outside this folder on which the content or the format of a trace depends.
@@ -61,11 +61,11 @@ def load(key: str) -> dict[str, Any] | None:
     if (entry := _entry(key)) is None:
         return None
     try:
-        found = json.loads(entry.read_bytes())
+        found = read_entry(entry)
         if all(digest(f) == h for f, h in found["sources"].items()):
             record: dict[str, Any] = found["record"]
             return record
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (OSError, KeyError, TypeError, AttributeError):
         pass
     return None
 
