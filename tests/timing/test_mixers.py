@@ -21,8 +21,12 @@ def test_context_ranks_are_refused_in_a_sentence() -> None:
         api.predict(model="jamba-1.5-mini", gpus="8xH100", cp=2, global_batch=8)
     with pytest.raises(InvalidConfig, match="cp=16 does not divide ssm_heads / tp = 24"):
         api.predict(model="falcon-h1-0.5b", gpus="2x8xH100", cp=16, cp_comm="ulysses")
-    with pytest.raises(InvalidConfig, match="share gated DeltaNet layers is not modelled"):
+    with pytest.raises(InvalidConfig, match="share gated DeltaNet layers only by exchanging"):
         api.predict(model="qwen3.5-9b", gpus="8xH100", cp=2, global_batch=8)
+    with pytest.raises(InvalidConfig, match="cp=3 does not divide delta_key_heads / tp = 16"):
+        api.predict(model="qwen3.5-9b", gpus="1x6xH100", cp=3, cp_comm="ulysses")
+    with pytest.raises(InvalidConfig, match="share Kimi Delta Attention layers is not modelled"):
+        api.predict(model="kimi-linear-48b-a3b", gpus="8xH100", cp=2, global_batch=8)
 
 
 def test_a_layer_of_one_part_sums_up_once() -> None:

@@ -7,8 +7,9 @@ all-gather  keys and values are gathered before attention, and their gradients r
 ulysses     every rank exchanges its tokens of all heads for all tokens of some heads, and back:
             all-to-alls of q, k, v and the output (Jacobs et al. 2023, 3.2)
 
-Mamba-2 layers can only be shared the ulysses way: tokens are exchanged for heads before the
-convolution and back after the scan (Megatron-Core, ssm/mamba_context_parallel.py).
+Layers of Mamba-2 and gated DeltaNet can only be shared the ulysses way: tokens are exchanged for
+heads before the convolution and back after the scan (Megatron-Core, ssm/mamba_context_parallel.py;
+ssm/gated_delta_net.py since Megatron-LM's pull request 2642).
 """
 
 from __future__ import annotations
@@ -30,8 +31,11 @@ from simcore.workload.saved import NOTHING, Saved
 
 #: Tensors that Ulysses exchanges by all-to-all: q, k, v and the output.
 _TURNED = 4
-#: Letters of a mixer pattern that stand for layers with Mamba-2.
-_SHARED = frozenset("mh")
+#: Letters of a mixer pattern that stand for layers with Mamba-2 and with gated DeltaNet.
+_OF_MAMBA, _OF_DELTA = frozenset("mh"), frozenset("g")
+_SHARED = _OF_MAMBA | _OF_DELTA
+#: The ops of such layers that need all tokens of a head.
+_SCANS = ("mixer.scan", "mixer.rule")
 #: Names of recurrent layers, by their letter in a mixer pattern.
 _NAMES = {
     "m": "Mamba-2",
@@ -164,11 +168,11 @@ class Heads:
 
 @dataclass(frozen=True, slots=True)
 class Mixers:
-    """Elements a token of a tensor rank's Mamba-2 layers, and the share of layers that are such.
+    """Elements a token of a tensor rank's recurrent layers, and the share of layers that are such.
 
-    ``taken``: inputs of convolution and scan (z, x, B, C, dt), with B and C once for each rank that
-    shares a group's heads; ``output``: result of the scan. ``copied``: elements of the extra copies
-    of B and C.
+    ``taken``: inputs of convolution and scan: of Mamba-2 z, x, B, C and dt, with B and C once for
+    each rank that shares a group's heads, of gated DeltaNet q, k, v, the gate, beta and alpha.
+    ``output``: result of the scan. ``copied``: elements of the extra copies of B and C.
     """
 
     taken: int
@@ -188,15 +192,26 @@ def _letters(config: Mapping[str, Scalar]) -> str:
 
 
 def mixers_of(config: Mapping[str, Scalar], layout: Layout) -> Mixers | None:
-    """Widths of a tensor rank's Mamba-2 layers; None where context ranks exchange none of them."""
+    """Widths of a tensor rank's recurrent layers; None where context ranks exchange none."""
     letters = _letters(config)
     if layout.cp == 1 or layout.cp_comm != "ulysses" or not set(letters) & _SHARED:
         return None
+    share = sum(x in _SHARED for x in letters) / len(letters)
+    if set(letters) & _OF_DELTA:
+        keys, values = _delta_heads(config, layout)
+        inner = values * int(config["delta_value_dim"])
+        taken = 2 * keys * int(config["delta_key_dim"]) + 2 * inner + 2 * values
+        return Mixers(taken, inner, 0, share)
     heads, groups = (int(config[key]) // layout.tp for key in ("ssm_heads", "ssm_groups"))
     inner, state = heads * int(config["ssm_head_dim"]), 2 * groups * int(config["ssm_state"])
     copied = (max(1, layout.cp // groups) - 1) * state
-    share = sum(x in _SHARED for x in letters) / len(letters)
     return Mixers(2 * inner + state + copied + heads, inner, copied, share)
+
+
+def _delta_heads(config: Mapping[str, Scalar], layout: Layout) -> tuple[int, int]:
+    """Heads of keys and of values of a tensor rank's gated DeltaNet."""
+    keys, values = (int(config[k]) // layout.tp for k in ("delta_key_heads", "delta_value_heads"))
+    return keys, values
 
 
 def heads_of(name: str, config: Mapping[str, Scalar], layout: Layout) -> Heads | None:
@@ -234,11 +249,20 @@ def heads_of(name: str, config: Mapping[str, Scalar], layout: Layout) -> Heads |
 
 
 def _unshared(name: str, config: Mapping[str, Scalar], layout: Layout) -> list[str]:
-    """Violations where context ranks share Mamba-2's heads and groups."""
+    """Violations where context ranks share the heads of Mamba-2 or of gated DeltaNet."""
+    of_delta = set(_letters(config)) & _OF_DELTA
     if layout.cp_comm != "ulysses":
+        named = _NAMES["g" if of_delta else "m"]
         return [
-            f"{name}: context ranks can share Mamba-2 layers only by exchanging tokens for heads: "
+            f"{name}: context ranks can share {named} layers only by exchanging tokens for heads: "
             "use cp-comm ulysses (Megatron-Core's a2a)"
+        ]
+    if of_delta:
+        keys = ("delta_key_heads", "delta_value_heads")
+        return [
+            f"{name}: cp={layout.cp} does not divide {key} / tp = {heads}"
+            for key, heads in zip(keys, _delta_heads(config, layout), strict=True)
+            if heads % layout.cp
         ]
     heads, groups = (int(config[key]) // layout.tp for key in ("ssm_heads", "ssm_groups"))
     problems = []
@@ -303,10 +327,10 @@ def turned(
     copied once: q, k and v so that what a rank sends is contiguous, the output after it has arrived
     (ulysses_sp.py: _combine_local_sequences, _partition_global_sequence). Attention saves its own
     output in addition to the one that the output projection saves, and each extra copy of the key
-    and value heads. In Mamba-2 layers the inputs are gathered, joined and reordered, and the result
-    is reordered back and joined; the copies of B and C are saved. Where the recomputed ``modules``
-    of a layer (``workload.recompute``) include attention, these copies are made again during
-    recomputation, and are not saved in between.
+    and value heads. In recurrent layers the inputs are gathered, joined and reordered, and the
+    result is reordered back and joined; the copies of B and C are saved. Where the recomputed
+    ``modules`` of a layer (``workload.recompute``) include attention, these copies are made again
+    during recomputation, and are not saved in between.
     """
     tokens = part.tokens_per_sample
     copy = Kernel(kind="copy", low=2.0 * tokens * heads.turned, launches=float(_TURNED))
@@ -323,7 +347,7 @@ def turned(
         return replace(block, ops=(*block.ops, twice), remade=block.remade + kept)
 
     def mixed(block: Block) -> Block:
-        if mixers is None or not any(op.name == "mixer.scan" for op in block.ops):
+        if mixers is None or not any(op.name in _SCANS for op in block.ops):
             return block
         moved = Kernel(
             kind="copy", low=2.0 * tokens * (3 * mixers.taken + 2 * mixers.output), launches=12.0

@@ -12,7 +12,7 @@ from simcore.answer.request import make_request
 from simcore.base.errors import InvalidConfig
 from simcore.memory.job import memory_result
 from simcore.request.placed import Placed
-from simcore.step.parallel.context import ContextRanks
+from simcore.step.parallel.context import ContextRanks, mixers_of
 from simcore.strategy.layout import Layout
 from simcore.timing.exchanges import exchange_bytes, exchanges_of
 from simcore.timing.points import Points
@@ -188,3 +188,19 @@ def test_fewer_groups_than_ranks_are_copied_where_they_divide_them() -> None:
     eight = {"ssm_groups": 8, "ssm_heads": 96}
     (told,) = ContextRanks.refused(record, Layout(cp=3, cp_comm="ulysses"), eight)
     assert "cp=3 and 8 groups a tensor rank" in told
+
+
+def test_gated_deltanet_exchanges_tokens_for_heads_by_hand() -> None:
+    """Qwen3-Next, 16 heads of keys and 32 of values, 128 wide: q, k, v, gate, beta, alpha go, the
+    result comes back (Megatron-LM pull request 2642); attention's 16 heads of 256 and 2 of k and v.
+    """
+    layout, record = Layout(cp=4, cp_comm="ulysses"), resolve_model("qwen3-next-80b-a3b")
+    mixers = mixers_of(record.settings({}), layout)
+    assert mixers is not None
+    assert mixers.taken == (2 * 16 + 2 * 32) * 128 + 2 * 32
+    assert (mixers.output, mixers.copied, mixers.layers_frac) == (32 * 128, 0, 0.75)
+    assert ContextRanks.refused(record, layout, {}) == []
+    turned = _ranks("qwen3-next-80b-a3b", {"cp": 4, "cp_comm": "ulysses"})
+    attention = (2 * 16 + 2 * 2 * 2) * 256  # q, output; k and v of 2 heads, twice for 4 ranks
+    each = 0.25 * attention + 0.75 * (mixers.taken + mixers.output)
+    assert turned.sample_bytes == 1024 / 4 * each / 4 * 2
