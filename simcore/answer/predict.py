@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from simcore.answer.residual import step_residual, untimed_slowdown, untold
+from simcore.answer.residual import step_residual, untimed_slowdown, untold, unvalidated
 from simcore.answer.result import Prediction, RankClass, StageRun, WhatIf
 from simcore.base.arrays import NDArray
 from simcore.base.figures import HIGH_QUANTILE, LOW_QUANTILE, Z80, Interval
@@ -299,6 +299,8 @@ def _interval(step: Array, samples: slice, request: Request) -> Interval:
     )
     others = untold(request)
     origin = request.profile.origin + (f"; none of {', '.join(others)}" if others else "")
+    if unseen := unvalidated(request):
+        origin += f"; unvalidated: no measured step of {', '.join(unseen)}"
     if slower > 1.0:
         origin += f"; no op table times this vendor: up to {slower:g} times longer"
     return Interval(centre, centre * exp(-low), centre * exp(high), origin)

@@ -36,9 +36,14 @@ def _assumed(request: Request) -> float:
 
 
 def _foreign(request: Request) -> float:
-    """1 where no op table of matrix products covers the GPU's family."""
+    """1 where no op table of matrix products covers the GPU's family, or its figures are announced.
+
+    Figures of a device that nobody has measured are as uncertain as those of an unknown family.
+    """
     profile, precision = request.profile, request.strategy.precision
     gpus = {g.gpu.name: g.gpu for g in request.cluster.groups}.values()
+    if any(g.preliminary for g in gpus):
+        return 1.0
     figures = [profile.product_figures(peak_for(g, precision)[0], g) for g in gpus]
     return float(not all(f.level != "pooled" and f.by_shape for f in figures))
 
@@ -94,6 +99,19 @@ def untold(request: Request) -> tuple[str, ...]:
     """GPU types of a job that its calibration has no measurements of."""
     gpus = {g.gpu.name: g.gpu for g in request.cluster.groups}
     return tuple(name for name, gpu in gpus.items() if not request.profile.tells_of(gpu))
+
+
+def unvalidated(request: Request) -> tuple[str, ...]:
+    """GPU types of a job of which no measured step was compared with a prediction."""
+    profile = request.profile
+    if profile.measured is not None:
+        return ()
+    compared = profile.runtime["steps_measured_on"]
+    gpus = {g.gpu.name: g.gpu for g in request.cluster.groups}
+    return tuple(
+        f"{name} (preliminary figures)" if gpu.preliminary else name
+        for name, gpu in gpus.items() if name not in compared
+    )  # fmt: skip
 
 
 def step_residual(request: Request) -> Residual:

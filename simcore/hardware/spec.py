@@ -103,6 +103,9 @@ class GpuSpec(Sourced):
         description="best path on which one device reads another's memory directly"
     )
     mig_instances: Count | None = None
+    preliminary: bool = Field(
+        default=False, description="figures are announced; sources disagree, nothing is measured"
+    )
     notes: str = ""
 
     def peak(self, name: PeakName) -> float | None:
