@@ -69,7 +69,9 @@ def _rate_of_squares(tflop_per_s: Mapping[int, float]) -> float:
 
 @dataclass(frozen=True, slots=True)
 class PublishedRate:
-    """The rate of products on one device at sustained clocks: their FLOP over their time.
+    """The rate of products on one device: their FLOP over their time.
+
+    At sustained clocks, or ``in_bursts``: single products of milliseconds.
 
     ``peak``: name of the peak that it is a share of; ``operand_bytes``: bytes per input element.
     """
@@ -84,6 +86,7 @@ class PublishedRate:
     #: Other device -> ratio of its best product's rate to that of ``gpu``. Dies and library are the
     #: same, the power limits differ.
     kin: Mapping[str, float] = field(default_factory=dict)
+    in_bursts: bool = False
 
 
 #: AMD (rocm.blogs.amd.com): "Completing the GPU Performance Picture" (2026) for the ten shapes, in
@@ -102,10 +105,10 @@ PUBLISHED: Final = (
     PublishedRate("gemm_tensor16", "fp16", 2.0, "V100-SXM-16GB",
                   _rate_of_squares(_SQUARES), "torch-mm", tuple((n, n, n) for n in _SQUARES)),
     PublishedRate("gemm_tensor16", "bf16", 2.0, "TPU-v6e", 827.47 * TERA, "tpu-products",
-                  ((8192, 8192, 8192),)),
+                  ((8192, 8192, 8192),), in_bursts=True),
     PublishedRate("gemm_tensor16", "bf16", 2.0, "TPU-v7x",
                   _TPU7X_CORES * _rate_of_squares(_TPU7X_CORE), "tpu-products",
-                  tuple((n, n, n) for n in _TPU7X_CORE)),
+                  tuple((n, n, n) for n in _TPU7X_CORE), in_bursts=True),
 )  # fmt: skip
 
 
@@ -146,7 +149,8 @@ def add_published(compute: Mapping[str, Levels]) -> None:
         share = typical_share(rate, GPUS[rate.gpu], beside)
         by_gpu = table.setdefault("by_gpu", {})
         for name, over in ((rate.gpu, 1.0), *rate.kin.items()):
-            clocks = sustained_over_burst(GPUS[name], limit) or 1.0
+            sustained = None if rate.in_bursts else sustained_over_burst(GPUS[name], limit)
+            clocks = sustained or 1.0
             leaf = figure(share * over * clocks, OWN_SD, rate.source)
             by_gpu.setdefault(name, leaf | beside)
         family = family_of(rate.gpu)

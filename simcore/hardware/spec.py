@@ -103,6 +103,12 @@ class GpuSpec(Sourced):
         description="best path on which one device reads another's memory directly"
     )
     mig_instances: Count | None = None
+    array_side: Count | None = Field(
+        default=None, description="side of the systolic arrays that compute products"
+    )
+    program_devices: int = Field(
+        default=1, ge=1, le=8, description="devices that programs see in this one (cores, dies)"
+    )
     preliminary: bool = Field(
         default=False, description="figures are announced; sources disagree, nothing is measured"
     )

@@ -79,6 +79,19 @@ def matmul_fill(
     return np.where(no_tiles, 1.0, useful * np.minimum(best, 1.0))
 
 
+def array_fill(side: float, *lengths: FloatLike) -> FloatArray:
+    """Share of a systolic array of ``side`` x ``side`` that operands of these lengths use.
+
+        product of  length / (length rounded up to a multiple of side)
+
+    The contracted length and one length of the output lie along the array; the other one passes
+    through it ("How to Scale Your Model", TPUs: shorter axes are padded to the array's side).
+    """
+    filled = (x / (np.ceil(np.maximum(x, 1.0) / side) * side) for x in map(np.asarray, lengths))
+    share: FloatArray = np.prod(np.broadcast_arrays(*filled), axis=0)
+    return share
+
+
 def attention_fill(
     seq_q: FloatLike,
     head_dim: FloatLike,

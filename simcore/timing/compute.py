@@ -13,7 +13,7 @@ from itertools import accumulate
 import numpy as np
 
 from simcore.base.arrays import NDArray, distinct_columns
-from simcore.physics.fill import attention_fill, conv_fill, conv_geometry, matmul_fill
+from simcore.physics.fill import array_fill, attention_fill, conv_fill, conv_geometry, matmul_fill
 from simcore.physics.kernel import Traffic, blocks_s, either_layout_s, roofline_s, traffic_s
 from simcore.physics.slowest import most_work
 from simcore.step.kernels import KINDS, LINEAR_ATTENTION, WIDE, KernelTable, joined_table
@@ -132,14 +132,16 @@ def _at(amounts: Array, batch: Array) -> Array:
 class _Computed:
     """Kernels that compute, and the rates at which they do; columns are [K, 1] unless noted.
 
-    ``s_per_sample``: at full fill, of all runs in the phase. ``sides`` [4, K, 2]: m, n, k and
-    groups, each a fixed part and a part per sample. ``tile``: rows and columns to which outputs are
-    padded, None where none are. ``winograd``: indices [W] of the kernels that Winograd's algorithm
-    may compute, with ``of_weight`` [W, 1], whether such a kernel is the gradient of the weight, and
-    ``flop_per_byte`` [W, 1], its rate over the bandwidth.
+    ``s_per_sample``: at full fill, of all runs in the phase. ``edge_samples``: samples whose work
+    tiles across the edges of groups add on each device that the program sees. ``sides`` [4, K, 2]:
+    m, n, k and groups, each a fixed part and a part per sample. ``tile``: rows and columns to which
+    outputs are padded, None where none are. ``winograd``: indices [W] of the kernels that
+    Winograd's algorithm may compute, with ``of_weight`` [W, 1], whether such a kernel is the
+    gradient of the weight, and ``flop_per_byte`` [W, 1], its rate over the bandwidth.
     """
 
     s_per_sample: Array
+    edge_samples: Array
     sides: Array
     wave_frac: Array
     half_depth: Array
@@ -197,6 +199,7 @@ def _computed(
     slowed = rate * np.where(kernels["backward"], backward_frac, 1.0)
     return _Computed(
         s_per_sample=(kernels["flop"] / slowed * kernels["count"])[:, None],
+        edge_samples=_edge_samples(kernels["sides"]),
         sides=kernels["sides"].transpose(1, 0, 2).copy(),
         wave_frac=of_kind["wave_frac"][:, None].copy(),
         half_depth=of_kind["half_depth"][:, None].copy(),
@@ -207,9 +210,20 @@ def _computed(
     )
 
 
+def _edge_samples(sides: Array) -> Array:
+    """Samples [K, 1] whose rows are as many as the fixed rows of a group (sides m and k)."""
+    fixed, per_sample = sides[:, [0, 2], :].transpose(2, 0, 1)
+    grouped = sides[:, 3, :1] > 1.0
+    at_edges = grouped & (fixed > 0.0) & (per_sample > 0.0)
+    found: Array = np.where(at_edges, fixed / np.where(at_edges, per_sample, 1.0), 0.0)
+    total: Array = found.sum(axis=1, keepdims=True)
+    return total
+
+
 def _product_s(of: _Computed, rates: KernelRates, batch: Array) -> Array:
     """Seconds that matrix products and convolutions compute [K, B]."""
-    seconds: Array = of.s_per_sample * batch
+    samples = batch + of.edge_samples * rates.devices if of.edge_samples.any() else batch
+    seconds: Array = of.s_per_sample * samples
     if rates.sm_count:
         m, n, k, groups = _at(of.sides, batch)
         fill = matmul_fill(m, n, k, groups, rates.sm_count, of.wave_frac, of.half_depth, of.tile)
@@ -218,6 +232,9 @@ def _product_s(of: _Computed, rates: KernelRates, batch: Array) -> Array:
             shape = rates.sm_count, of.wave_frac[fast], of.half_depth[fast]
             fill[fast] = conv_fill(pixels / batch, batch, inner, outer, *shape, of.flop_per_byte)
         seconds /= fill
+    elif rates.array_side:
+        m, n, k, _ = _at(of.sides, batch)
+        seconds /= array_fill(rates.array_side, k, np.maximum(m, n))
     return seconds
 
 
@@ -228,6 +245,8 @@ def _attention_s(of: _Computed, rates: KernelRates, batch: Array) -> Array:
         queries, head_dim, keys, heads = _at(of.sides, batch)
         shape = rates.sm_count, of.wave_frac, of.half_depth
         seconds /= attention_fill(queries, head_dim, keys, heads, *shape, rates.half_width)
+    elif rates.array_side:
+        seconds /= array_fill(rates.array_side, _at(of.sides, batch)[1])
     return seconds
 
 

@@ -108,7 +108,7 @@ class KernelRates:
     ``physics.fill.attention_fill``. ``attention_bwd_frac``: rate of attention's backward over that
     of its forward. ``start_s``: least seconds of a kernel. ``timed``: kernels of steps, timed
     on this device. ``alone``: the rates without other ranks on the node, if they differ. ``gpu``:
-    the device, whose SMs limit kernels of linear attention.
+    the device, whose SMs limit kernels of linear attention and whose systolic arrays narrow ones.
     """
 
     kinds: NDArray[np.void]
@@ -121,6 +121,16 @@ class KernelRates:
     timed: TimedKernels | None = None
     alone: KernelRates | None = None
     gpu: GpuSpec | None = None
+
+    @property
+    def devices(self) -> float:
+        """Devices that a program sees in this one, each with an equal part of the rates."""
+        return float(self.gpu.program_devices) if self.gpu else 1.0
+
+    @property
+    def array_side(self) -> float:
+        """Side of the systolic arrays that compute products; 0 for other matrix units."""
+        return self.gpu.array_side.value if self.gpu and self.gpu.array_side else 0.0
 
     def of(self, kind: str) -> np.void:
         """The rates of one of ``KINDS``."""

@@ -308,11 +308,13 @@ def experts(
         ops.grouped_linear(
             f"experts.{part}", rows, width, cols, local, weight_grad=trained,
             save_input=part != "up" or not gated, joint=joint, looped=looped,
+            edge_rows=run.expert_tile,
         )
         for part in parts
     ]  # fmt: skip
     second = ops.grouped_linear(
         "experts.down", rows, ffn, width, local, weight_grad=trained, joint=joint, looped=looped,
+        edge_rows=run.expert_tile,
     )  # fmt: skip
     if not gated:
         between: tuple[Op, ...] = (plain_activation(s.kind, rows * ffn, s.fused_pointwise),)

@@ -363,7 +363,9 @@ class Implementation:
       is in the products' kernels, one for all experts; ``joint_experts``: one kernel computes a
       product of all experts (torch's grouped_mm), the activation another one;
       ``experts_in_turn``: a Python loop runs one expert after the other, each with kernels of its
-      own. ``expert_bias_apart``: the last product's
+      own. ``expert_tile``: rows of a tile of joint products whose tiles do not begin with an
+      expert's rows, so that tiles across an edge are computed twice (megablox on TPUs); 0: they
+      do. ``expert_bias_apart``: the last product's
       bias is multiplied by routing weights and added expert by expert, in tensor operations.
       ``weighed_early``: rows are multiplied by their weights in the activation, not when they are
       combined (Megatron-Core). ``regrouped_rows``: rows arrive ordered by sender and are sorted by
@@ -395,6 +397,7 @@ class Implementation:
     expert_apart: bool = False
     fused_experts: bool = False
     joint_experts: bool = False
+    expert_tile: int = 0
     experts_in_turn: bool = False
     expert_bias_apart: bool = False
     weighed_early: bool = False

@@ -83,17 +83,19 @@ def grouped_linear(
     weight_grad: bool = True,
     joint: bool = False,
     looped: bool = False,
+    edge_rows: int = 0,
 ) -> Op:
     """``rows`` rows per sample in ``experts`` equal groups, each multiplied by its own ``[k, n]``.
 
     Each group is a separate launch, as in Transformer Engine's GroupedLinear and in models that
     loop over their experts; the launches run in parallel. ``joint``: one launch for all groups.
-    ``looped``: a C++ loop issues them, as in GroupedLinear, not Python.
+    ``looped``: a C++ loop issues them, as in GroupedLinear, not Python. ``edge_rows``: rows of a
+    tile; one that lies across the edge of two groups is computed for both.
     """
     launches = 1.0 if joint else float(experts)
     issues = 1.0 + LOOPED_ISSUE * launches if looped else None
     flop, weight = 2.0 * rows * k * n, float(experts) * k * n
-    each = Affine(0, rows / experts)
+    each = Affine(edge_rows * (experts - 1) / experts, rows / experts)
 
     def product(m: Affine, cols: Affine, depth: Affine, cast: float) -> Kernel:
         return Kernel(
