@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from simcore.physics.fill import (
     EXP_EXPOSED_FRAC,
     TILE_PENALTY,
+    array_fill,
     attention_fill,
     matmul_fill,
     softmax_width,
@@ -138,3 +139,11 @@ def test_exponentials_of_a_known_device() -> None:
     """H100 SXM: 132 SMs at 1.83 GHz, 16 a clock, 3.87 T/s; 989 TFLOP/s: 64 elements for all."""
     width = softmax_width(989.4e12, 132, 1.83e9, 16.0)
     assert width / EXP_EXPOSED_FRAC == pytest.approx(64.0, rel=0.001)
+
+
+def test_a_systolic_array_is_filled_by_multiples_of_its_side() -> None:
+    """A head of 128 uses half of an array of 256; 2,880 fill 11.25 of 12 columns."""
+    assert array_fill(256.0, 128.0) == pytest.approx(0.5)
+    assert array_fill(128.0, 128.0) == pytest.approx(1.0)
+    assert array_fill(256.0, 2880.0, 4096.0) == pytest.approx(11.25 / 12)
+    assert array_fill(256.0, 64.0, 384.0) == pytest.approx(0.25 * 0.75)
