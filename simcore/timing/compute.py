@@ -210,6 +210,11 @@ def _computed(
     )
 
 
+def _array_side(rates: KernelRates) -> float:
+    """Side of the systolic arrays that compute products; 0 for other matrix units."""
+    return rates.gpu.array_side.value if rates.gpu and rates.gpu.array_side else 0.0
+
+
 def _edge_samples(sides: Array) -> Array:
     """Samples [K, 1] whose rows are as many as the fixed rows of a group (sides m and k)."""
     fixed, per_sample = sides[:, [0, 2], :].transpose(2, 0, 1)
@@ -222,7 +227,8 @@ def _edge_samples(sides: Array) -> Array:
 
 def _product_s(of: _Computed, rates: KernelRates, batch: Array) -> Array:
     """Seconds that matrix products and convolutions compute [K, B]."""
-    samples = batch + of.edge_samples * rates.devices if of.edge_samples.any() else batch
+    devices = rates.gpu.program_devices if rates.gpu else 1
+    samples = batch + of.edge_samples * devices if of.edge_samples.any() else batch
     seconds: Array = of.s_per_sample * samples
     if rates.sm_count:
         m, n, k, groups = _at(of.sides, batch)
@@ -232,9 +238,9 @@ def _product_s(of: _Computed, rates: KernelRates, batch: Array) -> Array:
             shape = rates.sm_count, of.wave_frac[fast], of.half_depth[fast]
             fill[fast] = conv_fill(pixels / batch, batch, inner, outer, *shape, of.flop_per_byte)
         seconds /= fill
-    elif rates.array_side:
+    elif side := _array_side(rates):
         m, n, k, _ = _at(of.sides, batch)
-        seconds /= array_fill(rates.array_side, k, np.maximum(m, n))
+        seconds /= array_fill(side, k, np.maximum(m, n))
     return seconds
 
 
@@ -245,8 +251,8 @@ def _attention_s(of: _Computed, rates: KernelRates, batch: Array) -> Array:
         queries, head_dim, keys, heads = _at(of.sides, batch)
         shape = rates.sm_count, of.wave_frac, of.half_depth
         seconds /= attention_fill(queries, head_dim, keys, heads, *shape, rates.half_width)
-    elif rates.array_side:
-        seconds /= array_fill(rates.array_side, _at(of.sides, batch)[1])
+    elif side := _array_side(rates):
+        seconds /= array_fill(side, _at(of.sides, batch)[1])
     return seconds
 
 

@@ -122,16 +122,6 @@ class KernelRates:
     alone: KernelRates | None = None
     gpu: GpuSpec | None = None
 
-    @property
-    def devices(self) -> float:
-        """Devices that a program sees in this one, each with an equal part of the rates."""
-        return float(self.gpu.program_devices) if self.gpu else 1.0
-
-    @property
-    def array_side(self) -> float:
-        """Side of the systolic arrays that compute products; 0 for other matrix units."""
-        return self.gpu.array_side.value if self.gpu and self.gpu.array_side else 0.0
-
     def of(self, kind: str) -> np.void:
         """The rates of one of ``KINDS``."""
         row: np.void = self.kinds[KINDS.index(kind)]
