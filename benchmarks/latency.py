@@ -62,6 +62,7 @@ FIGURES = (
     Figure("cut of 1,000 layers into 64 stages", 1.0, calls.cut_s),
     Figure("shares of a batch of a million", 20.0, calls.shares_s),
     Figure("topology of 10,000 nodes", 1.0, calls.topology_s),
+    Figure("fair shares of 100,000 flows on 8,192 nodes", 1.0, calls.flows_s),
 )
 
 

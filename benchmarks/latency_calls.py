@@ -241,3 +241,21 @@ def topology_s(n: int) -> float:
 
     graph = _tests_module("cluster_graph", "tests")
     return least_s(lambda: graph.build_graph(parse_cluster("10000x8xA6000ada")), 0.0, n)
+
+
+def flows_s(n: int) -> float:
+    """Paths and max-min rates of random flows on a fat tree of two tiers, 4:1 above the leaves."""
+    import numpy as np
+
+    from simcore.hardware.fabrics.record import read_fabric
+    from simcore.physics.fair_shares import max_min_rates
+
+    text = "name: a\nkind: fat-tree\ntiers: [{members: 32, oversubscription: 4}, {members: 16}]\n"
+    topology = read_fabric(text, "benchmark").topology(8192, 400e9)
+    source, target = np.random.default_rng(0).integers(0, 8192, (2, 100_000))
+    return least_s(
+        lambda: max_min_rates(
+            len(source), *topology.routes(source, target), topology.bytes_per_s
+        ),
+        0.0, n,
+    )  # fmt: skip

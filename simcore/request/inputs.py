@@ -193,6 +193,7 @@ def look_up_names(tries: Attempts, inputs: Inputs) -> str:
     make("issuer", lambda: issuer_named(options.get("issuer") or "torch"))
     make("nccl_algorithms", lambda: nccl_algorithms(options.get("nccl_algo")))
     make("nccl_protocols", lambda: nccl_protocols(options.get("nccl_proto")))
+    make("nccl_release", lambda: nccl_release(options.get("nccl_version")))
     make("offload", lambda: parse_offload(options.get("offload") or "none"))
     make("growing", lambda: on_or_off("growing-segments", options.get("growing_segments")))
     make("fp8_params", lambda: on_or_off("fp8-params", options.get("fp8_params")))
@@ -205,6 +206,14 @@ def look_up_names(tries: Attempts, inputs: Inputs) -> str:
 def nccl_algorithms(text: str | None) -> Held:
     """Algorithms that NCCL may use, from a text like that of NCCL_ALGO. Raises UsageError."""
     return parse_held("nccl-algo", text, names_in_nccl_algo())
+
+
+def nccl_release(text: str | None) -> tuple[int, ...]:
+    """The numbers of a release of NCCL such as 2.32.3; () for None. Raises InvalidConfig."""
+    parts = (text or "").strip().split(".")
+    if text is None or (len(parts) > 1 and all(p.isdecimal() and len(p) < 4 for p in parts)):
+        return tuple(map(int, filter(None, parts)))
+    raise InvalidConfig([f"nccl-version {text!r:.40} is no release such as 2.32 or 2.32.3"])
 
 
 def nccl_protocols(text: str | None) -> Held:

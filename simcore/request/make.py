@@ -208,6 +208,7 @@ def _strategy(tries: Attempts, inputs: Inputs, mode: str) -> Strategy | None:
         nccl=NcclLimits(
             algorithms=tries.get("nccl_algorithms", FREE),
             protocols=tries.get("nccl_protocols", FREE),
+            release=tries.get("nccl_release", ()),
         ),
         shard_ranks=tries.get("shard_ranks", 0),
         gather_tensors=tries.get("gathered", False) or bool(library.program.zero3.tensor_lists),

@@ -63,10 +63,14 @@ class Buckets:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NcclLimits:
-    """The algorithms and protocols that a job allows NCCL (NCCL_ALGO, NCCL_PROTO)."""
+    """The algorithms and protocols that a job allows NCCL (NCCL_ALGO, NCCL_PROTO), and its release.
+
+    ``release``: () where it is not given.
+    """
 
     algorithms: Held = FREE
     protocols: Held = FREE
+    release: tuple[int, ...] = ()
 
     def __bool__(self) -> bool:
         return bool(self.algorithms or self.protocols)

@@ -43,9 +43,11 @@ def steps_of(
 
 
 def with_library(request: Request, points: Points) -> Points:
-    """The axis with NCCL restricted to the algorithms and protocols that the job names."""
+    """The axis with the job's release of NCCL, restricted to what the job names."""
     s = request.strategy
-    if not s.nccl.algorithms and not s.nccl.protocols:
+    if s.nccl.release:
+        points = replace(points, library=replace(points.library, release=s.nccl.release))
+    if not s.nccl:
         return points
     allowed = Allowed(
         s.nccl.algorithms.every, s.nccl.protocols.every,

@@ -262,3 +262,19 @@ def test_half_of_a_group_of_interleaved_nodes_shares_its_leaf() -> None:
     on = replace(h100(64, 8, oversubscription=4.0, leaf_nodes=8.0), node_stride=4.0)
     assert on.leaf_nodes == 2.0
     assert on.across("ring") == pytest.approx(150e9)
+
+
+def test_two_limits_of_blackwell_since_release_2_32() -> None:
+    """Eight channels of 37.5 GB/s: 31.67 and, since 2.32, 36.7 each; others have not changed."""
+
+    def per_byte(release: tuple[int, ...], nodes: int, generation: int = 3) -> float:
+        more = {"generation": generation, "release": release, "channel_bw_bytes_per_s": 37.5e9}
+        on = group(8.0 * nodes, float(nodes), intra_bw=1e15, inter_bw=300e9, **{**H100, **more})
+        one, two = (way(on, "all_reduce", b, "Tree", "LL128") for b in (1e12, 2e12))
+        return (two - one) / 1e12
+
+    assert per_byte((2, 30), 2) == pytest.approx(2 / (8 * 31.67e9))
+    assert per_byte((2, 31, 2), 2) == per_byte((2, 30), 2)
+    assert per_byte((2, 32, 3), 2) == pytest.approx(2 / (0.9375 * 0.92 * 300e9))  # no longer bound
+    assert per_byte((2, 32), 4) == per_byte((2, 30), 4)
+    assert per_byte((2, 32), 2, generation=2) == per_byte((2, 30), 2, generation=2)

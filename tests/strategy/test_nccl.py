@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from simcore import api
 from simcore.base.errors import InvalidConfig, UnknownName
 from simcore.physics.collectives import names_in_nccl_algo
-from simcore.request.inputs import nccl_algorithms, nccl_protocols
+from simcore.request.inputs import nccl_algorithms, nccl_protocols, nccl_release
 from simcore.strategy.nccl import Held
 
 ALGORITHMS = names_in_nccl_algo()
@@ -78,3 +79,23 @@ def test_names_in_the_order_of_nccl() -> None:
     """init.cc, ncclAlgoStr; exchanges by send and receive are no algorithm of NCCL_ALGO."""
     collnet = ("CollNetDirect", "CollNetChain")
     assert names_in_nccl_algo() == ("Tree", "Ring", *collnet, "NVLS", "NVLSTree", "PAT")
+
+
+def test_a_release_is_numbers_with_dots() -> None:
+    assert nccl_release("2.32.3") == (2, 32, 3)
+    assert nccl_release(None) == ()
+    for wrong in ("2", "two", "2.x", "", "2.32.99999"):
+        with pytest.raises(InvalidConfig, match="is no release such as"):
+            nccl_release(wrong)
+
+
+def test_the_release_reaches_the_price() -> None:
+    """On two nodes of B200 the trees of 2.32 are no slower, and on H100 nothing changes."""
+    job = {"strategy": "ddp", "nccl_algo": "Tree", "nccl_proto": "LL128", "overlap": "none"}
+    for gpus, faster in (("2x8xB200", True), ("2x8xH100", False)):
+        old, new = (
+            api.predict("gpt2-xl", gpus, nccl_version=v, **job).step_time_s.value
+            for v in ("2.30", "2.32")
+        )
+        assert (new < old) == faster
+        assert faster or new == old

@@ -70,7 +70,7 @@ class Library:
     (heads - 1) / heads (0: the switch does not reduce). ``sharp``: whether the network's switches
     reduce. ``nic_latency_s``: latency beyond that of the NIC in NCCL's tables.
     ``intra_chunk_ramp``, ``inter_chunk_ramp``: ``Group.chunk_ramp`` within a node and between
-    nodes. ``allowed``: algorithms and protocols that the user allows.
+    nodes. ``allowed``: algorithms and protocols that the user allows; ``release`` of NCCL.
     ``channel_bw_bytes_per_s``: bandwidth of a node's NICs that one NCCL channel gets (0: unknown).
 
     ``torus``: axes of the torus that joins the ranks of a node, and the multiple of ranks at which
@@ -97,6 +97,7 @@ class Library:
     node_stride: float = 1.0
     torus: tuple[int, ...] = ()
     allowed: Allowed = Allowed()
+    release: tuple[int, ...] = (2, 30)
 
 
 #: A library with rings and trees of one protocol, on a network without bottlenecks.

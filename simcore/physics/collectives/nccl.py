@@ -1,5 +1,7 @@
 """Cost tables of NCCL's algorithms and protocols, from its own tuning (2.30, src/graph/tuning.cc).
 
+What later releases changed is in ``CHANGED``.
+
 NCCL chooses the lowest latency + bytes / bandwidth over algorithms and protocols. The tables here
 are its latencies, its bandwidth limits and the conditions under which it enables a protocol; the
 bandwidths are those of the cluster's links. Left out: NCCL's correction of trees by message size,
@@ -73,6 +75,12 @@ _LL_NET: Final = ((39.0 * GIGA, 20.4 * GIGA), (22.5 * GIGA, 19.0 * GIGA))
 TREE_CHANNEL: Final = ((18.5, 10.0), (23.6, 17.8), (41.4, 36.0), (42.8, 24.0))
 TREE_LL128_CHANNEL: Final = ((20.0, 20.0), (20.0, 20.0), (36.7, 29.0), (31.67, 20.0))
 RING_LL128_CHANNEL: Final = ((20.0, 20.0), (20.0, 20.0), (36.7, 36.7), (40.0, 40.0))
+#: Since NCCL 2.32 two limits of Blackwell are others: of LL on one node, and of Tree with LL128 on
+#: two. Read in the tables of the libraries that NVIDIA ships (wheels nvidia-nccl-cu13 2.31.2, whose
+#: tables are those of 2.30.7's source, and 2.32.3, whose source is not public in November 2026).
+CHANGED: Final = (2, 32)
+_LL_NODE_SINCE: Final = (*_LL_NODE[:3], 282.4 * GIGA)
+_TREE_LL128_SINCE: Final = (*TREE_LL128_CHANNEL[:3], (36.7, 20.0))
 #: Least ranks per node with which NCCL reduces in the NVLink switch, by generation; from its
 #: choices on H200 and B200.
 NVLS_LEAST_RANKS: Final = (np.inf, np.inf, 5.0, 6.0)
@@ -112,8 +120,15 @@ def ll_limit(group: Group) -> Array:
     """Largest bytes/s of protocol LL."""
     two, more = _LL_NET[group.library.amd_host]
     between = np.where(group.n_nodes > 2, more, two)
-    limit: Array = np.where(group.n_nodes > 1, between, _LL_NODE[group.library.generation])
+    node = _LL_NODE_SINCE if group.library.release >= CHANGED else _LL_NODE
+    limit: Array = np.where(group.n_nodes > 1, between, node[group.library.generation])
     return limit
+
+
+def tree_ll128_limit(group: Group) -> Array | float:
+    """Largest bytes/s of a tree with LL128 between nodes."""
+    since = group.library.release >= CHANGED
+    return channel_limit(group, _TREE_LL128_SINCE if since else TREE_LL128_CHANNEL)
 
 
 def channel_limit(group: Group, table: tuple[tuple[float, float], ...]) -> Array | float:

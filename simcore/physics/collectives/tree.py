@@ -54,7 +54,7 @@ class Tree(Algorithm):
         if "LL128" in names:
             shares = nccl.TREE_LL128_SHARE, nccl.TREE_LL128_NODE_SHARE
             rate[1] = bus * np.where(group.n_nodes > 1, *shares)
-            rate[1] = np.minimum(rate[1], nccl.channel_limit(group, nccl.TREE_LL128_CHANNEL))
+            rate[1] = np.minimum(rate[1], nccl.tree_ll128_limit(group))
         return options_by_protocol(group, "Tree", names, fixed, 2.0 / rate, ramp=group.chunk_ramp)
 
 

@@ -82,6 +82,13 @@ DECLARED = (
         control=Control(label="NCCL protocols", hint="Simple", example="Simple"),
     ),
     Option(
+        name="nccl_version", heading=_HEADING,
+        kind=Text(check="simcore.request.inputs:nccl_release", metavar="RELEASE"),
+        help="Release of NCCL, such as 2.32.3, whose limits by protocol are taken (2.30 by "
+             "default; 2.32 changed two of Blackwell's).",
+        control=Control(label="NCCL release", hint="2.30", example="2.32"),
+    ),
+    Option(
         name="issuer", heading=_HEADING,
         kind=Name("simcore.hardware.host:ISSUERS", judged=True),
         help="What launches kernels: torch, megatron (8 times torch's host time per kernel), "

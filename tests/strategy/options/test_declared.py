@@ -10,7 +10,7 @@ from simcore.strategy.options import OPTIONS, Number, Whole
 OF_NO_LAUNCH_FILE = {
     "model", "inputs", "gpus", "zero", "global_batch", "launch", "steps", "epochs", "settings",
     "sample_load", "epoch_samples", "expert_imbalance", "shares", "network", "node", "fabric",
-    "nccl_algo", "nccl_proto", "launch_blocking", "calibration",
+    "nccl_algo", "nccl_proto", "nccl_version", "launch_blocking", "calibration",
     "prefetch_blocks", "gather_tensors", "reuse_numel", "eager_kernels", "profile",
     "mean_seq_len", "packing",
 }  # fmt: skip
@@ -19,8 +19,8 @@ OF_NO_SWEEP = {
     "model", "inputs", "gpus", "launch", "steps", "epochs", "settings", "lora_targets",
     "quantised_base", "packing", "compile", "sequence_parallel", "expert_padding", "overlap",
     "recompute_modules", "fp8_params", "growing_segments", "node", "fabric",
-    "nccl_algo", "nccl_proto", "optimizer_impl", "grad_clip", "ema", "launch_blocking",
-    "calibration",
+    "nccl_algo", "nccl_proto", "nccl_version", "optimizer_impl", "grad_clip", "ema",
+    "launch_blocking", "calibration",
     "bucket_numel", "prefetch_blocks", "gather_tensors", "reuse_numel", "eager_kernels", "profile",
     "sample_load", "epoch_samples",
 }  # fmt: skip
