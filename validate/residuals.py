@@ -6,8 +6,8 @@ what share of each source lies inside: by these widths, and by widths fitted wit
 The tables set the widths, so only the second is a test. Central predictions are not touched.
 Widths of steps hold 80 % of a source to come, each source counted once.
 ``memory_foreign`` is what memory of a source left out needs beside them, each source counted once;
-``memory_kinds`` are the kinds of program with figures, which go without it. ``assumed`` and
-``memory_assumed`` are what rows need beside all that whose program is left unsaid.
+``memory_kinds`` are the kinds of program with figures, and what their own rows need instead.
+``assumed`` and ``memory_assumed`` are what rows need beside all that whose program is left unsaid.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from simcore.hardware.profile import BLIND_ORIGIN, load_profile
 from simcore.memory.spread import program_kind
 from simcore.memory.terms import loose_bytes
 from simcore.request.resolved import Request
+from simcore.strategy.programs import PLAIN
 from simcore.validate.case import Case
 from simcore.validate.judge import Judged, judge, request_of
 from simcore.validate.table import read_table
@@ -49,8 +50,7 @@ READINGS = (
     "peak_last_rank_allocated_bytes",
     "peak_reserved_bytes", "peak_shown_bytes",
 )  # fmt: skip
-#: A source with fewer rows has no line of its own; a kind of program with fewer, or with fewer of
-#: them inside widths set without their source, is not known.
+#: A source with fewer rows has no line of its own, a kind of program with fewer no width.
 LEAST_ROWS = 5
 LEVEL = 0.8
 #: Attention that writes scores to memory: programs of before 2023, which no library assumed is.
@@ -187,24 +187,37 @@ def beyond(rows: Sequence[Row]) -> Any:
     return needed / np.array([r.held for r in rows])
 
 
-def foreign(rows: Sequence[Row]) -> dict[str, Any]:
-    """``memory_foreign``, the kinds of program that go without it, and shares of sources left out.
+def foreign(rows: Sequence[Row], widths: Sequence[Estimate]) -> dict[str, Any]:
+    """``memory_foreign``, what each kind of program with rows has instead, and shares left out.
 
-    ``left_out_frac``: without this width and with it, set without the source; mean of sources.
+    ``widths``: those of ``MEMORY_PARTS`` in force, beside which a kind's own rows are looked at.
+    ``left_out_frac``: without ``memory_foreign`` and with it, set without the source; mean of
+    sources.
     """
     needed, sources = beyond(rows), np.array([r.source for r in rows])
     wide = _left_out_shares(needed, sources)
     bare = {source: float((needed[sources == source] <= 0.0).mean()) for source in wide}
+    width, beside = width_of_a_new_source(needed, sources), _lacking(rows, widths)
     kinds = np.array([r.program for r in rows])
-    known = {k for k in set(kinds) if (needed[kinds == k] <= 0.0).mean() >= LEVEL}
+    own = {
+        k: float(np.quantile(beside[kinds == k], LEVEL, method="inverted_cdf"))
+        for k, n in Counter(kinds.tolist()).items()
+        if n >= LEAST_ROWS and k != PLAIN.name
+    }
     return {
-        "width": width_of_a_new_source(needed, sources),
-        "kinds": sorted(
-            k for k, n in Counter(kinds.tolist()).items() if n >= LEAST_ROWS and k in known
-        ),
+        "width": width,
+        "kinds": {k: w for k, w in sorted(own.items()) if w < width},
         "left_out_frac": tuple(float(np.mean(list(of.values()))) for of in (bare, wide)),
         "sources": {source: (bare[source], share) for source, share in wide.items()},
     }
+
+
+def _lacking(rows: Sequence[Row], widths: Sequence[Estimate]) -> Any:
+    """The width over all that is held which each error [R] needs beside those that are set."""
+    errors = errors_of(rows)
+    known = errors.known + errors.weights @ np.square([w.value for w in widths])
+    lack = np.sqrt(np.maximum(np.square(errors.size / Z80) - known, 0.0))
+    return lack / np.array([r.held for r in rows])
 
 
 def _left_out_shares(needed: Any, sources: Any) -> dict[str, float]:
@@ -251,10 +264,7 @@ def _apart(
 def _beside(rows: Sequence[Row], widths: Sequence[Estimate]) -> dict[str, Any]:
     """The width that a source to come needs beside those set, over all that is held; and the share
     of each source that lies inside with a width set without it."""
-    errors, sources = errors_of(rows), np.array([r.source for r in rows])
-    known = errors.known + errors.weights @ np.square([w.value for w in widths])
-    lack = np.sqrt(np.maximum(np.square(errors.size / Z80) - known, 0.0))
-    needed = lack / np.array([r.held for r in rows])
+    needed, sources = _lacking(rows, widths), np.array([r.source for r in rows])
     left_out = _left_out_shares(needed, sources)
     return {
         "width": width_of_a_new_source(needed, sources),
@@ -274,7 +284,7 @@ def residuals(files: Sequence[Path]) -> dict[str, Any]:
         "step_time": fitted(step_rows(verdict.judged, requests), FITTED, for_sources=True),
         "memory": fitted([r for r in memory if any(r.weights)], MEMORY_PARTS),
         "assumed": assumed(files),
-        "memory_foreign": foreign(memory),
+        "memory_foreign": foreign(memory, [bare.memory_sd_log(n) for n in MEMORY_PARTS]),
     }
 
 
@@ -306,7 +316,9 @@ def main() -> None:
         )
         for source, inside in of["sources"].items():
             write(f"{source:<54.54}{inside:>9.2f}\n")
-    write(f"\nmemory_foreign: {other['width']:.3f}\nmemory_kinds: {other['kinds']}\n")
+    write(f"\nmemory_foreign: {other['width']:.3f}\nmemory_kinds:\n")
+    for kind, width in other["kinds"].items():
+        write(f"  {kind}: {width:.3f}\n")
     write(f"{'memory of a source left out':<54}{'':6}{'without':>9}{'with':>10}\n")
     every = {"mean of sources": other["left_out_frac"], **other["sources"]}
     for name, (bare, wide) in every.items():

@@ -21,7 +21,7 @@ from simcore.memory.communicators import (
 )
 from simcore.memory.job import fullest
 from simcore.memory.parts import frozen_width, saved_activations
-from simcore.memory.spread import program_kind, whole_sd_log
+from simcore.memory.spread import is_foreign, program_kind, whole_sd_log
 from simcore.memory.terms import CUBLAS_HANDLES, engine_workspaces
 from simcore.strategy.layout import Layout
 
@@ -315,8 +315,12 @@ def _context(f: Facts) -> Derivation:
 def _device(f: Facts) -> Derivation:
     m = f.result.memory
     kind, width = program_kind(f.request), whole_sd_log(f.request)
-    why = "assumed, not named" if f.request.software_assumed else "no published figures"
-    figures = f"{why}: +-{width:.1%} of allocated" if width else "published figures"
+    why = (
+        "assumed, not named" if f.request.software_assumed
+        else "no published figures" if is_foreign(f.request)
+        else "published figures"
+    )  # fmt: skip
+    figures = f"{why}: +-{width:.1%} of allocated" if width else why
     return Derivation(
         "allocated (tensors) + allocator rounding = reserved; + NCCL buffers + CUDA context; at "
         "the fullest of four moments: frozen forward, forward, backward, optimizer step",

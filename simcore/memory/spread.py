@@ -2,9 +2,10 @@
 
 State is counted exactly where the program is known. Memory that comes and goes within a step
 depends on its kernels; CUDA context and communicators are assumptions with spreads of their own.
-For a kind of program without rows in the published tables everything allocated is less certain,
-since such a program may keep copies that are not modelled; it is also less certain where nobody
-named the program. ``python -m validate.residuals`` sets the widths.
+Everything allocated is less certain for a program, or a release of one, without rows in the
+published tables, since it may keep copies that are not modelled, and where nobody named the
+program. How much less is how far programs lie apart: ``python -m validate.residuals`` sets the
+widths.
 """
 
 from __future__ import annotations
@@ -16,15 +17,13 @@ from simcore.request.resolved import Request
 
 
 def program_kind(request: Request) -> str:
-    """The kind of program that decides the spread, with a note for old libraries.
+    """The program at its release, as records name it, with a note for mixtures of experts.
 
-    It is the training program, or else the library that issues the model's kernels.
+    Another release, or experts where a program's published figures are of dense models, is another
+    kind: what it keeps is not known from them.
     """
-    strategy = request.strategy
-    # Megatron-LM's modules of 2022 keep the same tensors as today's
-    issuer = strategy.issuer.removesuffix("_2022")
-    program = strategy.program.evidence.memory_figures_of or issuer
-    return f"{program}, old libraries" if request.eager_kernels else program
+    name = request.strategy.program.name
+    return f"{name}, experts" if request.workload.expert_numel > 0 else name
 
 
 def is_foreign(request: Request) -> bool:
@@ -33,11 +32,16 @@ def is_foreign(request: Request) -> bool:
 
 
 def whole_sd_log(request: Request) -> float:
-    """Spread (ln) of everything allocated: non-zero for a program assumed or without figures."""
-    of = request.profile.memory_sd_log
+    """Spread (ln) of everything allocated.
+
+    That of a kind with rows is what its own errors need, often nothing; that of another kind what
+    programs need that are left out of the fit.
+    """
+    profile = request.profile
     if request.software_assumed:
-        return of("memory_assumed").value
-    return of("memory_foreign").value if is_foreign(request) else 0.0
+        return profile.memory_sd_log("memory_assumed").value
+    own = profile.runtime["memory_kinds"].get(program_kind(request))
+    return profile.memory_sd_log("memory_foreign").value if own is None else float(own)
 
 
 def tensors_sd_bytes(request: Request, memory: Memory) -> float:

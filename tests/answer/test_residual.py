@@ -13,7 +13,6 @@ from simcore.answer.request import make_request
 from simcore.answer.residual import PARTS, part_weights, step_residual, untimed_slowdown
 from simcore.base.database import read_yaml, shipped_root
 from simcore.hardware.calibrations import Knob
-from simcore.hardware.host import ISSUERS
 from simcore.hardware.profile import load_profile
 from simcore.hardware.spec import GPUS
 from simcore.memory.spread import is_foreign, program_kind
@@ -100,12 +99,11 @@ def test_memory_of_programs_without_figures_is_less_sure() -> None:
     """All that they hold is, state too; a library with figures has none of that spread."""
     words: Options = {"strategy": "ddp", "precision": "bf16"}
     foreign, known = (
-        make_request("gpt2", "8xA100", issuer=i, **words) for i in ("torch", "megatron")
+        make_request("gpt2", "8xA100", software=f"megatron-lm{release}", **words)
+        for release in ("@2024-overlaps", "@2024")
     )
     assert is_foreign(foreign) and not is_foreign(known)
-    assert (
-        program_kind(make_request("gpt2", "8xA100", software="fsdp", issuer="megatron")) == "fsdp"
-    )
+    assert program_kind(make_request("gpt2", "8xA100", software="fsdp")) == "fsdp"
     wide, narrow = predict(foreign).memory, predict(known).memory
     assert wide.allocated_bytes == narrow.allocated_bytes
     width = load_profile().memory_sd_log("memory_foreign").value
@@ -123,27 +121,26 @@ def test_memory_of_a_program_that_nobody_named_is_less_sure() -> None:
     )
     wide, narrow = predict(assumed).memory, predict(named).memory
     assert wide.allocated_bytes == narrow.allocated_bytes
-    width = load_profile().memory_sd_log("memory_assumed").value
-    assert wide.tensors_sd_bytes == pytest.approx(
-        math.hypot(narrow.tensors_sd_bytes, width * narrow.allocated_bytes)
-    )
+    less, more = (load_profile().memory_sd_log(f"memory_{k}").value for k in ("foreign", "assumed"))
+    apart = math.sqrt(more**2 - less**2) * narrow.allocated_bytes
+    assert wide.tensors_sd_bytes == pytest.approx(math.hypot(narrow.tensors_sd_bytes, apart))
     told = str(api.explain("llama3-8b", "8xH100", "memory.device", **words))
     assert "assumed, not named" in told
 
 
 def test_what_explains_memory_names_the_kind_of_program() -> None:
     foreign, known = (
-        str(api.explain("gpt2", "8xA100", "memory.device", issuer=who))
-        for who in ("torch", "megatron")
+        str(api.explain("gpt2", "8xA100", "memory.device", software=who))
+        for who in ("fsdp", "megatron-lm@2024")
     )
-    assert "torch: no published figures" in foreign
-    assert "megatron: published figures" in known
+    assert "fsdp: no published figures" in foreign
+    assert "megatron-lm@2024: published figures" in known
 
 
 def test_the_kinds_with_figures_are_kinds_of_program() -> None:
     for kind in load_profile().runtime["memory_kinds"]:
-        program = kind.removesuffix(", old libraries")
-        assert program in ISSUERS or program_named(program).name == program
+        program = kind.removesuffix(", experts")
+        assert program_named(program).name == program
 
 
 def test_rows_of_one_gpu_make_no_other_sure() -> None:

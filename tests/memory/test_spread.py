@@ -34,7 +34,7 @@ class Profile:
     """Widths (ln) of each kind, and a CUDA context for each GPU type: (bytes, spread)."""
 
     def __init__(self) -> None:
-        self.runtime = {"memory_kinds": ("megatron", "apex, old libraries")}
+        self.runtime = {"memory_kinds": {"megatron@a": 0, "megatron@b, experts": 0.3}}
         self.nccl_sd_log = SimpleNamespace(value=0.5)
 
     def memory_sd_log(self, kind: str | None = None, *, eager: bool = False) -> Any:
@@ -45,32 +45,32 @@ class Profile:
         return SimpleNamespace(value=value * (2 if eager else 1), sd_log=sd_log)
 
 
-def request(figures: str = "", issuer: str = "megatron", **more: Any) -> Any:
-    evidence = SimpleNamespace(memory_figures_of=figures)
-    strategy = SimpleNamespace(issuer=issuer, program=SimpleNamespace(evidence=evidence))
+def request(program: str = "megatron@a", experts: float = 0.0, **more: Any) -> Any:
+    strategy = SimpleNamespace(program=SimpleNamespace(name=program))
     groups = [SimpleNamespace(gpu="small"), SimpleNamespace(gpu="large")]
     values = {"eager_kernels": False, "software_assumed": False, **more}
     return SimpleNamespace(
-        strategy=strategy, profile=Profile(), cluster=SimpleNamespace(groups=groups), **values
-    )
+        strategy=strategy, profile=Profile(), cluster=SimpleNamespace(groups=groups),
+        workload=SimpleNamespace(expert_numel=experts), **values,
+    )  # fmt: skip
 
 
-def test_the_kind_is_the_program_or_else_who_issues_its_kernels() -> None:
-    assert program_kind(request("fsdp")) == "fsdp"
-    assert program_kind(request()) == "megatron"
-    assert program_kind(request(issuer="megatron_2022")) == "megatron"
-    assert program_kind(request(issuer="apex", eager_kernels=True)) == "apex, old libraries"
+def test_the_kind_is_a_release_of_the_program_and_mixtures_are_apart() -> None:
+    assert program_kind(request("fsdp@2022")) == "fsdp@2022"
+    assert program_kind(request("fsdp@2022", experts=1e9)) == "fsdp@2022, experts"
 
 
 def test_kinds_without_rows_are_foreign() -> None:
-    assert not is_foreign(request()) and is_foreign(request("fsdp"))
-    assert is_foreign(request(eager_kernels=True))
-    assert not is_foreign(request(issuer="apex", eager_kernels=True))
+    """Also another release of a program with rows, and experts where its rows are dense."""
+    assert not is_foreign(request()) and not is_foreign(request("megatron@b", experts=1e9))
+    assert is_foreign(request("megatron")) and is_foreign(request("megatron@b"))
+    assert is_foreign(request(experts=1e9))
 
 
 def test_spread_of_everything_allocated() -> None:
-    """None where the program has figures; a program that nobody named has one of its own."""
+    """What its own rows need, or what programs do that are left out; an assumed one has its own."""
     assert whole_sd_log(request()) == 0.0
+    assert whole_sd_log(request("megatron@b", experts=1e9)) == 0.3
     assert whole_sd_log(request("fsdp")) == 0.04
     assert whole_sd_log(request(software_assumed=True)) == 0.5
     assert whole_sd_log(request("fsdp", software_assumed=True)) == 0.5
@@ -80,7 +80,7 @@ def test_spread_of_tensors() -> None:
     """0.1 x 30 bytes; of a foreign program sqrt(3^2 + (0.04 x 100)^2) = 5; old kernels 0.2 x 30."""
     assert tensors_sd_bytes(request(), MEMORY) == pytest.approx(3.0)
     assert tensors_sd_bytes(request("fsdp"), MEMORY) == pytest.approx(5.0)
-    old = request(issuer="apex", eager_kernels=True)
+    old = request(eager_kernels=True)
     assert tensors_sd_bytes(old, MEMORY) == pytest.approx(6.0)
     assert holes_sd_bytes(request(), MEMORY) == pytest.approx(9.0)
 
@@ -88,5 +88,5 @@ def test_spread_of_tensors() -> None:
 def test_spread_of_the_device() -> None:
     """Tensors 3, the largest context 0.1 x 20 = 2, NCCL 0.5 x 8 = 4: sqrt(9 + 4 + 16)."""
     assert memory_sd_bytes(request(), MEMORY) == pytest.approx(29.0**0.5)
-    old = request(issuer="apex", eager_kernels=True)  # 6, 0.1 x 40 and 4
+    old = request(eager_kernels=True)  # 6, 0.1 x 40 and 4
     assert memory_sd_bytes(old, MEMORY) == pytest.approx(68.0**0.5)

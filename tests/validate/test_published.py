@@ -1,5 +1,6 @@
 """The held-out table: each row is what its source says, and can be predicted as it is typed."""
 
+import os
 import re
 from pathlib import Path
 
@@ -12,6 +13,8 @@ from simcore.hardware.profile import load_profile
 from simcore.validate.judge import judge, request_of
 from simcore.validate.table import Table, read_table
 
+#: The folder of large measured tables, which do not ship.
+TABLES = os.environ.get("SIMCORE_TABLES", "")
 TABLE = Path(__file__).parents[2] / "validate" / "held_out" / "published.csv"
 HEAD = (
     "id,source,source_ref,model,arch,config,gpus,options,published,step_time_s,peak_gib,"
@@ -116,6 +119,17 @@ def test_bad_cells_are_named(tmp_path: Path, row: str, said: str) -> None:
     path.write_text(HEAD + row + "\n", encoding="utf-8")
     with pytest.raises(DataError, match=f"t.csv:2: .*{re.escape(said)}"):
         read_table(path)
+
+
+@pytest.mark.skipif(not TABLES, reason="SIMCORE_TABLES is not set: no functional tests here")
+def test_memory_of_a_program_that_set_no_width_lies_inside() -> None:
+    """Megatron-LM's own tests: peaks of one program, none of which any width was fitted to."""
+    cases = read_table(Path(TABLES) / "steps" / "megatron_memory.csv")
+    peaks = [s for s in judge([cases]).scored if s.quantity == "peak_memory"]
+    assert len(peaks) >= 50
+    assert 0.75 <= sum(s.low <= s.measured <= s.high for s in peaks) / len(peaks) <= 0.95
+    errors = sorted(abs(s.predicted / s.measured - 1.0) for s in peaks)
+    assert errors[len(errors) // 2] < 0.04 and sum(errors) / len(errors) < 0.065
 
 
 def test_rules_of_a_source_fill_what_its_rows_leave_blank(tmp_path: Path) -> None:

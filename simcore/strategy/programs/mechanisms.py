@@ -301,15 +301,3 @@ class HostWork:
 
     modules: ModuleOverhead | None = None
     trainer_loop: TrainerLoop | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Evidence:
-    """Measurements of a program.
-
-    ``memory_figures_of``: the kind of program (``memory_kinds`` of
-    hardware_db/calibrations/runtime.yaml) whose measured memory errors set the width of this
-    program's memory interval; empty: the kind of the library that issues its kernels.
-    """
-
-    memory_figures_of: str = ""

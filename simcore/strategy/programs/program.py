@@ -9,7 +9,6 @@ from typing import Any
 
 from simcore.hardware.host import Issuer
 from simcore.strategy.programs.mechanisms import (
-    Evidence,
     Fsdp,
     Gradients,
     HostWork,
@@ -160,7 +159,6 @@ class Program:
     ranks: ParallelRanks = field(default_factory=ParallelRanks)
     layers: Layers = field(default_factory=Layers)
     host: HostWork = field(default_factory=HostWork)
-    evidence: Evidence = field(default_factory=Evidence)
     runs: Runs | None = None
     kinds: tuple[OfKind, ...] = ()
 
