@@ -110,7 +110,8 @@ def inputs_from(
     dialect = launched.launch.dialect if launched is not None and launched.launch.fills else ""
     cluster: ClusterSpec | None = tries.get("cluster")
     released = max((g.gpu.released or 0 for g in cluster.groups), default=0) if cluster else 0
-    tries.make("library", lambda: library_of(options, record, layout, dialect, released))
+    device = cluster.groups[0].gpu.architecture if cluster else ""
+    tries.make("library", lambda: library_of(options, record, layout, dialect, released, device))
     library: Library = tries.get("library", Library(PLAIN))
     by_program = library.on(record, options)
     options = library.words(

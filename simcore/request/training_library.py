@@ -203,11 +203,12 @@ def library_of(
     layout: Layout,
     dialect: str = "",
     released: int = 0,
+    device: str = "",
 ) -> Library:
     """The program that is named, else the usual one. Raises UnknownName.
 
     ``dialect``: the format of the launch file, if there is one. ``released``: the year of the
-    cluster's newest GPU; 0 where it is not known.
+    cluster's newest GPU; 0 where it is not known. ``device``: the architecture of its devices.
     """
     named = options.get("software")
     if named and named != AUTO:
@@ -217,6 +218,8 @@ def library_of(
         arch = record.arch if isinstance(record, ModelRecord) and not dialect else ""
         return Library(PLAIN, likely=usual_loop(arch))
     usual = usual_of_language_models()
+    if (own := usual.on_devices.get(device)) is not None:
+        return Library(program_named(own), assumed=True)
     cut = max(layout.tp, layout.pp, layout.cp, layout.ep) > 1
     likely = named == AUTO or (usual.cut and cut)
     likely |= (options.get("precision") or "").lower() in usual.precisions

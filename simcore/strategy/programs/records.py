@@ -437,11 +437,13 @@ class UsualProgram(Record):
     with ``except_strategies`` and ``except_issuers``. ``issuers``: what issues kernels where nobody
     says, by what the program would have. ``earlier``: other programs for jobs of earlier kinds, of
     which the first that holds counts. ``archs``: architectures whose jobs most likely run in a
-    loop like this program's, where none is named.
+    loop like this program's, where none is named. ``on_devices``: the program of every job on
+    devices of an architecture, by architecture.
     """
 
     meaning: str
     program: str
+    on_devices: Mapping[str, str] = Field(default_factory=dict)
     archs: tuple[str, ...] = ()
     cut: bool = False
     precisions: tuple[str, ...] = ()
