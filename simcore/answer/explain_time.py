@@ -7,7 +7,7 @@ from simcore.base.units import format_seconds, format_si
 from simcore.hardware.estimates import Estimate
 from simcore.hardware.paths import Path
 from simcore.step.host_calls import driver_issues
-from simcore.step.kernels import COMPUTE_KINDS, DEPTHWISE_LAST, KINDS
+from simcore.step.kernels import COMPUTE_KINDS, DEPTHWISE_LAST, KINDS, LINEAR_ATTENTION
 from simcore.timing.peaks import conv_unit
 from simcore.timing.points import COLLECTIVE_BASE_S
 from simcore.timing.quantities import EMA_TRAFFIC_ELEMS, HOST_DRAM_FRAC
@@ -86,6 +86,7 @@ def _roofline(f: Facts, part: str, note: str = "") -> Derivation:
             if by_row
             else []
         ),
+        *_of_blocks(f),
         ("SMs, kernel start", f"{r.kernels.sm_count:.0f}, {_s(r.kernels.start_s)}"),
     ]  # fmt: skip
     cited = [f.datasheet(r.gpu.peak_flop_per_s.get(name))]
@@ -96,6 +97,17 @@ def _roofline(f: Facts, part: str, note: str = "") -> Derivation:
             "the one whose samples hold most work"
         )
     return Derivation(_ROOFLINE + note, tuple(inputs), "; ".join(cited))
+
+
+def _of_blocks(f: Facts) -> tuple[tuple[str, str], ...]:
+    """FLOP, or elements of a convolution, that an SM does a clock in linear attention's kernels."""
+    kinds = [k for k in LINEAR_ATTENTION if (f.table["kind"] == KINDS.index(k)).any()]
+    if not kinds:
+        return ()
+    from simcore.hardware.linear_attention import work_per_clock
+
+    each = (f"{k.replace('_', ' ')} {work_per_clock(k, f.rates.gpu).value:.3g}" for k in kinds)
+    return (("an SM's FLOP a clock", ", ".join(each)),)
 
 
 def _forward(f: Facts) -> Derivation:

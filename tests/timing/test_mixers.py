@@ -76,3 +76,9 @@ def test_context_ranks_make_long_sequences_fit() -> None:
     shared = api.predict(**job, tp=2, cp=4, cp_comm="ulysses")
     ratio = shared.memory.terms["activations"] / whole.memory.terms["activations"]
     assert ratio == pytest.approx(1 / 4, rel=0.05)
+
+
+def test_an_explanation_says_what_an_sm_does_of_a_scan() -> None:
+    told = dict(api.explain("nemotron-h-8b", "8xH100", "time.forward", seq_len=2048).inputs)
+    assert told["an SM's FLOP a clock"] == "chunk products 487, causal conv 3.32"
+    assert "an SM's FLOP a clock" not in dict(api.explain("gpt2", "8xH100", "forward").inputs)
