@@ -172,6 +172,10 @@ _ALL = (
               "8-bit scale for 16 elements", input_bytes=0.5 + 1 / 16,
               operand_bytes=0.5 + 1 / 16, cast_read_bytes=2.0,
               block_scaled=True),
+    Precision("mxfp4", 2, 2, 4, 2, 2, 0, "fp4", ("fp8", "bf16"),
+              "as nvfp4, with an 8-bit scale for each 32 elements (OCP Microscaling; AMD's "
+              "Transformer Engine)", input_bytes=0.5 + 1 / 32, operand_bytes=0.5 + 1 / 32,
+              cast_read_bytes=2.0, block_scaled=True),
 )  # fmt: skip
 for _precision in _ALL:
     PRECISIONS.register(_precision.name)(_precision)

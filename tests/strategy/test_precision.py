@@ -44,6 +44,9 @@ HELD: dict[str, tuple[int, int, int, int, int, int, str, dict[str, Any]]] = {
     "nvfp4": (2, 2, 4, 2, 2, 0, "fp4",
               {"input_bytes": 0.5625, "operand_bytes": 0.5625, "cast_read_bytes": 2.0,
                "block_scaled": True}),
+    "mxfp4": (2, 2, 4, 2, 2, 0, "fp4",
+              {"input_bytes": 0.53125, "operand_bytes": 0.53125, "cast_read_bytes": 2.0,
+               "block_scaled": True}),
 }  # fmt: skip
 
 
@@ -65,7 +68,8 @@ def test_products_fall_back_to_wider_formats() -> None:
         assert PRECISIONS[name].fallbacks == ("fp32",), name
     for name in ("fp8", "fp8-dynamic", "fp8-rowwise", "mxfp8"):
         assert PRECISIONS[name].fallbacks == ("bf16", "fp16"), name
-    assert PRECISIONS["nvfp4"].fallbacks == ("fp8", "bf16")
+    for name in ("nvfp4", "mxfp4"):
+        assert PRECISIONS[name].fallbacks == ("fp8", "bf16"), name
 
 
 @pytest.mark.parametrize(
@@ -84,7 +88,7 @@ def test_a_cast_reads_once_and_writes_twice_unless_one_copy_serves(
 def test_what_follows_from_the_widths() -> None:
     held = PRECISIONS
     assert [n for n in HELD if held[n].autocasts] == ["amp-fp16", "amp-bf16"]
-    assert [n for n in HELD if held[n].micro_scaled] == ["mxfp8", "nvfp4"]
+    assert [n for n in HELD if held[n].micro_scaled] == ["mxfp8", "nvfp4", "mxfp4"]
     # adapters' base: in the products' format under autocast, else as weights are
     assert [held[n].base_bytes for n in ("fp32", "amp-bf16", "bf16")] == [4, 2, 2]
     assert [held[n].product_bytes for n in ("fp32", "fp8", "fp8-dynamic")] == [4, 1, 2]

@@ -103,7 +103,7 @@ DECLARED = (
         kind=Name("simcore.strategy.precision:PRECISIONS",
                   judged=True),
         help="Number format: fp32, fp32-ieee, tf32, amp-fp16, amp-bf16, fp16, bf16, fp16-true, "
-             "bf16-true, fp8, fp8-true, mxfp8, nvfp4.",
+             "bf16-true, fp8, fp8-true, mxfp8, nvfp4, mxfp4.",
         more="Format of weights and matrix products; fp16-true, bf16-true and fp8-true (fp8 "
              "products of bf16 weights) keep no fp32 copy of the weights. Default: that of the "
              "model's record.",

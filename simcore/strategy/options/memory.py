@@ -112,8 +112,9 @@ DECLARED = (
              "with tp, pp, cp, ep, fp8), transformers, torchtune, deepspeed@2022 ...: `simcore "
              "list software`.",
         more="It determines defaults, kernels and the copies of parameters and gradients. "
-             "Default: megatron for language models with tp, pp, cp or ep, or in fp8, mxfp8 or "
-             "nvfp4; else plain (PyTorch's own modules). auto: megatron for every language model.",
+             "Default: megatron for language models with tp, pp, cp or ep, or in fp8, mxfp8, "
+             "nvfp4 or mxfp4; else plain (PyTorch's own modules). auto: megatron for every "
+             "language model.",
         resolved="strategy.software.name",
         control=Control(label="Library", kind="select", unsaid="as usual for the layout",
                         example="deepspeed"),
