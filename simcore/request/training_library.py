@@ -211,15 +211,18 @@ def library_of(
     cluster's newest GPU; 0 where it is not known. ``device``: the architecture of its devices.
     """
     named = options.get("software")
+    on_device = usual_of_language_models().on_devices.get(device, "")
     if named and named != AUTO:
         program = program_named(named)
+        if on_device.partition("@")[0] == program.name:  # its release for such devices
+            program = program_named(on_device)
         return Library(program, by_file=bool(dialect), asked_as="" if dialect else named.strip())
     if dialect or not _written_anew(record):
         arch = record.arch if isinstance(record, ModelRecord) and not dialect else ""
         return Library(PLAIN, likely=usual_loop(arch))
     usual = usual_of_language_models()
-    if (own := usual.on_devices.get(device)) is not None:
-        return Library(program_named(own), assumed=True)
+    if on_device:
+        return Library(program_named(on_device), assumed=True)
     cut = max(layout.tp, layout.pp, layout.cp, layout.ep) > 1
     likely = named == AUTO or (usual.cut and cut)
     likely |= (options.get("precision") or "").lower() in usual.precisions
