@@ -33,6 +33,16 @@ def _class(name: str, dtype: str, whose: str, limit_frac: float) -> Callable[[Ta
     return compute
 
 
+def _linear(whose: str, limit_frac: float) -> Callable[[Tables], Found]:
+    """A clause about the error of linear attention's kernels; ``whose`` as in :func:`_class`."""
+
+    def compute(t: Tables) -> Found:
+        found = t.linear_attention[whose]
+        return at_most(limit_frac, found["mape_frac"], f"{found['gpus']} GPUs, {found['n']:,} rows")
+
+    return compute
+
+
 def _models(t: Tables) -> Found:
     found = t.ops_models
     return at_most(0.095, found["mape_frac"], f"{found['n']} rows")
@@ -54,6 +64,8 @@ CLAUSES = (
         for name, dtype, own, blind in _CLASSES
         for whose, limit in (("own", own), ("blind", blind))
     ),
+    Clause("linear attention: own", "at most 10 %", "31", _linear("own", 0.10)),
+    Clause("linear attention: blind", "at most 18 %", "31", _linear("blind", 0.18)),
     Clause("NeuSight's whole fp32 models: blind", "at most 9.5 %", "4", _models),
     Clause("closed loop, the last three runs kept", "8 %, 7 of 8 inside", "28", _loops),
 )  # fmt: skip

@@ -120,6 +120,18 @@ class Tables:
         summary = self._ops[refit]["summary"]
         return {(s["class"], s["dtype"], s["profile"]): s for s in summary}
 
+    @cached_property
+    def linear_attention(self) -> dict[str, dict[str, Any]]:
+        """Errors of linear attention's kernels: ``own`` figures on other shapes, or ``blind``."""
+        file = self.folder / "ops" / "linear_attention.csv.gz"
+        found = [api.validate_ops([file], refit=refit)["summary"] for refit in ("shapes", "family")]
+        return {line["profile"]: line for lines in found for line in lines}
+
+    @cached_property
+    def hybrids(self) -> dict[str, Any]:
+        """Steps of a model with Mamba-2, attention and experts, blind."""
+        return api.validate([self._steps("bridge_hybrid.csv")], jobs=self.jobs)
+
     @property
     def ops_models(self) -> dict[str, Any]:
         """Errors over rows of whole fp32 models, with fits that leave out the GPU's family."""
