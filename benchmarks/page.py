@@ -71,9 +71,9 @@ def main() -> int:
         return 2
     from playwright.sync_api import sync_playwright
 
-    with served("--rate", "100000") as address, sync_playwright() as playwright:
+    with served("--rate", "100000") as server, sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=path, args=FLAGS)
-        found = measured(browser, address, asked.openings)
+        found = measured(browser, server.address, asked.openings)
         browser.close()
     if asked.json:
         sys.stdout.write(json.dumps(found) + "\n")

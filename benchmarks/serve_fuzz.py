@@ -25,10 +25,10 @@ def main() -> int:
     parser.add_argument("--examples", type=int, default=120, help="generated cases an operation")
     parser.add_argument("--seed", type=int, default=1)
     asked = parser.parse_args()
-    with served("--rate", "1000000") as address:
+    with served("--rate", "1000000") as server:
         done = subprocess.run(
             [
-                "schemathesis", "run", f"{address}/openapi.json", "--no-color",
+                "schemathesis", "run", f"{server.address}/openapi.json", "--no-color",
                 "--max-examples", str(asked.examples), "--seed", str(asked.seed),
                 "--exclude-checks", LEFT_OUT, "--exclude-path", SLOW,
             ],

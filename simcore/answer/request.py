@@ -9,7 +9,7 @@ from typing import Any
 from simcore.base.errors import InvalidConfig
 from simcore.base.units import KIB, MIB
 from simcore.hardware.cluster import ClusterSpec
-from simcore.memory.job import axis_of, largest_batch, memory_over
+from simcore.memory.job import MOST_BATCH, axis_of, largest_batch, memory_over
 from simcore.request.make import read_request
 from simcore.request.resolved import Request
 from simcore.workload.resolve import ModelSource
@@ -17,8 +17,6 @@ from simcore.workload.resolve import ModelSource
 #: ``seq_len="max"`` searches in multiples of ``_STEPS[0]`` tokens below ``_FINE_BELOW`` tokens and
 #: of ``_STEPS[1]`` from there on, up to ``_LONGEST``.
 _STEPS, _FINE_BELOW, _LONGEST = (128, int(KIB)), 8 * int(KIB), 16 * int(MIB)
-#: ``micro_batch="max"`` searches for the largest micro-batch that fits, up to this.
-MAX_BATCH = 4096
 
 
 def make_request(
@@ -79,6 +77,8 @@ def _with_longest(
 
 def _with_largest_batch(request: Request) -> Request:
     """The request with the largest micro-batch that fits, or with 1 and a note where none does."""
-    best = largest_batch(request, MAX_BATCH)
+    best = largest_batch(request, MOST_BATCH)
     note = f"micro-batch {best} is the largest that fits" if best else "not even 1 fits"
+    if best == MOST_BATCH:
+        note = f"micro-batch {best} fits: larger ones are not accepted"
     return replace(request, micro_batch=max(best, 1), assumptions=(*request.assumptions, note))

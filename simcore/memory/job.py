@@ -35,21 +35,27 @@ from simcore.workload.sharding import Stage, widest
 Array = NDArray[np.float64]
 
 
-#: How many micro-batches are evaluated together.
-_AT_ONCE = 4096
+#: How many micro-batches are evaluated together, and the largest that a job may have.
+_AT_ONCE, MOST_BATCH = 4096, 1_000_000
 
 
 def largest_batch(request: Request, limit: int = _AT_ONCE) -> int:
     """The largest micro-batch that fits; 0 where not even one sample does."""
     capacity = min(g.gpu.usable_memory_bytes for g in request.cluster.groups)
-    best, stride = 0, -(-limit // _AT_ONCE)
-    for every in dict.fromkeys((stride, 1)):  # in large steps first, then one by one between two
-        last = limit if every == stride else min(limit, best + stride - 1)
-        batches = np.arange(best + every, last + 1, every, dtype=np.float64)
-        if batches.size:
-            stages = memory_over(request, *axis_of(request, batches))
-            fits = np.max([m.needed for m in stages], axis=0) <= capacity
-            best = int(batches[fits].max()) if fits.any() else best
+
+    def largest(first: int, last: int, every: int = 1) -> int:
+        batches = np.arange(first, last + 1, every, dtype=np.float64)
+        if not batches.size:
+            return 0
+        stages = memory_over(request, *axis_of(request, batches))
+        fits = np.max([m.needed for m in stages], axis=0) <= capacity
+        return int(batches[fits].max()) if fits.any() else 0
+
+    best = largest(1, min(limit, _AT_ONCE))
+    if best == _AT_ONCE < limit:  # in large steps first, then one by one between two
+        every = -(-limit // _AT_ONCE)
+        best = largest(best, limit, every)
+        best = max(best, largest(best + 1, min(limit, best + every - 1)))
     return best
 
 
@@ -148,7 +154,7 @@ def _largest_replayed(
         return replay(events.events, limit).failed_at is None
 
     low, high = 0, 1
-    while high <= _AT_ONCE and runs(high):
+    while high <= MOST_BATCH and runs(high):
         low, high = high, 2 * high
     while high - low > 1:
         middle = (low + high) // 2

@@ -50,27 +50,43 @@ class Uploaded(BaseModel):
     shown: str = Field(description="name of the model or calibration in the file")
 
 
+@dataclass(frozen=True)
+class Workers:
+    """A worker for predictions, one for several of them at once, and one for what takes longer."""
+
+    quick: Worker
+    several: Worker
+    long: Worker
+
+    def of(self, request: Request) -> Worker:
+        """The worker for a request, by its cost."""
+        cost = cost_of(request.url.path, request.url.query)
+        return self.quick if cost == 1 else self.several if cost < SEARCH else self.long
+
+    def close(self) -> None:
+        """End all of them, with whatever they are doing."""
+        for worker in (self.quick, self.several, self.long):
+            worker.close()
+
+
 def create_app(
     *,
     hosts: tuple[str, ...] = (),
     rate: int = RATE,
-    quick: Worker | None = None,
-    long: Worker | None = None,
+    workers: Workers | None = None,
 ) -> FastAPI:
     """The application.
 
     ``hosts``: accepted host names, empty for any; ``rate``: cost units per second and client;
-    ``quick``, ``long``: workers for predictions, and for traces, reports and searches (threads).
+    ``workers``: what computes; threads of this process by default.
     """
-    quick, long = quick or Thread(), long or Thread(MOST_LONG)
-    workers, uploads = Workers(quick, long), Uploads()
+    workers, uploads = workers or Workers(Thread(), Thread(), Thread(MOST_LONG)), Uploads()
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
-        await quick.run(compute.choices)
+        await workers.quick.run(compute.choices)
         yield
-        quick.close()
-        long.close()
+        workers.close()
 
     app = FastAPI(
         title="simcore",
@@ -96,18 +112,6 @@ def _add_pages(app: FastAPI) -> None:
     @app.get("/docs", include_in_schema=False)
     async def docs() -> HTMLResponse:
         return HTMLResponse(docs_page(app.openapi()))
-
-
-@dataclass(frozen=True)
-class Workers:
-    """One worker for predictions and one for what takes longer."""
-
-    quick: Worker
-    long: Worker
-
-    def of(self, request: Request) -> Worker:
-        """The worker for a request, by its cost."""
-        return self.long if cost_of(request.url.path, request.url.query) >= SEARCH else self.quick
 
 
 def _add_api(app: FastAPI, workers: Workers, uploads: Uploads) -> None:

@@ -13,7 +13,7 @@ import uvicorn
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 from simcore.base.errors import UsageError
-from simcore.serve.app import create_app
+from simcore.serve.app import Workers, create_app
 from simcore.serve.guard import RATE
 from simcore.serve.worker import LONG_BYTES, LONG_S, MOST_LONG, Process
 
@@ -53,9 +53,11 @@ def serve(
     if not is_loopback(host) and not names:
         hosts = ()  # the names that other machines will use are not known
         say(f"warning: other machines can connect to {host}, and there is no access control")
-    workers = {"quick": Process(), "long": Process(MOST_LONG, LONG_S, LONG_BYTES)}
+    workers = None
+    if os.name == "posix":
+        workers = Workers(Process(), Process(), Process(MOST_LONG, LONG_S, LONG_BYTES))
     config = uvicorn.Config(
-        create_app(hosts=hosts, rate=rate, **workers if os.name == "posix" else {}),
+        create_app(hosts=hosts, rate=rate, workers=workers),
         http=_Patient,
         log_level="warning",
         access_log=False,
@@ -67,8 +69,8 @@ def serve(
     try:
         uvicorn.Server(config).run(sockets=[opened])
     finally:
-        for worker in workers.values():
-            worker.close()
+        if workers is not None:
+            workers.close()
 
 
 class _Patient(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
@@ -80,6 +82,7 @@ class _Patient(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
         self._waited_s = self._answering_s = 0.0
+        self._last = self.cycle
         self._next_look()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -90,9 +93,10 @@ class _Patient(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
         self._look = self.loop.call_later(_LOOK_S, self._close_if_stuck)
 
     def _close_if_stuck(self) -> None:
+        another, self._last = self.cycle is not self._last, self.cycle  # one for each request
         answering = self.cycle is not None and not self.cycle.response_complete
-        self._waited_s = 0.0 if answering else self._waited_s + _LOOK_S
-        self._answering_s = self._answering_s + _LOOK_S if answering else 0.0
+        self._waited_s = 0.0 if answering or another else self._waited_s + _LOOK_S
+        self._answering_s = self._answering_s + _LOOK_S if answering and not another else 0.0
         if self._waited_s > IDLE_S or self._answering_s > ANSWER_S:
             self.transport.abort()
         else:

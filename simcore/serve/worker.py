@@ -23,13 +23,13 @@ from simcore.base.units import MIB
 
 T = TypeVar("T")
 
-#: Most requests that wait for the process of predictions, and for that of longer answers.
+#: Most requests that wait for a process of predictions, and for that of longer answers.
 MOST_WAITING, MOST_LONG = 24, 4
 #: Longest time of a prediction, and of a trace, a report or a search [s].
 LIMIT_S, LONG_S = 5.0, 20.0
 #: Most memory that the two may allocate beyond what a process has before its first request. A
 #: report needs 60 MB, the first trace of a model of timm or torchvision 300 MB.
-MOST_BYTES, LONG_BYTES = 256 * MIB, 512 * MIB
+MOST_BYTES, LONG_BYTES = 192 * MIB, 512 * MIB
 #: How long the answer to a client that is gone may still take before its process is ended [s].
 _GONE_S = 1.0
 #: The module that a new process has loaded already: processes are forked from one that has.

@@ -301,6 +301,14 @@ def test_a_batch_of_thousands_is_found_among_a_million_all_the_same() -> None:
     needed = memory_at(request, np.array([float(best), best + 1.0])).needed
     assert needed[0] <= capacity < needed[1]
     assert largest_batch(request, best - 3) == best - 3
+    assert make_request("resnet-18-cifar", "1x1xH100", micro_batch="max").micro_batch == best
+
+
+def test_the_largest_batch_that_is_accepted_is_told_where_it_fits() -> None:
+    """An interaction of NCF holds some 4 kB: a million of them take a twentieth of an A100."""
+    request = make_request("ncf", "1xA100", micro_batch="max")
+    assert request.micro_batch == 1_000_000 and predict(request).fits
+    assert request.assumptions[-1] == "micro-batch 1000000 fits: larger ones are not accepted"
 
 
 def test_what_never_fits_has_no_batch() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
 import re
@@ -196,3 +197,15 @@ def test_a_connection_that_asks_for_nothing_is_closed(server: str, sent: bytes) 
     with socket.create_connection((host, int(port)), timeout=30) as client:
         client.sendall(sent)
         assert client.recv(100) == b""
+
+
+@pytest.mark.long
+def test_a_connection_that_asks_now_and_then_is_kept(server: str) -> None:
+    host, _, port = server.removeprefix("http://").partition(":")
+    client = http.client.HTTPConnection(host, int(port), timeout=10)
+    for _ in range(14):
+        client.request("GET", "/static/app.js")
+        first = client.sock
+        assert client.getresponse().read()
+        assert client.sock is first is not None
+        time.sleep(1.0)
