@@ -24,6 +24,7 @@ from tests.cluster_graph import bottleneck, build_graph
 STAND_INS = {
     "8xS4000-pcie": "MTT-S4000",
     "gb200-tray": "GB200",
+    "h200-nvl-4way": "H200-NVL",
     "generic-nvlink-pairs": "A40",
     "generic-nvswitch": "H800-SXM-80GB",
     "generic-pcie3": "A40",

@@ -267,7 +267,8 @@ def test_the_shipped_profile_answers_for_every_gpu(name: str) -> None:
     for kind in ("elementwise", "norm", "softmax", "gemm", "gather", "copy", "reduction"):
         assert 0.1 < profile.memory_efficiency(kind, gpu).value < 1.1
     assert 1e-6 < profile.host_issue_s(gpu).value < 1e-4
-    assert 1e8 < profile.cuda_context_bytes(gpu).value < 2e9
+    has_context = gpu.architecture != "TPU"  # its runtime's part is not offered to programs
+    assert has_context * 1e8 < profile.cuda_context_bytes(gpu).value < 2e9
 
 
 @lru_cache(maxsize=1)
