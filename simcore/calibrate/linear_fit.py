@@ -29,6 +29,7 @@ from simcore.hardware.linear_attention import FIELDS, BlockFigures
 from simcore.hardware.profile import load_profile
 from simcore.hardware.spec import GPUS, GpuSpec
 from simcore.physics.kernel import LEAVES, STAYS, blocks_s, roofline_s
+from simcore.timing.rates import clock_hz
 
 Levels: TypeAlias = dict[str, Any]
 
@@ -75,10 +76,11 @@ def linear_time_s(batch: LinearBatch, gpu: GpuSpec, figures: BlockFigures) -> Ar
         start + sqrt(traffic^2 + (clocks of thread blocks)^2)
 
     as every kernel of a step is priced (``physics.kernel``). A benchmark repeats a call, so that
-    tensors that fit L2 are read from there.
+    tensors that fit L2 are read from there. Raises KeyError for a device whose SMs are not known.
     """
-    assert gpu.sm_count is not None and gpu.boost_clock is not None
-    slots, hz = gpu.sm_count.value, gpu.boost_clock.value
+    if gpu.sm_count is None or not (hz := clock_hz(gpu)):
+        raise KeyError(f"{gpu.name}: its number of SMs or their clock is not known")
+    slots = gpu.sm_count.value
     rate = np.array([figures.rate(kind) for kind in batch.kinds])
     blocks = np.maximum(batch.blocks, 1.0)
     clocks = batch.work / blocks / rate + figures.block_clocks * (batch.blocks > 0)

@@ -173,6 +173,8 @@ CALLS: Final[dict[tuple[str, str, str], Call]] = {
         "delta_rule_fused", _fused_delta),
     ("kda", "chunk_kda", "sglang"): Call(
         "delta_rule_by_channel", lambda r: _delta(r, normed=True, by_channel=True)),
+    ("kda", "chunk_kda_with_fused_gate", "vllm"): Call(
+        "delta_rule_by_channel", lambda r: _delta(r, normed=True, by_channel=True)),
     ("kda", "flashkda_fwd", "vllm"): Call(
         "delta_rule_by_channel_fused", _fused_by_channel),
     ("gdn", "causal_conv1d_fn", "sglang"): Call("causal_conv", _conv),

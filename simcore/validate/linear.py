@@ -51,8 +51,12 @@ def judge_linear(
             skipped[f"{batch.cls}: not measured"] += len(batch)
             continue
         rows = batch.take(_left_out(batch, of_ten)) if refit else batch
-        if len(rows):
-            gpu = GPUS[batch.gpu]
-            figures, level = figures_in(table, gpu)
-            found.append((rows, level, linear_time_s(rows, gpu, figures) / rows.time_s - 1.0))
+        gpu = GPUS[batch.gpu]
+        figures, level = figures_in(table, gpu)
+        try:
+            time_s = linear_time_s(rows, gpu, figures)
+        except KeyError as err:
+            skipped[str(err.args[0])] += len(rows)
+            continue
+        found.append((rows, level, time_s / rows.time_s - 1.0))
     return found

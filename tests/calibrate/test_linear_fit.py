@@ -71,6 +71,23 @@ def test_unknown_calls_are_skipped_by_name(tmp_path: Path) -> None:
     }
 
 
+def test_devices_that_were_not_measured_are_priced_by_family_or_refused_in_words(
+    tmp_path: Path,
+) -> None:
+    row = ",bf16,gdn,causal_conv1d_fn,context,4,4096,16,128,32,128,4,150,SGLang,AIC/x"
+    names = ("GB300", "A100-SXM-80GB", "TPU-v5e")
+    batches = {b.gpu: b for b in read(tmp_path, *(name + row for name in names))}
+    table = linear_attention_tables()["causal_conv"]
+    for gpu, expected in zip(names, ("family", "pooled", ""), strict=True):
+        figures, level = figures_in(table, GPUS[gpu])
+        if expected:
+            assert level == expected
+            assert linear_time_s(batches[gpu], GPUS[gpu], figures)[0] > 0
+        else:
+            with pytest.raises(KeyError, match="SMs or their clock is not known"):
+                linear_time_s(batches[gpu], GPUS[gpu], figures)
+
+
 def test_figures_come_back_from_rows_made_with_them(tmp_path: Path) -> None:
     rows = [
         f"{gpu},bf16,gdn,chunk_gated_delta_rule,context,{batch},{seq},16,128,32,128,4,100,TRTLLM,"
