@@ -23,6 +23,7 @@ from simcore.timing.points import Points
 from simcore.timing.rates import ClassRates, KernelRates, clock_hz
 
 Array = NDArray[np.float64]
+_LINEAR_ATTENTION = [KINDS.index(kind) for kind in LINEAR_ATTENTION]
 
 
 def phase_seconds(
@@ -97,6 +98,8 @@ def _formula_s(
         block_s = (of_kind["clock_s"] * kernels["block_clocks"])[:, None] * batch / blocks
         slots = of_kind["block_slots"][:, None]
         compute_s[rows] = blocks_s(blocks, block_s, slots) * of.count[rows]
+        if (scans := rows[np.isin(kernels["kind"], _LINEAR_ATTENTION)]).size:  # by SMs and clocks
+            compute_s[scans] /= compute[scans] if np.ndim(compute) > 1 else compute
     seconds = roofline_s(compute_s, memory_s, of.start_s)
     rows, kernels = table.turned
     if rows.size and rates.turns_layouts:

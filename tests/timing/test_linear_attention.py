@@ -22,14 +22,16 @@ from simcore.workload.graph import Block, Op, Workload
 BF16 = PRECISIONS["bf16"]
 
 
-def passes_s(op: Op, gpu: str, batch: float = 1.0) -> tuple[float, float]:
+def passes_s(op: Op, gpu: str, batch: float = 1.0, *, compute: float = 1.0) -> tuple[float, float]:
     """Seconds of an op's forward and of its backward in a burst, as benchmarks time them."""
     block = Block(name="one", ops=(op,))
     workload = Workload(name="one", sample_unit="call", blocks=(block,), order=(0,))
     profile = replace(load_profile(), in_bursts=True, _seen={})
     rates = class_rates(parse_cluster(f"1x1x{gpu}").groups[0], BF16, profile).kernels
     one = np.ones(1)
-    forward, backward = phase_seconds(kernel_table(workload, BF16), rates, batch * one, one, one)
+    forward, backward = phase_seconds(
+        kernel_table(workload, BF16), rates, batch * one, compute * one, one
+    )
     return float(forward[0]), float(backward[0])
 
 
@@ -53,6 +55,15 @@ def test_a_convolution_takes_the_clocks_of_its_blocks_beside_its_traffic() -> No
     start_s = load_profile().kernel_start_s(gpu).value
     forward, _ = passes_s(ops.causal_conv("conv", seq, channels, 4), "B200-SXM")
     assert forward == pytest.approx(start_s + hypot(busy_s, moved_s), rel=1e-6)
+
+
+def test_a_device_of_twice_the_compute_halves_the_clocks() -> None:
+    """A slow or fast device, and the spread of its speed, reach these kernels like products."""
+    gpu, op = "H100-SXM-80GB", Op(name="x", fwd=(delta(8192, 264, by_channel=False).fwd[5],))
+    op = replace(op, fwd=(replace(op.fwd[0], low=0.0, raw_bytes=0.0),))
+    once, twice = (passes_s(op, gpu, compute=c)[0] for c in (1.0, 2.0))
+    start_s = load_profile().kernel_start_s(GPUS[gpu]).value
+    assert once - start_s == pytest.approx(2 * (twice - start_s))
 
 
 def test_chains_of_chunks_run_one_a_head() -> None:
