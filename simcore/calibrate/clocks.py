@@ -45,7 +45,13 @@ class ClockRatios:
         return by_gpu.get(gpu, float(np.median(list(by_gpu.values()))) if by_gpu else 1.0)
 
     def section(self) -> dict[str, Any]:
-        """The section of the profile: for each way of timing, its time over that in bursts."""
+        """The section of the profile: for each way of timing, its time over that in bursts.
+
+        A training simulator's kernels ran in long loops as well (derived), on another machine. A
+        device that both collections have in long loops gets the geometric mean of the two, with
+        half of their distance as the spread: its clock depends on the machine's cooling and power.
+        """
+        derived = self.ratios.get("derived", {})
         out: dict[str, Any] = {}
         for clock, by_gpu in self.ratios.items():
             logs = np.log(list(by_gpu.values()) or [1.0])
@@ -55,6 +61,10 @@ class ClockRatios:
             holds = self.holds and clock == "sustained"
             held = dict.fromkeys(HOLD_SIMT_CLOCK, 1.0) if holds else {}
             figures = {g: figure(r, 0.05, source) for g, r in {**held, **by_gpu}.items()}
+            for gpu in by_gpu.keys() & derived.keys() if clock == "sustained" else ():
+                both = [by_gpu[gpu], derived[gpu]]
+                apart = abs(math.log(both[0] / both[1])) / 2.0
+                figures[gpu] = figure(mean_log(both), max(0.05, apart), f"{source}+simumax")
             out[f"{clock}_over_burst"] = {"pooled": pooled} | (
                 {"by_gpu": figures} if figures else {}
             )

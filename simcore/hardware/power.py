@@ -35,8 +35,8 @@ CLOCK_EXPONENT: Final = 0.5
 #: vector units of 70 W cards. Chosen on all families, none held out (docs/model.md judges that).
 CAP_EXPONENT: Final[dict[Unit, float]] = {"tensor": 1.0 / 3.0, "simt": 1.0}
 #: Sustained time of products over that of 0.33 ms bursts is 1 / held_frac to this exponent. Four
-#: devices were timed both ways: B200 1.15, GB200 1.19 (loops of seconds), A100 1.11, H100 1.15
-#: (long profiles). Least squares of the logarithms; all four within 4.5 %.
+#: devices were timed both ways: B200 1.15, GB200 1.19 (loops of seconds, on one machine each), A100
+#: 1.11, H100 1.15 (long profiles). Least squares of the logarithms; all four within 4.5 %.
 SUSTAINED_EXPONENT: Final = 0.74
 #: Base over boost clock of a device that does not state both: the median of the records that do.
 TYPICAL_CLOCK_RATIO: Final = 0.77

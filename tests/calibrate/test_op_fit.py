@@ -203,6 +203,14 @@ def test_sources_share_the_device_and_keep_their_own_efficiency() -> None:
     assert ratios.of("profiled", "A40") == pytest.approx(0.8 / 0.7, rel=0.03)  # pooled
 
 
+def test_long_loops_on_two_machines_are_averaged_and_their_distance_is_the_spread() -> None:
+    loops = {"sustained": {"B200-SXM": 1.0, "GB200": 1.2}, "derived": {"B200-SXM": 1.44}}
+    found = clocks.ClockRatios(loops).section()["sustained_over_burst"]["by_gpu"]  # type: ignore[arg-type]
+    assert found["B200-SXM"]["value"] == pytest.approx(1.2)  # sqrt(1.0 x 1.44)
+    assert found["B200-SXM"]["sd_log"] == pytest.approx(np.log(1.2), rel=0.05)
+    assert (found["GB200"]["value"], found["GB200"]["sd_log"]) == (1.2, 0.05)
+
+
 def test_attention_of_a_simulators_table_is_of_forward_passes_in_long_loops() -> None:
     """Forward at 0.6 of the peak and backward at 0.5, at clocks 1.2 times below a burst's."""
     shares = {"SimuMax/x.json attention": 0.6, "SimuMax/x.json attention_bwd": 0.5}
