@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,6 +16,9 @@ from simcore.timing.exchanges import data_points, exchange_bytes, group_of
 from simcore.timing.points import Points
 from simcore.timing.steps import job_of, values_of, with_library
 
+if TYPE_CHECKING:
+    from simcore.hardware.fabrics.record import Pattern
+
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
@@ -21,7 +26,8 @@ class Chosen:
 
     ``dimension``: the ranks that take part (data, shard, replicas, tensor, context, expert).
     ``ways``: (algorithm, protocol, seconds), fastest first. ``obeys``: False where the NCCL
-    settings of the job leave no way, so that ``ways`` ignores them.
+    settings of the job leave no way, so that ``ways`` ignores them. ``limit``: in words the share
+    of the network that a fabric leaves the fastest way, and the link; "" where that is all.
     """
 
     dimension: str
@@ -31,6 +37,7 @@ class Chosen:
     n_nodes: int
     ways: tuple[tuple[str, str, float], ...]
     obeys: bool = True
+    limit: str = ""
 
 
 def chosen_collectives(request: Request) -> tuple[Chosen, ...]:
@@ -99,4 +106,20 @@ def _exchanges(request: Request, points: Points) -> list[Chosen]:
 def _chosen(dimension: str, op: Collective, n_bytes: float, group: Group) -> Chosen:
     ranks, nodes = int(group.n_ranks[0]), int(group.n_nodes[0])
     timed = tuple(ways(op, n_bytes, group)) if ranks > 1 else ()
-    return Chosen(dimension, op, n_bytes, ranks, nodes, timed, obeys(op, group))
+    limit = _limit(timed[0][0], group) if timed else ""
+    return Chosen(dimension, op, n_bytes, ranks, nodes, timed, obeys(op, group), limit)
+
+
+#: What algorithms send between nodes, where that is no ring.
+_SENDS: Mapping[str, Pattern] = {"Tree": "tree", "NVLSTree": "tree", "pairwise": "all-to-all"}
+
+
+def _limit(algorithm: str, group: Group) -> str:
+    lib = group.library
+    if lib.fabric is None or group.n_nodes[0] == 1:
+        return ""
+    apart = lib.node_stride * group.node_stride
+    share, link = lib.fabric.bottleneck(
+        _SENDS.get(algorithm, "ring"), float(group.n_nodes[0]), apart
+    )
+    return f"{share:.3g} of the network, {link}" if link else ""

@@ -144,7 +144,12 @@ def _collectives(f: Facts) -> Derivation:
         "for each message the fastest of NCCL's algorithms and protocols: latency + bytes / rate "
         "+ ramp x sqrt(latency x bytes / rate)"
         + (f"; restricted to {', '.join(held)}" if held else ""),
-        tuple((f"{c.dimension} {c.op}", _choice(c)) for c in found),
+        tuple(
+            row
+            for c in found
+            for row in ((f"{c.dimension} {c.op}", _choice(c)), ("  gets", c.limit))
+            if row[1]
+        ),
         "NCCL 2.30, src/graph/tuning.cc (physics/collectives/nccl.py); docs/model.md, Collectives",
     )
 

@@ -85,6 +85,14 @@ def test_a_job_beside_takes_its_part(tmp_path: Path) -> None:
     assert said == ["fabric: fat tree: 4 nodes a leaf at 8:1; other sends all the time"]
 
 
+def test_explained_collectives_say_what_limits_them(tmp_path: Path) -> None:
+    fabric = file(tmp_path, NARROW)
+    told = str(
+        api.explain("llama2-7b", "16x8xH100", "collectives", strategy="zero3", fabric=fabric)
+    )
+    assert "gets 0.5 of the network, leaf0 to spine0" in " ".join(told.split())
+
+
 def test_sweeps_plans_and_comparisons_take_it(tmp_path: Path) -> None:
     fabric = file(tmp_path, NARROW)
     swept = api.sweep("llama2-7b", ["8x8xH100", "16x8xH100"], strategy="zero3", fabric=fabric)
