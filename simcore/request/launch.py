@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from simcore.base.errors import SimcoreError
-from simcore.hardware.cluster import parse_cluster
+from simcore.hardware.cluster import ClusterSpec, parse_cluster
 from simcore.request.model_settings import compiles
 from simcore.strategy.dialects import Launch, read_launch, title_of
 from simcore.strategy.options.values import shown
@@ -128,7 +128,10 @@ def with_launch(text: str, gpus: str, options: Mapping[str, Any]) -> Launched:
     problems = launch.violations(given)
     counted = _COUNTED.search(gpus) is not None
     merged, notes = filled(launch, options, COUNTS if counted else ())
-    world = _world(gpus, merged)
+    cluster = _cluster(gpus, merged)
+    world = cluster.n_gpus if cluster else None
+    if cluster and (devices := cluster.groups[0].gpu.program_devices) > 1:
+        notes += _of_chips(merged, given, devices, cluster.groups[0].gpu.name)
     _compare_worlds(launch, gpus, counted, world, given, notes, problems)
     if "global_batch" in given:  # the request decides: accumulation is derived from it
         merged["grad_accum"] = options.get("grad_accum")
@@ -155,16 +158,34 @@ def summary(launch: Launch) -> str:
     return f"from {launch.where} ({title_of(launch)}): {said}"
 
 
-def _world(gpus: str, options: Mapping[str, Any]) -> int | None:
-    """Number of all ranks; None where the cluster's text is wrong, which is reported elsewhere."""
+def _of_chips(options: dict[str, Any], given: Collection[str], devices: int, gpu: str) -> list[str]:
+    """Turns a file's counts of devices into counts of chips of several devices, with a note.
+
+    The devices of a chip are neighbours: they share a sample where ranks do, else each has its own.
+    """
+    for word in ("tp", "cp"):
+        count = _count(options.get(word)) or 1
+        if count % devices == 0 and word not in given:
+            options[word] = count // devices
+            return [f"programs see {devices} devices in a {gpu}: {word} {count} is "
+                    f"{count // devices} chips"]  # fmt: skip
+    micro = _count(options.get("micro_batch"))
+    if not micro or "micro_batch" in given:
+        return []
+    options["micro_batch"] = micro * devices
+    return [f"programs see {devices} devices in a {gpu}: micro-batch {micro} of each is "
+            f"{micro * devices} of the chip"]  # fmt: skip
+
+
+def _cluster(gpus: str, options: Mapping[str, Any]) -> ClusterSpec | None:
+    """The cluster; None where its text is wrong, which is reported elsewhere."""
     try:
-        cluster = parse_cluster(
+        return parse_cluster(
             gpus, network=options.get("network"), node=options.get("node"),
             nnodes=options.get("nnodes"), nproc_per_node=options.get("nproc_per_node"),
         )  # fmt: skip
     except SimcoreError:
         return None
-    return cluster.n_gpus
 
 
 def _replicas(world: int | None, options: Mapping[str, Any]) -> int | None:

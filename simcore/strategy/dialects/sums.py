@@ -129,6 +129,9 @@ def of_axes(reading: Reading, _table: Table) -> None:
             reading.refuse(f"{key} = {per_device:g}", "is no whole number of samples of a replica",
                            "micro_batch")  # fmt: skip
     within, over = _number(reading, "other.ici_fsdp"), _number(reading, "other.dcn_fsdp")
+    # A second axis cuts the other dimension of the same weights.
+    other = _number(reading, "other.ici_fsdp_transpose") or 1
+    within = -1 if -1 in (within, other) else (within or 1) * other
     replicas = [_number(reading, f"other.{place}_data") for place in ("ici", "dcn")]
     key = reading.key_of("other.ici_fsdp")
     reading.say("strategy", "ddp" if within == over == 1 else "zero3", key)
