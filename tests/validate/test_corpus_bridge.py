@@ -66,6 +66,7 @@ def test_what_issues_kernels(changes: dict[str, str], issuer: str) -> None:
         ({"variant": "25.09", "notes": "token-drop routing"}, False, False),
         ({"model": "gpt-oss-120b"}, True, False),
         ({"source": "mlperf-gptoss", "cuda_graph": "on"}, False, True),
+        ({"notes": "recipe=v0.6.0:a_pretrain_64gpu_gb300_fp8mx_config; x"}, False, True),
         ({"source": "simumax-b200"}, False, False),
     ],
 )
