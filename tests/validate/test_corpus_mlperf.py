@@ -11,6 +11,20 @@ LORA = {
 OF_ADAPTERS = ("lora_kernels", "attention", "activation_casts")
 
 
+def test_mixtures_of_round_6_by_what_their_configurations_share() -> None:
+    row = {
+        "source": "mlperf-gptoss20b", "source_ref": "MLPerf Training v6.0 X/Y", "arch": "moe",
+        "model": "gpt-oss-20b", "precision": "mxfp8", "cuda_graph": "on", "cp": "4",
+        "moe_experts": "32", "moe_topk": "4", "moe_ffn": "2880",
+    }  # fmt: skip
+    nvidia = case_of(**row, gpu_type="GB300-NVL72-288GB").options
+    assert (nvidia["dispatcher"], nvidia["cp_comm"]) == ("hybridep", "ulysses")
+    assert nvidia["software"] == "megatron-bridge@benchmarks" and nvidia["fp8_params"] is True
+    assert settings_of(**row, gpu_type="GB300-NVL72-288GB")["fused_experts"] is True
+    amd = case_of(**row | {"precision": "fp8"}, gpu_type="MI355X-288GB").options
+    assert (amd["software"], amd["dispatcher"]) == ("primus", "alltoall")
+
+
 def of(version: str, *, gpu: str = "GB200-NVL72-192GB", **changes: str) -> dict[str, str]:
     where = changes.pop("where", "NVIDIA/x")
     return LORA | {"source_ref": f"MLPerf Training v{version} {where}", "gpu_type": gpu} | changes
