@@ -10,7 +10,7 @@ import csv
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from simcore.base.database import parse_yaml
 from simcore.base.errors import DataError
@@ -47,7 +47,7 @@ def inflated(path: Path, most_bytes: float = MOST_FILE_BYTES) -> tuple[bytes, bo
     most = int(most_bytes)
     try:
         with path.open("rb") as file:
-            raw = file.read(most + 1)
+            raw = b"".join(_pieces(file, most + 1))
     except (OSError, ValueError) as err:
         reason = getattr(err, "strerror", None) or err
         raise DataError(f"cannot be read: {reason}", file=path) from None
@@ -66,6 +66,14 @@ def inflated(path: Path, most_bytes: float = MOST_FILE_BYTES) -> tuple[bytes, bo
     if len(raw) > most:
         raise DataError(f"is larger than {most // MIB:,.0f} MiB", file=path)
     return raw, cut
+
+
+def _pieces(file: BinaryIO, most: int) -> Iterator[bytes]:
+    """The first ``most`` bytes of a file, piece by piece: a single read would make room for all."""
+    left = most
+    while left and (piece := file.read(min(left, int(MIB)))):
+        left -= len(piece)
+        yield piece
 
 
 def rows_of(reader: Any, file: object) -> Iterator[Any]:

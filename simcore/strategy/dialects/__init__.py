@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from importlib import import_module
 
-from simcore.base.errors import UsageError
+from simcore.base.errors import DataError, SimcoreError, UsageError
 from simcore.strategy.dialects.base import Emitted, Job, Launch, Unsupported
 from simcore.strategy.dialects.calls import PYTHON
 from simcore.strategy.dialects.keyed import DIALECTS, TableDialect
@@ -78,9 +78,24 @@ def read_launch(text: str) -> Launch:
     """
     name, colon, rest = text.partition(":")
     if colon and (name in DIALECTS or name in line_programs()):
-        return dialect_named(name).read(read_source(rest))
+        return _read(dialect_named(name), read_source(rest))
     source = read_source(text)
-    return find_dialect(source).read(source)
+    return _read(find_dialect(source), source)
+
+
+def _read(dialect: TableDialect, source: Source) -> Launch:
+    """What a dialect reads of a source. Raises DataError, also for values of an unusual form.
+
+    A key may hold anything: a list where a text is usual, a table where a number is.
+    """
+    try:
+        return dialect.read(source)
+    except SimcoreError:
+        raise
+    except (TypeError, AttributeError, KeyError, IndexError, ValueError):
+        raise DataError(
+            f"has a value of another form than {dialect.title} takes", file=source.where
+        ) from None
 
 
 def emit(dialect: str, job: Job) -> Emitted:

@@ -1,0 +1,262 @@
+"""Inputs that nobody would write: python -m benchmarks.fuzz --n 100000.
+
+Jobs, model files, configs, calibrations, tables, launch lines, traces, topologies and job lists are
+made at random or by altering good ones, and given to the command line. No input may end in an error
+that is not simcore's own, an answer outside its schema, a NaN, or take more than 10 s or 1 GB. Exit
+code 1 if one does; each is printed with its number, which ``--from N --n 1`` repeats.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import gzip
+import io
+import json
+import random
+import resource
+import signal
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from simcore.cli.main import run
+from simcore.strategy.options import OPTIONS, Number, Switch, Whole
+from simcore.strategy.options.kinds import names_of
+
+#: Longest time [s] and most memory beyond that at the start [bytes] of one input.
+MOST_S, MOST_BYTES = 10.0, 1e9
+ROOT = Path(__file__).resolve().parents[1]
+#: Texts that break readers: signs, sizes, encodings, formulas, controls.
+ODD = (
+    "", " ", "0", "-1", "nan", "inf", "-inf", "1e400", "1e-400", "9" * 400, "٣", "½", "max", "auto",
+    "none", "null", "true", "[]", "{}", "\0", "\ud800", "\x1b[31m", "\u202e", "$x$", "<b>", "'\"",
+    "*a", "&a [*a]", "!!python/object:os.system x", "%s", "{0}", "../../etc/passwd", "/dev/null",
+    "os:system", "a" * 300, "1:1:1", "4x", "x8xH100", "8xH100+", "0x0xT4", "1e3", "1_000", "0x10",
+    "16 GB", "25 Gbit/s", "-5 ms", "\n", ",", ";", "=", "--help", "é" * 20, "\ufeff",
+)  # fmt: skip
+Words = list[str]
+Make = Callable[[random.Random, Path], Words]
+
+
+class TookTooLong(BaseException):
+    """An input that takes longer than ``MOST_S``."""
+
+
+def altered(rng: random.Random, raw: bytes) -> bytes:
+    """Some bytes with a few parts cut, repeated, exchanged or replaced."""
+    for _ in range(rng.choice([1, 1, 2, 4, 8])):
+        at = rng.randrange(len(raw) + 1)
+        to = min(len(raw), at + rng.choice([1, 2, 8, 40, 400]))
+        other = rng.randrange(len(raw) + 1)
+        odd = rng.choice(ODD).encode("utf-8", "surrogatepass")
+        raw = rng.choice([
+            raw[:at] + raw[to:], raw[:at] + odd + raw[to:], raw[:to] + raw[at:to] + raw[to:],
+            raw[:at] + raw[other : other + 40] + raw[to:], raw[:at], raw[:at] + odd + raw[at:],
+            raw[:at] + bytes(rng.randrange(256) for _ in range(to - at)) + raw[to:],
+        ])  # fmt: skip
+    return raw
+
+
+def _seeds(*patterns: str, most: int = 60, largest: int = 30_000) -> list[bytes]:
+    files = sorted({f for p in patterns for f in ROOT.glob(p) if f.is_file()})
+    small = [f for f in files if f.stat().st_size <= largest]
+    return [f.read_bytes() for f in small[:: max(1, len(small) // most)]]
+
+
+def _file(name: str, seeds: Sequence[bytes], *words: str) -> Make:
+    """Commands with a file that is made by altering one of ``seeds``; ``FILE`` is its path."""
+
+    def make(rng: random.Random, folder: Path) -> Words:
+        raw = altered(rng, rng.choice(seeds))
+        path = folder / name
+        path.write_bytes(gzip.compress(raw, 1) if name.endswith(".gz") else raw)
+        return [str(path) if w == "FILE" else w for w in words]
+
+    return make
+
+
+def _job(rng: random.Random, _folder: Path) -> Words:
+    """A prediction with a few options of any kind, some with odd values."""
+    from simcore.hardware.spec import GPUS, NODES
+    from simcore.workload.models import MODELS
+
+    gpus = "+".join(
+        "x".join([*(str(rng.choice([1, 2, 3, 8, 64, 1000])) for _ in range(rng.choice([0, 1, 2]))),
+                  rng.choice(GPUS.names())])
+        for _ in range(rng.choice([1, 1, 1, 2, 3]))
+    )  # fmt: skip
+    model = rng.choice(MODELS.names())
+    words = ["predict", "--json", "--model", model, "--gpus", gpus]
+    for option in rng.sample(list(OPTIONS.options().values()), rng.choice([0, 1, 2, 3, 5])):
+        kind, flag = option.kind, option.flag or f"--{option.name.replace('_', '-')}"
+        if isinstance(kind, Switch):
+            values = ["on", "off"]
+        elif isinstance(kind, Whole | Number):
+            values = [str(2 ** rng.randrange(12)), str(rng.randrange(1, 40)), "0", "1000000"]
+        else:
+            names = getattr(kind, "names", None)
+            values = list(names_of(names)) if names else []
+            values = values or [rng.choice(NODES.names()), "full", "8", "1:2", "cpu", "ib-hdr 4:1"]
+        value = rng.choice(ODD) if rng.random() < 0.2 else rng.choice(values)
+        words += [f"{flag}={value}"]
+    if rng.random() < 0.05:
+        words[rng.randrange(len(words))] = rng.choice(ODD)
+    return words
+
+
+def _launch(rng: random.Random, folder: Path) -> Words:
+    """A launch line or file of a program, altered."""
+    raw = altered(rng, rng.choice(_LAUNCH))
+    if rng.random() < 0.5:
+        path = folder / rng.choice(["x.sh", "x.json", "x.yaml", "x.toml", "x.py", "x.ipynb"])
+        path.write_bytes(raw)
+        text = str(path)
+    else:
+        text = raw.decode("utf-8", "replace")[:2000]
+    return ["predict", "--json", "--model", "gpt2", "--gpus", "8xA100", "--launch", text]
+
+
+_ASK = ("--gpus", "8xA100", "--json")
+_LAUNCH = _seeds("tests/strategy/dialects/**/*.*", most=150)
+_TOPOLOGIES = _seeds("docs/examples/topo*", "tests/topologies.py")
+_TRACES = [gzip.decompress((ROOT / "docs/examples/rank0.json.gz").read_bytes())]
+_FLEET = [b"submit_s,gpus,run_s,name,priority,limit_s\n0,8,100,a,1,200\n5,4,50,b,0,60\n"]
+_CONFIGS = [
+    json.dumps({"model_type": kind, "hidden_size": 64, "intermediate_size": 128, "vocab_size": 100,
+                "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
+                "num_experts": 4, "num_experts_per_tok": 2}).encode()
+    for kind in ("llama", "mixtral", "gpt2", "bert", "qwen3_moe", "t5", "vit", "mamba2")
+]  # fmt: skip
+_TABLES = [
+    *_seeds("validate/tables/*.csv", "validate/corpora/*/*.csv"),
+    b"model,gpus,micro_batch,step_time_s,notes\ngpt2,8xH100,8,0.046,x\nbert-base,8xT4,4,0.1,\n",
+]
+#: What is made, by name, and how often.
+KINDS: dict[str, tuple[int, Make]] = {
+    "job": (10, _job),
+    "launch": (4, _launch),
+    "model": (3, _file("x.yaml", _seeds("models_db/*.yaml"), "predict", "--model", "FILE", *_ASK)),
+    "config": (3, _file("x.json", _CONFIGS, "predict", "--model", "FILE", *_ASK)),
+    "calibration": (1, _file("x.yaml", _seeds("hardware_db/calibrations/l*.yaml"), "predict",
+                             "--model", "gpt2", "--calibration", "FILE", *_ASK)),
+    "table": (1, _file("x.csv", _TABLES, "validate", "FILE", "--json")),
+    "trace": (3, _file("x.json", _TRACES, "explain-trace", "FILE", "--json")),
+    "packed trace": (1, _file("x.json.gz", _TRACES, "explain-trace", "FILE", "--json")),
+    "topology": (2, _file("x.txt", _TOPOLOGIES, "node-from-topo", "FILE", "--gpu", "V100")),
+    "fleet": (1, _file("x.csv", _FLEET, "fleet", "FILE", "--gpus", "16", "--json")),
+}  # fmt: skip
+
+
+def fuzz(n: int, first: int = 0, kinds: Sequence[str] = ()) -> tuple[list[str], Counter[str]]:
+    """(What went wrong, a line each; how often each kind ended with which exit code)."""
+    failures: list[str] = []
+    ends: Counter[str] = Counter()
+    chosen = {k: v for k, v in KINDS.items() if not kinds or k in kinds}
+    weights = [often for often, _ in chosen.values()]
+    with tempfile.TemporaryDirectory() as folder, _bounded():
+        for number in range(first, first + n):
+            rng = random.Random(number)
+            kind = rng.choices(list(chosen), weights)[0]
+            words = chosen[kind][1](rng, Path(folder))
+            code, wrong = _tried(words)
+            ends[f"{kind}: {code}"] += 1
+            if wrong:
+                shown = " ".join(w if len(w) < 200 else f"{w[:200]}..." for w in words)
+                failures.append(f"{number} ({kind}): {wrong}\n    {shown!a}")
+    return failures, ends
+
+
+def _tried(words: Words) -> tuple[int | None, str]:
+    """(Exit code of a command, what is wrong with how it ended)."""
+    out, err = io.StringIO(), io.StringIO()
+    begun, code = time.monotonic(), None
+    signal.setitimer(signal.ITIMER_REAL, MOST_S)
+    try:
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            code = run(words)
+    except TookTooLong:
+        return None, f"takes more than {MOST_S:g} s"
+    except BaseException as error:
+        return None, f"raises {type(error).__name__}: {error}"
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+    said = err.getvalue()
+    if code not in (0, 1, 2):
+        return code, f"exit code {code}: {said[-300:]!a}"
+    if "needs more memory than the machine gives" in said:
+        return code, f"takes more than {MOST_BYTES:g} bytes"
+    if time.monotonic() - begun > MOST_S:
+        return code, f"took {time.monotonic() - begun:.1f} s"
+    return code, _wrong_answer(words, out.getvalue()) if code < 2 else ""
+
+
+def _wrong_answer(words: Words, text: str) -> str:
+    """What is wrong with an answer: no JSON, a NaN, outside the schema of predictions."""
+    if "--json" not in words or "--help" in words:
+        return ""
+    try:
+        answer = json.loads(text, parse_constant=lambda name: 1 / 0)
+    except (ValueError, ZeroDivisionError) as err:
+        return f"no JSON: {type(err).__name__}: {text[:100]!a}"
+    if words[0] == "predict":
+        error = next(_schema().iter_errors(answer), None)
+        return f"not as in the schema: {error.message[:200]}" if error else ""
+    return ""
+
+
+_SCHEMA: list[Any] = []
+
+
+def _schema() -> Any:
+    if not _SCHEMA:
+        from jsonschema import Draft202012Validator
+
+        from simcore.report.schema import build
+
+        _SCHEMA.append(Draft202012Validator(build()))
+    return _SCHEMA[0]
+
+
+@contextlib.contextmanager
+def _bounded() -> Iterator[None]:
+    """Bounds of time and memory, which end with the block."""
+
+    def end(_number: int, _frame: object) -> None:
+        raise TookTooLong
+
+    before = resource.getrlimit(resource.RLIMIT_DATA)
+    pages = int(Path("/proc/self/statm").read_text().split()[5])
+    most = int(pages * resource.getpagesize() + MOST_BYTES)
+    handler = signal.signal(signal.SIGALRM, end)
+    resource.setrlimit(resource.RLIMIT_DATA, (most, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, before)
+        signal.signal(signal.SIGALRM, handler)
+
+
+def main() -> int:
+    """Try the inputs and print what went wrong."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--n", type=int, default=2000, help="number of inputs")
+    parser.add_argument("--from", type=int, default=0, dest="first", help="number of the first")
+    parser.add_argument("--kind", action="append", default=[], choices=KINDS)
+    asked = parser.parse_args()
+    begun = time.monotonic()
+    failures, ends = fuzz(asked.n, asked.first, asked.kind)
+    for line in failures:
+        print(line)  # noqa: T201
+    for end, times in sorted(ends.items()):
+        print(f"{times:8,}  {end}")  # noqa: T201
+    print(f"{asked.n:,} inputs in {time.monotonic() - begun:.0f} s, {len(failures)} failures")  # noqa: T201
+    return int(bool(failures))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
