@@ -7,7 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from simcore.hardware.estimates import Estimate
 from validate.residuals import Row, fitted, foreign
+
+#: The width in force of what comes and goes.
+WIDTHS = [Estimate(0.05, 0.0, "")]
 
 
 def _rows(source: str, sd: float, n: int, seed: int) -> list[Row]:
@@ -42,7 +46,7 @@ def _figures(source: str, program: str, shift: float, n: int, seed: int) -> list
 def test_what_sources_left_out_need_is_the_spread_between_them() -> None:
     shifts = 0.1 * np.random.default_rng(5).standard_normal(40)
     rows = [r for i, d in enumerate(shifts) for r in _figures(f"s{i}", "torch", d, 50, i)]
-    found = foreign(rows)
+    found = foreign(rows, WIDTHS)
     assert found["left_out_frac"][1] == pytest.approx(0.8, abs=0.08)
     assert found["left_out_frac"][1] >= found["left_out_frac"][0]
     # the pooled width is of the same spread, so that little is lacking beside it
@@ -66,16 +70,29 @@ def test_a_large_source_does_not_speak_for_small_ones() -> None:
     rows = _figures("large", "torch", 0.0, 1000, 1)
     for i in range(12):
         rows += _figures(f"s{i}", "fsdp" if i else "rare", 0.1 + 0.01 * i, 4, 10 + i)
-    found = foreign(rows)
+    found = foreign(rows, WIDTHS)
     assert found["left_out_frac"][0] < 0.2 < 0.8 <= found["left_out_frac"][1]
     assert found["width"] == pytest.approx(0.21 / 1.2816, rel=0.15)
-    assert found["kinds"] == ["torch"]  # four rows are no figure of a kind, nor are 44 far off
+    assert set(found["kinds"]) == {"torch", "fsdp"}  # four rows are no figure of a kind
+    assert found["kinds"]["torch"] == pytest.approx(0.0, abs=0.005)
+
+
+def test_a_kind_with_figures_has_what_its_own_rows_need() -> None:
+    """Of releases that lie 0.2 of all that they hold off, one lies 0.05 off in each of its rows."""
+    rows = _figures("large", "torch", 0.0, 1000, 1)
+    rows += [r for i in range(10) for r in _figures(f"s{i}", f"other{i}", 0.2, 4, i)]
+    rows += [Row("t", "mine", "allocated", 0.1, 0.0, (1.0,), 2.0, "mine")] * 8
+    found = foreign(rows, WIDTHS)
+    need = np.sqrt((0.1 / 1.2816) ** 2 - 0.05**2) / 2.0
+    assert found["kinds"]["mine"] == pytest.approx(need, rel=1e-3)
+    assert "other0" not in found["kinds"]
+    assert found["width"] > 2.0 * need
 
 
 def test_errors_of_state_alone_count_beside_the_widths() -> None:
     """Rows at the update, where nothing comes and goes, need all of their error."""
     alike = [r for i in range(6) for r in _figures(f"s{i}", "torch", 0.0, 50, i)]
     state = [Row("t", "state", "shown", 0.3, 0.0, (0.0,), 1.0, "fsdp")] * 5
-    found = foreign([*alike, *state])
+    found = foreign([*alike, *state], WIDTHS)
     assert found["sources"]["state"][0] == 0.0
     assert found["width"] == pytest.approx(0.3 / 1.2816, rel=1e-3)
