@@ -17,7 +17,7 @@ TABLES = Path(os.environ.get("SIMCORE_TABLES", "/nowhere"))
 JOB = {"strategy": "zero3", "precision": "bf16", "micro_batch": 1}
 NEW = (
     "TPU-v5e", "TPU-v4", "Trainium2", "Trainium3", "VR200", "MI455X", "H200-NVL", "GH200-144GB",
-    "RTX-PRO-6000-Workstation", "RTX-PRO-6000-Max-Q", "R9700", "Arc-B580", "MI300A", "MI308X",
+    "RTX-PRO-6000-WS", "RTX-PRO-6000-MaxQ", "R9700", "Arc-B580", "MI300A", "MI308X",
     "Ascend-910C", "Ascend-950PR", "Ascend-950DT", "MTT-S5000",
 )  # fmt: skip
 

@@ -16,8 +16,8 @@ TABLES = Path(os.environ.get("SIMCORE_TABLES", "/nowhere"))
 WRITTEN = {
     "B200-192GB": "B200-SXM", "P100-SXM2-16GB(DGX-1)": "P100-SXM-16GB",
     "H200-NVL-PCIe-141GB": "H200-NVL", "RTX PRO 6000 Server": "RTX-PRO-6000",
-    "RTX PRO 6000 Workstation": "RTX-PRO-6000-Workstation",
-    "RTX PRO 6000 Max-Q": "RTX-PRO-6000-Max-Q", "NVIDIA RTX PRO 6000 96GB": "RTX-PRO-6000",
+    "RTX PRO 6000 Workstation": "RTX-PRO-6000-WS",
+    "RTX PRO 6000 Max-Q": "RTX-PRO-6000-MaxQ", "NVIDIA RTX PRO 6000 96GB": "RTX-PRO-6000",
     "TPU-v7x-192GB": "TPU-v7x", "TPU-v6e-32GB": "TPU-v6e", "TPU-v5p-95GB": "TPU-v5p",
     "TPU v5 lite": "TPU-v5e", "Trillium": "TPU-v6e", "Ironwood": "TPU-v7x",
     "V100-SXM2-16/32GB(DGX-1)": "V100-SXM-32GB", "A100(mem unspecified)": "A100-SXM-80GB",
