@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 from simcore.hardware.fabrics.record import KINDS, FabricRecord, Rate, rate_of
 from simcore.hardware.fabrics.topology import Cables, Topology
 
-_MOST_SWITCHES = 2_560
+_MOST_SWITCHES = 1_000
 
 
 @KINDS.register("dragonfly")

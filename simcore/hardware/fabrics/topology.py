@@ -5,9 +5,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -18,11 +19,11 @@ from simcore.base.errors import InvalidConfig, UsageError
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
 #: How a switch chooses among links that are equally near to the goal: it spreads traffic evenly
-#: over all of them, takes one at random for each flow (a hash of its addresses), or always the
-#: first.
-Routing = Literal["spread", "hashed", "first"]
-#: Destinations whose distances are held in memory at a time.
-_AT_ONCE = 512
+#: over all of them, or takes one at random for each flow (a hash of its addresses).
+Routing = Literal["spread", "hashed"]
+#: Destinations whose distances, and links that are looked at for the next hop, are held in memory
+#: at a time.
+_AT_ONCE, _CANDIDATES = 512, 2_000_000
 
 
 class Routes(NamedTuple):
@@ -69,6 +70,7 @@ class Topology:
 
     ``rails``: ports of a node, alike in every way. ``forwards``: whether nodes pass on traffic of
     others, as in a torus. ``tail``, ``head``, ``bytes_per_s`` [L]: links of one direction each.
+    ``paths``: the routes of flows between ports where the kind of fabric knows them by itself.
     """
 
     n_nodes: int
@@ -79,6 +81,7 @@ class Topology:
     bytes_per_s: Array
     routing: Routing = "spread"
     forwards: bool = False
+    paths: Callable[[Index, Index], Routes] | None = None
 
     @staticmethod
     def of(cables: Cables, n_nodes: int, rails: int = 1, **more: Any) -> Topology:
@@ -116,6 +119,8 @@ class Topology:
 
         ``seed``: of the random choices of routing "hashed".
         """
+        if self.paths is not None:
+            return self.paths(source, target)
         flow = np.flatnonzero(source != target)
         ends, parts = [source.copy(), target.copy()], []
         for side, end in enumerate(ends):
@@ -160,25 +165,20 @@ class Topology:
         if (near[goal, at] < 0).any():
             lost = int(np.flatnonzero(near[goal, at] < 0)[0])
             raise InvalidConfig([f"the fabric has no path from {self.names[at[lost]]}"])
-        links, starts = self._inner
         frac: Array = np.ones(len(flow))
         parts: list[Routes] = []
         while len(flow):
-            count: Index = starts[at + 1] - starts[at]
-            state: Index = np.repeat(np.arange(len(flow)), count)
-            nth = np.arange(len(state)) - np.repeat(np.cumsum(count) - count, count)
-            link = links[starts[at[state]] + nth]
-            nearer = near[goal[state], self.head[link]] == near[goal[state], at[state]] - 1
-            state, link = state[nearer], link[nearer]
-            ways = np.bincount(state, minlength=len(flow))
-            first = np.cumsum(ways) - ways
+            link, starts, of = self._nearer(at, goal, near)
+            ways = np.diff(starts)[of]
+            first = starts[of]
             if self.routing == "spread":
+                state: Index = np.repeat(np.arange(len(flow)), ways)
+                nth = np.arange(len(state)) - np.repeat(np.cumsum(ways) - ways, ways)
+                link = link[first[state] + nth]
                 frac = frac[state] / ways[state]
             else:
-                chosen = np.zeros(len(flow), dtype=np.intp)
-                if self.routing == "hashed":
-                    chosen = (rng.random(len(flow)) * ways).astype(np.intp)
-                state, link = np.arange(len(flow)), link[first + chosen]
+                state = np.arange(len(flow))
+                link = link[first + (rng.random(len(flow)) * ways).astype(np.intp)]
             flow, goal, at = flow[state], goal[state], self.head[link]
             parts.append(Routes(flow, link, frac))
             going = near[goal, at] > 0
@@ -189,6 +189,29 @@ class Topology:
                 frac = np.bincount(same, frac).astype(float)
                 flow, goal, at = flow[one], goal[one], at[one]
         return parts
+
+    def _nearer(
+        self, at: Index, goal: Index, near: NDArray[np.int16]
+    ) -> tuple[Index, Index, Index]:
+        """The links that lead nearer to a goal, of each pair of a vertex and a goal.
+
+        (links by pair, first of each pair and the end, pair of each entry of ``at``).
+        """
+        links, starts = self._inner
+        pairs, of = np.unique(goal * len(self.names) + at, return_inverse=True)
+        goals, vertices = np.divmod(pairs, len(self.names))
+        count: Index = starts[vertices + 1] - starts[vertices]
+        found, ways = [], np.zeros(len(pairs), dtype=np.intp)
+        bounds = np.searchsorted(np.cumsum(count), np.arange(0, count.sum(), _CANDIDATES))
+        for first, end in pairwise([*np.unique(bounds), len(pairs)]):
+            some = np.repeat(np.arange(first, end), count[first:end])
+            before = np.cumsum(count[first:end]) - count[first:end]
+            nth = np.arange(len(some)) - before[some - first]
+            link = links[starts[vertices[some]] + nth]
+            leads = near[goals[some], self.head[link]] == near[goals[some], vertices[some]] - 1
+            found.append(link[leads])
+            ways += np.bincount(some[leads], minlength=len(pairs))
+        return np.concatenate(found), np.concatenate([[0], np.cumsum(ways)]), of
 
     def graph(self) -> Any:
         """The same as a ``networkx.DiGraph``; edges carry ``bytes_per_s``. Raises UsageError."""

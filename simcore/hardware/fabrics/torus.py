@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated, Literal
 
 import numpy as np
 from pydantic import Field, model_validator
 
 from simcore.hardware.fabrics.record import KINDS, FabricRecord, Rate, rate_of
-from simcore.hardware.fabrics.topology import Cables, Routing, Topology
+from simcore.hardware.fabrics.topology import Cables, Index, Routes, Topology
 
 _MOST_NODES = 4_096
 
@@ -23,7 +24,7 @@ class Torus(FabricRecord):
     """
 
     kind: Literal["torus"] = "torus"
-    routing: Routing = "first"
+    routing: Literal["by-dimension"] = "by-dimension"  # type: ignore[assignment]
     shape: tuple[Annotated[int, Field(ge=1, le=_MOST_NODES)], ...] = Field(
         min_length=2, max_length=3
     )
@@ -44,15 +45,41 @@ class Torus(FabricRecord):
         return f"{'x'.join(map(str, self.shape))} {'torus' if self.wraps else 'mesh'}"
 
     def topology(self, n_nodes: int, node_bytes_per_s: float) -> Topology:
-        count = self.most_nodes
-        at = np.arange(count)
+        at = np.arange(self.most_nodes)
         cables = Cables([f"node{n}" for n in at])
         rate = rate_of(self.link) if self.link else node_bytes_per_s / (2 * len(self.shape))
-        after = count
-        for size in self.shape:
+        ahead = np.full((len(self.shape), len(at)), -1)  # link from each node to the next
+        back, after, n_links = ahead.copy(), len(at), 0
+        for d, size in enumerate(self.shape):
             after //= size
             place = at // after % size
             ends = (place < size - 1) | (self.wraps and size > 2)  # two nodes have one cable
             near = at[ends & (size > 1)]
-            cables.join(near, near + after * np.where(place[near] < size - 1, 1, 1 - size), rate)
-        return Topology.of(cables, count, routing=self.routing, forwards=True)
+            far = near + after * np.where(place[near] < size - 1, 1, 1 - size)
+            cables.join(near, far, rate)
+            ahead[d, near] = n_links + 2 * np.arange(len(near))
+            back[d, far] = ahead[d, near] + 1
+            n_links += 2 * len(near)
+        return Topology.of(
+            cables, len(at), forwards=True, paths=partial(self._paths, ahead, back)
+        )  # fmt: skip
+
+    def _paths(self, ahead: Index, back: Index, source: Index, target: Index) -> Routes:
+        """Dimension by dimension the shorter way round; where both are as long, upwards."""
+        flows, links = [], []
+        at, after = source.copy(), self.most_nodes
+        for d, size in enumerate(self.shape):
+            after //= size
+            place, goal = at // after % size, target // after % size
+            up, down = (goal - place) % size, (place - goal) % size
+            rising = up <= down if self.wraps and size > 2 else goal > place
+            steps = np.where(rising, up, down)
+            flow = np.repeat(np.arange(len(at)), steps)
+            done = np.arange(len(flow)) - np.repeat(np.cumsum(steps) - steps, steps)
+            here = (place[flow] + np.where(rising[flow], done, -done)) % size
+            vertex = at[flow] + (here - place[flow]) * after
+            flows.append(flow)
+            links.append(np.where(rising[flow], ahead[d, vertex], back[d, vertex]))
+            at = at + (goal - place) * after
+        flow = np.concatenate(flows)
+        return Routes(flow, np.concatenate(links), np.ones(len(flow)))

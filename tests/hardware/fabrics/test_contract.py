@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from simcore.base.errors import DataError, InvalidConfig, UnknownName
+from simcore.hardware.fabrics import topology
 from simcore.hardware.fabrics.record import (
     FABRICS,
     KINDS,
@@ -55,26 +56,44 @@ def test_routes_are_shortest_paths_and_carry_everything(kind: str) -> None:
     """At every vertex of a flow as much goes out as comes in; hops weighted by share are those of
     networkx's shortest path.
     """
-    topology = fabric(kind).topology(EXAMPLES[kind][1], RATE)
-    graph = topology.graph()
-    ports = np.arange(topology.n_ports)
+    made = fabric(kind).topology(EXAMPLES[kind][1], RATE)
+    graph = made.graph()
+    ports = np.arange(made.n_ports)
     source, target = (x.ravel() for x in np.meshgrid(ports, ports))
-    routes = topology.routes(source, target)
+    routes = made.routes(source, target)
     hops = np.bincount(routes.flow, routes.frac, len(source))
     for f, (a, b) in enumerate(zip(source, target, strict=True)):
-        between = graph if topology.forwards else graph.subgraph(
-            [v for v in graph if v >= topology.n_ports or v in (a, b)]
+        between = graph if made.forwards else graph.subgraph(
+            [v for v in graph if v >= made.n_ports or v in (a, b)]
         )  # fmt: skip
         assert hops[f] == pytest.approx(nx.shortest_path_length(between, a, b))
-    v = len(topology.names)
-    out = np.bincount(routes.flow * v + topology.tail[routes.link], routes.frac, len(source) * v)
-    into = np.bincount(routes.flow * v + topology.head[routes.link], routes.frac, len(source) * v)
+    v = len(made.names)
+    out = np.bincount(routes.flow * v + made.tail[routes.link], routes.frac, len(source) * v)
+    into = np.bincount(routes.flow * v + made.head[routes.link], routes.frac, len(source) * v)
     left = (out - into).reshape(-1, v)
     for f, (a, b) in enumerate(zip(source, target, strict=True)):
         expected = np.zeros(v)
         if a != b:
             expected[a], expected[b] = 1.0, -1.0
         assert left[f] == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("kind", ["rail-optimised", "dragonfly", "links"])
+def test_routes_found_in_small_portions_are_the_same(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = fabric(kind).topology(EXAMPLES[kind][1], RATE)
+    source, target = (x.ravel() for x in np.meshgrid(*2 * [np.arange(made.n_ports)]))
+    whole = made.routes(source, target)
+    monkeypatch.setattr(topology, "_CANDIDATES", 3)
+    monkeypatch.setattr(topology, "_AT_ONCE", 2)
+    portions = made.routes(source, target)
+
+    def loads(found: topology.Routes) -> np.ndarray:
+        key = found.flow * len(made.tail) + found.link
+        return np.bincount(key, found.frac, len(source) * len(made.tail))
+
+    assert loads(portions) == pytest.approx(loads(whole))
 
 
 @pytest.mark.parametrize("kind", EXAMPLES)
