@@ -25,13 +25,13 @@ from simcore.timing.exchanges import data_points, exchanges_of
 from simcore.timing.points import Points
 from simcore.timing.steps import job_of, steps_of, values_of, with_library
 from simcore.timing.timeline import Timeline
-from simcore.workload.graph import CONV_KINDS, FLASH_KINDS
+from simcore.workload.graph import CONV_KINDS, FLASH_KINDS, RECURRENT
 
 Array = NDArray[np.float64]
 #: Kinds of compute kernel, by the name that reports use; all other kernels are memory-bound.
 GROUPS: dict[str, tuple[str, ...]] = {
     "gemm": (
-        "gemm", WIDE, BATCHED, UNALIGNED, *NARROW_LOADS.values(), *BATCHED_LOADS.values()
+        "gemm", RECURRENT, WIDE, BATCHED, UNALIGNED, *NARROW_LOADS.values(), *BATCHED_LOADS.values()
     ),
     "conv": (*CONV_KINDS, DEPTHWISE_LAST, VECTOR_CONV), "attention": tuple(FLASH_KINDS),
 }  # fmt: skip

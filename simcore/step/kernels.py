@@ -30,6 +30,7 @@ from simcore.workload.graph import (
     NATIVE_NORM,
     NONE,
     ONE,
+    RECURRENT,
     Block,
     Frozen,
     Kernel,
@@ -83,7 +84,7 @@ KINDS: tuple[str, ...] = (
 #: Bytes per element of the formats whose alignment matters (16 bit). fp32 on vector units has no
 #: such demand.
 UNALIGNED_BYTES = 2
-COMPUTE_KINDS: tuple[KernelKind, ...] = ("gemm", *CONV_KINDS, *FLASH_KINDS)
+COMPUTE_KINDS: tuple[KernelKind, ...] = ("gemm", RECURRENT, *CONV_KINDS, *FLASH_KINDS)
 
 
 class KernelRow(NamedTuple):

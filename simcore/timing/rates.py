@@ -61,6 +61,7 @@ from simcore.workload.graph import (
     DENSE_CONVS,
     FLASH_KINDS,
     NATIVE_NORM,
+    RECURRENT,
     KernelKind,
     Workload,
 )
@@ -195,7 +196,7 @@ _NARROW = ("fp8", "fp4")
 #: Kinds in the kernel table that are priced like another kind of ``workload.graph``.
 STANDS_FOR = {
     WIDE: "gemm", BATCHED: "gemm", UNALIGNED: "gemm", ACROSS: "gemm",
-    DEPTHWISE_LAST: "conv_depthwise",
+    RECURRENT: "gemm", DEPTHWISE_LAST: "conv_depthwise",
     VECTOR_CONV: "conv", CAST: "elementwise",
     **dict.fromkeys(LINEAR_ATTENTION, "elementwise"),
     **dict.fromkeys((*NARROW_LOADS.values(), *BATCHED_LOADS.values()), "gemm"),
@@ -298,6 +299,8 @@ def unit_of(
     kind: KernelKind = STANDS_FOR.get(named, named)  # type: ignore[assignment]
     if named in (UNALIGNED, VECTOR_CONV) and gpu.vendor == "NVIDIA":
         return "fp32", gpu.peak("fp32") or peak
+    if named == RECURRENT:
+        return conv_peak_for(gpu, precision)
     if kind in CONV_KINDS:
         return conv_unit(profile, kind, gpu, *conv_peak_for(gpu, precision))
     attends = kind == "attention" or kind in FLASH_KINDS

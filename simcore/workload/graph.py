@@ -24,7 +24,7 @@ KernelKind = Literal[
     "gemm", "conv", "conv_winograd", "conv_pointwise", "conv_depthwise", "attention",
     "attention_v1", "attention_triton", "attention_v2", "attention_v3", "attention_cudnn",
     "attention_cudnn_fp8", "attention_flash_first", "elementwise", "norm", "batch_norm",
-    "batch_norm_native", "softmax", "reduction", "gather", "copy",
+    "batch_norm_native", "softmax", "reduction", "gather", "copy", "recurrent",
     "chunk_products", "chunk_products_by_channel", "chunk_states", "causal_conv",
 ]  # fmt: skip
 #: Kernels of fused attention that a configuration names; their rates are given relative to
@@ -46,6 +46,9 @@ CONV_KINDS: tuple[KernelKind, ...] = (
 )  # fmt: skip
 #: Convolutions that are matrix products; matrix units want their operands channels last.
 DENSE_CONVS: tuple[KernelKind, ...] = ("conv", "conv_winograd", "conv_pointwise")
+#: Products of cuDNN's recurrent layers. One operator of PyTorch issues them all, and whether they
+#: may use TF32 follows convolutions (torch.backends.cudnn.allow_tf32).
+RECURRENT: KernelKind = "recurrent"
 #: Batch norms by cuDNN, and by PyTorch's own kernels, which stand beside them in an op: those of
 #: which the precision runs (``Precision.native_norms``).
 CUDNN_NORM: KernelKind = "batch_norm"

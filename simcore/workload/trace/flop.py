@@ -17,6 +17,7 @@ from simcore.workload.ops.norm import NORM_AGAIN, NORM_BWD_AGAIN, native_norm
 from simcore.workload.trace.indexed import indexed_elements
 from simcore.workload.trace.kinds import kind_of
 from simcore.workload.trace.record import KernelRecord, Piece
+from simcore.workload.trace.recurrent import is_recurrent, recurrent_kernels
 
 #: The kind of attention with a mask tensor. torch's flash kernel does not support one
 #: (sdp_utils_cpp.h, check_for_attn_mask); CUTLASS's kernel does, at the rate of the first
@@ -59,35 +60,8 @@ def _attention(name: str, args: Any) -> tuple[int, Dims]:
     return flop, (rows, width, keys, math.prod(lead))
 
 
-def _rnn(name: str, args: Any) -> tuple[int, Dims]:
-    """FLOP and geometry of one layer and direction of an LSTM over all time steps.
-
-    Its four gates are products of the input and of the state.
-    """
-    x, w_input, w_state = args[0], args[1], args[2]
-    steps = x.shape[0] * x.shape[1]
-    flop = 2 * steps * (math.prod(w_input.shape) + math.prod(w_state.shape))
-    dims = (steps, w_input.shape[0], w_input.shape[1] + w_state.shape[1], 1)
-    return (2 * flop if name.endswith("backward") else flop), dims
-
-
-def _layers(name: str, args: Any) -> tuple[KernelRecord, ...]:
-    """The layers and directions of cuDNN's LSTM, one kernel each; their bytes are not counted.
-
-    ``args[1]``: the weights of all layers, ``args[2]`` of each: of the input, of the state, biases.
-    """
-    x, weights, each = args[:3]
-    steps, found = x.shape[0] * x.shape[1], []
-    for at in range(0, len(weights), each):
-        flop, dims = _rnn(name, (x, weights[at], weights[at + 1]))
-        found.append(KernelRecord("gemm", flop, (), (), (steps, *dims[1:])))
-    return tuple(found)
-
-
 def _gemm(name: str, args: Any) -> tuple[int, Dims] | None:
     """FLOP and geometry of a matrix product; None if they are not known."""
-    if name.startswith("mkldnn_rnn_layer"):
-        return _rnn(name, args)
     if name not in _PRODUCTS:
         return None
     first = int(name in _ADDED)  # what the product is added to comes before its operands
@@ -222,8 +196,8 @@ def kernels_of(
             kind = kind if mask is None else _MASKED
             drawn = DRAWN_SCORE * dims[0] * dims[2] * dims[3] * (drop > 0.0)
         return (KernelRecord(kind, flop, reads, writes, dims, launches, indexed=drawn),)
-    if name.startswith("_cudnn_rnn") and isinstance(args[2], int):
-        return _layers(name, args)
+    if is_recurrent(name, args):
+        return recurrent_kernels(name, args, of)
     if kind == "gemm":
         product = _gemm(name, args)
         flop, dims = product or (0, (1, 1, 1, 1))

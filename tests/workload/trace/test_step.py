@@ -12,6 +12,7 @@ from reference.nets import BY_NAME, NETS, Net, Stack
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
+from simcore.workload.ops.recurrent import lstm
 from simcore.workload.trace.autocast import cuda_policy
 from simcore.workload.trace.record import Trace
 from simcore.workload.trace.tracer import trace
@@ -138,6 +139,23 @@ def test_the_layout_of_a_convolution_is_that_of_its_tensors() -> None:
 def test_lstm_counts_its_gates() -> None:
     forward = [o.flop for o in traced(BY_NAME["lstm"]).ops if o.name == "mkldnn_rnn_layer"]
     assert forward == [2 * BATCH * 6 * 4 * 32 * (32 + 32)] * 2
+
+
+def test_the_state_of_an_lstm_is_multiplied_step_by_step() -> None:
+    steps, width = 6, 32
+    ops = [o for o in traced(BY_NAME["lstm"]).ops if o.name.startswith("mkldnn_rnn_layer")]
+    by_hand = lstm("by hand", steps, width, width)
+    for op in ops:
+        mine = [k for k in op.kernels if k.flop or k.launches > 1]
+        theirs = by_hand.bwd if op.phase == "backward" else by_hand.fwd
+        theirs = [k for k in theirs if k.flop or k.launches > 1]
+        key = [(k.kind, k.flop, k.launches) for k in mine]
+        assert sorted(key) == sorted((k.kind, BATCH * k.flop, k.launches) for k in theirs)
+        (state,) = (k for k in mine if k.flop and k.launches == steps)
+        assert state.dims[0] == BATCH  # rows of a step's product
+        weight = 4 * width * width
+        assert max(p.numel for p in state.reads) == steps * weight  # read anew by each step
+    assert {op.phase for op in ops} == {"forward", "backward"}
 
 
 def test_checkpoints_run_again_and_are_a_phase_of_their_own() -> None:
