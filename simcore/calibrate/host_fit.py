@@ -42,6 +42,10 @@ KIND_SD: Final = 0.2
 #: Prior standard deviation of the logarithm of either figure: hosts differ by factors, and a launch
 #: in a virtual machine from one without by more than PyTorch's part.
 PRIOR_SD: Final = (0.35, 0.7)
+#: Standard deviation of ln(speed of a host) from one minute to the next on a machine that others
+#: share: of the times of a tiny operator before each of 35 steps (column ``issue_us`` of
+#: validate/cards/h200-2026-11-27/steps.csv).
+DRIFT_SD: Final = 0.20
 #: A step of an optimizer tells of the host where it takes this many times as long as its traffic.
 HOST_BOUND: Final = 2.0
 
@@ -71,7 +75,7 @@ def host_times(rows: Sequence[RawRow], gpu: GpuSpec) -> dict[str, FittedTime]:
     spread = np.sqrt(np.diag(np.linalg.inv(slopes.T @ slopes)))
     return {
         name: FittedTime(
-            value=math.exp(at), sd_log=float(sd), rows=len(data),
+            value=math.exp(at), sd_log=math.hypot(float(sd), DRIFT_SD), rows=len(data),
             note="an issue and a launch together, by kind of operator",
         )
         for name, at, sd in zip(("host_issue", "host_launch"), theta, spread, strict=True)

@@ -73,17 +73,18 @@ def group_of(kind: str, backward: bool) -> tuple[str, bool]:
     return plain, backward
 
 
-def _cost_s(kind: str, flop: float, n_bytes: float, rates: KernelRates) -> float:
+def _cost_s(kernel: KernelRecord, rates: KernelRates) -> float:
     """Seconds of a kernel by its work and traffic alone, to divide an operator's time."""
-    of = rates.of(kind)
-    return float(np.hypot(flop / of["flop_per_s"], n_bytes / of["bytes_per_s"])) + rates.start_s
+    of = rates.of(kernel.kind)
+    work_s = np.hypot(kernel.flop / of["flop_per_s"], kernel.n_bytes / of["bytes_per_s"])
+    return float(work_s) + rates.start_s * kernel.launches
 
 
 def measured_kernels(ops: Sequence[Timed], rates: KernelRates) -> Measured:
     """The kernels of timed operators; one's time is divided by the work of its kernels."""
     groups, features, seconds, sds = [], [], [], []
     for op in ops:
-        costs = [_cost_s(k.kind, k.flop, k.n_bytes, rates) for k in op.kernels]
+        costs = [_cost_s(k, rates) for k in op.kernels]
         for kernel, cost in zip(op.kernels, costs, strict=True):
             groups.append(group_of(kernel.kind, op.backward))
             features.append(_features(kernel.n_bytes, kernel.flop, *kernel.dims))

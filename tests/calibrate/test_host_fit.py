@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from simcore.calibrate.bench.store import RawRow
-from simcore.calibrate.host_fit import host_times
+from simcore.calibrate.host_fit import DRIFT_SD, host_times
 from simcore.hardware.profile import load_profile
 from simcore.hardware.spec import GPUS
 
@@ -34,7 +34,7 @@ def test_both_figures_are_found_again() -> None:
     found = host_times(ROWS, H100)
     assert found["host_issue"].value == pytest.approx(ISSUE_S, rel=0.2)
     assert found["host_launch"].value == pytest.approx(LAUNCH_S, rel=0.2)
-    assert 0.05 < found["host_issue"].sd_log < 0.2
+    assert DRIFT_SD < found["host_issue"].sd_log < 0.3  # fitted, and it drifts
     alone = host_times(ROWS[:1], H100)
     assert alone["host_issue"].sd_log > found["host_issue"].sd_log
 

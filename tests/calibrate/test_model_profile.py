@@ -43,6 +43,7 @@ from simcore.strategy.precision import PRECISIONS
 from simcore.strategy.strategy import Strategy, parallelism_named
 from simcore.workload.permission import TrustedName
 from simcore.workload.trace.flop import kernels_of
+from simcore.workload.trace.record import Piece
 
 HERE = TrustedName(f"{__name__}:tiny")
 JOB = Strategy(parallelism=parallelism_named("ddp"), precision=PRECISIONS["fp32-ieee"],
@@ -151,14 +152,22 @@ def test_time_between_operators_is_part_of_them(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_layers_of_cudnn_lstm_are_kernels_of_their_own() -> None:
-    """Two layers over 5 x 3 steps: 2 x 15 x (32 x 6 + 32 x 8) FLOP forward in the first."""
+    """Two layers over 5 steps of 3 samples, 8 units, 6 or 8 inputs: 2 x 15 x 32 x inputs FLOP."""
     x = torch.randn(5, 3, 6)
-    weights = [torch.randn(*s) for s in ((32, 6), (32, 8), (32,), (32,)) * 2]
-    found = kernels_of("_cudnn_rnn", (x, weights, 4), (), (), (), None)
-    back = kernels_of("_cudnn_rnn_backward", (x, weights, 4), (), (), (), None)
-    assert [k.flop for k in found] == [2 * 15 * 32 * (6 + 8)] * 2
-    assert [k.dims for k in found] == [(15, 32, 14, 1)] * 2
-    assert [k.flop for k in back] == [2 * k.flop for k in found]
+    weights = [torch.randn(*s) for s in ((32, 6), (32, 8), (32,), (32,), (32, 8), (32, 8), (32,),
+               (32,))]  # fmt: skip
+
+    def of(tensor: torch.Tensor) -> Piece:
+        return Piece(tensor.numel(), 4, "high", "activation")
+
+    found = kernels_of("_cudnn_rnn", (x, weights, 4), (), (), (), of)
+    back = kernels_of("_cudnn_rnn_backward", (x, weights, 4), (), (), (), of)
+    products = [(k.flop, k.dims, k.launches) for k in found if k.flop]
+    step = (2 * 15 * 32 * 8, (3, 32, 8, 1), 5)
+    assert products == [
+        (2 * 15 * 32 * 6, (15, 32, 6, 1), 1), step, (2 * 15 * 32 * 8, (15, 32, 8, 1), 1), step
+    ]  # fmt: skip
+    assert sum(k.flop for k in back) == 2 * sum(k.flop for k in found)
 
 
 def test_the_batch_of_a_sample_is_repeated_and_a_frozen_step_still_trains() -> None:

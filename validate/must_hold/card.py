@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from math import comb
+from collections.abc import Callable, Mapping
+from math import comb, log
 from typing import Any
 
 from simcore import api
+from simcore.base.figures import Z80
 from simcore.validate.formats.rules import corpora_folder
 from validate.must_hold.clause import Clause, Found, at_most, percent, rows
 from validate.must_hold.tables import Tables
@@ -14,6 +15,9 @@ from validate.must_hold.tables import Tables
 _STEP, _SHARE = "step_time", 0.8
 #: The test of coverage: with fewer rows than this a binomial test decides, from here on the limits.
 _MANY_ROWS, _LIMITS, _TEST_FRAC = 300, (0.77, 0.83), 0.10
+
+#: Distance of two figures of which is said that they agree.
+_AGREE = 0.05
 
 Table = Callable[[Tables], dict[str, Any]]
 
@@ -24,6 +28,14 @@ def _blind(t: Tables) -> dict[str, Any]:
 
 def _refitted(t: Tables) -> dict[str, Any]:
     return t.card_refitted
+
+
+def _own(t: Tables) -> dict[str, Any]:
+    return t.own_card_calibrated
+
+
+def _own_blind(t: Tables) -> dict[str, Any]:
+    return t.own_card_blind
 
 
 def holds_80(n_inside: int, n: int) -> bool:
@@ -66,6 +78,36 @@ def _width(t: Tables) -> Found:
     return Found(ratio <= 1.6, f"{ratio:.2f} times from low to high (median)", ratio)
 
 
+def _repeats(t: Tables) -> Found:
+    """Whether two calibrations agree in each figure, or the figure says their distance.
+
+    That is 5 %, or the end of its 80 % interval.
+    """
+    first, second = (_figures(profile["measured"]) for profile in t.own_calibrations)
+    both = first.keys() & second.keys()
+    off = {k: abs(log(first[k][0] / second[k][0])) for k in both}
+    bad = sorted(k for k in both if off[k] > max(_AGREE, Z80 * max(first[k][1], second[k][1])))
+    worst = max(off, key=lambda k: off[k])
+    text = f"{len(bad)} of {len(both)} further apart; most apart: {worst}, {percent(off[worst])}"
+    return Found(not bad and first.keys() == second.keys(), text, len(bad))
+
+
+def _figures(data: Mapping[str, Any], name: str = "") -> dict[str, tuple[float, float]]:
+    """Name of a figure -> (value, standard deviation of its logarithm)."""
+    if "value" in data and "sd_log" in data:
+        return {name: (_number(data["value"]), float(data["sd_log"]))}
+    found: dict[str, tuple[float, float]] = {}
+    for key, value in data.items():
+        if isinstance(value, Mapping):
+            found |= _figures(value, f"{name} {key}".strip())
+    return found
+
+
+def _number(value: Any) -> float:
+    """A value with or without its unit."""
+    return float(str(value).split()[0])
+
+
 def _memory(counts: str, limit_frac: float) -> Callable[[Tables], Found]:
     def compute(t: Tables) -> Found:
         score = t.card_blind["peak_memory_by_count"][counts]
@@ -103,6 +145,12 @@ CLAUSES = (
            _inside(_blind, "", "allocated")),
     Clause("H200: memory of the device inside 80 %", "as 80 %", "28",
            _inside(_blind, "", "shown")),
+    Clause("own H200: all steps, blind", "at most 16 %", "28", _error(_own_blind, 0.16)),
+    Clause("own H200: steps inside 80 %, blind", "as 80 %", "28", _inside(_own_blind, _STEP)),
+    Clause("own H200: all steps, calibrated before", "at most 10 %", "28", _error(_own, 0.10)),
+    Clause("own H200: steps inside 80 %, calibrated before", "as 80 %", "28",
+           _inside(_own, _STEP)),
+    Clause("own H200: two calibrations agree", "to 5 % or their spread", "28", _repeats),
     Clause("H200: largest batch of GPT-2 medium, amp-bf16", "49 to 50", "28",
            _largest("gpt2-medium", 50, precision="amp-bf16", optimizer="adamw", seq_len=1024)),
     Clause("H200: largest batch of ResNet-50, fp32", "1,655 to 1,706", "28",

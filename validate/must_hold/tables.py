@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from simcore import api
+from simcore.base.database import read_yaml
 from simcore.base.errors import UsageError
 from simcore.validate.closed_loop import read_run
 from simcore.validate.few_rows import validated
@@ -164,21 +165,54 @@ class Tables:
 
     @cached_property
     def card_refitted(self) -> dict[str, Any]:
-        """The same steps with a profile fitted anew to the raw micro-benchmarks of that GPU.
+        """The same steps with a profile fitted anew to the raw micro-benchmarks of that GPU."""
+        return _refitted(self.card / "steps.csv", self.card / "calibrate_raw")
 
-        Raises UsageError with the last line of the command's errors where it fails.
-        """
+    @property
+    def own_card(self) -> Path:
+        """The folder of the project's own steps and calibrations on one GPU."""
+        return _HERE / "cards" / "h200-2026-11-27"
+
+    @cached_property
+    def own_card_blind(self) -> dict[str, Any]:
+        """The project's own steps on a GPU, blind."""
+        return api.validate([self.own_card / "steps.csv"])
+
+    @cached_property
+    def own_card_calibrated(self) -> dict[str, Any]:
+        """The same steps with the profile that was measured just before them."""
+        return _refitted(self.own_card / "steps.csv", self.own_card / "calibration.raw")
+
+    @cached_property
+    def own_calibrations(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The profiles of two calibrations of the same kind of machine, as plain data."""
         with tempfile.TemporaryDirectory() as folder:
-            file = Path(folder) / "refitted.yaml"
-            raw = str(self.card / "calibrate_raw")
-            command = [sys.executable, "-m", "simcore", "calibrate", "--refit", raw, "-o", file]
-            ran = subprocess.run(command, capture_output=True, text=True, check=False)
-            if ran.returncode or not file.is_file():
-                told = ran.stderr.strip(" \n╯╰─").splitlines() or ["no message"]
-                raise UsageError(f"simcore calibrate --refit: {told[-1].strip(' │')}")
-            return api.validate([self.card / "steps.csv"], calibration=file)
+            first, second = (
+                read_yaml(_refit(self.own_card / name, Path(folder) / f"{name}.yaml"))
+                for name in ("calibration.raw", "calibration-before.raw")
+            )
+        return first, second
 
     @cached_property
     def closed_loops(self) -> list[dict[str, Any]]:
         """The three newest runs of ``simcore selftest`` in the repository."""
         return [read_run(p) for p in sorted((_HERE / "selftest").glob("*.json"))[-3:]]
+
+
+def _refit(raw: Path, output: Path) -> Path:
+    """The profile fitted to raw tables, by the command that users type.
+
+    Raises UsageError with the last line of the command's errors where it fails.
+    """
+    command = [sys.executable, "-m", "simcore", "calibrate", "--refit", str(raw), "-o", output]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False)
+    if ran.returncode or not output.is_file():
+        told = ran.stderr.strip(" \n╯╰─").splitlines() or ["no message"]
+        raise UsageError(f"simcore calibrate --refit: {told[-1].strip(' │')}")
+    return output
+
+
+def _refitted(steps: Path, raw: Path) -> dict[str, Any]:
+    """Steps predicted with a profile fitted to raw tables."""
+    with tempfile.TemporaryDirectory() as folder:
+        return api.validate([steps], calibration=_refit(raw, Path(folder) / "refitted.yaml"))
