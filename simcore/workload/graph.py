@@ -36,25 +36,22 @@ OTHER_FLASH: tuple[KernelKind, ...] = (
 )  # fmt: skip
 FLASH_KINDS: tuple[KernelKind, ...] = ("attention", *OTHER_FLASH)
 #: Kinds of convolution. ``conv_winograd``: Winograd's algorithm may compute it, which needs 3x3 at
-#: stride 1, neither dilated nor in groups (Lavin & Gray 2016). cuDNN has that algorithm for all
-#: three passes (cudnn.h: FWD_ALGO_WINOGRAD, BWD_DATA_ALGO_WINOGRAD,
-#: BWD_FILTER_ALGO_WINOGRAD_NONFUSED). ``conv_pointwise``: 1x1 at stride 1, a matrix product that
-#: reads the input in its present layout. ``conv_depthwise``: one channel per group, computed by
-#: kernels without matrix products.
+#: stride 1, neither dilated nor in groups (Lavin & Gray 2016). cuDNN has it for all three passes
+#: (cudnn.h: FWD_, BWD_DATA_ALGO_WINOGRAD, BWD_FILTER_ALGO_WINOGRAD_NONFUSED). ``conv_pointwise``:
+#: 1x1 at stride 1, a product that reads the input in its present layout. ``conv_depthwise``: one
+#: channel per group, computed by kernels without matrix products.
 CONV_KINDS: tuple[KernelKind, ...] = (
     "conv", "conv_winograd", "conv_pointwise", "conv_depthwise",
 )  # fmt: skip
 #: Convolutions that are matrix products; matrix units want their operands channels last.
 DENSE_CONVS: tuple[KernelKind, ...] = ("conv", "conv_winograd", "conv_pointwise")
-#: Products of cuDNN's recurrent layers. One operator of PyTorch issues them all, and whether they
-#: may use TF32 follows convolutions (torch.backends.cudnn.allow_tf32).
+#: Products of cuDNN's recurrent layers: torch.backends.cudnn.allow_tf32 is about them too.
 RECURRENT: KernelKind = "recurrent"
 #: Batch norms by cuDNN, and by PyTorch's own kernels, which stand beside them in an op: those of
 #: which the precision runs (``Precision.native_norms``).
 CUDNN_NORM: KernelKind = "batch_norm"
 NATIVE_NORM: KernelKind = "batch_norm_native"
-#: Elements that a kernel of matrix units loads at a time where rows are aligned: 16 bytes in 16
-#: bit.
+#: Elements that a kernel of matrix units loads at once where rows are aligned: 16 bytes in 16 bit.
 FULL_LOAD = 8
 #: Names of two ops that read an embedding table of another block; a pipeline cut finds shared
 #: tables by them. ``TIE`` adds the table's two gradients where the head shares the embedding's
