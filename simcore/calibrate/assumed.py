@@ -83,6 +83,8 @@ HOST: Final[Mapping[str, tuple[str, float, str, str]]] = {
     "host_issue": ("10 us", 0.35, "assumption",
                    "one eager PyTorch op, Python included: torch 2.13 issues a GPT layer of empty "
                    "tensors at 10 us a kernel forward and 7 backward, a launch is 2 us more"),
-    "host_launch": ("2 us", 0.25, "gpu-benches", "back to back empty kernels, 1.6 to 2.6 us"),
+    "host_launch": ("4.5 us", 0.5, "gpu-benches",
+                    "back to back empty kernels 1.6 to 2.6 us, times 2.24, which a whole step "
+                    "takes over a loop (host_issue)"),
     "graph_launch": ("1.1 us", 0.2, "gpu-benches", "per kernel of a CUDA graph, 0.9 to 1.3 us"),
 }  # fmt: skip
