@@ -30,6 +30,8 @@ from simcore.strategy.options.kinds import names_of
 
 #: Longest time [s] and most memory beyond that at the start [bytes] of one input.
 MOST_S, MOST_BYTES = 10.0, 1e9
+#: After so many inputs failures are printed.
+_AT_ONCE = 500
 ROOT = Path(__file__).resolve().parents[1]
 #: Texts that break readers: signs, sizes, encodings, formulas, controls.
 ODD = (
@@ -249,13 +251,18 @@ def main() -> int:
     parser.add_argument("--kind", action="append", default=[], choices=KINDS)
     asked = parser.parse_args()
     begun = time.monotonic()
-    failures, ends = fuzz(asked.n, asked.first, asked.kind)
-    for line in failures:
-        print(line)  # noqa: T201
+    ends: Counter[str] = Counter()
+    n_failures = 0
+    for first in range(asked.first, asked.first + asked.n, _AT_ONCE):
+        left = asked.first + asked.n - first
+        failures, ended = fuzz(min(left, _AT_ONCE), first, asked.kind)
+        for line in failures:
+            print(line, flush=True)  # noqa: T201
+        ends, n_failures = ends + ended, n_failures + len(failures)
     for end, times in sorted(ends.items()):
         print(f"{times:8,}  {end}")  # noqa: T201
-    print(f"{asked.n:,} inputs in {time.monotonic() - begun:.0f} s, {len(failures)} failures")  # noqa: T201
-    return int(bool(failures))
+    print(f"{asked.n:,} inputs in {time.monotonic() - begun:.0f} s, {n_failures} failures")  # noqa: T201
+    return int(bool(n_failures))
 
 
 if __name__ == "__main__":

@@ -36,6 +36,9 @@ STEPS = 3
 #: Tensors among which a frozen network's live activations are divided (as archs.vae counts them).
 FROZEN_TENSORS = 5
 
+#: Most gradient buckets of DDP: each holds at least one parameter tensor, and models have fewer.
+_MOST_BUCKETS = 10_000
+
 
 class Allocation(NamedTuple):
     """What an allocation is for: its memory term, and the module and op that request it."""
@@ -163,7 +166,8 @@ class _Step:
             out.alloc(k * n * self.p.param_bytes, "gradient_stubs", "layers")
         left = held["gradient_buckets"] + held["replicas"]
         one_buffer = stage or self.strategy.parallelism == "dp"
-        cap = max(left, 1.0) if one_buffer else float(self.strategy.buckets.cap_bytes)
+        cap = left if one_buffer else float(self.strategy.buckets.cap_bytes)
+        cap = max(cap, left / _MOST_BUCKETS, 1.0)
         while left >= 1.0:
             out.alloc(min(cap, left), "gradient_buckets", "DDP")
             left -= min(cap, left)
