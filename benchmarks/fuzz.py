@@ -71,13 +71,17 @@ def _seeds(*patterns: str, most: int = 60, largest: int = 30_000) -> list[bytes]
 
 
 def _file(name: str, seeds: Sequence[bytes], *words: str) -> Make:
-    """Commands with a file that is made by altering one of ``seeds``; ``FILE`` is its path."""
+    """Commands with a file that is made by altering one of ``seeds``; ``FILE`` is its path.
+
+    ``NEW`` is the path of a file beside it, for what the command writes.
+    """
 
     def make(rng: random.Random, folder: Path) -> Words:
         raw = altered(rng, rng.choice(seeds))
         path = folder / name
         path.write_bytes(gzip.compress(raw, 1) if name.endswith(".gz") else raw)
-        return [str(path) if w == "FILE" else w for w in words]
+        paths = {"FILE": str(path), "NEW": str(folder / "new.yaml")}
+        return [paths.get(w, w) for w in words]
 
     return make
 
@@ -149,7 +153,8 @@ KINDS: dict[str, tuple[int, Make]] = {
     "table": (1, _file("x.csv", _TABLES, "validate", "FILE", "--json")),
     "trace": (3, _file("x.json", _TRACES, "explain-trace", "FILE", "--json")),
     "packed trace": (1, _file("x.json.gz", _TRACES, "explain-trace", "FILE", "--json")),
-    "topology": (2, _file("x.txt", _TOPOLOGIES, "node-from-topo", "FILE", "--gpu", "V100")),
+    "topology": (2, _file("x.txt", _TOPOLOGIES, "node-from-topo", "FILE", "--gpu", "V100",
+                          "-o", "NEW")),
     "fleet": (1, _file("x.csv", _FLEET, "fleet", "FILE", "--gpus", "16", "--json")),
 }  # fmt: skip
 
