@@ -29,7 +29,9 @@ _MLP = (
 _STREAM = re.compile(r"^(image|text)\.")
 #: Products and exchanges of a mixture of experts.
 _ROUTER, _EXCHANGES = "router", ("dispatch", "combine")
-_LATENT = ("q_b", "kv_b", "rope.q", "rope.k", "kv.expand", "q_a_norm", "kv_a_norm")
+_LATENT = (
+    "q_b", "kv_b", "rope.q", "rope.k", "rope.kv", "kv.expand", "values", "q_a_norm", "kv_a_norm",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -169,7 +169,18 @@ def test_transformers_runs_its_own_norms() -> None:
 
     plain, own = (layer_kernels("llama3-8b", software=s) for s in ("plain", "transformers"))
     assert own > plain
-    assert layer_kernels("gpt2", software="transformers") == layer_kernels("gpt2")
+    assert layer_kernels("bert-base", software="transformers") == layer_kernels("bert-base")
+
+
+def test_transformers_writes_out_the_activation_of_gpt2() -> None:
+    """Eight kernels in the place of one (activations.py, NewGELUActivation)."""
+
+    def launches(**words: Any) -> float:
+        workload = make_request("gpt2", "H100", **words).workload
+        (layer,) = (b for b in workload.blocks if b.name == "layer")
+        return sum(k.launches for op in layer.ops for k in op.fwd)
+
+    assert launches(software="transformers") == launches() + 7
 
 
 @pytest.mark.parametrize(

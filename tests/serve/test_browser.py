@@ -138,6 +138,18 @@ MOVES = {
     "nodes": (SEED, "2", "gpus", "2x8xA6000ada"),
     "perNode": (SEED, "4", "gpus", "4x4xA6000ada"),
     "gpu": (SEED, "A40", "gpus", "4x8xA40"),
+    "fabric": (
+        "?model=llama3.1-405b&gpus=2048x8xH100-SXM-80GB&tp=8&pp=16&grad_accum=16",
+        "llama3-24k",
+        "fabric",
+        "llama3-24k",
+    ),
+    "nccl_version": (
+        "?model=gpt2&gpus=2x8xB200&nccl_algo=tree&nccl_proto=ll128",
+        "2.32",
+        "nccl_version",
+        "2.32",
+    ),
     "network": (SEED, "eth-25", "network", "eth-25"),
     "strategy": (SEED, "zero1", "strategy", "zero1"),
     "precision": (SEED, "bf16", "precision", "bf16"),
