@@ -26,7 +26,7 @@ from simcore.calibrate.op_model import BURST_LIMIT_J_PER_FLOP
 from simcore.calibrate.op_tables import read_table
 from simcore.calibrate.pooling import family_of
 from simcore.calibrate.profile_yaml import to_yaml, used_sources
-from simcore.hardware.estimates import Level, families_of
+from simcore.hardware.estimates import Level, pick
 from simcore.hardware.power import held_frac
 from simcore.hardware.spec import GPUS
 from simcore.physics.expert_layer import ExpertRates, expert_layer_s
@@ -127,34 +127,25 @@ def _leaf(x: Array, sd: float, n: int) -> Profile:
     return {"value": value, "sd_log": float(f"{sd:.2g}"), **figures, "n": n, "source": "aic"}
 
 
-class ExpertProfile:
-    """``experts.yaml`` as figures of a batch."""
+def figures_of(section: Mapping[str, Any], batch: ExpertBatch) -> tuple[Mapping[str, float], Level]:
+    """(figures of a batch in ``expert_layers``, which devices they were measured on).
 
-    def __init__(self, section: Mapping[str, Any]) -> None:
-        self._section = section
-
-    def figures(self, batch: ExpertBatch) -> tuple[Mapping[str, float], Level]:
-        """(figures, their level): own, of the family, of all devices, of all kernels of the dtype.
-
-        Raises KeyError where nothing of the dtype was measured.
-        """
-        of = self._section.get(batch.cls, {})
-        if leaf := of.get("by_gpu", {}).get(batch.gpu):
-            return leaf, "own"
-        for family in families_of(GPUS[batch.gpu]):
-            if leaf := of.get("by_family", {}).get(family):
-                return leaf, "family"
-        any_kernel = self._section.get(f"{_ANY}_{batch.dtype}", {}).get("pooled")
-        if leaf := of.get("pooled") or any_kernel:
-            return leaf, "pooled"
+    A class that was not measured takes the figures of all kernels of its dtype. Raises KeyError
+    where nothing of the dtype was measured.
+    """
+    table = section.get(batch.cls) or section.get(f"{_ANY}_{batch.dtype}")
+    if table is None:
         raise KeyError(f"expert layers in {batch.dtype}: none was measured")
+    figures, _, level = pick(table, GPUS[batch.gpu])
+    return figures, level
 
 
 @lru_cache(maxsize=1)
-def load_experts() -> ExpertProfile:
-    """The figures that simcore ships with."""
+def shipped_experts() -> Mapping[str, Any]:
+    """Class -> figures by device, by family and for all, as simcore ships them."""
     path = shipped_root() / "hardware_db" / "calibrations" / "experts.yaml"
-    return ExpertProfile(read_yaml(path)["expert_layers"])
+    section: Mapping[str, Any] = read_yaml(path)["expert_layers"]
+    return section
 
 
 def main(argv: Sequence[str] | None = None) -> None:

@@ -6,12 +6,11 @@ simcore validate ops FILE…
 from __future__ import annotations
 
 import tempfile
-import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
@@ -25,7 +24,6 @@ from simcore.calibrate.collective_rows import (
     collective_rows,
     is_collective_table,
 )
-from simcore.calibrate.expert_fit import ExpertProfile, expert_section, load_experts, time_s
 from simcore.calibrate.expert_rows import ExpertBatch, expert_rows, is_expert_table
 from simcore.calibrate.linear_rows import LinearBatch, is_linear_table, linear_rows
 from simcore.calibrate.op_model import OpFigures, op_time_s
@@ -44,15 +42,11 @@ from simcore.validate.end_to_end import (
     model_passes,
     pass_errors,
 )
-from simcore.validate.linear import judge_linear
 from simcore.validate.metrics import summary
+from simcore.validate.refit import EXPERTS, LINEAR, Refit, held_out
 
 Array: TypeAlias = NDArray[np.float64]
-Refit: TypeAlias = Literal["shapes", "family"]
 
-#: Tenths of the shapes that a refit leaves out, chosen by a hash of the shape; the same shapes on
-#: every device.
-HELD_OUT_OF_TEN: Final = 3
 #: Large collectives: above the sizes at which latency dominates.
 LARGE_MESSAGE: Final = 64 * MIB
 
@@ -110,15 +104,8 @@ def batch_errors(batch: OpBatch, profile: Profile) -> OpErrors:
     return OpErrors(batch.gpu, batch.op, batch.dtype, batch.kind, level, batch.large, error)
 
 
-def held_out(batch: OpBatch | ExpertBatch) -> NDArray[np.bool_]:
-    """Whether a refit leaves out each row, by its shape [rows]."""
-    sides = () if isinstance(batch, ExpertBatch) else (
-        batch.m, batch.n, batch.k, batch.groups, batch.n_bytes)  # fmt: skip
-    shapes = batch.shape if isinstance(batch, ExpertBatch) else zip(*sides, strict=True)
-    return np.array([
-        zlib.crc32(" ".join(f"{v:.6g}" for v in shape).encode()) % 10 < HELD_OUT_OF_TEN
-        for shape in shapes
-    ], dtype=bool)  # fmt: skip
+def _unseen(batch: OpBatch) -> NDArray[np.bool_]:
+    return held_out(zip(batch.m, batch.n, batch.k, batch.groups, batch.n_bytes, strict=True))
 
 
 _Reader: TypeAlias = Callable[[Table, OnBad], RowsRead[Any]]
@@ -187,9 +174,7 @@ def judge_ops(
     skipped = tables.skipped
     collectives = load_collectives()
     batches, models = _of(OpBatch, tables), _of(ModelPass, tables)
-    linear = _of(LinearBatch, tables)
     curves, across = _of(CollectiveCurve, tables), _of(AcrossRun, tables)
-    experts = _of(ExpertBatch, tables)
     if refit and models and not batches:
         raise UsageError(
             f"--refit {refit} fits to the given files, and these hold passes of whole models but "
@@ -201,12 +186,15 @@ def judge_ops(
         if refit:
             refitted = _refit(batches, curves, profile, refit, Path(folder))
             profile_of, comm_of = refitted
-            batches = [b.take(held_out(b)) for b in batches]
+            batches = [b.take(_unseen(b)) for b in batches]
             batches = [b for b in batches if len(b)]
-            curves = [_keep(c, _comm_held_out(c)) for c in curves]
+            curves = [_keep(c, _unseen_sizes(c)) for c in curves]
         parts = _errors(batches, profile_of, skipped)
         parts += _comm_errors(curves, comm_of, skipped)
-        parts += _expert_errors(experts, refit, skipped)
+        parts += [
+            OpErrors(b.gpu, b.cls, b.dtype, "experts", level, b.large, error)
+            for b, level, error in EXPERTS.errors(_of(ExpertBatch, tables), refit, skipped)
+        ]
         if refit and across:
             skipped["collectives between nodes: a refit has no figure for them"] += sum(
                 len(run.n_bytes) for run in across
@@ -216,7 +204,7 @@ def judge_ops(
         parts += _model_errors(models, profile_of, skipped)
         parts += [
             OpErrors(b.gpu, f"{b.kernel} {b.framework}", "bf16", "linear", level, b.large, error)
-            for b, level, error in judge_linear(linear, refit, HELD_OUT_OF_TEN, skipped)
+            for b, level, error in LINEAR.errors(_of(LinearBatch, tables), refit, skipped)
         ]
     return {
         "rows": tables.n_rows,
@@ -234,9 +222,8 @@ def _keep(curve: CollectiveCurve, rows: NDArray[np.bool_]) -> CollectiveCurve:
     return replace(curve, n_bytes=curve.n_bytes[rows], time_s=curve.time_s[rows])
 
 
-def _comm_held_out(curve: CollectiveCurve) -> NDArray[np.bool_]:
-    return np.array([zlib.crc32(f"{s:.6g}".encode()) % 10 < HELD_OUT_OF_TEN
-                     for s in curve.n_bytes], dtype=bool)  # fmt: skip
+def _unseen_sizes(curve: CollectiveCurve) -> NDArray[np.bool_]:
+    return held_out((size,) for size in curve.n_bytes)
 
 
 def _refit(
@@ -250,8 +237,8 @@ def _refit(
     from simcore.calibrate.op_fit import collective_profile, fit_ops, profile_from
     from simcore.calibrate.profile_yaml import to_yaml, used_sources
 
-    seen = [b.take(~held_out(b)) for b in batches]
-    fits = fit_ops((b for b in seen if len(b)), [_keep(c, ~_comm_held_out(c)) for c in curves])
+    seen = [b.take(~_unseen(b)) for b in batches]
+    fits = fit_ops((b for b in seen if len(b)), [_keep(c, ~_unseen_sizes(c)) for c in curves])
     ops: dict[str, Profile] = {}
     comm: dict[str, CollectiveProfile] = {}
 
@@ -297,37 +284,6 @@ def _comm_errors(
         large = curve.n_bytes >= LARGE_MESSAGE
         parts.append(
             OpErrors(curve.gpu, op, dtype, "collective", level, large, time_s / curve.time_s - 1.0)
-        )
-    return parts
-
-
-def _expert_errors(
-    batches: Sequence[ExpertBatch], refit: Refit | None, skipped: Counter[str]
-) -> list[OpErrors]:
-    seen = [b.take(~held_out(b)) for b in batches] if refit else []
-    found: dict[str, ExpertProfile] = {}
-
-    def profile_of(gpu: str) -> ExpertProfile:
-        if not refit:
-            return load_experts()
-        out = family_of(gpu) if refit == "family" else ""
-        if out not in found:
-            found[out] = ExpertProfile(expert_section(seen, {out}))
-        return found[out]
-
-    parts = []
-    for batch in batches:
-        rows = batch.take(held_out(batch)) if refit else batch
-        if not len(rows):
-            continue
-        try:
-            figures, level = profile_of(batch.gpu).figures(batch)
-        except KeyError as err:
-            skipped[str(err.args[0])] += len(rows)
-            continue
-        error = time_s(rows, figures) / rows.time_s - 1.0
-        parts.append(
-            OpErrors(batch.gpu, batch.cls, batch.dtype, "experts", level, rows.large, error)
         )
     return parts
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from simcore import api
-from simcore.calibrate.expert_fit import expert_section, load_experts, time_s
+from simcore.calibrate.expert_fit import expert_section, figures_of, shipped_experts, time_s
 from simcore.calibrate.expert_rows import ExpertBatch, expert_rows
 from simcore.calibrate.op_tables import read_table
 
@@ -61,7 +61,7 @@ def test_figures_of_made_rows_come_back_and_a_family_left_out_is_not_used(tmp_pa
 def test_validate_ops_compares_expert_layers(tmp_path: Path) -> None:
     line = row("H100-SXM-80GB", 8192, 2048, 1, 100.0, "moe_torch_flow_cutlass", "TRTLLM")
     batch = read(tmp_path / "a.csv", [line])[0]
-    figures, level = load_experts().figures(batch)
+    figures, level = figures_of(shipped_experts(), batch)
     assert level == "own"
     us = time_s(batch, figures)[0] * 1e6
     path = tmp_path / "b.csv"
