@@ -90,7 +90,7 @@ class Measured:
     """A table to compare: a file of this folder or of ``$SIMCORE_TABLES``, grouped ``by`` columns.
 
     ``one_in``: the sample takes one row in this many, by a hash of their ids (0: none).
-    ``change``: makes of a row the job that is asked about.
+    ``change``: turns a row's case into the job that is predicted.
     """
 
     file: str
@@ -232,7 +232,7 @@ def _drift(found: Figures, recorded: Figures) -> str:
 
 
 def _compared(recorded: Figures, *, whole: bool, jobs: int) -> dict[Key, Figure]:
-    """Today's figures of samples, with ``whole`` of whole tables too; prints a line for each."""
+    """Present figures of samples, with ``whole`` of whole tables too; prints a line for each."""
     found: dict[Key, Figure] = {}
     for table in TABLES:
         for one_in in sorted({table.one_in, 1} if whole else {table.one_in}, reverse=True):

@@ -1,4 +1,4 @@
-"""Untrusted YAML: checked as a stream of events before any data is built from it.
+"""Files of unknown origin: bounded in size, and YAML checked before any data is built from it.
 
 With aliases ten lines can stand for a billion values ("billion laughs"), and deep nesting can
 exhaust the stack. No record needs either, so both are refused, with the line where they occur.
@@ -20,8 +20,6 @@ MAX_BYTES = 64 * KIB
 MAX_DEPTH = 8
 #: Largest number of keys, values and containers; a calibration of a hundred knobs has two thousand.
 MAX_NODES = 5_000
-
-
 #: Largest file that is read whole, also after it is unpacked, and the most of a large table.
 MOST_FILE_BYTES, MOST_TABLE_BYTES = 128 * MIB, GIB
 #: Window bits that make zlib read the gzip format.

@@ -8,7 +8,8 @@ from typing import Final
 #: Public collections behind the op tables, by key. A figure whose source is several keys joined by
 #: ``+`` is pooled over these collections.
 SOURCES: Final[Mapping[str, str]] = {
-    "aic": "aiconfigurator (Apache-2.0) systems/data/*/gemm, attention, comm; CUDA graph, burst",
+    "aic": "aiconfigurator (Apache-2.0) systems/data: gemm, attention, comm, moe, gdn, mamba2; "
+    "CUDA graph, burst",
     "vidur": "vidur (MIT) data/profiling; kernel times by profiler, 1 us resolution",
     "neusight": "NeuSight (MIT) scripts/asplos/data; fp32 with TF32 off, eager, mean of 5 best",
     "simumax": "SimuMax (Apache-2.0) configs/system; times derived from its efficiency factors",

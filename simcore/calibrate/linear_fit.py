@@ -1,4 +1,4 @@
-"""Fits what an SM does a clock in kernels of linear attention; writes ``linear_attention.yaml``.
+"""Fits the work that an SM completes a clock in kernels of linear attention.
 
     python -m simcore.calibrate.linear_fit OPS_DIR -o hardware_db/calibrations/linear_attention.yaml
 
@@ -182,7 +182,7 @@ def read_linear(ops_dir: Path) -> tuple[LinearBatch, ...]:
     return linear_rows(read_table(ops_dir / "linear_attention.csv.gz")).items
 
 
-_COMMENT: Final = """Kernels of linear attention: what an SM does a clock of its boost clock, from
+_COMMENT: Final = """Kernels of linear attention: the work that an SM completes a boost clock, from
 published times of serving frameworks' calls (simcore/calibrate/linear_rows.py says what each call
 runs). Written by `python -m simcore.calibrate.linear_fit`: change the table or that module, not
 this file. The time of a kernel is start + sqrt(tm^2 + tb^2), tm = bytes over the bandwidth of

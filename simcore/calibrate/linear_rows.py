@@ -39,11 +39,11 @@ _TRITON_TOKENS, _CUDA_TOKENS = 8, 128 * 8
 class LinearBatch:
     """Calls of one class of linear attention's kernels on one device; arrays [rows, kernels].
 
-    ``cls``: class of ``linear_attention.yaml``. ``n_bytes``: memory traffic, ``work`` of thread
-    ``blocks`` (``Kernel.block_clocks``), ``kinds`` [kernels]: what each kernel
-    is. Further arrays are [rows]: ``line`` of the file, ``tokens``,
-    ``programs`` of convolutions that a host prepares, ``loop_bytes`` that a benchmark's
-    loop touches before it comes to the same again, and seconds.
+    ``cls``: class of ``linear_attention.yaml``. ``n_bytes``: memory traffic; ``work``: that of all
+    thread ``blocks`` (``Kernel.block_clocks``). ``kinds`` [kernels]: the kind of each kernel.
+    Further arrays are [rows]: ``line`` of the file; ``tokens``; ``programs``: thread blocks that a
+    host lists for a convolution; ``loop_bytes``: bytes between two uses of a tensor in a
+    benchmark's loop; ``time_s``.
     """
 
     gpu: str

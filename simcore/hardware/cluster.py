@@ -188,7 +188,7 @@ def parse_cluster(
 
 
 def _order_key(group: NodeGroup) -> tuple[str, str, int, int]:
-    """What the groups of a cluster are sorted by, so that their order says nothing."""
+    """Sort key of a cluster's groups: the order in which they were written changes nothing."""
     return group.gpu.name, group.node.name, group.gpus_per_node, group.n_nodes
 
 
@@ -269,8 +269,8 @@ def _domains(group: NodeGroup) -> tuple[NodeGroup, Sequence[str]]:
     if node.torus is not None:
         from simcore.hardware.slices import as_slices  # few clusters have a torus
 
-        slices, chips, node, told = as_slices(node, node.torus, trays, each)
-        return replace(group, n_nodes=slices, gpus_per_node=chips, node=node), (told,)
+        slices, chips, node, note = as_slices(node, node.torus, trays, each)
+        return replace(group, n_nodes=slices, gpus_per_node=chips, node=node), (note,)
     if node.tray_gpus is None or trays == 1 or each > node.tray_gpus:
         return group, ()
     most = node.max_gpus // node.tray_gpus

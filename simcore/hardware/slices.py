@@ -32,8 +32,8 @@ def as_slices(
     whole = _slice(node, chips, hosts, 1 if given else hosts)
     shape = "x".join(map(str, slice_shape(chips, torus.axes)))
     plural = "s" if slices > 1 else ""
-    told = f"node: {slices} slice{plural} of {chips} chips, a torus of {shape}"
-    return slices, chips, whole, told
+    note = f"node: {slices} slice{plural} of {chips} chips, a torus of {shape}"
+    return slices, chips, whole, note
 
 
 @lru_cache(maxsize=4096)

@@ -3,9 +3,9 @@
 State is counted exactly where the program is known. Memory that comes and goes within a step
 depends on its kernels; CUDA context and communicators are assumptions with spreads of their own.
 Everything allocated is less certain for a program, or a release of one, without rows in the
-published tables, since it may keep copies that are not modelled, and where nobody named the
-program. How much less is how far programs lie apart: ``python -m validate.residuals`` sets the
-widths.
+published tables, since it may keep copies that are not modelled, and where the program is assumed.
+How much less follows from how far measured programs lie apart: ``python -m validate.residuals``
+sets the widths.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ def is_foreign(request: Request) -> bool:
 def whole_sd_log(request: Request) -> float:
     """Spread (ln) of everything allocated.
 
-    That of a kind with rows is what its own errors need, often nothing; that of another kind what
-    programs need that are left out of the fit.
+    Of a kind of program with measured rows it is what their errors need besides the other spreads,
+    often nothing; of any other kind, what measured programs need where the fit leaves them out.
     """
     profile = request.profile
     if request.software_assumed:

@@ -1,4 +1,4 @@
-"""The web application: page and JSON API. Two workers compute all answers (``serve.compute``)."""
+"""The web application: page and JSON API. Three workers compute all answers (``serve.compute``)."""
 
 # No "from __future__ import annotations" here: the types of queries are made at run time.
 

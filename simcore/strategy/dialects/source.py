@@ -15,7 +15,7 @@ from simcore.base.units import MIB
 from simcore.base.untrusted import decode
 
 MAX_BYTES = 1 * MIB
-#: A launch file has some hundred keys, but YAML aliases can turn ten lines into a billion values.
+#: Most values, with those that YAML aliases repeat; a launch file has some hundred keys.
 MAX_NODES = 20_000
 MAX_DEPTH = 24
 
