@@ -102,5 +102,9 @@ def samples_a_step(request: Request) -> int:
 
 
 def grows(request: Request) -> bool:
-    """Whether PyTorch's allocator supports expandable segments on all GPUs (CUDA 11.4 on)."""
-    return all(g.gpu.vendor == "NVIDIA" for g in request.cluster.groups)
+    """Whether PyTorch's allocator is used and supports expandable segments on all GPUs.
+
+    It does from CUDA 11.4 on.
+    """
+    planned = request.strategy.program.layers.buffers_planned
+    return not planned and all(g.gpu.vendor == "NVIDIA" for g in request.cluster.groups)

@@ -308,7 +308,8 @@ def _memory(
         waits = np.array([_waiting_share(request, w) for w in parts])[part]
         smaller = np.minimum(held, 1.0 + (held - 1.0) * waits)
         held = np.where(position == layout.pp - 1, smaller, held)
-    holes = not request.growing_segments
+    planned = request.strategy.program.layers.buffers_planned
+    holes = not (request.growing_segments or planned)
     return memory_of(
         parts,
         request.strategy,
@@ -322,7 +323,8 @@ def _memory(
         cublas_bytes=beside.cublas_bytes,
         in_flight=held,
         expert_ranks=layout.data_ranks_of_expert,
-        # expandable segments map pages where they are needed: no fragmentation worth counting
+        # expandable segments map pages where they are needed: no fragmentation worth counting;
+        # a compiler's plan has none
         holes_frac=request.profile.allocator_holes_frac.value * holes,
         stuck_frac=_stuck_frac(request, parts[0], layout) * holes,
         part=part,

@@ -44,6 +44,16 @@ def test_fewer_samples_than_chips_share_a_sample(tmp_path: Path) -> None:
     assert (found.options["micro_batch"], found.options["cp"]) == (1, 4)
 
 
+def test_recipes_that_keep_inputs_of_layers_on_the_host(tmp_path: Path) -> None:
+    """Without it, 235 B parameters on 256 chips would need more than a chip has."""
+    row = "qwen3-235b-a22b,94,4096,64,4,,151936,4096,8192,,256,TPU-v7x-192GB,4,1,1,fsdp,bf16,31,B"
+    ironwood, other = _table(
+        tmp_path, f"a,tpu-recipes-ironwood,llama,{row}", f"b,tpu-recipes-x,llama,{row}"
+    ).cases
+    assert ironwood.options["offload"] == "activations"
+    assert "offload" not in other.options
+
+
 def test_models_without_dimensions_are_found_by_name(tmp_path: Path) -> None:
     read = _table(
         tmp_path,

@@ -259,11 +259,14 @@ class Layers:
     mask tensor.
     ``engine_workspaces``: products are Transformer Engine's, which keeps workspaces of its own
     beside those of PyTorch's handles.
+    ``buffers_planned``: a compiler assigns every buffer of the step before it runs, so that no
+    memory is lost to an allocator's fragmentation.
     """
 
     plain_pytorch_modules: bool = False
     window_as_mask: bool = False
     engine_workspaces: bool = False
+    buffers_planned: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
