@@ -60,7 +60,8 @@ def named_slice(
     if match is None or GPUS.path(match["chip"]) is None:
         return None
     gpu = GPUS[match["chip"]]
-    torus = node_of(gpu, 1).torus
+    host = node_of(gpu, 1)
+    torus = host.torus
     if torus is None:
         return None
     sides = [int(n) for n in match["count"].split("x")]
@@ -73,4 +74,14 @@ def named_slice(
         usual = "x".join(map(str, shape))
         violations.append(f"{name!r}: a slice of {chips} chips is taken as a torus of {usual}: "
                           f"did you mean {match['chip']}-{usual}?")  # fmt: skip
+    elif chips > torus.max_chips:
+        most = f"{match['chip']}-{torus.max_chips * torus.named_cores}"
+        slices = math.ceil(chips / torus.max_chips)
+        violations.append(f"{name!r}: a slice of {gpu.name} has at most {torus.max_chips} chips: "
+                          f"did you mean {slices}x{most}?")  # fmt: skip
+    elif chips > host.max_gpus and chips % host.max_gpus:
+        whole = round(chips / host.max_gpus) * host.max_gpus
+        cores = torus.named_cores if len(sides) == 1 else 1
+        violations.append(f"{name!r}: {chips} chips are not whole hosts of {host.max_gpus}: "
+                          f"did you mean {match['chip']}-{whole * cores}?")  # fmt: skip
     return gpu, max(chips, 1)

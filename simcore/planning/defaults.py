@@ -51,7 +51,7 @@ def gpu_grids(
     for text in texts:
         for item in text.split(",") if ":" not in text else [text]:
             item = item.strip()
-            if not _BARE.match(item):
+            if not _BARE.match(item) or GPUS.path(item) is None:  # a cluster, or a slice by name
                 found.append(counted(item, nnodes, nproc_per_node))
                 continue
             name = GPUS[item].name

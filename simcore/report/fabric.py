@@ -27,11 +27,12 @@ def _lines(view: FabricView) -> Iterator[str]:
     for name, count, rate in view.tiers:
         facts.append(("", f"{count:,} x {name}, {format_si(rate, 'B/s')} each way"))
     facts[1] = ("links", facts[1][1])
+    has_tiers = record.kind in ("fat-tree", "rail-optimised")
+    tiers = f"oversubscribed {record.oversubscription:g}:1 in all tiers together, " * has_tiers
     facts += [
         ("bisection", f"{format_si(view.bisection_bytes_per_s, 'B/s')} from half of the nodes to "
          f"the others, {view.bisection_frac:.3g} of what these send"),
-        ("above nodes", f"oversubscribed {record.oversubscription:g}:1 in all tiers together, "
-         f"routing {record.routing}"),
+        ("above nodes", f"{tiers}routing {record.routing}"),
     ]  # fmt: skip
     for job in record.jobs:
         often = "all the time" if job.busy == 1.0 else f"{100 * job.busy:.0f} % of the time"

@@ -41,6 +41,13 @@ def test_it_says_links_bisection_jobs_and_shares() -> None:
     ]
 
 
+def test_a_fabric_without_tiers_states_no_oversubscription() -> None:
+    """Its bisection says it: each of 2 x 2 nodes reaches the others over one link of four."""
+    mesh = read_fabric("name: mesh\nkind: torus\nshape: [2, 2]\n", "mesh.yaml")
+    text = render_fabric(fabric_view(mesh, "4x8xH100 tp8"))
+    assert "oversubscribed" not in text and "routing by-dimension" in text
+
+
 def test_groups_follow_from_the_layout() -> None:
     view = fabric_view(read_fabric(TWO.split("job_")[0], ""), "16x8xH100 tp8 pp4 cp2 ep2")
     found = {(g.name, g.sends): (g.n_ranks, g.n_nodes, g.apart, g.nics) for g in view.groups}

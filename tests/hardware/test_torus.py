@@ -90,6 +90,10 @@ def test_what_no_pod_holds_is_refused() -> None:
         parse_cluster("tpu7x-2x8x8")
     with pytest.raises(InvalidConfig, match="whole number of chips"):
         parse_cluster("v5p-255")
+    with pytest.raises(InvalidConfig, match="mean 2xv5e-256"):
+        parse_cluster("v5e-512")
+    with pytest.raises(InvalidConfig, match="not whole hosts of 8: did you mean v6e-256"):
+        parse_cluster("v6e-255")
 
 
 def test_a_slice_has_the_network_of_its_hosts() -> None:

@@ -470,6 +470,13 @@ def test_experts_are_dealt_out_to_ranks_that_divide_them() -> None:
     assert default_words(resolve_model("deepseek-v3"), {}, False)["ep"] == "1,2,4,8,16,32,64"
 
 
+def test_a_slice_by_its_clouds_name_is_a_cluster_of_its_own() -> None:
+    from simcore.planning.defaults import gpu_grids
+
+    found = gpu_grids(["v5p-64,H100"], available={}, max_gpus=8)
+    assert found[0] == "v5p-64" and found[1].startswith("H100")
+
+
 def test_where_nothing_fits_the_leanest_way_is_told(simcore_cli: Callable) -> None:
     code, out, _ = simcore_cli(
         "plan", "--model", "llama3-8b", "--gpus", "T4:1x4", "--samples", "1e6", "--pp", "1,2",
