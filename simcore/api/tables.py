@@ -139,9 +139,10 @@ def _tables(
     """The tables in the files, with the selected rows, prepared for prediction."""
     from simcore.validate.table import read_table
 
-    asked = dict(only or {})
+    selected = dict(only or {})
     tables = [
-        read_table(f, on_bad=bad_rows, allow_code=allow_code, asked=asked) for f in paths_of(files)
+        read_table(file, on_bad=bad_rows, allow_code=allow_code, only=selected)
+        for file in paths_of(files)
     ]
     if only:
         from simcore.validate.select import rows_with

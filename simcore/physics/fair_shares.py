@@ -20,9 +20,9 @@ def max_min_rates(n_flows: int, flow: Index, link: Index, frac: Array, bytes_per
 
     ``flow``, ``link``, ``frac`` [S]: each flow sends these shares of its traffic over these links,
     whose rates are ``bytes_per_s`` [L]. All flows rise together; a link that is full stops its own
-    (Bertsekas & Gallager 1992, section 6.5.2). In each round every link stops its flows that is the
-    narrowest one for all of them, instead of the narrowest of all alone: the same rates in a few
-    dozen rounds. Flows without links have an infinite rate.
+    (Bertsekas & Gallager 1992, section 6.5.2). In each round all links stop their flows that are
+    the narrowest link of each of these flows. That gives the rates of stopping one link at a time,
+    in a few dozen rounds. Flows without links have an infinite rate.
     """
     rates = np.full(n_flows, np.inf)
     left = bytes_per_s.astype(float)

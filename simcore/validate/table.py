@@ -60,12 +60,12 @@ def read_table(
     *,
     on_bad: Literal["refuse", "skip"] = "refuse",
     allow_code: bool = False,
-    asked: Mapping[str, str] = MappingProxyType({}),
+    only: Mapping[str, str] = MappingProxyType({}),
 ) -> Table:
     """Read a measured table, in format ``fmt`` if that is known.
 
-    ``asked``: columns and values of rows that are asked for; such rows have ``asked`` as a fact, so
-    that a format need not skip them for their quality.
+    ``only``: columns and values of the rows that the user selects (``--only``); such rows have
+    ``selected`` as a fact, so that a format need not skip them for their quality.
 
     Raises DataError with file and line for a file that is not a table, and for an invalid row (a
     NaN, a negative time, too few cells, a repeated id); with ``on_bad`` skip such a row is skipped
@@ -107,8 +107,8 @@ def read_table(
                 raise ValueError(f"id {repeated!r} is in line {seen[repeated]} already")
             seen[name] = line
             where = f"{path.name}:{line}"
-            if asked and all(row.get(column) == value for column, value in asked.items()):
-                row.setdefault("asked", "yes")
+            if only and all(row.get(column) == value for column, value in only.items()):
+                row.setdefault("selected", "yes")
             if fmt is project.FORMAT:  # other formats look their models up in their own lists
                 row["model"] = name_in_file(row["model"], where, allow_code=allow_code)
             made = fmt.read(name, row)

@@ -75,8 +75,8 @@ def test_rows_of_quality_c_are_shown_when_they_are_asked_for(tmp_path: Path) -> 
     )
     assert not _table(tmp_path, row).cases
     path = tmp_path / "tpu.csv"
-    assert len(read_table(path, asked={"quality": "C"}).cases) == 1
-    assert not read_table(path, asked={"quality": "B"}).cases
+    assert len(read_table(path, only={"quality": "C"}).cases) == 1
+    assert not read_table(path, only={"quality": "B"}).cases
 
 
 @pytest.mark.skipif(not TABLE.is_file(), reason="SIMCORE_TABLES is not set")
