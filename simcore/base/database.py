@@ -273,7 +273,12 @@ def check_record(data: Any, model: type[R], text: str, file: object) -> R:
         # printed and drawn.
         return model.model_validate(_tuples(data))
     except ValidationError as err:
-        first, *others = err.errors(include_url=False)
+        found = err.errors(include_url=False)
+        # a list that is too short for want of an item with a mistake has no mistake of its own
+        first, *others = [
+            e for e in found if e["type"] != "too_short" or not any(
+                e["loc"] == f["loc"][: len(e["loc"])] and e is not f for f in found)
+        ]  # fmt: skip
         keys = _keys_of(first)
         mistakes = [_message(first, model)]
         mistakes += [

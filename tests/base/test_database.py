@@ -9,7 +9,7 @@ from typing import Literal
 import pytest
 from pydantic import Field
 
-from simcore.base.database import Database, fold_name, load_record
+from simcore.base.database import Database, check_record, fold_name, load_record
 from simcore.base.errors import DataError, UnknownName
 from simcore.base.figures import Bandwidth, Count, Part, Sourced
 
@@ -207,6 +207,17 @@ def test_one_broken_file_does_not_hide_the_others(things: Database[Thing], tmp_p
     assert things["thing-1"].kind == "fast"
     with pytest.raises(DataError, match=r"broken\.yaml"):
         things["broken"]
+
+
+def test_a_list_with_a_wrong_item_is_not_also_said_to_be_too_short() -> None:
+    class Shape(Part):
+        shape: tuple[int, ...] = Field(min_length=2)
+
+    with pytest.raises(DataError, match="valid integer") as wrong:
+        check_record({"shape": [8, "x"]}, Shape, "shape: [8, x]", "my.yaml")
+    assert "at least 2" not in str(wrong.value)
+    with pytest.raises(DataError, match="at least 2"):
+        check_record({"shape": [8]}, Shape, "shape: [8]", "my.yaml")
 
 
 def test_an_edited_file_is_read_again(things: Database[Thing], tmp_path: Path) -> None:
