@@ -380,6 +380,12 @@ def link_named(name: str) -> LinkSpec:
     )
 
 
+def nic_bytes_per_s(nic: Nic) -> float:
+    """Payload rate per direction of all of a node's NICs of one kind together."""
+    link = link_named(nic.link)
+    return nic.count * link.bw.value * link.payload_frac.value
+
+
 def _node_for(gpu: GpuSpec, n_gpus: int, name: str | None) -> tuple[NodeSpec, Sequence[str]]:
     """The node that ``name`` states, or the default preset, and what was assumed."""
     preset, _, last = (name or "").rpartition(":")

@@ -15,7 +15,7 @@ from typing import Any, Literal
 from simcore.base.database import read_yaml, shipped_root
 from simcore.base.units import GIGA
 from simcore.hardware.calibrations import CalibratedKnob, Knob
-from simcore.hardware.cluster import ClusterSpec, NodeGroup, link_named
+from simcore.hardware.cluster import ClusterSpec, NodeGroup, link_named, nic_bytes_per_s
 from simcore.hardware.estimates import Estimate, families_of, leaf
 from simcore.hardware.measured import MeasuredDevice
 from simcore.hardware.spec import GpuSpec, LinkSpec, NodeSpec
@@ -127,7 +127,7 @@ def node_network_path(group: NodeGroup) -> Path:
     bw, hop, route, names = 0.0, 0.0, "network_rdma", []
     for nic in group.node.nics:
         link = link_named(nic.link)
-        bw += nic.count * link.bw.value * link.payload_frac.value
+        bw += nic_bytes_per_s(nic)
         hop = max(hop, link.latency.value)
         route = "network_tcp" if link.kind == "ethernet" else route
         names.append(f"{nic.count} x {link.full_name}")

@@ -108,7 +108,7 @@ class Process:
         self._connection: Connection | None = None
 
     async def run(self, work: Callable[..., T], *args: Any) -> T:
-        """``work(*args)``; both must be known to pickle.
+        """``work(*args)``; both must be such that pickle can send them.
 
         Raises TooBusyError, UsageError beyond the bounds, and what ``work`` raises.
         """

@@ -14,7 +14,7 @@ from simcore.base.errors import DataError, InvalidConfig, SimcoreError, UnknownN
 from simcore.base.figures import Part
 from simcore.base.registry import Registry
 from simcore.base.untrusted import MAX_BYTES, decode, untrusted_yaml
-from simcore.hardware.cluster import link_named, parse_network
+from simcore.hardware.cluster import nic_bytes_per_s, parse_network
 from simcore.hardware.fabrics.topology import Routing, Topology
 
 #: What a job sends: around a ring of its nodes, along NCCL's double binary tree, from every node to
@@ -64,8 +64,7 @@ def rate_of(text: str) -> float:
         nics = parse_network(text)
     except SimcoreError as err:
         raise ValueError(str(err)) from None
-    links = [(n.count, link_named(n.link)) for n in nics]
-    return sum(count * link.bw.value * link.payload_frac.value for count, link in links)
+    return sum(map(nic_bytes_per_s, nics))
 
 
 def _rate(text: str) -> str:

@@ -21,8 +21,8 @@ Index = NDArray[np.intp]
 #: How a switch chooses among links that are equally near to the goal: it spreads traffic evenly
 #: over all of them, or takes one at random for each flow (a hash of its addresses).
 Routing = Literal["spread", "hashed"]
-#: Destinations whose distances, and links that are looked at for the next hop, are held in memory
-#: at a time.
+#: Bounds of memory while routes are found: destinations whose distances are held at a time, and
+#: links that are compared at a time for the next hop.
 _AT_ONCE, _CANDIDATES = 512, 2_000_000
 
 

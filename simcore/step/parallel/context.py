@@ -168,7 +168,7 @@ class Heads:
 
 @dataclass(frozen=True, slots=True)
 class Mixers:
-    """Elements a token of a tensor rank's recurrent layers, and the share of layers that are such.
+    """Elements per token in a tensor rank's recurrent layers, and these layers' share of all.
 
     ``taken``: inputs of convolution and scan: of Mamba-2 z, x, B, C and dt, with B and C once for
     each rank that shares a group's heads, of gated DeltaNet q, k, v, the gate, beta and alpha.
