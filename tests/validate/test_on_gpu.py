@@ -167,3 +167,6 @@ def test_what_needs_no_gpu_is_done_anywhere_with_the_folder(
     assert command.main(["--folder", str(tmp_path), "--small", *NETS, *apart]) == 0
     assert len(_rows(tmp_path / "predictions.csv")) == 4
     assert capsys.readouterr().out.count("2 rows, 2 predicted") == 2  # blind, calibrated
+    (tmp_path / "calibration.yaml").unlink()  # a folder that was kept without it
+    assert command.main(["--folder", str(tmp_path), "--part", "judge"]) == 0
+    assert capsys.readouterr().out.count("2 rows, 2 predicted") == 1

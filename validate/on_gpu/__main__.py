@@ -58,6 +58,11 @@ class Run:
         self.deadline = float("inf")
         self.gpu = ""
 
+    def profiles(self) -> dict[str, str | None]:
+        """What predictions are called -> the profile's file; only blind ones without a profile."""
+        made = self.folder.calibration
+        return {"blind": None} | ({"calibrated": str(made)} if made.is_file() else {})
+
     def late(self) -> bool:
         """Whether no further job may begin."""
         return time.perf_counter() > self.deadline - LAST_S
@@ -122,10 +127,9 @@ class Run:
             options = options_typed(_words(job, self.gpu, file))
             if not job.by_name:
                 options["model"] = str(self.folder.models / file)
-            for profile in ("blind", str(self.folder.calibration)):
-                called = "blind" if profile == "blind" else "calibrated"
+            for called, profile in self.profiles().items():
                 try:
-                    found = api.predict(**options, calibration=profile)
+                    found = api.predict(**options, calibration=profile or "blind")
                 except SimcoreError as err:
                     self.folder.add("predictions", id=job.id, profile=called, note=str(err))
                     continue
@@ -241,8 +245,8 @@ class Run:
         if not table.is_file():
             self.say("nothing was measured")
             return
-        for called, calibration in (("blind", None), ("calibrated", self.folder.calibration)):
-            found = api.validate(table, calibration=calibration)
+        for called, profile in self.profiles().items():
+            found = api.validate(table, calibration=profile)
             text = render_verdict(found)
             (self.folder.path / f"errors-{called}.txt").write_text(text, encoding="utf-8")
             self.say(text)
