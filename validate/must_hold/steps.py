@@ -42,6 +42,11 @@ def _of(
     return compute
 
 
+def _mixtures(t: Tables) -> Found:
+    score = t.llm["groups"]["arch"]["moe"][_STEP]
+    return at_most(0.09, score[_MAPE], rows(score))
+
+
 def _source(name: str, quantity: str, limit_frac: float) -> Callable[[Tables], Found]:
     """A clause that the mean error of one source of llm.csv is at most the limit."""
 
@@ -174,8 +179,17 @@ CLAUSES = (
            _of(lambda t: t.vtrain_few, _STEP, _MAPE, 0.09)),
     Clause("vTrain: inside 80 % intervals", "70 to 90 %", "4", _vtrain_coverage),
     Clause("plan: first layout within 3 % of best", "at least 80 %", "6", _plans),
+    Clause("llm.csv: mixtures, step", "at most 9 %", "31", _mixtures),
     Clause("bridge_hybrid.csv: step, mean error", "at most 8 %", "31",
-           _of(lambda t: t.hybrids, _STEP, _MAPE, 0.08)),
+           _of(lambda t: t.fresh("bridge_hybrid"), _STEP, _MAPE, 0.08)),
+    Clause("mlperf_v6.csv: step, mean error", "at most 9 %", "31",
+           _of(lambda t: t.fresh("mlperf_v6"), _STEP, _MAPE, 0.09)),
+    Clause("tpu.csv: step, mean error", "at most 15 %", "31",
+           _of(lambda t: t.fresh("tpu"), _STEP, _MAPE, 0.15)),
+    Clause("megatron_memory.csv: memory, median", "at most 4 %", "31",
+           _of(lambda t: t.fresh("megatron_memory"), _MEMORY, _MEDIAN, 0.04)),
+    Clause("megatron_memory.csv: memory, mean error", "at most 6 %", "31",
+           _of(lambda t: t.fresh("megatron_memory"), _MEMORY, _MAPE, 0.06)),
     Clause("held-out runs: step, mean error", "at most 16 %", "close of 5",
            _of(_held_out, _STEP, _MAPE, 0.16)),
     Clause("held-out runs: memory, mean error", "at most 13.7 %", "close of 5",

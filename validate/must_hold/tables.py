@@ -53,9 +53,9 @@ class Tables:
 
     @cached_property
     def llm(self) -> dict[str, Any]:
-        """Published steps of language models and runs out of memory, blind, also by source."""
+        """Published steps of language models and runs out of memory, by source and by kind."""
         files = [self._steps("llm.csv"), self._steps("llm_fits_or_not.csv")]
-        return api.validate(files, by=("source",), jobs=self.jobs)
+        return api.validate(files, by=("source", "arch"), jobs=self.jobs)
 
     @cached_property
     def llm_few(self) -> dict[str, Any]:
@@ -124,14 +124,21 @@ class Tables:
     @cached_property
     def linear_attention(self) -> dict[str, dict[str, Any]]:
         """Errors of linear attention's kernels: ``own`` figures on other shapes, or ``blind``."""
-        file = self.folder / "ops" / "linear_attention.csv.gz"
+        return self._apart("linear_attention")
+
+    @cached_property
+    def experts(self) -> dict[str, dict[str, Any]]:
+        """Errors of the kernels of expert layers: ``own`` figures on other shapes, or ``blind``."""
+        return self._apart("moe")
+
+    def _apart(self, name: str) -> dict[str, dict[str, Any]]:
+        file = self.folder / "ops" / f"{name}.csv.gz"
         found = [api.validate_ops([file], refit=refit)["summary"] for refit in ("shapes", "family")]
         return {line["profile"]: line for lines in found for line in lines}
 
-    @cached_property
-    def hybrids(self) -> dict[str, Any]:
-        """Steps of a model with Mamba-2, attention and experts, blind."""
-        return api.validate([self._steps("bridge_hybrid.csv")], jobs=self.jobs)
+    def fresh(self, name: str) -> dict[str, Any]:
+        """A small table of this year's runs, blind."""
+        return api.validate([self._steps(f"{name}.csv")], jobs=self.jobs)
 
     @property
     def ops_models(self) -> dict[str, Any]:
