@@ -44,6 +44,7 @@ _NAMES = {
     "g": "gated DeltaNet",
     "k": "Kimi Delta Attention",
     "l": "lightning attention",
+    "c": "convolution",
 }
 
 

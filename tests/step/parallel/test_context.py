@@ -12,11 +12,13 @@ from simcore.answer.request import make_request
 from simcore.base.errors import InvalidConfig
 from simcore.memory.job import memory_result
 from simcore.request.placed import Placed
+from simcore.step.parallel import context
 from simcore.step.parallel.context import ContextRanks, mixers_of
 from simcore.strategy.layout import Layout
 from simcore.timing.exchanges import exchange_bytes, exchanges_of
 from simcore.timing.points import Points
 from simcore.timing.steps import values_of
+from simcore.workload.archs.lm_kinds import RECURRENT
 from simcore.workload.resolve import resolve_model
 
 BASE: dict[str, Any] = {
@@ -204,3 +206,9 @@ def test_gated_deltanet_exchanges_tokens_for_heads_by_hand() -> None:
     attention = (2 * 16 + 2 * 2 * 2) * 256  # q, output; k and v of 2 heads, twice for 4 ranks
     each = 0.25 * attention + 0.75 * (mixers.taken + mixers.output)
     assert turned.sample_bytes == 1024 / 4 * each / 4 * 2
+
+
+def test_every_layer_with_a_state_has_a_name_to_be_refused_by() -> None:
+    assert context._NAMES.keys() == RECURRENT
+    with pytest.raises(InvalidConfig, match="share convolution layers is not modelled"):
+        make_request("lfm2-1.2b", "1x8xH100", cp=2)
