@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from math import gcd
 from typing import Final, Literal
 
 from simcore.strategy.cuts import cut_problems
@@ -26,6 +27,10 @@ _ENDS = 2
 
 #: Options that are degrees of parallelism; all but ``vpp`` divide a model over ranks.
 DEGREES = ("tp", "pp", "vpp", "cp", "ep")
+
+
+#: Largest divisor of a degree that a message proposes; a typed number may have any length.
+_MOST_PROPOSED = 128
 
 
 def _divisors(whole: int) -> list[int]:
@@ -75,8 +80,8 @@ class Layout:
 
         Fewer than all where a stage has too few ranks for a set of experts.
         """
-        ranks = n_gpus // max(self.pp, 1)
-        possible = [d for d in _divisors(self.tp) if ranks % (max(self.ep, 1) * d) == 0]
+        ranks = max(n_gpus // max(self.pp, 1), 1)
+        possible = [d for d in _divisors(gcd(self.tp, ranks)) if ranks % (max(self.ep, 1) * d) == 0]
         return max(possible, default=1) if self.ep > 1 else 1
 
     @property
@@ -131,7 +136,8 @@ class Layout:
         if self.tp % self.expert_tp and self.expert_tp % self.tp:
             found.append(
                 f"expert-tp={self.expert_tp} neither divides tp={self.tp} nor is a multiple of it; "
-                f"allowed here: {_divisors(self.tp)} and multiples of {self.tp}"
+                f"allowed here: {[d for d in range(1, _MOST_PROPOSED + 1) if self.tp % d == 0]} "
+                f"and multiples of {self.tp}"
             )
         if self.pp > max(n_layers, 1):  # a model without repeated layers is one stage
             found.append(f"pp={self.pp} is more than the {n_layers} layers of the model")

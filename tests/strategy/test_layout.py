@@ -105,3 +105,11 @@ def test_rules_at_their_border(layout: Layout, n_gpus: int, n_layers: int, n_pro
 def test_sizes_of_stages_need_a_pipeline() -> None:
     assert Layout(stages="6,6").violations(8, 12) == ["stages 6,6 need pp above 1"]
     assert Layout(vpp=2).violations(8, 12) == ["vpp=2 needs pp above 1"]
+
+
+def test_a_degree_of_any_length_is_judged_at_once() -> None:
+    """Divisors are sought among the ranks, of which there are few, not below the degree."""
+    assert Layout(tp=10**60, ep=2).widest_expert_tp(16) == 8
+    assert Layout(tp=6, ep=2).widest_expert_tp(16) == 2
+    wrong = Layout(tp=10**60, ep=2, expert_tp=3).violations(n_gpus=16, n_layers=4)
+    assert any("expert-tp=3 neither divides" in said for said in wrong)

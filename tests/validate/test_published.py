@@ -121,6 +121,14 @@ def test_bad_cells_are_named(tmp_path: Path, row: str, said: str) -> None:
         read_table(path)
 
 
+def test_a_table_without_gpus_is_not_of_this_format(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    row = "a,s,r,gpt2,,,1x1xA100,,1 s,1,,,,,,\n"
+    path.write_text(HEAD.replace(",gpus,", ",gpupus,") + row, encoding="utf-8")
+    with pytest.raises(DataError, match="gpus"):
+        read_table(path)
+
+
 @pytest.mark.skipif(not TABLES, reason="SIMCORE_TABLES is not set: no functional tests here")
 def test_memory_of_a_program_that_set_no_width_lies_inside() -> None:
     """Megatron-LM's own tests: peaks of one program, none of which any width was fitted to."""

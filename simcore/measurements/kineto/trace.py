@@ -113,7 +113,7 @@ def read_trace(path: Path, on_bad: OnBad = "refuse") -> Trace:
             continue
         try:
             ts, dur = float(event["ts"]), float(event.get("dur", 0.0))
-        except (KeyError, TypeError, ValueError):
+        except (KeyError, TypeError, ValueError, OverflowError):
             ts = dur = math.nan
         name = str(event.get("name", ""))
         if not math.isfinite(ts) or not math.isfinite(dur) or dur < 0:

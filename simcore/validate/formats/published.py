@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import shlex
 from functools import lru_cache
+from typing import Final
 
 from simcore.base.errors import SimcoreError
 from simcore.base.units import GIB
@@ -102,4 +103,5 @@ def _read(name: str, row: Row) -> Case:
     )
 
 
-FORMAT = Format("published", frozenset({"arch", "config", "options", "published", "ran"}), _read)
+_NEEDED: Final = {"arch", "config", "gpus", "model", "options", "published", "ran", "reference"}
+FORMAT = Format("published", frozenset(_NEEDED), _read)
