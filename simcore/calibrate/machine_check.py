@@ -46,7 +46,6 @@ CARRIED_SD: Final = math.log(2.24) / Z80
 #: Number of steps that the shipped scatter counts as: an assumption, so that three networks change
 #: it by a third at most, unless they are far off.
 SHIPPED_STEPS: Final = 12.0
-
 #: Key and group of the row of launches in the fit.
 LAUNCHES: Final = "launches"
 

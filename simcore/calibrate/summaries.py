@@ -120,9 +120,8 @@ def render_calibration(found: dict[str, Any]) -> str:
     ]
     if "checked" in found:
         lines += _checked(found["checked"])
-    else:
-        error = _percent(found.get("leave_one_out_mape_frac"))
-        lines.append(f"a step not fitted: {error} mean error")
+    elif (error := found.get("leave_one_out_mape_frac")) is not None:
+        lines.append(f"a step not fitted: {_percent(error)} mean error")
     lines.append(f"residual {told}, in every interval")
     return "\n".join(lines) + "\n"
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from math import gcd
 from typing import Final, Literal
 
 from simcore.strategy.cuts import cut_problems
@@ -33,8 +32,8 @@ DEGREES = ("tp", "pp", "vpp", "cp", "ep")
 _MOST_PROPOSED = 128
 
 
-def _divisors(whole: int) -> list[int]:
-    return [d for d in range(1, whole + 1) if whole % d == 0]
+def _divisors(whole: int, most: int) -> list[int]:
+    return [d for d in range(1, min(whole, most) + 1) if whole % d == 0]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +80,7 @@ class Layout:
         Fewer than all where a stage has too few ranks for a set of experts.
         """
         ranks = max(n_gpus // max(self.pp, 1), 1)
-        possible = [d for d in _divisors(gcd(self.tp, ranks)) if ranks % (max(self.ep, 1) * d) == 0]
+        possible = [d for d in _divisors(self.tp, ranks) if ranks % (max(self.ep, 1) * d) == 0]
         return max(possible, default=1) if self.ep > 1 else 1
 
     @property
@@ -136,8 +135,7 @@ class Layout:
         if self.tp % self.expert_tp and self.expert_tp % self.tp:
             found.append(
                 f"expert-tp={self.expert_tp} neither divides tp={self.tp} nor is a multiple of it; "
-                f"allowed here: {[d for d in range(1, _MOST_PROPOSED + 1) if self.tp % d == 0]} "
-                f"and multiples of {self.tp}"
+                f"allowed here: {_divisors(self.tp, _MOST_PROPOSED)} and multiples of {self.tp}"
             )
         if self.pp > max(n_layers, 1):  # a model without repeated layers is one stage
             found.append(f"pp={self.pp} is more than the {n_layers} layers of the model")
