@@ -21,6 +21,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
 from benchmarks import latency_calls as calls
+from benchmarks import latency_files as files
 from simcore.base.units import MILLI
 
 
@@ -54,6 +55,8 @@ FIGURES = (
     Figure("100,000 configurations in one call", 1.0, calls.configurations_s),
     Figure("10^12 parameters on 131,072 GPUs, first call", 50e-3, calls.trillion_s),
     Figure("validate llm.csv and out-of-memory rows", 20.0, calls.table_s),
+    Figure("explain-trace, 50 MB in 3 steps", 3.0, lambda n: files.explain_trace_s(n, 3)),
+    Figure("explain-trace, 50 MB in 9,444 steps", 4.0, lambda n: files.explain_trace_s(n, 9444)),
     Figure("allocator, 100,000 events in segments", 1.0, lambda n: calls.allocator_s(n, False)),
     Figure("allocator, 100,000 events, expandable", 1.0, lambda n: calls.allocator_s(n, True)),
     Figure("trace of a 24-layer transformer", 4.0, calls.trace_s),

@@ -47,7 +47,7 @@ def predicted_terms(request: Request, p: Prediction) -> dict[str, float]:
         return _cut_terms(p)
     work = _work_of(timeline)
     end = max(w.end_s for w in work)
-    parts = take_apart(work, (), Window("step", 0.0, end)).parts
+    parts = take_apart(work, (), [Window("step", 0.0, end)])[0].parts
     accumulated = parts["untold"]  # micro-steps before the last: forward and backward as in it
     forward, backward = parts["forward"], parts["backward"]
     share = forward / (forward + backward) if forward + backward else 0.0

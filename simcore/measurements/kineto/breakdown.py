@@ -8,18 +8,23 @@ add up to the step.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Container, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from heapq import nlargest
+from itertools import accumulate, compress, pairwise
 from typing import Final, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from simcore.base.errors import InvalidConfig
+from simcore.measurements.kineto.kinds import Kind
 from simcore.measurements.kineto.trace import Mark, Trace, Work
 
 Key = TypeVar("Key", bound=Hashable)
+FloatArray = NDArray[np.float64]
 #: Number of kernels in ``Breakdown.slowest``.
 _SLOWEST: Final = 10
 #: Kinds of compute, in the order of reports.
@@ -84,7 +89,8 @@ def windows_of(
             [f"--step {step}: {trace.path.name} has no ProfilerStep annotations (prof.step())"]
         )
     if len(trace.updates) > 1:
-        ends = [_end_of(trace, m) for m in trace.updates]
+        launched = _Launched(trace.work)
+        ends = [launched.finish_s(m) for m in trace.updates]
         pairs = enumerate(pairwise(ends), start=1)
         windows = [Window(f"update {i}", a, b) for i, (a, b) in pairs if b > a]
         if windows:
@@ -94,27 +100,36 @@ def windows_of(
     return (Window("all", start, end),), "the whole trace as one step: no steps are marked"
 
 
-def _end_of(trace: Trace, mark: Mark) -> float:
-    """When the device finishes the work that the host launched during a mark [s]."""
-    ends = [w.end_s for w in trace.work if mark.start_s <= w.launched_s <= mark.end_s]
-    return max(ends, default=mark.end_s)
+class _Launched:
+    """Device work in the order in which the host launched it."""
+
+    def __init__(self, work: Sequence[Work]) -> None:
+        ordered = sorted(work, key=lambda w: w.launched_s)
+        self._launched_s = [w.launched_s for w in ordered]
+        self._work = ordered
+
+    def during(self, mark: Mark) -> Sequence[Work]:
+        """The work that the host launched between the start and the end of a mark."""
+        first = bisect_left(self._launched_s, mark.start_s)
+        return self._work[first : bisect_right(self._launched_s, mark.end_s)]
+
+    def finish_s(self, mark: Mark) -> float:
+        """When the device finishes the work launched during a mark [s]; without any, its end."""
+        return max((w.end_s for w in self.during(mark)), default=mark.end_s)
 
 
 def _by_marks(trace: Trace, step: int | None) -> tuple[tuple[Window, ...], str]:
     """The steps marked ``ProfilerStep#N``, or the one asked for, and a description of them."""
-    starts: list[float] = []
-    last_end = 0.0
-    launched = np.array([w.launched_s for w in trace.work])
-    begins = np.array([w.start_s for w in trace.work])
-    ends = np.array([w.end_s for w in trace.work])
-    for mark in trace.steps:
-        of_step = (launched >= mark.start_s) & (launched <= mark.end_s)
-        first = float(begins[of_step].min()) if of_step.any() else mark.start_s
-        starts.append(mark.start_s if trace.on_host or len(trace.steps) == 1 else first)
-        last_end = max(mark.end_s, float(ends[of_step].max()) if of_step.any() else mark.end_s)
+    launched = _Launched(trace.work)
+    on_device = not trace.on_host and len(trace.steps) > 1
+    starts = [
+        min((w.start_s for w in launched.during(m)), default=m.start_s) if on_device else m.start_s
+        for m in trace.steps
+    ]
+    last_end = max(trace.steps[-1].end_s, launched.finish_s(trace.steps[-1]))
     names = [m.name for m in trace.steps]
-    bounds = [*starts, last_end]
-    windows = {n: Window(n, a, b) for n, a, b in zip(names, starts, bounds[1:], strict=True)}
+    bounds = list(accumulate([*starts, last_end], max))  # a side stream may run ahead of a step
+    windows = {n: Window(n, a, b) for n, (a, b) in zip(names, pairwise(bounds), strict=True)}
     if step is not None:
         name = f"ProfilerStep#{step}"
         if name not in windows:
@@ -127,101 +142,130 @@ def _by_marks(trace: Trace, step: int | None) -> tuple[tuple[Window, ...], str]:
 
 
 @dataclass
-class WindowTerms:
-    """Seconds of one window by term, as in ``Breakdown``; ``names``: by (kernel name, kind)."""
+class Terms:
+    """Seconds by term, as in ``Breakdown``; ``names``: by (kernel name, kind)."""
 
     parts: dict[str, float]
     kinds: dict[str, float]
     collectives: dict[str, list[float]]
     names: dict[tuple[str, str], float]
-    n_kernels: int
 
 
-def take_apart(work: Sequence[Work], loading: Sequence[Mark], window: Window) -> WindowTerms:
-    """The terms of one window; its parts add up to the window's length.
+def take_apart(
+    work: Sequence[Work], loading: Sequence[Mark], windows: Sequence[Window]
+) -> tuple[Terms, int]:
+    """The terms of all windows together, and the number of pieces of work in them.
 
-    ``work``: device work; ``loading``: marks of the host in a data loader.
+    The parts add up to the windows' length. A piece of work in two windows counts in both.
+    ``work``: device work; ``loading``: marks of the host in a data loader; ``windows`` do not
+    overlap.
     """
-    inside = [w for w in work if w.start_s < window.end_s and w.end_s > window.start_s]
-    terms = WindowTerms(dict.fromkeys(PARTS, 0.0), defaultdict(float),
-                        defaultdict(lambda: [0.0, 0.0]), defaultdict(float),
-                        len(inside))  # fmt: skip
-    comm = [w for w in inside if w.kind == "collective"]
-    waits = list(map(_as_work, loading))
-    time = _FreeTime([*inside, *waits], window)
-    for w, seconds in time.take(w for w in inside if w.kind in COMPUTE_KINDS):
-        terms.parts[w.phase if w.phase in PARTS else "untold"] += seconds
-        terms.kinds["optimizer" if w.phase == "optimizer" else w.kind] += seconds
-        terms.names[w.name, w.kind] += seconds
-    for w in comm:
-        duration_s = min(w.end_s, window.end_s) - max(w.start_s, window.start_s)
-        terms.collectives[w.collective][0] += duration_s
-    for w, seconds in time.take(comm):
-        terms.parts["communication_exposed"] += seconds
-        terms.collectives[w.collective][1] += seconds
-    copies = (w for w in inside if w.kind == "copy")
-    terms.parts["input_copy"] = sum(seconds for _, seconds in time.take(copies))
-    terms.parts["loader"] = sum(seconds for _, seconds in time.take(waits))
+    terms = Terms(dict.fromkeys(PARTS, 0.0), defaultdict(float),
+                  defaultdict(lambda: [0.0, 0.0]), defaultdict(float))  # fmt: skip
+    work = sorted(work, key=lambda w: w.start_s)
+    loading = sorted(loading, key=lambda m: m.start_s)
+    clock = _JoinedClock(windows)
+    starts_s, ends_s = clock.times_s(work)
+    waits_s = clock.times_s(loading)
+    n_windows = clock.n_windows(work)
+    time = _FreeTime(np.concatenate([starts_s, ends_s, *waits_s]), clock.length_s)
+
+    def pieces(kinds: Container[Kind]) -> Iterator[tuple[Work, float, float]]:
+        """Each piece of these kinds, its seconds in the windows, and those that it takes."""
+        chosen = (n_windows > 0) & np.array([w.kind in kinds for w in work], dtype=bool)
+        start_s, end_s = starts_s[chosen], ends_s[chosen]
+        taken_s = time.take(start_s, end_s)
+        seconds = zip((end_s - start_s).tolist(), taken_s.tolist(), strict=True)
+        return ((w, *both) for w, both in zip(compress(work, chosen), seconds, strict=True))
+
+    for w, _, taken_s in pieces(COMPUTE_KINDS):
+        terms.parts[w.phase if w.phase in PARTS else "untold"] += taken_s
+        terms.kinds["optimizer" if w.phase == "optimizer" else w.kind] += taken_s
+        terms.names[w.name, w.kind] += taken_s
+    for w, whole_s, taken_s in pieces(("collective",)):
+        terms.parts["communication_exposed"] += taken_s
+        terms.collectives[w.collective][0] += whole_s
+        terms.collectives[w.collective][1] += taken_s
+    terms.parts["input_copy"] = sum(taken_s for _, _, taken_s in pieces(("copy",)))
+    terms.parts["loader"] = float(time.take(*waits_s).sum())
     terms.parts["host"] = time.left_s
-    return terms
+    return terms, int(n_windows.sum())
 
 
 def breakdown(trace: Trace, windows: Sequence[Window], how: str) -> Breakdown:
     """Mean terms of the steps in ``windows``; ``how`` is what ``windows_of`` says of these."""
-    steps = [take_apart(trace.work, trace.loading, w) for w in windows]
+    terms, n_pieces = take_apart(trace.work, trace.loading, windows)
     n = len(windows)
 
-    def mean(by_step: Iterable[Mapping[Key, float]]) -> dict[Key, float]:
-        total: dict[Key, float] = defaultdict(float)
-        for one in by_step:
-            for key, value in one.items():
-                total[key] += value / n
-        return dict(total)
+    def mean(total: Mapping[Key, float]) -> dict[Key, float]:
+        return {k: v / n for k, v in total.items()}
 
-    whole, exposed = (mean({k: v[i] for k, v in s.collectives.items()} for s in steps)
-                      for i in (0, 1))  # fmt: skip
-    names = sorted(mean(s.names for s in steps).items(), key=lambda x: -x[1])
+    names = nlargest(_SLOWEST, mean(terms.names).items(), key=lambda x: x[1])
     return Breakdown(
         step_s=sum(w.end_s - w.start_s for w in windows) / n,
         n_steps=n,
         how=how,
-        parts=mean(s.parts for s in steps),
-        kinds={} if trace.predicted else mean(s.kinds for s in steps),
-        collectives={k: (whole[k], exposed[k]) for k in whole},
-        n_kernels=sum(s.n_kernels for s in steps) / n,
-        slowest=tuple((name, kind, s) for (name, kind), s in names[:_SLOWEST]),
-    )
+        parts=mean(terms.parts),
+        kinds={} if trace.predicted else mean(terms.kinds),
+        collectives={k: (whole / n, exposed / n)
+                     for k, (whole, exposed) in terms.collectives.items()},
+        n_kernels=n_pieces / n,
+        slowest=tuple((name, kind, s) for (name, kind), s in names),
+    )  # fmt: skip
 
 
-def _as_work(mark: Mark) -> Work:
-    return Work(mark.name, "copy", "", "untold", mark.start_s, mark.end_s, mark.start_s, "")
+class _JoinedClock:
+    """A clock that runs in the windows only, so that all of them are one.
+
+    Windows are in order and do not overlap.
+    """
+
+    def __init__(self, windows: Sequence[Window]) -> None:
+        self._starts = np.array([w.start_s for w in windows])
+        self._ends = np.array([w.end_s for w in windows])
+        self._bounds = np.stack([self._starts, self._ends], axis=1).ravel()
+        runs = np.stack([np.zeros(len(windows)), self._ends - self._starts], axis=1).ravel()
+        self._passed = np.cumsum(runs)  # seconds on this clock at each bound
+        self.length_s = float(self._passed[-1])
+
+    def times_s(self, pieces: Sequence[Work | Mark]) -> tuple[FloatArray, FloatArray]:
+        """Start and end of each piece on this clock."""
+        return (
+            np.interp([p.start_s for p in pieces], self._bounds, self._passed),
+            np.interp([p.end_s for p in pieces], self._bounds, self._passed),
+        )
+
+    def n_windows(self, pieces: Sequence[Work]) -> NDArray[np.intp]:
+        """In how many windows each piece is, wholly or in part."""
+        begun = np.searchsorted(self._starts, [p.end_s for p in pieces], side="left")
+        over = np.searchsorted(self._ends, [p.start_s for p in pieces], side="right")
+        return begun - over
 
 
 class _FreeTime:
-    """The time of a window that no work has taken yet, cut wherever work starts or ends."""
+    """Time that no work has taken yet, cut wherever work starts or ends."""
 
-    def __init__(self, work: Sequence[Work], window: Window) -> None:
-        cuts = [window.start_s, window.end_s, *(t for w in work for t in (w.start_s, w.end_s))]
-        self._cuts = np.unique(np.clip(cuts, window.start_s, window.end_s))
-        self._lengths = np.diff(self._cuts)
-        self._free = np.ones(len(self._lengths), dtype=bool)
+    def __init__(self, cuts_s: FloatArray, length_s: float) -> None:
+        self._cuts = np.unique([0.0, length_s, *cuts_s])
+        self._free_s = np.diff(self._cuts)
 
     @property
     def left_s(self) -> float:
         """Seconds that nothing has taken."""
-        return float(self._lengths[self._free].sum())
+        return float(self._free_s.sum())
 
-    def take(self, work: Iterable[Work]) -> list[tuple[Work, float]]:
-        """Each piece of work with the seconds that it takes of the free time.
+    def take(self, starts_s: FloatArray, ends_s: FloatArray) -> FloatArray:
+        """Seconds of the free time that each piece of work takes; pieces in order of start.
 
-        Where pieces overlap, the one that began first counts.
+        Where pieces overlap, the one that began first counts: a piece takes what is free between
+        the latest end of those before it and its own end.
         """
-        pieces = sorted(work, key=lambda w: w.start_s)
-        first = np.searchsorted(self._cuts, [w.start_s for w in pieces])
-        last = np.searchsorted(self._cuts, [w.end_s for w in pieces])
-        found = []
-        for piece, i, j in zip(pieces, first, last, strict=True):
-            free = self._free[i:j]
-            found.append((piece, float(self._lengths[i:j][free].sum())))
-            free[:] = False
-        return found
+        first, last = (np.searchsorted(self._cuts, t) for t in (starts_s, ends_s))
+        latest = np.maximum.accumulate(last)
+        first[1:] = np.clip(latest[:-1], first[1:], last[1:])
+        passed = np.concatenate([[0.0], np.cumsum(self._free_s)])
+        bounds = len(self._cuts)
+        open_pieces = np.bincount(first, minlength=bounds) - np.bincount(last, minlength=bounds)
+        self._free_s[np.cumsum(open_pieces)[:-1] > 0] = 0.0
+        taken_s: FloatArray = passed[last] - passed[first]
+        return taken_s

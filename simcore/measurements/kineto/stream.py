@@ -19,6 +19,7 @@ from simcore.base.units import MIB
 
 _CHUNK: Final = MIB
 _NOT_BLANK: Final = re.compile(r"[^ \t\r\n]")
+_NEXT_EVENT: Final = re.compile(r"\s*,?\s*(?=\{)")
 #: Most that is unpacked at once.
 _UNPACKED: Final = 8 * MIB
 #: Window bits that make zlib read the gzip format.
@@ -72,6 +73,7 @@ class TraceStream:
             if self._peek() != ":":
                 break
             self._at += 1
+            self._peek()
             if key == "traceEvents":
                 found = True
                 yield from self._events()
@@ -90,7 +92,10 @@ class TraceStream:
             raise DataError("traceEvents is no list", file=self.path)
         self._at += 1
         while True:
-            mark = self._peek()
+            if near := _NEXT_EVENT.match(self._text, self._at):
+                self._at, mark = near.end(), "{"
+            else:
+                mark = self._peek()
             if mark == "]":
                 self._at += 1
                 return
@@ -156,8 +161,7 @@ class TraceStream:
                 return ""
 
     def _value(self) -> Any:
-        """The next JSON value; one that ends beyond the buffer is parsed anew after reading on."""
-        self._peek()
+        """The JSON value that begins here; one that ends beyond the buffer is parsed anew."""
         while True:
             try:
                 value, end = self._decoder.raw_decode(self._text, self._at)
