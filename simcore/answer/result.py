@@ -162,6 +162,11 @@ class Prediction(PredictedJob):
         return self.samples_per_s * self.tokens_per_sample
 
     @property
+    def work_per_s(self) -> float:
+        """Tokens of the whole job per second where samples are text, else samples."""
+        return self.samples_per_s if self.tokens_per_s is None else self.tokens_per_s
+
+    @property
     def fits(self) -> bool:
         """Whether the job fits on the fullest GPU."""
         return self.memory.fits

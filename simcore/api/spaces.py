@@ -99,8 +99,8 @@ def sweep(
     return Sweep.of(_advised(found, filled), Call("sweep", call))
 
 
-#: Rankings of a sweep in which more samples per second are better.
-_BY_RATE = ("throughput", "per-gpu")
+#: Rankings of a sweep in which more work per second is better.
+_BY_RATE = ("throughput", "per-gpu", "tokens", "samples")
 
 
 def _advice(models: Sequence[str], point: Point, words: Mapping[str, Any]) -> dict[str, Any]:

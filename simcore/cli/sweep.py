@@ -42,8 +42,9 @@ def sweep(
     batch: Annotated[str | None, option("--batch", "GRID", "Same as --micro-batch.")] = None,
     by: Annotated[
         str | None,
-        option("--by", "WHAT", "Rank by throughput (default), per-gpu, step or memory.",
-               "ranking"),
+        option("--by", "WHAT",
+               "Rank by throughput (default; tokens of language models), per-gpu, step, memory, "
+               "tokens or samples.", "ranking"),
     ] = None,
     top: Annotated[str | None, option("--top", "N", "How many to show (default 10).")] = None,
     output: Annotated[

@@ -18,6 +18,8 @@ from simcore.strategy.options import OPTIONS, Whole
 
 #: Most columns of a comparison; for more there is the sweep.
 MAX_COLUMNS = 12
+#: What is counted where samples are text.
+TOKEN = "token"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,7 +27,8 @@ class Column:
     """One option: its prediction, or the reason why it is invalid.
 
     words              the options in which it differs from the other columns
-    speedup            samples per second over those of the first column that fits
+    speedup            throughput (tokens per second where samples are text, else samples) over that
+                       of the first column that fits
     gpu_h_per_million  GPU-hours for a million samples
     usd_per_million    cost of a million samples; None where the price is unknown
     kwh_per_million    energy for a million samples
@@ -41,6 +44,13 @@ class Column:
     gpu_h_per_million: float | None = None
     usd_per_million: float | None = None
     kwh_per_million: float | None = None
+
+    def per_million_tokens(self, of_samples: float | None) -> float | None:
+        """A figure for a million tokens from that for a million samples; None without tokens."""
+        p = self.prediction
+        if of_samples is None or p is None or p.tokens_per_s is None:
+            return None
+        return of_samples / p.tokens_per_sample
 
     @property
     def fits(self) -> bool:
@@ -61,6 +71,7 @@ class Column:
             "step_time_s": {"value": t.value, "low": t.low, "high": t.high, "origin": t.origin},
             "samples_per_s": p.samples_per_s,
             "samples_per_s_per_gpu": p.samples_per_s / p.n_gpus,
+            "tokens_per_s": p.tokens_per_s,
             "n_gpus": p.n_gpus,
             "global_batch": p.global_batch,
             "mfu_frac": p.mfu_frac,
@@ -71,6 +82,9 @@ class Column:
             "gpu_hours_per_million_samples": self.gpu_h_per_million,
             "usd_per_million_samples": self.usd_per_million,
             "kwh_per_million_samples": self.kwh_per_million,
+            "gpu_hours_per_million_tokens": self.per_million_tokens(self.gpu_h_per_million),
+            "usd_per_million_tokens": self.per_million_tokens(self.usd_per_million),
+            "kwh_per_million_tokens": self.per_million_tokens(self.kwh_per_million),
             "assumptions": list(p.assumptions),
         }
 
@@ -90,6 +104,16 @@ class Comparison:
 
     def __len__(self) -> int:
         return len(self.columns)
+
+    @property
+    def counts_tokens(self) -> bool:
+        """Whether throughput and cost are those of tokens: the samples of all options are text."""
+        return all(p.tokens_per_s is not None for p in self.predictions)
+
+    @property
+    def unit(self) -> str:
+        """What throughput and cost count: ``TOKEN``, or what a sample is."""
+        return TOKEN if self.counts_tokens else self.sample_unit
 
     @property
     def predictions(self) -> tuple[Prediction, ...]:
@@ -205,7 +229,7 @@ def _column(
         cluster=p.cluster,
         words=words,
         prediction=p,
-        speedup=p.samples_per_s / first.samples_per_s if p.fits else None,
+        speedup=p.work_per_s / first.work_per_s if p.fits else None,
         gpu_h_per_million=hours * p.n_gpus if p.fits else None,
         usd_per_million=None if usd is None else hours * usd,
         kwh_per_million=hours * watts / KILO if p.fits else None,

@@ -78,6 +78,7 @@ def columns_of(batch: Batch, clusters: Sequence[ClusterSpec]) -> dict[str, Value
         "step_time_s": batch.step_time_s,
         "samples_per_s": batch.samples_per_s,
         "samples_per_s_per_gpu": batch.samples_per_s / n_gpus,
+        "tokens_per_s": batch.work_per_s if form.tokens_per_sample else None,
         "memory_bytes": batch.memory_bytes,
         "capacity_bytes": batch.capacity_bytes,
         "fits": batch.fits,

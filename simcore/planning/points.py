@@ -33,7 +33,7 @@ COLUMNS = (
     "model", "cluster", "n_gpus", "n_nodes", "network", "strategy", "precision", "optimizer",
     "recompute", "offload", "seq_len", "tp", "pp", "vpp", "cp", "ep", "more", "micro_batch",
     "grad_accum", "global_batch", "step_time_s", "samples_per_s", "samples_per_s_per_gpu",
-    "memory_bytes", "capacity_bytes", "fits",
+    "tokens_per_s", "memory_bytes", "capacity_bytes", "fits",
 )  # fmt: skip
 WORDS = (
     "model", "cluster", "network", "strategy", "precision", "optimizer", "recompute", "offload",
@@ -48,7 +48,8 @@ _WHAT_IS_ALLOWED = re.compile(r"(?:: allowed|; allowed|: use |: try |, not ).*$"
 class FormWords:
     """The resolved options that all points of a form share, for tables.
 
-    ``options``: the options as they were given; ``checkpoint_bytes``: size of a checkpoint.
+    ``options``: the options as they were given; ``checkpoint_bytes``: size of a checkpoint;
+    ``tokens_per_sample``: tokens of a sample of text, 0 for other samples.
     """
 
     model: str
@@ -61,6 +62,7 @@ class FormWords:
     layout: Layout
     checkpoint_bytes: float
     options: tuple[tuple[str, Any], ...]
+    tokens_per_sample: float = 0.0
 
     @property
     def more(self) -> str:
@@ -119,6 +121,14 @@ class Batch(Outcome):
     def __len__(self) -> int:
         return len(self.step_time_s)
 
+    @property
+    def work_per_s(self) -> Array:
+        """What a ranking by throughput compares [C]: tokens per second where samples are text, so
+        that sequences of different lengths are compared fairly; else samples per second.
+        """
+        tokens = self.form.tokens_per_sample if self.form is not None else 0.0
+        return self.samples_per_s * tokens if tokens else self.samples_per_s
+
 
 def reason_of(violation: str) -> str:
     """The message of a broken rule without its numbers: equal reasons are counted together.
@@ -138,6 +148,7 @@ def checkpoint_bytes(request: Request) -> float:
 def words_of(source: ModelSource, request: Request, form: Form, layout: Layout) -> FormWords:
     """The resolved options of a form."""
     named = folded_strategy(form.get("strategy") or "")
+    is_text = request.workload.sample_unit.startswith("sequence")
     seq_len = form.get("seq_len") or getattr(source, "config", {}).get("seq_len")
     return FormWords(
         model=request.workload.name,
@@ -150,6 +161,7 @@ def words_of(source: ModelSource, request: Request, form: Form, layout: Layout) 
         layout=layout,
         checkpoint_bytes=checkpoint_bytes(request),
         options=tuple(sorted((k, v) for k, v in form.items() if v is not None and _stated(k, v))),
+        tokens_per_sample=request.workload.tokens_per_sample if is_text else 0.0,
     )
 
 

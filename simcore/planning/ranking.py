@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from simcore.base.arrays import NDArray
-from simcore.base.errors import UnknownName
+from simcore.base.errors import UnknownName, UsageError
 from simcore.hardware.cluster import ClusterSpec
 from simcore.planning.points import COLUMNS, Batch, FormWords
 
@@ -38,6 +38,17 @@ class Point:
     def samples_per_s_per_gpu(self) -> float:
         """Samples per second and GPU."""
         return self.samples_per_s / self.n_gpus
+
+    @property
+    def tokens_per_s(self) -> float | None:
+        """Tokens per second; None where samples are not text."""
+        tokens = self.form.tokens_per_sample
+        return self.samples_per_s * tokens if tokens else None
+
+    @property
+    def work_per_s(self) -> float:
+        """Tokens per second where samples are text, else samples per second."""
+        return self.samples_per_s if self.tokens_per_s is None else self.tokens_per_s
 
     @property
     def fits(self) -> bool:
@@ -82,10 +93,13 @@ def point_at(batch: Batch, index: int, clusters: tuple[ClusterSpec, ...]) -> Poi
     )
 
 
-#: Rankings: name -> (the column of a point, its sign, with which higher is better).
+#: Rankings: name -> (the column of a point, its sign, with which higher is better). Throughput is
+#: that of tokens where samples are text; ``tokens`` refuses models without text.
 SCORES: dict[str, tuple[str, float]] = {
-    "throughput": ("samples_per_s", 1.0),
-    "per-gpu": ("samples_per_s_per_gpu", 1.0),
+    "throughput": ("work_per_s", 1.0),
+    "per-gpu": ("work_per_s_per_gpu", 1.0),
+    "tokens": ("work_per_s", 1.0),
+    "samples": ("samples_per_s", 1.0),
     "step": ("step_time_s", -1.0),
     "memory": ("memory_bytes", -1.0),
 }
@@ -115,9 +129,12 @@ class Leaders:
         fits = np.flatnonzero(batch.fits)
         if not len(fits):
             return
+        form = batch.form
+        if self.by == "tokens" and form is not None and not form.tokens_per_sample:
+            raise UsageError(f"{form.model} has no tokens: rank by throughput or samples")
         column, sign = SCORES[self.by]
-        per_gpu = column == "samples_per_s_per_gpu"
-        values = batch.samples_per_s / self._gpus[batch.cluster] if per_gpu else (
+        per_gpu = column == "work_per_s_per_gpu"
+        values = batch.work_per_s / self._gpus[batch.cluster] if per_gpu else (
             getattr(batch, column)
         )  # fmt: skip
         score = sign * values[fits]
@@ -161,8 +178,8 @@ def front(
 class Front:
     """The Pareto front of the points added so far, among those that fit.
 
-    It trades samples per second against GPUs, or against memory where all clusters have the same
-    number of GPUs.
+    It trades throughput (``work_per_s``) against GPUs, or against memory where all clusters have
+    the same number of GPUs.
     """
 
     def __init__(self, clusters: tuple[ClusterSpec, ...]) -> None:
@@ -171,7 +188,7 @@ class Front:
         self._clusters = clusters
         self._gpus = np.array([float(c.n_gpus) for c in clusters])
         self._known = np.array([])  # resource of each point on the front, ascending
-        self._reached = np.array([0.0])  # samples per second below, and from each of them on
+        self._reached = np.array([0.0])  # throughput below, and from each of them on
 
     def add(self, batch: Batch) -> None:
         """Add the points of a batch that fit."""
@@ -180,14 +197,15 @@ class Front:
             resource, floor = self._gpus[batch.cluster], self._floor(self._gpus)[batch.cluster]
         else:
             resource, floor = batch.memory_bytes, self._floor(batch.memory_bytes)
-        chosen = np.flatnonzero(batch.fits & (batch.samples_per_s >= floor))
+        rate = batch.work_per_s
+        chosen = np.flatnonzero(batch.fits & (rate >= floor))
         if len(chosen):
-            gain, memory = batch.samples_per_s[chosen], batch.memory_bytes[chosen]
+            gain, memory = rate[chosen], batch.memory_bytes[chosen]
             chosen = chosen[front(resource[chosen], gain, memory)]
             self.merge([point_at(batch, int(i), self._clusters) for i in chosen])
 
     def _floor(self, resource: Array) -> Array:
-        """Samples per second that the front reaches with at most this much of the resource [C]."""
+        """Throughput that the front reaches with at most this much of the resource [C]."""
         found: Array = self._reached[np.searchsorted(self._known, resource, side="right")]
         return found
 
@@ -197,7 +215,7 @@ class Front:
             return
         both = [*self.points, *points]
         resource = np.array([float(getattr(p, self.resource)) for p in both])
-        gain = np.array([p.samples_per_s for p in both])
+        gain = np.array([p.work_per_s for p in both])
         keep = np.flatnonzero(front(resource, gain, np.array([p.memory_bytes for p in both])))
         keep = keep[np.argsort(resource[keep])]
         self.points = [both[i] for i in keep]

@@ -39,7 +39,7 @@ class SweepResult:
     n_fit        number of points that fit in memory
     invalid      number of points by the reason why they are invalid or do not fit
     best         the best points that fit, best first
-    front        Pareto front of samples per second and GPUs (memory where all clusters have the
+    front        Pareto front of throughput and GPUs (memory where all clusters have the
                  same number of GPUs) among the points that fit, least resource first
     finished     whether all points were processed
     batches      all evaluated points, where they were kept in memory
@@ -117,9 +117,14 @@ class SweepResult:
         """The column of the front's resource: GPUs or memory."""
         return front_resource(self.space.clusters) if self.space is not None else "n_gpus"
 
+    def throughput(self, columns: Mapping[str, Any]) -> NDArray[np.float64]:
+        """Tokens per second of every point of ``columns``, samples where they are not text [C]."""
+        tokens = np.array(columns["tokens_per_s"], dtype=np.float64)
+        return np.where(np.isnan(tokens), columns["samples_per_s"], tokens)
+
     def on_front(self, columns: Mapping[str, Any]) -> NDArray[np.bool_]:
         """Which points of ``columns`` are on the front [C]."""
-        gain = np.where(columns["fits"], columns["samples_per_s"], 0.0)
+        gain = np.where(columns["fits"], self.throughput(columns), 0.0)
         return front(columns[self.front_of], gain, columns["memory_bytes"])
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from simcore.answer.result import Prediction
 from simcore.base.units import GIGA, format_seconds
-from simcore.planning.compare import Column, Comparison
+from simcore.planning.compare import TOKEN, Column, Comparison
 from simcore.planning.energy import SOURCE
 from simcore.report.formatting import WIDTH, figure, gigabytes, percent, plural, wrapped
 from simcore.report.sentences import beyond_all, fragmentation, lost_bytes, more, strategy
@@ -27,7 +27,7 @@ def render_comparison(c: Comparison) -> str:
     if c.defaults:
         lines += wrapped(f"defaults: {', '.join(c.defaults)}", WIDTH)
     for start in range(0, len(c.columns), _ACROSS):
-        lines += ["", *_block(c.columns[start : start + _ACROSS], c.sample_unit)]
+        lines += ["", *_block(c.columns[start : start + _ACROSS], c.unit)]
     source_lines = [line for words in sources(c) for line in _indented(*words)]
     return "\n".join([*lines, "", *verdict(c), *source_lines]).rstrip() + "\n"
 
@@ -48,10 +48,19 @@ Cell = Callable[[Column, Prediction], str]
 def rows_of(columns: Sequence[Column], unit: str) -> Iterator[tuple[str, list[str]]]:
     """(label, one value per column) of every row, in order; a heading has no values.
 
-    ``unit`` is what one sample is, such as "image". A column without a prediction has its reason
+    ``unit`` is what throughput and cost count: "token", or what one sample is, such as "image". A
+    column without a prediction has its reason
     in the first row and is empty below.
     """
     units = plural(unit)
+    tokens = unit == TOKEN
+
+    def rate(p: Prediction) -> float:
+        return p.work_per_s if tokens else p.samples_per_s
+
+    def each(c: Column, of_samples: float | None) -> float | None:
+        return c.per_million_tokens(of_samples) if tokens else of_samples
+
     predictions = [c.prediction for c in columns if c.prediction is not None]
     advice: list[tuple[str, Cell | None]] = []
     if any(p.faster for p in predictions):
@@ -64,8 +73,8 @@ def rows_of(columns: Sequence[Column], unit: str) -> Iterator[tuple[str, list[st
                                  f"{figure(p.memory.capacity_bytes / GIGA)} GB"),
         ("step", lambda _c, p: format_seconds(p.step_time_s.value)),
         ("  80 % within", lambda _c, p: _range(p.step_time_s.low, p.step_time_s.high)),
-        (f"{units}/s", lambda _c, p: figure(p.samples_per_s)),
-        ("  per GPU", lambda _c, p: figure(p.samples_per_s / p.n_gpus)),
+        (f"{units}/s", lambda _c, p: figure(rate(p))),
+        ("  per GPU", lambda _c, p: figure(rate(p) / p.n_gpus)),
         ("speed-up", lambda c, _p: "-" if c.speedup is None else f"{figure(c.speedup)} x"),
         ("efficiency", lambda _c, p: percent(p.scaling_efficiency_frac)),
         ("batch a step", lambda _c, p: f"{p.global_batch:,} ({p.micro_batch}x{p.grad_accum})"),
@@ -75,9 +84,9 @@ def rows_of(columns: Sequence[Column], unit: str) -> Iterator[tuple[str, list[st
         ("strategy", lambda _c, p: " ".join(filter(None, (strategy(p), p.layout)))),
         ("precision", lambda _c, p: p.precision),
         (f"a million {units}:", None),
-        ("  GPU-hours", lambda c, _p: _spent(c, c.gpu_h_per_million)),
-        ("  cost", lambda c, _p: _spent(c, c.usd_per_million, "$")),
-        ("  GPU energy", lambda c, _p: _spent(c, c.kwh_per_million, unit=" kWh")),
+        ("  GPU-hours", lambda c, _p: _spent(c, each(c, c.gpu_h_per_million))),
+        ("  cost", lambda c, _p: _spent(c, each(c, c.usd_per_million), "$")),
+        ("  GPU energy", lambda c, _p: _spent(c, each(c, c.kwh_per_million), unit=" kWh")),
     ]  # fmt: skip
     if any(fragmentation(p.memory) for p in predictions):
         rows.insert(2, ("  fragmented", lambda _c, p: f"{gigabytes(lost_bytes(p.memory))} GB"))
@@ -154,11 +163,20 @@ def winners(c: Comparison) -> list[tuple[str, str]]:
     fit = [x for x in c.columns if x.fits and x.prediction is not None]
     if not fit:
         return []
-    fastest = max(fit, key=lambda x: x.prediction.samples_per_s if x.prediction else 0.0)
+
+    def rate(x: Column) -> float:
+        assert x.prediction is not None
+        return x.prediction.work_per_s if c.counts_tokens else x.prediction.samples_per_s
+
+    def cost(x: Column) -> float:
+        each = x.per_million_tokens(x.usd_per_million) if c.counts_tokens else x.usd_per_million
+        return each or 0.0
+
+    fastest = max(fit, key=rate)
     winning = [("fastest", name_of(fastest))]
     priced = [x for x in fit if x.usd_per_million is not None]
     if priced:
-        cheapest = min(priced, key=lambda x: x.usd_per_million or 0.0)
+        cheapest = min(priced, key=cost)
         of = "" if len(priced) == len(fit) else " (of those with a price)"
         winning.append(("cheapest", f"{name_of(cheapest)}{of}"))
     return winning

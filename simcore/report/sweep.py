@@ -89,6 +89,7 @@ def point_tables(r: SweepResult) -> list[str]:
     words = [words_of(p, named=len(networks) > 1) for p in shown]
     shared = [w for w in words[0] if all(w in other for other in words)]
     models = {p.form.model for p in shown}
+    text = all(p.form.tokens_per_sample for p in shown) and r.ranked_by != "samples"
     rows = [
         [
             p.cluster,
@@ -96,8 +97,8 @@ def point_tables(r: SweepResult) -> list[str]:
                       *(w for w in settings if w not in shared)]),
             f"{p.micro_batch}x{p.grad_accum}",
             format_seconds(p.step_time_s),
-            figure(p.samples_per_s),
-            figure(p.samples_per_s_per_gpu),
+            figure(p.work_per_s if text else p.samples_per_s),
+            figure((p.work_per_s if text else p.samples_per_s) / p.n_gpus),
             figure(p.memory_bytes / GIGA),
         ]
         for p, settings in zip(shown, words, strict=True)
@@ -105,7 +106,8 @@ def point_tables(r: SweepResult) -> list[str]:
     one = networks if len(networks) == 1 else ()
     same = [*(models if len(models) == 1 else ()), *shared, *one]
     top = wrapped(f"all: {', '.join(same)}; rc recompute; batch micro-batch x accumulation", WIDTH)
-    header = ["", "cluster", "how", "batch", "step", "samples/s", "per GPU", "GB/GPU"]
+    header = ["", "cluster", "how", "batch", "step", f"{'tokens' if text else 'samples'}/s",
+              "per GPU", "GB/GPU"]  # fmt: skip
     n = len(r.best)
     lines = [*top, *_fitted(header, [[str(i + 1), *row] for i, row in enumerate(rows[:n])])]
     if len(spread) > 1:

@@ -153,3 +153,19 @@ def test_an_efficiency_above_one_has_its_reason(simcore_cli: Callable) -> None:
     why = "above 1   efficiency: one alone would update all parameters, here each"
     assert sharded.count(why) == 1
     assert "above 1" not in whole
+
+
+def test_text_is_counted_in_tokens() -> None:
+    """Twice as long sequences are half as many; what a million tokens cost does not double."""
+    found = api.compare("gpt2", "1xH100", seq_len="512,1024", price=["H100=3.6"])
+    assert found.unit == "token"
+    for column, length in zip(found.columns, (512, 1024), strict=True):
+        p, data = column.prediction, column.to_dict()
+        assert p is not None
+        assert data["tokens_per_s"] == pytest.approx(p.samples_per_s * length)
+        usd = 3.6 / 3600 * 1e6 / (p.samples_per_s * length)
+        assert data["usd_per_million_tokens"] == pytest.approx(usd)
+        assert data["usd_per_million_samples"] == pytest.approx(usd * length)
+    first, second = (c.prediction.tokens_per_s for c in found.columns)  # type: ignore[union-attr]
+    assert found.columns[1].speedup == pytest.approx(second / first)  # type: ignore[operator]
+    assert "a million tokens:" in str(found) and "sequences" not in str(found)

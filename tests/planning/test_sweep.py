@@ -377,3 +377,25 @@ def test_words_of_a_point_are_those_of_the_command_line() -> None:
 
 def test_a_reason_keeps_the_numbers_of_quoted_words() -> None:
     assert reason_of("unknown release 'v1': 3 known") == "unknown release 'v1': N known"
+
+
+def test_sequences_of_different_lengths_are_ranked_by_tokens() -> None:
+    """Samples a second would rank the shortest sequences first, however few tokens they train."""
+    found = api.sweep("gpt2", "1xH100", seq_len="128,1024", micro_batch="4", top=2)
+    columns = found.columns()
+    assert columns["tokens_per_s"].tolist() == pytest.approx(
+        (columns["samples_per_s"] * columns["seq_len"].astype(float)).tolist(), rel=EXACT
+    )
+    short, long = (p for s in (128, 1024) for p in found.best if p.form.seq_len == s)
+    assert short.samples_per_s > long.samples_per_s
+    assert long.tokens_per_s > short.tokens_per_s  # type: ignore[operator]
+    assert found.best[0] is long
+    by_samples = api.sweep("gpt2", "1xH100", seq_len="128,1024", micro_batch="4", by="samples")
+    assert by_samples.best[0].form.seq_len == 128
+
+
+def test_a_model_without_text_is_not_ranked_by_tokens() -> None:
+    with pytest.raises(UsageError, match="has no tokens: rank by throughput or samples"):
+        api.sweep("resnet-50", "1xH100", by="tokens")
+    point = api.sweep("resnet-50", "1xH100").best[0]
+    assert point.tokens_per_s is None and point.to_dict()["tokens_per_s"] is None

@@ -70,7 +70,7 @@ def comparison_table(c: Comparison) -> Table:
     """A table with one column per option; an indented label gets that of its heading in front."""
     head = ("quantity", *map(name_of, c.columns))
     rows, heading = [], ""
-    for label, cells in rows_of(c.columns, c.sample_unit):
+    for label, cells in rows_of(c.columns, c.unit):
         if not cells:
             heading = label.rstrip(":") + ", "
         elif label.startswith("  "):
@@ -104,8 +104,12 @@ def _comparison(c: Comparison) -> Card:
 
 def _facts(c: Comparison) -> list[tuple[str, str]]:
     """(label, text): the fastest with its throughput, the cheapest, and the options too large."""
-    units = plural(c.sample_unit)
-    rate = {name_of(x): x.prediction.samples_per_s for x in c.columns if x.prediction is not None}
+    units = plural(c.unit)
+    rate = {
+        name_of(x): x.prediction.work_per_s if c.counts_tokens else x.prediction.samples_per_s
+        for x in c.columns
+        if x.prediction is not None
+    }
     best = [
         (label, f"{name}: {figure(rate[name])} {units}/s" if label == "fastest" else name)
         for label, name in winners(c)

@@ -39,7 +39,7 @@ def draw(sweep: SweepResult) -> Drawing:
     resource, on_front = sweep.front_of, sweep.on_front(columns)
     by_gpus = resource == "n_gpus"
     x = columns[resource] / (1.0 if by_gpus else GIGA)
-    rate, fit, strategy = columns["samples_per_s"], columns["fits"], columns["strategy"]
+    rate, fit, strategy = sweep.throughput(columns), columns["fits"], columns["strategy"]
     names = list(dict.fromkeys(strategy.tolist()))
     for s, name in enumerate(names):
         mark, colour = MARKS[s % len(MARKS)], SERIES[s % len(SERIES)]
@@ -85,7 +85,10 @@ def draw(sweep: SweepResult) -> Drawing:
     plain_numbers(axes.yaxis, subs=(1.0, 2.0, 5.0) if high / low < 200 else (1.0,))
     title = f"{len(x):,} configurations; on the front: strategy, micro-batch"
     resource = "GPUs" if by_gpus else "memory a GPU [GB]"
-    finish(axes, title, resource, "samples a second", legend="lower right")
+    text = any(tokens is not None for tokens in columns["tokens_per_s"][:1])
+    finish(
+        axes, title, resource, f"{'tokens' if text else 'samples'} a second", legend="lower right"
+    )
     return figure
 
 

@@ -224,7 +224,7 @@ def test_pareto_front_is_of_what_fits() -> None:
     assert (np.diff(x) > 0).all() and (np.diff(y) > 0).all()
     table = swept.to_pandas()
     for n in table.n_gpus.unique():
-        best = table.samples_per_s[table.fits & (table.n_gpus <= n)].max()
+        best = table.tokens_per_s[table.fits & (table.n_gpus <= n)].max()
         assert y[x <= n].max() == pytest.approx(best)
     assert (~table.fits).any() and "hollow: does not fit" in lines(axes)
 
