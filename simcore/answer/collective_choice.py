@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from simcore.base.record import dataclass
 from simcore.physics.collectives import Collective, Group, obeys, ways
 from simcore.request.resolved import Request
 from simcore.step.program import Scope
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from simcore.hardware.fabrics.record import Pattern
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Chosen:
     """The largest message of one collective and the ways to run it.
 

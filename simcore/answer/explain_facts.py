@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -12,6 +11,7 @@ import numpy as np
 from simcore.answer.result import Prediction
 from simcore.base.arrays import NDArray
 from simcore.base.figures import Figure
+from simcore.base.record import dataclass
 from simcore.hardware.cluster import NodeGroup
 from simcore.hardware.estimates import Estimate
 from simcore.hardware.paths import Path, cluster_paths, places

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from simcore.base.errors import InvalidConfig
+from simcore.base.record import dataclass
 from simcore.hardware.cluster import ClusterSpec, parse_cluster
 from simcore.hardware.fabrics.record import FabricRecord, Pattern, node_range
 from simcore.hardware.fabrics.topology import Topology
@@ -24,7 +24,7 @@ _DEGREES = tuple(name for name in DEGREES if name != "vpp")
 _WORD = re.compile(r"^([a-z]+)=?(\d+)$")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class GroupShare:
     """One kind of communication group of a job, all of which send at the same time.
 

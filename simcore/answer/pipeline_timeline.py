@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import accumulate
 
 import numpy as np
 
+from simcore.base.record import dataclass
 from simcore.memory.job import memory_over
 from simcore.memory.parts import saved_activations
 from simcore.memory.terms import Memory
@@ -31,7 +32,7 @@ LOADING = "waiting for data"
 TIED = "all-reduce of the tied table"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class StageLine:
     """One step of a pipeline stage, on each of its ``n_gpus`` equal ranks.
 

@@ -10,11 +10,12 @@ and their dependencies.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 import numpy as np
 
 from simcore.answer.pipeline_timeline import TIED, PipelineLine, StageLine, pipeline_line
+from simcore.base.record import dataclass
 from simcore.request.placed import Placed
 from simcore.request.resolved import Request
 from simcore.step.program import Program
@@ -25,7 +26,7 @@ from simcore.timing.points import Points
 from simcore.timing.steps import job_of, steps_of, values_of
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Node:
     """A piece of work of one rank's step.
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 
+from simcore.base.record import dataclass
 from simcore.hardware.estimates import Estimate, leaf
 from simcore.hardware.measured import timed_by_shape
 from simcore.hardware.profile import Profile
@@ -81,7 +81,7 @@ PARTS: dict[str, Callable[[Request], float]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Residual:
     """Standard deviation of ln(measured / predicted), that of each part, and its source."""
 

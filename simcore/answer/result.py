@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 from simcore.base.figures import Interval
+from simcore.base.record import dataclass
 from simcore.memory.result import MemoryResult
 from simcore.timing.timeline import Timeline
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:  # the schedules are needed only for a drawn pipeline
 SCHEMA_VERSION = "1.0"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Explanation:
     """Where one term comes from: the formula, its inputs, its source."""
 
@@ -27,7 +28,7 @@ class Explanation:
     source: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class WhatIf:
     """The step time with twice as much of one resource, or with another division of the batch."""
 
@@ -36,7 +37,7 @@ class WhatIf:
     gain_frac: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Faster:
     """A change of the job's options that fits in memory: samples/s with it, and the gain."""
 
@@ -45,7 +46,7 @@ class Faster:
     gain_frac: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class MeasuredRow:
     """A measurement of the same set-up, to compare with the prediction."""
 
@@ -61,7 +62,7 @@ class MeasuredRow:
         return self.predicted / self.measured - 1.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class RankClass:
     """One kind of rank in the cluster; ``micro_batch``: samples a rank and micro-step."""
 
@@ -71,7 +72,7 @@ class RankClass:
     micro_batch: int = 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class StageRun:
     """Neighbouring pipeline stages with equal parts: ``count`` of them, from stage ``first`` on.
 
@@ -85,7 +86,7 @@ class StageRun:
     memory_bytes: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class PredictedJob:
     """The job of a prediction, with every name and number as it was resolved.
 
@@ -121,7 +122,7 @@ class PredictedJob:
     options: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Prediction(PredictedJob):
     """The prediction of one job: does it fit, how fast is it, and what limits it.
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from simcore.answer.result import Prediction
 from simcore.base.errors import InvalidConfig, UsageError
 from simcore.base.figures import Interval
+from simcore.base.record import dataclass
 from simcore.hardware.cluster import parse_cluster
 from simcore.request.resolved import Request
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class ScalingPoint:
     """One cluster of a scaling curve, with 80 % intervals."""
 
@@ -24,7 +24,7 @@ class ScalingPoint:
     fits: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class MeasuredPoint:
     """A measurement on one of the clusters.
 

@@ -7,12 +7,13 @@ configuration axis; ``planning.sweep`` divides a whole search space into such ax
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from simcore.base.arrays import NDArray
+from simcore.base.record import dataclass
 from simcore.hardware.cluster import ClusterSpec
 from simcore.memory.job import memory_over
 from simcore.request.placed import Placed

@@ -8,13 +8,13 @@ Both use the same pricing and scheduling as predictions.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
 from simcore.answer.predict import RESOURCES, knobs_of
 from simcore.base.arrays import NDArray
+from simcore.base.record import dataclass
 from simcore.request.resolved import Request
 from simcore.step.kernels import KINDS, kernel_table
 from simcore.timing.compute import phase_seconds
@@ -27,7 +27,7 @@ Array = NDArray[np.float64]
 Pass = Literal["forward", "backward", "frozen forward"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class OpPoint:
     """All calls of one operator in one micro-step on one GPU: work, traffic and time in total."""
 
@@ -50,7 +50,7 @@ class OpPoint:
         return self.flop / self.time_s if self.time_s else 0.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Roofline:
     """The ops of one micro-step, with the peaks of the datasheet.
 
@@ -136,7 +136,7 @@ def _points(
     ]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Swing:
     """The step time with half and with twice as much of one resource."""
 

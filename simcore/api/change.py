@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from simcore.base.errors import SimcoreError
+from simcore.base.record import dataclass
 from simcore.memory.job import memory_result
 from simcore.memory.result import MemoryResult
 from simcore.report.formatting import figure
@@ -25,7 +25,7 @@ DOUBLINGS = 3
 KEPT = frozenset(("global_batch", "grad_accum"))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Change:
     """Options that differ from those of the job (``words``), and the text that says so."""
 
@@ -47,7 +47,7 @@ NARROW_BASE = Change(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Fix:
     """A change with which the job fits, and its samples per second."""
 

@@ -6,7 +6,6 @@ Every changed job is resolved like any other, so invalid combinations are refuse
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import combinations
 
 from simcore.answer.advice import uneven_batch
@@ -24,6 +23,7 @@ from simcore.api.change import (
     grows,
     samples_a_step,
 )
+from simcore.base.record import dataclass
 from simcore.memory.job import largest_batch, memory_result
 from simcore.memory.result import MemoryResult
 from simcore.request.resolved import Request
@@ -36,7 +36,7 @@ MOST = 6
 _TOGETHER = 3
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Advice:
     """Advice for a job that does not fit.
 

@@ -7,13 +7,13 @@ of ``Result``.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from simcore.answer import result as engine
 from simcore.answer import scaling as engine_scaling
 from simcore.api.result import Result
 from simcore.base.errors import UsageError
+from simcore.base.record import dataclass
 from simcore.hardware.prices import price_book
 from simcore.memory import over_time as engine_memory
 from simcore.planning import compare as plan_compare

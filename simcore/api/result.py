@@ -7,10 +7,11 @@ text, plots and tables, which come from ``report`` and are imported when they ar
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 from simcore.base.errors import UnknownName, UsageError
+from simcore.base.record import dataclass
 from simcore.strategy.options import OPTIONS
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ _EITHER = {
 _OF_RUN = ("steps", "epochs", "keep_timeline")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Call:
     """A call of ``simcore.api``: the name of the function and its arguments."""
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from simcore.answer import result as engine
 from simcore.api.result import Call, Result
 from simcore.base.errors import UsageError
+from simcore.base.record import dataclass
 from simcore.memory import result as memory_result
 from simcore.timing import timeline as engine_timeline
 
@@ -21,7 +22,7 @@ def _memory_over_step(call: Call) -> MemoryTimeline:
     return api.memory_timeline(**call.job)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Memory(Result, memory_result.MemoryResult):
     """Memory of the fullest GPU at its peak. ``replace`` repeats the prediction with changes."""
 
@@ -40,7 +41,7 @@ class Memory(Result, memory_result.MemoryResult):
         return self.over_step() if kind == "memory-over-step" else self
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Explanation(engine.Explanation):
     """Formula, inputs and source of one term; ``print`` shows it as ``--explain`` does."""
 
@@ -69,7 +70,7 @@ class Timeline(Result, engine_timeline.Timeline):
         return timeline
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Prediction(Result, engine.Prediction):
     """Whether a job fits, how fast it is and what limits it, with the call that made it.
 

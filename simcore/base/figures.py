@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from simcore.base.database import KeyedError, Record
+from simcore.base.record import dataclass
 from simcore.base.units import Dimension, parse_quantity
 
 _Keys = tuple[int | str, ...]
@@ -105,7 +105,7 @@ HIGH_QUANTILE = 0.90
 Z80 = 1.2815515655446004
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Interval:
     """A value and the bounds of 80 % of the probability around it, all in one unit.
 

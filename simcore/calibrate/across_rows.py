@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
 from simcore.base.arrays import NDArray
 from simcore.base.errors import SimcoreError, UnknownName
+from simcore.base.record import dataclass
 from simcore.base.units import MICRO
 from simcore.calibrate.curve_fits import Array
 from simcore.calibrate.nccl_groups import PRICED

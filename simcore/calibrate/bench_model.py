@@ -12,12 +12,13 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
 
 from simcore.base.arrays import NDArray
+from simcore.base.record import dataclass
 from simcore.base.units import MICRO
 from simcore.calibrate.bench.queue import QUEUE_S
 from simcore.calibrate.bench.store import RawRow

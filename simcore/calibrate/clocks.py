@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 
+from simcore.base.record import dataclass
 from simcore.calibrate.curve_fits import robust_sd
 from simcore.calibrate.op_classes import KernelFit
 from simcore.calibrate.op_tables import collection_of

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
 import numpy as np
 
 from simcore.base.errors import DataError, SimcoreError
+from simcore.base.record import dataclass
 from simcore.base.units import MICRO
 from simcore.calibrate.across_rows import TUNED, AcrossRun, across_runs, why_not
 from simcore.calibrate.curve_fits import Array

@@ -6,12 +6,12 @@ Residuals are of ln(time) under a soft-L1 loss. scipy is imported only where it 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 import numpy as np
 
 from simcore.base.arrays import NDArray
+from simcore.base.record import dataclass
 from simcore.base.units import MICRO
 from simcore.physics.kernel import roofline_s
 
@@ -31,7 +31,7 @@ SOFT_SCALE: Final = 0.1
 MAD_TO_SD: Final = 1.4826
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class RooflineFit:
     """Coefficients of ``launch + sqrt(tc^2 + tm^2)``, and standard deviations of their logarithms.
 
@@ -75,7 +75,7 @@ def solve(
     return np.asarray(got.x), np.sqrt(np.diag(cov))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class TimesFit:
     """Coefficients, standard deviations of their logarithms [n]; ln(measured / fitted) [rows]."""
 
@@ -165,7 +165,7 @@ def fit_memory(n_bytes: Array, time_s: Array, bw_bytes_per_s: float) -> Roofline
     return RooflineFit(1.0, eff, start_s, 0.0, sd_log, scatter, len(time_s))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class CollectiveFit:
     """Coefficients of ``latency + S/B + ramp · sqrt(latency · S/B)`` for a message of S bytes.
 

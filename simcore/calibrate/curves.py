@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from simcore.base.errors import DataError
 from simcore.base.figures import Figure
+from simcore.base.record import dataclass
 from simcore.calibrate.bench.memory_bound import OPS
 from simcore.calibrate.bench.store import RawRow, Store
 from simcore.calibrate.bench_model import BenchModel

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from functools import lru_cache
 from typing import Any, Final
 
@@ -17,6 +17,7 @@ import numpy as np
 
 from simcore.base.arrays import NDArray
 from simcore.base.errors import DataError
+from simcore.base.record import dataclass
 from simcore.base.units import GIGA, MICRO
 from simcore.calibrate.curve_fits import Array
 from simcore.calibrate.op_tables import OnBad, RowsRead, Table, mark_repeats

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
@@ -18,6 +18,7 @@ import numpy as np
 from simcore.answer.predict import predict
 from simcore.base.arrays import NDArray
 from simcore.base.errors import SimcoreError, UsageError
+from simcore.base.record import dataclass
 from simcore.calibrate.bench.case import Case, Device, How, Run, World
 from simcore.calibrate.bench.queue import measure
 from simcore.calibrate.bench.timing import Typical

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
@@ -17,6 +16,7 @@ import numpy as np
 import torch
 from torch.nn import functional
 
+from simcore.base.record import dataclass
 from simcore.calibrate.bench.case import Run
 from simcore.calibrate.kernels_of_step import group_of
 from simcore.step.kernels import COMPUTE_KINDS, KINDS

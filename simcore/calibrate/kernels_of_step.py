@@ -11,12 +11,12 @@ activation function) are one kernel of the table, with their mean time.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final, Protocol
 
 import numpy as np
 
 from simcore.base.arrays import NDArray
+from simcore.base.record import dataclass
 from simcore.step.kernels import KINDS, SHORT_SOFTMAX, KernelTable
 from simcore.timing.rates import STANDS_FOR, KernelRates
 from simcore.workload.graph import CONV_KINDS, CUDNN_NORM, FLASH_KINDS, NATIVE_NORM
@@ -49,7 +49,7 @@ class Timed(Protocol):
         """Standard deviation of the logarithm of its time."""
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@dataclass(frozen=True, eq=False)
 class Measured:
     """Measured kernels: ``groups`` [N] of kind and pass, ``features`` [N, F], seconds [N]."""
 

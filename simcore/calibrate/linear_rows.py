@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import ceil
 from typing import Any, Final
 
@@ -17,6 +17,7 @@ import numpy as np
 
 from simcore.base.arrays import NDArray
 from simcore.base.errors import DataError, SimcoreError
+from simcore.base.record import dataclass
 from simcore.base.units import MICRO
 from simcore.calibrate.curve_fits import Array
 from simcore.calibrate.op_tables import OnBad, RowsRead, Table, mark_repeats
@@ -79,7 +80,7 @@ _ARRAYS: Final = ("line", "tokens", "programs", "loop_bytes", "n_bytes", "work",
 Row = dict[str, float]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Call:
     """What a framework's call runs.
 

@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
 
 from simcore.base.arrays import NDArray
+from simcore.base.record import dataclass
 from simcore.base.units import format_si
 from simcore.calibrate.curve_fits import Array, Rows, left_out_mape, robust_sd, solve
 from simcore.hardware.measured import Fitted, FittedTime, MeasuredLink
@@ -35,7 +36,7 @@ ENOUGH_FOR_RAMP: Final = 6
 _RAMP: Final = (0.3, 1e-3, 10.0)  # start, lower and upper bound
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class LinkFit:
     """Bus rate of one direction, seconds per hop and ramp (0: not fitted), with their spreads.
 

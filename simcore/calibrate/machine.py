@@ -9,11 +9,12 @@ from __future__ import annotations
 import datetime
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, Literal
 
 from simcore.base.errors import UnknownName, UsageError
+from simcore.base.record import dataclass
 from simcore.calibrate.bench import load_families
 from simcore.calibrate.bench.case import World
 from simcore.calibrate.bench.harness import Outcome, Progress, plan, run_cases

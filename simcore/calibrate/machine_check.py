@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
 
 from simcore.answer.predict import predict
 from simcore.base.figures import Z80
+from simcore.base.record import dataclass
 from simcore.calibrate.bench.launch import DEPTH
 from simcore.calibrate.bench.store import RawRow
 from simcore.calibrate.host_fit import DRIFT_SD

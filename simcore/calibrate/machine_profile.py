@@ -10,12 +10,12 @@ from __future__ import annotations
 import importlib.util
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from simcore.base.atomic import write_text
 from simcore.base.errors import DataError, SimcoreError, UsageError
+from simcore.base.record import dataclass
 from simcore.base.units import format_seconds
 from simcore.calibrate.bench.store import BadRows, RawRow, Store
 from simcore.calibrate.host_fit import host_times

@@ -7,12 +7,12 @@ folder, so that ``--gpus 1x2xNAME`` finds it from that folder (or with SIMCORE_D
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from simcore.base.atomic import write_text
 from simcore.base.figures import Figure
+from simcore.base.record import dataclass
 from simcore.base.units import GIGA, MEGA, format_si
 from simcore.calibrate.yaml_text import yaml_text
 from simcore.hardware.cluster import ClusterSpec, NodeGroup

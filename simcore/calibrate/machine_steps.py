@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from simcore.base.figures import HIGH_QUANTILE
+from simcore.base.record import dataclass
 from simcore.calibrate.bench.store import RawRow
 from simcore.calibrate.bench.timing import DOUBTED_FRAC
 from simcore.calibrate.machine_fit import disturbed

@@ -13,7 +13,7 @@ import os
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from time import perf_counter
 from typing import Any, Final
@@ -23,6 +23,7 @@ from simcore.answer.request import make_request
 from simcore.answer.timed import timed_frac
 from simcore.base.database import load_record
 from simcore.base.errors import UsageError
+from simcore.base.record import dataclass
 from simcore.calibrate.bench.case import World
 from simcore.calibrate.job_timing import TimedJob, time_job
 from simcore.calibrate.launch import run_ranks

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Final
 
 import numpy as np
 
 from simcore.base.errors import DataError, InvalidConfig, SimcoreError, UnknownName, refuse_bad
+from simcore.base.record import dataclass
 from simcore.base.units import format_si
 from simcore.calibrate.curve_fits import Array
 from simcore.calibrate.op_tables import OnBad, open_text
@@ -38,7 +39,7 @@ _BEYOND_RING: Final = 0.9
 _INTEGERS: Final = ("int8", "uint8", "int32", "uint32", "int64", "uint64")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Said:
     """Options that state what a log of nccl-tests leaves out; None for what the log states."""
 

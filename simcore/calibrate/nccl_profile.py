@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 
 from simcore.answer.alone import collective_alone_s
 from simcore.base.errors import InvalidConfig
+from simcore.base.record import dataclass
 from simcore.calibrate.curve_fits import Array, robust_sd, solve
 from simcore.calibrate.link_fit import (
     ENOUGH_FOR_RAMP,

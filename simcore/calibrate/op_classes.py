@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
 
+from simcore.base.record import dataclass
 from simcore.base.units import MEGA, MICRO
 from simcore.calibrate.curve_fits import EFF_MAX, Array, robust_sd, solve, stratify
 from simcore.calibrate.op_model import OpFigures, op_time_s

@@ -15,12 +15,12 @@ import argparse
 import math
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 import numpy as np
 
+from simcore.base.record import dataclass
 from simcore.base.units import MICRO
 from simcore.calibrate.assumed import ASSUMED, BACKWARD_RATIO, HOST
 from simcore.calibrate.clocks import ClockRatios, clock_ratios

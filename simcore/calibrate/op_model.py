@@ -5,11 +5,11 @@ The formulas are those of ``physics.kernel``, by which every kernel of a step is
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
+from simcore.base.record import dataclass
 from simcore.calibrate.curve_fits import Array
 from simcore.calibrate.op_rows import OpBatch
 from simcore.hardware.kernel_limits import only_batched_fp32_tile, row_s, rows_per_l2_byte
@@ -36,7 +36,7 @@ BURST_EXPONENT: Final = 0.55
 BURST_LIMIT_J_PER_FLOP: Final = 4.15e-12
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class OpFigures:
     """The figures of one class of kernel on one device.
 

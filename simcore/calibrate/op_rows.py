@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
 
@@ -15,6 +15,7 @@ import numpy as np
 
 from simcore.base.arrays import NDArray
 from simcore.base.errors import DataError, SimcoreError
+from simcore.base.record import dataclass
 from simcore.base.units import GIGA, MEGA, MICRO
 from simcore.calibrate.curve_fits import Array
 from simcore.calibrate.op_tables import OnBad, RowsRead, Table, mark_repeats, read_table

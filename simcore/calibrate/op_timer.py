@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 import torch
 
 from simcore.base.arrays import NDArray
+from simcore.base.record import dataclass
 from simcore.calibrate.bench.timing import ENOUGH, OTHERS_FRAC, busy_s, cores, others_frac
 from simcore.calibrate.real_step import RealStep, precision_set
 from simcore.workload.trace.record import KernelRecord, OpRecord
@@ -32,7 +32,7 @@ SLEEP_CLOCKS: Final = 100_000
 LEAST_S: Final = 1e-9
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class TimedOp:
     """An operator of the step: its kernels, mean seconds, and the standard deviation of their log.
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final, TypeAlias
 
 import numpy as np
 
+from simcore.base.record import dataclass
 from simcore.base.units import MICRO
 from simcore.hardware.estimates import families_of
 from simcore.hardware.spec import GPUS, GpuSpec

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
+from simcore.base.record import dataclass
 from simcore.base.units import TERA
 from simcore.calibrate.curve_fits import EFF_MAX, solve
 from simcore.calibrate.pooling import family_of, mean_log
@@ -25,7 +25,7 @@ from simcore.hardware.power import (
 from simcore.hardware.spec import GpuSpec
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class PowerFit:
     """The law ``eff = unlimited · open_frac(gpu, unit, limit_j_per_flop)`` and its errors.
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final, TypeAlias
 
 import numpy as np
 
+from simcore.base.record import dataclass
 from simcore.base.units import MILLI, TERA, parse_quantity
 from simcore.calibrate.pooling import Leaf, Levels, family_of, figure, mean_log
 from simcore.hardware.estimates import matrix_style
@@ -67,7 +68,7 @@ def _rate_of_squares(tflop_per_s: Mapping[int, float]) -> float:
     return sum(flop.values()) / sum(flop[n] / (r * TERA) for n, r in tflop_per_s.items())
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class PublishedRate:
     """The rate of products on one device: their FLOP over their time.
 

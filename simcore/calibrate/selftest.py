@@ -7,12 +7,13 @@ import random
 import statistics
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 from simcore.answer.predict import predict
 from simcore.base.errors import UsageError
+from simcore.base.record import dataclass
 from simcore.calibrate.bench.case import Case, Device, Run, World
 from simcore.calibrate.bench.harness import Progress
 from simcore.calibrate.bench.queue import measure
@@ -39,7 +40,7 @@ SHARDED: Final = ("transformer",)
 SEED: Final = 8
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Step:
     """One training step to predict and to run; ``kind`` is a ``training.Kind``."""
 

@@ -6,12 +6,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
 from simcore.base.arrays import NDArray
 from simcore.base.figures import HIGH_QUANTILE, LOW_QUANTILE, Z80
+from simcore.base.record import dataclass
 
 Array = NDArray[np.float64]
 

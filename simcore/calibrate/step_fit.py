@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 
+from simcore.base.record import dataclass
 from simcore.calibrate.step_model import (
     Array,
     Block,
@@ -38,7 +39,7 @@ from simcore.calibrate.step_solver import ROW_FREEDOM, ROW_SD_LOG, Solver
 from simcore.hardware.calibrations import Knob
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Predicted:
     """A predicted ln(seconds) and its standard deviation.
 

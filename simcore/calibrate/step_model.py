@@ -6,11 +6,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from simcore.base.arrays import NDArray
+from simcore.base.record import dataclass
 from simcore.calibrate.step_residual import Features, Traits
 from simcore.hardware.calibrations import CalibratedKnob, Knob
 
@@ -20,7 +20,7 @@ Array = NDArray[np.float64]
 _MOVE_LOG = 0.02
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Parameter:
     """One parameter: a multiplier, whose logarithm is fitted, or added seconds.
 
@@ -53,7 +53,7 @@ class Parameter:
         )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class FitRow:
     """One measured step or run.
 

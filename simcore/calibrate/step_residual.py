@@ -12,11 +12,11 @@ the fit alone.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from simcore.base.arrays import NDArray
+from simcore.base.record import dataclass
 
 Array = NDArray[np.float64]
 
@@ -27,7 +27,7 @@ SHARE_SCALE = 0.2
 SIZE_SCALE = 1.5
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Traits:
     """The properties of a step that determine the correlation of its error with others.
 
@@ -43,7 +43,7 @@ class Traits:
     sizes: tuple[float, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Features:
     """The traits of several rows as arrays, with their shares of the time [A, K]."""
 

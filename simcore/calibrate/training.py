@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Final, Literal
 
+from simcore.base.record import dataclass
 from simcore.calibrate.bench.case import set_tf32
 
 Kind = Literal["single", "ddp", "zero1", "zero3"]

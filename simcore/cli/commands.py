@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, MutableMapping
-from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
+from simcore.base.record import dataclass
 from simcore.strategy.options import OPTIONS
 from simcore.strategy.options.option import HEADINGS
 from simcore.strategy.options.values import spelt
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Entry:
     """A command: its "module:function" below ``simcore.cli``, its line in ``simcore --help``."""
 

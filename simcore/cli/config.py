@@ -14,13 +14,13 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from simcore.base.errors import DataError, Problems, UsageError, nearest
+from simcore.base.record import dataclass
 from simcore.cli.options import job_words, repeated_words
 from simcore.cli.output import write_result
 from simcore.strategy.options import OPTIONS, NameList, Number, Pairs, Switch
@@ -44,7 +44,7 @@ def keys() -> tuple[str, ...]:
     return ("model", "gpus", *job_words())
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Setting:
     """A default and the file that states it."""
 

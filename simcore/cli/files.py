@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from simcore.base.errors import UnknownName, UsageError
+from simcore.base.record import dataclass
 from simcore.cli.output import complain
 
 if TYPE_CHECKING:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from simcore.base.errors import Problems
+from simcore.base.record import dataclass
 from simcore.cli.config import subject, with_defaults
 from simcore.cli.options import fixed_words, grid_options
 from simcore.cli.output import complain
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Grid:
     """A grid of jobs.
 

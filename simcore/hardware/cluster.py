@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 
 from simcore.base.database import Folders
 from simcore.base.errors import BadQuantity, InvalidConfig, UnknownName, UsageError
 from simcore.base.figures import Figure
+from simcore.base.record import dataclass
 from simcore.base.units import format_si, parse_quantity
 from simcore.hardware.spec import (
     FLAT,
@@ -57,7 +58,7 @@ _MOST_COUNTED = 1_000_000
 _UNNAMED_LATENCY_S = 14e-6
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class NodeGroup:
     """``n_nodes`` equal nodes with ``gpus_per_node`` devices in use each."""
 
@@ -75,7 +76,7 @@ class NodeGroup:
         return f"{self.n_nodes}x{self.gpus_per_node}x{self.gpu.name}"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ClusterSpec:
     """Groups of nodes on one network, in an order that is the same however they are written.
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, Literal
 
+from simcore.base.record import dataclass
 from simcore.base.units import Dimension, parse_quantity
 from simcore.hardware.spec import GpuSpec
 
@@ -16,7 +17,7 @@ Level = Literal["own", "family", "pooled"]
 GA100_PROCESS_NM = 7
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Estimate:
     """A figure, the standard deviation of its logarithm, and its source in words."""
 
@@ -25,7 +26,7 @@ class Estimate:
     source: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ClassFigures:
     """Efficiency of a class of kernels on a device, and how it depends on their shapes.
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
+from simcore.base.record import dataclass
 from simcore.base.units import GIB, GIGA
 
 #: Words that say nothing which tells two records apart.
@@ -36,7 +36,7 @@ _MOST_WORDS = 10
 STATED_RATIO = 1.12
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Meant:
     """One reading of a name: the ``name`` to look up, and what the words left out of it state."""
 

@@ -8,11 +8,11 @@ Blackwell, whose matrix units differ by two in FLOP per clock.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
 
 from simcore.base.database import read_yaml, shipped_root
+from simcore.base.record import dataclass
 from simcore.base.units import parse_quantity
 from simcore.hardware.estimates import Estimate, Level, pick
 from simcore.hardware.spec import GpuSpec
@@ -28,7 +28,7 @@ CLASS_OF: Final[Mapping[str, str]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class BlockFigures:
     """What an SM does with the thread blocks of a class of kernels.
 

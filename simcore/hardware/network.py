@@ -9,9 +9,9 @@ per node to the preset's n: ln(bandwidth / preset's bandwidth) is uniform on [-l
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
+from simcore.base.record import dataclass
 from simcore.hardware.cluster import ClusterSpec, NodeGroup, link_named
 from simcore.hardware.paths import Path, places
 from simcore.hardware.profile import Profile
@@ -86,7 +86,7 @@ def _channel_bw(cluster: ClusterSpec, intra: Path, inter: Path, ports: int) -> f
 _FEWER = " (fewer are slower: state --network)"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Unstated:
     """Distribution of the bandwidth between nodes that have 1 to ``most`` adapters each."""
 

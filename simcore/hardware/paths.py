@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal
 
 from simcore.base.database import read_yaml, shipped_root
+from simcore.base.record import dataclass
 from simcore.base.units import GIGA
 from simcore.hardware.calibrations import CalibratedKnob, Knob
 from simcore.hardware.cluster import ClusterSpec, NodeGroup, link_named, nic_bytes_per_s
@@ -31,7 +31,7 @@ Route = Literal[
 ]  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Path:
     """Bottleneck of a ring: bytes/s per direction, seconds per hop, kind of route, link name."""
 

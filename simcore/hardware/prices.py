@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
 from pydantic import Field, field_validator
 
 from simcore.base.database import Database
 from simcore.base.errors import InvalidConfig, UnknownName
 from simcore.base.figures import Part, Sourced
+from simcore.base.record import dataclass
 from simcore.hardware.cluster import ClusterSpec
 from simcore.hardware.spec import GPUS
 
@@ -44,7 +44,7 @@ class PriceList(Sourced):
 PRICES: Database[PriceList] = Database("price", "hardware_db/prices", PriceList)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Price:
     """Price of a GPU-hour [US dollars], and its source."""
 

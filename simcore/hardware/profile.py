@@ -7,7 +7,7 @@ all devices pooled. The answer names its source and its spread. Calibrated multi
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property, lru_cache
 from math import hypot
 from pathlib import Path
@@ -15,6 +15,7 @@ from typing import Any
 
 from simcore.base.database import read_yaml, shipped_root
 from simcore.base.errors import InvalidConfig
+from simcore.base.record import dataclass
 from simcore.base.units import Dimension
 from simcore.hardware.calibrations import (
     CalibratedKnob,

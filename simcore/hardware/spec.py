@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import nan
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol
@@ -31,6 +31,7 @@ from simcore.base.figures import (
     Sourced,
     Watts,
 )
+from simcore.base.record import dataclass
 from simcore.base.units import MICRO
 
 if TYPE_CHECKING:
@@ -321,7 +322,7 @@ class FabricGraph(Protocol):
         """The nodes on which a job of ``n_nodes`` runs. Raises InvalidConfig if it has fewer."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Fabric:
     """A fat tree: ``leaf_nodes`` nodes per leaf switch (0: as many as a switch has ports for).
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Final
 
+from simcore.base.record import dataclass
 from simcore.base.units import GIGA, MICRO
 
 #: Program of the suite -> collective. The size column is the whole vector for each of them.
@@ -35,7 +36,7 @@ _AGREE_FRAC: Final = 0.1
 _RATIO_FRAC: Final = 0.05
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Device:
     """One line of the rank list: a rank's host and the name of its device."""
 
@@ -44,7 +45,7 @@ class Device:
     name: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Side:
     """Out-of-place or in-place result: seconds, GB/s as printed, number of wrong values."""
 
@@ -54,7 +55,7 @@ class Side:
     n_wrong: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Row:
     """One line of the table; ``out_of_place`` and ``in_place`` are None where not measured."""
 
@@ -72,7 +73,7 @@ class Row:
         return (in_place or out_of_place) if op in IN_PLACE else (out_of_place or in_place)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class NcclRun:
     """One run: a collective on some ranks over message sizes.
 

@@ -7,11 +7,11 @@ names of NICs (``mlx5_0`` or ``NIC0`` with a legend) and in blanks or tabs. All 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from simcore.base.errors import DataError
+from simcore.base.record import dataclass
 
 #: Kinds of PCIe path in the legend, from near to far; drivers before 2017 write SOC for SYS.
 PCIE_PATHS: Final = ("PIX", "PXB", "PHB", "NODE", "SYS")
@@ -25,7 +25,7 @@ _LISTED: Final = re.compile(r"^\s*GPU \d+: (\S.*?)(?:\s+\(UUID.*)?$")
 _RANGES: Final = re.compile(r"^\d+(?:-\d+)?(?:,\d+(?:-\d+)?)*$")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class TopologyMatrix:
     """The matrix: ``paths`` of each pair of different devices, as NVLinks (``NV12``) or PCIe path.
 

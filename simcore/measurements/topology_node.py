@@ -6,11 +6,11 @@ memory, drives) is assumed from the GPU's record and from that GPU's node preset
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final, Literal
 
 from simcore.base.errors import InvalidConfig, UnknownName, UsageError
 from simcore.base.figures import Figure
+from simcore.base.record import dataclass
 from simcore.base.units import GIGA
 from simcore.hardware.cluster import default_node, parse_network
 from simcore.hardware.spec import LINKS, MOST_GPUS, Cpu, GpuSpec, Nic, NodeSpec, Nvme
@@ -28,7 +28,7 @@ _PCIE_SLOT: Final = "pcie{}-x16"
 Fabric = Literal["nvswitch", "nvlink-mesh", "nvlink-pairs", "pcie"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class TopologyNode:
     """The node, and sentences on what the matrix shows (``told``) and on what is assumed."""
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 import numpy as np
 
 from simcore.base.arrays import NDArray
+from simcore.base.record import dataclass
 from simcore.base.units import MIB
 
 #: c10/cuda/CUDACachingAllocator.h. In order: the multiple to which blocks are rounded up; the
@@ -33,7 +33,7 @@ class SegmentEvent(NamedTuple):
     n_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class BlockState:
     """One block of a segment; ``owner`` is its allocation's number, None for a cached block."""
 
@@ -43,7 +43,7 @@ class BlockState:
     owner: int | None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class SegmentState:
     """One segment and its blocks in address order."""
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
 
 from simcore.base.arrays import NDArray
 from simcore.base.figures import Z80
+from simcore.base.record import dataclass
 from simcore.hardware.paths import cluster_paths
 from simcore.memory.communicators import groups_of, nccl_bytes
 from simcore.memory.parts import saved_activations

@@ -9,14 +9,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
 
 from simcore.base.arrays import NDArray
-from simcore.base.record import Same
+from simcore.base.record import Same, dataclass
 from simcore.memory.walk import SAVED, WORKING, held_at_ticks
 from simcore.step.transients import saved_bytes
 from simcore.strategy.precision import Precision

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from simcore.base.arrays import NDArray
 from simcore.base.errors import InvalidConfig, UnknownName
+from simcore.base.record import dataclass
 from simcore.hardware.cluster import NodeGroup
 from simcore.hardware.spec import GPUS
 from simcore.memory.allocator import replay

@@ -6,13 +6,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
 
 from simcore.base.arrays import NDArray
+from simcore.base.record import dataclass
 from simcore.memory.moments import Moments, joined_moments, moments_of
 from simcore.step.transients import saved_bytes, storages, swapped_base
 from simcore.strategy.precision import Precision

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 
 from simcore.base.figures import Z80
+from simcore.base.record import dataclass
 
 #: Memory term of the blocks that the allocator keeps though nothing uses them.
 HOLES = "allocator_holes"
@@ -30,7 +31,7 @@ class Segments:
         return self.replayed()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class MemoryResult:
     """Memory of the fullest GPU at its peak; terms add up to ``device_bytes``.
 

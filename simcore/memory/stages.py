@@ -8,12 +8,13 @@ The points differ in cluster size, batch and accumulation; their clusters are of
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 
 import numpy as np
 
 from simcore.base.arrays import NDArray
+from simcore.base.record import dataclass
 from simcore.memory.job import Beside, axis_of, beside_tensors, memory_of_stage
 from simcore.request.resolved import Request
 from simcore.workload.sharding import stretch

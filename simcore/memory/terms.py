@@ -8,12 +8,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from typing import NamedTuple
 
 import numpy as np
 
 from simcore.base.arrays import NDArray, distinct_columns
+from simcore.base.record import dataclass
 from simcore.base.units import FP32_BYTES, MIB
 from simcore.memory.allocator_types import MIN_LARGE_BYTES, ROUND_LARGE_BYTES
 from simcore.memory.communicators import Group, communicator_bytes

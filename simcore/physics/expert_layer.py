@@ -10,11 +10,11 @@ Pure functions on arrays: n layers.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
+from simcore.base.record import dataclass
 from simcore.physics.kernel import FloatArray, roofline_s
 
 #: Rows of a tile among which kernels choose, and columns of each.
@@ -60,7 +60,7 @@ def tiles_of(loads: FloatArray) -> FloatArray:
     return found
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ExpertWork:
     """The work of n layers on a rank; arrays [n], ``tiles`` [tile sizes, n].
 
@@ -86,7 +86,7 @@ class ExpertWork:
         return 2.0 * self.rows * (self.halves + 1.0) * self.hidden * self.inner
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ExpertRates:
     """The rates of a kernel on a device.
 

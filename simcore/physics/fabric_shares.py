@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 from itertools import product
 from typing import NamedTuple
@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from simcore.base.arrays import NDArray
+from simcore.base.record import dataclass
 from simcore.hardware.fabrics.record import FabricRecord, Pattern, node_range
 from simcore.hardware.fabrics.topology import Routes, Topology
 from simcore.physics.fair_shares import max_min_rates

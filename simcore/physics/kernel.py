@@ -17,12 +17,12 @@ Pure functions on broadcasting arrays: usually K kernels x C configurations.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 import numpy as np
 
 from simcore.base.arrays import NDArray
+from simcore.base.record import dataclass
 
 FloatArray: TypeAlias = NDArray[np.float64]
 FloatLike: TypeAlias = float | NDArray[np.floating[Any]]
@@ -42,7 +42,7 @@ def roofline_s(compute_s: FloatLike, memory_s: FloatLike, start_s: FloatLike = 0
 # -- memory traffic --------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Traffic:
     """What kernels move, and what they handle one by one; arrays that broadcast.
 
@@ -58,7 +58,7 @@ class Traffic:
     indexed: FloatLike = 0.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class TrafficLimits:
     """A device's figures for what limits traffic besides its bandwidth; 0: no such limit.
 

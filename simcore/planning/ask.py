@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from datetime import date, timedelta
 from typing import Any
 
 from simcore.base.errors import InvalidConfig
+from simcore.base.record import dataclass
 from simcore.base.units import parse_quantity
 from simcore.hardware.prices import PriceBook, price_book
 from simcore.planning.chunks import can_have_chunks
@@ -29,7 +30,7 @@ from simcore.workload.resolve import ModelSource, resolve_model
 _STATE_BYTES = 16.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class PlanQuestion:
     """The request for a plan, as the caller wrote it.
 

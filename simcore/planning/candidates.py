@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ import numpy as np
 from simcore.answer.request import make_request
 from simcore.answer.sweep import Outcome
 from simcore.base.arrays import NDArray, keep_freed_memory
+from simcore.base.record import dataclass
 from simcore.base.units import GIGA, HOUR
 from simcore.hardware.profile import load_profile
 from simcore.planning.energy import power_w, tdp_w

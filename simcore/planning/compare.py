@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from itertools import product
 from typing import Any
 
 from simcore.answer.result import Prediction
 from simcore.base.errors import InvalidConfig, SimcoreError
+from simcore.base.record import dataclass
 from simcore.base.units import HOUR, KILO, MEGA
 from simcore.hardware.cluster import ClusterSpec, parse_cluster
 from simcore.hardware.prices import PriceBook

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
 import numpy as np
 
 from simcore.base.arrays import NDArray
+from simcore.base.record import dataclass
 from simcore.planning.candidates import Candidates, Runs, runs_of
 from simcore.planning.goal import Goal
 from simcore.planning.ranking import front
@@ -36,7 +36,7 @@ class Constraint:
             return self.value <= self.limit
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Relaxation:
     """Changes of limits with which a candidate passes, all other limits unchanged.
 

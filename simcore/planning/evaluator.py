@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import lru_cache
 from itertools import accumulate
 from typing import Any
@@ -22,6 +22,7 @@ from simcore.answer.request import make_request
 from simcore.answer.sweep import Axis
 from simcore.base.arrays import NDArray
 from simcore.base.errors import SimcoreError, UsageError
+from simcore.base.record import dataclass
 from simcore.hardware.cluster import ClusterSpec
 from simcore.hardware.profile import Profile, load_profile
 from simcore.planning.points import NO_MEMORY, Batch, FormWords, reason_of, words_of
@@ -286,7 +287,7 @@ def _digest(profile: Profile) -> str:
     return hashlib.sha256(text).hexdigest()[:16]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Counts:
     """The numbers of a cluster that rules depend on."""
 

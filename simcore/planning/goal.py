@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime
 
 from simcore.base.errors import InvalidConfig, UnknownName
+from simcore.base.record import dataclass
 from simcore.hardware.prices import PriceBook
 from simcore.planning.goodput import Reliability
 

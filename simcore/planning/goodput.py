@@ -17,7 +17,7 @@ All functions take arrays or floats.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -25,6 +25,7 @@ import numpy as np
 from simcore.base.arrays import NDArray
 from simcore.base.errors import InvalidConfig
 from simcore.base.figures import HIGH_QUANTILE, LOW_QUANTILE, Z80
+from simcore.base.record import dataclass
 from simcore.base.units import HOUR, MEGA, number_problems
 
 Array = NDArray[np.float64]
@@ -43,7 +44,7 @@ CHECKPOINT_SOURCE = "2 TB/s for 24,000 GPUs (Llama 3, 2024)"
 RESTART_SOURCE = "assumed"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Reliability:
     """Failure rate, checkpoint bandwidth, restart time and slow nodes. Raises InvalidConfig.
 
@@ -213,7 +214,7 @@ def straggler_factor(n_nodes: Array | float, rel: Reliability) -> Array:
     return found
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Goodput:
     """Goodput of one job, and the length of a run with failures.
 

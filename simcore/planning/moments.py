@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta
 
 from simcore.base.errors import InvalidConfig
+from simcore.base.record import dataclass
 from simcore.base.units import DAY, HOUR
 
 _UNITS = {
@@ -15,7 +15,7 @@ _UNITS = {
 _EXAMPLES = "30d, 12h, 90min, 2w"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Deadline:
     """A deadline ``seconds`` after ``start``; ``dated``: whether it was given as a date or time."""
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from simcore.base.arrays import NDArray
+from simcore.base.record import dataclass
 from simcore.hardware.cluster import ClusterSpec
 from simcore.planning.points import COLUMNS, WORDS, Batch
 from simcore.planning.ranking import network_of

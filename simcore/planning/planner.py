@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
 from statistics import NormalDist
 from typing import Any
@@ -21,6 +21,7 @@ from simcore.answer.result import Prediction
 from simcore.base.arrays import NDArray
 from simcore.base.errors import InvalidConfig
 from simcore.base.figures import Z80
+from simcore.base.record import dataclass
 from simcore.base.units import HOUR, KILO
 from simcore.planning.candidates import Candidates, Progress, candidates, request_of
 from simcore.planning.chunks import with_chunks

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, fields
 from typing import Any
 
 import numpy as np
 
 from simcore.answer.sweep import Outcome
 from simcore.base.arrays import NDArray
+from simcore.base.record import dataclass
 from simcore.planning.space import Form
 from simcore.request.resolved import Request
 from simcore.strategy.layout import DEGREES, Layout

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from simcore.base.record import dataclass
 from simcore.base.units import DAY, HOUR
 from simcore.planning.candidates import MORE_MEMORY_BYTES, Candidates
 from simcore.planning.constraints import judge
 from simcore.planning.goal import Goal
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Sensitivity:
     """The best value of the objective after a change; None where no option meets the limits.
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 from typing import Any
 
 from simcore.answer.sweep import cluster_kind
 from simcore.base.errors import InvalidConfig, SimcoreError
+from simcore.base.record import dataclass
 from simcore.hardware.cluster import ClusterSpec
 from simcore.planning.grid import clusters as cluster_grid
 from simcore.planning.grid import named_values, whole_values

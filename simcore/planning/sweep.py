@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ import numpy as np
 from simcore.answer.result import Faster
 from simcore.base.arrays import NDArray, keep_freed_memory
 from simcore.base.errors import DataError, UsageError
+from simcore.base.record import dataclass
 from simcore.planning.evaluator import Evaluator
 from simcore.planning.output import Coded, as_array, columns_of, joined_words
 from simcore.planning.parallel import shared_parts

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
+from simcore.base.record import dataclass
 from simcore.hardware.cluster import ClusterSpec
 from simcore.planning.points import Batch
 from simcore.planning.ranking import Front, Leaders, Point, point_at

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from simcore.base.database import Database, fold_name
 from simcore.base.errors import UnknownName, UsageError
 from simcore.base.figures import Figure, Sourced
 from simcore.base.names import by_size, has
+from simcore.base.record import dataclass
 from simcore.base.units import (
     GIB,
     GIGA,

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 from simcore.base.errors import InvalidConfig
+from simcore.base.record import dataclass
 from simcore.request.options_used import as_given, main_grads
 from simcore.request.placed import Placed
 from simcore.request.resolved import Request
@@ -26,7 +27,7 @@ _OF_PROGRAM = {"software": PLAIN.name, "issuer": "torch"}
 _OF_ADAPTERS = ("lora_rank", "lora_targets", "quantised_base")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class LaunchFile:
     """``text`` of the file; ``left``: options of the job that the format cannot express.
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from simcore.base.errors import SimcoreError
+from simcore.base.record import dataclass
 from simcore.hardware.cluster import ClusterSpec, parse_cluster
 from simcore.request.model_settings import compiles
 from simcore.strategy.dialects import Launch, read_launch, title_of
@@ -28,7 +28,7 @@ COUNTS = ("nnodes", "nproc_per_node")
 _COUNTED = re.compile(r"(?:^|\+)\s*\d+\s*[x×*]")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Launched:
     """A launch file, the options with those of the file filled in, notes for the user, problems."""
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
 from simcore.base.errors import BadQuantity, InvalidConfig
+from simcore.base.record import dataclass
 from simcore.base.units import parse_quantity
 from simcore.hardware.cluster import ClusterSpec
 from simcore.hardware.estimates import leaf, takes_either_layout
@@ -50,7 +51,7 @@ from simcore.workload.recompute import head_recomputed, offloaded, recomputed
 from simcore.workload.resolve import ModelSource
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ReadRequest:
     """A request as its words say, and the values that a search over predictions has still to find.
 

@@ -13,10 +13,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final
 
 from simcore.base.errors import InvalidConfig
+from simcore.base.record import dataclass
 from simcore.strategy.options import OPTIONS
 from simcore.strategy.options.values import on_or_off, sides
 from simcore.workload.archs.lm_attention import FLASH
@@ -146,7 +147,7 @@ def compiled_of(
     return {_FUSES: True, _PADS: True, **changed, **of_library}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Lengths:
     """Model settings of a step of mean length and of one of the longest sequences.
 

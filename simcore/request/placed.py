@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate, groupby
 
+from simcore.base.record import dataclass
 from simcore.step.parallel.context import ContextRanks
 from simcore.step.parallel.expert import ExpertRanks
 from simcore.step.parallel.layer_ranks import LayerRanks

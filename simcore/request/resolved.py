@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
+from simcore.base.record import dataclass
 from simcore.hardware.cluster import ClusterSpec, NodeGroup
 from simcore.hardware.profile import Profile
 from simcore.request.placed import Placed
@@ -13,7 +14,7 @@ from simcore.strategy.strategy import Strategy
 from simcore.workload.graph import Workload
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Loading:
     """How samples are loaded; see ``workload.models.Dataset``.
 

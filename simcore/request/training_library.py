@@ -8,9 +8,9 @@ own implementation of the model. Where such a program is assumed, the answer say
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from simcore.base.record import dataclass
 from simcore.strategy.layout import Layout
 from simcore.strategy.options import OPTIONS
 from simcore.strategy.programs import (
@@ -45,7 +45,7 @@ _USUAL: Mapping[str, tuple[Scalar, ...]] = {
 _LISTED = "recompute"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Library:
     """The program of a job, and how it was chosen.
 

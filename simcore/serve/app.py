@@ -4,7 +4,6 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,6 +16,7 @@ from starlette.exceptions import HTTPException
 
 from simcore import __version__
 from simcore.base.errors import SimcoreError
+from simcore.base.record import dataclass
 from simcore.serve import compute, downloads
 from simcore.serve.controls import Group, controls
 from simcore.serve.docs import docs_page

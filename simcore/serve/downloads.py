@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from starlette.responses import Response
 
 from simcore import api
+from simcore.base.record import dataclass
 from simcore.report.jsonout import dumps, to_dict
 from simcore.report.schema import build
 from simcore.report.trace import to_trace
@@ -20,7 +21,7 @@ SCHEMA: dict[str, Any] = {k: v for k, v in build().items() if not k.startswith("
 _ENDINGS = {"deepspeed": ".json", "accelerate": ".yaml", "torchtitan": ".toml"}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Download:
     """A file: its name, its media type (``kind``) and its content."""
 

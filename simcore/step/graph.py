@@ -7,15 +7,15 @@ its ``finish_after`` tasks (a kernel cannot end before the host has issued it).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
 from simcore.base.arrays import NDArray
+from simcore.base.record import dataclass
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Task:
     """One node of the graph. ``term`` is the line of the time breakdown it belongs to."""
 

@@ -7,11 +7,10 @@ All of it is counted in *kernel issues*: one is the time that the host takes to 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from simcore.base.arrays import NDArray
+from simcore.base.record import dataclass
 from simcore.strategy.programs import modules_program
 from simcore.strategy.programs.mechanisms import (
     ModuleHooks,
@@ -37,7 +36,7 @@ CHECKPOINT_ISSUES = 9.0
 HOOKED_ISSUES = (17.0, 41.0)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Managed:
     """A library's Python work around a model's modules.
 

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple, get_args
 
 import numpy as np
 
 from simcore.base.arrays import NDArray
-from simcore.base.record import Same
+from simcore.base.record import Same, dataclass
 from simcore.base.units import FP32_BYTES
 from simcore.hardware.host import host_work
 from simcore.physics.kernel import clocks_per_element

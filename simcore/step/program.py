@@ -13,7 +13,6 @@ ranks and links are values on the configuration axis. A duration is one of
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from math import ceil
 from typing import Literal
@@ -21,6 +20,7 @@ from typing import Literal
 import numpy as np
 
 from simcore.base.arrays import NDArray
+from simcore.base.record import dataclass
 from simcore.physics.collectives import Collective
 from simcore.step.graph import StepGraph, Task
 from simcore.workload.graph import Workload
@@ -36,7 +36,7 @@ FORWARD_PARTS = 8
 Scope = Literal["all", "shard", "replicas", "experts"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class CommCost:
     """A communication task: ``counts[i]`` collectives of ``sizes_bytes[i]`` each, in sequence.
 
@@ -262,7 +262,7 @@ class ProgramBuilder:
         return tuple((tuple(r), np.array(list(r.values())).reshape(len(r), width)) for r in rows)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Bucket:
     """Gradients that are reduced together, and where in backward the last of them is ready.
 

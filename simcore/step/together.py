@@ -10,13 +10,12 @@ each part is one matrix over those of all parts.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 
 from simcore.base.arrays import NDArray
-from simcore.base.record import Same
+from simcore.base.record import Same, dataclass
 from simcore.physics.collectives import Collective, priced_as
 from simcore.step.program import Program, Scope
 
@@ -24,7 +23,7 @@ Array = NDArray[np.float64]
 Index = NDArray[np.intp]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Computing:
     """The compute tasks of all parts, and the host tasks that issue them.
 
@@ -49,7 +48,7 @@ class Computing:
     slowed_part: Index
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Sending:
     """The collectives of all parts: distinct messages, and how often each task sends each.
 
@@ -75,7 +74,7 @@ class Sending:
     hides: NDArray[np.bool_]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Together:
     """Several programs and their joined arrays.
 

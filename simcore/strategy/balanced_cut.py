@@ -6,9 +6,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate, pairwise
+
+from simcore.base.record import dataclass
 
 
 def balanced_cut(
@@ -56,7 +57,7 @@ def _spans(sizes: Sequence[int]) -> tuple[list[int], list[int]]:
     return [0, *ends[:-1]], ends
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _Reach:
     """How far stages get if each takes all that it may; no division within the limit gets further.
 

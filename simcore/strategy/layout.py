@@ -8,9 +8,10 @@ dimension.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Final, Literal
 
+from simcore.base.record import dataclass
 from simcore.strategy.cuts import cut_problems
 
 Dispatcher = Literal["alltoall", "deepep", "hybridep"]
@@ -36,7 +37,7 @@ def _divisors(whole: int, most: int) -> list[int]:
     return [d for d in range(1, min(whole, most) + 1) if whole % d == 0]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Layout:
     """Degrees of parallelism, 1 for none. ``vpp``: chunks of layers a rank (interleaved 1F1B).
 

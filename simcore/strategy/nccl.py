@@ -9,9 +9,9 @@ documentation of environment variables; parseList in src/graph/tuning.cc).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from simcore.base.errors import InvalidConfig, UnknownName
+from simcore.base.record import dataclass
 
 #: ``CollNet`` stood for both of its kinds before NCCL 2.14.
 _ALIASES = {"collnet": ("CollNetDirect", "CollNetChain")}
@@ -24,7 +24,7 @@ FUNCTIONS = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Held:
     """Names that one variable allows; empty where NCCL chooses freely.
 

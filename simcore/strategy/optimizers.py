@@ -8,7 +8,7 @@ after a slash, or is given with ``--optimizer-impl``: ``adamw/op-by-op``.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from functools import lru_cache
 from typing import Literal, get_args
 
@@ -16,6 +16,7 @@ from pydantic import BaseModel, Field
 
 from simcore.base.database import Database, Record, fold_name
 from simcore.base.errors import UnknownName
+from simcore.base.record import dataclass
 from simcore.base.units import FP32_BYTES
 from simcore.strategy.precision import Precision
 from simcore.workload.graph import Block, Workload, weight_grad_numel
@@ -28,7 +29,7 @@ ByShape = Literal["", "factored-moments", "orthogonalised"]
 TENSORS_A_LAUNCH = 30
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Optimizer:
     """State and work of an update rule, per parameter.
 
@@ -170,7 +171,7 @@ _MUON_ELEMS = 3 + 3 + 1.5 + 0.5 + 1 + 1.5 * NS_STEPS + 2 + 2.5
 _MUON_KERNELS = 8 + 3 * NS_STEPS
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Matrix:
     """``count`` trained matrices of ``rows`` x ``columns``; ``hidden``: in a repeated layer."""
 

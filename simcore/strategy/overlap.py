@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 
 from simcore.base.errors import UnknownName, UsageError
+from simcore.base.record import dataclass
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Overlap:
     """For each kind of traffic, whether it hides under compute where there is enough of it.
 

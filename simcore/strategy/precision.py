@@ -6,16 +6,17 @@ weights, momentum and variance.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
 from simcore.base.database import fold_name
 from simcore.base.errors import UnknownName
+from simcore.base.record import dataclass
 from simcore.base.registry import Registry
 from simcore.hardware.spec import PeakName
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Precision:
     """Bytes of one element of each kind of tensor, and the peak that matrix products run at.
 

@@ -7,10 +7,10 @@ rows of balanced routing that drops nothing, tokens x top_k / experts for each e
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from simcore.base.record import dataclass
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ExpertRows:
     """Rows on the fullest rank, over the mean.
 
@@ -25,7 +25,7 @@ class ExpertRows:
     permuted: float = 1.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Routing:
     """The routing of tokens to experts; ``imbalance``: tokens of the fullest rank over the mean.
 

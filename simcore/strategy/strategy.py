@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any, Literal, get_args
 
 from simcore.base.errors import InvalidConfig, UnknownName
+from simcore.base.record import dataclass
 from simcore.base.units import FP32_BYTES, MIB
 from simcore.hardware.host import ISSUERS, Issuer
 from simcore.strategy.nccl import FREE, Held
@@ -20,7 +21,7 @@ Parallelism = Literal["dp", "manual", "ddp", "zero1", "zero2", "zero3"]
 Recompute = Literal["none", "selective", "full"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Offload:
     """Where optimizer state, parameters and saved activations are stored if not on the device.
 
@@ -43,7 +44,7 @@ class Offload:
         return ",".join(parts) or "none"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Buckets:
     """Buffers in which gradients are reduced together.
 
@@ -61,7 +62,7 @@ class Buckets:
     zero_numel: int = 500_000_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class NcclLimits:
     """The algorithms and protocols that a job allows NCCL (NCCL_ALGO, NCCL_PROTO), and its release.
 
@@ -76,7 +77,7 @@ class NcclLimits:
         return bool(self.algorithms or self.protocols)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Strategy:
     """One way to run a job. Batch sizes are not included: they vary over the configuration axis.
 

@@ -6,13 +6,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache, reduce
 from itertools import accumulate
 
 import numpy as np
 
 from simcore.base.arrays import NDArray, distinct_columns
+from simcore.base.record import dataclass
 from simcore.physics.fill import array_fill, attention_fill, conv_fill, conv_geometry, matmul_fill
 from simcore.physics.kernel import Traffic, blocks_s, either_layout_s, roofline_s, traffic_s
 from simcore.physics.slowest import most_work
@@ -131,7 +132,7 @@ def _at(amounts: Array, batch: Array) -> Array:
     return found
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@dataclass(frozen=True, eq=False)
 class _Computed:
     """Kernels that compute, and the rates at which they do; columns are [K, 1] unless noted.
 
@@ -154,7 +155,7 @@ class _Computed:
     flop_per_byte: Array
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@dataclass(frozen=True, eq=False)
 class _TableRates:
     """What the seconds of a table's kernels need of a device, independent of batch and column.
 

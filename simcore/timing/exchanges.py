@@ -5,11 +5,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from simcore.base.arrays import TINY, NDArray
+from simcore.base.record import dataclass
 from simcore.physics.collectives import Group, collective_time_s
 from simcore.request.placed import Placed
 from simcore.step.parallel.layer_ranks import LayerRanks

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from simcore.base.arrays import NDArray
+from simcore.base.record import dataclass
 from simcore.physics.loading import batch_period_s, crowding, epoch_s
 from simcore.physics.slowest import most_work
 from simcore.request.resolved import Loading

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from functools import cached_property
 from typing import Any, Literal, get_args
 
 import numpy as np
 
 from simcore.base.arrays import NDArray, distinct_columns
+from simcore.base.record import dataclass
 from simcore.physics.collectives import Group, Library
 from simcore.physics.collectives.base import PLAIN
 

@@ -9,12 +9,12 @@ sums, casts and copies of gradients, of offload, and of a trainer's own host wor
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
 from simcore.base.arrays import NDArray
+from simcore.base.record import dataclass
 from simcore.base.units import FP32_BYTES
 from simcore.hardware.host import host_work
 from simcore.step.host_calls import driver_issues

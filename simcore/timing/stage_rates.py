@@ -11,11 +11,10 @@ head and therefore most work, it alone sets the rate of the pipeline.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from simcore.base.arrays import NDArray, equal_neighbours
+from simcore.base.record import dataclass
 from simcore.physics.slowest import slowest_rates
 from simcore.strategy.layout import Layout
 from simcore.timing.points import Points

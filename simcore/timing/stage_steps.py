@@ -6,11 +6,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
 
 import numpy as np
 
 from simcore.base.arrays import TINY, NDArray
+from simcore.base.record import dataclass
 from simcore.request.placed import Placed
 from simcore.step.together import together
 from simcore.timing.compute import pass_seconds, phases_of_parts

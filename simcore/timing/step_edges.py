@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+from simcore.base.record import dataclass
 from simcore.timing.evaluate import Job, Steps
 from simcore.timing.timeline import Timeline
 
@@ -14,7 +14,7 @@ _DRAWN = ("forward", "backward", "accumulation", "host", "frozen")
 _UPDATE = ("optimizer", "ema")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Sync:
     """Something a stage does once a step on one of its streams, with begin and end [s]."""
 

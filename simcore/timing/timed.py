@@ -15,13 +15,13 @@ exact at its points, smooth between them, and needs no fitted width.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 
 from simcore.base.arrays import NDArray
 from simcore.base.errors import InvalidConfig
+from simcore.base.record import dataclass
 from simcore.hardware.measured import MeasuredDevice
 from simcore.hardware.spec import GpuSpec
 from simcore.step.kernel_text import kernel_texts, read_kernels
@@ -38,7 +38,7 @@ OTHER = 1.0
 SAME = 1e-8
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@dataclass(frozen=True, eq=False)
 class TimedKernels:
     """Kernels that were timed on a device in one precision.
 

@@ -7,12 +7,12 @@ Tasks are scheduled one after another, each for all configurations at once.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import reduce
 
 import numpy as np
 
 from simcore.base.arrays import NDArray
+from simcore.base.record import dataclass
 from simcore.step.graph import StepGraph
 
 Array = NDArray[np.float64]

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
+from simcore.base.record import dataclass
 from simcore.base.units import format_seconds
 from simcore.calibrate.step_fit import StepFit, fit_steps, leave_one_out
 from simcore.calibrate.step_model import FitRow

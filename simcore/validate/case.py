@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from simcore.base.record import dataclass
 from simcore.hardware.cluster import gpu_types
 from simcore.strategy.options import Options
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Case:
     """One row of a table: the options of a command, and what was measured.
 
@@ -79,7 +80,7 @@ class Case:
         return not self.measured
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Skipped:
     """A row that cannot be predicted, and the reason."""
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable
-from dataclasses import dataclass
 
+from simcore.base.record import dataclass
 from simcore.strategy.options.values import command_words
 from simcore.validate.case import Case
 from simcore.validate.table import Table
@@ -14,7 +14,7 @@ from simcore.validate.table import Table
 _NOT_TYPED = ("profile",)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Command:
     """A row as a ``simcore predict`` command, or the reason why it has none.
 

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
 
 from simcore.base.errors import SimcoreError
+from simcore.base.record import dataclass
 from simcore.base.units import MILLI
 from simcore.calibrate.op_tables import OnBad, RowsRead, Table
 from simcore.hardware.cluster import parse_cluster

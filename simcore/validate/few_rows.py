@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
 
 from simcore.base.errors import InvalidConfig
 from simcore.base.figures import Z80
+from simcore.base.record import dataclass
 from simcore.calibrate.step_fit import StepFit, fit_steps
 from simcore.calibrate.step_model import FitRow
 from simcore.hardware.profile import load_profile

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import permutations
 
 import numpy as np
@@ -16,6 +16,7 @@ from simcore.answer.result import Prediction
 from simcore.base.arrays import NDArray
 from simcore.base.errors import SimcoreError
 from simcore.base.figures import Z80, Interval
+from simcore.base.record import dataclass
 from simcore.hardware.profile import Profile, load_profile
 from simcore.memory.job import stage_allocated_bytes
 from simcore.memory.over_time import memory_timeline
@@ -200,7 +201,7 @@ def judge(
     return Verdict(mode, sum(t.n_rows for t in tables), tuple(with_ratios), tuple(skipped))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _Row:
     """A row to predict; ``profile`` None for the blind one; ``work``: see ``work_for``."""
 

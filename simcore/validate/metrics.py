@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any, Literal
 
 import numpy as np
 
 from simcore.base.arrays import NDArray
+from simcore.base.record import dataclass
 
 Quantity = Literal["step_time", "speedup", "peak_memory", "resident_memory"]
 _MEASURES = ("mape_frac", "median_abs_frac", "median_bias_frac", "p90_abs_frac")
 QUANTITIES: tuple[Quantity, ...] = ("step_time", "speedup", "peak_memory", "resident_memory")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Scored:
     """One prediction and its measurement (SI); ``low`` and ``high`` bound the 80 % interval.
 
@@ -47,7 +48,7 @@ class Scored:
         return {**asdict(self), "error_frac": self.error_frac, "covered": self.covered}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Score:
     """Summary of errors: mean and median of |error|, median signed error, 90th percentile.
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
@@ -17,6 +17,7 @@ import numpy as np
 from simcore.answer.alone import collective_alone_s
 from simcore.base.arrays import NDArray
 from simcore.base.errors import DataError, SimcoreError, UsageError
+from simcore.base.record import dataclass
 from simcore.base.units import MIB
 from simcore.calibrate.across_rows import AcrossRun
 from simcore.calibrate.collective_rows import (

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from simcore.base.record import dataclass
 from simcore.base.units import MILLI
 from simcore.calibrate.step_model import FitRow, Parameter
 from simcore.calibrate.step_residual import Traits

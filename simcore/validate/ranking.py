@@ -11,12 +11,13 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import cached_property
 
 import numpy as np
 
 from simcore.base.arrays import NDArray
+from simcore.base.record import dataclass
 from simcore.validate.case import Case
 from simcore.validate.metrics import Scored
 
@@ -33,7 +34,7 @@ _DRAWS, _SEED = 40, 20261121
 APART_FRACS = (0.0, 0.03, 0.05)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Timed:
     """A predicted and measured step; rows of equal ``configuration`` are repeats.
 
@@ -50,7 +51,7 @@ class Timed:
     doubted: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class FamilyRank:
     """Spearman's correlation of predicted and measured step times within one family."""
 
@@ -60,7 +61,7 @@ class FamilyRank:
     correlation: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class RankScore:
     """All families (one model on one cluster) of at least ``FAMILY_ROWS`` rows, worst first."""
 
@@ -131,7 +132,7 @@ def rank_score(times: Iterable[tuple[str, str, float, float]]) -> RankScore:
     return RankScore(families=tuple(sorted(families, key=lambda f: (f.correlation, f.model))))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Repeatable:
     """The score that an exact prediction of configurations would reach, averaged over draws.
 
@@ -144,7 +145,7 @@ class Repeatable:
     median: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Pairs:
     """Pairs of one model and cluster whose measured times differ by at least ``apart_frac``.
 

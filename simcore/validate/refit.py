@@ -5,12 +5,12 @@ from __future__ import annotations
 import zlib
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, Generic, Literal, TypeAlias, TypeVar
 
 import numpy as np
 
 from simcore.base.arrays import NDArray
+from simcore.base.record import dataclass
 from simcore.calibrate.expert_fit import expert_section, figures_of, shipped_experts, time_s
 from simcore.calibrate.expert_rows import ExpertBatch
 from simcore.calibrate.linear_fit import linear_levels, linear_time_s

@@ -6,13 +6,14 @@ import csv
 import io
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Literal
 
 from simcore.base.errors import DataError
 from simcore.base.names import between, decoded
+from simcore.base.record import dataclass
 from simcore.base.untrusted import bounded_bytes, rows_of
 from simcore.strategy.options.values import word_meant
 from simcore.validate.case import Case, Skipped
@@ -28,7 +29,7 @@ from simcore.workload.permission import CodeRefused, name_in_file
 MOST_ROWS = 20_000
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Table:
     """A table as read: its cases, and the rows that could not be used."""
 

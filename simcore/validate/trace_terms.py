@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from simcore.answer.kinds import collective_seconds, compute_shares, device_timeline
 from simcore.answer.result import Prediction
 from simcore.base.errors import UnknownName
+from simcore.base.record import dataclass
 from simcore.hardware.spec import GPUS
 from simcore.measurements.kineto.breakdown import COMPUTE_KINDS, Breakdown, Window, take_apart
 from simcore.measurements.kineto.kinds import Kind

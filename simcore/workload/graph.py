@@ -14,10 +14,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property, lru_cache
 from typing import Literal
 
+from simcore.base.record import dataclass
 from simcore.workload.saved import NOTHING, Saved
 
 KernelKind = Literal[
@@ -60,7 +61,7 @@ TIE = "tie"
 NEXT_TOKENS = "mtp.tokens"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Affine:
     """A quantity that is linear in the local batch: ``fixed + per_sample * batch``."""
 
@@ -72,7 +73,7 @@ ONE = Affine(1.0, 0.0)
 NONE = Affine()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Kernel:
     """One device kernel, or ``launches`` equal kernels that are issued together.
 
@@ -145,7 +146,7 @@ class Kernel:
 ExpertPart = Literal["", "experts", "exchange", "shared"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Op:
     """One framework operator: its forward and backward kernels, and what it saves for backward.
 
@@ -193,7 +194,7 @@ def weight_grad_numel(op: Op) -> float:
     return op.gemm_weight if has and op.fwd and op.fwd[0].kind == "gemm" else 0.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Param:
     """One parameter tensor. A block lists its tensors in the order of their definition.
 
@@ -286,7 +287,7 @@ def _flop(ops: tuple[Op, ...], kinds: tuple[KernelKind, ...] = ()) -> float:
     return sum((k.flop for op in ops for k in op.fwd if not kinds or k.kind in kinds), 0.0)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Frozen:
     """A network that only runs forward in each step (VAE, text encoder), on the same device.
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 
 from simcore.base.errors import UnknownName
+from simcore.base.record import dataclass
 from simcore.workload.graph import FLASH_KINDS, Block, Kernel, Op, Workload
 from simcore.workload.saved import NOTHING, Saved
 
@@ -34,7 +35,7 @@ _LATENT = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Module:
     """A part of a layer that can be recomputed: the ops that run a second time.
 

@@ -1,49 +1,125 @@
-"""Records: fields by order and name, defaults, and no change afterwards."""
+"""Cheap frozen dataclasses beside those of Python's library, which they must not differ from."""
 
 from __future__ import annotations
 
-from typing import ClassVar
+import copy
+import dataclasses
+import inspect
+import pickle
+from typing import Any, ClassVar
 
 import pytest
 
-from simcore.base.record import Record
+from simcore.base.record import dataclass
 
 
-class Point(Record):
+@dataclass(frozen=True)
+class Point:
     x: int
     y: int = 2
+    tags: dict[str, int] = dataclasses.field(default_factory=dict, hash=False)
+    note: str = dataclasses.field(default="", compare=False, repr=False)
     unit: ClassVar[str] = "m"
 
 
-class Named(Record, kw_only=True):
+@dataclasses.dataclass(frozen=True)
+class LibraryPoint:
+    x: int
+    y: int = 2
+    tags: dict[str, int] = dataclasses.field(default_factory=dict, hash=False)
+    note: str = dataclasses.field(default="", compare=False, repr=False)
+    unit: ClassVar[str] = "m"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Named(Point):
     name: str
     size: int = 0
 
+    def __post_init__(self) -> None:
+        if self.size < 0:
+            raise ValueError("size")
 
-def test_fields_by_order_and_by_name() -> None:
-    assert (Point(1).x, Point(1).y, Point(1, y=5).y, Point(x=3).x) == (1, 2, 5, 3)
-    assert Point(1).unit == "m" and repr(Point(1)) == "Point(x=1, y=2)"
-    assert Named(name="a").size == 0
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LibraryNamed(LibraryPoint):
+    name: str
+    size: int = 0
+
+    def __post_init__(self) -> None:
+        if self.size < 0:
+            raise ValueError("size")
+
+
+@dataclass(frozen=True, eq=False)
+class Alone:
+    it: int = 1
 
 
 @pytest.mark.parametrize(
-    "make",
+    "ask",
     [
-        lambda: Point(),  # type: ignore[call-arg]
-        lambda: Point(1, 2, 3),  # type: ignore[call-arg]
-        lambda: Point(1, x=2),  # type: ignore[misc]
-        lambda: Point(1, z=2),  # type: ignore[call-arg]
-        lambda: Point(1, unit="km"),  # type: ignore[call-arg]
-        lambda: Named("a"),  # type: ignore[misc]
+        lambda point, named: (point(1).x, point(1).y, point(1, y=5).y, point(x=3).x, point.y),
+        lambda point, named: hasattr(point, "x") or hasattr(point, "tags"),
+        lambda point, named: point(1).unit,
+        lambda point, named: repr(named(1, name="a")).partition("(")[2],
+        lambda point, named: dataclasses.asdict(named(1, 3, {"k": 1}, name="a", size=4)),
+        lambda point, named: [(f.name, f.type, f.kw_only) for f in dataclasses.fields(named)],
+        lambda point, named: dataclasses.replace(named(1, name="a"), y=7).y,
+        lambda point, named: (point(1) == point(1), point(1) == point(2), point(1) == 1),
+        lambda point, named: point(1, note="a") == point(1, note="b"),
+        lambda point, named: hash(point(1, 2, {"k": 1})) == hash(point(1)),
+        lambda point, named: point(1) == named(1, name="a"),
+        lambda point, named: point(1).tags is point(1).tags,
+        lambda point, named: [(p.name, p.kind, p.default is p.empty, p.annotation)
+                              for p in inspect.signature(named).parameters.values()],
+        lambda point, named: pickle.loads(pickle.dumps(point(1, 4))).y,
+        lambda point, named: copy.copy(point(1, 4)).y,
+        lambda point, named: dataclasses.is_dataclass(point),
+    ],
+)  # fmt: skip
+def test_they_behave_as_those_of_the_library(ask: Any) -> None:
+    assert ask(Point, Named) == ask(LibraryPoint, LibraryNamed)
+
+
+@pytest.mark.parametrize(
+    ("make", "told"),
+    [
+        (lambda point, named: point(), "needs 'x'"),
+        (lambda point, named: point(1, 2, {}, "", 5), "at most 4"),
+        (lambda point, named: point(1, x=2), "'x' is unknown or given twice"),
+        (lambda point, named: point(1, z=2), "'z' is unknown or given twice"),
+        (lambda point, named: point(z=2), "'z' is unknown or given twice"),
+        (lambda point, named: point(1, unit="km"), "'unit' is unknown"),
+        (lambda point, named: named(1, 2, {}, "", "a"), "at most 4"),
+        (lambda point, named: named(1), "needs 'name'"),
+        (lambda point, named: hash(named(1, name={})), "unhashable"),
     ],
 )
-def test_what_does_not_fit_is_refused(make: object) -> None:
+def test_what_does_not_fit_is_refused(make: Any, told: str) -> None:
+    with pytest.raises(TypeError, match=told):
+        make(Point, Named)
     with pytest.raises(TypeError):
-        make()  # type: ignore[operator]
+        make(LibraryPoint, LibraryNamed)
 
 
 def test_a_record_does_not_change() -> None:
     point = Point(1)
-    with pytest.raises(AttributeError, match="cannot be changed"):
+    with pytest.raises(dataclasses.FrozenInstanceError, match="cannot be changed"):
         point.x = 2  # type: ignore[misc]
+    with pytest.raises(dataclasses.FrozenInstanceError, match="cannot be changed"):
+        del point.x
     assert point.x == 1
+
+
+def test_checks_after_the_start_run_and_identity_is_kept_where_asked() -> None:
+    with pytest.raises(ValueError, match="size"):
+        Named(1, name="a", size=-1)
+    with pytest.raises(ValueError, match="size"):
+        dataclasses.replace(Named(1, name="a"), size=-1)
+    assert Alone() != Alone() and len({Alone(), Alone()}) == 2
+
+
+def test_a_dataclass_that_changes_is_not_declared_this_way() -> None:
+    with pytest.raises(TypeError, match="Python's library"):
+        dataclass(frozen=False)(type("Changing", (), {}))

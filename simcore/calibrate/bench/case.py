@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final, Literal, Protocol, TypeVar
 
+from simcore.base.record import dataclass
 from simcore.base.registry import Registry
 
 T = TypeVar("T")
@@ -23,7 +24,7 @@ Mode = Literal["alone", "together", "lockstep"]
 How = Literal["call", "queue", "sequence"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Sample:
     """Seconds of one call, and whether another process interrupted it."""
 

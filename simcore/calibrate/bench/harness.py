@@ -6,9 +6,10 @@ import random
 import time
 from collections import deque
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
+from simcore.base.record import dataclass
 from simcore.calibrate.bench.case import (
     FAMILIES,
     Case,

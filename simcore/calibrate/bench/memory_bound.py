@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
+from simcore.base.record import dataclass
 from simcore.base.units import GIB, MIB
 from simcore.calibrate.bench.case import (
     BRIEF_S,
@@ -31,7 +31,7 @@ from simcore.workload.graph import KernelKind
 Build = Callable[[Any, int, int, dict[str, Any]], Callable[[], Any]]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class MemoryOp:
     """An op: its kind of kernel, and the elements that it moves per element of its input."""
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from typing import Any
 
+from simcore.base.record import dataclass
 from simcore.calibrate.bench.case import T, World
 
 

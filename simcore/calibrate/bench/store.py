@@ -12,11 +12,11 @@ import io
 import math
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
 from simcore.base.errors import DataError, InvalidConfig
+from simcore.base.record import dataclass
 from simcore.base.units import MICRO
 from simcore.base.untrusted import rows_of
 from simcore.calibrate.bench.case import Measured, text
@@ -50,7 +50,7 @@ _RESULT: Final = frozenset(
 SOURCE: Final = "simcore calibrate"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class RawRow:
     """One row read from a file: its cells, seconds, and ``where`` it is (file and line)."""
 

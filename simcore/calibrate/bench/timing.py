@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import numpy as np
 
+from simcore.base.record import dataclass
 from simcore.calibrate.bench.case import Case, Device, How, Run, Sample, World
 from simcore.calibrate.curve_fits import Array, robust_sd
 
@@ -31,7 +31,7 @@ DOUBTED_FRAC: Final = 0.2
 Clock = Callable[[], float]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Typical:
     """Seconds of a typical call and the robust standard deviation of their logarithm.
 
@@ -114,7 +114,7 @@ def measure_calls(
     return typical(samples)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class AtOnce:
     """One rank's result while all ranks ran without synchronisation.
 

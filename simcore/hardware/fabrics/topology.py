@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from typing import Any, Literal, NamedTuple
@@ -15,6 +14,7 @@ import numpy as np
 
 from simcore.base.arrays import NDArray
 from simcore.base.errors import InvalidConfig, UsageError
+from simcore.base.record import dataclass
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]

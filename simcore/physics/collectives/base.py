@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
 from simcore.base.arrays import NDArray
+from simcore.base.record import dataclass
 from simcore.base.registry import Registry
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ Collective = Literal[
 LEAF_CROSSINGS: Mapping[Pattern, float] = {"ring": 1.0, "tree": 2.0}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Allowed:
     """Algorithms and protocols that the user allows a library (NCCL_ALGO, NCCL_PROTO).
 
@@ -57,7 +58,7 @@ class Allowed:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Library:
     """Facts by which NCCL chooses an algorithm, and the network's switches.
 
@@ -104,7 +105,7 @@ class Library:
 PLAIN = Library()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Group:
     """The ranks of a communicator  # C configs, all fields [C] or scalar.
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 import re
 import time
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
 from math import inf
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from simcore.base.errors import InvalidConfig, SimcoreError
+from simcore.base.record import dataclass
 from simcore.base.units import number_problems
 from simcore.planning.points import Batch
 from simcore.planning.tally import Summary, Tally, Wanted

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from simcore.answer.result import Explanation, Prediction
 from simcore.answer.scaling import Scaling
 from simcore.answer.views import Roofline, Swing
+from simcore.base.record import dataclass
 from simcore.base.units import format_seconds, format_si
 from simcore.memory.over_time import MemoryTimeline
 from simcore.planning.compare import Comparison

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from hashlib import sha256
 from typing import Any
 
 from simcore.base.errors import UsageError
+from simcore.base.record import dataclass
 from simcore.report.tables import Table
 
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from matplotlib.patches import Patch
 
 from simcore.answer.result import Prediction
+from simcore.base.record import dataclass
 from simcore.base.units import MILLI
 from simcore.report.plots.canvas import SMALL, Drawing, fill_of, finish, rows, single
 from simcore.report.terms import time_label

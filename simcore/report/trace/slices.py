@@ -6,10 +6,10 @@ Times are in seconds. A ``Line`` is one rank that represents ``n_gpus`` equal on
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from simcore.answer.pipeline_timeline import PipelineLine, StageLine
 from simcore.answer.result import Prediction
+from simcore.base.record import dataclass
 from simcore.step.schedules import schedule_of
 from simcore.step.schedules.base import Slot, last_place
 from simcore.strategy.layout import Layout
@@ -18,7 +18,7 @@ from simcore.strategy.layout import Layout
 COMPUTE, EXCHANGE, GRADIENTS = "compute", "exchange", "comm"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Slice:
     """A piece of work on a track; ``term`` is the term of the time breakdown that it is part of.
 
@@ -33,7 +33,7 @@ class Slice:
     waits_s: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Arrow:
     """Activations or gradients that line ``source`` sends to line ``target`` (indices of lines)."""
 
@@ -43,7 +43,7 @@ class Arrow:
     target_s: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Line:
     """One rank: its title, its tracks in the order shown, its slices, and its memory over time.
 
@@ -58,7 +58,7 @@ class Line:
     held_bytes: tuple[tuple[float, float], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Lines:
     """The content of a whole trace."""
 

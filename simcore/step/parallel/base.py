@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from itertools import chain, groupby
 from typing import Any, Protocol
 
 import numpy as np
 
 from simcore.base.arrays import NDArray
+from simcore.base.record import dataclass
 from simcore.base.registry import Registry
 from simcore.step.program import (
     FORWARD_PARTS,
@@ -29,7 +30,7 @@ Array = NDArray[np.float64]
 PLACES = {"cpu": "host", "cpu-far": "host", "nvme": "nvme"}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Holdings:
     """Bytes of model state that one rank holds; arrays over the configuration axis [C].
 

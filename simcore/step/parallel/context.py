@@ -15,11 +15,12 @@ ssm/gated_delta_net.py since Megatron-LM's pull request 2642).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from typing import Self
 
 from simcore.base.errors import InvalidConfig
+from simcore.base.record import dataclass
 from simcore.physics.collectives import Collective, Group, collective_time_s
 from simcore.step.parallel.layer_ranks import Array, DividedJob, LayerRanks
 from simcore.strategy.layout import CpComm, Layout
@@ -48,7 +49,7 @@ _NAMES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Way:
     """How context ranks exchange attention's tensors.
 
@@ -147,7 +148,7 @@ class ContextRanks(LayerRanks):
         return {self.way.sent: collective_time_s(self.way.op, n_bytes[None, :], group)[0]}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Heads:
     """Elements a token of a tensor rank's queries, output, keys and values.
 
@@ -167,7 +168,7 @@ class Heads:
         return self.queries + self.output + self.copies * (self.keys + self.values)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Mixers:
     """Elements per token in a tensor rank's recurrent layers, and these layers' share of all.
 

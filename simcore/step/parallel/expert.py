@@ -7,12 +7,13 @@ changes, and the assumptions that it states.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
 
 from simcore.base.errors import InvalidConfig
+from simcore.base.record import dataclass
 from simcore.base.units import FP32_BYTES, GIGA, INT64_BYTES
 from simcore.physics.collectives import Collective, Group, exchange_s, once_each_frac
 from simcore.step.parallel.layer_ranks import Array, DividedJob, LayerRanks

@@ -6,12 +6,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
 from simcore.base.arrays import NDArray
+from simcore.base.record import dataclass
 from simcore.strategy.layout import DEFAULT_SCHEDULE, Layout
 
 Array = NDArray[np.float64]
@@ -21,7 +21,7 @@ Kind = Literal["forward", "backward", "weights"]
 WEIGHTS_FRAC = 0.5
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Work:
     """One micro-batch on one chunk of a stage.
 
@@ -37,7 +37,7 @@ class Work:
 Cell: TypeAlias = tuple[Work, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Slot:
     """Begin and end [s] of one piece of work on a stage."""
 
@@ -47,7 +47,7 @@ class Slot:
     finish_s: Any
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class StageTimes:
     """Seconds of one micro-batch on a whole stage, numbers or arrays [C].
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
+from simcore.base.record import dataclass
 from simcore.step.schedules import SCHEDULES
 from simcore.step.schedules.base import (
     WEIGHTS_FRAC,

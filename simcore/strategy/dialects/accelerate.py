@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any
 
 from simcore.base.errors import DataError, UsageError
+from simcore.base.record import dataclass
 from simcore.strategy.dialects.base import Job, Launch
 from simcore.strategy.dialects.keyed import DIALECTS, TableDialect
 from simcore.strategy.dialects.reading import Reading, Table

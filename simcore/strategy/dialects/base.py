@@ -7,9 +7,10 @@ nothing and knows neither cluster nor model: batch sizes are derived later.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import MISSING, dataclass, field, fields, replace
+from dataclasses import MISSING, field, fields, replace
 from typing import Any
 
+from simcore.base.record import dataclass
 from simcore.strategy.options import OPTIONS
 from simcore.strategy.overlap import parse_overlap
 from simcore.strategy.strategy import parse_offload
@@ -17,7 +18,7 @@ from simcore.strategy.strategy import parse_offload
 Word = str | int | float | bool
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Unsupported:
     """A key that matters but cannot be used. ``word``: the option that can replace it, if any."""
 
@@ -137,7 +138,7 @@ class Job(_Stated):
         }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Emitted:
     """A launch file and what it implies.
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property, lru_cache
 from typing import Any
 
 from simcore.base.errors import DataError, InvalidConfig, SimcoreError, UsageError, nearest
+from simcore.base.record import dataclass
 from simcore.strategy.dialects.base import Emitted, Job, Launch
 from simcore.strategy.dialects.calls import PYTHON, arguments_of, called
 from simcore.strategy.dialects.keyed import DIALECTS, Odd, TableDialect
@@ -41,7 +42,7 @@ FIRST: dict[str, Odd] = {}
 LAST: dict[str, Odd] = {}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Arguments:
     """Keys of a line or file with their values, by folded name, and how each is spelt.
 

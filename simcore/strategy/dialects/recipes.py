@@ -11,13 +11,14 @@ from __future__ import annotations
 import ast
 import operator
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from pydantic import Field
 
 from simcore.base.database import Database, Record
 from simcore.base.errors import DataError
+from simcore.base.record import dataclass
 from simcore.strategy.dialects.source import MAX_DEPTH, MAX_NODES, Source
 
 #: Keys of a configuration by dotted path; a section that is an object has its class as value.
@@ -60,7 +61,7 @@ class RecipeTable(Record):
 TABLES: Database[RecipeTable] = Database("recipes", "programs_db/recipes", RecipeTable)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Recipe:
     """Keys of a configuration, and what the function does besides that is not followed."""
 
@@ -68,7 +69,7 @@ class Recipe:
     not_followed: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _Made:
     """An object that a call makes: its class or function, and its arguments."""
 
@@ -82,7 +83,7 @@ class _Made:
         return self.name.rpartition(".")[2][:1].isupper()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Unread:
     """A value that is no literal; ``text``: its expression."""
 

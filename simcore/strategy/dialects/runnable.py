@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from simcore.base.record import dataclass
 from simcore.strategy.dialects.base import Emitted, Job
 from simcore.strategy.dialects.keyed import DIALECTS
 from simcore.strategy.dialects.torchrun import torchrun_line
@@ -20,7 +21,7 @@ _ARGUMENTS = ' "$@"'
 OF_SCRIPT = ("nnodes", "nproc_per_node", "growing_segments")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _Start:
     """How a program is started: the file of its configuration, what torchrun runs."""
 

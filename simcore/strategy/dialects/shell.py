@@ -9,9 +9,10 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from simcore.base.errors import DataError
+from simcore.base.record import dataclass
 from simcore.base.units import KIB
 from simcore.strategy.dialects.arithmetic import whole_number
 from simcore.strategy.dialects.source import Source, without_files
@@ -35,7 +36,7 @@ _DECLARE = ("export", "local", "readonly", "declare")
 Flag = tuple[str, list[str]]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Script:
     """The commands of a script, each a list of words, and its ``#SBATCH`` flags.
 

@@ -6,8 +6,8 @@ Flags: slurm.schedmd.com/sbatch.html.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
+from simcore.base.record import dataclass
 from simcore.strategy.dialects.base import Emitted, Job, Launch, joined
 from simcore.strategy.dialects.keyed import DIALECTS, TableDialect
 from simcore.strategy.dialects.reading import Reading

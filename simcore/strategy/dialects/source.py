@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import re
 import tomllib
-from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Any
 
 from simcore.base.database import parse_yaml
 from simcore.base.errors import DataError, UsageError
+from simcore.base.record import dataclass
 from simcore.base.units import MIB
 from simcore.base.untrusted import decode
 
@@ -25,7 +25,7 @@ _HERE = re.compile(r"<<(-?)\s*(['\"]?)(\w+)\2(?=\s|$)")
 _HERE_FILE = re.compile(r"(?:>|\btee)\s*[\"']?([\w./-]+\.(?:json|ya?ml|toml|py))\b")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Source:
     """A text and its origin. ``path`` is None for flags typed on the command line."""
 

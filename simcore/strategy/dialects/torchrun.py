@@ -7,10 +7,11 @@ the arguments of what they start.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import PurePath
 
 from simcore.base.errors import InvalidConfig
+from simcore.base.record import dataclass
 from simcore.strategy.dialects.base import Emitted, Job, Launch
 from simcore.strategy.dialects.keyed import DIALECTS, TableDialect
 from simcore.strategy.dialects.line_record import LINES, fold_key
@@ -43,7 +44,7 @@ _VISIBLE = "CUDA_VISIBLE_DEVICES"
 _LISTED = 6
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Line:
     """A launch line: launcher, its flags (dashes for underscores), script, its arguments.
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from simcore.base.record import dataclass
 from simcore.strategy.dialects.base import Job, Launch
 from simcore.strategy.dialects.keyed import DIALECTS, TableDialect
 from simcore.strategy.dialects.reading import NOT_YET, Reading, Table, flat

@@ -18,7 +18,7 @@ from typing import Any, ClassVar, get_args
 
 from simcore.base.errors import InvalidConfig, UnknownName
 from simcore.base.names import read_pairs
-from simcore.base.record import Record
+from simcore.base.record import dataclass
 from simcore.base.units import GIGA, KIB, KILO, MEGA, MIB, TERA
 
 #: Names to choose from: a sequence of them, a function that returns one, or ``module:NAME`` of an
@@ -68,7 +68,8 @@ def whole_meant(text: str, *, binary: bool = False) -> int | None:
     return int(value) if math.isfinite(value) and value == int(value) else None
 
 
-class Whole(Record):
+@dataclass(frozen=True, eq=False)
+class Whole:
     """A whole number of at least ``least``.
 
     most      greatest value; None: no limit
@@ -119,7 +120,8 @@ class Whole(Record):
         ) + near
 
 
-class Number(Record):
+@dataclass(frozen=True, eq=False)
+class Number:
     """A finite number of at least ``least``."""
 
     least: float | None = None
@@ -143,7 +145,8 @@ class Number(Record):
         return number
 
 
-class Switch(Record):
+@dataclass(frozen=True, eq=False)
+class Switch:
     """On or off; True or False in Python."""
 
     control: ClassVar[str] = "select"
@@ -166,7 +169,8 @@ class Switch(Record):
         return bool(value)
 
 
-class Text(Record):
+@dataclass(frozen=True, eq=False)
+class Text:
     """Text with its own grammar, which ``check`` validates and the engine parses.
 
     check      ``module:function`` that raises UsageError for wrong text
@@ -192,7 +196,8 @@ class Text(Record):
             looked_up(self.check)(text)
 
 
-class Name(Record):
+@dataclass(frozen=True, eq=False)
+class Name:
     """One of several names.
 
     also     synonyms: a mapping from them to names, or ``module:NAME`` of such a mapping
@@ -230,7 +235,8 @@ class Name(Record):
         return found
 
 
-class NameList(Record):
+@dataclass(frozen=True, eq=False)
+class NameList:
     """Several names, joined by commas; ``judged`` as in ``Name``."""
 
     names: Names = ()
@@ -250,7 +256,8 @@ class NameList(Record):
         return ",".join(one.known(flag, part) for part in text.split(",") if part.strip())
 
 
-class File(Record):
+@dataclass(frozen=True, eq=False)
+class File:
     """A path of a file, or one of ``names``, which stand for files of the package."""
 
     names: Names = ()
@@ -263,7 +270,8 @@ class File(Record):
         return _text(flag, fspath(value) if isinstance(value, PathLike) else value)
 
 
-class Texts(Record):
+@dataclass(frozen=True, eq=False)
+class Texts:
     """Several texts, for a flag that is repeated; ``such_as`` is an example of one text."""
 
     such_as: str = ""
@@ -289,7 +297,8 @@ class Pairing(dict[str, Any]):
         return hash(frozenset(self.items()))
 
 
-class Pairs(Record):
+@dataclass(frozen=True, eq=False)
+class Pairs:
     """Pairs ``KEY=VALUE``, for a flag that is repeated, or a mapping in Python.
 
     keys      the valid keys; empty: any key
@@ -333,7 +342,8 @@ class Pairs(Record):
         return found
 
 
-class Made(Record):
+@dataclass(frozen=True, eq=False)
+class Made:
     """A Python object, which cannot be typed on a command line.
 
     type_     its class as ``module:Class``

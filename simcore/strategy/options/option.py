@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from simcore.base.errors import UnknownName
-from simcore.base.record import Record
+from simcore.base.record import dataclass
 from simcore.strategy.options.kinds import (
     File,
     Kind,
@@ -36,7 +36,8 @@ GROUPS: Mapping[str, bool] = {
 LAYOUT_GROUP = "Layout: tensor, pipeline, context, expert"
 
 
-class Axis(Record, kw_only=True):
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Axis:
     """How an option takes several values in a sweep, a comparison or a plan.
 
     The option's kind determines how the values are written: whole numbers as a grid (``1..8``),
@@ -54,7 +55,8 @@ class Axis(Record, kw_only=True):
     metavar: str = ""
 
 
-class Control(Record, kw_only=True):
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Control:
     """The option's control on the web page.
 
     label      text in front of the control
@@ -83,7 +85,8 @@ class Control(Record, kw_only=True):
     example: Any = None
 
 
-class Option(Record, kw_only=True):
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Option:
     """One option of a job, for the command line, Python, sweeps, the web page and JSON alike.
 
     name       Python keyword; the flag of the command line is the same with dashes

@@ -8,12 +8,11 @@ on the host to issue one kernel.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from simcore.base.record import dataclass
 from simcore.strategy.cuts import EVEN
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Gradients:
     """How gradients are stored, accumulated and reduced over data-parallel ranks.
 
@@ -47,7 +46,7 @@ class Gradients:
     zeroed_between_steps: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class OptimizerState:
     """Weights and optimizer state that a rank holds, and extra memory traffic of the update.
 
@@ -71,7 +70,7 @@ class OptimizerState:
     update_kernels_a_tensor: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Offload:
     """State that is offloaded to host memory.
 
@@ -86,7 +85,7 @@ class Offload:
     host_update_bytes: float = 28.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class ModuleHooks:
     """Host time of ZeRO-3's Python hooks around a model's modules, in kernel issues.
 
@@ -105,7 +104,7 @@ class ModuleHooks:
     bucket: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class TensorLists:
     """Host time of collectives that take a list of tensors, one per rank, in kernel issues.
 
@@ -120,7 +119,7 @@ class TensorLists:
     copy: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Zero3:
     """ZeRO stage 3 that gathers parameters module by module.
 
@@ -152,7 +151,7 @@ class Zero3:
         return (1 + (self.tensor_lists is not None)) * bool(self.live_numel)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class UnitHooks:
     """Host time of FSDP's Python code around each unit that it shards, in kernel issues.
 
@@ -171,7 +170,7 @@ class UnitHooks:
     adapters: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Fsdp:
     """Parameters that are sharded in units of modules, as PyTorch's FSDP does.
 
@@ -193,7 +192,7 @@ class Fsdp:
     units: UnitHooks | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Pipeline:
     """How layers are assigned to pipeline stages, what stages send and what their buffers hold.
 
@@ -218,7 +217,7 @@ class Pipeline:
     whole_rounds: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Recompute:
     """What backward recomputes.
 
@@ -230,7 +229,7 @@ class Recompute:
     stops_early: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class ParallelRanks:
     """All-reduces of tensor-parallel ranks, and the communicators of a parallel layout.
 
@@ -249,7 +248,7 @@ class ParallelRanks:
     communicators_a_dimension: int = 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Layers:
     """Whether the program runs a model's own layers or replaces their kernels.
 
@@ -269,7 +268,7 @@ class Layers:
     buffers_planned: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class ModuleOverhead:
     """Host time of the Python code of a model's modules, in addition to issuing their kernels.
 
@@ -282,7 +281,7 @@ class ModuleOverhead:
     adapter: tuple[float, float]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class TrainerLoop:
     """Host time of a trainer between two micro-steps, in kernel issues; the device is idle then.
 
@@ -295,7 +294,7 @@ class TrainerLoop:
     adapter: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class HostWork:
     """Host time of Python code other than issuing kernels: of the model's modules and the trainer.
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import MappingProxyType
 from typing import Any
 
+from simcore.base.record import dataclass
 from simcore.hardware.host import Issuer
 from simcore.strategy.programs.mechanisms import (
     Fsdp,
@@ -30,7 +31,7 @@ SCALED_A_TENSOR = ("fp8", "fp8-cs")
 MAPPINGS = ("settings", "compiled_settings", "options", "precisions")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Runs:
     """How a program runs language models where neither job nor launch file says.
 
@@ -109,7 +110,7 @@ class Runs:
         return found
 
     def __reduce__(self) -> tuple[Any, ...]:
-        values = {name: getattr(self, name) for name in self.__slots__}
+        values = dict(vars(self))
         for name in MAPPINGS:
             values[name] = dict(values[name])
         return _runs_again, (values,)
@@ -120,7 +121,7 @@ def _runs_again(values: dict[str, Any]) -> Runs:
     return Runs(**values)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class OfKind:
     """Defaults of a program for the jobs for which ``when`` holds (``base/conditions.py``).
 
@@ -139,7 +140,7 @@ class OfKind:
     precisions: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Program:
     """One program, or a release of it: ``name`` as ``--software`` takes it, ``meaning`` in a line.
 

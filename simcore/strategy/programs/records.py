@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import field, fields, is_dataclass
 from functools import lru_cache
 from types import UnionType
 from typing import Any, Literal, Union, cast, get_args, get_origin, get_type_hints
@@ -21,6 +21,7 @@ from pydantic import BaseModel, Field, model_validator
 
 from simcore.base.database import Database, Folders, KeyedError, Record, fold_name
 from simcore.base.errors import DataError, UnknownName, nearest
+from simcore.base.record import dataclass
 from simcore.strategy.cuts import CUT_RULES
 from simcore.strategy.programs.program import MAPPINGS, PLAIN, OfKind, Program, Runs
 from simcore.workload.models import setting_kinds
@@ -122,7 +123,7 @@ def _check_facts(facts: Facts, at: tuple[int | str, ...]) -> None:
 PROGRAMS: Database[ProgramRecord] = Database("program", "programs_db", ProgramRecord)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class StatedFact:
     """A fact as a record has it, and the name of the program or release that it stands in."""
 

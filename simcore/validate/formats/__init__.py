@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 from simcore.base.errors import BadQuantity
+from simcore.base.record import dataclass
 from simcore.base.units import parse_quantity
 from simcore.strategy.options import OPTIONS, Switch, Whole
 from simcore.strategy.options.kinds import SWITCH
@@ -20,7 +20,7 @@ from simcore.workload.models import Scalar, setting_defaults
 Row = dict[str, str]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Format:
     """A format of measured tables.
 

@@ -25,13 +25,14 @@ The folder's ``format.yaml`` has these keys:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from simcore.base.database import read_yaml
 from simcore.base.errors import DataError, UnknownName
+from simcore.base.record import dataclass
 from simcore.base.units import GIB, GIGA, MILLI
 from simcore.strategy.programs import PLAIN, Runs, program_named
 from simcore.validate.case import Case, Skipped

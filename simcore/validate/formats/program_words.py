@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from simcore.base.record import dataclass
 from simcore.strategy.programs import Program, Runs
 from simcore.strategy.programs.program import SCALED_A_TENSOR
 from simcore.workload.models import Scalar
@@ -14,7 +14,7 @@ from simcore.workload.models import Scalar
 _OF_EXPERTS = ("weighed_early",)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class StatedJob:
     """The job of a row as far as the row's rules state it.
 

@@ -14,17 +14,17 @@ row's text. A rule without ``when`` always holds. ``source`` says where the rule
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from simcore.base.conditions import TEXT, Facts, holds
 from simcore.base.database import shipped_folder
+from simcore.base.record import dataclass
 
 __all__ = ["TEXT", "Facts", "Rule", "corpora_folder"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Rule:
     """A rule: its condition ``when``, its ``source``, and ``gives``, all of its other keys.
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from simcore.base.record import dataclass
 from simcore.workload import ops
 from simcore.workload.archs.checks import check_names
 from simcore.workload.graph import FULL_LOAD, Block, ExpertPart, Frozen, Kernel, Op, Param
@@ -55,7 +56,7 @@ ALL_LINEAR = "all-linear"
 LORA_KERNELS = ("apart", "redrawn", "joined")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Adapters:
     """Low-rank adapters of ``rank`` on ``targets``.
 

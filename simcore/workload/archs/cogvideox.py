@@ -6,8 +6,7 @@ norms, but have separate shifts, scales and gates. Latents and text encodings ar
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from simcore.base.record import dataclass
 from simcore.workload import ops
 from simcore.workload.archs import ARCHS
 from simcore.workload.archs.body import Body
@@ -35,7 +34,7 @@ from simcore.workload.ops.modulate import modulate
 _TWO, _NORM = 6, 2  # shift, scale and gate of both streams; shift and scale of one
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class _Model(Flow):
     step_width: int
     rotary: bool

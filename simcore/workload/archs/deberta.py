@@ -9,8 +9,7 @@ counted, but neither FLOP nor storage.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from simcore.base.record import dataclass
 from simcore.base.units import INT64_BYTES
 from simcore.workload import ops
 from simcore.workload.archs import ARCHS
@@ -25,7 +24,7 @@ from simcore.workload.saved import Saved
 _INT64_ELEMS = 2.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class _Shape(Tower):
     """A layer; ``table``: rows of the table of relative positions, two per bucket."""
 

@@ -6,9 +6,10 @@ Vchitect/Latte, hpcaitech/Open-Sora 1.0), one entry per kernel.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
+from simcore.base.record import dataclass
 from simcore.workload import ops
 from simcore.workload.archs.checks import check_names, head_width
 from simcore.workload.archs.params import weight_and_bias
@@ -34,7 +35,7 @@ LOSS_BWD_LAUNCHES, LOSS_BWD_TRAFFIC = 91.0, 193.0
 LOSS_SAVED = 23.5
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Latent:
     """The latent of one sample, which the denoiser reads."""
 

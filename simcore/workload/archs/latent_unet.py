@@ -8,9 +8,9 @@ fp32 and everything between them in 16 bit.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
+from simcore.base.record import dataclass
 from simcore.workload import ops
 from simcore.workload.archs import ARCHS
 from simcore.workload.archs.body import Adapters, Body, adapters, check_targets
@@ -34,7 +34,7 @@ _LOSS_TRAFFIC, _LOSS_LAUNCHES = 6.0, 3.0
 _LOSS_GRAD_TRAFFIC, _LOSS_GRAD_LAUNCHES = 6.0, 3.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class _Net:
     widths: tuple[int, ...]
     depths: tuple[int, ...]  # layers of the transformers of each level, 0: none

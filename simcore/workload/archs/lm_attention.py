@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from simcore.base.record import dataclass
 from simcore.workload import ops
 from simcore.workload.archs.body import Body
 from simcore.workload.archs.lm_settings import NO_INDEXER, Attention, Indexer
@@ -37,7 +38,7 @@ MASKED = "masked"
 ATTENTIONS = (*FLASH, MASKED, *SCORES, "math", "eager")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class AttentionShape:
     """One attention layer.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from simcore.base.record import dataclass
 
 #: Letters of a mixer pattern, and the words that name a layer with that mixer.
 MIXERS = {
@@ -19,7 +19,7 @@ ATTENDING = frozenset("ah")
 INDEXED = "isf"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Kind:
     """What layers of one model can differ in.
 

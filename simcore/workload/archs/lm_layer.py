@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from simcore.base.record import dataclass
 from simcore.workload import ops
 from simcore.workload.archs.body import Adapters, Body
 from simcore.workload.archs.lm_attention import AttentionShape, attention
@@ -22,7 +23,7 @@ from simcore.workload.archs.lm_settings import Experts, Implementation, Norms, R
 from simcore.workload.graph import Op
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Model:
     """Sizes and options that the layers share; ``window``: for layers with pattern letter ``w``."""
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from simcore.base.record import dataclass
 from simcore.workload import ops
 from simcore.workload.archs.body import Body
 from simcore.workload.archs.lm_settings import Experts, Implementation, RankShare
@@ -18,7 +19,7 @@ _WITH_WEIGHTS = ("relu2",)
 GATED = ("swiglu", "geglu", "geglu_new", "swiglu_clamped")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class MlpShape:
     """Sizes and options of a dense feed-forward layer; ``fused``: gate and up are one product.
 

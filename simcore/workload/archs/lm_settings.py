@@ -6,8 +6,9 @@ layers.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
+from simcore.base.record import dataclass
 from simcore.workload.archs.checks import head_width
 
 #: Allowed values of ``residual`` and of ``positions``.
@@ -19,7 +20,7 @@ VALUES = ("own", "normed", "keys")
 POSITIONS = ("learned", "rope", "alibi", "none")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Sizes:
     """Sizes of the whole model, and what all its parts share.
 
@@ -38,7 +39,7 @@ class Sizes:
         return self.bias if own is None else own
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Attention:
     """Attention: q, k and v separate or packed, grouped, windowed, or from latents.
 
@@ -108,7 +109,7 @@ class Attention:
         return self.rope_dim if self.kv_rank else int(self.head_dim * self.rotary_share)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Windowed:
     """What layers with a window have of their own in attention; 0 means: as the other layers.
 
@@ -138,7 +139,7 @@ class Windowed:
         )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Indexer:
     """Sparse attention: an indexer scores all preceding tokens, of which attention reads the best.
 
@@ -161,7 +162,7 @@ class Indexer:
 NO_INDEXER = Indexer()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class FeedForward:
     """Dense feed-forward layers.
 
@@ -188,7 +189,7 @@ class FeedForward:
 EXPERT_TOKENS = ("chosen", "chosen_weighed", "all")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Experts:
     """A mixture of ``experts``, of which a token takes ``top_k``.
 
@@ -242,7 +243,7 @@ class Experts:
             )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Norms:
     """Norms and sums of the residual stream.
 
@@ -270,7 +271,7 @@ class Norms:
         return self.residual in ("parallel", "parallel_one_norm")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Mixers:
     """Mixers that replace attention or run beside it; sizes of those that no layer has are unused.
 
@@ -304,7 +305,7 @@ class Mixers:
     conv_bias: bool = True
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Ends:
     """Embedding and head.
 
@@ -328,7 +329,7 @@ class Ends:
     next_tokens: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class LanguageModel:
     """The published model, by part."""
 
@@ -343,7 +344,7 @@ class LanguageModel:
     ends: Ends = field(default_factory=Ends)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Implementation:
     """How a training program runs the model.
 
@@ -429,7 +430,7 @@ class Implementation:
         return self.fused_pointwise or self.attention == "xla"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class RankShare:
     """This rank's part of the experts.
 
@@ -457,7 +458,7 @@ class RankShare:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Adapting:
     """Low-rank adapters, of ``lora_rank`` > 0: the base is frozen, in format ``quantised_base``.
 

@@ -7,8 +7,7 @@ encoders and an autoencoder that run in the step are separate networks (``frozen
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from simcore.base.record import dataclass
 from simcore.workload import ops
 from simcore.workload.archs import ARCHS
 from simcore.workload.archs.body import Body
@@ -41,7 +40,7 @@ _TWO, _ONE, _NORM = 6, 3, 2
 _TOKEN_BYTES, _CLIP_TOKENS = 8.0, 77
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class _Model(Flow):
     qk_norm: str
     rotary: bool

@@ -6,9 +6,10 @@ padding, as after its unpadding.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
+from simcore.base.record import dataclass
 from simcore.base.units import INT64_BYTES
 from simcore.workload import ops
 from simcore.workload.archs import ARCHS
@@ -24,7 +25,7 @@ _HEADS = ("masked-lm", "classifier")
 _POOLS = ("mean", "cls")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class _Shape(Tower):
     """A layer; ``reach``: keys on either side of a query to which a local layer attends."""
 

@@ -11,9 +11,9 @@ are one product, rotary positions are one kernel, and a separate kernel adds a b
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from simcore.base.record import dataclass
 from simcore.workload import ops
 from simcore.workload.archs.body import (
     Adapters,
@@ -43,7 +43,7 @@ LOSS_TRAFFIC, LOSS_LAUNCHES = 9.0, 4.0
 LOSS_GRAD_TRAFFIC, LOSS_GRAD_LAUNCHES = 7.0, 4.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Flow:
     """Sizes of a transformer over the rows of a latent (``image``) and of a caption (``text``).
 
@@ -121,7 +121,7 @@ def clip_rows(
     return latent_frames(frames, vae_frames) * (height // cell) * (width // cell)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Stage:
     """A block of a model, how often it runs in a row, and its rows if recompute keeps them.
 

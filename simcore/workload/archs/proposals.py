@@ -9,8 +9,7 @@ are issued while the backbone runs and are not counted.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from simcore.base.record import dataclass
 from simcore.base.units import GIGA, MICRO
 from simcore.workload.graph import Affine, Kernel, Op
 
@@ -41,7 +40,7 @@ _BY_LEVEL = (4 * 58 + 9) * MICRO / _ISSUE_S
 _AT_ONCE = 1420 * MICRO / _ISSUE_S
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Share:
     """Host work per step, per image and per positive box, in kernels issued, waits included.
 
@@ -61,7 +60,7 @@ class Share:
         return Op(name=name, fwd=(fwd,), bwd=back)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Selection:
     """Host work of proposals (ranking, matching), sampled boxes, and each head's region levels."""
 

@@ -6,8 +6,7 @@ its mask selects; tokens beyond an expert's capacity pass unchanged.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from simcore.base.record import dataclass
 from simcore.workload import ops
 from simcore.workload.archs.body import Body
 from simcore.workload.archs.lm_mlp import plain_activation
@@ -16,7 +15,7 @@ from simcore.workload.graph import Kernel, Op
 from simcore.workload.saved import Saved
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Switch:
     """A switch layer: ``busy`` of ``experts`` share each sequence equally.
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Literal
 
+from simcore.base.record import dataclass
 from simcore.workload import ops
 from simcore.workload.archs.body import Body
 from simcore.workload.archs.lm_mlp import GATED, MlpShape, dense, plain_activation
@@ -19,7 +19,7 @@ CORES = {"sdpa": "flash", "flash": "flash", "eager": "math", "math": "math"}
 Mask = Literal["none", "add", "add_causal", "bias", "permuted_bias"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Tower:
     """One stack of equal layers. ``source`` > 0: they also attend to as many encoded rows.
 

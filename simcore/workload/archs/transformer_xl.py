@@ -14,8 +14,7 @@ _einsum_v1_reduction).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from simcore.base.record import dataclass
 from simcore.base.units import INT64_BYTES
 from simcore.workload import ops
 from simcore.workload.archs import ARCHS

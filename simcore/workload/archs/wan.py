@@ -7,8 +7,7 @@ encoded caption are inputs, as the training programs store them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from simcore.base.record import dataclass
 from simcore.workload import ops
 from simcore.workload.archs import ARCHS
 from simcore.workload.archs.body import Body
@@ -37,7 +36,7 @@ from simcore.workload.saved import Saved
 _PARTS, _LAST_PARTS = 6, 2  # shift, scale and gate of two sublayers; shift and scale of a norm
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class _Model(Flow):
     """``qk_width``: width over which queries and keys are normalised.
 

@@ -6,8 +6,7 @@ one length: convolutions of the raw wave, a grouped convolution for positions, B
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from simcore.base.record import dataclass
 from simcore.base.units import FP32_BYTES, INT64_BYTES
 from simcore.workload import ops
 from simcore.workload.archs import ARCHS
@@ -21,7 +20,7 @@ from simcore.workload.saved import Saved
 _MASKED_SHARE = 0.05
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _Conv:
     """One convolution over time."""
 

@@ -8,8 +8,9 @@ after the block.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from simcore.base.record import dataclass
 from simcore.base.units import INT64_BYTES
 from simcore.workload import ops
 from simcore.workload.archs import ARCHS
@@ -26,7 +27,7 @@ from simcore.workload.saved import Saved
 _NORMS = ("rmsnorm", "rmsnorm_eager")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class _Shape:
     """Sizes that layers share; ``rank``: of the products that each depth of a shared block has."""
 
@@ -108,7 +109,7 @@ def _repeated_layer(layer: Block) -> Block:
     return replace(layer, name="layer shared again", ops=(*body, sums), params=own)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Zamba:
     """Settings of Zamba2.
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from simcore.base.record import dataclass
 from simcore.workload.huggingface import forms, layers, odd  # noqa: F401 (register expressions)
 from simcore.workload.huggingface.expressions import Translation
 from simcore.workload.huggingface.fields import Fields
@@ -12,7 +13,7 @@ from simcore.workload.huggingface.records import TypeRecord, model_types, shared
 Setting = int | float | bool | str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Translated:
     """A translated config: an architecture, its settings, and notes on what is assumed.
 

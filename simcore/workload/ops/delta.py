@@ -8,9 +8,9 @@ their memory traffic, everything else its traffic alone.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import ceil
 
+from simcore.base.record import dataclass
 from simcore.base.units import FP32_BYTES
 from simcore.workload.graph import Kernel, Op
 from simcore.workload.ops.ssd import chunk_product, chunk_states
@@ -20,7 +20,7 @@ from simcore.workload.saved import Saved
 CHUNK = 64
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class DeltaShape:
     """Sizes of a layer: ``key_heads`` of ``key_dim`` serve ``value_heads`` of ``value_dim``.
 

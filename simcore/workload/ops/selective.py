@@ -8,9 +8,9 @@ token is left out, and no measured table has this kernel.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import ceil
 
+from simcore.base.record import dataclass
 from simcore.base.units import FP32_BYTES
 from simcore.workload.graph import Kernel, Op
 from simcore.workload.saved import Saved
@@ -19,7 +19,7 @@ from simcore.workload.saved import Saved
 CHUNK = 2048
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class SelectiveShape:
     """Sizes of a layer: ``inner`` channels with ``state`` numbers each.
 

@@ -8,9 +8,9 @@ MambaSplitConv1dScanCombinedFn). Products of chunks take the clocks of their thr
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import ceil
 
+from simcore.base.record import dataclass
 from simcore.base.units import FP32_BYTES
 from simcore.workload.graph import Affine, Kernel, Op
 from simcore.workload.saved import Saved
@@ -21,7 +21,7 @@ from simcore.workload.saved import Saved
 _SMALL = 9.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class SsdShape:
     """Sizes of a layer: ``heads`` of width ``head_dim`` with ``state`` numbers per element.
 

@@ -6,7 +6,6 @@ import importlib
 import inspect
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ import torch
 from torch import nn
 
 from simcore.base.errors import UsageError, nearest
+from simcore.base.record import dataclass
 from simcore.workload.archs.traced import traced_part
 from simcore.workload.graph import Workload
 from simcore.workload.permission import TrustedName, permitted
@@ -40,7 +40,7 @@ from simcore.workload.trace.zoos import ZOOS, TrainingDefaults, ready_torchvisio
 BATCHES, EVEN_BATCHES = (2, 3), (2, 4)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Built:
     """What a callable returned: a module, its sample inputs (or None) and its loss (or None)."""
 

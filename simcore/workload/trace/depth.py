@@ -13,13 +13,14 @@ import re
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from simcore.base.record import dataclass
 from simcore.workload.graph import Block, Workload
 from simcore.workload.trace.convert import Dropped
 from simcore.workload.trace.fake import fake_step
@@ -42,7 +43,7 @@ _NUMBERS = ("layer_idx", "layer_id", "layer_number")
 _COMPARED = (int, float, str, bool, type(None), torch.dtype, torch.device)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Layers:
     """Equal layers: children ``start`` (included) to ``stop`` (excluded) of a module list.
 
@@ -160,7 +161,7 @@ def forward_operators(
     return operators
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Repeat:
     """What a longer sequence has in addition to a shorter one.
 

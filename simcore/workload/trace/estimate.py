@@ -7,12 +7,12 @@ estimate_memory(model, sample_input, torch.optim.AdamW(model.parameters()))
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from torch import nn
 
 from simcore.base.errors import UsageError, nearest
+from simcore.base.record import dataclass
 from simcore.workload.trace.attention import Attention
 from simcore.workload.trace.fake import unwrapped
 from simcore.workload.trace.record import ParamRecord, Trace
@@ -30,7 +30,7 @@ _BLOCK = 256
 _OPTIMIZERS = (*_STATES, *_EIGHT_BIT, "adafactor", "muon")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class MemoryEstimate:
     """Bytes on one device in one training step.
 
@@ -57,7 +57,7 @@ class MemoryEstimate:
     def __str__(self) -> str:
         from simcore.base.units import MIB
 
-        names = [n for n in self.__slots__ if not n.endswith("peak_bytes")]
+        names = [n for n in vars(self) if not n.endswith("peak_bytes")]
         rows = [(n.removesuffix("_bytes").replace("_", " "), getattr(self, n)) for n in names]
         rows.append(("peak", self.peak_bytes))
         return "\n".join(f"{name:<18}{n / MIB:>12,.1f} MiB" for name, n in rows)

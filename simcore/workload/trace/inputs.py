@@ -6,16 +6,16 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 from simcore.base.errors import UsageError, nearest
+from simcore.base.record import dataclass
 
 DTYPES = ("float32", "float16", "bfloat16", "float64", "int64", "int32", "uint8", "bool")
 _SHAPE = re.compile(r"^\s*([A-Za-z]\w*)\s*\[(.*)\]\s*(\w*)\s*$")
 _LAST = "channels_last"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class InputShape:
     """Shape, dtype and layout of one input tensor; the batch dimension is None in ``dims``."""
 

@@ -5,9 +5,9 @@ It is plain data and needs no torch. All counts are those of the traced batch.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
+from simcore.base.record import dataclass
 from simcore.workload.graph import NATIVE_NORM, KernelKind
 
 Phase = Literal["forward", "backward", "recompute"]
@@ -138,7 +138,7 @@ class UnitCall(NamedTuple):
     arguments: tuple[tuple[int, int, int, Width], ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Trace:
     """One training step of a module at one batch size, in order of execution.
 

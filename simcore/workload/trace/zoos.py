@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import warnings
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple
 
 from simcore.base.errors import UnknownName, UsageError
+from simcore.base.record import dataclass
 from simcore.workload.models import ZOO_LISTS
 from simcore.workload.trace.inputs import InputShape
 
@@ -33,7 +33,7 @@ _CHANNELS = (1, 3, 4)
 _NMS = "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ZooNetwork:
     """A library's network, the shapes of its inputs and its loss function (None: the default)."""
 
