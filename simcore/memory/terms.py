@@ -225,18 +225,35 @@ def rank_state(
     )
 
 
-def _fullest_op(
+class InStep(NamedTuple):
+    """Memory of forward and backward, for every configuration; arrays [C].
+
+    ``op``: index in ``Moments`` of the op with most memory; ``terms``: bytes by term at that op.
+    ``rounding``: bytes that the allocator rounds a micro-batch's saved tensors up by. ``streams``:
+    sum of what each of FSDP's streams (compute, gather, reduction) allocates at its own peak.
+    ``loose``: most bytes that come and go within the step and leave holes between blocks, at any
+    op; ``stuck``: those that leave holes in segments with live blocks.
+    """
+
+    op: NDArray[np.intp]
+    terms: dict[str, Array]
+    rounding: Array
+    streams: Array
+    loose: Array
+    stuck: Array
+
+
+def _in_step(
     parts: Parts,
     strategy: Strategy,
     part: NDArray[np.intp],
     micro_batch: Array,
     state: RankState,
-) -> tuple[NDArray[np.intp], dict[str, Array], Array, Array]:
-    """The moment of forward and backward with most memory, for every configuration (arrays [C]).
+) -> InStep:
+    """The largest memory of forward and backward.
 
-    Its index in ``Moments``, bytes by term at that moment, bytes that the allocator rounds a
-    micro-batch's saved tensors up by, and the sum of what each of FSDP's streams (compute, gather,
-    reduction) allocates at its own peak.
+    Holes are of the op with most tensors that come and go, which need not be the op with most
+    memory: segments with holes remain until the step's end.
     """
     p, ops = strategy.precision, parts.moments
     gradients, unsent = state.holdings.gradients * np.ones_like(micro_batch), state.whole_sums
@@ -253,6 +270,13 @@ def _fullest_op(
     fixed = ops.cast * p.cast_bytes + stub
     live = (ops.held + ops.working)[:, kind_parts] * batches + fixed[:, kind_parts]
     sums = (1.0 - ops.grads[:, parts_then]) * unsent[first]
+    loose = stuck = live
+    if strategy.recompute == "full":
+        # Inputs of recomputed layers have equal sizes and are freed a layer at a time: no holes.
+        # Large blocks hold the loss's tensors, next to which inputs take freed blocks.
+        loose = ops.working[:, kind_parts] * batches + fixed[:, kind_parts]
+        more = np.maximum(ops.held[:, kind_parts] - parts.sizes_at(kind_parts).inputs, 0.0)
+        stuck = loose + more * batches
     total = live[:, kinds] + grads_then * gradients[first] + sums
     gathered = np.zeros((len(ops.held), 1))
     if strategy.zero_stage >= 3:
@@ -278,7 +302,8 @@ def _fullest_op(
     streams = (
         live.max(axis=0)[kinds] + gathered.max(axis=0) + np.maximum(gradients[first], unsent[first])
     )
-    return op, terms, wasted[kinds][of], streams[of]
+    holes = [(of_op[:, kinds] + gathered).max(axis=0)[of] for of_op in (loose, stuck)]
+    return InStep(op, terms, wasted[kinds][of], streams[of], *holes)
 
 
 def _flat_buffer_bytes(state: RankState, strategy: Strategy, sizes: PartSizes) -> Array:
@@ -331,11 +356,12 @@ def memory_of(
     part = np.zeros(len(micro_batch), dtype=np.intp) if part is None else part
     sizes, ops = parts.sizes_at(part), parts.moments
     state = rank_state(sizes, strategy, grad_accum * one, n_ranks, expert_ranks)
-    op, at_op, rounding, streams = _fullest_op(parts, strategy, part, micro_batch, state)
-    held, copies = state.holdings, state.copies
+    step = _in_step(parts, strategy, part, micro_batch, state)
+    at_op, held, copies = step.terms, state.holdings, state.copies
     # The update's buckets are freed before its copies are made: one or the other is the peak.
     reducing = state.buckets > state.temporaries + copies
-    at_op["activations"] += sizes.kept * micro_batch * (in_flight - 1.0)  # of waiting ones
+    waiting = sizes.kept * micro_batch * (in_flight - 1.0)  # activations of waiting micro-batches
+    at_op["activations"] += waiting
     moments: tuple[dict[str, Array], ...] = (
         {
             "gradients": np.where(state.early, np.maximum(held.gradients, state.whole_sums), 0.0),
@@ -357,28 +383,23 @@ def memory_of(
         terms[name] = terms.get(name, zero) + then
     terms["workspace"] = one * cublas_bytes
     allocated = sum(terms.values(), zero)
-    terms[ROUNDING] = rounding * (moment == 1) * in_flight
+    terms[ROUNDING] = step.rounding * (moment == 1) * in_flight
     if communicators_bytes is None:
         world = Group(n_ranks, n_ranks / n_nodes)
         communicators_bytes = communicator_bytes(world, nvlink=nvlink, direct=True)
     terms["nccl_buffers"] = communicators_bytes
     terms["cuda_context"] = one * cuda_context_bytes
     reserved = allocated + terms[ROUNDING]
-    # Inputs of recomputed layers have equal sizes and are freed a layer at a time: no holes.
-    inputs_only = strategy.recompute == "full"
-    loose = sum(at_op[k] for k in LOOSE if not (inputs_only and k == "activations"))
+    waiting = waiting * (strategy.recompute != "full")  # which leave holes
     fresh = _flat_buffer_bytes(state, strategy, sizes)
     # Blocks belong to the stream that allocated them, so each stream's own peak counts.
     flat = sizes.largest_block_numel * strategy.precision.param_bytes
-    streams = streams + flat * strategy.program.fsdp.flat_copies  # what a unit is copied out of
+    streams = step.streams + flat * strategy.program.fsdp.flat_copies  # what a unit is copied out of
     in_step = np.where(strategy.reduces_apart & (n_ranks > 1), streams, sums[1])
     stays = sum(state.terms.values(), zero)
     cached = np.maximum(reserved, stays + cublas_bytes + in_step + fresh)
-    cached = cached + holes_frac * loose
+    cached = cached + holes_frac * (step.loose + waiting)
     device = reserved + terms["nccl_buffers"] + terms["cuda_context"]
-    moment = np.where((moment == 1) & (ops.forward[op, part] > 0), 3, moment)
-    stuck = loose
-    if inputs_only:  # large blocks hold the loss's tensors, next to which inputs take freed blocks
-        stuck = loose + np.maximum(ops.held[op, part] - sizes.inputs, 0.0) * micro_batch
-    needed = device + stuck_frac * stuck
+    moment = np.where((moment == 1) & (ops.forward[step.op, part] > 0), 3, moment)
+    needed = device + stuck_frac * (step.stuck + waiting)
     return Memory(terms, allocated, reserved, cached, device, needed, held.host, held.nvme, moment)

@@ -498,9 +498,13 @@ def test_holes_are_those_of_the_kind_of_job() -> None:
     loose = sum(again.terms[t] for t in terms) - inputs
     assert again.needed_bytes - again.device_bytes == pytest.approx(0.22 * loose, rel=1e-3)
 
-    flat = api.predict("vgg-16", "1xA100", micro_batch=32).memory
+    # With gradients from the start the op with most memory is that with most that comes and goes.
+    flat = api.predict("vgg-16", "1xA100", micro_batch=32, grad_accum=2).memory
     loose = sum(flat.terms.get(t, 0.0) for t in ("activations", "working_set", "autocast_weights"))
     assert flat.needed_bytes - flat.device_bytes == pytest.approx(0.058 * loose)
+    # Holes of that op stay, whichever gradients exist when memory is fullest.
+    once = api.predict("vgg-16", "1xA100", micro_batch=32).memory
+    assert once.needed_bytes - once.device_bytes == pytest.approx(0.058 * loose)
 
 
 def test_pipeline_buffers_hold_what_stages_exchange() -> None:
