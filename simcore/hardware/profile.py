@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import field, replace
 from functools import cached_property, lru_cache
-from math import hypot
+from math import hypot, inf
 from pathlib import Path
 from typing import Any
 
@@ -380,37 +380,29 @@ class Profile(LinkFigures, Spreads):
     def knob_spread(
         self,
         cluster: ClusterSpec,
-        peak: PeakName,
+        peaks: tuple[tuple[PeakName, PeakName], ...],
         workload: str,
         conv_frac: float,
-        conv_peak: PeakName | None = None,
     ) -> dict[CalibratedKnob, float]:
         """Standard deviation of the logarithm of each knob for this cluster.
 
-        ``conv_frac``: share of convolutions in the workload's FLOP; ``conv_peak``: their peak where
-        it differs from ``peak``, that of matrix products.
+        A step waits for its slowest ranks, so a knob has the spread of the GPU type that is slowest
+        in it, as those of links are of the slowest path. ``peaks``: of each group, that of matrix
+        products and that of convolutions; ``conv_frac``: share of convolutions in the workload's
+        FLOP.
         """
-        conv_peak = conv_peak or peak
-        key = ("spread", cluster, peak, workload, conv_frac, conv_peak)
+        key = ("spread", cluster, peaks, workload, conv_frac)
         if key not in self._seen:
             if len(self._seen) >= _MOST_SEEN:  # a server meets ever new clusters
                 self._seen.pop(next(iter(self._seen)), None)
-            gpu = cluster.groups[0].gpu
+            figures = [
+                self._device_spreads(group.gpu, *own, conv_frac)
+                for group, own in zip(cluster.groups, peaks, strict=True)
+            ]
             intra, inter = cluster_paths(cluster)
             node, link = places(cluster)
             self._seen[key] = {
-                "compute": hypot(
-                    (1.0 - conv_frac) * self.compute_efficiency("gemm", peak, gpu).sd_log,
-                    conv_frac
-                    * max(self.compute_efficiency(k, conv_peak, gpu).sd_log for k in _CONVOLUTIONS),
-                ),
-                "memory": hypot(
-                    self.memory_efficiency("elementwise", gpu).sd_log,
-                    0.0
-                    if self.own(gpu)
-                    else self.scaled(leaf(self.runtime["traffic"]), "memory", gpu=gpu.name).sd_log,
-                ),
-                "host": self.host_issue_s(gpu).sd_log,
+                **{knob: max(of[knob] for of in figures)[1] for knob in figures[0]},
                 "intra": self.route_efficiency(intra.route, node=node).sd_log,
                 "inter": self.route_efficiency(inter.route, link=link).sd_log,
                 "loader": self.loader(workload).sd_log,
@@ -418,6 +410,25 @@ class Profile(LinkFigures, Spreads):
             }
         result: dict[CalibratedKnob, float] = self._seen[key]
         return result
+
+    def _device_spreads(
+        self, gpu: GpuSpec, peak: PeakName, conv_peak: PeakName, conv_frac: float
+    ) -> dict[CalibratedKnob, tuple[float, float]]:
+        """(Seconds of a FLOP, a byte and a kernel's issue; standard deviation of their ln)."""
+        product = self.compute_efficiency("gemm", peak, gpu)
+        convs = (self.compute_efficiency(k, conv_peak, gpu) for k in _CONVOLUTIONS)
+        conv = max(convs, key=lambda found: found.sd_log)
+        memory, issue = self.memory_efficiency("elementwise", gpu), self.host_issue_s(gpu)
+        traffic = self.scaled(leaf(self.runtime["traffic"]), "memory", gpu=gpu.name).sd_log
+        flop_s = (1.0 - conv_frac) / ((gpu.peak(peak) or inf) * product.value)
+        flop_s += conv_frac / ((gpu.peak(conv_peak) or inf) * conv.value)
+        flop_sd = hypot((1.0 - conv_frac) * product.sd_log, conv_frac * conv.sd_log)
+        byte_sd = hypot(memory.sd_log, 0.0 if self.own(gpu) else traffic)
+        return {
+            "compute": (flop_s, flop_sd),
+            "memory": (1.0 / (gpu.memory_bw.value * memory.value), byte_sd),
+            "host": (issue.value, issue.sd_log),
+        }
 
     def with_knobs(
         self,

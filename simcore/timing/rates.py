@@ -489,8 +489,7 @@ def knob_spread_of(
     profile: Profile, cluster: ClusterSpec, precision: Precision, workload: Workload
 ) -> Mapping[CalibratedKnob, float]:
     """Standard deviation of the logarithm of each knob, for a job."""
-    gpu = cluster.groups[0].gpu
-    return profile.knob_spread(
-        cluster, peak_for(gpu, precision)[0], workload.name, workload.conv_frac,
-        conv_peak_for(gpu, precision)[0],
-    )  # fmt: skip
+    peaks = tuple(
+        (peak_for(g.gpu, precision)[0], conv_peak_for(g.gpu, precision)[0]) for g in cluster.groups
+    )
+    return profile.knob_spread(cluster, peaks, workload.name, workload.conv_frac)

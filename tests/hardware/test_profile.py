@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 from math import hypot
 from pathlib import Path
@@ -323,11 +324,28 @@ def test_derived_times_are_sustained_where_no_burst_tells() -> None:
 
 
 def test_spread_names_every_knob() -> None:
-    spread = load_profile().knob_spread(parse_cluster("2x8xA6000ada"), "tf32", "latte-xl", 0.0)
+    peaks: tuple[tuple[PeakName, PeakName], ...] = (("tf32", "tf32"),)
+    spread = load_profile().knob_spread(parse_cluster("2x8xA6000ada"), peaks, "latte-xl", 0.0)
     assert set(spread) == {"compute", "memory", "host", "intra", "inter", "loader", "overlap"}
     assert all(0 < s < 1 for s in spread.values())
-    alone = load_profile().knob_spread(parse_cluster("1x1xA6000ada"), "tf32", "latte-xl", 0.0)
+    alone = load_profile().knob_spread(parse_cluster("1x1xA6000ada"), peaks, "latte-xl", 0.0)
     assert alone["intra"] == alone["inter"] == 0.0
+
+
+def test_a_mixed_cluster_has_the_spread_of_its_slowest_gpus_in_any_order() -> None:
+    """T4 computes and moves bytes more slowly than H100, and its figures are less certain."""
+
+    def of(gpus: str, order: slice = slice(None)) -> dict[str, float]:
+        cluster = parse_cluster(gpus)
+        cluster = replace(cluster, groups=cluster.groups[order])
+        peaks: tuple[tuple[PeakName, PeakName], ...] = (("fp16", "fp16"),) * len(cluster.groups)
+        return dict(load_profile().knob_spread(cluster, peaks, "gpt2", 0.0))
+
+    slow, fast = of("8xT4"), of("8xH100")
+    for knob in ("compute", "memory"):
+        assert slow[knob] != fast[knob]
+        for order in (slice(None), slice(None, None, -1)):
+            assert of("8xT4+8xH100", order)[knob] == slow[knob]
 
 
 def test_blind_is_the_default_and_is_loaded_once() -> None:
