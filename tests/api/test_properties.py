@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import math
 import random
+from itertools import pairwise
 from typing import Any
 
 import pytest
 
 from simcore import api
+from simcore.answer.predict import knobs_of
+from simcore.answer.request import make_request
 from simcore.base.errors import SimcoreError
+from simcore.planning.evaluator import batches
+from simcore.timing.points import Points
+from simcore.timing.steps import steps_of, values_of
 
 Job = tuple[str, str, dict[str, Any]]
 MODELS = (
@@ -20,6 +26,8 @@ GPUS = ("H100", "A100", "T4", "V100", "A6000ada", "RTX3090", "MI250", "B200", "L
 SEQUENCES = ("gpt2", "gpt2-xl", "llama3.2-1b", "llama3-8b", "mixtral-8x7b", "bert-large")
 #: Rounding of sums in another order.
 _EXACT = 1e-9
+#: What further shards may add: whole parameters that are gathered for a while, flat buffers.
+NAMED_BUFFERS = ("gathered_parameters", "gradient_buckets")
 
 
 def random_job(seed: int) -> Job:
@@ -80,7 +88,45 @@ def violations(seed: int) -> list[str]:
     full, none = ((time_s, memory.needed_bytes), again)[:: 1 if other == "none" else -1]
     expect(full[0] >= none[0] * (1 - _EXACT), f"full recompute takes {full[0] / none[0]:.4f}")
     expect(full[1] <= none[1] * (1 + _EXACT), f"full recompute needs {full[1] / none[1]:.4f}")
-    return wrong
+    for faster, doubled_s in times_of_doubled(job).items():
+        expect(doubled_s <= time_s * (1 + _EXACT), f"twice of {faster} takes {doubled_s / time_s}")
+    sharded = [
+        api.predict(model, gpus, **{**words, "strategy": f"zero{n}"}).memory for n in (1, 2, 3)
+    ]
+    for less, more in pairwise(sharded):
+        buffers = sum(
+            max(0.0, more.terms.get(t, 0.0) - less.terms.get(t, 0.0)) for t in NAMED_BUFFERS
+        )
+        added = more.needed_bytes - less.needed_bytes
+        expect(
+            added <= buffers + _EXACT * less.needed_bytes, f"more shards need {added:.4g} B more"
+        )
+    for batch in batches(api.make_space(model, gpus, **words)):
+        swept = batch.step_time_s[0], batch.needed_bytes[0], bool(batch.fits[0])
+        told = time_s, memory.needed_bytes, memory.fits
+        expect(all(math.isclose(*x, rel_tol=1e-12) for x in zip(swept, told, strict=True)),
+               f"a sweep says {swept}, predict {told}")  # fmt: skip
+    return wrong + wrong_maximum(job)
+
+
+def times_of_doubled(job: Job) -> dict[str, float]:
+    """Step times [s] with twice the bandwidth, compute or host speed, by knob."""
+    model, gpus, words = job
+    request = make_request(model, gpus, **words)
+    base = values_of(request)
+    doubled = {k: {**base, k: 2.0 * base.get(k, 1.0)} for k in knobs_of(request)}
+    return {k: float(steps_of(request, Points.of(v, 1)).step_s[0]) for k, v in doubled.items()}
+
+
+def wrong_maximum(job: Job) -> list[str]:
+    """Where ``max`` is not the largest micro-batch that fits."""
+    model, gpus, words = job
+    most = make_request(model, gpus, **{**words, "micro_batch": "max"}).micro_batch
+    fit = [
+        api.predict(model, gpus, **{**words, "micro_batch": n}).memory.fits
+        for n in (most, most + 1)
+    ]
+    return [] if fit == [True, False] or (most == 1 and not any(fit)) else [f"max {most}: {fit}"]
 
 
 @pytest.mark.parametrize("seed", range(5))
