@@ -2,8 +2,8 @@
 
 Jobs, model files, configs, calibrations, tables, launch lines, traces, topologies and job lists are
 made at random or by altering good ones, and given to the command line. No input may end in an error
-that is not simcore's own, an answer outside its schema, a NaN, or take more than 10 s of the
-processor or 1 GB. Exit code 1 if one does; each is printed with its number, which ``--from N --n 1``
+that is not simcore's own, an answer outside its schema, a NaN, or take more than 10 s of processor
+time or 1 GB. Exit code 1 if one does; each is printed with its number, which ``--from N --n 1``
 repeats.
 """
 
@@ -29,10 +29,10 @@ from simcore.cli.main import run
 from simcore.strategy.options import OPTIONS, Number, Switch, Whole
 from simcore.strategy.options.kinds import names_of
 
-#: Longest time of the processor [s] and most memory beyond that at the start [bytes] of one input.
+#: Longest processor time [s] and most memory beyond that at the start [bytes] of one input.
 MOST_S, MOST_BYTES = 10.0, 1e9
-#: Longest time by the clock [s]: an input that waits for ever uses no processor. It is longer because
-#: other programs may keep the processor busy.
+#: Longest time by the clock [s]: an input that waits for ever uses no processor. Other programs may
+#: keep the processor busy for a while.
 MOST_WAITED_S = 120.0
 #: After so many inputs failures are printed.
 _AT_ONCE = 500
@@ -192,7 +192,7 @@ def _tried(words: Words) -> tuple[int | None, str]:
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             code = run(words)
     except TookTooLong:
-        return None, f"takes more than {MOST_S:g} s of the processor, or waits {MOST_WAITED_S:g} s"
+        return None, f"takes more than {MOST_S:g} s of processor time, or {MOST_WAITED_S:g} s"
     except BaseException as error:
         return None, f"raises {type(error).__name__}: {error}"
     finally:

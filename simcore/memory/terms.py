@@ -393,8 +393,8 @@ def memory_of(
     waiting = waiting * (strategy.recompute != "full")  # which leave holes
     fresh = _flat_buffer_bytes(state, strategy, sizes)
     # Blocks belong to the stream that allocated them, so each stream's own peak counts.
-    flat = sizes.largest_block_numel * strategy.precision.param_bytes
-    streams = step.streams + flat * strategy.program.fsdp.flat_copies  # what a unit is copied out of
+    flat = sizes.largest_block_numel * strategy.precision.param_bytes  # a unit is copied out of it
+    streams = step.streams + flat * strategy.program.fsdp.flat_copies
     in_step = np.where(strategy.reduces_apart & (n_ranks > 1), streams, sums[1])
     stays = sum(state.terms.values(), zero)
     cached = np.maximum(reserved, stays + cublas_bytes + in_step + fresh)
