@@ -138,7 +138,7 @@ def _parameters(
     compute = max(
         profile.compute_efficiency(kind, "fp32", found.gpu).sd_log for kind in ("gemm", "conv")
     )
-    spread = profile.knob_spread(first.cluster, "fp32", first.workload.name, 0.0)
+    spread = profile.knob_spread(first.cluster, (("fp32", "fp32"),), first.workload.name, 0.0)
     made = [
         Parameter("compute", "compute", compute, gpu=name),
         Parameter("memory", "memory", spread["memory"], gpu=name),
