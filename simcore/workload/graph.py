@@ -6,8 +6,7 @@ counted in two classes; the precision of the run decides how wide the elements o
     low   results of ops that autocast runs in 16 bit (linear, conv, matmul and what follows)
     high  results that autocast keeps in fp32 (norms, softmax, losses, the residual sum)
 
-Bytes per element of ``low`` and ``high``: 4 and 4 in fp32 and tf32, 2 and 4 under AMP, 2 and 2 in
-pure 16-bit training.
+Bytes an element: 4 and 4 in fp32 and tf32, 2 and 4 under AMP, 2 and 2 in pure 16-bit training.
 """
 
 from __future__ import annotations
