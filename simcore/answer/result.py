@@ -7,6 +7,7 @@ from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 from simcore.base.figures import Interval
+from simcore.base.later import Later
 from simcore.base.record import dataclass
 from simcore.memory.result import MemoryResult
 from simcore.timing.timeline import Timeline
@@ -60,6 +61,25 @@ class MeasuredRow:
     def error_frac(self) -> float:
         """(predicted - measured) / measured."""
         return self.predicted / self.measured - 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Advice:
+    """What would help a job.
+
+    fixes     changes that make it fit, each with its samples per second: ``recompute full (8.1/s)``
+    instead   changes that make another kind of training (adapters) fit
+    why_none  where no change helps on these GPUs or on more of them, the term of memory that is
+              too large
+    uneven    a division of the batch between unequal GPUs that makes it faster
+    faster    changes that make a job that fits faster
+    """
+
+    fixes: tuple[str, ...] = ()
+    instead: tuple[str, ...] = ()
+    why_none: str = ""
+    uneven: tuple[WhatIf, ...] = ()
+    faster: tuple[Faster, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,8 +146,8 @@ class PredictedJob:
 class Prediction(PredictedJob):
     """The prediction of one job: does it fit, how fast is it, and what limits it.
 
-    ``fixes``: changes that make the job fit; ``instead``: other kinds of training that fit;
-    ``why_none``: why no number of these GPUs suffices, whatever else is changed.
+    ``advice`` takes as long as several predictions, and ``measured`` reads a list of measured
+    steps: both are computed when they are first asked for.
     """
 
     step_time_s: Interval
@@ -144,16 +164,49 @@ class Prediction(PredictedJob):
     rank_classes: tuple[RankClass, ...]
     uneven_split_gain_frac: float
     stages: tuple[StageRun, ...] = ()
-    measured: tuple[MeasuredRow, ...] = ()
     run_time_s: float | None = None
     run_steps: float | None = None
-    fixes: tuple[str, ...] = ()
-    instead: tuple[str, ...] = ()
-    why_none: str = ""
-    uneven: tuple[WhatIf, ...] = ()
-    faster: tuple[Faster, ...] = ()
+    later_advice: Later[Advice] | None = field(default=None, repr=False, compare=False)
+    later_measured: Later[tuple[MeasuredRow, ...]] | None = field(
+        default=None, repr=False, compare=False
+    )
     timeline: Timeline | None = field(default=None, repr=False, compare=False)
     pipeline: PipelineLine | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def advice(self) -> Advice:
+        """What would help the job; empty where nobody has asked what would."""
+        return Advice() if self.later_advice is None else self.later_advice.value
+
+    @property
+    def measured(self) -> tuple[MeasuredRow, ...]:
+        """Measured steps of the same job that ship with simcore."""
+        return () if self.later_measured is None else self.later_measured.value
+
+    @property
+    def fixes(self) -> tuple[str, ...]:
+        """Changes that make the job fit, the fastest first."""
+        return self.advice.fixes
+
+    @property
+    def instead(self) -> tuple[str, ...]:
+        """Changes to other kinds of training that fit."""
+        return self.advice.instead
+
+    @property
+    def why_none(self) -> str:
+        """Why no number of these GPUs suffices, whatever else is changed."""
+        return self.advice.why_none
+
+    @property
+    def uneven(self) -> tuple[WhatIf, ...]:
+        """The gain from giving faster GPUs a larger part of the batch."""
+        return self.advice.uneven
+
+    @property
+    def faster(self) -> tuple[Faster, ...]:
+        """Changes with which a job that fits is faster, the best first."""
+        return self.advice.faster
 
     @property
     def tokens_per_s(self) -> float | None:

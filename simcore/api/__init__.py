@@ -7,20 +7,21 @@ call (``api.results``), so that the call can be repeated with changes. Nothing p
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from simcore.answer.advice import uneven
-from simcore.answer.measured import measured_rows
 from simcore.answer.predict import predict as _predict
 from simcore.answer.request import is_max
 from simcore.answer.request import make_request as _make_request
+from simcore.answer.result import MeasuredRow
 from simcore.answer.result import Prediction as PlainPrediction
+from simcore.api.advised import advice_on, asking
 from simcore.api.result import Call, plain_as
 from simcore.api.results import Explanation, Memory, Prediction, Timeline
 from simcore.api.signatures import takes_options
 from simcore.base.errors import InvalidConfig, Problems, SimcoreError, UsageError
+from simcore.base.later import Later
 from simcore.base.units import number_problems
 from simcore.hardware.cluster import ClusterSpec
 from simcore.hardware.profile import Profile
@@ -103,32 +104,16 @@ def answer_of(
     *,
     keep_timeline: bool = False,
 ) -> PlainPrediction:
-    """The engine's prediction, with advice and with published measurements of the same job.
-
-    The advice is the changes that make a job fit, or that make a fitting one faster.
-    """
+    """The engine's prediction, with advice and measured steps of the same job, once asked for."""
     request = make_request(model, gpus, **options)
     if is_max(options.get("seq_len")):  # changes are tried with the length that was found
         options = {**options, "seq_len": request.options["seq_len"]}
     found = _predict(request, keep_timeline=keep_timeline)
-    largest = is_max(options.get("micro_batch"))
-
-    def ask(words: dict[str, Any]) -> Request:
-        if largest and "micro_batch" not in words:  # micro_batch="max" is resolved anew
-            words = {k: v for k, v in words.items() if k not in ("global_batch", "grad_accum")}
-        changed = {**options, **words}
-        where = changed.pop("gpus", gpus)
-        return make_request(model, where, **changed)
-
-    added: dict[str, Any] = {"uneven": uneven(request), "measured": measured_rows(request, found)}
-    if not found.fits:
-        from simcore.api.fixes import advice_of
-
-        added |= asdict(advice_of(request, ask))
-    elif request.placed is not None or request.strategy.zero_stage:
-        from simcore.api.faster import faster_of
-
-        added["faster"] = faster_of(request, found, ask)
+    ask = asking(model, gpus, options)
+    added: dict[str, Any] = {
+        "later_advice": Later(lambda: advice_on(request, found, ask)),
+        "later_measured": Later(lambda: _measured(request, found)),
+    }
     if request.strategy.nccl.algorithms or request.strategy.nccl.protocols:
         from simcore.answer.collective_choice import left_without
 
@@ -142,6 +127,12 @@ def answer_of(
         else:
             added["pipeline"] = pipeline_line(request)
     return replace(found, **added)
+
+
+def _measured(request: Request, found: PlainPrediction) -> tuple[MeasuredRow, ...]:
+    from simcore.answer.measured import measured_rows
+
+    return measured_rows(request, found)
 
 
 @takes_options()

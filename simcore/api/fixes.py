@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from itertools import combinations
 
 from simcore.answer.advice import uneven_batch
+from simcore.answer.result import Advice
 from simcore.api.change import (
     DOUBLINGS,
     GROWING,
@@ -36,21 +37,6 @@ MOST = 6
 _TOGETHER = 3
 
 
-@dataclass(frozen=True)
-class Advice:
-    """Advice for a job that does not fit.
-
-    fixes     changes that make it fit, each with its samples per second: ``recompute full (8.1/s)``
-    instead   changes that make another kind of training (adapters) fit
-    why_none  where no change helps on these GPUs or on more of them, the term of memory that is
-              too large
-    """
-
-    fixes: tuple[str, ...] = ()
-    instead: tuple[str, ...] = ()
-    why_none: str = ""
-
-
 def advice_of(request: Request, ask: Ask) -> Advice:
     """The changes that make ``request`` fit, the fastest first.
 
@@ -60,16 +46,16 @@ def advice_of(request: Request, ask: Ask) -> Advice:
     """
     attempt = Trial(ask)
     if found := _on_these(request, attempt):
-        return Advice(tuple(map(str, found[:MOST])))
+        return Advice(fixes=tuple(map(str, found[:MOST])))
     from simcore.api.larger import larger_gpus, more_gpus, why_none  # few jobs need it
     from simcore.api.other_training import adapters_instead
 
     instead = tuple(map(str, adapters_instead(request, ask)))
     more = Trial(ask)
     if found := more_gpus(request, more):
-        return Advice(tuple(map(str, found)), instead)
+        return Advice(fixes=tuple(map(str, found)), instead=instead)
     larger = larger_gpus(request, Trial(ask))
-    return Advice(tuple(map(str, larger)), instead, why_none(more))
+    return Advice(fixes=tuple(map(str, larger)), instead=instead, why_none=why_none(more))
 
 
 def _on_these(request: Request, attempt: Trial) -> list[Fix]:

@@ -10,6 +10,7 @@ import pytest
 
 from simcore.answer.result import MeasuredRow, Prediction, RankClass, WhatIf
 from simcore.base.figures import Interval
+from simcore.base.later import Later
 from simcore.base.units import GIB
 from simcore.memory.result import MemoryResult
 from simcore.report.terms import MEMORY, TIME
@@ -59,8 +60,8 @@ def _fake() -> Prediction:
                       RankClass(gpu="T4", n_gpus=3, compute_s=0.6)),
         uneven_split_gain_frac=0.22, defaults=("strategy ddp", "micro-batch 2"),
         assumptions=("a note that matters little", "network: 1 x something", "node: a preset"),
-        measured=(MeasuredRow(source="table 3", quantity="step_time_s", measured=1.0,
-                              predicted=1.1),),
+        later_measured=Later(lambda: (MeasuredRow(
+            source="table 3", quantity="step_time_s", measured=1.0, predicted=1.1),)),
         run_time_s=3600.0, run_steps=3273.0,
     )  # fmt: skip
 

@@ -13,6 +13,7 @@ import pytest
 from simcore import api
 from simcore.answer.result import SCHEMA_VERSION, MeasuredRow
 from simcore.base.figures import Interval
+from simcore.base.later import Later
 from simcore.report.jsonout import dumps, explanation_to_dict, to_dict
 from simcore.report.schema import build
 from simcore.report.terms import BUBBLE, MEMORY, TIME
@@ -79,7 +80,7 @@ def test_an_answer_of_a_model_that_is_cut_obeys_it() -> None:
 
 def test_not_a_number_becomes_null(fake: Callable) -> None:
     row = MeasuredRow(source="s", quantity="q", measured=0.0, predicted=float("nan"))
-    p = fake(measured=(row,), run_time_s=float("inf"), run_steps=None)
+    p = fake(later_measured=Later(lambda: (row,)), run_time_s=float("inf"), run_steps=None)
     text = dumps(to_dict(p))
     data = json.loads(text, parse_constant=lambda c: pytest.fail(f"{c} in JSON"))
     assert data["run_time_s"] is None and data["measured"][0]["error_frac"] is None

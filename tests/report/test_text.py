@@ -10,9 +10,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from simcore import api
-from simcore.answer.result import Explanation, MeasuredRow, RankClass
+from simcore.answer.result import Advice, Explanation, MeasuredRow, RankClass
 from simcore.base.errors import SimcoreError
 from simcore.base.figures import Interval
+from simcore.base.later import Later
 from simcore.base.units import GIB
 from simcore.report.formatting import WIDTH, figure, labelled, percent, plural, wrapped
 from simcore.report.terms import MEMORY
@@ -80,7 +81,7 @@ def test_figures_by_hand(fake: Callable) -> None:
 
 
 def test_every_memory_term_is_named(fake: Callable) -> None:
-    text = render(fake(measured=(), run_time_s=None, rank_classes=()))
+    text = render(fake(later_measured=None, run_time_s=None, rank_classes=()))
     # 15 terms need more room than there is: the smallest are told together, and none is lost
     named = sum(term.label in text for term in MEMORY.values())
     more = re.search(r"(\d+) smaller terms", text)
@@ -110,7 +111,7 @@ def test_assumptions_are_ranked_and_counted(fake: Callable) -> None:
     assert [text[0] for text in ranked] == ["x", "n", "n", "a"]
     many = tuple(f"assumption number {i} that is long enough to fill its line" for i in range(40))
     assert "40 things (--json lists them)" in render(fake(assumptions=many))
-    text = render(fake(assumptions=many, measured=(), run_time_s=None, rank_classes=()))
+    text = render(fake(assumptions=many, later_measured=None, run_time_s=None, rank_classes=()))
     shown = sum(f"number {i} " in text for i in range(40))
     left = re.search(r"\+(\d+) more \(--json\)", text)
     assert left is not None and shown + int(left[1]) == 40
@@ -131,12 +132,14 @@ def test_bounds_hold_for_any_figures(
         step_time_s=Interval(scale, scale / 2, scale * 2, "o" * 150),
         time_s={k: v * scale for k, v in fake().time_s.items()},
         micro_batch=batch, n_gpus=gpus, global_batch=batch * gpus, samples_per_s=batch / scale,
-        cluster=f"{gpus}x1x{word}", model_full_name="model " + word, fixes=("a" * 60,) * 5,
+        cluster=f"{gpus}x1x{word}", model_full_name="model " + word,
         memory=with_memory(capacity_bytes=1e12 if fits else 1e9).memory,
         rank_classes=(RankClass(gpu=word, n_gpus=gpus, compute_s=scale),) * 3,
         assumptions=tuple(notes), bound_by="b" * 60,
-        measured=(MeasuredRow(source=word, quantity="peak_memory_bytes", measured=scale * 1e9,
-                              predicted=1e9, note="n" * 90),) * rows,
+        later_advice=Later(lambda: Advice(fixes=("a" * 60,) * 5)),
+        later_measured=Later(lambda: (MeasuredRow(
+            source=word, quantity="peak_memory_bytes", measured=scale * 1e9, predicted=1e9,
+            note="n" * 90),) * rows),
     )  # fmt: skip
     text = render(p)
     _within(text)
