@@ -18,12 +18,12 @@ class Later(Generic[T]):
     """
 
     def __init__(self, make: Callable[[], T]) -> None:
-        self._make = partial(copy_context().run, make)
+        self._make, self._context = make, copy_context()
 
     @cached_property
     def value(self) -> T:
         """The value. Raises whatever ``make`` raises."""
-        return self._make()
+        return self._context.run(self._make)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Later, (partial(_same, self.value),)
