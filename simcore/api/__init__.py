@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from simcore.answer.predict import predict as _predict
 from simcore.answer.request import is_max
 from simcore.answer.request import make_request as _make_request
-from simcore.answer.result import MeasuredRow
+from simcore.answer.result import Advice, MeasuredRow
 from simcore.answer.result import Prediction as PlainPrediction
-from simcore.api.advised import advice_on, asking
 from simcore.api.result import Call, plain_as
 from simcore.api.results import Explanation, Memory, Prediction, Timeline
 from simcore.api.signatures import takes_options
@@ -109,9 +108,8 @@ def answer_of(
     if is_max(options.get("seq_len")):  # changes are tried with the length that was found
         options = {**options, "seq_len": request.options["seq_len"]}
     found = _predict(request, keep_timeline=keep_timeline)
-    ask = asking(model, gpus, options)
     added: dict[str, Any] = {
-        "later_advice": Later(lambda: advice_on(request, found, ask)),
+        "later_advice": Later(lambda: _advice(request, found, model, gpus, options)),
         "later_measured": Later(lambda: _measured(request, found)),
     }
     if request.strategy.nccl.algorithms or request.strategy.nccl.protocols:
@@ -127,6 +125,21 @@ def answer_of(
         else:
             added["pipeline"] = pipeline_line(request)
     return replace(found, **added)
+
+
+def _advice(
+    request: Request,
+    found: PlainPrediction,
+    model: str | Path | ModelSource,
+    gpus: str | ClusterSpec,
+    options: Options,
+) -> Advice:
+    plain = request.placed is None and not request.strategy.zero_stage
+    if found.fits and plain and len(request.kinds) == 1:
+        return Advice()  # nothing is tried for such a job
+    from simcore.api.advised import advice_on, asking
+
+    return advice_on(request, found, asking(model, gpus, options))
 
 
 def _measured(request: Request, found: PlainPrediction) -> tuple[MeasuredRow, ...]:

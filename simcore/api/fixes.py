@@ -24,7 +24,6 @@ from simcore.api.change import (
     grows,
     samples_a_step,
 )
-from simcore.base.record import dataclass
 from simcore.memory.job import largest_batch, memory_result
 from simcore.memory.result import MemoryResult
 from simcore.request.resolved import Request
