@@ -21,6 +21,7 @@ from simcore.api.results import Explanation, Memory, Prediction, Timeline
 from simcore.api.signatures import takes_options
 from simcore.base.errors import InvalidConfig, Problems, SimcoreError, UsageError
 from simcore.base.later import Later
+from simcore.base.question import one_question
 from simcore.base.units import number_problems
 from simcore.hardware.cluster import ClusterSpec
 from simcore.hardware.profile import Profile
@@ -28,7 +29,7 @@ from simcore.request.resolved import Request
 from simcore.strategy.options import Options
 from simcore.strategy.options.values import inputs_of
 from simcore.workload.permission import trusts_call
-from simcore.workload.resolve import ModelSource, model_of, one_question
+from simcore.workload.resolve import ModelSource, model_of
 
 if TYPE_CHECKING:
     from simcore.answer.replay import Replay

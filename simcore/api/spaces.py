@@ -15,6 +15,7 @@ from simcore.api.result import Call
 from simcore.api.results import Prediction
 from simcore.api.signatures import takes_options
 from simcore.base.errors import InvalidConfig, Problems, SimcoreError, UsageError
+from simcore.base.question import one_question
 from simcore.base.units import number_problems
 from simcore.hardware.prices import price_book
 from simcore.hardware.profile import load_profile
@@ -28,7 +29,7 @@ from simcore.planning.store import warn
 from simcore.planning.sweep import run_sweep
 from simcore.strategy.options.values import inputs_of, with_files
 from simcore.workload.permission import trusts_call
-from simcore.workload.resolve import model_of, one_question, resolve_model
+from simcore.workload.resolve import model_of, resolve_model
 
 if TYPE_CHECKING:
     from simcore.hardware.cluster import ClusterSpec

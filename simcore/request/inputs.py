@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 from simcore.base.errors import InvalidConfig, UnknownName, UsageError
+from simcore.base.question import once_a_question
 from simcore.base.record import dataclass
 from simcore.hardware.cluster import ClusterSpec, parse_cluster
 from simcore.hardware.profile import load_profile
@@ -296,14 +297,19 @@ def fabric_of(name: str | None) -> FabricRecord | None:
 def _cluster(gpus: str | ClusterSpec, options: Options) -> ClusterSpec:
     if isinstance(gpus, ClusterSpec):
         return gpus
+    words = ("network", "node", "nnodes", "nproc_per_node", "fabric")
+    return _parsed(gpus, *map(options.get, words))
+
+
+@once_a_question
+def _parsed(
+    gpus: str, network: str | None, node: str | None, nnodes: int | None,
+    nproc_per_node: int | None, fabric: str | None,
+) -> ClusterSpec:  # fmt: skip
     return parse_cluster(
-        gpus,
-        network=options.get("network"),
-        node=options.get("node"),
-        nnodes=options.get("nnodes"),
-        nproc_per_node=options.get("nproc_per_node"),
-        fabric=fabric_of(options.get("fabric")),
-    )
+        gpus, network=network, node=node, nnodes=nnodes, nproc_per_node=nproc_per_node,
+        fabric=fabric_of(fabric),
+    )  # fmt: skip
 
 
 def _launched(gpus: str, options: Options) -> Launched:

@@ -13,9 +13,7 @@ arch:transformer      an architecture, whose dimensions are settings of the job 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Mapping
 from functools import lru_cache
 from os import PathLike, fspath
 from pathlib import Path
@@ -25,6 +23,7 @@ from simcore.base.database import Folders, fold_name, load_record
 from simcore.base.errors import DataError, UnknownName, UsageError, nearest
 from simcore.base.figures import Figure
 from simcore.base.names import family
+from simcore.base.question import once_a_question
 from simcore.workload.graph import Workload
 from simcore.workload.library_names import named_alike
 from simcore.workload.model_aliases import alias_named
@@ -88,21 +87,6 @@ class ModelSource(Protocol):
 
     def build(self, **overrides: Scalar) -> Workload:
         """The workload with some config keys overridden. Raises InvalidConfig."""
-
-
-#: Models of callables, cached while one question that takes many predictions is answered.
-_traced: ContextVar[dict[tuple[str, ...], ModelSource] | None] = ContextVar("_traced", default=None)
-
-
-@contextmanager
-def one_question() -> Iterator[None]:
-    """A context in which each callable is called once, however many predictions are made."""
-    outer = _traced.get()
-    token = _traced.set({} if outer is None else outer)
-    try:
-        yield
-    finally:
-        _traced.reset(token)
 
 
 def model_of(model: object, inputs: tuple[str, ...] = (), settings: object = None) -> ModelSource:
@@ -187,12 +171,7 @@ def _resolved(text: str, inputs: tuple[str, ...]) -> ModelSource:
             text = permitted(text)
         from simcore.workload.trace import trace_callable
 
-        traced, key = _traced.get(), (text, *inputs)
-        if traced is None:
-            return trace_callable(text, inputs)
-        if key not in traced:
-            traced[key] = trace_callable(text, inputs)
-        return traced[key]
+        return once_a_question(trace_callable)(text, inputs)
     if inputs:
         raise UsageError(
             "--input is for a model given as package.module:callable, timm:NAME or torchvision:NAME"
@@ -224,6 +203,7 @@ def _unknown(text: str, name: str, err: UnknownName) -> UnknownName:
     return UnknownName("model", text, names, _OTHERS, aliases)
 
 
+@once_a_question
 def _base_of(name: str) -> str:
     """The name, or its base model's name if only the base model has an entry."""
     owner, _, last = name.rstrip("/").rpartition("/")

@@ -203,6 +203,7 @@ class OptionTable:
     def __init__(self) -> None:
         self.version = 0
         self._options: dict[str, Option] = {}
+        self._by_heading: tuple[Option, ...] = ()
         self._callbacks: list[Callable[[], None]] = []
 
     def register(self, *options: Option) -> None:
@@ -235,6 +236,8 @@ class OptionTable:
 
     def _change(self) -> None:
         self.version += 1
+        by_heading = sorted(self._options.values(), key=lambda o: HEADINGS.index(o.heading))
+        self._by_heading = tuple(by_heading)
         for callback in self._callbacks:
             callback()
 
@@ -254,7 +257,7 @@ class OptionTable:
 
     def __iter__(self) -> Iterator[Option]:
         """All entries of the table, heading by heading."""
-        return iter(sorted(self._options.values(), key=lambda o: HEADINGS.index(o.heading)))
+        return iter(self._by_heading)
 
     def __len__(self) -> int:
         return len(self._options)

@@ -10,10 +10,13 @@ from simcore.strategy.programs.program import OfKind
 
 
 class _Facts(dict[str, str]):
-    """Facts of a job: what it does not have is blank."""
+    """Facts of a job as text, written when a condition asks for them; what it lacks is blank."""
+
+    def __init__(self, facts: Mapping[str, Any]) -> None:
+        self._facts = facts
 
     def __missing__(self, name: str) -> str:
-        return ""
+        return self.setdefault(name, _text(self._facts.get(name)))
 
 
 def kind_of(kinds: Iterable[OfKind], facts: Mapping[str, Any]) -> OfKind:
@@ -29,7 +32,7 @@ def kind_of(kinds: Iterable[OfKind], facts: Mapping[str, Any]) -> OfKind:
 
 def holds_of(when: Mapping[str, Any], facts: Mapping[str, Any]) -> bool:
     """Whether a condition holds for a job; what the job does not have is blank."""
-    return holds(when, _Facts({k: _text(v) for k, v in facts.items()}))
+    return holds(when, _Facts(facts))
 
 
 def _joined(values: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
