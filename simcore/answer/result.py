@@ -7,7 +7,7 @@ from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 from simcore.base.figures import Interval
-from simcore.base.later import Later
+from simcore.base.question import Later
 from simcore.base.record import dataclass
 from simcore.memory.result import MemoryResult
 from simcore.timing.timeline import Timeline

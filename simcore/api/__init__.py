@@ -20,8 +20,7 @@ from simcore.api.result import Call, plain_as
 from simcore.api.results import Explanation, Memory, Prediction, Timeline
 from simcore.api.signatures import takes_options
 from simcore.base.errors import InvalidConfig, Problems, SimcoreError, UsageError
-from simcore.base.later import Later
-from simcore.base.question import one_question
+from simcore.base.question import Later, one_question
 from simcore.base.units import number_problems
 from simcore.hardware.cluster import ClusterSpec
 from simcore.hardware.profile import Profile
