@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         scaling,
         sweep,
     )
+    from simcore.api.dry_run import dry_run
     from simcore.api.results import Prediction
     from simcore.workload.trace.estimate import estimate_memory
 
@@ -33,6 +34,7 @@ __all__ = [
     "Prediction",
     "__version__",
     "compare",
+    "dry_run",
     "estimate_memory",
     "explain",
     "goodput",
@@ -46,6 +48,7 @@ __all__ = [
 _HOMES = {
     "Prediction": "simcore.api.results",
     "compare": "simcore.api",
+    "dry_run": "simcore.api.dry_run",
     "explain": "simcore.api",
     "goodput": "simcore.api",
     "memory_timeline": "simcore.api",

@@ -103,6 +103,7 @@ def inputs_from(
     tries.make("record", lambda: _model(model, zoo, inputs, settings))
     tries.make("cluster", lambda: _cluster(gpus, options))
     record: ModelSource | None = tries.get("record")
+    options = _with_captured(record, options)
     if launched is not None:
         options = launched.heeded(record, settings_given(settings))
         options |= {"settings": settings, "seq_len": None} if described else {}
@@ -127,6 +128,19 @@ def inputs_from(
         unknown=tuple(unknown),
         library=library,
     )
+
+
+def _with_captured(record: ModelSource | None, options: Options) -> Options:
+    """The options, with those that a captured script chose where the user gives none."""
+    captured = getattr(record, "captured", None)
+    if captured is None:
+        return options
+    chosen = dict(captured.options)
+    if options.get("global_batch") is not None:
+        chosen.pop("grad_accum", None)
+    if options.get("strategy") is not None:
+        chosen.pop("shard_ranks", None)
+    return {**options, **{k: v for k, v in chosen.items() if options.get(k) is None}}
 
 
 def _described(launched: Launched, options: Options) -> dict[str, Any]:

@@ -84,6 +84,23 @@ class Dataset(Part):
     load_sd_frac: Count | None = None
 
 
+class Captured(Part):
+    """What a dry run recorded of one rank (``trace.run``).
+
+    - ``options``: options of the job that the script chose; the user's own come first.
+    - ``bytes``: bytes of parameters, gradients, optimizer state and buffers at the update, and the
+      most that was alive at one time.
+    - ``collectives``: of one step, lines of phase, kind, ranks, bytes of a message, times.
+    """
+
+    options: dict[str, Scalar] = Field(default_factory=dict)
+    gpus: str = ""
+    rank: int = Field(ge=0)
+    world_size: int = Field(ge=1)
+    bytes: dict[str, int] = Field(default_factory=dict)
+    collectives: str = ""
+
+
 class ModelRecord(Sourced):
     """One model: its architecture, the shape of a sample, its training loop and its sources."""
 
@@ -118,6 +135,7 @@ class ModelRecord(Sourced):
     #: The network that `simcore trace-model` wrote; archs/traced.py checks it when the model is
     #: built.
     traced: dict[str, Any] | None = None
+    captured: Captured | None = None
 
     def under(self, name: str) -> ModelRecord:
         """This record, under the full name of the alias ``name`` if that alias has one."""

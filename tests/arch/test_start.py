@@ -76,7 +76,7 @@ def test_commands_load_nothing_heavy(arguments: list[str], tmp_path: Path) -> No
 def test_public_names_are_lazy_and_complete(tmp_path: Path) -> None:
     assert simcore.__all__ == sorted(simcore.__all__)
     assert set(simcore.__all__) == {
-        "Prediction", "__version__", "compare", "estimate_memory", "explain", "goodput",
+        "Prediction", "__version__", "compare", "dry_run", "estimate_memory", "explain", "goodput",
         "memory_timeline", "plan", "predict", "scaling", "sweep",
     }  # fmt: skip
     from simcore.api import predict

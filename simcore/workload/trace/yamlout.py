@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 _HEAD = """\
-# Written by `simcore trace-model`. Use it with `simcore predict --model FILE`, or put it into a
+# Written by {by}. Use it with `simcore predict --model FILE`, or put it into a
 # models_db folder. The format of the last section is described in simcore/workload/archs/traced.py.
 """
 
@@ -38,4 +38,5 @@ def _lines(value: Any, indent: str) -> Iterator[str]:
 
 def yaml_text(data: Mapping[str, Any], name: str) -> str:
     """The text of a models_db file; ``name``: the model's name in it."""
-    return _HEAD + "\n".join(_lines({**data, "name": name}, "")) + "\n"
+    by = "a dry run" if "captured" in data else "`simcore trace-model`"
+    return _HEAD.format(by=by) + "\n".join(_lines({**data, "name": name}, "")) + "\n"

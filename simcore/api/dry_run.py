@@ -1,0 +1,126 @@
+"""Dry runs: a training script runs as one rank of a cluster, without GPUs, and becomes a job."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from simcore.base.errors import UsageError
+from simcore.hardware.cluster import parse_cluster
+from simcore.hardware.estimates import families_of
+
+if TYPE_CHECKING:
+    from simcore.api.results import Prediction
+    from simcore.hardware.spec import GpuSpec
+    from simcore.workload.models import ModelRecord
+
+
+#: Compute capability by architecture (CUDA C++ Programming Guide, compute capabilities).
+_CAPABILITY = {
+    "Pascal": (6, 0), "Volta": (7, 0), "Turing": (7, 5), "Ampere-GA100": (8, 0), "Ampere": (8, 6),
+    "Ada": (8, 9), "Hopper": (9, 0), "Blackwell": (10, 0), "Blackwell-GB202": (12, 0),
+}  # fmt: skip
+
+
+def _capability(gpu: GpuSpec) -> tuple[int, int]:
+    """The compute capability that scripts are told: of other vendors' GPUs that of their year."""
+    of_family = _CAPABILITY.get(families_of(gpu)[-1]) or _CAPABILITY.get(gpu.architecture)
+    return of_family or (9, 0)
+
+
+class DryRunJob:
+    """A job that a dry run captures: complete once the ``with`` block has ended.
+
+    ``bytes``: what the rank holds at the last update, and the most that was alive at one time;
+    ``collectives``: those of the last whole step.
+    """
+
+    def __init__(self, gpus: str, run: Any) -> None:
+        self.gpus = gpus
+        self._run = run
+
+    @property
+    def record(self) -> ModelRecord:
+        """The captured job as a model record, which ``predict``, ``sweep`` and ``plan`` take."""
+        from simcore.workload.models import ModelRecord
+
+        return ModelRecord.model_validate_json(json.dumps(self._data()))
+
+    def _data(self) -> dict[str, Any]:
+        data: dict[str, Any] = self._run.record()
+        data["captured"]["gpus"] = self.gpus
+        return data
+
+    @property
+    def bytes(self) -> dict[str, int]:
+        """Bytes on the rank by term, and ``peak``."""
+        return dict(self._data()["captured"]["bytes"])
+
+    @property
+    def collectives(self) -> list[Any]:
+        """Kind, bytes, ranks and phase of each collective of the last whole step."""
+        return list(self._run.collectives)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The options of ``simcore predict`` that the script stands for."""
+        data = self._data()
+        training = {k: v for k, v in data["training"].items()
+                    if k not in ("source", "waits_for_gradients")}  # fmt: skip
+        return {**training, **data["captured"]["options"]}
+
+    def predict(self, gpus: str | None = None, **options: Any) -> Prediction:
+        """The prediction of the job on its cluster, or on another one, or with other options."""
+        from simcore.api import predict
+
+        return predict(self.record, gpus or self.gpus, **options)
+
+    def save(self, path: str | Path) -> None:
+        """Write the job to a YAML file, which ``simcore predict --model FILE`` reads without torch.
+
+        Raises UsageError for another ending.
+        """
+        from simcore.workload.trace.yamlout import yaml_text
+
+        path = Path(path)
+        if path.suffix not in (".yaml", ".yml"):
+            raise UsageError(f"{str(path)!r} must end in .yaml")
+        path.write_text(yaml_text(self._data(), path.stem), encoding="utf-8")
+
+
+@contextmanager
+def dry_run(
+    gpus: str, *, world_size: int | None = None, rank: int = 0, source: str = ""
+) -> Iterator[DryRunJob]:
+    """Run the block's training steps as one rank of a cluster, without GPUs, data or weights.
+
+    Tensors in the block have shapes and no values; process groups have ``world_size`` ranks
+    (default: all GPUs of ``gpus``), of which this process plays ``rank``. The block builds the
+    model and runs at least two optimizer steps of it. Raises UsageError for a cluster that is not
+    known, and for what cannot run without values, with file and line.
+    """
+    cluster = parse_cluster(gpus)
+    ranks = world_size or cluster.n_gpus
+    if not 1 <= ranks <= cluster.n_gpus:
+        raise UsageError(f"world_size must be 1 to {cluster.n_gpus}, the GPUs of {gpus}")
+    if not 0 <= rank < ranks:
+        raise UsageError(f"rank must be 0 to {ranks - 1}")
+    try:
+        from simcore.workload.trace.run.capture import World
+        from simcore.workload.trace.run.capture import dry_run as run_dry
+    except ModuleNotFoundError as err:
+        if err.name != "torch":
+            raise
+        raise UsageError("a dry run needs PyTorch: pip install 'simcore[torch]'") from None
+    group = cluster.groups[0]
+    world = World(
+        rank, ranks, min(group.gpus_per_node, ranks), group.gpu.name,
+        int(group.gpu.usable_memory_bytes), _capability(group.gpu),
+    )  # fmt: skip
+    name = source or Path(getattr(sys.modules["__main__"], "__file__", "") or "notebook").name
+    with run_dry(world, name) as run:
+        yield DryRunJob(gpus, run)

@@ -1,0 +1,138 @@
+"""A dry run from its start to the record of the job: watched, recognised, traced unsharded."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from simcore.base.errors import UsageError
+from simcore.workload.trace.autocast import cuda_policy
+from simcore.workload.trace.callables import Built, record_data
+from simcore.workload.trace.run.meter import Collective, Meter
+from simcore.workload.trace.run.recognise import recognised
+from simcore.workload.trace.run.twin import Twins
+from simcore.workload.trace.run.watch import Held, Seen, watched
+from simcore.workload.trace.run.world import World, pretended
+from simcore.workload.trace.units import repeated_units
+
+__all__ = ["DryRun", "World", "dry_run"]
+
+#: Options that the record's ``training`` section holds.
+_TRAINING = ("micro_batch", "precision", "optimizer", "strategy", "recompute", "optimizer_impl",
+             "grad_clip")  # fmt: skip
+
+
+@dataclass(slots=True)
+class DryRun:
+    """What a dry run has recorded.
+
+    ``held``: bytes that the rank holds at the last update; ``peak_bytes``: the most that was alive
+    at one time, by phase in ``phase_peaks``.
+    """
+
+    world: World
+    meter: Meter
+    seen: Seen
+    source: str = ""
+    recorded: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def held(self) -> Held:
+        """Bytes of parameters, gradients, optimizer state and buffers on the rank."""
+        return self.seen.held
+
+    @property
+    def peak_bytes(self) -> int:
+        """The most bytes that were alive at one time."""
+        return self.meter.peak
+
+    @property
+    def collectives(self) -> list[Collective]:
+        """Collectives of the last whole step, in the order in which they were issued."""
+        start, stop = self.seen.step_collectives
+        return self.meter.collectives[start:stop]
+
+    def record(self) -> dict[str, Any]:
+        """The plain data, as in a models_db file, of the job. Raises UsageError."""
+        if not self.recorded:
+            self.recorded = _record(self)
+        return self.recorded
+
+
+@contextmanager
+def dry_run(world: World, source: str = "") -> Iterator[DryRun]:
+    """A context in which torch runs dry as a rank of ``world``; ``source``: the script's name."""
+    meter = Meter()
+    run: DryRun | None = None
+    seen_settings: dict[str, Any] = {}
+    with pretended(world, lambda: meter.live, lambda: meter.peak, seen_settings):
+        with watched(meter) as seen:
+            seen.settings = seen_settings
+            run = DryRun(world, meter, seen, source)
+            with cuda_policy(), FakeTensorMode(allow_non_fake_inputs=True), meter:
+                yield run
+        run.record()  # groups and meshes still exist
+
+
+def _record(run: DryRun) -> dict[str, Any]:
+    seen = run.seen
+    program = seen.last_program
+    if not seen.roots or program is None:
+        raise UsageError(
+            "the dry run saw no training step: call the model, backward and an optimizer's step "
+            "inside it"
+        )
+    if not seen.steps:
+        raise UsageError("the dry run saw no step of an optimizer: run one whole step inside it")
+    twins = Twins(seen.shapes)
+    module, sample = program.module(twins.of)
+    repeated = len(repeated_units(module))
+    found = recognised(seen, run.world.world_size, repeated)
+    name = run.source or type(module).__name__
+    data = record_data(Built(module, sample, None), (), name)
+    words = {"micro_batch": program.batch, **found.words}
+    workers = seen.settings.get("num_workers")
+    if workers is not None:
+        words["num_workers"] = workers
+    training = data["training"]
+    training.update({k: words.pop(k) for k in _TRAINING if k in words})
+    training["source"] = f"dry run of {name}"
+    data["notes"] = [n for n in data["notes"] if not n.startswith("training defaults")]
+    data["notes"] += found.notes
+    data["notes"] += [f"{at} reads a value of the device: 1.0 was given" for at in run.meter.read]
+    data["full_name"] = f"{_title(module)} ({name})"
+    data["sources"] = {"traced": f"dry run of {name}, torch {torch.__version__}"}
+    data["captured"] = {
+        "options": words,
+        "rank": run.world.rank,
+        "world_size": run.world.world_size,
+        "bytes": {
+            "parameters": run.held.parameters,
+            "gradients": run.held.gradients,
+            "optimizer_state": run.held.optimizer_state,
+            "buffers": run.held.buffers,
+            "peak": run.peak_bytes,
+        },
+        "collectives": _collectives_text(run.collectives),
+    }
+    return data
+
+
+def _title(step: Any) -> str:
+    model = getattr(step, "model", None)
+    return type(model if model is not None else step).__name__
+
+
+def _collectives_text(collectives: list[Collective]) -> str:
+    """One line for each kind of collective: phase, kind, ranks, bytes of each, number of times."""
+    counted = Counter((c.phase, c.kind, c.group_size, c.n_bytes) for c in collectives)
+    return "".join(
+        f"{phase} {kind} {ranks} {n_bytes} {times}\n"
+        for (phase, kind, ranks, n_bytes), times in counted.items()
+    )

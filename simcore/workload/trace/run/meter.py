@@ -1,0 +1,282 @@
+"""The dispatch mode of a dry run: bytes alive, ops and collectives, each with its phase."""
+
+from __future__ import annotations
+
+import traceback
+import weakref
+from collections import Counter
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import torch
+import torch.distributed as dist
+from torch._C._distributed_c10d import ProcessGroup, _create_work_from_future  # type: ignore
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.futures import Future
+from torch.utils._python_dispatch import (
+    TorchDispatchMode,
+    _disable_current_modes,
+    is_traceable_wrapper_subclass,
+)
+from torch.utils._pytree import tree_leaves
+
+from simcore.base.errors import UsageError
+
+Phase = Literal["setup", "forward", "backward", "recompute", "between", "optimizer"]
+_OURS = Path(__file__).resolve().parents[3]
+#: Collectives of c10d and of its functional form, by the beginning of their name.
+_KINDS = {
+    "allreduce": "all-reduce", "all_reduce": "all-reduce",
+    "allgather": "all-gather", "_allgather": "all-gather", "all_gather": "all-gather",
+    "reduce_scatter": "reduce-scatter", "_reduce_scatter": "reduce-scatter",
+    "alltoall": "all-to-all", "all_to_all": "all-to-all", "shard_dim_alltoall": "all-to-all",
+    "broadcast": "broadcast", "reduce_": "reduce", "gather": "gather", "scatter": "scatter",
+    "send": "send", "recv": "receive", "isend": "send", "irecv": "receive",
+}  # fmt: skip
+#: Of which tensors a collective's bytes are counted: the whole message, as NCCL's tests count it.
+_OF_INPUT = ("reduce-scatter", "scatter")
+
+
+class Collective(NamedTuple):
+    """A collective: its kind, the bytes of the whole message, the ranks of its group, its phase.
+
+    The message is the gathered result of an all-gather, the whole input of a reduce-scatter, and
+    what one rank sends in the others. ``waits``: the issuing stream waits for it at once.
+    """
+
+    kind: str
+    n_bytes: int
+    ranks: tuple[int, ...]
+    phase: Phase
+    waits: bool
+
+    @property
+    def group_size(self) -> int:
+        """Number of ranks of its group."""
+        return len(self.ranks)
+
+
+class Ran(NamedTuple):
+    """An op that ran: its name, phase, data type and the shapes of its inputs and outputs."""
+
+    name: str
+    phase: Phase
+    dtype: str
+    shapes: tuple[tuple[int, ...], ...]
+
+
+def place_of(frames: Iterable[traceback.FrameSummary]) -> str:
+    """``file:line`` of the innermost frame outside of torch and simcore; empty if there is none."""
+    place = ""
+    for frame in frames:
+        path = Path(frame.filename)
+        library = "torch" in path.parts or "<" in frame.filename
+        if not library and not path.is_relative_to(_OURS):
+            place = f"{frame.filename}:{frame.lineno}"
+    return place
+
+
+class Meter(TorchDispatchMode):  # type: ignore[misc]
+    """Records what one rank computes, holds and sends.
+
+    ``live``, ``peak``: bytes of all storages now and at most; ``ops``: number of times that each op
+    ran; ``collectives``: in the order in which they were issued; ``read``: places where the script
+    reads a value of the device. ``phase`` is set by ``watch``; backward shows itself.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.live = self.peak = 0
+        self.ops: Counter[Ran] = Counter()
+        self.collectives: list[Collective] = []
+        self.read: dict[str, None] = {}
+        self.phase: Phase = "setup"
+        self.inside = 0  # calls of modules that are running
+        self.real_tables = False  # DDP exchanges tables of its buckets, which it reads
+        self.peaks: dict[Phase, int] = {}
+        self._storages: dict[int, list[Any]] = {}  # address -> [weak reference, bytes]
+
+    # -- memory ----------------------------------------------------------------------------------
+
+    def track(self, tensor: Any) -> None:
+        """Count the tensor's storage as alive until it is freed."""
+        if tensor.device.type == "meta":
+            return
+        storage = tensor.untyped_storage()
+        key = storage._cdata
+        if key in self._storages:
+            return
+        n = int(storage.nbytes())
+
+        def freed(_: Any, key: int = key) -> None:
+            gone = self._storages.pop(key, None)
+            if gone is not None:
+                self._add(-gone[1])
+
+        self._storages[key] = [weakref.ref(storage, freed), n]
+        self._add(n)
+
+    def resized(self, storage: Any) -> None:
+        """Count a storage anew whose size has changed."""
+        entry = self._storages.get(storage._cdata)
+        if entry is not None:
+            n = int(storage.nbytes())
+            change, entry[1] = n - entry[1], n
+            self._add(change)
+
+    def _add(self, n: int) -> None:
+        self.live += n
+        self.peak = max(self.peak, self.live)
+        if n > 0:
+            now = self.now
+            self.peaks[now] = max(self.peaks.get(now, 0), self.live)
+
+    @property
+    def now(self) -> Phase:
+        """The phase of the step; ops of modules that run during backward recompute."""
+        if torch._C._current_graph_task_id() != -1:
+            return "recompute" if self.inside else "backward"
+        return self.phase
+
+    # -- ops -------------------------------------------------------------------------------------
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if any(t is not FakeTensor and _wraps(t) for t in types):
+            return NotImplemented  # a DTensor's own ops follow
+        namespace, _, name = func._schema.name.partition("::")
+        tensors = [t for t in tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor)]
+        for t in tensors:
+            self.track(t)
+        if namespace == "c10d":
+            return self._of_c10d(func, name, args)
+        if name == "_local_scalar_dense":
+            return self._value(args[0], func)
+        if self.real_tables and _is_table(name, kwargs, tensors):
+            with _disable_current_modes():
+                return func(*args, **kwargs)
+        out = func(*args, **kwargs)
+        results = [t for t in tree_leaves(out) if isinstance(t, torch.Tensor)]
+        for t in results:
+            self.track(t)
+        if namespace in ("_c10d_functional", "_c10d_functional_autograd", "_dtensor"):
+            self._functional(name, args, tensors, results)
+        elif not func.is_view and results:
+            shapes = tuple(tuple(t.shape) for t in (*tensors, *results))
+            dtype = str(results[0].dtype).removeprefix("torch.")
+            self.ops[Ran(name, self.now, dtype, shapes)] += 1
+        return out
+
+    def _value(self, tensor: Any, func: Any) -> Any:
+        """The value of a tensor that the script reads: 1.0 where it is a number that it shows.
+
+        Raises UsageError for whole numbers and truth values, on which shapes and branches depend.
+        """
+        known = getattr(tensor, "constant", None)
+        if known is not None:
+            return known.item()
+        if not isinstance(tensor, FakeTensor):
+            return func(tensor)
+        frames = traceback.extract_stack()
+        place = place_of(frames)
+        if tensor.is_floating_point():
+            if place and not _of_library(frames):
+                self.read[place] = None
+            return 1.0
+        at = f"{place}: " if place else ""
+        raise UsageError(
+            f"{at}the script reads a {tensor.dtype} from the device (.item(), int(), a branch), "
+            "which a dry run does not have: read it from the configuration or from the shape, or "
+            "leave that part out of the dry run"
+        )
+
+    # -- collectives -----------------------------------------------------------------------------
+
+    def _of_c10d(self, func: Any, name: str, args: Any) -> Any:
+        """Record a collective of a process group and return what the finished one would.
+
+        DDP's exchange of its buckets' tables is left out: it happens once, in the second step.
+        """
+        group = next((a for a in args if isinstance(a, torch.ScriptObject) and _is_group(a)), None)
+        kind = kind_of_collective(name)
+        if kind is not None and group is not None and not self.real_tables:
+            ranks = tuple(dist.get_process_group_ranks(ProcessGroup.unbox(group)))
+            first, second = _bytes(args[0]), _bytes(args[1]) if len(args) > 1 else 0
+            n = max(first, second) if kind in ("all-gather", *_OF_INPUT) else first
+            waits = any(a is False for a in args[-2:] if isinstance(a, bool))
+            self.collectives.append(Collective(kind, n, ranks, self.now, waits))
+        written = args[0]
+        done: Future[Any] = Future()
+        done.set_result([t for t in tree_leaves(written) if isinstance(t, torch.Tensor)])
+        work = _create_work_from_future(done).boxed()
+        returned = len(func._schema.returns)
+        return (written, work) if returned == 2 else work
+
+    def _functional(self, name: str, args: Any, tensors: list[Any], results: list[Any]) -> None:
+        """Record a functional collective; waiting for one is none."""
+        kind = kind_of_collective(name)
+        if kind is None:
+            return
+        label = next((a for a in reversed(args) if isinstance(a, str)), None)
+        group = c10d_group(label) if label else None
+        ranks = tuple(dist.get_process_group_ranks(group)) if group is not None else ()
+        sent, got = _bytes(tensors), _bytes(results)
+        n = got if kind == "all-gather" else sent
+        self.collectives.append(Collective(kind, n, ranks, self.now, False))
+
+
+def c10d_group(label: str) -> Any:
+    """The process group of a name; None if there is none."""
+    from torch._C._distributed_c10d import _resolve_process_group
+
+    try:
+        return _resolve_process_group(label)
+    except (RuntimeError, ValueError):
+        return None
+
+
+def kind_of_collective(name: str) -> str | None:
+    """The kind of a collective, from the name of its op; None for others, such as a wait."""
+    found = [k for k in _KINDS if name.startswith(k)]
+    return _KINDS[max(found, key=len)] if found else None
+
+
+def _wraps(kind: type) -> bool:
+    return kind is not torch.Tensor and kind is not torch.nn.Parameter and (
+        hasattr(kind, "__tensor_flatten__") or is_traceable_wrapper_subclass(kind)
+    )  # fmt: skip
+
+
+def _is_table(name: str, kwargs: dict[str, Any], tensors: list[Any]) -> bool:
+    """Whether an op makes or reads a real tensor of whole numbers."""
+    if not tensors:
+        return kwargs.get("dtype") in (torch.int32, torch.int64) and name in ("empty", "zeros")
+    return not any(isinstance(t, FakeTensor) for t in tensors)
+
+
+def _is_group(value: Any) -> bool:
+    return "ProcessGroup" in str(value._type())
+
+
+def _bytes(value: Any) -> int:
+    leaves = tree_leaves(value)
+    return sum(t.numel() * t.element_size() for t in leaves if isinstance(t, torch.Tensor))
+
+
+def _of_library(frames: Iterable[traceback.FrameSummary]) -> bool:
+    """Whether a torch library's own code reads a value: an optimizer, a scaler."""
+    inner = [f.filename for f in frames if not Path(f.filename).is_relative_to(_OURS)]
+    parts = [Path(name).parts for name in inner[-4:]]
+    return any("torch" in p and ("optim" in p or "amp" in p) for p in parts)
+
+
+def meter_of_storages(meter: Meter) -> Callable[..., Any]:
+    """A wrapper of ``UntypedStorage.resize_`` that tells ``meter``: FSDP frees storages so."""
+
+    def resize(plain: Any, storage: Any, *args: Any) -> Any:
+        result = plain(storage, *args)
+        meter.resized(storage)
+        return result
+
+    return resize

@@ -1,0 +1,121 @@
+"""Dry runs of small training scripts against counts by hand."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from setups import BATCH, LENGTH, SETUPS, VOCABULARY, WIDTH  # noqa: E402
+
+import simcore  # noqa: E402
+from simcore.base.errors import UsageError  # noqa: E402
+
+#: Parameters of a layer (norm, up, down), of embedding and head together, and of all.
+LAYER = 2 * WIDTH + 4 * WIDTH * (WIDTH + 1) + WIDTH * (4 * WIDTH + 1)
+OUTER = 2 * VOCABULARY * WIDTH
+ALL = 3 * LAYER + OUTER
+
+
+def captured(name: str, world_size: int = 2, rank: int = 0) -> Any:
+    with simcore.dry_run("1x8xH100", world_size=world_size, rank=rank, source="small.py") as job:
+        step = SETUPS[name]()
+        for _ in range(3):
+            step()
+    return job
+
+
+def kinds(job: Any) -> dict[tuple[str, str, int, int], int]:
+    """Number of collectives by phase, kind, ranks and bytes."""
+    counts: dict[tuple[str, str, int, int], int] = {}
+    for c in job.collectives:
+        key = (c.phase, c.kind, c.group_size, c.n_bytes)
+        counts[key] = counts.get(key, 0) + 1
+    return counts
+
+
+def test_ddp_with_accumulation_and_recompute() -> None:
+    job = captured("accumulated")
+    assert job.bytes["parameters"] == job.bytes["gradients"] == 4 * ALL
+    assert job.bytes["optimizer_state"] == 8 * ALL
+    assert kinds(job) == {("backward", "all-reduce", 2, 4 * ALL): 2}
+    assert {k: job.options[k] for k in ("strategy", "grad_accum", "recompute", "optimizer")} == {
+        "strategy": "ddp", "grad_accum": 2, "recompute": "full", "optimizer": "adamw",
+    }  # fmt: skip
+
+
+def test_fsdp2_shards_everything_and_gathers_each_layer_twice() -> None:
+    job = captured("fsdp2")
+    assert job.bytes["parameters"] == job.bytes["gradients"] == 4 * ALL // 2
+    assert job.bytes["optimizer_state"] == 8 * ALL // 2
+    tensors = 3 * 6 + 2  # of which each rank's norm is gathered to clip
+    assert kinds(job) == {
+        ("forward", "all-gather", 2, 4 * OUTER): 1,
+        ("forward", "all-gather", 2, 4 * LAYER): 3,
+        ("backward", "all-gather", 2, 4 * LAYER): 3,
+        ("backward", "reduce-scatter", 2, 4 * LAYER): 3,
+        ("backward", "reduce-scatter", 2, 4 * OUTER): 1,
+        ("between", "all-reduce", 2, 4 * tensors): 1,
+    }
+    assert job.options["strategy"] == "zero3"
+    assert job.options["grad_clip"] is True
+
+
+def test_hsdp_reduces_shards_between_groups() -> None:
+    job = captured("hsdp", world_size=8)
+    assert job.bytes["parameters"] == 4 * ALL // 4
+    assert (job.options["strategy"], job.options["shard_ranks"]) == ("hsdp", 4)
+    assert kinds(job)["backward", "all-reduce", 2, LAYER] == 3
+    assert kinds(job)["backward", "reduce-scatter", 4, 4 * LAYER] == 3
+
+
+def test_tensor_ranks_sum_each_layer_once_a_pass() -> None:
+    job = captured("tensor")
+    whole = 2 * WIDTH + WIDTH  # norm and the bias of ``down`` are on every rank
+    assert job.bytes["parameters"] == 4 * (3 * ((LAYER - whole) // 2 + whole) + OUTER)
+    activation = 4 * BATCH * LENGTH * WIDTH
+    assert kinds(job) == {
+        ("forward", "all-reduce", 2, activation): 3, ("backward", "all-reduce", 2, activation): 3,
+    }  # fmt: skip
+    assert job.options["tp"] == 2
+
+
+def test_a_saved_job_is_predicted_without_torch_as_the_dry_run_is(tmp_path: Path) -> None:
+    job = captured("fsdp2", world_size=8)
+    file = tmp_path / "job.yaml"
+    job.save(file)
+    code = (
+        "import sys, simcore; p = simcore.predict(sys.argv[1], '1x8xH100');"
+        "assert 'torch' not in sys.modules; print(repr(p.step_time_s.value))"
+    )
+    shown = subprocess.run(
+        [sys.executable, "-c", code, str(file)], capture_output=True, text=True, check=True
+    )
+    assert float(shown.stdout) == job.predict().step_time_s.value
+    assert "dry run of small.py, torch" in file.read_text()
+
+
+def test_values_of_the_device_are_refused_with_file_and_line() -> None:
+    with pytest.raises(UsageError, match=r"test_dry_run.py:\d+.*reads a torch.int64"):  # noqa: SIM117
+        with simcore.dry_run("1xH100"):
+            x = torch.randint(0, 9, (4,), device="cuda")
+            if x.sum().item() > 3:
+                pass
+
+
+def test_a_run_without_a_step_says_so() -> None:
+    with pytest.raises(UsageError, match="saw no training step"), simcore.dry_run("1xH100"):
+        torch.zeros(3)
+
+
+def test_torch_is_as_before_afterwards() -> None:
+    before = torch.cuda.is_available, torch.nn.Module.__call__, torch.nn.Module._apply
+    captured("single", world_size=1)
+    assert before == (torch.cuda.is_available, torch.nn.Module.__call__, torch.nn.Module._apply)
+    assert torch.zeros(2).sum().item() == 0.0
+    assert not torch.distributed.is_initialized()
