@@ -20,6 +20,7 @@ import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
+from functools import lru_cache, partial
 from typing import Any, cast
 
 #: Facts by name: texts, blank if they are not known.
@@ -30,13 +31,17 @@ TEXT = "text"
 UNKNOWN, GIVEN = "unknown", "given"
 _EXPRESSION = re.compile(r"/(.+)/", re.DOTALL)
 _COMPARED = re.compile(r"(<=|>=|<|>)\s*(\d+(?:\.\d+)*)")
+_WILDCARDS = frozenset("*?[")
 _VERSION = re.compile(r"\d+(?:\.\d+)+")
 _SIGNS = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
 
 
 def holds(when: Mapping[str, Any], facts: Facts) -> bool:
     """Whether all conditions hold. Raises KeyError for a fact that is not among ``facts``."""
-    return all(_one_holds(name, condition, facts) for name, condition in when.items())
+    for name, condition in when.items():  # noqa: SIM110  all() takes twice as long
+        if not _one_holds(name, condition, facts):
+            return False
+    return True
 
 
 def _one_holds(name: str, condition: Any, facts: Facts) -> bool:
@@ -45,20 +50,26 @@ def _one_holds(name: str, condition: Any, facts: Facts) -> bool:
     if name == "says":
         words = [condition] if isinstance(condition, str) else cast("Sequence[str]", condition)
         return all(word.lower() in facts[TEXT] for word in words)
-    conditions = condition if isinstance(condition, list | tuple) else [condition]
-    return any(_matches(one, facts[name]) for one in conditions)
+    if isinstance(condition, list | tuple):
+        return any(_test_of(one)(facts[name]) for one in condition)
+    return _test_of(condition)(facts[name])
 
 
-def _matches(condition: Any, fact: str) -> bool:
+@lru_cache(maxsize=4096, typed=True)  # typed: True is not 1
+def _test_of(condition: Any) -> Callable[[str], bool]:
+    """The test that a condition is for one fact."""
     if condition in (UNKNOWN, GIVEN):
-        return (fact == "") is (condition == UNKNOWN)
+        return lambda fact: (fact == "") is (condition == UNKNOWN)
     if not isinstance(condition, str):
-        return not isinstance(condition, bool) and _number_of(fact) == condition
-    if found := _COMPARED.fullmatch(condition):
-        return _compares(fact, found[1], found[2])
+        return lambda fact: not isinstance(condition, bool) and _number_of(fact) == condition
+    if compared := _COMPARED.fullmatch(condition):
+        return partial(_compares, compared[1], compared[2])
     if found := _EXPRESSION.fullmatch(condition):
-        return re.search(found[1], fact) is not None
-    return fnmatchcase(fact, condition)
+        search = re.compile(found[1]).search
+        return lambda fact: search(fact) is not None
+    if _WILDCARDS.isdisjoint(condition):
+        return condition.__eq__
+    return lambda fact: fnmatchcase(fact, condition)
 
 
 def _number_of(text: str) -> float | None:
@@ -68,7 +79,7 @@ def _number_of(text: str) -> float | None:
         return None
 
 
-def _compares(fact: str, sign: str, bound: str) -> bool:
+def _compares(sign: str, bound: str, fact: str) -> bool:
     """Whether a number or a version is less or more than a bound; no for other text."""
     compare: Callable[[Any, Any], bool] = _SIGNS[sign]
     if (number := _number_of(fact)) is not None:

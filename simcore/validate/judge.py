@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import permutations
 
@@ -224,7 +224,9 @@ def _predicted(row: _Row) -> tuple[Prediction, Interval, tuple[Scored, ...]] | s
         return f"internal error: {type(err).__name__}: {err}"
     time = time_of(case, request, prediction, 1.0 if work is None else work)
     known = case.work_known or work is not None
-    return prediction, time, _direct_scores(case, prediction, peak, figures, time, known)
+    scored = _direct_scores(case, prediction, peak, figures, time, known)
+    # A replay that the row did not ask for would carry the whole job to another process.
+    return replace(prediction, memory=replace(peak, segments=None)), time, scored
 
 
 def memory_figures(case: Case, request: Request, memory: MemoryResult) -> dict[str, float]:
@@ -323,34 +325,42 @@ def measured_time_s(case: Case) -> float | None:
     return case.measured.get("step_time_s") or case.measured.get("run_time_s")
 
 
-def reference_of(case: Case, others: Sequence[Case]) -> Case | None:
-    """The one-GPU row that a speed-up is relative to: same model and GPU type, else same model."""
-    if case.reference is not None:
-        return next((o for o in others if o.id == case.reference), None)
+def _reference_of(
+    row: Judged, alike: Sequence[Judged], by_id: Mapping[str, Judged]
+) -> Judged | None:
+    """The one-GPU row that a speed-up is relative to: same model and GPU type, else same model.
+
+    ``alike``: the rows of the same table and model.
+    """
+    if row.case.reference is not None:
+        return by_id.get(row.case.reference)
     single = [
-        o
-        for o in others
-        if o.table == case.table and o.model_name == case.model_name and o.gpus.startswith("1x1x")
-        and "+" not in o.gpus and measured_time_s(o) is not None
+        o for o in alike
+        if o.case.gpus.startswith("1x1x") and "+" not in o.case.gpus and _is_timed(o)
     ]  # fmt: skip
-    if case in single or not single:
+    if any(o is row for o in single) or not single:
         return None
-    same = [o for o in single if o.gpus.split("x")[-1] == case.gpus.split("x")[-1]]
-    return (same or single)[0]
+    card = row.case.gpus.split("x")[-1]
+    return next((o for o in single if o.case.gpus.split("x")[-1] == card), single[0])
+
+
+def _is_timed(row: Judged) -> bool:
+    return measured_time_s(row.case) is not None
 
 
 def _add_speedups(judged: Sequence[Judged]) -> list[Judged]:
-    cases = [j.case for j in judged]
-    by_id = {j.case.id: j for j in judged}
+    by_id = {j.case.id: j for j in reversed(judged)}  # the first, where tables share an id
+    alike: dict[tuple[str, str], list[Judged]] = defaultdict(list)
+    for j in judged:
+        alike[j.case.table, j.case.model_name].append(j)
     out = []
     for j in judged:
-        reference = reference_of(j.case, cases)
+        base = _reference_of(j, alike[j.case.table, j.case.model_name], by_id)
         measured = measured_time_s(j.case)
-        base_measured = measured_time_s(reference) if reference is not None else None
-        if reference is None or measured is None or base_measured is None:
+        base_measured = measured_time_s(base.case) if base is not None else None
+        if base is None or measured is None or base_measured is None:
             out.append(j)
             continue
-        base = by_id[reference.id]
         runs = "run_time_s" in j.case.measured
         share = 1.0 if runs else j.prediction.global_batch / base.prediction.global_batch
         entry = _scored_within(

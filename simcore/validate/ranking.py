@@ -13,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import asdict
 from functools import cached_property
+from statistics import median
 
 import numpy as np
 
@@ -172,8 +173,8 @@ class Order:
     def of_configurations(self) -> RankScore:
         """Score with the median of each configuration's rows."""
         return rank_score(
-            (of[0].model, of[0].cluster, _median([t.predicted for t in of]),
-             _median([t.measured for t in of]))
+            (of[0].model, of[0].cluster, median([t.predicted for t in of]),
+             median([t.measured for t in of]))
             for of in self._repeats
         )  # fmt: skip
 
@@ -206,8 +207,7 @@ class Order:
         off = np.concatenate([_scatter(of) for of in self._repeats] or [np.zeros(0)])
         if not len(off) or not self.of_configurations.families:
             return None
-        rng = np.random.default_rng(_SEED)
-        drawn = [self._as_measured_again(rng, off) for _ in range(_DRAWS)]
+        drawn = self._as_measured_again(off)
         return Repeatable(
             rows=len(off),
             scatter_sd_log=float(np.sqrt(np.mean(np.square(off)))),
@@ -222,14 +222,17 @@ class Order:
             found[t.model, t.cluster, t.configuration].append(t)
         return list(found.values())
 
-    def _as_measured_again(self, rng: np.random.Generator, off: Array) -> RankScore:
-        """Score of the measured medians against themselves with additional scatter."""
-        return rank_score(
-            (of[0].model, of[0].cluster,
-             (value := _median([t.measured for t in of]))
-             * math.exp(float(np.mean(rng.choice(off, len(of))))), value)
-            for of in self._repeats
-        )  # fmt: skip
+    def _as_measured_again(self, off: Array) -> list[RankScore]:
+        """Scores of the measured medians against themselves with additional scatter, by draw."""
+        sizes = np.array([len(of) for of in self._repeats])
+        drawn = np.random.default_rng(_SEED).choice(off, (_DRAWS, sizes.sum()))
+        means = np.add.reduceat(drawn, np.cumsum(sizes) - sizes, axis=1) / sizes  # [draw, repeats]
+        medians = np.array([median([t.measured for t in of]) for of in self._repeats])
+        names = [(of[0].model, of[0].cluster) for of in self._repeats]
+        return [
+            rank_score((*name, *times) for name, *times in zip(names, again, medians, strict=True))
+            for again in medians * np.exp(means)
+        ]
 
     def to_dict(self) -> dict[str, object]:
         """The dictionary for JSON."""
@@ -282,10 +285,6 @@ def _pairs(apart: Array, right: Array, least: float) -> Pairs:
 def _cluster(case: Case) -> str:
     """The row's GPUs, and the state of the cluster if the table gives one."""
     return f"{case.gpus} {case.cell('cluster_state')}".rstrip()
-
-
-def _median(values: Sequence[float]) -> float:
-    return float(np.median(values))
 
 
 def _scatter(of: Sequence[Timed]) -> Array:
