@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from importlib import import_module
 
 from simcore.base.registry import Registry
@@ -96,6 +97,7 @@ def kind_of(name: str) -> str:
     return next((kind for kind, archs in KINDS.items() if name in archs), "other")
 
 
+@lru_cache(maxsize=256)  # import_module takes microseconds, thousands of times in a sweep
 def load(name: str) -> None:
     """Import the file that registers ``name``, or all files for an unknown name.
 
