@@ -19,10 +19,11 @@ import numpy as np
 from simcore.answer.stages import with_balanced_stages
 from simcore.answer.sweep import Outcome
 from simcore.base.arrays import NDArray
-from simcore.planning.candidates import Candidates, request_of
+from simcore.planning.alike import Alike
+from simcore.planning.candidates import Candidates
 from simcore.planning.constraints import judge
 from simcore.planning.goal import Goal
-from simcore.planning.recut import bars, evaluated
+from simcore.planning.recut import bars
 from simcore.planning.space import Space
 from simcore.request.resolved import Request
 from simcore.step.schedules import SCHEDULES
@@ -46,7 +47,7 @@ def with_chunks(c: Candidates, goal: Goal, samples: float | None, top: int) -> C
     if not pending.any():
         return c
     hoped = judge(replace(c, step_s=_least_s(c)), goal, samples).value
-    usable_frac = 1.0 - goal.margin_frac
+    usable_frac, alike = 1.0 - goal.margin_frac, Alike(c)
     for _ in range(_MOST // _AT_ONCE):
         bar = bars(c, judge(c, goal, samples).value, top)[c.cluster]
         worth = np.flatnonzero(pending & (hoped < bar))
@@ -57,15 +58,15 @@ def with_chunks(c: Candidates, goal: Goal, samples: float | None, top: int) -> C
         chosen = promising[np.sort(first)[:_AT_ONCE]]
         pending[chosen] = False
         for i in chosen.tolist():
-            changed = _with_best_chunks(c, i, usable_frac)
+            changed = _with_best_chunks(c, i, usable_frac, alike, pending & (hoped < bar))
             if changed is None:  # with more micro-batches it needs as much memory or more
-                pending &= ~_alike(c, i)
+                pending &= ~_needs_more(c, i)
             else:
                 c = changed
     return c
 
 
-def _alike(c: Candidates, i: int) -> NDArray[np.bool_]:
+def _needs_more(c: Candidates, i: int) -> NDArray[np.bool_]:
     """Which candidates are like candidate ``i``, with as many micro-batches or more [C]."""
     found: NDArray[np.bool_] = (
         (c.form == c.form[i]) & (c.cluster == c.cluster[i])
@@ -106,22 +107,25 @@ def _least_s(c: Candidates) -> Array:
     return found
 
 
-def _with_best_chunks(c: Candidates, i: int, usable_frac: float) -> Candidates | None:
+def _with_best_chunks(
+    c: Candidates, i: int, usable_frac: float, alike: Alike, among: NDArray[np.bool_]
+) -> Candidates | None:
     """The candidates with the best number of chunks for candidate ``i``, where that is faster.
 
-    ``usable_frac``: share of a device's memory that may be used. None where the training program
-    has no such schedule, or no number of chunks fits with layers split evenly.
+    ``usable_frac``: share of a device's memory that may be used; ``among``: candidates that may
+    follow [C]. None where the training program has no such schedule, or no number of chunks fits
+    with layers split evenly.
     """
-    form = c.forms[int(c.form[i])]
-    plain = request_of(c, i, form, vpp=1)
+    plain = alike.request(i, vpp=1)
     assert plain.placed is not None
     if not plain.strategy.program.pipeline.interleaves:
         return None
     usable_bytes = usable_frac * c.capacity_bytes[i]
     counts = chunk_counts(layer_counts(plain.placed.part), plain.placed.layout.pp)
     found: list[tuple[Outcome, Request]] = []
-    for request in (request_of(c, i, form, vpp=n) for n in reversed(counts)):
-        out = evaluated(c, i, request)
+    for n in reversed(counts):
+        request = alike.request(i, vpp=n)
+        out = alike.outcome(i, request, n, among)
         if out.needed_bytes[0] > usable_bytes:  # fewer chunks hold more micro-batches in flight
             break
         found.append((out, request))
@@ -129,7 +133,8 @@ def _with_best_chunks(c: Candidates, i: int, usable_frac: float) -> Candidates |
         return None
     best = min(found, key=_seconds)
     cut = with_balanced_stages(best[1])
-    balanced = evaluated(c, i, cut)
+    assert cut.placed is not None
+    balanced = alike.outcome(i, cut, cut.placed.layout, among)
     if balanced.needed_bytes[0] <= usable_bytes:
         best = min(best, (balanced, cut), key=_seconds)
     faster = _seconds(best) < c.step_s[i] or c.needed_bytes[i] > usable_bytes

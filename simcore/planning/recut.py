@@ -17,10 +17,11 @@ from dataclasses import replace
 import numpy as np
 
 from simcore.answer.stages import LayerCosts, layer_costs, with_stages
-from simcore.answer.sweep import Axis, Outcome, cluster_kind, evaluate_axis
+from simcore.answer.sweep import cluster_kind
 from simcore.base.arrays import NDArray
 from simcore.memory.stages import StageLimits
-from simcore.planning.candidates import Candidates, request_of
+from simcore.planning.alike import Alike
+from simcore.planning.candidates import Candidates
 from simcore.planning.constraints import judge
 from simcore.planning.goal import Goal
 from simcore.request.resolved import Request
@@ -46,7 +47,7 @@ def with_cuts(c: Candidates, goal: Goal, samples: float | None, top: int) -> Can
     if not pending.any():
         return c
     hoped = judge(replace(c, step_s=c.balanced_s, needed_bytes=c.least_bytes), goal, samples).value
-    cuts = _Cuts(1.0 - goal.margin_frac)
+    cuts = _Cuts(1.0 - goal.margin_frac, Alike(c))
     while True:
         now = judge(c, goal, samples).value
         bar = bars(c, now, top)[c.cluster]
@@ -81,21 +82,14 @@ def bars(c: Candidates, value: Array, top: int) -> Array:
     return bars
 
 
-def evaluated(c: Candidates, i: int, request: Request) -> Outcome:
-    """The outcome of candidate ``i`` with this request, at the candidate's batch."""
-    one = np.zeros(1, dtype=np.intp)
-    axis = Axis((request.cluster,), one, c.micro_batch[i : i + 1], one, c.grad_accum[i : i + 1])
-    return evaluate_axis(request, axis, twice="inter")
-
-
 class _Cuts:
     """Finds the best splits of candidates, with caches of what several candidates share.
 
     ``share``: share of a device's memory that may be used.
     """
 
-    def __init__(self, share: float) -> None:
-        self._share = share
+    def __init__(self, share: float, alike: Alike) -> None:
+        self._share, self._alike = share, alike
         self._costs: dict[Hashable, LayerCosts] = {}
         self._limits: dict[Hashable, tuple[StageLimits, dict[int, int]]] = {}
         self._found: dict[Hashable, Sizes | None] = {}
@@ -103,9 +97,9 @@ class _Cuts:
     def taken(self, c: Candidates, i: int, worth: NDArray[np.intp]) -> Candidates:
         """The candidates with the best split for candidate ``i``, where that is faster or fits.
 
-        ``worth``: candidates that may follow; their memory is evaluated together with this one's.
+        ``worth``: candidates that may follow; they are evaluated together with this one.
         """
-        request = request_of(c, i)
+        request = self._alike.request(i)
         placed = request.placed
         assert placed is not None
         found = self._best(c, i, request, worth)
@@ -113,7 +107,7 @@ class _Cuts:
             return c
         cut = with_stages(request, found)
         assert cut.placed is not None
-        out = evaluated(c, i, cut)
+        out = self._alike.outcome(i, cut, found, np.isin(np.arange(len(c)), worth))
         usable_bytes = self._share * c.capacity_bytes[i]
         fitted = c.needed_bytes[i] <= usable_bytes
         if out.needed_bytes[0] > usable_bytes or (fitted and out.step_time_s[0] >= c.step_s[i]):

@@ -64,8 +64,6 @@ class Program:
     one price (``physics.collectives.priced_as``).
     ``misc``: triples (task, named quantity, rank class). ``overlapped`` [T]: whether a compute task
     shares the device with collectives.
-    ``term_sums``: for each rank class, and last for the streams that all classes share, the lines
-    of the time breakdown without the host's, and a matrix [lines, T] that sums their tasks.
     """
 
     graph: StepGraph
@@ -80,7 +78,6 @@ class Program:
     overlapped: NDArray[np.bool_]
     by_function: bool
     comm_beside: NDArray[np.bool_]
-    term_sums: tuple[tuple[tuple[str, ...], NDArray[np.float64]], ...]
 
 
 class ProgramBuilder:
@@ -240,7 +237,6 @@ class ProgramBuilder:
             overlapped=overlapped,
             by_function=by_function,
             comm_beside=self._runs_beside_compute(overlapped),
-            term_sums=self._term_sums(),
         )
 
     def _runs_beside_compute(self, overlapped: NDArray[np.bool_]) -> NDArray[np.bool_]:
@@ -249,17 +245,6 @@ class ProgramBuilder:
         return np.array(
             [max(self.tasks[c.task].deps, default=-1) < last for c in self._comm], dtype=bool
         )
-
-    def _term_sums(self) -> tuple[tuple[tuple[str, ...], NDArray[np.float64]], ...]:
-        """``Program.term_sums``."""
-        rows: list[dict[str, NDArray[np.float64]]] = [{} for _ in range(self.n_classes + 1)]
-        for i, task in enumerate(self.tasks):
-            if task.term != "host":
-                _, _, rank_class = task.stream.partition("compute ")
-                of_class = rows[int(rank_class) if rank_class else self.n_classes]
-                of_class.setdefault(task.term, np.zeros(len(self.tasks)))[i] = 1.0
-        width = len(self.tasks)
-        return tuple((tuple(r), np.array(list(r.values())).reshape(len(r), width)) for r in rows)
 
 
 @dataclass(frozen=True)

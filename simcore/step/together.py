@@ -2,14 +2,16 @@
 
 The programs are those of parts of one model, such as the stages of a pipeline. Parts differ in
 their tasks and sizes, not in how they are priced, so a sum over the tasks, kernels or messages of
-each part is one matrix over those of all parts.
+each part is one matrix over those of all parts. Layers repeat, so few tasks differ in duration:
+each distinct duration is a row that is priced once.
 
-# N parts; of all parts together: T tasks, R compute tasks, P phases, M messages
+# N parts; of all parts together: T tasks, D distinct durations (R of them compute), P phases,
+# M messages
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from functools import lru_cache
 
 import numpy as np
@@ -21,26 +23,28 @@ from simcore.step.program import Program, Scope
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
+#: Lines of the time breakdown, and how often each has each distinct duration [lines, D].
+TermCounts = tuple[tuple[str, ...], Array]
 
 
 @dataclass(frozen=True)
 class Computing:
-    """The compute tasks of all parts, and the host tasks that issue them.
+    """The distinct compute tasks of all parts, and the distinct host tasks that issue them.
 
-    ``weights`` [R, P]: how much of each phase a compute task runs; ``tasks`` [R]: task numbers.
-    ``rows``: for each rank class, its rows of ``weights``. ``whole``, ``beside``: for each rank
-    class, how much of each phase a part runs [N, P], in all its tasks and in those that overlap
-    with collectives. ``host_tasks``, ``host_weights`` [host tasks, P], ``host_sums`` [N, P]: the
-    same for the host. ``alone``, ``slowed``: rows of ``weights`` that run without and with
+    ``weights`` [R, P]: how much of each phase a compute task runs; ``at`` [R]: its row of the
+    durations. ``rows``: for each rank class, its rows of ``weights``. ``whole``, ``beside``: for
+    each rank class, how much of each phase a part runs [N, P], in all its tasks and in those that
+    overlap with collectives. ``host_at``, ``host_weights`` [host rows, P], ``host_sums`` [N, P]:
+    the same for the host. ``alone``, ``slowed``: rows of ``weights`` that run without and with
     collectives beside them; ``slowed_part``: the part of each of the latter.
     """
 
     weights: Array
-    tasks: Index
+    at: Index
     rows: tuple[Index, ...]
     whole: tuple[Array, ...]
     beside: tuple[Array, ...]
-    host_tasks: Index
+    host_at: Index
     host_weights: Array
     host_sums: Array
     alone: Index
@@ -54,19 +58,19 @@ class Sending:
 
     ``messages``: tuples (collective whose price applies, scope, sizes in bytes [n, 1], message
     numbers [n]); ``message_part`` [M]: the part of each message.
-    ``after_tasks``: communication tasks that start when no overlapped compute remains (backward has
-    ended); ``sent_tasks``: those that run beside compute. ``after_counts``, ``sent_task_counts``
-    [tasks, M]: how often each sends each message. ``sent_counts``, ``micro_counts``,
-    ``all_counts`` [N, M]: how often a part sends each message beside compute, in every micro-step,
-    and in a whole step. ``hides`` [N, 1]: whether a part's collectives of every micro-step run
-    beside compute.
+    ``after_at``: rows of the durations of communication tasks that start when no overlapped compute
+    remains (backward has ended); ``sent_at``: of those that run beside compute. ``after_counts``,
+    ``sent_task_counts`` [rows, M]: how often each sends each message. ``sent_counts``,
+    ``micro_counts``, ``all_counts`` [N, M]: how often a part sends each message beside compute, in
+    every micro-step, and in a whole step. ``hides`` [N, 1]: whether a part's collectives of every
+    micro-step run beside compute.
     """
 
     messages: tuple[tuple[Collective, Scope, Array, Index], ...]
     message_part: Index
-    after_tasks: Index
+    after_at: Index
     after_counts: Array
-    sent_tasks: Index
+    sent_at: Index
     sent_task_counts: Array
     sent_counts: Array
     micro_counts: Array
@@ -78,12 +82,16 @@ class Sending:
 class Together:
     """Several programs and their joined arrays.
 
-    ``ends`` [N]: the number of tasks of a program and of all before it; ``misc``: tuples (named
-    quantity, rank class, tasks of that duration, the part of each task).
+    ``n_rows``: D; ``rows``: for each program, the row of each of its tasks. ``term_counts``: for
+    each program, the lines of the time breakdown without the host's: of each rank class, and last
+    of the streams that all classes share. ``misc``: tuples (named quantity, rank class, rows of
+    that duration, the part of each row).
     """
 
     programs: tuple[Program, ...]
-    ends: tuple[int, ...]
+    n_rows: int
+    rows: tuple[tuple[int, ...], ...]
+    term_counts: tuple[tuple[TermCounts, ...], ...]
     computing: Computing
     sending: Sending
     misc: tuple[tuple[str, int, Index, Index], ...]
@@ -94,26 +102,77 @@ def together(programs: Sequence[Program]) -> Together:
     return _together(tuple(Same(p) for p in programs))
 
 
-@lru_cache(maxsize=256)
+class _Rows:
+    """Rows of distinct durations, numbered in the order in which tasks are added.
+
+    ``of_task`` [T]: the row of each task, in all parts.
+    """
+
+    def __init__(self, n_tasks: int) -> None:
+        self.of_task: Index = np.zeros(n_tasks, dtype=np.intp)
+        self.count = 0
+
+    def add(self, tasks: Index, keys: Sequence[Hashable]) -> tuple[Index, Index]:
+        """Number tasks, those of equal key alike: (place of the first of each row, the rows)."""
+        known: dict[Hashable, int] = {}
+        firsts: list[int] = []
+        for place, key in enumerate(keys):
+            if key not in known:
+                known[key] = self.count + len(known)
+                firsts.append(place)
+        self.of_task[tasks] = [known[key] for key in keys]
+        rows = np.arange(self.count, self.count + len(known))
+        self.count += len(known)
+        return np.array(firsts, dtype=np.intp), rows
+
+
+@lru_cache(maxsize=1024)
 def _together(parts: tuple[Same[Program], ...]) -> Together:
     programs = tuple(p.it for p in parts)
     ends = np.cumsum([len(p.graph.tasks) for p in programs])
     begins = [0, *ends[:-1].tolist()]
+    rows = _Rows(int(ends[-1]))
+    computing, sending = _computing(programs, begins, rows), _sending(programs, begins, rows)
     # (named quantity, rank class) -> (task, part)
     misc: dict[tuple[str, int], list[tuple[int, int]]] = {}
     for n, (program, begin) in enumerate(zip(programs, begins, strict=True)):
         for task, quantity, rank_class in program.misc:
             misc.setdefault((quantity, rank_class), []).append((begin + task, n))
+    quantities = []
+    for (quantity, rank_class), tasks in misc.items():
+        at, part = np.array(tasks, dtype=np.intp).T
+        first, numbers = rows.add(at, part.tolist())
+        quantities.append((quantity, rank_class, numbers, part[first]))
+    of_program = np.split(rows.of_task, ends[:-1])
     return Together(
         programs=programs,
-        ends=tuple(ends.tolist()),
-        computing=_computing(programs, begins),
-        sending=_sending(programs, begins),
-        misc=tuple((*key, *np.array(at, dtype=np.intp).T) for key, at in misc.items()),
+        n_rows=rows.count,
+        rows=tuple(tuple(of.tolist()) for of in of_program),
+        term_counts=tuple(
+            _term_counts(p, of, rows.count) for p, of in zip(programs, of_program, strict=True)
+        ),
+        computing=computing,
+        sending=sending,
+        misc=tuple(quantities),
     )
 
 
-def _computing(programs: Sequence[Program], begins: Sequence[int]) -> Computing:
+def _term_counts(program: Program, rows: Index, n_rows: int) -> tuple[TermCounts, ...]:
+    """``Together.term_counts`` of one program; ``rows``: the row of each of its tasks."""
+    lines: list[dict[str, Array]] = [{} for _ in range(program.n_classes + 1)]
+    for task, row in zip(program.graph.tasks, rows.tolist(), strict=True):
+        if task.term != "host":
+            _, _, rank_class = task.stream.partition("compute ")
+            of_class = lines[int(rank_class) if rank_class else program.n_classes]
+            if task.term not in of_class:
+                of_class[task.term] = np.zeros(n_rows)
+            of_class[task.term][row] += 1.0
+    return tuple(
+        (tuple(each), np.array(list(each.values())).reshape(len(each), n_rows)) for each in lines
+    )
+
+
+def _computing(programs: Sequence[Program], begins: Sequence[int], rows: _Rows) -> Computing:
     weights = _diagonal([p.weights for p in programs])
     host_weights = _diagonal([p.host_weights for p in programs])
     part, host_part = (
@@ -122,54 +181,71 @@ def _computing(programs: Sequence[Program], begins: Sequence[int]) -> Computing:
     )
     rank_class = np.concatenate([p.compute_class for p in programs])
     beside = np.concatenate([p.overlapped[p.compute_tasks] for p in programs])
-    rows = tuple(np.flatnonzero(rank_class == c) for c in range(programs[0].n_classes))
-    belongs = part == np.arange(len(programs))[:, None]  # [N, R]
+    classes = [rank_class == c for c in range(programs[0].n_classes)]
+    belongs = part == np.arange(len(programs))[:, None]  # [N, compute tasks]
+    tasks = _shifted([p.compute_tasks for p in programs], begins)
+    kinds = zip(rank_class.tolist(), beside.tolist(), _texts(weights), strict=True)
+    first, at = rows.add(tasks, list(kinds))
+    host_tasks = _shifted([p.host_tasks for p in programs], begins)
+    host_first, host_at = rows.add(host_tasks, _texts(host_weights))
+    alone = ~beside[first]
     return Computing(
-        weights=weights,
-        tasks=_shifted([p.compute_tasks for p in programs], begins),
-        rows=rows,
-        whole=tuple(belongs[:, r] @ weights[r] for r in rows),
-        beside=tuple((belongs & beside)[:, r] @ weights[r] for r in rows),
-        host_tasks=_shifted([p.host_tasks for p in programs], begins),
-        host_weights=host_weights,
+        weights=weights[first],
+        at=at,
+        rows=tuple(np.flatnonzero(of_class[first]) for of_class in classes),
+        whole=tuple(belongs[:, of_class] @ weights[of_class] for of_class in classes),
+        beside=tuple((belongs & beside)[:, of_class] @ weights[of_class] for of_class in classes),
+        host_at=host_at,
+        host_weights=host_weights[host_first],
         host_sums=(host_part == np.arange(len(programs))[:, None]) @ host_weights,
-        alone=np.flatnonzero(~beside),
-        slowed=np.flatnonzero(beside),
-        slowed_part=part[beside],
+        alone=np.flatnonzero(alone),
+        slowed=np.flatnonzero(~alone),
+        slowed_part=part[first][~alone],
     )
 
 
-def _sending(programs: Sequence[Program], begins: Sequence[int]) -> Sending:
+#: Decimals to which weights are equal: shares of a layer differ by rounding errors.
+_DECIMALS = 12
+
+
+def _texts(matrix: Array) -> list[bytes]:
+    """A key for each row of a matrix, equal for rows that are equal but for rounding errors."""
+    return [row.tobytes() for row in np.round(matrix, _DECIMALS)]
+
+
+def _sending(programs: Sequence[Program], begins: Sequence[int], rows: _Rows) -> Sending:
     part = _part_of([len(p.comm) for p in programs])
     costs = [cost for p in programs for cost in p.comm]
-    rows: dict[tuple[int, Collective, Scope, float], int] = {}
-    sent_rows: list[tuple[int, int, float]] = []  # (collective, row, how often it is sent)
+    numbers: dict[tuple[int, Collective, Scope, float], int] = {}
+    sent_each: list[tuple[int, int, float]] = []  # (collective, message, how often it is sent)
     for i, (n, cost) in enumerate(zip(part.tolist(), costs, strict=True)):
         op = cost.op if programs[n].by_function else priced_as(cost.op)
         for size, count in zip(cost.sizes_bytes, cost.counts, strict=True):
-            row = rows.setdefault((n, op, cost.scope, size), len(rows))
-            sent_rows.append((i, row, count))
-    counts = np.zeros((len(costs), len(rows)))
-    for i, row, count in sent_rows:
-        counts[i, row] += count
+            number = numbers.setdefault((n, op, cost.scope, size), len(numbers))
+            sent_each.append((i, number, count))
+    counts = np.zeros((len(costs), len(numbers)))
+    for i, number, count in sent_each:
+        counts[i, number] += count
     messages: dict[tuple[Collective, Scope], list[tuple[float, int]]] = {}
-    for (_, op, scope, size), row in rows.items():
-        messages.setdefault((op, scope), []).append((size, row))
+    for (_, op, scope, size), number in numbers.items():
+        messages.setdefault((op, scope), []).append((size, number))
     tasks = _shifted([np.array([c.task for c in p.comm], dtype=np.intp) for p in programs], begins)
     sent = np.concatenate([p.comm_beside for p in programs])
+    after_first, after_at = rows.add(tasks[~sent], _texts(counts[~sent]))
+    sent_first, sent_at = rows.add(tasks[sent], _texts(counts[sent]))
     micro = np.array([cost.every_micro_step for cost in costs], dtype=bool)
     sums = 1.0 * (part == np.arange(len(programs))[:, None])
     overlaps = np.array([p.overlapped[p.compute_tasks].any() for p in programs], dtype=bool)
     return Sending(
         messages=tuple(
-            (*key, np.array([[size] for size, _ in of]), np.array([row for _, row in of]))
+            (*key, np.array([[size] for size, _ in of]), np.array([number for _, number in of]))
             for key, of in messages.items()
         ),
-        message_part=np.array([n for n, *_ in rows], dtype=np.intp),
-        after_tasks=tasks[~sent],
-        after_counts=counts[~sent],
-        sent_tasks=tasks[sent],
-        sent_task_counts=counts[sent],
+        message_part=np.array([n for n, *_ in numbers], dtype=np.intp),
+        after_at=after_at,
+        after_counts=counts[~sent][after_first],
+        sent_at=sent_at,
+        sent_task_counts=counts[sent][sent_first],
         sent_counts=(sums * sent) @ counts,
         micro_counts=(sums * micro) @ counts,
         all_counts=sums @ counts,

@@ -323,7 +323,7 @@ def compute_times(
     if len(phases) == 1:
         task_s = computing.weights @ phases[0]
     else:
-        task_s = np.empty((len(computing.tasks), len(first)))
+        task_s = np.empty((len(computing.at), len(first)))
         for rows, seconds in zip(computing.rows, phases, strict=True):
             task_s[rows] = computing.weights[rows] @ seconds
     whole, beside = (

@@ -15,7 +15,7 @@ from simcore.request.resolved import Loading
 from simcore.step.kernels import KernelTable, joined_table, table_of
 from simcore.step.parallel import PARALLELISMS
 from simcore.step.program import Program, ProgramBuilder
-from simcore.step.together import Together, together
+from simcore.step.together import TermCounts, Together, together
 from simcore.strategy.strategy import Strategy
 from simcore.timing.compute import ComputeTimes, compute_times
 from simcore.timing.points import Points
@@ -190,39 +190,41 @@ def _evaluate(
         computed, loader.blocking_s(points) if loader else zero, first.shares,
     )  # fmt: skip
     found = []
-    for program, of_part in zip(joined.programs, priced, strict=True):
-        terms = _terms(program, of_part.duration_s, wanted)
-        timeline = schedule(program.graph, of_part.duration_s) if keep_timeline else None
-        ends = timeline.makespan_s if timeline else makespan_s(program.graph, of_part.duration_s)
+    durations = list(priced.duration_s)
+    for n, (program, rows) in enumerate(zip(joined.programs, joined.rows, strict=True)):
+        terms = _terms(joined.term_counts[n], priced.duration_s, wanted)
+        each = [durations[row] for row in rows]
+        timeline = schedule(program.graph, np.array(each)) if keep_timeline else None
+        ends = timeline.makespan_s if timeline else makespan_s(program.graph, each)
         step, period = loader.step_s(points, ends) if loader else (ends, zero)
         found.append(
             Steps(
                 step_s=step,
                 makespan_s=ends,
                 load_period_s=period,
-                comm_s=of_part.comm_total_s,
-                comm_beside_s=of_part.comm_beside_s,
+                comm_s=priced.comm_total_s[n],
+                comm_beside_s=priced.comm_beside_s[n],
                 terms_s=terms,
-                host_micro_s=of_part.host_micro_s,
+                host_micro_s=priced.host_micro_s[n],
                 timeline=timeline,
             )
         )
     return found
 
 
-def _terms(program: Program, duration_s: Array, wanted: Collection[str] | None) -> dict[str, Array]:
+def _terms(
+    counts: Sequence[TermCounts], duration_s: Array, wanted: Collection[str] | None
+) -> dict[str, Array]:
     """Busy seconds by term [C], without host time; of several rank classes the slowest one's."""
-    if wanted is not None and program.n_classes == 1:
+    if wanted is not None and len(counts) == 2:  # one class, and what classes share
         found: dict[str, Array] = {}
-        for names, sums in program.term_sums:
+        for names, sums in counts:
             rows = [i for i, name in enumerate(names) if name in wanted]
             if rows:
                 found |= zip((names[i] for i in rows), sums[rows] @ duration_s, strict=True)
         return found
-    *own, common = (
-        dict(zip(names, sums @ duration_s, strict=True)) for names, sums in program.term_sums
-    )
-    if program.n_classes == 1:
+    *own, common = (dict(zip(names, sums @ duration_s, strict=True)) for names, sums in counts)
+    if len(own) == 1:
         return {**own[0], **common}
     slowest = np.stack([sum(o.values(), np.zeros(())) for o in own]).argmax(axis=0)
     mine = {term: np.choose(slowest, [o[term] for o in own]) for term in own[0]}

@@ -1,6 +1,6 @@
-"""Durations of every task of a step graph along the configuration axis.
+"""The distinct durations of the tasks of step graphs along the configuration axis.
 
-# C configs, T tasks, N parts of a model (stages of a pipeline) priced at once.
+# C configs, D distinct durations, N parts of a model (stages of a pipeline) priced at once.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Priced:
-    """Durations of one graph's tasks [T, C].
+    """Durations of the tasks of all parts [D, C]; ``Together.rows`` has the row of each task.
 
-    ``comm_total_s`` [C]: seconds of all collectives; ``comm_beside_s`` [C]: of those that run
-    during backward. ``host_micro_s`` [C]: host seconds to issue one micro-step.
+    ``comm_total_s`` [N, C]: seconds of all collectives; ``comm_beside_s`` [N, C]: of those that run
+    during backward. ``host_micro_s`` [N, C]: host seconds to issue one micro-step.
     """
 
     duration_s: Array
@@ -49,18 +49,18 @@ def price(
     computed: ComputeTimes,
     loader: Array,
     shares: tuple[float, ...] = (),
-) -> list[Priced]:
-    """Durations of the tasks of several step graphs, one result for each of ``workloads``.
+) -> Priced:
+    """Durations of the tasks of several step graphs, one for each of ``workloads``.
 
     ``workloads``: parts of one model. ``loader``: load time that blocks a step [C]. ``shares``: as
     in ``evaluate.Job``.
     """
-    duration = np.empty((joined.ends[-1], len(points)))
+    duration = np.empty((joined.n_rows, len(points)))
     tasks, sending = joined.computing, joined.sending
     issue, launch = issue_s(strategy, classes, points), launch_s(classes, points)
     threads = issuing_devices(strategy, points)
     issued = issue * threads, launch * threads, points.n_ranks > 1
-    duration[tasks.host_tasks] = host_s(tasks.host_weights, table, *issued)
+    duration[tasks.host_at] = host_s(tasks.host_weights, table, *issued)
     host_micro_s = host_s(tasks.host_sums, table, *issued)
 
     # Compute and collectives that run at the same time slow each other. Sums are over messages and
@@ -76,19 +76,19 @@ def price(
     shared = np.minimum(sent, window)
     slowdown = max(c.overlap_slowdown_frac for c in classes) / points.overlap
     slower = 1.0 + slowdown * shared / np.maximum(window, TINY)
-    duration[sending.after_tasks] = sending.after_counts @ message_s
-    if len(sending.sent_tasks):
+    duration[sending.after_at] = sending.after_counts @ message_s
+    if len(sending.sent_at):
         slowing = max(c.comm_slowdown_frac for c in classes) / points.overlap
         longer = 1.0 + slowing * shared / np.maximum(sent, TINY)
         longer_s = message_s * _spread(longer, sending.message_part)
-        duration[sending.sent_tasks] = sending.sent_task_counts @ longer_s
+        duration[sending.sent_at] = sending.sent_task_counts @ longer_s
 
     alone, slowed = (
         computed.task_s[rows].take(column, axis=1) for rows in (tasks.alone, tasks.slowed)
     )
     slowed *= _spread(slower, tasks.slowed_part)
-    duration[tasks.tasks[tasks.alone]] = alone
-    duration[tasks.tasks[tasks.slowed]] = slowed
+    duration[tasks.at[tasks.alone]] = alone
+    duration[tasks.at[tasks.slowed]] = slowed
 
     comm_micro = sending.micro_counts @ message_s
     alone_s, overlapped_s = (
@@ -108,11 +108,7 @@ def price(
         duration[at] = _spread(quantities.quantity(name, index), part)
     host_micro_s = host_micro_s + quantities.sums_host_s
     total = sending.all_counts @ wire_s + quantities.broadcasts_s
-    begins = (0, *joined.ends[:-1])
-    return [
-        Priced(duration[begin:end], total[n], sent[n], host_micro_s[n])
-        for n, (begin, end) in enumerate(zip(begins, joined.ends, strict=True))
-    ]
+    return Priced(duration, total, sent, host_micro_s)
 
 
 def _spread(of_part: Array, part: NDArray[np.intp]) -> Array:

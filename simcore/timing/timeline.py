@@ -7,6 +7,7 @@ Tasks are scheduled one after another, each for all configurations at once.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import reduce
 
 import numpy as np
@@ -37,21 +38,21 @@ class Timeline:
         return found
 
 
-def makespan_s(graph: StepGraph, duration_s: Array) -> Array:
-    """End of the last task [C]. ``duration_s`` [T, C] is overwritten with the ends of the tasks."""
+def makespan_s(graph: StepGraph, duration_s: Sequence[Array]) -> Array:
+    """End of the last task [C]; ``duration_s``: of each task [C], one array for equal ones."""
     ends = list(duration_s)
-    begin = np.empty(duration_s.shape[1])
     for task, after, bounds in graph.waits:
         end = ends[task]
         if len(after) == 1:
-            end += ends[after[0]]
+            end = ends[after[0]] + end
         elif after:
-            np.maximum(ends[after[0]], ends[after[1]], out=begin)
+            begin = np.maximum(ends[after[0]], ends[after[1]])
             for other in after[2:]:
                 np.maximum(begin, ends[other], out=begin)
-            end += begin
+            end = np.add(begin, end, out=begin)
         for bound in bounds:
-            np.maximum(end, ends[bound], out=end)
+            end = np.maximum(end, ends[bound], out=end if after else None)
+        ends[task] = end
     return reduce(np.maximum, (ends[task] for task in graph.last_tasks))
 
 
