@@ -126,7 +126,7 @@ class _Rows:
         return np.array(firsts, dtype=np.intp), rows
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=1000)
 def _together(parts: tuple[Same[Program], ...]) -> Together:
     programs = tuple(p.it for p in parts)
     ends = np.cumsum([len(p.graph.tasks) for p in programs])

@@ -97,7 +97,7 @@ class Steps:
     micro_steps_s: Array | None = None
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=1000)
 def program_of(workload: Workload, strategy: Strategy, n_classes: int) -> Program:
     """The step graph of a workload under a strategy."""
     # Recompute within layers is in their kernels; the graph only knows recompute of whole layers.
@@ -106,7 +106,7 @@ def program_of(workload: Workload, strategy: Strategy, n_classes: int) -> Progra
     return _program(workload.outline, shape, n_classes, recomputed)
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=1000)
 def _program(workload: Workload, strategy: Strategy, n_classes: int, recomputed: bool) -> Program:
     builder = ProgramBuilder(workload, n_classes, recomputed)
     PARALLELISMS[strategy.parallelism].build(builder, strategy)
