@@ -258,6 +258,23 @@ def _value(term: str, facts: Facts) -> str:
     return f"{p.mfu_frac * PERCENT:.1f} %" if term == "mfu" else p.bound_by
 
 
+def listed(request: Request, result: Prediction) -> list[tuple[str, str]]:
+    """(term, value) of the terms that this job has, in order: those of time and memory above zero.
+
+    Communication that computation hides is the last of time.
+    """
+    facts = Facts(request, result)
+    has = {
+        **{f"time.{k}": v > _NOISE_S for k, v in result.time_s.items()},
+        **{f"memory.{k}": v > 0 for k, v in result.memory.shown_terms.items()},
+        "memory.device": True,
+        **dict.fromkeys(HEADLINES, True),
+        "collectives": result.n_gpus > 1,
+        "speedup": result.n_gpus > 1,
+    }
+    return [(term, _value(term, facts)) for term in TERMS if has.get(term)]
+
+
 def explain(request: Request, result: Prediction, term: str) -> Explanation:
     """The explanation of the best match of ``term``. Raises UsageError for an unknown term."""
     name = find_terms(term)[0]

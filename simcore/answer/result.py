@@ -142,6 +142,41 @@ class PredictedJob:
     options: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cost:
+    """What a job costs while it runs.
+
+    unit              what is counted: token where samples are text, else the sample
+    usd_per_h         dollars an hour of all GPUs; None where a price is unknown
+    usd_per_million, kwh_per_million   dollars and energy for a million units; None where unknown
+    sources           where the prices are from
+    """
+
+    unit: str
+    usd_per_h: float | None
+    usd_per_million: float | None
+    kwh_per_million: float | None
+    sources: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """A whole run of a job, without failures; intervals are those of the step time.
+
+    tokens         None where samples are not text
+    cost_usd, energy_kwh    central values; None where a price or the rated power is unknown
+    deadline_s     time until the deadline; ``deadline_prob``: probability of ending before it
+    """
+
+    steps: float
+    tokens: float | None
+    time_s: Interval
+    cost_usd: float | None
+    energy_kwh: float | None
+    deadline_s: float | None = None
+    deadline_prob: float | None = None
+
+
 @dataclass(frozen=True, kw_only=True)
 class Prediction(PredictedJob):
     """The prediction of one job: does it fit, how fast is it, and what limits it.
@@ -166,6 +201,8 @@ class Prediction(PredictedJob):
     stages: tuple[StageRun, ...] = ()
     run_time_s: float | None = None
     run_steps: float | None = None
+    run: Run | None = None
+    cost: Cost | None = None
     later_advice: Later[Advice] | None = field(default=None, repr=False, compare=False)
     later_measured: Later[tuple[MeasuredRow, ...]] | None = field(
         default=None, repr=False, compare=False

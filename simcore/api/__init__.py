@@ -19,9 +19,8 @@ from simcore.answer.result import Prediction as PlainPrediction
 from simcore.api.result import Call, plain_as
 from simcore.api.results import Explanation, Memory, Prediction, Timeline
 from simcore.api.signatures import takes_options
-from simcore.base.errors import InvalidConfig, Problems, SimcoreError, UsageError
+from simcore.base.errors import InvalidConfig, SimcoreError, UsageError
 from simcore.base.question import Later, one_question
-from simcore.base.units import number_problems
 from simcore.hardware.cluster import ClusterSpec
 from simcore.hardware.profile import Profile
 from simcore.request.resolved import Request
@@ -69,8 +68,13 @@ def predict(
     model: str | Path | ModelSource,
     gpus: str,
     *,
-    steps: float | None = None,
+    steps: float | str | None = None,
     epochs: float | None = None,
+    tokens: float | str | None = None,
+    deadline: str | None = None,
+    cost: bool = False,
+    price: Sequence[str] | str | None = None,
+    prices: str | None = None,
     keep_timeline: bool = False,
     **options: Any,
 ) -> Prediction:
@@ -78,21 +82,25 @@ def predict(
 
     ``model`` is a name, a file (text or a path), a callable (``package.module:function``) or a
     result of ``read_config``. ``options`` are those of ``simcore predict``, listed below; options
-    that are not given take their defaults, which ``Prediction.defaults`` lists. With ``steps`` or
-    ``epochs``, the prediction includes the time of a run of that length. Raises UsageError, which
-    lists everything that is wrong with the request. A job that does not fit in memory is a normal
-    result, not an error.
+    that are not given take their defaults, which ``Prediction.defaults`` lists. Raises UsageError,
+    which lists everything that is wrong with the request. A job that does not fit in memory is a
+    normal result, not an error.
+
+    steps, epochs, tokens   length of a run ("15T"), one of them: ``run`` has its time, cost, energy
+    deadline       "30d" or a date: ``run`` has the probability that the run ends before it
+    cost           whether ``cost`` tells what an hour and a million tokens (or samples) cost
+    price, prices  prices of GPU-hours, as in ``compare``
     """
+    of_run = {"steps": steps, "epochs": epochs, "tokens": tokens, "deadline": deadline,
+              "cost": cost or None, "price": price, "prices": prices}  # fmt: skip
+    of_run = {name: value for name, value in of_run.items() if value is not None}
     result = answer_of(model, gpus, options, keep_timeline=keep_timeline)
-    run_steps = _run_steps(model, options, result, steps, epochs)
-    with_run = replace(
-        result,
-        run_steps=run_steps,
-        run_time_s=run_steps * result.step_time_s.value if run_steps is not None else None,
-    )
-    words = {"model": model, "gpus": gpus, "steps": steps, "epochs": epochs,
-             "keep_timeline": keep_timeline, **options}  # fmt: skip
-    return Prediction.of(with_run, Call("predict", words))
+    if of_run:
+        from simcore.api.run import told_of_run
+
+        result = replace(result, **told_of_run(model, options, result, of_run))
+    words = {"model": model, "gpus": gpus, **of_run, "keep_timeline": keep_timeline, **options}
+    return Prediction.of(result, Call("predict", words))
 
 
 @trusts_call()
@@ -161,6 +169,16 @@ def explain(model: str | Path | ModelSource, gpus: str, term: str, **options: An
     find_terms(term)
     request = make_request(model, gpus, **options)
     return plain_as(Explanation, _explain(request, _predict(request), term))
+
+
+@takes_options()
+@trusts_call()
+def terms(model: str | Path | ModelSource, gpus: str, **options: Any) -> dict[str, str]:
+    """The terms of a prediction that ``explain`` explains, with their values as text."""
+    from simcore.answer.explain import listed
+
+    request = make_request(model, gpus, **options)
+    return dict(listed(request, _predict(request)))
 
 
 @takes_options()
@@ -291,13 +309,6 @@ def find_terms(term: str) -> tuple[str, ...]:
     return tuple(_find_terms(term))
 
 
-def run_violations(steps: float | None, epochs: float | None) -> list[str]:
-    """Error messages about the length of a run; empty where it is valid."""
-    both = steps is not None and epochs is not None
-    found = ["give --steps or --epochs, not both"] if both else []
-    return [*found, *number_problems("steps", steps), *number_problems("epochs", epochs)]
-
-
 @takes_options()
 @trusts_call(at=1)
 @one_question()
@@ -392,35 +403,6 @@ def _seq_len(model: str | Path | ModelSource, options: Options) -> int | None:
     return value if isinstance(value, int) else None
 
 
-def _run_steps(
-    model: str | Path | ModelSource,
-    options: Options,
-    result: PlainPrediction,
-    steps: float | None,
-    epochs: float | None,
-) -> float | None:
-    Problems(run_violations(steps, epochs)).stop()
-    if steps is not None:
-        return float(steps)
-    if epochs is None:
-        return None
-    source = model_of(model, inputs_of(options), options.get("settings"))
-    data = source.dataset
-    samples = options.get("epoch_samples") or (data.samples.value if data else None)
-    if samples is None:
-        raise InvalidConfig([f"{source.name} has no data set: give --steps, or --epoch-samples"])
-    per_epoch = samples // result.global_batch
-    if per_epoch < 1:
-        name = f"data set {data.name}" if data else "the data set"
-        raise InvalidConfig(
-            [
-                f"a global batch of {result.global_batch} is larger than {name} "
-                f"({samples:.0f} samples)"
-            ]
-        )
-    return epochs * per_epoch
-
-
 @takes_options()
 @trusts_call()
 @one_question()
@@ -482,6 +464,6 @@ __all__ = [
     "choices", "commands", "compare", "explain", "explain_trace", "find_terms", "fleet", "goodput",
     "launch_file", "launched_words", "make_request", "make_space", "memory_timeline", "model_named",
     "node_from_topo", "plan", "predict", "read_calibration", "read_config", "refit_machine",
-    "replay", "report", "roofline", "run_violations", "scaling", "selftest", "sensitivity",
-    "simulate_goodput", "sweep", "timeline", "validate", "validate_nccl", "validate_ops",
+    "replay", "report", "roofline", "scaling", "selftest", "sensitivity",
+    "simulate_goodput", "sweep", "terms", "timeline", "validate", "validate_nccl", "validate_ops",
 ]  # fmt: skip

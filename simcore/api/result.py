@@ -38,7 +38,7 @@ _EITHER = {
     "wait_s": ("gpus",),
 }
 #: Arguments of ``predict`` that do not describe the job.
-_OF_RUN = ("steps", "epochs", "keep_timeline")
+_OF_RUN = (*OPTIONS.of_run(), "keep_timeline")
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,7 +56,8 @@ class Call:
         from simcore import api
 
         words = dict(self.words)
-        known = {*words, *OPTIONS.options()}
+        of_run = OPTIONS.of_run() if self.function == "predict" else ()
+        known = {*words, *OPTIONS.options(), *of_run}
         for word, value in changes.items():
             if word not in known:
                 raise UnknownName("setting", word, known)

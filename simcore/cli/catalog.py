@@ -32,17 +32,29 @@ def _kind(word: str, known: tuple[str, ...]) -> str:
     """The kind that ``word`` names in singular or plural. Raises UnknownName, and UsageError where
     ``word`` is the name of an entry.
     """
+    if kind := _kind_or_none(word, known):
+        return kind
+    if kind := _kind_of(word):
+        raise UsageError(f"{word!r} is a {kind}: write `simcore show {word}`")
+    raise UnknownName("kind", word, known)
+
+
+def _kind_of(name: str) -> str:
+    """The kind of the entry of that name; empty where there is none."""
+    from simcore.report.catalog import DATABASES
+
+    return next((kind for kind, held in DATABASES.items() if held.path(name)), "")
+
+
+def _kind_or_none(word: str, known: tuple[str, ...]) -> str:
+    """The kind that ``word`` names in singular or plural; empty where it is no kind."""
     folded = word.strip().lower()
     folded = next((kind for kind in known if folded in _ALSO.get(kind, ())), folded)
     for kind in known:
         singular = kind[:-3] + "y" if kind.endswith("ies") else kind.removesuffix("s")
         if folded in (kind, singular, singular + "s"):
             return kind
-    from simcore.report.catalog import DATABASES
-
-    if kind := next((kind for kind, held in DATABASES.items() if held.path(word)), ""):
-        raise UsageError(f"{word!r} is a {kind}: write `simcore show {kind} {word}`")
-    raise UnknownName("kind", word, known)
+    return ""
 
 
 def list_(
@@ -66,7 +78,7 @@ def list_(
 def show(
     kind: Annotated[
         str,
-        typer.Argument(metavar="KIND", help=", ".join(SHOWS), autocompletion=completion("show")),
+        typer.Argument(metavar="[KIND]", help=", ".join(SHOWS), autocompletion=completion("show")),
     ],
     name: Annotated[
         str,
@@ -99,8 +111,10 @@ def show(
     ] = None,
 ) -> None:
     """Show the figures of a gpu, model, node, link, program, optimizer, calibration or fabric,
-    with sources.
+    with sources: `simcore show H100`.
     """
+    if not name and not _kind_or_none(kind, SHOWS) and (found := _kind_of(kind)):
+        kind, name = found, kind
     kind = _kind(kind, SHOWS)
     if kind != "fabric" and (job or network):
         raise InvalidConfig([f"--job and --network are for a fabric, not for a {kind}"])

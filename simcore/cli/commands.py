@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, MutableMapping
+from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
 from importlib import import_module
+from itertools import zip_longest
 from typing import Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from simcore.base.record import dataclass
-from simcore.strategy.options import OPTIONS
+from simcore.strategy.options import OPTIONS, Switch
 from simcore.strategy.options.option import HEADINGS
 from simcore.strategy.options.values import spelt
 
@@ -71,7 +72,7 @@ def headings() -> tuple[str, ...]:
 def heading_of(name: str) -> str:
     """The heading of a parameter of a command."""
     option = OPTIONS.get(name)
-    return OWN if option is None or option.part == "length" else option.heading
+    return OWN if option is None or option.part in ("length", "run") else option.heading
 
 
 def under_headings(params: Iterable[Any]) -> Iterator[tuple[str, list[Any]]]:
@@ -84,6 +85,10 @@ def under_headings(params: Iterable[Any]) -> Iterator[tuple[str, list[Any]]]:
     for heading in headings():
         found = [p for p in params if heading_of(p.name) == heading]
         yield heading, sorted(found, key=lambda p: place.get(p.name, -1))
+
+
+#: Values of options that are written without one; a switch is on.
+ALONE = {"--explain": "terms", "--lora-rank": "16"}
 
 
 class _Option(TyperOption):
@@ -107,7 +112,7 @@ class _Command(TyperCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the words of a command line; flags may be spelt either way (quantized, -ised)."""
         known = {flag for param in self.params for flag in param.opts}
-        words = (word.partition("=") for word in args)
+        words = (word.partition("=") for word in with_values(args))
         both = [f"{spelt(flag, known)}{eq}{value}" for flag, eq, value in words]
         rest: list[str] = super().parse_args(ctx, both)
         return rest
@@ -121,6 +126,17 @@ class _Command(TyperCommand):
             if lines := [line for p in params if (line := p.get_help_record(ctx)) is not None]:
                 with formatter.section(heading):
                     formatter.write_dl(lines)
+
+
+def with_values(words: Sequence[str]) -> list[str]:
+    """The words of a command line with the values that flags have alone: ``--compile`` is on."""
+    alone = {o.typed: "on" for o in OPTIONS if isinstance(o.kind, Switch)} | ALONE
+    found: list[str] = []
+    for word, after in zip_longest(words, words[1:], fillvalue=""):
+        found.append(word)
+        if word in alone and (not after or after.startswith("-")):
+            found.append(alone[word])
+    return found
 
 
 class _Commands(MutableMapping[str, Any]):

@@ -15,7 +15,6 @@ import typer
 
 from simcore.base.errors import Problems, UnknownName
 from simcore.strategy.options import OPTIONS, Number, Option, Whole
-from simcore.strategy.options.kinds import DECIMAL
 from simcore.strategy.options.values import read_options
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -121,9 +120,13 @@ def repeated_words() -> tuple[str, ...]:
 
 
 @lru_cache(maxsize=8)
-def _parameters(_version: int, several: bool) -> tuple[inspect.Parameter, ...]:
-    """The table's options as parameters of a command; ``several``: each takes several values."""
-    return tuple(_parameter(option, several) for option in OPTIONS.typed().values())
+def _parameters(_version: int, several: bool, run: bool) -> tuple[inspect.Parameter, ...]:
+    """The table's options as parameters of a command; ``several``: each takes several values.
+
+    ``run``: with the options of a whole run too.
+    """
+    chosen = {**(OPTIONS.of_run() if run else {}), **OPTIONS.typed()}
+    return tuple(_parameter(option, several) for option in chosen.values())
 
 
 def _parameter(wanted: Option, several: bool) -> inspect.Parameter:
@@ -138,12 +141,13 @@ def _parameter(wanted: Option, several: bool) -> inspect.Parameter:
 
 
 def takes_job(
-    only: Collection[str] | None = None, *, axes: bool = False
+    only: Collection[str] | None = None, *, axes: bool = False, run: bool = False
 ) -> Callable[[Command], Command]:
     """A decorator that adds the options of a job to a command that ends in ``**job``.
 
     ``only``: names of the options to add (default: all); options that the command declares itself
-    are not added. ``axes``: whether each option takes a list of values, as in a sweep.
+    are not added. ``axes``: whether each option takes a list of values, as in a sweep. ``run``:
+    whether the options of a whole run are added too: its length, deadline and prices.
     """
 
     def decorate(command: Command) -> Command:
@@ -159,7 +163,7 @@ def takes_job(
                 *first,
                 *(
                     p
-                    for p in _parameters(OPTIONS.version, axes)
+                    for p in _parameters(OPTIONS.version, axes, run)
                     if p.name not in own and (only is None or p.name in only)
                 ),
             ]
@@ -181,6 +185,11 @@ def job_options(words: Mapping[str, Any], problems: Problems) -> dict[str, Any]:
     read, wrong = read_options(options)
     problems += wrong
     return {name: read.get(name) for name in options}
+
+
+def run_options(words: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a whole run for ``simcore.api``, those that were given."""
+    return {k: v for k in OPTIONS.of_run() if (v := words.get(k)) not in (None, [], ())}
 
 
 def grid_options(words: Mapping[str, Any], problems: Problems) -> dict[str, Any]:
@@ -259,11 +268,4 @@ def duration(flag: str, text: str | None, problems: Problems) -> float | None:
 
 def count(flag: str, text: str | None, problems: Problems) -> float | None:
     """The number in ``text``, which may end in a suffix: 15T, 300B, 2.5M; else as ``number``."""
-    size = DECIMAL.get(text.strip()[-1:].upper()) if text is not None else None
-    if text is None or size is None:
-        return number(flag, text, problems)
-    value = number(flag, text.strip()[:-1], Problems())
-    if value is None:
-        problems.append(f"--{flag} {text!r} is not a number, such as 1e12, 300B or 15T")
-        return None
-    return value * size
+    return None if text is None else problems.attempt(Number(counts=True).read, f"--{flag}", text)

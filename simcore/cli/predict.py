@@ -10,16 +10,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from simcore.base.errors import Problems
+from simcore.cli.commands import ALONE
 from simcore.cli.config import subject, with_defaults
 from simcore.cli.files import Files
-from simcore.cli.options import ALLOW_CODE, count, job_options, number, option, takes_job
+from simcore.cli.options import ALLOW_CODE, job_options, option, run_options, takes_job
 from simcore.cli.output import colour_wanted, complain, write, write_result
 
 if TYPE_CHECKING:
     from simcore.api import Prediction
 
 
-@takes_job()
+@takes_job(run=True)
 def predict(
     ctx: typer.Context,
     model: Annotated[
@@ -34,14 +35,6 @@ def predict(
             "Cluster as NODESxGPUSxTYPE (needed): 4x8xA6000ada, 8xH100, 1x2xA100+1x3xT4; "
             "`simcore list gpus`.", "cluster",
         ),
-    ] = None,
-    steps: Annotated[
-        str | None, option("--steps", "N", "Also predict the time of a run of N steps.")
-    ] = None,
-    epochs: Annotated[
-        str | None,
-        option("--epochs", "N",
-               "Also predict the time of a run of N epochs of the model's data set."),
     ] = None,
     emit: Annotated[
         str | None,
@@ -99,8 +92,9 @@ def predict(
     ] = False,
     explain: Annotated[
         str | None,
-        option("--explain", "TERM", "Print formula, inputs and source of a term, instead of the "
-                "answer: step_time, memory, comm, mfu.", "term"),
+        option("--explain", "[TERM]", "Print formula, inputs and source of a term, instead of the "
+                "answer: step_time, memory, comm, mfu. Without a term: list them with their "
+                "values.", "term"),
     ] = None,
     strict: Annotated[
         bool,
@@ -128,12 +122,7 @@ def predict(
     if from_files:
         complain(f"note: {from_files}")  # before an error that a default causes
     del watch  # handled in cli.main
-    length = {
-        "steps": count("steps", steps, problems),
-        "epochs": number("epochs", epochs, problems),
-    }
-    if steps is not None and epochs is not None:
-        length = {"steps": 1.0, "epochs": 1.0}  # report that both are given, even if invalid
+    run = run_options(words)
     options = job_options(words, problems)
     if emit is not None or save_dir is not None:
         from simcore.cli.launch import emit_problems, folder_problems
@@ -141,7 +130,7 @@ def predict(
         problems += folder_problems(save_dir, emit)
     if emit is not None:
         problems += emit_problems(emit, as_json, explain)
-    answer = _answer(model, gpus, options, length, trace is not None, explain, problems)
+    answer = _answer(model, gpus, options, run, trace is not None, explain, problems)
     if words["launch"] is not None:
         from simcore.cli.launch import warn_unknown
 
@@ -168,21 +157,23 @@ def predict(
 
 
 def _answer(
-    model: str | None, gpus: str | None, options: dict[str, Any], length: dict[str, float | None],
+    model: str | None, gpus: str | None, options: dict[str, Any], run: dict[str, Any],
     traced: bool, explain: str | None, problems: Problems,
 ) -> "Prediction":  # fmt: skip
     """The prediction. Raises InvalidConfig that lists everything that is wrong with the command."""
     from simcore import api
 
-    problems += api.run_violations(**length)
-    if explain is not None:
+    if run:
+        from simcore.api.run import run_violations
+
+        problems += run_violations(run)
+    if explain not in (None, ALONE["--explain"]):
         problems.attempt(api.find_terms, explain)
     if problems and model is not None and gpus is not None:
         problems.attempt(api.make_request, model, gpus, **options)
     problems.stop()
     assert model is not None and gpus is not None
-    steps, epochs = length["steps"], length["epochs"]
-    return api.predict(model, gpus, steps=steps, epochs=epochs, keep_timeline=traced, **options)
+    return api.predict(model, gpus, keep_timeline=traced, **run, **options)
 
 
 def _write_instead(
@@ -191,11 +182,15 @@ def _write_instead(
     """Print the explanation of a term, or the scaling up to the cluster, instead of the answer."""
     from simcore import api
     from simcore.report.jsonout import explanation_to_dict, scaling_to_dict
-    from simcore.report.text import render_explanation
+    from simcore.report.text import render_explanation, render_terms
 
     if explain is None:
         curve = api.scaling(model, gpus, **options)
         write_result(as_json, lambda: scaling_to_dict(curve), lambda: str(curve))
+        return
+    if explain == ALONE["--explain"]:
+        terms = api.terms(model, gpus, **options)
+        write_result(as_json, lambda: terms, lambda: render_terms(terms))
         return
     found = api.explain(model, gpus, explain, **options)
     related = api.find_terms(explain)[1:]

@@ -11,9 +11,9 @@ from simcore.answer.result import Prediction
 from simcore.base.errors import InvalidConfig, SimcoreError
 from simcore.base.record import dataclass
 from simcore.base.units import HOUR, KILO, MEGA
-from simcore.hardware.cluster import ClusterSpec, parse_cluster
+from simcore.hardware.cluster import ClusterSpec
 from simcore.hardware.prices import PriceBook
-from simcore.planning.energy import busy_frac, power_w, tdp_w
+from simcore.planning.run import gpus_of, watts_of
 from simcore.planning.space import Space
 from simcore.strategy.options import OPTIONS, Whole
 
@@ -183,17 +183,11 @@ def side_by_side(
     predictions: Sequence[Prediction], words: Sequence[str], prices: PriceBook
 ) -> Comparison:
     """A comparison of existing predictions; ``words``: the options that distinguish each."""
-    clusters = [_gpus_of(p) for p in predictions]
+    clusters = [gpus_of(p) for p in predictions]
     columns: list[Column] = []
     for p, cluster, text in zip(predictions, clusters, words, strict=True):
         columns.append(_column(p, cluster, text, prices, columns))
     return _comparison(columns, clusters, prices)
-
-
-def _gpus_of(p: Prediction) -> ClusterSpec:
-    """A cluster of the GPUs of a prediction, in any nodes: prices and power depend on GPUs only."""
-    groups = "+".join(f"{c.n_gpus}x1x{c.gpu}" for c in p.rank_classes)
-    return parse_cluster(groups, network="25 Gbit/s")
 
 
 def _comparison(
@@ -225,7 +219,7 @@ def _column(
     first = next((c.prediction for c in before if c.prediction is not None and c.fits), p)
     hours = MEGA / p.samples_per_s / HOUR
     usd = prices.cluster_usd_per_h(cluster) if p.fits else None
-    watts = power_w(tdp_w(cluster), busy_frac(p.time_s, p.step_time_s.value))
+    watts = watts_of(p, cluster)
     return Column(
         cluster=p.cluster,
         words=words,

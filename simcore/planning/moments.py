@@ -10,7 +10,7 @@ from simcore.base.units import DAY, HOUR
 
 _UNITS = {
     "s": 1.0, "sec": 1.0, "second": 1.0, "min": 60.0, "minute": 60.0, "h": HOUR, "hour": HOUR,
-    "d": DAY, "day": DAY, "w": 7 * DAY, "week": 7 * DAY,
+    "d": DAY, "day": DAY, "w": 7 * DAY, "week": 7 * DAY, "y": 365 * DAY, "year": 365 * DAY,
 }  # fmt: skip
 _EXAMPLES = "30d, 12h, 90min, 2w"
 

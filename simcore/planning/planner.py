@@ -11,7 +11,6 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import islice
-from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,6 @@ from simcore.answer.predict import predict
 from simcore.answer.result import Prediction
 from simcore.base.arrays import NDArray
 from simcore.base.errors import InvalidConfig
-from simcore.base.figures import Z80
 from simcore.base.record import dataclass
 from simcore.base.units import HOUR, KILO
 from simcore.planning.candidates import Candidates, Progress, candidates, request_of
@@ -31,6 +29,7 @@ from simcore.planning.goal import OBJECTIVES, Goal
 from simcore.planning.goodput import Goodput, goodput_of
 from simcore.planning.ranking import Point, network_of
 from simcore.planning.recut import with_cuts
+from simcore.planning.run import odds_within, sides_of
 from simcore.planning.sensitivity import Sensitivity, sensitivities
 from simcore.planning.space import Space
 from simcore.workload.resolve import resolve_model
@@ -329,29 +328,15 @@ class _Planner:
         )  # fmt: skip
         spread = (held.run_sd_s or 0.0) / (held.run_s or 1.0)
         t = predicted.step_time_s
-        sides = [
-            math.hypot(math.log(ratio) / Z80, spread)
-            for ratio in (t.high / t.value, t.value / t.low)
-        ]
+        sides = [math.hypot(sd, spread) for sd in sides_of(t)]
         deadline = budget = None
         if goal.deadline_s is not None:
-            deadline = _within(goal.deadline_s / option.time_s, *sides)
+            deadline = odds_within(goal.deadline_s / option.time_s, *sides)
         if goal.budget_usd is not None and option.cost_usd is not None:
-            budget = _within(goal.budget_usd / option.cost_usd, *sides)
+            budget = odds_within(goal.budget_usd / option.cost_usd, *sides)
         return replace(
             option, prediction=predicted, goodput=held, deadline_prob=deadline, budget_prob=budget
         )
-
-
-def _within(ratio: float, sd_above: float, sd_below: float) -> float:
-    """Probability that a value is at most ``ratio`` times its central estimate.
-
-    The distribution is log-normal on each side, with the spread of that side of the 80 % interval.
-    """
-    sd = sd_above if ratio >= 1.0 else sd_below
-    if sd <= 0.0:
-        return 1.0 if ratio >= 1.0 else 0.0
-    return NormalDist().cdf(math.log(ratio) / sd)
 
 
 _BETTER = {"cost": "cheapest", "time": "fastest", "energy": "least energy", "gpus": "fewest GPUs",

@@ -6,7 +6,7 @@ import re
 import textwrap
 from math import floor, log10
 
-from simcore.base.units import GIGA, KILO, PERCENT
+from simcore.base.units import DAY, GIGA, HOUR, KILO, MEGA, PERCENT, format_seconds
 
 #: Labelled sentences about a result, in order.
 Facts = list[tuple[str, str]]
@@ -48,6 +48,33 @@ def nearly_all(frac: float) -> str:
 def gigabytes(n_bytes: float) -> str:
     """Decimal gigabytes, without the unit."""
     return figure(n_bytes / GIGA)
+
+
+def days(seconds: float) -> str:
+    """A duration as text: ``27.4 d``, or ``31.2 h`` below two days."""
+    if seconds >= 2 * DAY:
+        return f"{figure(seconds / DAY)} d"
+    return f"{figure(seconds / HOUR)} h" if seconds >= HOUR else format_seconds(seconds)
+
+
+def energy(n_kwh: float) -> str:
+    """An energy as text: ``121 MWh``, or ``11.0 kWh`` below one MWh."""
+    return f"{figure(n_kwh / KILO)} MWh" if n_kwh >= KILO else f"{figure(n_kwh)} kWh"
+
+
+def money(dollars: float) -> str:
+    """An amount of dollars as text: ``$2.31M``, ``$412k``, ``$88.2``."""
+    for size, unit in ((GIGA, "G"), (MEGA, "M"), (KILO, "k")):
+        if dollars >= size:
+            return f"${figure(dollars / size)}{unit}"
+    return f"${figure(dollars)}"
+
+
+def odds(prob: float) -> str:
+    """A probability as text: ``57 %``; near its ends ``> 99 %`` and ``< 1 %``."""
+    if prob > 0.99:
+        return "> 99 %"
+    return "< 1 %" if prob < 0.01 else f"{prob * PERCENT:.0f} %"
 
 
 def plural(unit: str) -> str:

@@ -124,6 +124,8 @@ def to_dict(p: Prediction) -> dict[str, Any]:
             "uneven_split_gain_frac": p.uneven_split_gain_frac,
             "run_steps": p.run_steps,
             "run_time_s": p.run_time_s,
+            "run": None if p.run is None else asdict(p.run),
+            "cost": None if p.cost is None else asdict(p.cost),
             "measured": [
                 {
                     "source": r.source,

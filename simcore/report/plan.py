@@ -6,16 +6,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from math import isfinite
 
-from simcore.base.units import (
-    DAY,
-    GIGA,
-    HOUR,
-    KILO,
-    MEGA,
-    PERCENT,
-    format_count,
-    format_seconds,
-)
+from simcore.base.units import GIGA, KILO, PERCENT, format_count, format_seconds
 from simcore.planning.candidates import MORE_MEMORY_BYTES
 from simcore.planning.constraints import Relaxation
 from simcore.planning.goal import Goal
@@ -23,10 +14,14 @@ from simcore.planning.moments import minute
 from simcore.planning.planner import Option, Plan, kwh
 from simcore.report.formatting import (
     WIDTH,
+    days,
+    energy,
     figure,
     gigabytes,
     labelled,
+    money,
     nearly_all,
+    odds,
     percent,
     wrapped,
 )
@@ -108,7 +103,7 @@ def option_table(options: Sequence[Option]) -> list[str]:
             days(o.time_s),
             "-" if o.cost_usd is None else money(o.cost_usd),
             f"{o.n_gpus:,}",
-            "-" if o.deadline_prob is None else _odds(o.deadline_prob),
+            "-" if o.deadline_prob is None else odds(o.deadline_prob),
         ]
         for i, o in enumerate(options)
     ]
@@ -161,9 +156,9 @@ def _first(o: Option, p: Plan) -> list[str]:
         )
     risks = []
     if o.deadline_prob is not None:
-        risks.append(f"{_odds(o.deadline_prob)} to meet the deadline")
+        risks.append(f"{odds(o.deadline_prob)} to meet the deadline")
     if o.budget_prob is not None:
-        risks.append(f"{_odds(o.budget_prob)} to stay within the budget")
+        risks.append(f"{odds(o.budget_prob)} to stay within the budget")
     if risks:
         lines += labelled("RISK", " and ".join(risks) + ", from the interval of the step time")
     g = o.goodput
@@ -278,32 +273,6 @@ def _amount(kind: str, value: float, *, up: bool = False) -> str:
     if kind == "share":
         return f"{percent(value)} of its capacity"
     return f"{value:,.0f}"
-
-
-def days(seconds: float) -> str:
-    """A duration as text: ``27.4 d``, or ``31.2 h`` below two days."""
-    if seconds >= 2 * DAY:
-        return f"{figure(seconds / DAY)} d"
-    return f"{figure(seconds / HOUR)} h" if seconds >= HOUR else format_seconds(seconds)
-
-
-def energy(n_kwh: float) -> str:
-    """An energy as text: ``121 MWh``, or ``11.0 kWh`` below one MWh."""
-    return f"{figure(n_kwh / KILO)} MWh" if n_kwh >= KILO else f"{figure(n_kwh)} kWh"
-
-
-def money(dollars: float) -> str:
-    """An amount of dollars as text: ``$2.31M``, ``$412k``, ``$88.2``."""
-    for size, unit in ((GIGA, "G"), (MEGA, "M"), (KILO, "k")):
-        if dollars >= size:
-            return f"${figure(dollars / size)}{unit}"
-    return f"${figure(dollars)}"
-
-
-def _odds(prob: float) -> str:
-    if prob > 0.99:
-        return "> 99 %"
-    return "< 1 %" if prob < 0.01 else f"{prob * PERCENT:.0f} %"
 
 
 def _sources(p: Plan) -> list[str]:

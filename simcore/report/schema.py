@@ -50,6 +50,11 @@ def _object(
     )
 
 
+def _or_null(description: str, properties: dict[str, Schema]) -> Schema:
+    either = [_object(description, properties), {"type": "null"}]
+    return {"description": description, "oneOf": either}
+
+
 def _list(description: str, properties: dict[str, Schema]) -> Schema:
     return _of("array", description, items=_object("One entry.", properties))
 
@@ -230,8 +235,38 @@ def build() -> Schema:
         "uneven_split_gain_frac": _positive(
             "Share of the step that a batch split by speed would save; 0 with one kind of GPU."
         ),
-        "run_steps": _maybe("Steps of the run, if --steps or --epochs was given."),
-        "run_time_s": _maybe("Time of the run [s], if --steps or --epochs was given."),
+        "run_steps": _maybe("Steps of the run, if its length was given."),
+        "run_time_s": _maybe("Time of the run [s], if its length was given."),
+        "run": _or_null(
+            "The run, if its length was given (--steps, --epochs, --tokens); without failures.",
+            {
+                "steps": _positive("Optimizer steps."),
+                "tokens": _maybe("Tokens; null where samples are not text."),
+                "time_s": _object(
+                    "Time [s] with the 80 % interval of the step time.",
+                    {
+                        "value": _positive("Central value."),
+                        "low": _positive("Lower end."),
+                        "high": _positive("Upper end."),
+                        "origin": _text("What the interval rests on."),
+                    },
+                ),
+                "cost_usd": _maybe("Cost [dollars]; null where a price is unknown."),
+                "energy_kwh": _maybe("Energy of the GPUs [kWh]; null without rated power."),
+                "deadline_s": _maybe("Time until --deadline [s]."),
+                "deadline_prob": _maybe("Probability that the run ends before the deadline."),
+            },
+        ),
+        "cost": _or_null(
+            "What the job costs, if --cost or a price was given.",
+            {
+                "unit": _text("What a million of is counted: token, or what a sample is."),
+                "usd_per_h": _maybe("Dollars an hour of all GPUs."),
+                "usd_per_million": _maybe("Dollars for a million units."),
+                "kwh_per_million": _maybe("Energy for a million units [kWh]."),
+                "sources": _texts("Sources of the prices."),
+            },
+        ),
         "measured": _list(
             "Measurements of the same set-up.",
             {

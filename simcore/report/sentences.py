@@ -8,7 +8,17 @@ from typing import NamedTuple
 from simcore.answer.result import MeasuredRow, Prediction
 from simcore.base.units import GIB, GIGA, KILO, format_count, format_seconds
 from simcore.memory.result import MemoryResult
-from simcore.report.formatting import counted, figure, gigabytes, percent, plural
+from simcore.report.formatting import (
+    counted,
+    days,
+    energy,
+    figure,
+    gigabytes,
+    money,
+    odds,
+    percent,
+    plural,
+)
 from simcore.report.terms import COMPUTE_PARTS, HIDDEN, memory_label, time_label
 
 #: A resource is mentioned if doubling it saves at least this share of the step time.
@@ -286,13 +296,37 @@ def stages(p: Prediction) -> str:
 
 
 def run(p: Prediction) -> str:
-    """The time of the whole run; empty unless its number of steps or epochs was given."""
-    if p.run_time_s is None or p.run_steps is None:
+    """Time, cost and energy of the whole run; empty unless its length was given."""
+    r = p.run
+    if r is None:
         return ""
-    low, high = (p.run_steps * s for s in (p.step_time_s.low, p.step_time_s.high))
+    t = r.time_s
+    tokens = f"{format_count(r.tokens)} tokens = " if r.tokens else ""
+    parts = [
+        f"{days(t.value)} for {tokens}{r.steps:,.0f} steps "
+        f"(80 %: {days(t.low)} to {days(t.high)})",
+        "price unknown (--price GPU=DOLLARS)" if r.cost_usd is None else
+        f"{money(r.cost_usd)} ({money(r.cost_usd * t.low / t.value)} to "
+        f"{money(r.cost_usd * t.high / t.value)})",
+        *([energy(r.energy_kwh)] if r.energy_kwh is not None else []),
+    ]  # fmt: skip
+    if r.deadline_prob is not None and r.deadline_s is not None:
+        parts.append(f"{odds(r.deadline_prob)} likely to end within {days(r.deadline_s)}")
+    return f"{', '.join(parts)}; without failures (simcore goodput)"
+
+
+def cost(p: Prediction) -> str:
+    """Dollars an hour, and dollars and energy for a million tokens or samples; "" if not asked."""
+    c = p.cost
+    if c is None:
+        return ""
+    units = plural(c.unit)
+    if c.usd_per_h is None or c.usd_per_million is None:
+        return f"price unknown: give --price {p.single_gpu}=DOLLARS"
+    used = "" if c.kwh_per_million is None else f" and {energy(c.kwh_per_million)}"
     return (
-        f"{format_seconds(p.run_time_s)} for {p.run_steps:,.0f} steps "
-        f"(80 %: {format_seconds(low)} to {format_seconds(high)})"
+        f"{money(c.usd_per_h)} an hour, {money(c.usd_per_million)}{used} a million {units}"
+        f" ({'; '.join(c.sources)})"
     )
 
 
@@ -324,7 +358,7 @@ def advice(p: Prediction) -> list[str]:
 #: of lines that it takes in the terminal. First what stands above the breakdown, then what follows.
 FACTS: tuple[tuple[str, Callable[[Prediction], str], int | None], ...] = (
     ("step", step, 3), ("throughput", throughput, None), ("speed-up", speedup, 2),
-    ("slowest", slowest, 2), ("stages", stages, 2), ("run", run, None),
+    ("slowest", slowest, 2), ("stages", stages, 2), ("run", run, 4), ("cost", cost, 3),
 )  # fmt: skip
 LIMITS: tuple[tuple[str, Callable[[Prediction], str], int | None], ...] = (
     ("bound by", bound, 3), ("faster", faster, 2),

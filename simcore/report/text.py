@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from simcore.answer.result import Explanation, Prediction
@@ -162,6 +162,13 @@ def render(p: Prediction, *, colour: bool = False) -> str:
         *([_HINT] if hint else []),
     ]
     return "\n".join(lines[:HEIGHT]) + "\n"
+
+
+def render_terms(terms: Mapping[str, str]) -> str:
+    """The terms that can be explained, each with its value."""
+    width = max(map(len, terms))
+    lines = [f"{term:<{width}}  {value}" for term, value in terms.items()]
+    return "\n".join([*lines, "", "--explain TERM: its formula, inputs and source"]) + "\n"
 
 
 def render_explanation(e: Explanation, related: Sequence[str] = ()) -> str:

@@ -142,7 +142,7 @@ WRONG: dict[str, tuple[list[str], list[str]]] = {
     "unknown to show": (["show", "gpu", "A10000"], ["A10000", "did you mean"]),
     "nothing to show": (["show"], ["KIND", "gpu, model, node"]),
     "nothing to list": (["list"], ["KIND", "gpus, models, architectures, configs"]),
-    "a name to show": (["show", "H100"], ["'H100' is a gpu: write `simcore show gpu H100`"]),
+    "a name to list": (["list", "H100"], ["'H100' is a gpu: write `simcore show H100`"]),
     "hdsp": (_predict(strategy="hdsp"), ["did you mean 'hsdp'?"]),
     "hsdp of one rank a node": (
         ["predict", "--model", "gpt2-xl", "--gpus", "2x1xA100", "--strategy", "hsdp"],

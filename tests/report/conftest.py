@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from simcore.answer.result import MeasuredRow, Prediction, RankClass, WhatIf
+from simcore.answer.result import MeasuredRow, Prediction, RankClass, Run, WhatIf
 from simcore.base.figures import Interval
 from simcore.base.question import Later
 from simcore.base.units import GIB
@@ -63,6 +63,8 @@ def _fake() -> Prediction:
         later_measured=Later(lambda: (MeasuredRow(
             source="table 3", quantity="step_time_s", measured=1.0, predicted=1.1),)),
         run_time_s=3600.0, run_steps=3273.0,
+        run=Run(steps=3273.0, tokens=None, time_s=Interval(3600.0, 3000.0, 4500.0, "fake"),
+                cost_usd=None, energy_kwh=None),
     )  # fmt: skip
 
 

@@ -70,7 +70,7 @@ def test_figures_by_hand(fake: Callable) -> None:
     assert "27.3 clips/s, 0.909 iter/s, MFU 31 %" in text
     assert "3.20 x one A100 (the fastest), 80 % scaling efficiency" in text
     assert "T4 (3 of 5): 600 ms of compute" in text and "would gain 22 %" in text
-    assert "RUN         1 h for 3,273 steps" in text
+    assert "RUN         1.00 h for 3,273 steps" in text
     flat = " ".join(text.split())
     assert "data loading; x2 of it: 1.00 s (-9.1 %); x2 memory bandwidth: 1.09 s (-0.9 %)" in flat
     assert "host:" not in text  # a doubled host gains nothing

@@ -11,11 +11,11 @@ from simcore.planning.goodput import Goodput
 from simcore.planning.planner import Option, Plan
 from simcore.planning.sweep import SweepResult
 from simcore.report.compare import name_of, rows_of, sources, verdict, winners
-from simcore.report.formatting import figure, plural
+from simcore.report.formatting import days, figure, money, plural
 from simcore.report.html.cards import card_of
 from simcore.report.html.parts import Card, Picture, pictures
 from simcore.report.operation import fleet_facts, goodput_facts
-from simcore.report.plan import days, how, money, notes_of
+from simcore.report.plan import how, notes_of
 from simcore.report.sweep import advice, words_of
 from simcore.report.tables import Table
 

@@ -9,6 +9,7 @@ from simcore.strategy.options.option import (
     Name,
     Number,
     Option,
+    Switch,
     Text,
     Texts,
     Whole,
@@ -146,16 +147,41 @@ DECLARED = (
         called={"": "config-file deepspeed deepspeed-config ds-config launch-file from-config"},
     ),
     Option(
-        name="steps", part="length", heading="Job", kind=Number(), unit="steps",
-        help="Predict also the time of a run of this many steps.",
+        name="steps", part="length", heading="Job", kind=Number(counts=True, metavar="N"),
+        unit="steps", help="Length of the run in steps: its time, cost and energy are told too.",
         control=Control(label="Steps of the run", place=8, example=100000),
         called={"": "max-steps train-iters iterations"}, messages=(r"^give --steps",),
     ),
     Option(
-        name="epochs", part="length", heading="Job", kind=Number(), unit="epochs",
-        help="Predict also the time of a run of this many epochs of the model's data set.",
+        name="epochs", part="length", heading="Job", kind=Number(metavar="N"), unit="epochs",
+        help="Length of the run in epochs of the model's data set, or of --epoch-samples.",
         control=Control(label="Epochs of the run", place=8, example=10),
         called={"": "num-epochs num-train-epochs"},
         messages=(r"has no data set", r"is larger than data set"),
+    ),
+    Option(
+        name="tokens", part="length", heading="Job", kind=Number(counts=True, metavar="N"),
+        unit="tokens", help="Length of the run in tokens: 300B, 15T.",
+        called={"": "train-tokens total-tokens num-tokens"},
+    ),
+    Option(
+        name="deadline", part="run", heading="Job", kind=Text(metavar="TIME"),
+        help="The probability that the run ends in time is told: 30d, 12h, 2026-12-24.",
+        called={"": "until"},
+    ),
+    Option(
+        name="cost", part="run", heading="Job", kind=Switch(),
+        help="Tell the cost of an hour and of a million tokens (samples).",
+        called={"on": "costs dollars"},
+    ),
+    Option(
+        name="price", part="run", heading="Job",
+        kind=Texts(such_as="H100=2.5", metavar="GPU=DOLLARS"),
+        help="Price of a GPU and hour, instead of the price lists: H100=2.5.",
+    ),
+    Option(
+        name="prices", part="run", heading="Job",
+        kind=Text(names="simcore.hardware.prices:PRICES", metavar="LIST"),
+        help="Use one price list only: `simcore list prices`.",
     ),
 )  # fmt: skip

@@ -122,21 +122,28 @@ class Whole:
 
 @dataclass(frozen=True, eq=False)
 class Number:
-    """A finite number of at least ``least``."""
+    """A finite number of at least ``least``; ``counts``: also as text such as 300B or 15T."""
 
     least: float | None = None
+    counts: bool = False
     metavar: str = "X"
     control: ClassVar[str] = "number"
     python: ClassVar[Any] = float | str | None
 
     def read(self, flag: str, value: object) -> float:
         """The number. Raises InvalidConfig."""
+        plain, size = value, 1.0
+        if self.counts and isinstance(value, str):
+            plain = value.strip().replace("_", "").replace(",", "")
+            size = DECIMAL.get(plain[-1:].upper(), 1.0)
+            plain = plain if size == 1.0 else plain[:-1]
         try:
             if isinstance(value, bool):
                 raise ValueError
-            number = float(value)  # type: ignore[arg-type]
+            number = float(plain) * size  # type: ignore[arg-type]
         except (TypeError, ValueError, OverflowError):
-            raise InvalidConfig([f"{flag} {value!r} is not a number"]) from None
+            such_as = ", such as 1e12, 300B or 15T" if self.counts else ""
+            raise InvalidConfig([f"{flag} {value!r} is not a number{such_as}"]) from None
         if self.least is not None and not (math.isfinite(number) and number >= self.least):
             least = f"{self.least:g}"
             raise InvalidConfig([f"{flag} must be a number of at least {least}, not {value}"])

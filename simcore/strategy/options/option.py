@@ -99,7 +99,8 @@ class Option:
                program sets one
     flag       flag of the command line, where it is not the name with dashes
     part       role of the value in a request: an option of the job; its subject (model, GPUs); the
-               length of the run; or a shorthand of the command line for another option
+               length of the run; a limit or price of the run; or a shorthand of the command line
+               for another option
     axis       how it takes several values in a sweep; None: one value for all points
     control    its control on the web page; None: it has none (its value would be a file on the
                server)
@@ -123,7 +124,7 @@ class Option:
     unit: str = ""
     unsaid: Any = None
     flag: str = ""
-    part: Literal["option", "subject", "length", "shorthand"] = "option"
+    part: Literal["option", "subject", "length", "run", "shorthand"] = "option"
     axis: Axis | None = None
     control: Control | None = None
     called: Mapping[str, str] = _NONE
@@ -269,6 +270,10 @@ class OptionTable:
     def typed(self) -> dict[str, Option]:
         """The command line's options of a job, except its model, its GPUs and its length."""
         return {o.name: o for o in self if o.part in ("option", "shorthand") and o.on_command_line}
+
+    def of_run(self) -> dict[str, Option]:
+        """The options that describe a whole run of the job: its length, limits and prices."""
+        return {o.name: o for o in self if o.part in ("length", "run")}
 
     def in_launch(self) -> tuple[str, ...]:
         """Names of the options that a launch file of another program may set."""
