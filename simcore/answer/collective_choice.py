@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from simcore.base.names import Changed
 from simcore.base.record import dataclass
 from simcore.physics.collectives import Collective, Group, obeys, ways
 from simcore.request.resolved import Request
@@ -85,8 +86,10 @@ def left_without(request: Request) -> tuple[str, ...]:
     if not found:
         return ()
     return (
-        f"{words}: NCCL has no such algorithm or protocol for {', '.join(found)}: predicted "
-        "over rings, to which NCCL before 2.24 falls back; later versions stop with an error",
+        Changed(
+            f"{words}: NCCL has no such algorithm or protocol for {', '.join(found)}: predicted "
+            "over rings, to which NCCL before 2.24 falls back; later versions stop with an error"
+        ),
     )
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from simcore.base.errors import InvalidConfig
+from simcore.base.names import Changed
 from simcore.base.units import KIB, MIB
 from simcore.hardware.cluster import ClusterSpec
 from simcore.memory.job import MOST_BATCH, axis_of, largest_batch, memory_over
@@ -71,14 +72,18 @@ def _with_longest(
         low, high = (middle, high) if fits(middle) else (low, middle)
     note = f"sequences of {low} tokens are the longest that fit (in multiples of {step})"
     found = of(low or step)
-    notes = (note if low else f"not even {step} tokens fit", *found.assumptions)
+    notes = (note if low else Changed(f"not even {step} tokens fit"), *found.assumptions)
     return replace(found, assumptions=notes)
 
 
 def _with_largest_batch(request: Request) -> Request:
     """The request with the largest micro-batch that fits, or with 1 and a note where none does."""
     best = largest_batch(request, MOST_BATCH)
-    note = f"micro-batch {best} is the largest that fits" if best else "not even 1 fits"
+    note = (
+        f"micro-batch {best} is the largest that fits"
+        if best
+        else Changed("micro-batch max: not even 1 fits; predicted with 1")
+    )
     if best == MOST_BATCH:
         note = f"micro-batch {best} fits: larger ones are not accepted"
     return replace(request, micro_batch=max(best, 1), assumptions=(*request.assumptions, note))

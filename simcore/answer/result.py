@@ -7,6 +7,7 @@ from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 from simcore.base.figures import Interval
+from simcore.base.names import Changed
 from simcore.base.question import Later
 from simcore.base.record import dataclass
 from simcore.memory.result import MemoryResult
@@ -142,7 +143,7 @@ class PredictedJob:
     options: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Cost:
     """What a job costs while it runs.
 
@@ -159,7 +160,7 @@ class Cost:
     sources: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Run:
     """A whole run of a job, without failures; intervals are those of the step time.
 
@@ -256,6 +257,11 @@ class Prediction(PredictedJob):
     def work_per_s(self) -> float:
         """Tokens of the whole job per second where samples are text, else samples."""
         return self.samples_per_s if self.tokens_per_s is None else self.tokens_per_s
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """The assumptions that change what was given, or that a program would refuse."""
+        return tuple(text for text in self.assumptions if isinstance(text, Changed))
 
     @property
     def fits(self) -> bool:

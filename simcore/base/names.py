@@ -15,6 +15,14 @@ _SORTED = re.compile(r"(\d+(?:\.\d+)?)([mbt])(?![a-z])|(\d+(?:\.\d+)?)|([^\W\d_]
 _BILLIONS = {"m": 1e-3, "b": 1.0, "t": 1e3}
 
 
+class Changed(str):
+    """A sentence about a job that is predicted otherwise than it was given, or that a program would
+    refuse: a warning, not an assumption.
+    """
+
+    __slots__ = ()
+
+
 def family(name: str, known: Iterable[str]) -> list[str]:
     """The known names that begin with all words and numbers of ``name``, in order of size.
 

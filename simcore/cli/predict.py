@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from simcore.base.errors import Problems
-from simcore.cli.commands import ALONE
 from simcore.cli.config import subject, with_defaults
 from simcore.cli.files import Files
 from simcore.cli.options import ALLOW_CODE, job_options, option, run_options, takes_job
@@ -94,7 +93,7 @@ def predict(
         str | None,
         option("--explain", "[TERM]", "Print formula, inputs and source of a term, instead of the "
                 "answer: step_time, memory, comm, mfu. Without a term: list them with their "
-                "values.", "term"),
+                "values. assumed: every assumption.", "term"),
     ] = None,
     strict: Annotated[
         bool,
@@ -143,7 +142,7 @@ def predict(
 
         write_launch(emit, model, gpus, options, save_dir, answer)
     elif scaling or explain is not None:
-        _write_instead(explain, model, gpus, options, as_json)
+        _write_instead(explain, answer, model, gpus, options, as_json)
     elif as_json:
         from simcore.report.jsonout import dumps, to_dict
 
@@ -167,7 +166,7 @@ def _answer(
         from simcore.api.run import run_violations
 
         problems += run_violations(run)
-    if explain not in (None, ALONE["--explain"]):
+    if explain not in (None, *_LISTS):
         problems.attempt(api.find_terms, explain)
     if problems and model is not None and gpus is not None:
         problems.attempt(api.make_request, model, gpus, **options)
@@ -176,21 +175,30 @@ def _answer(
     return api.predict(model, gpus, keep_timeline=traced, **run, **options)
 
 
+#: What --explain lists besides the terms that it explains.
+_LISTS = ("terms", "assumed")
+
+
 def _write_instead(
-    explain: str | None, model: str, gpus: str, options: dict[str, Any], as_json: bool
-) -> None:
+    explain: str | None, answer: "Prediction", model: str, gpus: str, options: dict[str, Any],
+    as_json: bool,
+) -> None:  # fmt: skip
     """Print the explanation of a term, or the scaling up to the cluster, instead of the answer."""
     from simcore import api
     from simcore.report.jsonout import explanation_to_dict, scaling_to_dict
-    from simcore.report.text import render_explanation, render_terms
+    from simcore.report.text import render_assumed, render_explanation, render_terms
 
     if explain is None:
         curve = api.scaling(model, gpus, **options)
         write_result(as_json, lambda: scaling_to_dict(curve), lambda: str(curve))
         return
-    if explain == ALONE["--explain"]:
+    if explain == "terms":
         terms = api.terms(model, gpus, **options)
         write_result(as_json, lambda: terms, lambda: render_terms(terms))
+        return
+    if explain == "assumed":
+        assumed = answer.assumptions
+        write_result(as_json, lambda: assumed, lambda: render_assumed(answer))
         return
     found = api.explain(model, gpus, explain, **options)
     related = api.find_terms(explain)[1:]

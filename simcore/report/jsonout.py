@@ -137,6 +137,7 @@ def to_dict(p: Prediction) -> dict[str, Any]:
                 }
                 for r in p.measured
             ],
+            "warnings": p.warnings,
             "assumptions": p.assumptions,
         }
     )

@@ -278,6 +278,7 @@ def build() -> Schema:
                 "note": _text("A remark on the measurement."),
             },
         ),
+        "warnings": _texts("The assumptions that change what was given."),
         "assumptions": _texts("What the job does not state and the prediction assumes."),
     }
     schema = _object("The output of `simcore predict --json`, in SI units.", properties)

@@ -354,11 +354,20 @@ def advice(p: Prediction) -> list[str]:
     return [sentence for sentence in (fixes(p), why_none(p), instead(p)) if sentence]
 
 
+def warning(p: Prediction) -> str:
+    """What is predicted otherwise than it was given; empty if everything is as given."""
+    return "; ".join(p.warnings)
+
+
+#: What is said only of a prediction that was asked for it.
+ASKED: tuple[tuple[str, Callable[[Prediction], str], int | None], ...] = (
+    ("run", run, 4), ("cost", cost, 3),
+)  # fmt: skip
 #: What is said of a prediction: label, its sentence ("" if there is none), and the largest number
 #: of lines that it takes in the terminal. First what stands above the breakdown, then what follows.
 FACTS: tuple[tuple[str, Callable[[Prediction], str], int | None], ...] = (
-    ("step", step, 3), ("throughput", throughput, None), ("speed-up", speedup, 2),
-    ("slowest", slowest, 2), ("stages", stages, 2), ("run", run, 4), ("cost", cost, 3),
+    ("warning", warning, 5), ("step", step, 3), ("throughput", throughput, None),
+    ("speed-up", speedup, 2), ("slowest", slowest, 2), ("stages", stages, 2), *ASKED,
 )  # fmt: skip
 LIMITS: tuple[tuple[str, Callable[[Prediction], str], int | None], ...] = (
     ("bound by", bound, 3), ("faster", faster, 2),

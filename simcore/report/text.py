@@ -1,7 +1,11 @@
-"""A prediction as plain text: at most 30 lines of 80 columns for any model and cluster."""
+"""A prediction as plain text: at most 30 lines of 80 columns for any model and cluster.
+
+What was asked for besides (the run, its cost) has further lines.
+"""
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -11,7 +15,7 @@ from simcore.report import sentences as say
 from simcore.report.formatting import EDGE, WIDTH, labelled, wrapped
 from simcore.report.tables import side_by_side
 
-#: The largest number of lines.
+#: The largest number of lines, without those of ``sentences.ASKED``.
 HEIGHT = 30
 #: The column at which the memory table starts, to the right of the time table.
 _COLUMN = 40
@@ -71,8 +75,10 @@ def _column(heading: str, rows: Sequence[Row]) -> list[str]:
 
 
 def _breakdown(p: Prediction, limit: int) -> list[str]:
-    left = _column("where the time goes", _time_rows(p, limit))
-    memory = _rows(say.memory_lines(p, limit))
+    times = _time_rows(p, limit)
+    left = _column("where the time goes", times)
+    # Small terms of memory leave room for assumptions.
+    memory = _rows(say.memory_lines(p, max(len(times), limit - 2)))
     right = _column(f"where the memory goes ({p.memory.moment})", memory)
     return [line[:WIDTH].rstrip() for line in side_by_side(left, right, column=_COLUMN)]
 
@@ -103,26 +109,23 @@ def by_influence(assumptions: Iterable[str]) -> list[str]:
     return sorted(assumptions, key=rank)
 
 
+#: What an assumption says before its details.
+_HEAD = re.compile(r"(?:(?!, https?| \(|; ).)*")
+
+
 def _assumptions(p: Prediction, n_lines: int) -> list[str]:
-    """The assumptions in at most ``n_lines`` lines; the last one says how many are left out."""
-    ranked = by_influence(p.assumptions)
-    if not ranked or n_lines < 1:
-        return []
-    lines: list[str] = []
-    for i, text in enumerate(ranked):
-        left = len(ranked) - i - 1
-        more = labelled("" if lines else "ASSUMED", text)
-        if len(lines) + len(more) + bool(left) <= n_lines:
-            lines += more
-            continue
-        note = f"+{left + 1} more (--json)"
-        if not lines:
-            if n_lines == 1:
-                return labelled("ASSUMED", f"{left + 1} things (--json lists them)")
-            return [*labelled("ASSUMED", text, n_lines - 1),
-                    *(labelled("", f"+{left} more (--json)") if left else [])]  # fmt: skip
-        return [*lines, *labelled("", note)]
-    return lines
+    """The assumptions in at most ``n_lines`` lines, the most influential first and without details.
+
+    Warnings are not repeated. Where not all have room, the last line says how many are left out.
+    """
+    ranked = [_HEAD.match(a)[0] for a in by_influence(p.assumptions) if a not in p.warnings]  # type: ignore[index]
+    for shown in range(len(ranked), -1, -1):
+        left = f"{len(ranked) - shown} more" if shown < len(ranked) else ""
+        text = "; ".join([*ranked[:shown], *filter(None, [left])])
+        lines = labelled("ASSUMED", f"{text} (--explain assumed)") if ranked else []
+        if len(lines) <= n_lines:
+            return lines
+    return []
 
 
 _HINT = "--explain TERM: formula, inputs and source   --trace FILE   --json"
@@ -140,9 +143,10 @@ def render(p: Prediction, *, colour: bool = False) -> str:
     facts = _facts(p, say.FACTS)
     tail = [*_facts(p, say.LIMITS), *_measured(p)]
     outside = len(head) + len(verdict) + len(facts) + len(tail)
+    height = HEIGHT + len(_facts(p, say.ASKED))
     # Two lines less: one for the tables' heading, one for assumptions.
-    middle = _breakdown(p, max(3, HEIGHT - outside - 2))
-    spare = HEIGHT - outside - len(middle)
+    middle = _breakdown(p, max(3, height - outside - 2))
+    spare = height - outside - len(middle)
     gaps = 3 if spare >= 5 else 2 if spare >= 4 else 0
     hint = spare - gaps >= 3
     assumed = _assumptions(p, spare - gaps - hint)
@@ -161,7 +165,18 @@ def render(p: Prediction, *, colour: bool = False) -> str:
         *assumed,
         *([_HINT] if hint else []),
     ]
-    return "\n".join(lines[:HEIGHT]) + "\n"
+    return "\n".join(lines[:height]) + "\n"
+
+
+def render_assumed(p: Prediction) -> str:
+    """Every assumption of a prediction in full, warnings first, then the most influential ones."""
+    ranked = [*p.warnings, *(a for a in by_influence(p.assumptions) if a not in p.warnings)]
+    lines = [
+        f"{'  ' if i else '- '}{part}"
+        for text in ranked
+        for i, part in enumerate(wrapped(text, WIDTH - 2))
+    ]
+    return "\n".join([*lines, *(f"- default: {d}" for d in p.defaults)]) + "\n"
 
 
 def render_terms(terms: Mapping[str, str]) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from simcore.base.errors import nearest
+from simcore.base.names import Changed
 from simcore.hardware.profile import Profile
 from simcore.request.inputs import Attempts, Inputs
 from simcore.request.placed import Placed
@@ -46,11 +47,13 @@ def round_warnings(tries: Attempts, inputs: Inputs, accum: int) -> tuple[str, ..
         return ()
     layout = placed.layout
     if refused := placed.schedule.rounds_refused(layout, accum):
-        return (f"Megatron would refuse this: {refused}",)
+        return (Changed(f"Megatron would refuse this: {refused}"),)
     if placed.schedule.whole_rounds and accum % layout.pp:
         return (
-            f"{accum} micro-batches are no whole rounds of pp={layout.pp}: Megatron needs another "
-            "--microbatch-group-size-per-virtual-pipeline-stage for them",
+            Changed(
+                f"{accum} micro-batches are no whole rounds of pp={layout.pp}: Megatron needs "
+                "another --microbatch-group-size-per-virtual-pipeline-stage for them"
+            ),
         )
     return ()
 
@@ -67,7 +70,8 @@ def miscounted(record: ModelSource, workload: Workload) -> tuple[str, ...]:
     made = workload.trainable_numel
     if not stated or round(stated) == made:
         return ()
-    return (f"{record.name}: the file states {stated:,.0f} parameters, its settings make {made:,}",)
+    text = f"{record.name}: the file states {stated:,.0f} parameters, its settings make {made:,}"
+    return (Changed(text),)
 
 
 def _of_model(record: ModelSource, workload: Workload) -> tuple[str, ...]:
@@ -91,8 +95,10 @@ def _of_loading(
         ]
         if given:
             return (
-                f"{' and '.join(given)} without effect: nothing says how long a sample takes to "
-                "load (--sample-load); loading is assumed to keep up",
+                Changed(
+                    f"{' and '.join(given)} without effect: nothing says how long a sample takes "
+                    "to load (--sample-load); loading is assumed to keep up"
+                ),
             )
         return ("data loading is assumed to keep up (no data set described)",)
     data = record.dataset

@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from simcore.base.errors import SimcoreError
+from simcore.base.names import Changed
 from simcore.base.record import dataclass
 from simcore.hardware.cluster import ClusterSpec, parse_cluster
 from simcore.request.model_settings import compiles
@@ -211,7 +212,9 @@ def _compare_worlds(
         problems.append(f"{launch.where} is for {stated} GPUs and does not say on how many nodes: "
                         f"write --gpus NODESxGPUSx{gpus}")  # fmt: skip
     else:
-        notes.append(f"{launch.where} is for {stated} GPUs; --gpus {gpus} ({world}) is predicted")
+        notes.append(
+            Changed(f"{launch.where} is for {stated} GPUs; --gpus {gpus} ({world}) is predicted")
+        )
 
 
 def _derive_batch(
@@ -235,7 +238,7 @@ def _derive_batch(
             return
         text = f"{key} is not {micro} x {accum} x {replicas} {ranks} = {product}"
         if given & {"micro_batch", "grad_accum"}:
-            notes.append(f"{text}: the latter is predicted")
+            notes.append(Changed(f"{text}: the latter is predicted"))
         else:
             problems.append(f"{text}: give --grad-accum, --micro-batch or other --gpus")
         return

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from simcore.base.errors import InvalidConfig
+from simcore.base.names import Changed
 from simcore.hardware.kernel_limits import CUDNN_VENDOR, wants_channels_last
 from simcore.hardware.profile import Profile
 from simcore.hardware.spec import GpuSpec, PeakName
@@ -27,11 +28,10 @@ def peak_for(gpu: GpuSpec, precision: Precision) -> tuple[PeakName, float, str]:
         if peak is not None:
             if name == precision.peak:
                 return name, peak, ""
-            return (
-                name,
-                peak,
-                f"{gpu.name} has no {precision.peak} unit: predicted with {name} peak",
-            )
+            faster = name == "fp32" and gpu.peak("fp16") is not None
+            hint = " (amp-fp16 is faster)" if faster else ""
+            text = f"{gpu.name} has no {precision.peak} unit: predicted with {name} peak{hint}"
+            return name, peak, Changed(text)
     if precision.peak == "fp32":
         raise InvalidConfig([f"{gpu.name} has no fp32 peak in the database"])
     known = ", ".join(gpu.peak_flop_per_s)

@@ -13,11 +13,18 @@ from simcore import api
 from simcore.answer.result import Advice, Explanation, MeasuredRow, RankClass
 from simcore.base.errors import SimcoreError
 from simcore.base.figures import Interval
+from simcore.base.names import Changed
 from simcore.base.question import Later
 from simcore.base.units import GIB
 from simcore.report.formatting import WIDTH, figure, labelled, percent, plural, wrapped
 from simcore.report.terms import MEMORY
-from simcore.report.text import HEIGHT, by_influence, render, render_explanation
+from simcore.report.text import (
+    HEIGHT,
+    by_influence,
+    render,
+    render_assumed,
+    render_explanation,
+)
 from simcore.workload.models import MODELS
 
 CLUSTERS: list[dict[str, object]] = [
@@ -33,7 +40,8 @@ CLUSTERS: list[dict[str, object]] = [
 
 def _within(text: str) -> None:
     lines = text.splitlines()
-    assert len(lines) <= HEIGHT == 30
+    run = re.search(r"^RUN (.+\n)( {12}.*\n)*", text, re.MULTILINE)  # asked for besides
+    assert len(lines) - (run[0].count("\n") if run else 0) <= HEIGHT == 30
     assert max(map(len, lines)) <= WIDTH == 80
     assert "\x1b" not in text and "\0" not in text
     assert all(line == line.rstrip() for line in lines)
@@ -110,11 +118,11 @@ def test_assumptions_are_ranked_and_counted(fake: Callable) -> None:
     ranked = by_influence(("a", "node: n", "x has no bf16 unit: fp32 taken", "network: e"))
     assert [text[0] for text in ranked] == ["x", "n", "n", "a"]
     many = tuple(f"assumption number {i} that is long enough to fill its line" for i in range(40))
-    assert "40 things (--json lists them)" in render(fake(assumptions=many))
-    text = render(fake(assumptions=many, later_measured=None, run_time_s=None, rank_classes=()))
-    shown = sum(f"number {i} " in text for i in range(40))
-    left = re.search(r"\+(\d+) more \(--json\)", text)
-    assert left is not None and shown + int(left[1]) == 40
+    assert "39 more (--explain assumed)" in " ".join(render(fake(assumptions=many)).split())
+    text = render(fake(assumptions=many, later_measured=None, run=None, rank_classes=()))
+    shown = sum(f"number {i} " in " ".join(text.split()) for i in range(40))
+    left = re.search(r"(\d+) more \(--explain assumed\)", text)
+    assert left is not None and 0 < shown == 40 - int(left[1])
     _within(text)
 
 
@@ -135,7 +143,7 @@ def test_bounds_hold_for_any_figures(
         cluster=f"{gpus}x1x{word}", model_full_name="model " + word,
         memory=with_memory(capacity_bytes=1e12 if fits else 1e9).memory,
         rank_classes=(RankClass(gpu=word, n_gpus=gpus, compute_s=scale),) * 3,
-        assumptions=tuple(notes), bound_by="b" * 60,
+        assumptions=tuple(notes), bound_by="b" * 60, run=None,
         later_advice=Later(lambda: Advice(fixes=("a" * 60,) * 5)),
         later_measured=Later(lambda: (MeasuredRow(
             source=word, quantity="peak_memory_bytes", measured=scale * 1e9, predicted=1e9,
@@ -237,3 +245,16 @@ def test_one_sample_a_gpu_is_not_dealt_out_otherwise() -> None:
     assert re.search(r"an uneven split would gain \d+ % \(from micro-batch 2 on\)", one)
     two = api.predict("llama3-8b", "1x8xA100+1x8xH100", micro_batch=2, **words)
     assert "samples a GPU: A100-SXM-80GB 1, H100-SXM-80GB 3" in " ".join(render(two).split())
+
+
+def test_what_was_changed_is_a_warning_and_no_assumption(fake: Callable) -> None:
+    changed = Changed("V100 has no bf16 unit: predicted with fp32 peak")
+    p = fake(assumptions=("a note", changed))
+    assert p.warnings == (changed,)
+    text = render(p)
+    assert "\nWARNING     V100 has no bf16 unit" in text
+    assert "ASSUMED     a note (--explain assumed)" in text
+    assert render_assumed(p).startswith(
+        "- V100 has no bf16 unit: predicted with fp32 peak\n- a note\n"
+    )
+    assert "WARNING" not in render(fake(assumptions=("a note",)))

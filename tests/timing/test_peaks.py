@@ -45,8 +45,11 @@ def test_a_peak_by_precision(gpu: str, precision: str, name: str, flop_per_s: fl
     assert (found, value) == (name, pytest.approx(flop_per_s))
     assert bool(note) == (name != PRECISIONS[precision].peak)
     if note:
-        assert note == f"{GPUS[gpu].name} has no {PRECISIONS[precision].peak} unit: " + (
-            f"predicted with {name} peak"
+        assert note.startswith(
+            f"{GPUS[gpu].name} has no {PRECISIONS[precision].peak} unit: predicted with {name} peak"
+        )
+        assert ("amp-fp16 is faster" in note) == (
+            name == "fp32" and "fp16" in GPUS[gpu].peak_flop_per_s
         )
 
 
