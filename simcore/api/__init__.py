@@ -327,7 +327,7 @@ def launch_file(
 
     request = make_request(model, gpus, **options)
     attention = _stated("attention", options)
-    if is_max(options.get("seq_len")):
+    if is_max(options.get("seq_len")) or "seq-len" in " ".join(request.defaults):
         options = {**options, "seq_len": request.options["seq_len"]}
     return _launch_file(dialect, request, _seq_len(model, options), attention)
 

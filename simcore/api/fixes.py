@@ -44,15 +44,20 @@ def advice_of(request: Request, ask: Ask) -> Advice:
     help either.
     """
     attempt = Trial(ask)
-    if found := _on_these(request, attempt):
-        return Advice(fixes=tuple(map(str, found[:MOST])))
+    found = _on_these(request, attempt)
+    shorter = next((str(f) for f in map(Trial(ask), _shorter(request)) if f), None)
+    last = () if shorter is None else (shorter,)
+    if found:
+        return Advice(fixes=(*map(str, found[:MOST]), *last))
     from simcore.api.larger import larger_gpus, more_gpus, why_none  # few jobs need it
     from simcore.api.other_training import adapters_instead
 
     instead = tuple(map(str, adapters_instead(request, ask)))
     more = Trial(ask)
     if found := more_gpus(request, more):
-        return Advice(fixes=tuple(map(str, found)), instead=instead)
+        return Advice(fixes=(*map(str, found), *last), instead=instead)
+    if last:
+        return Advice(fixes=last, instead=instead)
     larger = larger_gpus(request, Trial(ask))
     return Advice(fixes=tuple(map(str, larger)), instead=instead, why_none=why_none(more))
 
@@ -162,6 +167,19 @@ def _ladders(request: Request) -> list[tuple[Change, ...]]:
         else:
             ladders.append([Change("offload optimizer", offload)])
     return [tuple(ladder) for ladder in ladders if ladder]
+
+
+#: Shorter sequences are suggested down to this length [tokens].
+_SHORTEST = 512
+
+
+def _shorter(request: Request) -> Iterator[Change]:
+    """Half the sequence length, a quarter, ...: another training, so it is suggested last."""
+    length = request.options.get("seq_len")
+    if not isinstance(length, int) or request.workload.tokens_per_sample != length:
+        return
+    while (length := length // 2) >= _SHORTEST:
+        yield Change(f"seq-len {length}", {"seq_len": length})
 
 
 def _whole_logits(request: Request) -> bool:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 from simcore.api.change import GROWING, NARROW_BASE, Ask, Change, Fix, Trial, grows
 from simcore.request.resolved import Request
+from simcore.workload.settings import settings_given
 
 #: The suggested rank: within a factor of two of the recipes of PEFT and torchtune.
 _LORA = Change("lora-rank 16", {"lora_rank": 16})
@@ -49,5 +50,8 @@ def _changes(request: Request) -> Iterator[Change]:
         others += [c + batch_of_one for c in others]
     sharded = request.strategy.zero_stage and request.cluster.n_gpus > 1
     quantised = NARROW_BASE if sharded else _QUANTISED
+    length = request.options.get("seq_len")  # not that of other adapters: the job's own
+    if length is not None and "seq_len" not in settings_given(request.options.get("settings")):
+        others = [Change(c.said, {**c.words, "seq_len": length}) for c in others]
     for base in (_LORA, _LORA + quantised):
         yield from (base + c for c in others)

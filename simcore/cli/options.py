@@ -21,6 +21,8 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 #: Options that ``--with`` does not accept: files, and the node, which has a flag.
 _NOT_WITH = ("calibration", "fabric", "launch", "node")
+#: What --qlora stands for.
+_QLORA = {"lora_rank": "16", "quantised_base": "nf4"}
 #: Other words for the two values of a switch.
 _SAME = {"yes": "on", "true": "on", "no": "off", "false": "off"}
 
@@ -204,11 +206,14 @@ def _given(
 ) -> dict[str, Any]:
     """The options of a job among a command's arguments; an empty repeated option becomes None.
 
-    ``--zero N`` becomes the strategies that it names; ``stages`` takes its text apart.
+    ``--zero N`` becomes the strategies that it names; ``stages`` takes its text apart. ``--qlora``
+    becomes adapters on a base in four bits (Dettmers et al. 2023).
     """
     typed = OPTIONS.typed()
     options = {k: v for k, v in words.items() if k in typed}
     options |= {k: tuple(options[k] or ()) or None for k in repeated_words() if k in options}
+    if (qlora := options.pop("qlora", None)) and problems.attempt(OPTIONS["qlora"].read, qlora):
+        options = {**options, **{k: options.get(k) or v for k, v in _QLORA.items()}}
     zero, strategy = options.pop("zero", None), options.get("strategy")
     if zero is not None and strategy is not None:
         problems.append("give --strategy or --zero, not both")

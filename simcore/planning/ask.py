@@ -20,6 +20,7 @@ from simcore.planning.moments import Deadline, deadline_of, start_of
 from simcore.planning.planner import Plan, make_plan
 from simcore.planning.space import CUTS, Space, make_space
 from simcore.request.inputs import Attempts
+from simcore.request.model_settings import usual_length
 from simcore.request.training_library import AUTO, assumed_of
 from simcore.strategy.programs import PLAIN
 from simcore.workload.models import ModelRecord
@@ -145,12 +146,15 @@ def _space(question: PlanQuestion, attempts: Attempts) -> tuple[Space | None, di
             question.gpus,
             available=dict(attempts.get("available", ())),
             max_gpus=question.max_gpus,
+            parts=words.get("lora_rank") is not None,
             **counts,
         ),
     )
     source: ModelSource | None = attempts.get("model")
     if source is not None:
         has_tokens = question.length["tokens"] is not None
+        if (usual := usual_length(source, words)) is not None:
+            words["seq_len"] = usual
         attempts.make("assumed", lambda: default_words(source, words, has_tokens))
     assumed: dict[str, Any] = attempts.get("assumed", {})
     if attempts.get("grids"):

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from simcore.base.errors import InvalidConfig, SimcoreError
+from simcore.base.errors import SimcoreError
 from simcore.hardware.cluster import parse_cluster
 from simcore.hardware.spec import GPUS
 from simcore.planning.grid import counted, whole_values
@@ -40,12 +40,14 @@ def gpu_grids(
     max_gpus: int | None,
     nnodes: str | int | None = None,
     nproc_per_node: str | int | None = None,
+    parts: bool = False,
 ) -> list[str]:
     """The grids of clusters; a type without numbers becomes whole nodes of it.
 
     available   GPUs that are available, by type
     max_gpus    most GPUs; with neither, there are at most ``MAX_GPUS`` of a type
     nnodes, nproc_per_node   nodes, and GPUs per node, of types without numbers
+    parts       whether parts of a node are searched too: clouds rent GPUs one by one
     """
     found: list[str] = []
     for text in texts:
@@ -63,13 +65,12 @@ def gpu_grids(
                 per_node = max(whole_values(f"{name}: GPUs per node", nproc_per_node))
             most = min(max_gpus or MAX_GPUS, available.get(name, MAX_GPUS))
             counts = node_counts(most // per_node)
-            if not counts:
-                raise InvalidConfig(
-                    [f"{most} {name} are less than a node of {per_node}: name a part of one, "
-                     f"{name}:1x1..{most}"]
-                )  # fmt: skip
-            nodes = ",".join(map(str, counts))
-            found.append(f"{name}:{nodes}x{nproc_per_node or per_node}")
+            if nproc_per_node is None and (parts or not counts):  # GPUs of one node
+                few = [n for n in (1, 2, 4) if n < per_node and n <= most]
+                found += [f"{name}:1x{','.join(map(str, few))}"] if few else []
+            if counts:
+                nodes = ",".join(map(str, counts))
+                found.append(f"{name}:{nodes}x{nproc_per_node or per_node}")
     return found
 
 

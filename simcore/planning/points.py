@@ -150,7 +150,11 @@ def words_of(source: ModelSource, request: Request, form: Form, layout: Layout) 
     """The resolved options of a form."""
     named = folded_strategy(form.get("strategy") or "")
     is_text = request.workload.sample_unit.startswith("sequence")
-    seq_len = form.get("seq_len") or getattr(source, "config", {}).get("seq_len")
+    seq_len = (
+        form.get("seq_len")
+        or request.options.get("seq_len")
+        or getattr(source, "config", {}).get("seq_len")
+    )
     return FormWords(
         model=request.workload.name,
         strategy=named if named in (HYBRID, SINGLE) else request.strategy.parallelism,

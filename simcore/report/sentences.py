@@ -93,7 +93,9 @@ def batch(p: Prediction) -> str:
             counted(p.data_ranks, "replica" if p.layout else "GPU"),
         ]
     )
-    return f"{product} = {counted(p.global_batch, p.sample_unit)} a step"
+    length = shown("seq-len", f" of {p.tokens_per_sample:,.0f} tokens") if p.tokens_per_s else ""
+    of = length if "(default)" in length else ""
+    return f"{product} = {counted(p.global_batch, p.sample_unit)} a step{of}"
 
 
 #: Fragmentation below this share of the capacity is not mentioned.

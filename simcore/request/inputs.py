@@ -12,7 +12,7 @@ from simcore.base.record import dataclass
 from simcore.hardware.cluster import ClusterSpec, parse_cluster
 from simcore.hardware.profile import load_profile
 from simcore.physics.collectives import PROTOCOLS, names_in_nccl_algo
-from simcore.request.model_settings import SWITCHED, compiled_of, overrides_of
+from simcore.request.model_settings import SWITCHED, compiled_of, overrides_of, usual_length
 from simcore.request.placement import layout_of, usual_strategy
 from simcore.request.training_library import Library, library_of
 from simcore.step.parallel.expert import routing_of, settings_of
@@ -72,7 +72,11 @@ class Inputs:
     @property
     def usual_strategy(self) -> str:
         """The data-parallel strategy that is used where the request names none."""
-        return usual_strategy(self.training.strategy if self.training else "ddp", self.layout)
+        own = self.training.strategy if self.training else "ddp"
+        alone = self.cluster is not None and self.cluster.n_gpus == 1
+        if alone and self.launched is None and not self.options.get("software"):
+            return "ddp"  # one GPU has nothing to shard over
+        return usual_strategy(own, self.layout)
 
     @property
     def recompute_layers(self) -> int:
@@ -119,6 +123,9 @@ def inputs_from(
     options = library.words(
         options, record, layout.widest_expert_tp(cluster.n_gpus) if cluster else layout.tp
     )
+    length = usual_length(record, options) if launched is None else None
+    if length is not None:
+        options = {**options, "seq_len": tries.chosen("seq-len", None, length)}
     return Inputs(
         options=options,
         record=by_program,

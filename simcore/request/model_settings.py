@@ -73,6 +73,25 @@ def overrides_of(record: ModelSource | None, options: Mapping[str, Any]) -> dict
     return found | {"image": height}
 
 
+#: Longest sequences of a fine-tuning run with adapters, where none are given [tokens]: defaults of
+#: unsloth (unsloth/models/loader.py, FastLanguageModel.from_pretrained: max_seq_length) and of
+#: LLaMA-Factory (src/llamafactory/hparams/data_args.py, DataArguments.cutoff_len).
+ADAPTER_TOKENS: Final = 2048
+
+
+def usual_length(record: ModelSource | None, options: Mapping[str, Any]) -> int | None:
+    """The sequence length [tokens] that is usual for a job's kind of training; None: the model's.
+
+    Adapters are trained on shorter sequences than models are pre-trained on.
+    """
+    if options.get("lora_rank") is None or not isinstance(record, ModelRecord):
+        return None
+    if options.get("seq_len") is not None or "seq_len" in settings_given(options.get("settings")):
+        return None
+    own = record.settings({}).get("seq_len")
+    return ADAPTER_TOKENS if isinstance(own, int) and own > ADAPTER_TOKENS else None
+
+
 def _lacking(name: str, key: str) -> str:
     text = f"{name} {OPTIONS[key].setting} ({OPTIONS[key].typed})"
     if key == "attention" and name.startswith(SWITCHED):

@@ -87,10 +87,15 @@ DECLARED = (
     ),
     Option(
         name="lora_rank", heading="Model", kind=Whole(),
-        help="Train LoRA adapters of rank N and freeze the base model (transformer models).",
+        help="Train LoRA adapters of rank N (alone: 16) and freeze the base model (transformer "
+             "models). Sequences are of 2,048 tokens then, where --seq-len is not given.",
         axis=Axis(of="workload"), in_launch=True, setting="takes no adapters",
         control=Control(label="LoRA rank", most=4096, example=16),
-        called={"": "lora lora-r rank r qlora"}, messages=(r"adapter",),
+        called={"": "lora lora-r rank r"}, messages=(r"adapter",),
+    ),
+    Option(
+        name="qlora", part="shorthand", heading="Model", kind=Switch(),
+        help="QLoRA: --lora-rank 16 --quantised-base nf4, where these are not given.",
     ),
     Option(
         name="lora_targets", heading="Model", kind=Text(metavar="LIST"),

@@ -8,7 +8,7 @@ from simcore.strategy.options import OPTIONS, Number, Whole
 #: Options that describe the machine, the calibration or the question, and details that no format
 #: of launch files has. Everything else can be in one.
 OF_NO_LAUNCH_FILE = {
-    "tokens", "deadline", "cost", "price", "prices",
+    "qlora", "tokens", "deadline", "cost", "price", "prices",
     "model", "inputs", "gpus", "zero", "global_batch", "launch", "steps", "epochs", "settings",
     "sample_load", "epoch_samples", "expert_imbalance", "shares", "network", "node", "fabric",
     "nccl_algo", "nccl_proto", "nccl_version", "launch_blocking", "calibration",
@@ -17,7 +17,7 @@ OF_NO_LAUNCH_FILE = {
 }  # fmt: skip
 #: Options of which several values beside each other are no sweep: switches, files, lists of names.
 OF_NO_SWEEP = {
-    "tokens", "deadline", "cost", "price", "prices",
+    "qlora", "tokens", "deadline", "cost", "price", "prices",
     "model", "inputs", "gpus", "launch", "steps", "epochs", "settings", "lora_targets",
     "quantised_base", "packing", "compile", "sequence_parallel", "expert_padding", "overlap",
     "recompute_modules", "fp8_params", "growing_segments", "node", "fabric",
