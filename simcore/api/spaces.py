@@ -238,7 +238,8 @@ def plan(
     margin_frac  share of each GPU's memory that must stay free
     available    GPUs that are available, by type: "H100=512"
     max_gpus     limit on the number of GPUs
-    confidence   least probability of meeting deadline and budget
+    confidence   least probability of meeting deadline and budget; without it 0.9, where an option
+                 has that, else the best option, with ``Plan.surer`` for what certainty costs
     objective    what to minimise: cost, time, energy, gpus or step
     price, prices   prices of GPU-hours, as in ``compare``
     reliability  failures, checkpoints and restarts

@@ -70,9 +70,12 @@ def list_(
     """List gpus, models, nodes, links, strategies, precisions, optimizers, software, options."""
     kind = _kind(kind, LISTS)
     from simcore.report import catalog
+    from simcore.report.formatting import WIDTH
 
     found = catalog.listing(kind, only)
-    write_result(as_json, lambda: found.data, lambda: found.text(terminal_width()) + "\n")
+    write_result(
+        as_json, lambda: found.data, lambda: found.fitted(terminal_width() or WIDTH) + "\n"
+    )
 
 
 def show(

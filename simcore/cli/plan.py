@@ -77,7 +77,8 @@ def plan(
     ] = None,
     confidence: Annotated[
         str | None,
-        option("--confidence", "PERCENT", "Least probability of meeting deadline and budget."),
+        option("--confidence", "PERCENT",
+               "Least probability of meeting deadline and budget (default 90, where possible)."),
     ] = None,
     objective: Annotated[
         str, option("--objective", "WHAT",

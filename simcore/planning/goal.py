@@ -20,6 +20,10 @@ OBJECTIVES: dict[str, str] = {
 }
 
 
+#: Probability of meeting deadline and budget that an option should have where none is given.
+CONFIDENCE = 0.9
+
+
 @dataclass(frozen=True, kw_only=True)
 class Goal:
     """Length of a run, its limits (None: no limit) and the objective. Raises InvalidConfig.
@@ -30,7 +34,7 @@ class Goal:
     margin_frac   share of each GPU's memory that must stay free
     available     GPUs that are available, by type
     confidence    least probability of meeting deadline and budget, given the interval of the step
-                  time; None: the central estimate must meet them
+                  time; None: ``CONFIDENCE``, where an option has it
     objective     one of ``OBJECTIVES``, which is minimised
     """
 
@@ -70,6 +74,11 @@ class Goal:
             problems.append(str(UnknownName("objective", self.objective, OBJECTIVES)))
         if problems:
             raise InvalidConfig(problems)
+
+    @property
+    def limits_time_or_cost(self) -> bool:
+        """Whether there is a limit that an option meets only with some probability."""
+        return self.deadline_s is not None or self.budget_usd is not None
 
 
 def available_gpus(texts: tuple[str, ...]) -> tuple[tuple[str, int], ...]:

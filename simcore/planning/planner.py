@@ -25,7 +25,7 @@ from simcore.planning.candidates import Candidates, Progress, candidates, reques
 from simcore.planning.chunks import with_chunks
 from simcore.planning.constraints import Constraint, Judged, Relaxation, judge, relaxations
 from simcore.planning.energy import SOURCE as ENERGY_SOURCE
-from simcore.planning.goal import OBJECTIVES, Goal
+from simcore.planning.goal import CONFIDENCE, OBJECTIVES, Goal
 from simcore.planning.goodput import Goodput, goodput_of
 from simcore.planning.ranking import Point, network_of
 from simcore.planning.recut import with_cuts
@@ -59,6 +59,13 @@ class Option(Point):
     goodput: Goodput | None = None
     deadline_prob: float | None = None
     budget_prob: float | None = None
+
+    @property
+    def odds(self) -> float:
+        """Probability of meeting the less certain one of deadline and budget; 1 without them."""
+        return min(
+            (p for p in (self.deadline_prob, self.budget_prob) if p is not None), default=1.0
+        )
 
     def of(self, objective: str) -> float:
         """The value of an objective; infinite where it is unknown."""
@@ -113,6 +120,8 @@ class Plan:
     """The result of a plan: the best options, or which limits prevent any option.
 
     best           the best option of each cluster, best first
+    surer          the best option that meets the limits with a probability of ``CONFIDENCE``, where
+                   the first of ``best`` does not; None where there is none
     front          Pareto front of time and cost (of time and GPUs where prices are unknown)
     n_timed        points that fit, or would fit with ``MORE_MEMORY_BYTES`` more per GPU; only their
                    time is computed
@@ -142,6 +151,7 @@ class Plan:
     sources: tuple[tuple[str, str], ...]
     assumptions: tuple[str, ...]
     fixes: tuple[str, ...] = ()
+    surer: Option | None = None
 
     @property
     def feasible(self) -> bool:
@@ -160,7 +170,9 @@ class Plan:
                 "ends": g.ends.isoformat() if g.ends else None,
                 "budget_usd": g.budget_usd, "power_w": g.power_w,
                 "memory_margin_frac": g.margin_frac, "max_gpus": g.max_gpus,
-                "available": dict(g.available), "confidence": g.confidence,
+                "available": dict(g.available), "confidence": g.confidence or (
+                    CONFIDENCE if g.limits_time_or_cost else None
+                ),
             },
             "objective": self.objective,
             "n_points": self.n_points,
@@ -169,6 +181,7 @@ class Plan:
             "n_feasible": self.n_feasible,
             "feasible": self.feasible,
             "best": [o.to_dict() for o in self.best],
+            "surer": self.surer.to_dict() if self.surer else None,
             "pareto_front": [o.to_dict() for o in self.front],
             "sensitivity": [s.to_dict() for s in self.sensitivities],
             "relax": [r.to_dict() for r in self.relaxations],
@@ -201,6 +214,7 @@ def make_plan(
     judged = judge(found, goal, samples)
     planner = _Planner(goal, judged)
     best = planner.best(top)
+    surer = planner.surer() if best and best[0].odds < CONFIDENCE else None
     front = [planner.option(i, full=False) for i in judged.front()] if best else []
     possible = bool(judged.meets.any())
     eased = [] if possible else relaxations(judged.limits, len(found))
@@ -218,13 +232,32 @@ def make_plan(
         objective=goal.objective,
         best=tuple(best),
         front=tuple(front),
-        sensitivities=tuple(sensitivities(found, goal, samples, best[0].cluster)) if best else (),
+        sensitivities=tuple(sensitivities(found, _sure(goal, best[0]), samples, best[0].cluster))
+        if best
+        else (),
         relaxations=tuple(eased),
         invalid=found.invalid,
         blocked=_blocked(judged.limits, found),
         leanest=None if judged.limits[0].passes.any() else planner.leanest(),
         sources=tuple(_sources(space, goal)),
         assumptions=assumptions,
+        surer=surer,
+    )
+
+
+def _sure(goal: Goal, best: Option) -> Goal:
+    """The goal with limits that central estimates must meet to be as sure as ``best``.
+
+    The upper end of an 80 % interval is exceeded with a probability of 10 %.
+    """
+    if goal.confidence is not None or best.odds < CONFIDENCE or best.prediction is None:
+        return goal
+    t = best.prediction.step_time_s
+    deadline, budget = goal.deadline_s, goal.budget_usd
+    return replace(
+        goal,
+        deadline_s=None if deadline is None else max(deadline * t.value / t.high, best.time_s),
+        budget_usd=None if budget is None else max(budget * t.value / t.high, best.cost_usd or 0.0),
     )
 
 
@@ -267,23 +300,34 @@ class _Planner:
 
     def best(self, top: int) -> list[Option]:
         """The best option of each of the best ``top`` clusters, with the reason to list it."""
-        chosen = list(islice(self._probable(), top))
+        given = self.goal.confidence
+        chosen = list(islice(self._probable(CONFIDENCE if given is None else given), top))
+        if not chosen and given is None:
+            chosen = list(islice(self._probable(0.0), top))
         return [_with_why(o, chosen, self.goal.objective) for o in chosen]
 
-    def _probable(self) -> Iterator[Option]:
-        """Options, best first, one per cluster, that meet the limits with the goal's confidence."""
+    def surer(self) -> Option | None:
+        """The best option that meets the limits with a probability of ``CONFIDENCE``."""
+        return next(self._probable(CONFIDENCE), None)
+
+    def _probable(self, wanted: float) -> Iterator[Option]:
+        """Options, best first, one per cluster, that meet the limits with probability ``wanted``.
+
+        Options of a cluster that take no less time than one that is too uncertain are left out,
+        unless the caller gave the probability.
+        """
         seen: set[int] = set()
-        wanted = self.goal.confidence
+        too_long: dict[int, float] = {}
         for i in self.judged.ranked():
-            cluster = int(self.c.cluster[i])
-            if cluster in seen:
+            cluster, time = int(self.c.cluster[i]), float(self.judged.runs.time_s[i])
+            if cluster in seen or time >= too_long.get(cluster, math.inf):
                 continue
             option = self.option(i, full=True)
-            if wanted is not None:
-                odds = [p for p in (option.deadline_prob, option.budget_prob) if p is not None]
-                self.surest = max(self.surest, min(odds, default=1.0))
-                if min(odds, default=1.0) < wanted:
-                    continue
+            self.surest = max(self.surest, option.odds)
+            if option.odds < wanted:
+                if self.goal.confidence is None:
+                    too_long[cluster] = time
+                continue
             seen.add(cluster)
             yield option
 

@@ -25,7 +25,7 @@ from simcore.hardware.calibrations import CALIBRATIONS, calibration_names
 from simcore.hardware.prices import PRICES
 from simcore.hardware.spec import GPUS, LINKS, NODES, GpuSpec
 from simcore.report.formatting import WIDTH
-from simcore.report.tables import Table
+from simcore.report.tables import Table, cut_table
 from simcore.strategy.optimizers import OPTIMIZERS, implementations
 from simcore.strategy.options import OPTIONS
 from simcore.strategy.precision import PRECISIONS
@@ -77,6 +77,17 @@ class Listing(Table):
     """One kind of record: a row for each as text, and the same as data."""
 
     data: Sequence[dict[str, Any]] = ()
+
+    def fitted(self, width: int) -> str:
+        """The text in ``width`` columns: names in one line each with texts cut, meanings wrapped.
+
+        JSON has the whole texts.
+        """
+        if self.caption in _OF_NAMES:
+            return cut_table(self.head, self.rows, width, right=self.right) + _UNITS.get(
+                self.caption, ""
+            )
+        return self.text(width)
 
 
 #: One entry of a listing: its row as text, and the same as data.
@@ -278,10 +289,14 @@ def _configs() -> Iterator[Entry]:
         yield [kind, key], {"name": kind, "key": key}
 
 
+#: Listings of names to choose from, one line each.
+_OF_NAMES = ("gpus", "models", "nodes", "links", "prices", "configs")
+#: Units of headings that have none.
+_UNITS = {"gpus": "\n\nbf16 (or fp16), fp32: dense TFLOP/s; NVLink: GB/s per direction"}
 #: Kind -> its entries, the headings of its columns, and the columns of numbers.
 _LISTINGS: dict[str, tuple[Callable[[], Iterator[Entry]], Sequence[str], Sequence[int]]] = {
     "gpus": (
-        _gpus, ("GPU", "full name", "GiB", "GB/s", "16-bit TFLOP/s", "fp32", "NVLink GB/s"),
+        _gpus, ("GPU", "full name", "GiB", "GB/s", "bf16", "fp32", "NVLink"),
         range(2, 7),
     ),
     "models": (_models, ("model", "kind", "parameters", "full name", "sample"), (2,)),

@@ -9,7 +9,7 @@ from math import isfinite
 from simcore.base.units import GIGA, KILO, PERCENT, format_count, format_seconds
 from simcore.planning.candidates import MORE_MEMORY_BYTES
 from simcore.planning.constraints import Relaxation
-from simcore.planning.goal import Goal
+from simcore.planning.goal import CONFIDENCE, Goal
 from simcore.planning.moments import minute
 from simcore.planning.planner import Option, Plan, kwh
 from simcore.report.formatting import (
@@ -73,6 +73,8 @@ def _head(p: Plan) -> list[str]:
         limits.append(f"{percent(g.margin_frac)} of memory free")
     if g.confidence is not None:
         limits.append(f"{percent(g.confidence)} sure")
+    elif g.limits_time_or_cost:
+        limits.append(f"{percent(CONFIDENCE)} sure (default)")
     lines = labelled("RUN", f"{p.model}, {length}")
     lines += labelled("LIMITS", ", ".join(limits) or "none")
     lines += labelled(
@@ -136,6 +138,8 @@ def _first(o: Option, p: Plan) -> list[str]:
         f"{o.cluster}, {how(o)}{recompute}, {o.form.precision}, micro-batch {o.micro_batch} "
         f"x accum {o.grad_accum} = {o.global_batch:,} samples a step, {o.n_steps:,.0f} steps",
     )
+    if o.odds < CONFIDENCE:
+        lines += labelled("", _certainty(o, p))
     if prediction is not None:
         t = prediction.step_time_s
         lines += labelled(
@@ -171,6 +175,22 @@ def _first(o: Option, p: Plan) -> list[str]:
             f"{format_seconds(g.interval_s)}, {format_seconds(g.restart_s)} to restart",
         )
     return lines
+
+
+def _certainty(o: Option, p: Plan) -> str:
+    """How uncertain it is that an option meets its limits, and what certainty costs."""
+    flip = "little more than a coin flip: " if o.odds < 0.75 else ""
+    text = f"{flip}only {odds(o.odds)} sure to meet the limits"
+    if p.surer is None:
+        return f"{text}; nothing in the space is {percent(CONFIDENCE)} sure"
+    cost, first = p.surer.of("cost"), o.of("cost")
+    change = f", {money(cost)} ({percent(cost / first - 1.0, signed=True)})" if (
+        isfinite(cost) and isfinite(first)
+    ) else ""  # fmt: skip
+    return (
+        f"{text}; {odds(p.surer.odds)} sure: {p.surer.cluster}, {how(p.surer)}, "
+        f"{days(p.surer.time_s)}{change}"
+    )
 
 
 def _expected(failures: float) -> str:

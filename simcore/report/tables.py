@@ -132,6 +132,25 @@ class Table:
         return table(self.head, self.rows, right=self.right)
 
 
+def cut_table(
+    header: Sequence[str], rows: Iterable[Sequence[str]], width: int, *, right: Sequence[int] = ()
+) -> str:
+    """The text of ``table`` with one line a row, whose widest texts are cut to fit ``width``.
+
+    The first column, which names the row, is never cut, so that a long name is wider.
+    """
+    cells = [list(header), *(list(r) for r in rows)]
+    texts = [i for i in range(1, len(header)) if i not in right]
+    most = _widths(cells)
+    while sum(most) + 2 * (len(most) - 1) > width and texts:
+        widest = max(texts, key=lambda i: most[i])
+        if most[widest] <= _SHORTEST:
+            break
+        most[widest] -= 1
+    cut = [[_cut(cell, most[i]) if i in texts else cell for i, cell in enumerate(c)] for c in cells]
+    return table(cut[0], cut[1:], right=right)
+
+
 def side_by_side(left: Sequence[str], right: Sequence[str], *, column: int) -> list[str]:
     """Lines with two blocks next to each other; the right block starts at ``column``."""
     height = max(len(left), len(right))

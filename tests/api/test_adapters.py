@@ -20,7 +20,8 @@ def test_adapters_are_trained_on_shorter_sequences_unless_told_otherwise() -> No
     assert "seq-len 2048" in usual.defaults
     assert "a step of 2,048 tokens (default)" in " ".join(str(usual).split())
     given: tuple[tuple[dict[str, Any], int], ...] = (
-        ({"seq_len": 4096}, 4096), ({"settings": "seq_len=4096"}, 4096), ({"lora_rank": None}, 8192),
+        ({"seq_len": 4096}, 4096), ({"settings": "seq_len=4096"}, 4096),
+        ({"lora_rank": None}, 8192),
     )  # fmt: skip
     for words, tokens in given:
         told = api.predict(*JOB, **{"lora_rank": 16, **words})

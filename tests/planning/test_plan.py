@@ -212,7 +212,7 @@ def test_confidence_moves_the_choice_to_what_is_safe() -> None:
     }  # fmt: skip
     free = api.plan("latte-xl", "A6000ada:1..16x8", **words)
     limit = f"{free.best[0].time_s * 1.01!r}s"
-    plain = api.plan("latte-xl", "A6000ada:1..16x8", deadline=limit, **words)
+    plain = api.plan("latte-xl", "A6000ada:1..16x8", deadline=limit, confidence=0.4, **words)
     sure = api.plan("latte-xl", "A6000ada:1..16x8", deadline=limit, confidence=0.95, **words)
     assert plain.best[0].deadline_prob < 0.6  # type: ignore[operator]
     assert sure.best[0].deadline_prob >= 0.95  # type: ignore[operator]
@@ -547,3 +547,27 @@ def test_every_column_of_a_wide_table_is_there_to_its_end() -> None:
     heading, line = option_table([wide])
     assert heading.endswith("in time") and line.endswith("87 %") and "$12.3M" in line
     assert len(line) <= 80 and "zero1 tp8 pp16" in line
+
+
+def test_a_plan_takes_what_is_sure_and_says_what_certainty_costs() -> None:
+    """A deadline at the cheapest option's central time is met by it with 50 %, so a larger cluster
+    is taken; with no larger cluster it is taken all the same, and the answer calls it uncertain.
+    """
+    words: dict[str, Any] = {
+        "steps": 1e5, "global_batch": 64, "strategy": "ddp", "recompute": "none",
+        "micro_batch": 8, "objective": "gpus",
+    }  # fmt: skip
+    free = api.plan("gpt2", "H100:1x1,2", **words)
+    least = free.best[0]
+    assert least.n_gpus == 1
+    deadline = f"{least.time_s * 1.001}s"
+    sure = api.plan("gpt2", "H100:1x1,2", deadline=deadline, **words)
+    assert sure.best[0].n_gpus == 2 and sure.best[0].odds >= 0.9 and sure.surer is None
+    assert "90 % sure (default)" in str(sure)
+    bold = api.plan("gpt2", "H100:1x1,2", deadline=deadline, confidence=0.4, **words)
+    assert bold.best[0].n_gpus == 1 and bold.best[0].odds == pytest.approx(0.5, abs=0.05)
+    assert bold.surer is not None and bold.surer.n_gpus == 2
+    assert "coin flip: only 5" in " ".join(str(bold).split()) and "sure: 1x2xH100" in str(bold)
+    alone = api.plan("gpt2", "H100:1x1", deadline=deadline, **words)
+    assert alone.best[0].n_gpus == 1 and alone.surer is None
+    assert "nothing in the space is 90 % sure" in " ".join(str(alone).split())
