@@ -47,7 +47,7 @@ class Seen:
     ``roots``: modules with trained parameters that are called at the outermost level; ``program``:
     the calls of the micro-step that is running, ``last_program`` those of the one before;
     ``checkpoints``: calls under activation checkpointing, in the same two; ``micro_steps``: since
-    the last update; ``settings``: arguments of data loaders; ``step_collectives``: where those of
+    the last update, ``rounds``: passes of a pipeline's schedule; ``settings``: arguments of data loaders; ``step_collectives``: where those of
     the last whole step begin and end; ``clips``: gradients are clipped before the update;
     ``wrapper``: class of an optimizer whose step calls the real one's.
     """
@@ -69,6 +69,7 @@ class Seen:
     step_collectives: tuple[int, int] = (0, 0)
     clips: bool = False
     wrapper: str = ""
+    rounds: int = 0
     schedule: Any = None
     stages: list[Any] = field(default_factory=list)
 
@@ -198,7 +199,8 @@ def _optimizers(meter: Meter, seen: Seen) -> list[Any]:
         seen.held.optimizer_state = _state_bytes(seen.optimizers)
         meter.phase = "between"
         seen.steps += 1
-        seen.micro_steps_of_step, seen.micro_steps = max(seen.micro_steps, 1), 0
+        micro_steps = seen.rounds if seen.schedule else seen.micro_steps
+        seen.micro_steps_of_step, seen.micro_steps, seen.rounds = max(micro_steps, 1), 0, 0
         seen.step_collectives = seen.first_of_step, len(meter.collectives)
         seen.first_of_step = len(meter.collectives)
 
@@ -253,6 +255,12 @@ def _wrappers(meter: Meter, seen: Seen, patches: Patches) -> None:
         seen.schedule, seen.stages = self, list(stages)
         plain(self, stages, *args, **kwargs)
 
+    def round_(plain: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
+        seen.rounds += 1
+        return plain(self, *args, **kwargs)
+
+    for kind in (schedules.PipelineScheduleSingle, schedules.PipelineScheduleMulti):
+        patches.wrap(kind, "step", round_)
     patches.set(schedules._PipelineSchedule, "_warmup_p2p", _met)
     patches.wrap(schedules.PipelineScheduleSingle, "__init__", single)
     patches.wrap(schedules.PipelineScheduleMulti, "__init__", several)
