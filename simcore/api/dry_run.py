@@ -9,7 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from simcore.base.errors import UsageError
+from simcore.base.errors import SimcoreError, UsageError
+from simcore.base.units import MEGA
 from simcore.hardware.cluster import parse_cluster
 from simcore.hardware.estimates import families_of
 
@@ -32,6 +33,39 @@ def _capability(gpu: GpuSpec) -> tuple[int, int]:
     return of_family or (9, 0)
 
 
+#: Terms that are counted in the run and predicted alike, and from where on they differ.
+_COMPARED = {"parameters": "parameters", "optimizer_state": "optimizer state"}
+_DIFFERENT_FRAC = 0.02
+
+
+def _differences(data: dict[str, Any], gpus: str) -> list[str]:
+    """Sentences on terms of which the run counted other bytes than the options stand for."""
+    from simcore.api import predict
+
+    captured = data["captured"]
+    if parse_cluster(gpus).n_gpus != captured["world_size"]:
+        return []
+    try:
+        terms = predict(_read(data), gpus).memory.terms
+    except SimcoreError:  # told where the job is predicted
+        return []
+    sentences = []
+    for term, name in _COMPARED.items():
+        counted, predicted = captured["bytes"][term], terms.get(term, 0.0)
+        if abs(counted - predicted) > _DIFFERENT_FRAC * max(counted, predicted, MEGA):
+            sentences.append(
+                f"the dry run counted {counted / MEGA:,.1f} MB of {name}, where the options stand "
+                f"for {predicted / MEGA:,.1f} MB: the script divides the model in another way"
+            )
+    return sentences
+
+
+def _read(data: dict[str, Any]) -> ModelRecord:
+    from simcore.workload.models import ModelRecord
+
+    return ModelRecord.model_validate_json(json.dumps(data))
+
+
 class DryRunJob:
     """A job that a dry run captures: complete once the ``with`` block has ended.
 
@@ -46,13 +80,13 @@ class DryRunJob:
     @property
     def record(self) -> ModelRecord:
         """The captured job as a model record, which ``predict``, ``sweep`` and ``plan`` take."""
-        from simcore.workload.models import ModelRecord
-
-        return ModelRecord.model_validate_json(json.dumps(self._data()))
+        return _read(self._data())
 
     def _data(self) -> dict[str, Any]:
         data: dict[str, Any] = self._run.record()
-        data["captured"]["gpus"] = self.gpus
+        if not data["captured"].get("gpus"):
+            data["captured"]["gpus"] = self.gpus
+            data["notes"] += _differences(data, self.gpus)
         return data
 
     @property

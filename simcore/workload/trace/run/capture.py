@@ -12,8 +12,10 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from simcore.base.errors import UsageError
+from simcore.workload.trace.attention import attention_as
 from simcore.workload.trace.autocast import cuda_policy
 from simcore.workload.trace.callables import Built, record_data
+from simcore.workload.trace.run.described import described
 from simcore.workload.trace.run.meter import Collective, Meter
 from simcore.workload.trace.run.recognise import recognised
 from simcore.workload.trace.run.twin import Twins
@@ -75,7 +77,8 @@ def dry_run(world: World, source: str = "") -> Iterator[DryRun]:
         with watched(meter) as seen:
             seen.settings = seen_settings
             run = DryRun(world, meter, seen, source)
-            with cuda_policy(), FakeTensorMode(allow_non_fake_inputs=True), meter:
+            fakes = FakeTensorMode(allow_non_fake_inputs=True)
+            with cuda_policy(), attention_as("flash"), fakes, meter:
                 yield run
         run.record()  # groups and meshes still exist
 
@@ -93,21 +96,26 @@ def _record(run: DryRun) -> dict[str, Any]:
     twins = Twins(seen.shapes)
     module, sample = program.module(twins.of)
     repeated = len(repeated_units(module))
-    found = recognised(seen, run.world.world_size, repeated)
+    found = recognised(seen, run.world.world_size, repeated, run.collectives)
     name = run.source or type(module).__name__
-    data = record_data(Built(module, sample, None), (), name)
     words = {"micro_batch": program.batch, **found.words}
+    data = described(module, sample, words)
+    if data is None:
+        data = record_data(Built(module, sample, None), (), name)
     workers = seen.settings.get("num_workers")
     if workers is not None:
         words["num_workers"] = workers
     training = data["training"]
+    divided = "tp" in words or "pp" in words
+    strategy = {"strategy": words["strategy"]} if divided else {}  # else it would be Megatron's
     training.update({k: words.pop(k) for k in _TRAINING if k in words})
+    words |= strategy
     training["source"] = f"dry run of {name}"
     data["notes"] = [n for n in data["notes"] if not n.startswith("training defaults")]
     data["notes"] += found.notes
     data["notes"] += [f"{at} reads a value of the device: 1.0 was given" for at in run.meter.read]
     data["full_name"] = f"{_title(module)} ({name})"
-    data["sources"] = {"traced": f"dry run of {name}, torch {torch.__version__}"}
+    data["sources"][data["params"]["source"]] = f"dry run of {name}, torch {torch.__version__}"
     data["captured"] = {
         "options": words,
         "rank": run.world.rank,

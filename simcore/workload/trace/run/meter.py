@@ -93,6 +93,7 @@ class Meter(TorchDispatchMode):  # type: ignore[misc]
         self.read: dict[str, None] = {}
         self.phase: Phase = "setup"
         self.inside = 0  # calls of modules that are running
+        self.paused = False  # DTensor asks for the shapes of whole tensors
         self.real_tables = False  # DDP exchanges tables of its buckets, which it reads
         self.peaks: dict[Phase, int] = {}
         self._storages: dict[int, list[Any]] = {}  # address -> [weak reference, bytes]
@@ -143,6 +144,8 @@ class Meter(TorchDispatchMode):  # type: ignore[misc]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        if self.paused:
+            return func(*args, **kwargs)
         if any(t is not FakeTensor and _wraps(t) for t in types):
             return NotImplemented  # a DTensor's own ops follow
         namespace, _, name = func._schema.name.partition("::")

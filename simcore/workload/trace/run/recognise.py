@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.distributed.tensor import DTensor
 
-from simcore.workload.trace.run.twin import unwrapped
+from simcore.workload.trace.run.meter import Collective
 from simcore.workload.trace.run.watch import Seen
 
 #: Optimizers by the name of their class, without the libraries' prefixes.
@@ -53,8 +53,13 @@ class _Data:
     low: Any = None
 
 
-def recognised(seen: Seen, world_size: int, repeated: int) -> Recognised:
-    """The options of the job; ``repeated``: number of the model's repeated modules."""
+def recognised(
+    seen: Seen, world_size: int, repeated: int, collectives: Iterable[Collective]
+) -> Recognised:
+    """The options of the job.
+
+    ``repeated``: number of the model's repeated modules; ``collectives``: those of a step.
+    """
     found = Recognised()
     words = found.words
     roots = list(seen.roots.values())
@@ -73,6 +78,10 @@ def recognised(seen: Seen, world_size: int, repeated: int) -> Recognised:
         words["strategy"] = "ddp" if world_size > 1 else "single"
     if tp > 1:
         words["tp"] = tp
+        words["sequence_parallel"] = any(
+            c.kind == "reduce-scatter" and c.phase == "forward" and c.group_size == tp
+            for c in collectives
+        )
     if data.strategy == "zero1":
         found.notes.append(
             "ZeroRedundancyOptimizer reduces whole gradients and broadcasts parameters one by one; "
@@ -179,8 +188,3 @@ def _recompute(seen: Seen, repeated: int, words: dict[str, Any]) -> None:
     if n and repeated and n < repeated:
         words["recompute_layers"] = n
     words["recompute"] = "full" if n else "none"
-
-
-def model_of(roots: Iterable[nn.Module]) -> nn.Module:
-    """The largest of the modules that the script trains, without its wrappers."""
-    return unwrapped(max(roots, key=lambda m: sum(p.numel() for p in m.parameters())))

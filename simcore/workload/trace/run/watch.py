@@ -47,9 +47,10 @@ class Seen:
     ``roots``: modules with trained parameters that are called at the outermost level; ``program``:
     the calls of the micro-step that is running, ``last_program`` those of the one before;
     ``checkpoints``: calls under activation checkpointing, in the same two; ``micro_steps``: since
-    the last update, ``rounds``: passes of a pipeline's schedule; ``settings``: arguments of data loaders; ``step_collectives``: where those of
-    the last whole step begin and end; ``clips``: gradients are clipped before the update;
-    ``wrapper``: class of an optimizer whose step calls the real one's.
+    the last update, ``rounds``: passes of a pipeline's schedule; ``settings``: arguments of data
+    loaders; ``step_collectives``: where those of the last whole step begin and end; ``clips``:
+    gradients are clipped before the update; ``wrapper``: class of an optimizer whose step calls the
+    real one's.
     """
 
     optimizers: list[Optimizer] = field(default_factory=list)
@@ -134,6 +135,8 @@ def _autocast() -> str:
 
 def _backward(meter: Meter, seen: Seen, patches: Patches) -> None:
     def backward(plain: Any, *args: Any, **kwargs: Any) -> Any:
+        if torch._C._current_graph_task_id() != -1:  # of a checkpoint
+            return plain(*args, **kwargs)
         if seen.program is not None:
             of = args[0] if args else kwargs.get("tensors")
             seen.program.ends_at(of[0] if isinstance(of, (list, tuple)) else of)
@@ -215,7 +218,9 @@ def _checkpoints(seen: Seen, patches: Patches) -> None:
             seen.checkpoints += 1
         return plain(*args, **kwargs)
 
-    patches.wrap(checkpoints, "_checkpoint_without_reentrant_generator", without_reentrance)
+    name = "_checkpoint_without_reentrant_generator"
+    newer = f"{name}_impl"  # since PyTorch 2.14
+    patches.wrap(checkpoints, newer if hasattr(checkpoints, newer) else name, without_reentrance)
     apply = checkpoints.CheckpointFunction.apply
 
     def reentrant(*args: Any) -> Any:
@@ -230,6 +235,7 @@ def _wrappers(meter: Meter, seen: Seen, patches: Patches) -> None:
     """What data-parallel wrappers need where there are neither GPUs nor values."""
     from torch.distributed.fsdp import FullyShardedDataParallel
     from torch.distributed.pipelining import schedules
+    from torch.distributed.tensor._sharding_prop import ShardingPropagator
     from torch.nn.parallel import DistributedDataParallel
 
     def ddp(plain: Any, self: Any, module: Any, *args: Any, **kwargs: Any) -> None:
@@ -264,6 +270,15 @@ def _wrappers(meter: Meter, seen: Seen, patches: Patches) -> None:
     patches.set(schedules._PipelineSchedule, "_warmup_p2p", _met)
     patches.wrap(schedules.PipelineScheduleSingle, "__init__", single)
     patches.wrap(schedules.PipelineScheduleMulti, "__init__", several)
+
+    def shapes_alone(plain: Any, *args: Any) -> Any:
+        before, meter.paused = meter.paused, True
+        try:
+            return plain(*args)
+        finally:
+            meter.paused = before
+
+    patches.wrap(ShardingPropagator, "_propagate_tensor_meta_non_cached", shapes_alone)
     patches.wrap(DistributedDataParallel, "__init__", ddp)
     patches.wrap(FullyShardedDataParallel, "__init__", fsdp)
     patches.wrap(dist.Reducer, "_rebuild_buckets", rebuilt)

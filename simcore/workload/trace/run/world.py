@@ -149,6 +149,9 @@ def _cuda_answers(world: World, patches: Patches, live_bytes: Any, peak_bytes: A
         "set_rng_state_all", "set_stream",
     ):  # fmt: skip
         patches.set(torch.cuda, name, lambda *_, **__: None)
+    for name in ("_accelerator_graph_capture_health_check", "_cuda_graph_capture_health_check"):
+        if hasattr(torch.optim.Optimizer, name):  # asks the driver
+            patches.set(torch.optim.Optimizer, name, lambda *_: None)
     patches.set(torch.cuda, "get_rng_state", lambda *_, **__: torch.get_rng_state())
     patches.set(torch.cuda, "get_rng_state_all", lambda *_, **__: [])
     for name in ("Stream", "Event", "device", "stream", "device_of"):

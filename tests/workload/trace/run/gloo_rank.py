@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import sys
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -92,8 +93,7 @@ def main(rank: str, ranks: str, meeting: str, result: str, *names: str) -> None:
     dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=int(rank),
                             world_size=int(ranks))  # fmt: skip
     found = {name: measured(name) for name in names}
-    with open(result, "w", encoding="utf-8") as file:
-        json.dump(found, file)
+    Path(result).write_text(json.dumps(found), encoding="utf-8")
     dist.barrier()
     dist.destroy_process_group()
 

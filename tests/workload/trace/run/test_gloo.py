@@ -14,9 +14,9 @@ import pytest
 
 pytest.importorskip("torch")
 
-from setups import SETUPS  # noqa: E402
+from setups import SETUPS
 
-import simcore  # noqa: E402
+import simcore
 
 HERE = Path(__file__).parent
 #: Where the processor's kernels and gloo allocate nothing of their own (oneDNN's convolutions and
