@@ -73,20 +73,31 @@ class Trial:
 
     def __call__(self, change: Change) -> Fix | None:
         """The change as a fix, or None where it is invalid or does not fit."""
-        try:
-            request = self._ask(change.words)
-        except SimcoreError:
-            return None
-        memory = memory_result(request)
-        if not memory.fits:
-            self.held[change.said] = memory.terms
-            if self.nearest is None or memory.margin_frac > self.nearest[1].margin_frac:
-                self.nearest = change, memory
+        request = self._fitting(change)
+        if request is None:
             return None
         said = change.said
         if KEPT & change.words.keys() and request.grad_accum != self._accumulated(change.words):
             said = f"{said}, grad-accum {request.grad_accum}"
         return Fix(said, samples_a_step(request) / central_step_s(request))
+
+    def fits(self, change: Change) -> bool:
+        """Whether the changed job is valid and fits."""
+        return self._fitting(change) is not None
+
+    def _fitting(self, change: Change) -> Request | None:
+        """The changed job, or None where it is invalid or does not fit."""
+        try:
+            request = self._ask(change.words)
+        except SimcoreError:
+            return None
+        memory = memory_result(request)
+        if memory.fits:
+            return request
+        self.held[change.said] = memory.terms
+        if self.nearest is None or memory.margin_frac > self.nearest[1].margin_frac:
+            self.nearest = change, memory
+        return None
 
     def _accumulated(self, words: Words) -> int | None:
         """Micro-batches per step without the options in ``KEPT``; None where that is invalid."""

@@ -136,7 +136,7 @@ def _sparing(request: Request, gpus: str, attempt: Trial) -> Fix | None:
     fitting: list[tuple[int, float, Fix]] = []
     for cut in _cuts(request):
         parts = [*_relief(request, cut)]
-        if not attempt(_joined(gpus, parts)):
+        if not attempt.fits(_joined(gpus, parts)):
             continue
         kept = _needed(gpus, parts, attempt)
         fix = attempt(_joined(gpus, kept))
@@ -187,12 +187,12 @@ def _needed(gpus: str, parts: list[_Rungs], attempt: Trial) -> list[_Rungs]:
     kept = list(parts)
     for part in parts:
         without = [p for p in kept if p is not part]
-        if attempt(_joined(gpus, without)):
+        if attempt.fits(_joined(gpus, without)):
             kept = without
             continue
         for n in range(len(part) - 1, 0, -1):  # the mildest that suffices
             weaker = [p[n:] if p is part else p for p in kept]
-            if attempt(_joined(gpus, weaker)):
+            if attempt.fits(_joined(gpus, weaker)):
                 kept = weaker
                 break
     return kept

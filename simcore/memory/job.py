@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
@@ -37,26 +37,33 @@ Array = NDArray[np.float64]
 
 
 #: How many micro-batches are evaluated together, and the largest that a job may have.
-_AT_ONCE, MOST_BATCH = 4096, 1_000_000
+_AT_ONCE, MOST_BATCH = 100, 1_000_000
 
 
-def largest_batch(request: Request, limit: int = _AT_ONCE) -> int:
-    """The largest micro-batch that fits; 0 where not even one sample does."""
-    capacity = min(g.gpu.usable_memory_bytes for g in request.cluster.groups)
+def largest_batch(request: Request, limit: int = 4096) -> int:
+    """The largest micro-batch of at most ``limit`` that fits; 0 where not even one sample does."""
 
-    def largest(first: int, last: int, every: int = 1) -> int:
-        batches = np.arange(first, last + 1, every, dtype=np.float64)
-        if not batches.size:
-            return 0
+    def needed(batches: Array) -> Array:
         stages = memory_over(request, *axis_of(request, batches))
-        fits = np.max([m.needed for m in stages], axis=0) <= capacity
-        return int(batches[fits].max()) if fits.any() else 0
+        most: Array = np.max([m.needed for m in stages], axis=0)
+        return most
 
-    best = largest(1, min(limit, _AT_ONCE))
-    if best == _AT_ONCE < limit:  # in large steps first, then one by one between two
-        every = -(-limit // _AT_ONCE)
-        best = largest(best, limit, every)
-        best = max(best, largest(best + 1, min(limit, best + every - 1)))
+    capacity = min(g.gpu.usable_memory_bytes for g in request.cluster.groups)
+    return _largest(needed, float(capacity), limit)
+
+
+def _largest(needed: Callable[[Array], Array], capacity: float, limit: int) -> int:
+    """The largest batch of at most ``limit`` whose bytes ``needed`` [C] are at most ``capacity``.
+
+    Memory grows with the batch: what lies between the largest of ``_AT_ONCE`` that fits and the
+    next is divided again.
+    """
+    best, last = 0, limit
+    while best < last:
+        every = -(-(last - best) // _AT_ONCE)
+        batches = np.append(np.arange(best + every, last, every, dtype=np.float64), last)
+        best = int(batches[needed(batches) <= capacity].max(initial=best))
+        last = int(batches[batches > best].min(initial=last + 1)) - 1
     return best
 
 
@@ -97,7 +104,7 @@ def memory_over(
     over, placed = (micro_batch, grad_accum, n_gpus, n_nodes), request.placed
     if placed is None:
         memory = memory_of_stage(request, request.held_workload, 0, *over)
-        return [_with_replays(request, memory, micro_batch, grad_accum > 1, n_gpus > 1)]
+        return [_with_replays(request, memory, *over)]
     if stages is None:
         stages = [placed.stages[first] for first, _ in placed.distinct_stages]
     beside, each = beside_tensors(request, n_gpus, n_nodes), len(micro_batch)
@@ -112,14 +119,13 @@ def memory_over(
 
 
 def _with_replays(
-    request: Request, memory: Memory, micro_batch: Array, many: NDArray[np.bool_],
-    several: NDArray[np.bool_],
+    request: Request, memory: Memory, micro_batch: Array, grad_accum: Array, n_gpus: Array,
+    n_nodes: Array,
 ) -> Memory:  # fmt: skip
     """The memory, with a replay's verdict where tensors fit and the usual fragmentation does not.
 
-    ``many``: micro-steps accumulate; ``several``: devices. Only of whole models on equal devices,
-    of which each holds the same whatever their number. A job that the replay runs needs the
-    device's memory.
+    Only of whole models on equal devices, of which each holds the same whatever their number. A job
+    that the replay runs needs the device's memory.
     """
     groups, how = request.cluster.groups, request.strategy
     capacity = float(min(g.gpu.usable_memory_bytes for g in groups))
@@ -129,25 +135,38 @@ def _with_replays(
         return memory
     outside = sum(memory.terms[term] for term in OUTSIDE)
     needed, cublas = memory.needed.copy(), float(memory.terms["workspace"][0])
-    kinds = np.column_stack([many, several, outside])
+    kinds = np.column_stack([grad_accum > 1, n_gpus > 1, outside])
     for kind in np.unique(kinds[tight], axis=0):
-        largest = _largest_replayed(
-            request.held_workload, how, bool(kind[0]), bool(kind[1]), capacity - kind[2], cublas
-        )
         alike_ones = tight & (kinds == kind).all(axis=1)
+        others = [column[alike_ones][0] for column in (grad_accum, n_gpus, n_nodes)]
+
+        def closed(batches: Array, others: Sequence[float] = others) -> Array:
+            each = (np.full_like(batches, value) for value in others)
+            return memory_of_stage(request, request.held_workload, 0, batches, *each).needed
+
+        largest = _largest_replayed(
+            request.held_workload, how, bool(kind[0]), bool(kind[1]), capacity - kind[2], cublas,
+            _largest(closed, capacity, MOST_BATCH),
+        )  # fmt: skip
         needed[alike_ones & (micro_batch <= largest)] = capacity
     return replace(memory, needed=needed)
 
 
 @lru_cache(maxsize=100)
 def _largest_replayed(
-    workload: Workload, strategy: Strategy, many: bool, several: bool, limit: float, cublas: float
-) -> int:
-    """The largest micro-batch whose allocations a replay with ``limit`` bytes lets through."""
+    workload: Workload, strategy: Strategy, many: bool, several: bool, limit: float, cublas: float,
+    sure: int,
+) -> int:  # fmt: skip
+    """The largest micro-batch whose allocations a replay with ``limit`` bytes lets through.
+
+    ``sure``: up to it they fit with the usual fragmentation, which is not replayed.
+    """
     from simcore.memory.allocator import replay  # no other figure of a prediction needs it
     from simcore.memory.events import step_events
 
     def runs(batch: int) -> bool:
+        if batch <= sure:
+            return True
         events = step_events(
             workload, strategy, micro_batch=batch, grad_accum=1 + many, n_ranks=1 + several,
             cublas_bytes=cublas,

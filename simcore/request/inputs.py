@@ -17,7 +17,7 @@ from simcore.request.placement import layout_of, usual_strategy
 from simcore.request.training_library import Library, library_of
 from simcore.step.parallel.expert import routing_of, settings_of
 from simcore.strategy.layout import Layout
-from simcore.strategy.nccl import Held, parse_held
+from simcore.strategy.nccl import FREE, Held, parse_held
 from simcore.strategy.optimizers import optimizer_named, step_impl_named
 from simcore.strategy.options import Options
 from simcore.strategy.options.values import inputs_of, on_or_off
@@ -228,7 +228,7 @@ def look_up_names(tries: Attempts, inputs: Inputs) -> str:
 
 def nccl_algorithms(text: str | None) -> Held:
     """Algorithms that NCCL may use, from a text like that of NCCL_ALGO. Raises UsageError."""
-    return parse_held("nccl-algo", text, names_in_nccl_algo())
+    return parse_held("nccl-algo", text, names_in_nccl_algo()) if text else FREE
 
 
 def nccl_release(text: str | None) -> tuple[int, ...]:
@@ -241,7 +241,7 @@ def nccl_release(text: str | None) -> tuple[int, ...]:
 
 def nccl_protocols(text: str | None) -> Held:
     """Protocols that NCCL may use, from a text like that of NCCL_PROTO. Raises UsageError."""
-    return parse_held("nccl-proto", text, PROTOCOLS)
+    return parse_held("nccl-proto", text, PROTOCOLS) if text else FREE
 
 
 def _recompute(tries: Attempts, inputs: Inputs) -> str:

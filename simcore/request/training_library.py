@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from simcore.base.question import once_a_question
 from simcore.base.record import dataclass
 from simcore.strategy.layout import Layout
 from simcore.strategy.options import OPTIONS
@@ -233,6 +234,7 @@ def library_of(
     return Library(_of_its_time(usual, record, released), assumed=True)
 
 
+@once_a_question
 def _of_its_time(usual: UsualProgram, record: ModelSource | None, released: int) -> Program:
     """The program that is assumed for a language model, by the model's and the GPUs' generation."""
     from simcore.strategy.programs.kinds import holds_of  # few jobs need the assumption

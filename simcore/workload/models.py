@@ -151,8 +151,14 @@ class ModelRecord(Sourced):
 
     def settings(self, overrides: Mapping[str, Scalar]) -> dict[str, Scalar]:
         """All settings of the architecture: its defaults, then the record's, then ``overrides``."""
-        load(self.arch)
-        return {**_defaults(ARCHS[self.arch]), **self.config, **overrides}
+        return {**_own_settings(self), **overrides}
+
+
+@lru_cache(maxsize=1024)
+def _own_settings(record: ModelRecord) -> Mapping[str, Scalar]:
+    """The settings of a record's architecture, with the record's own values."""
+    load(record.arch)
+    return MappingProxyType({**_defaults(ARCHS[record.arch]), **record.config})
 
 
 @lru_cache(maxsize=256)

@@ -147,6 +147,12 @@ def _of_alias(name: str, settings: tuple[tuple[str, Scalar], ...]) -> ModelRecor
 
 
 def _resolved(text: str, inputs: tuple[str, ...]) -> ModelSource:
+    return _resolved_once(type(text), text, inputs)
+
+
+@once_a_question
+def _resolved_once(_trust: type, text: str, inputs: tuple[str, ...]) -> ModelSource:
+    """The model of a name; ``_trust``: its type, which says whether code that it names may run."""
     if text.startswith(PREFIX):
         return arch_record(text)
     path = Path(text)
@@ -171,7 +177,7 @@ def _resolved(text: str, inputs: tuple[str, ...]) -> ModelSource:
             text = permitted(text)
         from simcore.workload.trace import trace_callable
 
-        return once_a_question(trace_callable)(text, inputs)
+        return trace_callable(text, inputs)
     if inputs:
         raise UsageError(
             "--input is for a model given as package.module:callable, timm:NAME or torchvision:NAME"
