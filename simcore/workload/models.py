@@ -154,7 +154,7 @@ class ModelRecord(Sourced):
         return {**_own_settings(self), **overrides}
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=1000)
 def _own_settings(record: ModelRecord) -> Mapping[str, Scalar]:
     """The settings of a record's architecture, with the record's own values."""
     load(record.arch)
