@@ -60,6 +60,14 @@ COMMANDS = {
 
 #: Commands with fewer options list them without headings.
 FEW = 25
+#: The flag that prints the help of all options.
+HELP_ALL = "--help-all"
+#: Options that are not of a job and that the short help lists.
+COMMON = (
+    "explain", "scaling", "as_json", "plot", "emit", "save_dir", "by", "top", "output", "objective",
+    "confidence", "budget", "samples", "batch", "max_gpus", "price", "help", "measured_step",
+    "inference",
+)  # fmt: skip
 #: The heading of options that do not describe the job.
 OWN = "Options"
 
@@ -75,10 +83,18 @@ def heading_of(name: str) -> str:
     return OWN if option is None or option.part in ("length", "run") else option.heading
 
 
-def under_headings(params: Iterable[Any]) -> Iterator[tuple[str, list[Any]]]:
-    """(heading, its parameters) for the parameters of a command; one heading for few parameters."""
+def _is_common(name: str) -> bool:
+    """Whether the short help of a command lists this parameter."""
+    option = OPTIONS.get(name)
+    return name in COMMON if option is None else option.common or name in COMMON
+
+
+def under_headings(params: Iterable[Any], *, many: bool = False) -> Iterator[tuple[str, list[Any]]]:
+    """(heading, its parameters) for the parameters of a command; one heading for few parameters,
+    unless they are some of ``many``.
+    """
     params = list(params)
-    if len(params) < FEW:
+    if len(params) < FEW and not many:
         yield OWN, params
         return
     place = {option.name: i for i, option in enumerate(OPTIONS)}
@@ -111,6 +127,9 @@ class _Command(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the words of a command line; flags may be spelt either way (quantized, -ised)."""
+        if HELP_ALL in args:
+            ctx.meta[HELP_ALL] = True
+            args = [word if word != HELP_ALL else "--help" for word in args]
         known = {flag for param in self.params for flag in param.opts}
         words = (word.partition("=") for word in with_values(args))
         both = [f"{spelt(flag, known)}{eq}{value}" for flag, eq, value in words]
@@ -122,10 +141,16 @@ class _Command(TyperCommand):
         every = self.get_params(ctx)
         arguments = [p for p in every if p.param_type_name == "argument"]
         options = [p for p in every if p.param_type_name == "option"]
-        for heading, params in (("Arguments", arguments), *under_headings(options)):
+        short = len(options) >= FEW and HELP_ALL not in ctx.meta
+        shown = [p for p in options if _is_common(p.name)] if short else options
+        parts = under_headings(shown, many=len(options) >= FEW)
+        for heading, params in (("Arguments", arguments), *parts):
             if lines := [line for p in params if (line := p.get_help_record(ctx)) is not None]:
                 with formatter.section(heading):
                     formatter.write_dl(lines)
+        if short:
+            others = len(options) - len(shown)
+            formatter.write(f"\n{others} more options: {ctx.command_path} {HELP_ALL}\n")
 
 
 def with_values(words: Sequence[str]) -> list[str]:

@@ -104,6 +104,11 @@ def predict(
 ) -> None:  # fmt: skip
     """Predict whether a job fits in memory, its speed, its bottleneck and the uncertainty.
 
+    \b
+      simcore predict --model llama3-8b --gpus 8xH100 --strategy zero3
+      simcore predict --model llama3-8b --gpus RTX4090 --qlora
+      simcore predict --model gpt2-xl --gpus 8xA100 --tokens 300B --deadline 30d
+
     Options that are not given take the model's defaults, which are marked (default). Exit code 0:
     it fits, 1: it does not, 2: the command is wrong.
     """

@@ -17,8 +17,10 @@ from simcore.workload.archs import FILES, KINDS
 def test_lists_in_text_and_json_agree(kind: str, simcore: Callable) -> None:
     text, data = simcore("list", kind), json.loads(simcore("list", kind, "--json").out)
     assert text.code == 0
-    lines = text.out.splitlines()
-    assert [line.split()[0] for line in lines[1:]] == [entry["name"] for entry in data]
+    lines = text.out.partition("\n\n")[0].splitlines()  # units follow after an empty line
+    assert max(map(len, lines)) <= 84  # 80, but for names that are longer than their column
+    named = [line.split()[0] for line in lines[1:] if not line.startswith(" ")]
+    assert named == [entry["name"] for entry in data]
 
 
 @pytest.mark.parametrize("word", ["gpu", "gpus", "strategy", "Models", "precision"])
@@ -90,8 +92,8 @@ def test_without_a_name_show_lists_what_there_is(simcore: Callable) -> None:
     assert shown == simcore("list", "calibrations").out
     by_name = {line.split()[0]: line for line in shown.splitlines()[1:]}
     # the profile that every job takes, and the devices that a fitted one is for
-    assert "used by a job that names none" in by_name["blind"]
-    assert "RTX4090, A6000ada, H100-SXM-80GB" in by_name["latte-ddp"]
+    assert "any GPU; used by a" in by_name["blind"]
+    assert "RTX4090, A6000ada," in by_name["latte-ddp"]
 
 
 @pytest.mark.parametrize("kind", DATABASES)

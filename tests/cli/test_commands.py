@@ -41,7 +41,7 @@ def test_help(words: tuple[str, ...], simcore: Callable) -> None:
 
 
 def test_help_has_every_flag_that_scripts_rely_on(simcore: Callable) -> None:
-    shown = simcore("predict", "--help").out
+    shown = simcore("predict", "--help-all").out
     for flag in (
         "model", "gpus", "strategy", "micro-batch", "grad-accum", "precision", "recompute",
         "optimizer", "offload", "network", "node", "nnodes", "nproc-per-node", "steps", "epochs",
@@ -53,7 +53,7 @@ def test_help_has_every_flag_that_scripts_rely_on(simcore: Callable) -> None:
 def test_help_has_every_option_under_its_heading(simcore: Callable) -> None:
     for command in ("predict", "sweep", "plan"):
         sections: dict[str, list[str]] = {}
-        for line in simcore(command, "--help").out.splitlines():
+        for line in simcore(command, "--help-all").out.splitlines():
             if line[:1].isalpha() and line.endswith(":"):
                 sections[line[:-1]] = []
             elif flag := re.match(r"^  (?:-\w, )?(--[a-z0-9-]+)", line):
@@ -69,6 +69,21 @@ def test_help_has_every_option_under_its_heading(simcore: Callable) -> None:
         assert sections["Expert"][0] == "--bucket-numel"
     few = simcore("list", "--help").out
     assert "Options:" in few and "Parallelism:" not in few
+
+
+def test_the_short_help_names_what_most_jobs_need(simcore: Callable) -> None:
+    shown = simcore("predict", "--help").out
+    flags = re.findall(r"^  (--[a-z-]+)", shown, re.MULTILINE)
+    examples = [line.split()[1:] for line in shown.splitlines() if "  simcore predict" in line]
+    assert 18 <= len(flags) <= 32 and len(examples) == 3
+    assert {"--model", "--gpus", "--qlora", "--tokens", "--seq-len", "--explain"} <= set(flags)
+    every = re.findall(
+        r"^  (?:-\w, )?(--[a-z0-9-]+)", simcore("predict", "--help-all").out, re.MULTILINE
+    )
+    left = len(set(every) - set(flags) - {"--help"})
+    assert f"{left} more options: simcore predict --help-all" in shown
+    for words in examples:
+        assert simcore(*words).code in (0, 1), words
 
 
 def test_version(simcore: Callable) -> None:

@@ -33,10 +33,12 @@ def test_report_and_predict_take_the_same_job(simcore: Callable) -> None:
     from simcore.cli.options import job_words
     from simcore.strategy.options import OPTIONS
 
-    # --zero N is a strategy's other name
-    assert set(job_words()) - {"zero"} <= set(OPTIONS.options()), "read as a word of the api"
-    told = simcore("report", "--help").out
-    asked = simcore("predict", "--help").out
+    # --zero N is a strategy's other name, --qlora two options in one
+    assert set(job_words()) - {"zero", "qlora"} <= set(OPTIONS.options()), (
+        "read as a word of the api"
+    )
+    told = simcore("report", "--help-all").out
+    asked = simcore("predict", "--help-all").out
     for word in job_words():
         flag = {"inputs": "input", "settings": "set"}.get(word, word.replace("_", "-"))
         assert f"--{flag} " in told and f"--{flag} " in asked, flag
@@ -46,7 +48,7 @@ def test_commands_over_grids_take_the_same_job(simcore: Callable) -> None:
     from simcore.cli.options import job_words
 
     for command in ("sweep", "compare", "plan"):
-        told = simcore(command, "--help").out
+        told = simcore(command, "--help-all").out
         for word in job_words():
             flag = {"inputs": "input", "settings": "set"}.get(word, word.replace("_", "-"))
             assert f"--{flag} " in told, (command, flag)

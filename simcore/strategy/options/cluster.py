@@ -17,7 +17,7 @@ _HEADING = "Cluster and software"
 
 DECLARED = (
     Option(
-        name="network", heading=_HEADING,
+        name="network", common=True, heading=_HEADING,
         kind=Text(names="simcore.hardware.cluster:network_names", metavar="LINK"),
         help='Network between nodes: ib-hdr, 8xib-ndr (8 adapters per node), "25 Gbit/s"; '
              '"8xib-ndr 4:1 leaf=16": uplinks 4:1 oversubscribed, 16 nodes per leaf switch; '
@@ -164,7 +164,7 @@ DECLARED = (
         called={"": "dataset-size dataset-samples num-samples train-samples"},
     ),
     Option(
-        name="calibration", heading=_HEADING, unsaid="blind",
+        name="calibration", common=True, heading=_HEADING, unsaid="blind",
         kind=File(names="simcore.hardware.calibrations:calibration_names", metavar="NAME|FILE"),
         help="Efficiencies fitted to measured hardware: a name or a .yaml file; default blind "
              "(general figures, none of this cluster).", resolved="profile.name",

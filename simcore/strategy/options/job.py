@@ -20,7 +20,7 @@ BATCHES = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 40, 48, 64, 96, 128, 192
 
 DECLARED = (
     Option(
-        name="model", part="subject", heading="Job",
+        name="model", common=True, part="subject", heading="Job",
         kind=Text(names="simcore.workload.models:MODELS", metavar="NAME"),
         help="Model to train: a name in models_db, a YAML or config.json file, timm:NAME, "
              "torchvision:NAME, package.module:function.",
@@ -36,7 +36,7 @@ DECLARED = (
              "optionally followed by channels_last. Repeat for each input.",
     ),
     Option(
-        name="gpus", part="subject", heading="Job",
+        name="gpus", common=True, part="subject", heading="Job",
         kind=Text(names="simcore.hardware.spec:GPUS", metavar="CLUSTER"),
         help="Cluster as NODESxGPUSxTYPE; several parts joined by + where GPU types are mixed.",
         control=Control(label="", group="Cluster", kind="error", place=9, most_letters=200,
@@ -48,7 +48,7 @@ DECLARED = (
         ),
     ),
     Option(
-        name="strategy", heading="Job",
+        name="strategy", common=True, heading="Job",
         kind=Name("simcore.strategy.strategy:STRATEGY_NAMES",
                   also="simcore.strategy.strategy:TORCH_NAMES",
                   not_all=("single",), judged=True),
@@ -69,7 +69,8 @@ DECLARED = (
         called={"": "zero-stage stage"},
     ),
     Option(
-        name="micro_batch", heading="Job", kind=Whole(least=1, most=1_000_000, or_max=True),
+        name="micro_batch", common=True,
+        heading="Job", kind=Whole(least=1, most=1_000_000, or_max=True),
         unit="samples",
         help="Samples per GPU and micro-step; max: the most that fit in memory.",
         more="Default: that of the model's record.",
@@ -92,7 +93,7 @@ DECLARED = (
                      "trainer": "gradient-accumulation-steps"},
     ),
     Option(
-        name="global_batch", heading="Job", kind=Whole(), unit="samples",
+        name="global_batch", common=True, heading="Job", kind=Whole(), unit="samples",
         help="Samples per step over all GPUs, instead of --grad-accum.", axis=Axis(of="batch"),
         resolved="global_batch",
         control=Control(label="Global batch, samples per step", example=256),
@@ -100,7 +101,7 @@ DECLARED = (
         messages=(r"^give --global-batch",),
     ),
     Option(
-        name="precision", heading="Job",
+        name="precision", common=True, heading="Job",
         kind=Name("simcore.strategy.precision:PRECISIONS",
                   judged=True),
         help="Number format: fp32, fp32-ieee, tf32, amp-fp16, amp-bf16, fp16, bf16, fp16-true, "
@@ -119,7 +120,7 @@ DECLARED = (
         ),
     ),
     Option(
-        name="optimizer", heading="Job",
+        name="optimizer", common=True, heading="Job",
         kind=Name("simcore.strategy.optimizers:OPTIMIZERS",
                   judged=True),
         help="adamw, adam, sgd, sgd-plain, adamw-8bit, adafactor, lion ...: `simcore list "
@@ -130,7 +131,7 @@ DECLARED = (
         called={"": "optim optimiser opt"},
     ),
     Option(
-        name="recompute", heading="Job",
+        name="recompute", common=True, heading="Job",
         kind=Name("simcore.strategy.strategy:Recompute", metavar="MODE", for_true=("none", "full"),
                   judged=True),
         help="Activation checkpointing: none, selective or full.",
@@ -141,36 +142,39 @@ DECLARED = (
                 "full": "gradient-checkpointing activation-checkpointing"},
     ),
     Option(
-        name="launch", heading="Job", kind=File(metavar="FILE|FLAGS"),
+        name="launch", common=True, heading="Job", kind=File(metavar="FILE|FLAGS"),
         help="Take options from a launch file or a quoted command: DeepSpeed JSON, Megatron "
              "flags, torchtitan TOML, Accelerate YAML, torchrun. Options given here override it.",
         called={"": "config-file deepspeed deepspeed-config ds-config launch-file from-config"},
     ),
     Option(
-        name="steps", part="length", heading="Job", kind=Number(counts=True, metavar="N"),
+        name="steps", common=True,
+        part="length", heading="Job", kind=Number(counts=True, metavar="N"),
         unit="steps", help="Length of the run in steps: its time, cost and energy are told too.",
         control=Control(label="Steps of the run", place=8, example=100000),
         called={"": "max-steps train-iters iterations"}, messages=(r"^give --steps",),
     ),
     Option(
-        name="epochs", part="length", heading="Job", kind=Number(metavar="N"), unit="epochs",
+        name="epochs", common=True,
+        part="length", heading="Job", kind=Number(metavar="N"), unit="epochs",
         help="Length of the run in epochs of the model's data set, or of --epoch-samples.",
         control=Control(label="Epochs of the run", place=8, example=10),
         called={"": "num-epochs num-train-epochs"},
         messages=(r"has no data set", r"is larger than data set"),
     ),
     Option(
-        name="tokens", part="length", heading="Job", kind=Number(counts=True, metavar="N"),
+        name="tokens", common=True,
+        part="length", heading="Job", kind=Number(counts=True, metavar="N"),
         unit="tokens", help="Length of the run in tokens: 300B, 15T.",
         called={"": "train-tokens total-tokens num-tokens"},
     ),
     Option(
-        name="deadline", part="run", heading="Job", kind=Text(metavar="TIME"),
+        name="deadline", common=True, part="run", heading="Job", kind=Text(metavar="TIME"),
         help="The probability that the run ends in time is told: 30d, 12h, 2026-12-24.",
         called={"": "until"},
     ),
     Option(
-        name="cost", part="run", heading="Job", kind=Switch(),
+        name="cost", common=True, part="run", heading="Job", kind=Switch(),
         help="Tell the cost of an hour and of a million tokens (samples).",
         called={"on": "costs dollars"},
     ),

@@ -104,7 +104,7 @@ DECLARED = (
                         example="on"),
     ),
     Option(
-        name="software", heading="Memory", in_launch=True,
+        name="software", common=True, heading="Memory", in_launch=True,
         kind=Text(check="simcore.request.training_library:check_library",
                   names="simcore.strategy.programs:program_names", metavar="NAME"),
         axis=Axis(metavar="NAMES"),

@@ -16,7 +16,8 @@ DECLARED = (
         messages=(r"^--set ", r"needs its dimensions", r"or --set ", r"no settings to change"),
     ),
     Option(
-        name="seq_len", heading="Model", kind=Whole(binary=True, or_max=True), unit="tokens",
+        name="seq_len", common=True,
+        heading="Model", kind=Whole(binary=True, or_max=True), unit="tokens",
         help="Sequence length, for models that have one; max: the longest that fits in memory.",
         axis=Axis(of="workload"), in_launch=True, setting="has no sequence length to change",
         control=Control(label="Sequence length", example=2048),
@@ -86,7 +87,7 @@ DECLARED = (
         messages=(r"\battention\b",),
     ),
     Option(
-        name="lora_rank", heading="Model", kind=Whole(),
+        name="lora_rank", common=True, heading="Model", kind=Whole(),
         help="Train LoRA adapters of rank N (alone: 16) and freeze the base model (transformer "
              "models). Sequences are of 2,048 tokens then, where --seq-len is not given.",
         axis=Axis(of="workload"), in_launch=True, setting="takes no adapters",
@@ -94,7 +95,7 @@ DECLARED = (
         called={"": "lora lora-r rank r"}, messages=(r"adapter",),
     ),
     Option(
-        name="qlora", part="shorthand", heading="Model", kind=Switch(),
+        name="qlora", common=True, part="shorthand", heading="Model", kind=Switch(),
         help="QLoRA: --lora-rank 16 --quantised-base nf4, where these are not given.",
     ),
     Option(

@@ -98,6 +98,7 @@ class Option:
     unsaid     default value, used where the user gives none and neither the model nor the training
                program sets one
     flag       flag of the command line, where it is not the name with dashes
+    common     whether the short help of a command lists it: most jobs need it
     part       role of the value in a request: an option of the job; its subject (model, GPUs); the
                length of the run; a limit or price of the run; or a shorthand of the command line
                for another option
@@ -124,6 +125,7 @@ class Option:
     unit: str = ""
     unsaid: Any = None
     flag: str = ""
+    common: bool = False
     part: Literal["option", "subject", "length", "run", "shorthand"] = "option"
     axis: Axis | None = None
     control: Control | None = None

@@ -17,7 +17,7 @@ from simcore.strategy.options.option import (
 
 DECLARED = (
     Option(
-        name="tp", heading="Parallelism", kind=Whole(), unsaid=1, unit="ranks",
+        name="tp", common=True, heading="Parallelism", kind=Whole(), unsaid=1, unit="ranks",
         help="Tensor-parallel ranks (transformer models).",
         axis=Axis(), in_launch=True, resolved="placed.layout.tp",
         control=Control(label="Tensor parallel", group=LAYOUT_GROUP, most=4096, example=8),
@@ -37,7 +37,7 @@ DECLARED = (
                         example="off"),
     ),
     Option(
-        name="pp", heading="Parallelism", kind=Whole(), unsaid=1, unit="stages",
+        name="pp", common=True, heading="Parallelism", kind=Whole(), unsaid=1, unit="stages",
         help="Pipeline stages.", axis=Axis(), in_launch=True, resolved="placed.layout.pp",
         control=Control(label="Pipeline stages", group=LAYOUT_GROUP, most=4096, example=2),
         called={"": "pipeline-parallel pipeline-parallel-size pipeline-parallel-degree "

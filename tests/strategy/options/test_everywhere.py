@@ -62,7 +62,7 @@ def _client() -> TestClient:
 
 def test_in_the_help_under_its_heading(typed: Callable) -> None:
     for command, metavar in (("predict", "N"), ("sweep", "GRID"), ("report", "N")):
-        _, out, _ = typed(command, "--help")
+        _, out, _ = typed(command, "--help-all")
         at = out.index(f"--coffee-breaks {metavar} ")
         names = [*headings(), "Expert"]
         above = max(names, key=lambda h: out.rfind(f"\n{h}:", 0, at))
