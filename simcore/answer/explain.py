@@ -64,6 +64,23 @@ def _interval(f: Facts) -> Derivation:
 
 def _speedup(f: Facts) -> Derivation:
     p = f.result
+    if p.is_sharded:
+        waits = ("communication_exposed", "pipeline_bubble")
+        return Derivation(
+            "efficiency = 1 - (exposed communication + pipeline bubble) / step: a rank without "
+            "these has the same shards' work; speed-up = efficiency x GPUs",
+            (
+                *((k, format_seconds(p.time_s[k])) for k in waits if k in p.time_s),
+                ("step", format_seconds(p.step_time_s.value)),
+                ("GPUs", f"{p.n_gpus:,}"),
+                ("efficiency", f"{p.scaling_efficiency_frac * PERCENT:.1f} %"),
+                (
+                    f"over one {p.single_gpu}, which would hold everything",
+                    f"{p.speedup_vs_1gpu:.4g}",
+                ),
+            ),
+            "definition",
+        )
     return Derivation(
         "samples/s of the job / samples/s of one GPU of the fastest type with the same batch; "
         "efficiency = samples/s of the job / sum of the samples/s of every GPU alone",
@@ -254,7 +271,7 @@ def _value(term: str, facts: Facts) -> str:
     if term == "interval":
         return f"{format_seconds(step.low)} to {format_seconds(step.high)} (80 %)"
     if term == "speedup":
-        return f"{p.speedup_vs_1gpu:.4g}"
+        return f"{p.speedup:.4g}"
     return f"{p.mfu_frac * PERCENT:.1f} %" if term == "mfu" else p.bound_by
 
 

@@ -174,13 +174,17 @@ def predict(request: Request, *, keep_timeline: bool = False) -> Prediction:
     global_batch = per_step * request.data_ranks
     rate = global_batch / step[0]
     single_rate, single_name, ideal_rate = _single(request, job, per_step / step[1])
-    speedup = rate / single_rate
+    speedup, efficiency = rate / single_rate, rate / ideal_rate
 
     first = 2 + len(_doubled(knobs))
     bound_by, what_if = _what_if(knobs, step[2:first], float(step[0]))
     time_s = breakdown(steps, first, request.micro_steps, offloads=bool(strategy.offload))
     if bubble_binds(time_s):
         bound_by = BUBBLE
+    if strategy.zero_stage or request.placed is not None:
+        # One GPU alone would hold and update everything, which a rank of this job does not.
+        waiting = sum(time_s.get(k, 0.0) for k in ("communication_exposed", "pipeline_bubble"))
+        efficiency = 1.0 - waiting / step[0]
     memories = run_memories(request)
     memory = _with_segments(request, memory_result(request, memories))
     classes, gain = _rank_classes(job, cluster, steps, request)
@@ -214,7 +218,7 @@ def predict(request: Request, *, keep_timeline: bool = False) -> Prediction:
         iter_per_s=float(1.0 / step[0]),
         speedup_vs_1gpu=float(speedup),
         single_gpu=single_name,
-        scaling_efficiency_frac=float(rate / ideal_rate),
+        scaling_efficiency_frac=float(efficiency),
         mfu_frac=float(rate * workload.model_flop / peak),
         time_s=time_s,
         memory=memory,

@@ -254,6 +254,18 @@ class Prediction(PredictedJob):
         return self.samples_per_s * self.tokens_per_sample
 
     @property
+    def is_sharded(self) -> bool:
+        """Whether a rank holds or updates only its share of the model."""
+        return bool(self.layout) or self.strategy.startswith("zero")
+
+    @property
+    def speedup(self) -> float:
+        """Speed-up over one GPU; for a sharded job over one GPU with the work of one rank."""
+        if self.is_sharded:
+            return self.n_gpus * self.scaling_efficiency_frac
+        return self.speedup_vs_1gpu
+
+    @property
     def work_per_s(self) -> float:
         """Tokens of the whole job per second where samples are text, else samples."""
         return self.samples_per_s if self.tokens_per_s is None else self.tokens_per_s

@@ -111,7 +111,7 @@ def speedup_of(central: Prediction) -> Interval:
     the model's own error grows with the number of GPUs. The upper end is at most the sum of the
     GPUs alone.
     """
-    value, step = central.speedup_vs_1gpu, central.step_time_s
+    value, step = central.speedup, central.step_time_s
     if central.n_gpus == 1:
         return Interval(1.0, 1.0, 1.0, "definition")
     ideal = value / central.scaling_efficiency_frac
@@ -124,7 +124,7 @@ def scaling_of(gpu: str, predictions: Sequence[Prediction]) -> Scaling:
     points = []
     for p in predictions:
         step, speedup = p.step_time_s, speedup_of(p)
-        ideal = p.speedup_vs_1gpu / p.scaling_efficiency_frac
+        ideal = p.speedup / p.scaling_efficiency_frac
         points.append(
             ScalingPoint(
                 cluster=p.cluster,
@@ -167,7 +167,7 @@ def _measured(predictions: Sequence[Prediction]) -> tuple[MeasuredPoint, ...]:
             source=source,
             n_gpus=p.n_gpus,
             samples_per_s=rate,
-            speedup=rate / (single or p.samples_per_s / p.speedup_vs_1gpu),
+            speedup=rate / (single or p.samples_per_s / p.speedup),
             over="measured" if single else "predicted",
         )
         for p, source, rate in rates

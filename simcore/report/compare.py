@@ -11,7 +11,7 @@ from simcore.base.units import GIGA, format_seconds
 from simcore.planning.compare import TOKEN, Column, Comparison
 from simcore.planning.energy import SOURCE
 from simcore.report.formatting import WIDTH, figure, gigabytes, percent, plural, wrapped
-from simcore.report.sentences import beyond_all, fragmentation, lost_bytes, more, strategy
+from simcore.report.sentences import fragmentation, lost_bytes, more, strategy
 from simcore.report.text_of import text_of
 
 #: Characters of the row labels at the left.
@@ -190,21 +190,18 @@ def name_of(c: Column) -> str:
 def sources(c: Comparison) -> list[tuple[str, str]]:
     """(label, text) of what the figures rest on.
 
-    These are the training library that was assumed, the sources of prices and energy, and the
-    reason for a scaling efficiency above one.
+    These are the training library that was assumed, and the sources of prices and energy.
     """
     assumed = dict.fromkeys(
         text.removeprefix("software: ")
         for x in c.columns if x.prediction is not None
         for text in x.prediction.assumptions if text.startswith("software: ")
     )  # fmt: skip
-    origins = [
+    return [
         *(("assumed", text) for text in assumed),
         *(("price", f"{k}: {v}") for k, v in c.price_sources.items()),
         ("energy", SOURCE),
     ]
-    reasons = (beyond_all(x.prediction) for x in c.columns if x.prediction is not None)
-    return [*origins, *(("above 1", f"efficiency: {why}") for why in dict.fromkeys(reasons) if why)]
 
 
 def _indented(label: str, text: str) -> list[str]:

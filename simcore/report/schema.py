@@ -165,7 +165,8 @@ def build() -> Schema:
         "speedup_vs_1gpu": _positive("samples_per_s over that of a job on one single_gpu."),
         "single_gpu": _text("The GPU type of the speed-up's reference: the job's fastest."),
         "scaling_efficiency_frac": _positive(
-            "samples_per_s over the sum of the rates of all GPUs, each as a job of one GPU."
+            "samples_per_s over the sum of the rates of all GPUs, each as a job of one GPU; for a "
+            "sharded job the share of the step without exposed communication and pipeline bubble."
         ),
         "mfu_frac": _positive("Model FLOP per second over the dense peak of the precision."),
         "time_s": _object(

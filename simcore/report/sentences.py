@@ -223,36 +223,20 @@ def throughput(p: Prediction) -> str:
     return f"{rate}, {figure(p.iter_per_s)} iter/s, MFU {percent(p.mfu_frac)}"
 
 
-#: A scaling efficiency above this is explained.
-_NO_MORE_THAN = 1.005
-
-
 def speedup(p: Prediction) -> str:
-    """The speed-up over one GPU and the scaling efficiency; empty for a job on one GPU."""
+    """The speed-up over one GPU and the scaling efficiency; empty for a job on one GPU.
+
+    A sharded job is compared with its own ranks without communication: one GPU alone would hold and
+    update all parameters.
+    """
     if p.n_gpus < 2:
         return ""
+    share = f"{percent(p.scaling_efficiency_frac)} scaling efficiency"
+    if p.is_sharded:
+        rest = "communication" + (" and bubble" if p.time_s.get("pipeline_bubble") else "")
+        return f"{figure(p.speedup)} of {p.n_gpus:,} GPUs, {share} (the rest is {rest})"
     one = f"one {p.single_gpu}" + (" (the fastest)" if len(p.rank_classes) > 1 else "")
-    text = (
-        f"{figure(p.speedup_vs_1gpu)} x {one}, "
-        f"{percent(p.scaling_efficiency_frac)} scaling efficiency"
-    )
-    why = beyond_all(p)
-    return f"{text} ({why})" if why else text
-
-
-def beyond_all(p: Prediction) -> str:
-    """Why the scaling efficiency is above 100 %; empty if it is not.
-
-    The reason is that one GPU alone would update (or also hold) all parameters, while with
-    sharding each GPU handles only its share.
-    """
-    if p.scaling_efficiency_frac <= _NO_MORE_THAN:
-        return ""
-    if p.layout:
-        return "one alone would hold and update all parameters, here each its share"
-    if p.strategy.startswith("zero"):
-        return "one alone would update all parameters, here each its share"
-    return ""
+    return f"{figure(p.speedup)} x {one}, {share}"
 
 
 def slowest(p: Prediction) -> str:

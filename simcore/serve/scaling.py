@@ -76,12 +76,12 @@ def scaling(arguments: dict[str, Any]) -> Scaling:
                 gpus=p.n_gpus,
                 asked=times == divide,
                 fits=p.fits,
-                speedup=p.speedup_vs_1gpu,
-                low=p.speedup_vs_1gpu * t.value / t.high,
-                high=p.speedup_vs_1gpu * t.value / t.low,
+                speedup=p.speedup,
+                low=p.speedup * t.value / t.high,
+                high=p.speedup * t.value / t.low,
                 step=format_seconds(t.value),
                 rate=f"{figure(p.samples_per_s)} {unit}/s",
-                speedup_text=f"{figure(p.speedup_vs_1gpu)} x",
+                speedup_text=f"{figure(p.speedup)} x",
                 efficiency=percent(p.scaling_efficiency_frac),
             )
         )
