@@ -20,6 +20,7 @@ SOURCES: Final[Mapping[str, str]] = {
     "torch-mm": "zzc0721/torch-performance-test-data issue 140: torch.mm of five squares on V100",
     "tpu-products": "AI-Hypercomputer/tpu-recipes (Apache-2.0) microbenchmarks: large products",
     "gpu-benches": "gpu-benches gpu-stream and gpu-small-kernels, as published",
+    "cards": "simcore calibrate on this project's cards (validate/cards), over the op tables",
     "pooled": "median over the GPUs (or families) named in by_gpu and by_family of this class",
     "power-fit": "fit of power_limited_frac to the by_gpu figures of the class",
     "sustained-fit": "products timed in loops of seconds or profiled at length against bursts",

@@ -28,7 +28,7 @@ from simcore.calibrate.row_kernels import op_of, precision_of
 from simcore.calibrate.row_limits import QUEUED
 from simcore.hardware.cluster import NodeGroup
 from simcore.hardware.measured import ATTENTION_BACKWARD, Fitted, MeasuredDevice
-from simcore.hardware.profile import OF_MEMORY, Profile, measured_class
+from simcore.hardware.profile import OF_MEMORY, START, Profile, measured_class
 from simcore.step.kernels import CAST, COMPUTE_KINDS, KINDS, KernelTable, kernel_table
 from simcore.strategy.precision import PRECISIONS, Precision
 from simcore.timing.compute import phase_seconds
@@ -39,9 +39,8 @@ from simcore.workload.graph import FLASH_KINDS, Block, Workload
 #: standard deviation of its logarithm: an assumption that tiny calls correct.
 BESIDE_S: Final = 3 * MICRO
 BESIDE_SD: Final = 0.7
-#: Parameters besides the figures of kernels: that time, and the start of a kernel.
+#: The parameter of that time.
 BESIDE: Final = "beside"
-START: Final = "start"
 _FLASH: Final = [KINDS.index(kind) for kind in FLASH_KINDS]
 
 

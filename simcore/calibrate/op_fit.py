@@ -1,6 +1,7 @@
 """Fits the shipped ``blind`` profile: the share of the datasheet that each class of op reaches.
 
-    python -m simcore.calibrate.op_fit OPS_DIR -o hardware_db/calibrations/blind.yaml
+    python -m simcore.calibrate.op_fit OPS_DIR -o hardware_db/calibrations/blind.yaml \\
+        --cards validate/cards/*/calibration*.raw
 
 It reads measured op tables (gemm, conv, memory_bound, attention, collectives, each ``.csv.gz``)
 and fits them with the formulas of :mod:`simcore.physics`, so that the coefficients belong to those
@@ -15,6 +16,7 @@ import argparse
 import math
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
@@ -23,6 +25,7 @@ import numpy as np
 from simcore.base.record import dataclass
 from simcore.base.units import MICRO
 from simcore.calibrate.assumed import ASSUMED, BACKWARD_RATIO, HOST
+from simcore.calibrate.card_figures import card_section
 from simcore.calibrate.clocks import ClockRatios, clock_ratios
 from simcore.calibrate.collective_fits import collective_section, curve_rows
 from simcore.calibrate.collective_rows import CollectiveCurve, read_collectives
@@ -46,6 +49,7 @@ from simcore.calibrate.published import add_published
 from simcore.hardware.class_figures import Clock
 from simcore.hardware.estimates import matrix_style, ramp_depth, ramp_s
 from simcore.hardware.power import FP32_CLASSES, MATRIX_CLASSES, POWERED_KIN, Unit, open_frac
+from simcore.hardware.profile import load_profile
 from simcore.hardware.spec import GPUS, GpuSpec
 from simcore.timing.rates import attention_width
 
@@ -435,14 +439,20 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m simcore.calibrate.op_fit", description=__doc__)
     parser.add_argument("ops_dir", type=Path, help="folder of the measured op tables (*.csv.gz)")
     parser.add_argument("-o", "--output", type=Path, required=True)
+    raw = "raw tables of simcore calibrate, a folder for each machine"
+    parser.add_argument("--cards", type=Path, nargs="*", default=[], metavar="RAW_DIR", help=raw)
     args = parser.parse_args(argv)
     fits = read_fits(args.ops_dir)
-    collectives = args.output.with_name("collectives.yaml")
-    for path, name, profile in (
-        (args.output, "blind", profile_from(fits)),
-        (collectives, "collectives", collective_profile(fits)),
-    ):
-        path.write_text(to_yaml(profile, used_sources(profile), name), encoding="utf-8")
+    profile = profile_from(fits)
+    _write(args.output, "blind", profile)
+    if args.cards:
+        tables = replace(load_profile(), efficiency_file=args.output, _seen={})
+        _write(args.output, "blind", profile | {"cards": card_section(args.cards, tables)})
+    _write(args.output.with_name("collectives.yaml"), "collectives", collective_profile(fits))
+
+
+def _write(path: Path, name: str, profile: Profile) -> None:
+    path.write_text(to_yaml(profile, used_sources(profile), name), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -58,6 +58,9 @@ the share of the peak that the power limit allows (simcore/hardware/power.py).""
 (sustained, as in training), under a profiler (profiled), and in a training simulator's table
 (derived). tensor: matrix units; simt: vector units.""",
     "host": """Overhead of a kernel on the device and on the host, besides its work.""",
+    "cards": """Rates that the project's own benchmarks of cards found over those above, at burst
+clocks; of the start: time over time. `memory.` precedes kinds of kernel. For that GPU alone
+(simcore/calibrate/card_figures.py).""",
     "collectives": """Inside one node, for groups that were not measured: latency + S/B + ramp *
 sqrt(latency * S/B). S is the message in bytes (all-gather: the gathered output), B = value * link
 / bus factor; the bus factor is 2(n-1)/n for all_reduce and (n-1)/n for the others. Keys below the

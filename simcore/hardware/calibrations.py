@@ -204,7 +204,8 @@ def _name(record: Calibration, index: int, knob: Knob) -> str:
 
 #: Sections of the efficiency file that predictions read; collectives have formulas of their own.
 _SECTION = re.compile(
-    r"^(?:compute_efficiency|memory_efficiency|clocks|host|backward_over_forward_time):\n"
+    r"^(?:compute_efficiency|memory_efficiency|clocks|host|backward_over_forward_time|"
+    r"cards):\n"
     r"(?:[ #].*\n|\n)*",
     re.MULTILINE,
 )

@@ -152,6 +152,23 @@ def pick(
     return table["pooled"], estimate(table["pooled"], "all GPUs"), "pooled"
 
 
+def over_tables(
+    found: Estimate, tables: Mapping[str, Any], keys: tuple[str, ...], gpu: GpuSpec
+) -> Estimate:
+    """A figure of the op tables times what benchmarks of the project's own cards found over it.
+
+    ``keys``: the classes by which the figure may be known (``calibrate.card_figures``).
+    """
+    cards = tables.get("cards", {})
+    for key in keys:
+        entry = ((cards.get(key) or {}).get("by_gpu") or {}).get(gpu.name)
+        if entry is not None:
+            moved = leaf(entry)
+            source = f"{found.source} x {moved.value:.3g} ({moved.source})"
+            found = Estimate(found.value * moved.value, moved.sd_log, source)
+    return found
+
+
 class Spreads:
     """Scatter of measured steps and memory around predictions; a part of every profile.
 

@@ -37,6 +37,7 @@ from simcore.hardware.estimates import (
     families_of,
     kins_of,
     leaf,
+    over_tables,
     pick,
 )
 from simcore.hardware.kernel_limits import share_of_products
@@ -66,8 +67,9 @@ TF32_SD_LOG = 0.08
 #: (EVT_AE) and H100 (KernelBench), more in fp32 on an H200.
 NORM_SD_LOG = 0.15
 
-#: Prefix of the keys of memory in :meth:`Profile.over_blind`.
+#: Prefix of the keys of memory in :meth:`Profile.over_blind`, and the key of a kernel's start.
 OF_MEMORY = "memory."
+START = "start"
 #: Architecture of records that describe a host's own cores; no shipped table covers these.
 HOST_CPU = "CPU"
 #: FLOP of flash attention's backward pass over its forward: five products instead of two.
@@ -123,8 +125,10 @@ class Profile(LinkFigures, Spreads):
     def over_blind(self, found: Estimate, keys: tuple[str, ...], gpu: GpuSpec) -> Estimate:
         """A blind figure of a device times the measured multipliers of its ``keys``.
 
-        A key names a class of compute, or with the prefix ``memory.`` a kind of kernel.
+        A key names a class of compute, or with the prefix ``memory.`` a kind of kernel. First come
+        the multipliers of the project's own cards, then those of this profile's calibration.
         """
+        found = over_tables(found, self._tables(gpu), keys, gpu)
         own = self.measured
         if own is None or own.gpu != gpu.name:
             return found
@@ -294,7 +298,8 @@ class Profile(LinkFigures, Spreads):
 
     def kernel_start_s(self, gpu: GpuSpec) -> Estimate:
         """Device time to start a kernel [s]."""
-        found = leaf(self._tables(gpu)["host"]["kernel_start"], "seconds")
+        tables = self._tables(gpu)
+        found = over_tables(leaf(tables["host"]["kernel_start"], "seconds"), tables, (START,), gpu)
         own = self.measured
         if own is None or own.gpu != gpu.name or own.start_over_blind is None:
             return found
