@@ -6,6 +6,7 @@ The figures are in ``runtime.yaml``; docs/model.md, *Convolutions*, explains the
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import hypot
 from typing import Any, Final
 
 from simcore.hardware.estimates import Estimate, families_of, leaf, matrix_style, pick
@@ -172,3 +173,26 @@ def wants_channels_last(gpu: GpuSpec, peak: PeakName) -> bool:
     """Whether convolutions at this peak run on NVIDIA's matrix units, which need channels last."""
     on_matrix_units = peak not in ("fp32", "fp64") and bool(matrix_style(gpu))
     return gpu.vendor == CUDNN_VENDOR and on_matrix_units
+
+
+def attention_over_timed(
+    runtime: Mapping[str, Any], kind: str, gpu: GpuSpec, *, by_torch: bool
+) -> Estimate:
+    """Rate of a kind of flash attention over that of the kernel that was timed.
+
+    ``by_torch``: torch's own kernel was timed on this device; else an op table's.
+    """
+    table, names = runtime["attention_over_v2"], families_of(gpu)
+    of_torch, second = table["torch_by_family"], Estimate(1.0, 0.0, "FlashAttention-2")
+
+    def of_family(kernels: Mapping[str, str]) -> str:
+        return next((kernels[n] for n in names if n in kernels), "attention_v2")
+
+    timed = of_family(of_torch["attention"] if by_torch else table["measured_by_family"])
+    runs = of_family(of_torch[kind]) if kind in of_torch else kind
+    if timed == runs:
+        return Estimate(1.0, 0.0, "timed by the op table")
+    ours, base = (second if k == "attention_v2" else pick(table[k], gpu)[1] for k in (runs, timed))
+    ratio = f"{kind} {ours.value:.3g}, {timed} {base.value:.3g} of FlashAttention-2"
+    sd_log = hypot(ours.sd_log, base.sd_log)
+    return Estimate(ours.value / base.value, sd_log, f"{ratio} ({ours.source})")

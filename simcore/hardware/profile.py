@@ -40,7 +40,7 @@ from simcore.hardware.estimates import (
     over_tables,
     pick,
 )
-from simcore.hardware.kernel_limits import share_of_products
+from simcore.hardware.kernel_limits import attention_over_timed, share_of_products
 from simcore.hardware.measured import ATTENTION_BACKWARD, MeasuredDevice, own_class
 from simcore.hardware.paths import LinkFigures, cluster_paths, places
 from simcore.hardware.power import FP32_CLASSES
@@ -350,21 +350,7 @@ class Profile(LinkFigures, Spreads):
 
         The table timed the family's fastest or FlashAttention-2; ``simcore calibrate`` torch's.
         """
-        table, names = self.runtime["attention_over_v2"], families_of(gpu)
-        by_torch, second = table["torch_by_family"], Estimate(1.0, 0.0, "FlashAttention-2")
-
-        def of_family(kernels: Mapping[str, str]) -> str:
-            return next((kernels[n] for n in names if n in kernels), "attention_v2")
-
-        by_table = table["measured_by_family"] if self.own(gpu) is None else by_torch["attention"]
-        timed, runs = of_family(by_table), of_family(by_torch[kind]) if kind in by_torch else kind
-        if timed == runs:
-            return Estimate(1.0, 0.0, "timed by the op table")
-        ours, base = (second if k == "attention_v2" else self._for(table[k], gpu)
-                      for k in (runs, timed))  # fmt: skip
-        ratio = f"{kind} {ours.value:.3g}, {timed} {base.value:.3g} of FlashAttention-2"
-        return Estimate(ours.value / base.value, hypot(ours.sd_log, base.sd_log),
-                        f"{ratio} ({ours.source})")  # fmt: skip
+        return attention_over_timed(self.runtime, kind, gpu, by_torch=self.own(gpu) is not None)
 
     @property
     def overlap_slowdown(self) -> Estimate:
