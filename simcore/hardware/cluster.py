@@ -238,6 +238,10 @@ def _unknown_gpu(part: str, name: str) -> str:
         return f"{part!r} has no GPU type: write NODESxGPUSxTYPE"
     if "," in name:
         return f"{part!r} has a comma: join the GPUs of one cluster by +"
+    from simcore.hardware.slices import near_slices  # only for error messages
+
+    if near := near_slices(name):
+        return f"unknown gpu {name!r}: did you mean {' or '.join(map(repr, near))}?"
     if meant := _counted_otherwise(part):
         return f"{part!r} is not NODESxGPUSxTYPE: did you mean {meant!r}?"
     if _MORE_COUNTS.match(name):

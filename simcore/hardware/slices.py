@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable
 from functools import lru_cache
 
+from simcore.base.errors import nearest
 from simcore.hardware.spec import GPUS, NODES, GpuSpec, NodeSpec, Torus
 from simcore.hardware.torus import slice_shape
 
@@ -46,6 +47,17 @@ def _slice(node: NodeSpec, chips: int, hosts: int, times_nics: int) -> NodeSpec:
     })  # fmt: skip
     nics = tuple(n.model_copy(update={"count": n.count * times_nics}) for n in node.nics)
     return node.model_copy(update={"max_gpus": chips, "cpu": cpu, "nics": nics})
+
+
+def near_slices(name: str) -> list[str]:
+    """Slices that ``name`` may mean, where only the chip is misspelt: v5p-256 for v5q-256."""
+    match = _SLICE.match(name)
+    if match is None:
+        return []
+    on_torus = {gpu for node in NODES.all() if node.torus for gpu in node.gpu_types}
+    chips = {name for gpu in on_torus for name in (gpu, *GPUS[gpu].aliases) if " " not in name}
+    near = nearest(match["chip"], sorted(chips))
+    return [f"{chip}-{match['count']}" for chip in near]
 
 
 def named_slice(

@@ -121,6 +121,11 @@ class GpuSpec(Sourced):
         return figure.value if figure else None
 
     @property
+    def noun(self) -> str:
+        """What a reader calls one device: a GPU, a TPU's chip, a processor."""
+        return {"TPU": "chip", "CPU": "processor"}.get(self.architecture, "GPU")
+
+    @property
     def fp32_product_peak(self) -> float | None:
         """Dense peak of matrix products in fp32 [FLOP/s], on whichever units run them."""
         return self.peak("fp32_matrix") or self.peak("fp32")

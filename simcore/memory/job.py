@@ -205,6 +205,7 @@ def beside_tensors(request: Request, n_gpus: Array, n_nodes: Array) -> Beside:
     layout = request.placed.layout if request.placed else Layout()
     intra, inter = cluster_paths(request.cluster)
     nvlink = intra.route == "nvlink"
+    by_nccl = all(g.node.torus is None for g in groups)  # XLA plans the buffers of a slice's chips
     made = groups_of(
         layout,
         n_gpus,
@@ -213,7 +214,7 @@ def beside_tensors(request: Request, n_gpus: Array, n_nodes: Array) -> Beside:
     )
     return Beside(
         nvlink,
-        nccl_bytes(made, nvlink=nvlink, direct=inter.route == "network_rdma"),
+        nccl_bytes(made, nvlink=nvlink, direct=inter.route == "network_rdma") * by_nccl,
         max(
             request.profile.cuda_context_bytes(g.gpu, eager=request.eager_kernels).value
             for g in groups

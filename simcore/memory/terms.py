@@ -67,8 +67,13 @@ def engine_workspaces(strategy: Strategy, workload: Workload, tensor_ranks: int 
 def workspace_bytes(architectures: Iterable[str], engine: int = 0) -> float:
     """Workspace bytes of one rank, on the GPU type with the largest workspace.
 
-    ``engine``: number of Transformer Engine's workspaces beside those of PyTorch's handles.
+    ``engine``: number of Transformer Engine's workspaces beside those of PyTorch's handles. There
+    are none where no such library runs: XLA plans a TPU's memory as a whole, and on processors
+    products need none.
     """
+    architectures = set(architectures)
+    if architectures <= {"TPU", "CPU"}:
+        return 0.0
     newer = any(a.startswith(("Hopper", "Blackwell")) for a in architectures)
     handle = CUBLAS_HANDLE_BYTES_HOPPER if newer else CUBLAS_HANDLE_BYTES
     return float(

@@ -248,9 +248,8 @@ def _samples(question: PlanQuestion, attempts: Attempts) -> float | None:
 
 def _refuse_unpriced(space: Space, goal: Goal) -> None:
     """Raise InvalidConfig where the plan needs prices and no GPU of the space has one."""
-    if goal.budget_usd is None and goal.objective != "cost":
-        return
-    if not any(goal.prices.of(g.gpu.name) for c in space.clusters for g in c.groups):
+    gpus = {g.gpu.name for c in space.clusters for g in c.groups}
+    if gpus and len(goal.unpriced(gpus)) == len(gpus):
         raise InvalidConfig([
             "no price is known for these GPUs: give --price GPU=DOLLARS, or --objective time"
         ])  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import field
 from datetime import datetime
 
@@ -79,6 +80,15 @@ class Goal:
     def limits_time_or_cost(self) -> bool:
         """Whether there is a limit that an option meets only with some probability."""
         return self.deadline_s is not None or self.budget_usd is not None
+
+    @property
+    def needs_prices(self) -> bool:
+        """Whether an option without a known cost cannot be taken."""
+        return self.budget_usd is not None or self.objective == "cost"
+
+    def unpriced(self, gpus: Iterable[str]) -> tuple[str, ...]:
+        """The GPU types that cannot be taken, since no price is known."""
+        return tuple(n for n in dict.fromkeys(gpus) if self.needs_prices and not self.prices.of(n))
 
 
 def available_gpus(texts: tuple[str, ...]) -> tuple[tuple[str, int], ...]:

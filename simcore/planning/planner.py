@@ -129,6 +129,7 @@ class Plan:
     invalid        number of points that break a rule, by the rule
     blocked        number of points that each limit excludes; for limits of time and money, of the
                    points in ``n_timed``
+    unpriced       GPU types whose clusters are left out, since cost counts and no price is known
     leanest        option that needs the least memory, where nothing fits
     fixes          changes of ``leanest`` with which it fits, also on more or larger GPUs
     """
@@ -151,6 +152,7 @@ class Plan:
     sources: tuple[tuple[str, str], ...]
     assumptions: tuple[str, ...]
     fixes: tuple[str, ...] = ()
+    unpriced: tuple[str, ...] = ()
     surer: Option | None = None
 
     @property
@@ -189,6 +191,7 @@ class Plan:
             "blocked": self.blocked,
             "leanest": self.leanest.to_dict() if self.leanest else None,
             "fixes": list(self.fixes),
+            "unpriced": list(self.unpriced),
             "sources": dict(self.sources),
             "assumptions": list(self.assumptions),
         }  # fmt: skip
@@ -241,6 +244,7 @@ def make_plan(
         leanest=None if judged.limits[0].passes.any() else planner.leanest(),
         sources=tuple(_sources(space, goal)),
         assumptions=assumptions,
+        unpriced=goal.unpriced(g.gpu.name for c in space.clusters for g in c.groups),
         surer=surer,
     )
 

@@ -82,7 +82,18 @@ def _head(p: Plan) -> list[str]:
         f"{p.n_points:,} points, {p.n_valid:,} valid: {p.n_timed:,} fit or need at most "
         f"{MORE_MEMORY_BYTES / GIGA:.0f} GB more memory, {p.n_feasible:,} within all limits",
     )
+    if p.unpriced:
+        lines += labelled("WARNING", sentence_of_unpriced(p.unpriced))
     return lines
+
+
+def sentence_of_unpriced(gpus: Sequence[str]) -> str:
+    """Which GPU types a plan leaves out for want of a price, and how to keep them."""
+    given = " ".join(f"--price {gpu}=DOLLARS" for gpu in gpus)
+    return (
+        f"{', '.join(gpus)} left out: no price is known (give {given}, or --objective time "
+        "without a budget)"
+    )
 
 
 #: The most characters of the columns that name the cluster, and how an option trains.

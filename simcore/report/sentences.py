@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from simcore.answer.result import MeasuredRow, Prediction
 from simcore.base.units import GIB, GIGA, KILO, format_count, format_seconds
+from simcore.hardware.spec import GPUS
 from simcore.memory.result import MemoryResult
 from simcore.report.formatting import (
     counted,
@@ -90,7 +91,7 @@ def batch(p: Prediction) -> str:
         [
             shown("micro-batch", f"micro-batch {p.micro_batch:,}"),
             shown("grad-accum", f"accum {p.grad_accum:,}"),
-            counted(p.data_ranks, "replica" if p.layout else "GPU"),
+            counted(p.data_ranks, "replica" if p.layout else noun(p)),
         ]
     )
     length = shown("seq-len", f" of {p.tokens_per_sample:,.0f} tokens") if p.tokens_per_s else ""
@@ -102,17 +103,23 @@ def batch(p: Prediction) -> str:
 _FRAGMENTATION_FRAC = 0.01
 
 
-def verdict(m: MemoryResult) -> tuple[str, str]:
+def noun(p: Prediction) -> str:
+    """What one of a job's devices is called, such as GPU."""
+    return GPUS[p.single_gpu].noun if GPUS.path(p.single_gpu) else "GPU"
+
+
+def verdict(m: MemoryResult, device: str = "GPU") -> tuple[str, str]:
     """(FITS, TIGHT or NO, a sentence on how much of the device's memory the job needs).
 
-    TIGHT: everything that the job holds fits, but not with the usual fragmentation beside it.
+    ``device``: what it is called. TIGHT: everything that the job holds fits, but not with the usual
+    fragmentation beside it.
     """
     used = m.device_bytes if m.fits else m.least_bytes
-    decimal = f"{gigabytes(used)} of {gigabytes(m.capacity_bytes)} GB a GPU"
+    decimal = f"{gigabytes(used)} of {gigabytes(m.capacity_bytes)} GB a {device}"
     binary = f"({figure(used / GIB)} of {figure(m.capacity_bytes / GIB)} GiB)"
     lost = fragmentation(m)
     if m.tight:
-        held = f"{gigabytes(m.device_bytes)} of {gigabytes(m.capacity_bytes)} GB a GPU"
+        held = f"{gigabytes(m.device_bytes)} of {gigabytes(m.capacity_bytes)} GB a {device}"
         return "TIGHT", f"{held}{lost}: may run out of memory (expandable segments avoid that)"
     if not m.fits:
         over = gigabytes(used - m.capacity_bytes)
@@ -194,11 +201,11 @@ def elsewhere(p: Prediction) -> str:
     ]
     if not offloaded:
         return ""
-    text = f"and a GPU keeps {' and '.join(offloaded)}"
+    text = f"and a {noun(p)} keeps {' and '.join(offloaded)}"
     if m.host_lack_bytes:
         text += (
             f"; its node's {gigabytes(m.host_capacity_bytes)} GB of host memory are"
-            f" {gigabytes(m.host_lack_bytes)} GB too little for all of its GPUs"
+            f" {gigabytes(m.host_lack_bytes)} GB too little for all of its {noun(p)}s"
         )
     return text
 

@@ -41,7 +41,7 @@ def _settings(p: Prediction) -> list[str]:
 
 
 def _verdict(p: Prediction) -> list[str]:
-    lines = labelled(*say.verdict(p.memory))
+    lines = labelled(*say.verdict(p.memory, say.noun(p)))
     for i, sentence in enumerate(say.advice(p)):
         lines += labelled("", sentence, 3 if i else 4)
     return [*lines, *(labelled("", say.elsewhere(p)) if say.elsewhere(p) else [])]

@@ -101,7 +101,7 @@ def answer(p: Prediction, asked: SetUp) -> Answer:
     t, m = p.step_time_s, p.memory
     shown = (*say.FACTS[1:], say.LIMITS[-1])  # the step and what binds it are shown apart
     facts = [(label.upper(), sentence(p)) for label, sentence, _ in shown]
-    word, fits = say.verdict(p.memory)
+    word, fits = say.verdict(p.memory, say.noun(p))
     data: dict[str, Any] = {
         "what": say.what(p),
         "cluster": p.cluster,

@@ -96,6 +96,11 @@ def test_what_no_pod_holds_is_refused() -> None:
         parse_cluster("v6e-255")
 
 
+def test_a_misspelt_chip_is_proposed_with_its_count() -> None:
+    with pytest.raises(InvalidConfig, match="did you mean 'v5p-256' or 'v5e-256'"):
+        parse_cluster("v5q-256")
+
+
 def test_a_slice_has_the_network_of_its_hosts() -> None:
     """64 hosts of 8 v6e in two slices: 32 x 2 x 400 Gbit/s each; ICI 400 GB/s a chip."""
     cluster = parse_cluster("64x8xTPU-v6e")

@@ -240,10 +240,14 @@ def test_a_gpu_without_a_price_is_said_and_never_taken_for_free() -> None:
     found = api.plan("latte-s", "1x8xA6000ada,1x8xH100", samples=1e5, budget=1e9)
     assert {o.cluster for o in found.best} == {"1x8xH100-SXM-80GB"}
     assert "no price known" in dict(found.sources)["price A6000ada"]
+    assert found.unpriced == ("A6000ada",)
+    assert "A6000ada left out: no price is known (give --price A6000ada=DOLLARS" in " ".join(
+        str(found).split()
+    )
     with pytest.raises(InvalidConfig, match="--price"):
         api.plan("latte-s", "1x8xA6000ada", samples=1e5)
     timed = api.plan("latte-s", "1x8xA6000ada", samples=1e5, objective="time")
-    assert timed.best[0].cost_usd is None
+    assert timed.best[0].cost_usd is None and not timed.unpriced
 
 
 def test_bare_types_become_whole_nodes_up_to_what_is_there() -> None:

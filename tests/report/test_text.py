@@ -258,3 +258,9 @@ def test_what_was_changed_is_a_warning_and_no_assumption(fake: Callable) -> None
         "- V100 has no bf16 unit: predicted with fp32 peak\n- a note\n"
     )
     assert "WARNING" not in render(fake(assumptions=("a note",)))
+
+
+def test_a_tpu_has_chips_and_no_library_of_gpus() -> None:
+    text = render(api.predict("llama3-8b", "v5p-16", micro_batch=8))
+    assert "x 8 chips = 64 sequences" in text and "GB a chip" in text
+    assert not re.search(r"GPU|NCCL|cuBLAS|CUDA", text)

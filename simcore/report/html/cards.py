@@ -11,7 +11,7 @@ from simcore.memory.over_time import MemoryTimeline
 from simcore.memory.result import MemoryResult
 from simcore.report.formatting import Facts, counted, figure, gigabytes, percent, plural
 from simcore.report.html.parts import Card, pictures
-from simcore.report.sentences import FACTS, LIMITS, advice, strategy, verdict, what
+from simcore.report.sentences import FACTS, LIMITS, advice, noun, strategy, verdict, what
 from simcore.report.tables import Table
 from simcore.report.terms import COMPUTE_PARTS, HIDDEN, time_label
 from simcore.report.text_of import memory_table, over_step_facts, work_table
@@ -24,9 +24,10 @@ def card_of(result: object) -> Card:
     raise TypeError(f"{type(result).__name__} has no card")
 
 
-def verdict_of(m: MemoryResult) -> str:
+def verdict_of(m: MemoryResult, device: str = "GPU") -> str:
     """One sentence that says whether the job fits in memory, and with which margin."""
-    return f"{'Fits' if m.fits else 'Tight' if m.tight else 'Does not fit'}: {verdict(m)[1]}"
+    word = "Fits" if m.fits else "Tight" if m.tight else "Does not fit"
+    return f"{word}: {verdict(m, device)[1]}"
 
 
 def facts_of(p: Prediction) -> Facts:
@@ -75,7 +76,7 @@ def _prediction(p: Prediction) -> Card:
         title=title_of(p),
         subtitle=settings_line(p),
         good=p.fits,
-        verdict=verdict_of(p.memory),
+        verdict=verdict_of(p.memory, noun(p)),
         facts=facts_of(p),
         tables=(time_table(p), memory_table(p.memory)),
         pictures=pictures(

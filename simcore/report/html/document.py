@@ -22,7 +22,7 @@ from simcore.report.html.cards import (
 )
 from simcore.report.html.cards_of_many import comparison_notes, comparison_table
 from simcore.report.html.parts import Card, Section, picture
-from simcore.report.sentences import advice, faster, strategy
+from simcore.report.sentences import advice, faster, noun, strategy
 from simcore.report.tables import Table
 from simcore.report.terms import HIDDEN, memory_label, time_label
 from simcore.report.text import by_influence
@@ -122,7 +122,7 @@ def _card(p: Prediction, several: bool) -> Card:
         title=p.cluster if several else title_of(p),
         subtitle=settings_line(p),
         good=p.fits,
-        verdict=verdict_of(p.memory),
+        verdict=verdict_of(p.memory, noun(p)),
         facts=facts_of(p),
     )
 
