@@ -13,6 +13,7 @@ from simcore.base.errors import SimcoreError, UsageError
 from simcore.base.units import MEGA
 from simcore.hardware.cluster import parse_cluster
 from simcore.hardware.estimates import families_of
+from simcore.workload.archs.traced import joined_parts, layers_in
 
 if TYPE_CHECKING:
     from simcore.api.results import Prediction
@@ -43,6 +44,8 @@ def _differences(data: dict[str, Any], gpus: str) -> list[str]:
     from simcore.api import predict
 
     captured = data["captured"]
+    if captured["stage"] is not None:
+        return []
     if parse_cluster(gpus).n_gpus != captured["world_size"]:
         return []
     try:
@@ -58,6 +61,27 @@ def _differences(data: dict[str, Any], gpus: str) -> list[str]:
                 f"for {predicted / MEGA:,.1f} MB: the script divides the model in another way"
             )
     return sentences
+
+
+def _joined(stages: list[dict[str, Any]], first: dict[str, Any]) -> dict[str, Any]:
+    """The data of a whole model from those of its pipeline stages. Raises UsageError."""
+    captured = first["captured"]
+    found = [s["captured"]["stage"] for s in stages]
+    if found != list(range(captured["options"].get("pp", 1))):
+        raise UsageError(
+            f"a pipeline of {captured['options'].get('pp', 1)} stages is joined from a run of "
+            f"each, not from stages {', '.join(map(str, found))}"
+        )
+    parts = [s["traced"] for s in stages]
+    options = {**captured["options"], "stages": ",".join(str(layers_in(p)) for p in parts)}
+    params = sum(s["params"]["value"] for s in stages)
+    return {
+        **first,
+        "params": {**first["params"], "value": params},
+        "notes": list(dict.fromkeys(n for s in stages for n in s["notes"])),
+        "traced": joined_parts(parts),
+        "captured": {**captured, "stage": None, "options": options},
+    }
 
 
 def _read(data: dict[str, Any]) -> ModelRecord:
@@ -76,18 +100,51 @@ class DryRunJob:
     def __init__(self, gpus: str, run: Any) -> None:
         self.gpus = gpus
         self._run = run
+        self._joined: dict[str, Any] | None = None
 
     @property
     def record(self) -> ModelRecord:
-        """The captured job as a model record, which ``predict``, ``sweep`` and ``plan`` take."""
-        return _read(self._data())
+        """The captured job as a model record, which ``predict``, ``sweep`` and ``plan`` take.
+
+        Raises UsageError for one stage of a pipeline.
+        """
+        return _read(self._whole())
+
+    def _whole(self) -> dict[str, Any]:
+        data = self._data()
+        if (stage := data["captured"]["stage"]) is not None:
+            stages = data["captured"]["options"]["pp"]
+            raise UsageError(
+                f"the dry run saw stage {stage} of {stages}: run it as a rank of each other stage "
+                "too (rank=...), and join them: first.joined(second)"
+            )
+        return data
 
     def _data(self) -> dict[str, Any]:
+        if self._joined is not None:
+            return self._joined
         data: dict[str, Any] = self._run.record()
         if not data["captured"].get("gpus"):
             data["captured"]["gpus"] = self.gpus
             data["notes"] += _differences(data, self.gpus)
         return data
+
+    def joined(self, *others: DryRunJob) -> DryRunJob:
+        """The job of the whole pipeline, from dry runs of one rank of each stage, in any order.
+
+        Its bytes and collectives are those of this run's rank. Raises UsageError where a stage is
+        missing.
+        """
+        whole = DryRunJob(self.gpus, self._run)
+        whole._joined = _joined(
+            [job._data() for job in sorted((self, *others), key=lambda j: j.stage)], self._data()
+        )
+        return whole
+
+    @property
+    def stage(self) -> int:
+        """The pipeline stage that the rank runs; 0 without a pipeline."""
+        return self._data()["captured"]["stage"] or 0
 
     @property
     def bytes(self) -> dict[str, int]:
@@ -123,7 +180,7 @@ class DryRunJob:
         path = Path(path)
         if path.suffix not in (".yaml", ".yml"):
             raise UsageError(f"{str(path)!r} must end in .yaml")
-        path.write_text(yaml_text(self._data(), path.stem), encoding="utf-8")
+        path.write_text(yaml_text(self._whole(), path.stem), encoding="utf-8")
 
 
 @contextmanager

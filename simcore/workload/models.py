@@ -91,6 +91,7 @@ class Captured(Part):
     - ``bytes``: bytes of parameters, gradients, optimizer state and buffers at the update, and the
       most that was alive at one time.
     - ``collectives``: of one step, lines of phase, kind, ranks, bytes of a message, times.
+    - ``stage``: the pipeline stage that the record describes; None: it describes the whole model.
     """
 
     options: dict[str, Scalar] = Field(default_factory=dict)
@@ -99,6 +100,7 @@ class Captured(Part):
     world_size: int = Field(ge=1)
     bytes: dict[str, int] = Field(default_factory=dict)
     collectives: str = ""
+    stage: int | None = None
 
 
 class ModelRecord(Sourced):

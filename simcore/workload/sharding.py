@@ -95,6 +95,13 @@ def tensor_overrides(
     """
     if tp == 1 and ep == 1:
         return {}
+    if tp > 1 and ep == 1 and tp == (record.traced or {}).get("tensor_ranks"):
+        return {"tensor_ranks": tp}  # as the script that was captured divides it
+    if captured := (record.traced or {}).get("tensor_ranks"):
+        raise InvalidConfig(
+            [f"{record.name}: the captured script divides it over {captured} tensor ranks: tp can "
+             f"be {captured} or 1, and ep 1"]
+        )  # fmt: skip
     if record.arch not in _DIVIDED:
         raise InvalidConfig(
             [f"{record.name}: only the architectures {', '.join(_DIVIDED)} can be divided over "
@@ -155,6 +162,8 @@ def tensor_sums(arch: str, config: Mapping[str, Scalar] | None = None) -> float:
     Mamba-1's second product is divided by rows too: ranks sum the step sizes, B and C, and their
     gradients (vLLM, mamba_mixer.py; Megatron-Core has no such layer).
     """
+    if config and "tensor_sums" in config:
+        return float(config["tensor_sums"])
     if arch != "transformer" or not config:
         return _SUMS_A_LAYER.get(arch, TENSOR_SUMS)
     mixers, feed_forward = str(config["mixer_pattern"]), str(config["expert_pattern"] or "d")

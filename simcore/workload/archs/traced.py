@@ -19,7 +19,7 @@ one).
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, get_args
 
@@ -73,6 +73,16 @@ class Traced(Part):
     frozen: tuple[float, ...] = ()  # untrained parameters, bytes per parameter
     input_bytes: float = 0.0
     tokens_per_sample: float = 0.0
+
+
+class TracedModel(Traced):
+    """A traced model, and the part of it that one of ``tensor_ranks`` tensor ranks holds.
+
+    ``of_rank``: that part, None where no script divided the model.
+    """
+
+    tensor_ranks: int = 1
+    of_rank: Traced | None = None
 
 
 def _number(value: float) -> str:
@@ -232,19 +242,65 @@ def traced_part(workload: Workload) -> dict[str, Any]:
     }
 
 
+def joined_parts(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The ``traced`` section of a model of which ``parts`` are the pipeline stages, in order.
+
+    Equal blocks of different stages become one.
+    """
+    blocks: list[Mapping[str, Any]] = []
+    order: list[int] = []
+    for part in parts:
+        numbers = []
+        for block in part["blocks"]:
+            known = (i for i, b in enumerate(blocks) if {**b, "name": ""} == {**block, "name": ""})
+            numbers.append(next(known, len(blocks)))
+            if numbers[-1] == len(blocks):
+                blocks.append(block)
+        order += [numbers[i] for i in _order(part["order"])]
+    frozen = sum(p["frozen"][0] for p in parts if p["frozen"])
+    widths = [p["frozen"][1] for p in parts if p["frozen"]]
+    return {
+        "order": _order_text(order),
+        "buffers": [sum(p["buffers"][i] for p in parts) for i in range(2)],
+        "frozen": [frozen, max(widths)] if widths else [],
+        "input_bytes": parts[0]["input_bytes"],
+        "tokens_per_sample": parts[0]["tokens_per_sample"],
+        "blocks": blocks,
+    }
+
+
+def layers_in(part: Mapping[str, Any]) -> int:
+    """Number of repeated layers of a ``traced`` section."""
+    return sum(bool(part["blocks"][i]["recomputable"]) for i in _order(part["order"]))
+
+
 @ARCHS.register("traced")
 def build(
-    *, name: str, sample_unit: str = "sample", traced: dict[str, Any] | None = None
+    *,
+    name: str,
+    sample_unit: str = "sample",
+    traced: dict[str, Any] | None = None,
+    tensor_ranks: int = 1,
+    tensor_sums: float = 2.0,
 ) -> Workload:
-    """The workload that was traced. Raises ValueError if a line cannot be read."""
-    return _workload(name, sample_unit, _checked(traced))
+    """The workload that was traced. Raises ValueError if a line cannot be read.
+
+    ``tensor_ranks``: above 1, the part that one of them holds; ``tensor_sums``: sums of a layer's
+    output over them in forward.
+    """  # fmt: skip
+    del tensor_sums  # read where the ranks' sums are priced
+    model = _checked(traced)
+    part = model.of_rank if tensor_ranks > 1 else model
+    if part is None or tensor_ranks not in (1, model.tensor_ranks):
+        raise ValueError(f"no script divided it over {tensor_ranks} tensor ranks")
+    return _workload(name, sample_unit, part)
 
 
-def _checked(section: dict[str, Any] | None) -> Traced:
+def _checked(section: dict[str, Any] | None) -> TracedModel:
     if section is None:
         raise ValueError("the 'traced' section is missing")
     try:
-        return Traced.model_validate_json(json.dumps(section))  # accepts lists and tuples
+        return TracedModel.model_validate_json(json.dumps(section))  # accepts lists and tuples
     except ValidationError as err:
         first = err.errors(include_url=False)[0]
         where = ".".join(map(str, ("traced", *first["loc"])))

@@ -102,6 +102,9 @@ def _record(run: DryRun) -> dict[str, Any]:
     data = described(module, sample, words)
     if data is None:
         data = record_data(Built(module, sample, None), (), name)
+        if (ranks := words.get("tp", 1)) > 1:
+            _divide(data, run, ranks, repeated, name)
+    of_stage = seen.stages[0].stage_index if seen.stages and data["arch"] == "traced" else None
     workers = seen.settings.get("num_workers")
     if workers is not None:
         words["num_workers"] = workers
@@ -120,6 +123,7 @@ def _record(run: DryRun) -> dict[str, Any]:
         "options": words,
         "rank": run.world.rank,
         "world_size": run.world.world_size,
+        "stage": of_stage,
         "bytes": {
             "parameters": run.held.parameters,
             "gradients": run.held.gradients,
@@ -130,6 +134,23 @@ def _record(run: DryRun) -> dict[str, Any]:
         "collectives": _collectives_text(run.collectives),
     }
     return data
+
+
+def _divide(data: dict[str, Any], run: DryRun, ranks: int, layers: int, name: str) -> None:
+    """Add to a traced model's record the part of it that one of ``ranks`` tensor ranks holds.
+
+    ``layers``: number of its repeated modules. A layer's sums over ranks are counted in the run: an
+    all-reduce, or with sequence parallelism a reduce-scatter and a gather.
+    """
+    program = run.seen.last_program
+    assert program is not None
+    module, sample = program.module(Twins(run.seen.shapes, ranks).of)
+    part = record_data(Built(module, sample, None), (), name)["traced"]
+    kinds = [c.kind for c in run.collectives if c.phase == "forward" and c.group_size == ranks]
+    sums = kinds.count("all-reduce") + kinds.count("reduce-scatter")
+    data["traced"] |= {"tensor_ranks": ranks, "of_rank": part}
+    passes = max(1, layers * run.seen.micro_steps_of_step)
+    data["config"] = {"tensor_sums": sums / passes}
 
 
 def _title(step: Any) -> str:

@@ -56,6 +56,7 @@ class Program:
         self.calls: list[Called] = []
         self.inputs: list[torch.Tensor] = []
         self.loss: Slot | None = None
+        self._received: set[int] = set()  # inputs that want a gradient: of the stage before
         self._slots: Any = WeakIdKeyDictionary()
 
     def add(self, target: Any, args: Any, kwargs: Any, out: Any) -> None:
@@ -77,6 +78,8 @@ class Program:
                 tuple(tensor.shape), tuple(tensor.stride()), dtype=tensor.dtype, device="meta"
             ) if tensor.layout == torch.strided else tensor  # fmt: skip
             self.inputs.append(like)
+            if tensor.requires_grad:
+                self._received.add(len(self.inputs) - 1)
         return self._slots[tensor]
 
     def ends_at(self, loss: Any) -> None:
@@ -111,7 +114,9 @@ class Program:
                        for s in _slots_in((self.calls[i].args, self.calls[i].kwargs))
                        if s.call < 0})  # fmt: skip
         steps = [(i, self.calls[i]) for i in kept]
-        return _Step(modules, steps, used, end), tuple(self.inputs[i] for i in used)
+        step = _Step(modules, steps, used, end)
+        step.received = self._received
+        return step, tuple(self.inputs[i] for i in used)
 
 
 def _slots_in(value: Any) -> list[Slot]:
@@ -152,10 +157,14 @@ class _Step(nn.Module):  # type: ignore[misc]
             self.models = nn.ModuleList(distinct)
         self._at = modules  # a plain mapping: the modules are registered above
         self._steps, self._used, self._end = steps, used, end
+        self.received: set[int] = set()
 
     def forward(self, *inputs: Any) -> Any:
         results: dict[int, list[Any]] = {-1: []}
-        given = dict(zip(self._used, inputs, strict=True))
+        given = {
+            number: torch.empty_like(x).requires_grad_() if number in self.received else x
+            for number, x in zip(self._used, inputs, strict=True)
+        }
 
         def of(slot: Slot) -> Any:
             return given[slot.number] if slot.call < 0 else results[slot.call][slot.number]

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.distributed.tensor import DTensor
 
 #: Attributes of a module that hold its hooks.
 _HOOKS = tuple(
@@ -63,10 +64,14 @@ def _class_of(module: nn.Module) -> type:
 
 
 class Twins:
-    """Makes twins; parameters and modules that are shared stay shared."""
+    """Makes twins; parameters and modules that are shared stay shared.
 
-    def __init__(self, shapes: Shapes) -> None:
+    ``tensor_ranks``: above 1, parameters have the shapes that one of these tensor ranks holds.
+    """
+
+    def __init__(self, shapes: Shapes, tensor_ranks: int = 1) -> None:
         self._shapes = shapes
+        self._ranks = tensor_ranks
         self._modules: dict[int, nn.Module] = {}
         self._tensors: dict[int, torch.Tensor] = {}
 
@@ -116,9 +121,23 @@ class Twins:
                 for name, known in noted.items()
             }
         return {
-            name: None if p is None else self._parameter(id(p), p.shape, p.dtype, p.requires_grad)
+            name: None
+            if p is None
+            else self._parameter(id(p), self._shape(p), p.dtype, p.requires_grad)
             for name, p in module._parameters.items()
         }
+
+    def _shape(self, parameter: Any) -> tuple[int, ...]:
+        """The shape of a whole parameter, or of a tensor rank's part of it.
+
+        Tensor ranks are the last dimension of a mesh: FSDP shards what they have divided.
+        """
+        shape = list(parameter.shape)
+        if self._ranks > 1 and isinstance(parameter, DTensor):
+            mesh, placement = parameter.device_mesh, parameter.placements[-1]
+            if mesh.size(mesh.ndim - 1) == self._ranks and placement.is_shard():
+                shape[placement.dim] //= self._ranks
+        return tuple(shape)
 
     def _parameter(self, key: int, shape: Any, dtype: Any, trained: bool) -> Any:
         if key not in self._tensors:

@@ -119,3 +119,30 @@ def test_torch_is_as_before_afterwards() -> None:
     assert before == (torch.cuda.is_available, torch.nn.Module.__call__, torch.nn.Module._apply)
     assert torch.zeros(2).sum().item() == 0.0
     assert not torch.distributed.is_initialized()
+
+
+def test_stages_of_a_pipeline_are_joined() -> None:
+    first, last = (captured("pipeline", rank=rank) for rank in (0, 1))
+    with pytest.raises(UsageError, match="stage 0 of 2"):
+        first.predict()
+    whole = last.joined(first)
+    assert whole.record.params.value == 4 * LAYER + OUTER
+    assert {k: whole.options[k] for k in ("pp", "schedule", "grad_accum", "stages")} == {
+        "pp": 2, "schedule": "1f1b", "grad_accum": 4, "stages": "2,2",
+    }  # fmt: skip
+    workload = whole.record.build()
+    products = 2 * LENGTH * (4 * 8 * WIDTH**2 + VOCABULARY * WIDTH)  # 2 FLOP a multiply-add
+    assert workload.forward_flop == pytest.approx(products, rel=0.05)
+    assert whole.predict("1x2xH100").fits
+
+
+def test_a_traced_model_is_divided_as_the_script_divides_it() -> None:
+    job = captured("tensor")
+    one, both = job.record.build(), job.record.build(tensor_ranks=2)
+    layers = [b for b in both.blocks if b.recomputable]
+    whole = [b for b in one.blocks if b.recomputable]
+    assert [b.numel for b in whole] == [LAYER]
+    assert [b.numel for b in layers] == [(LAYER - 3 * WIDTH) // 2 + 3 * WIDTH]
+    assert job.predict("1x2xH100").fits
+    with pytest.raises(UsageError, match="tp can be 2 or 1"):
+        job.predict(tp=4)
