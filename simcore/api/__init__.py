@@ -21,6 +21,7 @@ from simcore.api.results import Explanation, Memory, Prediction, Timeline
 from simcore.api.signatures import takes_options
 from simcore.base.errors import InvalidConfig, SimcoreError, UsageError
 from simcore.base.question import Later, one_question
+from simcore.base.units import number_problems
 from simcore.hardware.cluster import ClusterSpec
 from simcore.hardware.profile import Profile
 from simcore.request.resolved import Request
@@ -31,6 +32,7 @@ from simcore.workload.resolve import ModelSource, model_of
 
 if TYPE_CHECKING:
     from simcore.answer.replay import Replay
+    from simcore.answer.slower import Slower
     from simcore.answer.views import Roofline, Swing
     from simcore.api.explained import explain_trace
     from simcore.api.logs import node_from_topo, validate_nccl
@@ -179,6 +181,22 @@ def terms(model: str | Path | ModelSource, gpus: str, **options: Any) -> dict[st
 
     request = make_request(model, gpus, **options)
     return dict(listed(request, _predict(request)))
+
+
+@takes_options()
+@trusts_call()
+def slower(model: str | Path | ModelSource, gpus: str, measured_s: float, **options: Any) -> Slower:
+    """Why a measured step takes longer (or less long) than predicted: what each resource alone
+    would have to deliver, the most likely first.
+
+    Raises UsageError as ``predict`` does, and for a time that is not above zero.
+    """
+    from simcore.answer.slower import slower as _slower
+
+    if problems := number_problems("measured_s", measured_s):
+        raise InvalidConfig(problems)
+    request = make_request(model, gpus, **options)
+    return _slower(request, _predict(request), measured_s)
 
 
 @takes_options()
@@ -465,5 +483,6 @@ __all__ = [
     "launch_file", "launched_words", "make_request", "make_space", "memory_timeline", "model_named",
     "node_from_topo", "plan", "predict", "read_calibration", "read_config", "refit_machine",
     "replay", "report", "roofline", "scaling", "selftest", "sensitivity",
-    "simulate_goodput", "sweep", "terms", "timeline", "validate", "validate_nccl", "validate_ops",
+    "simulate_goodput", "slower", "sweep", "terms", "timeline", "validate", "validate_nccl",
+    "validate_ops",
 ]  # fmt: skip

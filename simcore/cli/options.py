@@ -14,6 +14,7 @@ from typing import Annotated, Any, TypeVar, get_type_hints
 import typer
 
 from simcore.base.errors import Problems, UnknownName
+from simcore.base.units import parse_quantity
 from simcore.strategy.options import OPTIONS, Number, Option, Whole
 from simcore.strategy.options.values import read_options
 
@@ -269,6 +270,19 @@ def duration(flag: str, text: str | None, problems: Problems) -> float | None:
     from simcore.planning.moments import duration_seconds
 
     return None if text is None else problems.attempt(duration_seconds, f"--{flag}", text)
+
+
+def seconds(flag: str, text: str | None, problems: Problems) -> float | None:
+    """The seconds in a text such as ``0.85``, ``850ms`` or ``1.2 s``, or None with an error."""
+    if text is None:
+        return None
+    plain = text.strip()
+    found = problems.attempt(
+        parse_quantity, plain if plain[-1:].isalpha() else f"{plain} s", "seconds"
+    )
+    if found is not None and not 0 < found < float("inf"):
+        problems.append(f"--{flag} must be above zero, not {plain}")
+    return found
 
 
 def count(flag: str, text: str | None, problems: Problems) -> float | None:

@@ -12,7 +12,14 @@ import typer
 from simcore.base.errors import Problems
 from simcore.cli.config import subject, with_defaults
 from simcore.cli.files import Files
-from simcore.cli.options import ALLOW_CODE, job_options, option, run_options, takes_job
+from simcore.cli.options import (
+    ALLOW_CODE,
+    job_options,
+    option,
+    run_options,
+    seconds,
+    takes_job,
+)
 from simcore.cli.output import colour_wanted, complain, write, write_result
 
 if TYPE_CHECKING:
@@ -95,6 +102,11 @@ def predict(
                 "answer: step_time, memory, comm, mfu. Without a term: list them with their "
                 "values. assumed: every assumption.", "term"),
     ] = None,
+    measured_step: Annotated[
+        str | None,
+        option("--measured", "TIME", "Print why a measured step differs from the predicted one, "
+               "the likeliest causes first, instead of the answer: 0.85, 850ms."),
+    ] = None,
     strict: Annotated[
         bool,
         typer.Option("--strict", help="Refuse a launch file with keys that are not understood."),
@@ -128,6 +140,7 @@ def predict(
     del watch  # handled in cli.main
     run = run_options(words)
     options = job_options(words, problems)
+    step_s = seconds("measured", measured_step, problems)
     if emit is not None or save_dir is not None:
         from simcore.cli.launch import emit_problems, folder_problems
 
@@ -146,6 +159,10 @@ def predict(
         from simcore.cli.launch import write_launch
 
         write_launch(emit, model, gpus, options, save_dir, answer)
+    elif step_s is not None:
+        from simcore.cli.slower import write_slower
+
+        write_slower(step_s, model, gpus, options, as_json)
     elif scaling or explain is not None:
         _write_instead(explain, answer, model, gpus, options, as_json)
     elif as_json:
