@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from simcore.answer.slower import Slower
     from simcore.answer.views import Roofline, Swing
     from simcore.api.explained import explain_trace
+    from simcore.api.generation import inference
     from simcore.api.logs import node_from_topo, validate_nccl
     from simcore.api.machine import (
         calibrate_machine,
@@ -463,6 +464,7 @@ _LATER = {
     ),
     **dict.fromkeys(("calibrate_from", "commands", "validate", "validate_ops"), "tables"),
     "calibrate_model": "model_timing",
+    "inference": "generation",
     "explain_trace": "explained",
 }
 
@@ -480,6 +482,7 @@ __all__ = [
     "Options", "Plan", "Prediction", "Request", "Scaling", "Sweep", "Timeline", "answer_of",
     "calibrate_from", "calibrate_machine", "calibrate_model", "calibration", "calibration_curves",
     "choices", "commands", "compare", "explain", "explain_trace", "find_terms", "fleet", "goodput",
+    "inference",
     "launch_file", "launched_words", "make_request", "make_space", "memory_timeline", "model_named",
     "node_from_topo", "plan", "predict", "read_calibration", "read_config", "refit_machine",
     "replay", "report", "roofline", "scaling", "selftest", "sensitivity",

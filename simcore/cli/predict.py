@@ -107,6 +107,12 @@ def predict(
         option("--measured", "TIME", "Print why a measured step differs from the predicted one, "
                "the likeliest causes first, instead of the answer: 0.85, 850ms."),
     ] = None,
+    inference: Annotated[
+        bool,
+        typer.Option("--inference", help="Print memory and rates of a language model that "
+                     "generates text on one node, instead of the answer: --micro-batch sequences "
+                     "at once, of --seq-len tokens."),
+    ] = False,
     strict: Annotated[
         bool,
         typer.Option("--strict", help="Refuse a launch file with keys that are not understood."),
@@ -147,6 +153,14 @@ def predict(
         problems += folder_problems(save_dir, emit)
     if emit is not None:
         problems += emit_problems(emit, as_json, explain)
+    if inference:
+        from simcore.cli.inference import write_inference
+
+        problems.stop()
+        assert model is not None and gpus is not None
+        if not write_inference(model, gpus, options, as_json):
+            raise typer.Exit(1)
+        return
     answer = _answer(model, gpus, options, run, trace is not None, explain, problems)
     if words["launch"] is not None:
         from simcore.cli.launch import warn_unknown

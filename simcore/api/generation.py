@@ -1,0 +1,46 @@
+"""A language model that generates text on one node."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from simcore.answer.inference import Inference
+from simcore.answer.inference import inference as _inference
+from simcore.answer.request import make_request
+from simcore.api.signatures import takes_options
+from simcore.base.errors import InvalidConfig
+from simcore.hardware.cluster import parse_cluster
+from simcore.request.resolved import Request
+from simcore.strategy.options.values import inputs_of
+from simcore.workload.models import ModelRecord
+from simcore.workload.permission import trusts_call
+from simcore.workload.resolve import ModelSource, model_of
+
+
+@takes_options()
+@trusts_call()
+def inference(model: str | Path | ModelSource, gpus: str, **options: Any) -> Inference:
+    """Memory and rates of a language model that generates text on one node.
+
+    ``seq_len`` is the number of tokens of a sequence, ``micro_batch`` that of sequences at once
+    (1). All GPUs are tensor-parallel. Rates are the roofline of the kernels: upper bounds, whose
+    notes say what they leave out. Raises UsageError as ``predict`` does.
+    """
+    where = {k: options.get(k) for k in ("network", "node", "nnodes", "nproc_per_node")}
+    n = parse_cluster(gpus, **where).n_gpus
+    fixed = {
+        **options, "strategy": "ddp", "tp": n, "recompute": "none", "grad_accum": None,
+        "global_batch": None, "pp": None, "cp": None, "ep": None, "lora_rank": None,
+        "quantised_base": None, "sequence_parallel": None,
+    }  # fmt: skip
+
+    def ask(words: dict[str, Any]) -> Request:
+        return make_request(model, gpus, **{**fixed, **words})
+
+    sequences = options.get("micro_batch") or 1
+    if sequences == "max":
+        raise InvalidConfig(["--inference: --micro-batch is the number of sequences at once"])
+    source = model_of(model, inputs_of(options), options.get("settings"))
+    settings = source.settings({}) if isinstance(source, ModelRecord) else {}
+    return _inference(ask, settings, int(sequences), options.get("quantised_base") or "none")
