@@ -354,11 +354,7 @@ class Database(Generic[R]):
 
     def aliases(self) -> dict[str, str]:
         """Alias as written in the file -> name of its record."""
-        found: dict[str, str] = {}
-        for name, path in self.files().items():
-            for alias in _written_aliases(path):
-                found.setdefault(alias, name)
-        return found
+        return dict(_records_by_alias(self.folders()))
 
     def all(self) -> list[R]:
         """Every record, parsed and checked."""
@@ -434,6 +430,15 @@ def _aliases(folders: Folders, folder: Path) -> Mapping[str, Path]:
         for name in _written_aliases(path):
             if folded := fold_name(name):
                 found.setdefault(folded, path)
+    return found
+
+
+@lru_cache(maxsize=64)
+def _records_by_alias(folders: Folders) -> Mapping[str, str]:
+    found: dict[str, str] = {}
+    for name, path in _files(folders).items():
+        for alias in _written_aliases(path):
+            found.setdefault(alias, name)
     return found
 
 

@@ -2,7 +2,7 @@
 
 # No "from __future__ import annotations" here: the types of queries are made at run time.
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Annotated, Any
@@ -126,15 +126,20 @@ def _add_api(app: FastAPI, workers: Workers, uploads: Uploads) -> None:
     async def get_controls() -> list[Group]:
         return controls()
 
-    @app.get("/api/v1/answer", summary="A prediction as text, for people", responses=_WRONG)
-    async def get_answer(request: Request, asked: asked_of) -> Answer:
+    async def computed(request: Request, work: Callable[..., bytes], asked: SetUp) -> Response:
         words = asked.words()
-        return await workers.of(request).run(compute.answer, words, uploads.named_in(words))
+        found = await workers.of(request).run(work, words, uploads.named_in(words))
+        return Response(found, media_type="application/json")
 
-    @app.get("/api/v1/scaling", summary="The set-up on more and fewer nodes", responses=_WRONG)
-    async def get_scaling(request: Request, asked: asked_of) -> Scaling:
-        words = asked.words()
-        return await workers.of(request).run(compute.scaling, words, uploads.named_in(words))
+    @app.get("/api/v1/answer", summary="A prediction as text, for people", responses=_WRONG,
+             response_model=Answer)  # fmt: skip
+    async def get_answer(request: Request, asked: asked_of) -> Response:
+        return await computed(request, compute.answer, asked)
+
+    @app.get("/api/v1/scaling", summary="The set-up on more and fewer nodes", responses=_WRONG,
+             response_model=Scaling)  # fmt: skip
+    async def get_scaling(request: Request, asked: asked_of) -> Response:
+        return await computed(request, compute.scaling, asked)
 
     async def filed(request: Request, kind: str, asked: SetUp, *more: str) -> Response:
         words = asked.words()

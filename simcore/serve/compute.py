@@ -13,10 +13,8 @@ from simcore.base.names import printable
 from simcore.serve import downloads
 from simcore.serve.downloads import Download
 from simcore.serve.query import SetUp, arguments, predicted, set_up
-from simcore.serve.scaling import Scaling
 from simcore.serve.scaling import scaling as curve
 from simcore.serve.uploads import Kind, Uploads, parsed
-from simcore.serve.view import Answer
 from simcore.serve.view import answer as view
 
 #: Set-up that the page opens with; it is predicted once at start, to fill the caches.
@@ -28,15 +26,15 @@ _FILES: dict[str, Callable[..., Download]] = {
 }  # fmt: skip
 
 
-def answer(words: Words, uploads: Uploads) -> Answer:
-    """The answer as the page shows it. Raises SimcoreError."""
+def answer(words: Words, uploads: Uploads) -> bytes:
+    """The ``Answer`` that the page shows, as JSON. Raises SimcoreError."""
     asked = set_up().model_validate(words)
-    return view(predicted(**arguments(asked, uploads)), asked)
+    return view(predicted(**arguments(asked, uploads)), asked).model_dump_json().encode()
 
 
-def scaling(words: Words, uploads: Uploads) -> Scaling:
-    """The curve over nodes. Raises SimcoreError."""
-    return curve(arguments(set_up().model_validate(words), uploads))
+def scaling(words: Words, uploads: Uploads) -> bytes:
+    """The ``Scaling`` over nodes, as JSON. Raises SimcoreError."""
+    return curve(arguments(set_up().model_validate(words), uploads)).model_dump_json().encode()
 
 
 def file(kind: str, words: Words, uploads: Uploads, *more: str) -> Download:

@@ -15,7 +15,8 @@ from uvicorn.protocols.http.auto import AutoHTTPProtocol
 from simcore.base.errors import UsageError
 from simcore.serve.app import Workers, create_app
 from simcore.serve.guard import RATE
-from simcore.serve.worker import LONG_BYTES, LONG_S, MOST_LONG, Process
+from simcore.serve.worker import LONG_BYTES, LONG_S, MOST_LONG, MOST_QUICK, Processes
+from simcore.validate.processes import default_jobs
 
 #: Names under which this machine reaches itself.
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
@@ -55,7 +56,8 @@ def serve(
         say(f"warning: other machines can connect to {host}, and there is no access control")
     workers = None
     if os.name == "posix":
-        workers = Workers(Process(), Process(), Process(MOST_LONG, LONG_S, LONG_BYTES))
+        quick = Processes(at_once=min(default_jobs(), MOST_QUICK))
+        workers = Workers(quick, Processes(), Processes(MOST_LONG, LONG_S, LONG_BYTES))
     config = uvicorn.Config(
         create_app(hosts=hosts, rate=rate, workers=workers),
         http=_Patient,

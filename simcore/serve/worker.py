@@ -23,8 +23,10 @@ from simcore.base.units import MIB
 
 T = TypeVar("T")
 
-#: Most requests that wait for a process of predictions, and for that of longer answers.
+#: Most requests that wait for the processes of predictions, and for that of longer answers.
 MOST_WAITING, MOST_LONG = 24, 4
+#: Most processes of predictions: one for each processor, up to this number.
+MOST_QUICK = 4
 #: Longest time of a prediction, and of a trace, a report or a search [s].
 LIMIT_S, LONG_S = 5.0, 20.0
 #: Most memory that the two may allocate beyond what a process has before its first request. A
@@ -51,15 +53,15 @@ class Worker(Protocol):
 
 
 class _Queue:
-    """Lets one request after the other in; at most ``most_waiting`` may wait."""
+    """Lets ``at_once`` requests in, in their order; at most ``most_waiting`` are in or wait."""
 
-    def __init__(self, most_waiting: int) -> None:
+    def __init__(self, most_waiting: int, at_once: int = 1) -> None:
         self._turn: anyio.CapacityLimiter | None = None
-        self._waiting, self._most = 0, most_waiting
+        self._waiting, self._most, self._at_once = 0, most_waiting, at_once
 
     async def __aenter__(self) -> None:
         if self._turn is None:  # created here, since it belongs to the running event loop
-            self._turn = anyio.CapacityLimiter(1)
+            self._turn = anyio.CapacityLimiter(self._at_once)
         if self._waiting >= self._most:
             raise TooBusyError
         self._waiting += 1
@@ -90,11 +92,12 @@ class Thread:
         """Nothing to end."""
 
 
-class Process:
-    """A process of its own, which is begun anew when it had to be ended.
+class Processes:
+    """Processes of their own, each of which is begun anew when it had to be ended.
 
     limit_s     longest time of a request
-    most_bytes  most memory that its requests allocate
+    most_bytes  most memory that the requests of a process allocate
+    at_once     number of processes; each handles one request at a time
     """
 
     def __init__(
@@ -102,10 +105,11 @@ class Process:
         most_waiting: int = MOST_WAITING,
         limit_s: float = LIMIT_S,
         most_bytes: float = MOST_BYTES,
+        at_once: int = 1,
     ) -> None:
-        self._queue, self._bounds = _Queue(most_waiting), (limit_s, int(most_bytes))
-        self._process: BaseProcess | None = None
-        self._connection: Connection | None = None
+        self._queue = _Queue(most_waiting, at_once)
+        self._processes = [_Process(limit_s, int(most_bytes)) for _ in range(at_once)]
+        self._free = list(self._processes)
 
     async def run(self, work: Callable[..., T], *args: Any) -> T:
         """``work(*args)``; both must be such that pickle can send them.
@@ -113,17 +117,39 @@ class Process:
         Raises TooBusyError, UsageError beyond the bounds, and what ``work`` raises.
         """
         async with self._queue:
-            connection = self._connected()
-            connection.send((work, args))
+            process = self._free.pop()  # the one that was used last: its caches are warm
             try:
-                await anyio.wait_readable(connection)
-            except BaseException:  # the client is gone, or the server ends
-                await self._finish_or_end(connection)
-                raise
-            try:
-                failed, found = connection.recv()
-            except EOFError:
-                raise self._why_ended() from None
+                return await process.run(work, *args)
+            finally:
+                self._free.append(process)
+
+    def close(self) -> None:
+        """End the processes, with whatever they are doing."""
+        for process in self._processes:
+            process.close()
+
+
+class _Process:
+    """One process, for one request at a time."""
+
+    def __init__(self, limit_s: float, most_bytes: int) -> None:
+        self._bounds = (limit_s, most_bytes)
+        self._process: BaseProcess | None = None
+        self._connection: Connection | None = None
+
+    async def run(self, work: Callable[..., T], *args: Any) -> T:
+        """``work(*args)``, as in ``Processes``."""
+        connection = self._connected()
+        connection.send((work, args))
+        try:
+            await anyio.wait_readable(connection)
+        except BaseException:  # the client is gone, or the server ends
+            await self._finish_or_end(connection)
+            raise
+        try:
+            failed, found = connection.recv()
+        except EOFError:
+            raise self._why_ended() from None
         if failed:
             raise found
         result: T = found

@@ -24,7 +24,7 @@ import pytest
 from simcore.api import predict
 from simcore.base.errors import DataError, UsageError
 from simcore.serve.guard import SEARCH, cost_of
-from simcore.serve.worker import Process, TooBusyError
+from simcore.serve.worker import Processes, TooBusyError
 
 #: 250,000 forwards and backwards on 16 stages: more than is drawn within the server's bounds.
 GIANT = "/api/v1/trace?model=deepseek-v3&gpus=2048x8xH100&pp=16&ep=64&micro_batch=1&grad_accum=7800"
@@ -56,8 +56,10 @@ def refuse() -> None:
 
 
 @contextmanager
-def process(limit_s: float = 5.0, most_bytes: float = 2.0**27, most: int = 3) -> Iterator[Process]:
-    worker = Process(most, limit_s, most_bytes)
+def process(
+    limit_s: float = 5.0, most_bytes: float = 2.0**27, most: int = 3
+) -> Iterator[Processes]:
+    worker = Processes(most, limit_s, most_bytes)
     try:
         yield worker
     finally:
@@ -65,7 +67,7 @@ def process(limit_s: float = 5.0, most_bytes: float = 2.0**27, most: int = 3) ->
 
 
 def test_a_process_ends_what_is_beyond_its_bounds_and_goes_on() -> None:
-    async def run(worker: Process) -> None:
+    async def run(worker: Processes) -> None:
         assert await worker.run(sleep, 0.0) == "awake"
         with pytest.raises(DataError, match=r"x\.yaml:3: is wrong") as caught:
             await worker.run(refuse)
@@ -81,22 +83,24 @@ def test_a_process_ends_what_is_beyond_its_bounds_and_goes_on() -> None:
 
 
 def test_a_request_whose_client_is_gone_ends_and_leaves_the_queue() -> None:
-    async def run(worker: Process) -> None:
+    async def run(worker: Processes) -> None:
         await worker.run(sleep, 0.0)
-        first = worker._process
+        first = worker._processes[0]._process
         with anyio.move_on_after(0.1):
             await worker.run(sleep, 0.4)  # nearly done: the process is kept
-        assert await worker.run(sleep, 0.0) == "awake" and worker._process is first
+        assert await worker.run(sleep, 0.0) == "awake" and worker._processes[0]._process is first
         with anyio.move_on_after(0.1):
             await worker.run(sleep, 20.0)
-        assert await worker.run(sleep, 0.0) == "awake" and worker._process is not first
+        assert (
+            await worker.run(sleep, 0.0) == "awake" and worker._processes[0]._process is not first
+        )
 
     with process() as worker:
         anyio.run(run, worker)
 
 
 def test_no_more_than_so_many_wait() -> None:
-    async def run(worker: Process) -> list[str]:
+    async def run(worker: Processes) -> list[str]:
         found: list[str] = []
 
         async def one() -> None:
@@ -112,6 +116,31 @@ def test_no_more_than_so_many_wait() -> None:
 
     with process(most=3) as worker:
         assert sorted(anyio.run(run, worker)) == ["awake"] * 3 + ["busy"] * 2
+
+
+def test_processes_work_side_by_side_and_a_late_one_ends_alone() -> None:
+    async def run(worker: Processes) -> list[str]:
+        found: list[str] = []
+
+        async def late() -> None:
+            with pytest.raises(UsageError, match="longer than"):
+                await worker.run(sleep, 30.0)
+            found.append("late")
+
+        async def quick() -> None:
+            for _ in range(4):
+                found.append(await worker.run(sleep, 0.01))
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(late)
+            group.start_soon(quick)
+        return found
+
+    workers = Processes(3, 2.0, 2.0**27, at_once=2)
+    try:
+        assert anyio.run(run, workers) == ["awake"] * 4 + ["late"]
+    finally:
+        workers.close()
 
 
 @pytest.mark.parametrize(
