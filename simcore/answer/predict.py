@@ -265,9 +265,9 @@ def _with_segments(request: Request, memory: MemoryResult) -> MemoryResult:
 
 def _replayed_bytes(request: Request) -> float:
     """The peak of what the allocator reserves, from a replay of the step's allocations."""
-    from simcore.memory.over_time import memory_timeline  # no other figure needs it
+    from simcore.memory.over_time import peak_reserved_bytes  # no other figure needs it
 
-    return memory_timeline(request).peak_reserved_bytes
+    return peak_reserved_bytes(request)
 
 
 def _stage_runs(request: Request, steps: Steps, memories: Memory | None) -> tuple[StageRun, ...]:

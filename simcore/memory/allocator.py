@@ -86,7 +86,7 @@ class CachingAllocator:
 
     def __init__(self, limit_bytes: float = inf, *, expandable_segments: bool = False) -> None:
         self.limit_bytes, self.expandable = limit_bytes, expandable_segments
-        self.requested = self.allocated = self.reserved = 0
+        self.requested = self.allocated = self.reserved = self.peak_reserved = 0
         self.n_retries = 0
         self.segment_events: list[SegmentEvent] = []
         self._small, self._large = _Pool(True), _Pool(False)
@@ -183,6 +183,7 @@ class CachingAllocator:
     def _reserve(self, action: Action, address: int, n_bytes: int) -> None:
         gained = action in ("segment_alloc", "segment_map")
         self.reserved += n_bytes if gained else -n_bytes
+        self.peak_reserved = max(self.peak_reserved, self.reserved)
         self.segment_events.append(SegmentEvent(self._now, action, address, n_bytes))
 
     def _release(self) -> None:
@@ -302,42 +303,61 @@ def replay(
     that is still in use.
     """
     allocator = CachingAllocator(limit_bytes, expandable_segments=expandable_segments)
-    requested: list[int] = []
-    allocated: list[int] = []
-    reserved: list[int] = []
-    addresses: list[int] = []
-    empty: set[int] = set()
+    states: list[tuple[int, int, int, int]] = []
     failed = None
+    for address in _addresses(allocator, events):
+        if address is None:
+            failed = len(states)
+            break
+        states.append((allocator.requested, allocator.allocated, allocator.reserved, address))
+    columns = np.array(states, dtype=np.int64).reshape(-1, 4).T
+    requested, allocated, reserved, addresses = np.ascontiguousarray(columns)
+    return Replay(
+        requested=requested,
+        allocated=allocated,
+        reserved=reserved,
+        address=addresses,
+        segments=allocator.segments(),
+        segment_events=tuple(allocator.segment_events),
+        n_retries=allocator.n_retries,
+        failed_at=failed,
+    )
+
+
+def peak_reserved(
+    events: Iterable[tuple[int, int | None]],
+    limit_bytes: float = inf,
+    *,
+    expandable_segments: bool = False,
+) -> tuple[int, bool]:
+    """The peak of ``replay``'s reserved bytes, and whether every allocation succeeded."""
+    allocator = CachingAllocator(limit_bytes, expandable_segments=expandable_segments)
+    failed = any(address is None for address in _addresses(allocator, events))
+    return allocator.peak_reserved, not failed
+
+
+def _addresses(
+    allocator: CachingAllocator, events: Iterable[tuple[int, int | None]]
+) -> Iterator[int | None]:
+    """The address of each event's block, 0 for an empty one; ends with None where memory does."""
+    empty: set[int] = set()
     used = allocator._used
     for i, (number, n_bytes) in enumerate(events):
-        address: int | None = 0
         if n_bytes is None:
             if number in used:
-                address = allocator.free(number, i)
+                yield allocator.free(number, i)
             elif number in empty:
                 empty.discard(number)
+                yield 0
             else:
                 raise InvalidConfig([f"event {i} frees allocation {number}, which does not exist"])
         elif number in used or number in empty:
             raise InvalidConfig([f"event {i} allocates {number}, which is already allocated"])
         elif n_bytes <= 0:
             empty.add(number)
+            yield 0
         else:
             address = allocator.allocate(number, n_bytes, i)
-        if address is None:
-            failed = i
-            break
-        requested.append(allocator.requested)
-        allocated.append(allocator.allocated)
-        reserved.append(allocator.reserved)
-        addresses.append(address)
-    return Replay(
-        requested=np.array(requested, dtype=np.int64),
-        allocated=np.array(allocated, dtype=np.int64),
-        reserved=np.array(reserved, dtype=np.int64),
-        address=np.array(addresses, dtype=np.int64),
-        segments=allocator.segments(),
-        segment_events=tuple(allocator.segment_events),
-        n_retries=allocator.n_retries,
-        failed_at=failed,
-    )
+            yield address
+            if address is None:
+                return

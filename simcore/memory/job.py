@@ -161,7 +161,7 @@ def _largest_replayed(
 
     ``sure``: up to it they fit with the usual fragmentation, which is not replayed.
     """
-    from simcore.memory.allocator import replay  # no other figure of a prediction needs it
+    from simcore.memory.allocator import peak_reserved  # no other figure of a prediction needs it
     from simcore.memory.events import step_events
 
     def runs(batch: int) -> bool:
@@ -171,7 +171,7 @@ def _largest_replayed(
             workload, strategy, micro_batch=batch, grad_accum=1 + many, n_ranks=1 + several,
             cublas_bytes=cublas,
         )  # fmt: skip
-        return replay(events.events, limit).failed_at is None
+        return peak_reserved(events.events, limit)[1]
 
     low, high = 0, 1
     while high <= MOST_BATCH and runs(high):

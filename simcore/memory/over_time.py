@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from functools import lru_cache, partial
+from math import inf
+
 import numpy as np
 
 from simcore.base.arrays import NDArray
@@ -9,12 +12,14 @@ from simcore.base.errors import InvalidConfig, UnknownName
 from simcore.base.record import dataclass
 from simcore.hardware.cluster import NodeGroup
 from simcore.hardware.spec import GPUS
-from simcore.memory.allocator import replay
+from simcore.memory.allocator import peak_reserved, replay
 from simcore.memory.allocator_types import Replay
 from simcore.memory.events import EventList, step_events
 from simcore.memory.job import fullest, memory_at
 from simcore.memory.terms import OUTSIDE, engine_workspaces, workspace_bytes
 from simcore.request.resolved import Request
+from simcore.strategy.strategy import Strategy
+from simcore.workload.graph import Workload
 
 #: Terms in the order in which they are stacked, from the bottom: first those that stay.
 STACK = (
@@ -129,6 +134,33 @@ def memory_timeline(
         replay=played,
         gpu=name,
     )
+
+
+def peak_reserved_bytes(request: Request) -> float:
+    """``memory_timeline(request).peak_reserved_bytes`` without the timeline."""
+    memory, limit, batch = fullest(request)
+    workload, outside = request.held_workload, float(sum(memory.terms[t][0] for t in OUTSIDE))
+    architectures = {g.gpu.architecture for g in request.cluster.groups}
+    replayed = partial(
+        _peak_reserved_bytes, workload, request.strategy, batch, request.grad_accum > 1,
+        request.cluster.n_gpus, request.growing_segments,
+        workspace_bytes(architectures, engine_workspaces(request.strategy, workload)),
+    )  # fmt: skip
+    if memory.needed[0] <= limit and (peak := replayed(inf)) <= limit - outside:
+        return peak  # no limit changes it: one replay for devices of any size
+    return replayed(max(limit - outside, 0.0))
+
+
+@lru_cache(maxsize=100)
+def _peak_reserved_bytes(
+    workload: Workload, strategy: Strategy, batch: int, many: bool, n_ranks: int, growing: bool,
+    cublas: float, limit: float,
+) -> float:  # fmt: skip
+    events = step_events(
+        workload, strategy, micro_batch=batch, grad_accum=1 + many, n_ranks=n_ranks,
+        cublas_bytes=cublas,
+    )  # fmt: skip
+    return float(peak_reserved(events.events, limit, expandable_segments=growing)[0])
 
 
 def _kind_of(request: Request, gpu: str) -> NodeGroup:
