@@ -22,16 +22,22 @@ from dataclasses import asdict, dataclass
 
 from benchmarks import latency_calls as calls
 from benchmarks import latency_files as files
+from benchmarks import latency_predictions as of_jobs
 from simcore.base.units import MILLI
 
 
 @dataclass(frozen=True)
 class Figure:
-    """One latency: the required time, and ``measure(n)``, seconds of the quickest of n calls."""
+    """One latency: the required time, and ``measure(n)``, seconds of the quickest of n calls.
+
+    ``unit``: ``times`` where the figures are how many times the quickest of some jobs the slowest
+    takes.
+    """
 
     name: str
     asked_s: float
     measure: Callable[[int], float]
+    unit: str = "ms"
 
 
 @dataclass(frozen=True)
@@ -42,6 +48,7 @@ class Found:
     asked_s: float
     found_s: float | None
     why_not: str = ""
+    unit: str = "ms"
 
 
 FIGURES = (
@@ -52,6 +59,16 @@ FIGURES = (
     Figure("one TAB", 0.4, calls.completion_s),
     Figure("engine prediction of latte-xl on 4x8", 2e-3, calls.engine_s),
     Figure("simcore.predict of latte-xl on 4x8", 2e-3, calls.public_s),
+    Figure("predict, dense with ZeRO", 2e-3, lambda n: of_jobs.predict_s(n, of_jobs.DENSE)),
+    Figure("predict, pipeline of 8", 4e-3, lambda n: of_jobs.predict_s(n, of_jobs.PIPELINE)),
+    Figure("predict, 2,048 GPUs", 6e-3, lambda n: of_jobs.predict_s(n, of_jobs.EXPERTS)),
+    Figure("predict, micro-batch max", 5e-3, lambda n: of_jobs.predict_s(n, of_jobs.LARGEST)),
+    Figure("predict, does not fit, with advice", 40e-3, of_jobs.advice_s),
+    Figure("predict and its JSON", 15e-3, of_jobs.json_s),
+    Figure("predict, 8 to 131,072 GPUs", 1.5, of_jobs.over_gpus, "times"),
+    Figure("predict, 12 to 200 layers", 1.5, of_jobs.over_layers, "times"),
+    Figure("predict, 1 to 96 stages", 1.5, of_jobs.over_stages, "times"),
+    Figure("predict, 8 to 32,768 micro-batches", 1.5, of_jobs.over_micro_batches, "times"),
     Figure("100,000 configurations in one call", 1.0, calls.configurations_s),
     Figure("10^12 parameters on 131,072 GPUs, first call", 50e-3, calls.trillion_s),
     Figure("validate llm.csv and out-of-memory rows", 20.0, calls.table_s),
@@ -72,7 +89,7 @@ FIGURES = (
 def measured(figure: Figure, n: int) -> Found:
     """The latency on this machine, or the reason why it cannot be measured here."""
     try:
-        return Found(figure.name, figure.asked_s, figure.measure(n))
+        return Found(figure.name, figure.asked_s, figure.measure(n), unit=figure.unit)
     except calls.NotHere as why:
         return Found(figure.name, figure.asked_s, None, str(why))
 
@@ -81,7 +98,8 @@ def line(found: Found) -> str:
     """``engine prediction ...   asked    2 ms   found  1.31 ms``."""
     if found.found_s is None:
         return f"{found.name:46} not measured: {found.why_not}"
-    shown = (f"{s / MILLI:9,.2f} ms" for s in (found.asked_s, found.found_s))
+    scale = MILLI if found.unit == "ms" else 1.0
+    shown = (f"{x / scale:9,.2f} {found.unit}" for x in (found.asked_s, found.found_s))
     return f"{found.name:46} asked {' found '.join(shown)}"
 
 

@@ -11,7 +11,13 @@ from simcore.answer.predict import predict
 from simcore.answer.request import make_request
 from simcore.base.errors import InvalidConfig, UnknownName
 from simcore.memory.events import EventList
-from simcore.memory.over_time import STACK, MemoryTimeline, _by_term, memory_timeline
+from simcore.memory.over_time import (
+    STACK,
+    MemoryTimeline,
+    _by_term,
+    memory_timeline,
+    peak_reserved_bytes,
+)
 
 SMALL: dict[str, Any] = {"strategy": "ddp", "precision": "fp32", "micro_batch": 1, "seq_len": 64}
 
@@ -94,3 +100,21 @@ def test_a_named_gpu_and_what_cannot_be_shown() -> None:
         memory_timeline(mixed, gpu="V100-SXM2-32GB")
     with pytest.raises(InvalidConfig, match="leave out the layout"):
         memory_timeline(make_request("gpt2", "1x2xA100", tp=2))
+
+
+@pytest.mark.parametrize(
+    ("gpus", "options", "fits"),
+    [
+        ("2xA100", {}, True),
+        ("2xA100", {"growing_segments": "on", "grad_accum": 3}, True),
+        ("2x8xA100", {"strategy": "zero3", "recompute": "full"}, True),
+        ("1xT4", {"micro_batch": 64}, False),
+    ],
+)
+def test_the_peak_alone_is_that_of_the_timeline(
+    gpus: str, options: dict[str, Any], fits: bool
+) -> None:
+    request = make_request("gpt2", gpus, **options)
+    line = memory_timeline(request)
+    assert line.fits is fits
+    assert peak_reserved_bytes(request) == line.peak_reserved_bytes > 0.0
