@@ -122,7 +122,7 @@ def evaluate_axis(
     axis: Axis,
     *,
     twice: Knob | None = None,
-    wires: Sequence[Mapping[str, Any]] | None = None,
+    wires: Mapping[str, Any] | None = None,
     lacking: float = np.inf,
 ) -> Outcome:
     """Step time and memory of every point; ``request`` gives the form, on any of the clusters.
@@ -132,11 +132,8 @@ def evaluate_axis(
     if already computed. Points whose devices lack more than ``lacking`` bytes, however the pipeline
     is divided, are not timed: their times are NaN.
     """
-    if wires is None:
-        name = request.workload.name
-        wires = [point_values(c, request.profile, name, 1.0, 1.0) for c in axis.clusters]
-    library = {"library": wires[0]["library"]}  # equal for all clusters of one kind
-    table = {key: np.array([w[key] for w in wires]) for key in wires[0] if key not in library}
+    table = dict(wires_of(request, axis.clusters) if wires is None else wires)
+    library = {"library": table.pop("library")}
     row = axis.row
 
     def values(rows: NDArray[np.intp], counts: Array) -> dict[str, Array]:
@@ -176,6 +173,14 @@ def evaluate_axis(
         busy_frac=np.minimum(1.0, found[2] / step),
         balanced_s=_balanced_s(request, found[3], axis.grad_accum) if cut else step,
     )
+
+
+def wires_of(request: Request, clusters: Sequence[ClusterSpec]) -> dict[str, Any]:
+    """``point_values`` of clusters of one kind, each an array; the ``library`` is equal for all."""
+    name = request.workload.name
+    each = [point_values(c, request.profile, name, 1.0, 1.0) for c in clusters]
+    columns = {key: np.array([w[key] for w in each]) for key in each[0] if key != "library"}
+    return {**columns, "library": each[0]["library"]}
 
 
 #: Points per row from which on it pays to evaluate few of them (``at_counts``).

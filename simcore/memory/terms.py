@@ -384,7 +384,8 @@ def memory_of(
     moment: NDArray[np.intp] = sums.argmax(axis=0)
     terms = {name: term * one for name, term in state.terms.items()}
     for name in dict.fromkeys(key for m in moments for key in m):
-        then = np.choose(moment, [m.get(name, zero) * one for m in moments])
+        first, second, third = (m.get(name, 0.0) for m in moments)
+        then = np.where(moment == 0, first, np.where(moment == 1, second, third))
         terms[name] = terms.get(name, zero) + then
     terms["workspace"] = one * cublas_bytes
     allocated = sum(terms.values(), zero)

@@ -19,7 +19,7 @@ import numpy as np
 
 from simcore import __version__
 from simcore.answer.request import make_request
-from simcore.answer.sweep import Axis
+from simcore.answer.sweep import Axis, wires_of
 from simcore.base.arrays import NDArray
 from simcore.base.errors import SimcoreError, UsageError
 from simcore.base.record import dataclass
@@ -35,7 +35,6 @@ from simcore.strategy.cuts import AUTO
 from simcore.strategy.layout import Layout
 from simcore.strategy.options.values import check_shares
 from simcore.timing.points import Knob
-from simcore.timing.steps import point_values
 from simcore.workload.resolve import ModelSource, resolve_model
 from simcore.workload.sharding import layer_counts
 
@@ -215,8 +214,8 @@ class Evaluator:
             axis, deals = _dealt(held.request, axis, held.shares, invalid)
         if not len(axis):
             return Batch.of_none(unit, piece, end - begin, invalid)
-        members = np.array([held.members[m] for m in valid])
-        wires = [self._wires_of(held.request, int(i)) for i in members]
+        members = np.array(held.members)[valid]
+        wires = self._wires_of(held.request, unit % len(self._kinds), valid)
         outcome = evaluate_points(
             held.request, axis, deals, own_cuts=held.layout.stages == AUTO, twice=self.twice,
             wires=wires, lacking=self.lacking,
@@ -224,7 +223,7 @@ class Evaluator:
         if dead := int((~outcome.fits).sum()):
             invalid[NO_MEMORY] = dead
         which, micro = axis.cluster, axis.micro_batch
-        ranks = np.array([float(held.layout.data_ranks(c.n_gpus)) for c in axis.clusters])
+        ranks = np.asarray(wires["n_ranks"] // held.layout.model_ranks, dtype=np.float64)
         # a view of the step times would keep a larger array alive
         values = {**vars(outcome), "step_time_s": outcome.step_time_s.copy()}
         return Batch(
@@ -234,15 +233,13 @@ class Evaluator:
             samples_per_s=micro * axis.grad_accum * ranks[which] / outcome.step_time_s,
         )  # fmt: skip
 
-    def _wires_of(self, request: Request, cluster: int) -> dict[str, Any]:
-        """Bandwidths and latencies of a cluster's links for a model (``point_values``), cached."""
-        key = request.workload.name, cluster
-        found = self._wires.get(key)
-        if found is None:
-            spec = self.space.clusters[cluster]
-            found = point_values(spec, self._profile, request.workload.name, 1.0, 1.0)
-            self._wires[key] = found
-        return found
+    def _wires_of(self, request: Request, kind: int, valid: list[int]) -> dict[str, Any]:
+        """``wires_of`` some clusters of a kind, cached for all of them."""
+        key = request.workload.name, kind
+        if key not in self._wires:
+            clusters = [self.space.clusters[i] for i in self._kinds[kind]]
+            self._wires[key] = wires_of(request, clusters)
+        return {k: v if k == "library" else v[valid] for k, v in self._wires[key].items()}
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import asdict, fields
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -131,6 +132,7 @@ class Batch(Outcome):
         return self.samples_per_s * tokens if tokens else self.samples_per_s
 
 
+@lru_cache(maxsize=10_000)
 def reason_of(violation: str) -> str:
     """The message of a broken rule without its numbers: equal reasons are counted together.
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import fields, replace
+from typing import Any
 
 import numpy as np
 
@@ -47,7 +48,7 @@ def evaluate_points(
     *,
     own_cuts: bool,
     twice: Knob | None,
-    wires: Sequence[Mapping[str, float]],
+    wires: Mapping[str, Any],
     lacking: float = np.inf,
 ) -> Outcome:
     """The outcome of the points.

@@ -78,12 +78,13 @@ def communicator(points: Points, scope: Scope, strategy: Strategy) -> Group:
 
 def messages_s(sending: Sending, points: Points, strategy: Strategy) -> Array:
     """Seconds of each distinct message of a step [messages, C]."""
-    seconds = np.zeros((len(sending.message_part), len(points)))
-    if (points.n_ranks > 1).any():
+    at, column = points.by_links
+    seconds = np.zeros((len(sending.message_part), len(at)))
+    if (at.n_ranks > 1).any():
         for op, scope, sizes, rows in sending.messages:
-            group = communicator(points, scope, strategy)
-            seconds[rows] = collective_time_s(op, sizes, group) * points.use_comm
-    return seconds
+            group = communicator(at, scope, strategy)
+            seconds[rows] = collective_time_s(op, sizes, group) * at.use_comm
+    return seconds[:, column]
 
 
 # -- lists of tensors, one for each rank, as in DeepSpeed's ZeRO-3 of 2021 -------------------------

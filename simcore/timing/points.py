@@ -27,6 +27,13 @@ COLLECTIVE_BASE_S = 8.4e-6
 #: Default of quantities that are not given, where it is not 1.
 _ABSENT = {"intra_ramp": 0.0, "inter_ramp": 0.0}
 _BY_CLASS = ("class_compute", "class_host")
+#: What the time of a collective depends on beside its message.
+_LINKS = (
+    "n_ranks", "n_nodes", "gpus_per_node", "intra_bw_bytes_per_s", "inter_bw_bytes_per_s",
+    "intra_hop_s", "inter_hop_s", "intra_ramp", "inter_ramp", "intra", "inter", "use_comm",
+)  # fmt: skip
+#: Number of configurations from which on equal links are worth looking for.
+_LONG = 256
 
 
 @dataclass(frozen=True)
@@ -107,6 +114,19 @@ class Points:
     def communicators(self) -> dict[Hashable, Group]:
         """Cache of communicators on these links, by a key that the caller chooses."""
         return {}
+
+    @cached_property
+    def by_links(self) -> tuple[Points, NDArray[np.intp] | slice]:
+        """(configurations that differ in links or ranks, which of these each configuration is).
+
+        On a sweep's axis many neighbours differ in batch and accumulation only.
+        """
+        if len(self) < _LONG:
+            return self, slice(None)
+        rows = [getattr(self, name) for name in _LINKS]
+        begins = np.ones(len(self), dtype=bool)
+        np.any([row[1:] != row[:-1] for row in rows], axis=0, out=begins[1:])
+        return self.take(np.flatnonzero(begins)), np.cumsum(begins) - 1
 
     @cached_property
     def distinct_rates(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
