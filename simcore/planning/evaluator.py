@@ -9,9 +9,8 @@ machine. The result of a piece depends neither on the process nor on the pieces 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import field, replace
-from functools import lru_cache
 from itertools import accumulate
 from typing import Any
 
@@ -85,7 +84,10 @@ class Evaluator:
         """Set the attributes that follow from the others, which pickling leaves out."""
         space = self.space
         self._kinds = space.kinds()
-        self._counts = [Counts.of(c) for c in space.clusters]
+        self._counts = [_counts_of(c) for c in space.clusters]
+        self._largest_first = [sorted(m, key=lambda i: -self._counts[i][1]) for m in self._kinds]
+        # messages about layouts, by number of devices
+        self._by_layout: dict[tuple[Layout, int], dict[int, Sequence[str]]] = {}
         self._wires: dict[tuple[str, int], dict[str, Any]] = {}
         self._points = [len(members) * space.points_per_cluster for members in self._kinds]
         self._pieces = [-(-n // self.piece_points) for n in self._points]
@@ -165,11 +167,11 @@ class Evaluator:
         first = next((b for b in self.space.micro_batches if b is not None), None)
         layout = layout_of(form)
         request: Request | None = None
-        n_layers = 0
+        n_layers, by_layout = 0, dict[int, Sequence[str]]()
         reasons: dict[int, str] = {}
         # One request serves all clusters of a kind; the largest is the likeliest to be valid.
-        for i in sorted(members, key=lambda i: -self._counts[i].n_gpus):
-            broken: tuple[str, ...] = ()
+        for i in self._largest_first[kind]:
+            broken: Sequence[str] = ()
             if request is None:
                 try:
                     request = make_request(
@@ -178,10 +180,16 @@ class Evaluator:
                         **{k: v for k, v in form.items() if k not in _NOT_IN_REQUEST},
                     )  # fmt: skip
                     n_layers = layer_counts(request.workload)
+                    by_layout = self._by_layout.setdefault((layout, n_layers), {})
                 except SimcoreError as err:
                     broken = err.sentences
             else:
-                broken = violations(request, layout, self._counts[i], n_layers)
+                nodes, gpus, types = self._counts[i]
+                broken = request.strategy.violations(nodes, gpus, types)
+                if request.placed is not None and not broken:
+                    if gpus not in by_layout:
+                        by_layout[gpus] = layout_violations(layout, gpus, n_layers)
+                    broken = by_layout[gpus]
             reasons[i] = reason_of(broken[0]) if broken else ""
         why = [reasons[i] for i in members]
         if request is None:
@@ -284,35 +292,9 @@ def _digest(profile: Profile) -> str:
     return hashlib.sha256(text).hexdigest()[:16]
 
 
-@dataclass(frozen=True)
-class Counts:
-    """The numbers of a cluster that rules depend on."""
-
-    n_nodes: int
-    n_gpus: int
-    n_types: int
-
-    @classmethod
-    def of(cls, cluster: ClusterSpec) -> Counts:
-        """The numbers of ``cluster``."""
-        types = len({g.gpu.name for g in cluster.groups})
-        return cls(cluster.n_nodes, cluster.n_gpus, types)
-
-
-def violations(request: Request, layout: Layout, counts: Counts, n_layers: int) -> tuple[str, ...]:
-    """Messages for every rule that a form breaks on another cluster of the same kind.
-
-    ``request``: the form on a cluster where it is valid; ``counts``: the numbers of the other one.
-    """
-    found = request.strategy.violations(counts.n_nodes, counts.n_gpus, counts.n_types)
-    if request.placed is None:
-        return tuple(found)
-    return (*found, *_of_layout(layout, counts.n_gpus, n_layers))
-
-
-@lru_cache(maxsize=65_536)
-def _of_layout(layout: Layout, n_gpus: int, n_layers: int) -> tuple[str, ...]:
-    return tuple(layout_violations(layout, n_gpus, n_layers))
+def _counts_of(cluster: ClusterSpec) -> tuple[int, int, int]:
+    """The numbers of a cluster that rules depend on: nodes, devices, types of device."""
+    return cluster.n_nodes, cluster.n_gpus, len({g.gpu.name for g in cluster.groups})
 
 
 def _dealt(
@@ -364,7 +346,9 @@ def _axis(space: Space, held: _Unit, valid: list[int], begin: int, end: int) -> 
     if space.global_batches:
         ranks = np.array([float(held.layout.data_ranks(c.n_gpus)) for c in specs])
         grad_accum = grad_accum / (row_micro * ranks[row_cluster])[row]
-    whole = np.mod(grad_accum, schedule_of(held.layout).multiple_of) == 0
+    whole = np.ones(len(row), dtype=bool)
+    if space.global_batches or schedule_of(held.layout).multiple_of > 1:
+        whole = np.mod(grad_accum, schedule_of(held.layout).multiple_of) == 0
     if _asks_for_rounds(held):
         whole &= grad_accum >= held.layout.pp
     row, grad_accum = row[whole], grad_accum[whole]

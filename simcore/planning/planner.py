@@ -17,7 +17,7 @@ import numpy as np
 
 from simcore.answer.predict import predict
 from simcore.answer.result import Prediction
-from simcore.base.arrays import NDArray
+from simcore.base.arrays import NDArray, rare_collections
 from simcore.base.errors import InvalidConfig
 from simcore.base.record import dataclass
 from simcore.base.units import HOUR, KILO
@@ -197,6 +197,7 @@ class Plan:
         }  # fmt: skip
 
 
+@rare_collections()
 def make_plan(
     space: Space, goal: Goal, *, top: int = 5, progress: Progress | None = None,
     assumptions: tuple[str, ...] = (), jobs: int = 1,

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from simcore.answer.result import Faster
-from simcore.base.arrays import NDArray, keep_freed_memory
+from simcore.base.arrays import NDArray, keep_freed_memory, rare_collections
 from simcore.base.errors import DataError, UsageError
 from simcore.base.record import dataclass
 from simcore.planning.evaluator import Evaluator
@@ -129,6 +129,7 @@ class SweepResult:
         return front(columns[self.front_of], gain, columns["memory_bytes"])
 
 
+@rare_collections()
 def run_sweep(
     space: Space,
     *,

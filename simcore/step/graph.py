@@ -8,6 +8,7 @@ its ``finish_after`` tasks (a kernel cannot end before the host has issued it).
 from __future__ import annotations
 
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
@@ -15,8 +16,7 @@ from simcore.base.arrays import NDArray
 from simcore.base.record import dataclass
 
 
-@dataclass(frozen=True)
-class Task:
+class Task(NamedTuple):
     """One node of the graph. ``term`` is the line of the time breakdown it belongs to."""
 
     name: str

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from math import ceil
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -36,8 +36,7 @@ FORWARD_PARTS = 8
 Scope = Literal["all", "shard", "replicas", "experts"]
 
 
-@dataclass(frozen=True)
-class CommCost:
+class CommCost(NamedTuple):
     """A communication task: ``counts[i]`` collectives of ``sizes_bytes[i]`` each, in sequence.
 
     ``task``: its index in the graph; ``op``: the collective; ``scope``: its ranks;
@@ -247,8 +246,7 @@ class ProgramBuilder:
         )
 
 
-@dataclass(frozen=True)
-class Bucket:
+class Bucket(NamedTuple):
     """Gradients that are reduced together, and where in backward the last of them is ready.
 
     ``n_bytes``: their bytes, of which ``expert_bytes`` belong to routed experts; ``n_tensors``:

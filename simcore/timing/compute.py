@@ -340,16 +340,17 @@ def class_phases(
     points: Points,
     shares: tuple[float, ...] = (),
     work_sd_frac: float = 0.0,
-    paces: Array | None = None,
+    paces: tuple[Array, Sequence[int]] | None = None,
 ) -> list[Array]:
     """Device seconds of each phase on each rank class, for distinct columns: one [P, U] per class.
 
-    ``paces`` [K, C]: additional multipliers on each kernel's compute rate.
+    ``paces``: additional multipliers on the compute rate of each part's kernels [parts, C], and the
+    number of kernels of each part.
     """
     first, _, _ = _distinct(strategy, classes, points, work_sd_frac, table.waits)
     batch, memory = points.micro_batch[first], points.memory[first]
     of_class = shares or (1.0,) * len(classes)
-    pace = 1.0 if paces is None else paces[:, first]
+    pace = 1.0 if paces is None else np.repeat(paces[0][:, first], paces[1], axis=0)
     found = [
         phase_seconds(
             table, rates.kernels, batch * share, points.compute_of(index)[first] * pace, memory
@@ -376,9 +377,8 @@ def phases_of_parts(
     ``paces`` [parts, C]: additional multipliers on each part's compute rate.
     """
     table = joined_table(tuple(tables))
-    if paces is not None:
-        paces = np.repeat(paces, [len(t.kernels) for t in tables], axis=0)
-    together = class_phases(strategy, table, classes, points, shares, work_sd_frac, paces)
+    of_parts = None if paces is None else (paces, [len(t.kernels) for t in tables])
+    together = class_phases(strategy, table, classes, points, shares, work_sd_frac, of_parts)
     ends = [*accumulate(t.n_phases for t in tables)]
     return [
         [phases[end - table.n_phases : end] for phases in together]

@@ -256,7 +256,7 @@ def test_classes_have_rates_shares_and_paces_of_their_own() -> None:
     fast, slow = class_phases(PLAIN, TABLE, (FAST, SLOW), axis, (1.5, 0.5))
     assert fast[0] == pytest.approx([6 * 1.5 / 2, 12 * 1.5 / 2, 6 * 1.5 / 4])
     assert slow[1] == pytest.approx([12 * 0.5, 24 * 0.5, 12 * 0.5 / 2])
-    (paced,) = class_phases(PLAIN, TABLE, (SLOW,), axis, paces=np.full((2, 3), 4.0))
+    (paced,) = class_phases(PLAIN, TABLE, (SLOW,), axis, paces=(np.full((1, 3), 4.0), [2]))
     assert paced[0] == pytest.approx([1.5, 3.0, 0.75])
     own = replace(axis, class_compute=np.array([[1.0, 1.0, 1.0], [1.0, 1.0, 8.0]]))
     fast, slow = class_phases(PLAIN, TABLE, (FAST, SLOW), own)

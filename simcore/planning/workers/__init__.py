@@ -12,6 +12,7 @@ from math import inf
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from simcore.base.arrays import rare_collections
 from simcore.base.errors import InvalidConfig, SimcoreError
 from simcore.base.record import dataclass
 from simcore.base.units import number_problems
@@ -84,6 +85,7 @@ class Workers(ABC):
         """End the workers that were started here; unfinished ranges are abandoned."""
 
 
+@rare_collections()
 def evaluate_range(evaluator: Evaluator, wanted: Wanted, first: int, last: int) -> Answer:
     """The result of a range of pieces, evaluated in this process: its points or their summary."""
     started = time.perf_counter()
