@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from simcore.base.errors import InvalidConfig
+from simcore.base.errors import InvalidConfig, SimcoreError
 from simcore.base.names import Changed
 from simcore.base.units import KIB, MIB
 from simcore.hardware.cluster import ClusterSpec
@@ -58,8 +58,14 @@ def _with_longest(
     def of(tokens: int) -> Request:
         return make_request(model, gpus, **{**options, "seq_len": tokens})
 
+    refused: list[int] = []
+
     def fits(tokens: int) -> bool:
-        request = of(tokens)
+        try:
+            request = of(tokens)
+        except SimcoreError:  # longer than the model takes; another reason is raised at the end
+            refused.append(tokens)
+            return False
         capacity = min(g.gpu.usable_memory_bytes for g in request.cluster.groups)
         return all(m.needed[0] <= capacity for m in memory_over(request, *axis_of(request)))
 
@@ -70,7 +76,8 @@ def _with_longest(
     while high - low > step:
         middle = (low + high) // 2 // step * step
         low, high = (middle, high) if fits(middle) else (low, middle)
-    note = f"sequences of {low} tokens are the longest that fit (in multiples of {step})"
+    why = "that the model takes" if high in refused else f"that fit (in multiples of {step})"
+    note = f"sequences of {low} tokens are the longest {why}"
     found = of(low or step)
     notes = (note if low else Changed(f"not even {step} tokens fit"), *found.assumptions)
     return replace(found, assumptions=notes)

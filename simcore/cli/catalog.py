@@ -41,9 +41,14 @@ def _kind(word: str, known: tuple[str, ...]) -> str:
 
 def _kind_of(name: str) -> str:
     """The kind of the entry of that name; empty where there is none."""
+    from simcore.hardware.calibrations import CALIBRATIONS
+    from simcore.hardware.fabrics.record import FABRICS
     from simcore.report.catalog import DATABASES
+    from simcore.strategy.programs import PROGRAMS
 
-    return next((kind for kind, held in DATABASES.items() if held.path(name)), "")
+    others: dict[str, Any] = {"program": PROGRAMS, "calibration": CALIBRATIONS, "fabric": FABRICS}
+    found = (kind for kind, held in {**DATABASES, **others}.items() if held.path(name))
+    return next(found, "")
 
 
 def _kind_or_none(word: str, known: tuple[str, ...]) -> str:

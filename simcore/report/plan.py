@@ -25,6 +25,7 @@ from simcore.report.formatting import (
     percent,
     wrapped,
 )
+from simcore.report.front_chart import front_chart
 from simcore.report.sweep import reasons
 from simcore.report.tables import fitted
 from simcore.report.text_of import text_of
@@ -221,7 +222,12 @@ def _front(p: Plan) -> list[str]:
         for o in shown
     )
     more = f" ({len(p.front)} in all, --json)" if len(shown) < len(p.front) else ""
-    return labelled("PARETO", f"{text}{more}")
+    priced = all(o.cost_usd is not None for o in p.front)
+    points = [(o.time_s, o.cost_usd or 0.0 if priced else float(o.n_gpus)) for o in p.front]
+    taken = next((i for i, o in enumerate(p.front) if o.cluster == p.best[0].cluster), None)
+    drawn = front_chart(points, days, money if priced else lambda n: f"{n:,.0f} GPUs", marked=taken)
+    legend = ["  # the option above" if taken is not None else ""] if drawn else []
+    return [*labelled("PARETO", f"{text}{more}"), *drawn, *filter(None, legend)]
 
 
 def _sensitivity(p: Plan) -> list[str]:

@@ -8,6 +8,7 @@ from simcore.base.units import GIGA, format_seconds
 from simcore.planning.ranking import Point
 from simcore.planning.sweep import SweepResult
 from simcore.report.formatting import WIDTH, counted, figure, gigabytes, percent, wrapped
+from simcore.report.front_chart import front_chart
 from simcore.report.sentences import more
 from simcore.report.tables import fitted
 from simcore.report.text_of import text_of
@@ -115,7 +116,24 @@ def point_tables(r: SweepResult) -> list[str]:
         some = f" ({len(spread)} of {len(r.front)})" if len(spread) < len(r.front) else ""
         lines += ["", f"Pareto front{some}: no other point that fits is as fast with {spent}"]
         lines += _fitted(header, [["", *row] for row in rows[n:]])
+        if drawn := _drawn(r, text):
+            lines += ["", *drawn]
     return lines
+
+
+def _drawn(r: SweepResult, text: bool) -> list[str]:
+    """The front as a chart of throughput over GPUs, or over memory."""
+    by_gpus = r.front_of == "n_gpus"
+    points = [
+        (float(p.n_gpus) if by_gpus else p.memory_bytes,
+         p.work_per_s if text else p.samples_per_s) for p in r.front
+    ]  # fmt: skip
+    unit = "tokens/s" if text else "samples/s"
+    return front_chart(
+        points,
+        lambda x: f"{x:,.0f} GPUs" if by_gpus else f"{gigabytes(x)} GB a GPU",
+        lambda y: f"{figure(y)} {unit}",
+    )
 
 
 #: The phrase for "no more of the resource" by the resource of the Pareto front.
