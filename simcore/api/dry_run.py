@@ -206,7 +206,7 @@ def dry_run(
     except ModuleNotFoundError as err:
         if err.name != "torch":
             raise
-        raise UsageError("a dry run needs PyTorch: pip install 'simcore[torch]'") from None
+        raise UsageError("a dry run needs PyTorch: pip install '.[torch]'") from None
     group = cluster.groups[0]
     world = World(
         rank, ranks, min(group.gpus_per_node, ranks), group.gpu.name,

@@ -101,9 +101,7 @@ def needed_torch() -> Any:
     except ModuleNotFoundError as err:
         if err.name != "torch":
             raise
-        raise UsageError(
-            "measuring this machine needs PyTorch: pip install 'simcore[torch]'"
-        ) from None
+        raise UsageError("measuring this machine needs PyTorch: pip install '.[torch]'") from None
     return torch
 
 

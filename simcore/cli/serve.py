@@ -10,7 +10,7 @@ from simcore.base.errors import Problems, UsageError
 from simcore.cli.options import whole
 from simcore.cli.output import complain
 
-NEEDED = "the web page needs the extra packages of simcore[serve]: pip install 'simcore[serve]'"
+NEEDED = "the web page needs the extra packages of simcore[serve]: pip install '.[serve]'"
 _HIGHEST_PORT = 65_535
 
 

@@ -43,7 +43,7 @@ def _changes(paths: Sequence[Path]) -> Changes:
     try:
         from watchfiles import watch
     except ImportError:
-        raise UsageError("--watch needs watchfiles: pip install 'simcore[watch]'") from None
+        raise UsageError("--watch needs watchfiles: pip install '.[watch]'") from None
     # Editors replace files, so the folder of a file is watched and names are compared.
     places = {p if p.is_dir() else p.parent for p in paths}
     wanted = {str(p) for p in paths if not p.is_dir()}

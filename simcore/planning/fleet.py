@@ -238,7 +238,7 @@ def run_fleet(
     try:
         import simpy
     except ImportError:
-        raise UsageError("a fleet needs simpy: pip install 'simcore[sim]'") from None
+        raise UsageError("a fleet needs simpy: pip install '.[sim]'") from None
     if policy not in POLICIES:
         raise UnknownName("policy", policy, POLICIES)
     problems = [

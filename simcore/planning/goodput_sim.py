@@ -45,7 +45,7 @@ def simulate_run(
     try:
         import simpy
     except ImportError:
-        raise UsageError("a simulation needs simpy: pip install 'simcore[sim]'") from None
+        raise UsageError("a simulation needs simpy: pip install '.[sim]'") from None
     env = simpy.Environment()
     rng = Random(seed)
     saved = 0.0

@@ -36,7 +36,7 @@ def output_problems(path: Path) -> list[str]:
         try:
             import pyarrow.parquet  # noqa: F401
         except ImportError:
-            return ["Parquet needs pyarrow: pip install 'simcore[parquet]', or write .csv or .json"]
+            return ["Parquet needs pyarrow: pip install '.[parquet]', or write .csv or .json"]
     return []
 
 

@@ -34,7 +34,7 @@ def frame(result: object) -> DataFrame:
     try:
         import pandas
     except ImportError:
-        raise UsageError("to_pandas needs pandas: pip install 'simcore[frames]'") from None
+        raise UsageError("to_pandas needs pandas: pip install '.[frames]'") from None
     columns = {
         # A text that a million rows share is stored once.
         name: pandas.Categorical.from_codes(v.codes, pandas.Index(v.words))

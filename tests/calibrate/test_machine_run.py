@@ -111,4 +111,4 @@ def test_without_torch_one_sentence_says_what_to_do(
     monkeypatch.setattr(builtins, "__import__", absent)
     for command in ("calibrate", "selftest"):
         assert run([command]) == 2
-        assert "pip install 'simcore[torch]'" in capfd.readouterr().err
+        assert "pip install '.[torch]'" in capfd.readouterr().err

@@ -25,7 +25,7 @@ def test_without_its_packages_it_says_what_to_install(
     monkeypatch.setitem(sys.modules, "fastapi", None)
     said = complaint(capsys)
     assert said.count("\n") == 1
-    assert "pip install 'simcore[serve]'" in said
+    assert "pip install '.[serve]'" in said
 
 
 def test_a_port_that_is_taken(capsys: pytest.CaptureFixture[str]) -> None:

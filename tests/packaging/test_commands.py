@@ -36,11 +36,17 @@ LLAMA = {
 
 def test_ci_runs_the_readme_s_second_command() -> None:
     first, second = (c for c in COMMANDS if c.startswith("pip install"))
-    assert first == "pip install . && simcore predict --model latte-xl --gpus 4x8xA6000ada"
+    assert first == "pip install . && simcore predict --model latte-l --gpus H100 --micro-batch 1"
     lines = (ROOT / ".ci" / "run").read_text(encoding="utf-8").splitlines()
     assert [line for line in lines if line in second.split(" && ")] == second.split(" && ")
     assert lines[-1] == "./check" and "set -euo pipefail" in lines
     assert os.access(ROOT / "check", os.X_OK)
+
+
+def test_the_readme_is_short_and_shows_a_hit_beside_the_worst_miss() -> None:
+    assert len(README.splitlines()) <= 150
+    table = README[: README.index("<!-- end of table -->")]
+    assert "MEASURED    step time" in table and "<!-- nearest and farthest step of:" in table
 
 
 def test_constraints_pin_torch() -> None:

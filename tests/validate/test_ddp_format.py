@@ -141,7 +141,7 @@ def test_a_model_of_an_entry_s_name_and_size_is_that_entry(
 
 def test_a_library_s_model_is_traced_as_its_row_ran(tmp_path: Path) -> None:
     pytest.importorskip(
-        "timm", reason="timm or its torchvision is not installed: pip install 'simcore[vision]'"
+        "timm", reason="timm or its torchvision is not installed: pip install '.[vision]'"
     )
     row = {
         "model": "timm:xcit_small_12_p16_224", "input_shape": "3x224x224",
@@ -162,7 +162,7 @@ def test_a_library_s_model_is_traced_as_its_row_ran(tmp_path: Path) -> None:
 def test_a_traced_row_is_predicted(tmp_path: Path) -> None:
     """timm's own run of mobilevit_s (benchmark-train-amp-nhwc-pt112-cu113-rtx3090.csv)."""
     pytest.importorskip(
-        "timm", reason="timm or its torchvision is not installed: pip install 'simcore[vision]'"
+        "timm", reason="timm or its torchvision is not installed: pip install '.[vision]'"
     )
     row = {
         "model": "timm:mobilevit_s", "input_shape": "3x256x256", "local_batch": "192.0",

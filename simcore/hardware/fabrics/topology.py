@@ -215,7 +215,7 @@ class Topology:
 
     def graph(self) -> Any:
         """The same as a ``networkx.DiGraph``; edges carry ``bytes_per_s``. Raises UsageError."""
-        needed = "a fabric's graph needs networkx: pip install 'simcore[fabric]'"
+        needed = "a fabric's graph needs networkx: pip install '.[fabric]'"
         try:
             import networkx as nx
         except ImportError:

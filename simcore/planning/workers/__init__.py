@@ -136,5 +136,5 @@ def worker_problems(jobs: int, cluster: Any = None) -> list[str]:
     try:
         import distributed  # noqa: F401
     except ImportError:
-        problems.append("--cluster needs dask: pip install 'simcore[dask]', or use --jobs N")
+        problems.append("--cluster needs dask: pip install '.[dask]', or use --jobs N")
     return problems

@@ -23,7 +23,7 @@ def _environment() -> Any:
     try:
         from jinja2 import Environment, PackageLoader, StrictUndefined
     except ImportError:
-        raise UsageError("a report needs jinja2: pip install 'simcore[report]'") from None
+        raise UsageError("a report needs jinja2: pip install '.[report]'") from None
     return Environment(
         loader=PackageLoader("simcore.report.html", "templates"),
         autoescape=True,

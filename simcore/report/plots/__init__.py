@@ -86,7 +86,7 @@ def require_matplotlib(what: str = "a plot", extra: str = "plot") -> None:
     try:
         import matplotlib.figure  # noqa: F401
     except ImportError:
-        raise UsageError(f"{what} needs matplotlib: pip install 'simcore[{extra}]'") from None
+        raise UsageError(f"{what} needs matplotlib: pip install '.[{extra}]'") from None
 
 
 def write(figure: Figure, path: Path) -> None:

@@ -64,7 +64,7 @@ def messages() -> dict[str, Any]:
     try:
         from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
     except ImportError:
-        raise UsageError("--chakra needs protobuf: pip install 'simcore[chakra]'") from None
+        raise UsageError("--chakra needs protobuf: pip install '.[chakra]'") from None
     file = descriptor_pb2.FileDescriptorProto(
         name="simcore_chakra.proto", package=_PACKAGE, syntax="proto3"
     )

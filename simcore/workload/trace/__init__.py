@@ -102,7 +102,7 @@ def _trace(text: TrustedName, shapes: tuple[InputShape, ...]) -> dict[str, Any]:
         if err.name != "torch":
             raise
         raise UsageError(
-            f"tracing {text!r} needs PyTorch: pip install 'simcore[torch]', or use a YAML file "
+            f"tracing {text!r} needs PyTorch: pip install '.[torch]', or use a YAML file "
             "written by `simcore trace-model`"
         ) from None
     return callable_data(text, shapes)

@@ -76,7 +76,7 @@ class Zoo(ABC):
             except PackageNotFoundError:
                 raise UsageError(
                     f"models of {self.name} need {package}, which is not installed: "
-                    "pip install 'simcore[vision]'"
+                    "pip install '.[vision]'"
                 ) from None
         return tuple(installed)
 

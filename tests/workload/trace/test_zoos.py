@@ -20,7 +20,7 @@ from simcore.workload.trace.zoos import ZOOS, AttentionForm, Zoo, ready_torchvis
 
 ready_torchvision()
 timm = pytest.importorskip(
-    "timm", reason="timm or its torchvision is not installed: pip install 'simcore[vision]'"
+    "timm", reason="timm or its torchvision is not installed: pip install '.[vision]'"
 )
 from torchvision import models  # noqa: E402  (timm needs it)
 
@@ -233,7 +233,7 @@ def test_a_library_that_is_not_installed_says_how() -> None:
         def find(self, *_: object) -> None:  # type: ignore[override]
             raise AssertionError
 
-    with pytest.raises(UsageError, match=r"need simcore-absent.*pip install 'simcore\[vision\]'"):
+    with pytest.raises(UsageError, match=r"need simcore-absent.*pip install '.\[vision\]'"):
         Absent().versions()
 
 
