@@ -116,6 +116,10 @@ def _record(run: DryRun) -> dict[str, Any]:
     training["source"] = f"dry run of {name}"
     data["notes"] = [n for n in data["notes"] if not n.startswith("training defaults")]
     data["notes"] += found.notes
+    data["notes"] += [
+        f"{kind} ({n / 1e6:.0f} M parameters) runs without gradients and is no part of the job"
+        for kind, n in seen.frozen.items()
+    ]
     data["notes"] += [f"{at} reads a value of the device: 1.0 was given" for at in run.meter.read]
     data["full_name"] = f"{_title(module)} ({name})"
     data["sources"][data["params"]["source"]] = f"dry run of {name}, torch {torch.__version__}"

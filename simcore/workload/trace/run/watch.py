@@ -50,7 +50,7 @@ class Seen:
     the last update, ``rounds``: passes of a pipeline's schedule; ``settings``: arguments of data
     loaders; ``step_collectives``: where those of the last whole step begin and end; ``clips``:
     gradients are clipped before the update; ``wrapper``: class of an optimizer whose step calls the
-    real one's.
+    real one's; ``frozen``: parameters of networks that steps run without gradients, by class.
     """
 
     optimizers: list[Optimizer] = field(default_factory=list)
@@ -71,6 +71,7 @@ class Seen:
     clips: bool = False
     wrapper: str = ""
     rounds: int = 0
+    frozen: dict[str, int] = field(default_factory=dict)
     schedule: Any = None
     stages: list[Any] = field(default_factory=list)
 
@@ -115,6 +116,8 @@ def _calls(meter: Meter, seen: Seen, patches: Patches) -> None:
                 seen.roots[id(self)] = self
                 seen.autocast = _autocast()
                 seen.checkpoints = 0
+        elif outermost and not self.training and meter.phase != "setup":
+            seen.frozen[type(self).__name__] = sum(p.numel() for p in self.parameters())
         meter.inside += 1
         try:
             out = plain(self, *args, **kwargs)
