@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from benchmarks.latency_calls import command_s
+from benchmarks.latency_calls import NotHere, command_s, process_s
 from simcore.base.units import MEGA
 
 #: Size of the traces that are read [bytes].
@@ -57,3 +58,18 @@ def explain_trace_s(n: int, n_steps: int) -> float:
         path = Path(folder) / "trace.json"
         _write_trace(path, n_steps)
         return command_s(min(n, 3), "explain-trace", str(path))
+
+
+def first_trace_s(n: int, model: str) -> float:
+    """Seconds of ``simcore predict`` for a model of timm or torchvision that is not yet traced."""
+    library = model.partition(":")[0]
+    for package in ("torch", library):
+        if importlib.util.find_spec(package) is None:
+            raise NotHere(f"{package} is not installed")
+
+    def once() -> float:
+        with tempfile.TemporaryDirectory() as folder:
+            words = ["-m", "simcore", "predict", "--model", model, "--gpus", "8xA100"]
+            return process_s(1, words, uncounted=0, XDG_CACHE_HOME=folder)
+
+    return min(once() for _ in range(min(n, 3)))

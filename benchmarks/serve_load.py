@@ -25,7 +25,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from benchmarks.served import Served, served
+from benchmarks.served import Served, family, served
 
 CONNECTIONS, HOSTILE = 16 * 10, 8
 #: Largest memory of the server and its processes together [bytes].
@@ -122,12 +122,10 @@ def harass(address: str, number: int, end: float, found: Counter[str]) -> None:
 
 def own_bytes(pid: int) -> float:
     """Memory of a process and those that it began; a page that several share counts once."""
-    family, total = [pid], 0.0
-    for one in family:
-        folder = Path(f"/proc/{one}")
+    total = 0.0
+    for one in family(pid):
         try:
-            family += map(int, (folder / f"task/{one}/children").read_text().split())
-            lines = (folder / "smaps_rollup").read_text().splitlines()
+            lines = Path(f"/proc/{one}/smaps_rollup").read_text().splitlines()
         except OSError:  # it has ended
             continue
         total += 1024.0 * sum(int(x.split()[1]) for x in lines if x.startswith("Pss:"))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 _ADDRESS = re.compile(r"http://127\.0\.0\.1:\d+")
 
@@ -18,6 +20,29 @@ class Served:
 
     address: str
     pid: int
+
+
+def family(pid: int) -> list[int]:
+    """The numbers of a process and of those that it began, and theirs."""
+    found = [pid]
+    for one in found:
+        try:
+            found += map(int, Path(f"/proc/{one}/task/{one}/children").read_text().split())
+        except OSError:  # it has ended
+            continue
+    return found
+
+
+def processor_s(pid: int) -> float:
+    """Processor time of a process and those that it began."""
+    ticks = 0
+    for one in family(pid):
+        try:
+            fields = Path(f"/proc/{one}/stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        ticks += int(fields[11]) + int(fields[12])
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 @contextmanager
