@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
-from simcore.base.errors import InvalidConfig, SimcoreError, UnknownName
+from simcore.base.errors import InvalidConfig, SimcoreError, UnknownName, UsageError
 from simcore.cli.files import writing
 from simcore.cli.output import complain, write
 from simcore.request.inputs import DESCRIBED
@@ -108,14 +109,26 @@ def warn_unknown(launch: str, *, strict: bool = False) -> None:
         complain(f"WARNING: {sentence}")
 
 
-def folder_problems(folder: Path | None, emit: str | None) -> list[str]:
+def folder_problems(folder: Path | None) -> list[str]:
     """Error messages about ``--save-dir``."""
     if folder is None:
         return []
-    found = [] if emit is not None else ["--save-dir needs --emit DIALECT, the program that trains"]
     if folder.exists() and not folder.is_dir():
-        found.append(f"--save-dir {str(folder)!r} is a file: name a folder")
-    return found
+        return [f"--save-dir {str(folder)!r} is a file: name a folder"]
+    return []
+
+
+def usual_dialect(model: str, gpus: str, options: Mapping[str, Any]) -> str:
+    """The dialect that states most of a job, for a folder where none is named."""
+    from simcore import api
+
+    left: dict[str, int] = {}
+    for dialect in api.choices()["emit"]:
+        with suppress(SimcoreError):  # it cannot express this job
+            left[dialect] = len(api.launch_file(dialect, model, gpus, **options).left)
+    if not left:
+        raise UsageError("no program's launch file can express this job: --emit says why")
+    return min(left, key=lambda dialect: left[dialect])
 
 
 def write_launch(

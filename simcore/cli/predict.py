@@ -50,7 +50,8 @@ def predict(
     save_dir: Annotated[
         Path | None,
         typer.Option("--save-dir", metavar="DIR",
-                     help="With --emit: write a folder that starts the job, with its prediction."),
+                     help="Write a folder with everything that starts the job, and its prediction; "
+                     "for the program of --emit, or the predicted one."),
     ] = None,
     as_json: Annotated[
         bool,
@@ -150,7 +151,7 @@ def predict(
     if emit is not None or save_dir is not None:
         from simcore.cli.launch import emit_problems, folder_problems
 
-        problems += folder_problems(save_dir, emit)
+        problems += folder_problems(save_dir)
     if emit is not None:
         problems += emit_problems(emit, as_json, explain)
     if inference:
@@ -169,6 +170,11 @@ def predict(
     if from_files:
         answer = replace(answer, assumptions=(from_files, *answer.assumptions))
     files.write(answer, model, gpus, options)
+    if save_dir is not None and emit is None:
+        from simcore.cli.launch import usual_dialect
+
+        emit = usual_dialect(model, gpus, options)
+        complain(f"note: written for {emit}; --emit names another program")
     if emit is not None:
         from simcore.cli.launch import write_launch
 

@@ -7,7 +7,6 @@ from datetime import timedelta
 from math import isfinite
 
 from simcore.base.units import GIGA, KILO, PERCENT, format_count, format_seconds
-from simcore.planning.candidates import MORE_MEMORY_BYTES
 from simcore.planning.constraints import Relaxation
 from simcore.planning.goal import CONFIDENCE, Goal
 from simcore.planning.moments import minute
@@ -80,8 +79,8 @@ def _head(p: Plan) -> list[str]:
     lines += labelled("LIMITS", ", ".join(limits) or "none")
     lines += labelled(
         "SPACE",
-        f"{p.n_points:,} points, {p.n_valid:,} valid: {p.n_timed:,} fit or need at most "
-        f"{MORE_MEMORY_BYTES / GIGA:.0f} GB more memory, {p.n_feasible:,} within all limits",
+        f"{p.n_points:,} combinations of layout, batch and cluster: {p.n_valid:,} are valid, "
+        f"{p.n_feasible:,} of them fit and meet all limits",
     )
     if p.unpriced:
         lines += labelled("WARNING", sentence_of_unpriced(p.unpriced))

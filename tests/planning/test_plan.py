@@ -488,7 +488,7 @@ def test_where_nothing_fits_the_leanest_way_is_told(simcore_cli: Callable) -> No
     )  # fmt: skip
     assert code == 1
     assert "the leanest way needs" in out
-    assert "0 fit or need at most 16 GB more memory" in " ".join(out.split())
+    assert "0 of them fit and meet all limits" in " ".join(out.split())
     assert max(map(len, out.splitlines())) <= 80
     code, _, err = simcore_cli(*ASK, "--margin", "150%", "--confidence", "100", "--budget", "3X")
     assert code == 2
