@@ -28,7 +28,9 @@ def assumptions_of(tries: Attempts, inputs: Inputs, strategy: Strategy) -> tuple
     return (
         *(launched.told(getattr(record, "config", {})) if launched else ()),
         *inputs.library.told(),
-        *strategy_note(inputs.options.get("strategy"), own, usual),
+        *strategy_note(
+            inputs.options.get("strategy"), usual if inputs.shards_nothing else own, usual
+        ),
         *knobs_without_effect(tries["profile"], workload.name),
         *routing_notes(record, strategy.routing, inputs.layout),
         *context_note(inputs.layout, inputs.options.get("cp_comm")),

@@ -73,10 +73,16 @@ class Inputs:
     def usual_strategy(self) -> str:
         """The data-parallel strategy that is used where the request names none."""
         own = self.training.strategy if self.training else "ddp"
-        alone = self.cluster is not None and self.cluster.n_gpus == 1
-        if alone and self.launched is None and not self.options.get("software"):
-            return "ddp"  # one GPU has nothing to shard over
-        return usual_strategy(own, self.layout)
+        return "ddp" if self.shards_nothing else usual_strategy(own, self.layout)
+
+    @property
+    def shards_nothing(self) -> bool:
+        """Whether one GPU trains alone, in no named program and without offload, which ZeRO does:
+        the model's own strategy, which may shard, is that of many GPUs.
+        """
+        if self.cluster is None or self.cluster.n_gpus > 1 or self.launched is not None:
+            return False
+        return not any(self.options.get(word) for word in ("software", "offload"))
 
     @property
     def recompute_layers(self) -> int:

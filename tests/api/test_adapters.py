@@ -58,3 +58,10 @@ def test_a_shorter_sequence_is_the_last_thing_that_makes_a_job_fit() -> None:
     assert not api.predict(*JOB, seq_len=4096, **QLORA).fits
     image = api.predict("resnet-50", "1xT4", micro_batch=4096)
     assert not image.fits and not any("seq-len" in fix for fix in image.fixes)
+
+
+def test_one_gpu_offloads_and_runs_programs_as_the_model_s_own_strategy_does() -> None:
+    assert api.predict("llama3-8b", "1xH100", offload="optimizer").strategy == "zero3"
+    alone = api.predict("llama3-8b", "1xH100")
+    assert alone.strategy == "ddp" and "strategy ddp" in alone.defaults
+    assert not any("Megatron" in a for a in alone.assumptions)
