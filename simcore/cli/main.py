@@ -43,7 +43,7 @@ Runs offline, needs no GPU. Every default is marked, every figure has a source.
   simcore predict --help   every option; simcore --help every command
 """
 
-_HELP_FLAGS = {"-h", "--help"}
+_HELP_FLAGS = {"-h", "--help", "--help-all"}
 #: The parser's message about an unknown command.
 _NO_COMMAND = re.compile(r"No such command '(.+?)'")
 #: The parser's message about words that belong to no option.

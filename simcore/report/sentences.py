@@ -68,6 +68,9 @@ def settings(p: Prediction) -> list[str]:
     ]
     if p.offload != "none":
         parts.append(f"offload {p.offload}")
+    if rank := p.options.get("lora_rank"):
+        base = p.options.get("quantised_base") or "none"
+        parts.append(f"LoRA rank {rank}" + (f" on a base in {base}" if base != "none" else ""))
     return parts
 
 

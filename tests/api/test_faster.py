@@ -46,7 +46,7 @@ def test_none_that_does_not_fit_nor_gains() -> None:
     assert api.predict(**narrow).fits  # and whole it is in 4 bits: nothing else is narrower
     assert all("quantised" not in f.change for f in api.predict(**narrow).faster)
     # NVLink hides what is gathered
-    assert not api.predict("llama3-8b", "8xH100", lora_rank=16).faster
+    assert not api.predict("llama3-8b", "8xH100", lora_rank=16, seq_len=8192).faster
     assert not api.predict("llama3-8b", "4xRTX4090").faster  # does not fit: fixes come first
 
 

@@ -22,17 +22,19 @@ TAKERS: dict[str, dict[str, object]] = {
     name: {"gpus": "1x1xA100"}
     for name in (
         "answer_of", "compare", "goodput", "make_request", "make_space", "memory_timeline", "plan",
-        "predict", "replay", "report", "roofline", "scaling", "sensitivity", "sweep", "timeline",
+        "predict", "replay", "report", "roofline", "scaling", "sensitivity", "sweep", "terms",
+        "timeline",
     )
 } | {
     "explain": {"gpus": "1x1xA100", "term": "comm"},
     "launch_file": {"gpus": "1x1xA100", "dialect": "torchrun"},
+    "slower": {"gpus": "1x1xA100", "measured_s": 0.1},
 }  # fmt: skip
 TAKERS["answer_of"] |= {"options": {}}
 TAKERS["plan"] |= {"samples": 1000.0}
 #: A model that is looked up only where there is a launch file; a trace's that is there; one that is
-#: timed on this machine (below).
-ELSEWHERE = {"launched_words", "explain_trace", "calibrate_model"}
+#: timed on this machine (below); one that is a language model.
+ELSEWHERE = {"launched_words", "explain_trace", "calibrate_model", "inference"}
 
 
 def test_every_public_function_with_a_model_is_here() -> None:

@@ -207,5 +207,5 @@ def test_a_cluster_without_dask_is_said(monkeypatch: pytest.MonkeyPatch) -> None
     import sys
 
     monkeypatch.setitem(sys.modules, "distributed", None)
-    with pytest.raises(InvalidConfig, match=r"simcore\[dask\]"):
+    with pytest.raises(InvalidConfig, match=r"\.\[dask\]"):
         workers_of(1, "tcp://nowhere:1")

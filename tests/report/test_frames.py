@@ -74,5 +74,5 @@ def test_values_are_those_of_the_result() -> None:
 
 def test_without_pandas_one_sentence_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "pandas", None)
-    with pytest.raises(UsageError, match=r"simcore\[frames\]"):
+    with pytest.raises(UsageError, match=r"\.\[frames\]"):
         api.predict("gpt2", "8xA100").to_pandas()

@@ -98,5 +98,5 @@ def test_without_matplotlib_one_sentence_says_so(
     answer: api.Prediction, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(__import__("sys").modules, "matplotlib.figure", None)
-    with pytest.raises(UsageError, match=r"simcore\[plot\]"):
+    with pytest.raises(UsageError, match=r"\.\[plot\]"):
         answer.plot()
