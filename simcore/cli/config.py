@@ -208,10 +208,23 @@ def subject(words: Mapping[str, Any], problems: list[str], clusters: str) -> tup
         model = model_in(launched, problems)
     elif model is None:
         problems.append("--model is missing: name one of `simcore list models`")
+    if not gpus and model is not None:
+        gpus = _captured_on(str(model)) or gpus
     if gpus is None or gpus == []:
         hint = ", or only the type where the launch file has the numbers" if launched else ""
         problems.append(f"--gpus is missing: {clusters}{hint}")
     return model, gpus
+
+
+def _captured_on(model: str) -> str:
+    """The cluster on which a model file's script was captured; empty for all other models."""
+    if not model.endswith((".yaml", ".yml")) or not Path(model).is_file():
+        return ""
+    from simcore.base.database import load_record
+    from simcore.workload.models import ModelRecord
+
+    captured = load_record(Path(model), ModelRecord).captured
+    return captured.gpus if captured else ""
 
 
 def config(

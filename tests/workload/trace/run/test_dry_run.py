@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -98,6 +99,9 @@ def test_a_saved_job_is_predicted_without_torch_as_the_dry_run_is(tmp_path: Path
     )
     assert float(shown.stdout) == job.predict().step_time_s.value
     assert "dry run of small.py, torch" in file.read_text()
+    words = ["simcore", "predict", "--model", str(file), "--json"]  # on the cluster of the run
+    answer = subprocess.run([sys.executable, "-m", *words], capture_output=True, text=True)
+    assert json.loads(answer.stdout)["step_time_s"]["value"] == job.predict().step_time_s.value
 
 
 def test_values_of_the_device_are_refused_with_file_and_line() -> None:
