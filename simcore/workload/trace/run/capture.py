@@ -103,7 +103,14 @@ def _record(run: DryRun) -> dict[str, Any]:
     if data is None:
         data = record_data(Built(module, sample, None), (), name)
         if (ranks := words.get("tp", 1)) > 1:
-            _divide(data, run, ranks, repeated, name)
+            try:
+                _divide(data, run, ranks, repeated, name)
+            except UsageError as err:
+                found.notes.append(
+                    f"the part of one of {ranks} tensor ranks cannot be traced alone ({err}): "
+                    "the job is priced without them"
+                )
+                words = {k: v for k, v in words.items() if k not in ("tp", "sequence_parallel")}
     of_stage = seen.stages[0].stage_index if seen.stages and data["arch"] == "traced" else None
     workers = seen.settings.get("num_workers")
     if workers is not None:

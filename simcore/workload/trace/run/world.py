@@ -266,7 +266,7 @@ def _apply(module: nn.Module, fn: Any, recurse: bool = True) -> nn.Module:
 
 def _loaders(patches: Patches, seen: dict[str, Any]) -> None:
     """Data loaders without processes of their own; ``seen`` gets their ``num_workers``."""
-    from torch.utils.data import DataLoader
+    from torch.utils.data import DataLoader, DistributedSampler, RandomSampler
 
     def made(plain: Any, self: Any, *args: Any, **kwargs: Any) -> None:
         seen["num_workers"] = int(kwargs.get("num_workers") or 0)
@@ -274,7 +274,13 @@ def _loaders(patches: Patches, seen: dict[str, Any]) -> None:
                       prefetch_factor=None, multiprocessing_context=None)  # fmt: skip
         plain(self, *args, **kwargs)
 
+    def ordered(plain: Any, self: Any) -> Iterator[int]:
+        with _disable_current_modes():
+            return iter(list(plain(self)))
+
     patches.wrap(DataLoader, "__init__", made)
+    for sampler in (RandomSampler, DistributedSampler):
+        patches.wrap(sampler, "__iter__", ordered)
 
 
 @contextmanager

@@ -12,7 +12,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from setups import BATCH, LENGTH, SETUPS, VOCABULARY, WIDTH  # noqa: E402
+from setups import BATCH, LENGTH, SETUPS, VOCABULARY, WIDTH, train  # noqa: E402
 
 import simcore  # noqa: E402
 from simcore.base.errors import UsageError  # noqa: E402
@@ -150,3 +150,41 @@ def test_a_traced_model_is_divided_as_the_script_divides_it() -> None:
     assert job.predict("1x2xH100").fits
     with pytest.raises(UsageError, match="tp can be 2 or 1"):
         job.predict(tp=4)
+
+
+def test_scaled_fp16_training_from_a_shuffled_loader() -> None:
+    from torch.utils.data import DataLoader, TensorDataset
+
+    data = TensorDataset(torch.zeros(12, LENGTH, dtype=torch.long))
+    with simcore.dry_run("1xH100") as job:
+        model, scaler = SETUPS["single"]().model.cuda(), torch.amp.GradScaler("cuda")
+        optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
+        for (x,) in DataLoader(data, batch_size=BATCH, shuffle=True, num_workers=2):
+            with torch.amp.autocast("cuda", dtype=torch.float16):
+                loss = model(x.cuda()).float().mean()
+            scaler.scale(loss).backward()
+            scaler.step(optimizer)
+            scaler.update()
+            optimizer.zero_grad()
+    assert {k: job.options[k] for k in ("precision", "optimizer", "num_workers")} == {
+        "precision": "amp-fp16", "optimizer": "sgd", "num_workers": 2,
+    }  # fmt: skip
+    assert job.bytes["optimizer_state"] == job.bytes["gradients"] == 4 * ALL
+
+
+def test_ddp_that_looks_for_unused_parameters_and_starts_its_group_itself() -> None:
+    import torch.distributed as dist
+
+    with simcore.dry_run("1x2xH100") as job:
+        dist.init_process_group("nccl")
+        model = torch.nn.parallel.DistributedDataParallel(
+            SETUPS["single"]().model, device_ids=[0], find_unused_parameters=True
+        )
+        step = train(model)
+        step()
+        step()
+        dist.destroy_process_group()
+    tensors = 3 * 6 + 2  # a whole number each says whether it was used
+    assert kinds(job) == {
+        ("backward", "all-reduce", 2, 4 * ALL): 1, ("backward", "all-reduce", 2, 4 * tensors): 1,
+    }  # fmt: skip
