@@ -162,9 +162,7 @@ def plan(
         )  # fmt: skip
     best = found.best[0] if found.best else None
     options = {} if best is None else {
-        "precision": best.form.precision, **dict(best.form.options),
-        "micro_batch": best.micro_batch, "grad_accum": best.grad_accum,
-        "network": grid.words["network"], "node": grid.words["node"],
+        **best.words, "network": grid.words["network"], "node": grid.words["node"],
         "fabric": grid.words["fabric"],
     }  # fmt: skip
     if emit is not None and best is not None:

@@ -67,6 +67,12 @@ class Option(Point):
             (p for p in (self.deadline_prob, self.budget_prob) if p is not None), default=1.0
         )
 
+    @property
+    def words(self) -> dict[str, Any]:
+        """The options with which ``predict`` predicts its step, besides model and GPUs."""
+        batch = {"micro_batch": self.micro_batch, "grad_accum": self.grad_accum}
+        return {"precision": self.form.precision, **dict(self.form.options), **batch}
+
     def of(self, objective: str) -> float:
         """The value of an objective; infinite where it is unknown."""
         values = {

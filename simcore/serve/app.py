@@ -21,6 +21,7 @@ from simcore.serve import compute, downloads
 from simcore.serve.controls import Group, controls
 from simcore.serve.docs import docs_page
 from simcore.serve.guard import RATE, SEARCH, Guard, busy, cost_of, refusal
+from simcore.serve.plan import PlanQuery, PlanView, plan_view
 from simcore.serve.problems import Problems, of_error, of_validation
 from simcore.serve.query import SetUp, launch_query, set_up
 from simcore.serve.scaling import Scaling
@@ -141,6 +142,13 @@ def _add_api(app: FastAPI, workers: Workers, uploads: Uploads) -> None:
     async def get_scaling(request: Request, asked: asked_of) -> Response:
         return await computed(request, compute.scaling, asked)
 
+    plan_of: Any = Annotated[PlanQuery, Query()]
+
+    @app.get("/api/v1/plan", summary="Which GPUs for a run, how long, at what cost",
+             responses=_WRONG)  # fmt: skip
+    async def get_plan(request: Request, asked: plan_of) -> PlanView:
+        return await workers.of(request).run(plan_view, asked)
+
     async def filed(request: Request, kind: str, asked: SetUp, *more: str) -> Response:
         words = asked.words()
         arguments = (kind, words, uploads.named_in(words), *more)
@@ -194,7 +202,7 @@ def _add_api(app: FastAPI, workers: Workers, uploads: Uploads) -> None:
 
 
 def _add_errors(app: FastAPI) -> None:
-    known = [*set_up().model_fields, "dialect", "kind"]
+    known = [*set_up().model_fields, *PlanQuery.model_fields, "dialect", "kind"]
 
     def wrong(found: Problems) -> JSONResponse:
         return JSONResponse(found.model_dump(), status_code=422)

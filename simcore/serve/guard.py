@@ -32,7 +32,13 @@ API = "/api/"
 #: Cost units per second and client; a prediction costs one.
 RATE = 120
 #: Cost units of requests that take longer than a prediction.
-COSTS = {"/api/v1/scaling": 4, "/api/v1/trace": 8, "/api/v1/report": 60, "/api/v1/uploads": 8}
+COSTS = {
+    "/api/v1/scaling": 4,
+    "/api/v1/trace": 8,
+    "/api/v1/report": 60,
+    "/api/v1/plan": 60,
+    "/api/v1/uploads": 8,
+}
 #: Cost units of a request that searches for the most that fits or the best division, or that first
 #: traces a model of a library; and how its query shows that it does.
 SEARCH = 8

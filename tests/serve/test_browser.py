@@ -450,3 +450,27 @@ def test_every_move_is_answered_and_none_is_asked_for_twice(opened: Opened) -> N
     assert words(page)["gpus"].startswith(page.input_value("#in-nodes"))
     assert words(page)["micro_batch"] == page.input_value("#in-micro_batch") == "3"
     assert 1 <= len(asked) <= 2 * len(moves) + 1
+
+
+def test_a_plan_is_made_and_its_points_open_as_set_ups(opened: Opened) -> None:
+    page = opened("?model=gpt2&gpus=8xH100")
+    page.fill("#plan-gpus", "H100,A100")
+    page.fill("#plan-tokens", "1e10")
+    page.fill("#plan-max_gpus", "16")
+    page.press("#plan-tokens", "Enter")
+    until(page, "document.querySelector('#plan-found .pick')")
+    first = page.locator("#plan-found tbody button").first
+    cluster = first.inner_text()
+    updated(page, first.click)
+    assert cluster in page.inner_text("#cards h2")
+    page.wait_for_timeout(LINK_MS)
+    assert parse_qs(urlparse(page.evaluate("location.href")).query)["gpus"] == [cluster]
+    assert not Axe().run(page).response["violations"]
+
+
+def test_a_plan_without_a_length_is_refused_beside_its_form(opened: Opened) -> None:
+    page = opened("?model=gpt2&gpus=8xH100", refused=True)
+    until(page, ANSWERED)
+    page.click(".plan button")
+    until(page, "document.querySelector('#plan .problems li')")
+    assert "length of the run" in page.inner_text("#plan .problems")

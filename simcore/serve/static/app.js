@@ -4,6 +4,7 @@ import { card, problemCard, scales, sideBySide } from "./card.js";
 import { patterns, scalingChart, scalingTable } from "./charts.js";
 import { Controls } from "./controls.js";
 import { h } from "./dom.js";
+import { Planner } from "./plan.js";
 import { Wrong, download, get, upload } from "./server.js";
 import { LETTERS, fromQuery, query, toQuery } from "./state.js";
 
@@ -193,6 +194,13 @@ function addOne() {
   if (running) ask(entries[active], performance.now()); // the copied answer may be outdated
 }
 
+/** Show an option of a plan as the set-up that is edited. */
+function opened(setup) {
+  controls.show(setup);
+  changed(setup, performance.now());
+  $("results").focus();
+}
+
 function removeOne() {
   entries.splice(active, 1);
   choose(Math.min(active, entries.length - 1));
@@ -227,6 +235,7 @@ async function start() {
   renderTabs();
   controls.show(entries[active].setup);
   for (const item of entries) ask(item);
+  new Planner($("plan"), () => entries[active].setup, opened);
   addEventListener("resize", renderScaling);
 }
 
