@@ -65,7 +65,8 @@ def set_up() -> type[SetUp]:
 
 @lru_cache(maxsize=2)
 def _set_up(_version: int) -> type[SetUp]:
-    fields: dict[str, Any] = {o.name: _field(o) for o in OPTIONS.options().values() if o.control}
+    told = [o for o in OPTIONS if o.control and o.name not in SetUp.model_fields]
+    fields: dict[str, Any] = {o.name: _field(o) for o in told}
     return create_model("SetUp", __base__=SetUp, __doc__=SetUp.__doc__, **fields)
 
 
@@ -123,6 +124,8 @@ def predicted(**given: Any) -> api.Prediction:
     return found
 
 
+#: Options of a whole run, which requests and curves over nodes do not take.
+OF_RUN = frozenset(o.name for o in OPTIONS if o.part in ("length", "run"))
 _TOO_LARGE = "these figures are too large to predict with"
 
 
@@ -143,7 +146,7 @@ def _known(option: str, name: str) -> str:
 
 def _others(words: dict[str, Any]) -> list[str]:
     """Further error messages about a request whose model or calibration is wrong."""
-    rest = {k: v for k, v in words.items() if k not in ("steps", "epochs", "calibration")}
+    rest = {k: v for k, v in words.items() if k not in (*OF_RUN, "calibration")}
     if isinstance(rest.get("model"), str):
         rest["model"] = api.model_named(_STAND_IN)
         rest = {k: rest[k] for k in ("model", "gpus", "network", "node") if k in rest}

@@ -11,7 +11,7 @@ from simcore import api
 from simcore.base.errors import InvalidConfig, SimcoreError
 from simcore.base.units import format_seconds
 from simcore.report.formatting import figure, percent, plural
-from simcore.serve.query import predicted
+from simcore.serve.query import OF_RUN, predicted
 
 #: The number of nodes is doubled up to this multiple of the set-up's.
 _BEYOND = 4
@@ -54,7 +54,7 @@ def scaling(arguments: dict[str, Any]) -> Scaling:
 
     ``arguments``: keywords of ``api.predict``. Raises SimcoreError where they are wrong.
     """
-    rest = {k: v for k, v in arguments.items() if k not in ("gpus", "steps", "epochs")}
+    rest = {k: v for k, v in arguments.items() if k not in {"gpus", *OF_RUN}}
     cluster = api.make_request(gpus=arguments["gpus"], **rest).cluster
     sizes = [(g.n_nodes, f"{g.gpus_per_node}x{g.gpu.name}") for g in cluster.as_written]
     points: list[Point] = []

@@ -269,8 +269,9 @@ def test_a_set_up_says_what_the_command_line_does_but_for_files_and_code() -> No
         "strict",  # about a launch file's keys
     }
     torchrun = {"nnodes", "nproc_per_node"}  # `gpus` has the counts
-    shown = {"as_json", "emit", "explain", "scaling", "plot_kind", "help"}
-    other_names = {"zero"}  # of a strategy
+    shown = {"as_json", "emit", "explain", "scaling", "plot_kind", "help", "inference",
+             "measured_step"}  # fmt: skip
+    other_names = {"zero", "qlora"}  # of a strategy, of a rank and a base
     assert words - set(set_up().model_fields) <= files | torchrun | shown | other_names
     assert set(set_up().model_fields) <= words
 

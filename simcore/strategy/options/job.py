@@ -166,26 +166,33 @@ DECLARED = (
         name="tokens", common=True,
         part="length", heading="Job", kind=Number(counts=True, metavar="N"),
         unit="tokens", help="Length of the run in tokens: 300B, 15T.",
+        control=Control(label="Tokens of the run", group="Job", place=8, most=10**17, fine=True,
+                        example=1e12),
         called={"": "train-tokens total-tokens num-tokens"},
     ),
     Option(
         name="deadline", common=True, part="run", heading="Job", kind=Text(metavar="TIME"),
         help="The probability that the run ends in time is told: 30d, 12h, 2026-12-24.",
+        control=Control(label="Deadline of the run", place=8, hint="30d", example="30d"),
         called={"": "until"},
     ),
     Option(
         name="cost", common=True, part="run", heading="Job", kind=Switch(),
         help="Tell the cost of an hour and of a million tokens (samples).",
+        control=Control(label="Cost", place=8, example="on"),
         called={"on": "costs dollars"},
     ),
     Option(
         name="price", part="run", heading="Job",
         kind=Texts(such_as="H100=2.5", metavar="GPU=DOLLARS"),
         help="Price of a GPU and hour, instead of the price lists: H100=2.5.",
+        control=Control(label="Price of a GPU and hour", kind="text", place=8, hint="H100=2.5",
+                        example="H100=2.5"),
     ),
     Option(
         name="prices", part="run", heading="Job",
         kind=Text(names="simcore.hardware.prices:PRICES", metavar="LIST"),
         help="Use one price list only: `simcore list prices`.",
+        control=Control(label="Price list", place=8),
     ),
 )  # fmt: skip
