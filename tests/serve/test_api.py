@@ -271,7 +271,7 @@ def test_a_set_up_says_what_the_command_line_does_but_for_files_and_code() -> No
     torchrun = {"nnodes", "nproc_per_node"}  # `gpus` has the counts
     shown = {"as_json", "emit", "explain", "scaling", "plot_kind", "help", "inference",
              "measured_step"}  # fmt: skip
-    other_names = {"zero", "qlora"}  # of a strategy, of a rank and a base
+    other_names = {"zero", "qlora", "prices"}  # of a strategy, of a rank and a base, of many prices
     assert words - set(set_up().model_fields) <= files | torchrun | shown | other_names
     assert set(set_up().model_fields) <= words
 

@@ -167,7 +167,7 @@ DECLARED = (
         part="length", heading="Job", kind=Number(counts=True, metavar="N"),
         unit="tokens", help="Length of the run in tokens: 300B, 15T.",
         control=Control(label="Tokens of the run", group="Job", place=8, most=10**17, fine=True,
-                        example=1e12),
+                        example=300_000_000_000),
         called={"": "train-tokens total-tokens num-tokens"},
     ),
     Option(
@@ -193,6 +193,5 @@ DECLARED = (
         name="prices", part="run", heading="Job",
         kind=Text(names="simcore.hardware.prices:PRICES", metavar="LIST"),
         help="Use one price list only: `simcore list prices`.",
-        control=Control(label="Price list", place=8),
     ),
 )  # fmt: skip
