@@ -9,15 +9,15 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError
-
-from simcore.base.disk_cache import cached_parse
+from simcore.base.disk_cache import cached_parse, checked_entry, read_entry, write_entry
 from simcore.base.errors import LISTED, DataError, UnknownName, UsageError
-from simcore.base.names import family, printable
+from simcore.base.names import family
+from simcore.base.part import Record, packed, unpacked
 from simcore.base.question import once_a_question
 
 #: Names are read without parsing the file: a look-up touches one file, not sixty. A list of them
@@ -30,31 +30,7 @@ _NAMES = re.compile(
 _COMMENT = re.compile(r"(?:^|\s)#.*")
 
 
-class Record(BaseModel):
-    """Base of everything read from a database file: frozen, strict, no unknown keys."""
-
-    model_config = ConfigDict(frozen=True, strict=True, extra="forbid", defer_build=True)
-
-    name: str
-    aliases: tuple[str, ...] = ()
-
-    # A record is loaded once. Caches keyed by records compare identities, not sixty figures.
-    def __eq__(self, other: object) -> bool:
-        return self is other
-
-    def __hash__(self) -> int:
-        return id(self)
-
-
 R = TypeVar("R", bound=Record)
-
-
-class KeyedError(ValueError):
-    """A violation found by a check of a whole record, with the path of keys where it is."""
-
-    def __init__(self, keys: tuple[int | str, ...], text: str) -> None:
-        self.keys = keys
-        super().__init__(text)
 
 
 def shipped_root() -> Path:
@@ -217,90 +193,32 @@ def line_of(text: str, keys: tuple[int | str, ...]) -> int | None:
     return line
 
 
-#: Largest number of mistakes that an error message lists after the first.
-_LISTED_MISTAKES = 3
-
-
-def _keys_of(error: Mapping[str, Any]) -> tuple[int | str, ...]:
-    """The path of keys at which a mistake is."""
-    if isinstance(cause := error.get("ctx", {}).get("error"), KeyedError):
-        return cause.keys
-    return tuple(k for k in error["loc"] if not str(k).startswith("function-"))
-
-
-def _message(error: Mapping[str, Any], model: type[BaseModel]) -> str:
-    """One sentence for one of pydantic's errors, with the nearest key for an unknown one."""
-    kind = error["type"]
-    if kind == "extra_forbidden":
-        from simcore.base.errors import nearest
-
-        key = str(error["loc"][-1])
-        near = nearest(key, list(_field_names(model)))
-        return f"unknown key {key!r}" + (f": did you mean {near[0]!r}?" if near else "")
-    if kind == "missing":
-        return f"key {error['loc'][-1]!r} is missing"
-    text = str(error["msg"]).removeprefix("Value error, ")
-    return text if kind == "value_error" else f"{text} (got {error['input']!r:.60})"
-
-
-def _field_names(model: type[BaseModel], depth: int = 3) -> set[str]:
-    """Keys of a record and, down to ``depth``, of its parts."""
-    names: set[str] = set()
-    for name, field in model.model_fields.items():
-        names.add(field.alias or name)
-        if depth:
-            for part in (field.annotation, *getattr(field.annotation, "__args__", ())):
-                if isinstance(part, type) and issubclass(part, BaseModel):
-                    names |= _field_names(part, depth - 1)
-    return names
-
-
 def load_record(path: Path, model: type[R]) -> R:
     """Read and check one database file. Raises DataError with file, line and key."""
     text = _text_of(path)
-    return check_record(_plain(text, path), model, text, path)
+    entry = checked_entry(f"{model.__module__}.{model.__qualname__}", text)
+    found = None if entry is None else _restored(entry, model)
+    if found is None:
+        from simcore.base.check_record import check_record
+
+        found = check_record(_plain(text, path), model, text, path)
+        with suppress(ValueError):
+            if entry is not None:
+                write_entry(entry, packed(found))
+    return found
 
 
-def check_record(data: Any, model: type[R], text: str, file: object) -> R:
-    """The record of plain data, checked.
-
-    ``text``: the YAML text of the data, in which the line of an error is found; ``file``: its name
-    in error messages. Raises DataError with file, line and key.
-    """
-    if not isinstance(data, dict):
-        raise DataError("must be a mapping of keys to values", file=file, line=1)
+def _restored(entry: Path, model: type[R]) -> R | None:
+    """The record of a cache's entry; None where there is none."""
     try:
-        # Strict mode refuses lists for tuples, and YAML has only lists: convert them. Texts are
-        # printed and drawn.
-        return model.model_validate(_tuples(data))
-    except ValidationError as err:
-        found = err.errors(include_url=False)
-        # a list that is too short for want of an item with a mistake has no mistake of its own
-        first, *others = [
-            e for e in found if e["type"] != "too_short" or not any(
-                e["loc"] == f["loc"][: len(e["loc"])] and e is not f for f in found)
-        ]  # fmt: skip
-        keys = _keys_of(first)
-        mistakes = [_message(first, model)]
-        mistakes += [
-            f"{'.'.join(map(str, _keys_of(e)))}: {_message(e, model)}"
-            for e in others[:_LISTED_MISTAKES]
-        ]
-        unlisted = len(others) - _LISTED_MISTAKES
-        more = f" (and {unlisted} more)" if unlisted > 0 else ""
-        shown = ".".join(map(str, keys))
-        line = line_of(text, keys)
-        raise DataError("; ".join(mistakes) + more, file=file, line=line, key=shown) from None
-    except RecursionError:
-        raise DataError("an alias (*) refers to a value that contains it", file=file) from None
-
-
-def _tuples(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {_tuples(k): _tuples(v) for k, v in value.items()}
-    if isinstance(value, list):
-        return tuple(_tuples(v) for v in value)
-    return printable(value) if isinstance(value, str) else value
+        found = unpacked(read_entry(entry))
+        if not isinstance(found, model):
+            return None
+        if model.looks_elsewhere:
+            found.check()
+    except (LookupError, ValueError):
+        return None
+    return found
 
 
 class Database(Generic[R]):
@@ -345,7 +263,8 @@ class Database(Generic[R]):
 
     def _read(self, path: Path) -> R:
         """The record of a file. Raises DataError, for a link to nothing too."""
-        record: R = _load(path, self.model, _changed_ns(path))
+        model: Any = self.model
+        record: R = _load(path, model, _changed_ns(path))
         return record
 
     def names(self) -> list[str]:

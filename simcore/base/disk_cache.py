@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from hashlib import blake2b
 from pathlib import Path
@@ -35,6 +35,42 @@ def cached_parse(text: str, parse: Callable[[str], Any]) -> Any:
         found = parse(text)
         write_entry(entry, found)
     return found
+
+
+def checked_entry(kind: str, text: str) -> Path | None:
+    """The file of the record of a ``kind`` that ``text`` states; None if nothing is cached.
+
+    Another kind, text, or code of simcore has another file.
+    """
+    folder = cache_folder("SIMCORE_CACHE")
+    if folder is None:
+        return None
+    made_of = "\0".join((code_version(), kind, text))
+    name = blake2b(made_of.encode("utf-8", "replace"), digest_size=20, person=_FORMAT).hexdigest()
+    return folder / "records" / f"{name}.json"
+
+
+@lru_cache(maxsize=1)
+def code_version() -> str:
+    """A text that is another one when simcore's code is: its release, and in a checkout size and
+    time of change of each module.
+    """
+    import simcore
+
+    package = os.path.dirname(simcore.__file__)  # noqa: PTH120
+    if os.path.isdir(os.path.join(package, "_data")):  # noqa: PTH112, PTH118 (installed)
+        return simcore.__version__
+    found = [f"{at.st_mtime_ns} {at.st_size}" for at in _modules(package)]
+    return blake2b("\n".join(found).encode()).hexdigest()
+
+
+def _modules(folder: str) -> Iterator[os.stat_result]:
+    with os.scandir(folder) as entries:
+        for entry in sorted(entries, key=lambda e: e.name):
+            if entry.name.endswith(".py"):
+                yield entry.stat()
+            elif entry.is_dir() and entry.name != "__pycache__":
+                yield from _modules(entry.path)
 
 
 def cache_folder(variable: str, name: str = "") -> Path | None:

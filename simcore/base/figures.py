@@ -3,22 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
-
-from simcore.base.database import KeyedError, Record
+from simcore.base.part import KeyedError, Part, Reads, Record, entry, fields_of
 from simcore.base.record import dataclass
 from simcore.base.units import Dimension, parse_quantity
 
 _Keys = tuple[int | str, ...]
-
-
-class Part(BaseModel):
-    """A part of a record. ``cites``: whether ``source`` is a key of the record's ``sources``."""
-
-    model_config = ConfigDict(frozen=True, strict=True, extra="forbid", defer_build=True)
-    cites: ClassVar[bool] = True
 
 
 class Figure(Part):
@@ -30,7 +21,7 @@ class Figure(Part):
 
 
 def _figure(dimension: Dimension | None) -> Any:
-    """A pydantic validator that parses a figure's value; None: a plain number without unit."""
+    """Reads a figure's value; ``dimension`` None: a plain number without unit."""
 
     def parse(raw: object) -> object:
         if isinstance(raw, Figure):
@@ -50,7 +41,7 @@ def _figure(dimension: Dimension | None) -> Any:
             raw = {**raw, "value": value}
         return raw
 
-    return BeforeValidator(parse)
+    return Reads(parse)
 
 
 Count = Annotated[Figure, _figure(None)]
@@ -65,33 +56,32 @@ Watts = Annotated[Figure, _figure("watts")]
 class Sourced(Record):
     """A record whose figures cite the ``sources`` map of the same file."""
 
-    sources: dict[str, str] = Field(min_length=1)
+    sources: dict[str, str] = entry(min_length=1)
 
-    @model_validator(mode="after")
-    def _every_source_is_known(self) -> Sourced:
+    def check(self) -> None:
+        """Raises KeyedError where a figure's source is none of ``sources``."""
         for keys, part in _parts(self):
             source = getattr(part, "source", None) if getattr(part, "cites", False) else None
             if isinstance(source, str) and source not in self.sources:
                 raise KeyedError((*keys, "source"), f"{source!r} is not in 'sources'")
-        return self
 
     def figures(self) -> dict[str, Figure]:
         """Dotted key -> figure, for every figure of the record."""
         return {_dotted(keys): part for keys, part in _parts(self) if isinstance(part, Figure)}
 
 
-def _parts(value: object, keys: _Keys = ()) -> Iterator[tuple[_Keys, BaseModel]]:
-    """Every pydantic model in ``value``, outermost first, with the path of keys to it."""
+def _parts(value: object, keys: _Keys = ()) -> Iterator[tuple[_Keys, Part]]:
+    """Every part in ``value``, outermost first, with the path of keys to it."""
     inside: Iterable[tuple[int | str, object]] = ()
-    if isinstance(value, BaseModel):
+    if isinstance(value, Part):
         yield keys, value
-        inside = ((k, getattr(value, k)) for k in type(value).model_fields)
+        inside = ((f.name, getattr(value, f.name)) for f in fields_of(type(value)))
     elif isinstance(value, dict):
         inside = value.items()
     elif isinstance(value, tuple):
         inside = enumerate(value)
-    for key, item in inside:
-        yield from _parts(item, (*keys, key))
+    for at, item in inside:
+        yield from _parts(item, (*keys, at))
 
 
 def _dotted(keys: _Keys) -> str:

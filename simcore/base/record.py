@@ -25,10 +25,10 @@ else:
         ``how``: ``kw_only``, ``eq``, ``repr`` and ``init``, as there. ``fields``, ``replace`` and
         ``asdict`` of ``dataclasses`` take its instances. Instances have no slots.
         """
-        return lambda cls: _declared(cls, **how)
+        return lambda cls: declared(cls, **how)
 
 
-def _declared(
+def declared(
     cls: type, *, frozen: bool, kw_only: bool = False, eq: bool = True, repr: bool = True,
     init: bool = True,
 ) -> type:  # fmt: skip
@@ -45,7 +45,7 @@ def _declared(
     if repr:
         methods["__repr__"] = _repr
     if eq:
-        methods |= {"__eq__": _eq, "__hash__": _hash}
+        methods |= {"__eq__": same_fields, "__hash__": same_hash}
     for name, method in methods.items():
         if name not in cls.__dict__ or (name == "__hash__" and cls.__hash__ is None):
             setattr(cls, name, method)
@@ -144,14 +144,16 @@ def _repr(self: Any) -> str:
     return f"{type(self).__qualname__}({told})"
 
 
-def _eq(self: Any, other: object) -> Any:
+def same_fields(self: Any, other: object) -> Any:
+    """Whether both are of one class and their compared fields are equal."""
     shape: _Shape = self._shape
     if type(other) is not type(self):
         return NotImplemented
     return shape.compared(self) == shape.compared(other)
 
 
-def _hash(self: Any) -> int:
+def same_hash(self: Any) -> int:
+    """The hash of the compared fields."""
     shape: _Shape = self._shape
     return hash(shape.hashed(self))
 

@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from pydantic import BaseModel
-
 from simcore.base.atomic import write_text
+from simcore.base.part import Part
 from simcore.base.units import MIB, MICRO
 from simcore.calibrate.yaml_text import yaml_text
 from simcore.hardware.calibrations import Calibration
@@ -33,8 +32,8 @@ _FIELDS: Final = ("name", "origin", "rows", "residual_sd_log", "residual_over_bl
 
 def _plain(value: Any) -> Any:
     """Records as mappings without blank fields; floats in four digits, quantities as text."""
-    if isinstance(value, BaseModel):
-        found = {k: _plain(v) for k, v in value
+    if isinstance(value, Part):
+        found = {k: _plain(v) for k, v in vars(value).items()
                  if v is not None and (k == "knobs" or v not in ("", (), {}))}  # fmt: skip
         if isinstance(value, FittedTime):
             found["value"] = f"{value.value / MICRO:.4g} us"

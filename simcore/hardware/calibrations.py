@@ -11,18 +11,14 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field
-
 from simcore.base.database import (
     Database,
-    Record,
-    check_record,
     fold_name,
     load_record,
     parse_shipped,
 )
 from simcore.base.errors import DataError, InvalidConfig, UnknownName, UsageError
-from simcore.base.figures import Part
+from simcore.base.part import Part, Record, entry
 from simcore.base.untrusted import untrusted_yaml
 from simcore.hardware.cluster import parse_network
 from simcore.hardware.measured import MeasuredDevice
@@ -44,13 +40,13 @@ class Knob(Part):
     """
 
     knob: CalibratedKnob
-    value: float = Field(ge=1e-3, le=1e3)  # a factor beyond a thousand is a mistake
-    sd_log: float = Field(ge=0.0, le=MAX_SD_LOG)
+    value: float = entry(ge=1e-3, le=1e3)  # a factor beyond a thousand is a mistake
+    sd_log: float = entry(ge=0.0, le=MAX_SD_LOG)
     gpu: str = ""
     node: str = ""
     link: str = ""
     workload: str = ""
-    prior_sd_log: float | None = Field(default=None, ge=0.0, le=MAX_SD_LOG)
+    prior_sd_log: float | None = entry(default=None, ge=0.0, le=MAX_SD_LOG)
 
 
 class CheckedStep(Part):
@@ -81,15 +77,15 @@ class Calibration(Record):
     """
 
     origin: str
-    rows: int = Field(ge=0)
-    residual_sd_log: float | None = Field(default=None, ge=0.0, le=MAX_SD_LOG)
-    residual_over_blind: float = Field(default=1.0, gt=0.0, le=MAX_SD_LOG)
+    rows: int = entry(ge=0)
+    residual_sd_log: float | None = entry(default=None, ge=0.0, le=MAX_SD_LOG)
+    residual_over_blind: float = entry(default=1.0, gt=0.0, le=MAX_SD_LOG)
     leave_one_out_mape_frac: float | None = None
     checked: tuple[CheckedStep, ...] = ()
     notes: tuple[str, ...] = ()
     knobs: tuple[Knob, ...]
     measured: MeasuredDevice | None = None
-    conditions: dict[str, str] = Field(default_factory=dict)
+    conditions: dict[str, str] = entry(default_factory=dict)
 
     @property
     def errors_frac(self) -> tuple[float, float] | None:
@@ -124,6 +120,8 @@ def read_calibration(text: str, file: str) -> Calibration:
 
     Raises DataError with the line.
     """
+    from simcore.base.check_record import check_record
+
     return check_record(untrusted_yaml(text, file), Calibration, text, file)
 
 

@@ -9,9 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field
-
-from simcore.base.figures import Part
+from simcore.base.part import Part, Reads, entry
 from simcore.base.units import parse_quantity
 from simcore.hardware.spec import PeakName
 
@@ -47,8 +45,8 @@ class Fitted(Part):
     """
 
     value: float
-    sd_log: float = Field(ge=0)
-    rows: int = Field(default=0, ge=0)
+    sd_log: float = entry(ge=0)
+    rows: int = entry(default=0, ge=0)
     valid: str = ""
     leave_one_out_mape_frac: float | None = None
     note: str = ""
@@ -57,19 +55,19 @@ class Fitted(Part):
 class FittedTime(Fitted):
     """A fitted time [s], in the file a text with a unit; zero where there is no such cost."""
 
-    value: Annotated[float, BeforeValidator(_seconds)]
+    value: Annotated[float, Reads(_seconds)]
 
 
 class FittedBytes(Fitted):
     """A fitted size [bytes], in the file a text with a unit."""
 
-    value: Annotated[float, BeforeValidator(_bytes)]
+    value: Annotated[float, Reads(_bytes)]
 
 
 class Contention(Part):
     """Share of its compute and memory rates that each of ``ranks`` busy ranks of a node keeps."""
 
-    ranks: int = Field(ge=2)
+    ranks: int = entry(ge=2)
     compute: Fitted
     memory: Fitted
 
@@ -104,9 +102,9 @@ class TimedKernel(Part):
 
     kernel: str
     precision: str
-    batch: float = Field(gt=0)
-    seconds: float = Field(gt=0)
-    sd_log: float = Field(default=0.0, ge=0)
+    batch: float = entry(gt=0)
+    seconds: float = entry(gt=0)
+    sd_log: float = entry(default=0.0, ge=0)
 
 
 class TimedUpdate(Part):
@@ -116,9 +114,9 @@ class TimedUpdate(Part):
     """
 
     optimizer: str
-    numel: float = Field(gt=0)
-    over_figures: float = Field(gt=0)
-    sd_log: float = Field(default=0.0, ge=0)
+    numel: float = entry(gt=0)
+    over_figures: float = entry(gt=0)
+    sd_log: float = entry(default=0.0, ge=0)
 
 
 class MeasuredDevice(Part):
@@ -138,11 +136,11 @@ class MeasuredDevice(Part):
     """
 
     gpu: str
-    compute_over_blind: dict[str, Fitted] = Field(default_factory=dict)
-    memory_over_blind: dict[str, Fitted] = Field(default_factory=dict)
+    compute_over_blind: dict[str, Fitted] = entry(default_factory=dict)
+    memory_over_blind: dict[str, Fitted] = entry(default_factory=dict)
     start_over_blind: Fitted | None = None
-    compute_efficiency: dict[str, Fitted] = Field(default_factory=dict)
-    memory_efficiency: dict[str, Fitted] = Field(default_factory=dict)
+    compute_efficiency: dict[str, Fitted] = entry(default_factory=dict)
+    memory_efficiency: dict[str, Fitted] = entry(default_factory=dict)
     kernel_start: FittedTime | None = None
     host_issue: FittedTime | None = None
     host_launch: FittedTime | None = None

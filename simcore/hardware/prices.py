@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Iterable, Mapping
-
-from pydantic import Field, field_validator
+from typing import ClassVar
 
 from simcore.base.database import Database
 from simcore.base.errors import InvalidConfig, UnknownName
-from simcore.base.figures import Part, Sourced
+from simcore.base.figures import Sourced
+from simcore.base.part import KeyedError, Part, entry
 from simcore.base.record import dataclass
 from simcore.hardware.cluster import ClusterSpec
 from simcore.hardware.spec import GPUS
@@ -18,7 +18,7 @@ from simcore.hardware.spec import GPUS
 class ListedPrice(Part):
     """US dollars per GPU-hour, and the day on which the price was read."""
 
-    value: float = Field(gt=0)
+    value: float = entry(gt=0)
     date: datetime.date
     source: str
     note: str = ""
@@ -27,18 +27,19 @@ class ListedPrice(Part):
 class PriceList(Sourced):
     """The prices of one provider. ``rank``: lists of lower rank take precedence."""
 
+    looks_elsewhere: ClassVar[bool] = True
+
     full_name: str
     terms: str
-    rank: int = Field(default=0, ge=0)
-    prices: dict[str, ListedPrice] = Field(min_length=1)
+    rank: int = entry(default=0, ge=0)
+    prices: dict[str, ListedPrice] = entry(min_length=1)
 
-    @field_validator("prices")
-    @classmethod
-    def _gpus_are_known(cls, value: dict[str, ListedPrice]) -> dict[str, ListedPrice]:
-        for name in value:
+    def check(self) -> None:
+        """Raises KeyedError for an unknown GPU too."""
+        super().check()
+        for name in self.prices:
             if name not in GPUS.files():
-                raise ValueError(str(UnknownName("gpu", name, GPUS.names())))
-        return value
+                raise KeyedError(("prices",), str(UnknownName("gpu", name, GPUS.names())))
 
 
 PRICES: Database[PriceList] = Database("price", "hardware_db/prices", PriceList)

@@ -16,8 +16,6 @@ from math import nan
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol
 
-from pydantic import Field, model_validator
-
 from simcore.base.database import Database
 from simcore.base.errors import InvalidConfig
 from simcore.base.figures import (
@@ -26,11 +24,11 @@ from simcore.base.figures import (
     Count,
     FlopRate,
     Hertz,
-    Part,
     Seconds,
     Sourced,
     Watts,
 )
+from simcore.base.part import Part, entry
 from simcore.base.record import dataclass
 from simcore.base.units import MICRO
 
@@ -51,8 +49,8 @@ MOST_GPUS = 384
 class PciePort(Part):
     """The device's PCIe port; its bandwidth is in the link record of its generation."""
 
-    generation: int = Field(ge=3, le=7)
-    lanes: int = Field(ge=1, le=16)
+    generation: int = entry(ge=3, le=7)
+    lanes: int = entry(ge=1, le=16)
     source: str
 
 
@@ -72,27 +70,27 @@ class GpuSpec(Sourced):
     vendor: str
     architecture: str
     form_factor: Literal["sxm", "pcie", "oam", "module", "soc"]
-    released: int | None = Field(default=None, ge=2010, le=2030)
-    process_nm: float | None = Field(
+    released: int | None = entry(default=None, ge=2010, le=2030)
+    process_nm: float | None = entry(
         default=None, gt=0, description="foundry node; for the power-limit term"
     )
     sm_count: Count | None = None
     boost_clock: Hertz | None = None
-    base_clock: Hertz | None = Field(
+    base_clock: Hertz | None = entry(
         default=None, description="the vendor's clock for the heaviest load within the power limit"
     )
-    sustained_clock: Hertz | None = Field(
+    sustained_clock: Hertz | None = entry(
         default=None, description="clock at which its vendor rates machines, held for hours in HPL"
     )
-    exp_per_sm_clock: Count | None = Field(
+    exp_per_sm_clock: Count | None = entry(
         default=None, description="exponentials per SM and clock, where they are not 16"
     )
-    peak_flop_per_s: dict[PeakName, FlopRate] = Field(min_length=1)
+    peak_flop_per_s: dict[PeakName, FlopRate] = entry(min_length=1)
     memory_size: Bytes
-    memory_visible: Bytes | None = Field(
+    memory_visible: Bytes | None = entry(
         default=None, description="total that the driver reports, with ECC as shipped in servers"
     )
-    memory_cuda: Bytes | None = Field(
+    memory_cuda: Bytes | None = entry(
         default=None, description="total that CUDA offers, as PyTorch's messages print it"
     )
     memory_bw: Bandwidth
@@ -100,17 +98,17 @@ class GpuSpec(Sourced):
     tdp: Watts | None = None
     pcie: PciePort | None = None
     nvlink_bw: Bandwidth | None = None
-    peer_to_peer: Literal["nvlink", "pcie", "none"] = Field(
+    peer_to_peer: Literal["nvlink", "pcie", "none"] = entry(
         description="best path on which one device reads another's memory directly"
     )
     mig_instances: Count | None = None
-    array_side: Count | None = Field(
+    array_side: Count | None = entry(
         default=None, description="side of the systolic arrays that compute products"
     )
-    program_devices: int = Field(
+    program_devices: int = entry(
         default=1, ge=1, le=8, description="devices that programs see in this one (cores, dies)"
     )
-    preliminary: bool = Field(
+    preliminary: bool = entry(
         default=False, description="figures are announced; sources disagree, nothing is measured"
     )
     notes: str = ""
@@ -196,8 +194,8 @@ class Cpu(Part):
     """Host processors of a node, which run data loaders, CPU optimizers and pageable copies."""
 
     model: str
-    sockets: int = Field(ge=1, le=192)
-    cores_per_socket: int = Field(ge=1)
+    sockets: int = entry(ge=1, le=192)
+    cores_per_socket: int = entry(ge=1)
     dram_bw_per_socket: Bandwidth
     dram_size: Bytes
 
@@ -206,7 +204,7 @@ class Nic(Part):
     """Network ports of one kind; the node's traffic is spread evenly over ``count`` ports."""
 
     link: str
-    count: int = Field(ge=1, le=3072)
+    count: int = entry(ge=1, le=3072)
 
 
 class Nvme(Part):
@@ -225,9 +223,9 @@ class Torus(Part):
     """
 
     axes: Literal[2, 3]
-    ring_multiple: int = Field(ge=2, le=64)
-    max_chips: int = Field(ge=1, le=65_536)
-    named_cores: int = Field(default=1, ge=1, le=16)
+    ring_multiple: int = entry(ge=2, le=64)
+    max_chips: int = entry(ge=1, le=65_536)
+    named_cores: int = entry(default=1, ge=1, le=16)
 
 
 class NodeSpec(Sourced):
@@ -249,13 +247,13 @@ class NodeSpec(Sourced):
 
     full_name: str
     gpu_types: tuple[str, ...] = ()
-    max_gpus: int = Field(ge=1, le=MOST_GPUS)
+    max_gpus: int = entry(ge=1, le=MOST_GPUS)
     fabric: Literal["nvswitch", "nvlink-mesh", "nvlink-pairs", "pcie", "torus"]
     torus: Torus | None = None
     mesh_rings: tuple[int, ...] = ()
     pcie_link: str
-    gpus_per_pcie_root: int = Field(default=1, ge=1, le=16)
-    tray_gpus: int | None = Field(default=None, ge=1, le=16)
+    gpus_per_pcie_root: int = entry(default=1, ge=1, le=16)
+    tray_gpus: int | None = entry(default=None, ge=1, le=16)
     socket_link: str | None = None
     peer_to_peer: bool = True
     cpu: Cpu
@@ -263,14 +261,13 @@ class NodeSpec(Sourced):
     nvme: Nvme | None = None
     notes: str = ""
 
-    @model_validator(mode="after")
-    def rings_of_every_size(self) -> NodeSpec:
-        """The record itself; raises ValueError where ``mesh_rings`` lacks a number of GPUs."""
+    def check(self) -> None:
+        """Raises ValueError where ``mesh_rings`` lacks a number of GPUs too."""
+        super().check()
         if self.mesh_rings and len(self.mesh_rings) != self.max_gpus - 1:
             raise ValueError(f"mesh_rings must name rings of 2 to {self.max_gpus} GPUs")
         if (self.fabric == "torus") != (self.torus is not None):
             raise ValueError("fabric torus needs the key torus, and only it")
-        return self
 
     @property
     def most_gpus(self) -> int:

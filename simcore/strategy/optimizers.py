@@ -12,10 +12,9 @@ from dataclasses import fields, replace
 from functools import lru_cache
 from typing import Literal, get_args
 
-from pydantic import BaseModel, Field
-
-from simcore.base.database import Database, Record, fold_name
+from simcore.base.database import Database, fold_name
 from simcore.base.errors import UnknownName
+from simcore.base.part import Part, Record, entry
 from simcore.base.record import dataclass
 from simcore.base.units import FP32_BYTES
 from simcore.strategy.precision import Precision
@@ -57,29 +56,27 @@ class Optimizer:
     for_the_rest: str = ""
 
 
-class Work(BaseModel):
+class Work(Part):
     """Figures of a rule's work in one implementation; without ``kernels`` a loop over tensors."""
-
-    model_config = Record.model_config
 
     aliases: tuple[str, ...] = ()
     meaning: str
-    source: str = Field(description="file and function that the figures are counted from")
-    traffic_elems: float = Field(ge=0, allow_inf_nan=False)
-    temporary_elems: float = Field(default=0.0, ge=0, allow_inf_nan=False)
-    kernels: int | None = Field(default=None, ge=1)
-    kernels_per_tensor: int = Field(ge=1)
+    source: str = entry(description="file and function that the figures are counted from")
+    traffic_elems: float = entry(ge=0, allow_inf_nan=False)
+    temporary_elems: float = entry(default=0.0, ge=0, allow_inf_nan=False)
+    kernels: int | None = entry(default=None, ge=1)
+    kernels_per_tensor: int = entry(ge=1)
     syncs_each_tensor: bool = False
 
 
 class OptimizerRecord(Record, Work):
     """One update rule; ``implementations``: the work of others than PyTorch's."""
 
-    state_bytes: float = Field(ge=0, allow_inf_nan=False)
+    state_bytes: float = entry(ge=0, allow_inf_nan=False)
     own_state_width: bool = False
     by_shape: ByShape = ""
     for_the_rest: str = ""
-    implementations: dict[str, Work] = Field(default_factory=dict)
+    implementations: dict[str, Work] = entry(default_factory=dict)
 
 
 RECORDS: Database[OptimizerRecord] = Database(

@@ -12,17 +12,16 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
-
 from simcore.base.database import fold_name, read_yaml, shipped_root
 from simcore.base.errors import DataError
+from simcore.base.part import Part, entry
 from simcore.workload.models import Scalar, Training
 
 #: Options that are settings of the architecture under the same name.
 AS_SETTINGS = ("seq_len", "layout", "attention")
 
 
-class ModelAlias(BaseModel):
+class ModelAlias(Part):
     """The model and options that a name stands for.
 
     - ``words``: values of options that the job does not state.
@@ -30,11 +29,9 @@ class ModelAlias(BaseModel):
     - ``params``: trained parameters of the model with these settings.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
     model: str
-    words: dict[str, Scalar] = Field(default_factory=dict)
-    settings: dict[str, Scalar] = Field(default_factory=dict)
+    words: dict[str, Scalar] = entry(default_factory=dict)
+    settings: dict[str, Scalar] = entry(default_factory=dict)
     params: int
     about: str
     sources: dict[str, str]

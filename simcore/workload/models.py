@@ -9,11 +9,10 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal
 
-from pydantic import Field
-
 from simcore.base.database import Database, fold_name
 from simcore.base.errors import InvalidConfig, nearest
-from simcore.base.figures import Count, Part, Seconds, Sourced
+from simcore.base.figures import Count, Seconds, Sourced
+from simcore.base.part import Part, entry
 from simcore.workload.archs import ARCHS, FROZEN_ARCHS, load
 from simcore.workload.graph import Frozen, Op, Workload
 
@@ -34,9 +33,9 @@ class FrozenRecord(Part):
 
     name: str
     arch: str
-    config: dict[str, Scalar] = Field(default_factory=dict)
+    config: dict[str, Scalar] = entry(default_factory=dict)
     params: Count
-    bytes_per_param: float | None = Field(default=None, gt=0)
+    bytes_per_param: float | None = entry(default=None, gt=0)
 
 
 class Training(Part):
@@ -50,7 +49,7 @@ class Training(Part):
 
     cites: ClassVar[bool] = False
 
-    micro_batch: int = Field(ge=1)
+    micro_batch: int = entry(ge=1)
     precision: str
     optimizer: str
     strategy: str = "ddp"
@@ -79,7 +78,7 @@ class Dataset(Part):
     name: str
     samples: Count
     sample_load: Seconds | None = None
-    workers: int = Field(default=0, ge=0)
+    workers: int = entry(default=0, ge=0)
     persistent_workers: bool = False
     load_sd_frac: Count | None = None
 
@@ -107,33 +106,33 @@ class ModelRecord(Sourced):
     """One model: its architecture, the shape of a sample, its training loop and its sources."""
 
     full_name: str
-    called: dict[str, str] = Field(
+    called: dict[str, str] = entry(
         default_factory=dict, description="full names of aliases that name a separate model"
     )
     arch: str
     sample_unit: str
-    config: dict[str, Scalar] = Field(default_factory=dict)
-    params: Count = Field(description="trained parameters, as published or counted; pinned")
+    config: dict[str, Scalar] = entry(default_factory=dict)
+    params: Count = entry(description="trained parameters, as published or counted; pinned")
     frozen: tuple[FrozenRecord, ...] = ()
     training: Training
     dataset: Dataset | None = None
-    work_sd_frac: Count | None = Field(
+    work_sd_frac: Count | None = entry(
         default=None, description="standard deviation of the work of one sample over its mean"
     )
-    largest: dict[str, Scalar] = Field(
+    largest: dict[str, Scalar] = entry(
         default_factory=dict,
         description="settings of the largest batch of training, where batches vary in size; "
         "memory is predicted for it",
     )
-    sync_norm_wait: Seconds | None = Field(
+    sync_norm_wait: Seconds | None = entry(
         default=None,
         description="time that each exchange of batch-norm statistics over all ranks waits",
     )
-    modules_of: str = Field(
+    modules_of: str = entry(
         default="", description="kind of source whose library's modules a plain training loop runs"
     )
     notes: tuple[str, ...] = ()
-    length_note: str = Field(default="", description="a note where no sequence length is given")
+    length_note: str = entry(default="", description="a note where no sequence length is given")
     #: The network that `simcore trace-model` wrote; archs/traced.py checks it when the model is
     #: built.
     traced: dict[str, Any] | None = None

@@ -10,10 +10,9 @@ import re
 from functools import lru_cache
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, Field
-
 from simcore.base.database import read_yaml, shipped_root
 from simcore.base.errors import DataError
+from simcore.base.part import Part, entry
 from simcore.workload.models import Scalar
 
 #: The setting that names a release.
@@ -21,14 +20,12 @@ TORCH = "torch"
 _VERSION = re.compile(r"\d+(?:\.\d+)+")
 
 
-class Release(BaseModel):
+class Release(Part):
     """Settings of some architectures that apply before a release, or since one."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
-
-    archs: list[str]
-    before: str | None = Field(default=None, pattern=_VERSION.pattern)
-    since: str | None = Field(default=None, pattern=_VERSION.pattern)
+    archs: tuple[str, ...]
+    before: str | None = entry(default=None, pattern=_VERSION.pattern)
+    since: str | None = entry(default=None, pattern=_VERSION.pattern)
     settings: dict[str, Scalar]
     source: str
 

@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
-from pydantic import Field
 
-from simcore.base.database import Database, check_record, fold_name, load_record
+from simcore.base.check_record import check_record
+from simcore.base.database import Database, fold_name, load_record
 from simcore.base.errors import DataError, UnknownName
-from simcore.base.figures import Bandwidth, Count, Part, Sourced
+from simcore.base.figures import Bandwidth, Count, Sourced
+from simcore.base.part import Part, entry
 
 
 class Port(Part):
@@ -23,7 +24,7 @@ class Thing(Sourced):
     kind: Literal["fast", "slow"]
     bw: Bandwidth
     n_units: Count | None = None
-    rates: dict[Literal["a", "b"], Bandwidth] = Field(default_factory=dict)
+    rates: dict[Literal["a", "b"], Bandwidth] = entry(default_factory=dict)
     ports: tuple[Port, ...] = ()
 
 
@@ -211,7 +212,7 @@ def test_one_broken_file_does_not_hide_the_others(things: Database[Thing], tmp_p
 
 def test_a_list_with_a_wrong_item_is_not_also_said_to_be_too_short() -> None:
     class Shape(Part):
-        shape: tuple[int, ...] = Field(min_length=2)
+        shape: tuple[int, ...] = entry(min_length=2)
 
     with pytest.raises(DataError, match="valid integer") as wrong:
         check_record({"shape": [8, "x"]}, Shape, "shape: [8, x]", "my.yaml")

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from simcore.base.database import Database, Record, fold_name
+from simcore.base.database import Database, fold_name
 from simcore.base.figures import Sourced
+from simcore.base.part import Record
 from simcore.base.units import GIB, GIGA, MEGA, MIB, TERA
 from simcore.hardware.spec import GPUS, LINKS, NODES, GpuSpec, LinkSpec, NodeSpec, PeakName
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Literal
 
 import numpy as np
-from pydantic import Field, model_validator
 
+from simcore.base.part import entry
 from simcore.hardware.fabrics.record import KINDS, FabricRecord, Rate, rate_of
 from simcore.hardware.fabrics.topology import Cables, Topology
 
@@ -23,19 +23,18 @@ class Dragonfly(FabricRecord):
     """
 
     kind: Literal["dragonfly"] = "dragonfly"
-    groups: int = Field(ge=1, le=1_000)
-    switches: int = Field(ge=1, le=1_000)
-    switch_nodes: int = Field(ge=1, le=1_000)
-    global_links: int = Field(default=1, ge=1, le=64)
+    groups: int = entry(ge=1, le=1_000)
+    switches: int = entry(ge=1, le=1_000)
+    switch_nodes: int = entry(ge=1, le=1_000)
+    global_links: int = entry(default=1, ge=1, le=64)
     local_link: Rate | None = None
     global_link: Rate | None = None
 
-    @model_validator(mode="after")
-    def _is_not_too_large(self) -> Dragonfly:
+    def check(self) -> None:
+        super().check()
         if self.groups * self.switches > _MOST_SWITCHES:
             raise ValueError(f"{self.groups * self.switches:,} switches are more than "
                              f"{_MOST_SWITCHES:,}")  # fmt: skip
-        return self
 
     @property
     def most_nodes(self) -> int:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import ClassVar, Literal
 
 import numpy as np
-from pydantic import Field, model_validator
 
-from simcore.base.figures import Part
+from simcore.base.part import Part, entry
 from simcore.hardware.fabrics.record import KINDS, MOST_NODES, FabricRecord
 from simcore.hardware.fabrics.topology import Cables, Topology
 
@@ -22,8 +21,8 @@ class Tier(Part):
     ``oversubscription``: bandwidth from below over that of its uplinks.
     """
 
-    members: int = Field(ge=1, le=MOST_NODES)
-    oversubscription: float = Field(default=1.0, ge=1.0, le=64.0)
+    members: int = entry(ge=1, le=MOST_NODES)
+    oversubscription: float = entry(default=1.0, ge=1.0, le=64.0)
 
 
 @KINDS.register("fat-tree")
@@ -37,19 +36,18 @@ class FatTree(FabricRecord):
     word: ClassVar[str] = "fat tree"
 
     kind: Literal["fat-tree", "rail-optimised"] = "fat-tree"
-    tiers: tuple[Tier, ...] = Field(min_length=1, max_length=len(_TIERS))
-    spines: int = Field(default=0, ge=0, le=512)
-    rails: int = Field(default=1, ge=1, le=1)
-    nodes: int | None = Field(default=None, ge=1, le=MOST_NODES)
+    tiers: tuple[Tier, ...] = entry(min_length=1, max_length=len(_TIERS))
+    spines: int = entry(default=0, ge=0, le=512)
+    rails: int = entry(default=1, ge=1, le=1)
+    nodes: int | None = entry(default=None, ge=1, le=MOST_NODES)
 
-    @model_validator(mode="after")
-    def _has_choices(self) -> FatTree:
+    def check(self) -> None:
+        super().check()
         if self.routing == "hashed" and not self.spines:
             raise ValueError("routing hashed needs the number of spines")
         leaves = -(-self.most_nodes // self.tiers[0].members) * self.rails
         if self.nodes and leaves > _MOST_LEAVES:
             raise ValueError(f"{leaves:,} leaf switches are more than {_MOST_LEAVES:,}")
-        return self
 
     @property
     def most_nodes(self) -> int:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 import numpy as np
-from pydantic import AfterValidator, Field, model_validator
 
-from simcore.base.figures import Part
+from simcore.base.part import Part, Reads, entry
 from simcore.hardware.fabrics.record import (
     KINDS,
     MOST_CABLES,
@@ -26,7 +25,7 @@ def _hosts(text: str) -> str:
     return text
 
 
-Hosts = Annotated[str, AfterValidator(_hosts)]
+Hosts = Annotated[str, Reads(_hosts, after=True)]
 
 
 class Link(Part):
@@ -45,10 +44,10 @@ class Links(FabricRecord):
 
     kind: Literal["links"] = "links"
     nodes: Hosts
-    links: tuple[Link, ...] = Field(min_length=1)
+    links: tuple[Link, ...] = entry(min_length=1)
 
-    @model_validator(mode="after")
-    def _is_sound(self) -> Links:
+    def check(self) -> None:
+        super().check()
         names = set(host_list(self.nodes))
         if len(names) > _MOST_NODES:
             raise ValueError(f"{len(names):,} nodes are more than {_MOST_NODES:,}")
@@ -64,7 +63,6 @@ class Links(FabricRecord):
             joined.update(one, other)
         if alone := sorted(names - joined):
             raise ValueError(f"node {alone[0]} has no link")
-        return self
 
     @property
     def most_nodes(self) -> int:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
-from pydantic import Field
-
+from simcore.base.part import entry
 from simcore.hardware.fabrics.fat_tree import FatTree
 from simcore.hardware.fabrics.record import KINDS
 
@@ -20,7 +19,7 @@ class RailOptimised(FatTree):
     word: ClassVar[str] = "rail-optimised fat tree"
 
     kind: Literal["rail-optimised"] = "rail-optimised"
-    rails: int = Field(default=8, ge=1, le=72)
+    rails: int = entry(default=8, ge=1, le=72)
 
     @property
     def by_rails(self) -> bool:

@@ -7,11 +7,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field
-
-from simcore.base.database import Database, Record, check_record
+from simcore.base.database import Database
 from simcore.base.errors import DataError, InvalidConfig, SimcoreError, UnknownName
-from simcore.base.figures import Part
+from simcore.base.part import Part, Reads, Record, entry
 from simcore.base.registry import Registry
 from simcore.base.untrusted import MAX_BYTES, decode, untrusted_yaml
 from simcore.hardware.cluster import nic_bytes_per_s, parse_network
@@ -77,8 +75,8 @@ def _nodes(text: str) -> str:
     return text
 
 
-Rate = Annotated[str, AfterValidator(_rate)]
-NodeRange = Annotated[str, AfterValidator(_nodes)]
+Rate = Annotated[str, Reads(_rate, after=True)]
+NodeRange = Annotated[str, Reads(_nodes, after=True)]
 
 
 class OtherJob(Part):
@@ -87,7 +85,7 @@ class OtherJob(Part):
     name: str = ""
     nodes: NodeRange
     sends: Pattern = "ring"
-    busy: float = Field(default=1.0, gt=0.0, le=1.0)
+    busy: float = entry(default=1.0, gt=0.0, le=1.0)
 
 
 class FabricRecord(Record):
@@ -102,7 +100,7 @@ class FabricRecord(Record):
     source: str = ""
     routing: Routing = "spread"
     job_nodes: NodeRange | None = None
-    jobs: tuple[OtherJob, ...] = Field(default=(), max_length=MOST_JOBS)
+    jobs: tuple[OtherJob, ...] = entry(default=(), max_length=MOST_JOBS)
 
     @property
     def most_nodes(self) -> int:
@@ -182,6 +180,8 @@ KINDS: Registry[type[FabricRecord]] = Registry(
 
 def read_fabric(text: str, file: str) -> FabricRecord:
     """The fabric in untrusted YAML text; messages call the text ``file``. Raises DataError."""
+    from simcore.base.check_record import check_record
+
     data = untrusted_yaml(text, file)
     kind: Any = data.get("kind") if isinstance(data, dict) else None
     if not isinstance(data, dict) or not isinstance(kind, str) or kind not in KINDS:

@@ -6,8 +6,9 @@ from functools import partial
 from typing import Annotated, Literal
 
 import numpy as np
-from pydantic import Field, model_validator
+from pydantic import Field
 
+from simcore.base.part import entry
 from simcore.hardware.fabrics.record import KINDS, FabricRecord, Rate, rate_of
 from simcore.hardware.fabrics.topology import Cables, Index, Routes, Topology
 
@@ -25,17 +26,16 @@ class Torus(FabricRecord):
 
     kind: Literal["torus"] = "torus"
     routing: Literal["by-dimension"] = "by-dimension"  # type: ignore[assignment]
-    shape: tuple[Annotated[int, Field(ge=1, le=_MOST_NODES)], ...] = Field(
+    shape: tuple[Annotated[int, Field(ge=1, le=_MOST_NODES)], ...] = entry(
         min_length=2, max_length=3
     )
     link: Rate | None = None
     wraps: bool = True
 
-    @model_validator(mode="after")
-    def _is_not_too_large(self) -> Torus:
+    def check(self) -> None:
+        super().check()
         if self.most_nodes > _MOST_NODES:
             raise ValueError(f"a torus has at most {_MOST_NODES:,} nodes, not {self.most_nodes:,}")
-        return self
 
     @property
     def most_nodes(self) -> int:

@@ -13,10 +13,8 @@ from functools import lru_cache
 from pathlib import PurePath
 from typing import Any, Literal
 
-from pydantic import Field, model_validator
-
 from simcore.base.database import Database
-from simcore.base.figures import Part
+from simcore.base.part import Part, entry
 from simcore.strategy.dialects.record import DialectRecord, Meaning, Word
 
 
@@ -89,7 +87,7 @@ class NamedRecipe(Part):
     table: str
     flags: str = ""
     joined: str = ""
-    spelt: dict[str, str] = Field(default_factory=dict)
+    spelt: dict[str, str] = entry(default_factory=dict)
 
 
 class LineRecord(DialectRecord):
@@ -120,17 +118,16 @@ class LineRecord(DialectRecord):
     overrides: bool = False
     launcher: str = ""
     positional: str = ""
-    calls: dict[str, str] = Field(default_factory=dict)
-    environment: dict[str, str] = Field(default_factory=dict)
+    calls: dict[str, str] = entry(default_factory=dict)
+    environment: dict[str, str] = entry(default_factory=dict)
     notes: tuple[str, ...] = ()
 
-    @model_validator(mode="before")
     @classmethod
-    def _folded(cls, data: Any) -> Any:
+    def as_written(cls, raw: Any) -> Any:
         """Names of keys with dashes for underscores, wherever they stand."""
-        if not isinstance(data, dict):
-            return data
-        data = {**data}
+        if not isinstance(raw, dict):
+            return raw
+        data = {**raw}
         for name in ("keys", "implied", "refused", "written"):
             data[name] = _fold_beside(data[name], keys=name == "keys") if name in data else None
         data = {k: v for k, v in data.items() if v is not None}
@@ -140,7 +137,7 @@ class LineRecord(DialectRecord):
             data["bare"] = _words(data["bare"])
         if isinstance(data.get("marks"), tuple | list):
             data["marks"] = tuple(fold_key(str(m)) for m in data["marks"])
-        return data
+        return super().as_written(data)
 
     def names(self) -> frozenset[str]:
         """Names of all keys, with and without effect; not those of sections."""

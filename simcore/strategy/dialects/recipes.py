@@ -14,10 +14,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import field
 from typing import Any
 
-from pydantic import Field
-
-from simcore.base.database import Database, Record
+from simcore.base.database import Database
 from simcore.base.errors import DataError
+from simcore.base.part import Record, entry
 from simcore.base.record import dataclass
 from simcore.strategy.dialects.source import MAX_DEPTH, MAX_NODES, Source
 
@@ -43,8 +42,8 @@ class RecipeTable(Record):
 
     title: str
     source: str
-    models: dict[str, tuple[str, ...]] = Field(default_factory=dict)
-    recipes: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    models: dict[str, tuple[str, ...]] = entry(default_factory=dict)
+    recipes: dict[str, dict[str, Any]] = entry(default_factory=dict)
 
     def keys(self, name: str) -> Keys | None:
         """The keys of a recipe, with those of the one that it is like; None for another name."""

@@ -11,10 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from pydantic import Field, field_validator
-
-from simcore.base.database import Database, Record
-from simcore.base.figures import Part
+from simcore.base.database import Database
+from simcore.base.part import Part, Record, entry
 from simcore.strategy.layout import DEGREES
 from simcore.strategy.options import OPTIONS
 
@@ -50,9 +48,9 @@ class Clause(Part):
     beside    conditions on other keys of the file, whose values are compared in lower case
     """
 
-    when: Conditions = Field(default_factory=dict)
-    unless: Conditions = Field(default_factory=dict)
-    beside: Conditions = Field(default_factory=dict)
+    when: Conditions = entry(default_factory=dict)
+    unless: Conditions = entry(default_factory=dict)
+    beside: Conditions = entry(default_factory=dict)
 
     def holds(self, facts: Mapping[str, Any], keys: Mapping[str, Any]) -> bool:
         """``facts``: options and their values; ``keys``: keys of the file and their values."""
@@ -92,14 +90,14 @@ class Meaning(Clause):
 
     option: str = ""
     read: Literal["", "whole", "degree", "count", "positive", "flag", "free"] = ""
-    values: dict[str, Word | None] = Field(default_factory=dict)
+    values: dict[str, Word | None] = entry(default_factory=dict)
     absent: Word | None = None
     assumed: str = ""
-    implies: dict[str, Word] = Field(default_factory=dict)
+    implies: dict[str, Word] = entry(default_factory=dict)
     refused: str = ""
     instead: str | None = None
     approximated: str = ""
-    partly: dict[str, str] = Field(default_factory=dict)
+    partly: dict[str, str] = entry(default_factory=dict)
     harmless: tuple[Word, ...] = ()
     unsupported: str = ""
     missing: str = ""
@@ -158,24 +156,24 @@ class DialectRecord(Record):
     marks: tuple[str, ...] = ()
     expected: tuple[str, ...] = ()
     sections: tuple[str, ...] = ()
-    program: dict[str, str] = Field(default_factory=dict)
-    keys: dict[str, tuple[Meaning, ...]] = Field(default_factory=dict)
-    absent: dict[str, tuple[Word, str]] = Field(default_factory=dict)
+    program: dict[str, str] = entry(default_factory=dict)
+    keys: dict[str, tuple[Meaning, ...]] = entry(default_factory=dict)
+    absent: dict[str, tuple[Word, str]] = entry(default_factory=dict)
     implied: tuple[Implied, ...] = ()
     exclusive: tuple[str, ...] = ()
     automatic: tuple[str, str] | None = None
-    no_effect: dict[str, str] = Field(default_factory=dict)
+    no_effect: dict[str, str] = entry(default_factory=dict)
     written: tuple[Written, ...] = ()
     refused: tuple[Refused, ...] = ()
     bare: str = ""
     unsettable: tuple[str, ...] = ()
 
-    @field_validator("keys", mode="before")
     @classmethod
-    def _one_meaning_is_several(cls, value: Any) -> Any:
-        if not isinstance(value, dict):
-            return value
-        return {k: (m,) if isinstance(m, dict) else m for k, m in value.items()}
+    def as_written(cls, raw: Any) -> Any:
+        """One meaning of a key is several."""
+        if not isinstance(raw, dict) or not isinstance(keys := raw.get("keys"), dict):
+            return raw
+        return {**raw, "keys": {k: (m,) if isinstance(m, dict) else m for k, m in keys.items()}}
 
     def table(self) -> dict[tuple[str, ...], tuple[Meaning, ...]]:
         """Names of each key and its meanings, with the keys that the option table has."""

@@ -17,10 +17,9 @@ from functools import lru_cache
 from types import UnionType
 from typing import Any, Literal, Union, cast, get_args, get_origin, get_type_hints
 
-from pydantic import BaseModel, Field, model_validator
-
-from simcore.base.database import Database, Folders, KeyedError, Record, fold_name
+from simcore.base.database import Database, Folders, fold_name
 from simcore.base.errors import DataError, UnknownName, nearest
+from simcore.base.part import KeyedError, Part, Record, entry
 from simcore.base.record import dataclass
 from simcore.strategy.cuts import CUT_RULES
 from simcore.strategy.programs.program import MAPPINGS, PLAIN, OfKind, Program, Runs
@@ -44,14 +43,12 @@ _AT = "@"
 Facts = tuple[dict[str, Any], ...]
 
 
-class Release(BaseModel):
+class Release(Part):
     """What was, or is, different in one release of a program, or in one way that it is run."""
-
-    model_config = Record.model_config
 
     aliases: tuple[str, ...] = ()
     meaning: str
-    inherits: str | tuple[str, ...] = Field(
+    inherits: str | tuple[str, ...] = entry(
         default=(), description="NAME or NAME@RELEASE, or several; else the record itself"
     )
     facts: Facts = ()
@@ -60,26 +57,25 @@ class Release(BaseModel):
 class ProgramRecord(Record):
     """One program: facts with sources, and its releases."""
 
-    meaning: str = Field(description="what it is, in a line that answers show")
-    inherits: str | tuple[str, ...] = Field(
+    meaning: str = entry(description="what it is, in a line that answers show")
+    inherits: str | tuple[str, ...] = entry(
         default=(), description="NAME or NAME@RELEASE whose facts hold too, or several"
     )
-    read_as: dict[str, str] = Field(
+    read_as: dict[str, str] = entry(
         default_factory=dict,
         description="aliases that are programs around this one, and what makes them so",
     )
     facts: Facts = ()
-    releases: dict[str, Release] = Field(default_factory=dict)
+    releases: dict[str, Release] = entry(default_factory=dict)
 
-    @model_validator(mode="after")
-    def _checked(self) -> ProgramRecord:
+    def check(self) -> None:
+        super().check()
         _check_facts(self.facts, ("facts",))
         for name, release in self.releases.items():
             _check_facts(release.facts, ("releases", name, "facts"))
         for alias in self.read_as:
             if alias not in self.aliases:
                 raise KeyedError(("read_as", alias), f"{alias!r} is no alias of {self.name}")
-        return self
 
     def release_of(self, alias: str) -> str:
         """The release that an alias names; empty where it names the program itself."""
@@ -152,10 +148,10 @@ class StatedFact:
 
 
 #: A record and one of its releases, or none of them.
-Part = tuple[ProgramRecord, str]
+OneRelease = tuple[ProgramRecord, str]
 
 
-def _part(name: str) -> Part:
+def _part(name: str) -> OneRelease:
     """The record and release of a name or alias. Raises UnknownName."""
     base, at, release = name.strip().partition(_AT)
     if PROGRAMS.path(base) is None:
@@ -169,7 +165,7 @@ def _part(name: str) -> Part:
     return record, found
 
 
-def _parts(part: Part, before: tuple[Part, ...] = ()) -> tuple[Part, ...]:
+def _parts(part: OneRelease, before: tuple[OneRelease, ...] = ()) -> tuple[OneRelease, ...]:
     """What a program inherits, the farthest first, and the program itself."""
     record, release = part
     if part in before:
@@ -183,14 +179,14 @@ def _parts(part: Part, before: tuple[Part, ...] = ()) -> tuple[Part, ...]:
     return (*found, part)
 
 
-def _parent(name: str, record: ProgramRecord) -> Part:
+def _parent(name: str, record: ProgramRecord) -> OneRelease:
     try:
         return _part(name)
     except UnknownName as err:
         raise DataError(str(err), file=PROGRAMS.path(record.name), key="inherits") from None
 
 
-def full_name(part: Part) -> str:
+def full_name(part: OneRelease) -> str:
     """``NAME`` or ``NAME@RELEASE``."""
     record, release = part
     return record.name + (_AT + release if release else "")
@@ -201,7 +197,7 @@ def facts_of(name: str) -> tuple[StatedFact, ...]:
     return _facts(_parts(_part(name))) if fold_name(name) != PLAIN.name else ()
 
 
-def _facts(parts: tuple[Part, ...]) -> tuple[StatedFact, ...]:
+def _facts(parts: tuple[OneRelease, ...]) -> tuple[StatedFact, ...]:
     return tuple(
         StatedFact(full_name((record, release)), fact)
         for record, release in parts
@@ -236,7 +232,7 @@ _SEEN: dict[str, tuple[Folders, tuple[tuple[str, int], ...], Program]] = {}
 
 
 @lru_cache(maxsize=256)
-def _built(parts: tuple[Part, ...]) -> Program:
+def _built(parts: tuple[OneRelease, ...]) -> Program:
     record, release = parts[-1]
     values: dict[str, dict[str, Any]] = {}
     runs = False
@@ -418,13 +414,11 @@ def _check_options(values: Mapping[str, Any], at: Keys) -> None:
             raise KeyedError((*at, name), problems[0])
 
 
-class Earlier(BaseModel):
+class Earlier(Part):
     """The ``program`` that jobs of an earlier kind ran, for which ``when`` holds.
 
     Facts: the model's settings, and ``released``, the year of the job's newest GPU.
     """
-
-    model_config = Record.model_config
 
     when: dict[str, Any]
     program: str
@@ -444,13 +438,13 @@ class UsualProgram(Record):
 
     meaning: str
     program: str
-    on_devices: Mapping[str, str] = Field(default_factory=dict)
+    on_devices: Mapping[str, str] = entry(default_factory=dict)
     archs: tuple[str, ...] = ()
     cut: bool = False
     precisions: tuple[str, ...] = ()
     except_strategies: tuple[str, ...] = ()
     except_issuers: tuple[str, ...] = ()
-    issuers: Mapping[str, str] = Field(default_factory=dict)
+    issuers: Mapping[str, str] = entry(default_factory=dict)
     earlier: tuple[Earlier, ...] = ()
     note: str = ""
 

@@ -18,14 +18,11 @@ one).
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, get_args
 
-from pydantic import ValidationError
-
-from simcore.base.figures import Part
+from simcore.base.part import Part
 from simcore.workload import ops
 from simcore.workload.archs import ARCHS
 from simcore.workload.graph import (
@@ -300,9 +297,9 @@ def _checked(section: dict[str, Any] | None) -> TracedModel:
     if section is None:
         raise ValueError("the 'traced' section is missing")
     try:
-        return TracedModel.model_validate_json(json.dumps(section))  # accepts lists and tuples
-    except ValidationError as err:
-        first = err.errors(include_url=False)[0]
+        return TracedModel.model_validate(section)
+    except ValueError as err:
+        first = err.errors(include_url=False)[0]  # type: ignore[attr-defined]
         where = ".".join(map(str, ("traced", *first["loc"])))
         raise ValueError(f"{where}: {first['msg']}") from None
 

@@ -12,28 +12,25 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
-
 from simcore.base.database import read_yaml, shipped_root
 from simcore.base.errors import DataError
+from simcore.base.part import Part, entry
 
 _FOLDER = "config_types"
 #: File of what records share, and file of the records whose names are classes of diffusers.
 _SHARED, _CLASSES = "words.yaml", "diffusers.yaml"
 
 
-class Rules(BaseModel):
+class Rules(Part):
     """What must hold of a config, its settings, and notes on what is assumed.
 
     ``settings``: a value or an expression (``translate.Translation``) for each setting of the
     architecture. ``when``: the condition under which these rules apply; always, if None.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
     when: Any = None
     requires: tuple[dict[str, Any], ...] = ()
-    settings: dict[str, Any] = Field(default_factory=dict)
+    settings: dict[str, Any] = entry(default_factory=dict)
     notes: tuple[Any, ...] = ()
 
 
@@ -54,8 +51,8 @@ class TypeRecord(Rules):
     like: str | tuple[str, ...] = ()
     arch: str = ""
     sample_unit: str = ""
-    defaults: dict[str, Any] = Field(default_factory=dict)
-    values: dict[str, Any] = Field(default_factory=dict)
+    defaults: dict[str, Any] = entry(default_factory=dict)
+    values: dict[str, Any] = entry(default_factory=dict)
     cases: tuple[Rules, ...] = ()
     language_model: tuple[str, ...] = ()
     type: str = ""

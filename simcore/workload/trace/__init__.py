@@ -7,7 +7,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from functools import lru_cache
 from typing import Any
@@ -73,7 +72,7 @@ def trace_zoo(
 
 
 def _record(data: dict[str, Any]) -> ModelRecord:
-    return ModelRecord.model_validate_json(json.dumps(data))
+    return ModelRecord.model_validate(data)
 
 
 def _zoo_data(
