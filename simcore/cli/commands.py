@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from importlib import import_module
 from itertools import zip_longest
+from pathlib import Path
 from typing import Any
 
 import typer
-from typer.core import TyperCommand, TyperGroup, TyperOption
+from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 
 from simcore.base.record import dataclass
 from simcore.strategy.options import OPTIONS, Switch
@@ -107,23 +108,55 @@ def under_headings(params: Iterable[Any], *, many: bool = False) -> Iterator[tup
 ALONE = {"--explain": "terms", "--lora-rank": "16"}
 
 
+#: How a value of these types is made of what was typed; typer would import pydantic for it.
+_MADE: Mapping[Any, Callable[[Any], Any]] = {
+    str: str,
+    Path: Path,
+    list[str]: list,
+    list[Path]: lambda texts: list(map(Path, texts)),
+}
+
+
+def _value(param: Any, ctx: Any, typed: Any, checked: Callable[[Any, Any], Any]) -> Any:
+    """The value of a parameter; ``checked`` is typer's way, for values of other types."""
+    make = _MADE.get(param.type_descriptor.annotation)
+    if param.required if typed is None else make is None:
+        return checked(ctx, typed)
+    value = make(typed) if make and typed is not None else None
+    return param.callback(ctx, param, value) if param.callback else value
+
+
 class _Option(TyperOption):
-    """An option that is checked only if it is given, since each check builds a validator."""
+    """An option of a command."""
 
     def process_value(self, ctx: Any, value: Any) -> Any:
         """The value that the command receives."""
-        plain = self.nargs == 1 and not (self.multiple or self.required or self.callback)
-        return None if value is None and plain else super().process_value(ctx, value)
+        return _value(self, ctx, value, super().process_value)
+
+
+class _Argument(TyperArgument):
+    """An argument of a command."""
+
+    def process_value(self, ctx: Any, value: Any) -> Any:
+        """The value that the command receives."""
+        return _value(self, ctx, value, super().process_value)
+
+
+def _ours(param: Any) -> Any:
+    """A parameter of typer with our class, for which typer has no argument."""
+    if type(param) is TyperOption:
+        param.__class__ = _Option
+    elif type(param) is TyperArgument:
+        param.__class__ = _Argument
+    return param
 
 
 class _Command(TyperCommand):
     """One command."""
 
-    def __init__(self, name: str | None, **words: Any) -> None:
-        super().__init__(name, **words)
-        for param in self.params:
-            if type(param) is TyperOption:
-                param.__class__ = _Option  # typer has no parameter for the class of options
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Options and arguments, ``--help`` too."""
+        return list(map(_ours, super().get_params(ctx)))
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the words of a command line; flags may be spelt either way (quantized, -ised)."""
@@ -206,6 +239,10 @@ class CommandGroup(TyperGroup):
     def __init__(self, **words: Any) -> None:
         super().__init__(**words)
         self.commands = _Commands()
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Options, ``--help`` too."""
+        return list(map(_ours, super().get_params(ctx)))
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write the list of commands in ``simcore --help``."""

@@ -93,11 +93,11 @@ class Captured(Part):
     - ``stage``: the pipeline stage that the record describes; None: it describes the whole model.
     """
 
-    options: dict[str, Scalar] = Field(default_factory=dict)
+    options: dict[str, Scalar] = entry(default_factory=dict)
     gpus: str = ""
-    rank: int = Field(ge=0)
-    world_size: int = Field(ge=1)
-    bytes: dict[str, int] = Field(default_factory=dict)
+    rank: int = entry(ge=0)
+    world_size: int = entry(ge=1)
+    bytes: dict[str, int] = entry(default_factory=dict)
     collectives: str = ""
     stage: int | None = None
 
