@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -87,7 +86,7 @@ def _joined(stages: list[dict[str, Any]], first: dict[str, Any]) -> dict[str, An
 def _read(data: dict[str, Any]) -> ModelRecord:
     from simcore.workload.models import ModelRecord
 
-    return ModelRecord.model_validate_json(json.dumps(data))
+    return ModelRecord.model_validate(data)
 
 
 class DryRunJob:

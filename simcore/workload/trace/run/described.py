@@ -40,11 +40,9 @@ def described(
     if held != trained and "pp" not in words:
         return None
     words.update(adapters)
-    data: dict[str, Any] = record.model_dump(
-        mode="json", include={"name", "full_name", "arch", "sample_unit", "config", "modules_of"}
-    )
+    own = ("name", "full_name", "arch", "sample_unit", "config", "modules_of")
     return {
-        **data,
+        **{key: getattr(record, key) for key in own},
         "params": {"value": float(trained), "source": "config"},
         "training": {
             "micro_batch": 1, "precision": "fp32", "optimizer": "adamw", "source": "",
