@@ -73,6 +73,21 @@ def test_commands_load_nothing_heavy(arguments: list[str], tmp_path: Path) -> No
     assert not loaded(command(arguments), tmp_path) & (HEAVY | WEB)
 
 
+@needs_cli
+@pytest.mark.parametrize(
+    ("arguments", "more"),
+    [(PREDICT, set()), (["list", "models", "llama"], {"numpy"}), (["show", "gpu", "H100"], set())],
+    ids=["predict", "list", "show"],
+)
+def test_pydantic_loads_for_files_that_were_not_checked_before(
+    arguments: list[str], more: set[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SIMCORE_CACHE", str(tmp_path / "cache"))
+    heavy = {"pydantic", "ruamel.yaml", *more}
+    assert "pydantic" in loaded(command(arguments), tmp_path)
+    assert not loaded(command(arguments), tmp_path) & heavy
+
+
 def test_public_names_are_lazy_and_complete(tmp_path: Path) -> None:
     assert simcore.__all__ == sorted(simcore.__all__)
     assert set(simcore.__all__) == {

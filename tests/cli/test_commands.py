@@ -7,10 +7,8 @@ import json
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
-from typer.core import TyperOption
 
 from simcore.cli.commands import heading_of, headings
 from simcore.cli.options import job_words
@@ -174,22 +172,6 @@ def test_heavy_modules_stay_out(words: tuple[str, ...], process: Callable) -> No
     assert not loaded & set(HEAVY)
     if words == ("--help",):
         assert not loaded & {"numpy", "rich", "simcore.answer"}
-
-
-def test_only_options_that_are_given_are_checked(
-    simcore: Callable, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The parser builds a validator for each that it checks: a few of eighty, not all."""
-    checked, check = [], TyperOption.process_value
-
-    def seen(self: TyperOption, ctx: Any, value: Any) -> Any:
-        checked.append(self.name)
-        return check(self, ctx, value)
-
-    monkeypatch.setattr(TyperOption, "process_value", seen)
-    assert simcore(*ASK, "--precision", "amp-bf16").code == 0
-    assert {"model", "gpus", "precision"} <= set(checked)
-    assert "strategy" not in checked and len(checked) < 20
 
 
 def test_a_command_that_ends_looks_for_no_garbage(process: Callable) -> None:
