@@ -19,7 +19,6 @@ from simcore.base.database import (
 )
 from simcore.base.errors import DataError, InvalidConfig, UnknownName, UsageError
 from simcore.base.part import Part, Record, entry
-from simcore.base.untrusted import untrusted_yaml
 from simcore.hardware.cluster import parse_network
 from simcore.hardware.measured import MeasuredDevice
 from simcore.hardware.spec import GPUS, NODES
@@ -121,6 +120,7 @@ def read_calibration(text: str, file: str) -> Calibration:
     Raises DataError with the line.
     """
     from simcore.base.check_record import check_record
+    from simcore.base.untrusted import untrusted_yaml
 
     return check_record(untrusted_yaml(text, file), Calibration, text, file)
 

@@ -14,7 +14,6 @@ from simcore.hardware.profile import Profile
 from simcore.physics.collectives import Allowed, Library
 from simcore.physics.slowest import slowest_rate_frac
 from simcore.request.resolved import Request, rank_groups
-from simcore.timing.divided import evaluate_layout
 from simcore.timing.evaluate import Job, Steps, evaluate
 from simcore.timing.points import Points
 from simcore.timing.rates import class_rates
@@ -39,6 +38,8 @@ def steps_of(
         replace(job, workload=request.placed.stages[first].workload)
         for first, _ in request.placed.distinct_stages
     )
+    from simcore.timing.divided import evaluate_layout
+
     return evaluate_layout(parts, request.placed, points, keep_timeline=keep_timeline, terms=terms)
 
 

@@ -21,6 +21,7 @@ PLACES = {
     ("simcore/workload/trace/zoos.py", "import_module"): "names written in the file",
     ("simcore/base/registry.py", "import_module"): "names of a table in the file",
     ("simcore/workload/archs/__init__.py", "import_module"): "names of a table in the file",
+    ("simcore/workload/ops/__init__.py", "import_module"): "names of a table in the file",
     ("simcore/strategy/dialects/__init__.py", "import_module"): "names of a table in the file",
     ("simcore/strategy/options/kinds.py", "import_module"): "module:NAME of the option table",
     ("simcore/report/plots/__init__.py", "import_module"): "names of a table in the file",

@@ -5,15 +5,11 @@ DRAM traffic is that of unfused eager kernels: every input read once, every outp
 elements per sample.
 """
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from simcore.workload.ops.attention import attention_eager, attention_fused_softmax, sdpa
-from simcore.workload.ops.delta import (
-    DeltaShape,
-    delta_gates,
-    delta_rule,
-    delta_split,
-)
 from simcore.workload.ops.gemm import added_bias, bmm, conv, linear, row_elems
-from simcore.workload.ops.lightning import lightning_attention
 from simcore.workload.ops.lookup import (
     add_positions,
     cross_entropy,
@@ -29,7 +25,6 @@ from simcore.workload.ops.lookup import (
     loss_seed,
     loss_vocab_parallel,
 )
-from simcore.workload.ops.moe import combine, dispatch, grouped_linear, regroup, route
 from simcore.workload.ops.norm import (
     NORM_AGAIN,
     NORM_BWD_AGAIN,
@@ -65,8 +60,35 @@ from simcore.workload.ops.pointwise import (
     script_kept,
     without_mask,
 )
-from simcore.workload.ops.selective import SelectiveShape, selective_scan
-from simcore.workload.ops.ssd import SsdShape, causal_conv, gated_norm, ssd_scan
+
+if TYPE_CHECKING:
+    from simcore.workload.ops.delta import (
+        DeltaShape,
+        delta_gates,
+        delta_rule,
+        delta_split,
+    )
+    from simcore.workload.ops.lightning import lightning_attention
+    from simcore.workload.ops.moe import combine, dispatch, grouped_linear, regroup, route
+    from simcore.workload.ops.selective import SelectiveShape, selective_scan
+    from simcore.workload.ops.ssd import SsdShape, causal_conv, gated_norm, ssd_scan
+
+#: Operators that few networks have, by module: it is imported when one of them is used.
+_APART = {
+    "delta": ("DeltaShape", "delta_gates", "delta_rule", "delta_split"),
+    "lightning": ("lightning_attention",),
+    "moe": ("combine", "dispatch", "grouped_linear", "regroup", "route"),
+    "selective": ("SelectiveShape", "selective_scan"),
+    "ssd": ("SsdShape", "causal_conv", "gated_norm", "ssd_scan"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    for module, names in _APART.items():
+        if name in names:
+            return getattr(import_module(f"{__name__}.{module}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
 
 __all__ = [
     "NORM_AGAIN",
