@@ -2,61 +2,18 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
-from functools import lru_cache
-from typing import Annotated, Any, TypeVar, get_args, get_type_hints
+from typing import Any, TypeVar, get_args, get_type_hints
 
-# Looking for pydantic plugins would read every installed package, and the records use none.
-os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
-
-from pydantic import Field, GetCoreSchemaHandler, TypeAdapter, ValidationError
-from pydantic_core import CoreSchema, core_schema
+from pydantic import ValidationError
 
 from simcore.base.errors import DataError, nearest
-from simcore.base.names import printable
-from simcore.base.part import KeyedError, Part, fields_of, is_needed
+from simcore.base.part import KeyedError, Part, checked, fields_of
 
 P = TypeVar("P", bound=Part)
 
 #: Largest number of mistakes that an error message lists after the first.
 _LISTED_MISTAKES = 3
-
-
-def schema_of(cls: type[P], handler: GetCoreSchemaHandler) -> CoreSchema:
-    """How pydantic checks a part: its keys without conversions and no others, then ``check``."""
-    hints = get_type_hints(cls, include_extras=True)
-    keys = {}
-    for field in fields_of(cls):
-        limits = field.metadata.get("limits")
-        hint = Annotated[hints[field.name], Field(**limits)] if limits else hints[field.name]
-        schema = handler.generate_schema(hint)
-        keys[field.name] = core_schema.typed_dict_field(schema, required=is_needed(field))
-    strict = core_schema.CoreConfig(strict=True)
-    inner = core_schema.typed_dict_schema(keys, extra_behavior="forbid", config=strict)
-
-    def made(raw: Any, values_of: core_schema.ValidatorFunctionWrapHandler) -> P:
-        if isinstance(raw, cls):
-            return raw
-        part = cls(**values_of(cls.as_written(raw)))
-        part.check()
-        return part
-
-    return core_schema.no_info_wrap_validator_function(made, inner)
-
-
-@lru_cache(maxsize=256)
-def _adapter(cls: Any) -> TypeAdapter[Any]:
-    return TypeAdapter(cls)
-
-
-def checked(data: Any, cls: type[P]) -> P:
-    """The part that plain data states. Raises pydantic's ValidationError, a ValueError."""
-    # Strict mode refuses lists for tuples, and YAML has only lists: convert them. Texts are
-    # printed and drawn.
-    kind: Any = cls
-    found: P = _adapter(kind).validate_python(_tuples(data))
-    return found
 
 
 def check_record(data: Any, model: type[P], text: str, file: object) -> P:
@@ -65,8 +22,6 @@ def check_record(data: Any, model: type[P], text: str, file: object) -> P:
     ``text``: the YAML text of the data, in which the line of an error is found; ``file``: its name
     in error messages. Raises DataError with file, line and key.
     """
-    from simcore.base.database import line_of
-
     if not isinstance(data, dict):
         raise DataError("must be a mapping of keys to values", file=file, line=1)
     try:
@@ -93,12 +48,22 @@ def check_record(data: Any, model: type[P], text: str, file: object) -> P:
         raise DataError("an alias (*) refers to a value that contains it", file=file) from None
 
 
-def _tuples(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {_tuples(k): _tuples(v) for k, v in value.items()}
-    if isinstance(value, list | tuple):
-        return tuple(_tuples(v) for v in value)
-    return printable(value) if isinstance(value, str) else value
+def line_of(text: str, keys: tuple[int | str, ...]) -> int | None:
+    """Line (from 1) of the deepest of ``keys`` in YAML text, for messages; None if unknown."""
+    from ruamel.yaml import YAML
+
+    try:
+        node = YAML(typ="rt", pure=True).load(text)
+    except Exception:
+        return None
+    line: int | None = None
+    for key in keys:
+        try:
+            position = node.lc.item(key) if isinstance(key, int) else node.lc.key(key)
+            node, line = node[key], position[0] + 1
+        except (KeyError, IndexError, AttributeError, TypeError):
+            break
+    return line
 
 
 def _keys_of(error: Mapping[str, Any]) -> tuple[int | str, ...]:

@@ -175,24 +175,6 @@ def _refuse_bomb(text: str, file: object) -> None:
             )
 
 
-def line_of(text: str, keys: tuple[int | str, ...]) -> int | None:
-    """Line (from 1) of the deepest of ``keys`` in YAML text, for messages; None if unknown."""
-    from ruamel.yaml import YAML
-
-    try:
-        node = YAML(typ="rt", pure=True).load(text)
-    except Exception:
-        return None
-    line: int | None = None
-    for key in keys:
-        try:
-            position = node.lc.item(key) if isinstance(key, int) else node.lc.key(key)
-            node, line = node[key], position[0] + 1
-        except (KeyError, IndexError, AttributeError, TypeError):
-            break
-    return line
-
-
 def load_record(path: Path, model: type[R]) -> R:
     """Read and check one database file. Raises DataError with file, line and key."""
     text = _text_of(path)
@@ -377,6 +359,8 @@ def _written_aliases(path: Path) -> list[str]:
 def _load(path: Path, model: type[R], mtime_ns: int) -> R:
     record = load_record(path, model)
     if fold_name(record.name) != fold_name(path.stem):
+        from simcore.base.check_record import line_of
+
         raise DataError(
             f"is {record.name!r} but the file is {path.name!r}: they must agree",
             file=path, line=line_of(_text_of(path), ("name",)), key="name",

@@ -1,21 +1,34 @@
 """Records and their parts: frozen values whose annotations state what a file may hold.
 
-pydantic checks them (``base.check_record``), and is imported only for a file that has not been
-checked before: neither declaring a part nor restoring one from the cache needs it.
+pydantic checks them, and is imported only for a file that has not been checked before: neither
+declaring a part nor restoring one from the cache needs it. ``base.check_record`` says in a sentence
+what is wrong.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Self, dataclass_transform
+from functools import lru_cache
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    ClassVar,
+    Self,
+    TypeVar,
+    dataclass_transform,
+    get_type_hints,
+)
 
+from simcore.base.names import printable
 from simcore.base.record import declared, same_fields, same_hash
 
 if TYPE_CHECKING:
-    from pydantic import GetCoreSchemaHandler
+    from pydantic import GetCoreSchemaHandler, TypeAdapter
     from pydantic_core import CoreSchema
 
+P = TypeVar("P", bound="Part")
 #: The key of a cached part under which the name of its class stands.
 _CLASS = ""
 
@@ -66,8 +79,6 @@ class Part:
     @classmethod
     def model_validate(cls, data: Any) -> Self:
         """The part that plain data states. Raises ValueError."""
-        from simcore.base.check_record import checked
-
         return checked(data, cls)
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None) -> Self:
@@ -101,9 +112,7 @@ class Part:
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         """How pydantic checks this class."""
-        from simcore.base.check_record import schema_of
-
-        return schema_of(cls, handler)
+        return _schema_of(cls, handler)
 
 
 class Record(Part):
@@ -163,6 +172,55 @@ def default_of(field: dataclasses.Field[Any]) -> Any:
     if field.default_factory is not dataclasses.MISSING:
         return field.default_factory()
     return field.default
+
+
+def _schema_of(cls: type[P], handler: GetCoreSchemaHandler) -> CoreSchema:
+    """How pydantic checks a part: its keys without conversions and no others, then ``check``."""
+    from pydantic import Field
+    from pydantic_core import core_schema
+
+    hints = get_type_hints(cls, include_extras=True)
+    keys = {}
+    for field in fields_of(cls):
+        limits = field.metadata.get("limits")
+        hint = Annotated[hints[field.name], Field(**limits)] if limits else hints[field.name]
+        schema = handler.generate_schema(hint)
+        keys[field.name] = core_schema.typed_dict_field(schema, required=is_needed(field))
+    strict = core_schema.CoreConfig(strict=True)
+    inner = core_schema.typed_dict_schema(keys, extra_behavior="forbid", config=strict)
+
+    def made(raw: Any, values_of: Any) -> P:
+        if isinstance(raw, cls):
+            return raw
+        part = cls(**values_of(cls.as_written(raw)))
+        part.check()
+        return part
+
+    return core_schema.no_info_wrap_validator_function(made, inner)
+
+
+@lru_cache(maxsize=256)
+def _adapter(cls: Any) -> TypeAdapter[Any]:
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(cls)
+
+
+def checked(data: Any, cls: type[P]) -> P:
+    """The part that plain data states. Raises pydantic's ValidationError, a ValueError."""
+    # Strict mode refuses lists for tuples, and YAML has only lists: convert them. Texts are
+    # printed and drawn.
+    kind: Any = cls
+    found: P = _adapter(kind).validate_python(_tuples(data))
+    return found
+
+
+def _tuples(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {_tuples(k): _tuples(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return tuple(_tuples(v) for v in value)
+    return printable(value) if isinstance(value, str) else value
 
 
 def packed(value: Any) -> Any:
