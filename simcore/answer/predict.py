@@ -17,9 +17,10 @@ from typing import Any
 import numpy as np
 
 from simcore.answer.residual import step_residual, untimed_slowdown, untold, unvalidated
-from simcore.answer.result import Prediction, RankClass, StageRun, WhatIf
+from simcore.answer.result import Prediction, RankClass, Single, StageRun, WhatIf
 from simcore.base.arrays import NDArray
 from simcore.base.figures import HIGH_QUANTILE, LOW_QUANTILE, Z80, Interval
+from simcore.base.question import Later
 from simcore.hardware.cluster import ClusterSpec, NodeGroup
 from simcore.hardware.measured import timed_by_shape
 from simcore.hardware.network import network_assumptions
@@ -172,19 +173,13 @@ def predict(request: Request, *, keep_timeline: bool = False) -> Prediction:
 
     per_step = request.micro_batch * request.grad_accum
     global_batch = per_step * request.data_ranks
-    rate = global_batch / step[0]
-    single_rate, single_name, ideal_rate = _single(request, job, per_step / step[1])
-    speedup, efficiency = rate / single_rate, rate / ideal_rate
+    rate, alone_rate = float(global_batch / step[0]), float(per_step / step[1])
 
     first = 2 + len(_doubled(knobs))
     bound_by, what_if = _what_if(knobs, step[2:first], float(step[0]))
     time_s = breakdown(steps, first, request.micro_steps, offloads=bool(strategy.offload))
     if bubble_binds(time_s):
         bound_by = BUBBLE
-    if strategy.zero_stage or request.placed is not None:
-        # One GPU alone would hold and update everything, which a rank of this job does not.
-        waiting = sum(time_s.get(k, 0.0) for k in ("communication_exposed", "pipeline_bubble"))
-        efficiency = 1.0 - waiting / step[0]
     memories = run_memories(request)
     memory = _with_segments(request, memory_result(request, memories))
     classes, gain = _rank_classes(job, cluster, steps, request)
@@ -214,11 +209,10 @@ def predict(request: Request, *, keep_timeline: bool = False) -> Prediction:
         grad_accum=request.grad_accum,
         global_batch=global_batch,
         step_time_s=interval,
-        samples_per_s=float(rate),
+        samples_per_s=rate,
         iter_per_s=float(1.0 / step[0]),
-        speedup_vs_1gpu=float(speedup),
-        single_gpu=single_name,
-        scaling_efficiency_frac=float(efficiency),
+        later_single=Later(lambda: _single(request, job, rate, alone_rate)),
+        scaled_frac=_scaled_frac(request, time_s, float(step[0])),
         mfu_frac=float(rate * workload.model_flop / peak),
         time_s=time_s,
         memory=memory,
@@ -228,7 +222,7 @@ def predict(request: Request, *, keep_timeline: bool = False) -> Prediction:
         uneven_split_gain_frac=gain,
         stages=_stage_runs(request, steps, memories),
         defaults=request.defaults,
-        options=resolved_options(request),
+        later_options=Later(lambda: resolved_options(request)),
         assumptions=tuple(
             dict.fromkeys(
                 (
@@ -310,8 +304,23 @@ def _interval(step: Array, samples: slice, request: Request) -> Interval:
     return Interval(centre, centre * exp(-low), centre * exp(high), origin)
 
 
-def _single(request: Request, job: Job, homogeneous_rate: float) -> tuple[float, str, float]:
-    """(samples/s of one GPU of the fastest type, its name, sum of samples/s of all GPUs alone)."""
+def _scaled_frac(request: Request, time_s: Mapping[str, float], step_s: float) -> float | None:
+    """Share of the step in which ranks do not wait for each other; None where each holds all.
+
+    Of what is sharded, one GPU alone would hold and update everything, which no rank of the job
+    does.
+    """
+    if not request.strategy.zero_stage and request.placed is None:
+        return None
+    waiting = sum(time_s.get(k, 0.0) for k in ("communication_exposed", "pipeline_bubble"))
+    return 1.0 - waiting / step_s
+
+
+def _single(request: Request, job: Job, rate: float, alone_rate: float) -> Single:
+    """The job, of ``rate`` [samples/s], beside the same work on one GPU.
+
+    ``alone_rate``: of one rank in the job's own step, if it is like that of a GPU alone.
+    """
     cluster = request.cluster
     # Host memory, PCIe roots and NVMe are shared by the devices of a node, so with offload one
     # device alone has other rates. The same holds for ranks that share a host's cores.
@@ -321,14 +330,15 @@ def _single(request: Request, job: Job, homogeneous_rate: float) -> tuple[float,
         alone and len(job.classes) == 1 and not request.strategy.offload and request.placed is None
     )
     if whole:
-        return homogeneous_rate, cluster.groups[0].gpu.name, homogeneous_rate * cluster.n_gpus
+        efficiency = rate / (alone_rate * cluster.n_gpus)
+        return Single(gpu=gpu.name, speedup=rate / alone_rate, efficiency_frac=efficiency)
     total, best = 0.0, (0.0, "")
     for i, group in enumerate(cluster.groups):
         step_s = _one_device_s(_on_one_device(request, i))
-        rate = request.micro_batch * request.grad_accum / step_s
-        total += rate * group.n_gpus
-        best = max(best, (rate, group.gpu.name))
-    return best[0], best[1], total
+        one_rate = request.micro_batch * request.grad_accum / step_s
+        total += one_rate * group.n_gpus
+        best = max(best, (one_rate, group.gpu.name))
+    return Single(gpu=best[1], speedup=rate / best[0], efficiency_frac=rate / total)
 
 
 def _alone(

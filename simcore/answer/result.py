@@ -84,6 +84,19 @@ class Advice:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Single:
+    """A job beside the same work on one GPU, of the fastest of its types (``gpu``).
+
+    ``speedup``: samples/s over those of that GPU; ``efficiency_frac``: over those of all the job's
+    GPUs, each alone.
+    """
+
+    gpu: str
+    speedup: float
+    efficiency_frac: float
+
+
+@dataclass(frozen=True, kw_only=True)
 class RankClass:
     """One kind of rank in the cluster; ``micro_batch``: samples a rank and micro-step."""
 
@@ -113,8 +126,8 @@ class PredictedJob:
 
     ``n_frozen_params``: of the frozen base that adapters are trained on. ``shard_ranks``: number of
     ranks over which ZeRO shards, with replicas beyond; 0: over all. ``unwrapped``: one process on
-    one GPU, without DistributedDataParallel and its buckets. ``options``: every option of the job
-    by name, with the value used; ``defaults``: those that the user did not set, as text.
+    one GPU, without DistributedDataParallel and its buckets. ``defaults``: options that the user
+    did not set, as text.
     """
 
     model: str
@@ -140,7 +153,12 @@ class PredictedJob:
     global_batch: int
     defaults: tuple[str, ...]
     assumptions: tuple[str, ...]
-    options: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
+    later_options: Later[Mapping[str, Any]] | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def options(self) -> Mapping[str, Any]:
+        """Every option of the job by name, with the value used."""
+        return {} if self.later_options is None else self.later_options.value
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -182,16 +200,13 @@ class Run:
 class Prediction(PredictedJob):
     """The prediction of one job: does it fit, how fast is it, and what limits it.
 
-    ``advice`` takes as long as several predictions, and ``measured`` reads a list of measured
-    steps: both are computed when they are first asked for.
+    ``advice`` takes as long as several predictions, the rate of a single GPU as one, and
+    ``measured`` reads a list of measured steps: they are computed when they are first asked for.
     """
 
     step_time_s: Interval
     samples_per_s: float
     iter_per_s: float
-    speedup_vs_1gpu: float
-    single_gpu: str
-    scaling_efficiency_frac: float
     mfu_frac: float
     time_s: dict[str, float]
     memory: MemoryResult
@@ -204,12 +219,33 @@ class Prediction(PredictedJob):
     run_steps: float | None = None
     run: Run | None = None
     cost: Cost | None = None
+    scaled_frac: float | None = None
+    later_single: Later[Single] = field(repr=False, compare=False)
     later_advice: Later[Advice] | None = field(default=None, repr=False, compare=False)
     later_measured: Later[tuple[MeasuredRow, ...]] | None = field(
         default=None, repr=False, compare=False
     )
     timeline: Timeline | None = field(default=None, repr=False, compare=False)
     pipeline: PipelineLine | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def speedup_vs_1gpu(self) -> float:
+        """Samples per second over those of one GPU of the fastest type."""
+        return self.later_single.value.speedup
+
+    @property
+    def single_gpu(self) -> str:
+        """The GPU type of the speed-up's reference: the job's fastest."""
+        return self.later_single.value.gpu
+
+    @property
+    def scaling_efficiency_frac(self) -> float:
+        """Samples per second over those of all GPUs of the job, each alone.
+
+        For what is sharded, the share of the step in which ranks do not wait for each other.
+        """
+        own = self.scaled_frac
+        return self.later_single.value.efficiency_frac if own is None else own
 
     @property
     def advice(self) -> Advice:

@@ -7,8 +7,10 @@ from dataclasses import replace
 import pytest
 
 from simcore import api
+from simcore.answer.result import Single
 from simcore.answer.scaling import clusters_up_to, speedup_of
 from simcore.base.errors import InvalidConfig
+from simcore.base.question import Later
 
 
 @pytest.mark.parametrize(
@@ -57,7 +59,8 @@ def test_the_interval_is_the_relative_one_of_the_step_below_the_ideal() -> None:
     assert found.low == pytest.approx(found.value * p.step_time_s.value / p.step_time_s.high)
     assert found.value * p.step_time_s.value / p.step_time_s.low > 8.0
     assert found.high == pytest.approx(8.0)
-    slow = replace(p, scaling_efficiency_frac=0.1, speedup_vs_1gpu=0.8)
+    single = Single(gpu="A6000ada", speedup=0.8, efficiency_frac=0.1)
+    slow = replace(p, later_single=Later(lambda: single))
     assert speedup_of(slow).high == pytest.approx(0.8 * p.step_time_s.value / p.step_time_s.low)
 
 

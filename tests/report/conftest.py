@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from simcore.answer.result import MeasuredRow, Prediction, RankClass, Run, WhatIf
+from simcore.answer.result import MeasuredRow, Prediction, RankClass, Run, Single, WhatIf
 from simcore.base.figures import Interval
 from simcore.base.question import Later
 from simcore.base.units import GIB
@@ -51,7 +51,8 @@ def _fake() -> Prediction:
         optimizer="adamw", recompute="none", offload="optimizer:cpu",
         layout="", data_ranks=5, micro_batch=2, grad_accum=3,
         global_batch=30, step_time_s=Interval(1.1, 0.9, 1.4, "made by hand"), samples_per_s=27.3,
-        iter_per_s=0.909, speedup_vs_1gpu=3.2, single_gpu="A100", scaling_efficiency_frac=0.8,
+        iter_per_s=0.909, later_single=Later(
+            lambda: Single(gpu="A100", speedup=3.2, efficiency_frac=0.8)),
         mfu_frac=0.31, time_s=_times(), memory=_memory(), bound_by="data loading",
         what_if=(WhatIf(resource="data loading", step_time_s=1.0, gain_frac=0.0909),
                  WhatIf(resource="memory bandwidth", step_time_s=1.09, gain_frac=0.009),

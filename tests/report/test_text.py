@@ -167,7 +167,7 @@ def test_a_sharded_job_is_compared_with_its_own_ranks(fake: Callable) -> None:
     """One device alone would hold and update everything: no rank of the job does."""
 
     def said(**words: str) -> str:
-        return " ".join(render(fake(scaling_efficiency_frac=0.9, **words)).split())
+        return " ".join(render(fake(scaled_frac=0.9, **words)).split())
 
     assert "4.50 of 5 GPUs, 90 % scaling efficiency (the rest is communication" in said(
         strategy="zero3"
