@@ -89,6 +89,22 @@ def _read(data: dict[str, Any]) -> ModelRecord:
     return ModelRecord.model_validate(data)
 
 
+def world_of(gpus: str, world_size: int | None, rank: int) -> dict[str, Any]:
+    """The fields of the ``World`` that a script runs in. Raises UsageError."""
+    cluster = parse_cluster(gpus)
+    ranks = world_size or cluster.n_gpus
+    if not 1 <= ranks <= cluster.n_gpus:
+        raise UsageError(f"world_size must be 1 to {cluster.n_gpus}, the GPUs of {gpus}")
+    if not 0 <= rank < ranks:
+        raise UsageError(f"rank must be 0 to {ranks - 1}")
+    group = cluster.groups[0]
+    return {
+        "rank": rank, "world_size": ranks, "local_size": min(group.gpus_per_node, ranks),
+        "gpu": group.gpu.name, "memory_bytes": int(group.gpu.usable_memory_bytes),
+        "capability": _capability(group.gpu),
+    }  # fmt: skip
+
+
 class DryRunJob:
     """A job that a dry run captures: complete once the ``with`` block has ended.
 
@@ -193,12 +209,7 @@ def dry_run(
     model and runs at least two optimizer steps of it. Raises UsageError for a cluster that is not
     known, and for what cannot run without values, with file and line.
     """
-    cluster = parse_cluster(gpus)
-    ranks = world_size or cluster.n_gpus
-    if not 1 <= ranks <= cluster.n_gpus:
-        raise UsageError(f"world_size must be 1 to {cluster.n_gpus}, the GPUs of {gpus}")
-    if not 0 <= rank < ranks:
-        raise UsageError(f"rank must be 0 to {ranks - 1}")
+    fields = world_of(gpus, world_size, rank)
     try:
         from simcore.workload.trace.run.capture import World
         from simcore.workload.trace.run.capture import dry_run as run_dry
@@ -206,11 +217,6 @@ def dry_run(
         if err.name != "torch":
             raise
         raise UsageError("a dry run needs PyTorch: pip install '.[torch]'") from None
-    group = cluster.groups[0]
-    world = World(
-        rank, ranks, min(group.gpus_per_node, ranks), group.gpu.name,
-        int(group.gpu.usable_memory_bytes), _capability(group.gpu),
-    )  # fmt: skip
     name = source or Path(getattr(sys.modules["__main__"], "__file__", "") or "notebook").name
-    with run_dry(world, name) as run:
+    with run_dry(World(**fields), name) as run:
         yield DryRunJob(gpus, run)

@@ -19,10 +19,14 @@ from simcore.strategy.options.values import spelt
 
 @dataclass(frozen=True)
 class Entry:
-    """A command: its "module:function" below ``simcore.cli``, its line in ``simcore --help``."""
+    """A command: its "module:function" below ``simcore.cli``, its line in ``simcore --help``.
+
+    ``runs_script``: words after its first argument belong to the script that this names.
+    """
 
     home: str
     short_help: str
+    runs_script: bool = False
 
     def function(self) -> Callable[..., Any]:
         """The function that declares the command; imports its module."""
@@ -42,6 +46,7 @@ COMMANDS = {
     "report": Entry("report:report", "Write a prediction as one HTML file."),
     "validate": Entry("validate:validate", "Compare predictions with measured runs."),
     "trace-model": Entry("trace_model:trace_model", "Write an nn.Module as a model file."),
+    "capture": Entry("capture:capture", "Run a training script dry and make it a job.", True),
     "calibrate": Entry(
         "calibrate:calibrate", "Benchmark this machine, or fit your own measured steps."
     ),
@@ -160,6 +165,9 @@ class _Command(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the words of a command line; flags may be spelt either way (quantized, -ised)."""
+        if not ctx.allow_interspersed_args:  # they may be a script's own
+            of_script: list[str] = super().parse_args(ctx, args)
+            return of_script
         if HELP_ALL in args:
             ctx.meta[HELP_ALL] = True
             args = [word if word != HELP_ALL else "--help" for word in args]
@@ -213,7 +221,10 @@ class _Commands(MutableMapping[str, Any]):
             alone = typer.Typer(
                 add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False
             )
-            alone.command(name, cls=_Command, short_help=entry.short_help)(entry.function())
+            settings = {"allow_interspersed_args": False} if entry.runs_script else None
+            alone.command(
+                name, cls=_Command, short_help=entry.short_help, context_settings=settings
+            )(entry.function())
             self._built[name] = typer.main.get_command(alone)
         return self._built[name]
 

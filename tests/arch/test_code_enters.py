@@ -18,6 +18,8 @@ LOADERS = {"pickle", "marshal", "shelve", "dill", "joblib", "cloudpickle", "torc
 #: Each place, and what keeps data from it. docs/security.md has those that a user meets.
 PLACES = {
     ("simcore/workload/trace/callables.py", "import_module"): "permission.permitted",
+    ("simcore/workload/trace/run/script/child.py", "run_path"): "the script that capture names",
+    ("simcore/workload/trace/run/script/child.py", "run_module"): "the same",
     ("simcore/workload/trace/zoos.py", "import_module"): "names written in the file",
     ("simcore/base/registry.py", "import_module"): "names of a table in the file",
     ("simcore/workload/archs/__init__.py", "import_module"): "names of a table in the file",

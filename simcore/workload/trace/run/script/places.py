@@ -1,0 +1,25 @@
+"""Which files are a user's and which are libraries'; imports no library."""
+
+from __future__ import annotations
+
+import re
+import sysconfig
+from pathlib import Path
+
+_STANDARD = Path(sysconfig.get_paths()["stdlib"])
+_OURS = Path(__file__).resolve().parents[4]
+#: A line of the stacks that Python's faulthandler writes.
+_FRAME = re.compile(r'^ *File "(.+)", line (\d+) in', re.MULTILINE)
+
+
+def is_library(file: str) -> bool:
+    """Whether a file belongs to Python, an installed library or simcore."""
+    path = Path(file)
+    outside = file.startswith("<") or not {"site-packages", "dist-packages"}.isdisjoint(path.parts)
+    return outside or path.is_relative_to(_STANDARD) or path.is_relative_to(_OURS)
+
+
+def place_in_trace(text: str) -> str:
+    """``file:line`` of the innermost line of the user's in stacks written by faulthandler."""
+    frames = _FRAME.findall(text)
+    return next((f"{file}:{line}" for file, line in frames if not is_library(file)), "")
