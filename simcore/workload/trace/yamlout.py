@@ -19,7 +19,7 @@ def _scalar(value: object) -> str:
 def _lines(value: Any, indent: str) -> Iterator[str]:
     """The lines of a mapping in YAML block style; texts of several lines become literal blocks."""
     for key, item in value.items():
-        if isinstance(item, Mapping):
+        if isinstance(item, Mapping) and item:
             yield f"{indent}{key}:"
             yield from _lines(item, indent + "  ")
         elif isinstance(item, str) and "\n" in item:

@@ -7,6 +7,7 @@ import json
 import os
 import runpy
 import sys
+import traceback
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -65,6 +66,7 @@ def _answer(request: Request) -> dict[str, Any]:
     try:
         return {"data": _data(request)}
     except BaseException as err:
+        traceback.print_exception(err)  # shown with what the script prints
         return {"error": sentence(err, request.name)}
 
 

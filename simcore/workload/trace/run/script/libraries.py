@@ -9,7 +9,6 @@ import importlib.abc
 import importlib.machinery
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -21,6 +20,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from simcore.base.errors import UsageError
 from simcore.workload.trace.run.patches import Patches
+from simcore.workload.trace.run.script.places import is_library
 
 
 class _Weights(dict[str, Any]):
@@ -157,9 +157,11 @@ def answered(patches: Patches, local_rank: int) -> None:
         return None if isinstance(state, _Weights) else plain(self, state, *args, **kwargs)
 
     def address(plain: Any, tensor: Any) -> Any:
-        if isinstance(tensor, FakeTensor) and "torch" not in Path(_caller()).parts:
+        if not isinstance(tensor, FakeTensor):
+            return plain(tensor)
+        if not is_library(_caller()):
             raise RuntimeError("cannot access data pointer of a tensor without memory")
-        return plain(tensor)
+        return tensor.untyped_storage()._cdata  # libraries tell tensors apart by it
 
     patches.wrap(torch.Tensor, "data_ptr", address)
     patches.set(torch.multiprocessing, "spawn", spawn)
