@@ -12,6 +12,7 @@ from simcore.api.signatures import takes_options
 from simcore.base.errors import InvalidConfig
 from simcore.hardware.cluster import parse_cluster
 from simcore.request.resolved import Request
+from simcore.strategy.options import OPTIONS
 from simcore.strategy.options.values import inputs_of
 from simcore.workload.models import ModelRecord
 from simcore.workload.permission import trusts_call
@@ -29,10 +30,10 @@ def inference(model: str | Path | ModelSource, gpus: str, **options: Any) -> Inf
     """
     where = {k: options.get(k) for k in ("network", "node", "nnodes", "nproc_per_node")}
     n = parse_cluster(gpus, **where).n_gpus
+    undivided = {o.name: None for o in OPTIONS.options().values() if o.heading == "Parallelism"}
     fixed = {
-        **options, "strategy": "ddp", "tp": n, "recompute": "none", "grad_accum": None,
-        "global_batch": None, "pp": None, "cp": None, "ep": None, "lora_rank": None,
-        "quantised_base": None, "sequence_parallel": None,
+        **options, **undivided, "strategy": "ddp", "tp": n, "recompute": "none",
+        "grad_accum": None, "global_batch": None, "lora_rank": None, "quantised_base": None,
     }  # fmt: skip
 
     def ask(words: dict[str, Any]) -> Request:

@@ -66,7 +66,7 @@ def test_what_leaves_no_way_runs_over_rings_and_is_told() -> None:
         )
         and "all-gather of data ranks, reduce-scatter of data ranks" in tree.assumptions[0]
     )
-    assert " ASSUMED     nccl-algo Tree" in " " + str(tree).split("\n", 1)[1].replace("\n", " ")
+    assert " WARNING     nccl-algo Tree" in " " + str(tree).split("\n", 1)[1].replace("\n", " ")
     ring = api.predict("gpt2-xl", "2x8xH100", nccl_algo="Ring", nccl_proto="Simple", **asked)
     assert tree.step_time_s == ring.step_time_s
     assert not any("nccl" in a for a in ring.assumptions)

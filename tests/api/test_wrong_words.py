@@ -51,8 +51,8 @@ def test_a_term_is_text(term: Any) -> None:
         ("inputs", ["float32[B,3]", 3], "list of texts"),
         ("profile", "mine.yaml", "a result of read_calibration"),
         ("overlap", "none,grads", "none cannot be combined"),
-        ("steps", "100", "a number, not '100'"),
-        ("epochs", True, "a number, not True"),
+        ("steps", "100 steps", "'100 steps' is not a number"),
+        ("epochs", True, "True is not a number"),
     ],
 )
 def test_what_python_would_take_for_something_else_is_refused(

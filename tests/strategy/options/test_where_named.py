@@ -20,8 +20,8 @@ MOST = 9
 #: kernels, terms of time and of memory, links and nodes of the hardware, settings of networks.
 ALSO_ELSE = {
     "attention", "calibration", "ema", "fabric", "global_batch", "grad_accum", "inputs", "launch",
-    "layout", "micro_batch", "network", "node", "offload", "optimizer", "overlap", "pp",
-    "precision", "recompute", "seq_len", "settings", "stages", "strategy", "tp", "vpp",
+    "layout", "lora_rank", "micro_batch", "network", "node", "offload", "optimizer", "overlap",
+    "pp", "precision", "recompute", "seq_len", "settings", "stages", "strategy", "tp", "vpp",
 }  # fmt: skip
 
 
