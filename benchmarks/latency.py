@@ -55,8 +55,18 @@ FIGURES = (
     Figure("import simcore, beyond numpy", 0.1, calls.import_s),
     Figure("simcore --help", 0.5, lambda n: calls.command_s(n, "--help")),
     Figure("simcore predict --help", 0.5, lambda n: calls.command_s(n, "predict", "--help")),
-    Figure("simcore predict of latte-xl on 4x8", 0.5, lambda n: calls.command_s(n, *calls.ASK)),
-    Figure("one TAB", 0.4, calls.completion_s),
+    Figure("simcore predict of latte-xl on 4x8", 0.32, lambda n: calls.command_s(n, *calls.ASK)),
+    Figure("simcore predict of llama3-70b, tp 8 pp 2", 0.35,
+           lambda n: calls.command_s(n, *calls.DIVIDED)),
+    Figure("simcore predict --micro-batch max", 0.45,
+           lambda n: calls.command_s(n, *calls.ASK, "--micro-batch", "max")),
+    Figure("simcore predict of a job that does not fit", 0.45,
+           lambda n: calls.command_s(n, *calls.TOO_LARGE, ends=1)),
+    Figure("simcore list gpus", 0.2, lambda n: calls.command_s(n, "list", "gpus")),
+    Figure("simcore list models llama", 0.2, lambda n: calls.command_s(n, *calls.LIST)),
+    Figure("list gpus in a clone", 0.3, lambda n: calls.in_a_clone_s(n, "list", "gpus")),
+    Figure("list models llama in a clone", 0.3, lambda n: calls.in_a_clone_s(n, *calls.LIST)),
+    Figure("one TAB", 0.2, calls.completion_s),
     Figure("engine prediction of latte-xl on 4x8", 2e-3, calls.engine_s),
     Figure("simcore.predict of latte-xl on 4x8", 2e-3, calls.public_s),
     Figure("predict, dense with ZeRO", 2e-3, lambda n: of_jobs.predict_s(n, of_jobs.DENSE)),
@@ -94,7 +104,7 @@ FIGURES = (
     Figure("shares of a batch of a million", 20.0, calls.shares_s),
     Figure("topology of 10,000 nodes", 1.0, calls.topology_s),
     Figure("fair shares of 100,000 flows on 8,192 nodes", 1.0, calls.flows_s),
-)
+)  # fmt: skip
 
 
 def measured(figure: Figure, n: int) -> Found:

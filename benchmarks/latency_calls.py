@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import resource
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -18,6 +19,11 @@ from benchmarks.rows import least_s
 
 _ROOT = Path(__file__).resolve().parents[1]
 ASK = ("predict", "--model", "latte-xl", "--gpus", "4x8xA6000ada")
+DIVIDED = ("predict", "--model", "llama3-70b", "--gpus", "4x8xH100", "--tp", "8", "--pp", "2")
+TOO_LARGE = ("predict", "--model", "llama3-70b", "--gpus", "8xA100")
+LIST = ("list", "models", "llama")
+#: Folders of a clone that hold records.
+_RECORDS = ("hardware_db", "models_db", "programs_db")
 _COMPLETED = "simcore predict --model bert-base --gpus A6000a"
 
 
@@ -42,22 +48,39 @@ def _children_s() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def process_s(n: int, words: list[str], *, uncounted: int = 1, **env: str) -> float:
-    """Processor seconds of a process; first calls, which write bytecode, do not count."""
+def process_s(
+    n: int, words: list[str], *, uncounted: int = 1, ends: int = 0, cwd: str | None = None,
+    **env: str,
+) -> float:  # fmt: skip
+    """Processor seconds of a process that ends with the code ``ends``; first calls, which write
+    bytecode and caches, do not count.
+    """
     least = float("inf")
     for call in range(n + uncounted):
         before = _children_s()
-        subprocess.run(
-            [sys.executable, *words], env={**os.environ, **env}, check=True, capture_output=True
+        done = subprocess.run(
+            [sys.executable, *words], env={**os.environ, **env}, cwd=cwd, capture_output=True
         )
+        if done.returncode != ends:
+            raise RuntimeError(done.stderr.decode())
         if call >= uncounted:
             least = min(least, _children_s() - before)
     return least
 
 
-def command_s(n: int, *words: str) -> float:
+def command_s(n: int, *words: str, ends: int = 0) -> float:
     """Seconds of a simcore command in a new process."""
-    return process_s(n, ["-m", "simcore", *words])
+    return process_s(n, ["-m", "simcore", *words], ends=ends)
+
+
+def in_a_clone_s(n: int, *words: str) -> float:
+    """Seconds of a command in a folder that has its own records."""
+    from simcore.base.database import shipped_root
+
+    with tempfile.TemporaryDirectory() as clone:
+        for folder in _RECORDS:
+            shutil.copytree(shipped_root() / folder, Path(clone) / folder)
+        return process_s(n, ["-m", "simcore", *words], cwd=clone, PYTHONPATH=str(_ROOT))
 
 
 def completion_s(n: int) -> float:

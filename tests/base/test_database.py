@@ -244,3 +244,27 @@ def test_a_dot_between_digits_tells_names_apart() -> None:
     assert fold_name("2.5GbE") != fold_name("25GbE")
     assert fold_name("DiT-XL/2") == fold_name("dit_xl 2")
     assert fold_name("Inception.v3") == fold_name("inception-V3")
+
+
+def test_a_checked_record_is_kept_and_an_altered_entry_is_not_trusted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SIMCORE_CACHE", str(tmp_path / "cache"))
+    path = write(tmp_path, GOOD)
+    first = load_record(path, Thing)
+    (entry_file,) = (tmp_path / "cache" / "records").iterdir()
+    with monkeypatch.context() as nothing_is_checked:
+        nothing_is_checked.setattr("simcore.base.check_record.check_record", None)
+        assert load_record(path, Thing).model_dump() == first.model_dump()
+        assert load_record(path, Thing).ports == first.ports
+    for change in (
+        lambda raw: raw.replace(b"960000000000.0", b"1.0"),
+        lambda raw: raw.replace(b"Thing", b"Other"),
+        lambda raw: raw[:-9],
+    ):
+        entry_file.write_bytes(change(entry_file.read_bytes()))
+        assert load_record(path, Thing).model_dump() == first.model_dump()
+    entry_file.chmod(0o666)
+    assert load_record(path, Thing).model_dump() == first.model_dump()
+    with pytest.raises(DataError, match="'source' is missing"):
+        load_record(write(tmp_path, GOOD.replace("lanes: 16, source: sheet", "lanes: 16")), Thing)
