@@ -191,8 +191,8 @@ def _tried(words: Words) -> tuple[int | None, str]:
     try:
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             code = run(words)
-    except TookTooLong:
-        return None, f"takes more than {MOST_S:g} s of processor time, or {MOST_WAITED_S:g} s"
+    except TookTooLong as late:
+        return None, f"takes more than {late}"
     except BaseException as error:
         return None, f"raises {type(error).__name__}: {error}"
     finally:
@@ -237,8 +237,9 @@ def _schema() -> Any:
 def _bounded() -> Iterator[None]:
     """Bounds of time and memory, which end with the block."""
 
-    def end(_number: int, _frame: object) -> None:
-        raise TookTooLong
+    def end(number: int, _frame: object) -> None:
+        waited = number == signal.SIGALRM
+        raise TookTooLong(f"{MOST_WAITED_S:g} s" if waited else f"{MOST_S:g} s of processor time")
 
     before = resource.getrlimit(resource.RLIMIT_DATA)
     pages = int(Path("/proc/self/statm").read_text().split()[5])

@@ -24,28 +24,49 @@ if TYPE_CHECKING:
         scaling,
         sweep,
     )
+    from simcore.api.catalog import gpus, models, programs
     from simcore.api.dry_run import dry_run
     from simcore.api.results import Prediction
+    from simcore.base.errors import (
+        BadQuantity,
+        DataError,
+        InvalidConfig,
+        SimcoreError,
+        UnknownName,
+        UsageError,
+    )
     from simcore.workload.trace.estimate import estimate_memory
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "BadQuantity",
+    "DataError",
+    "InvalidConfig",
     "Prediction",
+    "SimcoreError",
+    "UnknownName",
+    "UsageError",
     "__version__",
     "compare",
     "dry_run",
     "estimate_memory",
     "explain",
     "goodput",
+    "gpus",
     "memory_timeline",
+    "models",
     "plan",
     "predict",
+    "programs",
     "scaling",
     "sweep",
 ]
 
+_ERRORS = ("BadQuantity", "DataError", "InvalidConfig", "SimcoreError", "UnknownName", "UsageError")
 _HOMES = {
+    **dict.fromkeys(_ERRORS, "simcore.base.errors"),
+    **dict.fromkeys(("gpus", "models", "programs"), "simcore.api.catalog"),
     "Prediction": "simcore.api.results",
     "compare": "simcore.api",
     "dry_run": "simcore.api.dry_run",

@@ -18,7 +18,7 @@ from simcore.answer.result import Advice, MeasuredRow
 from simcore.answer.result import Prediction as PlainPrediction
 from simcore.api.result import Call, plain_as
 from simcore.api.results import Explanation, Memory, Prediction, Timeline
-from simcore.api.signatures import takes_options
+from simcore.api.signatures import takes_job, takes_options
 from simcore.base.errors import InvalidConfig, SimcoreError, UsageError
 from simcore.base.question import Later, one_question
 from simcore.base.units import number_problems
@@ -27,10 +27,23 @@ from simcore.hardware.profile import Profile
 from simcore.request.resolved import Request
 from simcore.strategy.options import Options
 from simcore.strategy.options.values import inputs_of
-from simcore.workload.permission import trusts_call
 from simcore.workload.resolve import ModelSource, model_of
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Protocol
+
+    class Module(Protocol):
+        """A torch.nn.Module, as a type checker needs it."""
+
+        def parameters(self, recurse: bool = True) -> Any: ...
+
+    class Config(Protocol):
+        """A config of transformers, as a type checker needs it."""
+
+        def to_dict(self) -> dict[str, Any]: ...
+
+    Model = str | Path | ModelSource | Module | Config | Mapping[str, Any]
     from simcore.answer.replay import Replay
     from simcore.answer.slower import Slower
     from simcore.answer.views import Roofline, Swing
@@ -61,15 +74,15 @@ if TYPE_CHECKING:
 
 
 #: ``answer.request.make_request`` for Python callers: it may import a callable that they name.
-make_request = trusts_call()(_make_request)
+make_request = takes_job()(_make_request)
 
 
 @takes_options()
-@trusts_call()
+@takes_job()
 @one_question()
 def predict(
-    model: str | Path | ModelSource,
-    gpus: str,
+    model: Model,
+    gpus: str | ClusterSpec,
     *,
     steps: float | str | None = None,
     epochs: float | None = None,
@@ -83,11 +96,13 @@ def predict(
 ) -> Prediction:
     """The prediction of one training job on a cluster such as ``4x8xA6000ada``.
 
-    ``model`` is a name, a file (text or a path), a callable (``package.module:function``) or a
-    result of ``read_config``. ``options`` are those of ``simcore predict``, listed below; options
-    that are not given take their defaults, which ``Prediction.defaults`` lists. Raises UsageError,
-    which lists everything that is wrong with the request. A job that does not fit in memory is a
-    normal result, not an error.
+    ``model`` is a name, a file (text or a path), a callable (``package.module:function``), a torch
+    module with its ``inputs`` (tensors of a batch, or their shapes), a config of transformers (or
+    its dictionary) or a result of ``read_config``. ``gpus`` may be a ``ClusterSpec`` too.
+    ``options`` are those of ``simcore predict``, listed below; options that are not given take
+    their defaults, which ``Prediction.defaults`` lists. Raises UsageError, which lists everything
+    that is wrong with the request. A job that does not fit in memory is a normal result, not an
+    error.
 
     steps, epochs, tokens   length of a run ("15T"), one of them: ``run`` has its time, cost, energy
     deadline       "30d" or a date: ``run`` has the probability that the run ends before it
@@ -97,7 +112,7 @@ def predict(
     of_run = {"steps": steps, "epochs": epochs, "tokens": tokens, "deadline": deadline,
               "cost": cost or None, "price": price, "prices": prices}  # fmt: skip
     of_run = {name: value for name, value in of_run.items() if value is not None}
-    result = answer_of(model, gpus, options, keep_timeline=keep_timeline)
+    result = answer_of(model, gpus, options, keep_timeline=keep_timeline)  # type: ignore[arg-type]
     if of_run:
         from simcore.api.run import told_of_run
 
@@ -106,7 +121,7 @@ def predict(
     return Prediction.of(result, Call("predict", words))
 
 
-@trusts_call()
+@takes_job()
 def answer_of(
     model: str | Path | ModelSource,
     gpus: str | ClusterSpec,
@@ -160,7 +175,7 @@ def _measured(request: Request, found: PlainPrediction) -> tuple[MeasuredRow, ..
 
 
 @takes_options()
-@trusts_call()
+@takes_job()
 def explain(model: str | Path | ModelSource, gpus: str, term: str, **options: Any) -> Explanation:
     """Formula, inputs and source of one term of a prediction.
 
@@ -175,7 +190,7 @@ def explain(model: str | Path | ModelSource, gpus: str, term: str, **options: An
 
 
 @takes_options()
-@trusts_call()
+@takes_job()
 def terms(model: str | Path | ModelSource, gpus: str, **options: Any) -> dict[str, str]:
     """The terms of a prediction that ``explain`` explains, with their values as text."""
     from simcore.answer.explain import listed
@@ -185,7 +200,7 @@ def terms(model: str | Path | ModelSource, gpus: str, **options: Any) -> dict[st
 
 
 @takes_options()
-@trusts_call()
+@takes_job()
 def slower(model: str | Path | ModelSource, gpus: str, measured_s: float, **options: Any) -> Slower:
     """Why a measured step takes longer (or less long) than predicted: what each resource alone
     would have to deliver, the most likely first.
@@ -201,7 +216,7 @@ def slower(model: str | Path | ModelSource, gpus: str, measured_s: float, **opti
 
 
 @takes_options()
-@trusts_call()
+@takes_job()
 def memory_timeline(
     model: str | Path | ModelSource,
     gpus: str,
@@ -229,7 +244,7 @@ def memory_timeline(
 
 
 @takes_options()
-@trusts_call()
+@takes_job()
 def timeline(model: str | Path | ModelSource, gpus: str, **options: Any) -> Timeline:
     """Start and finish of every task of one step [s]: the timeline of
     ``predict(..., keep_timeline=True)``.
@@ -240,7 +255,7 @@ def timeline(model: str | Path | ModelSource, gpus: str, **options: Any) -> Time
 
 
 @takes_options()
-@trusts_call()
+@takes_job()
 def replay(model: str | Path | ModelSource, gpus: str, **options: Any) -> Replay:
     """One step as a graph of compute tasks and messages, for network simulators.
 
@@ -256,7 +271,7 @@ def replay(model: str | Path | ModelSource, gpus: str, **options: Any) -> Replay
 
 
 @takes_options()
-@trusts_call()
+@takes_job()
 @one_question()
 def scaling(
     model: str | Path | ModelSource,
@@ -298,7 +313,7 @@ def scaling(
 
 
 @takes_options()
-@trusts_call()
+@takes_job()
 def roofline(model: str | Path | ModelSource, gpus: str, **options: Any) -> Roofline:
     """Flop, memory traffic and predicted time of every operator in one micro-step of one GPU."""
     from simcore.answer.views import roofline as _roofline
@@ -307,7 +322,7 @@ def roofline(model: str | Path | ModelSource, gpus: str, **options: Any) -> Roof
 
 
 @takes_options()
-@trusts_call()
+@takes_job()
 def sensitivity(
     model: str | Path | ModelSource, gpus: str, **options: Any
 ) -> tuple[float, tuple[Swing, ...]]:
@@ -329,7 +344,7 @@ def find_terms(term: str) -> tuple[str, ...]:
 
 
 @takes_options()
-@trusts_call(at=1)
+@takes_job(at=1)
 @one_question()
 def launch_file(
     dialect: str,
@@ -423,7 +438,7 @@ def _seq_len(model: str | Path | ModelSource, options: Options) -> int | None:
 
 
 @takes_options()
-@trusts_call()
+@takes_job()
 @one_question()
 def report(model: str | Path | ModelSource, gpus: Sequence[str] | str, **options: Any) -> str:
     """A self-contained HTML page about one job, on one cluster or on several side by side.

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import fields
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from simcore.answer import result as engine
@@ -14,6 +16,7 @@ from simcore.timing import timeline as engine_timeline
 
 if TYPE_CHECKING:
     from simcore.api.many import Comparison, MemoryTimeline
+    from simcore.request.emit import LaunchFile
 
 
 def _memory_over_step(call: Call) -> MemoryTimeline:
@@ -115,6 +118,37 @@ class Prediction(Result, engine.Prediction):
         from simcore.report.jsonout import to_dict
 
         return to_dict(self)
+
+    def emit(self, dialect: str) -> LaunchFile:
+        """The job as a launch file (``text``, ``files``) of another program: ``megatron``, ``hf``
+        ... Raises UsageError with everything that the format cannot express.
+        """
+        from simcore import api
+
+        return api.launch_file(dialect, **self._call("no launch file of it").job)
+
+    def trace(self, path: str | Path) -> None:
+        """Write the step's timeline for ui.perfetto.dev, ``.json`` or ``.json.gz``."""
+        from simcore.report.trace import write_trace
+
+        timed = self if self.timeline is not None else self.replace(keep_timeline=True)
+        write_trace(timed, Path(path))
+
+    def save(self, path: str | Path) -> None:
+        """Write the answer to a file: ``.json`` (to_dict), ``.html`` (the report) or ``.txt``.
+
+        Raises UsageError for another ending.
+        """
+        from simcore.base.atomic import write_text
+        from simcore.report.jsonout import dumps
+
+        path = Path(path)
+        makers: dict[str, Callable[[], str]] = {
+            ".json": lambda: dumps(self.to_dict()), ".html": self.to_html, ".txt": self.__str__
+        }  # fmt: skip
+        if path.suffix not in makers:
+            raise UsageError(f"{str(path)!r} must end in {', '.join(makers)}")
+        write_text(path, makers[path.suffix]())
 
     def to_html(self) -> str:
         """The report as one self-contained HTML page, as ``simcore report`` writes it."""

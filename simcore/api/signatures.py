@@ -9,13 +9,17 @@ from __future__ import annotations
 import inspect
 import textwrap
 from collections.abc import Callable, Sequence
-from functools import lru_cache
-from typing import Any, TypeVar
+from functools import lru_cache, wraps
+from pathlib import Path
+from typing import Any, ParamSpec, TypeVar
 
 from simcore.strategy.options import OPTIONS, Option
 from simcore.strategy.options.option import HEADINGS
 from simcore.strategy.options.values import shown
+from simcore.workload.permission import trusts_call
 
+P = ParamSpec("P")
+R = TypeVar("R")
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 _WIDTH, _COLUMN = 92, 22
@@ -42,6 +46,30 @@ def takes_options(*, several: bool = False) -> Callable[[Function], Function]:
 
         OPTIONS.when_changed(sign)
         return function
+
+    return decorate
+
+
+def takes_job(at: int = 0) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """A decorator of a function whose ``at``-th argument is a model, which a person typed.
+
+    The model may also be an object, a module or a config, and ``inputs`` tensors (``objects``).
+    """
+
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        trusted = trusts_call(at)(function)
+
+        @wraps(function)
+        def call(*args: P.args, **kwargs: P.kwargs) -> R:
+            model = args[at] if len(args) > at else kwargs.get("model")
+            if isinstance(model, str | Path) and kwargs.get("inputs") is None:
+                return trusted(*args, **kwargs)
+            from simcore.api.objects import with_objects
+
+            values, words = with_objects(args, kwargs, at)
+            return trusted(*values, **words)
+
+        return call
 
     return decorate
 
@@ -89,4 +117,4 @@ def _lines(option: Option, several: bool) -> list[str]:
     return [first, *(f"{'':<{_COLUMN}}{line}" for line in wrapped[1:])]
 
 
-__all__ = ["takes_options"]
+__all__ = ["takes_job", "takes_options"]

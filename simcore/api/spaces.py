@@ -13,7 +13,7 @@ from simcore.answer.request import is_max, make_request
 from simcore.api.many import Comparison, Fleet, Goodput, Plan, Sweep
 from simcore.api.result import Call
 from simcore.api.results import Prediction
-from simcore.api.signatures import takes_options
+from simcore.api.signatures import takes_job, takes_options
 from simcore.base.errors import InvalidConfig, Problems, SimcoreError, UsageError
 from simcore.base.question import one_question
 from simcore.base.units import number_problems
@@ -28,7 +28,6 @@ from simcore.planning.points import checkpoint_bytes
 from simcore.planning.store import warn
 from simcore.planning.sweep import run_sweep
 from simcore.strategy.options.values import inputs_of, with_files
-from simcore.workload.permission import trusts_call
 from simcore.workload.resolve import model_of, resolve_model
 
 if TYPE_CHECKING:
@@ -39,7 +38,7 @@ if TYPE_CHECKING:
 
 
 @takes_options(several=True)
-@trusts_call()
+@takes_job()
 @one_question()
 def sweep(
     model: str | Path | Sequence[str | Path],
@@ -146,7 +145,7 @@ def _advised(found: SweepResult, words: Mapping[str, Any]) -> SweepResult:
 
 
 @takes_options(several=True)
-@trusts_call()
+@takes_job()
 @one_question()
 def compare(
     model: str | Path,
@@ -198,7 +197,7 @@ def compare(
 
 
 @takes_options(several=True)
-@trusts_call()
+@takes_job()
 @one_question()
 def plan(
     model: str | Path,
@@ -280,7 +279,7 @@ def plan(
 
 
 @takes_options()
-@trusts_call()
+@takes_job()
 def goodput(
     model: str | Path,
     gpus: str,
@@ -367,7 +366,7 @@ def fleet(
     return Fleet.of(outcome, Call("fleet", call))
 
 
-@trusts_call()
+@takes_job()
 def launched_words(
     model: str | Sequence[str],
     gpus: str | Sequence[str],
@@ -423,7 +422,7 @@ def _with_inputs(words: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-@trusts_call()
+@takes_job()
 def make_space(
     model: str | Path | Sequence[str | Path], gpus: str | Sequence[str], **words: Any
 ) -> space.Space:

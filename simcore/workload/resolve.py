@@ -99,15 +99,10 @@ def model_of(model: object, inputs: tuple[str, ...] = (), settings: object = Non
         return resolve_model(fspath(model), inputs=inputs, settings=settings)
     if isinstance(getattr(model, "training", None), Training):
         return with_settings(cast("ModelSource", model), settings)
-    if callable(model):  # an nn.Module is callable too
+    if callable(model):
         raise UsageError(
             f"model must be text, not a {type(model).__name__}: name the function that builds it, "
             "'package.module:function' ('__main__:function' in a notebook), with its inputs"
-        )
-    if isinstance(model, Mapping):
-        raise UsageError(
-            "model must be text, not a dictionary: of a Hugging Face config, give its config.json "
-            "or api.read_config(json.dumps(config), name)"
         )
     raise UsageError(f"model must be text, not {model!r:.60}")
 

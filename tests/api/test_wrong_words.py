@@ -73,9 +73,8 @@ def test_a_switch_is_on_however_true_is_written(value: Any) -> None:
 @pytest.mark.parametrize(
     ("model", "says"),
     [
-        (nn.Linear(2, 2), "not a Linear: name the function"),
+        (nn.Linear(2, 2), "the module Linear needs its inputs"),
         (lambda: nn.Linear(2, 2), "__main__:function"),
-        (LLAMA, "read_config"),
         (None, "not None"),
         (3, "not 3"),
     ],
@@ -83,6 +82,12 @@ def test_a_switch_is_on_however_true_is_written(value: Any) -> None:
 def test_a_model_is_named(ask: str, model: Any, says: str) -> None:
     with pytest.raises(UsageError, match=says):
         getattr(simcore, ask)(model, "8xA100", **QUESTIONS[ask])
+
+
+@pytest.mark.parametrize("ask", ["sweep", "plan", "compare"])
+def test_many_predictions_take_models_by_name(ask: str) -> None:
+    with pytest.raises(UsageError, match="by name, not the object 'llama'"):
+        getattr(simcore, ask)(LLAMA, "8xA100", **QUESTIONS[ask])
 
 
 @pytest.mark.parametrize("ask", QUESTIONS)

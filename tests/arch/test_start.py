@@ -91,8 +91,9 @@ def test_pydantic_loads_for_files_that_were_not_checked_before(
 def test_public_names_are_lazy_and_complete(tmp_path: Path) -> None:
     assert simcore.__all__ == sorted(simcore.__all__)
     assert set(simcore.__all__) == {
-        "Prediction", "__version__", "compare", "dry_run", "estimate_memory", "explain", "goodput",
-        "memory_timeline", "plan", "predict", "scaling", "sweep",
+        "BadQuantity", "DataError", "InvalidConfig", "Prediction", "SimcoreError", "UnknownName",
+        "UsageError", "__version__", "compare", "dry_run", "estimate_memory", "explain", "goodput",
+        "gpus", "memory_timeline", "models", "plan", "predict", "programs", "scaling", "sweep",
     }  # fmt: skip
     from simcore.api import predict
     from simcore.api.results import Prediction

@@ -1,0 +1,55 @@
+"""Page, command line and Python give the same answer to the last digit."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import random
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+
+from simcore import api
+from simcore.base.errors import SimcoreError
+from simcore.cli.main import run
+from simcore.report.jsonout import dumps, to_dict
+
+MODELS = ("gpt2", "llama3.2-1b", "llama3-8b", "mixtral-8x7b", "bert-large", "t5-large", "resnet-50",
+          "vit-l-16", "dit-xl-2", "latte-xl", "mamba-130m", "ncf")  # fmt: skip
+GPUS = ("1xT4", "8xA100", "2x8xH100", "4x8xA6000ada", "1x2xA100+1x4xT4", "2x4xMI300X", "v5p-16")
+VALUES: dict[str, tuple[Any, ...]] = {
+    "strategy": ("ddp", "zero1", "zero2", "zero3"), "recompute": ("none", "full"),
+    "micro_batch": (1, 2, 7, "max"), "grad_accum": (1, 3), "precision": ("fp32", "bf16"),
+    "network": ("eth-25", "100 Gbit/s"), "tp": (1, 2), "pp": (1, 2), "optimizer": ("sgd", "adam"),
+    "steps": (1000, 2.5e4), "lora_rank": (8,), "offload": ("optimizer:cpu",),
+}  # fmt: skip
+
+
+def job(seed: int) -> dict[str, Any]:
+    rng = random.Random(seed)
+    words = {"model": rng.choice(MODELS), "gpus": rng.choice(GPUS)}
+    return words | {k: rng.choice(VALUES[k]) for k in rng.sample(list(VALUES), rng.randrange(6))}
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_three_ways_to_ask_have_one_answer(client: TestClient, seed: int) -> None:
+    words = job(seed)
+    flags = [f"--{k.replace('_', '-')}={v}" for k, v in words.items()]
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        code = run(["predict", *flags, "--json"])
+    page = client.get("/api/v1/predict", params={k: str(v) for k, v in words.items()})
+    try:
+        found = api.predict(**words)
+    except SimcoreError as error:
+        assert code == 2 and page.status_code == 422
+        for sentence in error.sentences:
+            assert " ".join(sentence.split()) in " ".join(err.getvalue().split())
+            assert sentence in " ".join(p["message"] for p in page.json()["problems"])
+        return
+    assert code == (0 if found.fits else 1) and page.status_code == 200
+    wanted = json.loads(dumps(to_dict(found)))
+    assert json.loads(out.getvalue()) == wanted
+    assert page.json() == wanted
