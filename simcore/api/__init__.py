@@ -30,20 +30,6 @@ from simcore.strategy.options.values import inputs_of
 from simcore.workload.resolve import ModelSource, model_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Protocol
-
-    class Module(Protocol):
-        """A torch.nn.Module, as a type checker needs it."""
-
-        def parameters(self, recurse: bool = True) -> Any: ...
-
-    class Config(Protocol):
-        """A config of transformers, as a type checker needs it."""
-
-        def to_dict(self) -> dict[str, Any]: ...
-
-    Model = str | Path | ModelSource | Module | Config | Mapping[str, Any]
     from simcore.answer.replay import Replay
     from simcore.answer.slower import Slower
     from simcore.answer.views import Roofline, Swing
@@ -59,6 +45,7 @@ if TYPE_CHECKING:
     )
     from simcore.api.many import Comparison, Fleet, Goodput, MemoryTimeline, Plan, Scaling, Sweep
     from simcore.api.model_timing import calibrate_model
+    from simcore.api.objects import Model
     from simcore.api.spaces import (
         compare,
         fleet,

@@ -9,9 +9,24 @@ import json
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from simcore.base.errors import UsageError
+
+if TYPE_CHECKING:
+    from simcore.workload.resolve import ModelSource
+
+    class Module(Protocol):
+        """A torch.nn.Module, as a type checker needs it."""
+
+        def parameters(self, recurse: bool = True) -> Any: ...
+
+    class Config(Protocol):
+        """A config of transformers, as a type checker needs it."""
+
+        def to_dict(self) -> dict[str, Any]: ...
+
+    Model = str | Path | ModelSource | Module | Config | Mapping[str, Any]
 
 
 def with_objects(
@@ -60,7 +75,7 @@ def _of_module(module: Any, inputs: tuple[str, ...]) -> Any:
             "inputs=[tensor] or inputs=['float32[B,3,224,224]']"
         )
     data = record_data(Built(module, None, None), parse_inputs(inputs), name)
-    return ModelRecord.model_validate_json(json.dumps(data))
+    return ModelRecord.model_validate(data)
 
 
 def texts_of_inputs(inputs: Any) -> Any:
