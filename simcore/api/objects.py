@@ -9,7 +9,7 @@ import json
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from simcore.base.errors import UsageError
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
         def to_dict(self) -> dict[str, Any]: ...
 
-    Model = str | Path | ModelSource | Module | Config | Mapping[str, Any]
+    Model: TypeAlias = str | Path | ModelSource | Module | Config | Mapping[str, Any]
 
 
 def with_objects(
