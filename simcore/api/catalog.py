@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, overload
 
-from simcore.base.errors import UsageError
-
 if TYPE_CHECKING:
     from pandas import DataFrame
 
@@ -41,11 +39,9 @@ class Catalog(Sequence[Mapping[str, Any]]):
 
     def to_pandas(self) -> DataFrame:
         """A pandas DataFrame, a row for each record. Raises UsageError without pandas."""
-        try:
-            import pandas
-        except ImportError:
-            raise UsageError("to_pandas needs pandas: pip install 'simcore[frames]'") from None
-        return pandas.json_normalize([dict(record) for record in self])
+        from simcore.report.frames import of_records
+
+        return of_records([dict(record) for record in self])
 
     def _repr_html_(self) -> str:
         from html import escape

@@ -46,6 +46,16 @@ def frame(result: object) -> DataFrame:
     return made
 
 
+def of_records(records: list[dict[str, Any]]) -> DataFrame:
+    """A row for each record, nested keys joined by dots. Raises UsageError without pandas."""
+    try:
+        import pandas
+    except ImportError:
+        raise UsageError("to_pandas needs pandas: pip install 'simcore[frames]'") from None
+    made: DataFrame = pandas.json_normalize(records)
+    return made
+
+
 @singledispatch
 def columns_of(result: object) -> Columns:
     """The columns of a result, all of equal length, by name. Raises TypeError for other types."""
