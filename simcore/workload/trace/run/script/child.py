@@ -78,8 +78,9 @@ def _data(request: Request) -> dict[str, Any]:
     from simcore.workload.trace.run.patches import Patches
     from simcore.workload.trace.run.script.confined import bound, confine
     from simcore.workload.trace.run.script.files import Overlay
+    from simcore.workload.trace.run.script.finite import Finite
     from simcore.workload.trace.run.script.libraries import answered
-    from simcore.workload.trace.run.script.loaders import read_data
+    from simcore.workload.trace.run.script.loaders import fake_mode, read_data
     from simcore.workload.trace.run.script.refusals import ending
 
     world = World(**{**request.world, "capability": tuple(request.world["capability"])})
@@ -98,7 +99,7 @@ def _data(request: Request) -> dict[str, Any]:
         confine(Overlay(Path(request.folder)), patches)
         register_optimizer_step_post_hook(stepped)
         ended = ""
-        with suppress(Finished):
+        with suppress(Finished), Finite(fake_mode()):
             try:
                 _run(request)
             except SystemExit as err:

@@ -33,9 +33,15 @@ def _fake(mode: FakeTensorMode, tensor: torch.Tensor) -> torch.Tensor:
     )
 
 
+def fake_mode() -> FakeTensorMode:
+    """The mode that gives the tensors of the dry run that goes on."""
+    mode: FakeTensorMode = torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE)
+    return mode
+
+
 def read_data(patches: Patches) -> None:
     """Let data loaders read real data, and give fake tensors to the script."""
-    mode = torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE)
+    mode = fake_mode()
     base = dataloader._BaseDataLoaderIter
 
     def begun(plain: Any, *args: Any, **kwargs: Any) -> Any:

@@ -56,6 +56,7 @@ for epoch in range(100):
         loss = nn.functional.cross_entropy(model(x.cuda()), y.cuda())
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        assert torch.isfinite(loss).all() and not loss.isnan()
         optimizer.step()
         optimizer.zero_grad()
         print(loss.item())
