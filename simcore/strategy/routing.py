@@ -41,7 +41,7 @@ class Routing:
 
     def fullest(self, ep: int) -> float:
         """Imbalance limited to what ``ep`` ranks can have: no rank gets more than all tokens."""
-        return min(self.imbalance, float(ep))
+        return float(min(self.imbalance, ep))
 
     def rows(self, ep: int, dispatcher: str = "alltoall") -> ExpertRows:
         """The fullest rank's rows.
