@@ -242,7 +242,9 @@ def make_plan(
         objective=goal.objective,
         best=tuple(best),
         front=tuple(front),
-        sensitivities=tuple(sensitivities(found, _sure(goal, best[0]), samples, best[0].cluster))
+        sensitivities=tuple(
+            sensitivities(found, _sure(goal, best[0]), samples, best[0].cluster, goal.deadline_s)
+        )
         if best
         else (),
         relaxations=tuple(eased),

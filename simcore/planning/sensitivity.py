@@ -33,11 +33,12 @@ class Sensitivity:
 
 
 def sensitivities(
-    c: Candidates, goal: Goal, samples: float | None, best: str
+    c: Candidates, goal: Goal, samples: float | None, best: str, deadline_s: float | None
 ) -> Iterator[Sensitivity]:
     """The best value of the objective after each change of network, memory, price or deadline.
 
-    ``best``: the best cluster of the plan.
+    ``goal``: with the limits that central estimates have to meet; ``deadline_s``: as it was asked
+    for. ``best``: the best cluster of the plan.
     """
 
     def ask(change: str, other: Candidates, wish: Goal) -> Sensitivity:
@@ -60,10 +61,10 @@ def sensitivities(
                 yield ask(f"{name} at half price", halved, goal)
         if len(types) == 1:
             yield ask("half price", replace(c, usd_per_h=c.usd_per_h / 2.0), goal)
-    if goal.deadline_s is not None:
-        until_s = goal.deadline_s * 1.5
+    if goal.deadline_s is not None and deadline_s is not None:
+        until_s = 1.5 * deadline_s
         size, unit = (DAY, "d") if until_s >= 2 * DAY else (HOUR, "h")
-        later = replace(goal, deadline_s=until_s, ends=None)
+        later = replace(goal, deadline_s=1.5 * goal.deadline_s, ends=None)
         yield ask(f"deadline {until_s / size:.3g} {unit}", c, later)
 
 

@@ -244,7 +244,7 @@ def speedup(p: Prediction) -> str:
     share = f"{percent(p.scaling_efficiency_frac)} scaling efficiency"
     if p.is_sharded:
         rest = "communication" + (" and bubble" if p.time_s.get("pipeline_bubble") else "")
-        return f"{figure(p.speedup)} of {p.n_gpus:,} GPUs, {share} (the rest is {rest})"
+        return f"{figure(p.speedup)} of {p.n_gpus:,} {noun(p)}s, {share} (the rest is {rest})"
     one = f"one {p.single_gpu}" + (" (the fastest)" if len(p.rank_classes) > 1 else "")
     return f"{figure(p.speedup)} x {one}, {share}"
 

@@ -10,8 +10,8 @@ import transformers
 from torch.utils.flop_counter import FlopCounterMode
 
 from simcore.workload import ops
-from simcore.workload.ops.lightning import BLOCK
 from simcore.workload.models import MODELS
+from simcore.workload.ops.lightning import BLOCK
 from simcore.workload.sharding import sequence_parallel
 
 L, H, D, B = 768, 3, 20, BLOCK

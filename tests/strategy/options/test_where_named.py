@@ -21,7 +21,8 @@ MOST = 9
 ALSO_ELSE = {
     "attention", "calibration", "ema", "fabric", "global_batch", "grad_accum", "inputs", "launch",
     "layout", "lora_rank", "micro_batch", "network", "node", "offload", "optimizer", "overlap",
-    "pp", "precision", "recompute", "seq_len", "settings", "stages", "strategy", "tp", "vpp",
+    "pp", "precision", "recompute", "seq_len", "settings", "software", "stages", "strategy", "tp",
+    "vpp",
 }  # fmt: skip
 
 

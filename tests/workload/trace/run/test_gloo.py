@@ -19,9 +19,6 @@ from setups import SETUPS
 import simcore
 
 HERE = Path(__file__).parent
-#: Where the processor's kernels and gloo allocate nothing of their own (oneDNN's convolutions and
-#: gloo's reduce-scatter do), the peak is compared too.
-SAME_KERNELS = ("single", "accumulated", "hsdp", "pipeline")
 RANKS = 2
 
 
@@ -61,5 +58,5 @@ def test_a_dry_run_holds_and_sends_what_real_ranks_do(
     for term in ("parameters", "gradients", "optimizer_state"):
         assert job.bytes[term] == truth[term], term
     assert Counter(f"{c.kind} {c.n_bytes}" for c in job.collectives) == truth["collectives"]
-    if name in SAME_KERNELS:
-        assert job.bytes["peak"] == pytest.approx(truth["peak"], rel=0.02)
+    if alone:  # gloo's buffers live until their work ends, so that other peaks differ in every run
+        assert job.bytes["peak"] == truth["peak"]
