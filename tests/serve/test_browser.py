@@ -120,6 +120,10 @@ MOE = "?model=deepseek-v2-lite&gpus=4x8xH100-SXM-80GB&precision=bf16&strategy=ze
 SEED = "?model=latte-xl&gpus=4x8xA6000ada"
 #: Every control: (where, what is entered, the word in the link, what it says there).
 MOVES = {
+    "tokens": (LLM, "1000000000", "tokens", "1000000000"),
+    "deadline": (f"{LLM}&steps=1000", "30d", "deadline", "30d"),
+    "cost": (LLM, "on", "cost", "on"),
+    "price": (f"{LLM}&cost=on", "A100=2", "price", "A100=2"),
     "schedule": (f"{LLM}&pp=2&grad_accum=4&strategy=zero1", "gpipe", "schedule", "gpipe"),
     "software": (LLM, "deepspeed", "software", "deepspeed"),
     "growing_segments": (LLM, "on", "growing_segments", "on"),
