@@ -66,7 +66,7 @@ def test_utilisation_is_of_the_peaks_that_are_used() -> None:
 def test_multiplications_that_winograd_leaves_are_no_quicker_than_products(gpu: str) -> None:
     share = load_profile().compute_efficiency
     fast, products = (share(k, "fp32", GPUS[gpu]).value for k in ("conv_winograd", "gemm"))
-    assert 0.4 * products < fast < products
+    assert 0.35 * products < fast < products  # the least is measured: 0.39 on H200
 
 
 @pytest.mark.parametrize("gpu", [n for n in GPUS.names() if GPUS[n].peak("tf32")])
