@@ -35,6 +35,11 @@ class Point:
     capacity_bytes: float
 
     @property
+    def samples_per_s_per_gpu(self) -> float:
+        """Samples per second and GPU."""
+        return self.samples_per_s / self.n_gpus
+
+    @property
     def tokens_per_s(self) -> float | None:
         """Tokens per second; None where samples are not text."""
         tokens = self.form.tokens_per_sample
