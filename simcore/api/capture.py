@@ -109,7 +109,7 @@ def _run(request: dict[str, Any], shows_output: bool) -> int:
 
 def _read(folder: Path, code: int, request: dict[str, Any]) -> dict[str, Any]:
     """What the process answered, or an error about how it ended."""
-    from simcore.workload.trace.run.script.places import place_in_trace
+    from simcore.workload.trace.run.places import place_in_trace
 
     if (file := folder / "answer.json").is_file():
         found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))

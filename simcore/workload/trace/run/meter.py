@@ -22,6 +22,7 @@ from torch.utils._python_dispatch import (
 from torch.utils._pytree import tree_leaves
 
 from simcore.base.errors import UsageError
+from simcore.workload.trace.run.places import place_in_script
 
 Phase = Literal["setup", "forward", "backward", "recompute", "between", "optimizer"]
 _OURS = Path(__file__).resolve().parents[3]
@@ -64,17 +65,6 @@ class Ran(NamedTuple):
     phase: Phase
     dtype: str
     shapes: tuple[tuple[int, ...], ...]
-
-
-def place_of(frames: Iterable[traceback.FrameSummary]) -> str:
-    """``file:line`` of the innermost frame outside of torch and simcore; empty if there is none."""
-    place = ""
-    for frame in frames:
-        path = Path(frame.filename)
-        library = "torch" in path.parts or "<" in frame.filename
-        if not library and not path.is_relative_to(_OURS):
-            place = f"{frame.filename}:{frame.lineno}"
-    return place
 
 
 class Meter(TorchDispatchMode):  # type: ignore[misc]
@@ -188,7 +178,7 @@ class Meter(TorchDispatchMode):  # type: ignore[misc]
             return 0  # the seed of a data loader
         if any(f.name == "_maybe_opt_step" for f in frames[-12:]):
             return 0.0  # GradScaler counts gradients that are infinite: none is
-        place = place_of(frames)
+        place = place_in_script(frames)
         if tensor.is_floating_point():
             if place and not _of_library(frames):
                 self.read[place] = None

@@ -20,7 +20,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from simcore.base.errors import UsageError
 from simcore.workload.trace.run.patches import Patches
-from simcore.workload.trace.run.script.places import is_library
+from simcore.workload.trace.run.places import is_library
 
 
 class _Weights(dict[str, Any]):

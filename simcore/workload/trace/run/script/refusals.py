@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 import traceback
-from collections.abc import Iterable
 
-from simcore.workload.trace.run.script.places import is_library
+from simcore.workload.trace.run.places import place_in_script
 
 #: What an error says, and what it means for a dry run. ``{0}``: what the pattern's group matches.
 _MEANINGS: tuple[tuple[str, str], ...] = (
@@ -55,12 +54,6 @@ _MEANINGS: tuple[tuple[str, str], ...] = (
 _HAS_PLACE = re.compile(r"\S+\.py:\d+: ")
 #: Most characters of a sentence.
 _LONGEST = 600
-
-
-def place_in_script(frames: Iterable[traceback.FrameSummary]) -> str:
-    """``file:line`` of the innermost line that is the user's; empty if there is none."""
-    own = [f"{f.filename}:{f.lineno}" for f in frames if not is_library(f.filename)]
-    return own[-1] if own else ""
 
 
 def _chain(err: BaseException) -> list[BaseException]:

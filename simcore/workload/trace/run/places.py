@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 import sysconfig
+import traceback
+from collections.abc import Iterable
 from pathlib import Path
 
 _STANDARD = Path(sysconfig.get_paths()["stdlib"])
-_OURS = Path(__file__).resolve().parents[4]
+_OURS = Path(__file__).resolve().parents[3]
 #: A line of the stacks that Python's faulthandler writes.
 _FRAME = re.compile(r'^ *File "(.+)", line (\d+) in', re.MULTILINE)
 
@@ -17,6 +19,12 @@ def is_library(file: str) -> bool:
     path = Path(file)
     outside = file.startswith("<") or not {"site-packages", "dist-packages"}.isdisjoint(path.parts)
     return outside or path.is_relative_to(_STANDARD) or path.is_relative_to(_OURS)
+
+
+def place_in_script(frames: Iterable[traceback.FrameSummary]) -> str:
+    """``file:line`` of the innermost line that is the user's; empty if there is none."""
+    own = [f"{f.filename}:{f.lineno}" for f in frames if not is_library(f.filename)]
+    return own[-1] if own else ""
 
 
 def place_in_trace(text: str) -> str:
