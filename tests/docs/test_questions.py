@@ -13,6 +13,7 @@ import pytest
 import simcore
 import simcore.api
 from simcore.cli.main import run
+from simcore.serve.controls import controls
 
 ROOT = Path(__file__).resolve().parents[2]
 #: Calibrations of a table and searches over thousands of points take seconds.
@@ -65,3 +66,13 @@ def test_command_and_call_answer_it(
     assert code in (0, 1), ran.err
     assert q.word in ran.out
     assert eval(q.call, {"simcore": simcore}) is not None
+
+
+def test_the_words_of_the_page_stand_on_it() -> None:
+    text = (ROOT / "docs/questions.md").read_text(encoding="utf-8")
+    files = (ROOT / "simcore/serve/static").glob("*.*")
+    page = [f.read_text(encoding="utf-8") for f in files]
+    page += [c.label for group in controls() for c in group.controls]
+    places = re.findall(r"\*(.+?)\*", " ".join(re.findall(r" Page: (.+?)\. Python:", text)))
+    assert len(places) > 20
+    assert not [word for word in places if not any(word in shown for shown in page)]

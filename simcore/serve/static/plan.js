@@ -2,6 +2,7 @@
 
 import { h, s } from "./dom.js";
 import { Wrong, get } from "./server.js";
+import { parts } from "./state.js";
 
 const FIELDS = [
   { name: "gpus", label: "GPU types", hint: "H100,A100" },
@@ -43,7 +44,7 @@ export class Planner {
       const value = input.validity.badInput ? "?" : input.value.trim();
       if (value) said[name] = value;
     }
-    said.gpus ??= this.setup().gpus.split("x").pop();
+    said.gpus ??= parts(this.setup().gpus)?.gpu ?? "";
     this.error.replaceChildren();
     this.found.replaceChildren(h("p", { class: "muted" }, `planning ${model} …`));
     this.button.disabled = true;
