@@ -28,7 +28,13 @@ class PlanQuery(BaseModel, extra="forbid", frozen=True):
 
     model: Name = Field(description="A name of models_db")
     gpus: Text = Field(description=f"Types of GPUs, at most {MOST_TYPES}", examples=["H100,H200"])
-    tokens: Length | None = Field(default=None, description="Length of the run in tokens")
+    tokens: float | None = Field(
+        default=None,
+        gt=0,
+        le=10**17,
+        allow_inf_nan=False,
+        description="Length of the run in tokens",
+    )
     epochs: Length | None = Field(default=None, description="Length in epochs of its data set")
     steps: Length | None = Field(default=None, description="Length in steps, with global_batch")
     global_batch: int | None = Field(default=None, ge=1, le=10**7, description="Samples per step")

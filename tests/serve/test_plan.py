@@ -11,7 +11,7 @@ from simcore import api
 from simcore.report.text_of import text_of
 from simcore.serve.plan import FEW_GPUS, LISTED
 
-RUN = {"model": "gpt2", "gpus": "H100,A100", "tokens": 1e10, "max_gpus": 16, "deadline": "3d"}
+RUN = {"model": "gpt2", "gpus": "H100,A100", "tokens": 1e12, "max_gpus": 16, "deadline": "300d"}
 
 
 def get(client: TestClient, **words: object) -> Any:
