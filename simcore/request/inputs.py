@@ -73,7 +73,9 @@ class Inputs:
     def usual_strategy(self) -> str:
         """The data-parallel strategy that is used where the request names none."""
         own = self.training.strategy if self.training else "ddp"
-        return "ddp" if self.shards_nothing else usual_strategy(own, self.layout)
+        if self.shards_nothing:
+            return "ddp"
+        return usual_strategy(own, self.layout, self.library.program.fsdp.beside_tensor_ranks)
 
     @property
     def shards_nothing(self) -> bool:

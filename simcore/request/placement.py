@@ -88,15 +88,15 @@ _EVERY_MICRO_BATCH = ("zero2", "zero3")
 BESIDE_CUTS = "zero1"
 
 
-def usual_strategy(own: str, layout: Layout) -> str:
+def usual_strategy(own: str, layout: Layout, shards_beside_tp: bool = False) -> str:
     """The strategy where none is given: the model's own, unless tp or pp divides the model.
 
     With tp or pp it is Megatron's distributed optimizer (Narayanan et al. 2021;
-    megatron/core/distributed). DeepSpeed's pipeline refuses ZeRO-2 and -3 (runtime/pipe/engine.py),
-    and torchtitan does not shard weights again after a pipeline's forward (parallelize:
-    reshard_after_forward).
+    megatron/core/distributed). ``shards_beside_tp``: the program shards weights of tensor ranks
+    too. DeepSpeed's pipeline refuses ZeRO-2 and -3 (runtime/pipe/engine.py), and torchtitan does
+    not shard weights again after a pipeline's forward (parallelize: reshard_after_forward).
     """
-    if own not in _EVERY_MICRO_BATCH:
+    if own not in _EVERY_MICRO_BATCH or (shards_beside_tp and layout.pp == 1):
         return own
     return BESIDE_CUTS if max(layout.tp, layout.pp) > 1 else own
 

@@ -251,8 +251,11 @@ class TableDialect:
             if option == "overlap" and found != value:
                 left.append(option)
             elif found is not None or (option == "grad_accum" and launch.global_batch):
-                if found not in (None, value) and option not in (*_OF_PROGRAM, *_IN_MANY_FORMS):
-                    problems.append(self._cannot(option, value, self._possible(option, job, data)))
+                if found in (None, value) or option in (*_OF_PROGRAM, *_IN_MANY_FORMS):
+                    continue
+                possible = self._possible(option, job, data)
+                if not problems or str(value) not in possible.split(", "):  # else its consequence
+                    problems.append(self._cannot(option, value, possible))
             elif option not in self.record.unsettable:
                 left.append(option)
             elif possible := self._possible(option, job, data):

@@ -250,7 +250,8 @@ def _write(job: Job, data: dict[str, Any], problems: list[str]) -> None:
     data[_STEP_TOKENS] = job.global_batch * length
     if job.pp:
         data[_PARTS] = job.grad_accum
-    sharded = job.strategy in ("zero2", "zero3")
+    # beside a pipeline weights stay gathered by default, which is zero1
+    sharded = job.strategy in ("zero2", "zero3") or (job.strategy == "zero1" and bool(job.pp))
     group = job.shard_ranks or job.data_ranks
     data[f"parallelism.{_REPLICATE}"] = job.data_ranks // (group if sharded else 1)
     data[f"parallelism.{_SHARD}"] = (job.shard_ranks or -1) if sharded else 1

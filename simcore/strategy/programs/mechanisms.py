@@ -182,6 +182,8 @@ class Fsdp:
     its gradients to the one that they reduce; without it they are views of it.
     ``keeps_low_shards``: a rank keeps shards in the width of products beside its fp32 masters, from
     which others gather; without it products read a narrowed copy of fp32 shards.
+    ``beside_tensor_ranks``: parameters that tensor ranks divide are sharded too, where no strategy
+    is named.
     ``units``: host time of each unit; None: not counted.
     """
 
@@ -189,6 +191,7 @@ class Fsdp:
     reduces_last_micro_step: bool = False
     flat_copies: bool = False
     keeps_low_shards: bool = False
+    beside_tensor_ranks: bool = False
     units: UnitHooks | None = None
 
 
