@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
 from simcore.base.errors import DataError
 from simcore.base.figures import Figure
 from simcore.base.record import dataclass
+from simcore.base.units import format_si
 from simcore.calibrate.bench.memory_bound import OPS
 from simcore.calibrate.bench.store import RawRow, Store
 from simcore.calibrate.bench_model import BenchModel
@@ -28,14 +30,18 @@ from simcore.timing.points import COLLECTIVE_BASE_S
 
 @dataclass(frozen=True)
 class Curve:
-    """Measured points and the fitted value at each, arrays [rows], sorted by ``x``."""
+    """Measured seconds and the fitted ones of each benchmark, arrays [rows].
+
+    work   what the benchmark does [``unit``]: FLOP, bytes, or seconds at the datasheet's peaks
+    names  the case that each row times
+    """
 
     title: str
-    x_label: str
-    y_label: str
-    x: Array
+    unit: Literal["FLOP", "B", "s"]
+    work: Array
     measured: Array
     fitted: Array
+    names: tuple[str, ...]
 
 
 def curves_of(record: Calibration, path: Path) -> list[Curve]:
@@ -72,8 +78,8 @@ def _over_blind(own: MeasuredDevice, rows: Sequence[RawRow]) -> list[Curve]:
     for table in dict.fromkeys(r.table for r in mine):
         at = [i for i, r in enumerate(mine) if r.table == table]
         least_s, measured = model.at_peak_s()[at], np.array([mine[i].seconds for i in at])
-        found.append(_sorted(table.replace("_", "-"), "seconds at the datasheet's peaks",
-                             "seconds", least_s, measured, fitted[at]))  # fmt: skip
+        found.append(Curve(table.replace("_", "-"), "s", least_s, measured, fitted[at],
+                           _names([mine[i] for i in at])))  # fmt: skip
     return found
 
 
@@ -98,9 +104,12 @@ def _peaks_of(name: str, path: Path) -> dict[str, float]:
     return {"peak": peak, "bandwidth": gpu.memory_bw.value, "bus": bus}
 
 
-def _sorted(title: str, x_label: str, y_label: str, x: Array, y: Array, fit: Array) -> Curve:
-    order = np.argsort(x, kind="stable")
-    return Curve(title, x_label, y_label, x[order], y[order], fit[order])
+def _names(rows: Sequence[RawRow]) -> tuple[str, ...]:
+    """The case of each row: the cells that identify it, without the GPU."""
+    return tuple(
+        ", ".join(cell.replace("=", " ") for cell in row.key[3:] if not cell.startswith("gpu="))
+        for row in rows
+    )
 
 
 def _gemm(
@@ -115,7 +124,7 @@ def _gemm(
     memory_s = moved / (own.memory_efficiency["gemm"].value * bandwidth)
     seconds = roofline_s(flop / (fitted.value * peak), memory_s, start)
     measured = np.array([r.seconds for r in mine])
-    return _sorted("matrix products, fp32", "FLOP", "seconds", flop, measured, seconds)
+    return Curve("matrix products, fp32", "FLOP", flop, measured, seconds, _names(mine))
 
 
 def _memory(own: MeasuredDevice, rows: Sequence[RawRow], bandwidth: float) -> list[Curve]:
@@ -127,7 +136,7 @@ def _memory(own: MeasuredDevice, rows: Sequence[RawRow], bandwidth: float) -> li
             n_bytes = np.array([r.number("bytes") for r in mine])
             fit = start + n_bytes / (own.memory_efficiency[kind].value * bandwidth)
             measured = np.array([r.seconds for r in mine])
-            found.append(_sorted(kind, "bytes", "seconds", n_bytes, measured, fit))
+            found.append(Curve(kind, "B", n_bytes, measured, fit, _names(mine)))
     return found
 
 
@@ -137,4 +146,5 @@ def _link(own: MeasuredDevice, rows: Sequence[RawRow], bus: float) -> list[Curve
         return []
     n, rate = own.link.ranks, own.link.efficiency.value * bus
     fit = LinkFit(n, 2.0, COLLECTIVE_BASE_S, rate, own.link.hop.value).time_s(sizes)
-    return [_sorted(f"all-reduce, {n} ranks", "bytes", "seconds", sizes, measured, fit)]
+    names = tuple(format_si(float(size), "B") for size in sizes)
+    return [Curve(f"all-reduce, {n} ranks", "B", sizes, measured, fit, names)]

@@ -102,7 +102,7 @@ def show(
         typer.Option(
             "--plot",
             metavar="FILE",
-            help="Draw a calibration's fits and data, or a fabric (.png or .svg).",
+            help="Draw a calibration's fits and data, or a fabric (.svg, .pdf or .png).",
         ),
     ] = None,
     job: Annotated[

@@ -19,7 +19,7 @@ PLOTS = (
     "overview", "time", "memory", "memory-over-step", "scaling", "roofline", "timeline",
     "sensitivity",
 )  # fmt: skip
-PLOT_ENDINGS = (".svg", ".png")
+PLOT_ENDINGS = (".svg", ".pdf", ".png")
 #: Endings of a trace in one file; a name without an ending is a folder.
 TRACE_ENDINGS = (".json", ".gz")
 

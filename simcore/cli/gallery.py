@@ -37,7 +37,9 @@ def pictures() -> Iterator[tuple[str, Figure]]:
         precision="amp-bf16",
     )
     yield "pareto", swept.plot()
-    run = api.plan("llama2-7b", "H100,A100", tokens=2e11, deadline="60d", max_gpus=256)
+    run = api.plan(
+        "llama2-7b", "H100,A100,H200", tokens=2e11, deadline="6d", budget=25e3, max_gpus=256
+    )
     yield "trade-off", run.plot()
     yield "goodput", api.goodput("llama3.1-405b", "2048x8xH100").plot()
     fabric = fabric_named("docs/examples/neighbour.yaml")

@@ -77,11 +77,11 @@ def predict(
     memory_plot: Annotated[
         Path | None,
         typer.Option("--memory-plot", metavar="FILE",
-                     help="Plot the memory over the step (.svg or .png)."),
+                     help="Plot the memory over the step (.svg, .pdf or .png)."),
     ] = None,
     plot: Annotated[
         Path | None,
-        typer.Option("--plot", metavar="FILE", help="Plot the answer (.svg or .png)."),
+        typer.Option("--plot", metavar="FILE", help="Plot the answer (.svg, .pdf or .png)."),
     ] = None,
     plot_kind: Annotated[
         str | None,

@@ -90,7 +90,7 @@ def validate(
     plot: Annotated[
         Path | None,
         typer.Option(
-            "--plot", metavar="FILE", help="Plot predicted against measured (.svg or .png)."
+            "--plot", metavar="FILE", help="Plot predicted against measured (.svg, .pdf or .png)."
         ),
     ] = None,
     refit: Annotated[

@@ -293,12 +293,10 @@ def goodput_of(
         one = Segment(np.array(1.0), np.array(1.0), np.array(0.0))
     else:
         one = segment(mtbf, tau, save, rel.restart_s)
-    mean, work = float(one.mean_s), float(one.work_s)
     failing = np.isfinite(mtbf)
-    tries = float(np.expm1((work + save) / mtbf)) if failing else 0.0
-    restart = tries * mtbf * float(np.expm1(rel.restart_s / mtbf)) if failing else 0.0
-    saving = save / mean if np.isfinite(tau) else 0.0
-    useful = work / mean
+    shares = _shares(one, mtbf, save if np.isfinite(tau) else 0.0, rel.restart_s)
+    useful, saving, lost, restart = (float(share) for share in shares.values())
+    work = float(one.work_s)
     run = None if work_s is None else work_s * slowdown / useful
     segments = 0.0 if work_s is None else work_s * slowdown / work
     return Goodput(
@@ -314,8 +312,8 @@ def goodput_of(
         exact_s=exact,
         goodput_frac=useful / slowdown,
         saving_frac=saving / slowdown,
-        lost_frac=max(0.0, 1.0 - useful - saving - restart / mean) / slowdown,
-        restart_frac=restart / mean / slowdown,
+        lost_frac=lost / slowdown,
+        restart_frac=restart / slowdown,
         straggler_factor=slowdown,
         failures=None if run is None else (run / mtbf if failing else 0.0),
         run_s=run,
@@ -324,10 +322,29 @@ def goodput_of(
     )
 
 
-def goodput_over(found: Goodput, interval_s: Array) -> Array:
-    """Goodput of the same job for other checkpoint intervals [s], arrays [C]."""
-    one = segment(found.mtbf_s, interval_s, found.save_s, found.restart_s)
-    return one.goodput_frac / found.straggler_factor
+def _shares(one: Segment, mtbf_s: float, save_s: float, restart_s: float) -> dict[str, Array]:
+    """Shares of the time that are useful, saving, lost work and restarts; they sum to 1."""
+    failures = np.expm1((one.work_s + save_s) / mtbf_s)
+    useful, saving = one.goodput_frac, save_s / one.mean_s
+    restart = np.zeros_like(useful)
+    if np.isfinite(mtbf_s):
+        restart = failures * mtbf_s * np.expm1(restart_s / mtbf_s) / one.mean_s
+    lost = np.maximum(0.0, 1.0 - useful - saving - restart)
+    return {"useful": useful, "saving": saving, "lost": lost, "restart": restart}
+
+
+def shares_over(found: Goodput, interval_s: Array, failure_ratio: float = 1.0) -> dict[str, Array]:
+    """Shares of the time by checkpoint interval [s], arrays [C] that sum to 1, as in ``_shares``.
+
+    ``straggler`` is the time in which fast nodes wait for slow ones. ``failure_ratio`` multiplies
+    the failure rate.
+    """
+    mtbf_s = found.mtbf_s / failure_ratio
+    one = segment(mtbf_s, interval_s, found.save_s, found.restart_s)
+    slowdown = found.straggler_factor
+    shares = _shares(one, mtbf_s, found.save_s, found.restart_s)
+    waiting = np.full_like(one.work_s, 1.0 - 1.0 / slowdown)
+    return {**{k: v / slowdown for k, v in shares.items()}, "straggler": waiting}
 
 
 def effective_frac(

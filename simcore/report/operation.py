@@ -17,9 +17,9 @@ def goodput_facts(g: Goodput, simulated: dict[str, float] | None = None) -> Fact
     facts = [
         (
             "goodput",
-            f"{nearly_all(g.goodput_frac)} of the time on {g.cluster} ({g.n_gpus:,} GPUs) moves "
-            f"the run forward: {percent(g.saving_frac)} saves, {percent(g.lost_frac)} is lost "
-            f"work, {percent(g.restart_frac)} restarts"
+            f"{nearly_all(g.goodput_frac)} of the time on {g.cluster} ({g.n_gpus:,} GPUs) is "
+            f"useful training; writing checkpoints {percent(g.saving_frac)}, work done again after "
+            f"failures {percent(g.lost_frac)}, restarts {percent(g.restart_frac)}"
             + (f", stragglers x{g.straggler_factor:.3f}" if g.straggler_factor > 1.0 else ""),
         ),
         ("failures", f"one every {format_seconds(g.mtbf_s)}"),

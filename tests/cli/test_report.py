@@ -91,7 +91,7 @@ def test_every_option_of_a_job_reaches_a_grid(simcore: Callable) -> None:
         (("report", *ASK, *(("--gpus", "8xA100") * 4), "-o", "x.html"), ["at most 4"]),
         (("report", *ASK, "--tp", "two", "-o", "x.html"), ["'two' is not a whole number"]),
         (("report", *ASK, "--strategy", "zero9", "-o", "x.html"), ["did you mean"]),
-        (("predict", *ASK, "--plot", "x.pdf"), ["--plot 'x.pdf' must end in .svg or .png"]),
+        (("predict", *ASK, "--plot", "x.gif"), ["--plot 'x.gif' must end in .svg, .pdf or .png"]),
         (("predict", *ASK, "--plot", "x.png", "--plot-kind", "rofline"), ["'roofline'"]),
         (("predict", *ASK, "--plot-kind", "time"), ["--plot-kind needs --plot"]),
         (("predict", *ASK, "--scaling", "--explain", "mfu"), ["drop one"]),

@@ -99,6 +99,18 @@ def test_headings_step_down_and_links_lead_somewhere(text: str) -> None:
     assert "viewport" in {m.get("name") for m in tree.of("meta")}
 
 
+def test_a_part_shows_one_picture_or_short_table_and_folds_the_rest(text: str) -> None:
+    parts = re.findall(r"<section aria-labelledby.*?</section>", text, re.DOTALL)
+    assert len(parts) >= 8
+    for part in parts:
+        shown = re.sub(r"<details>.*?</details>", "", part, flags=re.DOTALL)
+        assert shown.count("<figure>") <= 1
+        tables = shown.count("<table>")
+        assert tables <= (0 if "<figure>" in shown else 1)
+        assert shown.count("<tr>") <= 17 and shown.count("<li>") <= 6
+        assert part.count("<details>") == part.count("<summary>")
+
+
 def test_pictures_and_tables_have_names(text: str) -> None:
     tree = Tree(text)
     pictures = tree.of("svg")

@@ -120,7 +120,7 @@ def test_the_command_writes_both(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert "reserved" in told
     assert pickle_file.stat().st_size > 1000 < plot.stat().st_size
     assert files.problems() == []
-    wrong = Files(memory_snapshot=tmp_path, memory_plot=tmp_path / "no" / "o.pdf").problems()
+    wrong = Files(memory_snapshot=tmp_path, memory_plot=tmp_path / "no" / "o.gif").problems()
     assert len(wrong) == 3
     with pytest.raises(UsageError, match="cannot be written"):
         Files(memory_snapshot=tmp_path).write(answer, "gpt2", "1x8xA100-SXM-80GB", {})

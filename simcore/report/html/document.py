@@ -249,10 +249,23 @@ def _time(results: ClusterResults, several: bool) -> Section:
     if p.timeline is not None:
         caption = f"when each stream works in one step of {p.model} on {p.cluster}"
         pictures.append(picture("timeline", p, caption))
-    interval = next((e for e in results.explanations if e.term == "interval"), None)
-    lines = [f"Interval: {interval.formula}. {interval.source}."] if interval else []
     table = _terms(results, "time", values, format_seconds, p.step_time_s.value)
-    return Section("time", "Where the time goes", lines, tables=(table,), pictures=pictures)
+    rows = [
+        *table.rows,
+        *(
+            (
+                "80 % interval of the step",
+                " to ".join(map(format_seconds, (p.step_time_s.low, p.step_time_s.high))),
+                "",
+                e.formula,
+                e.source,
+            )
+            for e in results.explanations
+            if e.term == "interval"
+        ),
+    ]
+    table = replace(table, rows=rows)
+    return Section("time", "Where the time goes", tables=(table,), pictures=pictures)
 
 
 def _memory(results: ClusterResults, several: bool) -> Section:

@@ -43,7 +43,7 @@ _SHARED = {
     **{kind: f"bars:draw_{kind}" for kind in ("overview", "time", "memory")},
     **{kind: f"validation:draw_{kind}" for kind in ("measured", "errors")},
 }
-FORMATS = ("svg", "png")
+FORMATS = ("svg", "pdf", "png")
 _DPI = 150
 #: The paths of an SVG, and their coordinates with more than two decimals.
 _PATH, _LONG = re.compile(r' d="[^"]*"'), re.compile(r"-?\d+\.\d{3,}")
@@ -90,17 +90,18 @@ def require_matplotlib(what: str = "a plot", extra: str = "plot") -> None:
 
 
 def write(figure: Figure, path: Path) -> None:
-    """Write a figure as SVG or PNG, by the suffix of ``path``.
+    """Write a figure as SVG, PDF or PNG, by the suffix of ``path``.
 
     Raises UsageError for another suffix, OSError if the file cannot be written.
     """
     kind = path.suffix.lstrip(".").lower()
     if kind not in FORMATS:
-        raise UsageError(f"{str(path)!r} must end in .svg or .png")
+        raise UsageError(f"{str(path)!r} must end in .svg, .pdf or .png")
     if kind == "svg":
         path.write_text(svg_file(figure), encoding="utf-8")
         return
-    figure.savefig(path, format=kind, dpi=_DPI)
+    undated = {"CreationDate": None} if kind == "pdf" else None
+    figure.savefig(path, format=kind, dpi=_DPI, metadata=undated)
 
 
 def svg_file(figure: Figure) -> str:

@@ -15,6 +15,7 @@ from matplotlib.ticker import (
     FixedLocator,
     FuncFormatter,
     LogLocator,
+    MaxNLocator,
     NullFormatter,
     NullLocator,
 )
@@ -153,8 +154,17 @@ def plain_numbers(axis: Any, *, subs: tuple[float, ...] = (1.0,)) -> None:
     Ticks are at the multiples ``subs`` of every power of ten.
     """
     axis.set_major_locator(LogLocator(base=10.0, subs=subs))
-    axis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:,.0f}" if v >= 10 else f"{v:g}"))
+    axis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:,.0f}" if v >= 100 else f"{v:g}"))
     axis.set_minor_formatter(NullFormatter())
+
+
+def readable_log(axis: Any) -> None:
+    """Label a logarithmic axis with at least three plain numbers, by the range that it shows."""
+    low, high = axis.get_view_interval()
+    plain_numbers(axis, subs=(1.0, 2.0, 5.0) if high / low < 200 else (1.0,))
+    if high / low < 5:
+        axis.set_major_locator(MaxNLocator(6))
+        axis.set_minor_locator(NullLocator())
 
 
 def label_counts(axis: Any, counts: Sequence[int]) -> None:

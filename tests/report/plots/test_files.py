@@ -25,15 +25,17 @@ def answer() -> api.Prediction:
 def test_written_without_a_display_and_alike(answer: api.Prediction, tmp_path: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        for name in ("a.svg", "b.svg", "c.PNG"):
+        for name in ("a.svg", "b.svg", "c.PNG", "d.pdf", "e.pdf"):
             write(answer.plot("memory-over-step"), tmp_path / name)
     ElementTree.parse(tmp_path / "a.svg")
     assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
+    assert (tmp_path / "d.pdf").read_bytes().startswith(b"%PDF-")
+    assert (tmp_path / "d.pdf").read_bytes() == (tmp_path / "e.pdf").read_bytes()
     head = (tmp_path / "c.PNG").read_bytes()[:24]
     assert head[1:4] == b"PNG"
     assert struct.unpack(">II", head[16:24]) == (1200, 675)
-    with pytest.raises(UsageError, match=r"\.svg or \.png"):
-        write(answer.plot(), tmp_path / "d.pdf")
+    with pytest.raises(UsageError, match=r"\.svg, \.pdf or \.png"):
+        write(answer.plot(), tmp_path / "f.gif")
 
 
 @pytest.mark.parametrize("kind", api.Prediction.plots)

@@ -13,6 +13,7 @@ from matplotlib.container import BarContainer
 
 from simcore import api
 from simcore.base.errors import UsageError
+from simcore.planning.goodput import Reliability, shares_over
 from simcore.report.plots import canvas, draw
 from simcore.report.plots.canvas import BLUE, SKY
 from simcore.report.terms import HIDDEN
@@ -256,22 +257,40 @@ def test_a_plan_is_drawn_as_its_front_within_its_limits() -> None:
     (axes,) = found.plot().axes
     drawn = lines(axes)
     front = drawn["Pareto front of what meets all limits"]
-    assert front.get_xdata() == pytest.approx([o.time_s / 86400 for o in found.front])
-    assert front.get_ydata() == pytest.approx([o.cost_usd / 1e3 for o in found.front])
-    assert max(front.get_xdata()) <= drawn["deadline"].get_xdata()[0] == pytest.approx(20)
+    ends = sorted((o.time_s / 86400, o.cost_usd / 1e3) for o in found.front)
+    assert front.get_xdata() == pytest.approx([days for days, _ in ends])
+    assert front.get_ydata() == pytest.approx([cost for _, cost in ends])
+    assert max(front.get_xdata()) <= 20
+    assert any(label.startswith("deadline, 20 days") for label in drawn)
+    named = {text.get_text() for text in axes.texts}
+    assert f"TAKE {found.best[0].cluster}, {found.best[0].form.strategy}" in named
+    taken = found.best[0]
+    step = taken.prediction.step_time_s
+    bars = [line.get_xdata() * 86400 for line in axes.lines if len(line.get_xdata()) == 2]
+    whole = [taken.time_s * step.low / step.value, taken.time_s * step.high / step.value]
+    assert any(bar == pytest.approx(whole) for bar in map(np.asarray, bars))
     nothing = found.replace(deadline="1min")
     assert not nothing.feasible
     assert "nothing meets" in nothing.plot().texts[0].get_text()
 
 
-def test_goodput_is_highest_at_the_exact_interval() -> None:
-    found = api.goodput("llama3.1-405b", "2048x8xH100")
+def test_lost_time_is_least_at_the_exact_interval_and_its_parts_add_up() -> None:
+    found = api.goodput("llama3.1-405b", "2048x8xH100", reliability=Reliability(slow_prob=0.01,
+                        slow_frac=0.1))  # fmt: skip
+    every_s = np.geomspace(found.exact_s / 20, found.exact_s * 20, 4001)
+    shares = shares_over(found, every_s)
+    assert sum(shares.values()) == pytest.approx(np.ones(len(every_s)))
+    assert every_s[shares["useful"].argmax()] == pytest.approx(found.exact_s, rel=0.01)
+    assert shares_over(found, np.array([found.interval_s]))["lost"] == [
+        pytest.approx(found.lost_frac)
+    ]
+    assert (shares_over(found, every_s, 2.0)["useful"] < shares["useful"]).all()
     (axes,) = found.plot().axes
-    curve = axes.get_lines()[0]
-    x, y = np.asarray(curve.get_xdata()), np.asarray(curve.get_ydata())
-    assert lines(axes)["taken"].get_ydata() == pytest.approx([100 * found.goodput_frac])
-    assert y.max() <= 100 * found.goodput_frac * (1 + 1e-9)
-    assert x[y.argmax()] * 3600 == pytest.approx(found.exact_s, rel=0.05)
+    mark = axes.get_lines()[-1]
+    assert list(mark.get_xdata()) == [found.interval_s]
+    assert mark.get_ydata() == pytest.approx([100 * (1 - found.goodput_frac)])
+    labels = {t.get_text() for t in axes.get_legend().get_texts()}
+    assert {"restarts", "writing checkpoints", "waiting for slow nodes"} < labels
 
 
 def _row(name: str, measured: float, predicted: float, flag: str = "") -> dict[str, Any]:
