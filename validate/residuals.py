@@ -99,7 +99,7 @@ def memory_rows(judged: Sequence[Judged], requests: Sequence[Request]) -> list[R
         scored = [s for s in j.scored if s.quantity == "peak_memory"]
         # in the order in which they are judged
         readings = [k for k in READINGS if k in j.case.measured]
-        memory = j.prediction.memory
+        memory = j.memory
         for s, key in zip(scored, readings, strict=True):
             loose = loose_bytes(memory.terms)  # else the update is fullest: state alone
             over = loose or memory.allocated_bytes

@@ -73,8 +73,10 @@ def validate(
     if calibration is not None and calibrated:
         raise InvalidConfig(["--calibrated fits to the rows: drop --calibration or --calibrated"])
     profile = load_profile(calibration)
+    # Without a calibration each process has the shipped profile, and figures looked up in it.
+    own = None if calibration is None else lambda _: profile
     mode = "blind" if calibration is None else f"calibration {profile.name}"
-    blind = judge(tables, mode=mode, profile_for=lambda _: profile, jobs=jobs)
+    blind = judge(tables, mode=mode, profile_for=own, jobs=jobs)
     suspects = {k: v for t in tables for k, v in contradictions(t.cases).items()}
     notices = {
         "ignored_columns": {t.path.name: list(ignored) for t in tables if (ignored := _ignored(t))},

@@ -84,10 +84,11 @@ class _Shape:
         self.by_order = tuple(f.name for f in fields.values() if f.init and not f.kw_only)
         self.given = frozenset(f.name for f in fields.values() if f.init)
         self.defaults = {n: f.default for n, f in fields.items() if f.default is not missing}
-        self.factories = {
-            n: f.default_factory for n, f in fields.items() if f.default_factory is not missing
-        }
-        self.n_fields = len(fields)
+        self.factories = tuple(
+            (n, f.default_factory) for n, f in fields.items() if f.default_factory is not missing
+        )
+        self.fields = frozenset(fields)
+        self.hidden = self.fields - self.given
         self.shown = tuple(f.name for f in fields.values() if f.repr)
         self.compared = _values(tuple(f.name for f in fields.values() if f.compare))
         self.hashed = _values(
@@ -108,14 +109,16 @@ def _init(self: Any, /, *given: Any, **named: Any) -> None:
     shape: _Shape = self._shape
     values = self.__dict__
     values.update(shape.defaults)
-    values.update(zip(shape.by_order, given, strict=False))
+    known = True
+    if given:
+        values.update(zip(shape.by_order, given, strict=False))
+        known = len(given) <= len(shape.by_order)
+        known = known and named.keys().isdisjoint(shape.by_order[: len(given)])
     values.update(named)
-    for name, make in shape.factories.items():
+    for name, make in shape.factories:
         if name not in values:
             values[name] = make()
-    known = len(given) <= len(shape.by_order) and named.keys() <= shape.given
-    twice = given and not named.keys().isdisjoint(shape.by_order[: len(given)])
-    if not known or twice or len(values) != shape.n_fields:
+    if not known or values.keys() != shape.fields or not shape.hidden.isdisjoint(named):
         raise _misuse(type(self).__name__, shape, given, named)
     if shape.after is not None:
         shape.after(self)
@@ -129,7 +132,7 @@ def _misuse(name: str, shape: _Shape, given: tuple[Any, ...], named: dict[str, A
     for field in named:
         if field not in shape.given or field in by_order:
             return TypeError(f"{name}: field {field!r} is unknown or given twice")
-    have = {*by_order, *named, *shape.defaults, *shape.factories}
+    have = {*by_order, *named, *shape.defaults, *dict(shape.factories)}
     missing = [f for f in (*shape.by_order, *sorted(shape.given)) if f not in have]
     return TypeError(f"{name} needs {missing[0]!r}")
 

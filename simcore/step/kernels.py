@@ -390,7 +390,7 @@ def _backward_phase(
         # clears its cache (ATen's autocast_mode.cpp).
         weights = [op.gemm_weight for op in block.ops if op.gemm_weight]
         found.append(_distinct(_between_widths(weights, precision), backward=True))
-    return np.concatenate(found)
+    return np.concatenate(found, dtype=COLUMNS)
 
 
 #: Host work of a kernel of a program that does not issue PyTorch's operators one by one.
@@ -436,7 +436,7 @@ def kernel_table(
         *(_forward_phase(Same(f), precision) for f in workload.frozen),
     ]
     phases = [phase if len(phase) else nothing for phase in phases]
-    kernels = np.concatenate(phases)
+    kernels = np.concatenate(phases, dtype=COLUMNS)
     start = np.cumsum([0, *(len(phase) for phase in phases[:-1])])
 
     def per_phase(amounts: Array) -> Array:
@@ -474,8 +474,8 @@ def joined_table(tables: tuple[KernelTable, ...]) -> KernelTable:
     if len(tables) == 1:
         return tables[0]
     begins = np.cumsum([0, *(len(t.kernels) for t in tables[:-1])])
-    columns = {
-        f.name: np.concatenate([getattr(t, f.name) for t in tables]) for f in fields(KernelTable)
-    }
+    of_all = {f.name: [getattr(t, f.name) for t in tables] for f in fields(KernelTable)}
+    # Named, the type of structured columns is not derived anew for each pair of tables.
+    columns = {k: np.concatenate(of, dtype=of[0].dtype) for k, of in of_all.items()}
     columns["phase_start"] += np.repeat(begins, [t.n_phases for t in tables])
     return KernelTable(**columns)

@@ -37,10 +37,15 @@ ProfileFor = Callable[[Case], Profile]
 
 @dataclass(frozen=True)
 class Judged:
-    """One row with its prediction; ``time``: of a step, or of the run if that was measured."""
+    """One row with its prediction; ``time``: of a step, or of the run if that was measured.
+
+    Of the prediction it has what rows are compared by: whole predictions of large tables would
+    cost as much to hand from one process to another as an eighth of their computation.
+    """
 
     case: Case
-    prediction: Prediction
+    memory: MemoryResult
+    global_batch: int
     time: Interval
     scored: tuple[Scored, ...]
 
@@ -80,7 +85,7 @@ class Verdict:
         that are predicted to fit.
         """
         outcomes = [
-            (ran, j.prediction.fits) for j in self.judged if (ran := has_run(j.case)) is not None
+            (ran, j.memory.fits) for j in self.judged if (ran := has_run(j.case)) is not None
         ]
         of_ran = [fit for ran, fit in outcomes if ran]
         of_failed = [fit for ran, fit in outcomes if not ran]
@@ -210,7 +215,7 @@ class _Row:
     work: float | None
 
 
-def _predicted(row: _Row) -> tuple[Prediction, Interval, tuple[Scored, ...]] | str:
+def _predicted(row: _Row) -> tuple[MemoryResult, int, Interval, tuple[Scored, ...]] | str:
     """The fields of ``Judged`` other than the case, or the reason why there are none."""
     case, profile, work = row.case, row.profile or load_profile(), row.work
     try:
@@ -226,7 +231,7 @@ def _predicted(row: _Row) -> tuple[Prediction, Interval, tuple[Scored, ...]] | s
     known = case.work_known or work is not None
     scored = _direct_scores(case, prediction, peak, figures, time, known)
     # A replay that the row did not ask for would carry the whole job to another process.
-    return replace(prediction, memory=replace(peak, segments=None)), time, scored
+    return replace(peak, segments=None), prediction.global_batch, time, scored
 
 
 def memory_figures(case: Case, request: Request, memory: MemoryResult) -> dict[str, float]:
@@ -362,7 +367,7 @@ def _add_speedups(judged: Sequence[Judged]) -> list[Judged]:
             out.append(j)
             continue
         runs = "run_time_s" in j.case.measured
-        share = 1.0 if runs else j.prediction.global_batch / base.prediction.global_batch
+        share = 1.0 if runs else j.global_batch / base.global_batch
         entry = _scored_within(
             j.case, "speedup", share * base_measured / measured,
             share * base.time.value / j.time.value, j.time.high / j.time.value,

@@ -171,7 +171,7 @@ def test_a_traced_row_is_predicted(tmp_path: Path) -> None:
         "step_time_s": "0.261", "peak_mem_gib": "", "speedup_vs_1gpu": "1.0",
     }  # fmt: skip
     (judged,) = judge([table(tmp_path, row)]).judged
-    assert judged.prediction.step_time_s.value == pytest.approx(0.261, rel=0.15)
+    assert judged.time.value == pytest.approx(0.261, rel=0.15)
 
 
 def test_a_library_that_is_not_installed_is_the_reason(

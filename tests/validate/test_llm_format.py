@@ -212,7 +212,7 @@ def test_rank_0s_memory_is_of_the_first_stage(tmp_path: Path) -> None:
     assert {k for k in case.measured if k.startswith("peak")} == {"peak_rank0_allocated_bytes"}
     (judged,) = judge([read_table(path)]).judged
     (memory,) = (s for s in judged.scored if s.quantity == "peak_memory")
-    assert memory.predicted <= judged.prediction.memory.allocated_bytes
+    assert memory.predicted <= judged.memory.allocated_bytes
 
 
 @pytest.mark.parametrize(("cp", "fp8"), [("1", True), ("8", None)])
@@ -333,7 +333,7 @@ def test_selective_recompute_of_whole_layers_is_full_of_some(
 
 def test_measured_memory_moves_no_prediction(tmp_path: Path) -> None:
     a, b = (
-        judge([read_table(path)]).judged[0].prediction.memory
+        judge([read_table(path)]).judged[0].memory
         for path, figure in ((tmp_path / "a.csv", "40.5"), (tmp_path / "b.csv", "70.25"))
         if path.write_text(HEAD + ROW.replace("40.5", figure), encoding="utf-8")
     )

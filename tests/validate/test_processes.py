@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from pathlib import Path
 
 import pytest
 
 from simcore.base.errors import SimcoreError
+from simcore.base.question import once_a_question
 from simcore.validate import processes
 from simcore.validate.judge import judge
 from simcore.validate.table import read_table
@@ -60,4 +62,18 @@ def test_judged_by_several_processes_is_judged_the_same(monkeypatch: pytest.Monk
     monkeypatch.setattr(processes, "STRETCH", 3)
     shared = judge(tables, jobs=2)
     assert shared.to_dict(["model"]) == alone.to_dict(["model"])
-    assert [j.prediction for j in shared.judged] == [j.prediction for j in alone.judged]
+    assert [(j.memory, j.time) for j in shared.judged] == [(j.memory, j.time) for j in alone.judged]
+
+
+def test_files_are_looked_up_once_for_all_rows_and_the_collector_rests() -> None:
+    looked_up = []
+
+    @once_a_question
+    def lookup(name: str) -> bool:
+        looked_up.append(name)
+        return gc.isenabled()
+
+    assert gc.isenabled()
+    assert processes.in_order(lookup, ["a", "b", "a"], 1) == [False] * 3
+    assert looked_up == ["a", "b"]
+    assert gc.isenabled()

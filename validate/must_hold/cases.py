@@ -64,8 +64,8 @@ class Outcome:
         A job that ran and is said to be tight counts as right.
         """
         return not self.refused and all(
-            j.prediction.fits or j.prediction.memory.tight if j.case.measured["ran"]
-            else not j.prediction.fits
+            j.memory.fits or j.memory.tight if j.case.measured["ran"]
+            else not j.memory.fits
             for j in self.judged
         )  # fmt: skip
 
@@ -146,7 +146,7 @@ def lines_of(outcome: Outcome) -> list[str]:
     """Lines that say a case's verdict, and each figure with its interval beside the report."""
     lines = [f"{'right' if outcome.right else 'WRONG':6}{outcome.case.name}"]
     for j in outcome.judged:
-        memory = j.prediction.memory
+        memory = j.memory
         said = "runs" if memory.fits else "is tight" if memory.tight else "does not fit"
         told = "ran" if j.case.measured["ran"] else "out of memory"
         needs = f"needs {memory.least_bytes / GIGA:.1f} of {memory.capacity_bytes / GIGA:.1f} GB"
