@@ -12,10 +12,9 @@ from simcore.base.arrays import NDArray
 from simcore.request.resolved import Request
 from simcore.step.kernels import (
     BATCHED,
-    BATCHED_LOADS,
     DEPTHWISE_LAST,
+    FEW_LOADED,
     KINDS,
-    NARROW_LOADS,
     UNALIGNED,
     VECTOR_CONV,
     WIDE,
@@ -30,9 +29,7 @@ from simcore.workload.graph import CONV_KINDS, FLASH_KINDS, RECURRENT
 Array = NDArray[np.float64]
 #: Kinds of compute kernel, by the name that reports use; all other kernels are memory-bound.
 GROUPS: dict[str, tuple[str, ...]] = {
-    "gemm": (
-        "gemm", RECURRENT, WIDE, BATCHED, UNALIGNED, *NARROW_LOADS.values(), *BATCHED_LOADS.values()
-    ),
+    "gemm": ("gemm", RECURRENT, WIDE, BATCHED, UNALIGNED, *FEW_LOADED),
     "conv": (*CONV_KINDS, DEPTHWISE_LAST, VECTOR_CONV), "attention": tuple(FLASH_KINDS),
 }  # fmt: skip
 MEMORY_BOUND = "memory_bound"

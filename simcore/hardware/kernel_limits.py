@@ -39,6 +39,18 @@ def rows_per_l2_byte(gpu: GpuSpec) -> float:
     return rows_in_flight(gpu) / gpu.l2_size.value if gpu.l2_size else 0.0
 
 
+def l2_bytes_per_s(runtime: Mapping[str, Any], gpu: GpuSpec) -> float:
+    """Bytes per second that all SMs together read from L2; 0 where no device of its kind was timed.
+
+    bytes per clock of an SM · SMs · clock
+    """
+    table: Mapping[str, Any] = runtime["l2_bytes_per_clock"]
+    entry = next((table[f] for f in families_of(gpu) if f in table), None)
+    if entry is None or gpu.sm_count is None or gpu.boost_clock is None or gpu.l2_size is None:
+        return 0.0
+    return leaf(entry).value * gpu.sm_count.value * gpu.boost_clock.value
+
+
 def row_s(gpu: GpuSpec, row_clocks: float) -> float:
     """Least seconds per row of a device, at ``row_clocks`` SM clocks per row; 0 if unknown.
 

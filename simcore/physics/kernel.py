@@ -6,6 +6,7 @@
 time of its memory traffic. Calibration inverts this formula (``calibrate.op_model``), and
 ``timing.compute`` prices every kernel of a step with it. All laws of traffic are in this module:
 
+- cache: what was written just before is read from L2;
 - rows: kernels of a thread block a row read rows twice and need a least time per row;
 - indexed: elements that are addressed or converted one by one, limited by integer arithmetic;
 - blocks: kernels whose thread blocks reduce channels, which run in whole waves;
@@ -139,6 +140,26 @@ def blocks_s(blocks: FloatLike, block_s: FloatLike, slots: FloatLike) -> FloatAr
     return waves * block_s
 
 
+#: Bytes of a tensor over the size of L2: up to STILL_THERE the next kernel finds it, from GONE on
+#: nothing of it, since other reads and its own writes pass through L2 too. Norms and sums that were
+#: timed just after the kernel before them change there on A100 and H100 (Vidur's tables).
+STILL_THERE: Final = 0.4
+GONE: Final = 0.6
+#: Share of such a tensor that is found: these kernels save half of the time of its bytes on both
+#: devices, whose L2 is 3.2 times as fast as their memory (``l2_bytes_per_clock``, runtime.yaml).
+FOUND: Final = 0.72
+
+
+def in_cache_frac(tensor_bytes: FloatLike, l2_bytes: float) -> FloatArray:
+    """Share of a tensor's bytes that the kernel after the one that wrote it reads from L2.
+
+    FOUND · clip((GONE - bytes / L2) / (GONE - STILL_THERE), 0, 1)
+    """
+    over_l2 = np.asarray(tensor_bytes, dtype=float) / l2_bytes
+    found: FloatArray = FOUND * np.clip((GONE - over_l2) / (GONE - STILL_THERE), 0.0, 1.0)
+    return found
+
+
 # -- layout and alignment --------------------------------------------------------------------------
 
 
@@ -169,6 +190,13 @@ COPIED_BYTES: Final = 4
 WARPWISE_FRAC: Final = 0.629
 
 
+#: Clocks by which storing an element of an operand along the depth takes longer than of one across
+#: it. 8,192 rows to 50,257 columns, forward (both along the depth) over the gradient of the weight
+#: (neither): 1.35 times on RTX A6000 (SLinOSS's census of kernels), 1.22 to 1.56 on H200 (three
+#: shapes, validate/cards and a machine of another day): 1.6 and 1.3 clocks.
+DEPTH_STORE: Final = 1.5
+
+
 def narrow_load_slowdown(
     fma_per_clock: float,
     load_elems: int,
@@ -176,6 +204,7 @@ def narrow_load_slowdown(
     *,
     copies: bool,
     asynchronous: bool,
+    along_depth: float = 0.0,
 ) -> float:
     """Time of matrix products whose rows are not aligned to 16 bytes, over that of aligned ones.
 
@@ -187,7 +216,9 @@ def narrow_load_slowdown(
 
     Per unit of depth an SM spends ``128 · 64 / fma_per_clock`` clocks on products and ``(128 + 64)
     / (32 load_elems)`` on loads. Stores into shared memory take as long again, unless direct copies
-    avoid them (``copies``: since Ampere, for 4 bytes and more). Products and loads are assumed not
+    avoid them (``copies``: since Ampere, for 4 bytes and more), and ``DEPTH_STORE`` more for the
+    share ``along_depth`` of elements that lie along the depth, across which products want them.
+    Products and loads are assumed not
     to overlap: kernels of two stages hold loaded data in registers until the products are done.
 
     ``fma_per_clock``: of an SM; ``load_elems``: elements per load and lane; ``elem_bytes``: bytes
@@ -195,5 +226,6 @@ def narrow_load_slowdown(
     """
     products = TILE[0] * TILE[1] / fma_per_clock
     straight = copies and load_elems * elem_bytes >= COPIED_BYTES
-    loads = sum(TILE) / (LANES * load_elems) * (1.0 if straight else 2.0)
+    stores = 0.0 if straight else 1.0 + DEPTH_STORE * along_depth
+    loads = sum(TILE) / (LANES * load_elems) * (1.0 + stores)
     return 1.0 / (WARPWISE_FRAC if asynchronous else 1.0) + loads / products

@@ -20,9 +20,11 @@ from simcore.base.units import FP32_BYTES
 from simcore.hardware.host import host_work
 from simcore.physics.kernel import clocks_per_element
 from simcore.step.host_calls import Managed, calls, managed, unit_calls, weight_casts
+from simcore.step.transients import just_written
 from simcore.strategy.precision import Precision
 from simcore.strategy.strategy import Strategy
 from simcore.workload.graph import (
+    COMPUTE_KINDS,
     CONV_KINDS,
     CUDNN_NORM,
     DENSE_CONVS,
@@ -30,7 +32,6 @@ from simcore.workload.graph import (
     NATIVE_NORM,
     NONE,
     ONE,
-    RECURRENT,
     Block,
     Frozen,
     Kernel,
@@ -58,9 +59,13 @@ VECTOR_CONV = "conv_vector_units"
 #: Matrix products of weights whose alignment lets matrix units load only this many elements at a
 #: time: number of elements -> kind.
 NARROW_LOADS = {elems: f"gemm_load{elems}" for elems in (1, 2, 4)}
+#: The same where one operand (backward's product for the input) or both (forward's) have rows along
+#: the depth: elements and operands -> kind. Gradients of weights have none.
+DEPTH_LOADS = {(e, n): f"gemm_load{e}_deep{n}" for e in NARROW_LOADS for n in (1, 2)}
 #: The same for products of activations, such as attention as explicit matrix products over 197
 #: tokens, or over the 49 tokens of a window.
 BATCHED_LOADS = {elems: f"gemm_batched_load{elems}" for elems in NARROW_LOADS}
+FEW_LOADED = (*NARROW_LOADS.values(), *DEPTH_LOADS.values(), *BATCHED_LOADS.values())
 #: Bytes of one load from aligned rows.
 FULL_LOAD_BYTES = 16.0
 #: Depthwise convolutions (one channel per group) of channels-last tensors, which have other kernels
@@ -78,13 +83,12 @@ LINEAR_ATTENTION: tuple[KernelKind, ...] = (
     "chunk_products", "chunk_products_by_channel", "chunk_states", "causal_conv",
 )  # fmt: skip
 KINDS: tuple[str, ...] = (
-    *get_args(KernelKind), WIDE, BATCHED, UNALIGNED, ACROSS, VECTOR_CONV, *NARROW_LOADS.values(),
-    *BATCHED_LOADS.values(), DEPTHWISE_LAST, SHORT_SOFTMAX, CAST,
+    *get_args(KernelKind), WIDE, BATCHED, UNALIGNED, ACROSS, VECTOR_CONV, *FEW_LOADED,
+    DEPTHWISE_LAST, SHORT_SOFTMAX, CAST,
 )  # fmt: skip
 #: Bytes per element of the formats whose alignment matters (16 bit). fp32 on vector units has no
 #: such demand.
 UNALIGNED_BYTES = 2
-COMPUTE_KINDS: tuple[KernelKind, ...] = ("gemm", RECURRENT, *CONV_KINDS, *FLASH_KINDS)
 
 
 class KernelRow(NamedTuple):
@@ -100,7 +104,8 @@ class KernelRow(NamedTuple):
     does not apply. ``turned_bytes``: moved to convert channels-first tensors to channels last.
     ``indexed``: elements that are addressed or converted one by one. ``rows``: rows with a thread
     block each, ``row_bytes`` of one of them, and ``reread_frac``: the fraction of the kernel's
-    bytes that it reads twice. ``blocks``: thread blocks that limit it; ``block_clocks``: clocks, or
+    bytes that it reads twice. ``fresh_bytes``: of the tensor that each launch reads just after
+    another kernel wrote it. ``blocks``: thread blocks that limit it; ``block_clocks``: clocks, or
     units of work, of all of them together.
     """
 
@@ -117,6 +122,7 @@ class KernelRow(NamedTuple):
     rows: float
     row_bytes: float
     reread_frac: float
+    fresh_bytes: float
     blocks: tuple[float, float]
     block_clocks: float
 
@@ -199,6 +205,11 @@ class KernelTable:
         return self._where(self["block_clocks"] > 0)
 
     @cached_property
+    def fresh(self) -> Selection:
+        """Kernels that read a tensor just after another kernel wrote it."""
+        return self._where(self["fresh_bytes"] > 0)
+
+    @cached_property
     def linear_attention(self) -> bool:
         """Whether any kernel is one of linear attention."""
         of_it = [KINDS.index(kind) for kind in LINEAR_ATTENTION]
@@ -222,10 +233,14 @@ class KernelTable:
 _FLASH = [KINDS.index(kind) for kind in FLASH_KINDS]
 
 
-def _row(kernel: Kernel, precision: Precision, kind: str = "") -> KernelRow:
+def _row(
+    kernel: Kernel, precision: Precision, kind: str = "", fresh_bytes: float = 0.0,
+    backward: bool = False,
+) -> KernelRow:  # fmt: skip
     """The row of a kernel in the table.
 
     ``kind``: an entry of ``KINDS``, in place of the kind that follows from the kernel.
+    ``fresh_bytes``: as in :class:`KernelRow`.
     """
     weight_bytes: float = (
         precision.low_bytes if kernel.kind in COMPUTE_KINDS else precision.param_bytes
@@ -247,8 +262,9 @@ def _row(kernel: Kernel, precision: Precision, kind: str = "") -> KernelRow:
     if kernel.unaligned and precision.low_bytes == UNALIGNED_BYTES:
         kind = VECTOR_CONV if kernel.kind in CONV_KINDS else UNALIGNED
     elif kernel.load_elems * precision.low_bytes < FULL_LOAD_BYTES:
+        along = 0 if kernel.k.per_sample > 0 or _is_batched(kernel) else 1 if backward else 2
         loads = BATCHED_LOADS if _is_batched(kernel) else NARROW_LOADS
-        kind = loads[kernel.load_elems]
+        kind = DEPTH_LOADS.get((kernel.load_elems, along), loads[kernel.load_elems])
     return KernelRow(
         kind=KINDS.index(kind or _kind(kernel, precision)),
         flop=kernel.flop,
@@ -266,6 +282,7 @@ def _row(kernel: Kernel, precision: Precision, kind: str = "") -> KernelRow:
         rows=kernel.rows,
         row_bytes=sample_bytes / kernel.rows if kernel.rows else 0.0,
         reread_frac=kernel.again,
+        fresh_bytes=fresh_bytes,
         blocks=(kernel.blocks.fixed, kernel.blocks.per_sample),
         block_clocks=_block_clocks(kernel, precision),
     )
@@ -347,19 +364,20 @@ def _distinct(rows: Iterable[KernelRow], backward: bool) -> NDArray[np.void]:
     return np.array(counted, dtype=COLUMNS)
 
 
-def _run(kernels: Sequence[Kernel], precision: Precision) -> list[Kernel]:
-    """The kernels of an op that run: of a batch norm cuDNN's, or PyTorch's own."""
-    if not any(kernel.kind == NATIVE_NORM for kernel in kernels):
-        return list(kernels)
+def _run(ops: Sequence[Op], precision: Precision, backward: bool) -> list[tuple[Kernel, float]]:
+    """The kernels of ops that run (of a batch norm cuDNN's, or PyTorch's own), with fresh bytes."""
+    found = just_written(ops, precision, backward)
+    own = any(kernel.kind == NATIVE_NORM for kernel, _ in found)
     other = CUDNN_NORM if precision.native_norms else NATIVE_NORM
-    return [kernel for kernel in kernels if kernel.kind != other]
+    return [pair for pair in found if not own or pair[0].kind != other]
 
 
 def _forward(ops: Sequence[Op], precision: Precision) -> NDArray[np.void]:
     """The kernels of the forward pass of ``ops``."""
-    kernels = [kernel for op in ops for kernel in _run(op.fwd, precision)]
-    rows = [_row(kernel, precision) for kernel in kernels]
-    return _distinct([*rows, *_casts(kernels, precision, backward=False)], backward=False)
+    run = _run(ops, precision, backward=False)
+    casts = _casts([kernel for kernel, _ in run], precision, backward=False)
+    rows = (_row(kernel, precision, fresh_bytes=fresh) for kernel, fresh in run)
+    return _distinct([*rows, *casts], backward=False)
 
 
 @lru_cache(maxsize=2048)
@@ -374,10 +392,11 @@ def _backward_phase(
 ) -> NDArray[np.void]:
     """The kernels of a block's backward, with the forward that it repeats; arguments as below."""
     block = part.it
-    kernels = [kernel for op in block.ops for kernel in _run(op.bwd, precision)]
+    run = _run(block.ops, precision, backward=True)
+    kernels = [kernel for kernel, _ in run]
     # Forward kernels of fused attention that selective recompute repeats run at forward's rate.
     attention = [k for op in block.ops for k in op.bwd if k.kind in FLASH_KINDS and k in op.fwd]
-    rows = [_row(kernel, precision) for kernel in kernels if kernel not in attention]
+    rows = [_row(k, precision, "", fresh, True) for k, fresh in run if k not in attention]
     found = [
         _distinct([*rows, *_casts(kernels, precision, backward=True)], backward=True),
         _distinct([_row(kernel, precision) for kernel in attention], backward=False),
@@ -397,7 +416,7 @@ def _backward_phase(
 ONE_ISSUE = np.array([1.0, 0.0])
 #: Kinds in the table -> kind whose host work they have (``hardware.host.host_work``).
 _ISSUED_AS: dict[str, str] = {
-    **dict.fromkeys((WIDE, UNALIGNED, ACROSS, *NARROW_LOADS.values()), "gemm"),
+    **dict.fromkeys((WIDE, UNALIGNED, ACROSS, *FEW_LOADED), "gemm"),
     **dict.fromkeys((BATCHED, *BATCHED_LOADS.values()), "bmm"),
     **dict.fromkeys((*CONV_KINDS, VECTOR_CONV, DEPTHWISE_LAST), "conv"),
     **dict.fromkeys(FLASH_KINDS, "attention"), SHORT_SOFTMAX: "softmax",

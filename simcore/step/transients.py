@@ -7,14 +7,14 @@ which have the same shapes. Whatever else it reads was saved by forward and is c
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import islice
 from math import prod
 from typing import NamedTuple
 
 from simcore.base.units import FP32_BYTES
-from simcore.step.kernels import COMPUTE_KINDS
 from simcore.strategy.precision import Precision
-from simcore.workload.graph import FLASH_KINDS, Kernel, Op, Workload
+from simcore.workload.graph import COMPUTE_KINDS, FLASH_KINDS, Kernel, Op, Workload
 from simcore.workload.saved import Saved
 
 #: Flash attention sums the gradient of q in fp32 (Dao 2023, flash_attn mha_bwd dq_accum).
@@ -111,6 +111,31 @@ def backward_bytes(op: Op, p: Precision) -> Backward:
             moved = min(moved, forward)
         held, handed_on = max(held, moved), max(handed_on, made)
     return Backward(held, min(held, handed_on))
+
+
+def just_written(ops: Sequence[Op], p: Precision, backward: bool) -> list[tuple[Kernel, float]]:
+    """The kernels of ops in their order, each with the bytes that it reads just after a write.
+
+    Bytes per sample of one tensor, which each launch of the kernel reads: in forward the result of
+    the kernel before it, in backward the gradient of the op's result. 0 for kernels whose rate was
+    measured with operands in the cache: products, convolutions and fused attention.
+    """
+    found: list[list[tuple[Kernel, float]]] = []
+    before = 0.0
+    for op in reversed(ops) if backward else ops:
+        result = output_bytes(op, p)
+        before = result if backward and result else before
+        found.append([])
+        for kernel in op.bwd if backward else op.fwd:
+            moved, fresh = _moved(kernel, p), 0.0
+            if kernel.kind in COMPUTE_KINDS:
+                before = _product(kernel, p) or before
+            else:
+                fresh = min(before, moved if kernel.kind == "reduction" else moved / 2)
+                before = before if backward else moved / 2
+            found[-1].append((kernel, max(fresh, 0.0)))
+        before = before if backward or op.in_place else result
+    return [pair for pairs in (reversed(found) if backward else found) for pair in pairs]
 
 
 def swapped_base(workload: Workload, p: Precision, blocks: int) -> float:

@@ -15,7 +15,14 @@ import numpy as np
 from simcore.base.arrays import NDArray, distinct_columns
 from simcore.base.record import dataclass
 from simcore.physics.fill import array_fill, attention_fill, conv_fill, conv_geometry, matmul_fill
-from simcore.physics.kernel import Traffic, blocks_s, either_layout_s, roofline_s, traffic_s
+from simcore.physics.kernel import (
+    Traffic,
+    blocks_s,
+    either_layout_s,
+    in_cache_frac,
+    roofline_s,
+    traffic_s,
+)
 from simcore.physics.slowest import most_work
 from simcore.step.kernels import KINDS, LINEAR_ATTENTION, WIDE, KernelTable, joined_table
 from simcore.step.together import Computing
@@ -78,6 +85,8 @@ def _formula_s(
     # Work, traffic and fill depend on the batch alone: computed once per distinct batch [K, B].
     batch, column = np.unique(micro_batch, return_inverse=True)
     memory_s = _at(of.traffic_s, batch)
+    cached_bytes = _cached_bytes(table, of, rates, batch)
+    memory_s -= cached_bytes / of.bytes_per_s * of.count
     compute_s = np.zeros_like(memory_s)
     if (rows := table.products.rows).size:
         compute_s[rows] = _product_s(of.products, rates, batch)
@@ -85,12 +94,13 @@ def _formula_s(
         compute_s[rows] = _attention_s(of.attention, rates, batch)
     if len(batch) > 1:
         batch, memory_s, compute_s = micro_batch, memory_s[:, column], compute_s[:, column]
+        cached_bytes = cached_bytes[:, column]
     compute_s, memory_s = compute_s * (1.0 / compute), memory_s * (1.0 / memory)
     rows, kernels = table.one_by_one
     if rows.size:
         bandwidth = of.bytes_per_s[rows] * memory
-        memory_s[rows] = traffic_s(_traffic(kernels, batch), bandwidth, rates.limits)
-        memory_s[rows] *= of.count[rows]
+        traffic = _traffic(kernels, batch, cached_bytes[rows])
+        memory_s[rows] = traffic_s(traffic, bandwidth, rates.limits) * of.count[rows]
     rows, kernels = table.blockwise
     if rows.size:  # these compute no products: the waves of their blocks join the roofline instead
         blocks = _at(kernels["blocks"], batch)
@@ -260,11 +270,26 @@ def _attention_s(of: _Computed, rates: KernelRates, batch: Array) -> Array:
     return seconds
 
 
-def _traffic(kernels: NDArray[np.void], batch: Array) -> Traffic:
+def _cached_bytes(table: KernelTable, of: _TableRates, rates: KernelRates, batch: Array) -> Array:
+    """Bytes of memory traffic for which L2 saves each kernel the time [K, B].
+
+    found in L2 · (1 - bandwidth of memory / bandwidth of L2)
+    """
+    cached = np.zeros((len(table.kernels), len(batch)))
+    rows, kernels = table.fresh
+    if rows.size and rates.l2_bytes_per_s:
+        fresh = kernels["fresh_bytes"][:, None] * batch
+        read = fresh * np.maximum(kernels["launches"], 1.0)[:, None]
+        saved = np.maximum(1.0 - of.bytes_per_s[rows] / rates.l2_bytes_per_s, 0.0)
+        cached[rows] = in_cache_frac(fresh, rates.l2_bytes) * read * saved
+    return cached
+
+
+def _traffic(kernels: NDArray[np.void], batch: Array, cached_bytes: Array) -> Traffic:
     """The traffic of kernels whose rows or elements take time one by one, each amount [K, B]."""
     n_bytes = _at(kernels["n_bytes"], batch)
     return Traffic(
-        n_bytes,
+        n_bytes - cached_bytes,
         rows=kernels["rows"][:, None] * batch,
         row_bytes=kernels["row_bytes"][:, None],
         reread_bytes=kernels["reread_frac"][:, None] * n_bytes,

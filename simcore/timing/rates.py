@@ -27,6 +27,7 @@ from simcore.hardware.kernel_limits import (
     block_cast_share,
     depthwise_share,
     indexed_s,
+    l2_bytes_per_s,
     norm_slots,
     only_batched_fp32_tile,
     row_s,
@@ -45,8 +46,9 @@ from simcore.step.kernels import (
     BATCHED,
     BATCHED_LOADS,
     CAST,
-    COMPUTE_KINDS,
+    DEPTH_LOADS,
     DEPTHWISE_LAST,
+    FEW_LOADED,
     KINDS,
     LINEAR_ATTENTION,
     NARROW_LOADS,
@@ -57,6 +59,7 @@ from simcore.step.kernels import (
 from simcore.strategy.precision import PRECISIONS, Precision
 from simcore.timing.peaks import conv_peak_for, conv_unit, peak_for, product_peak_for
 from simcore.workload.graph import (
+    COMPUTE_KINDS,
     CONV_KINDS,
     CUDNN_NORM,
     DENSE_CONVS,
@@ -108,7 +111,8 @@ class KernelRates:
     ``kinds`` [kinds]: structured array with the columns of ``KIND_RATES``; ``direct``: the same for
     convolutions on vector units. ``sm_count``: 0 where it is unknown. ``half_width``: as in
     ``physics.fill.attention_fill``. ``attention_bwd_frac``: rate of attention's backward over that
-    of its forward. ``start_s``: least seconds of a kernel. ``timed``: kernels of steps, timed
+    of its forward. ``start_s``: least seconds of a kernel. ``l2_bytes_per_s``: 0 where it is
+    unknown; ``l2_bytes``: size of L2. ``timed``: kernels of steps, timed
     on this device. ``alone``: the rates without other ranks on the node, if they differ. ``gpu``:
     the device, whose SMs limit kernels of linear attention and whose systolic arrays narrow ones.
     """
@@ -120,6 +124,8 @@ class KernelRates:
     half_width: float
     attention_bwd_frac: float
     start_s: float
+    l2_bytes_per_s: float = 0.0
+    l2_bytes: float = 0.0
     timed: TimedKernels | None = None
     alone: KernelRates | None = None
     gpu: GpuSpec | None = None
@@ -200,7 +206,7 @@ STANDS_FOR = {
     RECURRENT: "gemm", DEPTHWISE_LAST: "conv_depthwise",
     VECTOR_CONV: "conv", CAST: "elementwise",
     **dict.fromkeys(LINEAR_ATTENTION, "elementwise"),
-    **dict.fromkeys((*NARROW_LOADS.values(), *BATCHED_LOADS.values()), "gemm"),
+    **dict.fromkeys(FEW_LOADED, "gemm"),
 }  # fmt: skip
 
 
@@ -209,6 +215,11 @@ def clock_hz(gpu: GpuSpec) -> float:
     clock = gpu.boost_clock.value if gpu.boost_clock else 0.0
     lanes = 128.0 * (gpu.sm_count.value if gpu.sm_count else 1.0)
     return clock or (gpu.peak("fp32") or 0.0) / (2.0 * lanes)
+
+
+#: Share of a tile's loaded elements that lie along the depth, by operands that do: of one, the
+#: shorter side (kernels ..._256x128_nn_align1 of H200, whose operand of 128 rows does).
+_DEEP_FRAC = {1: 1.0 / 3.0, 2: 1.0}
 
 
 def _load_slowdowns(gpu: GpuSpec, precision: Precision) -> Mapping[str, float]:
@@ -225,13 +236,16 @@ def _load_slowdowns(gpu: GpuSpec, precision: Precision) -> Mapping[str, float]:
         return {}
     # A power of two, because the clock of some datasheets' peaks is below the boost clock.
     fma_per_clock = 2.0 ** round(log2(peak / (2.0 * gpu.sm_count.value * hz)))
+    loads = [
+        (elems, kind, 0.0) for of in (NARROW_LOADS, BATCHED_LOADS) for elems, kind in of.items()
+    ]
+    loads += [(elems, kind, _DEEP_FRAC[n]) for (elems, n), kind in DEPTH_LOADS.items()]
     narrow = {
         kind: narrow_load_slowdown(
-            fma_per_clock, elems, precision.low_bytes,
+            fma_per_clock, elems, precision.low_bytes, along_depth=along_depth,
             copies=copies_into_shared(gpu), asynchronous=style == "async",
         )
-        for kinds in (NARROW_LOADS, BATCHED_LOADS)
-        for elems, kind in kinds.items()
+        for elems, kind, along_depth in loads
     }  # fmt: skip
     along_depth = style == "async" and not takes_either_layout(gpu)
     return {**narrow, ACROSS: 1.0 / WARPWISE_FRAC if along_depth else 1.0}
@@ -305,7 +319,7 @@ def unit_of(
     if kind in CONV_KINDS:
         return conv_unit(profile, kind, gpu, *conv_peak_for(gpu, precision))
     attends = kind == "attention" or kind in FLASH_KINDS
-    loads_apart = named in (WIDE, UNALIGNED, *NARROW_LOADS.values(), *BATCHED_LOADS.values())
+    loads_apart = named in (WIDE, UNALIGNED, *FEW_LOADED)
     if name in _NARROW and (attends or loads_apart):
         return "bf16", gpu.peak("bf16") or peak  # recipes keep these in 16 bit
     return name, peak
@@ -407,6 +421,8 @@ def _kernel_rates(group: NodeGroup, precision: Precision, profile: Profile) -> K
         half_width=half_width,
         attention_bwd_frac=profile.attention_backward_frac(gpu).value,
         start_s=profile.kernel_start_s(gpu).value,
+        l2_bytes_per_s=l2_bytes_per_s(profile.runtime, gpu),
+        l2_bytes=gpu.l2_size.value if gpu.l2_size else 0.0,
         timed=timed,
         alone=alone,
         gpu=gpu,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from simcore.hardware.kernel_limits import (
+    l2_bytes_per_s,
     norm_slots,
     row_s,
     rows_in_flight,
@@ -44,6 +45,18 @@ def test_devices_that_were_not_timed_have_the_rows_of_others() -> None:
     for gpu in ("H100-SXM-80GB", "L40S", "B200-SXM", "T4", "MI100"):
         assert 500 < profile.class_figures("norm", GPUS[gpu]).row_clocks < 1600
     assert profile.class_figures("elementwise", GPUS["T4"]).row_clocks == 0.0
+
+
+@pytest.mark.parametrize(
+    ("gpu", "measured"),
+    [
+        ("L40", 5.24e12), ("RTX4090", 4.90e12), ("A100-SXM-80GB", 5.43e12),
+        ("H100-PCIE-80GB", 6.95e12), ("H200-SXM", 9.7e12), ("B200-SXM", 0.0), ("MI210", 0.0),
+    ],
+)  # fmt: skip
+def test_rates_of_l2_are_those_of_gpu_benches(gpu: str, measured: float) -> None:
+    found = l2_bytes_per_s(load_profile().runtime, GPUS[gpu])
+    assert found == pytest.approx(measured, rel=0.06)
 
 
 @pytest.mark.parametrize(

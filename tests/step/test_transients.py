@@ -9,7 +9,14 @@ from typing import Any
 
 import pytest
 
-from simcore.step.transients import Backward, backward_bytes, output_bytes, saved_bytes, storages
+from simcore.step.transients import (
+    Backward,
+    backward_bytes,
+    just_written,
+    output_bytes,
+    saved_bytes,
+    storages,
+)
 from simcore.strategy.precision import PRECISIONS
 from simcore.workload.graph import Affine, Kernel, Op
 from simcore.workload.saved import Saved
@@ -130,3 +137,30 @@ def test_backward_of_flash_attention() -> None:
     """1000 elements moved: half is gradients, 1000 bytes; q's sum is 4 x 16 x 3 of fp32, 768."""
     flash = Kernel(kind="attention_v2", m=fixed(4.0), n=fixed(16.0), groups=each(3.0), low=1000.0)
     assert backward_bytes(backward(flash, fwd=(elementwise(low=1.0),)), AMP) == (1768.0, 1000.0)
+
+
+def test_kernels_read_what_the_one_before_wrote() -> None:
+    """100 elements through a product, a GELU and a sum with a residual, and back, in bf16."""
+    one, both = fixed(1.0), each(10.0)
+    up = product(both, fixed(10.0), one)
+    ops = (
+        Op(name="up", fwd=(up,), bwd=(up,)),
+        Op(name="gelu", fwd=(elementwise(low=200.0),), bwd=(elementwise(low=300.0),)),
+        Op(name="sum", fwd=(elementwise(low=300.0),), result=Saved(low=100.0)),
+        Op(name="mean", fwd=(Kernel(kind="reduction", low=100.0),)),
+    )
+    fresh = {k.kind + str(k.low): n for k, n in just_written(ops, BF16, backward=False)}
+    assert fresh == {
+        "gemm0.0": 0.0, "elementwise200.0": 200.0,
+        "elementwise300.0": 200.0, "reduction100.0": 200.0,
+    }  # fmt: skip
+    back = just_written(ops, BF16, backward=True)
+    assert [(k.kind, n) for k, n in back] == [("gemm", 0.0), ("elementwise", 200.0)]
+    first = just_written(ops[1:2], BF16, backward=False)
+    assert [n for _, n in first] == [0.0]  # what was before is not known
+
+
+def test_a_tensor_in_place_stays_the_one_that_was_written() -> None:
+    drop = Op(name="dropout", fwd=(elementwise(low=200.0),), in_place=True)
+    ops = (Op(name="a", fwd=(elementwise(low=200.0),)), drop, drop)
+    assert [n for _, n in just_written(ops, FP32, backward=False)] == [0.0, 400.0, 400.0]

@@ -10,7 +10,7 @@ import pytest
 from strategies import INF, kernel_rates, points, rates, strategy, workload
 
 from simcore.physics.fill import attention_fill, conv_fill, matmul_fill
-from simcore.physics.kernel import TrafficLimits
+from simcore.physics.kernel import FOUND, TrafficLimits
 from simcore.physics.slowest import expected_maximum
 from simcore.step.kernels import BATCHED, KINDS, KernelTable, kernel_table
 from simcore.step.program import Program
@@ -60,6 +60,23 @@ def test_work_and_traffic_of_a_batch_by_hand() -> None:
     assert seconds(table, device, 2.0) == pytest.approx(5.25)
     # Twice the compute rate and half the bandwidth: 1.5 s and 8 s.
     assert seconds(table, device, 2.0, 2.0, 0.5) == pytest.approx(np.hypot(1.5, 8.0) + 0.25)
+
+
+def test_l2_serves_what_was_just_written() -> None:
+    """The second kernel of two reads 4 bytes that the first wrote, from an L2 of 10 bytes.
+
+    It moves 8 bytes at 1/s; L2 has 0.72 of the 4 and reads them at 4/s. At batch 2 the 8 bytes are
+    too many.
+    """
+    ops = tuple(Op(name=n, fwd=(Kernel(kind="elementwise", low=2.0),)) for n in "ab")
+    table = kernel_table(workload([Block(name="b", ops=ops)]), FP32)
+    device = kernel_rates(bytes_per_s=1.0)
+    small = replace(device, l2_bytes=10.0, l2_bytes_per_s=4.0)
+    assert seconds(table, device, np.array([1.0, 2.0])) == pytest.approx([16.0, 32.0])
+    saved = FOUND * 4.0 * (1.0 - 1.0 / 4.0)
+    assert seconds(table, small, np.array([1.0, 2.0])) == pytest.approx([16.0 - saved, 32.0])
+    slow = replace(small, l2_bytes_per_s=0.5)
+    assert seconds(table, slow) == pytest.approx(16.0)
 
 
 def test_equal_kernels_take_their_time_each() -> None:

@@ -21,6 +21,7 @@ from simcore.step.kernels import (
     BATCHED_LOADS,
     CAST,
     COMPUTE_KINDS,
+    DEPTH_LOADS,
     DEPTHWISE_LAST,
     KINDS,
     NARROW_LOADS,
@@ -84,7 +85,7 @@ def test_kernels_that_compute_nothing_take_no_time_to_compute() -> None:
     kinds = rates(AMPERE).kernels.kinds
     computes = np.isfinite(kinds["flop_per_s"])
     special = (WIDE, BATCHED, UNALIGNED, ACROSS, VECTOR_CONV, DEPTHWISE_LAST,
-               *NARROW_LOADS.values(), *BATCHED_LOADS.values())  # fmt: skip
+               *NARROW_LOADS.values(), *DEPTH_LOADS.values(), *BATCHED_LOADS.values())  # fmt: skip
     assert {k for k, c in zip(KINDS, computes, strict=True) if c} == {*COMPUTE_KINDS, *special}
     assert (kinds["bytes_per_s"] > 0).all()
 
@@ -200,6 +201,10 @@ def test_narrow_loads_slow_matrix_units(
         slow = narrow_load_slowdown(fma, elems, width, copies=copies, asynchronous=asynchronous)
         for kinds, fast in ((NARROW_LOADS, whole), (BATCHED_LOADS, batched)):
             assert of(gpu, kinds[elems], precision)["flop_per_s"] == pytest.approx(fast / slow)
+        deep = [of(gpu, DEPTH_LOADS[elems, n], precision)["flop_per_s"] for n in (1, 2)]
+        straight = copies and elems * width >= 4
+        assert (deep[0] == deep[1]) == straight
+        assert max(deep) <= whole / slow * (1 + 1e-9)
 
 
 @pytest.mark.parametrize(("gpu", "precision"), [(AMPERE, "fp32"), (AMD, "bf16"), (PASCAL, "fp16")])
