@@ -8,11 +8,12 @@ from simcore.hardware.estimates import Estimate
 from simcore.hardware.paths import Path
 from simcore.step.host_calls import driver_issues
 from simcore.step.kernels import DEPTHWISE_LAST, KINDS, LINEAR_ATTENTION
+from simcore.step.transients import COMPUTE_KINDS
 from simcore.timing.peaks import conv_unit
 from simcore.timing.points import COLLECTIVE_BASE_S
 from simcore.timing.quantities import EMA_TRAFFIC_ELEMS, HOST_DRAM_FRAC
 from simcore.timing.rates import compute_share_of, memory_share_of
-from simcore.workload.graph import COMPUTE_KINDS, CONV_KINDS, KernelKind
+from simcore.workload.graph import CONV_KINDS, KernelKind
 
 
 def _s(seconds: float) -> str:

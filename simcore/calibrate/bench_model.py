@@ -30,10 +30,11 @@ from simcore.hardware.cluster import NodeGroup
 from simcore.hardware.measured import ATTENTION_BACKWARD, Fitted, MeasuredDevice
 from simcore.hardware.profile import OF_MEMORY, START, Profile, measured_class
 from simcore.step.kernels import CAST, KINDS, KernelTable, kernel_table
+from simcore.step.transients import COMPUTE_KINDS
 from simcore.strategy.precision import PRECISIONS, Precision
 from simcore.timing.compute import phase_seconds
 from simcore.timing.rates import KernelRates, class_rates, unit_of
-from simcore.workload.graph import COMPUTE_KINDS, FLASH_KINDS, Block, Workload
+from simcore.workload.graph import FLASH_KINDS, Block, Workload
 
 #: Time of a single call beside its kernels (events, the gap after the kernel before it), and the
 #: standard deviation of its logarithm: an assumption that tiny calls correct.

@@ -20,9 +20,9 @@ from simcore.base.record import dataclass
 from simcore.calibrate.bench.case import Run
 from simcore.calibrate.kernels_of_step import group_of
 from simcore.step.kernels import KINDS
+from simcore.step.transients import COMPUTE_KINDS
 from simcore.strategy.precision import Precision
 from simcore.timing.rates import STANDS_FOR
-from simcore.workload.graph import COMPUTE_KINDS
 
 aten = torch.ops.aten
 #: Length of rows where a kernel does not say it.

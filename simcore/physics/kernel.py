@@ -64,12 +64,15 @@ class TrafficLimits:
     """A device's figures for what limits traffic besides its bandwidth; 0: no such limit.
 
     ``rows_per_l2_byte``: rows in flight over the bytes of L2. ``row_s``: least seconds per row.
-    ``indexed_s``: seconds per indexed element.
+    ``indexed_s``: seconds per indexed element. ``l2_bytes``: size of L2; ``l2_bytes_per_s``: its
+    bandwidth, 0 where it is unknown.
     """
 
     rows_per_l2_byte: float = 0.0
     row_s: float = 0.0
     indexed_s: float = 0.0
+    l2_bytes: float = 0.0
+    l2_bytes_per_s: float = 0.0
 
 
 def traffic_s(traffic: Traffic, bytes_per_s: FloatLike, limits: TrafficLimits) -> FloatArray:
@@ -195,6 +198,9 @@ WARPWISE_FRAC: Final = 0.629
 #: (neither): 1.35 times on RTX A6000 (SLinOSS's census of kernels), 1.22 to 1.56 on H200 (three
 #: shapes, validate/cards and a machine of another day): 1.6 and 1.3 clocks.
 DEPTH_STORE: Final = 1.5
+#: Share of a tile's loaded elements that lie along the depth, by the number of operands that do: of
+#: one, the shorter side (..._256x128_nn_align1 on H200, of which that of 128 rows does).
+_ALONG_DEPTH: Final = (0.0, 1.0 / 3.0, 1.0)
 
 
 def narrow_load_slowdown(
@@ -204,7 +210,7 @@ def narrow_load_slowdown(
     *,
     copies: bool,
     asynchronous: bool,
-    along_depth: float = 0.0,
+    operands_along_depth: int = 0,
 ) -> float:
     """Time of matrix products whose rows are not aligned to 16 bytes, over that of aligned ones.
 
@@ -216,16 +222,16 @@ def narrow_load_slowdown(
 
     Per unit of depth an SM spends ``128 · 64 / fma_per_clock`` clocks on products and ``(128 + 64)
     / (32 load_elems)`` on loads. Stores into shared memory take as long again, unless direct copies
-    avoid them (``copies``: since Ampere, for 4 bytes and more), and ``DEPTH_STORE`` more for the
-    share ``along_depth`` of elements that lie along the depth, across which products want them.
-    Products and loads are assumed not
-    to overlap: kernels of two stages hold loaded data in registers until the products are done.
+    avoid them (``copies``: since Ampere, for 4 bytes and more), and ``DEPTH_STORE`` more for
+    elements of the ``operands_along_depth`` whose rows run along the depth, across which products
+    want them (in kernels since Ampere; those of Volta are others). Products and loads are assumed
+    not to overlap: kernels of two stages hold loaded data in registers until products are done.
 
     ``fma_per_clock``: of an SM; ``load_elems``: elements per load and lane; ``elem_bytes``: bytes
     per element; ``asynchronous``: whether the device's matrix instructions are asynchronous.
     """
     products = TILE[0] * TILE[1] / fma_per_clock
     straight = copies and load_elems * elem_bytes >= COPIED_BYTES
-    stores = 0.0 if straight else 1.0 + DEPTH_STORE * along_depth
+    stores = 0.0 if straight else 1.0 + DEPTH_STORE * _ALONG_DEPTH[operands_along_depth] * copies
     loads = sum(TILE) / (LANES * load_elems) * (1.0 + stores)
     return 1.0 / (WARPWISE_FRAC if asynchronous else 1.0) + loads / products

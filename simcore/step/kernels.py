@@ -20,11 +20,10 @@ from simcore.base.units import FP32_BYTES
 from simcore.hardware.host import host_work
 from simcore.physics.kernel import clocks_per_element
 from simcore.step.host_calls import Managed, calls, managed, unit_calls, weight_casts
-from simcore.step.transients import just_written
+from simcore.step.transients import COMPUTE_KINDS, just_written
 from simcore.strategy.precision import Precision
 from simcore.strategy.strategy import Strategy
 from simcore.workload.graph import (
-    COMPUTE_KINDS,
     CONV_KINDS,
     CUDNN_NORM,
     DENSE_CONVS,

@@ -14,9 +14,19 @@ from typing import NamedTuple
 
 from simcore.base.units import FP32_BYTES
 from simcore.strategy.precision import Precision
-from simcore.workload.graph import COMPUTE_KINDS, FLASH_KINDS, Kernel, Op, Workload
+from simcore.workload.graph import (
+    CONV_KINDS,
+    FLASH_KINDS,
+    RECURRENT,
+    Kernel,
+    KernelKind,
+    Op,
+    Workload,
+)
 from simcore.workload.saved import Saved
 
+#: Kinds of kernels whose arithmetic matters: products, convolutions and fused attention.
+COMPUTE_KINDS: tuple[KernelKind, ...] = ("gemm", RECURRENT, *CONV_KINDS, *FLASH_KINDS)
 #: Flash attention sums the gradient of q in fp32 (Dao 2023, flash_attn mha_bwd dq_accum).
 
 

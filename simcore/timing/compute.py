@@ -277,11 +277,11 @@ def _cached_bytes(table: KernelTable, of: _TableRates, rates: KernelRates, batch
     """
     cached = np.zeros((len(table.kernels), len(batch)))
     rows, kernels = table.fresh
-    if rows.size and rates.l2_bytes_per_s:
+    if rows.size and rates.limits.l2_bytes_per_s:
         fresh = kernels["fresh_bytes"][:, None] * batch
         read = fresh * np.maximum(kernels["launches"], 1.0)[:, None]
-        saved = np.maximum(1.0 - of.bytes_per_s[rows] / rates.l2_bytes_per_s, 0.0)
-        cached[rows] = in_cache_frac(fresh, rates.l2_bytes) * read * saved
+        saved = np.maximum(1.0 - of.bytes_per_s[rows] / rates.limits.l2_bytes_per_s, 0.0)
+        cached[rows] = in_cache_frac(fresh, rates.limits.l2_bytes) * read * saved
     return cached
 
 

@@ -56,10 +56,10 @@ from simcore.step.kernels import (
     VECTOR_CONV,
     WIDE,
 )
+from simcore.step.transients import COMPUTE_KINDS
 from simcore.strategy.precision import PRECISIONS, Precision
 from simcore.timing.peaks import conv_peak_for, conv_unit, peak_for, product_peak_for
 from simcore.workload.graph import (
-    COMPUTE_KINDS,
     CONV_KINDS,
     CUDNN_NORM,
     DENSE_CONVS,
@@ -111,8 +111,7 @@ class KernelRates:
     ``kinds`` [kinds]: structured array with the columns of ``KIND_RATES``; ``direct``: the same for
     convolutions on vector units. ``sm_count``: 0 where it is unknown. ``half_width``: as in
     ``physics.fill.attention_fill``. ``attention_bwd_frac``: rate of attention's backward over that
-    of its forward. ``start_s``: least seconds of a kernel. ``l2_bytes_per_s``: 0 where it is
-    unknown; ``l2_bytes``: size of L2. ``timed``: kernels of steps, timed
+    of its forward. ``start_s``: least seconds of a kernel. ``timed``: kernels of steps, timed
     on this device. ``alone``: the rates without other ranks on the node, if they differ. ``gpu``:
     the device, whose SMs limit kernels of linear attention and whose systolic arrays narrow ones.
     """
@@ -124,8 +123,6 @@ class KernelRates:
     half_width: float
     attention_bwd_frac: float
     start_s: float
-    l2_bytes_per_s: float = 0.0
-    l2_bytes: float = 0.0
     timed: TimedKernels | None = None
     alone: KernelRates | None = None
     gpu: GpuSpec | None = None
@@ -217,11 +214,6 @@ def clock_hz(gpu: GpuSpec) -> float:
     return clock or (gpu.peak("fp32") or 0.0) / (2.0 * lanes)
 
 
-#: Share of a tile's loaded elements that lie along the depth, by operands that do: of one, the
-#: shorter side (kernels ..._256x128_nn_align1 of H200, whose operand of 128 rows does).
-_DEEP_FRAC = {1: 1.0 / 3.0, 2: 1.0}
-
-
 def _load_slowdowns(gpu: GpuSpec, precision: Precision) -> Mapping[str, float]:
     """Slowdown of matrix products by the loads of their operands, by kind; empty without any.
 
@@ -236,16 +228,13 @@ def _load_slowdowns(gpu: GpuSpec, precision: Precision) -> Mapping[str, float]:
         return {}
     # A power of two, because the clock of some datasheets' peaks is below the boost clock.
     fma_per_clock = 2.0 ** round(log2(peak / (2.0 * gpu.sm_count.value * hz)))
-    loads = [
-        (elems, kind, 0.0) for of in (NARROW_LOADS, BATCHED_LOADS) for elems, kind in of.items()
-    ]
-    loads += [(elems, kind, _DEEP_FRAC[n]) for (elems, n), kind in DEPTH_LOADS.items()]
+    loads = {kind: (e, 0) for of in (NARROW_LOADS, BATCHED_LOADS) for e, kind in of.items()}
+    loads |= {kind: key for key, kind in DEPTH_LOADS.items()}
     narrow = {
         kind: narrow_load_slowdown(
-            fma_per_clock, elems, precision.low_bytes, along_depth=along_depth,
-            copies=copies_into_shared(gpu), asynchronous=style == "async",
-        )
-        for elems, kind, along_depth in loads
+            fma_per_clock, e, precision.low_bytes, copies=copies_into_shared(gpu),
+            asynchronous=style == "async", operands_along_depth=deep)
+        for kind, (e, deep) in loads.items()
     }  # fmt: skip
     along_depth = style == "async" and not takes_either_layout(gpu)
     return {**narrow, ACROSS: 1.0 / WARPWISE_FRAC if along_depth else 1.0}
@@ -416,13 +405,13 @@ def _kernel_rates(group: NodeGroup, precision: Precision, profile: Profile) -> K
             rows_per_l2_byte=rows_per_l2_byte(gpu) if row_clocks else 0.0,
             row_s=row_s(gpu, row_clocks),
             indexed_s=0.0 if gpu.architecture == HOST_CPU else indexed_s(profile.runtime, gpu),
+            l2_bytes=gpu.l2_size.value if gpu.l2_size else 0.0,
+            l2_bytes_per_s=l2_bytes_per_s(profile.runtime, gpu),
         ),
         sm_count=gpu.sm_count.value if gpu.sm_count else 0.0,
         half_width=half_width,
         attention_bwd_frac=profile.attention_backward_frac(gpu).value,
         start_s=profile.kernel_start_s(gpu).value,
-        l2_bytes_per_s=l2_bytes_per_s(profile.runtime, gpu),
-        l2_bytes=gpu.l2_size.value if gpu.l2_size else 0.0,
         timed=timed,
         alone=alone,
         gpu=gpu,

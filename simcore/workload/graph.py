@@ -47,8 +47,6 @@ CONV_KINDS: tuple[KernelKind, ...] = (
 DENSE_CONVS: tuple[KernelKind, ...] = ("conv", "conv_winograd", "conv_pointwise")
 #: Products of cuDNN's recurrent layers: torch.backends.cudnn.allow_tf32 is about them too.
 RECURRENT: KernelKind = "recurrent"
-#: Kinds of kernels whose arithmetic matters: products, convolutions and fused attention.
-COMPUTE_KINDS: tuple[KernelKind, ...] = ("gemm", RECURRENT, *CONV_KINDS, *FLASH_KINDS)
 #: Batch norms by cuDNN, and by PyTorch's own kernels, which stand beside them in an op: those of
 #: which the precision runs (``Precision.native_norms``).
 CUDNN_NORM: KernelKind = "batch_norm"

@@ -12,12 +12,13 @@ from simcore.hardware.measured import Contention, Fitted, FittedTime, MeasuredDe
 from simcore.hardware.profile import Profile, profile_of
 from simcore.request.resolved import Request
 from simcore.step.kernels import KINDS
+from simcore.step.transients import COMPUTE_KINDS
 from simcore.strategy.optimizers import OPTIMIZERS
 from simcore.strategy.precision import PRECISIONS
 from simcore.strategy.strategy import Strategy
 from simcore.timing.rates import class_rates
 from simcore.timing.steps import central_step_s
-from simcore.workload.graph import COMPUTE_KINDS, OTHER_FLASH
+from simcore.workload.graph import OTHER_FLASH
 from simcore.workload.models import MODELS
 
 

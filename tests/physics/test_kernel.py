@@ -129,13 +129,16 @@ def test_what_lies_along_the_depth_takes_longer_to_store() -> None:
     ):  # fmt: skip
         both, one, none = (
             narrow_load_slowdown(
-                fma, 1, 2, copies=True, asynchronous=on_hopper, along_depth=share
+                fma, 1, 2, copies=True, asynchronous=on_hopper, operands_along_depth=deep
             )
-            for share in (1.0, 1 / 3, 0.0)
+            for deep in (2, 1, 0)
         )  # fmt: skip
         assert (both / none, one / none) == pytest.approx(measured, rel=0.1)
-    straight = narrow_load_slowdown(1024, 2, 2, copies=True, asynchronous=False, along_depth=1.0)
-    assert straight == narrow_load_slowdown(1024, 2, 2, copies=True, asynchronous=False)
+    straight, across = (
+        narrow_load_slowdown(1024, 2, 2, copies=True, asynchronous=False, operands_along_depth=n)
+        for n in (2, 0)
+    )
+    assert straight == across
 
 
 def test_the_last_wave_counts_whole() -> None:

@@ -71,11 +71,11 @@ def test_l2_serves_what_was_just_written() -> None:
     ops = tuple(Op(name=n, fwd=(Kernel(kind="elementwise", low=2.0),)) for n in "ab")
     table = kernel_table(workload([Block(name="b", ops=ops)]), FP32)
     device = kernel_rates(bytes_per_s=1.0)
-    small = replace(device, l2_bytes=10.0, l2_bytes_per_s=4.0)
+    small = replace(device, limits=TrafficLimits(l2_bytes=10.0, l2_bytes_per_s=4.0))
     assert seconds(table, device, np.array([1.0, 2.0])) == pytest.approx([16.0, 32.0])
     saved = FOUND * 4.0 * (1.0 - 1.0 / 4.0)
     assert seconds(table, small, np.array([1.0, 2.0])) == pytest.approx([16.0 - saved, 32.0])
-    slow = replace(small, l2_bytes_per_s=0.5)
+    slow = replace(device, limits=TrafficLimits(l2_bytes=10.0, l2_bytes_per_s=0.5))
     assert seconds(table, slow) == pytest.approx(16.0)
 
 
