@@ -20,9 +20,9 @@ from simcore.memory.communicators import (
     groups_of,
 )
 from simcore.memory.job import fullest
+from simcore.memory.outside import CUBLAS_HANDLES, engine_workspaces
 from simcore.memory.parts import frozen_width, saved_activations
 from simcore.memory.spread import is_foreign, program_kind, whole_sd_log
-from simcore.memory.terms import CUBLAS_HANDLES, engine_workspaces
 from simcore.strategy.layout import Layout
 
 _ZERO = "ZeRO's 16 bytes a parameter (Rajbhandari et al. 2020, section 3.1)"

@@ -15,7 +15,7 @@ import numpy as np
 from simcore.base.arrays import NDArray
 from simcore.base.record import dataclass
 from simcore.hardware.cluster import ClusterSpec
-from simcore.memory.job import memory_over
+from simcore.memory.job import fullest_over
 from simcore.request.placed import Placed
 from simcore.request.resolved import Request
 from simcore.timing.convex import at_counts
@@ -292,9 +292,7 @@ def _memory(
         capacities = [min(capacities)]
     for batch, capacity in zip(batches, capacities, strict=True):
         over = (batch, found["grad_accum"], found["n_ranks"], found["n_nodes"])
-        memories = memory_over(request, *over, stages.evaluated)
-        device = np.stack([m.device for m in memories])
-        needed = np.stack([m.needed for m in memories])
+        device, needed = fullest_over(request, *over, stages.evaluated)
         at = needed[stages.first].argmax(axis=0), np.arange(len(rows))
         least = needed[stages.last].min(axis=0)
         kinds.append(_Memory(device[at], needed[at], capacity, least))

@@ -18,14 +18,9 @@ import numpy as np
 from simcore.base.record import Same
 from simcore.base.units import FP32_BYTES
 from simcore.memory.moments import gathering_of
+from simcore.memory.outside import CUBLAS_HANDLES, CUBLAS_WORKSPACE_BYTES
 from simcore.memory.parts import frozen_width, parts_of
-from simcore.memory.terms import (
-    CUBLAS_HANDLES,
-    CUBLAS_WORKSPACE_BYTES,
-    early_bytes,
-    hands_stubs,
-    rank_state,
-)
+from simcore.memory.terms import early_bytes, hands_stubs, rank_state
 from simcore.memory.walk import TERMS, Tensor, tensors_of, ticks_of
 from simcore.step.transients import saved_bytes
 from simcore.strategy.strategy import Strategy

@@ -6,14 +6,13 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from simcore.base.arrays import NDArray
+from simcore.base.arrays import NDArray, distinct_columns
 from simcore.base.figures import Z80
-from simcore.base.record import dataclass
-from simcore.hardware.paths import cluster_paths
-from simcore.memory.communicators import groups_of, nccl_bytes
+from simcore.memory.outside import Beside, beside_tensors
 from simcore.memory.parts import saved_activations
 from simcore.memory.result import MemoryResult
 from simcore.memory.spread import holes_sd_bytes, memory_sd_bytes, tensors_sd_bytes
@@ -21,9 +20,9 @@ from simcore.memory.terms import (
     MOMENTS,
     OUTSIDE,
     Memory,
-    engine_workspaces,
+    Peak,
     memory_of,
-    workspace_bytes,
+    peak_of,
 )
 from simcore.request.resolved import Request
 from simcore.step.schedules import schedule_of
@@ -118,6 +117,36 @@ def memory_over(
     return found
 
 
+def fullest_over(
+    request: Request, micro_batch: Array, grad_accum: Array, n_gpus: Array, n_nodes: Array,
+    stages: Sequence[Stage],
+) -> tuple[Array, Array]:  # fmt: skip
+    """``Memory.device`` and ``Memory.needed`` of ``memory_over``, each [stages, C].
+
+    Configurations that differ only in how many micro-batches are in flight share the rest.
+    """
+    if request.placed is None:
+        (one,) = memory_over(request, micro_batch, grad_accum, n_gpus, n_nodes)
+        return one.device[None], one.needed[None]
+    first, of = distinct_columns((micro_batch, grad_accum > 1, n_gpus, n_nodes))
+    over = [column[first] for column in (micro_batch, grad_accum, n_gpus, n_nodes)]
+    beside, n = beside_tensors(request, *over[2:]), len(first)
+    at_once = max(1, _TOGETHER // n)
+    device, needed = np.empty((2, len(stages), len(of)))
+    for start in range(0, len(stages), at_once):
+        some = stages[start : start + at_once]
+        ranks = _ranks_of(request, some, n)
+        tiled = (np.tile(column, len(some)) for column in over)
+        words = _arguments(request, ranks, *tiled, beside=beside.repeated(len(some)))
+        peak = peak_of(**words).peak
+        for k in range(len(some)):
+            own = Peak(*(column[k * n : (k + 1) * n][of] for column in peak))
+            held = _in_flight(request, ranks.take(np.full(len(of), k * n)), grad_accum)
+            device[start + k] = own.device(held)
+            needed[start + k] = device[start + k] + own.beyond(held)
+    return device, needed
+
+
 def _with_replays(
     request: Request, memory: Memory, micro_batch: Array, grad_accum: Array, n_gpus: Array,
     n_nodes: Array,
@@ -182,50 +211,6 @@ def _largest_replayed(
     return low
 
 
-@dataclass(frozen=True)
-class Beside:
-    """Device memory outside a rank's own tensors, whatever its part of the model.
-
-    NCCL's buffers [C], the CUDA context and the workspaces of products.
-    """
-
-    nvlink: bool
-    communicators_bytes: Array
-    context_bytes: float
-    cublas_bytes: float
-
-    def repeated(self, times: int) -> Beside:
-        """The same, tiled along an axis that is ``times`` as long."""
-        return replace(self, communicators_bytes=np.tile(self.communicators_bytes, times))
-
-
-def beside_tensors(request: Request, n_gpus: Array, n_nodes: Array) -> Beside:
-    """Device memory outside tensors; equal for every stage of a job (arrays [C])."""
-    groups = request.cluster.groups
-    layout = request.placed.layout if request.placed else Layout()
-    intra, inter = cluster_paths(request.cluster)
-    nvlink = intra.route == "nvlink"
-    by_nccl = all(g.node.torus is None for g in groups)  # XLA plans the buffers of a slice's chips
-    made = groups_of(
-        layout,
-        n_gpus,
-        np.ceil(n_gpus / n_nodes),
-        request.strategy.program.ranks.communicators_a_dimension,
-    )
-    return Beside(
-        nvlink,
-        nccl_bytes(made, nvlink=nvlink, direct=inter.route == "network_rdma") * by_nccl,
-        max(
-            request.profile.cuda_context_bytes(g.gpu, eager=request.eager_kernels).value
-            for g in groups
-        ),
-        workspace_bytes(
-            (g.gpu.architecture for g in groups),
-            engine_workspaces(request.strategy, request.held_workload, layout.tp),
-        ),
-    )
-
-
 def memory_of_stage(
     request: Request,
     part: Workload,
@@ -241,12 +226,10 @@ def memory_of_stage(
 
     ``position``: pipeline stage, a number or [C]. ``beside``: memory outside tensors, if known.
     """
-    beside = beside or beside_tensors(request, n_gpus, n_nodes)
     one = np.ones_like(micro_batch)
-    return _memory(
-        request, (part,), np.zeros(len(one), dtype=np.intp), position * one, one, micro_batch,
-        grad_accum, n_gpus, n_nodes, beside=beside,
-    )  # fmt: skip
+    ranks = _Ranks((part,), np.zeros(len(one), dtype=np.intp), position * one, one)
+    beside = beside or beside_tensors(request, n_gpus, n_nodes)
+    return _memory(request, ranks, micro_batch, grad_accum, n_gpus, n_nodes, beside=beside)
 
 
 def memory_of_stages(
@@ -264,9 +247,32 @@ def memory_of_stages(
     The axis has all configurations of the first stage, then those of the next, and so on.
     ``beside``: memory outside tensors, if known.
     """
+    ranks = _ranks_of(request, stages, len(micro_batch) // len(stages))
+    beside = beside or beside_tensors(request, n_gpus, n_nodes)
+    return _memory(request, ranks, micro_batch, grad_accum, n_gpus, n_nodes, beside=beside)
+
+
+class _Ranks(NamedTuple):
+    """A rank with a part of the model for each configuration; arrays [C].
+
+    ``part``, ``position``: index into ``parts`` and pipeline stage; ``share``: of a stage's layers
+    that a micro-batch in flight holds.
+    """
+
+    parts: tuple[Workload, ...]
+    part: NDArray[np.intp]
+    position: Array
+    share: Array
+
+    def take(self, index: NDArray[np.intp]) -> _Ranks:
+        """The same for a part of the configuration axis."""
+        return _Ranks(self.parts, self.part[index], self.position[index], self.share[index])
+
+
+def _ranks_of(request: Request, stages: Sequence[Stage], each: int) -> _Ranks:
+    """A rank of every stage, ``each`` times."""
     placed = request.placed
     assert placed is not None
-    each = len(micro_batch) // len(stages)
     parts = {id(s.workload): s.workload for s in stages}
     number = {key: n for n, key in enumerate(parts)}
     longest = max(s.n_layers for s in placed.stages)
@@ -279,11 +285,7 @@ def memory_of_stages(
             [share_of(placed.layout, s.position, s.n_layers, longest) for s in stages],
         )
     )
-    beside = beside or beside_tensors(request, n_gpus, n_nodes)
-    return _memory(
-        request, tuple(parts.values()), part, position, share, micro_batch, grad_accum, n_gpus,
-        n_nodes, beside=beside,
-    )  # fmt: skip
+    return _Ranks(tuple(parts.values()), part, position, share)
 
 
 def _waiting_share(request: Request, part: Workload) -> float:
@@ -304,52 +306,60 @@ def _waiting_share(request: Request, part: Workload) -> float:
 
 
 def _memory(
-    request: Request,
-    parts: tuple[Workload, ...],
-    part: NDArray[np.intp],
-    position: Array,
-    share: Array,
-    micro_batch: Array,
-    grad_accum: Array,
-    n_gpus: Array,
-    n_nodes: Array,
-    *,
-    beside: Beside,
-) -> Memory:
-    """``memory_of`` for this job (all arrays [C]).
+    request: Request, ranks: _Ranks, micro_batch: Array, grad_accum: Array, n_gpus: Array,
+    n_nodes: Array, *, beside: Beside,
+) -> Memory:  # fmt: skip
+    """``memory_of`` for this job (all arrays [C])."""
+    words = _arguments(request, ranks, micro_batch, grad_accum, n_gpus, n_nodes, beside=beside)
+    return memory_of(
+        **words,
+        in_flight=_in_flight(request, ranks, grad_accum),
+        holes_frac=request.profile.allocator_holes_frac.value * _leaves_holes(request),
+    )
 
-    ``part``, ``position``: index into ``parts`` and pipeline stage; ``share``: of a stage's layers
-    that a micro-batch in flight holds.
-    """
+
+def _in_flight(request: Request, ranks: _Ranks, grad_accum: Array) -> Array:
+    """Micro-batches whose activations a rank holds [C], including the one being computed."""
     layout = request.placed.layout if request.placed else Layout()
     schedule = schedule_of(layout)
-    held = schedule.in_flight(layout, position, grad_accum)
-    held = np.maximum(np.minimum(held, 1.0), held * share)
+    held = schedule.in_flight(layout, ranks.position, grad_accum)
+    held = np.maximum(np.minimum(held, 1.0), held * ranks.share)
     if schedule.waiting_head != "kept":  # all but one on the last stage are smaller
-        waits = np.array([_waiting_share(request, w) for w in parts])[part]
+        waits = np.array([_waiting_share(request, w) for w in ranks.parts])[ranks.part]
         smaller = np.minimum(held, 1.0 + (held - 1.0) * waits)
-        held = np.where(position == layout.pp - 1, smaller, held)
-    planned = request.strategy.program.layers.buffers_planned
-    holes = not (request.growing_segments or planned)
-    return memory_of(
-        parts,
-        request.strategy,
-        micro_batch / layout.cp,
-        grad_accum,
-        n_gpus // layout.model_ranks * layout.cp,
-        n_nodes,
-        nvlink=beside.nvlink,
-        cuda_context_bytes=beside.context_bytes,
-        communicators_bytes=beside.communicators_bytes,
-        cublas_bytes=beside.cublas_bytes,
-        in_flight=held,
-        expert_ranks=layout.data_ranks_of_expert,
-        # expandable segments map pages where they are needed: no fragmentation worth counting;
-        # a compiler's plan has none
-        holes_frac=request.profile.allocator_holes_frac.value * holes,
-        stuck_frac=_stuck_frac(request, parts[0], layout) * holes,
-        part=part,
-    )
+        held = np.where(ranks.position == layout.pp - 1, smaller, held)
+    return held
+
+
+def _leaves_holes(request: Request) -> bool:
+    """Whether fragmentation is worth counting.
+
+    Expandable segments map pages where they are needed, and a compiler's plan has no holes.
+    """
+    return not (request.growing_segments or request.strategy.program.layers.buffers_planned)
+
+
+def _arguments(
+    request: Request, ranks: _Ranks, micro_batch: Array, grad_accum: Array, n_gpus: Array,
+    n_nodes: Array, *, beside: Beside,
+) -> dict[str, Any]:  # fmt: skip
+    """The arguments of ``peak_of`` for this job (all arrays [C])."""
+    layout = request.placed.layout if request.placed else Layout()
+    return {
+        "whose": ranks.parts,
+        "strategy": request.strategy,
+        "micro_batch": micro_batch / layout.cp,
+        "grad_accum": grad_accum,
+        "n_ranks": n_gpus // layout.model_ranks * layout.cp,
+        "n_nodes": n_nodes,
+        "nvlink": beside.nvlink,
+        "cuda_context_bytes": beside.context_bytes,
+        "communicators_bytes": beside.communicators_bytes,
+        "cublas_bytes": beside.cublas_bytes,
+        "expert_ranks": layout.data_ranks_of_expert,
+        "stuck_frac": _stuck_frac(request, ranks.parts[0], layout) * _leaves_holes(request),
+        "part": ranks.part,
+    }
 
 
 def _stuck_frac(request: Request, part: Workload, layout: Layout) -> float:

@@ -16,7 +16,8 @@ from simcore.memory.allocator import peak_reserved, replay
 from simcore.memory.allocator_types import Replay
 from simcore.memory.events import EventList, step_events
 from simcore.memory.job import fullest, memory_at
-from simcore.memory.terms import OUTSIDE, engine_workspaces, workspace_bytes
+from simcore.memory.outside import engine_workspaces, workspace_bytes
+from simcore.memory.terms import OUTSIDE
 from simcore.request.resolved import Request
 from simcore.strategy.strategy import Strategy
 from simcore.workload.graph import Workload

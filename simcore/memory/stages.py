@@ -15,7 +15,8 @@ import numpy as np
 
 from simcore.base.arrays import NDArray
 from simcore.base.record import dataclass
-from simcore.memory.job import Beside, axis_of, beside_tensors, memory_of_stage
+from simcore.memory.job import axis_of, memory_of_stage
+from simcore.memory.outside import Beside, beside_tensors
 from simcore.request.resolved import Request
 from simcore.workload.sharding import stretch
 

@@ -7,7 +7,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import fields, replace
 from typing import NamedTuple
 
@@ -15,9 +15,10 @@ import numpy as np
 
 from simcore.base.arrays import NDArray, distinct_columns
 from simcore.base.record import dataclass
-from simcore.base.units import FP32_BYTES, MIB
+from simcore.base.units import FP32_BYTES
 from simcore.memory.allocator_types import MIN_LARGE_BYTES, ROUND_LARGE_BYTES
 from simcore.memory.communicators import Group, communicator_bytes
+from simcore.memory.outside import CUBLAS_WORKSPACE_BYTES
 from simcore.memory.parts import Parts, PartSizes, frozen_away, parts_of
 from simcore.step.parallel import PARALLELISMS, PLACES, Holdings
 from simcore.strategy.precision import Precision
@@ -25,60 +26,6 @@ from simcore.strategy.strategy import Strategy
 from simcore.workload.graph import Workload
 
 Array = NDArray[np.float64]
-
-
-#: cuBLAS workspace that PyTorch reserves for each handle: CUBLAS_WORKSPACE_CONFIG's default
-#: ":4096:2:16:8", i.e. 2 x 4096 KiB + 8 x 16 KiB (docs.pytorch.org, notes/randomness); 32 MiB from
-#: Hopper on (parseChosenWorkspaceSize in aten/src/ATen/cuda/CublasHandlePool.cpp).
-CUBLAS_HANDLE_BYTES = 2 * 4 * MIB + MIB // 8
-CUBLAS_HANDLE_BYTES_HOPPER = 32 * MIB
-#: cuBLAS handles of a rank: one of the thread that runs forward, one of autograd's thread.
-CUBLAS_HANDLES = 2
-CUBLAS_WORKSPACE_BYTES = CUBLAS_HANDLES * CUBLAS_HANDLE_BYTES
-#: Workspace that Transformer Engine allocates for its own products (pytorch/cpp_extensions/gemm.py,
-#: get_cublas_workspace_size_bytes), before Hopper and from it on.
-ENGINE_BYTES = 4 * MIB
-ENGINE_BYTES_HOPPER = 32 * MIB
-#: Streams among which its grouped products alternate, each with such a workspace
-#: (common/util/multi_stream.cpp, get_num_compute_streams), and those of products that overlap with
-#: the exchanges of tensor ranks (gemm.py, _NUM_MAX_UB_STREAMS).
-ENGINE_GROUPED_STREAMS = 4
-ENGINE_OVERLAP_STREAMS = 3
-
-
-def engine_workspaces(strategy: Strategy, workload: Workload, tensor_ranks: int = 1) -> int:
-    """Number of Transformer Engine's workspaces on a rank; 0 where it runs no products.
-
-    One for all products, and more for grouped products of experts that a loop in C++ issues and for
-    products of ``tensor_ranks`` that overlap with their exchanges. Each is allocated once and kept
-    (pytorch/cpp_extensions/gemm.py, get_cublas_workspace).
-    """
-    if not strategy.program.layers.engine_workspaces:
-        return 0
-    grouped = any(
-        op.part == "experts" and any(k.issues is not None for k in op.fwd)
-        for block in workload.blocks
-        for op in block.ops
-    )
-    overlapped = strategy.overlap.tensor and tensor_ranks > 1
-    return 1 + ENGINE_GROUPED_STREAMS * grouped + ENGINE_OVERLAP_STREAMS * overlapped
-
-
-def workspace_bytes(architectures: Iterable[str], engine: int = 0) -> float:
-    """Workspace bytes of one rank, on the GPU type with the largest workspace.
-
-    ``engine``: number of Transformer Engine's workspaces beside those of PyTorch's handles. There
-    are none where no such library runs: XLA plans a TPU's memory as a whole, and on processors
-    products need none.
-    """
-    architectures = set(architectures)
-    if architectures <= {"TPU", "CPU"}:
-        return 0.0
-    newer = any(a.startswith(("Hopper", "Blackwell")) for a in architectures)
-    handle = CUBLAS_HANDLE_BYTES_HOPPER if newer else CUBLAS_HANDLE_BYTES
-    return float(
-        CUBLAS_HANDLES * handle + engine * (ENGINE_BYTES_HOPPER if newer else ENGINE_BYTES)
-    )
 
 
 @dataclass(frozen=True)
@@ -329,6 +276,128 @@ def _flat_buffer_bytes(state: RankState, strategy: Strategy, sizes: PartSizes) -
     return found
 
 
+def _moments(
+    sizes: PartSizes, state: RankState, step: InStep, micro_batch: Array
+) -> tuple[dict[str, Array], dict[str, Array], dict[str, Array]]:
+    """Bytes by term that exist at the first three of ``MOMENTS`` beside ``RankState.terms``.
+
+    With one micro-batch in flight.
+    """
+    held, copies = state.holdings, state.copies
+    # The update's buckets are freed before its copies are made: one or the other is the peak.
+    reducing = state.buckets > state.temporaries + copies
+    frozen = {
+        "gradients": np.where(state.early, np.maximum(held.gradients, state.whole_sums), 0.0),
+        "working_set": sizes.transient_frozen * micro_batch,
+    }
+    update = {
+        "gradients": held.gradients,
+        "working_set": state.temporaries * ~reducing,
+        "gradient_copies": copies * ~reducing,
+        "gradient_buckets": state.buckets * reducing,
+    }
+    return frozen, dict(step.terms), update
+
+
+class Peak(NamedTuple):
+    """What a rank's peak follows from, whatever the number of micro-batches in flight; arrays [C].
+
+    ``stays``: bytes that the device holds all the time. ``frozen``, ``backward``, ``update``: what
+    is added at the first three of ``MOMENTS``, with one micro-batch in flight; each further one
+    adds ``waiting``. ``rounding``: bytes that the allocator rounds a micro-batch's tensors up by.
+    ``stuck``: holes in segments with live blocks, to which each further micro-batch adds
+    ``waiting_stuck``.
+    """
+
+    stays: Array
+    frozen: Array
+    backward: Array
+    update: Array
+    waiting: Array
+    rounding: Array
+    stuck: Array
+    waiting_stuck: Array
+
+    def moment(self, in_flight: Array | float) -> NDArray[np.intp]:
+        """The first index of ``MOMENTS`` with most memory [C]."""
+        backward = self.backward + self.waiting * (in_flight - 1.0)
+        found: NDArray[np.intp] = np.array([self.frozen, backward, self.update]).argmax(axis=0)
+        return found
+
+    def device(self, in_flight: Array | float) -> Array:
+        """``Memory.device`` [C]."""
+        backward = self.backward + self.waiting * (in_flight - 1.0)
+        most = np.maximum(np.maximum(self.frozen, self.update), backward)
+        rounds = (backward > self.frozen) & (backward >= self.update)
+        found: Array = self.stays + most + self.rounding * rounds * in_flight
+        return found
+
+    def beyond(self, in_flight: Array | float) -> Array:
+        """What ``Memory.needed`` is above ``Memory.device`` [C]."""
+        return self.stuck + self.waiting_stuck * (in_flight - 1.0)
+
+
+class Found(NamedTuple):
+    """A rank's peak, and what it was computed from; ``beside``: bytes by term of no tensor."""
+
+    parts: Parts
+    part: NDArray[np.intp]
+    sizes: PartSizes
+    state: RankState
+    step: InStep
+    moments: tuple[dict[str, Array], dict[str, Array], dict[str, Array]]
+    beside: dict[str, Array]
+    peak: Peak
+
+
+def peak_of(
+    whose: Workload | tuple[Workload, ...],
+    strategy: Strategy,
+    micro_batch: Array,
+    grad_accum: Array,
+    n_ranks: Array,
+    n_nodes: Array,
+    *,
+    nvlink: bool,
+    cuda_context_bytes: float,
+    communicators_bytes: Array | None = None,
+    cublas_bytes: float = CUBLAS_WORKSPACE_BYTES,
+    expert_ranks: float = 1.0,
+    stuck_frac: float = 0.0,
+    part: NDArray[np.intp] | None = None,
+) -> Found:
+    """The peak of the fullest rank for every configuration; parameters as in ``memory_of``."""
+    one = np.ones_like(micro_batch)
+    zero = 0.0 * one
+    parts = parts_of(whose if isinstance(whose, tuple) else (whose,), strategy)
+    part = np.zeros(len(micro_batch), dtype=np.intp) if part is None else part
+    if communicators_bytes is None:
+        world = Group(n_ranks, n_ranks / n_nodes)
+        communicators_bytes = communicator_bytes(world, nvlink=nvlink, direct=True)
+    beside = {
+        "workspace": one * cublas_bytes,
+        "nccl_buffers": communicators_bytes,
+        "cuda_context": one * cuda_context_bytes,
+    }
+    sizes = parts.sizes_at(part)
+    state = rank_state(sizes, strategy, grad_accum * one, n_ranks, expert_ranks)
+    step = _in_step(parts, strategy, part, micro_batch, state)
+    moments = _moments(sizes, state, step, micro_batch)
+    waiting = sizes.kept * micro_batch
+    frozen, backward, update = (sum(m.values(), zero) for m in moments)
+    peak = Peak(
+        stays=sum(state.terms.values(), zero) + sum(beside.values()),
+        frozen=frozen,
+        backward=backward,
+        update=update,
+        waiting=waiting,
+        rounding=step.rounding,
+        stuck=stuck_frac * step.stuck,
+        waiting_stuck=stuck_frac * waiting * (strategy.recompute != "full"),
+    )
+    return Found(parts, part, sizes, state, step, moments, beside, peak)
+
+
 def memory_of(
     whose: Workload | tuple[Workload, ...],
     strategy: Strategy,
@@ -355,57 +424,47 @@ def memory_of(
     step; ``stuck_frac``: those that it cannot return to the device, over the same.
     ``communicators_bytes``: NCCL's buffers; None stands for one communicator of all ranks.
     """
+    parts, part, sizes, state, step, moments, beside, peak = peak_of(
+        whose, strategy, micro_batch, grad_accum, n_ranks, n_nodes, nvlink=nvlink,
+        cuda_context_bytes=cuda_context_bytes, communicators_bytes=communicators_bytes,
+        cublas_bytes=cublas_bytes, expert_ranks=expert_ranks, stuck_frac=stuck_frac, part=part,
+    )  # fmt: skip
     one = np.ones_like(micro_batch)
     zero = 0.0 * one
-    parts = parts_of(whose if isinstance(whose, tuple) else (whose,), strategy)
-    part = np.zeros(len(micro_batch), dtype=np.intp) if part is None else part
-    sizes, ops = parts.sizes_at(part), parts.moments
-    state = rank_state(sizes, strategy, grad_accum * one, n_ranks, expert_ranks)
-    step = _in_step(parts, strategy, part, micro_batch, state)
-    at_op, held, copies = step.terms, state.holdings, state.copies
-    # The update's buckets are freed before its copies are made: one or the other is the peak.
-    reducing = state.buckets > state.temporaries + copies
-    waiting = sizes.kept * micro_batch * (in_flight - 1.0)  # activations of waiting micro-batches
-    at_op["activations"] += waiting
-    moments: tuple[dict[str, Array], ...] = (
-        {
-            "gradients": np.where(state.early, np.maximum(held.gradients, state.whole_sums), 0.0),
-            "working_set": sizes.transient_frozen * micro_batch,
-        },
-        at_op,
-        {
-            "gradients": held.gradients,
-            "working_set": state.temporaries * ~reducing,
-            "gradient_copies": copies * ~reducing,
-            "gradient_buckets": state.buckets * reducing,
-        },
-    )
-    sums = np.array([sum(m.values(), zero) for m in moments])
-    moment: NDArray[np.intp] = sums.argmax(axis=0)
+    moment, waiting = peak.moment(in_flight), peak.waiting * (in_flight - 1.0)
+    moments[1]["activations"] = moments[1]["activations"] + waiting
     terms = {name: term * one for name, term in state.terms.items()}
     for name in dict.fromkeys(key for m in moments for key in m):
         first, second, third = (m.get(name, 0.0) for m in moments)
         then = np.where(moment == 0, first, np.where(moment == 1, second, third))
         terms[name] = terms.get(name, zero) + then
-    terms["workspace"] = one * cublas_bytes
+    terms["workspace"] = beside["workspace"]
     allocated = sum(terms.values(), zero)
     terms[ROUNDING] = step.rounding * (moment == 1) * in_flight
-    if communicators_bytes is None:
-        world = Group(n_ranks, n_ranks / n_nodes)
-        communicators_bytes = communicator_bytes(world, nvlink=nvlink, direct=True)
-    terms["nccl_buffers"] = communicators_bytes
-    terms["cuda_context"] = one * cuda_context_bytes
+    terms |= beside
     reserved = allocated + terms[ROUNDING]
     waiting = waiting * (strategy.recompute != "full")  # which leave holes
     fresh = _flat_buffer_bytes(state, strategy, sizes)
     # Blocks belong to the stream that allocated them, so each stream's own peak counts.
     flat = sizes.largest_block_numel * strategy.precision.param_bytes  # a unit is copied out of it
     streams = step.streams + flat * strategy.program.fsdp.flat_copies
-    in_step = np.where(strategy.reduces_apart & (n_ranks > 1), streams, sums[1])
+    backward = sum(moments[1].values(), zero)
+    in_step = np.where(strategy.reduces_apart & (n_ranks > 1), streams, backward)
     stays = sum(state.terms.values(), zero)
     cached = np.maximum(reserved, stays + cublas_bytes + in_step + fresh)
     cached = cached + holes_frac * (step.loose + waiting)
-    device = reserved + terms["nccl_buffers"] + terms["cuda_context"]
-    moment = np.where((moment == 1) & (ops.forward[step.op, part] > 0), 3, moment)
-    needed = device + stuck_frac * (step.stuck + waiting)
-    return Memory(terms, allocated, reserved, cached, device, needed, held.host, held.nvme, moment)
+    device = peak.device(in_flight)
+    needed = device + peak.beyond(in_flight)
+    in_forward = parts.moments.forward[step.op, part] > 0
+    moment = np.where((moment == 1) & in_forward, 3, moment)
+    return Memory(
+        terms,
+        allocated,
+        reserved,
+        cached,
+        device,
+        needed,
+        state.holdings.host,
+        state.holdings.nvme,
+        moment,
+    )

@@ -17,7 +17,8 @@ from simcore.base.errors import UsageError
 from simcore.base.units import GIGA, MIB
 from simcore.memory.allocator import replay
 from simcore.memory.events import EventList, step_events
-from simcore.memory.terms import CUBLAS_WORKSPACE_BYTES, memory_of
+from simcore.memory.outside import CUBLAS_WORKSPACE_BYTES
+from simcore.memory.terms import memory_of
 from simcore.strategy.optimizers import OPTIMIZERS
 from simcore.strategy.precision import PRECISIONS
 from simcore.strategy.programs import program_named

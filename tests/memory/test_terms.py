@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from strategies import PARALLELISMS, Array, block, strategy, workload
 
 from simcore.base.units import GIGA, MIB
+from simcore.memory.outside import CUBLAS_WORKSPACE_BYTES
 from simcore.memory.parts import saved_activations, stub_bytes
-from simcore.memory.terms import CUBLAS_WORKSPACE_BYTES, MOMENTS, ROUNDING, Memory, memory_of
+from simcore.memory.terms import MOMENTS, ROUNDING, Memory, memory_of
 from simcore.step.parallel import PARALLELISMS as REGISTRY
 from simcore.step.transients import backward_bytes, saved_bytes
 from simcore.strategy.precision import PRECISIONS, with_main_grads
