@@ -40,13 +40,18 @@ PATHS = (
     "/",
     "/static/app.js",
 )
-#: What takes longest: a schedule of 250,000 pieces, searches in mixtures of experts, reports.
+#: What takes longest: a schedule of 250,000 pieces, searches in mixtures, plans and reports.
+#: The number in it is a multiple of the one beside it, so that its layout is a valid one.
 EXPENSIVE = (
-    "/api/v1/trace?model=deepseek-v3&gpus=2048x8xH100&pp=16&ep=64&micro_batch=1&grad_accum=%d00",
-    "/api/v1/answer?model=kimi-k2&gpus=%dx8xB200&tp=4&pp=8&micro_batch=max",
-    "/api/v1/answer?model=deepseek-v3&gpus=%d00x8xH100&tp=8&pp=2&seq_len=131072&stages=auto",
-    "/api/v1/scaling?model=deepseek-v3&gpus=%dx8xH100&pp=16&ep=64",
-    "/api/v1/report?model=deepseek-v3&gpus=%dx8xH100&pp=4&ep=64",
+    (
+        "/api/v1/trace?model=deepseek-v3&gpus=2048x8xH100&pp=16&ep=64&micro_batch=1&grad_accum=%d",
+        100,
+    ),
+    ("/api/v1/answer?model=kimi-k2&gpus=%dx8xB200&tp=4&pp=8&micro_batch=max", 4),
+    ("/api/v1/answer?model=deepseek-v3&gpus=%dx8xH100&tp=8&pp=2&seq_len=131072&stages=auto", 100),
+    ("/api/v1/scaling?model=deepseek-v3&gpus=%dx8xH100&pp=16&ep=64", 128),
+    ("/api/v1/plan?model=deepseek-v3&gpus=H100,B200,H200&max_gpus=4096&tokens=%d", 10**11),
+    ("/api/v1/report?model=deepseek-v3&gpus=%dx8xH100&pp=4&ep=64", 32),
 )
 #: Statuses are counted in each thread and added up at the end. 422 is the right answer to the
 #: sixth path and to no other.
@@ -110,7 +115,8 @@ def harass(address: str, number: int, end: float, found: Counter[str]) -> None:
     for n in itertools.count(number):
         if time.monotonic() > end:
             return
-        path = EXPENSIVE[n % len(EXPENSIVE)] % (n % 60 + 1)
+        path, multiple = EXPENSIVE[n % len(EXPENSIVE)]
+        path %= multiple * (n % 60 + 1)
         try:
             with urllib.request.urlopen(address + path, timeout=120) as answer:
                 found[str(answer.status)] += 1

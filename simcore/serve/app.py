@@ -220,5 +220,5 @@ def _add_errors(app: FastAPI) -> None:
         return refusal(err.status_code, str(err.detail), **(err.headers or {}))
 
     @app.exception_handler(TooBusyError)
-    async def on_busy(_request: Request, _err: TooBusyError) -> JSONResponse:
-        return busy("too many requests are waiting")
+    async def on_busy(_request: Request, err: TooBusyError) -> JSONResponse:
+        return busy(str(err))

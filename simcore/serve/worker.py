@@ -6,19 +6,22 @@ no request can hold up the page, the other processes or the end of the server.
 
 from __future__ import annotations
 
+import errno
+import logging
 import multiprocessing
 import signal
 from collections.abc import Callable
 from functools import partial
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
+from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 import anyio
 import anyio.to_thread
 
-from simcore.base.errors import UsageError
+from simcore.base.errors import SimcoreError, UsageError
 from simcore.base.units import MIB
 
 T = TypeVar("T")
@@ -34,12 +37,19 @@ LIMIT_S, LONG_S = 5.0, 20.0
 MOST_BYTES, LONG_BYTES = 192 * MIB, 512 * MIB
 #: How long the answer to a client that is gone may still take before its process is ended [s].
 _GONE_S = 1.0
+#: Pause before a request is computed again: what the system ends is not gone at once [s].
+_PAUSE_S = 0.1
 #: The module that a new process has loaded already: processes are forked from one that has.
 _LOADED = "simcore.serve.warm"
+_LOG = logging.getLogger("uvicorn.error")
 
 
 class TooBusyError(Exception):
-    """Too many requests are waiting already."""
+    """The machine cannot compute the request at present; the text says why."""
+
+
+class _EndedError(Exception):
+    """The process ended while it computed; the argument is its exit code."""
 
 
 class Worker(Protocol):
@@ -63,7 +73,7 @@ class _Queue:
         if self._turn is None:  # created here, since it belongs to the running event loop
             self._turn = anyio.CapacityLimiter(self._at_once)
         if self._waiting >= self._most:
-            raise TooBusyError
+            raise TooBusyError("too many requests are waiting")
         self._waiting += 1
         try:
             await self._turn.acquire()
@@ -130,7 +140,11 @@ class Processes:
 
 
 class _Process:
-    """One process, for one request at a time."""
+    """One process, for one request at a time.
+
+    What fails otherwise than by an error of simcore is computed once more in a fresh process: the
+    system may have ended the one before, or its caches filled the memory that it may have.
+    """
 
     def __init__(self, limit_s: float, most_bytes: int) -> None:
         self._bounds = (limit_s, most_bytes)
@@ -139,8 +153,32 @@ class _Process:
 
     async def run(self, work: Callable[..., T], *args: Any) -> T:
         """``work(*args)``, as in ``Processes``."""
-        connection = self._connected()
-        connection.send((work, args))
+        for attempt in (1, 2):
+            fresh = not self._alive()
+            failed, found = await self._tried(work, args)
+            if not failed:
+                result: T = found
+                return result
+            if isinstance(found, SimcoreError):
+                raise found
+            self.close()
+            if attempt == 2 or (fresh and isinstance(found, MemoryError)):
+                break
+            _LOG.warning("a request is computed again in a fresh process: %r", found)
+            await anyio.sleep(_PAUSE_S)
+        if found.args == (-signal.SIGKILL,):
+            raise TooBusyError("the system ended the process that computed this")
+        if isinstance(found, MemoryError | _EndedError):  # a library without memory may end it
+            raise UsageError("this needs more memory than a request to the page may take")
+        raise found
+
+    async def _tried(self, work: Callable[..., Any], args: Any) -> tuple[bool, Any]:
+        """(Whether ``work`` failed, its result or error)."""
+        try:
+            connection = self._connected()
+            connection.send((work, args))
+        except (EOFError, OSError) as err:
+            return True, TooBusyError(f"the server has no process for this ({err})")
         try:
             await anyio.wait_readable(connection)
         except BaseException:  # the client is gone, or the server ends
@@ -148,12 +186,9 @@ class _Process:
             raise
         try:
             failed, found = connection.recv()
-        except EOFError:
-            raise self._why_ended() from None
-        if failed:
-            raise found
-        result: T = found
-        return result
+        except (EOFError, OSError):
+            return True, self._why_ended()
+        return failed, found
 
     def close(self) -> None:
         """End the process, with whatever it is doing."""
@@ -164,17 +199,24 @@ class _Process:
             self._connection.close()
         self._process = self._connection = None
 
+    def _alive(self) -> bool:
+        return self._process is not None and self._process.is_alive()
+
     def _connected(self) -> Connection:
-        if self._connection is None or self._process is None or not self._process.is_alive():
+        """The connection to the process, which is begun if there is none.
+
+        Raises OSError and EOFError where the system gives none.
+        """
+        if self._connection is None or not self._alive():
             self.close()
             methods = multiprocessing.get_all_start_methods()
             how = "forkserver" if "forkserver" in methods else "spawn"
             context = multiprocessing.get_context(how)
             context.set_forkserver_preload([_LOADED])
             self._connection, other = context.Pipe()
-            process = context.Process(target=_handle, args=(other, *self._bounds), daemon=True)  # type: ignore[attr-defined]
-            process.start()
-            other.close()
+            with other:
+                process = context.Process(target=_handle, args=(other, *self._bounds), daemon=True)  # type: ignore[attr-defined]
+                process.start()
             self._process = process
         return self._connection
 
@@ -186,14 +228,14 @@ class _Process:
                 self.close()
                 return
             try:
-                connection.recv()
-            except EOFError:
+                connection.recv_bytes()
+            except (EOFError, OSError):
                 self.close()
 
     def _why_ended(self) -> Exception:
         process = self._process
         assert process is not None
-        process.join()
+        process.join(_GONE_S)
         code = process.exitcode
         self.close()
         if code == -signal.SIGALRM:
@@ -201,7 +243,7 @@ class _Process:
                 f"this takes longer than the {self._bounds[0]:g} s that a request to the page may: "
                 "`simcore predict` on the command line has no limit"
             )
-        return RuntimeError(f"the process that computed this ended with code {code}")
+        return _EndedError(code)
 
 
 def _handle(connection: Connection, limit_s: float, most_bytes: int) -> None:
@@ -212,18 +254,40 @@ def _handle(connection: Connection, limit_s: float, most_bytes: int) -> None:
     _bound_memory(most_bytes)
     while True:
         try:
-            work, args = connection.recv()
-        except EOFError:
+            raw = connection.recv_bytes()
+        except (EOFError, OSError):
             return
         signal.setitimer(signal.ITIMER_REAL, limit_s)
-        try:
-            reply = (False, work(*args))
-        except MemoryError:
-            reply = (True, UsageError("this needs more memory than a request to the page may take"))
-        except Exception as err:
-            reply = (True, err)
+        reply = _reply(raw)
         signal.setitimer(signal.ITIMER_REAL, 0.0)
-        connection.send(reply)
+        connection.send_bytes(reply)
+
+
+def _reply(raw: bytes) -> bytes:
+    """(Whether it failed, the result or error) of a request, both as pickle writes them."""
+    try:
+        work, args = ForkingPickler.loads(raw)
+        return bytes(ForkingPickler.dumps((False, work(*args))))
+    except Exception as err:
+        failed = MemoryError() if _short_of_memory(err) else err
+    try:
+        return bytes(ForkingPickler.dumps((True, failed)))
+    except Exception:  # not every library's error can be sent
+        return bytes(ForkingPickler.dumps((True, RuntimeError(repr(failed)))))
+
+
+def _short_of_memory(err: BaseException | None) -> bool:
+    """Whether an error, or one during whose handling it was raised, is of missing memory.
+
+    Without memory the interpreter may raise SystemError, and fail to load an installed library.
+    """
+    while err is not None:
+        library = isinstance(err, ImportError) and not isinstance(err, ModuleNotFoundError)
+        told = isinstance(err, OSError) and err.errno == errno.ENOMEM
+        if library or told or isinstance(err, MemoryError | SystemError):
+            return True
+        err = err.__context__
+    return False
 
 
 def _bound_memory(most_bytes: int) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import os
+import random
 import re
 import signal
 import socket
@@ -14,12 +16,15 @@ import threading
 import time
 import urllib.error
 import urllib.request
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from multiprocessing import forkserver
 from pathlib import Path
 
 import anyio
 import pytest
+from works import fail, fall, hoard, keep, raise_odd, refuse, sleep
 
 from simcore.api import predict
 from simcore.base.errors import DataError, UsageError
@@ -40,19 +45,6 @@ def answer(address: str, path: str) -> tuple[int, str]:
 
 
 # -- the process that computes --------------------------------------------------------------------
-
-
-def sleep(seconds: float) -> str:
-    time.sleep(seconds)
-    return "awake"
-
-
-def hoard(n_bytes: int) -> int:
-    return len(bytearray(n_bytes))
-
-
-def refuse() -> None:
-    raise DataError("is wrong", file="x.yaml", line=3)
 
 
 @contextmanager
@@ -141,6 +133,113 @@ def test_processes_work_side_by_side_and_a_late_one_ends_alone() -> None:
         assert anyio.run(run, workers) == ["awake"] * 4 + ["late"]
     finally:
         workers.close()
+
+
+ENDS = (-signal.SIGKILL, -signal.SIGABRT, -signal.SIGSEGV, -signal.SIGTERM, 0, 1)
+
+
+@pytest.mark.parametrize("how", ENDS)
+def test_a_request_whose_process_is_ended_is_computed_again(how: int, tmp_path: Path) -> None:
+    async def run(worker: Processes) -> None:
+        assert await worker.run(fall, str(tmp_path / "fell"), how) == "awake"
+        busy = how == -signal.SIGKILL
+        says = "the system ended the process" if busy else "more memory than a request"
+        with pytest.raises(TooBusyError if busy else UsageError, match=says):
+            await worker.run(fall, "", how)
+        assert await worker.run(sleep, 0.0) == "awake"
+
+    with process() as worker:
+        anyio.run(run, worker)
+
+
+def test_a_process_that_ends_before_it_reads_a_request_is_replaced(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def run(worker: Processes) -> None:
+        (one,) = worker._processes
+        for stopped in (True, False):  # ended after the request was sent, and just before
+            await worker.run(sleep, 0.0)
+            assert one._process is not None and one._process.pid is not None
+            pid = one._process.pid
+            os.kill(pid, signal.SIGSTOP if stopped else signal.SIGKILL)
+            if stopped:
+                threading.Timer(0.2, os.kill, (pid, signal.SIGKILL)).start()
+            else:
+                one._process.join()
+                alive = iter([True, True])
+                monkeypatch.setattr(one, "_alive", lambda alive=alive: next(alive, False))
+            assert await worker.run(sleep, 0.0) == "awake"
+
+    with process() as worker:
+        anyio.run(run, worker)
+
+
+def test_memory_that_caches_keep_is_not_a_request_s() -> None:
+    async def run(worker: Processes) -> None:
+        for _ in range(8):
+            assert await worker.run(keep, 2**25) >= 1
+        with pytest.raises(UsageError, match="more memory than a request"):
+            await worker.run(bytes, 100 * 2**20)  # itself small enough, but not what pickle writes
+
+    with process() as worker:
+        anyio.run(run, worker)
+
+
+@pytest.mark.parametrize("how", ["system", "told", "library"])
+def test_what_fails_for_want_of_memory_says_so(how: str) -> None:
+    with process() as worker, pytest.raises(UsageError, match="more memory than a request"):
+        anyio.run(worker.run, fail, how)
+
+
+def test_an_error_that_cannot_be_sent_is_shown() -> None:
+    with process() as worker, pytest.raises(RuntimeError, match="OddError"):
+        anyio.run(worker.run, raise_odd)
+
+
+def test_processes_that_cannot_be_begun_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    with process() as worker:
+        assert anyio.run(worker.run, sleep, 0.0) == "awake"
+        server = forkserver._forkserver._forkserver_pid  # type: ignore[attr-defined]
+        os.kill(server, signal.SIGKILL)
+        os.waitid(os.P_PID, server, os.WEXITED | os.WNOWAIT)
+        worker.close()
+        assert anyio.run(worker.run, sleep, 0.0) == "awake"  # from another one
+        worker.close()
+        monkeypatch.setattr(
+            forkserver, "connect_to_new_process", lambda _: (_ for _ in ()).throw(EOFError("gone"))
+        )
+        with pytest.raises(TooBusyError, match="has no process for this"):
+            anyio.run(worker.run, sleep, 0.0)
+
+
+def test_a_process_that_is_killed_at_random_moments_loses_no_request() -> None:
+    """Each is answered or told that the system ended its process; some are killed."""
+    found: Counter[str] = Counter()
+    rng = random.Random(1)
+
+    async def run(worker: Processes) -> None:
+        async def kill() -> None:
+            while True:
+                await anyio.sleep(rng.choice([0.0, 0.01, 0.05]))
+                running = worker._processes[0]._process
+                if running is not None and running.pid is not None:
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(running.pid, signal.SIGKILL)
+                        found["killed"] += 1
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(kill)
+            for _ in range(60):
+                try:
+                    found[await worker.run(sleep, 0.001)] += 1
+                except TooBusyError:
+                    found["busy"] += 1
+            group.cancel_scope.cancel()
+        assert await worker.run(sleep, 0.0) == "awake"
+
+    with process() as worker:
+        anyio.run(run, worker)
+    assert found["awake"] + found["busy"] == 60 and found["killed"] >= 5
 
 
 @pytest.mark.parametrize(
