@@ -350,7 +350,10 @@ def launch_file(
     attention = _stated("attention", options)
     if is_max(options.get("seq_len")) or "seq-len" in " ".join(request.defaults):
         options = {**options, "seq_len": request.options["seq_len"]}
-    return _launch_file(dialect, request, _seq_len(model, options), attention)
+    source = model_of(model, inputs_of(options), options.get("settings"))
+    language = getattr(source, "arch", "") == "transformer"
+    shape = getattr(source, "config", {}) if language else {}
+    return _launch_file(dialect, request, _seq_len(source, options), attention, shape)
 
 
 def read_config(text: str, name: str) -> ModelSource:
@@ -415,11 +418,10 @@ def _stated(word: Literal["seq_len", "attention"], options: Options) -> Any:
     return getattr(read_launch(str(launch)), word)
 
 
-def _seq_len(model: str | Path | ModelSource, options: Options) -> int | None:
+def _seq_len(source: ModelSource, options: Options) -> int | None:
     """The sequence length [tokens] in the options or the launch file, else that of the model."""
     if (stated := _stated("seq_len", options)) is not None:
         return int(stated)
-    source = model_of(model, inputs_of(options), options.get("settings"))
     value = getattr(source, "config", {}).get("seq_len")
     return value if isinstance(value, int) else None
 

@@ -119,16 +119,21 @@ def folder_problems(folder: Path | None) -> list[str]:
 
 
 def usual_dialect(model: str, gpus: str, options: Mapping[str, Any]) -> str:
-    """The dialect that states most of a job, for a folder where none is named."""
+    """The dialect of the job's program, else the one that states most of it, for a folder where
+    none is named.
+    """
     from simcore import api
+    from simcore.strategy.dialects.runnable import USERS, program_of, writes_for
 
-    left: dict[str, int] = {}
+    software, left = options.get("software"), dict[str, int]()
     for dialect in api.choices()["emit"]:
-        with suppress(SimcoreError):  # it cannot express this job
-            left[dialect] = len(api.launch_file(dialect, model, gpus, **options).left)
+        if writes_for(dialect, software):
+            with suppress(SimcoreError):  # it cannot express this job
+                left[dialect] = len(api.launch_file(dialect, model, gpus, **options).left)
     if not left:
         raise UsageError("no program's launch file can express this job: --emit says why")
-    return min(left, key=lambda dialect: left[dialect])
+    own = program_of(software)
+    return own if own in left and own != USERS else min(left, key=lambda dialect: left[dialect])
 
 
 def write_launch(

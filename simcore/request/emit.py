@@ -43,13 +43,17 @@ class LaunchFile:
 
 
 def launch_file(
-    dialect: str, request: Request, seq_len: int | None, attention: str | None = None
+    dialect: str,
+    request: Request,
+    seq_len: int | None,
+    attention: str | None = None,
+    shape: Mapping[str, Any] | None = None,
 ) -> LaunchFile:
     """A request as a launch file.
 
     ``seq_len``: sequence length, None where the model has none; ``attention``: attention kernel
-    that the request names, if any. Raises UnknownName, or InvalidConfig with everything that the
-    format cannot express.
+    that the request names, if any; ``shape``: settings of a language model. Raises UnknownName, or
+    InvalidConfig with everything that the format cannot express.
     """
     strategy, cluster = request.strategy, request.cluster
     per_node = {g.gpus_per_node for g in cluster.groups}
@@ -62,6 +66,7 @@ def launch_file(
     job = Job(
         said={w: request.options.get(w) for w in OPTIONS.in_launch() if as_given(OPTIONS[w])},
         model=request.workload.name,
+        shape=shape or {},
         strategy=strategy.parallelism,
         micro_batch=request.micro_batch,
         grad_accum=request.grad_accum,
@@ -89,7 +94,7 @@ def launch_file(
         bucket_numel=strategy.buckets.zero_numel if strategy.zero_stage in (1, 2) else None,
     )
     emitted = emit(dialect, job)
-    words = job.words()
+    words = {**job.words(), "model": job.model}
     none = () if words.get("lora_rank") else _OF_ADAPTERS
     outside = _of_no_file(request)
     unset = [w for w in emitted.left if w in words and w not in (*none, *outside)]

@@ -108,9 +108,11 @@ class Job(_Stated):
 
     Strategy, batch, precision, recompute, optimizer, offload and the numbers of nodes and GPUs are
     always stated; other options only where they differ from the default: a degree of 1 is not.
+    ``shape``: settings of ``arch:transformer``, of a language model.
     """
 
     model: str = ""
+    shape: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def n_gpus(self) -> int:

@@ -45,6 +45,7 @@ class TableDialect:
 
     Functions do what a record cannot express: ``first`` and ``odd`` read before and after its keys,
     ``odd_writing`` adds to the keys of a job, and to the reasons why it cannot be written.
+    ``of_models``: its arguments describe the model, as far as they can.
     """
 
     name: str
@@ -52,6 +53,7 @@ class TableDialect:
     first: Odd | None = None
     odd: Odd | None = None
     odd_writing: OddWriting | None = None
+    of_models: bool = False
     records: Database[Any] = RECORDS
 
     @cached_property
@@ -242,7 +244,7 @@ class TableDialect:
         Options that neither can state, and those that the file reads as others, are added to
         ``problems``, except the ``refused`` ones, which are there already.
         """
-        left: list[str] = []
+        left = ["model"] if self.of_models and not launch.described else []
         for option, value in job.words().items():
             found = launch.said.get(option)
             decided = found is None and option in _OF_PROGRAM[:2]

@@ -9,7 +9,7 @@ from typing import Any
 from simcore.base.record import dataclass
 from simcore.strategy.dialects.base import Job, Launch, Word
 from simcore.strategy.dialects.keyed import DIALECTS, TableDialect
-from simcore.strategy.dialects.megatron_model import described
+from simcore.strategy.dialects.megatron_model import described, flags_of
 from simcore.strategy.dialects.megatron_stages import emit_stages, read_stages
 from simcore.strategy.dialects.reading import NOT_YET, Reading, Table
 from simcore.strategy.dialects.shell import allocator_grows, flags, read_script
@@ -182,7 +182,8 @@ def _graphs(reading: Reading, table: Table) -> None:
 
 
 def _write(job: Job, data: dict[str, Any], problems: list[str]) -> None:
-    """Stages, recompute, ranks of an expert, and lower halves of master weights."""
+    """The model, stages, recompute, ranks of an expert, and lower halves of master weights."""
+    data |= flags_of(job.shape, job.seq_len or 0)
     halves = bool(job.software) and program_named(job.software).optimizer_state.master_lower_halves
     if halves and job.strategy == "zero1" and job.offload == "none":
         data[_AWARE] = True
@@ -200,4 +201,4 @@ def _write(job: Job, data: dict[str, Any], problems: list[str]) -> None:
                             f"{', '.join(MEGATRON_MODULES)}")  # fmt: skip
 
 
-DIALECTS.register("megatron")(Megatron("megatron", odd=_rest, odd_writing=_write))
+DIALECTS.register("megatron")(Megatron("megatron", odd=_rest, odd_writing=_write, of_models=True))

@@ -18,6 +18,11 @@ _OTHER = (
     "is-hybrid-model", "retro-add-retriever", "img-h", "vision-pretraining", "bert-binary-head",
     "spec", "group-query-attention-pattern",
 )  # fmt: skip
+#: Settings that no flag need say: of kernels and of the batch.
+_UNSAID = (
+    "seq_len", "upcast_loss", "fused_qkv", "fused_gate_up", "expert_groups", "top_groups",
+    "rotary_joined", "dropout",
+)  # fmt: skip
 _MLPS = {"swiglu": "swiglu", "squared-relu": "relu2", "quick-geglu": "geglu"}
 #: gate and up together have as many parameters as a layer four times as wide as the model; a
 #: multiple of 64.
@@ -43,10 +48,11 @@ def described(given: Mapping[str, Any]) -> Settings:
     rope = given.get("use-rotary-position-embeddings")
     positions = "rope" if rope else str(given.get("position-embedding-type", "learned_absolute"))
     bias = not given.get("disable-bias-linear")
+    positions = {"learned_absolute": "learned", "yarn": "rope"}.get(positions, positions)
     found: Settings = {
         "layers": layers, "hidden": hidden, "heads": heads, "ffn": ffn, "mlp": mlp, "bias": bias,
         "norm": "rmsnorm" if given.get("normalization") == "RMSNorm" else "layernorm",
-        "positions": {"learned_absolute": "learned", "yarn": "rope"}.get(positions, positions),
+        "positions": positions,
         "tied": not given.get("untie-embeddings-and-output-weights"),
         "qk_norm": bool(given.get("qk-layernorm")),
     }  # fmt: skip
@@ -56,6 +62,10 @@ def described(given: Mapping[str, Any]) -> Settings:
         found["head_dim"] = size
     if given.get("add-qkv-bias"):
         found["qkv_bias"] = True
+    if share := given.get("rotary-percent"):
+        found["rotary_share"] = float(share)
+    if size := _whole(given.get("max-position-embeddings")) if positions == "learned" else None:
+        found["max_positions"] = size
     if given.get("multi-latent-attention"):
         found |= _latent(given)
     if experts := _whole(given.get("num-experts")):
@@ -67,6 +77,70 @@ def described(given: Mapping[str, Any]) -> Settings:
     if vocab := vocab or _TOKENIZERS.get(kind):
         found["vocab"] = vocab
     return found
+
+
+def flags_of(shape: Mapping[str, Any], seq_len: int) -> dict[str, Any]:
+    """Flags (without dashes) of the model with these settings, read back as the same ones.
+
+    None for a model that the flags cannot describe. The vocabulary is the tokenizer's, which the
+    user names.
+    """
+    if not shape:
+        return {}
+    shape = {k: v for k, v in shape.items() if k not in _UNSAID}
+    if set(shape.get("expert_pattern", "e")) == {"e"}:
+        shape.pop("expert_pattern", None)
+    if int(shape.get("window", 0)) >= seq_len:  # each token sees all before it
+        shape.pop("window", None)
+    bias, norm = bool(shape.get("bias", True)), shape.get("norm", "layernorm")
+    positions, mlp = shape.get("positions", "learned"), shape.get("mlp", "gelu")
+    heads, groups = shape["heads"], shape.get("kv_heads")
+    latent = bool(shape.get("kv_rank"))
+    head = shape.get("head_dim")
+    found: dict[str, Any] = {
+        "num-layers": shape["layers"],
+        "hidden-size": shape["hidden"],
+        "num-attention-heads": heads,
+        "ffn-hidden-size": shape.get("ffn") or 4 * shape["hidden"],
+        "max-position-embeddings": max(seq_len, int(shape.get("max_positions") or 0)),
+        "position-embedding-type": "learned_absolute" if positions == "learned" else positions,
+        "normalization": "RMSNorm" if norm == "rmsnorm" else "LayerNorm",
+        "vocab-size": shape["vocab"],
+        "group-query-attention": groups not in (None, heads) and not latent,
+        "disable-bias-linear": not bias,
+        "add-qkv-bias": bool(shape.get("qkv_bias")) and not bias,
+        "untie-embeddings-and-output-weights": not shape.get("tied", True),
+        "qk-layernorm": bool(shape.get("qk_norm")) and not latent,
+        "mtp-num-layers": shape.get("next_tokens"),
+        "rotary-percent": shape.get("rotary_share"),
+        **{flag: mlp == name for flag, name in _MLPS.items()},
+    }
+    if found["group-query-attention"]:
+        found["num-query-groups"] = groups
+    if latent:
+        rope = shape["rope_dim"]
+        found |= {
+            "multi-latent-attention": True,
+            "kv-lora-rank": shape["kv_rank"],
+            "q-lora-rank": shape.get("q_rank"),
+            "qk-pos-emb-head-dim": rope,
+            "qk-head-dim": head - rope,
+            "v-head-dim": shape.get("value_dim"),
+        }
+    elif head:
+        found["kv-channels"] = head
+    if experts := shape.get("experts"):
+        kinds = str(shape.get("expert_pattern", "")).replace("e", "1").replace("d", "0")
+        found |= {
+            "num-experts": experts,
+            "moe-router-topk": shape.get("top_k", 2),
+            "moe-ffn-hidden-size": shape.get("expert_ffn"),
+            "moe-shared-expert-intermediate-size": shape.get("shared_ffn"),
+            "moe-layer-freq": f"[{','.join(kinds)}]" if kinds else None,
+        }
+    flags = {flag: value for flag, value in found.items() if value not in (None, False, 0)}
+    back = {"out_bias": bias, "mlp_bias": bias, "qkv_bias": bias, **described(flags)}
+    return flags if all(back.get(k) == v for k, v in shape.items()) else {}
 
 
 def _latent(given: Mapping[str, Any]) -> Settings:

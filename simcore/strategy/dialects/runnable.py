@@ -17,16 +17,22 @@ _HEAD = 'export HEAD_NODE=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head
 _ACROSS = "--machine_rank $SLURM_NODEID --main_process_ip $HEAD_NODE --main_process_port 29500"
 #: Arguments of the script: data, the learning rate, whatever else no prediction gives.
 _ARGUMENTS = ' "$@"'
+#: The dialect of a user's own script.
+USERS = "torchrun"
 #: Options that the script states.
 OF_SCRIPT = ("nnodes", "nproc_per_node", "growing_segments")
 
 
 @dataclass(frozen=True)
 class _Start:
-    """How a program is started: the file of its configuration, what torchrun runs."""
+    """How a program is started: the file of its configuration, what torchrun runs.
+
+    ``also``: other programs of ``--software`` that are started so.
+    """
 
     file: str = ""
     runs: str = "train.py"
+    also: tuple[str, ...] = ()
 
 
 #: Dialects of programs. A script of the user is train.py, which takes DeepSpeed's own arguments
@@ -34,17 +40,24 @@ class _Start:
 _STARTS = {
     "deepspeed": _Start("ds_config.json", "train.py --deepspeed --deepspeed_config ds_config.json"),
     "accelerate": _Start("accelerate.yaml"),
-    "megatron": _Start(runs="pretrain_gpt.py"),
+    "megatron": _Start(runs="pretrain_gpt.py", also=("megatron-lm",)),
     "torchtitan": _Start("predicted_job.py",
                          "-m torchtitan.train --module predicted_job --config predicted_job"),
-    "torchrun": _Start(),
+    USERS: _Start(),
 }  # fmt: skip
 
 
-def program_of(job: Job) -> str:
+def program_of(software: str | None) -> str:
     """The dialect of the program that a job runs in; torchrun where it is the user's script."""
-    family = (job.software or "").partition("@")[0]
-    return family if family in _STARTS else "torchrun"
+    family = (software or "").partition("@")[0]
+    return next((d for d, s in _STARTS.items() if family in (d, *s.also)), USERS)
+
+
+def writes_for(dialect: str, software: str | None) -> bool:
+    """Whether a dialect may serve a job: one of a program with its own trainer serves that one."""
+    start = _STARTS.get(dialect)
+    users = start is None or start.runs.startswith(_Start.runs)
+    return users or software is None or program_of(software) == dialect
 
 
 def folder_of(dialect: str, job: Job) -> dict[str, str]:
@@ -53,7 +66,7 @@ def folder_of(dialect: str, job: Job) -> dict[str, str]:
     ``dialect``: the program's, or "slurm" for the program of the job. Slurm starts the nodes where
     there are several. Raises InvalidConfig with everything that the program cannot express.
     """
-    program = program_of(job) if dialect == "slurm" else dialect
+    program = program_of(job.software) if dialect == "slurm" else dialect
     if program not in _STARTS:
         return {f"{dialect}.txt": DIALECTS[dialect].emit(job).text}
     emitted, start = DIALECTS[program].emit(job), _STARTS[program]
@@ -63,7 +76,7 @@ def folder_of(dialect: str, job: Job) -> dict[str, str]:
 
 def batch_script(job: Job) -> Emitted:
     """A script for sbatch alone, which writes the configuration file that its program reads."""
-    program = program_of(job)
+    program = program_of(job.software)
     emitted = DIALECTS[program].emit(job)
     script = _script(job, program, emitted, batch=True)
     if name := _STARTS[program].file:

@@ -85,7 +85,7 @@ def round_trip(dialect: str, asked: Job, folder: Path) -> bool:
     launch = read_back(dialect, emitted.text, folder)
     assert launch.violations() == []
     assert launch.unknown == ()
-    assert set(emitted.left) <= set(OPTIONS.in_launch())
+    assert set(emitted.left) <= {*OPTIONS.in_launch(), "model"}
     for word in ("software", "issuer"):  # of the program that reads it, whatever the job's were
         assert getattr(launch, word) == emitted.program.get(word), word
     for word, value in asked.words().items():

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from simcore import api
 from simcore.base.errors import InvalidConfig
-from simcore.strategy.dialects.megatron_model import described
+from simcore.strategy.dialects.megatron_model import described, flags_of
 from simcore.strategy.dialects.shell import flags
 from simcore.workload.models import ModelRecord
 from simcore.workload.resolve import model_of
@@ -82,3 +83,36 @@ def test_a_line_without_a_model_is_predicted_as_it_describes_itself() -> None:
     with pytest.raises(InvalidConfig, match="--set vocab"):
         text = line.replace("--vocab-size 128256", "")
         api.predict("arch:transformer", "1x8xH100", launch=text, **words)
+
+
+@pytest.mark.parametrize(
+    "model",
+    ["llama3-8b", "qwen2.5-7b", "qwen3-30b-a3b", "mixtral-8x7b", "deepseek-v3", "gpt3-175b", "gpt2",
+     "mistral-7b", "nemotron4-15b", "starcoder-15b"],
+)  # fmt: skip
+def test_what_is_written_is_the_same_model_again(model: str) -> None:
+    known = model_of(model)
+    assert isinstance(known, ModelRecord)
+    length = known.config["seq_len"]
+    written = flags_of(known.config, int(length))
+    own = model_of("arch:transformer", settings={**described(written), "seq_len": length})
+    assert isinstance(own, ModelRecord)
+    assert own.build().trainable_numel == known.build().trainable_numel
+
+
+@pytest.mark.parametrize("model", ["gemma-2-9b", "gpt-oss-20b", "pythia-12b"])
+def test_what_flags_cannot_say_is_left_to_the_user(model: str) -> None:
+    known = model_of(model)
+    assert isinstance(known, ModelRecord)
+    assert flags_of(known.config, 4096) == {}
+    assert f"model {model}" in api.launch_file("megatron", model, "8xH100", tp=2).left
+    assert flags_of(known.config | {"window": 0}, 4096) == {}
+
+
+def test_a_written_script_needs_no_model_beside_it(tmp_path: Path) -> None:
+    script = tmp_path / "launch.sh"
+    made = api.launch_file("slurm", "qwen3-8b", "2x8xH100", tp=2, software="megatron-lm")
+    script.write_text(made.text, encoding="utf-8")
+    own = api.predict("arch:transformer", "2x8xH100", launch=script)
+    named = api.predict("qwen3-8b", "2x8xH100", launch=script)
+    assert own.step_time_s.value == pytest.approx(named.step_time_s.value, rel=1e-3)
