@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from typing import Any, Literal
 
 import torch
+from torch.nn.attention import flex_attention
 
 Attention = Literal["flash", "efficient", "math", "native"]
 
@@ -83,13 +84,30 @@ class _Fused(torch.autograd.Function):  # type: ignore[misc]
         return (*grads, bias.sum_to_size(mask.shape), None, None)
 
 
+def _flex(
+    query: Any, key: Any, value: Any, score_mod: Any = None, block_mask: Any = None,
+    scale: Any = None, enable_gqa: bool = False, return_lse: bool = False,
+    kernel_options: Any = None, *, return_aux: Any = None,
+) -> Any:  # fmt: skip
+    """``flex_attention`` as the fused operator; a block mask counts as a causal one."""
+    out = torch.nn.functional.scaled_dot_product_attention(
+        query, key, value, is_causal=block_mask is not None, enable_gqa=enable_gqa
+    )
+    if not return_lse and return_aux is None:
+        return out
+    lse = query.new_empty(query.shape[:-1], dtype=torch.float32)
+    if return_aux is None:
+        return out, lse
+    return out, flex_attention.AuxOutput(lse=lse, max_scores=lse)
+
+
 @contextmanager
 def attention_as(kind: Attention) -> Iterator[None]:
     """A context in which every ``scaled_dot_product_attention`` runs as ``kind``.
 
     ``flash`` and ``efficient`` save q, k, v, the output and a log-sum-exp per row (Dao 2022;
     Rabe & Staats 2021). ``math`` saves what explicit matrix products and a softmax save. ``native``
-    changes nothing.
+    changes nothing. ``flex_attention``, where it is imported in the context, runs so too.
     """
     if kind == "native":
         yield
@@ -109,7 +127,9 @@ def attention_as(kind: Attention) -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch warns that a kernel is replaced; that is intended.
         lib.impl("scaled_dot_product_attention", fused, "AutogradCPU", allow_override=True)
+    flex, flex_attention.flex_attention = flex_attention.flex_attention, _flex
     try:
         yield
     finally:
+        flex_attention.flex_attention = flex
         lib._destroy()

@@ -73,7 +73,7 @@ def dry_run(world: World, source: str = "") -> Iterator[DryRun]:
     meter = Meter()
     run: DryRun | None = None
     seen_settings: dict[str, Any] = {}
-    with pretended(world, lambda: meter.live, lambda: meter.peak, seen_settings):
+    with pretended(world, meter, seen_settings):
         with watched(meter) as seen:
             seen.settings = seen_settings
             run = DryRun(world, meter, seen, source)
@@ -98,7 +98,8 @@ def _record(run: DryRun) -> dict[str, Any]:
     repeated = len(repeated_units(module))
     found = recognised(seen, run.world.world_size, repeated, run.collectives)
     name = run.source or type(module).__name__
-    words = {"micro_batch": program.batch, **found.words}
+    batch = next((int(t.shape[0]) for t in sample if t.dim()), 1)
+    words = {"micro_batch": batch, **found.words}
     data = described(module, sample, words)
     if data is None:
         data = record_data(Built(module, sample, None), (), name)
@@ -127,7 +128,10 @@ def _record(run: DryRun) -> dict[str, Any]:
         f"{kind} ({n / 1e6:.0f} M parameters) runs without gradients and is no part of the job"
         for kind, n in seen.frozen.items()
     ]
-    data["notes"] += [f"{at} reads a value of the device: 1.0 was given" for at in run.meter.read]
+    if run.meter.read:
+        data["notes"].append(
+            f"values of the device are given as 1.0 at {', '.join(run.meter.read)}"
+        )
     data["full_name"] = f"{_title(module)} ({name})"
     data["sources"][data["params"]["source"]] = f"dry run of {name}, torch {torch.__version__}"
     data["captured"] = {

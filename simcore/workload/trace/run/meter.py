@@ -22,6 +22,7 @@ from torch.utils._python_dispatch import (
 from torch.utils._pytree import tree_leaves
 
 from simcore.base.errors import UsageError
+from simcore.workload.trace.run.host import are_known, drawn, exchanged, with_values
 from simcore.workload.trace.run.places import place_in_script
 
 Phase = Literal["setup", "forward", "backward", "recompute", "between", "optimizer"]
@@ -85,6 +86,8 @@ class Meter(TorchDispatchMode):  # type: ignore[misc]
         self.inside = 0  # calls of modules that are running
         self.paused = False  # DTensor asks for the shapes of whole tensors
         self.real_tables = False  # DDP exchanges tables of its buckets, which it reads
+        self.on_gpu = False  # the tensor that is made was asked for on a GPU
+        self.adds = True  # the all-reduce that is issued is a sum
         self.peaks: dict[Phase, int] = {}
         self._storages: dict[int, list[Any]] = {}  # address -> [weak reference, bytes]
 
@@ -139,18 +142,22 @@ class Meter(TorchDispatchMode):  # type: ignore[misc]
         if any(t is not FakeTensor and _wraps(t) for t in types):
             return NotImplemented  # a DTensor's own ops follow
         namespace, _, name = func._schema.name.partition("::")
-        tensors = [t for t in tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor)]
+        tensors = _tensors((args, kwargs))
         for t in tensors:
             self.track(t)
         if namespace == "c10d":
             return self._of_c10d(func, name, args)
-        if name == "_local_scalar_dense":
+        if name in ("_local_scalar_dense", "item"):  # inference mode does not decompose the second
             return self._value(args[0], func)
-        if self.real_tables and _is_table(name, kwargs, tensors):
+        if are_known(tensors) or (self.real_tables and _makes_table(name, kwargs, tensors)):
             with _disable_current_modes():
                 return func(*args, **kwargs)
+        if (filled := drawn(func, args, kwargs)) is not None:
+            return filled
         out = func(*args, **kwargs)
-        results = [t for t in tree_leaves(out) if isinstance(t, torch.Tensor)]
+        if not tensors and not self.on_gpu:
+            out = with_values(func, args, kwargs, out)
+        results = _tensors(out)
         for t in results:
             self.track(t)
         if namespace in ("_c10d_functional", "_c10d_functional_autograd", "_dtensor"):
@@ -170,14 +177,15 @@ class Meter(TorchDispatchMode):  # type: ignore[misc]
         if known is not None:
             return known.item()
         if not isinstance(tensor, FakeTensor):
-            return func(tensor)
+            with _disable_current_modes():
+                return func(tensor)
         if tensor.dtype == torch.int32 and self.now == "backward":
             return 1  # DDP's table of used parameters: all are
         frames = traceback.extract_stack()
-        if any(Path(f.filename).match("torch/utils/data/*.py") for f in frames[-12:]):
-            return 0  # the seed of a data loader
-        if any(f.name == "_maybe_opt_step" for f in frames[-12:]):
-            return 0.0  # GradScaler counts gradients that are infinite: none is
+        if any(f.name in ("_maybe_opt_step", "_get_growth_tracker") for f in frames[-12:]):
+            return 0  # GradScaler counts gradients that are infinite: none is
+        if any(Path(f.filename).match("torch/nn/init.py") for f in frames[-12:]):
+            return False  # no first value of a parameter is out of bounds
         place = place_in_script(frames)
         if tensor.is_floating_point():
             if place and not _of_library(frames):
@@ -206,8 +214,14 @@ class Meter(TorchDispatchMode):  # type: ignore[misc]
             waits = any(a is False for a in args[-2:] if isinstance(a, bool))
             self.collectives.append(Collective(kind, n, ranks, self.now, waits))
         written = args[0]
+        others = len(func._schema.arguments) > 1 and func._schema.arguments[1].name
+        given = args[1] if str(others).startswith("input") else written
+        size = ProcessGroup.unbox(group).size() if group is not None else 1
+        times = size if kind == "all-reduce" and self.adds else 1
+        if kind != "send":
+            exchanged(_tensors(given), _tensors(written), times)
         done: Future[Any] = Future()
-        done.set_result([t for t in tree_leaves(written) if isinstance(t, torch.Tensor)])
+        done.set_result(_tensors(written))
         work = _create_work_from_future(done).boxed()
         returned = len(func._schema.returns)
         return (written, work) if returned == 2 else work
@@ -247,20 +261,22 @@ def _wraps(kind: type) -> bool:
     )  # fmt: skip
 
 
-def _is_table(name: str, kwargs: dict[str, Any], tensors: list[Any]) -> bool:
-    """Whether an op makes or reads a real tensor of whole numbers."""
-    if not tensors:
-        return kwargs.get("dtype") in (torch.int32, torch.int64) and name in ("empty", "zeros")
-    return not any(isinstance(t, FakeTensor) for t in tensors)
+def _makes_table(name: str, kwargs: dict[str, Any], tensors: list[Any]) -> bool:
+    """Whether an op makes a tensor of whole numbers."""
+    whole = kwargs.get("dtype") in (torch.int32, torch.int64)
+    return not tensors and whole and name in ("empty", "zeros")
 
 
 def _is_group(value: Any) -> bool:
     return "ProcessGroup" in str(value._type())
 
 
+def _tensors(value: Any) -> list[Any]:
+    return [t for t in tree_leaves(value) if isinstance(t, torch.Tensor)]
+
+
 def _bytes(value: Any) -> int:
-    leaves = tree_leaves(value)
-    return sum(t.numel() * t.element_size() for t in leaves if isinstance(t, torch.Tensor))
+    return sum(t.numel() * t.element_size() for t in _tensors(value))
 
 
 def _of_library(frames: Iterable[traceback.FrameSummary]) -> bool:

@@ -86,11 +86,6 @@ class Program:
         """State from which tensor backward starts."""
         self.loss = self._slots.get(loss) if isinstance(loss, torch.Tensor) else None
 
-    @property
-    def batch(self) -> int:
-        """The samples of the batch: the first dimension of the first tensor that has one."""
-        return next((int(t.shape[0]) for t in self.inputs if t.dim()), 1)
-
     def module(
         self, twin_of: Callable[[nn.Module], nn.Module]
     ) -> tuple[nn.Module, tuple[Any, ...]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -23,7 +24,7 @@ from simcore.base.errors import UsageError
 from simcore.workload.trace.run.meter import Meter, meter_of_storages
 from simcore.workload.trace.run.patches import Patches
 from simcore.workload.trace.run.program import Program, outputs_of
-from simcore.workload.trace.run.twin import Shapes
+from simcore.workload.trace.run.twin import Shapes, unwrapped
 
 #: Ops that clip_grad_norm_ runs between backward and the update (torch/nn/utils/clip_grad.py).
 _NORMS = ("_foreach_norm", "linalg_vector_norm")
@@ -75,6 +76,12 @@ class Seen:
     schedule: Any = None
     stages: list[Any] = field(default_factory=list)
 
+    def note_frozen(self, module: nn.Module) -> None:
+        """Note a network without gradients, unless it is a trained one that is validated."""
+        of_roots = {id(p) for root in self.roots.values() for p in root.parameters()}
+        if not any(id(p) in of_roots for p in module.parameters()):
+            self.frozen[type(module).__name__] = sum(p.numel() for p in module.parameters())
+
 
 class _Outermost(TorchFunctionMode):  # type: ignore[misc]
     """Records functions of torch that the script itself calls on results of its model."""
@@ -114,20 +121,33 @@ def _calls(meter: Meter, seen: Seen, patches: Patches) -> None:
             if trains:
                 meter.phase = "forward"
                 seen.roots[id(self)] = self
-                seen.autocast = _autocast()
+                seen.autocast = ""
                 seen.checkpoints = 0
         elif outermost and not self.training and meter.phase != "setup":
-            seen.frozen[type(self).__name__] = sum(p.numel() for p in self.parameters())
-        meter.inside += 1
+            seen.note_frozen(self)
+        if not seen.autocast and meter.phase == "forward":  # libraries switch it on in a forward
+            seen.autocast = _autocast()
+        goes_on = outermost and _redirected(unwrapped(self))
+        meter.inside += not goes_on
         try:
             out = plain(self, *args, **kwargs)
         finally:
-            meter.inside -= 1
-        if outermost and meter.phase == "forward" and seen.program is not None:
+            meter.inside -= not goes_on
+        if outermost and not goes_on and meter.phase == "forward" and seen.program is not None:
             seen.program.add(self, args, kwargs, out)
         return out
 
     patches.set(nn.Module, "__call__", call)
+
+
+def _redirected(module: nn.Module) -> bool:
+    """Whether a library has put a step of the script in place of the module's forward.
+
+    Lightning does so to call ``training_step`` through DDP: what the step calls is the program,
+    not the module. Wrappers of the module's own forward are methods, or name what they wrap.
+    """
+    forward = vars(module).get("forward")
+    return isinstance(forward, FunctionType) and not hasattr(forward, "__wrapped__")
 
 
 def _autocast() -> str:
@@ -185,18 +205,31 @@ def _state_bytes(optimizers: list[Optimizer]) -> int:
 def _optimizers(meter: Meter, seen: Seen) -> list[Any]:
     depth = [0]
 
-    def before(optimizer: Optimizer, *_: Any) -> None:
+    def begins() -> None:
+        meter.phase = "optimizer"
+        seen.clips = any(r.phase == "between" and r.name in _NORMS for r in meter.ops)
+        _held(seen)
+
+    def before(optimizer: Optimizer, args: Any, kwargs: Any) -> Any:
         depth[0] += 1
         if depth[0] > 1:  # a wrapper's step calls its optimizer's
             wrapper = type(seen.optimizers[-1]).__name__
             seen.wrapper = seen.wrapper or wrapper
             seen.optimizers[-1] = optimizer
-            return
+            return None
         if optimizer not in seen.optimizers and not seen.wrapper:
             seen.optimizers.append(optimizer)
-        meter.phase = "optimizer"
-        seen.clips = any(r.phase == "between" and r.name in _NORMS for r in meter.ops)
-        _held(seen)
+        closure = kwargs.get("closure") or next(iter(args[1:]), None)
+        if closure is None:
+            begins()
+            return None
+
+        def computes() -> Any:  # a step that begins with the script's forward and backward
+            out = closure()
+            begins()
+            return out
+
+        return args[:1], {**kwargs, "closure": computes}
 
     def after(optimizer: Optimizer, *_: Any) -> None:
         depth[0] -= 1
@@ -247,6 +280,10 @@ def _wrappers(meter: Meter, seen: Seen, patches: Patches) -> None:
 
     def fsdp(plain: Any, self: Any, module: Any, *args: Any, **kwargs: Any) -> None:
         seen.shapes.note(module)
+        if "device_id" in kwargs:
+            kwargs["device_id"] = torch.device("cpu")
+        if "sync_module_states" in kwargs:  # sent once before the first step, of GPUs alone
+            kwargs["sync_module_states"] = False
         plain(self, module, *args, **kwargs)
 
     def rebuilt(plain: Any, *args: Any) -> Any:
@@ -255,6 +292,11 @@ def _wrappers(meter: Meter, seen: Seen, patches: Patches) -> None:
             return plain(*args)
         finally:
             meter.real_tables = False
+
+    def reduced(plain: Any, tensor: Any, op: Any = dist.ReduceOp.SUM, *args: Any,
+                **kwargs: Any) -> Any:  # fmt: skip
+        meter.adds = op == dist.ReduceOp.SUM
+        return plain(tensor, op, *args, **kwargs)
 
     def single(plain: Any, self: Any, stage: Any, *args: Any, **kwargs: Any) -> None:
         seen.schedule, seen.stages = self, [stage]
@@ -282,6 +324,8 @@ def _wrappers(meter: Meter, seen: Seen, patches: Patches) -> None:
             meter.paused = before
 
     patches.wrap(ShardingPropagator, "_propagate_tensor_meta_non_cached", shapes_alone)
+    for module in (dist, dist.distributed_c10d):
+        patches.wrap(module, "all_reduce", reduced)
     patches.wrap(DistributedDataParallel, "__init__", ddp)
     patches.wrap(FullyShardedDataParallel, "__init__", fsdp)
     patches.wrap(dist.Reducer, "_rebuild_buckets", rebuilt)

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.distributed import device_mesh
 from torch.distributed import distributed_c10d as c10d
 from torch.distributed.device_mesh import DeviceMesh
@@ -24,6 +25,8 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import _disable_current_modes
 
 from simcore.base.errors import UsageError
+from simcore.workload.trace.run.host import read_data
+from simcore.workload.trace.run.meter import Meter
 from simcore.workload.trace.run.patches import Patches
 
 _GPU = ("cuda", "xpu")
@@ -73,7 +76,11 @@ def on_processor(device: Any) -> Any:
 
 
 class OnProcessor(TorchFunctionMode):  # type: ignore[misc]
-    """Makes tensors of GPUs on the processor."""
+    """Makes tensors of GPUs on the processor, and tells the meter that they are a GPU's."""
+
+    def __init__(self, meter: Meter) -> None:
+        super().__init__()
+        self._meter = meter
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = getattr(func, "__name__", "")
@@ -83,19 +90,25 @@ class OnProcessor(TorchFunctionMode):  # type: ignore[misc]
             return torch.device("cpu")
         if name == "record_stream":
             return None
+        on_gpu = False
         if kwargs and kwargs.get("device") is not None:
             device = kwargs["device"]
             is_index = isinstance(device, int) and not isinstance(device, bool)
             kwargs = {**kwargs, "device": "cpu" if is_index else on_processor(device)}
+            on_gpu = kwargs["device"] is not device
         if kwargs and kwargs.get("pin_memory"):
             kwargs = {**kwargs, "pin_memory": False}
         if name == "to" and len(args) > 1:
             args = (args[0], *map(on_processor, args[1:]))
-        return func(*args, **(kwargs or {}))
+        before, self._meter.on_gpu = self._meter.on_gpu, on_gpu or self._meter.on_gpu
+        try:
+            return func(*args, **(kwargs or {}))
+        finally:
+            self._meter.on_gpu = before
 
 
 class _Nothing:
-    """A stream or an event: every method does nothing, and it is a context."""
+    """A stream, event or graph: every method does nothing, and it is a context."""
 
     def __init__(self, *_: Any, **__: Any) -> None:
         self.device = torch.device("cpu")
@@ -118,7 +131,7 @@ class _Nothing:
         return 1.0
 
 
-def _cuda_answers(world: World, patches: Patches, live_bytes: Any, peak_bytes: Any) -> None:
+def _cuda_answers(world: World, patches: Patches, meter: Meter) -> None:
     """Answers of ``torch.cuda`` about the GPU of a rank."""
     major, minor = world.capability
     properties = SimpleNamespace(
@@ -139,9 +152,9 @@ def _cuda_answers(world: World, patches: Patches, live_bytes: Any, peak_bytes: A
     for name, value in answers.items():
         patches.set(torch.cuda, name, lambda *_, value=value, **__: value)
     for name in ("memory_allocated", "memory_reserved"):
-        patches.set(torch.cuda, name, lambda *_, **__: live_bytes())
+        patches.set(torch.cuda, name, lambda *_, **__: meter.live)
     for name in ("max_memory_allocated", "max_memory_reserved"):
-        patches.set(torch.cuda, name, lambda *_, **__: peak_bytes())
+        patches.set(torch.cuda, name, lambda *_, **__: meter.peak)
     for name in (
         "set_device", "synchronize", "empty_cache", "reset_peak_memory_stats", "init", "_lazy_init",
         "reset_max_memory_allocated", "manual_seed", "manual_seed_all", "ipc_collect",
@@ -154,8 +167,10 @@ def _cuda_answers(world: World, patches: Patches, live_bytes: Any, peak_bytes: A
             patches.set(torch.optim.Optimizer, name, lambda *_: None)
     patches.set(torch.cuda, "get_rng_state", lambda *_, **__: torch.get_rng_state())
     patches.set(torch.cuda, "get_rng_state_all", lambda *_, **__: [])
-    for name in ("Stream", "Event", "device", "stream", "device_of"):
-        patches.set(torch.cuda, name, _Nothing)
+    for name in ("Stream", "Event", "device", "stream", "device_of", "CUDAGraph", "graph"):
+        patches.set(torch.cuda, name, _Nothing)  # what a graph records runs once, and is seen so
+    patches.set(torch.cuda, "graph_pool_handle", lambda: (0, 0))
+    patches.set(torch.cuda, "make_graphed_callables", lambda of, *_, **__: of)
     for name in ("current_stream", "default_stream"):
         patches.set(torch.cuda, name, lambda *_, **__: _Nothing())
 
@@ -183,6 +198,7 @@ def _groups(world: World, patches: Patches) -> None:
             patches.set(module, name, lambda: True)
     patches.wrap(c10d, "_new_process_group_helper", helper)
     patches.set(dist, "_verify_params_across_processes", lambda *_, **__: None)
+    patches.set(dist.c10d_logger, "_get_msg_dict", lambda *_, **__: {})  # asks NCCL
     _objects(patches)
     patches.set(device_mesh, "torch", _TorchOfMeshes())
     for name, value in list(vars(DeviceMesh).items()):
@@ -264,46 +280,34 @@ def _apply(module: nn.Module, fn: Any, recurse: bool = True) -> nn.Module:
     return module
 
 
-def _loaders(patches: Patches, seen: dict[str, Any]) -> None:
-    """Data loaders without processes of their own; ``seen`` gets their ``num_workers``."""
-    from torch.utils.data import DataLoader, DistributedSampler, RandomSampler
-
-    def made(plain: Any, self: Any, *args: Any, **kwargs: Any) -> None:
-        seen["num_workers"] = int(kwargs.get("num_workers") or 0)
-        kwargs.update(num_workers=0, pin_memory=False, persistent_workers=False,
-                      prefetch_factor=None, multiprocessing_context=None)  # fmt: skip
-        plain(self, *args, **kwargs)
-
-    def ordered(plain: Any, self: Any) -> Iterator[int]:
-        with _disable_current_modes():
-            return iter(list(plain(self)))
-
-    patches.wrap(DataLoader, "__init__", made)
-    for sampler in (RandomSampler, DistributedSampler):
-        patches.wrap(sampler, "__iter__", ordered)
+def _copied(plain: Any, tensor: Any, memo: dict[int, Any]) -> Any:
+    """``Tensor.__deepcopy__``, which copies storages: those of fake tensors are on no device."""
+    if not isinstance(tensor, FakeTensor) or id(tensor) in memo:
+        return plain(tensor, memo)
+    memo[id(tensor)] = copy = tensor.detach().clone().requires_grad_(tensor.requires_grad)
+    return copy
 
 
 @contextmanager
-def pretended(
-    world: World, live_bytes: Any, peak_bytes: Any, seen: dict[str, Any]
-) -> Iterator[None]:
+def pretended(world: World, meter: Meter, seen: dict[str, Any]) -> Iterator[None]:
     """A context in which torch answers as a rank of ``world``.
 
-    ``live_bytes()``, ``peak_bytes()``: memory of tensors now, and its largest value so far;
-    ``seen``: gets what the script asks of data loaders.
+    ``meter``: knows the memory of tensors, and is told which are a GPU's; ``seen``: gets what the
+    script asks of data loaders.
     """
     before = {name: os.environ.get(name) for name in world.environment}
     began = dist.is_initialized()
     with Patches() as patches:
         os.environ.update(world.environment)
-        _cuda_answers(world, patches, live_bytes, peak_bytes)
+        _cuda_answers(world, patches, meter)
         _groups(world, patches)
-        _loaders(patches, seen)
+        read_data(patches, seen)
         patches.set(nn.Module, "_apply", _apply)
+        patches.wrap(torch.Tensor, "__deepcopy__", _copied)
         if world.world_size > 1:
             dist.init_process_group()
         try:
-            with OnProcessor():
+            with OnProcessor(meter):
                 yield
         finally:
             for name, value in before.items():

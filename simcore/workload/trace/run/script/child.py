@@ -75,12 +75,12 @@ def _data(request: Request) -> dict[str, Any]:
 
     from simcore.base.errors import UsageError
     from simcore.workload.trace.run.capture import World, dry_run
+    from simcore.workload.trace.run.host import fake_mode
     from simcore.workload.trace.run.patches import Patches
     from simcore.workload.trace.run.script.confined import bound, confine
     from simcore.workload.trace.run.script.files import Overlay
     from simcore.workload.trace.run.script.finite import Finite
     from simcore.workload.trace.run.script.libraries import answered
-    from simcore.workload.trace.run.script.loaders import fake_mode, read_data
     from simcore.workload.trace.run.script.refusals import ending
 
     world = World(**{**request.world, "capability": tuple(request.world["capability"])})
@@ -94,7 +94,6 @@ def _data(request: Request) -> dict[str, Any]:
 
         bound(request.time_s, request.memory_bytes, Path(request.folder, "trace.txt"))
         patches.set(argparse.ArgumentParser, "error", _wrong_arguments)
-        read_data(patches)
         answered(patches, world.local_rank)
         confine(Overlay(Path(request.folder)), patches)
         register_optimizer_step_post_hook(stepped)

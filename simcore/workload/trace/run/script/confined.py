@@ -31,6 +31,10 @@ class Refused(PermissionError):
     """The script asks for what a dry run does not allow. Libraries that can do without go on."""
 
 
+class NotThere(Refused, FileNotFoundError):
+    """The script starts a program: libraries go on as on a machine that does not have it."""
+
+
 def bound(time_s: float, memory_bytes: int, trace: Path) -> None:
     """Limit this process: ``time_s`` from now it ends; allocations beyond ``memory_bytes`` fail.
 
@@ -84,7 +88,8 @@ def confine(overlay: Overlay, patches: Patches) -> None:
 
     def audit(event: str, args: tuple[Any, ...]) -> None:
         if why := _refusal(event, args, overlay):
-            raise Refused(1, f"the script {why}")
+            kind = NotThere if event in _PROCESSES else Refused
+            raise kind(1, f"the script {why}")
 
     def started(self: Any) -> None:
         what = getattr(self, "name", "a process")

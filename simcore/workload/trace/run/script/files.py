@@ -14,7 +14,7 @@ from simcore.workload.trace.run.patches import Patches
 #: Functions of ``os`` that change what is at a path; with two paths, rename, replace and link.
 _CHANGES_ONE = ("remove", "unlink", "rmdir", "chmod", "utime", "truncate")
 _CHANGES_TWO = ("rename", "replace", "link", "symlink")
-_READS = ("stat", "lstat", "listdir", "scandir", "access", "readlink")
+_READS = ("stat", "lstat", "listdir", "scandir", "access", "readlink", "statvfs")
 _TO_WRITE = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 
 
@@ -103,8 +103,8 @@ class Overlay:
         def read(plain: Any, path: Any = ".", *args: Any, **kwargs: Any) -> Any:
             return plain(self.reading(path), *args, **kwargs)
 
-        def change_two(plain: Any, old: Any, new: Any, *args: Any, **kwargs: Any) -> None:
-            plain(self.reading(old), self.writing(new, keep=False), *args, **kwargs)
+        def change_two(plain: Any, old: Any, new: Any, *args: Any, **kwargs: Any) -> Any:
+            return plain(self.reading(old), self.writing(new, keep=False), *args, **kwargs)
 
         for module in (builtins, io):
             patches.set(module, "open", opened)
@@ -112,5 +112,8 @@ class Overlay:
         patches.wrap(os, "mkdir", folder)
         for name in (*_READS, *_CHANGES_ONE):
             patches.wrap(os, name, read)
+        patches.wrap(shutil, "rmtree", read)
+        patches.set(shutil, "_use_fd_functions", False)  # names files by their paths
+        patches.wrap(shutil, "move", change_two)
         for name in _CHANGES_TWO:
             patches.wrap(os, name, change_two)

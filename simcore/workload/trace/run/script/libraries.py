@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import importlib.abc
 import importlib.machinery
+import os
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -35,6 +37,12 @@ def _nothing(*_: Any, **__: Any) -> None:
     pass
 
 
+def _saved(_: Any, file: Any, *__: Any, **___: Any) -> None:
+    """Write an empty file in place of tensors: scripts rename, count and delete what they saved."""
+    if isinstance(file, (str, os.PathLike)):
+        Path(file).open("wb").close()
+
+
 def _from_config(patches: Patches, module: Any) -> None:
     """``PreTrainedModel.from_pretrained``: the model of its config, in the data type asked for."""
     kind = module.PreTrainedModel
@@ -52,6 +60,7 @@ def _from_config(patches: Patches, module: Any) -> None:
             for key, value in kwargs.items():
                 if key in config.to_dict():
                     setattr(config, key, value)
+        config.name_or_path = str(name)
         if quantised is not None or getattr(config, "quantization_config", None):
             raise NotImplementedError("quantised weights: their kernels do not run dry")
         if isinstance(dtype, str) and dtype != "auto":
@@ -76,12 +85,20 @@ def _torchvision(patches: Patches, module: Any) -> None:
 
 def _safetensors(patches: Patches, module: Any) -> None:
     for name in ("save_file", "save_model"):
-        patches.set(module, name, _nothing)
+        patches.set(module, name, _saved)
 
 
 def _datasets(_: Patches, module: Any) -> None:
     module.disable_caching()
     module.disable_progress_bars()
+
+
+def _arrow(patches: Patches, module: Any) -> None:
+    def opened(plain: Any, path: Any, *args: Any, **kwargs: Any) -> Any:
+        with Path(path).open("rb") as file:  # what the script wrote is elsewhere
+            return plain(file.name, *args, **kwargs)
+
+    patches.wrap(module, "memory_map", opened)
 
 
 def _trainer(patches: Patches, module: Any) -> None:
@@ -106,6 +123,7 @@ ANSWERS: dict[str, Callable[[Patches, Any], None]] = {
     "torchvision.models._api": _torchvision,
     "safetensors.torch": _safetensors,
     "datasets": _datasets,
+    "pyarrow": _arrow,
     "torch.utils.cpp_extension": _extensions,
 }
 
@@ -167,7 +185,7 @@ def answered(patches: Patches, local_rank: int) -> None:
     patches.set(torch.multiprocessing, "spawn", spawn)
     patches.wrap(nn.Module, "load_state_dict", load_state)
     patches.set(torch.hub, "load_state_dict_from_url", _no_weights)
-    patches.set(torch, "save", _nothing)
+    patches.set(torch, "save", _saved)
     for name in ("save", "async_save"):
         patches.set(checkpoints, name, _nothing)
     for module in (dist, dist.distributed_c10d):

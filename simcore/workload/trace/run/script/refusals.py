@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 import traceback
 
+from simcore.base.errors import UsageError
 from simcore.workload.trace.run.places import place_in_script
+from simcore.workload.trace.run.script.confined import Refused
 
 #: What an error says, and what it means for a dry run. ``{0}``: what the pattern's group matches.
 _MEANINGS: tuple[tuple[str, str], ...] = (
@@ -74,8 +76,8 @@ def sentence(err: BaseException, script: str) -> str:
     if isinstance(err, KeyboardInterrupt):
         return f"{script} was interrupted"
     chain = _chain(err)
-    refused = next((e for e in chain if type(e).__name__ == "Refused"), None)
-    told = refused or next((e for e in chain if type(e).__name__ == "UsageError"), None)
+    refused = next((e for e in chain if isinstance(e, Refused)), None)
+    told = refused or next((e for e in chain if isinstance(e, UsageError)), None)
     place = place_in_script(traceback.extract_tb(err.__traceback__))
     if told is not None:
         what = str(told.strerror if isinstance(told, OSError) else told)

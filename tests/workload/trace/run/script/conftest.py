@@ -17,7 +17,7 @@ from simcore.api import capture as parent
 _FORKS = """
 import json, os, sys
 import simcore.workload.trace.run.capture
-from simcore.workload.trace.run.script import child, confined, libraries, loaders, refusals
+from simcore.workload.trace.run.script import child, confined, libraries, refusals
 from simcore.workload.trace.run.capture import World, dry_run
 try:
     with dry_run(World(0, 8, 8, "H100", 80, (9, 0))):  # imports what it needs

@@ -94,6 +94,36 @@ def test_a_script_of_torch_becomes_its_job_and_writes_nothing(capture: Any, tmp_
     assert sorted(p.name for p in tmp_path.iterdir()) == ["given.txt", "train.py"]
 
 
+SAVES = (
+    "import os, shutil, subprocess, torch\n"
+    "from torch import nn\n"
+    "try:\n"
+    "    subprocess.run(['nvidia-smi'])\n"
+    "except FileNotFoundError:\n"
+    "    print('not on this machine')\n"
+    "model = nn.Linear(8, 4).cuda()\n"
+    "nn.init.trunc_normal_(model.weight)\n"
+    "optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+    "for i in range(2):\n"
+    "    os.makedirs(f'kept/{i}', exist_ok=True)\n"
+    "    model(torch.randn(2, 8, device='cuda')).sum().backward()\n"
+    "    optimizer.step()\n"
+    "    torch.save(model.state_dict(), 'kept/new.pt')\n"
+    "    os.replace('kept/new.pt', f'kept/{i}/model.pt')\n"
+    "    assert os.path.getsize(f'kept/{i}/model.pt') == 0\n"
+    "    assert os.statvfs('kept/0').f_namemax\n"
+    "    shutil.rmtree(f'kept/{i}')\n"
+    "    assert os.listdir('kept') == []\n"
+)
+
+
+def test_what_a_script_saves_is_renamed_and_deleted_as_it_would_be(
+    capture: Any, tmp_path: Path
+) -> None:
+    assert capture(SAVES, gpus="1xH100").options["strategy"] == "single"
+    assert [p.name for p in tmp_path.iterdir()] == ["train.py"]
+
+
 def test_the_function_that_spawn_starts_runs_as_one_rank(capture: Any) -> None:
     job = capture(SPAWNS)
     assert job.bytes["parameters"] == 4 * 33 * 32
