@@ -388,7 +388,7 @@ def model_named(name: str) -> ModelSource:
     """
     from simcore.workload.model_aliases import alias_named
     from simcore.workload.models import MODELS
-    from simcore.workload.resolve import resolve_model
+    from simcore.workload.resolve import record_named, resolve_model
     from simcore.workload.settings import PREFIX, arch_record
     from simcore.workload.trace import trace_zoo
     from simcore.workload.trace.zoos import zoo_of
@@ -397,7 +397,7 @@ def model_named(name: str) -> ModelSource:
         return arch_record(name)
     if MODELS.path(name) is None and alias_named(name):
         return resolve_model(name)
-    return trace_zoo(name) if zoo_of(name) else MODELS[name].under(name)
+    return trace_zoo(name) if zoo_of(name) else record_named(name)
 
 
 def choices() -> dict[str, tuple[str, ...]]:

@@ -16,14 +16,13 @@ import typer
 from simcore.base.errors import Problems, UnknownName
 from simcore.base.units import parse_quantity
 from simcore.strategy.options import OPTIONS, Number, Option, Whole
+from simcore.strategy.options.model import QLORA
 from simcore.strategy.options.values import read_options
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 #: Options that ``--with`` does not accept: files, and the node, which has a flag.
 _NOT_WITH = ("calibration", "fabric", "launch", "node")
-#: What --qlora stands for.
-_QLORA = {"lora_rank": "16", "quantised_base": "nf4"}
 #: Other words for the two values of a switch.
 _SAME = {"yes": "on", "true": "on", "no": "off", "false": "off"}
 
@@ -214,7 +213,7 @@ def _given(
     options = {k: v for k, v in words.items() if k in typed}
     options |= {k: tuple(options[k] or ()) or None for k in repeated_words() if k in options}
     if (qlora := options.pop("qlora", None)) and problems.attempt(OPTIONS["qlora"].read, qlora):
-        options = {**options, **{k: options.get(k) or v for k, v in _QLORA.items()}}
+        options = {**options, **{k: options.get(k) or v for k, v in QLORA.items()}}
     zero, strategy = options.pop("zero", None), options.get("strategy")
     if zero is not None and strategy is not None:
         problems.append("give --strategy or --zero, not both")

@@ -117,17 +117,14 @@ def verdict(m: MemoryResult, device: str = "GPU") -> tuple[str, str]:
     ``device``: what it is called. TIGHT: everything that the job holds fits, but not with the usual
     fragmentation beside it.
     """
-    used = m.device_bytes if m.fits else m.least_bytes
-    decimal = f"{gigabytes(used)} of {gigabytes(m.capacity_bytes)} GB a {device}"
-    binary = f"({figure(used / GIB)} of {figure(m.capacity_bytes / GIB)} GiB)"
+    decimal = f"{gigabytes(m.device_bytes)} of {gigabytes(m.capacity_bytes)} GB a {device}"
+    binary = f"({figure(m.device_bytes / GIB)} of {figure(m.capacity_bytes / GIB)} GiB)"
     lost = fragmentation(m)
     if m.tight:
-        held = f"{gigabytes(m.device_bytes)} of {gigabytes(m.capacity_bytes)} GB a {device}"
-        return "TIGHT", f"{held}{lost}: may run out of memory (expandable segments avoid that)"
+        return "TIGHT", f"{decimal}{lost}: may run out of memory (expandable segments avoid that)"
     if not m.fits:
-        over = gigabytes(used - m.capacity_bytes)
-        fragments = f", {gigabytes(lost_bytes(m))} GB of it fragmentation" if lost else ""
-        return "NO", f"needs {decimal} {binary}{fragments}: {over} GB too much"
+        over = gigabytes(m.least_bytes - m.capacity_bytes)
+        return "NO", f"needs {decimal} {binary}{lost}: {over} GB too much"
     text = f"{decimal} {binary}{lost}, {percent(m.margin_frac)} left"
     most = m.high_bytes + lost_bytes(m)
     if most > m.capacity_bytes:
@@ -231,6 +228,11 @@ def throughput(p: Prediction) -> str:
     if p.tokens_per_s is not None:
         rate += f" x {p.tokens_per_sample:,.0f} = {figure(p.tokens_per_s)} tokens/s"
     return f"{rate}, {figure(p.iter_per_s)} iter/s, MFU {percent(p.mfu_frac)}"
+
+
+def work_unit(p: Prediction) -> str:
+    """The unit of ``work_per_s``: tokens/s for text, else samples a second."""
+    return f"{plural(p.sample_unit)}/s" if p.tokens_per_s is None else "tokens/s"
 
 
 def speedup(p: Prediction) -> str:

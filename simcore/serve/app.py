@@ -21,10 +21,12 @@ from simcore.serve import compute, downloads
 from simcore.serve.controls import Group, controls
 from simcore.serve.docs import docs_page
 from simcore.serve.guard import RATE, SEARCH, Guard, busy, cost_of, refusal
+from simcore.serve.names import Found, NameQuery, search
 from simcore.serve.plan import PlanQuery, PlanView, plan_view
 from simcore.serve.problems import Problems, of_error, of_validation
 from simcore.serve.query import SetUp, launch_query, set_up
 from simcore.serve.scaling import Scaling
+from simcore.serve.sweep import Map, sweep_query
 from simcore.serve.uploads import Kind, Uploads
 from simcore.serve.view import Answer
 from simcore.serve.worker import MOST_LONG, Thread, TooBusyError, Worker
@@ -142,6 +144,18 @@ def _add_api(app: FastAPI, workers: Workers, uploads: Uploads) -> None:
     async def get_scaling(request: Request, asked: asked_of) -> Response:
         return await computed(request, compute.scaling, asked)
 
+    map_of: Any = Annotated[sweep_query(), Query()]
+
+    @app.get("/api/v1/sweep", summary="The set-up over the values of two options",
+             responses=_WRONG, response_model=Map)  # fmt: skip
+    async def get_sweep(request: Request, asked: map_of) -> Response:
+        return await computed(request, compute.sweep, asked)
+
+    @app.get("/api/v1/names", summary="Models or GPUs whose names have these words",
+             responses=_WRONG)  # fmt: skip
+    async def get_names(asked: Annotated[NameQuery, Query()]) -> list[Found]:
+        return await workers.quick.run(search, asked)
+
     plan_of: Any = Annotated[PlanQuery, Query()]
 
     @app.get("/api/v1/plan", summary="Which GPUs for a run, how long, at what cost",
@@ -202,7 +216,12 @@ def _add_api(app: FastAPI, workers: Workers, uploads: Uploads) -> None:
 
 
 def _add_errors(app: FastAPI) -> None:
-    known = [*set_up().model_fields, *PlanQuery.model_fields, "dialect", "kind"]
+    known = [
+        *sweep_query().model_fields,
+        *PlanQuery.model_fields,
+        *NameQuery.model_fields,
+        "dialect",
+    ]
 
     def wrong(found: Problems) -> JSONResponse:
         return JSONResponse(found.model_dump(), status_code=422)

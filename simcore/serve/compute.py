@@ -14,6 +14,8 @@ from simcore.serve import downloads
 from simcore.serve.downloads import Download
 from simcore.serve.query import SetUp, arguments, predicted, set_up
 from simcore.serve.scaling import scaling as curve
+from simcore.serve.sweep import sweep as heat_map
+from simcore.serve.sweep import sweep_query
 from simcore.serve.uploads import Kind, Uploads, parsed
 from simcore.serve.view import answer as view
 
@@ -35,6 +37,11 @@ def answer(words: Words, uploads: Uploads) -> bytes:
 def scaling(words: Words, uploads: Uploads) -> bytes:
     """The ``Scaling`` over nodes, as JSON. Raises SimcoreError."""
     return curve(arguments(set_up().model_validate(words), uploads)).model_dump_json().encode()
+
+
+def sweep(words: Words, uploads: Uploads) -> bytes:
+    """The ``Map`` over two options, as JSON. Raises SimcoreError."""
+    return heat_map(sweep_query().model_validate(words), uploads).model_dump_json().encode()
 
 
 def file(kind: str, words: Words, uploads: Uploads, *more: str) -> Download:

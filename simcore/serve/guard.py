@@ -37,6 +37,7 @@ COSTS = {
     "/api/v1/trace": 8,
     "/api/v1/report": 60,
     "/api/v1/plan": 60,
+    "/api/v1/sweep": 60,
     "/api/v1/uploads": 8,
 }
 #: Cost units of a request that searches for the most that fits or the best division, or that first

@@ -13,7 +13,7 @@ from simcore.planning.planner import Option, Plan
 from simcore.report.formatting import days, gigabytes, money, odds
 from simcore.report.plan import how
 from simcore.report.text_of import text_of
-from simcore.serve.query import Length, Name, set_up
+from simcore.serve.query import Name, length, set_up
 from simcore.serve.uploads import PREFIX
 
 #: Most GPUs of a plan where none is said, and at all; most types of GPU in one plan.
@@ -28,21 +28,23 @@ class PlanQuery(BaseModel, extra="forbid", frozen=True):
 
     model: Name = Field(description="A name of models_db")
     gpus: Text = Field(description=f"Types of GPUs, at most {MOST_TYPES}", examples=["H100,H200"])
-    tokens: float | None = Field(
-        default=None,
-        gt=0,
-        le=10**17,
-        allow_inf_nan=False,
-        description="Length of the run in tokens",
+    tokens: length("tokens", 1e17) | None = Field(  # type: ignore[valid-type]
+        default=None, description="Length of the run in tokens: 300B", examples=[300_000_000_000]
     )
-    epochs: Length | None = Field(default=None, description="Length in epochs of its data set")
-    steps: Length | None = Field(default=None, description="Length in steps, with global_batch")
+    epochs: length("epochs", 1e11) | None = Field(  # type: ignore[valid-type]
+        default=None, description="Length in epochs of its data set"
+    )
+    steps: length("steps", 1e11) | None = Field(  # type: ignore[valid-type]
+        default=None, description="Length in steps, with global_batch"
+    )
     global_batch: int | None = Field(default=None, ge=1, le=10**7, description="Samples per step")
     seq_len: int | None = Field(default=None, ge=1, le=10**7, description="Tokens of a sequence")
     deadline: Text | None = Field(
         default=None, description="Limit on the time: 30d, 12h or a date", examples=["30d"]
     )
-    budget: Length | None = Field(default=None, description="Limit on the cost in dollars")
+    budget: float | None = Field(
+        default=None, gt=0, le=1e11, allow_inf_nan=False, description="Limit on the cost in dollars"
+    )
     max_gpus: int = Field(
         default=FEW_GPUS, ge=1, le=MOST_GPUS, description="Limit on the number of GPUs"
     )

@@ -116,6 +116,8 @@ def _say(error: Mapping[str, Any], known: Sequence[str]) -> str:
         return sentence
     given = repr(error.get("input"))
     given = given if len(given) <= 60 else given[:57] + "..."
+    if kind == "value_error":
+        return str(limits["error"])
     if kind == "missing":
         return f"{flag} is missing"
     if kind == "extra_forbidden":

@@ -11,19 +11,36 @@ import math
 from functools import lru_cache
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, create_model
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    create_model,
+)
 
 from simcore import api
 from simcore.base.database import fold_name
-from simcore.base.errors import InvalidConfig, Problems, UnknownName
+from simcore.base.errors import InvalidConfig, Problems, UnknownName, UsageError
 from simcore.serve.uploads import PREFIX, Uploads
 from simcore.strategy.options import OPTIONS, Number, Option, Whole
 
 #: Type of parameters that are names: the bound is longer than any name.
 Name = Annotated[str, StringConstraints(min_length=1, max_length=100)]
-#: Greatest length of a run; larger numbers are taken to be typing mistakes.
-_LONGEST = 1e11
-Length = Annotated[float, Field(gt=0, le=_LONGEST, allow_inf_nan=False)]
+
+
+def length(option: str, most: float) -> Any:
+    """Type of a parameter that is the length of a run: up to ``most``, also as text (300B)."""
+
+    def read(value: object) -> object:
+        try:
+            return OPTIONS[option].read(value)
+        except UsageError as err:
+            raise ValueError(str(err)) from None
+
+    bounds = Field(gt=0, le=most, allow_inf_nan=False)
+    return Annotated[float, BeforeValidator(read), bounds]
 
 
 class SetUp(BaseModel):
@@ -35,22 +52,13 @@ class SetUp(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     model: Name = Field(
-        description="A name of models_db, timm:NAME, torchvision:NAME or upload:ID of a config",
+        description="Model to train by any of its names (llama3 70b, meta-llama/Llama-3.1-8B), "
+        "timm:NAME, torchvision:NAME or upload:ID of a config",
         examples=["latte-xl"],
     )
     gpus: Annotated[str, StringConstraints(min_length=1, max_length=200)] = Field(
         description="cluster as NODESxGPUSxTYPE; several parts joined by + where types are mixed",
         examples=["4x8xA6000ada"],
-    )
-    steps: Length | None = Field(
-        default=None,
-        description="Also predict the time of a run of this many steps",
-        examples=[100000],
-    )
-    epochs: Length | None = Field(
-        default=None,
-        description="Also predict the time of a run of this many epochs of the model's data set",
-        examples=[10],
     )
 
     def words(self) -> dict[str, Any]:
@@ -85,6 +93,8 @@ def _field(option: Option) -> tuple[Any, Any]:
     ]  # fmt: skip
     if isinstance(kind, Whole) and control.kind != "slider":  # which alone can be set to max
         typed = Annotated[int, Field(ge=kind.least, le=control.most)]
+    elif option.part == "length":
+        typed = length(option.name, control.most)
     elif isinstance(kind, Number):
         typed = Annotated[float, Field(ge=kind.least, le=control.most, allow_inf_nan=False)]
     examples = None if control.example is None else [control.example]

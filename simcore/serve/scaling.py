@@ -10,7 +10,8 @@ from pydantic import BaseModel, Field
 from simcore import api
 from simcore.base.errors import InvalidConfig, SimcoreError
 from simcore.base.units import format_seconds
-from simcore.report.formatting import figure, percent, plural
+from simcore.report import sentences as say
+from simcore.report.formatting import figure, percent
 from simcore.serve.query import OF_RUN, predicted
 
 #: The number of nodes is doubled up to this multiple of the set-up's.
@@ -25,16 +26,18 @@ _MOST_POINTS = 8
 class Point(BaseModel):
     """The prediction for one number of nodes.
 
-    ``speedup``: over one GPU, with its 80 % interval ``low`` to ``high``.
+    ``rate_per_s``: throughput with its 80 % interval ``low`` to ``high``; ``ideal``: what as many
+    single GPUs reach.
     """
 
     nodes: int
     gpus: int
     asked: bool = Field(description="whether this is the set-up itself")
     fits: bool
-    speedup: float
+    rate_per_s: float
     low: float
     high: float
+    ideal: float
     step: str
     rate: str
     speedup_text: str
@@ -68,7 +71,7 @@ def scaling(arguments: dict[str, Any]) -> Scaling:
             first = err.violations[0] if isinstance(err, InvalidConfig) else str(err)
             left_out.setdefault(first, counted)
             continue
-        unit = plural(p.sample_unit)
+        unit = say.work_unit(p)
         t = p.step_time_s
         points.append(
             Point(
@@ -76,11 +79,12 @@ def scaling(arguments: dict[str, Any]) -> Scaling:
                 gpus=p.n_gpus,
                 asked=times == divide,
                 fits=p.fits,
-                speedup=p.speedup,
-                low=p.speedup * t.value / t.high,
-                high=p.speedup * t.value / t.low,
+                rate_per_s=p.work_per_s,
+                low=p.work_per_s * t.value / t.high,
+                high=p.work_per_s * t.value / t.low,
+                ideal=p.work_per_s / p.speedup * p.n_gpus,
                 step=format_seconds(t.value),
-                rate=f"{figure(p.samples_per_s)} {unit}/s",
+                rate=f"{figure(p.work_per_s)} {unit}",
                 speedup_text=f"{figure(p.speedup)} x",
                 efficiency=percent(p.scaling_efficiency_frac),
             )

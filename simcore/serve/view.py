@@ -12,8 +12,11 @@ from pydantic import BaseModel, Field
 
 from simcore.api import Prediction
 from simcore.base.units import format_seconds
+from simcore.hardware.prices import price_book
+from simcore.memory.result import MemoryResult
+from simcore.planning.run import cost_of
 from simcore.report import sentences as say
-from simcore.report.formatting import gigabytes, percent
+from simcore.report.formatting import counted, days, figure, gigabytes, money, percent
 from simcore.report.jsonout import finite
 from simcore.report.text import by_influence, render
 from simcore.serve.query import SetUp
@@ -49,12 +52,27 @@ class Step(BaseModel):
     high_s: float
 
 
+class Tile(BaseModel):
+    """One main result of a set-up: what the page shows first, and compares."""
+
+    label: str
+    text: str
+    more: str
+    value: float | None = Field(default=None, description="what is compared; None: nothing")
+    unit: str = Field(default="", description="values are compared with those of this unit")
+    most: bool = Field(default=False, description="whether more is better")
+
+
 class MemoryView(BaseModel):
-    """Memory of the fullest GPU at its peak, and the device's capacity."""
+    """Memory of the fullest GPU at its peak, and the device's capacity.
+
+    ``text`` is the figure of every sentence, bar and table; ``named``: what it consists of.
+    """
 
     moment: str
     text: str
     limit: str
+    named: list[Fact]
     device_frac: float = Field(description="share of the device's capacity, like the next two")
     low_frac: float
     high_frac: float
@@ -76,6 +94,7 @@ class Answer(BaseModel):
 
     what: str
     cluster: str
+    tiles: list[Tile]
     settings: str
     batch: str
     micro_batch: int
@@ -99,12 +118,15 @@ class Answer(BaseModel):
 def answer(p: Prediction, asked: SetUp) -> Answer:
     """Everything that the page shows about a prediction."""
     t, m = p.step_time_s, p.memory
-    shown = (*say.FACTS[1:], say.LIMITS[-1])  # the step and what binds it are shown apart
-    facts = [(label.upper(), sentence(p)) for label, sentence, _ in shown]
+    apart = ("step", "bound by")
+    facts = [
+        (k.upper(), sentence(p)) for k, sentence, _ in say.FACTS + say.LIMITS if k not in apart
+    ]
     word, fits = say.verdict(p.memory, say.noun(p))
     data: dict[str, Any] = {
         "what": say.what(p),
         "cluster": p.cluster,
+        "tiles": tiles(p),
         "settings": ", ".join(say.settings(p)),
         "batch": say.batch(p),
         "micro_batch": p.micro_batch,
@@ -125,6 +147,7 @@ def answer(p: Prediction, asked: SetUp) -> Answer:
         "memory": {
             "moment": m.moment,
             "text": f"{gigabytes(m.device_bytes)} GB",
+            "named": _named(m),
             "limit": f"{gigabytes(m.capacity_bytes)} GB",
             "device_frac": m.device_bytes / m.capacity_bytes,
             "low_frac": m.low_bytes / m.capacity_bytes,
@@ -149,6 +172,45 @@ def answer(p: Prediction, asked: SetUp) -> Answer:
         "text": render(p),
     }
     return Answer.model_validate(finite(data))
+
+
+def tiles(p: Prediction) -> list[dict[str, Any]]:
+    """The main results as ``Tile``s, each with the figure by which set-ups are compared."""
+    t, m, unit = p.step_time_s, p.memory, say.work_unit(p)
+    cost = p.cost or cost_of(p, price_book((), None))
+    per, usd, hourly = unit.removesuffix("/s"), cost.usd_per_million, cost.usd_per_h
+    low, high = format_seconds(t.low), format_seconds(t.high)
+    accum = f"accumulation {p.grad_accum:,} x " if p.grad_accum > 1 else ""
+    found: list[tuple[Any, ...]] = [
+        ("step time", format_seconds(t.value), f"80 %: {low} to {high}", t.value, "s"),
+        ("throughput", f"{figure(p.work_per_s)} {unit}", f"MFU {percent(p.mfu_frac)}",
+         p.work_per_s, unit, True),
+        ("memory a GPU", f"{gigabytes(m.device_bytes)} GB",
+         f"of {gigabytes(m.capacity_bytes)} GB, at the peak", m.device_bytes, "B"),
+        ("cost", "unknown" if usd is None else money(usd),
+         f"no price of {p.single_gpu}" if usd is None or hourly is None
+         else f"a million {per}; {money(hourly)} an hour", usd, per),
+        (f"{say.noun(p)}s", f"{p.n_gpus:,}", p.cluster),
+        ("batch", counted(p.global_batch, p.sample_unit), f"a step: micro-batch {p.micro_batch:,} "
+         f"x {accum}{counted(p.data_ranks, 'replica')}"),
+    ]  # fmt: skip
+    if (r := p.run) is not None:
+        spent = "" if r.cost_usd is None else money(r.cost_usd)
+        found.append(("whole run", days(r.time_s.value), spent, r.time_s.value, "run"))
+    names = tuple(Tile.model_fields)
+    return [dict(zip(names, tile, strict=False)) for tile in found]
+
+
+def _named(m: MemoryResult) -> list[dict[str, str]]:
+    """What the memory at the peak consists of, by the names that PyTorch and nvidia-smi use."""
+    named = {
+        "allocated by tensors": m.allocated_bytes,
+        "reserved for them, in whole blocks": m.reserved_bytes,
+        "on the device, with CUDA and NCCL": m.device_bytes,
+    }
+    if say.fragmentation(m):
+        named["fragmentation beside it"] = say.lost_bytes(m)
+    return [{"label": k, "text": f"{gigabytes(v)} GB"} for k, v in named.items()]
 
 
 def command(asked: SetUp) -> str:

@@ -177,6 +177,11 @@ def _resolved_once(_trust: type, text: str, inputs: tuple[str, ...]) -> ModelSou
         raise UsageError(
             "--input is for a model given as package.module:callable, timm:NAME or torchvision:NAME"
         )
+    return record_named(text)
+
+
+def record_named(text: str) -> ModelRecord:
+    """The record that a name of models_db or of a hub means; never a path. Raises UnknownName."""
     base = _base_of(text)
     try:
         return MODELS[base].under(base)

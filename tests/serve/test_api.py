@@ -123,8 +123,8 @@ def test_scaling_holds_the_set_up_and_one_node(client: TestClient) -> None:
     assert set(points) == {1, 2, 4, 8, 16}
     for nodes, point in points.items():
         p = api.predict("latte-xl", f"{nodes}x8xA6000ada")
-        assert point["speedup"] == pytest.approx(p.speedup_vs_1gpu)
-        assert point["low"] <= point["speedup"] <= point["high"]
+        assert point["rate_per_s"] == p.work_per_s
+        assert point["low"] <= point["rate_per_s"] <= point["high"]
 
 
 def test_scaling_leaves_out_what_cannot_be_with_its_reason(client: TestClient) -> None:

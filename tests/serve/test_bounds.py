@@ -252,6 +252,7 @@ def test_a_process_that_is_killed_at_random_moments_loses_no_request() -> None:
         ("/api/v1/answer", "model=automax&gpus=8xH100", 1),
         ("/api/v1/scaling", "model=gpt2", 4),
         ("/api/v1/report", "model=gpt2", 60),
+        ("/api/v1/sweep", "model=gpt2", 60),
     ],
 )
 def test_the_cost_of_a_request_is_known_before_it_starts(path: str, query: str, cost: int) -> None:

@@ -53,3 +53,9 @@ def test_three_ways_to_ask_have_one_answer(client: TestClient, seed: int) -> Non
     wanted = json.loads(dumps(to_dict(found)))
     assert json.loads(out.getvalue()) == wanted
     assert page.json() == wanted
+    shown = client.get("/api/v1/answer", params={k: str(v) for k, v in words.items()}).json()
+    figures = {tile["label"]: tile["value"] for tile in shown["tiles"]}
+    assert figures["step time"] == shown["step"]["value_s"] == found.step_time_s.value
+    assert figures["throughput"] == found.work_per_s
+    assert figures["memory a GPU"] == found.memory.device_bytes
+    assert figures["cost"] == api.predict(**words, cost=True).cost.usd_per_million  # type: ignore[union-attr]

@@ -1,21 +1,25 @@
-// The page: connects the form, the server and the cards of answers.
+// The page: connects the form, the server and the results.
 
-import { card, problemCard, scales, sideBySide } from "./card.js";
+import { card, scales } from "./card.js";
 import { patterns, scalingChart, scalingTable } from "./charts.js";
 import { Controls } from "./controls.js";
 import { h } from "./dom.js";
+import { headline } from "./headline.js";
 import { Planner } from "./plan.js";
 import { Wrong, download, get, upload } from "./server.js";
 import { LETTERS, fromQuery, query, toQuery } from "./state.js";
+import { Sweeper } from "./sweep.js";
+import { views } from "./views.js";
 
 const LINK_MS = 100;
 const SAID_MS = 600;
 const $ = (id) => document.getElementById(id);
 
-/** Set-ups and their results: {setup, answer, curve, problems, open, running, dirty}. */
+/** Set-ups and their results: {setup, answer, curve, problems, open, running, dirty, stale}. */
 let entries = [];
 let active = 0;
 let controls;
+let panels = [];
 let choices = {};
 let linkTimer;
 let saidTimer;
@@ -27,33 +31,36 @@ const entry = (setup) => ({ setup, answer: null, curve: null, problems: null, op
 /** Request predictions until the newest state of an entry is answered; outdated answers are dropped. */
 async function ask(item, started = 0) {
   item.started ??= started; // time of the first change that is not answered yet
-  item.dirty = true;
+  item.dirty = item.stale = true;
+  busy();
   if (item.running) return;
   item.running = true;
-  while (item.dirty) {
-    item.dirty = false;
-    const said = query(item.setup);
-    try {
-      const answer = await (item.early ?? get("answer", said));
-      item.early = null;
-      Object.assign(item, { answer, problems: null });
-    } catch (err) {
-      item.early = null;
-      Object.assign(item, { answer: null, curve: null, problems: problemsOf(err) });
-    }
-    if (item.dirty) continue;
-    render();
-    timed(item);
-    if (!item.answer) continue;
-    try {
-      const curve = await get("scaling", said);
-      if (!item.dirty) item.curve = curve;
-    } catch {
-      item.curve = null;
-    }
-    if (!item.dirty) renderScaling();
+  try {
+    while (item.dirty) await answered(item);
+  } finally {
+    item.running = false;
   }
-  item.running = false;
+}
+
+async function answered(item) {
+  item.dirty = false;
+  const said = query(item.setup);
+  let found;
+  try {
+    found = { answer: await (item.early ?? get("answer", said)), problems: null };
+  } catch (err) {
+    found = { answer: null, curve: null, problems: problemsOf(err) };
+  }
+  item.early = null;
+  if (item.dirty) return;
+  Object.assign(item, found, { stale: false });
+  render();
+  timed(item);
+  if (!item.answer) return;
+  const curve = await get("scaling", said).catch(() => null);
+  if (item.dirty) return;
+  Object.assign(item, { curve, of: said });
+  renderScaling();
 }
 
 const problemsOf = (err) => {
@@ -73,18 +80,21 @@ function timed(item) {
 
 // -- display --------------------------------------------------------------------------------------
 
+/** Mark what does not belong to the present set-ups: the style dims what stays so for 150 ms. */
+function busy() {
+  for (const shown of document.querySelectorAll("[data-setup]")) {
+    shown.setAttribute("aria-busy", String(Boolean(entries[shown.dataset.setup]?.stale)));
+  }
+  const old = entries.some((e) => e.stale || (e.answer && e.of !== query(e.setup)));
+  $("scaling").setAttribute("aria-busy", String(old));
+  for (const panel of panels) panel.moved();
+}
+
 function render() {
   const scale = scales(entries.map((e) => e.answer));
-  const first = entries[0].setup;
-  const cards = entries.map((item, index) => {
-    const common = { index, setup: item.setup, first, tools: tools(item, index) };
-    if (item.answer) return card({ ...common, answer: item.answer, scale, open: item.open });
-    return item.problems ? problemCard({ ...common, problems: item.problems }) :
-      h("article", { class: "panel card" }, h("p", { class: "muted" }, "predicting …"));
-  });
-  $("cards").replaceChildren(...cards);
-  $("side").hidden = entries.length < 2;
-  if (entries.length > 1) $("side-table").replaceChildren(sideBySide(entries, scale));
+  $("headline").replaceChildren(...headline(entries, (field) => controls.go(field)));
+  $("cards").replaceChildren(...entries.flatMap((item, index) => (item.answer
+    ? [card({ index, scale, tools: tools(item, index), ...item })] : [])));
   const now = entries[active];
   controls.problems(now.problems ?? []);
   if (now.answer) controls.defaults(now.answer);
@@ -93,12 +103,12 @@ function render() {
   tell();
 }
 
-/** On a narrow screen the answer is below the form, so a line that stays visible summarises it. */
+/** On a narrow screen a line sums the answer up while the headline is out of sight. */
 function summarise({ answer, problems }) {
   const text = answer
-    ? [h("strong", {}, `${answer.fits ? "✓" : "✗"} ${answer.verdict.label}`), ` step ${answer.step.text}, `,
-      `${answer.memory.text} of ${answer.memory.limit}`]
-    : [problems ? "✗ no answer" : "predicting …"];
+    ? [h("strong", {}, answer.fits ? "✓ FITS" : "✗ DOES NOT FIT"),
+      ` step ${answer.step.text}, ${answer.memory.text} of ${answer.memory.limit}`]
+    : [problems ? "✗ no answer" : "computing …"];
   $("summary").replaceChildren(`${LETTERS[active]} `, ...text);
 }
 
@@ -107,10 +117,11 @@ function renderScaling() {
   $("scaling").hidden = !curves.some((c) => c.points.length);
   $("scaling-chart").replaceChildren(scalingChart(curves, chartWidth()));
   $("scaling-table").replaceChildren(...scalingTable(curves));
+  busy();
 }
 
 /** Width of the chart: that of its container, so that text keeps its size. */
-const chartWidth = () => Math.min($("scaling-chart").clientWidth || $("cards").clientWidth, 860);
+const chartWidth = () => Math.min($("scaling-chart").clientWidth || $("results").clientWidth - 40, 860);
 
 /** Announce the answer to screen readers, once it no longer changes. */
 function tell() {
@@ -138,10 +149,10 @@ function tools(item, index) {
   const note = h("p", { class: "note", role: "status" });
   const name = LETTERS[index];
   const save = async (endpoint, more = "") => {
-    note.textContent = "";
+    note.textContent = "computing …";
     try {
       const left = await download(endpoint, query(item.setup) + more);
-      if (left) note.textContent = `not in this file, set them when you launch: ${left}`;
+      note.textContent = left ? `not in this file, set them when you launch: ${left}` : "";
     } catch (err) {
       note.textContent = problemsOf(err).map((p) => p.message).join("; ");
     }
@@ -176,8 +187,8 @@ function link() {
   linkTimer = setTimeout(writeLink, LINK_MS);
 }
 
-const writeLink = () =>
-  history.replaceState(null, "", `?${toQuery(entries.map((e) => e.setup))}`);
+const writeLink = () => history.replaceState(null, "",
+  `?${toQuery(entries.map((e) => e.setup))}${location.hash}`);
 
 function choose(index) {
   active = index;
@@ -187,24 +198,23 @@ function choose(index) {
 }
 
 function addOne() {
-  const { setup, answer, curve, problems, running } = entries[active];
-  entries.push({ ...entry({ ...setup }), answer, curve, problems });
+  const { setup, answer, curve, problems, running, of } = entries[active];
+  entries.push({ ...entry({ ...setup }), answer, curve, problems, of });
   choose(entries.length - 1);
   link();
   if (running) ask(entries[active], performance.now()); // the copied answer may be outdated
-}
-
-/** Show an option of a plan as the set-up that is edited. */
-function opened(setup) {
-  controls.show(setup);
-  changed(setup, performance.now());
-  $("results").focus();
 }
 
 function removeOne() {
   entries.splice(active, 1);
   choose(Math.min(active, entries.length - 1));
   link();
+}
+
+/** Take over a cell of the map or an option of a plan as the set-up that is edited. */
+function opened(setup) {
+  controls.show(setup);
+  changed(setup, performance.now());
 }
 
 function changed(setup, started) {
@@ -235,11 +245,20 @@ async function start() {
   renderTabs();
   controls.show(entries[active].setup);
   for (const item of entries) ask(item);
-  new Planner($("plan"), () => entries[active].setup, opened);
+  const setup = () => entries[active].setup;
+  panels = [new Sweeper($("sweep"), controls.items, setup, opened),
+    new Planner($("plan"), setup, opened)];
+  views($("views"), (name) => {
+    history.replaceState(null, "", `${location.search}#${name}`);
+    renderScaling(); // its width is known when it is shown
+  })(location.hash.slice(1));
   addEventListener("resize", renderScaling);
+  new IntersectionObserver(([seen]) => {
+    $("summary").hidden = seen.isIntersecting;
+  }).observe($("headline"));
 }
 
 start().catch((err) => {
-  $("cards").replaceChildren(h("p", { class: "error" }, err.message));
+  $("headline").replaceChildren(h("p", { class: "error" }, err.message));
   if (!(err instanceof Wrong)) throw err;
 });

@@ -1,6 +1,6 @@
 // Charts as SVG. Positions are computed here; all printed figures come from the server as text.
 
-import { h, s } from "./dom.js";
+import { h, s, table } from "./dom.js";
 import { LETTERS } from "./state.js";
 
 // Patterns besides colours distinguish the terms in black and white and for the colour-blind.
@@ -75,6 +75,18 @@ function powers(low, high) {
   return found;
 }
 
+/** Round numbers (1, 2, 5, 10 ...) from at most `low` to at least `high`. */
+function rounds(low, high) {
+  const found = [];
+  for (let p = 10 ** Math.floor(Math.log10(low)); ; p *= 10) {
+    for (const v of [p, 2 * p, 5 * p]) {
+      if (v <= low) found.length = 0;
+      found.push(v);
+      if (v >= high && found.length > 1) return found;
+    }
+  }
+}
+
 const sparse = (all, most) => all.filter((_, i) => i % Math.ceil(all.length / most) === 0);
 
 /** A letter after the last point of each line; letters do not overlap. */
@@ -82,7 +94,7 @@ function names(drawn, x, y) {
   const apart = 13;
   const ends = drawn.map(({ points, i }) => {
     const last = points[points.length - 1];
-    return { i, x: x(last.nodes) + 10, y: y(last.speedup) + 4 };
+    return { i, x: x(last.gpus) + 10, y: y(last.rate_per_s) + 4 };
   }).sort((a, b) => a.y - b.y);
   ends.forEach((end, k) => {
     if (k && end.y - ends[k - 1].y < apart) end.y = ends[k - 1].y + apart;
@@ -90,75 +102,71 @@ function names(drawn, x, y) {
   return ends.map((end) => s("text", { x: end.x, y: end.y, class: "name" }, LETTERS[end.i]));
 }
 
-/** Chart of the speed-up over one GPU by nodes, both in powers of two, a line for each set-up. */
+const short = new Intl.NumberFormat("en", { notation: "compact", maximumSignificantDigits: 3 });
+
+/** Chart of the throughput by GPUs, both on logarithmic axes, a line for each set-up. */
 export function scalingChart(curves, width) {
   const drawn = curves.map((c, i) => ({ ...c, i })).filter((c) => c.points.length);
   const all = drawn.flatMap((c) => c.points);
   if (!all.length) return h("p", { class: "muted" }, "no number of nodes can be predicted");
-  const [left, bottom, right, top] = [46, 36, 28, 12];
+  const [left, bottom, right, top] = [58, 36, 28, 12];
   const height = Math.min(Math.max(width * 0.5, 220), 340);
-  const xs = powers(Math.min(...all.map((p) => p.nodes)), Math.max(...all.map((p) => p.nodes)));
-  const ys = powers(Math.min(...all.map((p) => p.low)), Math.max(...all.map((p) => p.high)));
+  const most = (key) => Math.max(...all.map((p) => p[key]));
+  const least = (key) => Math.min(...all.map((p) => p[key]));
+  const xs = powers(least("gpus"), most("gpus"));
+  const ys = rounds(least("low"), most("high"));
   const scale = (values, from, to) => {
     const [a, b] = [Math.log2(values[0]), Math.log2(values[values.length - 1])];
     return (v) => (b === a ? (from + to) / 2 : from + ((Math.log2(v) - a) / (b - a)) * (to - from));
   };
-  const end = xs.filter((p) => p >= Math.max(...all.map((q) => q.nodes)))[0];
-  const x = scale(xs.filter((p) => p <= end), left, width - right);
+  const ticks = xs.filter((p) => p / 2 < most("gpus"));
+  const x = scale(ticks, left, width - right);
   const y = scale(ys, height - bottom, top);
   const path = (points, value) =>
-    points.map((p, k) => `${k ? "L" : "M"}${x(p.nodes).toFixed(1)} ${y(value(p)).toFixed(1)}`).join("");
+    points.map((p, k) => `${k ? "L" : "M"}${x(p.gpus).toFixed(1)} ${y(value(p)).toFixed(1)}`).join("");
   const parts = [];
-  for (const p of sparse(xs.filter((v) => v <= end), 8)) {
+  for (const p of sparse(ticks, 8)) {
     parts.push(s("line", { x1: x(p), x2: x(p), y1: top, y2: height - bottom, class: "grid" }),
       s("text", { x: x(p), y: height - bottom + 16, "text-anchor": "middle", class: "tick" }, p));
   }
   for (const p of sparse(ys, 7)) {
     parts.push(s("line", { x1: left, x2: width - right, y1: y(p), y2: y(p), class: "grid" }),
-      s("text", { x: left - 6, y: y(p) + 4, "text-anchor": "end", class: "tick" }, `${p} x`));
+      s("text", { x: left - 6, y: y(p) + 4, "text-anchor": "end", class: "tick" }, short.format(p)));
   }
+  const units = [...new Set(drawn.map((c) => c.unit))].join(" or ");
   parts.push(s("text", { x: (left + width - right) / 2, y: height - 3, "text-anchor": "middle",
-    class: "tick" }, "nodes"));
+    class: "tick" }, `${units} by number of GPUs`));
   for (const { points, i } of drawn) {
-    const line = `line series-${i}`;
-    const ideal = points.filter((p) => p.gpus <= ys[ys.length - 1]);
+    const ideal = points.filter((p) => p.ideal <= ys[ys.length - 1]);
     const band = `${path(points, (p) => p.high)}${path([...points].reverse(), (p) => p.low)
       .replace("M", "L")}Z`;
     parts.push(s("path", { d: band, class: `series-${i} interval` }));
-    if (!i && ideal.length > 1) parts.push(s("path", { d: path(ideal, (p) => p.gpus), class: "ideal" }));
-    parts.push(s("path", { d: path(points, (p) => p.speedup), class: line,
+    if (!i && ideal.length > 1) parts.push(s("path", { d: path(ideal, (p) => p.ideal), class: "ideal" }));
+    parts.push(s("path", { d: path(points, (p) => p.rate_per_s), class: `line series-${i}`,
       "stroke-dasharray": DASHES[i] }));
     for (const p of points) {
-      const mark = MARKS[i](x(p.nodes), y(p.speedup));
+      const mark = MARKS[i](x(p.gpus), y(p.rate_per_s));
       mark.setAttribute("class", `point series-${i}${p.asked ? " asked" : ""}${p.fits ? "" : " nofit"}`);
-      mark.append(s("title", {}, `${LETTERS[i]}: ${p.nodes} nodes, ${p.gpus} GPUs: ${p.speedup_text}, ` +
-        `${p.efficiency} efficiency, step ${p.step}, ${p.rate}${p.fits ? "" : ", does not fit"}`));
+      mark.append(s("title", {}, `${LETTERS[i]}: ${p.nodes} nodes, ${p.gpus} GPUs: ${p.rate}, ` +
+        `${p.speedup_text}, ${p.efficiency} efficiency, step ${p.step}${p.fits ? "" : ", does not fit"}`));
       parts.push(mark);
     }
   }
   parts.push(...names(drawn, x, y));
   const said = drawn.map(({ points, i }) => `${LETTERS[i]}: ${points
-    .map((p) => `${p.nodes} nodes ${p.speedup_text}`).join(", ")}`).join("; ");
+    .map((p) => `${p.gpus} GPUs ${p.rate}`).join(", ")}`).join("; ");
   return h("figure", {},
     s("svg", { class: "scaling", width, height, role: "img",
-      "aria-label": `speed-up over one GPU: ${said}` }, parts),
-    h("figcaption", {}, "speed-up over one GPU, both axes in powers of two; shaded: 80 % interval; ",
-      "dotted: every GPU as fast as one alone (A); larger: the set-up; hollow: does not fit"));
+      "aria-label": `throughput over number of GPUs: ${said}` }, parts),
+    h("figcaption", {}, "both axes logarithmic; shaded: 80 % interval; dotted: every GPU as fast ",
+      "as one alone (A); larger: the set-up; hollow: does not fit"));
 }
 
 /** The scaling curves as a table. */
 export function scalingTable(curves) {
-  const rows = curves.flatMap((curve, i) => curve.points.map((p) => h("tr", {},
-    h("th", { scope: "row" }, `${LETTERS[i]}, ${p.nodes}`), h("td", {}, p.gpus),
-    h("td", {}, p.step), h("td", {}, p.rate), h("td", {}, p.speedup_text),
-    h("td", {}, p.efficiency), h("td", {}, p.fits ? "yes" : "NO"))));
+  const rows = curves.flatMap((curve, i) => curve.points.map((p) => [`${LETTERS[i]}, ${p.nodes}`,
+    p.gpus, p.step, p.rate, p.speedup_text, p.efficiency, p.fits ? "yes" : "NO"]));
   const left = curves.flatMap((c, i) => c.left_out.map((text) => `${LETTERS[i]}: left out ${text}`));
-  return [
-    h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Scaling as a table" },
-      h("table", { class: "plain" },
-        h("thead", {}, h("tr", {}, ["nodes", "GPUs", "step", "rate", "speed-up", "efficiency",
-          "fits"].map((name) => h("th", { scope: "col" }, name)))),
-        h("tbody", {}, rows))),
-    ...left.map((text) => h("p", { class: "muted" }, text)),
-  ];
+  return [table("Scaling as a table", ["nodes", "GPUs", "step", "rate", "speed-up", "efficiency",
+    "fits"], rows), ...left.map((text) => h("p", { class: "muted" }, text))];
 }

@@ -26,3 +26,15 @@ export function bar(frac, kind = "") {
   inner.style.width = `${(Math.min(Math.max(frac, 0), 1) * 100).toFixed(2)}%`;
   return h("span", { class: "track", "aria-hidden": "true" }, inner);
 }
+
+/** A table with a heading a row. On a narrow screen each row becomes a list of labelled cells, and
+ * the roles keep it a table for screen readers. */
+export function table(label, head, rows) {
+  const cell = (content, i) => h(i ? "td" : "th", { scope: i ? null : "row",
+    class: String(content).length < 12 ? "short" : null, role: i ? "cell" : "rowheader",
+    "data-label": head[i] }, content);
+  return h("table", { class: "plain", role: "table", "aria-label": label },
+    h("thead", { role: "rowgroup" }, h("tr", { role: "row" },
+      head.map((name) => h("th", { scope: "col", role: "columnheader" }, name)))),
+    h("tbody", { role: "rowgroup" }, rows.map((row) => h("tr", { role: "row" }, row.map(cell)))));
+}

@@ -1,12 +1,12 @@
 // The plan: which GPUs for a run, until when, at what cost. Every option opens as a set-up.
 
-import { h, s } from "./dom.js";
+import { h, s, table } from "./dom.js";
 import { Wrong, get } from "./server.js";
 import { parts } from "./state.js";
 
 const FIELDS = [
   { name: "gpus", label: "GPU types", hint: "H100,A100" },
-  { name: "tokens", label: "Tokens of the run", number: true, hint: "1e12" },
+  { name: "tokens", label: "Tokens of the run", hint: "300B" },
   { name: "epochs", label: "or epochs", number: true },
   { name: "deadline", label: "Deadline", hint: "30d or 2027-03-01" },
   { name: "budget", label: "Budget ($)", number: true, hint: "200000" },
@@ -46,10 +46,14 @@ export class Planner {
     }
     said.gpus ??= parts(this.setup().gpus)?.gpu ?? "";
     this.error.replaceChildren();
-    this.found.replaceChildren(h("p", { class: "muted" }, `planning ${model} …`));
+    this.asked = null;
+    this.found.replaceChildren(h("p", { class: "muted" }, `computing a plan for ${model} …`));
     this.button.disabled = true;
+    const asked = this.of();
     try {
       this.show(await get("plan", new URLSearchParams(said).toString()));
+      this.asked = asked;
+      this.moved();
     } catch (err) {
       if (!(err instanceof Wrong)) throw err;
       this.found.replaceChildren();
@@ -60,18 +64,29 @@ export class Planner {
     }
   }
 
+  /** What the plan is of. */
+  of() {
+    const { model, seq_len: length } = this.setup();
+    return `${model} ${length ?? ""}`;
+  }
+
+  /** Say so where the plan is of another model. */
+  moved() {
+    if (!this.asked) return;
+    const old = this.asked !== this.of();
+    this.found.setAttribute("aria-busy", String(old));
+    this.note.textContent = old ? "This plan is of an earlier set-up: plan again." : "";
+  }
+
   show({ best, front, feasible, text }) {
-    const rows = best.map((way) => h("tr", {},
-      h("th", { scope: "row" }, h("button", { type: "button", class: "link",
-        onclick: () => this.open(way.set_up) }, way.cluster)),
-      [way.time, way.cost, way.odds || "-", way.how, way.step, way.memory, way.why].map((cell) =>
-        h("td", {}, cell))));
-    const table = h("div", { class: "scroll", tabindex: 0, role: "region",
-      "aria-label": "Options" }, h("table", { class: "plain" },
-      h("thead", {}, h("tr", {}, ["cluster", "time", "cost", "in limits", "how", "step",
-        "memory", "why"].map((name) => h("th", { scope: "col" }, name)))), h("tbody", {}, rows)));
-    this.found.replaceChildren(
-      feasible ? table : h("p", { class: "verdict no" }, h("strong", {}, "✗ no option meets all limits")),
+    const rows = best.map((way) => [h("button", { type: "button", class: "link",
+      onclick: () => this.open(way.set_up) }, way.cluster), way.time, way.cost, way.odds || "-",
+    way.how, way.step, way.memory, way.why]);
+    this.note = h("p", { role: "status", class: "note" });
+    this.found.replaceChildren(this.note,
+      feasible
+        ? table("Options", ["cluster", "time", "cost", "in limits", "how", "step", "memory", "why"], rows)
+        : h("p", { class: "verdict no" }, h("strong", {}, "✗ no option meets all limits")),
       front.length > 1 ? this.chart(front) : "",
       h("details", { open: !feasible }, h("summary", {}, "as on the command line"),
         h("pre", { tabindex: 0, role: "region", "aria-label": "The plan on the command line" }, text)));
@@ -91,7 +106,7 @@ export class Planner {
     const y = scale(front.map(worth), height - 48, top);
     const points = front.map((way) => {
       const said = `${way.cluster}, ${way.how}: ${way.time}, ${way.cost}`;
-      return s("a", { href: "#results", class: "pick", "aria-label": said, onclick: (event) => {
+      return s("a", { href: "#headline", class: "pick", "aria-label": said, onclick: (event) => {
         event.preventDefault();
         this.open(way.set_up);
       } },

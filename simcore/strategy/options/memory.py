@@ -58,7 +58,7 @@ DECLARED = (
              "blocks:18: so many blocks of a frozen base are swapped with the host.",
         axis=Axis(), in_launch=True, resolved="strategy.offload",
         control=Control(label="Offload", group="Strategy", kind="select", place=3, unsaid="none",
-                        example="optimizer:cpu"),
+                        example="optimizer:cpu", values="none,optimizer:cpu"),
         called={"": "cpu-offload offload-optimizer zero-offload"},
         messages=(r"has no NVMe",),
     ),

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from simcore.strategy.options.option import Axis, Control, Name, Option, Pairs, Switch, Text, Whole
 
+#: What --qlora stands for.
+QLORA = {"lora_rank": "16", "quantised_base": "nf4"}
+
 DECLARED = (
     Option(
         name="settings", flag="--set", heading="Model", kind=Pairs(),
@@ -20,7 +23,8 @@ DECLARED = (
         heading="Model", kind=Whole(binary=True, or_max=True), unit="tokens",
         help="Sequence length, for models that have one; max: the longest that fits in memory.",
         axis=Axis(of="workload"), in_launch=True, setting="has no sequence length to change",
-        control=Control(label="Sequence length", example=2048),
+        control=Control(label="Sequence length", group="Job", place=1, example=2048,
+                        values="1024,2048,4096,8192"),
         called={"": "sequence-length seq-length seqlen context-length context max-seq-length "
                     "max-length max-seq-len ctx block-size s"},
         launch_keys={"megatron": "seq-length encoder-seq-length"},
@@ -91,7 +95,8 @@ DECLARED = (
         help="Train LoRA adapters of rank N (alone: 16) and freeze the base model (transformer "
              "models). Sequences are of 2,048 tokens then, where --seq-len is not given.",
         axis=Axis(of="workload"), in_launch=True, setting="takes no adapters",
-        control=Control(label="LoRA rank", most=4096, example=16),
+        control=Control(label="LoRA rank", group="Job", place=-7, most=4096, example=16,
+                        values="8,16,32,64"),
         called={"": "lora lora-r rank r"}, messages=(r"adapter",),
     ),
     Option(

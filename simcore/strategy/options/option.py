@@ -28,12 +28,17 @@ from simcore.strategy.options.kinds import (
 _NONE: Mapping[str, str] = MappingProxyType({})
 #: Headings of ``simcore predict --help``, in the order in which it prints them.
 HEADINGS = ("Job", "Model", "Parallelism", "Memory", "Cluster and software", "Expert")
-#: Groups of controls on the web page, in order of appearance, and whether each starts collapsed.
-GROUPS: Mapping[str, bool] = {
-    "Job": False, "Cluster": False, "Strategy": False,
-    "Layout: tensor, pipeline, context, expert": True, "More": True,
-}  # fmt: skip
 LAYOUT_GROUP = "Layout: tensor, pipeline, context, expert"
+#: Groups of controls on the web page, in order of appearance, and whether each stands among the
+#: other options, which most jobs do not need.
+GROUPS: Mapping[str, bool] = {
+    "Job": False,
+    "Cluster": False,
+    "Strategy": True,
+    LAYOUT_GROUP: True,
+    "Run": True,
+    "More": True,
+}
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -70,6 +75,7 @@ class Control:
     fine       whether a number may have a fraction
     wide       whether the control spans both columns
     example    example value for the description of the API
+    values     values that the map over two options proposes for it; empty: it is no axis there
     """
 
     label: str
@@ -83,6 +89,7 @@ class Control:
     fine: bool = False
     wide: bool = False
     example: Any = None
+    values: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -20,7 +20,8 @@ DECLARED = (
         name="tp", common=True, heading="Parallelism", kind=Whole(), unsaid=1, unit="ranks",
         help="Tensor-parallel ranks (transformer models).",
         axis=Axis(), in_launch=True, resolved="placed.layout.tp",
-        control=Control(label="Tensor parallel", group=LAYOUT_GROUP, most=4096, example=8),
+        control=Control(label="Tensor parallel", group=LAYOUT_GROUP, most=4096, example=8,
+                        values="1,2,4,8"),
         called={"": "tensor-parallel tensor-parallel-size tensor-parallel-degree "
                     "tensor-model-parallel-size"},
         launch_keys={"megatron": "tensor-model-parallel-size model-parallel-size",
@@ -39,7 +40,8 @@ DECLARED = (
     Option(
         name="pp", common=True, heading="Parallelism", kind=Whole(), unsaid=1, unit="stages",
         help="Pipeline stages.", axis=Axis(), in_launch=True, resolved="placed.layout.pp",
-        control=Control(label="Pipeline stages", group=LAYOUT_GROUP, most=4096, example=2),
+        control=Control(label="Pipeline stages", group=LAYOUT_GROUP, most=4096, example=2,
+                        values="1,2,4,8"),
         called={"": "pipeline-parallel pipeline-parallel-size pipeline-parallel-degree "
                     "pipeline-model-parallel-size"},
         launch_keys={"megatron": "pipeline-model-parallel-size",
@@ -50,7 +52,8 @@ DECLARED = (
         name="vpp", heading="Parallelism", kind=Whole(), unsaid=1, unit="chunks",
         help="Chunks of layers per pipeline rank (virtual pipeline stages).",
         axis=Axis(), in_launch=True, resolved="placed.layout.vpp",
-        control=Control(label="Chunks per pipeline rank", group=LAYOUT_GROUP, most=4096, example=2),
+        control=Control(label="Chunks per pipeline rank", group=LAYOUT_GROUP, most=4096, example=2,
+                        values="1,2,4"),
         launch_keys={"megatron": "num-virtual-stages-per-pipeline-rank "
                                  "virtual-pipeline-model-parallel-size"},
     ),
@@ -77,7 +80,8 @@ DECLARED = (
     Option(
         name="cp", heading="Parallelism", kind=Whole(), unsaid=1, unit="ranks",
         help="Context-parallel ranks.", axis=Axis(), in_launch=True, resolved="placed.layout.cp",
-        control=Control(label="Context parallel", group=LAYOUT_GROUP, most=4096, example=2),
+        control=Control(label="Context parallel", group=LAYOUT_GROUP, most=4096, example=2,
+                        values="1,2,4,8"),
         called={"": "context-parallel context-parallel-size context-parallel-degree "
                     "sequence-parallel-size"},
         launch_keys={"megatron": "context-parallel-size", "torchtitan": "context_parallel_degree",
@@ -96,7 +100,8 @@ DECLARED = (
     Option(
         name="ep", heading="Parallelism", kind=Whole(), unsaid=1, unit="ranks",
         help="Expert-parallel ranks.", axis=Axis(), in_launch=True, resolved="placed.layout.ep",
-        control=Control(label="Expert parallel", group=LAYOUT_GROUP, most=4096, example=8),
+        control=Control(label="Expert parallel", group=LAYOUT_GROUP, most=4096, example=8,
+                        values="1,2,4,8"),
         called={"": "expert-parallel expert-parallel-size expert-parallel-degree "
                     "expert-model-parallel-size"},
         launch_keys={"megatron": "expert-model-parallel-size",
