@@ -102,6 +102,7 @@ export class Combobox {
     this.close();
     const text = this.input.value.trim();
     if (!text) this.input.value = this.chosen;
+    if (document.activeElement === this.input) this.input.select(); // to be typed over
     if (!text || text === this.chosen) return;
     this.chosen = text;
     this.commit();
