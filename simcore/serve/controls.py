@@ -58,7 +58,7 @@ class Group(BaseModel):
 _TRAINING = {
     "all weights": dict.fromkeys(QLORA, ""),
     "LoRA adapters": {**dict.fromkeys(QLORA, ""), "lora_rank": QLORA["lora_rank"]},
-    "QLoRA: adapters, base in 4 bits": QLORA,
+    "QLoRA (4-bit base)": QLORA,
 }
 #: The controls that are not options, each with its group and its place in the group.
 _OWN: tuple[tuple[str, int, ControlOf], ...] = (

@@ -186,7 +186,7 @@ def tiles(p: Prediction) -> list[dict[str, Any]]:
         ("throughput", f"{figure(p.work_per_s)} {unit}", f"MFU {percent(p.mfu_frac)}",
          p.work_per_s, unit, True),
         ("memory a GPU", f"{gigabytes(m.device_bytes)} GB",
-         f"of {gigabytes(m.capacity_bytes)} GB, at the peak", m.device_bytes, "B"),
+         f"of {gigabytes(m.capacity_bytes)} GB", m.device_bytes, "B"),
         ("cost", "unknown" if usd is None else money(usd),
          f"no price of {p.single_gpu}" if usd is None or hourly is None
          else f"a million {per}; {money(hourly)} an hour", usd, per),
