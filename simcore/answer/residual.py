@@ -20,8 +20,13 @@ from simcore.timing.peaks import peak_for
 
 
 def _unlayered(request: Request) -> float:
-    """Share of the work outside equal layers: kernels that no op table has, each run once."""
-    return 1.0 - request.workload.layered_frac
+    """Share of the work outside equal layers: kernels that no op table has, each run once.
+
+    0 where the benchmarks of ``simcore calibrate`` timed kernels of every kind on the job's GPUs.
+    """
+    gpus = {g.gpu.name: g.gpu for g in request.cluster.groups}.values()
+    timed = all(request.profile.kinds_timed(gpu) for gpu in gpus)
+    return (1.0 - request.workload.layered_frac) * (not timed)
 
 
 def _unnamed(request: Request) -> float:

@@ -40,7 +40,7 @@ from simcore.hardware.estimates import (
     over_tables,
     pick,
 )
-from simcore.hardware.kernel_limits import attention_over_timed, share_of_products
+from simcore.hardware.kernel_limits import attention_over_timed, l2_bytes_per_s, share_of_products
 from simcore.hardware.measured import ATTENTION_BACKWARD, MeasuredDevice, own_class
 from simcore.hardware.paths import LinkFigures, cluster_paths, places
 from simcore.hardware.power import FP32_CLASSES
@@ -272,6 +272,11 @@ class Profile(LinkFigures, Spreads):
         own = self.measured
         return own if own is not None and own.gpu == gpu.name and own.timed_kernels else None
 
+    def kinds_timed(self, gpu: GpuSpec) -> bool:
+        """Whether the benchmarks of ``simcore calibrate`` timed all kinds of kernels of this GPU."""
+        cards = self._tables(gpu).get("cards", {}).get(OF_MEMORY + "elementwise") or {}
+        return self.own(gpu) is not None or gpu.name in (cards.get("by_gpu") or {})
+
     def _tables(self, gpu: GpuSpec) -> Mapping[str, Any]:
         names = (gpu.name, *families_of(gpu), *kins_of(gpu))
         tables = efficiencies(text_of(self.efficiency_file), names, self.efficiency_file)
@@ -414,7 +419,8 @@ class Profile(LinkFigures, Spreads):
         flop_s = (1.0 - conv_frac) / ((gpu.peak(peak) or inf) * product.value)
         flop_s += conv_frac / ((gpu.peak(conv_peak) or inf) * conv.value)
         flop_sd = hypot((1.0 - conv_frac) * product.sd_log, conv_frac * conv.sd_log)
-        byte_sd = hypot(memory.sd_log, 0.0 if self.own(gpu) else traffic)
+        known = self.own(gpu) is not None or l2_bytes_per_s(self.runtime, gpu) > 0.0
+        byte_sd = hypot(memory.sd_log, 0.0 if known else traffic)
         return {
             "compute": (flop_s, flop_sd),
             "memory": (1.0 / (gpu.memory_bw.value * memory.value), byte_sd),

@@ -18,6 +18,7 @@ from simcore.hardware.spec import GPUS
 from simcore.memory.spread import is_foreign, program_kind
 from simcore.strategy.options import Options
 from simcore.strategy.programs import program_named
+from simcore.timing.rates import knob_spread_of
 
 JOBS: list[tuple[str, str, Options]] = [
     ("gpt2", "8xA100", {"strategy": "zero3"}),
@@ -54,6 +55,23 @@ def test_parts_are_what_the_job_is() -> None:
     assert _weights("mixtral-8x7b", "4x8xH100", {"ep": 8})["routed"] == 1.0
     # products in 16 bit on Volta: no table has its family, a rate over many shapes is known
     assert _weights("gpt2", "V100", {"precision": "amp-fp16"})["foreign"] == 1.0
+
+
+def test_kernels_that_benchmarks_of_the_gpu_timed_are_not_unknown() -> None:
+    """The project's H200 timed kernels of every kind; of H100 only products have tables."""
+    assert _weights("vgg-16", "H200", {})["unlayered"] == 0.0
+    assert _weights("vgg-16", "1x2xH200+1x3xH100", {"network": "ib-ndr"})["unlayered"] == 1.0
+
+
+def test_traffic_is_uncertain_where_nothing_is_known_of_l2() -> None:
+    profile, traffic = load_profile(), 0.15
+    for gpu, known in (("H100", True), ("A6000ada", True), ("V100", False), ("MI250X", False)):
+        request = make_request("gpt2", gpu, precision="fp32")
+        figure = profile.memory_efficiency("elementwise", request.cluster.groups[0].gpu)
+        spread = knob_spread_of(
+            profile, request.cluster, request.strategy.precision, request.workload
+        )["memory"]
+        assert spread == pytest.approx(math.hypot(figure.sd_log, traffic * (not known)))
 
 
 @pytest.mark.parametrize(("model", "gpus", "options"), JOBS)
