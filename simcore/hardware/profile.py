@@ -273,7 +273,7 @@ class Profile(LinkFigures, Spreads):
         return own if own is not None and own.gpu == gpu.name and own.timed_kernels else None
 
     def kinds_timed(self, gpu: GpuSpec) -> bool:
-        """Whether the benchmarks of ``simcore calibrate`` timed all kinds of kernels of this GPU."""
+        """Whether benchmarks of ``simcore calibrate`` timed kernels of every kind on this GPU."""
         cards = self._tables(gpu).get("cards", {}).get(OF_MEMORY + "elementwise") or {}
         return self.own(gpu) is not None or gpu.name in (cards.get("by_gpu") or {})
 
