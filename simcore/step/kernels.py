@@ -439,7 +439,7 @@ def kernel_table(
 
     ``recompute``: recomputable blocks are checkpointed. ``stops_early``: their recompute stops once
     backward has what it needs, and the table counts it in the backward phase; otherwise the
-    recompute is a whole forward phase, which the program adds (``ProgramBuilder.backward_row``).
+    recompute is a whole forward phase, which the program adds (``step.program.recomputing``).
     ``by``: Python work around modules (``host_calls.managed``). ``eager``: PyTorch issues operator
     by operator, so that host work depends on the kind of kernel; otherwise a kernel is one issue.
     """

@@ -13,6 +13,7 @@ ranks and links are values on the configuration axis. A duration is one of
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from math import ceil
 from typing import Literal, NamedTuple
@@ -82,8 +83,8 @@ class Program:
 class ProgramBuilder:
     """Builds a program: a parallel strategy (``step.parallel``) adds its tasks in issue order.
 
-    ``n_classes``: the number of rank classes; ``recompute``: checkpointed blocks run a whole
-    forward before their backward.
+    ``n_classes``: the number of rank classes; ``recompute``: checkpointed blocks are to run a whole
+    forward before their backward (``recomputing``), for which they may be gathered again.
     """
 
     def __init__(self, workload: Workload, n_classes: int, recompute: bool) -> None:
@@ -111,12 +112,10 @@ class ProgramBuilder:
         return row
 
     def backward_row(self, shares: Iterable[tuple[int, float]]) -> NDArray[np.float64]:
-        """Phase weights [P] of backward and its recompute; ``shares``: (block, fraction run)."""
+        """Phase weights [P] of backward alone; ``shares``: (block, fraction run)."""
         row = np.zeros(self.n_phases)
         for b, share in shares:
             row[self.n_blocks + b] += share
-            if self.recompute and self.workload.blocks[b].recomputable:
-                row[b] += share
         return row
 
     def frozen_row(self) -> NDArray[np.float64]:
@@ -244,6 +243,22 @@ class ProgramBuilder:
         return np.array(
             [max(self.tasks[c.task].deps, default=-1) < last for c in self._comm], dtype=bool
         )
+
+
+def recomputing(program: Program, workload: Workload) -> Program:
+    """The program with a whole forward of each checkpointed block before its backward.
+
+    Its tasks are the same; those of backward run more.
+    """
+    n = len(workload.blocks)
+    checkpointed = np.array([float(b.recomputable) for b in workload.blocks])
+
+    def more(weights: NDArray[np.float64]) -> NDArray[np.float64]:
+        found = weights.copy()
+        found[:, :n] += checkpointed * weights[:, n : 2 * n]
+        return found
+
+    return replace(program, weights=more(program.weights), host_weights=more(program.host_weights))
 
 
 class Bucket(NamedTuple):

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache, reduce
-from itertools import accumulate
 
 import numpy as np
 
@@ -79,28 +78,30 @@ def _formula_s(
 ) -> Array:
     """``kernel_seconds`` by ``physics.kernel`` alone.
 
-    # B distinct batches
+    # B distinct batches, M distinct pairs of batch and bandwidth
     """
     of = _rates_of(table, rates)
-    # Work, traffic and fill depend on the batch alone: computed once per distinct batch [K, B].
-    batch, column = np.unique(micro_batch, return_inverse=True)
-    memory_s = _at(of.traffic_s, batch)
-    cached_bytes = _cached_bytes(table, of, rates, batch)
-    memory_s -= cached_bytes / of.bytes_per_s * of.count
-    compute_s = np.zeros_like(memory_s)
+    # Work and fill depend on the batch alone, traffic also on the bandwidth: each computed once.
+    first, of_column = distinct_columns((micro_batch, memory))
+    pairs = micro_batch[first]
+    batch, of_pair = np.unique(pairs, return_inverse=True)
+    compute_s = np.zeros((len(of.count), len(batch)))
     if (rows := table.products.rows).size:
         compute_s[rows] = _product_s(of.products, rates, batch)
     if (rows := table.attention.rows).size:
         compute_s[rows] = _attention_s(of.attention, rates, batch)
-    if len(batch) > 1:
-        batch, memory_s, compute_s = micro_batch, memory_s[:, column], compute_s[:, column]
-        cached_bytes = cached_bytes[:, column]
-    compute_s, memory_s = compute_s * (1.0 / compute), memory_s * (1.0 / memory)
+    cached_bytes = _cached_bytes(table, of, rates, pairs)
+    memory_s = _at(of.traffic_s, pairs) - cached_bytes / of.bytes_per_s * of.count
+    memory_s *= 1.0 / memory[first]
     rows, kernels = table.one_by_one
     if rows.size:
-        bandwidth = of.bytes_per_s[rows] * memory
-        traffic = _traffic(kernels, batch, cached_bytes[rows])
+        traffic = _traffic(kernels, pairs, cached_bytes[rows])
+        bandwidth = of.bytes_per_s[rows] * memory[first]
         memory_s[rows] = traffic_s(traffic, bandwidth, rates.limits) * of.count[rows]
+    memory_s = memory_s[:, of_column]
+    if len(batch) > 1:
+        compute_s = compute_s[:, of_pair[of_column]]
+    compute_s, batch = compute_s * (1.0 / compute), micro_batch
     rows, kernels = table.blockwise
     if rows.size:  # these compute no products: the waves of their blocks join the roofline instead
         blocks = _at(kernels["blocks"], batch)
@@ -365,26 +366,36 @@ def class_phases(
     points: Points,
     shares: tuple[float, ...] = (),
     work_sd_frac: float = 0.0,
-    paces: tuple[Array, Sequence[int]] | None = None,
+    paces: tuple[Sequence[Array], Sequence[int]] | None = None,
 ) -> list[Array]:
     """Device seconds of each phase on each rank class, for distinct columns: one [P, U] per class.
 
-    ``paces``: additional multipliers on the compute rate of each part's kernels [parts, C], and the
-    number of kernels of each part.
+    ``paces``: additional multipliers on the compute rate of each part's kernels, arrays [parts, C],
+    and the number of kernels of each part. With several arrays the columns of the first are
+    followed by those of the next.
     """
     first, _, _ = _distinct(strategy, classes, points, work_sd_frac, table.waits)
-    batch, memory = points.micro_batch[first], points.memory[first]
+    pace: Array | float = 1.0
+    times = 1
+    if paces is not None:
+        times = len(paces[0])
+        of_kernels = [np.repeat(each[:, first], paces[1], axis=0) for each in paces[0]]
+        pace = np.concatenate(of_kernels, axis=1)
+
+    def along(values: Array) -> Array:
+        return np.tile(values[first], times)
+
+    batch, memory = along(points.micro_batch), along(points.memory)
     of_class = shares or (1.0,) * len(classes)
-    pace = 1.0 if paces is None else np.repeat(paces[0][:, first], paces[1], axis=0)
     found = [
         phase_seconds(
-            table, rates.kernels, batch * share, points.compute_of(index)[first] * pace, memory
+            table, rates.kernels, batch * share, along(points.compute_of(index)) * pace, memory
         )
         for index, (rates, share) in enumerate(zip(classes, of_class, strict=True))
     ]
     if not work_sd_frac:
         return found
-    most = _most(points, work_sd_frac)[first]
+    most = along(_most(points, work_sd_frac))
     return [seconds * most for seconds in found]
 
 
@@ -393,22 +404,19 @@ def phases_of_parts(
     tables: Sequence[KernelTable],
     classes: tuple[ClassRates, ...],
     points: Points,
-    shares: tuple[float, ...] = (),
-    work_sd_frac: float = 0.0,
-    paces: Array | None = None,
+    shares: tuple[float, ...],
+    work_sd_frac: float,
+    paces: Sequence[Array],
 ) -> list[list[Array]]:
-    """``class_phases`` of several kernel tables (parts of one model), computed in one call.
-
-    ``paces`` [parts, C]: additional multipliers on each part's compute rate.
+    """``class_phases`` of several kernel tables (parts of one model) together, for each of
+    ``paces`` [parts, C]: multipliers on each part's compute rate.
     """
-    table = joined_table(tuple(tables))
-    of_parts = None if paces is None else (paces, [len(t.kernels) for t in tables])
-    together = class_phases(strategy, table, classes, points, shares, work_sd_frac, of_parts)
-    ends = [*accumulate(t.n_phases for t in tables)]
-    return [
-        [phases[end - table.n_phases : end] for phases in together]
-        for table, end in zip(tables, ends, strict=True)
-    ]
+    kernels = [len(t.kernels) for t in tables]
+    found = class_phases(
+        strategy, joined_table(tuple(tables)), classes, points, shares, work_sd_frac,
+        (paces, kernels),
+    )  # fmt: skip
+    return [list(each) for each in zip(*(np.split(f, len(paces), 1) for f in found), strict=True)]
 
 
 def pass_seconds(

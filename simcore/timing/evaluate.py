@@ -14,7 +14,7 @@ from simcore.base.record import dataclass
 from simcore.request.resolved import Loading
 from simcore.step.kernels import KernelTable, joined_table, table_of
 from simcore.step.parallel import PARALLELISMS
-from simcore.step.program import Program, ProgramBuilder
+from simcore.step.program import Program, ProgramBuilder, recomputing
 from simcore.step.together import TermCounts, Together, together
 from simcore.strategy.strategy import Strategy
 from simcore.timing.compute import ComputeTimes, compute_times
@@ -108,6 +108,13 @@ def program_of(workload: Workload, strategy: Strategy, n_classes: int) -> Progra
 
 @lru_cache(maxsize=1000)
 def _program(workload: Workload, strategy: Strategy, n_classes: int, recomputed: bool) -> Program:
+    again = recomputed and strategy.reuse_numel > 0  # ZeRO-3 may gather parameters for it again
+    built = _built(workload, strategy, n_classes, again)
+    return recomputing(built, workload) if recomputed else built
+
+
+@lru_cache(maxsize=1000)
+def _built(workload: Workload, strategy: Strategy, n_classes: int, recomputed: bool) -> Program:
     builder = ProgramBuilder(workload, n_classes, recomputed)
     PARALLELISMS[strategy.parallelism].build(builder, strategy)
     by_function = strategy.nccl.algorithms.by_function or strategy.nccl.protocols.by_function

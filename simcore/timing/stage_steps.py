@@ -88,19 +88,14 @@ def stage_steps(
     needed = None if terms is None else {*terms, *_MICRO_STEP, *_BEFORE}
     local = data_points(points, placed)
     exchanges = exchanges_of(points, placed)
-    first, n_parts = jobs[0], len(jobs)
-    tables = [job.table for job in jobs]
+    first, tables = jobs[0], [job.table for job in jobs]
     counts = tuple(count for _, count in placed.distinct_stages)
     paces = stage_paces(points, layout, counts, first.classes[0].device_sd_frac)
     spread, waits = first.workload.work_sd_frac, any(t.waits for t in tables)
-    phases = phases_of_parts(
-        first.strategy, tables * 2, first.classes, local, first.shares, spread,
-        np.concatenate([paces.slowest, [paces.typical] * n_parts]),
+    of_parts, average = phases_of_parts(
+        first.strategy, tables, first.classes, local, first.shares, spread,
+        (paces.slowest, np.broadcast_to(paces.typical, paces.slowest.shape)),
     )  # fmt: skip
-    of_parts, average = (
-        [np.concatenate(of_class) for of_class in zip(*half, strict=True)]
-        for half in (phases[:n_parts], phases[n_parts:])
-    )
     every = evaluate_parts(jobs, local, keep_timeline=keep_timeline, terms=needed, phases=of_parts)
     # A micro-batch that passes through all stages meets average ranks on its way.
     computing = together([job.program for job in jobs]).computing

@@ -16,6 +16,7 @@ from simcore.step.program import (
     ProgramBuilder,
     backward_stretches,
     gradient_buckets,
+    recomputing,
 )
 from simcore.step.together import together
 from simcore.workload.graph import Frozen, Workload
@@ -96,22 +97,33 @@ def test_a_bucket_is_ready_no_sooner_than_its_last_gradient(net: Workload, cap: 
         assert done == pytest.approx(bucket.instance + bucket.share)
 
 
-def _builder(n_classes: int = 1, *, recompute: bool = False) -> ProgramBuilder:
+def _builder(n_classes: int = 1) -> ProgramBuilder:
     """Blocks 0 (recomputable) and 1, and one frozen network: five phases."""
     model = workload([block("a", [10], recomputable=True), block("b", [5])]).replace(
         frozen=(Frozen(name="f", resident_numel=1, ops=()),)
     )
-    return ProgramBuilder(model, n_classes, recompute)
+    return ProgramBuilder(model, n_classes, recompute=False)
 
 
 def test_rows_of_phases_by_hand() -> None:
     """Forward of a and b, backward of a and b, the frozen network."""
-    plain, again = _builder(), _builder(recompute=True)
+    plain = _builder()
     assert plain.forward_row([0, 1, 1]).tolist() == [1, 2, 0, 0, 0]
     assert plain.backward_row([(1, 1.0), (0, 0.25)]).tolist() == [0, 0, 0.25, 1, 0]
-    # a runs forward again before its backward, b must not
-    assert again.backward_row([(1, 1.0), (0, 0.25)]).tolist() == [0.25, 0, 0.25, 1, 0]
-    assert again.frozen_row().tolist() == [0, 0, 0, 0, 1]
+    assert plain.frozen_row().tolist() == [0, 0, 0, 0, 1]
+
+
+def test_a_checkpointed_block_runs_forward_again_before_its_backward() -> None:
+    """Block a does, block b must not."""
+    builder = _builder()
+    builder.compute("forward", "forward", builder.forward_row([0, 1]))
+    builder.compute("backward", "backward", builder.backward_row([(1, 1.0), (0, 0.25)]))
+    plain = builder.finish()
+    again = recomputing(plain, builder.workload)
+    assert plain.weights.tolist() == [[1, 1, 0, 0, 0], [0, 0, 0.25, 1, 0]]
+    for weights in (again.weights, again.host_weights):
+        assert weights.tolist() == [[1, 1, 0, 0, 0], [0.25, 0, 0.25, 1, 0]]
+    assert again.graph is plain.graph
 
 
 def test_one_compute_task_a_rank_class_and_one_host_task() -> None:

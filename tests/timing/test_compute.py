@@ -273,7 +273,7 @@ def test_classes_have_rates_shares_and_paces_of_their_own() -> None:
     fast, slow = class_phases(PLAIN, TABLE, (FAST, SLOW), axis, (1.5, 0.5))
     assert fast[0] == pytest.approx([6 * 1.5 / 2, 12 * 1.5 / 2, 6 * 1.5 / 4])
     assert slow[1] == pytest.approx([12 * 0.5, 24 * 0.5, 12 * 0.5 / 2])
-    (paced,) = class_phases(PLAIN, TABLE, (SLOW,), axis, paces=(np.full((1, 3), 4.0), [2]))
+    (paced,) = class_phases(PLAIN, TABLE, (SLOW,), axis, paces=([np.full((1, 3), 4.0)], [2]))
     assert paced[0] == pytest.approx([1.5, 3.0, 0.75])
     own = replace(axis, class_compute=np.array([[1.0, 1.0, 1.0], [1.0, 1.0, 8.0]]))
     fast, slow = class_phases(PLAIN, TABLE, (FAST, SLOW), own)
@@ -319,10 +319,11 @@ def test_tasks_of_each_class_take_its_own_time() -> None:
 
 def test_parts_of_a_model_are_priced_in_one_call() -> None:
     other = kernel_table(of_kernels(Kernel(kind="gemm", flop=5.0), Kernel(kind="copy")), FP32)
-    paces = np.array([[1.0], [2.0]])
-    first, second = phases_of_parts(PLAIN, (TABLE, other), (SLOW, FAST), points(), paces=paces)
-    assert [p[:, 0].tolist() for p in first] == [[6.0, 12.0], [3.0, 6.0]]
-    assert [p[:, 0].tolist() for p in second] == [[2.5, 0.0], [1.25, 0.0]]
+    paces = np.array([[1.0], [2.0]]), np.array([[2.0], [4.0]])
+    tables, classes = (TABLE, other), (SLOW, FAST)
+    once, twice = phases_of_parts(PLAIN, tables, classes, points(), (), 0.0, paces)
+    assert [p[:, 0].tolist() for p in once] == [[6.0, 12.0, 2.5, 0.0], [3.0, 6.0, 1.25, 0.0]]
+    assert [p[:, 0].tolist() for p in twice] == [[3.0, 6.0, 1.25, 0.0], [1.5, 3.0, 0.625, 0.0]]
 
 
 # -- hosts -----------------------------------------------------------------------------------------

@@ -47,10 +47,12 @@ def test_stages_priced_together_take_what_they_take_alone(of: Any) -> None:
         for i, _ in request.placed.distinct_stages
     ]
     assert len(tables) > 1
-    together = phases_of_parts(job.strategy, tables, job.classes, points)
-    for table, found in zip(tables, together, strict=True):
-        alone = class_phases(job.strategy, table, job.classes, points)
-        np.testing.assert_array_equal(found, alone)
+    together = phases_of_parts(
+        job.strategy, tables, job.classes, points, (), 0.0, [np.ones((len(tables), 3))]
+    )
+    alone = [class_phases(job.strategy, table, job.classes, points) for table in tables]
+    for of_class, found in enumerate(together[0]):
+        np.testing.assert_array_equal(found, np.concatenate([each[of_class] for each in alone]))
 
 
 #: Where the parts differ in what they send and wait for, or the host is in every kernel's way.
