@@ -31,7 +31,7 @@ Array = NDArray[np.float64]
 
 #: Approximate number of configurations evaluated together. Fewer mean more calls; more no longer
 #: fit in the processor's cache.
-CHUNK = 2048
+CHUNK = 8192
 
 
 @dataclass(frozen=True)
