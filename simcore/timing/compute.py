@@ -376,26 +376,20 @@ def class_phases(
     """
     first, _, _ = _distinct(strategy, classes, points, work_sd_frac, table.waits)
     pace: Array | float = 1.0
-    times = 1
     if paces is not None:
-        times = len(paces[0])
         of_kernels = [np.repeat(each[:, first], paces[1], axis=0) for each in paces[0]]
-        pace = np.concatenate(of_kernels, axis=1)
-
-    def along(values: Array) -> Array:
-        return np.tile(values[first], times)
-
-    batch, memory = along(points.micro_batch), along(points.memory)
+        first, pace = np.tile(first, len(of_kernels)), np.concatenate(of_kernels, axis=1)
+    batch, memory = points.micro_batch[first], points.memory[first]
     of_class = shares or (1.0,) * len(classes)
     found = [
         phase_seconds(
-            table, rates.kernels, batch * share, along(points.compute_of(index)) * pace, memory
+            table, rates.kernels, batch * share, points.compute_of(index)[first] * pace, memory
         )
         for index, (rates, share) in enumerate(zip(classes, of_class, strict=True))
     ]
     if not work_sd_frac:
         return found
-    most = along(_most(points, work_sd_frac))
+    most = _most(points, work_sd_frac)[first]
     return [seconds * most for seconds in found]
 
 
