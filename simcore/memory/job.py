@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -25,12 +25,13 @@ from simcore.memory.terms import (
     peak_of,
 )
 from simcore.request.resolved import Request
-from simcore.step.schedules import schedule_of
 from simcore.step.transients import saved_bytes
-from simcore.strategy.layout import Layout
+from simcore.strategy.layout import UNDIVIDED, Layout
 from simcore.strategy.strategy import Strategy
 from simcore.workload.graph import Workload
-from simcore.workload.sharding import Stage, widest
+
+if TYPE_CHECKING:
+    from simcore.workload.sharding import Stage
 
 Array = NDArray[np.float64]
 
@@ -298,8 +299,8 @@ def _waiting_share(request: Request, part: Workload) -> float:
     kept = saved_activations(part, p, request.strategy.recompute == "full").kept
     head = part.blocks[part.order[-1]]
     if request.placed is not None and request.placed.schedule.waiting_head == "gradient":
-        loss = max((op.saved for op in head.ops), key=widest)
-        gone = saved_bytes(loss, p) - widest(loss) * p.low_bytes
+        loss = max((op.saved for op in head.ops), key=lambda saved: saved.widest)
+        gone = saved_bytes(loss, p) - loss.widest * p.low_bytes
     else:
         gone = 0.0 if head.recomputable else saved_bytes(head.saved, p)
     return 1.0 - max(0.0, gone) / kept if kept else 1.0
@@ -320,8 +321,9 @@ def _memory(
 
 def _in_flight(request: Request, ranks: _Ranks, grad_accum: Array) -> Array:
     """Micro-batches whose activations a rank holds [C], including the one being computed."""
-    layout = request.placed.layout if request.placed else Layout()
-    schedule = schedule_of(layout)
+    if request.placed is None:
+        return np.ones_like(ranks.position)
+    layout, schedule = request.placed.layout, request.placed.schedule
     held = schedule.in_flight(layout, ranks.position, grad_accum)
     held = np.maximum(np.minimum(held, 1.0), held * ranks.share)
     if schedule.waiting_head != "kept":  # all but one on the last stage are smaller
@@ -344,7 +346,7 @@ def _arguments(
     n_nodes: Array, *, beside: Beside,
 ) -> dict[str, Any]:  # fmt: skip
     """The arguments of ``peak_of`` for this job (all arrays [C])."""
-    layout = request.placed.layout if request.placed else Layout()
+    layout = request.placed.layout if request.placed else UNDIVIDED
     return {
         "whose": ranks.parts,
         "strategy": request.strategy,

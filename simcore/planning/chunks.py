@@ -27,7 +27,8 @@ from simcore.planning.recut import bars
 from simcore.planning.space import Space
 from simcore.request.resolved import Request
 from simcore.step.schedules import SCHEDULES
-from simcore.strategy.cuts import AUTO, MOST_CHUNKS, chunk_counts
+from simcore.strategy.cuts import MOST_CHUNKS, chunk_counts
+from simcore.strategy.layout import AUTO
 from simcore.workload.sharding import layer_counts
 
 Array = NDArray[np.float64]

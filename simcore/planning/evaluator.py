@@ -27,11 +27,10 @@ from simcore.hardware.profile import Profile, load_profile
 from simcore.planning.points import NO_MEMORY, Batch, FormWords, reason_of, words_of
 from simcore.planning.space import Space, digest_of
 from simcore.planning.variants import Deal, deals_of, evaluate_points
-from simcore.request.placement import layout_of
+from simcore.request.layout import layout_of
 from simcore.request.resolved import Request
 from simcore.step.schedules import layout_violations, schedule_of
-from simcore.strategy.cuts import AUTO
-from simcore.strategy.layout import Layout
+from simcore.strategy.layout import AUTO, Layout
 from simcore.strategy.options.values import check_shares
 from simcore.timing.points import Knob
 from simcore.workload.resolve import ModelSource, resolve_model

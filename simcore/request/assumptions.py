@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from simcore.base.errors import nearest
 from simcore.base.names import Changed
 from simcore.hardware.profile import Profile
 from simcore.request.inputs import Attempts, Inputs
-from simcore.request.placed import Placed
-from simcore.request.placement import strategy_note
+from simcore.request.layout import context_note, routing_notes, strategy_note
 from simcore.request.resolved import Loading
-from simcore.step.parallel.context import context_note
-from simcore.step.parallel.expert import routing_notes
 from simcore.strategy.strategy import Strategy
 from simcore.workload.graph import Workload
 from simcore.workload.models import MODELS, ModelRecord
 from simcore.workload.resolve import ModelSource
+
+if TYPE_CHECKING:
+    from simcore.request.placed import Placed
 
 
 def assumptions_of(tries: Attempts, inputs: Inputs, strategy: Strategy) -> tuple[str, ...]:

@@ -12,11 +12,10 @@ from simcore.base.record import dataclass
 from simcore.hardware.cluster import ClusterSpec, parse_cluster
 from simcore.hardware.profile import load_profile
 from simcore.physics.collectives import PROTOCOLS, names_in_nccl_algo
+from simcore.request.layout import layout_of, routing_of, routing_settings, usual_strategy
 from simcore.request.model_settings import SWITCHED, compiled_of, overrides_of, usual_length
-from simcore.request.placement import layout_of, usual_strategy
 from simcore.request.training_library import Library, library_of
-from simcore.step.parallel.expert import routing_of, settings_of
-from simcore.strategy.layout import Layout
+from simcore.strategy.layout import BALANCED, Layout
 from simcore.strategy.nccl import FREE, Held, parse_held
 from simcore.strategy.optimizers import optimizer_named, step_impl_named
 from simcore.strategy.options import Options
@@ -24,7 +23,6 @@ from simcore.strategy.options.values import inputs_of, on_or_off
 from simcore.strategy.overlap import parse_overlap
 from simcore.strategy.precision import precision_named, with_main_grads
 from simcore.strategy.programs import PLAIN
-from simcore.strategy.routing import EVEN
 from simcore.strategy.strategy import (
     Recompute,
     hybrid,
@@ -294,7 +292,7 @@ def changed_settings(tries: Attempts, inputs: Inputs) -> dict[str, Any]:
     )
     tries.make("routing", lambda: routing_of(record, options))
     tries.make("overrides", lambda: overrides_of(record, options))
-    routed = settings_of(record, tries.get("routing", EVEN), inputs.layout)
+    routed = routing_settings(record, tries.get("routing", BALANCED), inputs.layout)
     own = inputs.library.settings(record, options)
     given = settings_given(options.get("settings"))
     tries.make("compiled", lambda: compiled_of(record, options, own, inputs.library.compiled()))

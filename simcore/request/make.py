@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from simcore.base.errors import BadQuantity, InvalidConfig
 from simcore.base.record import dataclass
@@ -24,18 +24,15 @@ from simcore.request.inputs import (
 )
 from simcore.request.model_settings import Lengths, lengths_of, name_of
 from simcore.request.options_used import settings_in_effect
-from simcore.request.placed import Placed
-from simcore.request.placement import place
 from simcore.request.resolved import Loading, Request
 from simcore.step.schedules import schedule_of
-from simcore.strategy.cuts import AUTO
+from simcore.strategy.layout import AUTO, BALANCED, UNDIVIDED
 from simcore.strategy.nccl import FREE
 from simcore.strategy.optimizers import fitted
 from simcore.strategy.options import Options
 from simcore.strategy.options.values import check_shares, read_options
 from simcore.strategy.precision import with_remainders
 from simcore.strategy.programs import PLAIN
-from simcore.strategy.routing import EVEN
 from simcore.strategy.strategy import (
     Buckets,
     NcclLimits,
@@ -49,6 +46,9 @@ from simcore.workload.graph import Workload
 from simcore.workload.models import ModelRecord
 from simcore.workload.recompute import head_recomputed, offloaded, recomputed
 from simcore.workload.resolve import ModelSource
+
+if TYPE_CHECKING:
+    from simcore.request.placed import Placed
 
 
 @dataclass(frozen=True)
@@ -215,7 +215,7 @@ def _strategy(tries: Attempts, inputs: Inputs, mode: str) -> Strategy | None:
         gather_tensors=tries.get("gathered", False) or bool(library.program.zero3.tensor_lists),
         program=library.program,
         fp8_copies=(1 if either else 2) if fp8_params else 0,
-        routing=tries.get("routing", EVEN),
+        routing=tries.get("routing", BALANCED),
         offload_layers=_layers_away(tries, inputs, tries["workload"]) if "workload" in tries else 0,
         prefetch_blocks=_either_count(
             options.get("prefetch_blocks"), 0 if library.program.zero3.tensor_lists else 1
@@ -253,20 +253,30 @@ def _placed(
     accum: int, batch: int | str,
 ) -> tuple[Strategy | None, int]:  # fmt: skip
     """The strategy with its ranks placed, and the micro-steps that follow from a global batch."""
-    record, cluster = inputs.record, inputs.cluster
-    if record is None or cluster is None or strategy is None or "workload" not in tries:
+    cluster = inputs.cluster
+    if inputs.record is None or cluster is None or strategy is None or "workload" not in tries:
         return strategy, accum
-    how = strategy
     tries.problems += inputs.unknown
-    tries.make(
-        "placed", lambda: place(record, tries["workload"], cluster, how, inputs.layout, overrides)
-    )
+    how = strategy
+    tries.make("placed", lambda: _place(inputs, tries["workload"], how, overrides))
     placed: Placed | None = tries.get("placed")
     if placed is not None:
         strategy = replace(strategy, expert_ranks=placed.layout.data_ranks_of_expert)
     if "placed" in tries and inputs.options.get("global_batch") is not None:
         accum = _accumulation(inputs.options, placed, cluster.n_gpus, batch, tries.problems)
     return strategy, accum
+
+
+def _place(
+    inputs: Inputs, workload: Workload, strategy: Strategy, settings: dict[str, Any]
+) -> Placed | None:
+    """``placement.place``, which is not loaded for jobs that divide nothing."""
+    if inputs.layout == UNDIVIDED:
+        return None
+    from simcore.request.placement import place
+
+    assert inputs.record is not None and inputs.cluster is not None
+    return place(inputs.record, workload, inputs.cluster, strategy, inputs.layout, settings)
 
 
 def _place_largest(
@@ -279,15 +289,15 @@ def _place_largest(
     vary. ``settings``: the model's with that batch.
     """
     placed: Placed | None = tries.get("placed")
-    record, cluster, peak = inputs.record, inputs.cluster, tries.get("peak_workload")
-    if placed is None or peak is None or record is None or cluster is None or strategy is None:
+    peak = tries.get("peak_workload")
+    if placed is None or peak is None or strategy is None:
         return
     if placed.layout.pp > 1:
         if varied:
             tries.problems.append("mean-seq-len with pipeline stages (pp) is not supported yet")
         return
     how = strategy
-    tries.make("peak_placed", lambda: place(record, peak, cluster, how, inputs.layout, settings))
+    tries.make("peak_placed", lambda: _place(inputs, peak, how, settings))
 
 
 def _cut_later(tries: Attempts) -> bool:

@@ -7,7 +7,6 @@ from typing import Any
 
 from simcore.base.units import FP32_BYTES
 from simcore.request.resolved import Request
-from simcore.strategy.cuts import written
 from simcore.strategy.options import OPTIONS, Option
 
 
@@ -69,8 +68,7 @@ def main_grads(request: Request) -> str:
 
 def _stages(request: Request) -> str | None:
     """Number of layers of each pipeline stage, as text."""
-    placed = request.placed
-    return None if placed is None else written([s.n_layers for s in placed.stages])
+    return None if request.placed is None else request.placed.stages_text
 
 
 def _per_node(request: Request) -> int | None:

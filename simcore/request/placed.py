@@ -12,6 +12,7 @@ from simcore.step.parallel.layer_ranks import LayerRanks
 from simcore.step.parallel.tensor import TensorRanks
 from simcore.step.schedules import schedule_of
 from simcore.step.schedules.base import Schedule
+from simcore.strategy.cuts import written
 from simcore.strategy.layout import Layout
 from simcore.strategy.overlap import Overlap
 from simcore.workload.graph import Workload
@@ -51,6 +52,11 @@ class Placed:
     def schedule(self) -> Schedule:
         """The schedule of its pipeline."""
         return schedule_of(self.layout)
+
+    @property
+    def stages_text(self) -> str:
+        """Number of layers of each pipeline stage, as text."""
+        return written([s.n_layers for s in self.stages])
 
     @property
     def sending_ranks(self) -> int:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, get_args
+from collections.abc import Mapping
 
-from simcore.base.errors import InvalidConfig, UnknownName
+from simcore.base.errors import InvalidConfig
 from simcore.hardware.cluster import ClusterSpec
 from simcore.hardware.paths import mesh_share
 from simcore.request.placed import Placed
@@ -13,16 +12,11 @@ from simcore.step.parallel.context import ContextRanks
 from simcore.step.parallel.expert import ExpertRanks
 from simcore.step.parallel.layer_ranks import DividedJob, LayerRanks
 from simcore.step.parallel.tensor import TensorRanks
-from simcore.step.schedules import SCHEDULES, layout_violations, schedule_of
-from simcore.strategy.cuts import cut_sizes, normalised, stages_told
+from simcore.step.schedules import layout_violations, schedule_of
+from simcore.strategy.cuts import cut_sizes
 from simcore.strategy.layout import (
-    DEGREES,
-    DISPATCHERS_CALLED,
-    CpComm,
-    Dispatcher,
     Layout,
 )
-from simcore.strategy.options.values import on_or_off
 from simcore.strategy.strategy import Strategy
 from simcore.workload.graph import Workload
 from simcore.workload.models import ModelRecord, Scalar
@@ -37,76 +31,6 @@ from simcore.workload.sharding import (
     tensor_overrides,
     tied_numel,
 )
-
-
-def layout_of(options: Mapping[str, Any], problems: list[str] | None = None) -> Layout:
-    """The layout that the options describe; degrees that are not given are 1.
-
-    Where the size of every stage is given, their number sets pp. Unknown names are appended to
-    ``problems`` if that is given, so that the rest of the layout can still be checked. Raises
-    InvalidConfig, and UnknownName if ``problems`` is None.
-    """
-    degrees = {k: int(options[k]) for k in DEGREES if options.get(k) is not None}
-    stages = normalised(str(options.get("stages") or ""))
-    if "pp" not in degrees and (stated := stages_told(stages)) is not None:
-        degrees["pp"] = stated
-    sequence: bool | str | None = options.get("sequence_parallel")
-    try:
-        cut = sequence is None or on_or_off("sequence-parallel", sequence)
-    except InvalidConfig as wrong:
-        if problems is None:
-            raise
-        problems += wrong.violations
-        cut = True
-
-    def one_of(kind: str, names: Sequence[str], also: Mapping[str, str] | None = None) -> Any:
-        """The named value of an option, by default its first; ``also``: other spellings."""
-        name = str(options.get(kind) or names[0]).strip().lower()
-        name = (also or {}).get(name, name)
-        if name in names:
-            return name
-        error = UnknownName(kind.replace("_", "-"), name, names)
-        if problems is None:
-            raise error
-        problems.append(str(error))
-        return names[0]
-
-    return Layout(
-        **degrees,
-        sequence_parallel=cut,
-        schedule=one_of("schedule", tuple(SCHEDULES)),
-        expert_tp=int(options.get("expert_tp") or 1),
-        dispatcher=one_of("dispatcher", get_args(Dispatcher), DISPATCHERS_CALLED),
-        cp_comm=one_of("cp_comm", get_args(CpComm)),
-        stages=stages,
-    )
-
-
-#: Strategies that gather or reduce a layer's parameters or gradients in every micro-batch.
-_EVERY_MICRO_BATCH = ("zero2", "zero3")
-#: Default strategy of the data ranks where a layout divides the model: shards the optimizer only.
-BESIDE_CUTS = "zero1"
-
-
-def usual_strategy(own: str, layout: Layout, shards_beside_tp: bool = False) -> str:
-    """The strategy where none is given: the model's own, unless tp or pp divides the model.
-
-    With tp or pp it is Megatron's distributed optimizer (Narayanan et al. 2021;
-    megatron/core/distributed). ``shards_beside_tp``: the program shards weights of tensor ranks
-    too. DeepSpeed's pipeline refuses ZeRO-2 and -3 (runtime/pipe/engine.py), and torchtitan does
-    not shard weights again after a pipeline's forward (parallelize: reshard_after_forward).
-    """
-    if own not in _EVERY_MICRO_BATCH or (shards_beside_tp and layout.pp == 1):
-        return own
-    return BESIDE_CUTS if max(layout.tp, layout.pp) > 1 else own
-
-
-def strategy_note(named: str | None, own: str, usual: str) -> tuple[str, ...]:
-    """A sentence where the default strategy is another than the model's own."""
-    if named or own == usual:
-        return ()
-    return (f"strategy: {usual}, as Megatron uses with tp or pp; without these the model's {own}",)
-
 
 #: The ways to divide a layer over ranks, in the order in which they divide a part of the model.
 DIMENSIONS: tuple[type[LayerRanks], ...] = (TensorRanks, ContextRanks, ExpertRanks)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from simcore.base.record import dataclass
 from simcore.hardware.cluster import ClusterSpec, NodeGroup
 from simcore.hardware.profile import Profile
-from simcore.request.placed import Placed
 from simcore.strategy.strategy import Strategy
 from simcore.workload.graph import Workload
+
+if TYPE_CHECKING:
+    from simcore.request.placed import Placed
 
 
 @dataclass(frozen=True)

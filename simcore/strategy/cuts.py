@@ -11,13 +11,10 @@ from itertools import accumulate, groupby, pairwise
 from types import MappingProxyType
 
 from simcore.base.errors import InvalidConfig
-from simcore.base.registry import Registry
+from simcore.strategy.layout import AUTO, CUT_RULES, EVEN
 from simcore.workload.models import Scalar
 from simcore.workload.sharding import even_cut
 
-EVEN = "even"
-#: Division that is chosen by ``balanced_cut``.
-AUTO = "auto"
 #: Digits are bounded, so that no text makes more stages than any model has layers.
 _ENTRY = re.compile(r"^(?:(\d{1,4})\s*[x×*]\s*)?(\d{1,6}|rest)$")
 _EXAMPLE = "write the layers of each stage: 19,21,21,19, or 7,14x8,7, or 7,rest,7"
@@ -157,7 +154,6 @@ def least_layers(n_stages: int, chunks: int) -> tuple[int, ...]:
 
 
 CutRule = Callable[[int, int, Mapping[str, Scalar]], tuple[int, ...]]
-CUT_RULES: Registry[CutRule] = Registry("cut rule")
 
 
 @CUT_RULES.register(EVEN)

@@ -1,4 +1,4 @@
-"""Degrees of model parallelism: how one replica of a model is divided over ranks.
+"""Degrees of model parallelism: how one replica of a model is divided over ranks; rows of experts.
 
 Ranks are numbered tensor first, then context, data and pipeline, as in Megatron's default order
 (tp-cp-ep-dp-pp): tensor ranks are neighbours in a node. Experts are divided over ranks of the data
@@ -9,10 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from simcore.base.record import dataclass
-from simcore.strategy.cuts import cut_problems
+from simcore.base.registry import Registry
+
+if TYPE_CHECKING:
+    from simcore.strategy.cuts import CutRule
 
 Dispatcher = Literal["alltoall", "deepep", "hybridep"]
 #: Megatron-Core's name for the last two; its default among them is DeepEP.
@@ -21,6 +24,12 @@ DISPATCHERS_CALLED: Final[Mapping[str, Dispatcher]] = {"flex": "deepep"}
 CpComm = Literal["ring", "all-gather", "ulysses"]
 #: The schedule of a pipeline where none is named; ``step.schedules`` has all of them.
 DEFAULT_SCHEDULE = "1f1b"
+#: Layers a stage where ``Layout.stages`` names none, and where ``balanced_cut`` chooses them.
+EVEN, AUTO = "even", "auto"
+#: The rules by which programs assign layers to stages.
+CUT_RULES: Registry[CutRule] = Registry(
+    "cut rule", dict.fromkeys((EVEN, "modules", "costs", "filled"), "simcore.strategy.cuts")
+)
 #: What counts as a layer each besides the layers: embeddings and head.
 _ENDS = 2
 
@@ -146,6 +155,69 @@ class Layout:
             found.append(f"vpp={self.vpp} needs pp above 1")
         if self.stages and self.pp == 1:
             found.append(f"stages {self.stages} need pp above 1")
-        elif self.pp <= n_layers:
+        elif self.stages and self.pp <= n_layers:
+            from simcore.strategy.cuts import cut_problems
+
             found += cut_problems(self.stages, n_layers, self.pp, self.vpp)
         return found
+
+
+UNDIVIDED = Layout()
+
+
+@dataclass(frozen=True)
+class ExpertRows:
+    """Rows on the fullest rank, over the mean: those of balanced routing that drops nothing.
+
+    That mean is tokens x top_k / experts for each expert. All ranks that share a set of experts
+    wait in each layer for the one with most tokens, and that rank runs out of memory first, so a
+    job is predicted for its rows.
+
+    computed   rows that its experts compute, and save for backward
+    sent       rows that limit its all-to-all: the fullest rank receives (and sends back) more than
+               the others send
+    permuted   rows that it sorts by expert, and weighs and sums in combine
+    """
+
+    computed: float = 1.0
+    sent: float = 1.0
+    permuted: float = 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Routing:
+    """The routing of tokens to experts; ``imbalance``: tokens of the fullest rank over the mean.
+
+    ``capacity``: slots of an expert over the mean; tokens beyond are dropped. None drops no tokens
+    (GShard, Lepikhin et al. 2020, 3.2; Switch Transformer, Fedus et al. 2021, 2.2).
+    ``padding``: empty slots are computed and sent too, as in these papers (Megatron-Core:
+    moe_pad_expert_input_to_capacity); otherwise experts compute only the tokens that they have.
+    """
+
+    imbalance: float = 1.0
+    capacity: float | None = None
+    padding: bool = True
+
+    def fullest(self, ep: int) -> float:
+        """Imbalance limited to what ``ep`` ranks can have: no rank gets more than all tokens."""
+        return float(min(self.imbalance, ep))
+
+    def rows(self, ep: int, dispatcher: str = "alltoall") -> ExpertRows:
+        """The fullest rank's rows.
+
+        A plain all-to-all sorts rows before it sends them, on the tokens' rank, and with padding it
+        sends empty slots too (token_dispatcher.py, drop_and_pad). DeepEP sends tokens and no empty
+        slots, and sorts what has arrived (_DeepepManager, get_permuted_hidden_states_by_experts).
+        """
+        fullest = self.fullest(ep)
+        kept = fullest if self.capacity is None else min(fullest, self.capacity)
+        padded = self.capacity if self.capacity is not None and self.padding else None
+        computed = kept if padded is None else padded
+        if dispatcher != "alltoall":
+            return ExpertRows(computed=computed, sent=kept, permuted=computed)
+        return ExpertRows(
+            computed=computed, sent=computed, permuted=1.0 if padded is None else padded
+        )
+
+
+BALANCED = Routing()

@@ -10,12 +10,12 @@ from simcore.base.errors import InvalidConfig, UnknownName
 from simcore.base.record import dataclass
 from simcore.base.units import FP32_BYTES, MIB
 from simcore.hardware.host import ISSUERS, Issuer
+from simcore.strategy.layout import BALANCED, Routing
 from simcore.strategy.nccl import FREE, Held
 from simcore.strategy.optimizers import OPTIMIZERS, Optimizer, StepImpl
 from simcore.strategy.overlap import DEFAULT, Overlap
 from simcore.strategy.precision import PRECISIONS, OffloadTarget, Precision
 from simcore.strategy.programs import PLAIN, Program
-from simcore.strategy.routing import EVEN, Routing
 
 Parallelism = Literal["dp", "manual", "ddp", "zero1", "zero2", "zero3"]
 Recompute = Literal["none", "selective", "full"]
@@ -121,7 +121,7 @@ class Strategy:
     fp8_copies: int = 0
     offload_layers: int = 0
     expert_ranks: float = 1.0
-    routing: Routing = EVEN
+    routing: Routing = BALANCED
     program: Program = PLAIN
     issuer: Issuer = "torch"
     launch_blocking: bool = False

@@ -29,6 +29,11 @@ class Saved:
     autocast: float = 0.0
     narrowed: float = 0.0
 
+    @property
+    def widest(self) -> float:
+        """Elements of the largest tensor; plain bytes are taken to be fp32."""
+        return max(self.low, self.high, self.raw_bytes / 4.0)
+
     def __add__(self, other: Saved) -> Saved:
         return Saved(
             low=self.low + other.low,

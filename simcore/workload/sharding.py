@@ -307,7 +307,7 @@ def buffered(
 
 def _with_buffers(part: Workload, copies: int, logits_bytes: float) -> Workload:
     layer = next(b for b in part.blocks if b.recomputable)
-    logits = max(widest(op.saved) for op in part.blocks[part.order[-1]].ops)
+    logits = max(op.saved.widest for op in part.blocks[part.order[-1]].ops)
     buffers = layer.boundary * copies + Saved(raw_bytes=logits_bytes * logits)
     if buffers == NOTHING:
         return part
@@ -315,11 +315,6 @@ def _with_buffers(part: Workload, copies: int, logits_bytes: float) -> Workload:
     # stage's first layer has run.
     held = Block(name="pipeline buffers", ops=(Op(name="kept", fwd=(), saved=buffers),))
     return part.replace(blocks=(held, *part.blocks), order=(0, *(b + 1 for b in part.order)))
-
-
-def widest(saved: Saved) -> float:
-    """Elements of the largest tensor that an op saves; plain bytes are taken to be fp32."""
-    return max(saved.low, saved.high, saved.raw_bytes / 4.0)
 
 
 def opposite_joined(stages: tuple[Stage, ...]) -> tuple[Stage, ...]:

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simcore.base.errors import InvalidConfig
-from simcore.strategy.cuts import CUT_RULES, costs_cut, cut_sizes, modules_cut
+from simcore.strategy.cuts import costs_cut, cut_sizes, modules_cut
+from simcore.strategy.layout import CUT_RULES
 from simcore.strategy.programs import program_named, program_names
 
 

@@ -5,8 +5,8 @@ import math
 import pytest
 
 from simcore.base.errors import InvalidConfig
+from simcore.strategy.layout import ExpertRows, Routing
 from simcore.strategy.options import Number
-from simcore.strategy.routing import ExpertRows, Routing
 
 
 @pytest.mark.parametrize(

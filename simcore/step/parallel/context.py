@@ -276,13 +276,6 @@ def _unshared(name: str, config: Mapping[str, Scalar], layout: Layout) -> list[s
     return [f"{name}: {p}" for p in problems]
 
 
-def context_note(layout: Layout, named: object) -> tuple[str, ...]:
-    """A sentence where the request names a context exchange but has no context ranks."""
-    if named is None or layout.cp > 1:
-        return ()
-    return (f"cp-comm {layout.cp_comm} changes nothing: cp is 1",)
-
-
 def elements(
     heads: Heads | None, layout: Layout, tokens: float, mixers: Mixers | None = None,
     attending_frac: float = 1.0,

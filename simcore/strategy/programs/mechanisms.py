@@ -9,7 +9,7 @@ on the host to issue one kernel.
 from __future__ import annotations
 
 from simcore.base.record import dataclass
-from simcore.strategy.cuts import EVEN
+from simcore.strategy.layout import EVEN
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -205,7 +205,7 @@ class Pipeline:
     logits of two micro-batches.
     ``sends_whole_output``: every tensor rank sends a layer's whole output to the next stage, not
     only its part. With sequence parallelism a rank has only its part and sends that.
-    ``cut``: the rule that assigns layers to stages, a name of ``strategy.cuts.CUT_RULES``.
+    ``cut``: the rule that assigns layers to stages, a name of ``strategy.layout.CUT_RULES``.
     ``interleaves``: a stage may hold several chunks of layers (virtual pipeline stages).
     ``whole_rounds``: the interleaved schedule needs at least one micro-batch per stage
     (``Schedule.rounds_refused``).

@@ -21,7 +21,7 @@ from simcore.base.database import Database, Folders, fold_name
 from simcore.base.errors import DataError, UnknownName, nearest
 from simcore.base.part import KeyedError, Part, Record, entry
 from simcore.base.record import dataclass
-from simcore.strategy.cuts import CUT_RULES
+from simcore.strategy.layout import CUT_RULES
 from simcore.strategy.programs.program import MAPPINGS, PLAIN, OfKind, Program, Runs
 from simcore.workload.models import setting_kinds
 
