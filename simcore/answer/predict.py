@@ -27,15 +27,13 @@ from simcore.hardware.network import network_assumptions
 from simcore.memory.job import memory_result, run_memories
 from simcore.memory.result import MemoryResult, Segments
 from simcore.memory.terms import Memory
-from simcore.request.options_used import resolved_options
-from simcore.request.resolved import Request, rank_counts, rank_groups
+from simcore.request.resolved import Request, rank_counts, rank_groups, resolved_options
 from simcore.strategy.overlap import NO_OVERLAP
-from simcore.timing.breakdown import breakdown
 from simcore.timing.evaluate import Job, Steps, evaluate
 from simcore.timing.peaks import conv_notes
 from simcore.timing.points import KNOBS, Knob, Points
 from simcore.timing.rates import knob_spread_of
-from simcore.timing.steps import job_of, steps_of, values_on
+from simcore.timing.steps import breakdown, job_of, steps_of, values_on
 
 Array = NDArray[np.float64]
 

@@ -8,9 +8,8 @@ from typing import Any
 
 from simcore.base.errors import InvalidConfig
 from simcore.base.record import dataclass
-from simcore.request.options_used import as_given, main_grads
 from simcore.request.placed import Placed
-from simcore.request.resolved import Request
+from simcore.request.resolved import Request, as_given, main_grads
 from simcore.strategy.cuts import written
 from simcore.strategy.dialects import Job, emit
 from simcore.strategy.dialects.runnable import folder_of

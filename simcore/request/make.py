@@ -23,8 +23,7 @@ from simcore.request.inputs import (
     look_up_names,
 )
 from simcore.request.model_settings import Lengths, lengths_of, name_of
-from simcore.request.options_used import settings_in_effect
-from simcore.request.resolved import Loading, Request
+from simcore.request.resolved import Loading, Request, settings_in_effect
 from simcore.step.schedules import schedule_of
 from simcore.strategy.layout import AUTO, BALANCED, UNDIVIDED
 from simcore.strategy.nccl import FREE

@@ -29,9 +29,8 @@ from simcore.strategy.strategy import folded_strategy
 from simcore.workload.archs.lm_attention import MASKED
 from simcore.workload.models import ModelRecord, Scalar
 from simcore.workload.recompute import DEFAULT_MODULES
-from simcore.workload.releases import TORCH, settings_of_release
 from simcore.workload.resolve import ModelSource
-from simcore.workload.settings import PREFIX, settings_given, with_settings
+from simcore.workload.settings import PREFIX, TORCH, settings_given, with_settings
 
 #: Name that asks for the usual library, also for a layout that does not divide the model.
 AUTO = "auto"
@@ -105,7 +104,11 @@ class Library:
             return record
         given = settings_given(options.get("settings"))
         release = self._run.torch if self._run else ""
-        own = settings_of_release(record.arch, release) if release else {}
+        own: dict[str, Scalar] = {}
+        if release:
+            from simcore.workload.releases import settings_of_release
+
+            own = settings_of_release(record.arch, release)
         own |= self._kind(record, options).settings
         own = {k: v for k, v in own.items() if k not in given}
         if not own:

@@ -15,8 +15,6 @@ from simcore.base.errors import DataError
 from simcore.base.part import Part, entry
 from simcore.workload.models import Scalar
 
-#: The setting that names a release.
-TORCH = "torch"
 _VERSION = re.compile(r"\d+(?:\.\d+)+")
 
 

@@ -25,8 +25,6 @@ from simcore.base.figures import Figure
 from simcore.base.names import family
 from simcore.base.question import once_a_question
 from simcore.workload.graph import Workload
-from simcore.workload.library_names import named_alike
-from simcore.workload.model_aliases import alias_named
 from simcore.workload.models import MODELS, ZOO_LISTS, Dataset, ModelRecord, Scalar, Training
 from simcore.workload.permission import names_code, permitted
 from simcore.workload.settings import GIVEN, PREFIX, arch_record, settings_given, with_settings
@@ -117,14 +115,19 @@ def resolve_model(
     ``settings_given`` reads. Code runs for a ``TrustedName`` alone; any other text that names code
     raises CodeRefused. Also raises UnknownName, DataError, UsageError and InvalidConfig.
     """
-    if not inputs and ":" not in text and MODELS.path(text) is None and alias_named(text):
-        return _of_alias(text, tuple(settings_given(settings).items()))
+    if not inputs and ":" not in text and MODELS.path(text) is None:
+        from simcore.workload.model_aliases import alias_named
+
+        if alias_named(text):
+            return _of_alias(text, tuple(settings_given(settings).items()))
     return with_settings(_resolved(text, inputs), settings)
 
 
 @lru_cache(maxsize=256)
 def _of_alias(name: str, settings: tuple[tuple[str, Scalar], ...]) -> ModelRecord:
     """The model of an alias with the alias's options; the job's ``settings`` override these."""
+    from simcore.workload.model_aliases import alias_named
+
     alias = alias_named(name)
     assert alias is not None
     changed = {**alias.all_settings, **dict(settings)}
@@ -194,6 +197,8 @@ def record_named(text: str) -> ModelRecord:
 
 def _unknown(text: str, name: str, err: UnknownName) -> UnknownName:
     """The error for a name without an entry: it hints at vision libraries, entries, or both."""
+    from simcore.workload.library_names import named_alike
+
     names, aliases = MODELS.names(), MODELS.aliases()
     known = [*names, *aliases]
     if family(text, known):

@@ -17,7 +17,6 @@ from simcore.base.names import pair_texts, read_pairs
 from simcore.base.units import parse_quantity
 from simcore.workload.archs import ARCHS, FILES, FROZEN_ARCHS, kind_of, load
 from simcore.workload.models import FrozenRecord, ModelRecord, Scalar, Training, setting_kinds
-from simcore.workload.releases import TORCH, settings_of_release, version_of
 
 #: A model from any kind of source (``resolve.ModelSource``).
 Source = TypeVar("Source")
@@ -198,6 +197,8 @@ def _seconds(text: str) -> float:
 def _convert(kind: str, value: Scalar) -> Scalar:
     type_name = _without_none(kind)
     if type_name == RELEASE:
+        from simcore.workload.releases import version_of
+
         version_of(str(value) if isinstance(value, str) else "")  # 1.10 as a number is 1.1
         return value
     if not isinstance(value, str):
@@ -220,6 +221,8 @@ def _convert(kind: str, value: Scalar) -> Scalar:
 SECONDS = "seconds"
 #: Type of a release: text, since 1.10 is later than 1.9.
 RELEASE = "release"
+#: The setting that names a release of PyTorch (``workload.releases``).
+TORCH = "torch"
 #: Source of figures that the job sets.
 GIVEN = "settings"
 _ALWAYS = {"sync_norm_wait": SECONDS, "samples_vary": "bool", TORCH: RELEASE}
@@ -238,6 +241,8 @@ def with_release(record: ModelRecord, settings: Mapping[str, Scalar]) -> dict[st
     release = stated.pop(TORCH, None)
     if release is None:
         return stated
+    from simcore.workload.releases import settings_of_release
+
     return {**settings_of_release(record.arch, str(release)), **stated}
 
 

@@ -16,10 +16,10 @@ from simcore.physics.collectives import (
     Collective,
     Group,
     collective_time_s,
-    exchange_s,
     ways,
 )
 from simcore.physics.collectives.base import ALGORITHMS
+from simcore.physics.collectives.pairwise import exchange_s
 
 US = 1e-6
 MIB = 2**20

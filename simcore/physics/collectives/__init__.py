@@ -19,10 +19,8 @@ from simcore.physics.collectives.base import (
     ways,
 )
 from simcore.physics.collectives.nccl import PROTOCOLS
-from simcore.physics.collectives.pairwise import exchange_s, once_each_frac
 
 __all__ = [
     "ALGORITHMS", "PROTOCOLS", "Algorithm", "Allowed", "Collective", "Group", "Library", "Option",
-    "collective_time_s", "exchange_s", "names_in_nccl_algo", "obeys", "once_each_frac",
-    "priced_as", "ways",
+    "collective_time_s", "names_in_nccl_algo", "obeys", "priced_as", "ways",
 ]  # fmt: skip

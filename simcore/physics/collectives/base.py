@@ -306,6 +306,12 @@ ALGORITHMS: Registry[Algorithm] = Registry(
 )
 
 
+#: What algorithms of few collectives run; their files are not loaded for others.
+_ONLY: Mapping[str, tuple[Collective, ...]] = {
+    "pairwise": ("all_to_all",),
+    "star": ("one_to_all", "all_to_one"),
+    "PAT": ("all_gather", "reduce_scatter"),
+}
 #: Algorithms that run where ranks are joined by a torus, and only there.
 ON_TORUS = ("Torus",)
 
@@ -330,7 +336,10 @@ def options_of(op: Collective, group: Group) -> list[Option]:
     """
     op = op if group.library.allowed.by_function else priced_as(op)
     if op not in group.known_options:
-        here = (a for a in ALGORITHMS if (a in ON_TORUS) == bool(group.library.torus))
+        here = (
+            a for a in ALGORITHMS
+            if (a in ON_TORUS) == bool(group.library.torus) and op in _ONLY.get(a, (op,))
+        )  # fmt: skip
         every = [o for a in here for o in ALGORITHMS[a].options(op, group)]
         group.known_options[op] = _allowed(every, group.library.allowed.of(op))
     return group.known_options[op]

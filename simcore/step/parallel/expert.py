@@ -10,7 +10,8 @@ import numpy as np
 
 from simcore.base.record import dataclass
 from simcore.base.units import FP32_BYTES, GIGA, INT64_BYTES
-from simcore.physics.collectives import Collective, Group, exchange_s, once_each_frac
+from simcore.physics.collectives import Collective, Group
+from simcore.physics.collectives.pairwise import exchange_s, once_each_frac
 from simcore.step.parallel.layer_ranks import Array, DividedJob, LayerRanks
 
 #: SMs of DeepEP's kernels (Megatron-Core, moe_deepep_num_sms), and the bytes that each receives or

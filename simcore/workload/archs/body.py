@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from simcore.base.record import dataclass
 from simcore.workload import ops
-from simcore.workload.archs.checks import check_names
+from simcore.workload.archs.parts import check_names
 from simcore.workload.graph import FULL_LOAD, Block, ExpertPart, Frozen, Kernel, Op, Param
 from simcore.workload.saved import NOTHING, Saved
 

@@ -13,8 +13,8 @@ from simcore.base.units import FP32_BYTES, INT64_BYTES
 from simcore.workload import ops
 from simcore.workload.archs import ARCHS, FROZEN_ARCHS
 from simcore.workload.archs.body import Body
-from simcore.workload.archs.checks import check_names, head_width
 from simcore.workload.archs.lm_mlp import MlpShape, dense
+from simcore.workload.archs.parts import check_names, head_width
 from simcore.workload.archs.towers import Tower, check_length, layer
 from simcore.workload.graph import Block, Frozen, Kernel, Op, Param, Workload
 from simcore.workload.saved import NOTHING

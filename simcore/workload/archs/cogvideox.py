@@ -10,7 +10,6 @@ from simcore.base.record import dataclass
 from simcore.workload import ops
 from simcore.workload.archs import ARCHS
 from simcore.workload.archs.body import Body
-from simcore.workload.archs.checks import check_names
 from simcore.workload.archs.modulated import (
     ENCODED_BYTES,
     Flow,
@@ -28,6 +27,7 @@ from simcore.workload.archs.modulated import (
     turned,
     widened_sum,
 )
+from simcore.workload.archs.parts import check_names
 from simcore.workload.graph import Kernel, Op, Workload
 from simcore.workload.ops.modulate import modulate
 

@@ -15,7 +15,7 @@ from simcore.workload import ops
 from simcore.workload.archs import ARCHS
 from simcore.workload.archs.bert import masked_lm_head
 from simcore.workload.archs.body import Body
-from simcore.workload.archs.checks import check_names, head_width
+from simcore.workload.archs.parts import check_names, head_width
 from simcore.workload.archs.towers import Tower, check_length, layer
 from simcore.workload.graph import Affine, Block, Kernel, Op, Workload
 from simcore.workload.saved import Saved

@@ -14,8 +14,8 @@ from dataclasses import replace
 from simcore.base.units import FP32_BYTES
 from simcore.workload import ops
 from simcore.workload.archs import ARCHS
-from simcore.workload.archs.checks import check_names
 from simcore.workload.archs.layers import feature_maps
+from simcore.workload.archs.parts import check_names
 from simcore.workload.archs.proposals import (
     LOADER_BYTES_PER_PIXEL,
     MASK_TARGETS,

@@ -11,8 +11,8 @@ from typing import Literal
 
 from simcore.base.record import dataclass
 from simcore.workload import ops
-from simcore.workload.archs.checks import check_names, head_width
 from simcore.workload.archs.params import weight_and_bias
+from simcore.workload.archs.parts import check_names, head_width
 from simcore.workload.graph import Kernel, Op, Param
 from simcore.workload.ops.modulate import modulate
 from simcore.workload.saved import Saved

@@ -12,8 +12,8 @@ from __future__ import annotations
 from simcore.base.units import FP32_BYTES
 from simcore.workload import ops
 from simcore.workload.archs import ARCHS
-from simcore.workload.archs.checks import check_names
 from simcore.workload.archs.layers import feature_maps
+from simcore.workload.archs.parts import check_names
 from simcore.workload.archs.tape import T, Tape
 from simcore.workload.graph import Kernel, Op, Workload
 from simcore.workload.saved import Saved

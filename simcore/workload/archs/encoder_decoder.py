@@ -8,7 +8,7 @@ from simcore.base.units import FP32_BYTES, INT64_BYTES
 from simcore.workload import ops
 from simcore.workload.archs import ARCHS, FROZEN_ARCHS
 from simcore.workload.archs.body import Body
-from simcore.workload.archs.checks import check_names, head_width
+from simcore.workload.archs.parts import check_names, head_width
 from simcore.workload.archs.switch import Switch
 from simcore.workload.archs.towers import ENCODED, Tower, check_length, layer
 from simcore.workload.graph import TIE, Block, Frozen, Kernel, Op, Param, Workload

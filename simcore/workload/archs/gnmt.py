@@ -11,7 +11,7 @@ from __future__ import annotations
 from simcore.base.units import INT64_BYTES
 from simcore.workload import ops
 from simcore.workload.archs import ARCHS
-from simcore.workload.archs.checks import BIAS_ADDS, check_names
+from simcore.workload.archs.parts import BIAS_ADDS, check_names
 from simcore.workload.graph import Block, Kernel, KernelKind, Op, Param, Workload
 from simcore.workload.ops.lookup import BLOCK_ROW
 from simcore.workload.ops.recurrent import lstm

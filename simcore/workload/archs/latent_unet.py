@@ -14,9 +14,9 @@ from simcore.base.record import dataclass
 from simcore.workload import ops
 from simcore.workload.archs import ARCHS
 from simcore.workload.archs.body import Adapters, Body, adapters, check_targets
-from simcore.workload.archs.checks import check_names
 from simcore.workload.archs.diffusion_parts import MODES, Latent, latent_of, pixel_bytes
 from simcore.workload.archs.lm_attention import FLASH
+from simcore.workload.archs.parts import check_names
 from simcore.workload.archs.tape import T, Tape
 from simcore.workload.graph import Frozen, Kernel, Op, Workload
 from simcore.workload.saved import Saved

@@ -27,7 +27,7 @@ from simcore.base.database import read_yaml, shipped_root
 from simcore.base.units import FP32_BYTES, INT64_BYTES
 from simcore.workload import ops
 from simcore.workload.archs import ARCHS, LAYER_LISTS
-from simcore.workload.archs.checks import check_names
+from simcore.workload.archs.parts import check_names
 from simcore.workload.archs.tape import T, Tape
 from simcore.workload.graph import Kernel, Op, Workload
 

@@ -2,35 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from simcore.base.record import dataclass
 from simcore.workload import ops
 from simcore.workload.archs.body import Adapters, Body
 from simcore.workload.archs.lm_attention import AttentionShape, attention
-from simcore.workload.archs.lm_kinds import Kind
-from simcore.workload.archs.lm_mixers import (
-    MixerShape,
-    delta_net,
-    kimi_delta,
-    lightning,
-    mamba,
-    selective,
-    short_conv,
-)
+from simcore.workload.archs.lm_kinds import RECURRENT, Kind
 from simcore.workload.archs.lm_mlp import GATED, MlpShape, dense, experts
 from simcore.workload.archs.lm_settings import Experts, Implementation, Norms, RankShare
 from simcore.workload.graph import Op
 
+if TYPE_CHECKING:
+    from simcore.workload.archs.lm_mixers import MixerShape
+
 
 @dataclass(frozen=True, kw_only=True)
 class Model:
-    """Sizes and options that the layers share; ``window``: for layers with pattern letter ``w``."""
+    """Sizes and options that the layers share; ``window``: for layers with pattern letter ``w``.
+
+    ``mixer``: None where attention is the only mixer.
+    """
 
     attention: AttentionShape
     windowed: AttentionShape
     mlp: MlpShape
-    mixer: MixerShape
+    mixer: MixerShape | None
     experts: Experts
     share: RankShare
     norms: Norms
@@ -54,7 +53,10 @@ def _times(body: Body, m: Model, name: str, elems: float) -> bool:
     return added
 
 
-def _side_by_side(body: Body, m: Model, attention_shape: AttentionShape, window: int) -> None:
+def _side_by_side(
+    body: Body, m: Model, mixer: MixerShape, mamba: Callable[[Body, MixerShape, str], None],
+    attention_shape: AttentionShape, window: int,
+) -> None:  # fmt: skip
     """Add Mamba-2 and attention of one normalised input, with their results summed.
 
     Falcon-H1, Zuo et al. 2025; as in transformers, FalconH1DecoderLayer: each input and result is
@@ -64,8 +66,8 @@ def _side_by_side(body: Body, m: Model, attention_shape: AttentionShape, window:
     for part in ("mixer", "attention"):
         reads = f"{part}.in" if _times(body, m, f"{part}.in.scale", elems) else "norm1"
         if part == "mixer":
-            mamba(body, m.mixer, reads)
-            _times(body, m, "in_proj.multiplier", float(seq * m.mixer.ssd.width))
+            mamba(body, mixer, reads)
+            _times(body, m, "in_proj.multiplier", float(seq * mixer.ssd.width))
         else:
             attention(body, attention_shape, reads, window)
             _times(body, m, "k.multiplier", float(seq * attention_shape.kv_dim))
@@ -88,23 +90,28 @@ def _mlp(body: Body, m: Model, routed: bool, reads: str) -> None:
 def _mix(body: Body, m: Model, kind: Kind, attention_shape: AttentionShape, reads: str) -> None:
     """Add the ops that mix tokens, by the layer's kind; ``reads``: the tensor that they read."""
     window = m.window if kind.windowed else attention_shape.selected
+    if kind.mixer not in RECURRENT:
+        attention(body, attention_shape, reads, window)
+        return
+    from simcore.workload.archs import lm_mixers as mixers  # few models have any
+
+    mixer = m.mixer
+    assert mixer is not None
     match kind.mixer:
         case "m":
-            mamba(body, m.mixer, reads)
+            mixers.mamba(body, mixer, reads)
         case "s":
-            selective(body, m.mixer, m.norms.norm, reads)
+            mixers.selective(body, mixer, m.norms.norm, reads)
         case "g":
-            delta_net(body, m.mixer, reads)
+            mixers.delta_net(body, mixer, reads)
         case "c":
-            short_conv(body, m.mixer, reads)
+            mixers.short_conv(body, mixer, reads)
         case "l":
-            lightning(body, m.attention, reads)
+            mixers.lightning(body, m.attention, reads)
         case "k":
-            kimi_delta(body, m.mixer, reads)
+            mixers.kimi_delta(body, mixer, reads)
         case "h":
-            _side_by_side(body, m, attention_shape, window)
-        case _:
-            attention(body, attention_shape, reads, window)
+            _side_by_side(body, m, mixer, mixers.mamba, attention_shape, window)
 
 
 def _join_parallel(body: Body, m: Model) -> None:

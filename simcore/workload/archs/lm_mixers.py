@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Set
 from dataclasses import replace
 
 from simcore.base.record import dataclass
 from simcore.workload import ops
 from simcore.workload.archs.body import Body
 from simcore.workload.archs.lm_attention import AttentionShape
-from simcore.workload.archs.lm_kinds import RECURRENT, Kind
 from simcore.workload.archs.lm_settings import Mixers, Sizes
 from simcore.workload.graph import Op
 
@@ -64,18 +63,9 @@ def mixer_shape(sizes: Sizes, own: Mixers, apart: bool) -> MixerShape:
     )  # fmt: skip
 
 
-def check_mixers(m: MixerShape, order: Sequence[Kind], residual: str, kv_rank: int) -> None:
-    """Raises ValueError if a layer is empty or the sizes of its mixer do not fit."""
-    mixers = {k.mixer for k in order}
+def check_mixers(m: MixerShape, mixers: Set[str]) -> None:
+    """Raises ValueError if the sizes of a mixer, by its letter, do not fit."""
     of_mamba = mixers & {"m", "h"}
-    if any(k.halves == 0 for k in order):
-        raise ValueError("mixer_pattern and expert_pattern leave a layer empty")
-    if residual != "serial" and any(k.halves == 1 or k.mixer in RECURRENT for k in order):
-        raise ValueError(f"residual {residual!r} needs layers of attention and a feed-forward part")
-    if kv_rank and mixers & RECURRENT - {"k"}:
-        raise ValueError(
-            "mixer_pattern: latent attention together with recurrent mixers is not supported"
-        )
     if of_mamba and (not m.ssd.heads or m.ssd.heads % m.ssd.groups):
         raise ValueError(f"ssm_heads {m.ssd.heads} must be a multiple of ssm_groups {m.ssd.groups}")
     if "s" in mixers and not (m.selective.inner and m.selective.rank):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import field, replace
 
 from simcore.base.record import dataclass
-from simcore.workload.archs.checks import head_width
+from simcore.workload.archs.parts import head_width
 
 #: Allowed values of ``residual`` and of ``positions``.
 NORMS = (

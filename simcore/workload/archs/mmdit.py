@@ -11,7 +11,6 @@ from simcore.base.record import dataclass
 from simcore.workload import ops
 from simcore.workload.archs import ARCHS
 from simcore.workload.archs.body import Body
-from simcore.workload.archs.checks import check_names
 from simcore.workload.archs.diffusion_parts import STEP_FEATURES, latent_of, pixel_bytes
 from simcore.workload.archs.modulated import (
     ENCODED_BYTES,
@@ -32,6 +31,7 @@ from simcore.workload.archs.modulated import (
     step_features,
     turned,
 )
+from simcore.workload.archs.parts import check_names
 from simcore.workload.graph import Kernel, Op, Workload
 
 #: Parts of a modulation: shift, scale and gate of two sublayers; of one sublayer; shift and scale

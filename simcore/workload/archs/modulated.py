@@ -24,9 +24,9 @@ from simcore.workload.archs.body import (
     frozen_parts,
     frozen_weight_flop,
 )
-from simcore.workload.archs.checks import check_names, head_width
 from simcore.workload.archs.diffusion_parts import STEP_FEATURES, latent_frames
 from simcore.workload.archs.lm_attention import FLASH, rope_fused
+from simcore.workload.archs.parts import check_names, head_width
 from simcore.workload.graph import Kernel, Op, Workload
 from simcore.workload.ops import autocast_cast
 from simcore.workload.ops.modulate import gate, modulate

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
 from functools import lru_cache
 from typing import Any, get_type_hints
@@ -61,3 +61,26 @@ def _part(cls: Any, settings: Mapping[str, Any]) -> Any:
     inner = {key: _part(hint, settings) for key, hint in hints.items() if is_dataclass(hint)}
     own = {key: settings[key] for key in hints.keys() - inner.keys() if key in settings}
     return cls(**own, **inner)
+
+
+def check_names(**given: tuple[str, Sequence[str]]) -> None:
+    """Raises ValueError unless each setting's name is one of its allowed names."""
+    for key, (name, known) in given.items():
+        if name not in known:
+            raise ValueError(f"{key} {name!r} is none of {', '.join(known)}")
+
+
+#: How a linear layer's bias is added: by the product's own epilogue, or by a kernel after it.
+BIAS_ADDS = ("fused", "separate")
+#: When a scripted function's saved tensors are freed once its backward has run.
+SCRIPTED = ("released", "held")
+#: Units that compute products and convolutions which matrix units support only from some library
+#: release on.
+UNITS = ("matrix_units", "vector_units")
+
+
+def head_width(hidden: int, heads: int) -> int:
+    """Width of a head. Raises ValueError if the heads do not divide the model's width."""
+    if hidden % heads:
+        raise ValueError(f"hidden {hidden} is not a multiple of heads {heads}")
+    return hidden // heads

@@ -7,6 +7,7 @@ windows, experts and adapters.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from simcore.base.units import INT64_BYTES
 from simcore.workload import ops
@@ -19,19 +20,18 @@ from simcore.workload.archs.body import (
     frozen_parts,
     frozen_weight_flop,
 )
-from simcore.workload.archs.checks import check_names
 from simcore.workload.archs.lm_attention import ATTENTIONS, AttentionShape
 from simcore.workload.archs.lm_kinds import (
     FED,
     INDEXED,
     MIXERS,
+    RECURRENT,
     Kind,
     kind_of,
     name_of,
     pattern_of,
 )
 from simcore.workload.archs.lm_layer import Model, layer
-from simcore.workload.archs.lm_mixers import check_mixers, mixer_shape
 from simcore.workload.archs.lm_mlp import GATED, PLAIN, MlpShape
 from simcore.workload.archs.lm_settings import (
     EXPERT_TOKENS,
@@ -47,9 +47,12 @@ from simcore.workload.archs.lm_settings import (
     RankShare,
     Sizes,
 )
-from simcore.workload.archs.parts import settings_by_part
+from simcore.workload.archs.parts import check_names, settings_by_part
 from simcore.workload.graph import NEXT_TOKENS, TIE, Kernel, Op, Workload
 from simcore.workload.saved import Saved
+
+if TYPE_CHECKING:
+    from simcore.workload.archs.lm_mixers import MixerShape
 
 #: Parts into which torchtune splits a sequence for head and loss (CEWithChunkedOutputLoss).
 _CHUNKS = 8
@@ -223,7 +226,7 @@ def _shapes(
     return Model(
         attention=attending(full),
         windowed=attending(model.windowed.of(own)),
-        mixer=mixer_shape(sizes, model.mixers, run.mixer_apart),
+        mixer=_mixer_shape(model, run),
         mlp=MlpShape(
             seq=seq, hidden=hidden, ffn=feed_forward.ffn or 4 * hidden, kind=feed_forward.mlp,
             bias=sizes.biased(feed_forward.mlp_bias),
@@ -239,6 +242,32 @@ def _shapes(
             adapting.frozen_inputs,
         ),
     )  # fmt: skip
+
+
+def _mixer_shape(model: LanguageModel, run: Implementation) -> MixerShape | None:
+    """The shape of the mixers beside attention; None for a model without any."""
+    if RECURRENT.isdisjoint(model.mixers.mixer_pattern):
+        return None
+    from simcore.workload.archs.lm_mixers import mixer_shape
+
+    return mixer_shape(model.sizes, model.mixers, run.mixer_apart)
+
+
+def _check_mixers(shape: MixerShape | None, order: list[Kind], residual: str, kv_rank: int) -> None:
+    """Raises ValueError if a layer is empty or the sizes of its mixer do not fit."""
+    mixers = {k.mixer for k in order}
+    if any(k.halves == 0 for k in order):
+        raise ValueError("mixer_pattern and expert_pattern leave a layer empty")
+    if residual != "serial" and any(k.halves == 1 or k.mixer in RECURRENT for k in order):
+        raise ValueError(f"residual {residual!r} needs layers of attention and a feed-forward part")
+    if kv_rank and mixers & RECURRENT - {"k"}:
+        raise ValueError(
+            "mixer_pattern: latent attention together with recurrent mixers is not supported"
+        )
+    if shape is not None:
+        from simcore.workload.archs.lm_mixers import check_mixers
+
+        check_mixers(shape, mixers)
 
 
 def _kinds(model: LanguageModel, m: Model) -> list[Kind]:
@@ -266,7 +295,7 @@ def _kinds(model: LanguageModel, m: Model) -> list[Kind]:
             windows, routed, turned, mixers, indexed, model.feed_forward.widths(layers), strict=True
         )
     ]
-    check_mixers(m.mixer, order, model.norms.residual, model.attention.kv_rank)
+    _check_mixers(m.mixer, order, model.norms.residual, model.attention.kv_rank)
     if model.ends.next_tokens and not order[-1].fed:
         raise ValueError(
             "expert_pattern ends in a layer without feed-forward part: modules "

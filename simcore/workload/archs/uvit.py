@@ -12,10 +12,10 @@ from __future__ import annotations
 from simcore.base.units import FP32_BYTES
 from simcore.workload import ops
 from simcore.workload.archs import ARCHS
-from simcore.workload.archs.checks import check_names, head_width
 from simcore.workload.archs.diffusion_parts import MODES, Latent, latent_of
 from simcore.workload.archs.lm_attention import FLASH
 from simcore.workload.archs.params import norm_params, weight_and_bias
+from simcore.workload.archs.parts import check_names, head_width
 from simcore.workload.graph import Block, Kernel, Op, Param, Workload
 from simcore.workload.ops.attention import ALIGNED
 from simcore.workload.saved import Saved

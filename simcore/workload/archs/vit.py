@@ -11,9 +11,9 @@ from simcore.base.units import FP32_BYTES
 from simcore.workload import ops
 from simcore.workload.archs import ARCHS
 from simcore.workload.archs.body import Body
-from simcore.workload.archs.checks import check_names, head_width
 from simcore.workload.archs.lm_attention import SCORES
 from simcore.workload.archs.params import norm_params, weight_and_bias
+from simcore.workload.archs.parts import check_names, head_width
 from simcore.workload.archs.towers import Tower, attend, layer, scores
 from simcore.workload.graph import Block, Kernel, Op, Param, Workload
 

@@ -13,7 +13,7 @@ from math import prod
 from simcore.base.units import FP32_BYTES
 from simcore.workload import ops
 from simcore.workload.archs import ARCHS
-from simcore.workload.archs.checks import check_names
+from simcore.workload.archs.parts import check_names
 from simcore.workload.archs.tape import T, Tape
 from simcore.workload.graph import Affine, Kernel, Op, Workload
 from simcore.workload.saved import Saved

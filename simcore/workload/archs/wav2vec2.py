@@ -11,7 +11,7 @@ from simcore.base.units import FP32_BYTES, INT64_BYTES
 from simcore.workload import ops
 from simcore.workload.archs import ARCHS
 from simcore.workload.archs.body import Body
-from simcore.workload.archs.checks import check_names, head_width
+from simcore.workload.archs.parts import check_names, head_width
 from simcore.workload.archs.towers import CORES, Tower, layer
 from simcore.workload.graph import Block, Frozen, Kernel, Op, Workload
 from simcore.workload.saved import Saved

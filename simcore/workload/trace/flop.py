@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch._prims_common import suggest_memory_format
 
-from simcore.workload.conv_kinds import conv_kind, has_planes
 from simcore.workload.graph import NATIVE_NORM, KernelKind
 from simcore.workload.ops.attention import DRAWN_SCORE
+from simcore.workload.ops.gemm import conv_kind, has_planes
 from simcore.workload.ops.lookup import BLOCK_ROW
 from simcore.workload.ops.norm import NORM_AGAIN, NORM_BWD_AGAIN, native_norm
 from simcore.workload.trace.indexed import indexed_elements
