@@ -18,7 +18,7 @@ from operator import attrgetter
 import numpy as np
 
 from simcore.base.errors import InvalidConfig
-from simcore.memory.allocator_types import (
+from simcore.memory.result import (
     LARGE_SEGMENT_BYTES,
     MIN_BLOCK_BYTES,
     MIN_LARGE_BYTES,

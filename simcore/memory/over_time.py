@@ -13,10 +13,10 @@ from simcore.base.record import dataclass
 from simcore.hardware.cluster import NodeGroup
 from simcore.hardware.spec import GPUS
 from simcore.memory.allocator import peak_reserved, replay
-from simcore.memory.allocator_types import Replay
 from simcore.memory.events import EventList, step_events
 from simcore.memory.job import fullest, memory_at
 from simcore.memory.outside import engine_workspaces, workspace_bytes
+from simcore.memory.result import Replay
 from simcore.memory.terms import OUTSIDE
 from simcore.request.resolved import Request
 from simcore.strategy.strategy import Strategy

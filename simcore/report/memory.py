@@ -10,9 +10,9 @@ import pickle
 from pathlib import Path
 from typing import Any
 
-from simcore.memory.allocator_types import SegmentState
 from simcore.memory.events import Allocation
 from simcore.memory.over_time import MemoryTimeline
+from simcore.memory.result import SegmentState
 
 
 def _frames(what: Allocation) -> list[dict[str, Any]]:

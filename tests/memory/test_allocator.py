@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from simcore.base.errors import InvalidConfig
 from simcore.base.units import KIB, MIB
 from simcore.memory.allocator import replay
-from simcore.memory.allocator_types import Replay
+from simcore.memory.result import Replay
 
 
 class Event(NamedTuple):

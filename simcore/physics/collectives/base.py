@@ -312,6 +312,8 @@ _ONLY: Mapping[str, tuple[Collective, ...]] = {
     "star": ("one_to_all", "all_to_one"),
     "PAT": ("all_gather", "reduce_scatter"),
 }
+#: Algorithms that reduce in switches, not loaded where none can.
+_IN_SWITCHES = ("CollNetDirect", "CollNetChain", "NVLS", "NVLSTree")
 #: Algorithms that run where ranks are joined by a torus, and only there.
 ON_TORUS = ("Torus",)
 
@@ -336,13 +338,17 @@ def options_of(op: Collective, group: Group) -> list[Option]:
     """
     op = op if group.library.allowed.by_function else priced_as(op)
     if op not in group.known_options:
-        here = (
-            a for a in ALGORITHMS
-            if (a in ON_TORUS) == bool(group.library.torus) and op in _ONLY.get(a, (op,))
-        )  # fmt: skip
+        here = [a for a in ALGORITHMS if _may_run(a, op, group.library)]
         every = [o for a in here for o in ALGORITHMS[a].options(op, group)]
         group.known_options[op] = _allowed(every, group.library.allowed.of(op))
     return group.known_options[op]
+
+
+def _may_run(name: str, op: Collective, library: Library) -> bool:
+    """Whether an algorithm may have options for a collective with this library and network."""
+    if (name in ON_TORUS) != bool(library.torus) or op not in _ONLY.get(name, (op,)):
+        return False
+    return name not in _IN_SWITCHES or library.sharp or library.nvls_bw_bytes_per_s > 0
 
 
 def _allowed(every: list[Option], allowed: Allowed) -> list[Option]:

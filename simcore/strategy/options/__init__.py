@@ -10,7 +10,6 @@ from typing import Any
 
 from simcore.strategy.options import (
     cluster,
-    expert,
     job,
     memory,
     model,
@@ -37,8 +36,9 @@ from simcore.strategy.options.option import (
 #: Options of a job by name; one that is missing or None takes its default. ``read_options`` checks.
 Options = dict[str, Any]
 
-for _heading in (job, model, parallelism, memory, cluster, expert):
+for _heading in (job, model, parallelism, memory, cluster):
     OPTIONS.register(*_heading.DECLARED)
+OPTIONS.register(*cluster.EXPERT)
 
 __all__ = [
     "OPTIONS", "Axis", "Control", "File", "Made", "Name", "NameList", "Number", "Option",
