@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import accumulate, groupby, pairwise
 from types import MappingProxyType
 
@@ -151,9 +151,6 @@ def least_layers(n_stages: int, chunks: int) -> tuple[int, ...]:
     """
     ends = (0, n_stages - 1)
     return tuple(max(1, chunks - (s in ends and chunks > 1)) for s in range(n_stages))
-
-
-CutRule = Callable[[int, int, Mapping[str, Scalar]], tuple[int, ...]]
 
 
 @CUT_RULES.register(EVEN)

@@ -7,15 +7,13 @@ dimension.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields
-from typing import TYPE_CHECKING, Final, Literal
+from typing import Final, Literal
 
 from simcore.base.record import dataclass
 from simcore.base.registry import Registry
-
-if TYPE_CHECKING:
-    from simcore.strategy.cuts import CutRule
+from simcore.workload.models import Scalar
 
 Dispatcher = Literal["alltoall", "deepep", "hybridep"]
 #: Megatron-Core's name for the last two; its default among them is DeepEP.
@@ -26,7 +24,9 @@ CpComm = Literal["ring", "all-gather", "ulysses"]
 DEFAULT_SCHEDULE = "1f1b"
 #: Layers a stage where ``Layout.stages`` names none, and where ``balanced_cut`` chooses them.
 EVEN, AUTO = "even", "auto"
-#: The rules by which programs assign layers to stages.
+#: The rules by which programs assign layers to stages: layers, stages and the model's settings in,
+#: the layers of each stage out.
+CutRule = Callable[[int, int, Mapping[str, Scalar]], tuple[int, ...]]
 CUT_RULES: Registry[CutRule] = Registry(
     "cut rule", dict.fromkeys((EVEN, "modules", "costs", "filled"), "simcore.strategy.cuts")
 )
@@ -120,7 +120,7 @@ class Layout:
     def violations(self, n_gpus: int, n_layers: int) -> list[str]:
         """Every rule that these degrees break, for these numbers of GPUs and repeated layers.
 
-        Those of the schedule are apart (``step.schedules.layout_violations``).
+        Those of the stages and their schedule are apart (``step.schedules.layout_violations``).
         """
         found = [
             f"{f.name} must be at least 1, not {value}"
@@ -155,10 +155,6 @@ class Layout:
             found.append(f"vpp={self.vpp} needs pp above 1")
         if self.stages and self.pp == 1:
             found.append(f"stages {self.stages} need pp above 1")
-        elif self.stages and self.pp <= n_layers:
-            from simcore.strategy.cuts import cut_problems
-
-            found += cut_problems(self.stages, n_layers, self.pp, self.vpp)
         return found
 
 

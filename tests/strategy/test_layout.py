@@ -95,7 +95,6 @@ def test_text_of_a_layout() -> None:
         (Layout(tp=2, expert_tp=4), 8, 12, 0),
         (Layout(stages="6,6"), 8, 12, 1),  # needs pp
         (Layout(pp=2, stages="6,6"), 8, 12, 0),
-        (Layout(pp=2, stages="6,5"), 8, 12, 1),
     ],
 )
 def test_rules_at_their_border(layout: Layout, n_gpus: int, n_layers: int, n_problems: int) -> None:

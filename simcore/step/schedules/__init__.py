@@ -37,6 +37,12 @@ def schedule_of(layout: Layout) -> Schedule:
 
 
 def layout_violations(layout: Layout, n_gpus: int, n_layers: int) -> list[str]:
-    """Every rule that a layout or its schedule breaks, for these numbers of GPUs and layers."""
+    """Every rule that a layout, its stages or schedule break, for these numbers of GPUs, layers."""
     found = layout.violations(n_gpus, n_layers)
-    return found if layout.pp < 1 or layout.vpp < 1 else found + schedule_of(layout).refused(layout)
+    if layout.pp < 1 or layout.vpp < 1:
+        return found
+    if layout.stages and 1 < layout.pp <= n_layers:
+        from simcore.strategy.cuts import cut_problems
+
+        found += cut_problems(layout.stages, n_layers, layout.pp, layout.vpp)
+    return found + schedule_of(layout).refused(layout)
