@@ -6,20 +6,21 @@ import numpy as np
 
 from simcore.answer.explain_facts import Derivation, Explainer, Facts
 from simcore.base.units import GIB, GIGA, format_si
-from simcore.memory.communicators import (
+from simcore.memory.job import fullest
+from simcore.memory.outside import (
     CHANNELS_NETWORK,
     CHANNELS_NVLINK,
     CHANNELS_PCIE,
     CONNECTIONS_NETWORK,
     CONNECTIONS_NODE,
     CONNECTIONS_PAIR,
+    CUBLAS_HANDLES,
     LL128_BYTES,
     LL_BYTES,
     SIMPLE_BYTES,
+    engine_workspaces,
     groups_of,
 )
-from simcore.memory.job import fullest
-from simcore.memory.outside import CUBLAS_HANDLES, engine_workspaces
 from simcore.memory.parts import frozen_width, saved_activations
 from simcore.memory.result import MIN_LARGE_BYTES, ROUND_LARGE_BYTES
 from simcore.memory.spread import is_foreign, program_kind, whole_sd_log

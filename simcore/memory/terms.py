@@ -16,8 +16,7 @@ import numpy as np
 from simcore.base.arrays import NDArray, distinct_columns
 from simcore.base.record import dataclass
 from simcore.base.units import FP32_BYTES
-from simcore.memory.communicators import Group, communicator_bytes
-from simcore.memory.outside import CUBLAS_WORKSPACE_BYTES
+from simcore.memory.outside import CUBLAS_WORKSPACE_BYTES, Group, communicator_bytes
 from simcore.memory.parts import Parts, PartSizes, frozen_away, parts_of
 from simcore.memory.result import MIN_LARGE_BYTES, ROUND_LARGE_BYTES
 from simcore.step.parallel import PARALLELISMS, PLACES, Holdings

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simcore.base.units import MIB
-from simcore.memory.communicators import Group, communicator_bytes, groups_of, nccl_bytes
+from simcore.memory.outside import Group, communicator_bytes, groups_of, nccl_bytes
 from simcore.strategy.layout import Layout
 
 ONE = np.ones(1)
