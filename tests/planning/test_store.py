@@ -30,6 +30,7 @@ from simcore.planning.folder_lock import FolderLock
 from simcore.planning.parts import UnusablePart, part_at
 from simcore.planning.space import make_space
 from simcore.planning.sweep import SweepResult, run_sweep
+from simcore.planning.workers.dask_cluster import DaskWorkers
 from simcore.planning.workers.processes import Processes
 
 #: 3,584 points, of which some are not valid, in pieces of at most 100 and about 13 parts.
@@ -190,7 +191,7 @@ def forget(rng: random.Random, part: Path, made: Path) -> None:
 FAULTS = (truncate, empty, remove, swap, flip, lengthen, repeat, forget)
 
 
-def disturbed(case: Callable[[str], Case], made: Path, seed: int) -> None:
+def disturbed(case: Callable[[str], Case], made: Path, seed: int, cluster: Any = None) -> None:
     """One to four faults; a folder without its sweep.json takes no foreign parts for its own."""
     rng = random.Random(seed)
     new = case(rng.choice(FORMATS))
@@ -198,15 +199,15 @@ def disturbed(case: Callable[[str], Case], made: Path, seed: int) -> None:
     for fault in faults:
         if new.parts:
             fault(rng, rng.choice(new.parts), made)
-    jobs = rng.choice((1, 1, 2))
+    how: dict[str, Any] = {"cluster": cluster} if cluster else {"jobs": rng.choice((1, 1, 2))}
     before = [p.read_bytes() for p in new.parts]
     if {swap, forget} <= set(faults) and any(p.read_bytes() in before for p in others(made)):
         with pytest.raises(UsageError, match="another sweep"):
-            new.sweep(jobs=jobs)
+            new.sweep(**how)
         assert [p.read_bytes() for p in new.parts] == before
         assert not new.path.exists()
         return
-    new.ends_undisturbed(jobs=jobs)
+    new.ends_undisturbed(**how)
     assert new.said or set(faults) <= {remove, forget, repeat}
 
 
@@ -467,6 +468,64 @@ def test_a_process_that_ends_at_any_step_loses_nothing(
     made: Path, tmp_path: Path, step: int, sent: signal.Signals
 ) -> None:
     signalled(made, tmp_path, step, sent, 1 + step % 2)
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Any]:
+    """A client of a Dask cluster of two processes."""
+    distributed = pytest.importorskip("distributed")
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        distributed.LocalCluster(
+            n_workers=2, threads_per_worker=1, dashboard_address="127.0.0.1:0", silence_logs=50
+        ) as workers,
+        distributed.Client(workers) as client,
+    ):
+        patch.setattr(DaskWorkers, "task_s", 0.01)
+        yield client
+
+
+def stopped_on_dask(made: Path, tmp_path: Path, cluster: Any, seed: int) -> None:
+    """A worker that is killed, Ctrl-C, or a full disk, at a random moment of a sweep on Dask."""
+    rng = random.Random(seed)
+    fault = rng.choice(("kill", "interrupt", "full"))
+    suffix, at_frac = rng.choice(FORMATS), rng.random()
+    new = Case(tmp_path / f"points.{suffix}", (made / f"whole.{suffix}").read_bytes())
+    met: list[str] = []
+
+    def disturb(done: int, total: int, best: object) -> None:
+        if met or done < at_frac * total:
+            return
+        met.append(fault)
+        if fault == "interrupt":
+            raise KeyboardInterrupt
+        if fault == "kill":
+            os.kill(rng.choice(list(cluster.run(os.getpid).values())), signal.SIGKILL)
+
+    with pytest.MonkeyPatch.context() as patch:
+        if fault == "full":
+            patch.setattr(os, "fsync", Full(rng.randrange(30)))
+        try:
+            found = new.sweep(resume=False, cluster=cluster, progress=disturb)
+        except DataError as err:
+            assert fault == "full" and "no space is left on the disk" in str(err)
+            found = None
+    if found is not None and found.finished:
+        assert new.path.read_bytes() == new.whole and not new.folder.exists()
+    else:
+        assert fault != "kill" and not new.path.exists()
+        new.ends_undisturbed(resume=new.folder.exists(), cluster=cluster)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(200, 300))
+def test_a_hundred_faults_on_dask_change_no_byte(
+    case: Callable[[str], Case], made: Path, tmp_path: Path, cluster: Any, seed: int
+) -> None:
+    if seed % 2:
+        disturbed(case, made, seed, cluster)
+    else:
+        stopped_on_dask(made, tmp_path, cluster, seed)
 
 
 def begun(path: Path, *more: str) -> subprocess.Popen[str]:
