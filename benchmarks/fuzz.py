@@ -1,10 +1,10 @@
 """Inputs that nobody would write: python -m benchmarks.fuzz --n 100000.
 
-Jobs, model files, configs, calibrations, tables, launch lines, traces, topologies and job lists are
-made at random or by altering good ones, and given to the command line. No input may end in an error
-that is not simcore's own, an answer outside its schema, a NaN, or take more than 10 s of processor
-time or 1 GB. Exit code 1 if one does; each is printed with its number, which ``--from N --n 1``
-repeats.
+Jobs, sweeps, model files, configs, calibrations, tables, launch lines, traces, topologies and job
+lists are made at random or by altering good ones, and given to the command line; uploads are given
+to what reads the page's. No input may end in an error that is not simcore's own, an answer outside
+its schema, a NaN, or take more than 10 s of processor time or 1 GB. Exit code 1 if one does; each
+is printed with its number, which ``--from N --n 1`` repeats.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import contextlib
 import gzip
 import io
 import json
+import multiprocessing
 import random
 import resource
 import signal
@@ -22,10 +23,14 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from simcore.base.errors import SimcoreError
 from simcore.cli.main import run
+from simcore.serve.compute import shown_name
 from simcore.strategy.options import OPTIONS, Number, Switch, Whole
 from simcore.strategy.options.kinds import names_of
 
@@ -34,7 +39,7 @@ MOST_S, MOST_BYTES = 10.0, 1e9
 #: Longest time by the clock [s]: an input that waits for ever uses no processor. Other programs may
 #: keep the processor busy for a while.
 MOST_WAITED_S = 120.0
-#: After so many inputs failures are printed.
+#: Inputs of one process, whose caches grow with each; then its failures are printed.
 _AT_ONCE = 500
 ROOT = Path(__file__).resolve().parents[1]
 #: Texts that break readers: signs, sizes, encodings, formulas, controls.
@@ -92,16 +97,30 @@ def _file(name: str, seeds: Sequence[bytes], *words: str) -> Make:
 
 def _job(rng: random.Random, _folder: Path) -> Words:
     """A prediction with a few options of any kind, some with odd values."""
-    from simcore.hardware.spec import GPUS, NODES
-    from simcore.workload.models import MODELS
+    from simcore.hardware.spec import GPUS
 
     gpus = "+".join(
         "x".join([*(str(rng.choice([1, 2, 3, 8, 64, 1000])) for _ in range(rng.choice([0, 1, 2]))),
                   rng.choice(GPUS.names())])
         for _ in range(rng.choice([1, 1, 1, 2, 3]))
     )  # fmt: skip
-    model = rng.choice(MODELS.names())
-    words = ["predict", "--json", "--model", model, "--gpus", gpus]
+    return _asked(rng, "predict", gpus, most=1)
+
+
+def _sweep(rng: random.Random, _folder: Path) -> Words:
+    """A sweep over up to eight clusters and two values of an option."""
+    from simcore.hardware.spec import GPUS
+
+    nodes = rng.choice(["1", "1..3", "2,4", "1..8*2", "4..1", "x"])
+    return _asked(rng, "sweep", f"{rng.choice(GPUS.names())}:{nodes}x{rng.choice([1, 8])}", most=2)
+
+
+def _asked(rng: random.Random, command: str, gpus: str, most: int) -> Words:
+    """A command with a few options of at most so many values of any kind, some of them odd."""
+    from simcore.hardware.spec import NODES
+    from simcore.workload.models import MODELS
+
+    words = [command, "--json", "--model", rng.choice(MODELS.names()), "--gpus", gpus]
     for option in rng.sample(list(OPTIONS.options().values()), rng.choice([0, 1, 2, 3, 5])):
         kind, flag = option.kind, option.flag or f"--{option.name.replace('_', '-')}"
         if isinstance(kind, Switch):
@@ -112,8 +131,9 @@ def _job(rng: random.Random, _folder: Path) -> Words:
             names = getattr(kind, "names", None)
             values = list(names_of(names)) if names else []
             values = values or [rng.choice(NODES.names()), "full", "8", "1:2", "cpu", "ib-hdr 4:1"]
-        value = rng.choice(ODD) if rng.random() < 0.2 else rng.choice(values)
-        words += [f"{flag}={value}"]
+        given = [rng.choice(ODD) if rng.random() < 0.2 else rng.choice(values)
+                 for _ in range(rng.randint(1, most))]  # fmt: skip
+        words.append(f"{flag}={','.join(given)}")
     if rng.random() < 0.05:
         words[rng.randrange(len(words))] = rng.choice(ODD)
     return words
@@ -146,20 +166,26 @@ _TABLES = [
     *_seeds("validate/tables/*.csv", "validate/corpora/*/*.csv"),
     b"model,gpus,micro_batch,step_time_s,notes\ngpt2,8xH100,8,0.046,x\nbert-base,8xT4,4,0.1,\n",
 ]
+_CALIBRATIONS = _seeds("hardware_db/calibrations/l*.yaml")
+#: Stands for a command: a file is given to what reads the page's uploads.
+_UPLOAD = "upload to the page"
 #: What is made, by name, and how often.
 KINDS: dict[str, tuple[int, Make]] = {
     "job": (10, _job),
+    "sweep": (1, _sweep),
     "launch": (4, _launch),
     "model": (3, _file("x.yaml", _seeds("models_db/*.yaml"), "predict", "--model", "FILE", *_ASK)),
     "config": (3, _file("x.json", _CONFIGS, "predict", "--model", "FILE", *_ASK)),
-    "calibration": (1, _file("x.yaml", _seeds("hardware_db/calibrations/l*.yaml"), "predict",
-                             "--model", "gpt2", "--calibration", "FILE", *_ASK)),
+    "calibration": (1, _file("x.yaml", _CALIBRATIONS, "predict", "--model", "gpt2",
+                             "--calibration", "FILE", *_ASK)),
     "table": (1, _file("x.csv", _TABLES, "validate", "FILE", "--json")),
     "trace": (3, _file("x.json", _TRACES, "explain-trace", "FILE", "--json")),
     "packed trace": (1, _file("x.json.gz", _TRACES, "explain-trace", "FILE", "--json")),
     "topology": (2, _file("x.txt", _TOPOLOGIES, "node-from-topo", "FILE", "--gpu", "V100",
                           "-o", "NEW")),
     "fleet": (1, _file("x.csv", _FLEET, "fleet", "FILE", "--gpus", "16", "--json")),
+    "upload": (2, _file("x.json", _CONFIGS, _UPLOAD, "model", "FILE")),
+    "calibration upload": (1, _file("x.yaml", _CALIBRATIONS, _UPLOAD, "calibration", "FILE")),
 }  # fmt: skip
 
 
@@ -190,7 +216,7 @@ def _tried(words: Words) -> tuple[int | None, str]:
     signal.setitimer(signal.ITIMER_REAL, MOST_WAITED_S)
     try:
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            code = run(words)
+            code = _uploaded(words) if words[0] == _UPLOAD else run(words)
     except TookTooLong as late:
         return None, f"takes more than {late}"
     except BaseException as error:
@@ -204,6 +230,15 @@ def _tried(words: Words) -> tuple[int | None, str]:
     if "needs more memory than the machine gives" in said:
         return code, f"takes more than {MOST_BYTES:g} bytes"
     return code, _wrong_answer(words, out.getvalue()) if code < 2 else ""
+
+
+def _uploaded(words: Words) -> int:
+    """The exit code that a command would have which reads an upload."""
+    try:
+        shown_name(words[1], Path(words[2]).read_bytes())  # type: ignore[arg-type]
+    except SimcoreError:
+        return 2
+    return 0
 
 
 def _wrong_answer(words: Words, text: str) -> str:
@@ -260,18 +295,25 @@ def main() -> int:
     parser.add_argument("--n", type=int, default=2000, help="number of inputs")
     parser.add_argument("--from", type=int, default=0, dest="first", help="number of the first")
     parser.add_argument("--kind", action="append", default=[], choices=KINDS)
+    parser.add_argument("--jobs", type=int, default=1, help="processes")
     asked = parser.parse_args()
     begun = time.monotonic()
     ends: Counter[str] = Counter()
-    n_failures = 0
-    for first in range(asked.first, asked.first + asked.n, _AT_ONCE):
-        left = asked.first + asked.n - first
-        failures, ended = fuzz(min(left, _AT_ONCE), first, asked.kind)
-        for line in failures:
-            print(line, flush=True)  # noqa: T201
-        ends, n_failures = ends + ended, n_failures + len(failures)
-    for end, times in sorted(ends.items()):
-        print(f"{times:8,}  {end}")  # noqa: T201
+    n_failures, end = 0, asked.first + asked.n
+    firsts = range(asked.first, end, _AT_ONCE)
+    sizes = [min(_AT_ONCE, end - first) for first in firsts]
+    context = multiprocessing.get_context("forkserver")
+    with ProcessPoolExecutor(asked.jobs, context, max_tasks_per_child=1) as pool:
+        for first, found in zip(
+            firsts, pool.map(partial(fuzz, kinds=asked.kind), sizes, firsts), strict=True
+        ):
+            failures, ended = found
+            for line in failures:
+                print(line)  # noqa: T201
+            print(f"from {first:,} on: {len(failures)} failures", file=sys.stderr, flush=True)  # noqa: T201
+            ends, n_failures = ends + ended, n_failures + len(failures)
+    for how, times in sorted(ends.items()):
+        print(f"{times:8,}  {how}")  # noqa: T201
     print(f"{asked.n:,} inputs in {time.monotonic() - begun:.0f} s, {n_failures} failures")  # noqa: T201
     return int(bool(n_failures))
 
