@@ -95,6 +95,15 @@ def _file(name: str, seeds: Sequence[bytes], *words: str) -> Make:
     return make
 
 
+#: Options of a prediction that are none of the job, some with odd values.
+_ANSWERS = ("--measured=ODD", "--measured=850ms", "--inference", "--explain=ODD", "--tokens=ODD",
+            "--tokens=300B", "--deadline=ODD", "--price=ODD", "--prices=ODD", "--set=ODD",
+            "--cost=ODD", "--scaling")  # fmt: skip
+
+#: Those whose answer is another one than a prediction.
+_OTHERS = ("--measured", "--inference", "--explain", "--scaling")
+
+
 def _job(rng: random.Random, _folder: Path) -> Words:
     """A prediction with a few options of any kind, some with odd values."""
     from simcore.hardware.spec import GPUS
@@ -104,7 +113,11 @@ def _job(rng: random.Random, _folder: Path) -> Words:
                   rng.choice(GPUS.names())])
         for _ in range(rng.choice([1, 1, 1, 2, 3]))
     )  # fmt: skip
-    return _asked(rng, "predict", gpus, most=1)
+    more = [rng.choice(_ANSWERS)] if rng.random() < 0.2 else []
+    return [
+        *_asked(rng, "predict", gpus, most=1),
+        *(m.replace("ODD", rng.choice(ODD)) for m in more),
+    ]
 
 
 def _sweep(rng: random.Random, _folder: Path) -> Words:
@@ -249,7 +262,7 @@ def _wrong_answer(words: Words, text: str) -> str:
         answer = json.loads(text, parse_constant=lambda name: 1 / 0)
     except (ValueError, ZeroDivisionError) as err:
         return f"no JSON: {type(err).__name__}: {text[:100]!a}"
-    if words[0] == "predict":
+    if words[0] == "predict" and not any(w.startswith(_OTHERS) for w in words):
         error = next(_schema().iter_errors(answer), None)
         return f"not as in the schema: {error.message[:200]}" if error else ""
     return ""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Any
 
 from simcore.base.errors import SimcoreError
 from simcore.calibrate.bench.case import World
-from simcore.calibrate.bench.ranks import Ranks, launched_by_torchrun
+from simcore.calibrate.bench.ranks import Ranks, local_rank, world_size
 from simcore.calibrate.machine import (
     THIS_MACHINE,
     Calibrated,
@@ -56,10 +55,10 @@ def main(argv: Sequence[str]) -> int:
     words = _parser().parse_args(argv)
     try:
         options = _options(words)
-        several = launched_by_torchrun() and int(os.environ["WORLD_SIZE"]) > 1
+        several = world_size() > 1
         backend = "gloo" if options.device == "cpu" else "cpu:gloo,cuda:nccl"
         if options.device == "cuda" and several:
-            needed_torch().cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
+            needed_torch().cuda.set_device(local_rank())
         world: World = Ranks.join(backend) if several else World()
         try:
             answer = _work(words, options, world)

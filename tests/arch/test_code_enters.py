@@ -14,7 +14,17 @@ RUNS = {
     "unsafe_load", "full_load",
 }  # fmt: skip
 #: Modules whose ``load`` and ``loads`` do.
-LOADERS = {"pickle", "marshal", "shelve", "dill", "joblib", "cloudpickle", "torch", "jsonpickle"}
+LOADERS = {
+    "pickle",
+    "ForkingPickler",
+    "marshal",
+    "shelve",
+    "dill",
+    "joblib",
+    "cloudpickle",
+    "torch",
+    "jsonpickle",
+}
 #: Each place, and what keeps data from it. docs/security.md has those that a user meets.
 PLACES = {
     ("simcore/workload/trace/callables.py", "import_module"): "permission.permitted",
@@ -31,6 +41,7 @@ PLACES = {
     ("simcore/cli/commands.py", "import_module"): "names of a table in the file",
     ("simcore/__init__.py", "import_module"): "names of a table in the file",
     ("simcore/api/__init__.py", "import_module"): "names of a table in the file",
+    ("simcore/serve/worker.py", "ForkingPickler.loads"): "a pipe to the process that forked it",
     ("simcore/planning/workers/dask_cluster.py", "pickle.loads"): "bytes that the client made",
 }
 
@@ -68,6 +79,26 @@ def test_code_enters_in_these_places_alone() -> None:
     found = {(m.as_posix(), call) for m in modules() for call in calls(parsed(m))}
     assert found - PLACES.keys() == set()
     assert PLACES.keys() - found == set(), "places that are no more"
+
+
+def variables(tree: ast.AST) -> Iterator[str]:
+    """The environment's variables that a module reads or sets, where it names them itself."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            owner, words = node.func.value, node.args[:1]
+        elif isinstance(node, ast.Subscript):
+            owner, words = node.value, [node.slice]
+        else:
+            continue
+        if isinstance(owner, ast.Attribute) and owner.attr == "environ":
+            yield from (w.value for w in words if isinstance(w, ast.Constant))
+
+
+def test_no_other_variable_is_read_than_the_documented_ones() -> None:
+    found = {name for m in modules() for name in variables(parsed(m))}
+    assert len(found) > 8
+    text = Path(ROOT / "docs" / "security.md").read_text(encoding="utf-8")
+    assert [name for name in sorted(found) if f"`${name}`" not in text] == []
 
 
 def test_yaml_is_read_as_plain_data() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from simcore.base.errors import UsageError
 from simcore.base.record import dataclass
 from simcore.calibrate.bench.case import T, World
 
@@ -19,10 +20,19 @@ class Ranks(World):
 
     @staticmethod
     def join(backend: str) -> Ranks:
-        """Join the process group; control messages use gloo, which waits without using a core."""
+        """Join the process group; control messages use gloo, which waits without using a core.
+
+        Raises UsageError where the launcher's variables name no group.
+        """
         import torch.distributed as dist
 
-        dist.init_process_group(backend)
+        try:
+            dist.init_process_group(backend)
+        except ValueError as err:
+            first = str(err).splitlines()[0]
+            raise UsageError(
+                f"cannot join the other ranks ({first}): start with torchrun"
+            ) from None
         return Ranks(dist.get_rank(), dist.get_world_size(), dist.new_group(backend="gloo"))
 
     @staticmethod
@@ -56,11 +66,18 @@ class Ranks(World):
         dist.barrier(group=self._control)
 
 
-def launched_by_torchrun() -> bool:
-    """Whether a launcher such as torchrun has set the rank variables."""
-    return "RANK" in os.environ and "WORLD_SIZE" in os.environ
+def world_size() -> int:
+    """Number of ranks that a launcher such as torchrun has started. Raises UsageError."""
+    return _number("WORLD_SIZE", "1") if "RANK" in os.environ else 1
 
 
 def local_rank() -> int:
-    """The number of this process on its node."""
-    return int(os.environ.get("LOCAL_RANK", os.environ.get("RANK", "0")))
+    """The number of this process on its node. Raises UsageError."""
+    return _number("LOCAL_RANK", os.environ.get("RANK", "0"))
+
+
+def _number(variable: str, default: str) -> int:
+    text = os.environ.get(variable, default)
+    if not text.isdecimal():
+        raise UsageError(f"${variable} is {text!r:.40}, not the number that torchrun sets")
+    return int(text)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import socket
+from pathlib import Path
 
 import pytest
 
@@ -26,3 +28,26 @@ def test_a_single_rank_joins_and_hears_itself(monkeypatch: pytest.MonkeyPatch) -
         world.barrier()
     finally:
         Ranks.leave()
+
+
+@pytest.mark.parametrize(
+    ("variables", "says"),
+    [
+        ({"RANK": "0", "WORLD_SIZE": "two"}, r"\$WORLD_SIZE is 'two', not the number"),
+        ({"RANK": "0", "WORLD_SIZE": "-2"}, r"\$WORLD_SIZE is '-2', not the number"),
+        ({"RANK": "0", "WORLD_SIZE": "2"}, "cannot join the other ranks"),
+    ],
+)
+def test_variables_that_no_launcher_sets_are_one_sentence(
+    variables: dict[str, str], says: str, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str], tmp_path: Path,
+) -> None:  # fmt: skip
+    from simcore.calibrate.rank import main
+
+    for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert main(["--device", "cpu", "-o", str(tmp_path / "x.yaml")]) == 2
+    err = capsys.readouterr().err
+    assert re.search(says, err) and err.count("\n") == 1
