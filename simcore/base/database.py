@@ -132,7 +132,7 @@ def parse_yaml(text: str, file: object) -> Any:
         raise DataError(f"is larger than {MOST_YAML // 10**6} MB", file=file)
     try:
         if "*" in text and "&" in text:
-            _refuse_bomb(text, file)
+            refuse_bomb(text, file)
         return YAML(typ="safe", pure=True).load(text)
     except MarkedYAMLError as err:
         mark = err.problem_mark or err.context_mark
@@ -148,15 +148,22 @@ def parse_yaml(text: str, file: object) -> Any:
 MOST_YAML, _MOST_VALUES = 2_000_000, 200_000
 
 
-def _refuse_bomb(text: str, file: object) -> None:
-    """Raises DataError where aliases stand for so many values that reading them would not end."""
+def refuse_bomb(
+    text: str, file: object, most_values: int = _MOST_VALUES, most_depth: int | None = None
+) -> None:
+    """Raises DataError, with the line, where the YAML holds more values than ``most_values``.
+
+    An alias counts as many values as it stands for: ten lines can stand for a billion ("billion
+    laughs"). With ``most_depth``, deeper nesting, anchors, aliases and tags are refused too.
+    """
     from ruamel.yaml import YAML
 
+    plain = most_depth is not None
     sizes: dict[str, int] = {}
     open_ones: list[tuple[str | None, int]] = []
     total = 0
     for event in YAML(typ="safe", pure=True).parse(text):
-        kind, anchor = type(event).__name__, getattr(event, "anchor", None)
+        kind, anchor, wrong = type(event).__name__, getattr(event, "anchor", None), ""
         if kind == "AliasEvent":
             total += sizes.get(anchor or "", 1)
         elif kind in ("MappingStartEvent", "SequenceStartEvent"):
@@ -168,11 +175,17 @@ def _refuse_bomb(text: str, file: object) -> None:
                 sizes[name] = total - before + 1
         elif kind == "ScalarEvent":
             total += 1
-        if total > _MOST_VALUES:
-            line = event.start_mark.line + 1
-            raise DataError(
-                f"aliases (*) stand for more than {_MOST_VALUES:,} values", file=file, line=line
-            )
+        if plain and (anchor or kind == "AliasEvent"):
+            wrong = "anchors (&) and aliases (*) are refused"
+        elif plain and getattr(event, "tag", None):
+            wrong = "tags (!) are refused"
+        elif most_depth is not None and len(open_ones) > most_depth:
+            wrong = "is nested too deeply"
+        elif total > most_values:
+            what = "has" if plain else "aliases (*) stand for"
+            wrong = f"{what} more than {most_values:,} values"
+        if wrong:
+            raise DataError(wrong, file=file, line=event.start_mark.line + 1)
 
 
 def load_record(path: Path, model: type[R]) -> R:

@@ -1,7 +1,7 @@
 """Files of unknown origin: bounded in size, and YAML checked before any data is built from it.
 
-With aliases ten lines can stand for a billion values ("billion laughs"), and deep nesting can
-exhaust the stack. No record needs either, so both are refused, with the line where they occur.
+Aliases can stand for a billion values, and deep nesting can exhaust the stack. No upload needs
+either, so both are refused, with the line where they occur.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from simcore.base.database import parse_yaml
+from simcore.base.database import parse_yaml, refuse_bomb
 from simcore.base.errors import DataError
 from simcore.base.units import GIB, KIB, MIB
 
@@ -100,24 +100,10 @@ def untrusted_yaml(text: str, file: str) -> Any:
     Raises DataError, with the line, for aliases, anchors, tags, nesting beyond ``MAX_DEPTH`` and
     more than ``MAX_NODES`` values.
     """
-    from ruamel.yaml import YAML
     from ruamel.yaml.error import YAMLError
 
-    depth = nodes = 0
     try:
-        for event in YAML(typ="safe", pure=True).parse(text):
-            line = event.start_mark.line + 1
-            kind = type(event).__name__
-            if kind == "AliasEvent" or getattr(event, "anchor", None):
-                raise DataError("anchors (&) and aliases (*) are refused", file=file, line=line)
-            if getattr(event, "tag", None):
-                raise DataError("tags (!) are refused", file=file, line=line)
-            depth += kind.endswith("StartEvent") - kind.endswith("EndEvent")
-            nodes += kind in ("ScalarEvent", "MappingStartEvent", "SequenceStartEvent")
-            if depth > MAX_DEPTH + 2:  # the stream and the document are two levels
-                raise DataError("is nested too deeply", file=file, line=line)
-            if nodes > MAX_NODES:
-                raise DataError(f"has more than {MAX_NODES:,} values", file=file, line=line)
+        refuse_bomb(text, file, MAX_NODES, MAX_DEPTH)
     except YAMLError:
         pass  # parse_yaml below reports it with its line
     except (RecursionError, ValueError, TypeError) as err:
