@@ -23,7 +23,7 @@ from typing import Any
 
 from benchmarks.served import Served, processor_s, served
 
-FIRST_ASKED_MS, UPDATE_ASKED_MS = 1000.0, 150.0
+FIRST_ASKED_MS, UPDATE_ASKED_MS = 800.0, 100.0
 SEED = "?model=latte-xl&gpus=4x8xA6000ada"
 SLIDERS = ("Nodes, slider", "Micro-batch, samples per GPU, slider")
 #: Set-up of an answer, and the time that it may take [ms].

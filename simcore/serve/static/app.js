@@ -109,7 +109,8 @@ function summarise({ answer, problems }) {
     ? [h("strong", {}, answer.fits ? "✓ FITS" : "✗ DOES NOT FIT"),
       ` step ${answer.step.text}, ${answer.memory.text} of ${answer.memory.limit}`]
     : [problems ? "✗ no answer" : "computing …"];
-  $("summary").replaceChildren(`${LETTERS[active]} `, ...text);
+  $("summary").dataset.setup = active;
+  $("summary").replaceChildren(h("span", {}, `${LETTERS[active]} `, ...text));
 }
 
 function renderScaling() {
@@ -249,7 +250,8 @@ async function start() {
   panels = [new Sweeper($("sweep"), controls.items, setup, opened),
     new Planner($("plan"), setup, opened)];
   views($("views"), (name) => {
-    history.replaceState(null, "", `${location.search}#${name}`);
+    history.replaceState(null, "",
+      `${location.pathname}${location.search}${name === "answer" ? "" : `#${name}`}`);
     renderScaling(); // its width is known when it is shown
   })(location.hash.slice(1));
   addEventListener("resize", renderScaling);

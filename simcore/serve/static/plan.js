@@ -74,7 +74,7 @@ export class Planner {
   moved() {
     if (!this.asked) return;
     const old = this.asked !== this.of();
-    this.found.setAttribute("aria-busy", String(old));
+    this.found.classList.toggle("old", old);
     this.note.textContent = old ? "This plan is of an earlier set-up: plan again." : "";
   }
 

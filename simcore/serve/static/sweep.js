@@ -80,8 +80,8 @@ export class Sweeper {
   moved() {
     if (!this.found) return;
     const old = this.found.asked !== this.of(this.found.axes);
-    this.shown.setAttribute("aria-busy", String(old));
-    this.note.textContent = old ? "This map is of an earlier set-up: sweep again." : "";
+    this.shown.classList.toggle("old", old);
+    this.note.textContent = old ? "This map is of an earlier set-up: sweep again." : this.said;
     const now = this.setup();
     for (const [button, cell] of this.cells) {
       const here = this.found.axes.every((n) =>
@@ -114,6 +114,8 @@ export class Sweeper {
         return h("td", {}, cell ? button(cell, across, down)
           : h("span", { class: "cell none", title: "impossible" }, "-"));
       })));
+    const fit = cells.filter((c) => c.fits).length;
+    this.said = `${x.length * y.length} pairs, ${cells.length} possible, ${fit} fit`;
     this.note = h("p", { role: "status", class: "note" });
     this.shown.replaceChildren(this.note,
       h("table", { class: "map" },
