@@ -28,7 +28,7 @@ from simcore.serve.query import SetUp, launch_query, set_up
 from simcore.serve.scaling import Scaling
 from simcore.serve.sweep import Map, sweep_query
 from simcore.serve.uploads import Kind, Uploads
-from simcore.serve.view import Answer
+from simcore.serve.view import Answer, Fact
 from simcore.serve.worker import MOST_LONG, Thread, TooBusyError, Worker
 
 STATIC = Path(__file__).with_name("static")
@@ -143,6 +143,12 @@ def _add_api(app: FastAPI, workers: Workers, uploads: Uploads) -> None:
              response_model=Scaling)  # fmt: skip
     async def get_scaling(request: Request, asked: asked_of) -> Response:
         return await computed(request, compute.scaling, asked)
+
+    @app.get("/api/v1/memory", summary="The peak of memory as PyTorch and nvidia-smi count it",
+             responses=_WRONG)  # fmt: skip
+    async def get_memory(request: Request, asked: asked_of) -> list[Fact]:
+        words = asked.words()
+        return await workers.of(request).run(compute.memory, words, uploads.named_in(words))
 
     map_of: Any = Annotated[sweep_query(), Query()]
 

@@ -17,6 +17,7 @@ from simcore.serve.scaling import scaling as curve
 from simcore.serve.sweep import sweep as heat_map
 from simcore.serve.sweep import sweep_query
 from simcore.serve.uploads import Kind, Uploads, parsed
+from simcore.serve.view import Fact, counted_memory
 from simcore.serve.view import answer as view
 
 #: Set-up that the page opens with; it is predicted once at start, to fill the caches.
@@ -32,6 +33,11 @@ def answer(words: Words, uploads: Uploads) -> bytes:
     """The ``Answer`` that the page shows, as JSON. Raises SimcoreError."""
     asked = set_up().model_validate(words)
     return view(predicted(**arguments(asked, uploads)), asked).model_dump_json().encode()
+
+
+def memory(words: Words, uploads: Uploads) -> list[Fact]:
+    """The peak of memory as PyTorch and nvidia-smi count it. Raises SimcoreError."""
+    return counted_memory(predicted(**arguments(set_up().model_validate(words), uploads)))
 
 
 def scaling(words: Words, uploads: Uploads) -> bytes:

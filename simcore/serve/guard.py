@@ -34,6 +34,7 @@ RATE = 120
 #: Cost units of requests that take longer than a prediction.
 COSTS = {
     "/api/v1/scaling": 4,
+    "/api/v1/memory": 4,
     "/api/v1/trace": 8,
     "/api/v1/report": 60,
     "/api/v1/plan": 60,

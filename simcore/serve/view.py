@@ -13,7 +13,6 @@ from pydantic import BaseModel, Field
 from simcore.api import Prediction
 from simcore.base.units import format_seconds
 from simcore.hardware.prices import price_book
-from simcore.memory.result import MemoryResult
 from simcore.planning.run import cost_of
 from simcore.report import sentences as say
 from simcore.report.formatting import counted, days, figure, gigabytes, money, percent
@@ -66,13 +65,12 @@ class Tile(BaseModel):
 class MemoryView(BaseModel):
     """Memory of the fullest GPU at its peak, and the device's capacity.
 
-    ``text`` is the figure of every sentence, bar and table; ``named``: what it consists of.
+    ``text`` is the figure of every sentence, bar and table; fragmentation stands beside it.
     """
 
     moment: str
     text: str
     limit: str
-    named: list[Fact]
     device_frac: float = Field(description="share of the device's capacity, like the next two")
     low_frac: float
     high_frac: float
@@ -147,7 +145,6 @@ def answer(p: Prediction, asked: SetUp) -> Answer:
         "memory": {
             "moment": m.moment,
             "text": f"{gigabytes(m.device_bytes)} GB",
-            "named": _named(m),
             "limit": f"{gigabytes(m.capacity_bytes)} GB",
             "device_frac": m.device_bytes / m.capacity_bytes,
             "low_frac": m.low_bytes / m.capacity_bytes,
@@ -201,16 +198,15 @@ def tiles(p: Prediction) -> list[dict[str, Any]]:
     return [dict(zip(names, tile, strict=False)) for tile in found]
 
 
-def _named(m: MemoryResult) -> list[dict[str, str]]:
-    """What the memory at the peak consists of, by the names that PyTorch and nvidia-smi use."""
-    named = {
-        "allocated by tensors": m.allocated_bytes,
-        "reserved for them, in whole blocks": m.reserved_bytes,
-        "on the device, with CUDA and NCCL": m.device_bytes,
+def counted_memory(p: Prediction) -> list[Fact]:
+    """The peak as PyTorch and nvidia-smi count it; a replay of the allocator takes some 0.1 s."""
+    m = p.memory
+    figures = {
+        "allocated by tensors (max_memory_allocated)": m.allocated_bytes,
+        "reserved by the allocator, with its holes (max_memory_reserved)": m.segments_bytes,
+        "on the device, with CUDA and NCCL too (nvidia-smi)": m.shown_bytes,
     }
-    if say.fragmentation(m):
-        named["fragmentation beside it"] = say.lost_bytes(m)
-    return [{"label": k, "text": f"{gigabytes(v)} GB"} for k, v in named.items()]
+    return [Fact(label=k, text=f"{gigabytes(v)} GB") for k, v in figures.items()]
 
 
 def command(asked: SetUp) -> str:

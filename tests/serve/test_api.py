@@ -13,6 +13,7 @@ from typer.main import get_command
 
 from simcore import api
 from simcore.cli.main import app
+from simcore.report.formatting import gigabytes
 from simcore.report.schema import build
 from simcore.report.text import render
 from simcore.report.trace import to_trace
@@ -114,6 +115,18 @@ def test_every_launch_file_is_the_command_line_s(client: TestClient, dialect: st
     else:
         assert found.text == wanted.text
         assert found.headers.get("simcore-not-in-file", "") == ", ".join(wanted.left)
+
+
+def test_memory_is_one_figure_and_has_the_names_of_pytorch(client: TestClient) -> None:
+    for words in (SEED, {"model": "llama3-70b", "gpus": "8xH100"}):
+        answer = get(client, "answer", **words)
+        memory = answer["memory"]
+        assert answer["tiles"][2]["text"] == memory["text"]  # type: ignore[index]
+        assert memory["text"].removesuffix(" GB") in answer["verdict"]["text"]  # type: ignore[index]
+        found = client.get("/api/v1/memory", params=words).json()
+        told = client.get("/api/v1/predict", params=words).json()["memory_bytes"]
+        counted = [told["allocated"], told["reserved"], told["device"]]
+        assert [f["text"] for f in found] == [f"{gigabytes(n)} GB" for n in counted]
 
 
 def test_scaling_holds_the_set_up_and_one_node(client: TestClient) -> None:

@@ -375,6 +375,17 @@ def test_what_a_field_means_is_said_in_the_words_of_the_help(opened: Opened) -> 
     assert OPTIONS["grad_accum"].help in (page.text_content(f"#{described.split()[0]}") or "")
 
 
+def test_memory_is_counted_as_pytorch_does_when_asked(opened: Opened) -> None:
+    page = opened(SEED)
+    total = page.inner_text(".whole .number")
+    assert total in page.inner_text("#headline") and total.removesuffix(" GB") in page.inner_text(
+        ".verdict"
+    )
+    page.get_by_text("as PyTorch and nvidia-smi count it").click()
+    page.locator(".named dd").last.wait_for()
+    assert page.locator(".named dt").count() == 3
+
+
 def test_a_map_colours_pairs_and_a_cell_opens_as_the_set_up(opened: Opened) -> None:
     page = opened("?model=llama3-8b&gpus=8xH100&strategy=zero1#sweep")
     page.click("#sweep button[type=submit]")

@@ -2,7 +2,8 @@
 
 import { bar, h } from "./dom.js";
 import { memoryBar, stepBar, swatch } from "./charts.js";
-import { LETTERS } from "./state.js";
+import { get } from "./server.js";
+import { LETTERS, query } from "./state.js";
 
 const HIDDEN = "communication_hidden";
 
@@ -15,12 +16,16 @@ export function scales(answers) {
   };
 }
 
-function breakdown(title, lines, widest, kind) {
+function breakdown(title, lines, widest, kind, whole) {
   const rows = lines.map((line) => h("tr", { class: line.part ? "part" : null },
     h("th", { scope: "row" }, kind === "memory" ? swatch(line.key) : "", line.label),
     h("td", { class: "bars" }, bar(line.frac / widest, line.key === HIDDEN ? "hollow" : kind)),
     h("td", { class: "number" }, line.text),
     h("td", { class: "number share" }, line.share)));
+  if (whole) {
+    rows.push(h("tr", { class: "whole" }, h("th", { scope: "row" }, "together"), h("td", {}),
+      h("td", { class: "number" }, whole), h("td", {})));
+  }
   return h("section", {}, h("h3", {}, title),
     h("table", { class: "breakdown" }, h("tbody", {}, rows)));
 }
@@ -45,8 +50,20 @@ function more(key, title, open, ...children) {
   return found;
 }
 
+/** The peak by the names of PyTorch and nvidia-smi, asked for when it is opened. */
+function counted(setup, open) {
+  const list = h("dl", { class: "named" });
+  const shown = more("counted", "as PyTorch and nvidia-smi count it", open, list);
+  shown.addEventListener("toggle", async () => {
+    if (!shown.open || list.children.length) return;
+    const facts = await get("memory", query(setup)).catch(() => []);
+    list.replaceChildren(...facts.map((f) => h("div", {}, h("dt", {}, f.label), h("dd", {}, f.text))));
+  });
+  return shown;
+}
+
 /** A card for an answer. `tools`: its buttons; `open`: keys of its opened sections. */
-export function card({ index, answer, scale, tools, open, stale }) {
+export function card({ index, setup, answer, scale, tools, open, stale }) {
   const { step, memory } = answer;
   const widest = (lines) => Math.max(...lines.map((l) => l.frac), 1e-9);
   return h("article", { class: "panel card", "aria-label": `Set-up ${LETTERS[index]}`,
@@ -69,9 +86,8 @@ export function card({ index, answer, scale, tools, open, stale }) {
     breakdown("where the time goes", answer.time, widest(answer.time), "time"),
     h("div", {},
       breakdown(`where the memory goes (${memory.moment})`, memory.terms, widest(memory.terms),
-        "memory"),
-      h("dl", { class: "named" }, memory.named.map((f) => h("div", {}, h("dt", {}, f.label),
-        h("dd", {}, f.text))))),
+        "memory", memory.text),
+      counted(setup, open)),
     whatIfs(answer),
     answer.measured.length
       ? h("section", {}, h("h3", {}, "measured"), h("ul", {}, answer.measured.map((text) =>
