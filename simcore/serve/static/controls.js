@@ -74,7 +74,7 @@ export class Controls {
 
   slider(item, input) {
     const range = h("input", {
-      type: "range", min: 0, max: item.steps.length - 1, step: 1, "aria-label":
+      type: "range", min: 0, value: 0, max: item.steps.length - 1, step: 1, "aria-label":
       `${item.label}, slider`, oninput: () => {
         input.value = item.steps[range.value];
         range.setAttribute("aria-valuetext", input.value);
@@ -159,6 +159,7 @@ export class Controls {
       if (found) put(name, found[name]);
     }
     this.sliders.nodes.range.disabled = !found;
+    this.inputs.gpu.placeholder = found ? "" : "mixed: see Cluster as text";
     put("gpus_text", setup.gpus);
     this.max.checked = setup.micro_batch === "max";
     this.inputs.micro_batch.disabled = this.max.checked;
@@ -208,15 +209,20 @@ export class Controls {
     this.errors.replaceChildren(...Object.entries(wrong).map(([name, messages]) =>
       h("p", { class: "error", id: `${name}-error` }, messages.join("; "))));
     for (const [name, input] of Object.entries(this.inputs)) {
-      const bad = name in wrong || ("gpus" in wrong && CLUSTER.includes(name));
+      const bad = name in wrong || ("gpus" in wrong && this.cluster().includes(name));
       input.setAttribute("aria-invalid", String(bad));
       if (bad && input.closest("#others")) this.others.open = true;
     }
   }
 
+  /** The controls that set the cluster: its parts, or the whole of a mixed one as text. */
+  cluster() {
+    return this.inputs.gpu.disabled ? ["gpus_text"] : ["gpu", "nodes", "perNode"];
+  }
+
   /** Focus the control of a parameter. */
   go(field) {
-    const input = this.inputs[field === "gpus" ? "gpu" : field];
+    const input = this.inputs[field === "gpus" ? this.cluster()[0] : field];
     if (input?.closest("#others")) this.others.open = true;
     input?.focus();
   }
