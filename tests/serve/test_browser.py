@@ -520,6 +520,15 @@ def test_bad_input_is_told_beside_its_control(
     assert page.locator(f"#in-{name}").get_attribute("aria-invalid") == "true"
 
 
+def test_a_problem_leads_to_the_field_that_repairs_it(opened: Opened) -> None:
+    page = opened("?model=gpt2&gpus=1x8xA100%2B1x2xT5", refused=True)
+    page.get_by_role("button", name="show the field").click()
+    assert page.evaluate("document.activeElement.id") == "in-gpus_text"
+    assert page.locator("#in-gpus_text").get_attribute("aria-invalid") == "true"
+    updated(page, lambda: page.fill("#in-gpus_text", "1x8xA100"))
+    assert page.input_value("#in-gpu") == "A100"
+
+
 LAYOUTS = f"{SEED}&b.model=gpt3-175b&b.gpus=16x8xH100-SXM-80GB&b.tp=8&b.pp=8"
 
 
