@@ -5,6 +5,7 @@ import { Wrong, get } from "./server.js";
 import { query } from "./state.js";
 
 const LEVELS = 8;
+const NARROW = 480; // pixels
 const COLOURS = { rate_per_s: "throughput", memory_bytes: "memory a GPU" };
 const AXES = { x: "tp", y: "pp" };
 
@@ -90,8 +91,16 @@ export class Sweeper {
     }
   }
 
+  /** The map as it is drawn: on a narrow screen the axis with more values goes down. */
+  turned() {
+    const { x, y, cells, axes } = this.found;
+    if (this.shown.clientWidth > NARROW || x.length <= y.length) return this.found;
+    return { ...this.found, x: y, y: x, axes: [axes[1], axes[0]],
+      cells: cells.map((c) => ({ ...c, x: c.y, y: c.x })) };
+  }
+
   draw() {
-    const { x, y, cells, unit, left_out: left, axes } = this.found;
+    const { x, y, cells, unit, left_out: left, axes } = this.turned();
     const by = this.colour.value;
     const values = cells.filter((c) => c.fits).map((c) => c[by]);
     const [low, high] = [Math.min(...values), Math.max(...values)];
