@@ -95,7 +95,7 @@ def until(page: Page, condition: str) -> None:
     """Wait in the page for a condition; page.wait_for_function is against its security policy."""
     page.evaluate(
         f"""new Promise((done, fail) => {{
-          const end = performance.now() + 10000;
+          const end = performance.now() + 30000;
           const look = () => ({condition}) ? done()
             : performance.now() > end ? fail(new Error({json.dumps(condition)}))
             : setTimeout(look, 10);
