@@ -22,6 +22,7 @@ from simcore.memory.outside import CUBLAS_HANDLES, CUBLAS_WORKSPACE_BYTES
 from simcore.memory.parts import frozen_width, parts_of
 from simcore.memory.terms import early_bytes, hands_stubs, rank_state
 from simcore.memory.walk import TERMS, Tensor, tensors_of, ticks_of
+from simcore.step.parallel.zero import blocks_ahead, outer_layers_stay
 from simcore.step.transients import saved_bytes
 from simcore.strategy.strategy import Strategy
 from simcore.workload.graph import Block, Workload
@@ -112,8 +113,8 @@ class _Step:
         self.gathers = None
         if strategy.zero_stage >= 3 and self.state.fetches[0]:
             self.gathers = gathering_of(
-                workload, self.p, strategy.prefetch_blocks, program.fsdp.outer_layers_one_unit,
-                program.zero3.tensors_at_once,
+                workload, self.p, blocks_ahead(workload, strategy), outer_layers_stay(strategy),
+                program.zero3.tensors_at_once, program.fsdp.queued_numel,
             )  # fmt: skip
         self.allocated: dict[int, dict[int, int]] = {}
         self.gradients: dict[int, list[int]] = {}
@@ -288,13 +289,21 @@ class _Step:
 
     def _backward(self, kept: dict[int, int]) -> None:
         out = self.out
+        waiting: list[tuple[float, int]] = []  # elements and numbers of whole gradients
         for i in self._gather(range(len(self.blocks) - 1, -1, -1)):
-            block, again, reduced = self.blocks[i], self.recomputed[i], -1
+            block, again = self.blocks[i], self.recomputed[i]
             if self.gathers:
-                n_bytes = float(self.gathers.gradients[i]) * self.p.grad_bytes
-                reduced = out.alloc(n_bytes, "gathered_parameters", self.names[i], "gradients")
+                while sum(n for n, _ in waiting) > self.gathers.queued:
+                    out.free([waiting.pop(0)[1]])
+                numel = float(self.gathers.gradients[i])
+                n_bytes = numel * self.p.grad_bytes
+                number = out.alloc(n_bytes, "gathered_parameters", self.names[i], "gradients")
+                waiting.append((numel, number))
             self._walk(i, slice(0 if again else len(block.ops), None), pins=True, again=again)
-            out.free((kept.pop(i, -1), reduced))
+            out.free([kept.pop(i, -1)])
+            if self.gathers and not self.gathers.queued:
+                out.free([waiting.pop()[1]])
+        out.free([number for _, number in waiting])
 
 
 def _names(blocks: Sequence[Block]) -> list[str]:

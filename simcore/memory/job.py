@@ -25,7 +25,7 @@ from simcore.memory.terms import (
     peak_of,
 )
 from simcore.request.resolved import Request
-from simcore.step.transients import saved_bytes
+from simcore.step.transients import output_bytes, saved_bytes
 from simcore.strategy.layout import UNDIVIDED, Layout
 from simcore.strategy.strategy import Strategy
 from simcore.workload.graph import Workload
@@ -306,6 +306,18 @@ def _waiting_share(request: Request, part: Workload) -> float:
     return 1.0 - max(0.0, gone) / kept if kept else 1.0
 
 
+def _deferred_share(request: Request, part: Workload) -> float:
+    """Bytes that a deferred weight gradient of the head keeps, over those that a micro-batch saves.
+
+    The head's input and the gradient of its output (Megatron-Core, tensor_parallel/layers.py,
+    embedding_activation_buffer and grad_output_buffer).
+    """
+    p = request.strategy.precision
+    head = max(part.blocks[part.order[-1]].ops, key=lambda op: op.gemm_weight)
+    saved = saved_activations(part, p, request.strategy.recompute == "full").kept
+    return (saved_bytes(head.saved, p) + output_bytes(head, p)) / saved if saved else 0.0
+
+
 def _memory(
     request: Request, ranks: _Ranks, micro_batch: Array, grad_accum: Array, n_gpus: Array,
     n_nodes: Array, *, beside: Beside,
@@ -330,6 +342,10 @@ def _in_flight(request: Request, ranks: _Ranks, grad_accum: Array) -> Array:
         waits = np.array([_waiting_share(request, w) for w in ranks.parts])[ranks.part]
         smaller = np.minimum(held, 1.0 + (held - 1.0) * waits)
         held = np.where(ranks.position == layout.pp - 1, smaller, held)
+    if layout.deferred_heads:
+        later = np.minimum(float(layout.deferred_heads), grad_accum - 1.0)
+        shares = np.array([_deferred_share(request, w) for w in ranks.parts])[ranks.part]
+        held = held + shares * later * (ranks.position == layout.pp - 1)
     return held
 
 

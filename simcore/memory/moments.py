@@ -51,13 +51,15 @@ class Gathering(NamedTuple):
     """What ZeRO-3 gathers for each block instance, and what it has before it reduces; elements.
 
     ``parameters`` [I]: gathered for the instance and for up to ``ahead`` instances before it;
-    ``step``: gathered for the whole step; ``gradients`` [I]: whole, in the instance's backward.
+    ``step``: gathered for the whole step; ``gradients`` [I]: whole, in the instance's backward;
+    ``queued``: of other instances, wait for their reduction at most.
     """
 
     parameters: Array
     step: float
     gradients: Array
     ahead: int
+    queued: float
 
     def windows(self, direction: int) -> Array:
         """Parameters of each instance and of those fetched ahead of it [I].
@@ -69,16 +71,27 @@ class Gathering(NamedTuple):
             found[:-k] += self.parameters[::direction][k:]
         return self.step + found[::direction]
 
+    def whole_gradients(self) -> Array:
+        """Whole gradients in each instance's backward, with those that wait [I].
+
+        The reductions that have waited longest are awaited first (``Fsdp.queued_numel``).
+        """
+        found = self.gradients.copy()
+        for i in range(len(found) - 1):
+            later = np.cumsum(self.gradients[i + 1 :])
+            found[i] += later[later <= self.queued].max(initial=0.0)
+        return found
+
 
 def gathering_of(
-    workload: Workload, p: Precision, ahead: int, root: bool, tensors: int
+    workload: Workload, p: Precision, ahead: int, root: bool, tensors: int, queued: float = 0.0
 ) -> Gathering:
     """What ZeRO-3 gathers at a time.
 
     ``ahead``: blocks fetched ahead. ``root``: parameters outside the repeated layers are gathered
     together, for the whole step. ``tensors``: a block's parameters are gathered one by one, with so
-    many held at a time (0: all of the block). The frozen base of adapters is counted in elements of
-    the weights' width.
+    many held at a time (0: all of the block). ``queued``: see ``Gathering``. The frozen base of
+    adapters is counted in elements of the weights' width.
     """
     order = list(workload.order)
     numel = np.array([float(b.numel) for b in workload.blocks])[order]
@@ -89,7 +102,7 @@ def gathering_of(
     else:
         whole, gradients = base + numel, numel
     apart = np.array([not root or workload.blocks[b].recomputable for b in order])
-    return Gathering(whole * apart, float(whole[~apart].sum()), gradients, ahead)
+    return Gathering(whole * apart, float(whole[~apart].sum()), gradients, ahead, queued)
 
 
 @lru_cache(maxsize=4000)
@@ -136,12 +149,12 @@ def _across(block: Same[Block], p: Precision) -> tuple[float, float, float]:
 
 def candidates(
     workload: Workload, p: Precision, recompute: bool, ahead: int, root: bool = False,
-    tensors: int = 0,
+    tensors: int = 0, queued: float = 0.0,
 ) -> Array:  # fmt: skip
     """Moments of all instances, forward's and then backward's from the last; rows of ``Moments``.
 
     Only instances that can have the peak are included (``_corners``). ``ahead``, ``root``,
-    ``tensors``: see ``gathering_of``.
+    ``tensors``, ``queued``: see ``gathering_of``.
     """
     order = np.array(workload.order)
     n = len(order)
@@ -149,7 +162,7 @@ def candidates(
     saved, kept, copies = np.array([_across(Same(b), p) for b in workload.blocks])[order].T
     again = redone[order]
     numels = np.array([float(b.numel) for b in workload.blocks])[order]
-    gathers = gathering_of(workload, p, ahead, root, tensors)
+    gathers = gathering_of(workload, p, ahead, root, tensors, queued)
     held = _before(np.where(again, kept, saved)) + kept * again
     zero, one = np.zeros(n), np.ones(n)
     # autocast drops its copies when forward ends; backward holds those that were saved
@@ -157,7 +170,7 @@ def candidates(
                         one], axis=1)  # fmt: skip
     above = np.cumsum(numels[::-1])[::-1] - numels
     backward = np.stack([held, zero, above, _before(copies * ~again), zero, zero,
-                         gathers.windows(-1), gathers.gradients, zero], axis=1)  # fmt: skip
+                         gathers.windows(-1), gathers.whole_gradients(), zero], axis=1)  # fmt: skip
     made, at = [], []
     for b in sorted(set(workload.order)):
         here = np.flatnonzero(order == b)
@@ -181,13 +194,13 @@ def candidates(
 @lru_cache(maxsize=1000)
 def moments_of(
     workload: Workload, p: Precision, recompute: bool, ahead: int, root: bool = False,
-    tensors: int = 0,
+    tensors: int = 0, queued: float = 0.0,
 ) -> Moments:  # fmt: skip
     """The moments that can be the peak for some batch, number of ranks and strategy.
 
     Parameters as in ``candidates``.
     """
-    table = candidates(workload, p, recompute, ahead, root, tensors)
+    table = candidates(workload, p, recompute, ahead, root, tensors, queued)
     table[:, 2] /= max(float(workload.trainable_numel), 1.0)
     table = table[_undominated(_compared(table))]
     return Moments(*(np.ascontiguousarray(column) for column in table.T))

@@ -14,6 +14,7 @@ import numpy as np
 from simcore.base.arrays import NDArray
 from simcore.base.record import dataclass
 from simcore.memory.moments import Moments, joined_moments, moments_of
+from simcore.step.parallel.zero import blocks_ahead, outer_layers_stay
 from simcore.step.transients import saved_bytes, storages, swapped_base
 from simcore.strategy.precision import Precision
 from simcore.strategy.strategy import Strategy
@@ -147,21 +148,24 @@ def parts_of(workloads: tuple[Workload, ...], strategy: Strategy) -> Parts:
     """The inputs of ``memory_of``, for one part of a model or several."""
     program = strategy.program
     return _parts(
-        workloads, strategy.precision, strategy.recompute == "full", strategy.prefetch_blocks,
-        program.fsdp.outer_layers_one_unit, program.zero3.tensors_at_once,
-        strategy.offload.blocks,
+        workloads, strategy.precision, strategy.recompute == "full",
+        tuple(blocks_ahead(w, strategy) for w in workloads), outer_layers_stay(strategy),
+        program.zero3.tensors_at_once, program.fsdp.queued_numel, strategy.offload.blocks,
     )  # fmt: skip
 
 
 @lru_cache(maxsize=1000)
 def _parts(
-    workloads: tuple[Workload, ...], p: Precision, recompute: bool, ahead: int, root: bool,
-    tensors: int, swapped: int,
+    workloads: tuple[Workload, ...], p: Precision, recompute: bool, ahead: tuple[int, ...],
+    root: bool, tensors: int, queued: float, swapped: int,
 ) -> Parts:  # fmt: skip
     saved = [saved_activations(w, p, recompute) for w in workloads]
     sizes = [_sizes(w, p, a, swapped) for w, a in zip(workloads, saved, strict=True)]
     stored = np.zeros((2, max([1, *(len(a.storages) for a in saved)]), len(saved)))
     for n, a in enumerate(saved):
         stored[:, : len(a.storages), n] = list(a.storages), list(a.storages.values())
-    moments = joined_moments([moments_of(w, p, recompute, ahead, root, tensors) for w in workloads])
+    moments = joined_moments([
+        moments_of(w, p, recompute, n, root, tensors, queued)
+        for w, n in zip(workloads, ahead, strict=True)
+    ])  # fmt: skip
     return Parts(PartSizes(*np.array(sizes, dtype=np.float64).T), moments, *stored)

@@ -148,6 +148,10 @@ def _degrees(placed: Placed | None) -> dict[str, Any]:
         found["stages"] = written(sizes)
     if layout.schedule != DEFAULT_SCHEDULE:
         found["schedule"] = layout.schedule
+    if layout.vpp_group > layout.pp:
+        found["vpp_group"] = layout.vpp_group
+    if layout.deferred_heads:
+        found["deferred_heads"] = layout.deferred_heads
     if "ep" in found and "tp" in found:
         found["expert_tp"] = layout.expert_tp
     if "cp" in found and layout.cp_comm != "ring":

@@ -65,6 +65,8 @@ def layout_of(options: Mapping[str, Any], problems: list[str] | None = None) -> 
         dispatcher=one_of("dispatcher", get_args(Dispatcher), DISPATCHERS_CALLED),
         cp_comm=one_of("cp_comm", get_args(CpComm)),
         stages=stages,
+        vpp_group=int(options.get("vpp_group") or 1),
+        deferred_heads=int(options.get("deferred_heads") or 0),
     )
 
 

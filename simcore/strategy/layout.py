@@ -57,6 +57,9 @@ class Layout:
     (alltoall), or only once to each node and rank (deepep and hybridep, from one library, which
     differ in what they send with it). ``cp_comm``: what context ranks exchange. ``stages``: layers
     of each pipeline stage as ``strategy.cuts`` writes them; "" divides them as evenly as possible.
+    ``vpp_group``: micro-batches that a stage runs through a chunk in a row, at least one a stage.
+    ``deferred_heads``: micro-batches whose weight gradients of the head the last stage makes when
+    the pipeline empties (Megatron-Core's defer_embedding_wgrad_compute).
     """
 
     tp: int = 1
@@ -70,6 +73,13 @@ class Layout:
     dispatcher: Dispatcher = "alltoall"
     cp_comm: CpComm = "ring"
     stages: str = ""
+    vpp_group: int = 1
+    deferred_heads: int = 0
+
+    @property
+    def round_micro_batches(self) -> int:
+        """Micro-batches of a round of the interleaved schedule."""
+        return max(self.vpp_group, self.pp)
 
     @property
     def model_ranks(self) -> int:
@@ -125,7 +135,8 @@ class Layout:
         found = [
             f"{f.name} must be at least 1, not {value}"
             for f in fields(self)
-            if not isinstance(value := getattr(self, f.name), bool | str) and value < 1
+            if not isinstance(value := getattr(self, f.name), bool | str)
+            and value < (f.name != "deferred_heads")
         ]
         if found:
             return found

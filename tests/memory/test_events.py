@@ -108,6 +108,23 @@ def test_the_same_where_gradients_stay_whole(name: str, parallelism: str) -> Non
         assert peak(events, "step 1") == pytest.approx(formula, rel=CLOSE_FRAC)
 
 
+@pytest.mark.parametrize("numel", [2e8, 1e9, 1e12])
+def test_the_same_where_gradients_wait_for_their_reduction(numel: float) -> None:
+    """Fewer than a layer's, those of a few layers, and all of llama2-7b."""
+    _, model = record("llama2-7b")
+    library = program_named("megatron-lm")
+    library = replace(library, fsdp=replace(library.fsdp, queued_numel=numel, ahead_numel=numel))
+    how = strategy("zero3", "bf16", program=library, step_impl="fused")
+    peaks = []
+    for batch in (1, 4):
+        events = step_events(model, how, micro_batch=batch, grad_accum=2, n_ranks=8, steps=2)
+        formula = closed(model, how, batch, 8.0, 2.0).allocated[0]
+        peaks.append(formula)
+        assert peak(events, "step 1") == pytest.approx(formula, rel=CLOSE_FRAC)
+    least = closed(model, strategy("zero3", "bf16", step_impl="fused"), 1, 8.0, 2.0).allocated[0]
+    assert peaks[0] > least
+
+
 @pytest.mark.parametrize("name", ["latte-s", "gpt2", "resnet-50", "bert-base"])
 @pytest.mark.parametrize("words", [{"views": True}, {"step_impl": "fused"}, {"ema": True}])
 def test_the_same_for_other_settings(name: str, words: dict[str, Any]) -> None:

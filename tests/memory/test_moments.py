@@ -107,6 +107,13 @@ def test_tensors_are_gathered_one_by_one() -> None:
     assert found.gradients.tolist() == [4.0, 10.0, 10.0, 10.0, 5.0]
 
 
+def test_whole_gradients_wait_for_their_reduction() -> None:
+    """Of 4, 10, 10, 10 and 6, beside its own: those made last, up to 20 elements together."""
+    found = gathering_of(three(), P, 1, True, 0, 20.0)
+    assert found.whole_gradients().tolist() == [24.0, 30.0, 26.0, 16.0, 6.0]
+    assert gathering_of(three(), P, 1, True, 0).whole_gradients().tolist() == [4, 10, 10, 10, 6]
+
+
 def test_a_frozen_base_is_gathered_too() -> None:
     model = MODELS["llama3.2-1b"].build(lora_rank=8, quantised_base="nf4")
     p = strategy("zero3", "bf16").precision

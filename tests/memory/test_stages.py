@@ -12,7 +12,7 @@ import pytest
 from simcore.answer.request import make_request
 from simcore.answer.stages import with_stages
 from simcore.hardware.cluster import parse_cluster
-from simcore.memory.job import memory_over
+from simcore.memory.job import memory_over, stage_allocated_bytes
 from simcore.memory.stages import StageLimits
 
 
@@ -54,3 +54,25 @@ def test_stages_hold_what_the_memory_of_each_cut_says(words: dict[str, Any]) -> 
             held.add(bytes_of[s] <= limits[at])
             first += size
     assert held == {True, False}
+
+
+def test_deferred_gradients_of_the_head_stay_on_the_last_stage() -> None:
+    """The head's input and 16-bit gradient of the logits, for at most so many micro-batches.
+
+    Of 2 x 1,024 tokens, 512 wide, and half of 50,432 words: 2 (512 + 25,216) bytes a token.
+    """
+    words = {
+        "settings": {"hidden": 512, "heads": 8, "ffn": 2048, "layers": 4, "seq_len": 1024,
+                     "vocab": 50432, "loss": "vocab_parallel"},
+        "tp": 2, "pp": 2, "strategy": "ddp", "precision": "bf16", "micro_batch": 2,
+        "software": "megatron-lm", "sequence_parallel": False, "recompute": "none",
+    }  # fmt: skip
+
+    def stage(position: int, **more: int) -> float:
+        request = make_request("arch:transformer", "1x8xH100", **words, **more)
+        return stage_allocated_bytes(request, position)
+
+    each = 2 * 1024 * 2 * (512 + 50432 / 2)
+    for position, accum, waiting in ((-1, 8, 2), (-1, 2, 1), (0, 8, 0)):
+        more = stage(position, grad_accum=accum, deferred_heads=2)
+        assert more - stage(position, grad_accum=accum) == pytest.approx(waiting * each)

@@ -13,7 +13,10 @@ from simcore.strategy.layout import Layout
 
 
 class Interleaved(OneFOneB):
-    """1F1B over chunks, in rounds of pp micro-batches (Narayanan et al. 2021; Megatron-LM)."""
+    """1F1B over chunks, in rounds of micro-batches (Narayanan et al. 2021; Megatron-LM).
+
+    A round has one for each stage, or ``Layout.vpp_group``.
+    """
 
     meaning = "1F1B over the chunks of each stage, in rounds of as many micro-batches as stages"
     whole_rounds = True
@@ -21,14 +24,14 @@ class Interleaved(OneFOneB):
     waiting_head = "absent"
 
     def order(self, layout: Layout, stage: int, micro_batches: int) -> list[Cell]:
-        """Rounds of pp micro-batches, chunk after chunk, some forwards ahead of the backwards.
+        """Rounds of micro-batches, chunk after chunk, some forwards ahead of the backwards.
 
-        Micro-batches beyond a multiple of pp join the first round: a smaller round after it would
+        Micro-batches beyond a multiple of a round join the first: a smaller round after it would
         wait for itself.
         """
-        pp, vpp = layout.pp, layout.vpp
-        first = micro_batches if micro_batches < pp else pp + micro_batches % pp
-        starts = [0, *range(first, micro_batches, pp), micro_batches]
+        pp, vpp, size = layout.pp, layout.vpp, layout.round_micro_batches
+        first = micro_batches if micro_batches < size else size + micro_batches % size
+        starts = [0, *range(first, micro_batches, size), micro_batches]
         chunks = [
             (m, chunk)
             for start, end in pairwise(starts)
@@ -56,22 +59,23 @@ class Interleaved(OneFOneB):
     def most_in_flight(self, layout: Layout, position: int | Array) -> float | Array:
         """The forwards ahead and the one in work, each 1/vpp of the stage."""
         behind = layout.pp - 1.0 - np.asarray(position, dtype=np.float64)
-        return (forwards_ahead(layout, behind, layout.pp) + 1) / layout.vpp
+        return (forwards_ahead(layout, behind, layout.round_micro_batches) + 1) / layout.vpp
 
     def chunk_share(self, layout: Layout, position: int, layers: int, longest: int) -> float:
         """Embedding and loss count as layers where they shorten a chunk.
 
         The first chunk of the first stage and the last chunk of the last stage then have fewer
-        layers, by ``longest`` - ``layers``. Micro-batches enter a chunk pp at a time (Megatron-LM,
-        schedules.py), so that the first chunk holds most of them.
+        layers, by ``longest`` - ``layers``. Micro-batches enter a chunk a round at a time
+        (Megatron-LM, schedules.py), so that the first chunk holds most of them.
         """
         pp, vpp, short = layout.pp, layout.vpp, longest - layers
+        size = layout.round_micro_batches
         if longest % vpp or not 0 < short <= longest // vpp or 0 < position < pp - 1:
             return 1.0
         chunks = [longest // vpp] * vpp
         chunks[0 if position == 0 else -1] -= short
-        held = int(forwards_ahead(layout, pp - 1 - position, pp)) + 1
-        counts = [max(0, min(pp, held - j * pp)) for j in range(vpp)]
+        held = int(forwards_ahead(layout, pp - 1 - position, size)) + 1
+        counts = [max(0, min(size, held - j * size)) for j in range(vpp)]
         counts[0] += held - sum(counts)
         inside = sum(n * size for n, size in zip(counts, chunks, strict=True))
         return inside / (held * layers / vpp)
@@ -114,7 +118,7 @@ def filling_frac(layout: Layout, behind: int, micro_batches: Array) -> Array:
 
     The forwards ahead of the first backward, out of A v in all (Narayanan et al. 2021).
     """
-    ahead = float(forwards_ahead(layout, behind, layout.pp))
+    ahead = float(forwards_ahead(layout, behind, layout.round_micro_batches))
     found: Array = np.minimum(ahead / (micro_batches * layout.vpp), 1.0)
     return found
 

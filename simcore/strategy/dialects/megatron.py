@@ -40,6 +40,9 @@ _FALSE_COUNTS = ("overlap_p2p_comm",)
 _SHAPE = {"num-layers": "layers", "hidden-size": "hidden", "num-attention-heads": "heads",
           "ffn-hidden-size": "ffn", "num-query-groups": "kv_heads"}  # fmt: skip
 _CHUNK, _EXPERT_TP = "num-layers-per-virtual-pipeline-stage", "expert-tensor-parallel-size"
+_DEFERS, _DEFERRED = "defer-embedding-wgrad-compute", "wgrad-deferral-limit"
+#: Micro-batches that wait where no limit is given (arguments.py: 0, all of them).
+_ALL = 10**6
 _METHOD, _LAYERS, _MODULES = "recompute-method", "recompute-num-layers", "recompute-modules"
 _AWARE, _MOMENTS = "use-precision-aware-optimizer", ("exp-avg-dtype", "exp-avg-sq-dtype")
 
@@ -103,6 +106,9 @@ def _rest(reading: Reading, table: Table) -> None:
     reading.more["shape"] = {key: n for key, n in shape.items() if n is not None}
     _chunks(reading, table, shape["layers"])
     _expert_ranks(reading, table)
+    most = reading.whole(f"--{_DEFERRED}", table.take(_DEFERRED), least=0)
+    if reading.flag(f"--{_DEFERS}", table.take(_DEFERS)):
+        reading.say("deferred_heads", most or _ALL, f"--{_DEFERS}")
     read_stages(reading, table)
     _recompute(reading, table, shape["layers"])
     _graphs(reading, table)
@@ -190,6 +196,8 @@ def _write(job: Job, data: dict[str, Any], problems: list[str]) -> None:
     data |= emit_stages(job)
     if job.expert_tp:
         data[_EXPERT_TP] = job.expert_tp
+    if job.deferred_heads:
+        data |= {_DEFERS: True, _DEFERRED: job.deferred_heads % _ALL}
     if job.recompute == "full":
         data[_METHOD] = "block" if job.recompute_layers else "uniform"
         data[_LAYERS] = job.recompute_layers or 1

@@ -58,6 +58,22 @@ DECLARED = (
                                  "virtual-pipeline-model-parallel-size"},
     ),
     Option(
+        name="vpp_group", heading="Parallelism", kind=Whole(), unit="micro-batches",
+        help="Micro-batches in a row on each chunk of --vpp, at least one a stage (default).",
+        axis=Axis(), in_launch=True,
+        control=Control(label="Micro-batches in a row", group=LAYOUT_GROUP, fine=True, example=8),
+        launch_keys={"megatron": "microbatch-group-size-per-virtual-pipeline-stage"},
+    ),
+    Option(
+        name="deferred_heads", heading="Parallelism", kind=Whole(least=0), unit="micro-batches",
+        unsaid=0, axis=Axis(), in_launch=True, resolved="placed.layout.deferred_heads",
+        help="Most micro-batches whose weight gradients of the head wait for the pipeline's end.",
+        more="Megatron's --defer-embedding-wgrad-compute: it costs memory on the last stage; the "
+             "time it saves there is not predicted.",
+        control=Control(label="Deferred gradients of the head", group=LAYOUT_GROUP, fine=True,
+                        example=4),
+    ),
+    Option(
         name="stages", heading="Parallelism", unsaid="even",
         kind=Text(check="simcore.strategy.cuts:normalised", metavar="LAYERS"),
         help="Layers per pipeline stage: 19,21,21,19 or 7,14x8,7 or 7,rest,7; even (default); "

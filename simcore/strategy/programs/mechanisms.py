@@ -184,10 +184,17 @@ class Fsdp:
     which others gather; without it products read a narrowed copy of fp32 shards.
     ``beside_tensor_ranks``: parameters that tensor ranks divide are sharded too, where no strategy
     is named.
+    ``outer_layers_stay``: parameters outside the repeated layers stay gathered over a micro-step.
+    ``ahead_numel``: units are gathered ahead until they have so many parameters, at least one.
+    ``queued_numel``: whole gradients stay until more than so many elements wait for their
+    reduction, or backward ends; 0: each unit's are freed at once.
     ``units``: host time of each unit; None: not counted.
     """
 
     outer_layers_one_unit: bool = False
+    outer_layers_stay: bool = False
+    ahead_numel: float = 0.0
+    queued_numel: float = 0.0
     reduces_last_micro_step: bool = False
     flat_copies: bool = False
     keeps_low_shards: bool = False

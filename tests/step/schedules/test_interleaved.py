@@ -35,6 +35,18 @@ def test_bare_are_those_of_filling_and_emptying(pp: int, vpp: int, micro_batches
         assert found[0] * micro_batches * vpp == pytest.approx(ahead)
 
 
+def test_longer_rounds_keep_more_in_flight() -> None:
+    """Megatron-LM's num_warmup_microbatches for 4 stages of 3 chunks, rounds of 5: 2 x 5 ahead."""
+    layout = Layout(pp=4, vpp=3, vpp_group=5)
+    order = _order(layout, 3, 10)
+    assert [(w.micro_batch, w.chunk) for w in order[:7]] == [
+        (0, 0), (1, 0), (2, 0), (3, 0), (4, 0), (0, 1), (1, 1),
+    ]  # fmt: skip
+    assert _ahead(order) == 10
+    assert INTERLEAVED.most_in_flight(layout, 3) == pytest.approx(11 / 3)
+    assert INTERLEAVED.most_in_flight(Layout(pp=4, vpp=3), 3) == pytest.approx(9 / 3)
+
+
 def test_a_short_step_hides_nothing() -> None:
     assert filling_frac(Layout(pp=8, vpp=4), 7, np.array([4.0]))[0] == 1.0
 

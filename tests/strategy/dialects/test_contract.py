@@ -186,6 +186,7 @@ def test_round_trip_of_every_strategy_precision_and_offload(dialect: str, tmp_pa
         ("megatron", {"recompute": "selective",
                       "recompute_modules": "layernorm,moe_act,shared_experts"}),
         ("megatron", {"recompute": "full", "recompute_layers": 12}),
+        ("megatron", {"pp": 2, "vpp": 2, "vpp_group": 5, "deferred_heads": 2}),
         ("torchtitan", {"recompute": "selective", "recompute_modules": "operators"}),
         ("torchtitan", {"strategy": "zero3", "precision": "bf16", "shard_ranks": 8}),
         ("torchtitan", {"attention": "flash", "software": "fsdp", "strategy": "zero2"}),

@@ -29,7 +29,7 @@ OF_NO_SWEEP = {
 #: Values where nothing is said, of options that no other default decides.
 UNSAID = {
     "grad_accum": 1, "quantised_base": "none", "packing": False, "compile": False,
-    "tp": 1, "pp": 1, "vpp": 1,
+    "tp": 1, "pp": 1, "vpp": 1, "deferred_heads": 0,
     "cp": 1, "ep": 1, "expert_tp": 1, "sequence_parallel": True, "stages": "even",
     "schedule": "1f1b", "cp_comm": "ring", "dispatcher": "alltoall", "expert_imbalance": 1.0,
     "expert_padding": True, "shard_ranks": 0, "recompute_layers": 0, "offload": "none",
@@ -40,7 +40,7 @@ UNSAID = {
 #: Whole numbers of which none is a value too.
 FROM_ZERO = {
     "shard_ranks", "recompute_layers", "offload_layers", "prefetch_blocks", "reuse_numel",
-    "num_workers",
+    "num_workers", "deferred_heads",
 }  # fmt: skip
 
 
