@@ -33,14 +33,17 @@ from simcore.physics.expert_layer import ExpertRates, expert_layer_s
 
 Profile = dict[str, Any]
 #: Parameter -> (start, low, high): share of the peak that power allows, share of the bandwidth,
-#: start, rows of a tile at half rate, weight of the last wave, and further ps of a moved byte.
+#: start, share of the loads of operands, weight of the last wave, further ps of a byte that
+#: is moved for rows and for tokens, and ps of a choice.
 BOUNDS: Final[Mapping[str, tuple[float, float, float]]] = {
     "value": (0.8, 0.05, 2.0),
     "memory": (0.8, 0.3, 1.1),
     "start_us": (40.0, 3.0, 300.0),
-    "half_rows": (20.0, 0.5, 150.0),
+    "loaded": (0.5, 0.05, 2.0),
     "wave": (0.3, 1e-3, 1.0),
     "moved_ps": (0.2, 0.01, 3.0),
+    "token_ps": (0.2, 0.01, 10.0),
+    "choice_ps": (30.0, 1.0, 5000.0),
 }
 _LOW, _HIGH = (np.log([b[i] for b in BOUNDS.values()]) for i in (1, 2))
 #: Weight of a residual of a small layer, and of a deviation from the figures of all devices.
@@ -50,6 +53,19 @@ _LEAST_ROWS: Final = 25
 _PICO: Final = 1e-12
 #: Class of all kernels of a dtype, for kernels that no other family has.
 _ANY: Final = "any"
+#: Bytes of operands that an SM loads in a clock: the unit of the figure ``loaded``.
+_LOAD_BYTES: Final = 64.0
+#: The family whose SMs multiply in pairs that share operands (PTX ISA, tcgen05, cta_group::2), and
+#: kernels that do not use it.
+_PAIRED, _TRITON = "Blackwell", "triton"
+
+
+def _load_bytes_per_s(batch: ExpertBatch) -> float:
+    """What a device's processors load at ``_LOAD_BYTES``; on pairs of SMs each load serves both."""
+    gpu = GPUS[batch.gpu]
+    paired = family_of(batch.gpu) == _PAIRED and not batch.cls.startswith(_TRITON)
+    sms = gpu.sm_count.value if gpu.sm_count else 1.0
+    return sms * _LOAD_BYTES * gpu.clock_hz * (2.0 if paired else 1.0)
 
 
 def rates_of(figures: Mapping[str, float], batch: ExpertBatch) -> ExpertRates:
@@ -60,9 +76,11 @@ def rates_of(figures: Mapping[str, float], batch: ExpertBatch) -> ExpertRates:
         flop_per_s=figures["value"] * held * batch.peak_flop_per_s,
         bytes_per_s=figures["memory"] * gpu.memory_bw.value,
         start_s=figures["start_us"] * MICRO,
-        half_rows=figures["half_rows"],
+        loaded_bytes_per_s=figures["loaded"] * _load_bytes_per_s(batch),
         wave_frac=figures["wave"],
         moved_s_per_byte=figures["moved_ps"] * _PICO,
+        token_s_per_byte=figures["token_ps"] * _PICO,
+        choice_s=figures["choice_ps"] * _PICO,
     )
 
 

@@ -41,13 +41,16 @@ _KINDS: Final = (
     ("cutlass", "cutlass"), ("nongated", "cutlass"), ("trtllm", "trtllm"),
     ("moe_torch_flow", "trtllm"),
 )  # fmt: skip
-#: Kinds whose kernels differ between libraries.
-_OWN_IN_LIBRARY: Final = ("triton", "trtllm")
 #: Runs that computed rows of other ranks' experts too, since their rates would exceed the peak or
 #: differ by the number of ranks otherwise: all choices of the rank's tokens (SGLang 0.5.10), and
 #: all choices of all tokens, limited by the experts that a rank has (TensorRT-LLM's Triton).
 _WHOLE_CHOICES: Final = ("SGLang", "0.5.10")
 _ALL_CHOICES: Final = "triton_fp8_block"
+#: Inner width, experts of a token and experts of models without a gate (Nemotron-H's:
+#: aiconfigurator, collector/cases/models/NemotronHForCausalLM_cases.yaml), and libraries whose
+#: weights have one all the same, since their rates would exceed others' by half otherwise.
+_GATELESS: Final = {(1856.0, 6.0, 128.0), (2688.0, 22.0, 512.0), (5120.0, 22.0, 512.0)}
+_GATED_ANYWAY: Final = {("VLLM", "0.19.0"), ("VLLM", "0.22.0")}
 #: A large layer: FLOP, rows of an expert, and width of a rank's expert.
 LARGE_FLOP, LARGE_ROWS, LARGE_WIDTH = 20 * GIGA, 64.0, 256.0
 _NEEDS: Final = {"gpu", "num_tokens", "hidden", "inter", "topk", "experts", "moe_ep", "time_us"}
@@ -111,8 +114,8 @@ def expert_rows(table: Table, on_bad: OnBad = "skip") -> RowsRead[ExpertBatch]:
         if dtypes[row] not in _DTYPES or GPUS.path(gpus[row]) is None or not kind:
             skipped[f"{kernels[row]} in {dtypes[row]} on {gpus[row]} is not modelled"] += 1
             continue
-        own = f"_{library[row].lower()}" if kind in _OWN_IN_LIBRARY else ""
-        groups.setdefault((gpus[row], f"{kind}{own}", dtypes[row]), []).append(int(row))
+        own = f"{kind}_{library[row].lower()}"
+        groups.setdefault((gpus[row], own, dtypes[row]), []).append(int(row))
     batches = []
     for (gpu, kind, dtype), rows in sorted(groups.items()):
         at = np.array(rows)
@@ -161,15 +164,20 @@ def _work(
     tile_rows = np.array(TILE_ROWS, dtype=float)[:, None]
     tiles = np.where(whole | every, np.ceil(rows / local / tile_rows) * local, tiles)
     inner = inter / tp
-    halves = np.array([1.0 if "nongated" in f[0] else 2.0 for f in facts])
+    gateless = [
+        "nongated" in f[0] or (tuple(s) in _GATELESS and f[1:3] not in _GATED_ANYWAY)
+        for s, f in zip(sizes[:, 2:5], facts, strict=True)
+    ]
+    halves = np.where(gateless, 1.0, 2.0)
     _, weight_bytes, row_bytes = _DTYPES[dtype]
     touched = np.maximum(arrived * top_k, rows) if triton else rows
-    # 16-bit rows sorted, activated and summed; a cast input is written and read once more.
+    # 16-bit rows activated and summed; tokens are read, cast and written once summed.
     moved = touched * (2.0 * hidden + 2.0 * halves * inner + row_bytes * inner)
-    moved += 4.0 * arrived * hidden if triton else rows * hidden * (2.0 + row_bytes)
-    moved += 0.0 if triton else 2.0 * arrived * hidden
+    moved += 0.0 if triton else rows * hidden * (2.0 + row_bytes)
+    token = arrived * hidden * (4.0 + row_bytes)
     each: dict[str, Any] = {"weight_bytes": weight_bytes, "row_bytes": row_bytes}
     return ExpertWork(
         rows=rows, hit=hit, tiles=tiles, hidden=hidden, inner=inner, halves=halves,
-        moved_bytes=moved, **{k: np.full(len(rows), v) for k, v in each.items()},
+        moved_bytes=moved, token_bytes=token, choices=arrived * top_k,
+        **{k: np.full(len(rows), v) for k, v in each.items()},
     )  # fmt: skip

@@ -67,11 +67,12 @@ sqrt(latency * S/B). S is the message in bytes (all-gather: the gathered output)
 collective are ranks. link is one direction of the device's NVLink or PCIe port. A value above 1
 means that the switch reduces.""",
     "expert_layers": """Forward expert layers of inference libraries at burst clocks, a class
-for each kernel and dtype (simcore/calibrate/expert_rows.py); the formula is in
+for each kernel, library and dtype (simcore/calibrate/expert_rows.py); the formula is in
 simcore/physics/expert_layer.py. value: share of the peak that the power limit allows; memory: share
-of the datasheet bandwidth; half_rows: rows of a tile at half rate; wave: weight of the last wave;
-moved_ps: further picoseconds of a byte that is sorted, activated or summed. sd_log: of large
-layers. any: all kernels of a dtype.""",
+of the datasheet bandwidth; loaded: operands that an SM loads from the cache, over 64 bytes a clock;
+wave: weight of the last wave; moved_ps, token_ps: further picoseconds of a byte of rows that are
+sorted, activated or summed, and of tokens that are quantised or summed; choice_ps: of a choice.
+sd_log: of large layers. any: all kernels of a dtype.""",
     "curves": """Measured message sizes in bytes, times in microseconds; linear between sizes.""",
 }
 

@@ -1,10 +1,11 @@
 """Seconds of a rank's expert layer: products grouped by expert, and the kernels that move rows.
 
-    start + sum over both products of sqrt(tc^2 + tm^2) + moves
+    start + sum over both products of sqrt(tc^2 + tl^2 + tm^2) + moves
 
-``tc``: tiles of rows of one expert, whole ones (:func:`tiles_of`), over the rate; ``tm``: weights
-of the experts that have rows, and rows in and out, over the bandwidth; moves: rows sorted by
-expert, activated, quantised and summed, limited by bandwidth and by the instructions of a byte.
+``tc``: tiles of rows of one expert, whole ones (:func:`tiles_of`), over the rate; ``tl``: their
+operands, which the processors load from the cache tile by tile; ``tm``: weights of the experts that
+have rows, and rows in and out, over the bandwidth; moves: tokens routed and quantised, rows sorted
+by expert, activated and summed, limited by bandwidth and by the instructions of a byte.
 Pure functions on arrays: n layers.
 """
 
@@ -67,7 +68,9 @@ class ExpertWork:
     ``rows``: that experts compute; ``hit``: experts with rows. ``hidden``, ``inner``: widths of a
     rank's expert; ``halves``: products of the width ``inner`` beside the last one, 2 with a gate.
     ``weight_bytes``, ``row_bytes``: of an element of a weight and of a product's input.
-    ``moved_bytes``: of the kernels besides the products.
+    ``moved_bytes``: of the kernels besides the products, by the rows that experts compute;
+    ``token_bytes``: by the tokens that reach the rank, which are quantised and summed;
+    ``choices``: experts that they choose, also those of other ranks.
     """
 
     rows: FloatArray
@@ -79,6 +82,8 @@ class ExpertWork:
     weight_bytes: FloatArray
     row_bytes: FloatArray
     moved_bytes: FloatArray
+    token_bytes: FloatArray
+    choices: FloatArray
 
     @property
     def flop(self) -> FloatArray:
@@ -90,17 +95,20 @@ class ExpertWork:
 class ExpertRates:
     """The rates of a kernel on a device.
 
-    ``flop_per_s``: of large tiles; ``half_rows``: rows at which a tile has half of it;
-    ``wave_frac``: how far the last wave of tiles counts as a full one. ``bytes_per_s``: of memory;
-    ``moved_s_per_byte``: further seconds of a byte that the other kernels move.
+    ``flop_per_s``: of tiles whose operands are there; ``loaded_bytes_per_s``: of operands from the
+    cache; ``wave_frac``: how far the last wave of tiles counts as a full one. ``bytes_per_s``: of
+    memory; ``moved_s_per_byte``, ``token_s_per_byte``: further seconds of a byte that the other
+    kernels move, for rows and for tokens; ``choice_s``: of a choice that is sorted.
     """
 
     flop_per_s: float
     bytes_per_s: float
     start_s: float
-    half_rows: float
+    loaded_bytes_per_s: float
     wave_frac: float
     moved_s_per_byte: float
+    token_s_per_byte: float
+    choice_s: float
 
 
 def expert_layer_s(work: ExpertWork, rates: ExpertRates, sm_count: float) -> FloatArray:
@@ -113,9 +121,13 @@ def expert_layer_s(work: ExpertWork, rates: ExpertRates, sm_count: float) -> Flo
         waves = work.tiles * np.ceil(columns / TILE_COLUMNS) / sm_count
         spent = rates.wave_frac * np.ceil(waves) + (1.0 - rates.wave_frac) * waves
         flop = spent * sm_count * tile_rows * TILE_COLUMNS * 2.0 * depth
-        compute_s = (flop * (1.0 + rates.half_rows / tile_rows)).min(axis=0) / rates.flop_per_s
+        loaded = depth * (tile_rows * work.row_bytes + TILE_COLUMNS * work.weight_bytes)
+        loaded_s = spent * sm_count * loaded / rates.loaded_bytes_per_s
+        compute_s = np.hypot(flop / rates.flop_per_s, loaded_s).min(axis=0)
         n_bytes = work.hit * columns * depth * work.weight_bytes
         n_bytes = n_bytes + work.rows * (depth * work.row_bytes + columns * result)
         total = total + roofline_s(compute_s, n_bytes / rates.bytes_per_s)
-    moved: FloatArray = work.moved_bytes * (1.0 / rates.bytes_per_s + rates.moved_s_per_byte)
-    return total + moved
+    memory_s = 1.0 / rates.bytes_per_s
+    moved: FloatArray = work.moved_bytes * (memory_s + rates.moved_s_per_byte)
+    tokens = work.token_bytes * (memory_s + rates.token_s_per_byte)
+    return total + moved + tokens + work.choices * rates.choice_s

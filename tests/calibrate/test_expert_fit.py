@@ -42,18 +42,25 @@ def test_a_rank_computes_its_part_of_the_choices(tmp_path: Path) -> None:
     assert triton.work.rows[0] == (4096 * 8 / 64) * 8
 
 
+def test_models_without_a_gate_have_one_product_less(tmp_path: Path) -> None:
+    lines = [row("GB200", 4096, 2688, 1, 100.0, "vllm_fused_moe", "VLLM").replace(
+        ",4096,2688,8,128,", ",4096,2688,22,512,").replace("VLLM,1,", f"VLLM,{version},")
+        for version in ("0.22.0", "0.24.0")]  # fmt: skip
+    assert list(read(tmp_path / "a.csv", lines)[0].work.halves) == [2.0, 1.0]
+
+
 def test_figures_of_made_rows_come_back_and_a_family_left_out_is_not_used(tmp_path: Path) -> None:
     shapes = [("H100-SXM-80GB", n, i, e, 100.0, "moe_torch_flow_cutlass", "TRTLLM")
               for n in (512, 1024, 2048, 4096, 8192) for i in (512, 1024, 2048)
               for e in (1, 4)]  # fmt: skip
     blank = read(tmp_path / "a.csv", [row(*s) for s in shapes])[0]
-    figures = {"value": 1.1, "memory": 0.8, "start_us": 30.0, "half_rows": 20.0, "wave": 0.2,
-               "moved_ps": 0.3}  # fmt: skip
+    figures = {"value": 1.1, "memory": 0.8, "start_us": 30.0, "loaded": 0.7, "wave": 0.2,
+               "moved_ps": 0.3, "token_ps": 0.2, "choice_ps": 100.0}  # fmt: skip
     made = time_s(blank, figures) * 1e6
     rows = [row(*(*s[:4], us, *s[5:])) for s, us in zip(shapes, made, strict=True)]
     again = read(tmp_path / "b.csv", rows)
     section = expert_section(again)
-    own = section["cutlass_bfloat16"]["by_gpu"]["H100-SXM-80GB"]
+    own = section["cutlass_trtllm_bfloat16"]["by_gpu"]["H100-SXM-80GB"]
     assert np.abs(time_s(again[0], own) / again[0].time_s - 1).max() < 0.03
     assert expert_section(again, {"Hopper"}) == {}
 

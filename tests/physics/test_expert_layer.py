@@ -1,5 +1,7 @@
 """A rank's expert layer against a calculation by hand, and what an uneven routing costs."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -19,11 +21,12 @@ def work_of(loads: np.ndarray, hidden: float = 4096.0, inner: float = 1024.0) ->
     return ExpertWork(
         rows=loads.sum(axis=1).mean() * one, hit=(loads > 0).sum(axis=1).mean() * one,
         tiles=tiles_of(loads)[:, None], hidden=hidden * one, inner=inner * one, halves=2 * one,
-        weight_bytes=2 * one, row_bytes=2 * one, moved_bytes=0 * one,
+        weight_bytes=2 * one, row_bytes=2 * one, moved_bytes=0 * one, token_bytes=0 * one,
+        choices=0 * one,
     )  # fmt: skip
 
 
-RATES = ExpertRates(FLOP_PER_S, BYTES_PER_S, 1e-5, 0.0, 0.0, 0.0)
+RATES = ExpertRates(FLOP_PER_S, BYTES_PER_S, 1e-5, np.inf, 0.0, 0.0, 0.0, 0.0)
 
 
 def test_whole_tiles_reach_the_rate() -> None:
@@ -44,6 +47,29 @@ def test_one_row_costs_an_expert_the_smallest_tile_and_all_its_weights() -> None
     seconds = expert_layer_s(work, RATES, 132.0)[0] - 1e-5
     weights = 8 * 3 * 4096 * 1024 * 2 / BYTES_PER_S
     assert weights < seconds < 1.01 * np.hypot(weights, 16 * work.flop[0] / FLOP_PER_S)
+
+
+def test_small_tiles_wait_for_their_operands() -> None:
+    """A tile of 256 x 128, depth k, loads 2 (256 + 128) k bytes, one of 16 x 128 2 x 144 k."""
+    slow = replace(RATES, loaded_bytes_per_s=1e12)
+    for rows, high in ((1024, 256), (16, 16)):
+        work = work_of(np.full((1, 8), float(rows)))
+        without_memory = replace(slow, bytes_per_s=np.inf, start_s=0.0)
+        loaded = 8 * rows / high * 3 * 8 * 4096 * 1024 / 1024 * 2 * (high + 128)
+        compute = work.flop[0] / FLOP_PER_S
+        found = expert_layer_s(work, without_memory, 132.0)[0]
+        assert found == pytest.approx(np.hypot(compute, loaded / 1e12))
+
+
+def test_tokens_cost_a_rank_that_computes_none_of_their_rows() -> None:
+    rates = replace(RATES, token_s_per_byte=1e-12, choice_s=1e-9, moved_s_per_byte=5e-12)
+    work = replace(
+        work_of(np.full((1, 8), 64.0)), token_bytes=np.array([4e9]), choices=np.array([1e6])
+    )
+    more = expert_layer_s(work, rates, 132.0) - expert_layer_s(
+        work_of(np.full((1, 8), 64.0)), RATES, 132.0
+    )
+    assert more[0] == pytest.approx(4e9 / BYTES_PER_S + 4e-3 + 1e-3)
 
 
 @pytest.mark.parametrize("ranks", [1, 8])
