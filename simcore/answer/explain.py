@@ -102,7 +102,7 @@ def _mfu(f: Facts) -> Derivation:
     p, w = f.result, f.request.workload
     name, peak = product_peak_for(f.rates.gpu, f.request.strategy.precision)
     gpu, own = f.rates.gpu, f.conv_peak
-    mixed = own != f.peak and w.conv_frac > 0
+    mixed = own != f.peak and w.cudnn_frac > 0
     return Derivation(
         "samples/s x (3 x forward FLOP + frozen FLOP) a sample / sum of the dense peaks"
         + ("; experts: FLOP of the routed tokens, without padding" if w.uneven_flop else "")
@@ -126,9 +126,9 @@ def _mfu(f: Facts) -> Derivation:
                 [
                     (
                         f"peak {own[0]}",
-                        f"{format_si(own[1], 'FLOP/s')}, for convolutions: "
-                        f"{w.conv_frac:.1%} of the FLOP; both together "
-                        f"{f.rates.peak_of(w.conv_frac) / TERA:.4g} TFLOP/s",
+                        f"{format_si(own[1], 'FLOP/s')}, for what cuDNN computes: "
+                        f"{w.cudnn_frac:.1%} of the FLOP; both together "
+                        f"{f.rates.peak_of(w.cudnn_frac) / TERA:.4g} TFLOP/s",
                     )
                 ]
                 if mixed

@@ -182,7 +182,7 @@ def predict(request: Request, *, keep_timeline: bool = False) -> Prediction:
     memory = _with_segments(request, memory_result(request, memories))
     classes, gain = _rank_classes(job, cluster, steps, request)
     peak = sum(
-        c.n_gpus * r.peak_of(workload.conv_frac) for c, r in zip(classes, job.classes, strict=True)
+        c.n_gpus * r.peak_of(workload.cudnn_frac) for c, r in zip(classes, job.classes, strict=True)
     )
     return Prediction(
         model=workload.name,

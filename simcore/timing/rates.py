@@ -176,15 +176,15 @@ class ClassRates:
         """Memory bandwidth that elementwise kernels sustain."""
         return float(self.kernels.of("elementwise")["bytes_per_s"])
 
-    def peak_of(self, conv_frac: float) -> float:
-        """Dense peak [FLOP/s] of work with this share of convolutions.
+    def peak_of(self, cudnn_frac: float) -> float:
+        """Dense peak [FLOP/s] of work with this share of convolutions and recurrent layers.
 
         It is the FLOP over the time that both parts would take at their own peaks.
         """
         if not self.conv_peak_flop_per_s:
             return self.peak_flop_per_s
-        rest = (1.0 - conv_frac) / self.peak_flop_per_s
-        return 1.0 / (conv_frac / self.conv_peak_flop_per_s + rest)
+        rest = (1.0 - cudnn_frac) / self.peak_flop_per_s
+        return 1.0 / (cudnn_frac / self.conv_peak_flop_per_s + rest)
 
     def issue_s(self, issuer: Issuer) -> float:
         """Host seconds of one kernel issue in a program of this kind."""

@@ -418,8 +418,7 @@ class Workload:
     def model_flop(self) -> float:
         """FLOP per sample of a step as MFU counts them: without recompute and padding of experts.
 
-        Forward once and backward twice its FLOP, less the gradients that frozen weights do not
-        need.
+        Forward once and backward twice, less the gradients that frozen weights do not need.
         """
         forward = self.forward_flop - self.uneven_flop
         return 3.0 * forward - self.frozen_weight_flop + self.frozen_flop
@@ -448,15 +447,19 @@ class Workload:
     @cached_property
     def conv_frac(self) -> float:
         """Fraction of a training step's FLOP in convolutions (``_share``)."""
-        trained = sum(n * _flop(b.ops, CONV_KINDS) for b, n in self.repeats)
-        return self._share(trained, sum(_flop(f.ops, CONV_KINDS) for f in self.frozen))
+        return self._frac_of(CONV_KINDS)
+
+    @cached_property
+    def cudnn_frac(self) -> float:
+        """Fraction of a training step's FLOP in convolutions and fused recurrent layers."""
+        return self._frac_of((*CONV_KINDS, RECURRENT))
+
+    def _frac_of(self, kinds: tuple[KernelKind, ...]) -> float:
+        trained = sum(n * _flop(b.ops, kinds) for b, n in self.repeats)
+        return self._share(trained, sum(_flop(f.ops, kinds) for f in self.frozen))
 
     def _share(self, trained: float, frozen: float = 0.0) -> float:
-        """These forward FLOP over all of a training step.
-
-        Forward and backward of the trained model count three times its forward; frozen parts count
-        once.
-        """
+        """These forward FLOP over all of a step: trained ones count three times, frozen once."""
         total = 3.0 * self.forward_flop + self.frozen_flop
         return min(1.0, (3.0 * trained + frozen) / total) if total else 0.0
 
@@ -475,10 +478,7 @@ class Workload:
     @property
     def saved(self) -> Saved:
         """Activations per sample that forward saves for backward, without recompute."""
-        total = NOTHING
-        for block in self.instances():
-            total = total + block.saved
-        return total
+        return sum((block.saved for block in self.instances()), NOTHING)
 
     def replace(self, **changes: object) -> Workload:
         """A copy with some fields changed."""

@@ -132,7 +132,11 @@ def wrong_maximum(job: Job) -> list[str]:
     return [] if right else [f"of micro-batches {most} and one more fit {fit}: {job}"]
 
 
-@pytest.mark.parametrize("seed", range(5))
+#: Seeds of jobs that were wrong once: the peak of recurrent layers in fp32.
+FOUND = (1312,)
+
+
+@pytest.mark.parametrize("seed", [*range(5), *FOUND])
 def test_it_holds_of_a_random_job(seed: int) -> None:
     assert not violations(seed)
 
