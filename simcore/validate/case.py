@@ -48,6 +48,11 @@ class Case:
     own: frozenset[str] | None = None
     flag: str = ""
 
+    def __post_init__(self) -> None:
+        """Raises ValueError for the time of a run of no samples."""
+        if "run_time_s" in self.measured and not self.train_samples:
+            raise ValueError("run_time_s needs train_samples, the samples of the whole run")
+
     def cell(self, column: str) -> str:
         """A cell of the row; ``gpu`` gives the GPU types, whatever the table's column is called."""
         if column == "gpu" and column not in self.columns:

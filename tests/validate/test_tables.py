@@ -47,6 +47,13 @@ def test_comments_and_blank_lines_keep_line_numbers(tmp_path: Path) -> None:
         read_table(path)
 
 
+def test_the_time_of_a_run_needs_its_samples(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("model,gpus,run_time_s,train_samples\ngpt2,T4,50,100\ngpt2,T4,50,\n")
+    with pytest.raises(DataError, match=r"t\.csv:3: run_time_s needs train_samples"):
+        read_table(path)
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
