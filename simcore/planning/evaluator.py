@@ -95,6 +95,11 @@ class Evaluator:
     def __len__(self) -> int:
         return self.space.n_forms * self._starts[-1]
 
+    @property
+    def pieces_alike(self) -> int:
+        """Number of pieces, one after another, that share a model's kernels."""
+        return self.space.forms_alike * self._starts[-1]
+
     def __getstate__(self) -> dict[str, Any]:
         names = ("space", "twice", "lacking", "piece_points", "_profile", "_sources")
         digest = _digest(self._profile)

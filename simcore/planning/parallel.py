@@ -23,8 +23,8 @@ HERE_S = 0.1
 #: Ranges that are submitted in advance per worker, so that no worker waits for this process.
 _AHEAD = 3
 #: Least number of ranges per worker into which the remaining pieces are divided, so that the
-#: workers end at about the same time.
-_SHARES = 8
+#: workers end at about the same time: while the time of a piece is not known, and from then on.
+_SHARES_UNKNOWN, _SHARES = 24, 2
 #: Number of losses of workers without a result in between after which the sweep gives up.
 _TRIES = 3
 #: Weight of the newest range in the moving average of the time per piece.
@@ -38,7 +38,7 @@ def shared_parts(
 
     Raises SimcoreError where the workers cannot be reached or keep being lost.
     """
-    left = Unsubmitted(spans)
+    left = Unsubmitted(spans, evaluator.pieces_alike)
     if not left.pieces:
         return
     with workers:
@@ -77,16 +77,26 @@ def shared_parts(
 
 
 class Unsubmitted:
-    """The pieces that no worker has been given yet; ``pieces`` is their number."""
+    """The pieces that no worker has been given yet; ``pieces`` is their number.
 
-    def __init__(self, spans: Sequence[Span]) -> None:
+    ``alike``: number of pieces, one after another, of which each is cheaper in a process that has
+    evaluated another of them.
+    """
+
+    def __init__(self, spans: Sequence[Span], alike: int) -> None:
         self._spans = deque(span for span in spans if span[0] < span[1])
+        self._alike = alike
         self.pieces = sum(last - first for first, last in self._spans)
 
     def take(self, most: int) -> Span:
-        """The next ``most`` pieces as a range, fewer at the end of a given range."""
+        """The next range, of ``most`` pieces or as many as end with the last of pieces alike, if
+        these are half to one and a half as many; fewer at the end of a given range.
+        """
         first, last = self._spans.popleft()
-        end = min(last, first + most)
+        end, whole = first + most, round((first + most) / self._alike) * self._alike
+        if abs(whole - end) <= most / 2 and whole > first:
+            end = whole
+        end = min(last, end)
         if end < last:
             self._spans.appendleft((end, last))
         self.pieces -= end - first
@@ -110,11 +120,11 @@ class Cost:
         self._piece_s += _NEWEST * (piece_s - self._piece_s)
 
     def pieces(self, task_s: float, left: int, n_workers: int) -> int:
-        """Pieces of the next range: ``task_s`` seconds of work; near the end less, but at least
-        half of that.
+        """Pieces of the next range: ``task_s`` seconds of work; near the end less, but at least a
+        quarter of that.
         """
         whole = task_s / max(self._piece_s, 1e-9)
-        share = left / (_SHARES * n_workers)
         if not self._answered:
-            return max(1, min(round(whole), int(share / _AHEAD)))
-        return max(1, min(left, round(max(whole / 2, min(whole, share)))))
+            return max(1, min(round(whole), int(left / (_SHARES_UNKNOWN * n_workers))))
+        share = left / (_SHARES * n_workers)
+        return max(1, min(left, round(max(whole / 4, min(whole, share)))))

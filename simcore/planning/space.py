@@ -62,6 +62,11 @@ class Space:
         return len(self.models) * prod(len(v) for _, v in self.axes)
 
     @property
+    def forms_alike(self) -> int:
+        """Number of forms, one after another, that share a model with the same settings."""
+        return prod(len(values) for name, values in self.axes if _of(name) != "workload")
+
+    @property
     def points_per_cluster(self) -> int:
         """Number of points of one form on one cluster."""
         batches = len(self.global_batches or self.grad_accums)

@@ -18,7 +18,7 @@ from simcore.hardware.profile import load_profile
 from simcore.planning import evaluator as evaluating
 from simcore.planning import parallel
 from simcore.planning.evaluator import Evaluator, batches
-from simcore.planning.parallel import Cost, shared_parts
+from simcore.planning.parallel import Cost, Unsubmitted, shared_parts
 from simcore.planning.points import Batch
 from simcore.planning.space import make_space
 from simcore.planning.sweep import run_sweep
@@ -174,15 +174,24 @@ def test_a_sweep_that_fails_at_once_leaves_nothing(
     assert not list(tmp_path.iterdir())
 
 
+def test_ranges_end_between_models_where_they_can() -> None:
+    left = Unsubmitted([(3, 40), (50, 90)], alike=16)
+    assert left.take(10) == (3, 16), "to the end of those alike"
+    assert left.take(20) == (16, 32), "to the nearest end"
+    assert left.take(5) == (32, 37), "that end is too far"
+    assert left.take(9) == (37, 40) and left.take(1) == (50, 51), "no further than the given range"
+    assert left.take(64) == (51, 90) and not left.pieces
+
+
 def test_stretches_are_long_enough_and_end_together() -> None:
     cost = Cost(1e-6)
     assert cost.pieces(1.0, 9600, 2) == 200, "what is not known yet goes out in small shares"
     cost = Cost(0.1)
     cost.learn(0.1)
     assert cost.pieces(1.0, 10_000, 2) == 10
-    assert cost.pieces(1.0, 100, 2) == 6, "a share of what is left"
-    assert cost.pieces(1.0, 7, 2) == 5, "never less than half"
-    assert cost.pieces(1.0, 3, 2) == 3
+    assert cost.pieces(1.0, 20, 2) == 5, "a share of what is left"
+    assert cost.pieces(1.0, 4, 2) == 2, "never less than a quarter"
+    assert cost.pieces(1.0, 1, 2) == 1
     cost.learn(1e9)
     assert cost.pieces(1.0, 10_000, 2) == 1
 

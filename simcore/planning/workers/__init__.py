@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from simcore.base.arrays import rare_collections
 from simcore.base.errors import InvalidConfig, SimcoreError
+from simcore.base.question import one_question
 from simcore.base.record import dataclass
 from simcore.base.units import number_problems
 from simcore.planning.points import Batch
@@ -86,6 +87,7 @@ class Workers(ABC):
 
 
 @rare_collections()
+@one_question()
 def evaluate_range(evaluator: Evaluator, wanted: Wanted, first: int, last: int) -> Answer:
     """The result of a range of pieces, evaluated in this process: its points or their summary."""
     started = time.perf_counter()

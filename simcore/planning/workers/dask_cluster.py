@@ -105,7 +105,7 @@ class DaskWorkers(Workers):
     A given client is left open, one that is made here is closed.
     """
 
-    task_s = 1.0
+    task_s = 0.5
 
     def __init__(self, cluster: Any) -> None:
         self._where = cluster if isinstance(cluster, str) else "the cluster"
