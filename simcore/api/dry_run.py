@@ -62,6 +62,15 @@ def _differences(data: dict[str, Any], gpus: str) -> list[str]:
     return sentences
 
 
+def _program(libraries: list[str]) -> str:
+    """The first of some packages that is a known training program; empty if none is."""
+    from simcore.strategy.programs import PROGRAMS, program_names
+
+    known = {*program_names(), *PROGRAMS.aliases()}
+    names = (package.replace("_", "-") for package in libraries)
+    return next((name for name in names if name in known), "")
+
+
 def _joined(stages: list[dict[str, Any]], first: dict[str, Any]) -> dict[str, Any]:
     """The data of a whole model from those of its pipeline stages. Raises UsageError."""
     captured = first["captured"]
@@ -141,6 +150,8 @@ class DryRunJob:
         data: dict[str, Any] = self._run.record()
         if not data["captured"].get("gpus"):
             data["captured"]["gpus"] = self.gpus
+            if program := _program(data["captured"].pop("libraries")):
+                data["captured"]["options"]["software"] = program
             data["notes"] += _differences(data, self.gpus)
         return data
 

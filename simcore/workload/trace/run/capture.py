@@ -136,6 +136,7 @@ def _record(run: DryRun) -> dict[str, Any]:
     data["sources"][data["params"]["source"]] = f"dry run of {name}, torch {torch.__version__}"
     data["captured"] = {
         "options": words,
+        "libraries": list(dict.fromkeys(seen.libraries)),
         "rank": run.world.rank,
         "world_size": run.world.world_size,
         "stage": of_stage,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -23,6 +24,7 @@ from torch.utils._pytree import tree_leaves
 from simcore.base.errors import UsageError
 from simcore.workload.trace.run.meter import Meter, meter_of_storages
 from simcore.workload.trace.run.patches import Patches
+from simcore.workload.trace.run.places import libraries_in
 from simcore.workload.trace.run.program import Program, outputs_of
 from simcore.workload.trace.run.twin import Shapes, unwrapped
 
@@ -51,7 +53,8 @@ class Seen:
     the last update, ``rounds``: passes of a pipeline's schedule; ``settings``: arguments of data
     loaders; ``step_collectives``: where those of the last whole step begin and end; ``clips``:
     gradients are clipped before the update; ``wrapper``: class of an optimizer whose step calls the
-    real one's; ``frozen``: parameters of networks that steps run without gradients, by class.
+    real one's; ``frozen``: parameters of networks that steps run without gradients, by class;
+    ``libraries``: packages that call the model, then those that call the optimizer.
     """
 
     optimizers: list[Optimizer] = field(default_factory=list)
@@ -75,6 +78,7 @@ class Seen:
     frozen: dict[str, int] = field(default_factory=dict)
     schedule: Any = None
     stages: list[Any] = field(default_factory=list)
+    libraries: list[str] = field(default_factory=list)
 
     def note_frozen(self, module: nn.Module) -> None:
         """Note a network without gradients, unless it is a trained one that is validated."""
@@ -120,7 +124,9 @@ def _calls(meter: Meter, seen: Seen, patches: Patches) -> None:
             trains = any(p.requires_grad for p in self.parameters())
             if trains:
                 meter.phase = "forward"
-                seen.roots[id(self)] = self
+                if id(self) not in seen.roots:
+                    seen.roots[id(self)] = self
+                    seen.libraries += libraries_in(traceback.extract_stack())
                 seen.autocast = ""
                 seen.checkpoints = 0
         elif outermost and not self.training and meter.phase != "setup":
@@ -219,6 +225,7 @@ def _optimizers(meter: Meter, seen: Seen) -> list[Any]:
             return None
         if optimizer not in seen.optimizers and not seen.wrapper:
             seen.optimizers.append(optimizer)
+            seen.libraries += libraries_in(traceback.extract_stack())
         closure = kwargs.get("closure") or next(iter(args[1:]), None)
         if closure is None:
             begins()

@@ -282,8 +282,11 @@ def _apply(module: nn.Module, fn: Any, recurse: bool = True) -> nn.Module:
 
 def _copied(plain: Any, tensor: Any, memo: dict[int, Any]) -> Any:
     """``Tensor.__deepcopy__``, which copies storages: those of fake tensors are on no device."""
-    if not isinstance(tensor, FakeTensor) or id(tensor) in memo:
-        return plain(tensor, memo)
+    if not isinstance(tensor, FakeTensor):
+        with _disable_current_modes():
+            return plain(tensor, memo)
+    if id(tensor) in memo:
+        return memo[id(tensor)]
     memo[id(tensor)] = copy = tensor.detach().clone().requires_grad_(tensor.requires_grad)
     return copy
 

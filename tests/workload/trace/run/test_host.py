@@ -40,7 +40,7 @@ def seen() -> dict[str, Any]:
         mask = torch.arange(6) < 4
         read["chosen"] = tuple(torch.randn(6, 2, device="cuda")[mask].shape)
         weights = nn.init.trunc_normal_(torch.empty(3, 3), a=-0.1, b=0.1)
-        read["copied"] = copy.deepcopy({"of": weights, "the same": weights})
+        read["copied"] = copy.deepcopy({"of": weights, "the same": weights, "n": torch.tensor([7])})
         SETUPS["ddp"]()()
     read["job"] = job
     return read
@@ -63,7 +63,8 @@ def test_masks_of_the_host_choose_a_known_number_of_rows(seen: dict[str, Any]) -
 
 
 def test_a_tensor_is_copied_once(seen: dict[str, Any]) -> None:
-    copied, again = seen["copied"].values()
+    copied, again, number = seen["copied"].values()
+    assert number.tolist() == [7]
     assert copied is again
     assert tuple(copied.shape) == (3, 3)
 

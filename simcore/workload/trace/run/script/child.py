@@ -7,6 +7,7 @@ import json
 import os
 import runpy
 import sys
+import tempfile
 import traceback
 from contextlib import suppress
 from dataclasses import dataclass
@@ -53,6 +54,7 @@ def run(request: Request) -> None:
     from simcore.workload.trace.run.script.confined import ENVIRONMENT
 
     os.environ.update(ENVIRONMENT, TMPDIR=str(folder))
+    tempfile.tempdir = str(folder)
     answer = _answer(request)
     (folder / "answer.json").write_text(json.dumps(answer), encoding="utf-8")
     sys.stdout.flush()
