@@ -9,9 +9,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from simcore.base.errors import UsageError
+from simcore.base.units import MEGA
 from simcore.workload.trace.attention import attention_as
 from simcore.workload.trace.autocast import cuda_policy
 from simcore.workload.trace.callables import Built, record_data
@@ -95,6 +97,8 @@ def _record(run: DryRun) -> dict[str, Any]:
         raise UsageError("the dry run saw no step of an optimizer: run one whole step inside it")
     twins = Twins(seen.shapes)
     module, sample = program.module(twins.of)
+    if not seen.stages:
+        _check_whole(module, [twins.of(root) for root in seen.roots.values()])
     repeated = len(repeated_units(module))
     found = recognised(seen, run.world.world_size, repeated, run.collectives)
     name = run.source or type(module).__name__
@@ -150,6 +154,23 @@ def _record(run: DryRun) -> dict[str, Any]:
         "collectives": _collectives_text(run.collectives),
     }
     return data
+
+
+#: From this part of the trained parameters on, a step's last backward stands for the whole step.
+_WHOLE_FRAC = 0.98
+
+
+def _check_whole(step: nn.Module, roots: list[nn.Module]) -> None:
+    """Raises UsageError if the last backward leaves out models that the steps train."""
+    trained = {id(p): p for root in roots for p in root.parameters() if p.requires_grad}
+    reached = sum(p.numel() for p in step.parameters() if id(p) in trained)
+    total = sum(p.numel() for p in trained.values())
+    if reached < _WHOLE_FRAC * total:
+        raise UsageError(
+            f"the last backward of a step reaches {reached / MEGA:.3g} of {total / MEGA:.3g} "
+            "million trained parameters: a loss in chunks, or models trained in turn, are not "
+            "priced: choose a loss that is computed at once, or capture one model"
+        )
 
 
 def _divide(data: dict[str, Any], run: DryRun, ranks: int, layers: int, name: str) -> None:

@@ -188,3 +188,18 @@ def test_ddp_that_looks_for_unused_parameters_and_starts_its_group_itself() -> N
     assert kinds(job) == {
         ("backward", "all-reduce", 2, 4 * ALL): 1, ("backward", "all-reduce", 2, 4 * tensors): 1,
     }  # fmt: skip
+
+
+def test_a_loss_in_chunks_is_refused() -> None:
+    """The last backward would stand for the head alone."""
+    with pytest.raises(UsageError, match="a loss in chunks, or models trained in turn"):  # noqa: SIM117
+        with simcore.dry_run("1xH100"):
+            body, head = torch.nn.Linear(WIDTH, WIDTH), torch.nn.Linear(WIDTH, WIDTH)
+            optimizer = torch.optim.SGD([*body.parameters(), *head.parameters()])
+            for _ in range(2):
+                hidden = body(torch.randn(BATCH, WIDTH, device="cuda"))
+                cut = hidden.detach().requires_grad_()
+                for part in cut.chunk(2):
+                    head(part).sum().backward()
+                hidden.backward(cut.grad)
+                optimizer.step()
