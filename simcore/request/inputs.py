@@ -129,7 +129,7 @@ def inputs_from(
     options = library.words(
         options, record, layout.widest_expert_tp(cluster.n_gpus) if cluster else layout.tp
     )
-    length = usual_length(record, options) if launched is None else None
+    length = usual_length(record, options)
     if length is not None:
         options = {**options, "seq_len": tries.chosen("seq-len", None, length)}
     return Inputs(

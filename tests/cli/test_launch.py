@@ -207,7 +207,7 @@ def test_dialects_complete(simcore: Callable) -> None:
     [
         ("composer train/train.py train/yamls/pretrain/mpt-125m.yaml", "mpt-125m"),
         (
-            "tune run full_finetune_distributed --config llama3_1/8B_full batch_size=4",
+            "tune run full_finetune_distributed --config llama3_1/8B_mine batch_size=4",
             "llama3.1-8B",
         ),
     ],

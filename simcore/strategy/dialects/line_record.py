@@ -63,6 +63,7 @@ class NamedFile(Part):
     first   whether the first word that is no flag is its name
     form    its form where its ending does not say it
     shipped whether it may be one that comes with the program, which is not at hand
+    recipes those that come with the program, by name (``programs_db/recipes``)
     marks   keys of which a file given alone has at least one if it is this program's
     dialect the dialect that reads it, and the line's arguments as if they stood in it
     """
@@ -70,6 +71,7 @@ class NamedFile(Part):
     flags: str = ""
     first: bool = False
     shipped: bool = False
+    recipes: str = ""
     marks: tuple[str, ...] = ()
     dialect: str = ""
     form: Literal["yaml", "json", "toml"] = "yaml"

@@ -254,7 +254,12 @@ class LineDialect(TableDialect):
             except (DataError, UsageError):
                 if not file.shipped:
                     raise
-                reading.not_at_hand(name, self.title)
+                keys = TABLES[file.recipes].keys(name) if file.recipes else None
+                if keys is None:
+                    reading.not_at_hand(name, self.title)
+                    continue
+                reading.say("model", str(keys.pop("model")), name)
+                found = found.over(of_table({k: v for k, v in keys.items() if v is not None}))
                 continue
             read = FILES.get(source.suffix, FILES["." + file.form])
             found = found.over(of_table(read(source)))

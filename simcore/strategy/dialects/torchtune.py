@@ -25,7 +25,8 @@ def _model(reading: Reading, table: Table) -> None:
             reading.approximate(f"model._component_ {component}", "is not read: --model says it")
     else:
         family, size = match["family"].replace("_", "."), match["size"].replace("_", ".")
-        reading.say("model", f"{family}-{size}", "model._component_")
+        if "model" not in reading.facts:
+            reading.say("model", f"{family}-{size}", "model._component_")
         if match["kind"] == "qlora_":
             reading.say("quantised_base", "nf4", "model._component_")
     modules = str(table.take("model.lora-attn-modules") or "")
@@ -33,7 +34,9 @@ def _model(reading: Reading, table: Table) -> None:
     if table.take("model.apply-lora-to-mlp") in (True, "True", "true"):
         listed.append(_MLP)
     if table.take("model.apply-lora-to-output") in (True, "True", "true"):
-        listed.append("lm_head")
+        reading.approximate(
+            "model.apply_lora_to_output", "is not followed: the head has no adapter"
+        )
     if listed:
         reading.say("lora_targets", ",".join(listed), "model.lora_attn_modules")
 
