@@ -155,8 +155,9 @@ def evaluate_axis(
     found = np.full((1 if twice is None else 4, len(row)), np.nan)
     some = np.flatnonzero(memory.least <= memory.capacity + lacking)
     if len(some):
-        rows, place = np.unique(row[some], return_inverse=True)
-        counts = axis.grad_accum[some]
+        used, counts = np.zeros(len(axis.row_cluster), dtype=bool), axis.grad_accum[some]
+        used[row[some]] = True
+        rows, place = np.flatnonzero(used), (np.cumsum(used) - 1)[row[some]]
         found[:, some] = (
             at_counts(lambda i, n: steps(rows[i], n), place, counts)
             if many
