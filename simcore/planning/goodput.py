@@ -273,6 +273,10 @@ class Goodput:
         return {**out, "sources": dict(self.sources)}
 
 
+#: Shorter runs are none [s]; shares of far shorter ones would be 0 in floating point.
+SHORTEST_S = 1e-12
+
+
 def goodput_of(
     rel: Reliability,
     *,
@@ -282,7 +286,12 @@ def goodput_of(
     work_s: float | None = None,
     cluster: str = "",
 ) -> Goodput:
-    """Goodput of a job; with ``work_s``, the length of a run without failures, that with them."""
+    """Goodput of a job; with ``work_s``, the length of a run without failures, that with them.
+
+    Raises InvalidConfig for a run that is shorter than ``SHORTEST_S``.
+    """
+    if work_s is not None and work_s < SHORTEST_S:
+        raise InvalidConfig([f"the run takes {work_s:g} s: give a longer one"])
     mtbf, save = float(rel.mtbf_s(n_gpus)), float(rel.save_s(checkpoint_bytes, n_gpus))
     exact = float(best_interval_s(mtbf, save))
     tau = rel.interval_s if rel.interval_s is not None else exact

@@ -42,6 +42,7 @@ def test_an_option_is_a_set_up_with_the_same_step(client: TestClient) -> None:
         ({"gpus": "H1000"}, "did you mean"),
         ({"model": "pkg.mod:net"}, "pkg.mod:net"),
         ({"model": "/etc/passwd"}, "passwd"),
+        ({"tokens": 5e-324}, "give a longer one"),
         ({"deadline": "soon"}, "neither a duration nor a date"),
         ({"max_gpus": 10**6}, "4,096"),
         ({"objective": "beauty"}, "objective"),
