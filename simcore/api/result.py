@@ -57,7 +57,7 @@ class Call:
 
         words = dict(self.words)
         of_run = OPTIONS.of_run() if self.function == "predict" else ()
-        known = {*words, *OPTIONS.options(), *of_run}
+        known = {*words, *OPTIONS.keywords(), *of_run}
         for word, value in changes.items():
             if word not in known:
                 raise UnknownName("setting", word, known)

@@ -15,7 +15,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from simcore.strategy.options import OPTIONS, Option
 from simcore.strategy.options.option import HEADINGS
-from simcore.strategy.options.values import shown
+from simcore.strategy.options.values import shown, written_out
 from simcore.workload.permission import trusts_call
 
 P = ParamSpec("P")
@@ -61,6 +61,7 @@ def takes_job(at: int = 0) -> Callable[[Callable[P, R]], Callable[P, R]]:
 
         @wraps(function)
         def call(*args: P.args, **kwargs: P.kwargs) -> R:
+            kwargs = written_out(kwargs)  # type: ignore[assignment]
             model = args[at] if len(args) > at else kwargs.get("model")
             if isinstance(model, str | Path) and kwargs.get("inputs") is None:
                 return trusted(*args, **kwargs)
@@ -81,7 +82,7 @@ def _parameters(_version: int, several: bool) -> tuple[inspect.Parameter, ...]:
             option.name, inspect.Parameter.KEYWORD_ONLY, default=None,
             annotation=_type(option, several),
         )
-        for option in OPTIONS.options().values()
+        for option in OPTIONS.keywords().values()
     )  # fmt: skip
 
 
@@ -95,7 +96,7 @@ def _help(_version: int, several: bool) -> str:
     """The help text of all options: one paragraph per heading, in two columns."""
     found = [f"Options: {_MANY if several else _ONE}"]
     for heading in HEADINGS:
-        options = [o for o in OPTIONS.options().values() if o.heading == heading]
+        options = [o for o in OPTIONS.keywords().values() if o.heading == heading]
         lines = [line for o in options for line in _lines(o, several)]
         if lines:
             found.append("\n".join([f"{heading}:", "", *lines]))

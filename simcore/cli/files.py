@@ -50,7 +50,8 @@ def ending_problems(flag: str, path: Path | None, *endings: str) -> list[str]:
         return []
     found = folder_problems(flag, path)
     if path.suffix.lower() not in endings:
-        found.append(f"{flag} {str(path)!r} must end in {' or '.join(endings)}")
+        choices = " or ".join(filter(None, (", ".join(endings[:-1]), endings[-1])))
+        found.append(f"{flag} {str(path)!r} must end in {choices}")
     return found
 
 

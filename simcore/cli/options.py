@@ -16,8 +16,7 @@ import typer
 from simcore.base.errors import Problems, UnknownName
 from simcore.base.units import parse_quantity
 from simcore.strategy.options import OPTIONS, Number, Option, Whole
-from simcore.strategy.options.model import QLORA
-from simcore.strategy.options.values import read_options
+from simcore.strategy.options.values import read_options, written_out
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -207,13 +206,12 @@ def _given(
     """The options of a job among a command's arguments; an empty repeated option becomes None.
 
     ``--zero N`` becomes the strategies that it names; ``stages`` takes its text apart. ``--qlora``
-    becomes adapters on a base in four bits (Dettmers et al. 2023).
+    becomes the options it stands for.
     """
     typed = OPTIONS.typed()
     options = {k: v for k, v in words.items() if k in typed}
     options |= {k: tuple(options[k] or ()) or None for k in repeated_words() if k in options}
-    if (qlora := options.pop("qlora", None)) and problems.attempt(OPTIONS["qlora"].read, qlora):
-        options = {**options, **{k: options.get(k) or v for k, v in QLORA.items()}}
+    options = problems.attempt(written_out, options) or {**options, "qlora": None}
     zero, strategy = options.pop("zero", None), options.get("strategy")
     if zero is not None and strategy is not None:
         problems.append("give --strategy or --zero, not both")

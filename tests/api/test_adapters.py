@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from simcore import api
+from simcore.base.errors import UsageError
 from simcore.cli.main import run
 from simcore.request.model_settings import ADAPTER_TOKENS
 
@@ -49,6 +50,19 @@ def test_qlora_is_adapters_on_a_base_in_four_bits(capsys: pytest.CaptureFixture[
         outputs.append(capsys.readouterr().out)
     assert outputs[0] == outputs[1] != outputs[2]
     assert "one process (default)" in outputs[0] and "zero3" not in outputs[0]
+
+
+def test_qlora_is_a_keyword_of_python_too() -> None:
+    found = api.predict(*JOB, qlora=True)
+    assert found == api.predict(*JOB, lora_rank=16, quantised_base="nf4")
+    assert found.replace(qlora=False).step_time_s == found.step_time_s, "its options stand"
+    assert api.predict(*JOB, qlora="on", lora_rank=64).options["lora_rank"] == 64
+    assert api.compare(JOB[0], ["RTX4090", "L40S"], qlora=True).columns[0].fits
+    assert api.sweep(JOB[0], JOB[1], qlora=True, micro_batch="1,2").best
+    assert api.predict("llama3-8b", JOB[1], qlora=False).n_frozen_params == 0
+    assert "qlora" in api.predict.__doc__
+    with pytest.raises(UsageError, match="qlora"):
+        api.predict(*JOB, qlora="maybe")
 
 
 def test_a_shorter_sequence_is_the_last_thing_that_makes_a_job_fit() -> None:

@@ -24,6 +24,7 @@ DECLARED = (
         help='Network between nodes: ib-hdr, 8xib-ndr (8 adapters per node), "25 Gbit/s"; '
              '"8xib-ndr 4:1 leaf=16": uplinks 4:1 oversubscribed, 16 nodes per leaf switch; '
              "rails, sharp.",
+        more="Default: that of the node's preset.",
         axis=Axis(of="cluster"), resolved="cluster.network",
         control=Control(label="Network between nodes", group="Cluster", hint="(default)",
                         example="25 Gbit/s"),
@@ -51,18 +52,21 @@ DECLARED = (
                                                  metavar="NAME"),
         help="Node preset (`simcore list nodes`). NAME:no-p2p, or no-p2p alone: GPUs have no "
              "peer-to-peer access and exchange data through host memory.",
+        more="Default: the first preset that has the GPU.",
         control=Control(label="Node", kind="select", wide=True, unsaid="as usual for the GPU",
                         example="dgx-a100"),
     ),
     Option(
         name="nnodes", heading=_HEADING, kind=Whole(), unit="nodes",
         help="Number of nodes, as of torchrun, where --gpus names only a GPU type.",
+        more="Default: what gpus says, else 1.",
         axis=Axis(of="cluster"), in_launch=True, resolved="cluster.n_nodes",
         called={"": "nodes num-nodes n-nodes num-machines"},
     ),
     Option(
         name="nproc_per_node", heading=_HEADING, kind=Whole(), unit="GPUs",
         help="GPUs per node, as of torchrun, where --gpus names only a GPU type.",
+        more="Default: what gpus says.",
         axis=Axis(of="cluster"), in_launch=True,
         called={"": "gpus-per-node num-gpus-per-node nproc n-gpus-per-node num-processes"},
     ),
@@ -72,6 +76,7 @@ DECLARED = (
                   names="simcore.physics.collectives:names_in_nccl_algo", metavar="LIST"),
         help="Algorithms that NCCL may use, in the format of NCCL_ALGO: Ring,Tree, ^NVLS (all but "
              "NVLS) or allreduce:tree;allgather:ring. --explain collectives shows the choice.",
+        more="Default: all that the release has.",
         resolved="strategy.nccl.algorithms",
         control=Control(label="NCCL algorithms", hint="Ring,Tree", example="Ring,Tree"),
     ),
@@ -80,6 +85,7 @@ DECLARED = (
         kind=Text(check="simcore.request.inputs:nccl_protocols",
                   names="simcore.physics.collectives:PROTOCOLS", metavar="LIST"),
         help="Protocols that NCCL may use, in the format of NCCL_PROTO: LL, LL128, Simple.",
+        more="Default: all that the release has.",
         resolved="strategy.nccl.protocols",
         control=Control(label="NCCL protocols", hint="Simple", example="Simple"),
     ),
@@ -117,6 +123,7 @@ DECLARED = (
     Option(
         name="grad_clip", heading=_HEADING, kind=Switch(), in_launch=True,
         help="Clip the gradients by their norm.", resolved="strategy.grad_clip",
+        more="Default: that of the model's record.",
         control=Control(label="Gradient clipping", unsaid="as the model's training loop",
                         example="on"),
         called={"on": "max-grad-norm clip-grad gradient-clipping clip-grad-norm"},
@@ -143,6 +150,7 @@ DECLARED = (
         name="prefetch", heading=_HEADING, kind=Whole(least=1), unit="batches",
         help="Batches that each loader process reads ahead, as prefetch_factor of torch's "
              "DataLoader (2).",
+        more="Default: 2.",
         axis=Axis(), in_launch=True, resolved="loading.prefetch",
         launch_keys={"trainer": "dataloader-prefetch-factor"},
         control=Control(label="Batches read ahead", unsaid="2", example=2),
@@ -200,7 +208,8 @@ EXPERT = (
         name="reuse_numel", heading="Expert", kind=Whole(least=0), unit="elements",
         help="ZeRO-3 keeps a gathered tensor if it is used again within this many elements of "
              "other parameters, and releases it otherwise.",
-        more="DeepSpeed's stage3_max_reuse_distance.", resolved="strategy.reuse_numel",
+        more="DeepSpeed's stage3_max_reuse_distance. Default: that of the training program.",
+        resolved="strategy.reuse_numel",
         control=Control(label="ZeRO-3 reuse distance, elements", most=int(TERA),
                         example=int(GIGA)),
     ),
@@ -215,5 +224,6 @@ EXPERT = (
         kind=Made("simcore.hardware.profile:Profile", made_by="read_calibration"),
         help="A calibration as a Python object, made by read_calibration. Only in Python; "
              "elsewhere use --calibration FILE.",
+        more="Default: none.",
     ),
 )  # fmt: skip

@@ -34,6 +34,7 @@ DECLARED = (
         kind=Texts(such_as="float32[B,3,224,224]", metavar="DTYPE[SHAPE]"),
         help="Shape of an input of a Python callable or a timm model: float32[B,3,224,224], "
              "optionally followed by channels_last. Repeat for each input.",
+        more="Default: none; only models that are code need it.",
     ),
     Option(
         name="gpus", common=True, part="subject", heading="Job",
@@ -97,6 +98,7 @@ DECLARED = (
     Option(
         name="global_batch", common=True, heading="Job", kind=Whole(), unit="samples",
         help="Samples per step over all GPUs, instead of --grad-accum.", axis=Axis(of="batch"),
+        more="Default: micro-batch x grad-accum x replicas.",
         resolved="global_batch",
         control=Control(label="Global batch, samples per step", example=256,
                         values="64,128,256,512,1024"),
@@ -151,6 +153,7 @@ DECLARED = (
         name="launch", common=True, heading="Job", kind=File(metavar="FILE|FLAGS"),
         help="Take options from a launch file or a quoted command: DeepSpeed JSON, Megatron "
              "flags, torchtitan TOML, Accelerate YAML, torchrun. Options given here override it.",
+        more="Default: none.",
         called={"": "config-file deepspeed deepspeed-config ds-config launch-file from-config"},
     ),
     Option(

@@ -91,6 +91,7 @@ DECLARED = (
     Option(
         name="ema", heading="Memory", kind=Switch(), in_launch=True,
         help="Keep an exponential moving average of the parameters, a whole copy on each GPU.",
+        more="Default: that of the model's record.",
         resolved="strategy.ema",
         control=Control(label="Moving average (EMA)", unsaid="as the model's training loop",
                         example="on"),

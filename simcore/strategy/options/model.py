@@ -13,7 +13,7 @@ DECLARED = (
         help="Settings of the model: --set layers=16. Separate several by blanks or repeat "
              "--set. A model arch:NAME needs all of its dimensions.",
         more="A setting is a key of the model's config in models_db. It overrides the value that "
-             "the training program would set.",
+             "the training program would set. Default: those of its record.",
         control=Control(label="Settings of the model", hint="layers=16", most_letters=4000,
                         wide=True, example="layers=16 hidden=2048"),
         messages=(r"^--set ", r"needs its dimensions", r"or --set ", r"no settings to change"),
@@ -22,6 +22,7 @@ DECLARED = (
         name="seq_len", common=True,
         heading="Model", kind=Whole(binary=True, or_max=True), unit="tokens",
         help="Sequence length, for models that have one; max: the longest that fits in memory.",
+        more="Default: that of the model's record.",
         axis=Axis(of="workload"), in_launch=True, setting="has no sequence length to change",
         control=Control(label="Sequence length", group="Job", place=1, example=2048,
                         values="1024,2048,4096,8192"),
@@ -34,6 +35,7 @@ DECLARED = (
         name="mean_seq_len", heading="Model", kind=Whole(binary=True), unit="tokens",
         help="Mean length of sequences that vary up to --seq-len: time is of the mean, memory of "
              "the longest.",
+        more="Default: that of seq_len.",
         axis=Axis(of="workload"),
         control=Control(label="Mean length of sequences", unsaid="as long as the longest",
                         example=1300),
@@ -51,6 +53,7 @@ DECLARED = (
         kind=Text(check="simcore.strategy.options.values:sides", metavar="N|HxW"),
         help="Image size in pixels: 512 (square) or 480x832 (height x width), for models of "
              "images.",
+        more="Default: that of the model's record.",
         in_launch=True, axis=Axis(of="workload"),
         control=Control(label="Resolution of images", hint="480x832", example="480x832"),
         called={"": "image-size img-size size image"},
@@ -59,6 +62,7 @@ DECLARED = (
     Option(
         name="frames", heading="Model", kind=Whole(), unit="frames",
         help="Frames per video clip, for models of video.",
+        more="Default: that of the model's record.",
         in_launch=True, axis=Axis(of="workload"), setting="has no frames to change",
         control=Control(label="Frames of a clip", example=16), messages=(r"\bframes\b",),
     ),
@@ -83,7 +87,8 @@ DECLARED = (
         more="For models whose record names a kernel. flash_first: what torch picked before 2.10 "
              "(flash2 on H100). cudnn_fp8: attention in 8 bits (Transformer "
              "Engine's fp8_dpa); masked: the kernel that torch picks in transformers for padded "
-             "batches and windows; eager: that of transformers with the softmax in fp32.",
+             "batches and windows; eager: that of transformers with the softmax in fp32. "
+             "Default: that of the model's record or the training program.",
         axis=Axis(), in_launch=True, setting="has no attention kernel to choose",
         control=Control(label="Attention kernel", unsaid="as the model runs", example="cudnn"),
         called={"": "attn attn-implementation attention-backend attn-impl",
@@ -94,6 +99,7 @@ DECLARED = (
         name="lora_rank", common=True, heading="Model", kind=Whole(),
         help="Train LoRA adapters of rank N (alone: 16) and freeze the base model (transformer "
              "models). Sequences are of 2,048 tokens then, where --seq-len is not given.",
+        more="Default: no adapters, all weights are trained.",
         axis=Axis(of="workload"), in_launch=True, setting="takes no adapters",
         control=Control(label="LoRA rank", group="Job", place=-7, most=4096, example=16,
                         values="8,16,32,64"),
@@ -101,11 +107,13 @@ DECLARED = (
     ),
     Option(
         name="qlora", common=True, part="shorthand", heading="Model", kind=Switch(),
+        stands_for=QLORA, unsaid=False,
         help="QLoRA: --lora-rank 16 --quantised-base nf4, where these are not given.",
     ),
     Option(
         name="lora_targets", heading="Model", kind=Text(metavar="LIST"),
         help="Linear layers that get a LoRA adapter: q_proj,v_proj or all-linear.",
+        more="Default: all-linear, or as the training program.",
         in_launch=True, setting="takes no adapters",
         control=Control(label="LoRA targets", hint="q_proj,v_proj", example="q_proj,v_proj"),
         called={"": "target-modules lora-target-modules"},

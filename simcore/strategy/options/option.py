@@ -114,6 +114,7 @@ class Option:
                server)
     called     maps a value (empty: any value) to the names that other programs use for the option
                with that value, separated by blanks
+    stands_for  for a shorthand that Python has too: the options and values that it stands for
     messages   regular expressions that recognise error messages about the option which do not
                begin with its name (a name of several words is recognised anywhere in a message)
     in_launch  whether a launch file of another program may set it
@@ -137,6 +138,7 @@ class Option:
     axis: Axis | None = None
     control: Control | None = None
     called: Mapping[str, str] = _NONE
+    stands_for: Mapping[str, Any] = _NONE
     messages: tuple[str, ...] = ()
     in_launch: bool = False
     launch_keys: Mapping[str, str] = _NONE
@@ -275,6 +277,10 @@ class OptionTable:
     def options(self) -> dict[str, Option]:
         """The options of a job by their Python keywords, heading by heading."""
         return {o.name: o for o in self if o.part == "option"}
+
+    def keywords(self) -> dict[str, Option]:
+        """The keywords of Python: ``options`` and the shorthands that stand for several of them."""
+        return {o.name: o for o in self if o.part == "option" or o.stands_for}
 
     def typed(self) -> dict[str, Option]:
         """The command line's options of a job, except its model, its GPUs and its length."""

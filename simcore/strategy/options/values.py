@@ -38,6 +38,21 @@ def read_options(given: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     return found, problems
 
 
+def written_out(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a call with a shorthand (``qlora``) replaced by the options it stands for.
+
+    Options that are given themselves keep their values. Raises UsageError for a shorthand that is
+    neither on nor off.
+    """
+    found = dict(given)
+    for name in [name for name in given if name in OPTIONS and OPTIONS[name].stands_for]:
+        if (value := found.pop(name)) is not None and OPTIONS[name].read(value):
+            for other, stood_for in OPTIONS[name].stands_for.items():
+                if found.get(other) is None:
+                    found[other] = stood_for
+    return found
+
+
 #: Endings that are spelt in two ways: quantised, quantized.
 _BOTH_WAYS = re.compile("i([sz])e")
 

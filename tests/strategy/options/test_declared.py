@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
+import re
+
+from simcore import api
 from simcore.strategy.dialects import DIALECTS
 from simcore.strategy.options import OPTIONS, Number, Whole
 
@@ -28,7 +32,7 @@ OF_NO_SWEEP = {
 }  # fmt: skip
 #: Values where nothing is said, of options that no other default decides.
 UNSAID = {
-    "grad_accum": 1, "quantised_base": "none", "packing": False, "compile": False,
+    "qlora": False, "grad_accum": 1, "quantised_base": "none", "packing": False, "compile": False,
     "tp": 1, "pp": 1, "vpp": 1, "deferred_heads": 0,
     "cp": 1, "ep": 1, "expert_tp": 1, "sequence_parallel": True, "stages": "even",
     "schedule": "1f1b", "cp_comm": "ring", "dispatcher": "alltoall", "expert_imbalance": 1.0,
@@ -73,3 +77,18 @@ def test_least_and_greatest_numbers() -> None:
     assert numbers == {
         "steps": None, "epochs": None, "tokens": None, "expert_imbalance": 1, "expert_capacity": 1,
     }  # fmt: skip
+
+
+def test_help_in_python_names_every_option_with_unit_and_default() -> None:
+    text = inspect.getdoc(api.predict) or ""
+    told = dict(re.findall(r"^(\w+) {2,}(.+(?:\n {22}.+)*)", text.partition("Options: ")[2], re.M))
+    options = OPTIONS.keywords()
+    assert set(options) <= set(told)
+    without = [name for name in options if "default" not in told[name].lower()]
+    assert not without, "options whose default help() does not say"
+    pure = {"lora_rank", "expert_imbalance", "expert_capacity"}  # a rank, ratios
+    for name, option in options.items():
+        if isinstance(option.kind, Whole | Number) and name not in pure:
+            assert f"[{option.unit}]" in " ".join(told[name].split()), name
+    for name in ("steps", "epochs", "tokens", "deadline", "cost", "price"):
+        assert re.search(rf"^{name}\b|, {name}\b", text, re.M), name
