@@ -15,6 +15,7 @@ and a table between two of these is made from the validation report:
     <!-- step errors from: …  -->    of step time alone
     <!-- nearest and farthest step of: validate/tables/latte.csv -->    two rows of a table
     <!-- worst sources from: … -->   of published steps; <!-- sources a, b from: … --> of these
+    <!-- never measured from: … -->  GPUs of which no step was compared
 
 Commands run in the repository, python blocks of a page one after the other, as a reader would.
 """
@@ -42,7 +43,7 @@ _COMMAND = re.compile(
 )
 _CODE = re.compile(r"<!-- output of the code above -->\n\n```text\n")
 _TABLE = re.compile(
-    r"<!-- (?P<kind>errors|step errors|worst sources|nearest and farthest step"
+    r"<!-- (?P<kind>errors|step errors|worst sources|never measured|nearest and farthest step"
     r"|sources (?P<names>[\w, -]+)) (?:from|of): (?P<report>\S+) -->\n\n"
 )
 NO_BREAK = "\N{NO-BREAK SPACE}"
@@ -206,8 +207,22 @@ def nearest_and_farthest(printed: str) -> str:
     return "\n".join([*head, *rows]) + "\n"
 
 
+def never_measured(_record: str) -> str:
+    """GPUs of the database of which no measured step was compared with a prediction, by vendor."""
+    from simcore.hardware.profile import load_profile
+    from simcore.hardware.spec import GPUS
+
+    compared = load_profile().runtime["steps_measured_on"]
+    by_vendor: dict[str, list[str]] = {}
+    for name in sorted(set(GPUS.names()) - set(compared)):
+        by_vendor.setdefault(GPUS[name].vendor, []).append(name)
+    rows = [f"| {vendor} | {', '.join(names)} |" for vendor, names in sorted(by_vendor.items())]
+    return "\n".join(["| vendor | GPUs |", "|---|---|", *rows]) + "\n"
+
+
 TABLES = {
     "errors": error_table,
+    "never measured": never_measured,
     "nearest and farthest step": nearest_and_farthest,
     "step errors": lambda report: error_table(report, ("step time",)),
     "worst sources": worst_sources,
@@ -224,7 +239,7 @@ def main(words: list[str]) -> int:
             if "--check" not in words:
                 page.write_text(new, encoding="utf-8")
     if regimes.stale():
-        stale.append("regimes in docs/limits.md")
+        stale.append("regimes in docs/accuracy.md")
         if "--check" not in words:
             regimes.main()
     done = "differ" if "--check" in words else "written"

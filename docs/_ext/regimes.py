@@ -1,4 +1,4 @@
-"""Blind errors of published training steps by regime: the table in docs/limits.md.
+"""Blind errors of published training steps by regime: the table in docs/accuracy.md.
 
     SIMCORE_TABLES=FOLDER python docs/_ext/regimes.py
 
@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = ROOT / "docs" / "limits.md"
+PAGE = ROOT / "docs" / "accuracy.md"
 BLOCK = re.compile(
     r"(<!-- regimes, by docs/_ext/regimes\.py -->\n\n)(.*?)(<!-- end of table -->)", re.S
 )

@@ -71,4 +71,4 @@ def _odds_of(x: Suspect) -> str:
     if x.sd is None:
         return "not known"
     word = "likely" if x.sd < _LIKELY_SD else "possible" if x.sd < _UNLIKELY_SD else "unlikely"
-    return f"{word}, {figure(x.sd)} sd"
+    return f"{word}: {x.sd:.1f} standard deviations"

@@ -96,12 +96,12 @@ def _of_loading(
             f"--{name.replace('_', '-')}" for name in _COUNTED if options.get(name) is not None
         ]
         if given:
-            return (
-                Changed(
-                    f"{' and '.join(given)} without effect: nothing says how long a sample takes "
-                    "to load (--sample-load); loading is assumed to keep up"
-                ),
+            text = (
+                f"{' and '.join(given)} without effect on the step: nothing says how long a sample "
+                "takes to load (--sample-load); loading is assumed to keep up"
             )
+            of_run = given == ["--epoch-samples"]  # also the length of a run in epochs
+            return (text if of_run else Changed(text),)
         return ("data loading is assumed to keep up (no data set described)",)
     data = record.dataset
     of = f"data set {data.name}" if data and not options.get("epoch_samples") else "data set"

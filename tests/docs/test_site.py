@@ -64,6 +64,14 @@ def off_site(page: str) -> list[str]:
     return [address for address in reader.found if _OFF_SITE.match(address)]
 
 
+def test_llms_txt_lists_every_page_and_no_other() -> None:
+    text = (ROOT / "docs/_root/llms.txt").read_text(encoding="utf-8")
+    assert text.startswith("# simcore\n\n> ")
+    listed = re.findall(r"\]\((\S+?)\)", text)
+    pages = {p.relative_to(ROOT).as_posix() for p in ROOT.glob("docs/*.md")} - {"docs/index.md"}
+    assert set(listed) == pages and len(listed) == len(pages)
+
+
 def test_fetches_are_seen() -> None:
     assert off_site('<script src="https://a.example/x.js"></script>')
     assert off_site('<link rel="stylesheet" href="//a.example/x.css">')
@@ -90,6 +98,7 @@ def test_site_builds_and_stays_at_home(tmp_path: Path) -> None:
     sources = [*ROOT.glob("docs/*.md"), *ROOT.glob("notebooks/[0-9]*.md")]
     assert len(sources) >= 18
     assert {p.relative_to(ROOT).with_suffix("").as_posix() for p in sources} <= written
+    assert (tmp_path / "site/llms.txt").is_file()
     fetched = {p.name: found for p in pages if (found := off_site(p.read_text(encoding="utf-8")))}
     assert not fetched
     for sheet in (tmp_path / "site").rglob("*.css"):
