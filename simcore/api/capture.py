@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
@@ -69,24 +69,50 @@ def capture(
     ``script``: a file, or with ``is_module`` the name of a module, with its arguments ``words``;
     ``steps``: updates of the optimizer after which it is ended; ``time_s``, ``memory_bytes``: its
     limits; ``shows_output``: what it prints goes to standard error. Raises UsageError with
-    file, line and what to do if the script cannot run so.
+    file, line and what to do if the script cannot run so. A pipeline is run as one rank of each of
+    its stages, and joined.
     """
     if find_spec("torch") is None:
         raise UsageError("a dry run needs PyTorch: pip install '.[torch]'")
     if not is_module and not Path(script).is_file():
         raise UsageError(f"no such script: {script!r}")
-    world = world_of(gpus, world_size, rank)
-    with tempfile.TemporaryDirectory(prefix="simcore-capture-", ignore_cleanup_errors=True) as name:
+
+    def as_rank(number: int) -> DryRunJob:
         request = {
-            "script": script, "is_module": is_module, "words": list(words), "world": world,
-            "steps": steps, "time_s": time_s, "memory_bytes": memory_bytes,
-            "folder": os.path.realpath(name),
+            "script": script, "is_module": is_module, "words": list(words), "steps": steps,
+            "world": world_of(gpus, world_size, number), "time_s": time_s,
+            "memory_bytes": memory_bytes,
         }  # fmt: skip
-        code = _run(request, shows_output)
-        answer = _read(Path(name), code, request)
+        return DryRunJob(gpus, _Answer(_data(request, shows_output)))
+
+    job = as_rank(rank)
+    return job if job.stages == 1 else _of_all_stages(job, rank, as_rank)
+
+
+def _of_all_stages(job: DryRunJob, rank: int, as_rank: Callable[[int], DryRunJob]) -> DryRunJob:
+    """The job of a pipeline, from runs of other ranks until each stage was seen.
+
+    Stages are the outermost or the innermost part of a rank's number. Raises UsageError.
+    """
+    apart = job.world_size // job.stages
+    others = dict.fromkeys([*range(0, job.world_size, apart), *range(job.stages)])
+    found = {job.stage: job}
+    for number in others:
+        if number != rank and len(found) < job.stages:
+            other = as_rank(number)
+            found.setdefault(other.stage, other)
+    return job.joined(*(other for other in found.values() if other is not job))
+
+
+def _data(request: dict[str, Any], shows_output: bool) -> dict[str, Any]:
+    """What the process of a script answers. Raises UsageError."""
+    with tempfile.TemporaryDirectory(prefix="simcore-capture-", ignore_cleanup_errors=True) as name:
+        request["folder"] = os.path.realpath(name)
+        answer = _read(Path(name), _run(request, shows_output), request)
     if "error" in answer:
         raise UsageError(answer["error"])
-    return DryRunJob(gpus, _Answer(answer["data"]))
+    data: dict[str, Any] = answer["data"]
+    return data
 
 
 def _run(request: dict[str, Any], shows_output: bool) -> int:

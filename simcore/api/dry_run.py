@@ -173,6 +173,17 @@ class DryRunJob:
         return self._data()["captured"]["stage"] or 0
 
     @property
+    def stages(self) -> int:
+        """The pipeline stages of which this is one; 1 where the job is whole."""
+        captured = self._data()["captured"]
+        return 1 if captured["stage"] is None else int(captured["options"].get("pp", 1))
+
+    @property
+    def world_size(self) -> int:
+        """The ranks of the run."""
+        return int(self._data()["captured"]["world_size"])
+
+    @property
     def bytes(self) -> dict[str, int]:
         """Bytes on the rank by term, and ``peak``."""
         return dict(self._data()["captured"]["bytes"])

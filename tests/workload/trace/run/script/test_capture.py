@@ -170,3 +170,22 @@ def test_a_wrong_command_starts_nothing(
     assert run(["capture", "--gpus", "1x8xH100", *words]) == 2
     assert says in capsys.readouterr().err
     assert not Path("ran").exists()
+
+
+def test_the_stages_of_a_pipeline_are_run_and_joined(capture: Any) -> None:
+    folder = Path(__file__).parents[1]
+    job = capture(
+        f"import sys\nsys.path.insert(0, {str(folder)!r})\n"
+        "from setups import SETUPS\n"
+        "import torch.distributed as dist\n"
+        "dist.init_process_group('nccl')\n"
+        "step = SETUPS['pipeline']()\n"
+        "for _ in range(9):\n"
+        "    step()\n",
+        gpus="1x2xH100",
+        rank=1,
+    )
+    assert {k: job.options[k] for k in ("pp", "grad_accum", "stages")} == {
+        "pp": 2, "grad_accum": 4, "stages": "2,2",
+    }  # fmt: skip
+    assert job.predict().fits
