@@ -23,3 +23,9 @@ def test_so_are_cached_records(evil: Evil, monkeypatch: pytest.MonkeyPatch) -> N
     (entry,) = (evil.folder / "yaml").iterdir()
     entry.write_bytes(evil.pickled())
     assert cached_parse("text", lambda t: [t]) == ["text"] and not evil.ran
+
+
+def test_every_file_that_a_trace_depends_on_is_there() -> None:
+    """A file that moves away takes its name along; otherwise no model could be traced."""
+    cache._code_hash.cache_clear()
+    assert len(cache._code_hash()) == 64
