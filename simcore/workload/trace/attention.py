@@ -84,19 +84,18 @@ class _Fused(torch.autograd.Function):  # type: ignore[misc]
         return (*grads, bias.sum_to_size(mask.shape), None, None)
 
 
-def _flex(
-    query: Any, key: Any, value: Any, score_mod: Any = None, block_mask: Any = None,
-    scale: Any = None, enable_gqa: bool = False, return_lse: bool = False,
-    kernel_options: Any = None, *, return_aux: Any = None,
-) -> Any:  # fmt: skip
+def _flex(query: Any, key: Any, value: Any, *args: Any, **kwargs: Any) -> Any:
     """``flex_attention`` as the fused operator; a block mask counts as a causal one."""
+    names = ("score_mod", "block_mask", "scale", "enable_gqa", "return_lse", "kernel_options")
+    given = dict(zip(names, args, strict=False)) | kwargs
     out = torch.nn.functional.scaled_dot_product_attention(
-        query, key, value, is_causal=block_mask is not None, enable_gqa=enable_gqa
-    )
-    if not return_lse and return_aux is None:
+        query, key, value, is_causal=given.get("block_mask") is not None,
+        enable_gqa=given.get("enable_gqa", False),
+    )  # fmt: skip
+    if not given.get("return_lse") and given.get("return_aux") is None:
         return out
     lse = query.new_empty(query.shape[:-1], dtype=torch.float32)
-    if return_aux is None:
+    if given.get("return_aux") is None:
         return out, lse
     return out, flex_attention.AuxOutput(lse=lse, max_scores=lse)
 
