@@ -37,7 +37,7 @@ _OF_FACT = ("source", "origin", "note")
 _WHEN = "when"
 _OF_KIND = ("options", "settings", "precisions")
 _INFERRED = "inferred, to verify"
-#: What parts a program's name from its release.
+#: Separates a program's name from its release.
 _AT = "@"
 
 Facts = tuple[dict[str, Any], ...]
