@@ -7,7 +7,8 @@ Both use the same pricing and scheduling as predictions.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
@@ -17,6 +18,7 @@ from simcore.base.arrays import NDArray
 from simcore.base.record import dataclass
 from simcore.request.resolved import Request
 from simcore.step.kernels import KINDS, kernel_table
+from simcore.step.transients import context_of
 from simcore.timing.compute import phase_seconds
 from simcore.timing.points import Points
 from simcore.timing.rates import ClassRates
@@ -81,12 +83,12 @@ def roofline(request: Request) -> Roofline:
         workload = request.placed.stages[0].workload
         batch /= request.placed.layout.cp
     conv_peak = rates.conv_peak_flop_per_s if workload.conv_frac else 0.0
-    trained = [op for block in workload.instances() for op in block.ops]
-    frozen = [op for net in workload.frozen for op in net.ops]
     points = [
-        *_points(trained, request, rates, batch, ("forward", "backward")),
-        *_points(frozen, request, rates, batch, ("frozen forward",)),
-    ]
+        *_points([b.ops for b in workload.instances()], request, rates, batch,
+                 ("forward", "backward")),
+        *_points([net.ops for net in workload.frozen], request, rates, batch,
+                 ("frozen forward",)),
+    ]  # fmt: skip
     return Roofline(
         model=workload.name,
         gpu=rates.gpu.name,
@@ -99,41 +101,60 @@ def roofline(request: Request) -> Roofline:
 
 
 def _points(
-    ops: Iterable[Op], request: Request, rates: ClassRates, batch: float, parts: tuple[Pass, ...]
-) -> list[OpPoint]:
-    """One point for each op name, kind and pass, priced as a workload of one-op blocks."""
-    calls: dict[Op, int] = {}
-    for op in ops:
-        calls[op] = calls.get(op, 0) + 1
-    if not calls:
-        return []
-    alone = Workload(
+    runs: Sequence[Sequence[Op]], request: Request, rates: ClassRates, batch: float,
+    parts: tuple[Pass, ...],
+) -> list[OpPoint]:  # fmt: skip
+    """One point for each op name, kind and pass of ops that run in these orders.
+
+    An op's time is that of its context (``step.transients.context_of``) less that of the rest.
+    """
+    found: dict[tuple[str, KernelKind, Pass], list[float]] = {}
+    precision = request.strategy.precision
+    for backward, part in enumerate(parts):
+        calls = Counter(
+            context_of(ops, j, precision, bool(backward)) for ops in runs for j in range(len(ops))
+        )
+        rest_of = {c: c[1:] if backward else c[:-1] for c in calls}
+        own_of = {c: c[:1] if backward else c[-1:] for c in calls}
+        alone = [c for c in {*calls, *rest_of.values(), *own_of.values()} if c]
+        work = _work_of(alone, request, rates, batch, backward)
+        for context, n in calls.items():
+            (op,), rest = own_of[context], rest_of[context]
+            if not (kernels := op.bwd if backward else op.fwd):
+                continue
+            flop, n_bytes, _ = work[own_of[context]]
+            seconds = work[context][2] - (work[rest][2] if rest else 0.0)
+            kind = max(kernels, key=lambda k: (k.flop, -KINDS.index(k.kind))).kind
+            sums = found.setdefault((op.name, kind, part), [0.0] * 4)
+            for i, value in enumerate((1.0, flop, n_bytes, seconds)):
+                sums[i] += n * value
+    return [
+        OpPoint(name=name, kind=kind, part=part, calls=round(n), flop=f, n_bytes=b, time_s=s)
+        for (name, kind, part), (n, f, b, s) in found.items()
+    ]
+
+
+def _work_of(
+    several: Sequence[tuple[Op, ...]], request: Request, rates: ClassRates, batch: float, phase: int
+) -> dict[tuple[Op, ...], tuple[float, float, float]]:
+    """FLOP, bytes and seconds of the forward (0) or backward (1) of ops that run one by one."""
+    if not several:
+        return {}
+    workload = Workload(
         name="ops",
         sample_unit=request.workload.sample_unit,
-        blocks=tuple(Block(name=op.name, ops=(op,)) for op in calls),
-        order=tuple(range(len(calls))),
+        blocks=tuple(Block(name=ops[-1].name, ops=ops) for ops in several),
+        order=tuple(range(len(several))),
     )
-    table = kernel_table(alone, request.strategy.precision)
+    table = kernel_table(workload, request.strategy.precision)
     one = np.ones(1)
     seconds = phase_seconds(table, rates.kernels, batch * one, one, one)[:, 0]
     flop = np.add.reduceat(table["count"] * table["flop"], table.phase_start) * batch
     moved = table["n_bytes"] @ (1.0, batch)
     n_bytes = np.add.reduceat(table["count"] * moved, table.phase_start)
-    found: dict[tuple[str, KernelKind, Pass], list[float]] = {}
-    for p, part in enumerate(parts):
-        for i, (op, n) in enumerate(calls.items()):
-            at = p * len(calls) + i
-            kernels = op.fwd if p == 0 else op.bwd
-            if not kernels:
-                continue
-            kind = max(kernels, key=lambda k: (k.flop, -KINDS.index(k.kind))).kind
-            sums = found.setdefault((op.name, kind, part), [0.0] * 4)
-            for j, value in enumerate((1.0, flop[at], n_bytes[at], seconds[at])):
-                sums[j] += n * float(value)
-    return [
-        OpPoint(name=name, kind=kind, part=part, calls=round(n), flop=f, n_bytes=b, time_s=s)
-        for (name, kind, part), (n, f, b, s) in found.items()
-    ]
+    own = slice(phase * len(several), (phase + 1) * len(several))
+    rows = zip(flop[own].tolist(), n_bytes[own].tolist(), seconds[own].tolist(), strict=True)
+    return dict(zip(several, rows, strict=True))
 
 
 @dataclass(frozen=True, kw_only=True)

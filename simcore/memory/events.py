@@ -118,6 +118,7 @@ class _Step:
             )  # fmt: skip
         self.allocated: dict[int, dict[int, int]] = {}
         self.gradients: dict[int, list[int]] = {}
+        self.frees_gradients = strategy.updates_in_backward
         self.sums: dict[int, list[int]] = {}
 
     def run(self, steps: int) -> EventList:
@@ -172,7 +173,9 @@ class _Step:
 
     def _step(self, step: int) -> None:
         out = self.out
-        if step and self.state.early[0]:  # gradients of earlier micro-steps exist from the start
+        if (
+            step and self.state.early[0] and not self.frees_gradients
+        ):  # gradients of earlier micro-steps exist from the start
             for i in reversed(range(len(self.blocks))):
                 self._earlier_gradients(i)
         out.phase(f"step {step} frozen networks")
@@ -230,7 +233,7 @@ class _Step:
         out.free(self._parameter_tensors(float(state.temporaries[0]), "working_set", flat))
         out.free(copies)
         for numbers in self.gradients.values():
-            out.free(numbers)
+            out.free([] if self.frees_gradients else numbers)
         self.gradients.clear()
 
     # -- forward and backward -------------------------------------------------------------
@@ -271,7 +274,10 @@ class _Step:
             if sums := self.sums.get(i):
                 self.out.free(sums.pop())
             size = tensor.size * self.gradient_width
-            made.append(self.out.alloc(size, "gradients", self.names[i], tensor.op))
+            number = self.out.alloc(size, "gradients", self.names[i], tensor.op)
+            if self.frees_gradients:
+                self.out.free([number])
+            made.append(number)
 
     def _forward(self) -> dict[int, int]:
         """Numbers of the inputs that recomputed blocks keep."""

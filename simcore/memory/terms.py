@@ -78,8 +78,9 @@ class RankState(NamedTuple):
 
     ``terms``: bytes by term that stay over the step; ``early``: all gradients exist from the start
     of a step; ``whole_sums``: bytes of unsharded sums that exist from the start instead, and of
-    which backward makes shards one after another; ``fetches``: parameters come from other ranks or
-    the host; ``shards``: ranks that share what is sharded. In the update: ``temporaries`` of the
+    which backward makes shards one after another; ``gradients``: bytes of those that exist at once,
+    one tensor's where each is updated as soon as backward has made it; ``fetches``: parameters come
+    from other ranks or the host; ``shards``: ranks that share what is sharded. In the update: ``temporaries`` of the
     optimizer; ``wide``: fp32 copies of 16-bit gradients; ``joined``: the shard's gradients as one
     flat tensor; ``buckets``: of a reduction that begins when backward has ended.
     """
@@ -88,6 +89,7 @@ class RankState(NamedTuple):
     holdings: Holdings
     early: NDArray[np.bool_]
     whole_sums: Array
+    gradients: Array
     fetches: NDArray[np.bool_]
     shards: Array
     temporaries: Array
@@ -162,11 +164,17 @@ def rank_state(
         joins = strategy.zero_stage > 0 and program.gradients.shard_joined_before_widening
         joined = updated * p.grad_bytes * (joins and not p.main_grads)
     kept_whole = program.fsdp.reduces_last_micro_step and strategy.zero_stage >= 2
+    gradients = held.gradients * one
+    if strategy.updates_in_backward:
+        largest = sizes.largest_param_numel / np.maximum(sizes.trainable_numel, 1.0)
+        gradients, temporaries = gradients * largest, temporaries * largest
+        wide, joined = wide * largest, zero
     return RankState(
         terms=terms,
         holdings=held,
-        early=(grad_accum > 1) | strategy.early_grads,
+        early=(grad_accum > 1) | strategy.early_grads | strategy.updates_in_backward,
         whole_sums=sizes.trainable_numel * p.grad_bytes * (grad_accum > 1) * one * kept_whole,
+        gradients=gradients,
         fetches=(n_ranks > 1) | (strategy.offload.params != "none"),
         shards=shards,
         temporaries=temporaries,
@@ -207,7 +215,7 @@ def _in_step(
     memory: segments with holes remain until the step's end.
     """
     p, ops = strategy.precision, parts.moments
-    gradients, unsent = state.holdings.gradients * np.ones_like(micro_batch), state.whole_sums
+    gradients, unsent = state.gradients * np.ones_like(micro_batch), state.whole_sums
     # The op depends on few values: configurations that agree in these are evaluated once.
     early = state.early & (unsent == 0.0)
     first, of = distinct_columns(
@@ -282,15 +290,15 @@ def _moments(
 
     With one micro-batch in flight.
     """
-    held, copies = state.holdings, state.copies
+    copies = state.copies
     # The update's buckets are freed before its copies are made: one or the other is the peak.
     reducing = state.buckets > state.temporaries + copies
     frozen = {
-        "gradients": np.where(state.early, np.maximum(held.gradients, state.whole_sums), 0.0),
+        "gradients": np.where(state.early, np.maximum(state.gradients, state.whole_sums), 0.0),
         "working_set": sizes.transient_frozen * micro_batch,
     }
     update = {
-        "gradients": held.gradients,
+        "gradients": state.gradients,
         "working_set": state.temporaries * ~reducing,
         "gradient_copies": copies * ~reducing,
         "gradient_buckets": state.buckets * reducing,

@@ -86,6 +86,7 @@ def launch_file(
         growing_segments=request.growing_segments or None,
         offload_layers=strategy.offload_layers * (strategy.offload.activations == "none") or None,
         fp8_params=strategy.fp8_params or None,
+        update_in_backward=strategy.updates_in_backward or None,
         software=None if strategy.program is PLAIN else strategy.program.name,
         issuer=None if strategy.issuer == "torch" else strategy.issuer,
         overlap=None if strategy.overlap == usual else str(strategy.overlap),

@@ -225,6 +225,10 @@ def look_up_names(tries: Attempts, inputs: Inputs) -> str:
     make("nccl_release", lambda: nccl_release(options.get("nccl_version")))
     make("offload", lambda: parse_offload(options.get("offload") or "none"))
     make("growing", lambda: on_or_off("growing-segments", options.get("growing_segments")))
+    make(
+        "early_update",
+        lambda: on_or_off("update-in-backward", options.get("update_in_backward")),
+    )
     make("fp8_params", lambda: on_or_off("fp8-params", options.get("fp8_params")))
     make("eager", lambda: on_or_off("eager-kernels", options.get("eager_kernels")))
     make("gathered", lambda: on_or_off("gather-tensors", options.get("gather_tensors")))

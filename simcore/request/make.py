@@ -221,6 +221,7 @@ def _strategy(tries: Attempts, inputs: Inputs, mode: str) -> Strategy | None:
         ),
         reuse_numel=_either_count(options.get("reuse_numel"), library.program.zero3.reuse_numel),
         ema=tries.get("ema", t.ema if t else False),
+        updates_in_backward=tries.get("early_update", False),
         grad_clip=tries.get("clip", t.grad_clip if t else False),
         buckets=Buckets(
             wraps_alone=wraps_on_one_gpu(options.get("strategy"), bool(t and t.wraps_one_gpu))
@@ -318,6 +319,8 @@ def _batch_problems(tries: Attempts, inputs: Inputs, accum: int, batch: int | st
         both = {"--shares": tries.get("shares"), "--stages auto": _cut_later(tries)}
         tries.problems += [f"give {k} or --micro-batch max, not both" for k, v in both.items() if v]
     placed: Placed | None = tries.get("placed")
+    if accum > 1 and tries.get("early_update"):
+        tries.problems.append(f"update-in-backward needs grad-accum 1, not {accum}")
     if placed is not None and accum % placed.schedule.multiple_of:
         rule = placed.schedule.grad_accum_rule
         tries.problems.append(f"schedule {placed.layout.schedule} {rule}, not {accum}")

@@ -148,6 +148,19 @@ def just_written(ops: Sequence[Op], p: Precision, backward: bool) -> list[tuple[
     return [pair for pairs in (reversed(found) if backward else found) for pair in pairs]
 
 
+def context_of(ops: Sequence[Op], j: int, p: Precision, backward: bool) -> tuple[Op, ...]:
+    """Op ``j`` with the ops of its block that decide what it reads just after a write.
+
+    In forward those before it, from the last one that is not in place; in backward those after it,
+    whose backward runs before its own, up to the first that has a result.
+    """
+    if backward:
+        last = next((k for k in range(j, len(ops)) if output_bytes(ops[k], p)), len(ops) - 1)
+        return tuple(ops[j : last + 1])
+    first = next((k for k in range(j - 1, -1, -1) if not ops[k].in_place), 0)
+    return tuple(ops[first : j + 1])
+
+
 def swapped_base(workload: Workload, p: Precision, blocks: int) -> float:
     """Bytes of the adapters' frozen base in the first ``blocks`` repeated blocks."""
     repeated = (b for b in workload.instances() if b.recomputable)

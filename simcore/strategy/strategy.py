@@ -98,7 +98,8 @@ class Strategy:
     ``launch_blocking``: the host waits for each kernel to end. ``compiled``: torch.compile has
     joined operators. ``waits_for_gradients``: it issues the update once backward has ended on the
     device. ``nccl``: restrictions on NCCL's
-    choice.
+    choice. ``updates_in_backward``: each parameter is updated, and its gradient freed, as soon as
+    backward has made it.
     """
 
     parallelism: Parallelism = "ddp"
@@ -109,6 +110,7 @@ class Strategy:
     recompute_layers: int = 0
     offload: Offload = Offload()
     ema: bool = False
+    updates_in_backward: bool = False
     grad_clip: bool = False
     step_impl: StepImpl = "foreach"
     ema_impl: StepImpl = "for-loop"
@@ -221,6 +223,17 @@ class Strategy:
             found.append(f"offload of params needs zero3, not {self.parallelism}")
         if self.offload.optimizer != "none" and self.zero_stage < 1:
             found.append(f"offload of the optimizer needs zero1 to zero3, not {self.parallelism}")
+        if self.updates_in_backward and self.zero_stage < 3 and n_ranks > 1:
+            found.append(
+                "update-in-backward on several GPUs needs zero3: gradients are gone before they "
+                f"are reduced under {self.parallelism}"
+            )
+        if self.updates_in_backward and self.grad_clip:
+            found.append("update-in-backward cannot clip gradients by their norm: --grad-clip off")
+        if self.updates_in_backward and self.precision.main_grads:
+            found.append("update-in-backward has no buffer of main gradients: --main-grads weights")
+        if self.updates_in_backward and self.offload.optimizer != "none":
+            found.append("update-in-backward needs the optimizer on the GPU: leave --offload out")
         if self.offload.blocks and self.offload.params != "none":
             found.append("give offload of params or of blocks, not both")
         if self.offload.blocks and self.zero_stage == 3 and n_ranks > 1:

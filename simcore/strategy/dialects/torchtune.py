@@ -45,7 +45,7 @@ def _strategy(reading: Reading, _table: Table) -> None:
     """State how it shards: FSDP 2 in recipes for several devices."""
     if "strategy" not in reading.facts:
         alone = "single_device" in str(reading.context.get("other.script", ""))
-        reading.say("strategy", "ddp" if alone else "zero3", "the recipe")
+        reading.say("strategy", "single" if alone else "zero3", "the recipe")
 
 
 FIRST["torchtune"] = _model

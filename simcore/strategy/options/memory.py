@@ -83,6 +83,16 @@ DECLARED = (
         messages=(r"main gradients",),
     ),
     Option(
+        name="update_in_backward", heading="Memory", kind=Switch(), unsaid=False, in_launch=True,
+        help="Update each parameter as soon as backward has made its gradient, and free that.",
+        more="torchtune's optimizer_in_bwd, sd-scripts' --fused_backward_pass: the gradient of one "
+             "tensor exists at a time. Not with accumulation, clipping or an offloaded optimizer; "
+             "the update takes as long as after backward.",
+        resolved="strategy.updates_in_backward",
+        control=Control(label="Update within backward", unsaid="off", example="on"),
+        called={"on": "optimizer-in-bwd fused-backward-pass early-step-in-backward"},
+    ),
+    Option(
         name="fp8_params", heading="Memory", kind=Switch(), unsaid=False, in_launch=True,
         help="Hold and gather the layers' weights in 8 bits, with fp32 master weights.",
         resolved="strategy.fp8_params",
