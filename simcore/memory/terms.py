@@ -80,9 +80,10 @@ class RankState(NamedTuple):
     of a step; ``whole_sums``: bytes of unsharded sums that exist from the start instead, and of
     which backward makes shards one after another; ``gradients``: bytes of those that exist at once,
     one tensor's where each is updated as soon as backward has made it; ``fetches``: parameters come
-    from other ranks or the host; ``shards``: ranks that share what is sharded. In the update: ``temporaries`` of the
-    optimizer; ``wide``: fp32 copies of 16-bit gradients; ``joined``: the shard's gradients as one
-    flat tensor; ``buckets``: of a reduction that begins when backward has ended.
+    from other ranks or the host; ``shards``: ranks that share what is sharded. In the update:
+    ``temporaries`` of the optimizer; ``wide``: fp32 copies of 16-bit gradients; ``joined``: the
+    shard's gradients as one flat tensor; ``buckets``: of a reduction that begins when
+    backward has ended.
     """
 
     terms: dict[str, Array]

@@ -24,7 +24,7 @@ OF_NO_SWEEP = {
     "qlora", "tokens", "deadline", "cost", "price", "prices",
     "model", "inputs", "gpus", "launch", "steps", "epochs", "settings", "lora_targets",
     "quantised_base", "packing", "compile", "sequence_parallel", "expert_padding", "overlap",
-    "recompute_modules", "fp8_params", "growing_segments", "node", "fabric",
+    "recompute_modules", "fp8_params", "update_in_backward", "growing_segments", "node", "fabric",
     "nccl_algo", "nccl_proto", "nccl_version", "optimizer_impl", "grad_clip", "ema",
     "launch_blocking", "calibration",
     "bucket_numel", "prefetch_blocks", "gather_tensors", "reuse_numel", "eager_kernels", "profile",
@@ -38,6 +38,7 @@ UNSAID = {
     "schedule": "1f1b", "cp_comm": "ring", "dispatcher": "alltoall", "expert_imbalance": 1.0,
     "expert_padding": True, "shard_ranks": 0, "recompute_layers": 0, "offload": "none",
     "offload_layers": 0, "main_grads": "weights", "fp8_params": False, "growing_segments": False,
+    "update_in_backward": False,
     "launch_blocking": False, "calibration": "blind", "gather_tensors": False,
     "eager_kernels": False,
 }  # fmt: skip
