@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Iterator
 from typing import Annotated, Any
 
@@ -33,9 +34,9 @@ def _figure(dimension: Dimension | None) -> Any:
             if dimension is None:
                 if isinstance(value, bool) or not isinstance(value, (int, float)):
                     raise ValueError(f"value {value!r} must be a plain number")
+                if not 0 < value <= sys.float_info.max:
+                    raise ValueError(f"value {value!r:.40} must be finite and above zero")
                 value = float(value)
-                if not 0 < value < float("inf"):
-                    raise ValueError(f"value {value!r} must be finite and above zero")
             else:
                 value = parse_quantity(value, dimension)
             raw = {**raw, "value": value}

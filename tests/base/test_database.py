@@ -67,6 +67,7 @@ BROKEN = {
     "yaml nan": ("value: 142", "value: .nan", 7, "n_units", "must be finite"),
     "text inf": ("960 GB/s", "1e999 GB/s", 6, "bw", "is not finite"),
     "yaml inf": ("value: 142", "value: .inf", 7, "n_units", "must be finite"),
+    "endless count": ("value: 142", f"value: {10**400}", 7, "n_units", "must be finite"),
     "negative": ("960 GB/s", "-960 GB/s", 6, "bw", "must be above zero"),
     "negative count": ("value: 142", "value: -1", 7, "n_units", "above zero"),
     "zero": ("960 GB/s", "0 GB/s", 6, "bw", "must be above zero"),
