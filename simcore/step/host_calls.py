@@ -131,7 +131,8 @@ def _biases(block: Block) -> int:
     """The number of a block's matrices that have a bias."""
     numels = {op.gemm_weight for op in block.ops if op.gemm_weight}
     owners = {p.name.rpartition(".")[0] for p in block.params if p.numel in numels}
-    return sum(p.name.rpartition(".")[::2] == (o, "bias") for p in block.params for o in owners)
+    names = (p.name.rpartition(".")[::2] for p in block.params)
+    return sum(kind == "bias" and owner in owners for owner, kind in names)
 
 
 def _matrices(block: Block) -> int:

@@ -43,7 +43,9 @@ def test_room_for_all_costs_what_dense_layers_cost() -> None:
     assert full.forward_flop == roomy.forward_flop - dropped
 
 
-@pytest.mark.parametrize("wrong", [{"busy_experts": 9}, {"expert_capacity": 0}, {"sparse_step": 0}])
+@pytest.mark.parametrize(
+    "wrong", [{"busy_experts": 9}, {"expert_capacity": 0}, {"sparse_step": 0}, {"experts": 1025}]
+)
 def test_impossible_experts_are_refused(wrong: dict[str, int]) -> None:
     with pytest.raises(ValueError, match=next(iter(wrong))):
         t5(name="s", **{"experts": 8, **wrong}, **_SIZES)

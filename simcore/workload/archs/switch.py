@@ -15,6 +15,10 @@ from simcore.workload.graph import Kernel, Op
 from simcore.workload.saved import Saved
 
 
+#: Most experts: the products of each run one after the other, and are kernels of their own here.
+MOST_EXPERTS = 1024
+
+
 @dataclass(frozen=True)
 class Switch:
     """A switch layer: ``busy`` of ``experts`` share each sequence equally.
@@ -29,6 +33,8 @@ class Switch:
     def __post_init__(self) -> None:
         if not 1 <= self.busy <= self.experts:
             raise ValueError(f"busy_experts {self.busy} is not within 1..{self.experts}")
+        if self.experts > MOST_EXPERTS:
+            raise ValueError(f"experts {self.experts} is more than {MOST_EXPERTS}, the most here")
         if self.capacity < 1:
             raise ValueError(f"expert_capacity {self.capacity} must be positive")
 
