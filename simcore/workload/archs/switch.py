@@ -14,7 +14,6 @@ from simcore.workload.archs.towers import Tower
 from simcore.workload.graph import Kernel, Op
 from simcore.workload.saved import Saved
 
-
 #: Most experts: the products of each run one after the other, and are kernels of their own here.
 MOST_EXPERTS = 1024
 
