@@ -40,7 +40,7 @@ def render_slower(s: Slower) -> str:
         [x.resource, "-" if x.rate_frac is None else f"x {figure(x.rate_frac)}", _odds_of(x)]
         for x in s.suspects
     ]
-    head = ["alone it would explain this, if it had", "of its rate", "how likely"]
+    head = ["would explain it, if it had", "of its rate", "how likely"]
     lines += ["", *table(head, rows, right=(1,)).splitlines(), ""]
     least = min((x.sd for x in s.suspects if x.sd is not None), default=0.0)
     if not s.is_inside and least >= _UNLIKELY_SD:

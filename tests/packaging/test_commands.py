@@ -15,9 +15,18 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 COMMANDS = re.findall(r"^    (.+)$", README, re.MULTILINE)
+#: Commands of pages that show no output, which tests/docs would compare.
+BARE = [
+    line
+    for page in ("tutorial.md", "recipes.md")
+    for line in re.findall(
+        r"^(simcore [^\n]+)$", (ROOT / "docs" / page).read_text(encoding="utf-8"), re.MULTILINE
+    )
+    if "mine.yaml" not in line or "calibrate" in line  # the calibration that another command makes
+]
 EXAMPLES = [
     line.split("  #")[0].strip()
-    for line in COMMANDS
+    for line in dict.fromkeys([*COMMANDS, *BARE])
     if line.startswith("simcore ") and not set("…[") & set(line) and "--trace" not in line
 ]
 
@@ -78,7 +87,7 @@ def test_constraints_pin_torch() -> None:
     # A plan looks through some ten thousand layouts; docs/plan.md's are held against their output.
     [pytest.param(c, marks=pytest.mark.long if "simcore plan" in c else ()) for c in EXAMPLES],
 )
-def test_examples_of_the_readme_run(
+def test_examples_of_readme_tutorial_and_recipes_run(
     command: str,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],

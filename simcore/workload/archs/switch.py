@@ -15,7 +15,7 @@ from simcore.workload.graph import Kernel, Op
 from simcore.workload.saved import Saved
 
 #: Most experts: the products of each run one after the other, and are kernels of their own here.
-MOST_EXPERTS = 1024
+MOST_EXPERTS = 1000
 
 
 @dataclass(frozen=True)
