@@ -254,9 +254,10 @@ class LineDialect(TableDialect):
             except (DataError, UsageError):
                 if not file.shipped:
                     raise
-                keys = TABLES[file.recipes].keys(name) if file.recipes else None
+                table = TABLES[file.recipes] if file.recipes else None
+                keys = table.keys(name) if table else None
                 if keys is None:
-                    reading.not_at_hand(name, self.title)
+                    reading.not_at_hand(name, self.title, tuple(table.recipes) if table else ())
                     continue
                 reading.say("model", str(keys.pop("model")), name)
                 found = found.over(of_table({k: v for k, v in keys.items() if v is not None}))

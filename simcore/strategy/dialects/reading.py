@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
@@ -134,11 +134,15 @@ class Reading:
         hint = f": did you mean {near[0]!r}?" if near else ""
         self._unknown.append(f"{self.where}: unknown key {key!r}{hint}")
 
-    def not_at_hand(self, name: str, program: str) -> None:
-        """Record a file that comes with the program and is not in reach."""
+    def not_at_hand(self, name: str, program: str, known: Sequence[str] = ()) -> None:
+        """Record a file that comes with the program and is not in reach; ``known``: those that
+        are.
+        """
         self.more["absent_files"] = (*self.more.get("absent_files", ()), name)
-        self._unknown.append(f"{self.where}: {name} of {program} is not at hand: what it states is "
-                             "not known, give the file or the options")  # fmt: skip
+        alike = nearest(name, known, 1) if known else []
+        meant = f" (did you mean {alike[0]!r}?)" if alike else ""
+        self._unknown.append(f"{self.where}: {name} of {program} is not at hand{meant}: what it "
+                             "states is not known, give the file or the options")  # fmt: skip
 
     def not_understood(self, keys: str) -> None:
         """Record keys of the training script that may matter."""

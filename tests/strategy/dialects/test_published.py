@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from simcore import api
-from simcore.strategy.dialects import DIALECTS
+from simcore.strategy.dialects import DIALECTS, read_launch
 from simcore.strategy.dialects.reading import Reading, Table
 from simcore.strategy.dialects.source import Source
 
@@ -63,3 +63,11 @@ def test_a_written_configuration_sets_published_keys(model: str, job: dict[str, 
             continue
         values = known[key]
         assert not values or str(ast.literal_eval(statement.value)) in values
+
+
+def test_a_misspelt_configuration_is_told_the_nearest() -> None:
+    line = (
+        "tune run lora_finetune_single_device --config llama3_1/8B_lora_single_devic batch_size=1"
+    )
+    (told,) = read_launch(line).unknown
+    assert "did you mean 'llama3_1/8B_lora_single_device'?" in told
