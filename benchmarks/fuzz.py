@@ -24,6 +24,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -79,20 +80,31 @@ def _seeds(*patterns: str, most: int = 60, largest: int = 30_000) -> list[bytes]
     return [f.read_bytes() for f in small[:: max(1, len(small) // most)]]
 
 
-def _file(name: str, seeds: Sequence[bytes], *words: str) -> Make:
-    """Commands with a file that is made by altering one of ``seeds``; ``FILE`` is its path.
+@dataclass(frozen=True)
+class FromFile:
+    """Commands with a file that is made by altering a good one.
 
-    ``NEW`` is the path of a file beside it, for what the command writes.
+    In ``words``, ``FILE`` is its path and ``NEW`` that of a file beside it, for what is written.
     """
 
-    def make(rng: random.Random, folder: Path) -> Words:
-        raw = altered(rng, rng.choice(seeds))
-        path = folder / name
-        path.write_bytes(gzip.compress(raw, 1) if name.endswith(".gz") else raw)
-        paths = {"FILE": str(path), "NEW": str(folder / "new.yaml")}
-        return [paths.get(w, w) for w in words]
+    name: str
+    seeds: Sequence[bytes]
+    words: Words
 
-    return make
+    def __call__(self, rng: random.Random, folder: Path) -> Words:
+        """Words of a command with one of the seeds altered."""
+        return self.with_content(altered(rng, rng.choice(self.seeds)), folder)
+
+    def with_content(self, raw: bytes, folder: Path) -> Words:
+        """Words of a command with this file, which is written to the folder."""
+        path = folder / self.name
+        path.write_bytes(gzip.compress(raw, 1) if self.name.endswith(".gz") else raw)
+        paths = {"FILE": str(path), "NEW": str(folder / "new.yaml")}
+        return [paths.get(w, w) for w in self.words]
+
+
+def _file(name: str, seeds: Sequence[bytes], *words: str) -> FromFile:
+    return FromFile(name, seeds, list(words))
 
 
 #: Options of a prediction that are none of the job, some with odd values.
@@ -156,16 +168,18 @@ def _launch(rng: random.Random, folder: Path) -> Words:
     """A launch line or file of a program, altered."""
     raw = altered(rng, rng.choice(_LAUNCH))
     if rng.random() < 0.5:
-        path = folder / rng.choice(["x.sh", "x.json", "x.yaml", "x.toml", "x.py", "x.ipynb"])
-        path.write_bytes(raw)
-        text = str(path)
-    else:
-        text = raw.decode("utf-8", "replace")[:2000]
-    return ["predict", "--json", "--model", "gpt2", "--gpus", "8xA100", "--launch", text]
+        return LAUNCH_FILES[rng.choice(list(LAUNCH_FILES))].with_content(raw, folder)
+    return [*_LAUNCHED, raw.decode("utf-8", "replace")[:2000]]
 
 
 _ASK = ("--gpus", "8xA100", "--json")
 _LAUNCH = _seeds("tests/strategy/dialects/**/*.*", most=150)
+_LAUNCHED = ("predict", "--json", "--model", "gpt2", "--gpus", "8xA100", "--launch")
+#: Launch files by their ending.
+LAUNCH_FILES = {
+    f"launch {end}": _file(f"x{end}", _LAUNCH, *_LAUNCHED, "FILE")
+    for end in (".sh", ".json", ".yaml", ".toml", ".py", ".ipynb")
+}
 _TOPOLOGIES = _seeds("docs/examples/topo*", "tests/topologies.py")
 _TRACES = [gzip.decompress((ROOT / "docs/examples/rank0.json.gz").read_bytes())]
 _FLEET = [b"submit_s,gpus,run_s,name,priority,limit_s\n0,8,100,a,1,200\n5,4,50,b,0,60\n"]
@@ -202,18 +216,24 @@ KINDS: dict[str, tuple[int, Make]] = {
 }  # fmt: skip
 
 
+def files() -> dict[str, FromFile]:
+    """The kinds that are a file, launch files among them."""
+    made = {name: kind for name, (_, kind) in KINDS.items() if isinstance(kind, FromFile)}
+    return made | LAUNCH_FILES
+
+
 def fuzz(n: int, first: int = 0, kinds: Sequence[str] = ()) -> tuple[list[str], Counter[str]]:
     """(What went wrong, a line each; how often each kind ended with which exit code)."""
     failures: list[str] = []
     ends: Counter[str] = Counter()
     chosen = {k: v for k, v in KINDS.items() if not kinds or k in kinds}
     weights = [often for often, _ in chosen.values()]
-    with tempfile.TemporaryDirectory() as folder, _bounded():
+    with tempfile.TemporaryDirectory() as folder, bounded():
         for number in range(first, first + n):
             rng = random.Random(number)
             kind = rng.choices(list(chosen), weights)[0]
             words = chosen[kind][1](rng, Path(folder))
-            code, wrong = _tried(words)
+            code, wrong = tried(words)
             ends[f"{kind}: {code}"] += 1
             if wrong:
                 shown = " ".join(w if len(w) < 200 else f"{w[:200]}..." for w in words)
@@ -221,7 +241,7 @@ def fuzz(n: int, first: int = 0, kinds: Sequence[str] = ()) -> tuple[list[str], 
     return failures, ends
 
 
-def _tried(words: Words) -> tuple[int | None, str]:
+def tried(words: Words) -> tuple[int | None, str]:
     """(Exit code of a command, what is wrong with how it ended)."""
     out, err = io.StringIO(), io.StringIO()
     code = None
@@ -282,7 +302,7 @@ def _schema() -> Any:
 
 
 @contextlib.contextmanager
-def _bounded() -> Iterator[None]:
+def bounded() -> Iterator[None]:
     """Bounds of time and memory, which end with the block."""
 
     def end(number: int, _frame: object) -> None:
