@@ -156,7 +156,7 @@ def summary(launch: Launch) -> str:
     words |= launch.settings
     values = ", ".join(f"{w.replace('_', '-')} {shown(v)}" for w, v in words.items())
     said = values or "nothing that changes the prediction"
-    return f"from {launch.where} ({title_of(launch)}): {said}"
+    return f"settings of {launch.where} ({title_of(launch)}): {said}"
 
 
 def _of_chips(options: dict[str, Any], given: Collection[str], devices: int, gpu: str) -> list[str]:

@@ -82,7 +82,7 @@ def test_a_point_of_a_launch_file_is_its_prediction(simcore: Callable) -> None:
 def test_what_came_from_the_file_and_what_won_is_told(simcore: Callable) -> None:
     ran = simcore("sweep", "--model", "llama3-8b", "--gpus", "H100", "--tp", "1,4", "--launch",
                   MEGATRON + " --tensr 3")  # fmt: skip
-    assert "note: from launch line (Megatron-LM): strategy zero1" in ran.err
+    assert "note: settings of launch line (Megatron-LM): strategy zero1" in ran.err
     assert "--tp 1,4 wins over --tensor-model-parallel-size" in ran.err
     assert "WARNING: " in ran.err and "--tensr" in ran.err
 
