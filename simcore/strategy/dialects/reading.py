@@ -324,11 +324,18 @@ class Table:
         odd = []
         for key in self._left:
             section = next((s for s in sections if key == s or key.startswith(f"{s}.")), None)
-            if section is not None or key in plain or key in self._known:
+            if section is not None or key in plain or self._is_known(key, plain):
                 reading.ignore(self.shown(key))
             else:
                 odd.append(key)
         return odd
+
+    def _is_known(self, key: str, plain: Collection[str]) -> bool:
+        """Whether a key was asked for, or is a section of such keys that has none."""
+        empty = self._left[key] is None
+        return key in self._known or (
+            empty and any(k.startswith(f"{key}.") for k in (*self._known, *plain))
+        )
 
     def leftovers(
         self, reading: Reading, ignored: Collection[str], sections: Collection[str] = ()
@@ -338,7 +345,7 @@ class Table:
             section = next((s for s in sections if key == s or key.startswith(f"{s}.")), None)
             if section is not None:
                 reading.ignore(section)
-            elif key in ignored or key in self._known:
+            elif key in ignored or self._is_known(key, ignored):
                 reading.ignore(self.shown(key))
             else:
                 every = (*ignored, *self._known, *sections)

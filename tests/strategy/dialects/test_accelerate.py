@@ -115,6 +115,12 @@ def test_a_section_that_is_not_in_use_does_not_count(tmp_path: Path) -> None:
     assert launch.unknown == ()
 
 
+def test_an_empty_section_is_nothing_unknown(tmp_path: Path) -> None:
+    text = "distributed_type: FSDP\nfsdp_config: {}\nfsdp_cfg: {}\n"
+    (unknown,) = read(tmp_path, text).unknown
+    assert "'fsdp_cfg'" in unknown
+
+
 def test_defaults(tmp_path: Path) -> None:
     assert read(tmp_path, "distributed_type: FSDP\n").strategy == "zero3"
     assert read(tmp_path, "distributed_type: DEEPSPEED\n").strategy == "zero2"
