@@ -28,7 +28,7 @@ from simcore.memory.job import memory_result, run_memories
 from simcore.memory.result import MemoryResult, Segments
 from simcore.memory.terms import Memory
 from simcore.request.resolved import Request, rank_counts, rank_groups, resolved_options
-from simcore.strategy.overlap import NO_OVERLAP
+from simcore.strategy.communication import NO_OVERLAP
 from simcore.timing.evaluate import Job, Steps, evaluate
 from simcore.timing.peaks import conv_notes
 from simcore.timing.points import KNOBS, Knob, Points

@@ -147,7 +147,7 @@ def _tables(
         for file in paths_of(files)
     ]
     if only:
-        from simcore.validate.select import rows_with
+        from simcore.validate.table import rows_with
 
         tables = [rows_with(t, only) for t in tables]
     if unnamed or by_program:

@@ -18,7 +18,6 @@ from simcore.calibrate.op_tables import OnBad, open_text
 from simcore.hardware.cluster import ClusterSpec, parse_cluster
 from simcore.hardware.paths import cluster_paths
 from simcore.hardware.spec import GPUS
-from simcore.measurements.nccl_json import is_nccl_json
 from simcore.measurements.nccl_runs import (
     PROGRAMS,
     NcclFile,
@@ -26,7 +25,7 @@ from simcore.measurements.nccl_runs import (
     bus_factor,
     run_problem,
 )
-from simcore.measurements.nccl_tests import is_nccl_tests, read_nccl_tests
+from simcore.measurements.nccl_tests import is_nccl_json, is_nccl_tests, read_nccl_tests
 
 #: Collectives whose time the engine predicts (``physics.collectives.Collective``).
 PRICED: Final = (

@@ -70,7 +70,7 @@ def explain_trace(
         **words,
     )
     if row is not None:
-        from simcore.validate.trace_row import add_row
+        from simcore.validate.trace_terms import add_row
 
         add_row(row, found, model or "", words)
         complain(f"measured step added to {row}: simcore calibrate --from {row}")

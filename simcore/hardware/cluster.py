@@ -217,7 +217,7 @@ def _counted(
         if count > _MOST_COUNTED:
             violations.append(f"{what} of {part!r} is above a million")
     if GPUS.path(name) is None:
-        from simcore.hardware.slices import named_slice
+        from simcore.hardware.torus import named_slice
 
         if (cut := named_slice(name, default_node, violations)) is not None:
             return (counts[0] * counts[1], cut[1]), cut[0], name
@@ -238,7 +238,7 @@ def _unknown_gpu(part: str, name: str) -> str:
         return f"{part!r} has no GPU type: write NODESxGPUSxTYPE"
     if "," in name:
         return f"{part!r} has a comma: join the GPUs of one cluster by +"
-    from simcore.hardware.slices import near_slices  # only for error messages
+    from simcore.hardware.torus import near_slices  # only for error messages
 
     if near := near_slices(name):
         return f"unknown gpu {name!r}: did you mean {' or '.join(map(repr, near))}?"
@@ -272,7 +272,7 @@ def _domains(group: NodeGroup) -> tuple[NodeGroup, Sequence[str]]:
     """
     node, trays, each = group.node, group.n_nodes, group.gpus_per_node
     if node.torus is not None:
-        from simcore.hardware.slices import as_slices  # few clusters have a torus
+        from simcore.hardware.torus import as_slices  # few clusters have a torus
 
         slices, chips, node, note = as_slices(node, node.torus, trays, each)
         return replace(group, n_nodes=slices, gpus_per_node=chips, node=node), (note,)

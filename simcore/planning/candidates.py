@@ -17,13 +17,13 @@ from simcore.base.arrays import NDArray, keep_freed_memory
 from simcore.base.record import dataclass
 from simcore.base.units import GIGA, HOUR
 from simcore.hardware.profile import load_profile
-from simcore.planning.energy import power_w, tdp_w
 from simcore.planning.evaluator import Evaluator
 from simcore.planning.goal import Goal
 from simcore.planning.goodput import effective_frac
 from simcore.planning.parallel import shared_parts
 from simcore.planning.points import NO_MEMORY, Batch, FormWords
 from simcore.planning.ranking import merged
+from simcore.planning.run import power_w, tdp_w
 from simcore.planning.space import Space
 from simcore.planning.tally import Wanted
 from simcore.planning.workers import workers_of

@@ -24,11 +24,11 @@ from simcore.base.units import HOUR, KILO
 from simcore.planning.candidates import Candidates, Progress, candidates, request_of
 from simcore.planning.chunks import with_chunks
 from simcore.planning.constraints import Constraint, Judged, Relaxation, judge, relaxations
-from simcore.planning.energy import SOURCE as ENERGY_SOURCE
 from simcore.planning.goal import CONFIDENCE, OBJECTIVES, Goal
 from simcore.planning.goodput import Goodput, goodput_of
 from simcore.planning.ranking import Point, network_of
 from simcore.planning.recut import with_cuts
+from simcore.planning.run import SOURCE as ENERGY_SOURCE
 from simcore.planning.run import odds_within, sides_of
 from simcore.planning.sensitivity import Sensitivity, sensitivities
 from simcore.planning.space import Space

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from simcore.answer.result import Prediction
 from simcore.base.units import GIGA, format_seconds
 from simcore.planning.compare import TOKEN, Column, Comparison
-from simcore.planning.energy import SOURCE
+from simcore.planning.run import SOURCE
 from simcore.report.formatting import WIDTH, figure, gigabytes, percent, plural, wrapped
 from simcore.report.sentences import fragmentation, lost_bytes, more, strategy
 from simcore.report.text_of import text_of

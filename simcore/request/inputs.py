@@ -15,12 +15,11 @@ from simcore.physics.collectives import PROTOCOLS, names_in_nccl_algo
 from simcore.request.layout import layout_of, routing_of, routing_settings, usual_strategy
 from simcore.request.model_settings import SWITCHED, compiled_of, overrides_of, usual_length
 from simcore.request.training_library import Library, library_of
+from simcore.strategy.communication import FREE, Allowed, parse_allowed, parse_overlap
 from simcore.strategy.layout import BALANCED, Layout
-from simcore.strategy.nccl import FREE, Held, parse_held
 from simcore.strategy.optimizers import optimizer_named, step_impl_named
 from simcore.strategy.options import Options
 from simcore.strategy.options.values import inputs_of, on_or_off
-from simcore.strategy.overlap import parse_overlap
 from simcore.strategy.precision import precision_named, with_main_grads
 from simcore.strategy.programs import PLAIN
 from simcore.strategy.strategy import (
@@ -236,9 +235,9 @@ def look_up_names(tries: Attempts, inputs: Inputs) -> str:
     return _recompute(tries, inputs)
 
 
-def nccl_algorithms(text: str | None) -> Held:
+def nccl_algorithms(text: str | None) -> Allowed:
     """Algorithms that NCCL may use, from a text like that of NCCL_ALGO. Raises UsageError."""
-    return parse_held("nccl-algo", text, names_in_nccl_algo()) if text else FREE
+    return parse_allowed("nccl-algo", text, names_in_nccl_algo()) if text else FREE
 
 
 def nccl_release(text: str | None) -> tuple[int, ...]:
@@ -249,9 +248,9 @@ def nccl_release(text: str | None) -> tuple[int, ...]:
     raise InvalidConfig([f"nccl-version {text!r:.40} is no release such as 2.32 or 2.32.3"])
 
 
-def nccl_protocols(text: str | None) -> Held:
+def nccl_protocols(text: str | None) -> Allowed:
     """Protocols that NCCL may use, from a text like that of NCCL_PROTO. Raises UsageError."""
-    return parse_held("nccl-proto", text, PROTOCOLS) if text else FREE
+    return parse_allowed("nccl-proto", text, PROTOCOLS) if text else FREE
 
 
 def _recompute(tries: Attempts, inputs: Inputs) -> str:

@@ -25,8 +25,8 @@ from simcore.request.inputs import (
 from simcore.request.model_settings import Lengths, lengths_of, name_of
 from simcore.request.resolved import Loading, Request, settings_in_effect
 from simcore.step.schedules import schedule_of
+from simcore.strategy.communication import FREE
 from simcore.strategy.layout import AUTO, BALANCED, UNDIVIDED
-from simcore.strategy.nccl import FREE
 from simcore.strategy.optimizers import fitted
 from simcore.strategy.options import Options
 from simcore.strategy.options.values import check_shares, read_options
@@ -273,7 +273,7 @@ def _place(
     """``placement.place``, which is not loaded for jobs that divide nothing."""
     if inputs.layout == UNDIVIDED:
         return None
-    from simcore.request.placement import place
+    from simcore.request.placed import place
 
     assert inputs.record is not None and inputs.cluster is not None
     return place(inputs.record, workload, inputs.cluster, strategy, inputs.layout, settings)

@@ -1,22 +1,38 @@
-"""A layout placed on a cluster: its pipeline stages, and the ranks that divide each layer."""
+"""A layout placed on a cluster, with every rule checked: stages, ranks that divide each layer."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cached_property
 from itertools import accumulate, groupby
 
+from simcore.base.errors import InvalidConfig
 from simcore.base.record import dataclass
+from simcore.hardware.cluster import ClusterSpec
+from simcore.hardware.paths import mesh_share
 from simcore.step.parallel.context import ContextRanks
 from simcore.step.parallel.expert import ExpertRanks
-from simcore.step.parallel.layer_ranks import LayerRanks
+from simcore.step.parallel.layer_ranks import DividedJob, LayerRanks
 from simcore.step.parallel.tensor import TensorRanks
-from simcore.step.schedules import schedule_of
+from simcore.step.schedules import layout_violations, schedule_of
 from simcore.step.schedules.base import Schedule
-from simcore.strategy.cuts import written
+from simcore.strategy.communication import Overlap
+from simcore.strategy.cuts import cut_sizes, written
 from simcore.strategy.layout import Layout
-from simcore.strategy.overlap import Overlap
+from simcore.strategy.strategy import Strategy
 from simcore.workload.graph import Workload
-from simcore.workload.sharding import Stage
+from simcore.workload.models import ModelRecord, Scalar
+from simcore.workload.recompute import head_recomputed, offloaded, recomputed
+from simcore.workload.resolve import ModelSource
+from simcore.workload.sharding import (
+    Stage,
+    buffered,
+    layer_counts,
+    opposite_joined,
+    pipeline_stages,
+    tensor_overrides,
+    tied_numel,
+)
 
 
 @dataclass(frozen=True)
@@ -98,3 +114,122 @@ class Placed:
         """Index of the first stage of each of ``runs``."""
         counts = [count for _, count in self.runs]
         return tuple(accumulate(counts[:-1], initial=0))
+
+
+#: The ways to divide a layer over ranks, in the order in which they divide a part of the model.
+DIMENSIONS: tuple[type[LayerRanks], ...] = (TensorRanks, ContextRanks, ExpertRanks)
+
+
+def place(
+    record: ModelSource,
+    workload: Workload,
+    cluster: ClusterSpec,
+    strategy: Strategy,
+    layout: Layout,
+    overrides: Mapping[str, Scalar],
+) -> Placed | None:
+    """Stages and exchanges of a layout; None where the model is not divided.
+
+    Raises InvalidConfig with every violation.
+    """
+    n_layers = layer_counts(workload)
+    problems = layout_violations(layout, cluster.n_gpus, n_layers)
+    if layout.trivial and not problems:
+        return None
+    if len({g.gpu.name for g in cluster.groups}) > 1:
+        problems.append("tensor, pipeline, context and expert parallelism need GPUs of one type")
+    if strategy.parallelism in ("dp", "manual"):
+        problems.append(
+            f"strategy {strategy.parallelism} cannot be combined with tp, pp, cp or ep: use ddp "
+            "or zero1 to zero3"
+        )
+    problems += [p for kind in DIMENSIONS for p in kind.refused(record, layout, overrides)]
+    own: dict[str, Scalar] = {}
+    try:
+        own = _own_settings(record, layout, overrides)
+    except InvalidConfig as err:
+        problems += err.violations
+    if problems:
+        raise InvalidConfig(problems)
+    part, config = workload, {}
+    if isinstance(record, ModelRecord):
+        config = record.settings(overrides)
+        part = record.build(**{**overrides, **own}) if own else workload
+    if part is not workload:
+        part = recomputed(
+            part,
+            strategy.recompute_modules,
+            strategy.recompute_layers,
+            strategy.program.recompute.stops_early,
+            exchanges=layout.ep > 1,
+        )
+        if strategy.recompute == "full" and strategy.program.recompute.full_includes_head:
+            part = head_recomputed(part)
+        part = offloaded(part, strategy.offload_layers, checkpointed=strategy.recompute == "full")
+    job = DividedJob(
+        record=record,
+        config=config,
+        workload=workload,
+        layout=layout,
+        strategy=strategy,
+        gpus_per_node=max(g.gpus_per_node for g in cluster.groups),
+    )
+    for kind in DIMENSIONS:
+        part = kind.divided(part, job)
+    sizes = cut_sizes(layout.stages, n_layers, layout.pp, strategy.program.pipeline.cut, config)
+    return Placed(
+        layout=layout,
+        gpus_per_node=job.gpus_per_node,
+        part=part,
+        stages=_stages(part, layout, sizes, strategy),
+        tensor=TensorRanks.of(job),
+        context=ContextRanks.of(job),
+        expert=ExpertRanks.of(job),
+        overlap=strategy.overlap,
+        ring_shares=_ring_shares(cluster),
+        sends_whole=strategy.program.pipeline.sends_whole_output and not layout.sequence_parallel,
+        # a rank that is fed from both ends holds both stages, and the table once
+        tied_bytes=(layout.pp > 1 and schedule_of(layout).directions == 1)
+        * strategy.precision.grad_bytes
+        * float(tied_numel(part)),
+    )
+
+
+def _ring_shares(cluster: ClusterSpec) -> tuple[float, ...]:
+    group = cluster.groups[0]
+    used = group.gpus_per_node
+    if not group.node.mesh_rings or used == 1:
+        return ()
+    shares = [mesh_share(group.node, n) for n in range(2, used + 1)]
+    return (1.0, *(share / shares[-1] for share in shares))
+
+
+def _own_settings(
+    record: ModelSource, layout: Layout, overrides: Mapping[str, Scalar]
+) -> dict[str, Scalar]:
+    """Settings of one tensor and expert rank's part. Raises InvalidConfig with every violation."""
+    if min(layout.tp, layout.ep, layout.expert_tp) < 1:
+        return {}  # ``place`` reports the error in the layout
+    if isinstance(record, ModelRecord):
+        changed = record.model_copy(update={"config": {**record.config, **overrides}})
+        return tensor_overrides(changed, layout.tp, layout.ep, layout.expert_tp)
+    if layout.tp > 1 or layout.ep > 1:
+        raise InvalidConfig([f"{record.name}: tensor parallelism needs a transformer record"])
+    return {}
+
+
+def _stages(
+    part: Workload, layout: Layout, sizes: tuple[int, ...] | None, strategy: Strategy
+) -> tuple[Stage, ...]:
+    """The stage that each pipeline rank holds; fed from both ends, also the opposite rank's."""
+    both_ends = schedule_of(layout).directions > 1
+    stages = pipeline_stages(part, layout.pp, sizes, one_table=both_ends)
+    library = strategy.program
+    if strategy.zero_stage < 3 and any(b.recomputable for b in part.blocks):
+        stages = buffered(
+            stages,
+            library.pipeline.received_copies,
+            library.pipeline.sent_copies,
+            library.pipeline.logits_bytes,
+        )
+    return opposite_joined(stages) if both_ends else stages

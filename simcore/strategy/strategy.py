@@ -10,10 +10,9 @@ from simcore.base.errors import InvalidConfig, UnknownName
 from simcore.base.record import dataclass
 from simcore.base.units import FP32_BYTES, MIB
 from simcore.hardware.host import ISSUERS, Issuer
+from simcore.strategy.communication import DEFAULT, FREE, Allowed, Overlap
 from simcore.strategy.layout import BALANCED, Routing
-from simcore.strategy.nccl import FREE, Held
 from simcore.strategy.optimizers import OPTIMIZERS, Optimizer, StepImpl
-from simcore.strategy.overlap import DEFAULT, Overlap
 from simcore.strategy.precision import PRECISIONS, OffloadTarget, Precision
 from simcore.strategy.programs import PLAIN, Program
 
@@ -69,8 +68,8 @@ class NcclLimits:
     ``release``: () where it is not given.
     """
 
-    algorithms: Held = FREE
-    protocols: Held = FREE
+    algorithms: Allowed = FREE
+    protocols: Allowed = FREE
     release: tuple[int, ...] = ()
 
     def __bool__(self) -> bool:

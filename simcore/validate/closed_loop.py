@@ -1,19 +1,63 @@
-"""Runs of ``simcore selftest`` in the validation report: predicted first, then measured."""
+"""Sections of the validation report beside its tables: facts without a source, selftests run."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from simcore.base.errors import DataError
 from simcore.base.units import PERCENT, format_seconds
-from simcore.validate.markdown import markdown_table
+from simcore.strategy.programs import PROGRAMS
+from simcore.strategy.programs.records import StatedFact
 
-TITLE = "Closed loop: networks trained on the machine that was calibrated"
 
-_WORDS = """\
+def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table as Markdown."""
+    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    lines += ["| " + " | ".join(row) + " |" for row in rows]
+    return "\n".join(lines) + "\n"
+
+
+INFERRED_TITLE = "Facts of programs without a source"
+_INFERRED_HEAD = """\
+These facts of `programs_db/` are inferred and still to be verified: the program's own
+code was not at hand, or does not state them. Some were inferred from rows of the tables
+above, so the errors of these rows look better than they should.
+"""
+
+
+def inferred_facts() -> Iterator[StatedFact]:
+    """The facts that records of programs mark ``origin: inferred, to verify``, by program."""
+    for record in PROGRAMS.all():
+        yield from (StatedFact(record.name, fact) for fact in record.facts if fact.get("origin"))
+        for name, release in record.releases.items():
+            of = f"{record.name}@{name}"
+            yield from (StatedFact(of, fact) for fact in release.facts if fact.get("origin"))
+
+
+def inferred() -> str:
+    """A table of these facts as Markdown: program, fact, what it is inferred from."""
+    rows = []
+    for fact in inferred_facts():
+        values = ", ".join(
+            f"{subject}.{key} = {_shown(value)}" if key else f"no {subject}"
+            for subject, key, value in fact.values()
+        )
+        rows.append([fact.of, values, " ".join(str(fact.fact.get("note", "-")).split())])
+    return f"{_INFERRED_HEAD}\n{markdown_table(['program', 'fact', 'inferred from'], rows)}"
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{k} {_shown(v)}" for k, v in value.items())
+    return {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)
+
+
+LOOP_TITLE = "Closed loop: networks trained on the machine that was calibrated"
+
+_LOOP_HEAD = """\
 `simcore selftest --json` calibrates a machine by its own benchmarks, predicts a step of four
 networks that calibration has not seen, on one process and on two (DDP over gloo), and then trains
 them. ZeRO-1 and FSDP are run and not counted: they are PyTorch's, the predictions are DeepSpeed's.
@@ -66,7 +110,7 @@ def closed_loop(paths: Sequence[Path]) -> str:
     head = ["run", "processor", "torch", "median error", "inside", "holds", "notes"]
     of_steps = ["network", "ranks", "last run", *(p.stem for p in paths)]
     return (
-        f"{_WORDS}\n{markdown_table(head, kept)}\nErrors of the predicted step, by run:\n\n"
+        f"{_LOOP_HEAD}\n{markdown_table(head, kept)}\nErrors of the predicted step, by run:\n\n"
         f"{markdown_table(of_steps, steps)}"
     )
 

@@ -13,14 +13,17 @@ from pathlib import Path
 from simcore.base.database import read_yaml
 from simcore.base.units import GIGA, PERCENT, format_seconds
 from simcore.validate.calibrated import Calibrated, calibrate_and_judge
-from simcore.validate.closed_loop import TITLE, closed_loop
+from simcore.validate.closed_loop import (
+    INFERRED_TITLE,
+    LOOP_TITLE,
+    closed_loop,
+    inferred,
+    markdown_table,
+)
 from simcore.validate.fill import filled_rows
 from simcore.validate.formats.published import FORMAT as PUBLISHED
 from simcore.validate.formats.rules import corpora_folder
-from simcore.validate.inferred import TITLE as INFERRED
-from simcore.validate.inferred import inferred
 from simcore.validate.judge import Verdict, judge
-from simcore.validate.markdown import markdown_table
 from simcore.validate.metrics import QUANTITIES, Score, Scored
 from simcore.validate.ranking import Order
 from simcore.validate.table import Table, read_table
@@ -288,9 +291,9 @@ def report(paths: Sequence[Path]) -> str:
         if filled := _filled(table, calibrated):
             parts.append(f"### Cells nobody measured: {path.stem}\n")
             parts.append(filled)
-    parts += [f"## {INFERRED}\n", inferred()]
+    parts += [f"## {INFERRED_TITLE}\n", inferred()]
     if runs:
-        parts += [f"## {TITLE}\n", closed_loop(runs)]
+        parts += [f"## {LOOP_TITLE}\n", closed_loop(runs)]
     return "\n".join(p for p in parts if p)
 
 

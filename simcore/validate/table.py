@@ -7,11 +7,12 @@ import io
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from difflib import get_close_matches
 from pathlib import Path
 from types import MappingProxyType
 from typing import Literal
 
-from simcore.base.errors import DataError
+from simcore.base.errors import DataError, InvalidConfig
 from simcore.base.names import between, decoded
 from simcore.base.record import dataclass
 from simcore.base.untrusted import bounded_bytes, rows_of
@@ -176,3 +177,24 @@ def _text(path: Path) -> str:
         return decoded(bounded_bytes(path))
     except UnicodeDecodeError:
         raise DataError("is not text in UTF-8", file=path) from None
+
+
+def rows_with(table: Table, values: Mapping[str, str]) -> Table:
+    """The table with only the rows whose columns have these values.
+
+    Raises InvalidConfig for a column or a value that the table does not have.
+    """
+    cases = table.cases
+    for column, value in values.items():
+        known = sorted({c.columns[column] for c in cases if column in c.columns})
+        if not known:
+            columns = ", ".join(sorted({k for c in table.cases for k in c.columns}))
+            raise InvalidConfig(
+                [f"{table.path.name} has no column {column!r} (columns: {columns})"]
+            )
+        if value not in known:
+            near = get_close_matches(value, known, 1, 0.5)
+            meant = f": did you mean {near[0]!r}?" if near else f" (there are: {', '.join(known)})"
+            raise InvalidConfig([f"no row of {table.path.name} has {column} {value!r}{meant}"])
+        cases = tuple(c for c in cases if c.columns.get(column) == value)
+    return replace(table, cases=cases, skipped=())

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from simcore.answer.kinds import collective_seconds, compute_shares, device_timeline
 from simcore.answer.result import Prediction
-from simcore.base.errors import UnknownName
+from simcore.base.errors import InvalidConfig, UnknownName
 from simcore.base.record import dataclass
+from simcore.base.untrusted import rows_of
 from simcore.hardware.spec import GPUS
 from simcore.measurements.kineto.breakdown import COMPUTE_KINDS, Breakdown, Window, take_apart
 from simcore.measurements.kineto.kinds import Kind
 from simcore.measurements.kineto.trace import PHASE_OF_TERM, Trace, Work
 from simcore.request.resolved import Request
 from simcore.timing.timeline import Timeline
+from simcore.validate.formats.project import USUAL_COLUMNS, option_columns
 
 #: Terms that add up to the step, in the order in which they are shown.
 TERMS: Final = (
@@ -206,3 +210,57 @@ def _differences(
     found: list[dict[str, Any]] = [{"term": k, "seconds": parts[k] - predicted[k]} for k in TERMS]
     notable = [d for d in found if abs(d["seconds"]) > _NOTABLE_FRAC * step_s]
     return sorted(notable, key=lambda d: -abs(d["seconds"]))
+
+
+_FIXED = ("id", "model", "gpus")
+_MEASURED = ("step_time_s", "note")
+#: Options that the prediction's cluster and batch already give, or that no run has.
+_SETTLED = ("calibration", "global_batch", "nnodes", "nproc_per_node")
+#: Values taken from the prediction that the step is compared with.
+_PREDICTED = ("micro_batch", "grad_accum", "strategy", "precision")
+
+
+def add_row(path: Path, found: Mapping[str, Any], model: str, words: Mapping[str, Any]) -> None:
+    """Append the measured step of ``found`` to a table, which is created if it does not exist.
+
+    Raises InvalidConfig where the table lacks a column, or an option has no column in any table.
+    """
+    given = {k: v for k, v in words.items() if v is not None and k not in _SETTLED}
+    without = [f"--{k.replace('_', '-')}" for k in given if k not in option_columns()]
+    if without:
+        raise InvalidConfig(
+            [f"--row: a table of measured steps has no column for {', '.join(without)}"]
+        )
+    more = [k for k in given if k not in USUAL_COLUMNS]
+    rows: list[list[str]] = []
+    if path.exists():
+        with path.open(encoding="utf-8", newline="") as file:
+            rows = list(rows_of(csv.reader(file), path))
+    columns = rows[0] if rows else [*_FIXED, *USUAL_COLUMNS, *more, *_MEASURED]
+    needed = [*_FIXED, *_PREDICTED, *given, _MEASURED[0]]
+    if lacking := [c for c in dict.fromkeys(needed) if c not in columns]:
+        raise InvalidConfig([f"--row: {path.name} has no column {', '.join(lacking)}: add it"])
+    at = columns.index("id")
+    known = {row[at] for row in rows}
+    name = Path(found["trace"]["files"][0]).name.partition(".")[0]
+    chosen, n = name, 2
+    while chosen in known:
+        chosen, n = f"{name}-{n}", n + 1
+    predicted = found["prediction"]
+    cells = {
+        "id": chosen, "model": model, "gpus": predicted["cluster"],
+        **{k: _text(v) for k, v in given.items()},
+        "micro_batch": str(predicted["micro_batch"]), "grad_accum": str(predicted["grad_accum"]),
+        "strategy": predicted["strategy"], "precision": predicted["precision"],
+        "step_time_s": f"{found['step']['measured_s']:.6g}",
+        "note": f"trace, {found['trace']['found_by']}",
+    }  # fmt: skip
+    with path.open("a", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        if not rows:
+            writer.writerow(columns)
+        writer.writerow([cells.get(c, "") for c in columns])
+
+
+def _text(value: Any) -> str:
+    return ("on" if value else "off") if isinstance(value, bool) else str(value)

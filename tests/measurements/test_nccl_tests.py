@@ -8,9 +8,8 @@ import pytest
 from nccl_logs import H100, nccl_log, nccl_report
 
 from simcore.base.errors import DataError
-from simcore.measurements.nccl_json import is_nccl_json
 from simcore.measurements.nccl_runs import NcclRun
-from simcore.measurements.nccl_tests import is_nccl_tests, read_nccl_tests
+from simcore.measurements.nccl_tests import is_nccl_json, is_nccl_tests, read_nccl_tests
 
 SIZES = [2**k for k in range(12, 31, 3)]
 LOG = Path("log.txt")

@@ -10,9 +10,8 @@ import topologies as printed
 
 from simcore.base.errors import DataError, InvalidConfig
 from simcore.hardware.spec import GPUS, NODES, NodeSpec
-from simcore.measurements.rings import mesh_rings
 from simcore.measurements.topology_matrix import TopologyMatrix, n_cpus, read_topology
-from simcore.measurements.topology_node import node_of_topology
+from simcore.measurements.topology_node import mesh_rings, node_of_topology
 
 FILE = Path("topo.txt")
 

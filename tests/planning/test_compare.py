@@ -11,7 +11,7 @@ from simcore import api
 from simcore.base.errors import InvalidConfig
 from simcore.hardware.prices import PRICES, price_book
 from simcore.hardware.spec import GPUS
-from simcore.planning.energy import IDLE_FRAC, TRAINING_FRAC, busy_frac
+from simcore.planning.run import IDLE_FRAC, TRAINING_FRAC, busy_frac
 
 GPU_FLAGS = ("--gpus", "2x8xRTX4090", "--gpus", "1x8xA6000ada", "--gpus", "1x4xH100")
 

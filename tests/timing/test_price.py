@@ -14,8 +14,8 @@ from simcore.answer.request import make_request
 from simcore.base.errors import InvalidConfig
 from simcore.request.resolved import Loading
 from simcore.step.kernels import KINDS
+from simcore.strategy.communication import Overlap
 from simcore.strategy.optimizers import StepImpl
-from simcore.strategy.overlap import Overlap
 from simcore.timing.evaluate import CHUNK, Job, evaluate, evaluate_parts
 from simcore.timing.points import COLLECTIVE_BASE_S, Points
 from simcore.timing.rates import class_rates

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from simcore.validate.inferred import inferred, inferred_facts
+from simcore.validate.closed_loop import inferred, inferred_facts
 from simcore.validate.judge import judge
 from simcore.validate.report import remarks, report
 from simcore.validate.table import read_table

@@ -18,8 +18,7 @@ from simcore.base.errors import UsageError
 from simcore.validate.closed_loop import read_run
 from simcore.validate.few_rows import validated
 from simcore.validate.judge import judge
-from simcore.validate.select import rows_with
-from simcore.validate.table import Table, read_table
+from simcore.validate.table import Table, read_table, rows_with
 from validate.plan_families import families
 
 _HERE = Path(__file__).resolve().parents[1]

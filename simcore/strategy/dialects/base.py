@@ -11,8 +11,8 @@ from dataclasses import MISSING, field, fields, replace
 from typing import Any
 
 from simcore.base.record import dataclass
+from simcore.strategy.communication import parse_overlap
 from simcore.strategy.options import OPTIONS
-from simcore.strategy.overlap import parse_overlap
 from simcore.strategy.strategy import parse_offload
 
 Word = str | int | float | bool

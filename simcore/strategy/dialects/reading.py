@@ -8,11 +8,11 @@ from dataclasses import fields
 from typing import Any
 
 from simcore.base.errors import nearest
+from simcore.strategy.communication import parse_overlap
 from simcore.strategy.dialects.base import Launch, Unsupported, Word, joined
 from simcore.strategy.dialects.record import FALSE, TRUE, Meaning, fold
 from simcore.strategy.dialects.source import Source
 from simcore.strategy.options import OPTIONS, Number, Switch, Whole
-from simcore.strategy.overlap import parse_overlap
 from simcore.strategy.strategy import Offload, parse_offload
 
 _SWITCH = {"true", "false"}

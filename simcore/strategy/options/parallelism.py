@@ -180,7 +180,7 @@ DECLARED = (
     ),
     Option(
         name="overlap", heading="Parallelism",
-        kind=NameList("simcore.strategy.overlap:KINDS",
+        kind=NameList("simcore.strategy.communication:KINDS",
                       judged=True),
         help="Communication that overlaps with compute: grads (default), params, tensor, dgrad, "
              "experts, pipeline (default with --vpp); or none.",

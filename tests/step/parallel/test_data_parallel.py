@@ -14,7 +14,7 @@ from simcore.step.kernels import KINDS, kernel_table
 from simcore.step.parallel import PARALLELISMS as REGISTRY
 from simcore.step.parallel.zero import gathered_params
 from simcore.step.together import together
-from simcore.strategy.overlap import Overlap
+from simcore.strategy.communication import Overlap
 from simcore.strategy.programs import program_named
 from simcore.timing.compute import compute_times
 from simcore.timing.evaluate import Job, evaluate, program_of

@@ -12,8 +12,8 @@ from simcore.answer.request import make_request
 from simcore.base.database import fold_name
 from simcore.base.errors import DataError, UnknownName
 from simcore.hardware.host import ISSUERS
+from simcore.strategy.communication import parse_overlap
 from simcore.strategy.layout import CUT_RULES
-from simcore.strategy.overlap import parse_overlap
 from simcore.strategy.precision import MAIN_GRADS, PRECISIONS
 from simcore.strategy.programs import (
     PLAIN,

@@ -8,7 +8,7 @@ from simcore import api
 from simcore.base.errors import InvalidConfig, UnknownName
 from simcore.physics.collectives import names_in_nccl_algo
 from simcore.request.inputs import nccl_algorithms, nccl_protocols, nccl_release
-from simcore.strategy.nccl import Held
+from simcore.strategy.communication import Allowed
 
 ALGORITHMS = names_in_nccl_algo()
 
@@ -25,7 +25,7 @@ ALGORITHMS = names_in_nccl_algo()
     ],
 )
 def test_as_nccl_reads_them(text: str | None, found: tuple[str, ...]) -> None:
-    assert nccl_algorithms(text) == Held(found)
+    assert nccl_algorithms(text) == Allowed(found)
 
 
 def test_protocols_and_what_is_none() -> None:
@@ -57,7 +57,7 @@ def test_lists_of_single_functions(text: str, every: set[str], of: dict[str, set
 
 def test_protocols_of_a_function() -> None:
     held = nccl_protocols("LL,Simple;allreduce:^LL")
-    assert held == Held(("LL", "Simple"), (("all_reduce", ("LL128", "Simple")),))
+    assert held == Allowed(("LL", "Simple"), (("all_reduce", ("LL128", "Simple")),))
 
 
 @pytest.mark.parametrize(

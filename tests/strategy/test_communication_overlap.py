@@ -5,7 +5,13 @@ from __future__ import annotations
 import pytest
 
 from simcore.base.errors import UnknownName, UsageError
-from simcore.strategy.overlap import KINDS, NO_OVERLAP, Overlap, default_overlap, parse_overlap
+from simcore.strategy.communication import (
+    KINDS,
+    NO_OVERLAP,
+    Overlap,
+    default_overlap,
+    parse_overlap,
+)
 
 
 def test_only_gradients_hide_where_nothing_is_said_and_messages_between_chunks() -> None:
