@@ -16,7 +16,8 @@ from simcore.answer.request import is_max
 from simcore.answer.request import make_request as _make_request
 from simcore.answer.result import Advice, MeasuredRow
 from simcore.answer.result import Prediction as PlainPrediction
-from simcore.api.results import Call, Explanation, Memory, Prediction, Timeline, plain_as
+from simcore.api.result import Call, plain_as
+from simcore.api.results import Explanation, Memory, Prediction, Timeline
 from simcore.api.signatures import takes_job, takes_options
 from simcore.base.errors import InvalidConfig, SimcoreError, UsageError
 from simcore.base.question import Later, one_question
@@ -37,13 +38,13 @@ if TYPE_CHECKING:
     from simcore.api.logs import node_from_topo, validate_nccl
     from simcore.api.machine import (
         calibrate_machine,
+        calibrate_model,
         calibration,
         calibration_curves,
         refit_machine,
         selftest,
     )
     from simcore.api.many import Comparison, Fleet, Goodput, MemoryTimeline, Plan, Scaling, Sweep
-    from simcore.api.model_timing import calibrate_model
     from simcore.api.objects import Model
     from simcore.api.spaces import (
         compare,
@@ -149,7 +150,7 @@ def _advice(
     plain = request.placed is None and not request.strategy.zero_stage
     if found.fits and plain and len(request.kinds) == 1:
         return Advice()  # nothing is tried for such a job
-    from simcore.api.advised import advice_on, asking
+    from simcore.api.fixes import advice_on, asking
 
     return advice_on(request, found, asking(model, gpus, options))
 

@@ -1,15 +1,22 @@
 """Changes that make a job fit in memory: single changes first, then several together.
 
 Every changed job is resolved like any other, so invalid combinations are refused by the same rules.
+Training LoRA adapters instead of all weights gives another model, so that this advice is separate:
+LoRA (Hu et al. 2021) adds products of two low-rank matrices to a frozen base model and trains only
+these; QLoRA (Dettmers et al. 2023) also holds the base in four bits.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from itertools import combinations
+from pathlib import Path
+from typing import Any
 
-from simcore.answer.advice import uneven_batch
-from simcore.answer.result import Advice
+from simcore.answer.advice import uneven, uneven_batch
+from simcore.answer.request import is_max, make_request
+from simcore.answer.result import Advice, Prediction
 from simcore.api.change import (
     DOUBLINGS,
     GROWING,
@@ -24,11 +31,57 @@ from simcore.api.change import (
     grows,
     samples_a_step,
 )
+from simcore.hardware.cluster import ClusterSpec
 from simcore.memory.job import largest_batch, memory_result
 from simcore.memory.result import MemoryResult
 from simcore.request.resolved import Request
 from simcore.workload.ops.lookup import WHOLE_LOGITS
+from simcore.workload.resolve import ModelSource
 from simcore.workload.settings import settings_given
+
+#: The suggested rank: within a factor of two of the recipes of PEFT and torchtune.
+_LORA = Change("lora-rank 16", {"lora_rank": 16})
+_QUANTISED = Change("quantised-base nf4", {"quantised_base": "nf4"})
+
+
+def adapters_instead(request: Request, ask: Ask) -> list[Fix]:
+    """Adapters on the same GPUs, with the fewest other changes, or an empty list.
+
+    The base keeps its number format where that fits, else it is quantised. Empty where nothing
+    fits, where the model takes no adapters or where it trains adapters already.
+    """
+    if request.workload.frozen_base_numel:
+        return []
+    attempt = Trial(ask)
+    for change in _changes(request):
+        found = attempt(change)
+        if found is not None:
+            return [found]
+        if attempt.nearest is None:  # the request was refused: the model takes no adapters
+            return []
+    return []
+
+
+def _changes(request: Request) -> Iterator[Change]:
+    """Combinations of changes to try, those that change least first."""
+    recompute = Change("recompute full", {"recompute": "full", "recompute_modules": None,
+                                          "recompute_layers": None})  # fmt: skip
+    batch_of_one = Change("micro-batch 1", {"micro_batch": 1})
+    others = [Change("", {})]
+    if request.strategy.recompute != "full":
+        others += [recompute]
+    if not request.growing_segments and grows(request):
+        others += [c + GROWING for c in others]
+    if request.micro_batch > 1:
+        others += [c + batch_of_one for c in others]
+    sharded = request.strategy.zero_stage and request.cluster.n_gpus > 1
+    quantised = NARROW_BASE if sharded else _QUANTISED
+    length = request.options.get("seq_len")  # not that of other adapters: the job's own
+    if length is not None and "seq_len" not in settings_given(request.options.get("settings")):
+        others = [Change(c.said, {**c.words, "seq_len": length}) for c in others]
+    for base in (_LORA, _LORA + quantised):
+        yield from (base + c for c in others)
+
 
 #: How many changes are suggested at most, the fastest first.
 MOST = 6
@@ -50,7 +103,6 @@ def advice_of(request: Request, ask: Ask) -> Advice:
     if found:
         return Advice(fixes=(*map(str, found[:MOST]), *last))
     from simcore.api.larger import larger_gpus, more_gpus, why_none  # few jobs need it
-    from simcore.api.other_training import adapters_instead
 
     instead = tuple(map(str, adapters_instead(request, ask)))
     more = Trial(ask)
@@ -194,3 +246,31 @@ def _batch(request: Request, size: int) -> Change:
     if request.micro_batch % size == 0 and (request.grad_accum > 1 or request.placed):
         words |= {"global_batch": samples_a_step(request), "grad_accum": None}
     return Change(f"micro-batch {size}", words)
+
+
+def asking(
+    model: str | Path | ModelSource, gpus: str | ClusterSpec, options: Mapping[str, Any]
+) -> Ask:
+    """A function that resolves the job with some of its options, or its GPUs, changed."""
+    largest = is_max(options.get("micro_batch"))
+
+    def ask(words: Words) -> Request:
+        if largest and "micro_batch" not in words:  # micro_batch="max" is resolved anew
+            words = {k: v for k, v in words.items() if k not in ("global_batch", "grad_accum")}
+        changed = {**options, **words}
+        where = changed.pop("gpus", gpus)
+        return make_request(model, where, **changed)
+
+    return ask
+
+
+def advice_on(request: Request, found: Prediction, ask: Ask) -> Advice:
+    """What would help the job of a request. ``found``: its prediction."""
+    division = uneven(request)
+    if not found.fits:
+        return replace(advice_of(request, ask), uneven=division)
+    if request.placed is not None or request.strategy.zero_stage:
+        from simcore.api.faster import faster_of
+
+        return Advice(uneven=division, faster=faster_of(request, found, ask))
+    return Advice(uneven=division)

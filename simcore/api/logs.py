@@ -101,7 +101,7 @@ def calibrate_nccl(
     ``output`` is given, and return the calibration.
     """
     from simcore.calibrate.nccl_profile import calibration_of_nccl
-    from simcore.calibrate.profile_file import write_profile
+    from simcore.calibrate.yaml_text import write_profile
 
     path = Path(file)
     found = read_nccl_groups([path], said or Said(), bad_rows)

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from simcore.answer import result as engine
 from simcore.answer import scaling as engine_scaling
-from simcore.api.results import Result
+from simcore.api.result import Result
 from simcore.base.errors import UsageError
 from simcore.base.record import dataclass
 from simcore.hardware.prices import price_book
@@ -69,7 +69,7 @@ class Comparison(Result, plan_compare.Comparison):
 
 def side_by_side(predictions: Sequence[engine.Prediction]) -> Comparison:
     """A comparison of predictions of any jobs, each named by the options in which they differ."""
-    from simcore.report.names import told_apart
+    from simcore.report.formatting import told_apart
 
     words = [" ".join(names[1:]) for names in told_apart(predictions)]
     return Comparison.of(plan_compare.side_by_side(predictions, words, price_book()))

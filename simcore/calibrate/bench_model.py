@@ -24,8 +24,7 @@ from simcore.calibrate.bench.queue import QUEUE_S
 from simcore.calibrate.bench.store import RawRow
 from simcore.calibrate.curve_fits import Array
 from simcore.calibrate.op_rows import LARGE_BYTES, LARGE_FLOP
-from simcore.calibrate.row_kernels import op_of, precision_of
-from simcore.calibrate.row_limits import QUEUED
+from simcore.calibrate.row_kernels import QUEUED, op_of, precision_of
 from simcore.hardware.cluster import NodeGroup
 from simcore.hardware.measured import ATTENTION_BACKWARD, Fitted, MeasuredDevice
 from simcore.hardware.profile import OF_MEMORY, START, Profile, measured_class

@@ -25,7 +25,7 @@ from simcore.calibrate.expert_rows import ExpertBatch, expert_rows
 from simcore.calibrate.op_model import BURST_LIMIT_J_PER_FLOP
 from simcore.calibrate.op_tables import read_table
 from simcore.calibrate.pooling import family_of
-from simcore.calibrate.profile_yaml import to_yaml, used_sources
+from simcore.calibrate.yaml_text import to_yaml, used_sources
 from simcore.hardware.estimates import Level, pick
 from simcore.hardware.power import held_frac
 from simcore.hardware.spec import GPUS

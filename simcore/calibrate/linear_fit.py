@@ -23,8 +23,7 @@ from simcore.calibrate.curve_fits import Array, robust_sd, solve
 from simcore.calibrate.linear_rows import LinearBatch, linear_rows
 from simcore.calibrate.op_tables import collection_of, read_table
 from simcore.calibrate.pooling import family_of
-from simcore.calibrate.profile_yaml import used_sources
-from simcore.calibrate.yaml_text import yaml_text
+from simcore.calibrate.yaml_text import used_sources, yaml_text
 from simcore.hardware.linear_attention import FIELDS, BlockFigures
 from simcore.hardware.profile import load_profile
 from simcore.hardware.spec import GPUS, GpuSpec

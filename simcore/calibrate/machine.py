@@ -29,7 +29,7 @@ from simcore.calibrate.machine_fit import (
 )
 from simcore.calibrate.machine_profile import fit_profile, write_conditions
 from simcore.calibrate.machine_record import Facts, Found, record_of, write_record
-from simcore.calibrate.profile_file import write_profile
+from simcore.calibrate.yaml_text import write_profile
 from simcore.hardware.calibrations import Calibration
 from simcore.hardware.cluster import parse_cluster
 from simcore.hardware.profile import Profile, profile_of

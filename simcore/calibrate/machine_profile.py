@@ -24,8 +24,8 @@ from simcore.calibrate.machine_fit import fit_device, of_the_node, own_rows
 from simcore.calibrate.machine_record import Found
 from simcore.calibrate.machine_steps import fit_reference_steps
 from simcore.calibrate.prior_fit import PriorFit, fit_from_prior
-from simcore.calibrate.profile_file import write_profile
 from simcore.calibrate.row_kernels import times_kernels
+from simcore.calibrate.yaml_text import write_profile
 from simcore.hardware.calibrations import Calibration
 from simcore.hardware.cluster import parse_cluster
 from simcore.hardware.measured import FittedBytes, MeasuredDevice

@@ -29,7 +29,7 @@ from simcore.calibrate.job_timing import TimedJob, time_job
 from simcore.calibrate.launch import run_ranks
 from simcore.calibrate.machine import open_device
 from simcore.calibrate.machine_steps import UNMEASURED_SD, predictive_sd
-from simcore.calibrate.profile_file import write_profile
+from simcore.calibrate.yaml_text import write_profile
 from simcore.hardware.calibrations import Calibration
 from simcore.hardware.measured import Fitted, MeasuredDevice, TimedKernel, TimedUpdate
 from simcore.hardware.profile import profile_of

@@ -44,8 +44,8 @@ from simcore.calibrate.pooling import (
     mean_log,
 )
 from simcore.calibrate.power import constant_left_out, fit_power, median_of_families, rms_log
-from simcore.calibrate.profile_yaml import to_yaml, used_sources
 from simcore.calibrate.published import add_published
+from simcore.calibrate.yaml_text import to_yaml, used_sources
 from simcore.hardware.class_figures import Clock
 from simcore.hardware.estimates import matrix_style, ramp_depth, ramp_s
 from simcore.hardware.power import FP32_CLASSES, MATRIX_CLASSES, POWERED_KIN, Unit, open_frac

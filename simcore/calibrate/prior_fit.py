@@ -24,7 +24,7 @@ from simcore.calibrate.bench_model import BESIDE, BenchModel, sections
 from simcore.calibrate.curve_fits import Array, robust_sd
 from simcore.calibrate.link_fit import LEAST_SD, SHAPE_SHARE
 from simcore.calibrate.op_classes import SMALL_WEIGHT
-from simcore.calibrate.row_limits import Call, call_of, host_limits
+from simcore.calibrate.row_kernels import Call, call_of, host_limits
 from simcore.hardware.cluster import NodeGroup
 from simcore.hardware.measured import Fitted
 from simcore.hardware.profile import Profile

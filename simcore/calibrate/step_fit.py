@@ -27,11 +27,12 @@ from simcore.calibrate.step_model import (
     row_of,
     shifts_of,
 )
-from simcore.calibrate.step_residual import PARTS, part_covariances
-from simcore.calibrate.step_scatter import (
+from simcore.calibrate.step_residual import (
     OF_ONE_PROGRAM_FRAC,
+    PARTS,
     few,
     left_out_deviations,
+    part_covariances,
     scatter_sd_log,
     widening,
 )

@@ -9,7 +9,7 @@ from typing import Any
 from simcore.base.database import search_roots
 from simcore.base.units import PERCENT, format_seconds
 from simcore.calibrate.machine_record import Found
-from simcore.calibrate.profile_file import profile_data
+from simcore.calibrate.yaml_text import profile_data
 from simcore.hardware.calibrations import Calibration
 
 #: Below this share of the machine others are not worth a word.

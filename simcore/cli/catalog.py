@@ -181,7 +181,7 @@ def _calibration(_kind: str, name: str, plot: Path | None) -> Content:
 def _fabric(name: str, job: str, network: str | None, plot: Path | None) -> Content:
     from simcore.answer.fabric_groups import fabric_view, view_dict
     from simcore.hardware.fabrics.record import fabric_named
-    from simcore.report.fabric import render_fabric
+    from simcore.report.links import render_fabric
 
     view = fabric_view(fabric_named(name), job, network)
     if plot is not None:

@@ -155,8 +155,6 @@ def predict(
     if emit is not None:
         problems += emit_problems(emit, as_json, explain)
     if inference:
-        from simcore.cli.inference import write_inference
-
         problems.stop()
         assert model is not None and gpus is not None
         if not write_inference(model, gpus, options, as_json):
@@ -180,8 +178,6 @@ def predict(
 
         write_launch(emit, model, gpus, options, save_dir, answer)
     elif step_s is not None:
-        from simcore.cli.slower import write_slower
-
         write_slower(step_s, model, gpus, options, as_json)
     elif scaling or explain is not None:
         _write_instead(explain, answer, model, gpus, options, as_json)
@@ -247,3 +243,29 @@ def _write_instead(
     write_result(
         as_json, lambda: explanation_to_dict(found), lambda: render_explanation(found, related)
     )
+
+
+def write_slower(
+    measured_s: float, model: str, gpus: str, options: dict[str, Any], as_json: bool
+) -> None:
+    """Print what alone would explain a measured step time [s]."""
+    from dataclasses import asdict
+
+    from simcore import api
+    from simcore.report.explain_trace import render_slower
+
+    found = api.slower(model, gpus, measured_s, **options)
+    write_result(as_json, lambda: asdict(found), lambda: render_slower(found))
+
+
+def write_inference(model: str, gpus: str, options: dict[str, Any], as_json: bool) -> bool:
+    """Print memory and rates; returns whether it fits."""
+    from dataclasses import asdict
+
+    from simcore import api
+    from simcore.report.inference import render_inference
+
+    found = api.inference(model, gpus, **options)
+    data = {**asdict(found), "fits": found.fits, "needed_bytes": found.needed_bytes}
+    write_result(as_json, lambda: data, lambda: render_inference(found))
+    return found.fits

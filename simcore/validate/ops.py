@@ -19,8 +19,8 @@ from simcore.base.arrays import NDArray
 from simcore.base.errors import DataError, SimcoreError, UsageError
 from simcore.base.record import dataclass
 from simcore.base.units import MIB
-from simcore.calibrate.across_rows import AcrossRun
 from simcore.calibrate.collective_rows import (
+    AcrossRun,
     CollectiveCurve,
     collective_rows,
     is_collective_table,
@@ -236,7 +236,7 @@ def _refit(
 ) -> tuple[Callable[[str], Profile], Callable[[str], CollectiveProfile]]:
     """Profiles fitted to the shapes that are not left out; one for each family left out."""
     from simcore.calibrate.op_fit import collective_profile, fit_ops, profile_from
-    from simcore.calibrate.profile_yaml import to_yaml, used_sources
+    from simcore.calibrate.yaml_text import to_yaml, used_sources
 
     seen = [b.take(~_unseen(b)) for b in batches]
     fits = fit_ops((b for b in seen if len(b)), [_keep(c, ~_unseen_sizes(c)) for c in curves])

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from simcore.base.errors import InvalidConfig
-from simcore.calibrate.profile_file import write_profile
+from simcore.calibrate.yaml_text import write_profile
 from simcore.hardware.calibrations import Calibration, Knob
 from simcore.validate.calibrated import Calibrated, calibrate_and_judge
 from simcore.validate.formats.project import ignored_text

@@ -7,7 +7,7 @@ import pytest
 from simcore import api
 from simcore.base.errors import InvalidConfig
 from simcore.cli.main import run
-from simcore.report.slower import render_slower
+from simcore.report.explain_trace import render_slower
 
 JOB = ("latte-xl", "4x8xA6000ada")
 

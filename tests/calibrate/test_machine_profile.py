@@ -17,7 +17,7 @@ from simcore.calibrate.bench.store import Store
 from simcore.calibrate.machine_check import CARRIED_SD, check_steps, launches_net
 from simcore.calibrate.machine_profile import read_conditions, refit, write_conditions
 from simcore.calibrate.machine_record import Found
-from simcore.calibrate.profile_file import write_profile
+from simcore.calibrate.yaml_text import write_profile
 from simcore.cli.main import run
 from simcore.hardware.calibrations import Calibration, CheckedStep, calibration_named
 from simcore.hardware.cluster import parse_cluster

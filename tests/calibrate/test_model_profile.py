@@ -250,7 +250,7 @@ def test_a_profile_that_is_worse_says_so_first(made: ModelCalibrated) -> None:
 def test_the_command_extends_a_profile(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from simcore.calibrate.profile_file import write_profile
+    from simcore.calibrate.yaml_text import write_profile
 
     write_profile(tmp_path / "box.yaml", base(tmp_path))
     monkeypatch.chdir(tmp_path)

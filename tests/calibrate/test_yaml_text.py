@@ -9,8 +9,7 @@ import pytest
 
 from simcore.base.database import read_yaml
 from simcore.calibrate.machine_record import node_data
-from simcore.calibrate.profile_file import write_profile
-from simcore.calibrate.yaml_text import yaml_text
+from simcore.calibrate.yaml_text import write_profile, yaml_text
 from simcore.hardware.calibrations import calibration_named, calibration_names
 from simcore.hardware.spec import NODES
 

@@ -10,7 +10,7 @@ import pytest
 from simcore.answer.fabric_groups import fabric_view, job_of
 from simcore.base.errors import InvalidConfig
 from simcore.hardware.fabrics.record import read_fabric
-from simcore.report.fabric import render_fabric
+from simcore.report.links import render_fabric
 
 pytest.importorskip("networkx")
 

@@ -8,7 +8,7 @@ import pytest
 
 from simcore.base.errors import InvalidConfig
 from simcore.calibrate.machine_record import Facts, record_of, write_record
-from simcore.calibrate.profile_file import profile_data, write_profile
+from simcore.calibrate.yaml_text import profile_data, write_profile
 from simcore.hardware.calibrations import Calibration, Knob, calibration_named
 from simcore.hardware.measured import (
     Contention,

@@ -10,7 +10,7 @@ from matplotlib.container import BarContainer
 from simcore.answer.result import Prediction
 from simcore.base.units import GIGA, MILLI
 from simcore.memory.result import MemoryResult
-from simcore.report.names import told_apart
+from simcore.report.formatting import told_apart
 from simcore.report.plots.canvas import (
     INK,
     MEMORY_ORDER,

@@ -8,8 +8,12 @@ import pytest
 
 from simcore import api
 from simcore.base.units import GIGA, MICRO
-from simcore.calibrate.across_rows import AcrossRun, network_of
-from simcore.calibrate.collective_rows import CollectiveCurve, read_collectives
+from simcore.calibrate.collective_rows import (
+    AcrossRun,
+    CollectiveCurve,
+    network_of,
+    read_collectives,
+)
 from simcore.calibrate.op_tables import RowsRead
 
 HEAD = "source,gpu_type,gpus,nodes,intra_link,inter_link,collective,algo,size_bytes,time_us,notes\n"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from simcore import api
-from simcore.report.names import told_apart
+from simcore.report.formatting import told_apart
 from simcore.report.text_of import text_of
 
 

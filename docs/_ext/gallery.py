@@ -1,4 +1,4 @@
-"""Writes one plot of each kind: ``python -m simcore.cli.gallery docs/plots``."""
+"""Writes one plot of each kind: ``python docs/_ext/gallery.py docs/plots``."""
 
 from __future__ import annotations
 

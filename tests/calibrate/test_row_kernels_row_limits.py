@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from simcore.calibrate.bench.store import RawRow
-from simcore.calibrate.row_limits import host_limits
+from simcore.calibrate.row_kernels import host_limits
 
 MICRO = 1e-6
 

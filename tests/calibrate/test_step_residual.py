@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from simcore.calibrate.step_scatter import (
+from simcore.calibrate.step_residual import (
     PRIOR_FREEDOM,
     few,
     left_out_deviations,
