@@ -7,10 +7,12 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from math import floor, log10
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from simcore.answer.result import Prediction
 from simcore.base.units import DAY, GIGA, HOUR, KILO, MEGA, PERCENT, format_seconds
+
+if TYPE_CHECKING:
+    from simcore.answer.result import Prediction
 
 #: Labelled sentences about a result, in order.
 Facts = list[tuple[str, str]]
