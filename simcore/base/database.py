@@ -16,7 +16,7 @@ from typing import Any, Generic, TypeVar
 
 from simcore.base.disk_cache import cached_parse, checked_entry, read_entry, write_entry
 from simcore.base.errors import LISTED, DataError, UnknownName, UsageError
-from simcore.base.names import family
+from simcore.base.names import family, path_of
 from simcore.base.part import Record, packed, unpacked
 from simcore.base.question import once_a_question
 
@@ -64,7 +64,7 @@ def _roots(cwd: str, extra: str | None, _data_home: str | None) -> tuple[Path, .
 
     roots = [Path(cwd)] if cwd else []
     if extra:
-        roots.append(Path(extra).expanduser())
+        roots.append(path_of(extra))
         if not roots[-1].is_dir():
             raise UsageError(f"$SIMCORE_DB names {extra!r}, which is no folder")
     roots.append(Path(platformdirs.user_data_dir("simcore")))

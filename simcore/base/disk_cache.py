@@ -16,6 +16,8 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
+from simcore.base.names import path_of
+
 #: Version of the format of parsed YAML; a new version makes old entries unreachable.
 _FORMAT = b"2"
 
@@ -86,7 +88,7 @@ def _folder(chosen: str, name: str, _cache_home: str | None) -> Path | None:
     if chosen.lower() in ("off", "0", "no"):
         return None
     if chosen:
-        return Path(chosen).expanduser()
+        return path_of(chosen)
     import platformdirs
 
     return Path(platformdirs.user_cache_dir("simcore")) / name

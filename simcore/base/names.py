@@ -1,10 +1,12 @@
-"""Texts: names and their order by size, ``KEY=VALUE`` pairs, tables as spreadsheets save them."""
+"""Texts: names and their order by size, paths, ``KEY=VALUE`` pairs, tables of spreadsheets."""
 
 from __future__ import annotations
 
 import codecs
+import os
 import re
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any, Final
 
 #: Matches the words and whole numbers of a name.
@@ -41,6 +43,11 @@ def has(name: str, part: str) -> bool:
     wanted, parts = _PARTS.findall(part.lower()), _PARTS.findall(name.lower())
     n = len(wanted)
     return bool(n) and any(parts[i : i + n] == wanted for i in range(len(parts) - n + 1))
+
+
+def path_of(text: str) -> Path:
+    """The path that a text names: ``~`` is the home folder, ``~nobody`` a name like others."""
+    return Path(os.path.expanduser(text))  # noqa: PTH111  (Path.expanduser raises RuntimeError)
 
 
 def by_size(name: str) -> tuple[tuple[int, float, str], ...]:

@@ -20,6 +20,7 @@ from typing import Annotated, Any
 import typer
 
 from simcore.base.errors import DataError, Problems, UsageError, nearest
+from simcore.base.names import path_of
 from simcore.base.record import dataclass
 from simcore.cli.options import job_words, repeated_words
 from simcore.cli.output import write_result
@@ -61,7 +62,7 @@ def user_file() -> Path | None:
     if named == "off":
         return None
     if named:
-        path = Path(named).expanduser()
+        path = path_of(named)
         if not path.is_file():
             raise UsageError(f"$SIMCORE_CONFIG names {named!r}, which is no file (off: none)")
         return path

@@ -130,6 +130,16 @@ def test_a_variable_that_names_nothing_is_told(
     assert ran.code == 2 and f"${variable} names" in ran.err
 
 
+@pytest.mark.parametrize("words", [["--launch", "~nobody-of-that-name/x.sh"], []])
+def test_the_folder_of_a_user_who_is_not_there_is_told(
+    words: list[str], simcore: Callable, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not words:
+        monkeypatch.setenv("SIMCORE_DB", "~nobody-of-that-name/x")
+    ran = simcore(*ASK, *words)
+    assert ran.code == 2 and "~nobody-of-that-name/x" in ran.err
+
+
 def test_a_matrix_of_600_gpus_is_no_node(simcore: Callable, here: Path) -> None:
     n = 600
     rows = ["\t" + "\t".join(f"GPU{i}" for i in range(n)) + "\tCPU Affinity"]

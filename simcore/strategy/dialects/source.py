@@ -10,6 +10,7 @@ from typing import Any
 
 from simcore.base.database import parse_yaml
 from simcore.base.errors import DataError, UsageError
+from simcore.base.names import path_of
 from simcore.base.record import dataclass
 from simcore.base.units import MIB
 from simcore.base.untrusted import decode
@@ -47,7 +48,7 @@ def read_source(text: str) -> Source:
     if not text.strip():
         raise UsageError("--launch is empty: name a file or quote a launch line")
     if len(text) < 4096 and "\n" not in text:
-        path = Path(text).expanduser()
+        path = path_of(text)
         try:
             if path.is_file():
                 return _read(path, text)
