@@ -8,7 +8,6 @@ from typing import Annotated, Any
 import typer
 
 from simcore.base.errors import Problems
-from simcore.cli.files import missing_problems
 from simcore.cli.options import (
     ALLOW_CODE,
     LOG_COLLECTIVE,
@@ -19,7 +18,7 @@ from simcore.cli.options import (
     option,
     takes_job,
 )
-from simcore.cli.output import write_result
+from simcore.cli.output import missing_problems, write_result
 from simcore.strategy.options import OPTIONS
 
 

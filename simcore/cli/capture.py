@@ -8,9 +8,8 @@ from typing import Annotated
 import typer
 
 from simcore.base.errors import Problems, UsageError
-from simcore.cli.files import ending_problems, writing
 from simcore.cli.options import option
-from simcore.cli.output import complain, write
+from simcore.cli.output import complain, ending_problems, write, writing
 
 
 def capture(

@@ -10,8 +10,7 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
 from simcore.base.errors import InvalidConfig, SimcoreError, UnknownName, UsageError
-from simcore.cli.files import writing
-from simcore.cli.output import complain, write
+from simcore.cli.output import complain, write, writing
 from simcore.request.inputs import DESCRIBED
 from simcore.strategy.dialects import DIALECTS, Launch, read_launch
 

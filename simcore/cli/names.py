@@ -34,7 +34,7 @@ _LISTED: dict[str, Names] = {
     "price list": "simcore.hardware.prices:PRICES",
     "policy": "simcore.planning.fleet:POLICIES",
     "dialect": "simcore.strategy.dialects:DIALECTS",
-    "plot": "simcore.cli.files:PLOTS",
+    "plot": "simcore.cli.output:PLOTS",
     "list": "simcore.cli.catalog:LISTS",
     "show": "simcore.cli.catalog:SHOWS",
 }

@@ -8,9 +8,8 @@ from typing import Annotated, Any
 import typer
 
 from simcore.base.errors import Problems
-from simcore.cli.files import missing_problems
 from simcore.cli.options import AS_JSON, option, whole
-from simcore.cli.output import write_result
+from simcore.cli.output import missing_problems, write_result
 
 
 def node_from_topo(

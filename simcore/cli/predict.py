@@ -11,7 +11,6 @@ import typer
 
 from simcore.base.errors import Problems
 from simcore.cli.config import subject, with_defaults
-from simcore.cli.files import Files
 from simcore.cli.options import (
     ALLOW_CODE,
     job_options,
@@ -20,7 +19,7 @@ from simcore.cli.options import (
     seconds,
     takes_job,
 )
-from simcore.cli.output import colour_wanted, complain, write, write_result
+from simcore.cli.output import Files, colour_wanted, complain, write, write_result
 
 if TYPE_CHECKING:
     from simcore.api import Prediction

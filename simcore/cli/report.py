@@ -10,9 +10,8 @@ import typer
 
 from simcore.base.errors import Problems
 from simcore.cli.config import subject, with_defaults
-from simcore.cli.files import ending_problems, write_page
 from simcore.cli.options import ALLOW_CODE, completion, job_options, takes_job
-from simcore.cli.output import complain
+from simcore.cli.output import complain, ending_problems, write_page
 
 #: Most clusters of a page: more do not fit side by side, and would exceed a megabyte.
 MOST = 4

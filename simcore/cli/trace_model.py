@@ -8,8 +8,7 @@ from typing import Annotated
 import typer
 
 from simcore.base.errors import UsageError
-from simcore.cli.files import writing
-from simcore.cli.output import complain, write
+from simcore.cli.output import complain, write, writing
 
 
 def trace_model(

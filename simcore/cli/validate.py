@@ -8,7 +8,6 @@ from typing import Annotated, Any, Literal
 import typer
 
 from simcore.base.errors import Problems
-from simcore.cli.files import PLOT_ENDINGS, ending_problems, missing_problems, write_page, writing
 from simcore.cli.options import (
     ALLOW_CODE,
     LOG_COLLECTIVE,
@@ -18,7 +17,16 @@ from simcore.cli.options import (
     completion,
     whole,
 )
-from simcore.cli.output import complain, write, write_result
+from simcore.cli.output import (
+    PLOT_ENDINGS,
+    complain,
+    ending_problems,
+    missing_problems,
+    write,
+    write_page,
+    write_result,
+    writing,
+)
 
 
 def validate(

@@ -113,7 +113,7 @@ def test_wrong_words_get_one_sentence_each(
 
 def test_plots_of_an_answer(simcore: Callable, tmp_path: Path) -> None:
     from simcore.api import Prediction
-    from simcore.cli.files import PLOTS
+    from simcore.cli.output import PLOTS
 
     assert Prediction.plots == PLOTS
     plain = simcore("predict", *ASK)

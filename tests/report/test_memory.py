@@ -109,7 +109,7 @@ def test_running_out_of_memory_ends_the_trace() -> None:
 
 
 def test_the_command_writes_both(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from simcore.cli.files import Files
+    from simcore.cli.output import Files
 
     pickle_file, plot = tmp_path / "o.pickle", tmp_path / "o.svg"
     answer = api.predict("gpt2", "1x8xA100-SXM-80GB", micro_batch=1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import fields
 from itertools import chain, groupby
@@ -21,7 +22,7 @@ from simcore.step.program import (
     backward_stretches,
 )
 from simcore.strategy.strategy import Strategy
-from simcore.workload.graph import Block
+from simcore.workload.graph import Block, Workload
 from simcore.workload.saved import NOTHING
 
 Array = NDArray[np.float64]
@@ -269,3 +270,19 @@ def update(builder: ProgramBuilder, strategy: Strategy, deps: Sequence[int]) -> 
     if strategy.ema:
         done = builder.misc("EMA", "compute", "ema", "ema_s", done, bounds=issued)
     return done
+
+
+def outer_layers_stay(strategy: Strategy) -> bool:
+    """Whether ZeRO-3 gathers what lies outside the repeated layers once a micro-step."""
+    fsdp = strategy.program.fsdp
+    return fsdp.outer_layers_one_unit or fsdp.outer_layers_stay
+
+
+def blocks_ahead(workload: Workload, strategy: Strategy) -> int:
+    """Number of blocks ahead for which ZeRO-3 gathers parameters (``Fsdp.ahead_numel``)."""
+    wanted = strategy.program.fsdp.ahead_numel
+    layers = [b.numel for b in workload.instances() if b.recomputable]
+    if not (wanted and layers):
+        return strategy.prefetch_blocks
+    each = max(sum(layers) / len(layers), 1.0)
+    return max(strategy.prefetch_blocks, min(math.ceil(wanted / each), len(layers)))

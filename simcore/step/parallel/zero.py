@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
@@ -17,6 +16,7 @@ from simcore.step.parallel.base import (
     Trained,
     accumulation,
     backward_with_buckets,
+    blocks_ahead,
     forward,
     gathered_width,
     inputs,
@@ -27,7 +27,7 @@ from simcore.step.parallel.base import (
 )
 from simcore.step.program import HOST_STRETCHES, ProgramBuilder, Scope, gradient_buckets
 from simcore.strategy.strategy import Strategy
-from simcore.workload.graph import Block, Param, Workload
+from simcore.workload.graph import Block, Param
 
 
 def gathered_params(
@@ -49,22 +49,6 @@ def gathered_params(
             twice.append(q)
         after += q.numel
     return (*params, *twice)
-
-
-def outer_layers_stay(strategy: Strategy) -> bool:
-    """Whether ZeRO-3 gathers what lies outside the repeated layers once a micro-step."""
-    fsdp = strategy.program.fsdp
-    return fsdp.outer_layers_one_unit or fsdp.outer_layers_stay
-
-
-def blocks_ahead(workload: Workload, strategy: Strategy) -> int:
-    """Number of blocks ahead for which ZeRO-3 gathers parameters (``Fsdp.ahead_numel``)."""
-    wanted = strategy.program.fsdp.ahead_numel
-    layers = [b.numel for b in workload.instances() if b.recomputable]
-    if not (wanted and layers):
-        return strategy.prefetch_blocks
-    each = max(sum(layers) / len(layers), 1.0)
-    return max(strategy.prefetch_blocks, min(math.ceil(wanted / each), len(layers)))
 
 
 def _gathered_bytes(blocks: Iterable[Block], strategy: Strategy) -> tuple[float, float]:
