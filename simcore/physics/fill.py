@@ -122,6 +122,48 @@ def attention_fill(
     return fill
 
 
+#: Tiles of CUTLASS's memory-efficient attention in fp32, Ampere and later: queries of a block, keys
+#: and columns of the output up to a head dimension of 64 and above, elements of the head dimension
+#: read at once, and blocks of an SM up to 64 and above (PyTorch, mem_eff_attention: cutlassF.h,
+#: 64x64 and 64x128; kernel_forward.h, 12 warps an SM, one for each 32 x 32 of a tile).
+_TILED_QUERIES: Final = 64.0
+_TILE_COLUMNS: Final = (64.0, 128.0)
+_TILE_DEPTH: Final = 32.0
+_TILED_BLOCKS: Final = (3.0, 1.0)
+#: Blocks of such tiles that an SM needs to reach its full rate: 64 blocks of 512 and of 1,024 keys
+#: on the 132 SMs of an H200 (rows as ``attention_fp32`` of runtime.yaml); above 64 one has 8 warps.
+_BUSY_BLOCKS: Final = (1.6, 1.0)
+
+
+def tiled_attention_fill(
+    seq_q: FloatLike, head_dim: FloatLike, seq_kv: FloatLike, heads: FloatLike, sm_count: FloatLike,
+    half_depth: FloatLike, half_width: FloatLike,
+) -> FloatArray:  # fmt: skip
+    """Fill of CUTLASS's memory-efficient attention in fp32; arguments of :func:`attention_fill`.
+
+        min(blocks / busy, 1) · seq_kv / (keys computed + half_depth)
+                              · head_dim / (padded + half_width)
+
+    Keys and output columns fill whole tiles, the scores' product whole pieces of the head
+    dimension; ``padded`` is the mean of both. Where queries see half as many keys as they are many
+    on average (a causal mask), a block also computes half a tile beyond, and the last blocks have
+    twice the mean work: keys computed = mean + tile / 2 + mean / waves. ``busy``: blocks at which
+    all SMs have their full rate.
+    """
+    seq_kv, head_dim = np.maximum(seq_kv, 1.0), np.maximum(head_dim, 1.0)
+    small = head_dim <= _TILE_COLUMNS[0]
+    columns = np.where(small, *_TILE_COLUMNS)
+    blocks = np.ceil(np.maximum(seq_q, 1.0) / _TILED_QUERIES) * np.maximum(heads, 1.0) / sm_count
+    waves = np.maximum(blocks / np.where(small, *_TILED_BLOCKS), 1.0)
+    triangle = seq_kv + columns / 2.0 + seq_kv / waves
+    keys = np.where(2.0 * seq_kv == seq_q, triangle, np.ceil(seq_kv / columns) * columns)
+    depth = np.ceil(head_dim / _TILE_DEPTH) * _TILE_DEPTH
+    padded = (depth + np.ceil(head_dim / columns) * columns) / 2.0
+    along = seq_kv / (keys + half_depth) * head_dim / (padded + half_width)
+    fill: FloatArray = np.minimum(blocks / np.where(small, *_BUSY_BLOCKS), 1.0) * along
+    return fill
+
+
 #: Exponentials per SM and clock (MUFU.EX2): 4 per quadrant since Volta; doubled in Blackwell
 #: Ultra (developer.nvidia.com, "Making Softmax More Efficient with NVIDIA Blackwell Ultra").
 EXP_PER_SM_CLOCK: Final = 16.0

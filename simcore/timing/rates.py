@@ -114,6 +114,7 @@ class KernelRates:
     of its forward. ``start_s``: least seconds of a kernel. ``timed``: kernels of steps, timed
     on this device. ``alone``: the rates without other ranks on the node, if they differ. ``gpu``:
     the device, whose SMs limit kernels of linear attention and whose systolic arrays narrow ones.
+    ``tiled_attention``: attention is CUTLASS's kernel for fp32 (``tiled_attention_fill``).
     """
 
     kinds: NDArray[np.void]
@@ -126,6 +127,7 @@ class KernelRates:
     timed: TimedKernels | None = None
     alone: KernelRates | None = None
     gpu: GpuSpec | None = None
+    tiled_attention: bool = False
 
     def of(self, kind: str) -> np.void:
         """The rates of one of ``KINDS``."""
@@ -415,6 +417,7 @@ def _kernel_rates(group: NodeGroup, precision: Precision, profile: Profile) -> K
         timed=timed,
         alone=alone,
         gpu=gpu,
+        tiled_attention=wide is not None,
     )
 
 

@@ -14,6 +14,7 @@ from simcore.physics.fill import (
     attention_fill,
     matmul_fill,
     softmax_width,
+    tiled_attention_fill,
 )
 
 SIZE = st.floats(2, 20000)
@@ -133,6 +134,25 @@ def test_attention_by_hand() -> None:
     # A head dimension of 72 runs as 80.
     assert attention_fill(2048.0, 72.0, 2048.0, 8.0, 100.0) == pytest.approx(0.9)
     assert attention_fill(128.0, 128.0, 128.0, 1.0, 100.0) == pytest.approx(0.01)
+
+
+def test_tiled_attention_by_hand() -> None:
+    """Tiles of 64 x 64 up to heads of 64, of 64 x 128 above, in pieces of 32 of the head."""
+
+    def fill(seq: float, dim: float, keys: float, heads: float = 8.0, **kw: float) -> float:
+        figures = {"half_depth": 0.0, "half_width": 0.0, **kw}
+        return float(tiled_attention_fill(seq, dim, keys, heads, 128.0, **figures))
+
+    assert fill(2048.0, 64.0, 2048.0) == pytest.approx(1.0)
+    assert fill(2048.0, 72.0, 2048.0) == pytest.approx(72.0 / ((96.0 + 128.0) / 2.0))
+    assert fill(2048.0, 64.0, 200.0) == pytest.approx(200.0 / 256.0)
+    assert fill(2048.0, 64.0, 2048.0, half_depth=2048.0) == pytest.approx(0.5)
+    assert fill(2048.0, 64.0, 2048.0, half_width=64.0) == pytest.approx(0.5)
+    assert fill(64.0, 128.0, 128.0, heads=1.0) == pytest.approx(1.0 / 128.0)
+    # Causal, 1,024 blocks of one wave of 128 each: half a tile more, and an eighth of the mean.
+    assert fill(4096.0, 128.0, 2048.0, heads=16.0) == pytest.approx(
+        2048.0 / (2048.0 + 64.0 + 256.0)
+    )
 
 
 def test_exponentials_of_a_known_device() -> None:
