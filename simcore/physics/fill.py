@@ -137,7 +137,7 @@ _BUSY_BLOCKS: Final = (1.6, 1.0)
 
 def tiled_attention_fill(
     seq_q: FloatLike, head_dim: FloatLike, seq_kv: FloatLike, heads: FloatLike, sm_count: FloatLike,
-    half_depth: FloatLike, half_width: FloatLike,
+    _: FloatLike, half_depth: FloatLike, half_width: FloatLike,
 ) -> FloatArray:  # fmt: skip
     """Fill of CUTLASS's memory-efficient attention in fp32; arguments of :func:`attention_fill`.
 

@@ -13,14 +13,7 @@ import numpy as np
 
 from simcore.base.arrays import NDArray, distinct_columns
 from simcore.base.record import dataclass
-from simcore.physics.fill import (
-    array_fill,
-    attention_fill,
-    conv_fill,
-    conv_geometry,
-    matmul_fill,
-    tiled_attention_fill,
-)
+from simcore.physics.fill import array_fill, conv_fill, conv_geometry, matmul_fill
 from simcore.physics.kernel import (
     Traffic,
     blocks_s,
@@ -270,12 +263,9 @@ def _attention_s(of: _Computed, rates: KernelRates, batch: Array) -> Array:
     """Seconds that kernels of fused attention compute [K, B]."""
     seconds: Array = of.s_per_sample * batch
     if rates.sm_count:
-        queries, head_dim, keys, heads = _at(of.sides, batch)
-        shape = queries, head_dim, keys, heads, rates.sm_count
-        if rates.tiled_attention:
-            seconds /= tiled_attention_fill(*shape, of.half_depth, rates.half_width)
-        else:
-            seconds /= attention_fill(*shape, of.wave_frac, of.half_depth, rates.half_width)
+        shape = (*_at(of.sides, batch), rates.sm_count)
+        fill = rates.attention_fill
+        seconds /= fill(*shape, of.wave_frac, of.half_depth, rates.half_width)
     elif side := _array_side(rates):
         seconds /= array_fill(side, _at(of.sides, batch)[1])
     return seconds

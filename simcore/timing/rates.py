@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cached_property, lru_cache
 from math import hypot, log2
@@ -39,7 +39,7 @@ from simcore.hardware.measured import TimedUpdate
 from simcore.hardware.paths import port_share
 from simcore.hardware.profile import HOST_CPU, Profile
 from simcore.hardware.spec import GpuSpec, PeakName
-from simcore.physics.fill import EXP_PER_SM_CLOCK, softmax_width
+from simcore.physics import fill
 from simcore.physics.kernel import WARPWISE_FRAC, TrafficLimits, narrow_load_slowdown
 from simcore.step.kernels import (
     ACROSS,
@@ -114,7 +114,6 @@ class KernelRates:
     of its forward. ``start_s``: least seconds of a kernel. ``timed``: kernels of steps, timed
     on this device. ``alone``: the rates without other ranks on the node, if they differ. ``gpu``:
     the device, whose SMs limit kernels of linear attention and whose systolic arrays narrow ones.
-    ``tiled_attention``: attention is CUTLASS's kernel for fp32 (``tiled_attention_fill``).
     """
 
     kinds: NDArray[np.void]
@@ -127,7 +126,7 @@ class KernelRates:
     timed: TimedKernels | None = None
     alone: KernelRates | None = None
     gpu: GpuSpec | None = None
-    tiled_attention: bool = False
+    attention_fill: Callable[..., Array] = fill.attention_fill
 
     def of(self, kind: str) -> np.void:
         """The rates of one of ``KINDS``."""
@@ -248,8 +247,8 @@ def attention_width(gpu: GpuSpec) -> float:
     if not peak or gpu.sm_count is None:
         return 0.0
     clock = clock_hz(gpu)
-    rate = gpu.exp_per_sm_clock.value if gpu.exp_per_sm_clock else EXP_PER_SM_CLOCK
-    return softmax_width(peak, gpu.sm_count.value, clock, rate) if clock else 0.0
+    rate = gpu.exp_per_sm_clock.value if gpu.exp_per_sm_clock else fill.EXP_PER_SM_CLOCK
+    return fill.softmax_width(peak, gpu.sm_count.value, clock, rate) if clock else 0.0
 
 
 def _wide_attention(
@@ -394,9 +393,7 @@ def _kernel_rates(group: NodeGroup, precision: Precision, profile: Profile) -> K
         kinds["tile"][KINDS.index(BATCHED)] = tile
     # Without a fit to rows, a norm's efficiency already includes the cost of its rows.
     row_clocks = profile.class_figures("norm", gpu).row_clocks
-    half_width = attention_width(gpu) if peak_name not in ("fp32", "fp64") else 0.0
-    if wide:
-        half_width = leaf(wide["half_width"]).value
+    width = attention_width(gpu) if peak_name not in ("fp32", "fp64") else 0.0
     timed, alone = _timed(profile, gpu, precision), None
     if timed is not None and (compute_share, memory_share) != (1.0, 1.0):
         alone = _kernel_rates(replace(group, gpus_per_node=1), precision, profile)
@@ -411,13 +408,13 @@ def _kernel_rates(group: NodeGroup, precision: Precision, profile: Profile) -> K
             l2_bytes_per_s=l2_bytes_per_s(profile.runtime, gpu),
         ),
         sm_count=gpu.sm_count.value if gpu.sm_count else 0.0,
-        half_width=half_width,
+        half_width=leaf(wide["half_width"]).value if wide else width,
         attention_bwd_frac=profile.attention_backward_frac(gpu).value,
         start_s=profile.kernel_start_s(gpu).value,
         timed=timed,
         alone=alone,
         gpu=gpu,
-        tiled_attention=wide is not None,
+        attention_fill=fill.tiled_attention_fill if wide else fill.attention_fill,
     )
 
 

@@ -141,7 +141,7 @@ def test_tiled_attention_by_hand() -> None:
 
     def fill(seq: float, dim: float, keys: float, heads: float = 8.0, **kw: float) -> float:
         figures = {"half_depth": 0.0, "half_width": 0.0, **kw}
-        return float(tiled_attention_fill(seq, dim, keys, heads, 128.0, **figures))
+        return float(tiled_attention_fill(seq, dim, keys, heads, 128.0, 0.0, **figures))
 
     assert fill(2048.0, 64.0, 2048.0) == pytest.approx(1.0)
     assert fill(2048.0, 72.0, 2048.0) == pytest.approx(72.0 / ((96.0 + 128.0) / 2.0))

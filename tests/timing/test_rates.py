@@ -125,14 +125,14 @@ def test_attention_in_fp32_takes_three_tf32_products(precision: str) -> None:
     """
     kernels = rates("H200-SXM", precision).kernels
     rate = kernels.of("attention")["flop_per_s"]
-    assert kernels.tiled_attention
+    assert kernels.attention_fill is tiled_attention_fill
     assert rate == pytest.approx(989e12 / 2 / 3 * WARPWISE_FRAC * 0.637, rel=1e-2)
     for seq, dim, heads, measured in (
         (2048, 128, 64, 137.4e9 / 3.04e-3), (1024, 64, 64, 17.2e9 / 0.526e-3),
         (256, 72, 512, 9.66e9 * 28 / 11.05e-3),
     ):  # fmt: skip
         depth = kernels.of("attention")["half_depth"]
-        fill = tiled_attention_fill(seq, dim, seq, heads, 132, depth, kernels.half_width)
+        fill = tiled_attention_fill(seq, dim, seq, heads, 132, 0.0, depth, kernels.half_width)
         assert rate * fill == pytest.approx(measured, rel=0.04)
     assert of(AMPERE, "attention", precision)["flop_per_s"] < peak(AMPERE, "tf32") / 3
     assert of(VOLTA, "attention", precision)["flop_per_s"] < peak(VOLTA, "fp32")
