@@ -195,13 +195,13 @@ def attention_over_timed(
     ``by_torch``: torch's own kernel was timed on this device; else an op table's.
     """
     table, names = runtime["attention_over_v2"], families_of(gpu)
-    of_torch, second = table["torch_by_family"], Estimate(1.0, 0.0, "FlashAttention-2")
+    chosen, second = table["chosen_by_family"], Estimate(1.0, 0.0, "FlashAttention-2")
 
     def of_family(kernels: Mapping[str, str]) -> str:
         return next((kernels[n] for n in names if n in kernels), "attention_v2")
 
-    timed = of_family(of_torch["attention"] if by_torch else table["measured_by_family"])
-    runs = of_family(of_torch[kind]) if kind in of_torch else kind
+    timed = of_family(chosen["attention"] if by_torch else table["measured_by_family"])
+    runs = of_family(chosen[kind]) if kind in chosen else kind
     if timed == runs:
         return Estimate(1.0, 0.0, "timed by the op table")
     ours, base = (second if k == "attention_v2" else pick(table[k], gpu)[1] for k in (runs, timed))

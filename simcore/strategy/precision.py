@@ -39,7 +39,8 @@ class Precision:
     every device. ``gather_bytes``: what tensor ranks gather, where it is wider than operands.
     ``narrow_state``: the optimizer state has the weights' width, as in torch's optimizers without
     fp32 master weights. ``conv_peak``: peak of convolutions, where cuDNN has one that differs from
-    the products'.
+    the products'. ``nvidia_family``: the only family of NVIDIA's devices on which Transformer
+    Engine has it; empty: all with units of this peak.
     """
 
     name: str
@@ -62,6 +63,7 @@ class Precision:
     gather_bytes: float = 0.0
     narrow_state: bool = False
     conv_peak: PeakName | None = None
+    nvidia_family: str = ""
 
     def cast_traffic_bytes(self, *, either_layout: bool = False) -> float:
         """Bytes moved to convert an element to the products' format.
@@ -164,10 +166,11 @@ _ALL = (
               "product (torchao's rowwise)", operand_bytes=1.0, cast_read_bytes=2.0 + 2.0 + 2.0,
               weight_cast_bytes=(2.0 + 1.0, 2.0 + 2.0 + 2.0 + 1.0), block_scaled=True,
               gather_bytes=2.0),
+    # Transformer Engine 2.20, pytorch/quantization.py, _compute_mxfp8_support: 10.0 to below 12.0
     Precision("mxfp8", 2, 2, 4, 2, 2, 0, "fp8", ("bf16", "fp16"),
               "as fp8, with an 8-bit scale for each 32 elements (OCP Microscaling)",
               input_bytes=1 + 1 / 32, operand_bytes=1 + 1 / 32, cast_read_bytes=2.0,
-              block_scaled=True),
+              block_scaled=True, nvidia_family="Blackwell"),
     Precision("nvfp4", 2, 2, 4, 2, 2, 0, "fp4", ("fp8", "bf16"),
               "as bf16, matrix products in NVFP4, which keep their quantised inputs: 4 bits and an "
               "8-bit scale for 16 elements", input_bytes=0.5 + 1 / 16,

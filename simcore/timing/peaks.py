@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from simcore.base.errors import InvalidConfig
 from simcore.base.names import Changed
+from simcore.hardware.estimates import families_of
 from simcore.hardware.kernel_limits import CUDNN_VENDOR, wants_channels_last
 from simcore.hardware.profile import Profile
 from simcore.hardware.spec import GpuSpec, PeakName
@@ -27,7 +28,7 @@ def peak_for(gpu: GpuSpec, precision: Precision) -> tuple[PeakName, float, str]:
         peak = gpu.peak(name)
         if peak is not None:
             if name == precision.peak:
-                return name, peak, ""
+                return name, peak, _library_lacks(gpu, precision)
             faster = name == "fp32" and gpu.peak("fp16") is not None
             hint = " (amp-fp16 is faster)" if faster else ""
             text = f"{gpu.name} has no {precision.peak} unit: predicted with {name} peak{hint}"
@@ -36,6 +37,17 @@ def peak_for(gpu: GpuSpec, precision: Precision) -> tuple[PeakName, float, str]:
         raise InvalidConfig([f"{gpu.name} has no fp32 peak in the database"])
     known = ", ".join(gpu.peak_flop_per_s)
     raise InvalidConfig([f"{gpu.name} cannot run {precision.name}: it has peaks for {known}"])
+
+
+def _library_lacks(gpu: GpuSpec, precision: Precision) -> str:
+    """The note where the device has the units but NVIDIA's library not the kernels; else empty."""
+    only = precision.nvidia_family
+    if gpu.vendor != CUDNN_VENDOR or not only or only in families_of(gpu):
+        return ""
+    return Changed(
+        f"Transformer Engine has no {precision.name} on {gpu.name}: predicted as if it had "
+        "(--precision fp8 runs)"
+    )
 
 
 def product_peak_for(gpu: GpuSpec, precision: Precision) -> tuple[PeakName, float]:

@@ -20,10 +20,12 @@ from simcore.workload.graph import FLASH_KINDS, KernelKind
 
 #: Forward TFLOP/s of H100 SXM5 without a mask, 16k keys, head dimension 128: Shah et al. 2024,
 #: arXiv:2407.08608, figure 5. torch's own is cuDNN's of 9.15 and later: cuDNN 9.27 on H200 with 8k
-#: keys (NVIDIA/cudnn-frontend, benchmark/attention_training/results/llama3.1/h200).
+#: keys (NVIDIA/cudnn-frontend, benchmark/attention_training/results/llama3.1/h200), and so is
+#: FlashAttention-4's with 16k.
 PUBLISHED = {
     "attention": 701e12, "attention_v2": 370e12, "attention_flash_first": 370e12,
-    "attention_cudnn": 595e12, "attention_v3": 648e12,
+    "attention_cudnn": 595e12, "attention_v3": 648e12, "attention_newest": 648e12,
+    "attention_v4": 686e12,
 }  # fmt: skip
 
 
@@ -79,6 +81,30 @@ def test_torch_takes_cudnn_first_on_data_centre_blackwell_and_since_2_10_on_hopp
         )
 
 
+def test_the_newest_flash_attention_is_3_on_hopper_4_on_data_centre_blackwell_else_2() -> None:
+    """torchtitan, tools/utils.py; prime-rl, trainer/model.py, resolve_auto_attn."""
+    profile = load_profile()
+    for name, kind in (
+        ("A100-SXM-80GB", "attention_v2"), ("H200-SXM", "attention_v3"),
+        ("B200-SXM", "attention_v4"), ("RTX-PRO-6000", "attention_v2"),
+    ):  # fmt: skip
+        newest, same = (
+            profile.attention_share(k, GPUS[name]).value for k in ("attention_newest", kind)
+        )
+        assert newest == same
+
+
+def test_flash_attention_4_and_cudnn_are_equal_on_data_centre_blackwell_alone() -> None:
+    """GB200, 8,192 causal keys, both passes: 5.69 and 5.65 ms; RTX PRO 6000: 26.5 and 27.8."""
+    profile = load_profile()
+    for name, measured in (("GB200", 5.649 / 5.691), ("RTX-PRO-6000", 27.767 / 26.462)):
+        fourth, cudnn = (
+            profile.attention_share(k, GPUS[name]).value
+            for k in ("attention_v4", "attention_cudnn")
+        )
+        assert fourth / cudnn == pytest.approx(measured, rel=0.03)
+
+
 def test_a_share_of_a_kernel_says_what_it_is_over() -> None:
     profile, gpu = load_profile(), GPUS["H100-SXM-80GB"]
     table = profile.compute_efficiency("attention", "bf16", gpu)
@@ -99,7 +125,7 @@ def test_a_job_can_name_its_kernel() -> None:
         )  # fmt: skip
         return predict(request).step_time_s.value
 
-    names = ("flash", "flash3", "cudnn", "flash2", "flash1", "math")
+    names = ("flash4", "flash", "flash3", "cudnn", "flash2", "flash1", "math")
     times = {name: step_s(name) for name in names}
     assert step_s("flash_first") == times["flash2"]
     assert step_s("masked") > times["flash1"]
@@ -132,7 +158,7 @@ def test_attention_in_8_bits_is_faster_on_blackwell_where_products_are(gpu: str)
 
 def test_an_unknown_kernel_is_refused_with_the_names() -> None:
     with pytest.raises(InvalidConfig, match="flash3"):
-        make_request("llama3-8b", "1x8xH100", attention="flash4")
+        make_request("llama3-8b", "1x8xH100", attention="flash9")
     with pytest.raises(InvalidConfig, match="attention"):
         make_request("resnet50", "1x8xH100", attention="flash")
     assert "cudnn" in ATTENTIONS

@@ -53,6 +53,22 @@ def test_a_peak_by_precision(gpu: str, precision: str, name: str, flop_per_s: fl
         )
 
 
+def test_mxfp8_says_where_transformer_engine_has_none() -> None:
+    """pytorch/quantization.py, _compute_mxfp8_support: compute capability 10.0 to below 12.0."""
+    for gpu, lacking in (
+        ("B200-SXM", False), ("GB300", False), ("VR200", False), ("MI355X", False),
+        ("H100-SXM-80GB", True), ("RTX-PRO-6000", True), ("RTX5090", True), ("L40S", True),
+    ):  # fmt: skip
+        name, _, note = peak_for(GPUS[gpu], PRECISIONS["mxfp8"])
+        assert name == "fp8"
+        assert bool(note) == lacking
+        assert not peak_for(GPUS[gpu], PRECISIONS["fp8"])[2]
+    assert (
+        "Transformer Engine has no mxfp8 on RTX5090"
+        in peak_for(GPUS["RTX5090"], PRECISIONS["mxfp8"])[2]
+    )
+
+
 def test_a_device_that_cannot_run_a_precision_says_what_it_can() -> None:
     with pytest.raises(InvalidConfig, match="cannot run nvfp4: it has peaks for fp64, fp32, fp16"):
         peak_for(GPUS["P100-SXM-16GB"], PRECISIONS["nvfp4"])

@@ -82,10 +82,11 @@ DECLARED = (
         kind=Name("simcore.workload.archs.lm_attention:ATTENTIONS",
                   judged=True),
         help="Attention kernel: flash (the one that torch picks: cudnn on H100, B200 and similar "
-             "GPUs, else flash2), flash2, flash3, cudnn, flash1, flash_triton, masked (padded "
-             "batches), fused_softmax, xla, math.",
+             "GPUs, else flash2), flash2, flash3, flash4, cudnn, flash1, flash_triton, masked "
+             "(padded batches), fused_softmax, xla, math.",
         more="For models whose record names a kernel. flash_first: what torch picked before 2.10 "
-             "(flash2 on H100). cudnn_fp8: attention in 8 bits (Transformer "
+             "(flash2 on H100). flash_newest: flash3 on Hopper, flash4 on B200 and similar GPUs, "
+             "else flash2. cudnn_fp8: attention in 8 bits (Transformer "
              "Engine's fp8_dpa); masked: the kernel that torch picks in transformers for padded "
              "batches and windows; eager: that of transformers with the softmax in fp32. "
              "Default: that of the model's record or the training program.",
