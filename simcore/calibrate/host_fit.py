@@ -37,7 +37,7 @@ UNIT_KINDS: Final = {
     "softmax": ("softmax", ("softmax",)),
     "copy": ("copy", ("copy",)),
 }
-#: Logarithmic scatter of single kinds around their figures (tests/step/test_host_kinds.py).
+#: Logarithmic scatter of single kinds around their figures (tests/step/test_host_calls_kinds.py).
 KIND_SD: Final = 0.2
 #: Prior standard deviation of the logarithm of either figure: hosts differ by factors, and a launch
 #: in a virtual machine from one without by more than PyTorch's part.

@@ -220,3 +220,13 @@ def test_gradients_come_in_the_order_of_backward(
     for j, count in enumerate(counts):
         assert sum(t.begin <= 2 * len(made) - 1 - j for t in found) == count
     assert len(TERMS) == 6
+
+
+def test_what_an_op_needs_beside_is_there_twice_in_its_backward() -> None:
+    """3 elements of 2 bytes: once while forward runs, with their gradient in backward."""
+    op = product("a", 20.0, saved=10.0, beside=Saved(low=3.0))
+    found = [t for t in tensors(Block(name="x", ops=(op,))) if "beside" in t.op]
+    assert found == [
+        Tensor(WORKING, 6.0, "a beside", 0, 0),
+        Tensor(WORKING, 12.0, "a beside backward", 1, 1),
+    ]

@@ -16,6 +16,7 @@ from simcore.physics.collectives import (
     Collective,
     Group,
     collective_time_s,
+    nccl,
     ways,
 )
 from simcore.physics.collectives.base import ALGORITHMS
@@ -278,3 +279,78 @@ def test_two_limits_of_blackwell_since_release_2_32() -> None:
     assert per_byte((2, 32, 3), 2) == pytest.approx(2 / (0.9375 * 0.92 * 300e9))  # no longer bound
     assert per_byte((2, 32), 4) == per_byte((2, 30), 4)
     assert per_byte((2, 32), 2, generation=2) == per_byte((2, 30), 2, generation=2)
+
+
+#: The tables of NCCL's own cost model (NVIDIA/nccl at 1fc949c5, src/tuning/cost_model.cc, lines of
+#: ncclTunerConstantsDefaults): latencies [us] of LL, LL128 and Simple, and largest rates [GB/s] on
+#: one, two and four nodes, by generation.
+BASE = {"TREE": (6.8, 14.0, 8.4), "RING": (6.6, 14.0, 8.4)}
+HOPS = {
+    "NVLINK": {"TREE": (0.6, 1.25, 4.0), "RING": (0.6, 1.9, 3.4)},
+    "PCIE": {"TREE": (1.0, 1.9, 4.0), "RING": (1.0, 2.5, 5.7)},
+    "NET": {"TREE": (5.0, 8.5, 14.0), "RING": (2.7, 4.0, 14.0)},
+}
+LL_MOST = ((39.0, 39.0, 20.4), (87.7, 22.5, 19.0), (141.0,), (282.0,))
+CHANNELS = {
+    "RING_LL128_CHANNEL": ((20.0, 20.0), (20.0, 20.0), (36.7, 36.7), (40.0, 40.0)),
+    "TREE_LL128_CHANNEL": ((20.0, 20.0), (20.0, 20.0), (36.7, 29.0), (31.67, 20.0)),
+    "TREE_CHANNEL": ((18.5, 10.0), (23.6, 17.8), (41.4, 36.0), (42.8, 24.0)),
+}
+
+
+def test_latencies_are_those_of_nccls_source() -> None:
+    for name, row in BASE.items():
+        assert getattr(nccl, f"{name}_BASE_S")[:, 0] == pytest.approx(np.array(row) * US)
+    for link, by_name in HOPS.items():
+        for name, row in by_name.items():
+            assert getattr(nccl, f"{name}_{link}_S")[:, 0] == pytest.approx(np.array(row) * US)
+
+
+@pytest.mark.parametrize("generation", range(4))
+def test_ll_is_limited_by_the_device_on_one_node_and_by_the_host_on_more(generation: int) -> None:
+    """Generations 0 and 1 of NCCL's table state Intel's and AMD's hosts for several nodes."""
+    for amd in (False, True):
+        limits = [
+            float(nccl.ll_limit(h100(8 * n, n, generation=generation, amd_host=amd))[0]) / 1e9
+            for n in (1, 2, 3)
+        ]
+        assert limits == pytest.approx([LL_MOST[generation][0], *LL_MOST[amd][1:]])
+    since = h100(8, generation=generation, release=(2, 32))
+    assert float(nccl.ll_limit(since)[0]) / 1e9 == (282.4 if generation == 3 else limits[0])
+
+
+@pytest.mark.parametrize("name", CHANNELS)
+def test_each_channel_between_nodes_has_its_limit(name: str) -> None:
+    for generation, row in enumerate(CHANNELS[name]):
+        for nodes, each in ((2, row[0]), (3, row[1])):
+            on = h100(8 * nodes, nodes, generation=generation, channel_bw_bytes_per_s=37.5e9)
+            found = nccl.channel_limit(on, getattr(nccl, name))
+            assert found == pytest.approx(8 * each * 1e9)  # 8 channels of the 300 GB/s
+    assert np.isinf(nccl.channel_limit(h100(8, channel_bw_bytes_per_s=37.5e9), nccl.TREE_CHANNEL))
+
+
+def test_shares_of_a_trees_rate_by_protocol() -> None:
+    """LL 1/3.8; LL128 7/9 on one node, and 120 of 128 bytes between nodes (tuning.cc)."""
+
+    def rate(on: Group, protocol: str) -> float:
+        one, two = (way(on, "all_reduce", b, "Tree", protocol) for b in (1e9, 2e9))
+        return 2e9 / (two - one)
+
+    alone = group(8.0, intra_bw=100e9, generation=3, nvlink=True)
+    tree = 0.92 * 100e9
+    assert rate(alone, "LL") == pytest.approx(tree / 3.8)
+    assert rate(alone, "LL128") == pytest.approx(tree * 7 / 9)
+    apart = group(16.0, 2.0, intra_bw=1e15, inter_bw=10e9, generation=3, nvlink=True)
+    assert rate(apart, "LL128") == pytest.approx(0.92 * 10e9 * 120 / 128)
+
+
+def test_a_longer_path_over_pcie_adds_what_exceeds_one_port() -> None:
+    """A hop of 7 us, where NCCL's figure for Simple is 5.7: 1.3 us more at each of 14 steps."""
+    pcie = {"nvlink": False, "nvls_bw_bytes_per_s": 0.0}
+    near, far = (
+        way(group(8.0, intra_bw=1e10, intra_hop_s=hop, **{**H100, **pcie}), "all_reduce", 0.0,
+            "Ring", "LL")
+        for hop in (0.0, 7.0 * US)
+    )  # fmt: skip
+    assert near == pytest.approx((6.6 + 14 * 1.0) * US)
+    assert far - near == pytest.approx(14 * 1.3 * US)

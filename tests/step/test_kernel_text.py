@@ -39,3 +39,8 @@ def test_a_line_can_be_read_by_people() -> None:
 def test_what_is_no_kernel_is_named(wrong: str) -> None:
     with pytest.raises(ValueError, match="is no kernel"):
         read_kernels(["forward copy launches=1", wrong])
+
+
+def test_what_a_kernel_does_not_have_is_not_written() -> None:
+    words = [word for text in kernel_texts(table("gpt2", "amp-bf16")) for word in text.split()]
+    assert not [w for w in words if w.startswith("count=") or w.endswith("=0")]

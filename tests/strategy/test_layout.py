@@ -22,6 +22,9 @@ def test_what_is_left_is_data_parallel() -> None:
         (Layout(pp=16), 16, 12, ["pp=16 is more than the 12 layers"]),
         (Layout(pp=4, vpp=4), 8, 12, ["pp x vpp = 16"]),
         (Layout(vpp=2), 8, 12, ["vpp=2 needs pp above 1"]),
+        # a model without repeated layers counts as one layer; embedding and head may be chunks too
+        (Layout(vpp=3), 8, 0, ["vpp=3 needs pp above 1"]),
+        (Layout(vpp=4), 8, 0, ["pp x vpp = 4", "vpp=4 needs pp above 1"]),
         (Layout(pp=3), 8, 12, ["pp = 3 does not divide 8 GPUs"]),
         (Layout(pp=2, cp=3), 8, 12, ["pp x cp = 6 does not divide 8 GPUs"]),
         (Layout(ep=3), 8, 12, ["ep=3 does not divide the 8 ranks of a stage: allowed are"]),

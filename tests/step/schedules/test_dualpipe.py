@@ -85,3 +85,10 @@ def test_what_it_refuses() -> None:
     assert DUALPIPE.refused(Layout(pp=4, schedule="dualpipe")) == []
     assert DUALPIPE.multiple_of == DUALPIPE.least_micro_batches(Layout(pp=4)) == 2
     assert DUALPIPE.grad_accum_rule == "needs an even grad-accum"
+
+
+def test_a_rank_holds_one_more_chunk_than_there_are_ranks() -> None:
+    """DeepSeek-V3 (arXiv:2412.19437), table 2: activations of PP + 1 chunks of its two stages."""
+    for pp in (2, 4, 8):
+        layout = Layout(pp=pp, schedule="dualpipe")
+        assert 2 * DUALPIPE.most_in_flight(layout, 0) == pp + 1

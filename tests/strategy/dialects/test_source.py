@@ -12,7 +12,7 @@ from costs import cost_ratio
 
 from simcore.base.errors import DataError, SimcoreError, UsageError
 from simcore.strategy.dialects import DIALECTS, SHIPPED, read_launch, read_source
-from simcore.strategy.dialects.source import MAX_BYTES
+from simcore.strategy.dialects.source import MAX_BYTES, without_files
 
 
 def written(folder: Path, name: str, text: str | bytes) -> str:
@@ -193,3 +193,19 @@ def test_variables_are_filled_in_as_text(tmp_path: Path) -> None:
     launch = read_launch(written(tmp_path, "run.sh", text.replace("; \n", "\n")))
     assert launch.words() == {"nnodes": 3, "nproc_per_node": 8}
     assert launch.violations() == [] and launch.unknown == ()
+
+
+def test_files_that_a_script_writes_leave_blank_lines_behind() -> None:
+    """Lines keep their numbers; a text with a variable that the shell replaces is no known file."""
+    script = "cat > ds.json <<'EOF'\n{\n}\nEOF\ndeepspeed train.py\ntee b.json <<E\n$x\nE\nls"
+    plain, files = without_files(script)
+    assert plain.split("\n") == ["", "", "", "", "deepspeed train.py", "tee b.json <<E", "$x", "E",
+                                 "ls"]  # fmt: skip
+    assert files == {"ds.json": "{\n}\n"}
+
+
+def test_a_line_that_ends_in_a_backslash_may_be_the_last() -> None:
+    """What the continuation would add is blank, as for a shell."""
+    line = "torchrun --nproc_per_node 4 train.py --per_device_train_batch_size 3"
+    ended, cut_short = (read_launch(text).words() for text in (f"{line}\n", f"{line} \\\n"))
+    assert ended == cut_short != {}
