@@ -177,12 +177,17 @@ def takes_job(
     return decorate
 
 
+def typed_options(words: Mapping[str, Any], problems: Problems) -> dict[str, Any]:
+    """The options for ``simcore.api``, which reads them, from the arguments of a command."""
+    return _given(words, problems, lambda stage: [stage])
+
+
 def job_options(words: Mapping[str, Any], problems: Problems) -> dict[str, Any]:
-    """The options for ``simcore.api``, from the arguments of a command.
+    """``typed_options``, read, for commands that do more than ask ``simcore.api`` for the job.
 
     For a wrong value the option is None and an error message is added to ``problems``.
     """
-    options = _given(words, problems, lambda stage: [stage])
+    options = typed_options(words, problems)
     read, wrong = read_options(options)
     problems += wrong
     return {name: read.get(name) for name in options}

@@ -13,11 +13,11 @@ from simcore.base.errors import Problems
 from simcore.cli.config import subject, with_defaults
 from simcore.cli.options import (
     ALLOW_CODE,
-    job_options,
     option,
     run_options,
     seconds,
     takes_job,
+    typed_options,
 )
 from simcore.cli.output import Files, colour_wanted, complain, write, write_result
 
@@ -145,7 +145,7 @@ def predict(
         complain(f"note: {from_files}")  # before an error that a default causes
     del watch  # handled in cli.main
     run = run_options(words)
-    options = job_options(words, problems)
+    options = typed_options(words, problems)
     step_s = seconds("measured", measured_step, problems)
     if emit is not None or save_dir is not None:
         from simcore.cli.launch import emit_problems, folder_problems
