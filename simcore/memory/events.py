@@ -29,7 +29,8 @@ from simcore.workload.graph import Block, Workload
 
 #: Steps in the list: a warm-up, one after which the placement of blocks repeats, the one evaluated.
 STEPS = 3
-#: Tensors among which a frozen network's live activations are divided (as archs.vae counts them).
+#: Tensors among which a frozen network's live activations are divided (as many as in the record of
+#: ``autoencoder_kl_encoder``).
 FROZEN_TENSORS = 5
 
 #: Most gradient buckets of DDP: each holds at least one parameter tensor, and models have fewer.

@@ -9,10 +9,12 @@ import pytest
 
 from simcore.base.database import read_yaml, shipped_root
 from simcore.base.errors import InvalidConfig
-from simcore.workload.archs import LAYER_LISTS
-from simcore.workload.archs.layers import LayerList, Layers, Values, feature_maps, round8
+from simcore.workload.archs import FROZEN_LAYER_LISTS, LAYER_LISTS
+from simcore.workload.archs.layers import LayerList, Layers, Values
 from simcore.workload.archs.tape import Tape
+from simcore.workload.graph import Affine, Kernel
 from simcore.workload.resolve import resolve_model
+from simcore.workload.saved import Saved
 
 _FOLDER = shipped_root() / "models_db" / "architectures"
 
@@ -22,32 +24,22 @@ _FOLDER = shipped_root() / "models_db" / "architectures"
     [
         (7, 7),
         ("relu", "relu"),
-        ("$width", 30),
+        ("=width", 30),
         ("layer$stage.1", "layer2.1"),
-        (["$width", 1], [30, 1]),
-        ({"times": ["$width", 2], "over": 7}, 60 // 7),
-        ({"round8": ["$width", 1.4]}, 40),
-        ({"ceil": ["$width", 0.11]}, 4),
-        ({"most": [1, "$stage"]}, 2),
-        ({"same": ["$act", "silu"]}, True),
-        ({"all": [True, {"same": ["$stage", 3]}]}, False),
-        ({"any": [False, {"same": ["$stage", 2]}]}, True),
-        ({"of": "$act", "silu": {"times": ["$width", 2]}, "else": 0}, 60),
-        ({"of": "$stage", "1": 5, "else": 6}, 6),
-        ({"of": "$se", "true": 5, "else": 6}, 5),
+        (["=width", 1], [30, 1]),
+        ({"low": "=2 * width", "launches": 3}, {"low": 60, "launches": 3}),
+        ({"of": "=act", "silu": "=width * 2", "else": 0}, 60),
+        ({"of": "=stage", "1": 5, "else": 6}, 6),
+        ({"of": "=se", "true": 5, "else": 6}, 5),
     ],
 )
-def test_a_value_is_a_number_a_name_or_one_of_a_few_operations(value: Any, meant: Any) -> None:
+def test_a_value_is_a_formula_a_text_with_names_a_table_or_itself(value: Any, meant: Any) -> None:
     assert Values({"width": 30, "stage": 2, "act": "silu", "se": True})(value) == meant
 
 
 def test_a_table_without_else_names_what_it_lists() -> None:
     with pytest.raises(ValueError, match="depth 7 is none of 18, 34"):
-        Values({"depth": 7})({"of": "$depth", "18": 1, "34": 2})
-
-
-def test_channels_are_multiples_of_eight_but_never_a_tenth_less() -> None:
-    assert [round8(w) for w in (3, 12, 44.8, 11, 27.9)] == [8, 16, 48, 16, 32]
+        Values({"depth": 7})({"of": "=depth", "18": 1, "34": 2})
 
 
 def _run(layers: list[dict[str, Any]], **named: Any) -> tuple[Tape, Any]:
@@ -56,8 +48,8 @@ def _run(layers: list[dict[str, Any]], **named: Any) -> tuple[Tape, Any]:
 
 
 def test_rows_give_values_to_names_and_a_stride_is_the_first_repetitions() -> None:
-    convolve = {"conv": {"name": "c$stage.$number", "channels": "$width", "kernel": 3,
-                         "stride": "$stride"}}  # fmt: skip
+    convolve = {"conv": {"name": "c$stage.$number", "channels": "=width", "kernel": 3,
+                         "stride": "=stride"}}  # fmt: skip
     rows = {"rows": [[4, 2], [6, 1]], "columns": ["width", "stride"], "times": 2}
     tape, out = _run([{"repeat": {**rows, "layers": [convolve]}}, {"block": {"name": "b"}}])
     assert (out.c, out.grid) == (6, (4, 4))
@@ -69,8 +61,8 @@ def test_rows_give_values_to_names_and_a_stride_is_the_first_repetitions() -> No
 def test_a_layer_is_left_out_by_its_condition(deep: bool, kinds: list[str]) -> None:
     layers = [
         {"conv": {"name": "x", "channels": 4, "kernel": 1}},
-        {"act": {"name": "x", "kind": "relu", "when": "$deep"}},
-        {"mean": {"name": "x", "unless": True}},
+        {"act": {"name": "x", "kind": "relu", "when": "=deep"}},
+        {"mean": {"name": "x", "when": "=not True"}},
         {"block": {"name": "b"}},
     ]
     tape, _ = _run(layers, deep=deep)
@@ -87,12 +79,45 @@ def test_a_residual_without_a_shortcut_is_no_sum_where_shapes_differ() -> None:
     assert [op.name for op in wider.blocks[0].ops] == ["x.conv"]
 
 
-def test_branches_read_one_tensor_and_dense_layers_all_before_them() -> None:
+def test_branches_read_one_tensor_and_a_join_those_it_names() -> None:
     conv = {"conv": {"name": "x", "channels": 5, "kernel": 1}}
     _, joined = _run([{"concat": {"name": "cat", "branches": [[conv], [conv, conv], []]}}])
     assert joined.c == 5 + 5 + 3
-    _, grown = _run([{"dense": {"name": "cat", "times": 3, "layers": [conv]}}])
+    grow = [{"concat": {"from": "=kept", "name": "cat"}}, conv, {"let": {"kept": "=kept + [x]"}}]
+    dense = [{"let": {"kept": "=[x]"}}, {"repeat": {"times": 3, "layers": grow}}]
+    _, grown = _run([*dense, {"concat": {"from": "=kept", "name": "cat"}}])
     assert grown.c == 3 + 3 * 5
+
+
+def test_a_part_of_a_record_knows_its_arguments_and_its_names_stay_within() -> None:
+    wide = [{"let": {"width": "=2 * width"}},
+            {"conv": {"name": "$name", "channels": "=width", "kernel": 1}}]  # fmt: skip
+    tape, values = Tape(), Values({"width": 3})
+    layers = [{"wide": {"name": "a", "width": 4, "as": "made"}}, {"block": {"name": "b"}}]
+    out = Layers(tape, values, {"wide": wide}).run(layers, tape.input(3, (8, 8)))
+    assert (out.c, values.named["made"].c, values.named["width"]) == (8, 8, 3)
+    assert [op.name for op in tape.blocks[0].ops] == ["a.conv"]
+
+
+def test_an_operator_of_a_record_is_its_kernels_and_what_it_saves() -> None:
+    op = {"name": "o", "forward": [{"copy": {"low": "=2 * x.elems", "awaited": [1, 2]}}],
+          "backward": [{"reduction": {"high": "=x.elems"}}], "saved": {"high": 5},
+          "makes": {"channels": 7}, "saves_inputs": True}  # fmt: skip
+    first = {"conv": {"name": "c", "channels": 4, "kernel": 1}}
+    tape, out = _run([first, {"op": op}, {"block": {"name": "b"}}])
+    made = tape.blocks[0].ops[1]
+    assert (out.c, out.grid) == (7, (8, 8))
+    assert made.fwd == (Kernel(kind="copy", low=2 * 4 * 64, awaited=Affine(1, 2)),)
+    assert made.bwd == (Kernel(kind="reduction", high=4 * 64),)
+    assert made.saved == Saved(low=4 * 64, high=5)
+
+
+@pytest.mark.parametrize(("run", "names"), [(True, ["c.conv", "d.conv"]), (False, ["d.conv"])])
+def test_layers_that_do_not_run_count_by_their_parameters(run: bool, names: list[str]) -> None:
+    one, two = ({"conv": {"name": n, "channels": 4, "kernel": 1}} for n in "cd")
+    tape, _ = _run([{"counted": {"run": run, "layers": [one]}}, two, {"block": {"name": "b"}}])
+    assert [op.name for op in tape.blocks[0].ops] == names
+    assert tape.blocks[0].numel == 3 * 4 + 4 * 4
 
 
 def test_an_unknown_kind_of_layer_is_an_error() -> None:
@@ -101,14 +126,16 @@ def test_an_unknown_kind_of_layer_is_an_error() -> None:
 
 
 def test_each_record_is_an_architecture_and_states_defaults_among_its_choices() -> None:
-    assert {path.stem for path in _FOLDER.glob("*.yaml")} == set(LAYER_LISTS.values())
-    for name in set(LAYER_LISTS.values()):
+    names = {*LAYER_LISTS.values(), *FROZEN_LAYER_LISTS, "feature_pyramid"}  # part of two others
+    assert {path.stem for path in _FOLDER.glob("*.yaml")} == names
+    for name in names:
         record = read_yaml(_FOLDER / f"{name}.yaml")
         for stated in record["settings"].values():
-            if isinstance(stated, dict):
+            if isinstance(stated, dict) and "choices" in stated:
                 assert stated["default"] in stated["choices"]
         parameters = signature(LayerList(name)).parameters
-        assert list(parameters) == ["name", "sample_unit", *record["settings"]]
+        unit = [] if "frozen" in record else ["sample_unit"]
+        assert list(parameters) == ["name", *unit, *record["settings"]]
 
 
 def test_settings_of_a_record_are_typed_and_misspelled_ones_are_corrected() -> None:
@@ -121,9 +148,17 @@ def test_settings_of_a_record_are_typed_and_misspelled_ones_are_corrected() -> N
         resolve_model("arch:resnet", settings="image=64")
 
 
-def test_feature_maps_of_frozen_stages_have_no_gradient() -> None:
-    tape = Tape(norms="constant")
-    maps = feature_maps(tape, "resnet", (64, 96), depth=50, frozen_stages=2)
+@pytest.mark.parametrize("text", ["", "64x", "64xa", "0x64", "64,64"])
+def test_a_list_of_numbers_says_what_it_should_be(text: str) -> None:
+    with pytest.raises(ValueError, match=r"image .* list of numbers of at least 1 such as 128x64"):
+        LayerList("vnet")(name="x", image=text)
+
+
+def test_a_network_within_another_may_be_frozen_in_part() -> None:
+    tape, values = Tape(norms="constant"), Values({})
+    net = {"network": {"record": "resnet", "depth": 50, "frozen_stages": 2}}
+    Layers(tape, values).run([net], tape.input(3, (64, 96)))
+    maps = values.named["results"]
     assert [maps[f"layer{i}"].grid for i in (1, 2, 3, 4)] == [(16, 24), (8, 12), (4, 6), (2, 3)]
     assert [maps[f"layer{i}"].grad for i in (1, 2, 3)] == [False, False, True]
     trained = [sum(p.numel for b in tape.blocks if b.name == f"layer{i}" for p in b.params)

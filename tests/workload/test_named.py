@@ -9,8 +9,10 @@ from reference import measure
 from torch import nn
 
 from simcore.base.errors import InvalidConfig
-from simcore.workload.archs.dlrm import embedding_tables
+from simcore.workload.archs.layers import LayerList
 from simcore.workload.models import MODELS
+
+embedding_tables = LayerList("embedding_tables")
 
 
 @pytest.mark.parametrize(
@@ -99,7 +101,6 @@ def _separable(c: int, n: int, k: int) -> list[nn.Module]:
 
 def test_quartznets_blocks_have_the_tensors_of_its_modules() -> None:
     """One block of each kernel size in torch, as NVIDIA's model.py writes it."""
-    from simcore.workload.archs.jasper import build
 
     def made() -> nn.Module:
         parts = [nn.Conv1d(64, 64, 33, groups=64, bias=False), nn.Conv1d(64, 256, 1, bias=False),
@@ -115,7 +116,7 @@ def test_quartznets_blocks_have_the_tensors_of_its_modules() -> None:
         parts += [nn.BatchNorm1d(1024), nn.Conv1d(1024, 29, 1)]
         return nn.ModuleList(parts)
 
-    ours = build(name="x", family="quartznet", repeat=2)
+    ours = LayerList("jasper")(name="x", family="quartznet", repeat=2)
     assert measure.built_param_sizes(ours) == measure.param_sizes(made)
 
 

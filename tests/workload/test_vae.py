@@ -9,9 +9,11 @@ from reference.meter import KernelMeter, LiveMeter
 from torch.utils.flop_counter import FlopCounterMode
 
 from simcore.base.units import GIGA
-from simcore.workload.archs.vae import autoencoder_kl_encoder
+from simcore.workload.archs.layers import LayerList
 from simcore.workload.graph import Frozen, Kernel
 from simcore.workload.models import MODELS
+
+autoencoder_kl_encoder = LayerList("autoencoder_kl_encoder")
 
 
 def kernels(frozen: Frozen) -> list[Kernel]:

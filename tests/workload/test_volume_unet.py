@@ -7,8 +7,10 @@ import torch
 from reference import measure
 from torch import Tensor, nn
 
-from simcore.workload.archs.volume_unet import build, vnet
+from simcore.workload.archs.layers import LayerList
 from simcore.workload.models import MODELS
+
+build, vnet = LayerList("unet_volume"), LayerList("vnet")
 
 
 class _Level(nn.Module):

@@ -16,10 +16,13 @@ from torch.nn import functional as F
 
 from simcore.step.kernels import kernel_table
 from simcore.strategy.precision import PRECISIONS
-from simcore.workload.archs.detection import rcnn, retinanet, ssd300
-from simcore.workload.archs.efficientdet import efficientdet
+from simcore.workload.archs.layers import LayerList
 from simcore.workload.archs.tape import Norms, Tape
 from simcore.workload.graph import Block, Workload
+
+rcnn, retinanet, ssd300, efficientdet = map(
+    LayerList, ("rcnn", "retinanet", "ssd300", "efficientdet")
+)
 
 #: Parameters of the frozen stem and first stage of a ResNet-50, which torchvision's counts hold.
 _FROZEN = 222_400

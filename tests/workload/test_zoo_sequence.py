@@ -18,10 +18,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from simcore.workload import ops
 from simcore.workload.archs.bert import build as bert
-from simcore.workload.archs.gnmt import build as gnmt
+from simcore.workload.archs.layers import LayerList
 from simcore.workload.archs.transformer_xl import build as transformer_xl
-from simcore.workload.archs.waveglow import build as waveglow
 from simcore.workload.models import MODELS
+
+gnmt, waveglow = LayerList("gnmt"), LayerList("waveglow")
 
 _META = {"device": "meta"}
 

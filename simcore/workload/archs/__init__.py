@@ -15,15 +15,18 @@ ARCHS: Registry[Callable[..., Workload]] = Registry("architecture")
 FROZEN_ARCHS: Registry[Callable[..., Frozen]] = Registry("frozen architecture")
 
 #: Architectures that are records of ``models_db/architectures``, and the record of each.
-LAYER_LISTS = {
-    "resnet": "resnet", "resnext": "resnet", "inverted_residual": "inverted_residual", "vgg": "vgg",
-    "alexnet": "alexnet", "densenet": "densenet", "inception_v3": "inception_v3",
-    "mnist_cnn": "mnist_cnn", "unet": "unet",
-}  # fmt: skip
+_RECORDS = (
+    "resnet", "inverted_residual", "vgg", "alexnet", "densenet", "inception_v3", "mnist_cnn",
+    "unet", "unet_volume", "vnet", "ssd300", "rcnn", "retinanet", "efficientdet", "yolo_c3k2",
+    "jasper", "waveglow", "gnmt", "neumf", "dlrm",
+)  # fmt: skip
+LAYER_LISTS = {**{name: name for name in _RECORDS}, "resnext": "resnet"}
+#: Records of networks that only run forward.
+FROZEN_LAYER_LISTS: tuple[str, ...] = ("embedding_tables", "autoencoder_kl_encoder")
 #: The file that registers each architecture. The list is explicit (no folder is scanned), so that a
 #: prediction imports only the files that it needs.
 FILES = {
-    **dict.fromkeys(LAYER_LISTS, "layers"),
+    **dict.fromkeys((*LAYER_LISTS, *FROZEN_LAYER_LISTS), "layers"),
     "bert": "bert",
     "albert": "albert",
     "wav2vec2": "wav2vec2",
@@ -41,7 +44,6 @@ FILES = {
     "cogvideox": "cogvideox",
     "transformer": "transformer",
     "vit": "vit",
-    "autoencoder_kl_encoder": "vae",
     "t5_encoder": "encoder_decoder",
     "clip_text_encoder": "clip",
     "traced": "traced",
@@ -49,22 +51,9 @@ FILES = {
     "whisper": "encoder_decoder",
     "clip": "clip",
     "siglip": "clip",
-    "efficientdet": "efficientdet",
-    "ssd300": "detection",
-    "rcnn": "detection",
-    "retinanet": "detection",
-    "waveglow": "waveglow",
-    "gnmt": "gnmt",
     "transformer_xl": "transformer_xl",
     "zamba2": "zamba",
     "latent_unet": "latent_unet",
-    "neumf": "ncf",
-    "dlrm": "dlrm",
-    "embedding_tables": "dlrm",
-    "jasper": "jasper",
-    "yolo_c3k2": "yolo_c3k2",
-    "unet_volume": "volume_unet",
-    "vnet": "volume_unet",
     "vit_rotary": "vit_rotary",
 }
 

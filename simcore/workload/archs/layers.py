@@ -1,24 +1,32 @@
-"""Networks that are lists of layers: records of ``models_db/architectures`` and their interpreter.
+"""Networks that are records of ``models_db/architectures``, and the reader of these records.
 
 A record has, in this order:
 
-- ``settings``: the architecture's settings, each with its default, ``int`` for a number without
-  one, or ``{default: ..., choices: [...]}``.
-- ``values``: further named values; a caller may replace them (``feature_maps``).
-- ``input``: channels and grid of the data.
-- ``features`` and ``head``: layers, each ``kind: {argument: value, ...}``. A layer's kind is a
-  method of ``archs.tape.Tape`` or of ``Layers``, which explain the arguments.
+- ``settings``: the architecture's settings, each with its default, ``int`` or ``str`` for one
+  without, ``{default: ..., choices: [...]}``, or ``{default: 2x3, numbers_between: x}`` for a list.
+- ``values``: further named values; a caller may replace them (``stages``).
+- ``tape``: how tensors are kept (arguments of ``archs.tape.Tape``).
+- ``parts``: layers by name, which are then a kind of layer; arguments of a use are values in them.
+- ``input``: channels and grid of the data; a network without it begins by layers of its own.
+- ``features`` and ``head``: layers, each ``kind: {argument: value, ...}``.
+- ``input_bytes``, ``tokens``: of a sample, where they are not those of ``input`` and its labels.
+- ``frozen``: for networks that only run forward, the elements held and the most that live at once.
 
-``$name`` in a value or in a text is the setting or value of that name; ``$present`` is the number
-of channels of the present tensor. A value may also be one of the operations of ``Values``. A layer
-whose ``when`` is false, or whose ``unless`` is true, is left out.
+A kind of layer is a method of ``Tape``, one of ``Layers``, an operator of ``workload.ops``
+(``ops.copy``) or one of the record's parts; the first three explain their arguments. A layer reads
+the result of the one before it, or the tensors that ``from`` states; ``as`` names its result. A
+layer whose ``when`` is false is left out.
+
+A text that begins with ``=`` is a formula (``archs.formulas``), in which ``x`` is the present
+tensor; ``$name`` within any other text is the value of that name.
+``{of: formula, A: ..., B: ..., else: ...}`` is the entry for the formula's value as text; without
+``else`` it must be one of those listed.
 """
 
 from __future__ import annotations
 
 import inspect
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property, lru_cache
 from string import Template
 from typing import Any
@@ -26,107 +34,168 @@ from typing import Any
 from simcore.base.database import read_yaml, shipped_root
 from simcore.base.units import FP32_BYTES, INT64_BYTES
 from simcore.workload import ops
-from simcore.workload.archs import ARCHS, LAYER_LISTS
+from simcore.workload.archs import ARCHS, FROZEN_ARCHS, FROZEN_LAYER_LISTS, LAYER_LISTS
+from simcore.workload.archs.formulas import Meaning, formula
 from simcore.workload.archs.parts import check_names
 from simcore.workload.archs.tape import T, Tape
-from simcore.workload.graph import Kernel, Op, Workload
+from simcore.workload.graph import Affine, Frozen, Kernel, Op
+from simcore.workload.saved import NOTHING, Saved
 
 #: Kinds of layers that are methods of the tape.
 _ON_TAPE: dict[str, Callable[..., T]] = {
     method.__name__: method
     for method in (
-        Tape.conv, Tape.batch_norm, Tape.act, Tape.unit, Tape.mean, Tape.max_pool,
-        Tape.average_pool, Tape.linear, Tape.dropout, Tape.squeeze_excite,
+        Tape.conv, Tape.batch_norm, Tape.group_norm, Tape.act, Tape.unit, Tape.add, Tape.mean,
+        Tape.max_pool, Tape.average_pool, Tape.upsample, Tape.narrow, Tape.linear, Tape.dropout,
+        Tape.squeeze_excite,
     )
 }  # fmt: skip
 #: Arguments that a layer of other layers evaluates itself, once for each time that these run.
 _LATE = ("layers", "branches", "shortcut", "times")
 
 
-def round8(width: float) -> int:
-    """``width`` rounded to a multiple of eight channels, but never below nine tenths of it."""
-    out = max(8, int(width + 4) // 8 * 8)
-    return out + 8 if out < 0.9 * width else out
+@lru_cache(maxsize=4096)
+def _text(stated: str) -> Meaning:
+    if stated.startswith("="):
+        return formula(stated[1:].strip())
+    return Template(stated).substitute if "$" in stated else lambda _named: stated
 
 
 class Values:
-    """Named values, and the few operations on them that a record may state.
-
-    - ``{times: [a, b], over: c}``: product, divided by ``over`` and rounded down.
-    - ``{round8: [a, b]}``: product, rounded as ``round8`` does; ``{ceil: [a, b]}``: rounded up.
-    - ``{most: [a, b]}``: the largest; ``{same: [a, b]}``: whether both are equal.
-    - ``{all: [a, b]}``, ``{any: [a, b]}``: whether all or any are true.
-    - ``{of: a, x: b, else: c}``: b where a, as text, is x. Without ``else`` a must be one of those
-      listed.
-    """
+    """Named values, and what a value of a record stands for."""
 
     def __init__(self, named: Mapping[str, Any]) -> None:
         self.named = dict(named)
 
-    def __call__(self, value: Any) -> Any:
-        """What ``value`` of a record stands for. Raises ValueError if a table does not have it."""
-        if isinstance(value, str) and "$" in value:
-            name = value.removeprefix("$")
-            return (
-                self.named[name] if name in self.named else Template(value).substitute(self.named)
-            )
-        if isinstance(value, list):
-            return [self(v) for v in value]
-        return self._operation(value) if isinstance(value, dict) else value
-
-    def _operation(self, stated: dict[str, Any]) -> Any:
-        if "of" in stated:
-            return self._listed(stated)
-        kind = next(iter(stated))
-        of = self(stated[kind])
-        if kind == "times":
-            return math.prod(of) // self(stated.get("over", 1))
-        if kind == "same":
-            return of[0] == of[1]
-        if kind in ("round8", "ceil"):
-            return (round8 if kind == "round8" else math.ceil)(math.prod(of))
-        if kind == "most":
-            return max(of)
-        return all(of) if kind == "all" else any(of)
+    def __call__(self, stated: Any) -> Any:
+        """What ``stated`` stands for. Raises ValueError if a table does not have it."""
+        if isinstance(stated, str):
+            return _text(stated)(self.named)
+        if isinstance(stated, list):
+            return [self(v) for v in stated]
+        if isinstance(stated, dict):
+            if "of" in stated:
+                return self._listed(stated)
+            return {k: self(v) for k, v in stated.items()}
+        return stated
 
     def _listed(self, stated: dict[str, Any]) -> Any:
         given = self(stated["of"])
         key = str(given).lower() if isinstance(given, bool) else str(given)
-        if key in stated:
-            return self(stated[key])
-        if "else" not in stated:
+        if key not in stated and "else" not in stated:
             known = ", ".join(k for k in stated if k != "of")
-            raise ValueError(f"{stated['of'].removeprefix('$')} {key} is none of {known}")
-        return self(stated["else"])
+            raise ValueError(f"{stated['of'].removeprefix('=')} {key} is none of {known}")
+        return self(stated[key] if key in stated else stated["else"])
+
+
+def _kernels(stated: Iterable[Mapping[str, Mapping[str, Any]]]) -> tuple[Kernel, ...]:
+    """Kernels, each ``kind: {field: value}``; a list is a step's share and that of each sample."""
+    made: list[Any] = []
+    for kernel in stated:
+        (kind, given), = kernel.items()  # fmt: skip
+        fields = {k: Affine(*v) if isinstance(v, list) else v for k, v in given.items()}
+        made.append(Kernel(kind=kind, **fields))  # type: ignore[arg-type]
+    return tuple(made)
 
 
 class Layers:
     """Runs layers of a record on a tape; ``results``: the tensor at the last block of each name."""
 
-    def __init__(self, tape: Tape, values: Values, frozen_stages: int = 0) -> None:
-        self.tape, self.values, self.frozen_stages = tape, values, frozen_stages
+    def __init__(
+        self, tape: Tape, values: Values, parts: Mapping[str, Sequence[Mapping[str, Any]]] = {}
+    ) -> None:
+        self.tape, self.values, self.parts = tape, values, parts
         self.results: dict[str, T] = {}
-        self.skipped: list[T] = []
         self.start: T | None = None  # input of the block that is being built
         self.labels_bytes = 0.0
 
     def run(self, layers: Sequence[Mapping[str, Any]], x: T) -> T:
         """The result of ``layers`` on ``x``."""
+        named = self.values.named
         for layer in layers:
             (kind, stated), = layer.items()  # fmt: skip
-            self.start = self.start or x
-            self.values.named["present"] = x.c
-            given = {k: v if k in _LATE else self.values(v) for k, v in stated.items()}
-            if given.pop("when", True) and not given.pop("unless", False):
-                if kind in _ON_TAPE:
-                    x = _ON_TAPE[kind](self.tape, given.pop("name"), x, **given)
-                else:
-                    x = _STRUCTURE[kind](self, x, **given)
+            self.start, named["x"] = self.start or x, x
+            if kind == "let":  # names values, one after the other
+                for name, meant in stated.items():
+                    named[name] = self.values(meant)
+            elif self.values(stated.get("when", True)):
+                given = {k: v if k in _LATE else self.values(v) for k, v in stated.items()}
+                read, result = given.pop("from", x), given.pop("as", "")
+                given.pop("when", None)
+                x = self._made(kind, read if isinstance(read, list) else [read], given)
+                if result:
+                    named[result] = x
+        named["x"] = x
         return x
 
-    def let(self, x: T, **named: Any) -> T:
-        """Name values."""
-        self.values.named.update(named)
+    def _made(self, kind: str, inputs: Sequence[T], given: dict[str, Any]) -> T:
+        if kind in _ON_TAPE:
+            return _ON_TAPE[kind](self.tape, given.pop("name"), *inputs, **given)
+        if kind in _STRUCTURE:
+            return _STRUCTURE[kind](self, *inputs, **given)
+        if kind in self.parts:
+            return self._part(kind, inputs, given)
+        family, _, name = kind.partition(".")
+        if family != "ops" or name not in ops.__all__:
+            raise KeyError(f"{kind!r} is no kind of layer")
+        placed = {k: given.pop(k) for k in ("makes", "saves_inputs") if k in given}
+        made = getattr(ops, name)(**given)
+        return self._added(made if isinstance(made, tuple) else (made,), inputs, **placed)
+
+    def _part(self, kind: str, inputs: Sequence[T], given: Mapping[str, Any]) -> T:
+        """Layers of the record's own; what is named within is not known outside."""
+        outside = self.values.named
+        self.values.named = {**outside, **given, "inputs": list(inputs)}
+        x = self.run(self.parts[kind], inputs[0])
+        self.values.named = outside
+        return x
+
+    def _added(
+        self, made: Sequence[Op], inputs: Sequence[T], makes: Mapping[str, Any] | None = None,
+        saves_inputs: bool = False,
+    ) -> T:  # fmt: skip
+        """The result of operators: a new tensor as ``makes`` says, of inputs that backward needs.
+
+        Without ``makes`` the result is the input, which the operators do not count as read.
+        """
+        if makes is None:
+            for op in made:
+                self.tape.op(op, grad=inputs[0].grad)
+            return inputs[0]
+        out = self.tensor(*inputs, **makes)
+        return self.tape.apply(made[0], out, *inputs, saves=inputs if saves_inputs else ())
+
+    def op(
+        self, *inputs: T, name: str, forward: Sequence[Any] = (), backward: Sequence[Any] = (),
+        saved: Mapping[str, float] | None = None, **placed: Any,
+    ) -> T:  # fmt: skip
+        """An operator stated by its kernels and the elements that it saves."""
+        kept = Saved(**saved) if saved else NOTHING
+        made = Op(name=name, fwd=_kernels(forward), bwd=_kernels(backward), saved=kept)
+        return self._added((made,), inputs, **placed)
+
+    def tensor(
+        self, x: T, *_more: T, channels: int | None = None, grid: Sequence[int] | None = None,
+        share: float | None = None, high: bool = False, grad: bool = True,
+    ) -> T:  # fmt: skip
+        """A new tensor, of the input's shape where nothing else is said; no operator."""
+        size = x.grid if grid is None else tuple(grid)
+        c, regions = x.c if channels is None else channels, x.share if share is None else share
+        return T(c, size, share=regions, high=high, grad=grad)
+
+    def view(self, x: T, channels: int | None = None, grid: Sequence[int] | None = None) -> T:
+        """The same storage in another shape, or a part of it: no kernel."""
+        size = x.grid if grid is None else tuple(grid)
+        return self.tape.reshape(x, x.c if channels is None else channels, size)
+
+    def freeze(self, x: T, on: bool) -> T:
+        """Parameters of the layers that follow are trained, or not."""
+        self.tape.frozen = on
+        return x
+
+    def param(self, x: T, name: str, numel: int) -> T:
+        """A parameter of an operator."""
+        self.tape.param(name, numel)
         return x
 
     def refuse(self, _x: T, text: str) -> T:
@@ -138,22 +207,23 @@ class Layers:
         return self.run(layers, x)
 
     def repeat(
-        self, x: T, layers: Sequence[Mapping[str, Any]], rows: Sequence[Sequence[Any]] = ((),),
+        self, x: T, layers: Sequence[Mapping[str, Any]], rows: Sequence[Any] = ((),),
         columns: Sequence[str] = (), times: Any = 1,
     ) -> T:  # fmt: skip
         """``layers``, for each row of a table ``times`` times.
 
-        The row gives values to the names in ``columns``; ``$stage`` is its number, ``$number`` that
-        of the repetition, and ``$repeated`` whether it is not the first. A stride is the first's.
+        The row gives values to the names in ``columns``; ``stage`` is its number, ``number`` that
+        of the repetition, and ``repeated`` whether it is not the first. A stride is the first's.
         """
+        named = self.values.named
         for stage, row in enumerate(rows, 1):
             if columns:
-                self.let(x, **dict(zip(columns, row, strict=True)), stage=stage)
-                self.tape.frozen = stage <= self.frozen_stages
+                given = row if isinstance(row, list) else [row]
+                named.update(zip(columns, given, strict=True), stage=stage)
             for number in range(1, self.values(times) + 1):
-                self.let(x, number=number, repeated=number > 1)
+                named.update(number=number, repeated=number > 1)
                 if number > 1 and "stride" in columns:
-                    self.let(x, stride=1)
+                    named["stride"] = 1
                 x = self.run(layers, x)
         return x
 
@@ -172,50 +242,30 @@ class Layers:
             x = self.run(shortcut, x)
         return self.tape.add(name, y, x, relu=relu)
 
-    def concat(self, x: T, name: str, branches: Sequence[Sequence[Mapping[str, Any]]]) -> T:
-        """Results of several branches that read the same tensor, joined along channels."""
-        return self.tape.concat(name, [self.run(branch, x) for branch in branches])
-
-    def dense(self, x: T, name: str, layers: Sequence[Mapping[str, Any]], times: Any) -> T:
-        """``layers`` on the input and all their earlier results joined; all of these joined."""
-        parts = [x]
-        for number in range(1, self.values(times) + 1):
-            self.let(x, number=number)
-            parts.append(self.run(layers, self.tape.concat(name, parts)))
+    def concat(
+        self, *inputs: T, name: str, branches: Sequence[Sequence[Mapping[str, Any]]] = ()
+    ) -> T:
+        """Its inputs, or results of several branches of one input, joined along channels."""
+        parts = [self.run(branch, inputs[0]) for branch in branches] or inputs
         return self.tape.concat(name, parts)
 
-    def flatten(self, x: T) -> T:
-        """All elements of a sample as channels."""
-        return self.tape.reshape(x, x.c * math.prod(x.grid), (1,))
+    def network(self, x: T, record: str, **given: Any) -> T:
+        """The features of another record; ``results``: its values, and the result of each block.
 
-    def skip(self, x: T) -> T:
-        """Keep the tensor for the layer that joins it last."""
-        self.skipped.append(x)
+        ``given``: settings and values other than the record's. Raises ValueError for a setting that
+        the network does not have.
+        """
+        found = _record(record)
+        net = Layers(self.tape, _named(found, given), found.get("parts", {}))
+        x = net.run(found["features"], x)
+        self.values.named["results"] = {**net.values.named, **net.results}
         return x
 
-    def halve(self, x: T, name: str) -> T:
-        """Max pooling 2x2. Raises ValueError for a map of odd size."""
-        if any(size % 2 for size in x.grid):
-            raise ValueError(f"the image leaves a map of odd size {x.grid[0]} to be halved")
-        return self.tape.max_pool(name, x, 2, 2)
-
-    def crop_and_join(self, x: T, name: str) -> T:
-        """The tensor kept last, cropped to this one's size, and this one.
-
-        The crop is a strided view; both halves are copied into one tensor, which the convolution
-        saves. Backward writes the crop's gradient into zeros.
-        """
-        kept, both = self.skipped.pop(), T(2 * x.c, x.grid)
-        joined = Kernel(kind="copy", low=2.0 * both.elems, indexed=both.elems)
-        cropped = Kernel(kind="copy", low=x.elems + 2.0 * kept.elems, launches=2.0, indexed=x.elems)
-        self.tape.op(Op(name=name, fwd=(joined,), bwd=(cropped,)))
-        return both
-
-    def survive(self, x: T, name: str) -> T:
-        """Stochastic depth: divided by the fraction kept, times the mask."""
-        if not self.tape.xla:
-            drop = Kernel(kind="elementwise", low=4.0 * x.elems, launches=2.0)
-            self.tape.op(Op(name=name, fwd=(drop,), bwd=(drop,)))
+    def counted(self, x: T, layers: Sequence[Mapping[str, Any]], run: bool) -> T:
+        """``layers``, of which only the parameters count unless they ``run``."""
+        before = [*self.tape.ops]
+        x = self.run(layers, x)
+        self.tape.ops = self.tape.ops if run else before
         return x
 
     def loss(self, x: T) -> T:
@@ -236,9 +286,9 @@ class Layers:
 _STRUCTURE: dict[str, Callable[..., T]] = {
     method.__name__: method
     for method in (
-        Layers.let, Layers.refuse, Layers.group, Layers.repeat, Layers.residual, Layers.concat,
-        Layers.dense, Layers.flatten, Layers.skip, Layers.halve, Layers.crop_and_join,
-        Layers.survive, Layers.loss, Layers.block,
+        Layers.op, Layers.tensor, Layers.view, Layers.freeze, Layers.param,
+        Layers.refuse, Layers.group, Layers.repeat, Layers.residual, Layers.concat, Layers.network,
+        Layers.counted, Layers.loss, Layers.block,
     )
 }  # fmt: skip
 
@@ -251,19 +301,12 @@ def _record(name: str) -> dict[str, Any]:
     return record
 
 
-def feature_maps(
-    tape: Tape, name: str, image: tuple[int, int], *, frozen_stages: int = 0, **replaced: Any
-) -> dict[str, T]:
-    """Results of the feature layers of a record on a tape, by the name of the block they end.
-
-    ``replaced``: settings and values other than the record's. ``frozen_stages``: the stem and so
-    many stages are not trained. Raises ValueError for a setting that the network does not have.
-    """
-    record = _record(name)
-    net = Layers(tape, _named(record, replaced), frozen_stages)
-    tape.frozen = frozen_stages > 0
-    net.run(record["features"], tape.input(record["input"]["channels"], image))
-    return net.results
+def _numbers(key: str, text: str, between: str) -> list[int]:
+    words = text.split(between)
+    if not all(word.strip().isdigit() and int(word) for word in words):
+        example = between.join(("128", "64"))
+        raise ValueError(f"{key} {text!r} is not a list of numbers of at least 1 such as {example}")
+    return [int(word) for word in words]
 
 
 def _named(record: dict[str, Any], given: Mapping[str, Any]) -> Values:
@@ -272,8 +315,10 @@ def _named(record: dict[str, Any], given: Mapping[str, Any]) -> Values:
     for key, stated in record["settings"].items():
         default = stated["default"] if isinstance(stated, dict) else stated
         values.named.setdefault(key, default)
-        if isinstance(stated, dict):
+        if isinstance(stated, dict) and "choices" in stated:
             check_names(**{key: (values.named[key], stated["choices"])})
+        elif isinstance(stated, dict):
+            values.named[key] = _numbers(key, values.named[key], stated["numbers_between"])
     for key, stated in record.get("values", {}).items():
         if key not in values.named:
             values.named[key] = values(stated)
@@ -288,37 +333,48 @@ class LayerList:
 
     @cached_property
     def __signature__(self) -> inspect.Signature:
-        kw = inspect.Parameter.KEYWORD_ONLY
-        given = [
-            inspect.Parameter("name", kw, annotation="str"),
-            inspect.Parameter("sample_unit", kw, annotation="str", default="image"),
-        ]
-        for key, stated in _record(self.name)["settings"].items():
+        record, kw = _record(self.name), inspect.Parameter.KEYWORD_ONLY
+        given = [inspect.Parameter("name", kw, annotation="str")]
+        if "frozen" not in record:
+            given.append(inspect.Parameter("sample_unit", kw, annotation="str", default="image"))
+        for key, stated in record["settings"].items():
             default = stated["default"] if isinstance(stated, dict) else stated
-            if default == "int":
-                given.append(inspect.Parameter(key, kw, annotation="int"))
+            if default in ("int", "str"):
+                given.append(inspect.Parameter(key, kw, annotation=default))
             else:
                 kind = type(default).__name__
                 given.append(inspect.Parameter(key, kw, annotation=kind, default=default))
         return inspect.Signature(given)
 
-    def __call__(self, *, name: str, sample_unit: str = "image", **settings: Any) -> Workload:
-        """The workload of the network with these settings. Raises ValueError for a wrong one."""
-        bound = self.__signature__.bind(name=name, sample_unit=sample_unit, **settings)
+    def __call__(self, **settings: Any) -> Any:
+        """The network with these settings: a Workload or, if only run forward, a Frozen.
+
+        Raises ValueError for a setting that the record does not allow.
+        """
+        bound = self.__signature__.bind(**settings)
         bound.apply_defaults()
-        given = {k: v for k, v in bound.arguments.items() if k not in ("name", "sample_unit")}
-        record, fused = _record(self.name), given.get("fused_norm", False)
-        tape = Tape(
-            nchw=given.get("layout", "nchw") == "nchw" and not fused, fused_norm=fused,
-            xla=given.get("xla", False),
-            native_depthwise=given.get("depthwise_kernels") == "native",
-        )  # fmt: skip
-        net = Layers(tape, _named(record, given))
-        shape = net.values(record["input"]["channels"]), (*net.values(record["input"]["grid"]),)
-        x = tape.input(*shape)
-        net.run((*record["features"], *record["head"]), x)
-        return tape.workload(name, sample_unit, input_bytes=FP32_BYTES * x.elems + net.labels_bytes)
+        given = dict(bound.arguments)
+        name, unit = given.pop("name"), given.pop("sample_unit", "")
+        record = _record(self.name)
+        values = _named(record, given)
+        tape = Tape(**values(record.get("tape", {})))
+        net = Layers(tape, values, record.get("parts", {}))
+        x = T(1, (1,))
+        if shape := values(record.get("input", {})):
+            x = tape.input(shape["channels"], tuple(shape["grid"]), shape.get("share", 1.0))
+        inputs_bytes = FP32_BYTES * x.elems
+        net.run((*record["features"], *record.get("head", ())), x)
+        if "frozen" in record:
+            values.named["resident"] = tape.resident
+            made = [op for block in tape.blocks for op in block.ops]
+            return Frozen(name=name, ops=tuple(made), **values(record["frozen"]))
+        sent = values(record.get("input_bytes", inputs_bytes + net.labels_bytes))
+        tokens = values(record.get("tokens", 0.0))
+        net_made = tape.workload(name, unit, input_bytes=sent, tokens=tokens)
+        return net_made.replace(buffers_numel=net_made.buffers_numel + tape.resident)
 
 
 for _name, _file in LAYER_LISTS.items():
     ARCHS.register(_name)(LayerList(_file))
+for _name in FROZEN_LAYER_LISTS:
+    FROZEN_ARCHS.register(_name)(LayerList(_name))

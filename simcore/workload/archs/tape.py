@@ -92,7 +92,7 @@ class Tape:
         self.resident = 0  # elements of tensors that are not trained
         self.normed_numel = 0  # weights computed from g and v in each step and held in addition
         self._known: dict[Block, int] = {}
-        self._ops: list[Op] = []
+        self.ops: list[Op] = []
         self._params: list[Param] = []
         self._fork_elems = 0.0
         self._fork_times = 0.0
@@ -143,7 +143,7 @@ class Tape:
 
     def op(self, op: Op, *, grad: bool = True) -> None:
         """Add any op; without a gradient it only runs forward."""
-        self._ops.append(op if grad else Op(name=op.name, fwd=op.fwd))
+        self.ops.append(op if grad else Op(name=op.name, fwd=op.fwd))
 
     def apply(self, op: Op, out: T, *inputs: T, saves: Sequence[T] = ()) -> T:
         """Add an op that reads tensors, of which backward needs ``saves``; returns ``out``."""
@@ -208,7 +208,7 @@ class Tape:
             fwd.append(Kernel(kind="norm", weight=3.0 * weight))
             bwd.append(Kernel(kind="norm", weight=4.0 * weight))
             self.param(f"{name}.g", x.c if transposed else channels)
-        self._ops.append(
+        self.ops.append(
             replace(op, fwd=tuple(fwd), bwd=tuple(bwd), saved=saved,
                     gemm_weight=op.gemm_weight * (not shared))
         )  # fmt: skip
@@ -293,7 +293,7 @@ class Tape:
         y = self.batch_norm(name, y)
         if fold:  # the norm's kernel applies ReLU as it writes: one storage, one pass
             y.pinned = True
-            self._ops.append(Op(name=f"{name}.relu", fwd=(), saved=Saved(low=y.elems)))
+            self.ops.append(Op(name=f"{name}.relu", fwd=(), saved=Saved(low=y.elems)))
             return y
         return self.act(name, y, act)
 
@@ -376,7 +376,7 @@ class Tape:
             name, x.points, x.c, features, bias=bias, save_input=False, input_grad=x.grad,
             weight_grad=not self.frozen,
         )  # fmt: skip
-        self._ops.append(replace(op, saved=saved))
+        self.ops.append(replace(op, saved=saved))
         self.weights(name, x.c * features, features * bias)
         return self.act(name, out, act)
 
@@ -406,17 +406,17 @@ class Tape:
             moved, times = 3.0 * self._fork_elems, self._fork_times
             if self.xla:  # one more read where the sum is used
                 moved, times = self._fork_elems, 1.0
-            self._ops.append(ops.grad_only("forks", moved, launches=times))
+            self.ops.append(ops.grad_only("forks", moved, launches=times))
             self._fork_elems = self._fork_times = 0.0
         made = Block(
             name=name,
-            ops=tuple(self._ops),
+            ops=tuple(self.ops),
             params=tuple(self._params),
             boundary=Saved(low=boundary.elems) if boundary else NOTHING,
             recomputable=boundary is not None,
         )
         made = ops.compiled(made) if self.xla else made
-        self._ops, self._params = [], []
+        self.ops, self._params = [], []
         index = self._known.setdefault(made, len(self.blocks))  # hashes all its ops, so only once
         if index == len(self.blocks):
             self.blocks.append(made)

@@ -13,6 +13,7 @@ from simcore.workload.ops.gemm import added_bias, bmm, conv, linear, row_elems
 from simcore.workload.ops.lookup import (
     add_positions,
     cross_entropy,
+    dice_loss,
     embedding,
     in_chunks,
     lm_loss,
@@ -23,6 +24,7 @@ from simcore.workload.ops.lookup import (
     loss_in_place,
     loss_parallel,
     loss_seed,
+    loss_smoothed,
     loss_vocab_parallel,
 )
 from simcore.workload.ops.norm import (
@@ -32,6 +34,7 @@ from simcore.workload.ops.norm import (
     batch_norm,
     cast,
     group_norm,
+    instance_norm,
     layer_norm,
     layer_norm_eager,
     rms_norm_again,
@@ -70,6 +73,7 @@ if TYPE_CHECKING:
     )
     from simcore.workload.ops.lightning import lightning_attention
     from simcore.workload.ops.moe import combine, dispatch, grouped_linear, regroup, route
+    from simcore.workload.ops.recurrent import lstm
     from simcore.workload.ops.selective import SelectiveShape, selective_scan
     from simcore.workload.ops.ssd import SsdShape, causal_conv, gated_norm, ssd_scan
 
@@ -77,6 +81,7 @@ if TYPE_CHECKING:
 _APART = {
     "delta": ("DeltaShape", "delta_gates", "delta_rule", "delta_split"),
     "lightning": ("lightning_attention",),
+    "recurrent": ("lstm",),
     "moe": ("combine", "dispatch", "grouped_linear", "regroup", "route"),
     "selective": ("SelectiveShape", "selective_scan"),
     "ssd": ("SsdShape", "causal_conv", "gated_norm", "ssd_scan"),
@@ -117,6 +122,7 @@ __all__ = [
     "delta_gates",
     "delta_rule",
     "delta_split",
+    "dice_loss",
     "dispatch",
     "dropout",
     "dropout_add",
@@ -127,6 +133,7 @@ __all__ = [
     "grouped_linear",
     "in_chunks",
     "in_fp32",
+    "instance_norm",
     "keep",
     "layer_norm",
     "layer_norm_eager",
@@ -140,7 +147,9 @@ __all__ = [
     "loss_in_place",
     "loss_parallel",
     "loss_seed",
+    "loss_smoothed",
     "loss_vocab_parallel",
+    "lstm",
     "max_pool2d",
     "pool2d",
     "pool_elements",

@@ -225,6 +225,38 @@ def loss_in_place(name: str, rows: float, vocab: int) -> tuple[Op, ...]:
     return Op(name=name, fwd=(fwd,), bwd=(bwd,), saved=saved, in_place=True), loss_seed()
 
 
+def loss_smoothed(rows: float, vocab: int) -> tuple[Op, ...]:
+    """Label smoothing: fp32 log-probabilities, gathered and averaged (MLPerf's smoothing.py).
+
+    ``log_softmax(..., dtype=torch.float32)`` reads 16 bit and writes fp32 in one kernel. The mean
+    reads the result once more. Backward makes two gradients of that size: zeros to which the
+    gathered ones are added, and the mean's, expanded by a division. It sums them and goes back
+    through the softmax.
+    """
+    scores = rows * vocab
+    fp32_bytes = FP32_BYTES * scores  # of one tensor
+    # Long rows are read from memory once per pass, as in ``cross_entropy``.
+    streams = vocab > BLOCK_ROW
+    kind: KernelKind = "elementwise" if streams else "softmax"
+    logits = Op(name="loss.logits", fwd=(), saved=Saved(low=scores))
+    read = 3.0 if streams else 1.0
+    loss = Op(
+        name="loss",
+        fwd=(
+            Kernel(kind=kind, low=read * scores, raw_bytes=fp32_bytes + 8.0 * rows),
+            Kernel(kind="reduction", raw_bytes=fp32_bytes, launches=2.0),
+        ),
+        bwd=(
+            Kernel(kind="elementwise", raw_bytes=fp32_bytes),
+            Kernel(kind="elementwise", raw_bytes=fp32_bytes, indexed=scores),
+            Kernel(kind="elementwise", raw_bytes=3 * fp32_bytes),
+            Kernel(kind=kind, low=scores, raw_bytes=(3.0 if streams else 2.0) * fp32_bytes),
+        ),
+        saved=Saved(raw_bytes=8.0 * rows + fp32_bytes),
+    )
+    return logits, loss
+
+
 def loss_chunked(
     name: str, rows: float, hidden: int, vocab: int, *, trained: bool = True
 ) -> tuple[Op, ...]:
@@ -248,6 +280,17 @@ def loss_chunked(
         ),
         loss_seed(),
     )  # fmt: skip
+
+
+def dice_loss(scores: float) -> Op:
+    """Dice and cross-entropy of the scores of all classes (monai/losses/dice.py).
+
+    Passes: softmax, log-softmax, one-hot labels, products and three sums; in backward the gradients
+    of both.
+    """
+    fwd = Kernel(kind="elementwise", high=14.0 * scores, launches=24.0)
+    bwd = Kernel(kind="elementwise", high=10.0 * scores, launches=20.0)
+    return Op(name="loss", fwd=(fwd,), bwd=(bwd,), saved=Saved(high=3.0 * scores))
 
 
 def loss_seed() -> Op:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final, NamedTuple
 
+from simcore.base.units import FP32_BYTES
 from simcore.workload.graph import NATIVE_NORM, Affine, Kernel, Op
 from simcore.workload.saved import Saved
 
@@ -147,6 +148,19 @@ def batch_norm(
         fwd.append(Kernel(kind="elementwise"))
     bwd = kernels(5.0, backward=True)
     return Op(name=name, fwd=tuple(fwd), bwd=tuple(bwd), saved=Saved(low=elems * save_input))
+
+
+def instance_norm(name: str, elems: float, channels: int) -> Op:
+    """A BatchNorm over channels of single samples, whose scale and shift are repeated for each."""
+    norm = batch_norm(name, elems, channels, save_input=False, channels_first=True)
+
+    def of_samples(kernels: tuple[Kernel, ...]) -> tuple[Kernel, ...]:
+        return tuple(replace(k, blocks=Affine(0.0, k.blocks.fixed)) for k in kernels)
+
+    repeated = Kernel(kind="copy", raw_bytes=2.0 * FP32_BYTES * channels, launches=2.0)
+    summed = replace(repeated, kind="reduction")
+    fwd, bwd = (repeated, *of_samples(norm.fwd)), (*of_samples(norm.bwd), summed)
+    return replace(norm, fwd=fwd, bwd=bwd)
 
 
 def softmax(name: str, elems: float, *, row: float = 1.0, save_output: bool = True) -> Op:
