@@ -14,6 +14,7 @@ from simcore.hardware.cluster import ClusterSpec, parse_cluster
 from simcore.request.model_settings import compiles
 from simcore.strategy.dialects import Launch, read_launch, title_of
 from simcore.strategy.options.values import shown
+from simcore.strategy.strategy import SINGLE
 from simcore.workload.archs.lm_attention import ATTENTIONS
 
 #: Options that detail the recompute mode: not read from the file where the user gives a mode.
@@ -117,6 +118,17 @@ def filled(
     return merged, notes
 
 
+def _wrapping(launch: Launch) -> set[str]:
+    """Names the strategy where its DDP wraps a model even on one GPU.
+
+    Accelerate and scripts do so where LOCAL_RANK is set (accelerate/state.py, PartialState), which
+    torchrun does, and ``accelerate launch`` of one process does not (commands/launch.py,
+    simple_launcher).
+    """
+    by = launch.keys.get("nproc_per_node", "").replace("_", "-").lower()
+    return {"strategy"} if by.endswith("nproc-per-node") else set()
+
+
 def with_launch(text: str, gpus: str, options: Mapping[str, Any]) -> Launched:
     """The launch file (or quoted flags) read, and the options that were not given filled in.
 
@@ -131,6 +143,12 @@ def with_launch(text: str, gpus: str, options: Mapping[str, Any]) -> Launched:
     merged, notes = filled(launch, options, COUNTS if counted else ())
     cluster = _cluster(gpus, merged)
     world = cluster.n_gpus if cluster else None
+    if (
+        world == 1
+        and merged.get("strategy") == "ddp"
+        and "strategy" not in given | _wrapping(launch)
+    ):
+        merged["strategy"] = SINGLE
     if cluster and (devices := cluster.groups[0].gpu.program_devices) > 1:
         notes += _of_chips(merged, given, devices, cluster.groups[0].gpu.name)
     _compare_worlds(launch, gpus, counted, world, given, notes, problems)

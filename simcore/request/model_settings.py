@@ -130,7 +130,7 @@ _FUSES: Final = "fused_pointwise"
 _PADS: Final = "padded_vocab"
 #: Implementations written as tensor operations, and what each becomes when it is one kernel.
 _BECOMES: Final[Mapping[str, Mapping[Scalar, Scalar]]] = {
-    "loss": {"eager": "compiled", "eager_freed": "compiled"},
+    "loss": {"eager": "compiled", "eager_freed": "compiled", "eager_shifted": "compiled"},
     "norm": {"rmsnorm_eager": "rmsnorm", "rmsnorm_gemma": "rmsnorm"},
     "mlp": {"gelu_new": "gelu"},
 }

@@ -38,8 +38,8 @@ AUTO = "auto"
 _ARCH = "transformer"
 #: Settings that the library replaces only where the model has one of the usual values.
 _USUAL: Mapping[str, tuple[Scalar, ...]] = {
-    "attention": ("flash",), "loss": ("eager", "eager_freed"), "norm": ("rmsnorm",),
-    "dropout": (0.0,), "expert_tokens": ("chosen_weighed", "all"),
+    "attention": ("flash",), "loss": ("eager", "eager_freed", "eager_shifted"),
+    "norm": ("rmsnorm",), "dropout": (0.0,), "expert_tokens": ("chosen_weighed", "all"),
 }  # fmt: skip
 #: Option that answers list as a default where it was not given.
 _LISTED = "recompute"

@@ -12,10 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import PARALLELISMS, Array, block, strategy, workload
 
+from simcore.base.record import Same
 from simcore.base.units import GIGA, MIB
 from simcore.memory.outside import CUBLAS_WORKSPACE_BYTES
 from simcore.memory.parts import saved_activations, stub_bytes
 from simcore.memory.terms import MOMENTS, ROUNDING, Memory, memory_of
+from simcore.memory.walk import held_at_ticks
 from simcore.step.parallel import PARALLELISMS as REGISTRY
 from simcore.step.transients import backward_bytes, saved_bytes
 from simcore.strategy.precision import PRECISIONS, with_main_grads
@@ -484,6 +486,28 @@ def test_a_loss_cut_over_tensor_ranks_holds_three_fp32_tensors() -> None:
     assert max(backward_bytes(op, bf16).held for op in found) == 12 * rows * vocab
     kept = [sum(saved_bytes(op.saved, bf16) for op in each) for each in (found, eager)]
     assert kept == [(2 + 4) * rows * vocab + 8 * rows] * 2
+
+
+def test_a_loss_that_shifts_its_logits_holds_them_beside_their_copy() -> None:
+    """ForCausalLMLoss of transformers 4.48: 16-bit logits, fp32 ones, their shift, log-softmax."""
+    rows, vocab = 128, 1000
+    bf16 = strategy("ddp", "bf16").precision
+    ends = [
+        replace(
+            block("head", [1]),
+            ops=ops.lm_loss("x", rows, vocab, upcast=True, held=False, shifted=s),
+        )
+        for s in (False, True)
+    ]
+    ticks = [held_at_ticks(Same(b), bf16, pins=True, again=False).sum(axis=1) for b in ends]
+    middle = [len(b.ops) for b in ends]
+    forward = [t[:n].max() for t, n in zip(ticks, middle, strict=True)]
+    backward = [t[n:].max() for t, n in zip(ticks, middle, strict=True)]
+    small = pytest.approx(0, abs=50 * rows)  # labels and the loss itself
+    assert [f - w * rows * vocab for f, w in zip(forward, (4 + 4, 2 + 12), strict=True)] == [
+        small
+    ] * 2
+    assert backward[1] == pytest.approx(backward[0], rel=1e-3)
 
 
 def test_a_chunked_loss_makes_its_weights_gradient_in_forward() -> None:

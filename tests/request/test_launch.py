@@ -281,3 +281,17 @@ def test_sums_of_gradients_keep_their_width(main_grads: str, narrow: bool) -> No
         "gpt2", "8xA100", strategy="zero1", precision="bf16", main_grads=main_grads
     )
     assert ("--grad-reduce-in-bf16" in launch_file("megatron", asked, 1024).text) is narrow
+
+
+@pytest.mark.parametrize(
+    ("line", "wrapped"),
+    [  # accelerate/state.py, PartialState: DDP where LOCAL_RANK is set, which torchrun does
+        ("python run_clm.py --model_name_or_path gpt2", False),
+        ("accelerate launch --num_processes 1 run_clm.py --model_name_or_path gpt2", False),
+        ("torchrun --nproc_per_node 1 run_clm.py --model_name_or_path gpt2", True),
+    ],
+)
+def test_a_process_alone_has_no_buckets_but_under_torchrun(line: str, wrapped: bool) -> None:
+    request = make_request("gpt2", "1xH100", launch=line)
+    assert request.strategy.parallelism == "ddp"
+    assert request.strategy.buckets.wraps_alone is wrapped

@@ -18,9 +18,10 @@ def _file(tmp_path: Path, runs: str, more: str = "") -> Path:
     return path
 
 
-def test_every_case_has_a_source_and_every_command_is_understood() -> None:
-    cases = read_cases(cases_file())
-    assert len(cases) == 20
+@pytest.mark.parametrize(("called", "number"), [("cases", 20), ("launch lines", 32)])
+def test_every_case_has_a_source_and_every_command_is_understood(called: str, number: int) -> None:
+    cases = read_cases(cases_file(called))
+    assert len(cases) == number
     assert all(case.source and case.runs for case in cases)
     assert len({case.name for case in cases}) == len(cases)
 

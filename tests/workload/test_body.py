@@ -41,7 +41,17 @@ def test_a_product_that_no_layer_has_is_refused(targets: str) -> None:
         _adapted("mamba2-2.7b", targets)
 
 
-@pytest.mark.parametrize("targets", ["in_proj", "out_projj"])
-def test_one_known_name_does_not_excuse_another(targets: str) -> None:
-    with pytest.raises(SimcoreError, match=f"'{targets}' is no matrix product"):
-        _adapted("llama2-7b", f"out_proj,{targets}")
+def test_one_known_name_does_not_excuse_a_misspelt_one() -> None:
+    with pytest.raises(SimcoreError, match="'out_projj' is no matrix product"):
+        _adapted("llama2-7b", "out_proj,out_projj")
+
+
+def test_a_product_of_other_models_is_left_out_as_peft_does_and_that_is_told() -> None:
+    """Apertus has no gate: of the usual list PEFT adapts the products that there are."""
+    asked, there_are = "gate_proj,up_proj,q_proj", "up_proj,q_proj"
+    both = [
+        api.predict("apertus-8b", "8xH100", lora_rank=RANK, lora_targets=t)
+        for t in (asked, there_are)
+    ]
+    assert both[0].n_params == both[1].n_params
+    assert "no layer has gate: no adapter there" in both[0].assumptions

@@ -48,6 +48,14 @@ _TYPES = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32", "torch.bfloa
           "torch.float16": "fp16", "torch.float32": "fp32"}  # fmt: skip
 #: Keys whose false is not an absent flag.
 _FALSE_COUNTS = ("overlap-p2p-comm",)
+#: ms-swift's defaults that are not Megatron-LM's (swift/megatron/arguments/megatron_args.py;
+#: bf16 is the format of the checkpoint), and its names of Megatron-LM's arguments.
+_OF_SWIFT: dict[str, Any] = {
+    "micro-batch-size": 1, "global-batch-size": 16, "recompute-granularity": "selective",
+    "use-distributed-optimizer": True, "cross-entropy-loss-fusion": True, "bf16": True,
+    "moe-grouped-gemm": True, "attention-backend": "flash",
+}  # fmt: skip
+_CALLED_BY_SWIFT = {"max-length": "seq-length"}
 #: Several keys of one value, of which the first one decides (run_recipe.py: the dataset owns it).
 _OWNER = {"model.seq_length": "dataset.seq_length", "model.seq-length": "dataset.seq-length"}
 
@@ -116,5 +124,24 @@ def nemo(reading: Reading, table: Table) -> None:
     as_flags(reading, table)
 
 
+def swift(reading: Reading, table: Table) -> None:
+    """ms-swift's arguments: switches with values, and defaults that Megatron-LM does not have."""
+    given = {fold_key(k): table.take(k) for k in list(table.given)}
+    for key in list(table.given):
+        table.drop(key)
+        del table.given[key]
+    reading.say("model", str(given.pop("model", "")) or None, "--model")
+    kind, rank = given.pop("tuner-type", "full"), given.pop("lora-rank", 8)
+    targets = str(given.pop("target-modules", "all-linear"))
+    if kind != "full":
+        reading.say("lora_rank", reading.whole("--lora_rank", rank), "--tuner_type")
+        reading.say("lora_targets", targets, "--target_modules")
+    for key, value in {**_OF_SWIFT, **given}.items():
+        name, plain = _CALLED_BY_SWIFT.get(key, key), fold(value)
+        if plain not in (*FALSE, "none", "null"):
+            table.put(name, True if plain == "true" else _TYPES.get(str(value), value), key)
+
+
+FIRST["ms-swift-megatron"] = swift
 FIRST["megatron-bridge"] = as_flags
 FIRST["nemo"] = nemo

@@ -26,7 +26,7 @@ _VARIABLE = re.compile(r"\$(?:\{([A-Za-z_]\w*)(\[[@*]\])?(?::?-([^}]*))?\}|([A-Z
 _ARRAY_OPENS = re.compile(r"^\s*(?:(?:declare|local|export|readonly)\s+(?:-\w+\s+)?)?"
                           r"([A-Za-z_]\w*)(\+?)=\(")  # fmt: skip
 _SBATCH = re.compile(r"^#SBATCH\s+(.+?)\s*$", re.MULTILINE)
-_ARITHMETIC = re.compile(r"\$\(\((.+?)\)\)")
+_ARITHMETIC = re.compile(r"\$\(\((.+?)\)\)|\$\(expr\s+([^()]+?)\)|`expr\s+([^`]+?)`")
 #: What sends a command's output elsewhere: >log, 2>&1, &>> log (of which the next word is a file).
 _REDIRECTS = re.compile(r"^(?:\d*|&)(?:>>?|<)(&?[^>\s]*)$")
 #: Arguments of the script itself.
@@ -131,13 +131,14 @@ def _opens(text: str) -> int:
 
 
 def _computed(match: re.Match[str], variables: dict[str, list[str]]) -> str:
-    """The whole number that ``$((…))`` is, of known variables; else the text as it is."""
+    """The whole number that ``$((…))`` or ``$(expr …)`` is, of known variables; else its text."""
 
     def number(found: re.Match[str]) -> str:
         return " ".join(variables.get(found[1], [found[0]]))
 
     try:
-        return str(whole_number(re.sub(r"\$?\{?([A-Za-z_]\w*)\}?", number, match[1])))
+        text = (match[1] or match[2] or match[3]).replace("\\*", "*")  # expr's, for the shell
+        return str(whole_number(re.sub(r"\$?\{?([A-Za-z_]\w*)\}?", number, text)))
     except ValueError:
         return match[0]
 

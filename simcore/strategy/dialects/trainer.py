@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from itertools import product
+
 from simcore.strategy.dialects.lines import ANY_SCRIPT, FIRST, LAST, of_table
 from simcore.strategy.dialects.reading import Reading, Table
 from simcore.strategy.dialects.source import beside, json_table
@@ -10,6 +13,8 @@ from simcore.strategy.dialects.source import beside, json_table
 _SHARDED = ("zero1", "zero2", "zero3", "hsdp")
 #: 16-bit formats.
 _NARROW = ("bf16", "fp16")
+#: The last name of a pattern of module names, with choices in it: ``(up|down)_proj``.
+_LAST_NAMES = re.compile(r"(?:^|[.\\])((?:\w*\((?:\?:)?[\w|]{1,200}\)\w*){1,2})\$?$")
 
 
 def sharding_words(reading: Reading, table: Table) -> None:
@@ -78,13 +83,25 @@ def sharding_program(reading: Reading, _table: Table) -> None:
         reading.say("software", "transformers-deepspeed", "DeepSpeed")
 
 
+def _spelt_out(pattern: str) -> list[str]:
+    """The names that a pattern of PEFT's ends in: ``.*\\.(q|v)_proj`` is q_proj and v_proj.
+
+    The pattern is not run. A text without a choice in its last name is returned as it is.
+    """
+    if (tail := _LAST_NAMES.search(pattern)) is None:
+        return [pattern]
+    parts = [p.removeprefix("?:").split("|") for p in re.split(r"[()]", tail[1])]
+    return ["".join(words) for words in product(*parts)]
+
+
 def adapted(reading: Reading, _table: Table) -> None:
     """Name what is adapted by its products, and the format of a base that is stored in 4 bits.
 
-    A name may have the modules around it (``self_attn.q_proj``). Experts that all tokens see are
-    left out: adapters are on all products of a name or on none.
+    A name may have the modules around it (``self_attn.q_proj``), or be a pattern of such names.
+    Experts that all tokens see are left out: adapters are on all products of a name or on none.
     """
     if isinstance(said := reading.said("lora_targets"), str):
+        said = ",".join(_spelt_out(said))
         shared = [t for t in said.split(",") if "shared_expert" in t]
         names = [t.strip().rpartition(".")[2] for t in said.split(",") if t not in shared]
         key = reading.key_of("lora_targets")

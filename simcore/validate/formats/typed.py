@@ -42,7 +42,8 @@ def _read(name: str, row: Row) -> Case:
         raise ValueError("simcore_arguments must begin with predict")
     try:
         typed = options_typed(words[1:])
-        model, gpus = typed.pop("model"), typed.pop("gpus")
+        named = not typed.get("launch")  # else the launch line may name the model
+        model, gpus = typed.pop("model") if named else typed.pop("model", ""), typed.pop("gpus")
         options, problems = read_options(typed)
     except InvalidConfig as err:
         raise ValueError(f"simcore_arguments: {err}") from None

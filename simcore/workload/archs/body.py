@@ -135,19 +135,26 @@ def assumptions(chosen: Adapters | None) -> tuple[str, ...]:
     )
 
 
-def check_targets(chosen: Adapters | None, bodies: Sequence[Body]) -> None:
-    """Raises ValueError if a target names no product of any layer."""
+def check_targets(chosen: Adapters | None, bodies: Sequence[Body]) -> tuple[str, ...]:
+    """A sentence on targets that this model does not have, as PEFT skips them (tuners_utils.py,
+    inject_adapter, needs one match). Raises ValueError where no layer has any target, and for a
+    word that is no product's name anywhere.
+    """
     if chosen is None:
-        return
+        return ()
     known = {plain for b in bodies for n in b.products for plain in (n, _plain(n))}
     # A checkpoint's name for several products stands for those of them that exist.
     of_these_names = {product for several in TARGETS.values() if known & chosen.targets & {*several}
              for product in several}  # fmt: skip
-    for target in sorted(chosen.targets - {ALL_LINEAR} - known - of_these_names):
+    absent = sorted(chosen.targets - {ALL_LINEAR} - known - of_these_names)
+    elsewhere = {product for several in TARGETS.values() for product in several}
+    nowhere = [t for t in absent if t not in elsewhere]
+    if nowhere or len(absent) == len(chosen.targets):
         raise ValueError(
-            f"lora_targets {target!r} is no matrix product of a layer: "
+            f"lora_targets {[*nowhere, *absent][0]!r} is no matrix product of a layer: "
             f"write {ALL_LINEAR} or some of {', '.join(sorted({_plain(n) for n in known}))}"
         )
+    return (f"no layer has {', '.join(absent)}: no adapter there",) if absent else ()
 
 
 def _missing_flop(op: Op) -> float:

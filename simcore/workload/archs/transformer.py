@@ -67,6 +67,7 @@ _CHOICES = {
     "loss": (
         "eager",
         "eager_freed",
+        "eager_shifted",
         "parallel",
         "vocab_parallel",
         "vocab_parallel_fused",
@@ -126,7 +127,10 @@ def _loss(name: str, seq: int, vocab: int, run: Implementation) -> tuple[Op, ...
             return ops.loss_flash(name, seq, vocab)
         case "compiled" | "chunked":
             return ops.loss_compiled(name, seq, vocab)
-    return ops.lm_loss(name, seq, vocab, upcast=run.upcast_loss, held=run.loss != "eager_freed")
+    return ops.lm_loss(
+        name, seq, vocab, upcast=run.upcast_loss, held=run.loss == "eager",
+        shifted=run.loss == "eager_shifted" and run.upcast_loss,
+    )  # fmt: skip
 
 
 def _head(m: Model, vocab: int, ends: Ends) -> Body:
@@ -342,7 +346,7 @@ def build(
     kinds = list(dict.fromkeys(order))
     first = _embeddings(m, sizes.vocab, ends, _table_rows(sizes, ends))
     middle = [layer(m, kind) for kind in kinds]
-    check_targets(m.adapters, middle)
+    left_out = check_targets(m.adapters, middle)
     last = _head(m, sizes.vocab, ends)
     extra = [_next_token(m, sizes.vocab, order[-1].routed)] if ends.next_tokens else []
     input_of_layer = Saved(high=m.elems)
@@ -376,5 +380,5 @@ def build(
         uneven_flop=uneven_flop,
         input_bytes=2.0 * INT64_BYTES * sizes.seq_len,  # tokens and labels
         tokens_per_sample=sizes.seq_len,
-        notes=assumptions(m.adapters),
+        notes=(*assumptions(m.adapters), *left_out),
     )  # fmt: skip

@@ -78,14 +78,16 @@ def add_positions(name: str, rows: float, dim: int, *, table_rows: int = 0) -> O
 
 
 def lm_loss(
-    name: str, rows: float, vocab: int, *, upcast: bool = False, held: bool = True
-) -> tuple[Op, ...]:
+    name: str, rows: float, vocab: int, *, upcast: bool = False, held: bool = True,
+    shifted: bool = False,
+) -> tuple[Op, ...]:  # fmt: skip
     """Loss over a vocabulary: the logits, their copy, log-softmax, likelihood and backward's seed.
 
     ``held``: the training step holds the model's output, so that the logits themselves (low) live
     until backward ends, in addition to the log-probabilities (high). The copy is the fp32 cast
     under autocast; in fp32 training it is the shift by one position (``logits[:,
-    :-1].contiguous()``). ``upcast``: as for ``cross_entropy``.
+    :-1].contiguous()``). ``upcast``: as for ``cross_entropy``. ``shifted``: the fp32 logits are
+    copied once more for that shift, and held beside it until the loss is there, as the logits are.
     """
     elems = rows * vocab
     raw_bytes = FP32_BYTES * elems * upcast
@@ -94,7 +96,12 @@ def lm_loss(
     )
     saved = Saved(low=elems * held, raw_bytes=INT64_BYTES * rows * upcast)  # logits, labels
     kept = Op(name=f"{name}.logits", fwd=(copy,), bwd=(copy,), saved=saved)
-    return kept, cross_entropy(name, rows, vocab, upcast=upcast), loss_seed()
+    loss = cross_entropy(name, rows, vocab, upcast=upcast), loss_seed()
+    if not shifted:
+        return kept, *loss
+    again = Kernel(kind="copy", raw_bytes=2.0 * FP32_BYTES * elems, indexed=elems)
+    both = Saved(low=elems, raw_bytes=2.0 * FP32_BYTES * elems)
+    return kept, Op(name=f"{name}.shift", fwd=(again,), bwd=(again,), result=both), *loss
 
 
 def loss_parallel(name: str, rows: float, vocab: int) -> tuple[Op, ...]:
