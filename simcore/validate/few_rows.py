@@ -90,8 +90,8 @@ class FewRows:
             "n": len(self.draws),
             "seed": SEED,
             "mape_frac": {"median": float(middle), "p10": float(low), "p90": float(high)},
-            "coverage80_frac": {"median": float(np.median(inside)), "least": float(min(inside)),
-                                "most": float(max(inside))},
+            "coverage80_frac": {"mean": float(np.mean(inside)), "median": float(np.median(inside)),
+                                "least": float(min(inside)), "most": float(max(inside))},
             "mape_frac_of_each": [float(e) for e in errors],
         }  # fmt: skip
 
