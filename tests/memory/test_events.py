@@ -352,3 +352,22 @@ def test_buckets_of_one_element_are_no_more_than_a_model_has_tensors() -> None:
     held = closed(how.workload, how.strategy, 1.0, 2.0).terms["gradient_buckets"][0]
     found = sum(n for i, n in events.events if n is not None and i in buckets)
     assert len(buckets) <= 10_001 and found == pytest.approx(held, rel=1e-3)
+
+
+def _buckets(how: Strategy) -> list[int]:
+    """Bytes of each gradient bucket of a model of 60 MB of fp32 gradients."""
+    events = step_events(
+        workload([block("x", [3_000_000] * 5)]), how, micro_batch=1, n_ranks=8, steps=1
+    )
+    sizes = dict(e for e in events.events if e[1] is not None)
+    return [sizes[i] for i, a in enumerate(events.what) if a.term == "gradient_buckets"]  # type: ignore[misc]
+
+
+def test_ddp_has_buckets_of_25_mb_and_zero_one_buffer() -> None:
+    """torch's bucket_cap_mb; DeepSpeed's buckets are one flat buffer each (zero/stage_1_and_2)."""
+    assert _buckets(strategy("ddp", "fp32")) == [
+        25 * int(MIB),
+        25 * int(MIB),
+        60_000_000 - 50 * int(MIB),
+    ]
+    assert len(_buckets(strategy("zero1", "fp32"))) == 1

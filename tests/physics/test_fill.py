@@ -167,3 +167,9 @@ def test_a_systolic_array_is_filled_by_multiples_of_its_side() -> None:
     assert array_fill(128.0, 128.0) == pytest.approx(1.0)
     assert array_fill(256.0, 2880.0, 4096.0) == pytest.approx(11.25 / 12)
     assert array_fill(256.0, 64.0, 384.0) == pytest.approx(0.25 * 0.75)
+
+
+def test_less_than_a_head_fills_as_one_does() -> None:
+    """A table's rows without heads have zero of them."""
+    one, none = (attention_fill(256.0, 64.0, 256.0, heads, 108.0) for heads in (1.0, 0.0))
+    assert one == none == pytest.approx(2 / 108)

@@ -7,18 +7,6 @@ import pytest
 from simcore import api
 from simcore.answer.request import make_request
 from simcore.base.errors import InvalidConfig, UsageError
-from simcore.request.model_settings import sides
-
-
-@pytest.mark.parametrize(("text", "expected"), [("512", (512, 512)), (" 480 x 832 ", (480, 832))])
-def test_a_side_or_height_and_width(text: str, expected: tuple[int, int]) -> None:
-    assert sides(text) == expected
-
-
-@pytest.mark.parametrize("text", ["", "0", "480x0", "480x832x3", "-1", "wide", "512.5"])
-def test_what_is_no_size_is_refused(text: str) -> None:
-    with pytest.raises(InvalidConfig, match="neither a side nor HEIGHTxWIDTH"):
-        sides(text)
 
 
 @pytest.mark.parametrize(

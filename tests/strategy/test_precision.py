@@ -124,3 +124,10 @@ def test_only_lower_halves_of_bf16_master_weights_are_stored() -> None:
     for name in ("fp16", "bf16-true", "fp32", "amp-bf16"):  # no bf16 weights with a master copy
         assert with_remainders(PRECISIONS[name]) is PRECISIONS[name], name
     assert with_remainders(PRECISIONS["bf16"], wanted=False) is PRECISIONS["bf16"]
+
+
+def test_nothing_special_is_assumed_of_a_format() -> None:
+    plain = Precision("x", 4, 4, 0, 4, 4, 0, "fp32", (), "words")
+    assert not any((plain.main_grads, plain.fused_grad_sum, plain.block_scaled, plain.narrow_state))
+    assert (plain.input_bytes, plain.operand_bytes, plain.cast_read_bytes) == (0.0, 0.0, 0.0)
+    assert (plain.weight_cast_bytes, plain.gather_bytes, plain.conv_peak) == ((0.0, 0.0), 0.0, None)

@@ -228,3 +228,10 @@ def test_collectives_along_the_sequence_copy_the_whole_tensor() -> None:
         assert sum(k.launches for k in kernels) == 4
     other = next(b for b in megatron.part.blocks if b.recomputable)
     assert not any(op.name.startswith("tensor.") for op in other.ops)
+
+
+def test_recompute_that_stops_early_leaves_out_the_last_sum() -> None:
+    """Of two sums of a layer, one; with a cut sequence the gather of that one has been repeated."""
+    for cut, backward in ((False, 2 + 1), (True, 3 + 1.5)):
+        words = {"tp": 4, "recompute": "full", "software": "torchtune", "sequence_parallel": cut}
+        assert _ranks("llama3-8b", words).passes == (2.0, backward)

@@ -311,3 +311,15 @@ def test_what_is_written_is_read_as_what_the_writer_says(
     assert read_launch(" ".join(made.text.split())).overlap == made.program["overlap"]
     if (strategy, overlap) in {("ddp", "none"), ("zero1", "grads,params"), ("zero1", "dgrad")}:
         assert made.program["overlap"] == overlap
+
+
+@pytest.mark.parametrize(("layers", "chunks"), [(24, None), (12, 2), (6, 4)])
+def test_layers_of_a_chunk_that_is_a_whole_stage_are_no_chunks(
+    layers: int, chunks: int | None
+) -> None:
+    """96 layers on 4 stages: 24 a stage."""
+    launch = read_launch(
+        "torchrun --nproc_per_node 8 pretrain_gpt.py --micro-batch-size 1 --num-layers 96 "
+        f"--pipeline-model-parallel-size 4 --num-layers-per-virtual-pipeline-stage {layers}"
+    )
+    assert (launch.pp, launch.vpp) == (4, chunks)

@@ -192,3 +192,7 @@ def test_a_document_with_variables_is_not_taken_for_the_file(tmp_path: Path) -> 
     script.write_text('cat <<EOT > ds.json\n{"train_batch_size": $B}\nEOT\n'
                       "torchrun --nproc-per-node 4 train.py\n")  # fmt: skip
     assert read_launch(str(script)).nproc_per_node == 4
+
+
+def test_a_line_that_ends_before_its_module_starts_nothing() -> None:
+    assert find_line(read_script(Source("python -m", "line"))) is None

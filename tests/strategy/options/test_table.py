@@ -23,7 +23,7 @@ from simcore.strategy.options import (
 )
 from simcore.strategy.options.kinds import Kind, looked_up, whole_meant
 from simcore.strategy.options.option import HEADINGS
-from simcore.strategy.options.values import read_options, shown
+from simcore.strategy.options.values import read_options, shown, sides
 
 
 @pytest.mark.parametrize(
@@ -144,3 +144,16 @@ def test_an_option_is_registered_once_and_under_a_known_heading() -> None:
         OPTIONS["micro_bach"]
     with pytest.raises(InvalidConfig):
         OPTIONS["tp"].read("0")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"), [("512", (512, 512)), (" 480 x 832 ", (480, 832)), ("1x2", (1, 2))]
+)
+def test_a_side_or_height_and_width(text: str, expected: tuple[int, int]) -> None:
+    assert sides(text) == expected
+
+
+@pytest.mark.parametrize("text", ["", "0", "480x0", "480x832x3", "-1", "wide", "512.5"])
+def test_what_is_no_size_is_refused(text: str) -> None:
+    with pytest.raises(InvalidConfig, match="neither a side nor HEIGHTxWIDTH"):
+        sides(text)
