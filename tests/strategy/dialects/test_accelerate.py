@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from torch.distributed.fsdp import ShardingStrategy
 
-from simcore.strategy.dialects import Launch, read_launch
+from simcore.base.errors import InvalidConfig
+from simcore.strategy.dialects import Job, Launch, emit, read_launch
 from simcore.strategy.dialects.record import RECORDS
 
 SAMPLES = Path(__file__).parent / "samples"
@@ -126,3 +128,17 @@ def test_defaults(tmp_path: Path) -> None:
     assert read(tmp_path, "distributed_type: DEEPSPEED\n").strategy == "zero2"
     none = read(tmp_path, "distributed_type: 'NO'\n")
     assert (none.nnodes, none.nproc_per_node) == (1, 1)
+
+
+def test_ranks_of_a_sharding_group_are_not_all_contexts() -> None:
+    """16 ranks in two groups of eight; with four context ranks in each, two are left to shard."""
+    asked = Job(
+        model="gpt2-xl", strategy="zero3", micro_batch=4, grad_accum=2, precision="fp32",
+        recompute="none", optimizer="adamw", offload="none", nnodes=2, nproc_per_node=8, cp=4,
+        shard_ranks=8,
+    )  # fmt: skip
+    text = emit("accelerate", asked).text
+    for size in ("dp_replicate_size: 2", "dp_shard_size: 2", "cp_size: 4"):
+        assert f"parallelism_config_{size}" in text
+    with pytest.raises(InvalidConfig, match="over 8 ranks of which 8 are context"):
+        emit("accelerate", replace(asked, cp=8))

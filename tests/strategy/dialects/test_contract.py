@@ -293,8 +293,6 @@ def test_round_trip_of_every_number(
         ("deepspeed", {"strategy": "zero3", "shard_ranks": 8}, ["ZeRO++", "MiCS"]),
         ("accelerate", {"strategy": "zero1", "shard_ranks": 8}, ["shard-ranks 8", "FSDP"]),
         ("accelerate", {"tp": 2, "sequence_parallel": False}, ["tp 2", "zero3"]),
-        # all ranks of a sharding group would be context's, beside a second replica
-        ("accelerate", {"strategy": "zero3", "cp": 8, "shard_ranks": 8}, ["8 ranks", "context"]),
     ],
 )
 def test_what_cannot_be_said_names_it(dialect: str, changes: dict, words: list[str]) -> None:
@@ -397,13 +395,6 @@ def test_no_value_of_a_known_key_breaks_deepspeed(value: object, data: st.DataOb
 def test_a_text_that_is_nothing_is_refused() -> None:
     with pytest.raises(UsageError, match="no launch file of a known format"):
         read_launch("hello world")
-
-
-def test_half_of_a_sharding_group_may_be_contexts() -> None:
-    """16 ranks: two replicas of eight shards; of four context ranks, two are left to shard over."""
-    text = emit("accelerate", job(strategy="zero3", cp=4, shard_ranks=8)).text
-    for size in ("dp_replicate_size: 2", "dp_shard_size: 2", "cp_size: 4"):
-        assert f"parallelism_config_{size}" in text
 
 
 def test_what_a_key_states_is_not_replaced_by_what_its_absence_means(tmp_path: Path) -> None:
