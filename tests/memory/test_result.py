@@ -7,7 +7,17 @@ from dataclasses import replace
 import pytest
 
 from simcore.base.figures import Z80
-from simcore.memory.result import HOLES, MemoryResult, Segments
+from simcore.memory.result import (
+    HOLES,
+    LARGE_SEGMENT_BYTES,
+    MIN_BLOCK_BYTES,
+    MIN_LARGE_BYTES,
+    ROUND_LARGE_BYTES,
+    SMALL_BYTES,
+    SMALL_SEGMENT_BYTES,
+    MemoryResult,
+    Segments,
+)
 from simcore.report.sentences import verdict
 from simcore.report.text_of import text_of
 
@@ -79,3 +89,12 @@ def test_a_job_is_tight_where_fragmentation_alone_decides(
     found = result(needed, capacity)
     assert found.tight is (word == "TIGHT") and found.fits is (word == "FITS")
     assert verdict(found)[0] == word and str(text_of(found)).startswith(word)
+
+
+def test_sizes_of_pytorchs_allocator() -> None:
+    """kMinBlockSize, kSmallSize, kSmallBuffer, kLargeBuffer, kMinLargeAlloc and kRoundLarge of
+    c10/cuda/CUDACachingAllocator (PyTorch 2.4, .h)."""
+    sizes = (SMALL_BYTES, SMALL_SEGMENT_BYTES, LARGE_SEGMENT_BYTES, MIN_LARGE_BYTES,
+             ROUND_LARGE_BYTES)  # fmt: skip
+    assert MIN_BLOCK_BYTES == 512
+    assert sizes == (2**20, 2 * 2**20, 20 * 2**20, 10 * 2**20, 2 * 2**20)

@@ -11,6 +11,7 @@ from strategies import group
 from simcore.hardware.cluster import parse_cluster
 from simcore.hardware.profile import load_profile
 from simcore.physics.collectives import Collective, Group, collective_time_s
+from simcore.physics.collectives.torus import exchange_s_per_byte
 from simcore.timing.points import Points
 from simcore.timing.steps import point_values
 
@@ -82,3 +83,8 @@ def test_measured_all_gather_of_four_chips(sent_mb: float, published_us: float) 
     points = Points.of(point_values(cluster, load_profile(), "x", 1, 1), 1)
     found = one("all_gather", sent_mb * 1e6 * 4 / 3, points.group(points.n_ranks, points.n_nodes))
     assert found * 1e6 == pytest.approx(published_us, rel=0.06)
+
+
+def test_a_slice_of_one_chip_exchanges_nothing() -> None:
+    alone, pair = (exchange_s_per_byte(torus(chips, 2, 16)) for chips in (1.0, 2.0))
+    assert alone.tolist() == [0.0] < pair.tolist()

@@ -74,3 +74,9 @@ def test_one_process_feeds_all_devices_of_data_parallel() -> None:
     found = step_s(1.0, points(n_ranks=8.0, n_nodes=1.0), data=data, one_process=True)
     # 44 steps of 16 samples, which one worker of 8 loads in 16 s: waves of 8 batches.
     assert found == pytest.approx((16.0 + 5 * 16.0 + 4 * 1.0) / 44)
+
+
+def test_an_epoch_has_at_least_one_batch() -> None:
+    """8 samples for steps of 32: each step begins an epoch."""
+    few = Loading(8.0, 1.0, 8, persistent=False, worker_start_s=0.02)
+    assert step_s(1.0, data=few) == pytest.approx(1.0 + 8 * 0.02 + 2.0)

@@ -370,3 +370,13 @@ def test_an_update_follows_the_models_whose_updates_were_timed(numel: int, facto
     )
     timed = seconds("optimizer_s", made(models=models, on={"updates": updates}))
     assert timed == pytest.approx(factor * seconds("optimizer_s", plain))
+
+
+def test_parameters_are_sent_by_the_ranks_that_own_them_with_zero_1_alone() -> None:
+    owned = program(optimizer_state=OptimizerState(owned_tensor_by_tensor=True))
+    sent = np.asarray(made("zero1", program=owned).broadcasts_s)
+    assert (sent > 0.0).all()
+    for none in (made("zero1"), made("ddp", program=owned), made("zero2", program=owned)):
+        assert np.all(none.broadcasts_s == 0.0)
+    silent = made("zero1", program=owned, axis={"use_comm": 0.0}).broadcasts_s
+    assert np.all(silent == 0.0)
