@@ -49,6 +49,7 @@ OPERATORS = (
 EQUIVALENT_LINES = {
     "@dataclass": "flags that forbid writing or save memory compute nothing",
     "@lru_cache": "another size of a cache gives the same values",
+    "_ADDRESS_RANGE =": "any range that is longer than a device's memory keeps segments apart",
 }
 #: Single mutants that compute the same: (file, operator, occurrence), each with its reason.
 EQUIVALENT: dict[tuple[str, str, int], str] = {}

@@ -395,9 +395,3 @@ def test_no_value_of_a_known_key_breaks_deepspeed(value: object, data: st.DataOb
 def test_a_text_that_is_nothing_is_refused() -> None:
     with pytest.raises(UsageError, match="no launch file of a known format"):
         read_launch("hello world")
-
-
-def test_what_a_key_states_is_not_replaced_by_what_its_absence_means(tmp_path: Path) -> None:
-    stated = read_launch("torchrun --nproc_per_node 8 pretrain_gpt.py --micro-batch-size 1 --bf16")
-    bare = read_launch("torchrun --nproc_per_node 8 pretrain_gpt.py --micro-batch-size 1")
-    assert (stated.precision, bare.precision) == ("bf16", "fp32")

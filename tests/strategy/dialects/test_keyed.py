@@ -174,3 +174,22 @@ def test_a_record_in_the_users_folder_is_a_dialect(tmp_path: Path) -> None:
     made = subprocess.run([sys.executable, "-c", ask], cwd=tmp_path, text=True,
                           capture_output=True, check=True)  # fmt: skip
     assert "'precision': 'bf16'" in made.stdout and "'strategy': 'zero3'" in made.stdout
+
+
+def test_what_a_key_states_is_not_replaced_by_what_its_absence_means() -> None:
+    """Megatron's weights are in fp32 without --bf16."""
+    line = "torchrun --nproc_per_node 8 pretrain_gpt.py --micro-batch-size 1"
+    assert read_launch(line).precision == "fp32"
+    assert read_launch(f"{line} --bf16").precision == "bf16"
+
+
+def test_what_a_key_implies_is_read_with_it(tmp_path: Path) -> None:
+    """Sections and keys of DeepSpeed that say more than their own option."""
+    file = tmp_path / "ds.json"
+    for text, word, value in (
+        ('{"train_batch_size": 8}', "recompute", None),
+        ('{"activation_checkpointing": {"partition_activations": true}}', "recompute", "full"),
+        ('{"tensor_parallel": {"autotp_size": 2}}', "sequence_parallel", False),
+    ):
+        file.write_text(text, encoding="utf-8")
+        assert getattr(read_launch(str(file)), word) == value

@@ -12,7 +12,7 @@ from simcore.strategy.dialects import read_launch
 from simcore.strategy.dialects.line_record import LINES
 from simcore.strategy.dialects.shell import read_script
 from simcore.strategy.dialects.source import Source
-from simcore.strategy.dialects.torchrun import find_line
+from simcore.strategy.dialects.torchrun import commands, find_line
 
 SAMPLES = Path(__file__).parent / "samples"
 
@@ -196,3 +196,12 @@ def test_a_document_with_variables_is_not_taken_for_the_file(tmp_path: Path) -> 
 
 def test_a_line_that_ends_before_its_module_starts_nothing() -> None:
     assert find_line(read_script(Source("python -m", "line"))) is None
+
+
+@pytest.mark.parametrize("start", sorted(commands()))
+def test_what_follows_a_programs_own_launcher_is_its_arguments(start: tuple[str, ...]) -> None:
+    """No word of the launcher is an argument, and no argument is lost."""
+    line = find_line(read_script(Source(" ".join((*start, "a.yaml", "b=1")), "line")))
+    assert line is not None
+    told = line.rest if line.script == " ".join(start) else (line.script, *line.rest)
+    assert told == ("a.yaml", "b=1")

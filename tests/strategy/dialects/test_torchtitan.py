@@ -178,6 +178,9 @@ def test_a_loss_compiled_alone_leaves_the_model_as_it_is() -> None:
     [
         ("--training.num_tokens_per_microbatch_per_dp_rank=32768", {"micro_batch": 4}),
         ("--training.max_context_length 2048", {"micro_batch": 4, "seq_len": 2048}),
+        ("--parallelism.pipeline_parallel_degree 2", {"pp": 2, "grad_accum": 1}),
+        ("--parallelism.pipeline_parallel_degree 2 --parallelism.num_pp_microbatches 4",
+         {"pp": 2, "grad_accum": 4}),
         ("--training.num_tokens_per_train_step 524288", {"global_batch": 64, "grad_accum": None}),
         ("--training.disable_cuda_graphs", {"issuer": "torch"}),
         ("--training.disable-cuda-graphs", {"issuer": "torch"}),
