@@ -49,7 +49,9 @@ class Case:
     flag: str = ""
 
     def __post_init__(self) -> None:
-        """Raises ValueError for the time of a run of no samples."""
+        """Raises ValueError for a figure of nothing, and for the time of a run of no samples."""
+        if zero := [k for k, v in self.measured.items() if k != "ran" and v <= 0]:
+            raise ValueError(f"{zero[0]}: what was measured must be above 0")
         if "run_time_s" in self.measured and not self.train_samples:
             raise ValueError("run_time_s needs train_samples, the samples of the whole run")
 

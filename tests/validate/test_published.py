@@ -112,12 +112,21 @@ def test_memory_of_bf16_throughout_is_as_published(table: Table, row: str, withi
         ("a,s,r,x,transfomer,,1x1xA100,,1 s,1,,,,,,", "unknown architecture 'transfomer'"),
         ("a,s,r,gpt2,,,1x1xA100,,1 s,1,2,most,,,,", "memory_kind: 'most' is none of"),
         ("a,s,r,gpt2,,,1x1xA100,,1 s,1,,,maybe,,,", "ran: 'maybe' is none of"),
+        ("a,s,r,gpt2,,,1x1xA100,,1 s,1e-4000,,,,,,", "must be above 0"),
     ],
 )
 def test_bad_cells_are_named(tmp_path: Path, row: str, said: str) -> None:
     path = tmp_path / "t.csv"
     path.write_text(HEAD + row + "\n", encoding="utf-8")
     with pytest.raises(DataError, match=f"t.csv:2: .*{re.escape(said)}"):
+        read_table(path)
+
+
+def test_a_peak_without_its_kind_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    row = "a,s,r,gpt2,,,1x1xA100,,1 s,1,2,most,,,,\n"
+    path.write_text(HEAD.replace("memory_kind", "memry_kind") + row, encoding="utf-8")
+    with pytest.raises(DataError, match="memory_kind: '' is none of"):
         read_table(path)
 
 

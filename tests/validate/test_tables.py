@@ -19,6 +19,13 @@ def write(tmp_path: Path, text: str) -> Path:
     return path
 
 
+def test_memory_of_nothing_is_no_measurement(tmp_path: Path) -> None:
+    table = tmp_path / "t.csv"
+    table.write_text(HEAD + "a,gpt2,1x1xA100,ddp,4,0.04,0\n", encoding="utf-8")
+    with pytest.raises(DataError, match="above 0"):
+        read_table(table)
+
+
 def test_units_are_converted_once(tmp_path: Path) -> None:
     table = read_table(write(tmp_path, HEAD + "a,gpt2,1x1xA100,ddp,4,0.25,12.5\n"))
     (case,) = table.cases

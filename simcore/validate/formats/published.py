@@ -72,7 +72,7 @@ def _model(row: Row, known: dict[str, Scalar]) -> tuple[str, dict[str, Scalar]]:
 
 
 def _read(name: str, row: Row) -> Case:
-    ran, kind = row["ran"], row["memory_kind"]
+    ran, kind = row["ran"], row.get("memory_kind", "")
     if ran not in _RAN:
         raise ValueError(f"ran: {ran!r} is none of yes, no and blank")
     peak = number(row, "peak_gib")
