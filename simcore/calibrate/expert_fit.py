@@ -29,14 +29,15 @@ from simcore.calibrate.yaml_text import to_yaml, used_sources
 from simcore.hardware.estimates import Level, pick
 from simcore.hardware.power import held_frac
 from simcore.hardware.spec import GPUS
-from simcore.physics.expert_layer import ExpertRates, expert_layer_s
+from simcore.physics.expert_layer import TILE_ROWS, ExpertRates, Tile, expert_layer_s
 
 Profile = dict[str, Any]
 #: Parameter -> (start, low, high): share of the peak that power allows, share of the bandwidth,
 #: start, share of the loads of operands, weight of the last wave, further ps of a byte that
-#: is moved for rows and for tokens, and ps of a choice.
+#: is moved for rows and for tokens, ps of a choice, and instructions that scale a sum, for kernels
+#: whose vector units do.
 BOUNDS: Final[Mapping[str, tuple[float, float, float]]] = {
-    "value": (0.8, 0.05, 2.0),
+    "value": (0.8, 0.05, 1.3),
     "memory": (0.8, 0.3, 1.1),
     "start_us": (40.0, 3.0, 300.0),
     "loaded": (0.5, 0.05, 2.0),
@@ -44,26 +45,71 @@ BOUNDS: Final[Mapping[str, tuple[float, float, float]]] = {
     "moved_ps": (0.2, 0.01, 3.0),
     "token_ps": (0.2, 0.01, 10.0),
     "choice_ps": (30.0, 1.0, 5000.0),
+    "scaled": (4.0, 0.5, 40.0),
 }
-_LOW, _HIGH = (np.log([b[i] for b in BOUNDS.values()]) for i in (1, 2))
 #: Weight of a residual of a small layer, and of a deviation from the figures of all devices.
 _SMALL_WEIGHT, _PULL = 0.35, 0.3
 #: The least number of rows of a fit.
 _LEAST_ROWS: Final = 25
-_PICO: Final = 1e-12
-#: Class of all kernels of a dtype, for kernels that no other family has.
+#: Classes of all kernels of a peak, portable or written for their devices, for kernels that no
+#: other family has.
 _ANY: Final = "any"
+#: (rows, columns) of the only tile of kernels for which no configuration is chosen by timing; by
+#: family and dtype. FlashInfer's CUTLASS kernels without its autotuner take the first of their list
+#: (csrc/nv_internal/tensorrt_llm/kernels/cutlass_kernels/cutlass_heuristic.cpp), TensorRT-LLM's
+#: Triton kernel has one (fused_moe_triton_fp8_block_scale.py, _BLOCK_SIZE_M and _N), and SGLang's
+#: has one for shapes without a tuned file (fused_moe_triton_config.py, get_default_config).
+_FIRST: Final = {
+    ("Hopper", ""): (128, 16), ("Blackwell", ""): (128, 128),
+    ("Blackwell-GB202", "bfloat16"): (16, 128), ("Blackwell-GB202", "fp8"): (32, 128),
+    ("Blackwell-GB202", "nvfp4"): (128, 128),
+}  # fmt: skip
+_ONLY_TILE: Final = {
+    "cutlass_vllm": _FIRST,
+    "cutlass_sglang": _FIRST,
+    "triton_trtllm": {("", ""): (16, 32)},
+    "triton_sglang": {("", "bfloat16"): (64, 64), ("", "fp8_block"): (64, 128)},
+}
+#: FlashInfer's generated kernels take the smallest rows that they consider, half of the largest at
+#: most (csrc/trtllm_fused_moe_kernel_launcher.cu, mSupportedTileNums, selectDefaultTileN), and
+#: pass all weights of an expert for each tile of rows.
+_GENERATED, _GENERATED_ROWS = "trtllm", {"bf16": 64, "fp8": 64, "fp4": 128}
+_PICO: Final = 1e-12
 #: Bytes of operands that an SM loads in a clock: the unit of the figure ``loaded``.
 _LOAD_BYTES: Final = 64.0
+#: Lanes of an SM, since Ampere.
+_LANES: Final = 128.0
 #: The family whose SMs multiply in pairs that share operands (PTX ISA, tcgen05, cta_group::2), and
 #: kernels that do not use it.
 _PAIRED, _TRITON = "Blackwell", "triton"
 
 
+def _any_of(batch: ExpertBatch) -> str:
+    """The class of all kernels like those of a batch."""
+    kind = _TRITON if batch.cls.startswith(_TRITON) else "tuned"
+    return f"{_ANY}_{kind}_{batch.peak}"
+
+
+def _tile(batch: ExpertBatch) -> Tile:
+    """The tiles among which a batch's kernel chooses."""
+    gpu, kernel = GPUS[batch.gpu], "_".join(batch.cls.split("_")[:2])
+    if kernel.startswith(_GENERATED):
+        most = _GENERATED_ROWS[batch.peak]
+        cached = gpu.l2_size.value if gpu.l2_size else 0.0
+        return Tile(tuple(r for r in TILE_ROWS if r <= most), cached_bytes=cached)
+    tiles, family = _ONLY_TILE.get(kernel, {}), family_of(batch.gpu)
+    keys = [("", batch.dtype)]
+    if batch.dtype != "fp8_block":
+        keys = [(family, batch.dtype), (family, ""), *keys, ("", "")]
+    only = next((tiles[k] for k in keys if k in tiles), None)
+    return Tile((only[0],), only[1]) if only else Tile()
+
+
 def _load_bytes_per_s(batch: ExpertBatch) -> float:
     """What a device's processors load at ``_LOAD_BYTES``; on pairs of SMs each load serves both."""
     gpu = GPUS[batch.gpu]
-    paired = family_of(batch.gpu) == _PAIRED and not batch.cls.startswith(_TRITON)
+    alone = batch.cls.startswith(_TRITON) or len(_tile(batch).rows) == 1
+    paired = family_of(batch.gpu) == _PAIRED and not alone
     sms = gpu.sm_count.value if gpu.sm_count else 1.0
     return sms * _LOAD_BYTES * gpu.clock_hz * (2.0 if paired else 1.0)
 
@@ -72,11 +118,13 @@ def rates_of(figures: Mapping[str, float], batch: ExpertBatch) -> ExpertRates:
     """The rates that figures mean on a batch's device."""
     gpu = GPUS[batch.gpu]
     held = held_frac(gpu, "tensor", BURST_LIMIT_J_PER_FLOP)
+    lanes_per_s = gpu.clock_hz * _LANES * (gpu.sm_count.value if gpu.sm_count else 1.0)
     return ExpertRates(
         flop_per_s=figures["value"] * held * batch.peak_flop_per_s,
         bytes_per_s=figures["memory"] * gpu.memory_bw.value,
         start_s=figures["start_us"] * MICRO,
         loaded_bytes_per_s=figures["loaded"] * _load_bytes_per_s(batch),
+        scaled_per_s=lanes_per_s / figures.get("scaled", BOUNDS["scaled"][0]),
         wave_frac=figures["wave"],
         moved_s_per_byte=figures["moved_ps"] * _PICO,
         token_s_per_byte=figures["token_ps"] * _PICO,
@@ -87,14 +135,19 @@ def rates_of(figures: Mapping[str, float], batch: ExpertBatch) -> ExpertRates:
 def time_s(batch: ExpertBatch, figures: Mapping[str, float]) -> Array:
     """Seconds of each layer of a batch [rows]."""
     sms = GPUS[batch.gpu].sm_count
-    return expert_layer_s(batch.work, rates_of(figures, batch), sms.value if sms else 1.0)
+    rates = rates_of(figures, batch)
+    return expert_layer_s(batch.work, rates, sms.value if sms else 1.0, _tile(batch))
 
 
 def _fit(batches: Sequence[ExpertBatch], pulled_to: Array | None = None) -> tuple[Array, float]:
     """(logarithms of the figures, robust sd of ln(measured / fitted) of large layers)."""
 
+    scaled = any(b.work.scalings.any() for b in batches)
+    bounds = [v for k, v in BOUNDS.items() if scaled or k != "scaled"]
+    first, low, high = (np.log([b[i] for b in bounds]) for i in range(3))
+
     def off(x: Array) -> Array:
-        figures = dict(zip(BOUNDS, np.exp(x), strict=True))
+        figures = dict(zip(BOUNDS, np.exp(x), strict=False))
         return np.concatenate([np.log(time_s(b, figures) / b.time_s) for b in batches])
 
     large = np.concatenate([b.large for b in batches])
@@ -104,8 +157,8 @@ def _fit(batches: Sequence[ExpertBatch], pulled_to: Array | None = None) -> tupl
         own = weight * off(x)
         return own if pulled_to is None else np.concatenate([own, _PULL * (x - pulled_to)])
 
-    start = np.log([b[0] for b in BOUNDS.values()]) if pulled_to is None else pulled_to
-    x, _ = solve(residual, np.clip(start, _LOW + 1e-6, _HIGH - 1e-6), _LOW, _HIGH)
+    start = np.clip(first if pulled_to is None else pulled_to, low + 1e-6, high - 1e-6)
+    x, _ = solve(residual, start, low, high)
     return x, robust_sd(off(x)[large] if large.any() else off(x))
 
 
@@ -116,8 +169,9 @@ def expert_section(
     by_class: dict[str, dict[str, list[ExpertBatch]]] = defaultdict(lambda: defaultdict(list))
     for batch in batches:
         if len(batch) and batch.peak_flop_per_s and family_of(batch.gpu) not in without:
-            for cls in (batch.cls, f"{_ANY}_{batch.dtype}"):
-                by_class[cls][batch.gpu].append(batch)
+            by_class[batch.cls][batch.gpu].append(batch)
+            if len(_tile(batch).rows) > 1:
+                by_class[_any_of(batch)][batch.gpu].append(batch)
     section: dict[str, Profile] = {}
     for cls, by_gpu in sorted(by_class.items()):
         everything = [b for of in by_gpu.values() for b in of]
@@ -140,7 +194,7 @@ def expert_section(
 
 
 def _leaf(x: Array, sd: float, n: int) -> Profile:
-    figures = {k: float(f"{v:.3g}") for k, v in zip(BOUNDS, np.exp(x), strict=True)}
+    figures = {k: float(f"{v:.3g}") for k, v in zip(BOUNDS, np.exp(x), strict=False)}
     value = figures.pop("value")
     return {"value": value, "sd_log": float(f"{sd:.2g}"), **figures, "n": n, "source": "aic"}
 
@@ -148,10 +202,10 @@ def _leaf(x: Array, sd: float, n: int) -> Profile:
 def figures_of(section: Mapping[str, Any], batch: ExpertBatch) -> tuple[Mapping[str, float], Level]:
     """(figures of a batch in ``expert_layers``, which devices they were measured on).
 
-    A class that was not measured takes the figures of all kernels of its dtype. Raises KeyError
-    where nothing of the dtype was measured.
+    A class that was not measured takes the figures of all kernels like it. Raises KeyError where
+    there are none.
     """
-    table = section.get(batch.cls) or section.get(f"{_ANY}_{batch.dtype}")
+    table = section.get(batch.cls) or section.get(_any_of(batch))
     if table is None:
         raise KeyError(f"expert layers in {batch.dtype}: none was measured")
     figures, _, level = pick(table, GPUS[batch.gpu])

@@ -22,7 +22,7 @@ from simcore.base.units import GIGA, MICRO
 from simcore.calibrate.curve_fits import Array
 from simcore.calibrate.op_tables import OnBad, RowsRead, Table, mark_repeats
 from simcore.hardware.spec import GPUS, PeakName
-from simcore.physics.expert_layer import TILE_ROWS, ExpertWork, rank_loads, tiles_of
+from simcore.physics.expert_layer import TILE_ROWS, ExpertWork, rank_loads, seen_tokens, tiles_of
 
 #: dtype of a table -> (peak, bytes of an element of a weight, of a product's input), scales
 #: included: blocks of 16 with one byte (nvfp4), of 32 with one (mxfp4, mxfp8).
@@ -32,6 +32,7 @@ _DTYPES: Final[dict[str, tuple[PeakName, float, float]]] = {
     "fp8_block": ("fp8", 1.0, 1.0),
     "nvfp4": ("fp4", 0.5 + 1 / 16, 0.5 + 1 / 16),
     "w4a8_mxfp4_mxfp8": ("fp8", 0.5 + 1 / 32, 1.0 + 1 / 32),
+    "w8a16": ("bf16", 1.0, 2.0),
 }
 #: Text in a kernel's name -> its kind, the first that fits. Triton's kernels launch blocks for all
 #: choices of all tokens, and activate and sum them all; other kernels touch a rank's rows alone.
@@ -41,16 +42,21 @@ _KINDS: Final = (
     ("cutlass", "cutlass"), ("nongated", "cutlass"), ("trtllm", "trtllm"),
     ("moe_torch_flow", "trtllm"),
 )  # fmt: skip
-#: Runs that computed rows of other ranks' experts too, since their rates would exceed the peak or
-#: differ by the number of ranks otherwise: all choices of the rank's tokens (SGLang 0.5.10), and
-#: all choices of all tokens, limited by the experts that a rank has (TensorRT-LLM's Triton).
-_WHOLE_CHOICES: Final = ("SGLang", "0.5.10")
-_ALL_CHOICES: Final = "triton_fp8_block"
+#: Runs that take only the tokens with a choice on the rank, and compute all their choices, those of
+#: other ranks with the rank's first expert: SGLang's Triton kernel called without its layer
+#: (sglang/collect_moe.py, build_rank0_workloads, ``topk_ids.clamp(min=0)``), by 0.5.10 for all
+#: models, later for models whose cases name no routing: (hidden, inner, experts of a token).
+_BARE_VERSION: Final = "0.5.10"
+_BARE: Final = {(4096.0, 14336.0, 2.0), (6144.0, 16384.0, 2.0), (2816.0, 704.0, 8.0)}
+#: Runs that compute all choices of all tokens, also those of other ranks, in 16 bit: TensorRT-LLM's
+#: Triton kernel (fused_moe_triton_fp8_block_scale.py, _fused_moe_bf16act_fp8w_kernel); it sorts all
+#: choices, and rates would differ by the number of ranks otherwise.
+_ALL_CHOICES, _ALL_DTYPE = "triton_fp8_block", "w8a16"
 #: Inner width, experts of a token and experts of models without a gate (Nemotron-H's:
 #: aiconfigurator, collector/cases/models/NemotronHForCausalLM_cases.yaml), and libraries whose
 #: weights have one all the same, since their rates would exceed others' by half otherwise.
 _GATELESS: Final = {(1856.0, 6.0, 128.0), (2688.0, 22.0, 512.0), (5120.0, 22.0, 512.0)}
-_GATED_ANYWAY: Final = {("VLLM", "0.19.0"), ("VLLM", "0.22.0")}
+_GATED_ANYWAY: Final = {("VLLM", "0.19.0"), ("VLLM", "0.22.0"), ("SGLang", _BARE_VERSION)}
 #: A large layer: FLOP, rows of an expert, and width of a rank's expert.
 LARGE_FLOP, LARGE_ROWS, LARGE_WIDTH = 20 * GIGA, 64.0, 256.0
 _NEEDS: Final = {"gpu", "num_tokens", "hidden", "inter", "topk", "experts", "moe_ep", "time_us"}
@@ -78,9 +84,14 @@ class ExpertBatch:
         return found & (work.rows >= LARGE_ROWS * np.maximum(work.hit, 1.0))
 
     @property
+    def peak(self) -> PeakName:
+        """Which of the datasheet's peaks counts for the products."""
+        return _DTYPES[self.dtype][0]
+
+    @property
     def peak_flop_per_s(self) -> float:
         """The datasheet's peak of the products; 0 if the device has none."""
-        return GPUS[self.gpu].peak(_DTYPES[self.dtype][0]) or 0.0
+        return GPUS[self.gpu].peak(self.peak) or 0.0
 
     def take(self, rows: NDArray[np.bool_]) -> ExpertBatch:
         """The batch with some of its rows."""
@@ -115,12 +126,13 @@ def expert_rows(table: Table, on_bad: OnBad = "skip") -> RowsRead[ExpertBatch]:
             skipped[f"{kernels[row]} in {dtypes[row]} on {gpus[row]} is not modelled"] += 1
             continue
         own = f"{kind}_{library[row].lower()}"
-        groups.setdefault((gpus[row], own, dtypes[row]), []).append(int(row))
+        dtype = _ALL_DTYPE if _ALL_CHOICES in kernels[row] else dtypes[row]
+        groups.setdefault((gpus[row], own, dtype), []).append(int(row))
     batches = []
     for (gpu, kind, dtype), rows in sorted(groups.items()):
         at = np.array(rows)
         facts = [(kernels[r], library[r], version[r], routed[r]) for r in rows]
-        work = _work(sizes[at], facts, dtype, kind.startswith("triton"))
+        work = _work(sizes[at], facts, dtype, kind.partition("_")[0])
         exponents = np.array([_exponent(routed[r]) or 0.0 for r in rows])
         shape = np.column_stack([sizes[at], exponents])
         batches.append(ExpertBatch(gpu, f"{kind}_{dtype}", dtype, work, shape, time_s[at]))
@@ -133,36 +145,41 @@ def _exponent(routed: str) -> float | None:
 
 @lru_cache(maxsize=16384)
 def _loads(
-    tokens: int, experts: int, top_k: int, ranks: int, exponent: float | None
-) -> tuple[float, float, tuple[float, ...]]:
-    """Rows of the fullest rank, its experts that have any, and its tiles."""
-    loads = rank_loads(tokens, experts, top_k, ranks, exponent)
+    tokens: int, experts: int, top_k: int, ranks: int, exponent: float | None, bare: bool
+) -> tuple[float, float, float, tuple[float, ...]]:
+    """Tokens and rows of the fullest rank, its experts that have any, and its tiles."""
+    routed = rank_loads(tokens, experts, top_k, ranks, exponent)
+    loads, arrived = routed[:, 0], float(tokens)
+    if bare:
+        own = loads.sum(axis=1)
+        seen = np.minimum(own, tokens) if exponent is None else seen_tokens(routed, tokens)
+        loads[:, 0] += seen * top_k - own
+        arrived = float(seen.mean())
     hit = float((np.round(loads) > 0).sum(axis=1).mean())
-    return float(loads.sum(axis=1).mean()), hit, tuple(tiles_of(loads))
+    return arrived, float(loads.sum(axis=1).mean()), hit, tuple(tiles_of(loads))
+
+
+def _is_bare(sizes: Array, kernel: str, library: str, version: str) -> bool:
+    """Whether a run is one of SGLang's kernel without its layer, on one of several ranks."""
+    known = version == _BARE_VERSION or tuple(sizes[1:4]) in _BARE
+    return library == "SGLang" and "triton" in kernel and known and bool(sizes[6] > 1)
 
 
 def _work(
-    sizes: Array, facts: Sequence[tuple[str, str, str, str]], dtype: str, triton: bool
+    sizes: Array, facts: Sequence[tuple[str, str, str, str]], dtype: str, kind: str
 ) -> ExpertWork:
     tokens, hidden, inter, top_k, experts, tp, ep = sizes.T
-    keys = [(int(t), int(e), int(k), int(r), _exponent(f[3]))
-            for (t, _, _, k, e, _, r), f in zip(sizes, facts, strict=True)]  # fmt: skip
+    keys = [(int(t), int(e), int(k), int(r), _exponent(f[3]), _is_bare(s, *f[:3]))
+            for s, (t, _, _, k, e, _, r), f in zip(sizes, sizes, facts, strict=True)]  # fmt: skip
     found = [_loads(*key) for key in keys]
-    rows, hit = (np.array([f[i] for f in found]) for i in (0, 1))
-    tiles = np.array([f[2] for f in found]).T
-    local, cut = experts / ep, ep > 1
-    drawn = np.array([f[3].startswith("power_law") for f in facts])
-    own = np.array([f[1] == "SGLang" for f in facts]) & cut
-    # Tokens with a choice on the rank: each once where routing is balanced, else by chance.
-    chance = tokens * (1.0 - (1.0 - np.minimum(rows / (top_k * tokens), 1.0)) ** top_k)
-    arrived = np.where(own, np.where(drawn, chance, np.minimum(tokens, rows)), tokens)
-    whole = np.array([f[1:3] == _WHOLE_CHOICES for f in facts]) & cut
-    every = np.array([_ALL_CHOICES in f[0] for f in facts]) & cut
-    rows = np.where(whole, arrived * top_k, rows)
-    rows = np.where(every, tokens * np.minimum(top_k, local), rows)
-    hit = np.where(whole | every, local, hit)
+    arrived, rows, hit = (np.array([f[i] for f in found]) for i in (0, 1, 2))
+    tiles = np.array([f[3] for f in found]).T
+    local = experts / ep
+    every = np.array([_ALL_CHOICES in f[0] for f in facts]) & (ep > 1)
+    rows = np.where(every, tokens * top_k, rows)
+    hit = np.where(every, local, hit)
     tile_rows = np.array(TILE_ROWS, dtype=float)[:, None]
-    tiles = np.where(whole | every, np.ceil(rows / local / tile_rows) * local, tiles)
+    tiles = np.where(every, np.ceil(rows / local / tile_rows) * local, tiles)
     inner = inter / tp
     gateless = [
         "nongated" in f[0] or (tuple(s) in _GATELESS and f[1:3] not in _GATED_ANYWAY)
@@ -170,14 +187,21 @@ def _work(
     ]
     halves = np.where(gateless, 1.0, 2.0)
     _, weight_bytes, row_bytes = _DTYPES[dtype]
+    triton, generated = kind == "triton", kind == "trtllm"
     touched = np.maximum(arrived * top_k, rows) if triton else rows
     # 16-bit rows activated and summed; tokens are read, cast and written once summed.
-    moved = touched * (2.0 * hidden + 2.0 * halves * inner + row_bytes * inner)
-    moved += 0.0 if triton else rows * hidden * (2.0 + row_bytes)
+    # TensorRT-LLM's generated kernels gather rows within the first product, as Triton's do, and
+    # activate there too, but where vector units scale by block.
+    moved = touched * 2.0 * hidden
+    if not generated or dtype == "fp8_block":
+        moved += touched * (2.0 * halves + row_bytes) * inner
+    if not (triton or generated):
+        moved += rows * hidden * (2.0 + row_bytes)
     token = arrived * hidden * (4.0 + row_bytes)
     each: dict[str, Any] = {"weight_bytes": weight_bytes, "row_bytes": row_bytes}
+    scalings = np.array([dtype == "fp8_block" and "deepgemm" not in f[0] for f in facts]) / 128.0
     return ExpertWork(
         rows=rows, hit=hit, tiles=tiles, hidden=hidden, inner=inner, halves=halves,
-        moved_bytes=moved, token_bytes=token, choices=arrived * top_k,
+        moved_bytes=moved, token_bytes=token, choices=arrived * top_k, scalings=scalings,
         **{k: np.full(len(rows), v) for k, v in each.items()},
     )  # fmt: skip

@@ -2,9 +2,10 @@
 
     start + sum over both products of sqrt(tc^2 + tl^2 + tm^2) + moves
 
-``tc``: tiles of rows of one expert, whole ones (:func:`tiles_of`), over the rate; ``tl``: their
-operands, which the processors load from the cache tile by tile; ``tm``: weights of the experts that
-have rows, and rows in and out, over the bandwidth; moves: tokens routed and quantised, rows sorted
+``tc``: tiles of rows of one expert, whole ones (:func:`tiles_of`), over the rate, and what vector
+units scale by block; ``tl``: their operands, which the processors load from the cache tile by tile;
+``tm``: weights of the experts that have rows, again for each tile of rows where a cache does not
+hold them, and rows in and out, over the bandwidth; moves: tokens routed and quantised, rows sorted
 by expert, activated and summed, limited by bandwidth and by the instructions of a byte.
 Pure functions on arrays: n layers.
 """
@@ -30,15 +31,14 @@ _MOST_FRAC: Final = 0.8
 def rank_loads(
     tokens: int, experts: int, top_k: int, ranks: int, exponent: float | None
 ) -> FloatArray:
-    """Tokens of each expert of the fullest rank [draws, experts / ranks].
+    """Tokens of each expert, the fullest rank's first [draws, ranks, experts / ranks].
 
     ``exponent`` None: routing is balanced. Otherwise the experts' loads are drawn from a power law
     between 1 and 0.8 tokens, scaled to ``tokens · top_k``, and no expert has a token twice
     (aiconfigurator, collector/helper.py, _generate_power_law_distribution).
     """
-    mean = tokens * top_k / experts
     if exponent is None:
-        return np.full((1, experts // ranks), mean)
+        return np.full((1, ranks, experts // ranks), tokens * top_k / experts)
     one = 1.0 - exponent
     drawn = np.random.default_rng(0).random((_DRAWS, experts))
     loads = (((_MOST_FRAC * tokens) ** one - 1.0) * drawn + 1.0) ** (1.0 / one)
@@ -49,8 +49,30 @@ def rank_loads(
         open_ = loads < tokens
         loads = loads + over * open_ / np.maximum(open_.sum(axis=1, keepdims=True), 1)
     by_rank = np.minimum(loads, tokens).reshape(_DRAWS, ranks, -1)
-    fullest = by_rank.sum(axis=2).argmax(axis=1)
-    found: FloatArray = by_rank[np.arange(_DRAWS), fullest]
+    order = np.argsort(-by_rank.sum(axis=2), axis=1)
+    found: FloatArray = np.take_along_axis(by_rank, order[..., None], axis=1)
+    return found
+
+
+def seen_tokens(loads: FloatArray, tokens: int) -> FloatArray:
+    """Tokens with a choice on the first rank [draws], of loads [draws, ranks, experts / ranks].
+
+    Experts take the tokens in turn, the fullest expert first and each from where the one before it
+    ended, over and over (aiconfigurator, collector/helper.py, _assign_experts_from_counts).
+    """
+    flat = loads.reshape(len(loads), -1)
+    order = np.argsort(-flat, axis=1)
+    taken = np.take_along_axis(flat, order, axis=1)
+    last = np.round(np.cumsum(taken, axis=1)).astype(int)
+    draw, at = np.nonzero((order < loads.shape[2]) & (np.round(taken) > 0.0))
+    end = last[draw, at]
+    start = np.round(end - taken[draw, at]).astype(int) % tokens
+    end %= tokens
+    first, size = draw * tokens, len(loads) * tokens
+    steps = np.bincount(first + start, minlength=size) - np.bincount(first + end, minlength=size)
+    steps += np.bincount(first[end <= start], minlength=size)  # those that wrap around
+    held = np.cumsum(steps.reshape(len(loads), tokens), axis=1) > 0
+    found: FloatArray = held.sum(axis=1).astype(float)
     return found
 
 
@@ -70,7 +92,8 @@ class ExpertWork:
     ``weight_bytes``, ``row_bytes``: of an element of a weight and of a product's input.
     ``moved_bytes``: of the kernels besides the products, by the rows that experts compute;
     ``token_bytes``: by the tokens that reach the rank, which are quantised and summed;
-    ``choices``: experts that they choose, also those of other ranks.
+    ``choices``: experts that they choose, also those of other ranks; ``scalings``: of a sum by
+    vector units for each element of the depth, where operands have scales by block.
     """
 
     rows: FloatArray
@@ -84,6 +107,7 @@ class ExpertWork:
     moved_bytes: FloatArray
     token_bytes: FloatArray
     choices: FloatArray
+    scalings: FloatArray
 
     @property
     def flop(self) -> FloatArray:
@@ -92,41 +116,62 @@ class ExpertWork:
 
 
 @dataclass(frozen=True)
+class Tile:
+    """What a kernel may compute at once: the rows, of which it takes the best, and columns.
+
+    ``cached_bytes``: weights of an expert that its tiles of rows share, one after another; larger
+    ones are read again for each.
+    """
+
+    rows: tuple[int, ...] = TILE_ROWS
+    columns: int = TILE_COLUMNS
+    cached_bytes: float = float("inf")
+
+
+@dataclass(frozen=True)
 class ExpertRates:
     """The rates of a kernel on a device.
 
     ``flop_per_s``: of tiles whose operands are there; ``loaded_bytes_per_s``: of operands from the
-    cache; ``wave_frac``: how far the last wave of tiles counts as a full one. ``bytes_per_s``: of
-    memory; ``moved_s_per_byte``, ``token_s_per_byte``: further seconds of a byte that the other
-    kernels move, for rows and for tokens; ``choice_s``: of a choice that is sorted.
+    cache; ``scaled_per_s``: sums that vector units scale; ``wave_frac``: how far the last wave of
+    tiles counts as a full one. ``bytes_per_s``: of memory; ``moved_s_per_byte``,
+    ``token_s_per_byte``: further seconds of a byte that the other kernels move, for rows and for
+    tokens; ``choice_s``: of a choice that is sorted.
     """
 
     flop_per_s: float
     bytes_per_s: float
     start_s: float
     loaded_bytes_per_s: float
+    scaled_per_s: float
     wave_frac: float
     moved_s_per_byte: float
     token_s_per_byte: float
     choice_s: float
 
 
-def expert_layer_s(work: ExpertWork, rates: ExpertRates, sm_count: float) -> FloatArray:
-    """Seconds of each layer [n], by the best of ``TILE_ROWS`` for each product."""
+def expert_layer_s(
+    work: ExpertWork, rates: ExpertRates, sm_count: float, tile: Tile | None = None
+) -> FloatArray:
+    """Seconds of each layer [n], by the best of the rows of ``tile`` for each product."""
+    tile = tile or Tile()
+    fits = [i for i, rows in enumerate(TILE_ROWS) if rows in tile.rows]
     wide = work.halves * work.inner
     total = np.full_like(work.rows, rates.start_s)
     result = 2.0  # bytes of an element of a result: 16 bit
-    tile_rows = np.array(TILE_ROWS, dtype=float)[:, None]
+    tile_rows, tiles = np.array(TILE_ROWS, dtype=float)[fits, None], work.tiles[fits]
     for columns, depth in ((wide, work.hidden), (work.hidden, work.inner)):
-        waves = work.tiles * np.ceil(columns / TILE_COLUMNS) / sm_count
+        waves = tiles * np.ceil(columns / tile.columns) / sm_count
         spent = rates.wave_frac * np.ceil(waves) + (1.0 - rates.wave_frac) * waves
-        flop = spent * sm_count * tile_rows * TILE_COLUMNS * 2.0 * depth
-        loaded = depth * (tile_rows * work.row_bytes + TILE_COLUMNS * work.weight_bytes)
+        sums = spent * sm_count * tile_rows * tile.columns * depth
+        product_s = sums * (2.0 / rates.flop_per_s + work.scalings / rates.scaled_per_s)
+        loaded = depth * (tile_rows * work.row_bytes + tile.columns * work.weight_bytes)
         loaded_s = spent * sm_count * loaded / rates.loaded_bytes_per_s
-        compute_s = np.hypot(flop / rates.flop_per_s, loaded_s).min(axis=0)
-        n_bytes = work.hit * columns * depth * work.weight_bytes
-        n_bytes = n_bytes + work.rows * (depth * work.row_bytes + columns * result)
-        total = total + roofline_s(compute_s, n_bytes / rates.bytes_per_s)
+        expert_bytes = columns * depth * work.weight_bytes
+        reads = np.where(expert_bytes > tile.cached_bytes, tiles, work.hit)
+        n_bytes = reads * expert_bytes + work.rows * (depth * work.row_bytes + columns * result)
+        both = roofline_s(np.hypot(product_s, loaded_s), n_bytes / rates.bytes_per_s)
+        total = total + both.min(axis=0)
     memory_s = 1.0 / rates.bytes_per_s
     moved: FloatArray = work.moved_bytes * (memory_s + rates.moved_s_per_byte)
     tokens = work.token_bytes * (memory_s + rates.token_s_per_byte)

@@ -40,6 +40,12 @@ def test_a_rank_computes_its_part_of_the_choices(tmp_path: Path) -> None:
         row("H100-SXM-80GB", 4096, 1536, 64, 100.0, "sglang_fused_moe_triton", "SGLang")
     ])[0]  # fmt: skip
     assert triton.work.rows[0] == (4096 * 8 / 64) * 8
+    # 256 with each of two experts, and all 3,584 of other ranks with the first: full tiles
+    assert list(triton.work.tiles[:, 0]) == [256, 128, 64, 32, 16]
+    lines = [row("H100-SXM-80GB", 4096, 1536, 64, 100.0, "sglang_fused_moe_triton", "SGLang")]
+    layer = read(tmp_path / "c.csv", [lines[0].replace("0.5.10", "0.5.14")])[0]
+    assert layer.work.rows[0] == 4096 * 8 / 64
+    assert layer.work.choices[0] == 4096 * 8
 
 
 def test_models_without_a_gate_have_one_product_less(tmp_path: Path) -> None:

@@ -8,8 +8,10 @@ import pytest
 from simcore.physics.expert_layer import (
     ExpertRates,
     ExpertWork,
+    Tile,
     expert_layer_s,
     rank_loads,
+    seen_tokens,
     tiles_of,
 )
 
@@ -22,11 +24,11 @@ def work_of(loads: np.ndarray, hidden: float = 4096.0, inner: float = 1024.0) ->
         rows=loads.sum(axis=1).mean() * one, hit=(loads > 0).sum(axis=1).mean() * one,
         tiles=tiles_of(loads)[:, None], hidden=hidden * one, inner=inner * one, halves=2 * one,
         weight_bytes=2 * one, row_bytes=2 * one, moved_bytes=0 * one, token_bytes=0 * one,
-        choices=0 * one,
+        choices=0 * one, scalings=0 * one,
     )  # fmt: skip
 
 
-RATES = ExpertRates(FLOP_PER_S, BYTES_PER_S, 1e-5, np.inf, 0.0, 0.0, 0.0, 0.0)
+RATES = ExpertRates(FLOP_PER_S, BYTES_PER_S, 1e-5, np.inf, np.inf, 0.0, 0.0, 0.0, 0.0)
 
 
 def test_whole_tiles_reach_the_rate() -> None:
@@ -61,6 +63,39 @@ def test_small_tiles_wait_for_their_operands() -> None:
         assert found == pytest.approx(np.hypot(compute, loaded / 1e12))
 
 
+def test_vector_units_scale_each_sum_once_in_128_of_the_depth() -> None:
+    rates = replace(RATES, bytes_per_s=np.inf, start_s=0.0, scaled_per_s=1e13)
+    plain = work_of(np.full((1, 8), 1024.0))
+    scaled = replace(plain, scalings=np.ones(1) / 128)
+    more = expert_layer_s(scaled, rates, 132.0) - expert_layer_s(plain, rates, 132.0)
+    assert more[0] == pytest.approx(plain.flop[0] / 2 / 128 / 1e13)
+
+
+def test_weights_beyond_the_cache_are_read_for_each_tile_of_rows() -> None:
+    work = work_of(np.full((1, 8), 1024.0))
+    wide, narrow = 2048 * 4096 * 2, 4096 * 1024 * 2
+    seconds = [
+        expert_layer_s(work, replace(RATES, flop_per_s=np.inf), 132.0, Tile((64,), 128, cached))[0]
+        for cached in (wide, narrow, 0)
+    ]
+    again = 8 * (1024 / 64 - 1) / BYTES_PER_S
+    assert np.diff(seconds) == pytest.approx([again * wide, again * narrow])
+
+
+def test_tokens_are_given_to_one_expert_after_the_other() -> None:
+    """The example of aiconfigurator's _assign_experts_from_counts: five tokens, two choices each.
+
+    The third expert has the last token and the first two, the fourth the third and the fourth.
+    """
+    loads = np.array([[4.0, 1.0, 3.0, 2.0]])
+    assert seen_tokens(loads.reshape(1, 4, 1), 5) == [4.0]
+    assert seen_tokens(loads.reshape(1, 2, 2), 5) == [5.0]
+    swapped = loads[:, [2, 3, 0, 1]]
+    assert seen_tokens(swapped.reshape(1, 4, 1), 5) == [3.0]
+    assert seen_tokens(swapped.reshape(1, 2, 2), 5) == [5.0]
+    assert seen_tokens(np.array([[[5.0], [5.0]]]), 5) == [5.0]
+
+
 def test_tokens_cost_a_rank_that_computes_none_of_their_rows() -> None:
     rates = replace(RATES, token_s_per_byte=1e-12, choice_s=1e-9, moved_s_per_byte=5e-12)
     work = replace(
@@ -75,8 +110,7 @@ def test_tokens_cost_a_rank_that_computes_none_of_their_rows() -> None:
 @pytest.mark.parametrize("ranks", [1, 8])
 def test_uneven_routing_keeps_the_choices_and_fills_the_fullest_rank(ranks: int) -> None:
     tokens, experts, top_k = 4096, 64, 4
-    even = rank_loads(tokens, experts, top_k, ranks, None)
-    drawn = rank_loads(tokens, experts, top_k, ranks, 1.2)
+    even, drawn = (rank_loads(tokens, experts, top_k, ranks, e)[:, 0] for e in (None, 1.2))
     assert even.sum() == tokens * top_k / ranks
     assert drawn.shape == (64, experts // ranks) and drawn.max() <= tokens
     if ranks == 1:  # the rank has all of them, however they are spread
