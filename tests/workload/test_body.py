@@ -6,6 +6,7 @@ import pytest
 
 from simcore import api
 from simcore.base.errors import SimcoreError
+from simcore.workload.models import MODELS
 
 RANK = 16
 
@@ -55,3 +56,13 @@ def test_a_product_of_other_models_is_left_out_as_peft_does_and_that_is_told() -
     ]
     assert both[0].n_params == both[1].n_params
     assert "no layer has gate: no adapter there" in both[0].assumptions
+
+
+def test_experts_that_are_one_parameter_keep_16_bits_on_a_quantised_base() -> None:
+    """Mixtral: 32 layers of 8 experts, each of three matrices of 4,096 to 14,336."""
+    adapted = {"lora_rank": RANK, "quantised_base": "nf4"}
+    narrow, wide = (MODELS["mixtral-8x7b"].build(**adapted, wide_experts=w) for w in (False, True))
+    experts = 32 * 8 * 3 * 4096 * 14336
+    plain = [sum(f.resident_numel for f in m.frozen if f.as_trained) for m in (narrow, wide)]
+    assert plain[1] - plain[0] == experts
+    assert sum(b.numel for b in narrow.blocks) == sum(b.numel for b in wide.blocks)

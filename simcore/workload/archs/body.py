@@ -64,6 +64,8 @@ class Adapters:
     - ``drop``: each adapter has its own dropout before it (PEFT, tuners/lora/layer.py).
     - ``wide``: adapters are fp32 while weights are 16 bit, under autocast.
     - ``kernels``: one of ``LORA_KERNELS``.
+    - ``wide_experts``: routed experts keep 16 bits on a quantised base: they are no modules of the
+      kind that is quantised.
     - ``inputs``: a frozen product after a norm saves its input, as a trained one does (Transformer
       Engine 2, LayerNormLinear: saves ln_out whether or not the weight has a gradient).
     """
@@ -75,6 +77,7 @@ class Adapters:
     wide: bool = False
     kernels: str = "apart"
     inputs: bool = False
+    wide_experts: bool = False
 
     def on(self, name: str) -> bool:
         """Whether the product ``name`` of a layer has an adapter."""
@@ -101,6 +104,7 @@ def adapters(
     wide: bool = False,
     kernels: str = "apart",
     inputs: bool = False,
+    wide_experts: bool = False,
 ) -> Adapters | None:
     """The adapters that settings describe; None without any. Raises ValueError."""
     check_names(quantised_base=(quantised_base, QUANTISED), lora_kernels=(kernels, LORA_KERNELS))
@@ -120,7 +124,9 @@ def adapters(
         raise ValueError("lora_kernels 'joined' has no adapters in fp32: leave out lora_wide")
     words = [w.strip() for w in (targets or ALL_LINEAR).split(",") if w.strip()]
     wanted = frozenset(ours for word in words for ours in TARGETS.get(word, (word,)))
-    return Adapters(rank, wanted, quantised_base, dropout > 0, wide, kernels, inputs)
+    return Adapters(
+        rank, wanted, quantised_base, dropout > 0, wide, kernels, inputs, wide_experts
+    )  # fmt: skip
 
 
 def assumptions(chosen: Adapters | None) -> tuple[str, ...]:
@@ -362,7 +368,8 @@ class Body:
 
     def stacked(self, name: str, numel: int) -> None:
         """Add all experts' matrices as one tensor: quantised with the base, without an adapter."""
-        if self.adapters is not None and self.adapters.quantised != "none":
+        chosen = self.adapters
+        if chosen is not None and chosen.quantised != "none" and not chosen.wide_experts:
             self._freeze(Param(f"{name}.weight", numel, routed=True), packed=True)
         else:
             self.param(f"{name}.weight", numel, routed=True)

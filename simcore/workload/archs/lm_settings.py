@@ -464,7 +464,8 @@ class Adapting:
 
     Only adapters on ``lora_targets`` (a comma list, or all-linear) are trained. ``lora_dropout`` >
     0: each has its own dropout, as in PEFT. ``lora_wide``, ``lora_kernels``, ``frozen_inputs``:
-    ``wide``, ``kernels`` and ``inputs`` of ``body.Adapters``.
+    ``wide``, ``kernels`` and ``inputs`` of ``body.Adapters``. ``wide_experts``: routed experts are
+    not quantised with the base.
     """
 
     lora_rank: int = 0
@@ -473,4 +474,5 @@ class Adapting:
     lora_wide: bool = False
     lora_kernels: str = "apart"
     frozen_inputs: bool = False
+    wide_experts: bool = False
     quantised_base: str = "none"

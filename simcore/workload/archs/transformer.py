@@ -243,7 +243,7 @@ def _shapes(
         adapters=adapters(
             adapting.lora_rank, adapting.lora_targets, adapting.quantised_base,
             adapting.lora_dropout, adapting.lora_wide, adapting.lora_kernels,
-            adapting.frozen_inputs,
+            adapting.frozen_inputs, adapting.wide_experts,
         ),
     )  # fmt: skip
 
