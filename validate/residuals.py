@@ -18,7 +18,7 @@ import math
 import sys
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -55,8 +55,10 @@ LEAST_ROWS = 5
 LEVEL = 0.8
 #: Attention that writes scores to memory: programs of before 2023, which no library assumed is.
 WRITES_SCORES = ("eager", "fused_softmax")
-#: Parts that rows which name their program tell; ``assumed`` is of those that do not.
-FITTED = tuple(name for name in PARTS if name != "assumed")
+#: Parts that rows which name their program tell; ``assumed`` is of those that do not, ``timed`` of
+#: steps on GPUs that the project's benchmarks timed.
+FITTED = tuple(name for name in PARTS if name not in ("assumed", "timed"))
+CARDS = Path(__file__).parent / "cards"
 
 
 @dataclass(frozen=True)
@@ -249,6 +251,20 @@ def assumed(files: Sequence[Path]) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def timed(files: Sequence[Path]) -> dict[str, Any]:
+    """``timed`` of ``step_residual``: the width of such steps in the files and on the cards."""
+    bare = load_profile().with_knobs((), "blind", BLIND_ORIGIN, 0.0)
+    verdict = judge(
+        [read_table(f) for f in (*files, *sorted(CARDS.glob("*/steps.csv")))],
+        profile_for=lambda _: bare,
+    )
+    pairs = [(j, request_of(j.case, bare)) for j in verdict.judged]
+    at = list(PARTS).index("timed")
+    rows = step_rows(*_apart([(j, r) for j, r in pairs if part_weights(r)[at]]))
+    plain = [replace(r, weights=(1.0,)) for r in rows]
+    return {"width": float(fit_widths(errors_of(plain))[0]), "rows": len(rows)}
+
+
 def writes_scores(case: Case) -> bool:
     """Whether the program of a row keeps attention's scores."""
     record = resolve_model(case.model, settings=case.options.get("settings"))
@@ -284,6 +300,7 @@ def residuals(files: Sequence[Path]) -> dict[str, Any]:
         "step_time": fitted(step_rows(verdict.judged, requests), FITTED, for_sources=True),
         "memory": fitted([r for r in memory if any(r.weights)], MEMORY_PARTS),
         "assumed": assumed(files),
+        "timed": timed(files),
         "memory_foreign": foreign(memory, [bare.memory_sd_log(n) for n in MEMORY_PARTS]),
     }
 
@@ -299,7 +316,7 @@ def main() -> None:
     if asked.json:
         write(json.dumps(found, indent=1) + "\n")
         return
-    other, taken = found.pop("memory_foreign"), found.pop("assumed")
+    other, taken, own = (found.pop(k) for k in ("memory_foreign", "assumed", "timed"))
     for what, fit in found.items():
         write(f"\n{what}: " + ", ".join(f"{k} {v:.3f}" for k, v in fit["widths"].items()) + "\n")
         write(f"{'':54}{'rows':>6}{'inside':>9}{'left out':>10}\n")
@@ -316,6 +333,7 @@ def main() -> None:
         )
         for source, inside in of["sources"].items():
             write(f"{source:<54.54}{inside:>9.2f}\n")
+    write(f"\ntimed: {own['width']:.3f}, of {own['rows']} rows\n")
     write(f"\nmemory_foreign: {other['width']:.3f}\nmemory_kinds:\n")
     for kind, width in other["kinds"].items():
         write(f"  {kind}: {width:.3f}\n")

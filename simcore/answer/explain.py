@@ -23,6 +23,7 @@ from simcore.timing.rates import knob_spread_of
 RESIDUAL_WORDS = {
     "any": "any step",
     "unlayered": "work outside equal layers",
+    "timed": "a step of kernels that were all timed",
     "unnamed": "training program not named",
     "assumed": "training library of the layout assumed",
     "foreign": "no measured kernels of the GPU's family",

@@ -13,10 +13,30 @@ from collections.abc import Callable
 from simcore.base.record import dataclass
 from simcore.hardware.estimates import Estimate, leaf
 from simcore.hardware.measured import timed_by_shape
-from simcore.hardware.profile import Profile
+from simcore.hardware.profile import HOST_CPU, Profile
 from simcore.hardware.spec import GpuSpec
 from simcore.request.resolved import Request
 from simcore.timing.peaks import peak_for
+
+
+def _gpus(request: Request) -> tuple[GpuSpec, ...]:
+    return tuple({g.gpu.name: g.gpu for g in request.cluster.groups}.values())
+
+
+def _timed(request: Request) -> float:
+    """1 where the job is what ``simcore calibrate`` timed: plain PyTorch on one GPU, every kind.
+
+    Then neither the kernels nor the loop around them are in doubt; what is left is what steps of
+    such machines showed.
+    """
+    gpus, profile = _gpus(request), request.profile
+    plain = _program_unnamed(request) and request.cluster.n_gpus == 1
+    return float(plain and all(profile.kinds_timed(g) and g.architecture != HOST_CPU for g in gpus))
+
+
+def _any(request: Request) -> float:
+    """1 where not all of a job was timed."""
+    return 1.0 - _timed(request)
 
 
 def _unlayered(request: Request) -> float:
@@ -24,15 +44,18 @@ def _unlayered(request: Request) -> float:
 
     0 where the benchmarks of ``simcore calibrate`` timed kernels of every kind on the job's GPUs.
     """
-    gpus = {g.gpu.name: g.gpu for g in request.cluster.groups}.values()
-    timed = all(request.profile.kinds_timed(gpu) for gpu in gpus)
+    timed = all(request.profile.kinds_timed(gpu) for gpu in _gpus(request))
     return (1.0 - request.workload.layered_frac) * (not timed)
+
+
+def _program_unnamed(request: Request) -> bool:
+    strategy = request.strategy
+    return strategy.program.layers.plain_pytorch_modules and strategy.issuer == "torch"
 
 
 def _unnamed(request: Request) -> float:
     """1 where the program is not known, so that fused kernels, loop and logging are assumed."""
-    strategy = request.strategy
-    return float(strategy.program.layers.plain_pytorch_modules and strategy.issuer == "torch")
+    return float(_program_unnamed(request)) * _any(request)
 
 
 def _assumed(request: Request) -> float:
@@ -46,7 +69,7 @@ def _foreign(request: Request) -> float:
     Figures of a device that nobody has measured are as uncertain as those of an unknown family.
     """
     profile, precision = request.profile, request.strategy.precision
-    gpus = {g.gpu.name: g.gpu for g in request.cluster.groups}.values()
+    gpus = _gpus(request)
     if any(g.preliminary for g in gpus):
         return 1.0
     figures = [profile.product_figures(peak_for(g, precision)[0], g) for g in gpus]
@@ -76,7 +99,8 @@ def untimed_slowdown(profile: Profile, gpu: GpuSpec) -> float:
 
 #: Parts of the residual, and the weight of each part's variance in a job (0 to 1).
 PARTS: dict[str, Callable[[Request], float]] = {
-    "any": lambda _: 1.0,
+    "any": _any,
+    "timed": _timed,
     "unlayered": _unlayered,
     "unnamed": _unnamed,
     "assumed": _assumed,
@@ -102,8 +126,7 @@ def part_weights(request: Request) -> tuple[float, ...]:
 
 def untold(request: Request) -> tuple[str, ...]:
     """GPU types of a job that its calibration has no measurements of."""
-    gpus = {g.gpu.name: g.gpu for g in request.cluster.groups}
-    return tuple(name for name, gpu in gpus.items() if not request.profile.tells_of(gpu))
+    return tuple(g.name for g in _gpus(request) if not request.profile.tells_of(g))
 
 
 def unvalidated(request: Request) -> tuple[str, ...]:
@@ -112,10 +135,9 @@ def unvalidated(request: Request) -> tuple[str, ...]:
     if profile.measured is not None:
         return ()
     compared = profile.runtime["steps_measured_on"]
-    gpus = {g.gpu.name: g.gpu for g in request.cluster.groups}
     return tuple(
-        f"{name} (preliminary figures)" if gpu.preliminary else name
-        for name, gpu in gpus.items() if name not in compared
+        f"{g.name} (preliminary figures)" if g.preliminary else g.name
+        for g in _gpus(request) if g.name not in compared
     )  # fmt: skip
 
 
