@@ -36,7 +36,7 @@ from simcore.strategy.programs import PLAIN
 from simcore.validate.case import Case
 from simcore.validate.judge import Judged, judge, request_of
 from simcore.validate.table import read_table
-from simcore.validate.unnamed import unnamed
+from simcore.validate.unnamed import by_program, unnamed
 from simcore.workload.models import ModelRecord
 from simcore.workload.resolve import resolve_model
 
@@ -53,6 +53,8 @@ READINGS = (
 #: A source with fewer rows has no line of its own, a kind of program with fewer no width.
 LEAST_ROWS = 5
 LEVEL = 0.8
+#: A kind of program with fewer predicted steps has no factor; factors lie between these two.
+LEAST_STEPS, FACTORS = 40, (0.3, 2.0)
 #: Attention that writes scores to memory: programs of before 2023, which no library assumed is.
 WRITES_SCORES = ("eager", "fused_softmax")
 #: Parts that rows which name their program tell; ``assumed`` is of those that do not, ``timed`` of
@@ -88,7 +90,8 @@ def step_rows(judged: Sequence[Judged], requests: Sequence[Request]) -> list[Row
                 sd = math.log(s.high / s.low) / (2.0 * Z80)
                 of = dict(zip(PARTS, part_weights(request), strict=True))
                 rows.append(Row(*_whose(j), "step", abs(math.log(s.measured / s.predicted)), sd**2,
-                                tuple(of[name] for name in FITTED)))  # fmt: skip
+                                tuple(of[name] for name in FITTED),
+                                program=program_kind(request)))  # fmt: skip
     return rows
 
 
@@ -251,6 +254,29 @@ def assumed(files: Sequence[Path]) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def step_kinds(files: Sequence[Path]) -> dict[str, float]:
+    """``step_kinds``: by kind of program, the factor on the residual that holds 80 % of its steps.
+
+    Each row is predicted twice, as published and by its program's name and release alone, since
+    users ask either way. A further step of the kind, exchangeable with its n, is inside at the
+    level 0.8 (n + 1)/n.
+    """
+    bare = load_profile().with_knobs((), "blind", BLIND_ORIGIN, 0.0)
+    tables = [read_table(f) for f in files]
+    verdict = judge([*tables, *(t.changed(by_program) for t in tables)], profile_for=lambda _: bare)
+    requests = [request_of(j.case, bare) for j in verdict.judged]
+    rows = [r for r in step_rows(verdict.judged, requests) if r.program != PLAIN.name]
+    widths = np.array([bare.step_residual[name].value for name in FITTED])
+    needed, kinds = errors_of(rows).needed(widths), np.array([r.program for r in rows])
+    found = {}
+    for kind, n in sorted(Counter(kinds.tolist()).items()):
+        if n >= LEAST_STEPS:
+            level = min(LEVEL * (n + 1) / n, 1.0)
+            factor = np.quantile(needed[kinds == kind], level, method="inverted_cdf")
+            found[kind] = round(float(np.clip(factor, *FACTORS)), 2)
+    return found
+
+
 def timed(files: Sequence[Path]) -> dict[str, Any]:
     """``timed`` of ``step_residual``: the width of such steps in the files and on the cards."""
     bare = load_profile().with_knobs((), "blind", BLIND_ORIGIN, 0.0)
@@ -301,6 +327,7 @@ def residuals(files: Sequence[Path]) -> dict[str, Any]:
         "memory": fitted([r for r in memory if any(r.weights)], MEMORY_PARTS),
         "assumed": assumed(files),
         "timed": timed(files),
+        "step_kinds": step_kinds(files),
         "memory_foreign": foreign(memory, [bare.memory_sd_log(n) for n in MEMORY_PARTS]),
     }
 
@@ -316,7 +343,8 @@ def main() -> None:
     if asked.json:
         write(json.dumps(found, indent=1) + "\n")
         return
-    other, taken, own = (found.pop(k) for k in ("memory_foreign", "assumed", "timed"))
+    names = ("memory_foreign", "assumed", "timed", "step_kinds")
+    other, taken, own, kinds = (found.pop(k) for k in names)
     for what, fit in found.items():
         write(f"\n{what}: " + ", ".join(f"{k} {v:.3f}" for k, v in fit["widths"].items()) + "\n")
         write(f"{'':54}{'rows':>6}{'inside':>9}{'left out':>10}\n")
@@ -333,6 +361,7 @@ def main() -> None:
         )
         for source, inside in of["sources"].items():
             write(f"{source:<54.54}{inside:>9.2f}\n")
+    write("\nstep_kinds:\n" + "".join(f"  {kind}: {f}\n" for kind, f in kinds.items()))
     write(f"\ntimed: {own['width']:.3f}, of {own['rows']} rows\n")
     write(f"\nmemory_foreign: {other['width']:.3f}\nmemory_kinds:\n")
     for kind, width in other["kinds"].items():

@@ -15,6 +15,7 @@ from simcore.hardware.estimates import Estimate, leaf
 from simcore.hardware.measured import timed_by_shape
 from simcore.hardware.profile import HOST_CPU, Profile
 from simcore.hardware.spec import GpuSpec
+from simcore.memory.spread import program_kind
 from simcore.request.resolved import Request
 from simcore.timing.peaks import peak_for
 
@@ -141,6 +142,17 @@ def unvalidated(request: Request) -> tuple[str, ...]:
     )  # fmt: skip
 
 
+def kind_factor(request: Request) -> float:
+    """Residual of a program's steps over that of like jobs; 1 for programs without enough steps.
+
+    Programs differ in how closely their records describe them.
+    """
+    if request.software_assumed:
+        return 1.0
+    factor = request.profile.runtime["step_kinds"].get(program_kind(request))
+    return 1.0 if factor is None else float(factor)
+
+
 def step_residual(request: Request) -> Residual:
     """The residual of a job: from a calibration that measured its GPUs, else from its kind.
 
@@ -169,6 +181,7 @@ def _untimed_residual(request: Request) -> Residual:
         (name, widths[name], weight)
         for name, weight in zip(PARTS, part_weights(request), strict=True)
     ]
-    sd_log = math.sqrt(sum(weight * width.value**2 for _, width, weight in weighed))
-    parts = tuple((n, math.sqrt(w) * width.value) for n, width, w in weighed if w > 0)
+    own = kind_factor(request)
+    sd_log = own * math.sqrt(sum(weight * width.value**2 for _, width, weight in weighed))
+    parts = tuple((n, own * math.sqrt(w) * width.value) for n, width, w in weighed if w > 0)
     return Residual(sd_log, parts, Estimate(sd_log, 0.0, widths["any"].source))
