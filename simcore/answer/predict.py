@@ -26,6 +26,7 @@ from simcore.hardware.measured import timed_by_shape
 from simcore.hardware.network import network_assumptions
 from simcore.memory.job import memory_result, run_memories
 from simcore.memory.result import MemoryResult, Segments
+from simcore.memory.spread import plain_and_timed
 from simcore.memory.terms import Memory
 from simcore.request.resolved import Request, rank_counts, rank_groups, resolved_options
 from simcore.strategy.communication import NO_OVERLAP
@@ -250,7 +251,8 @@ def _with_segments(request: Request, memory: MemoryResult) -> MemoryResult:
     """The memory with what the allocator reserves, where the order of allocations is known."""
     if request.placed is not None or request.strategy.reduces_apart:
         return memory
-    spread = request.profile.memory_sd_log("segments_replayed").value
+    width = "segments_timed" if plain_and_timed(request) else "segments_replayed"
+    spread = request.profile.memory_sd_log(width).value
     segments = Segments(partial(_replayed_bytes, request), spread * memory.allocated_bytes)
     return replace(memory, segments=segments)
 

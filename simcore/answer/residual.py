@@ -13,9 +13,9 @@ from collections.abc import Callable
 from simcore.base.record import dataclass
 from simcore.hardware.estimates import Estimate, leaf
 from simcore.hardware.measured import timed_by_shape
-from simcore.hardware.profile import HOST_CPU, Profile
+from simcore.hardware.profile import Profile
 from simcore.hardware.spec import GpuSpec
-from simcore.memory.spread import program_kind
+from simcore.memory.spread import plain_and_timed, program_kind, program_unnamed
 from simcore.request.resolved import Request
 from simcore.timing.peaks import peak_for
 
@@ -30,9 +30,7 @@ def _timed(request: Request) -> float:
     Then neither the kernels nor the loop around them are in doubt; what is left is what steps of
     such machines showed.
     """
-    gpus, profile = _gpus(request), request.profile
-    plain = _program_unnamed(request) and request.cluster.n_gpus == 1
-    return float(plain and all(profile.kinds_timed(g) and g.architecture != HOST_CPU for g in gpus))
+    return float(plain_and_timed(request))
 
 
 def _any(request: Request) -> float:
@@ -49,14 +47,9 @@ def _unlayered(request: Request) -> float:
     return (1.0 - request.workload.layered_frac) * (not timed)
 
 
-def _program_unnamed(request: Request) -> bool:
-    strategy = request.strategy
-    return strategy.program.layers.plain_pytorch_modules and strategy.issuer == "torch"
-
-
 def _unnamed(request: Request) -> float:
     """1 where the program is not known, so that fused kernels, loop and logging are assumed."""
-    return float(_program_unnamed(request)) * _any(request)
+    return float(program_unnamed(request)) * _any(request)
 
 
 def _assumed(request: Request) -> float:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from simcore.hardware.profile import HOST_CPU
 from simcore.memory.terms import Memory, loose_bytes
 from simcore.request.resolved import Request
 
@@ -44,18 +45,37 @@ def whole_sd_log(request: Request) -> float:
     return profile.memory_sd_log("memory_foreign").value if own is None else float(own)
 
 
+def program_unnamed(request: Request) -> bool:
+    """Whether the program is plain PyTorch, taken where nobody names another."""
+    strategy = request.strategy
+    return strategy.program.layers.plain_pytorch_modules and strategy.issuer == "torch"
+
+
+def plain_and_timed(request: Request) -> bool:
+    """Whether the job is what ``simcore calibrate`` runs: plain PyTorch on a GPU that it timed."""
+    if request.cluster.n_gpus > 1 or not program_unnamed(request):
+        return False
+    gpu = request.cluster.groups[0].gpu
+    return request.profile.kinds_timed(gpu) and gpu.architecture != HOST_CPU
+
+
 def tensors_sd_bytes(request: Request, memory: Memory) -> float:
     """Standard deviation of the allocated bytes.
 
-    It adds the spread of what comes and goes within a step to ``whole_sd_log`` in quadrature.
+    It adds the spread of what comes and goes within a step to ``whole_sd_log`` in quadrature; of
+    what the project's cards ran it is what these showed.
     """
     profile = request.profile
+    if plain_and_timed(request):
+        return profile.memory_sd_log("memory_timed").value * float(memory.allocated[0])
     spread = profile.memory_sd_log(eager=request.eager_kernels).value * loose_bytes(memory.terms)
     return float(np.hypot(spread, whole_sd_log(request) * float(memory.allocated[0])))
 
 
 def holes_sd_bytes(request: Request, memory: Memory) -> float:
     """Standard deviation of the bytes that the caching allocator holds beyond live tensors."""
+    if plain_and_timed(request):
+        return request.profile.memory_sd_log("segments_timed").value * float(memory.allocated[0])
     return request.profile.memory_sd_log("segments_residual").value * loose_bytes(memory.terms)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from simcore.answer.request import make_request
 from simcore.memory.spread import (
     holes_sd_bytes,
     is_foreign,
@@ -46,13 +47,23 @@ class Profile:
 
 
 def request(program: str = "megatron@a", experts: float = 0.0, **more: Any) -> Any:
-    strategy = SimpleNamespace(program=SimpleNamespace(name=program))
+    layers = SimpleNamespace(plain_pytorch_modules=program == "plain")
+    strategy = SimpleNamespace(program=SimpleNamespace(name=program, layers=layers), issuer="torch")
     groups = [SimpleNamespace(gpu="small"), SimpleNamespace(gpu="large")]
     values = {"eager_kernels": False, "software_assumed": False, **more}
     return SimpleNamespace(
-        strategy=strategy, profile=Profile(), cluster=SimpleNamespace(groups=groups),
+        strategy=strategy, profile=Profile(), cluster=SimpleNamespace(groups=groups, n_gpus=2),
         workload=SimpleNamespace(expert_numel=experts), **values,
     )  # fmt: skip
+
+
+def test_steps_of_the_project_s_cards_have_widths_of_their_own() -> None:
+    """0.0056 of what is allocated, and 0.065 of it reserved beside, whatever comes and goes."""
+    timed, other = (make_request("gpt2", gpu, micro_batch=8) for gpu in ("H200", "H100"))
+    assert tensors_sd_bytes(timed, MEMORY) == pytest.approx(0.56)
+    assert holes_sd_bytes(timed, MEMORY) == pytest.approx(6.5)
+    assert tensors_sd_bytes(other, MEMORY) > 5.0
+    assert tensors_sd_bytes(make_request("gpt2", "8xH200"), MEMORY) > 5.0
 
 
 def test_the_kind_is_a_release_of_the_program_and_mixtures_are_apart() -> None:
