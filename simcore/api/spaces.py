@@ -21,9 +21,9 @@ from simcore.hardware.prices import price_book
 from simcore.hardware.profile import load_profile
 from simcore.planning import compare as comparing
 from simcore.planning import launched, space
-from simcore.planning.ask import PlanQuestion, ask_plan
 from simcore.planning.fleet import FleetJob, fewest_gpus, read_jobs, run_fleet
 from simcore.planning.goodput import Reliability, goodput_of
+from simcore.planning.plan_request import PlanQuestion, ask_plan
 from simcore.planning.points import checkpoint_bytes
 from simcore.planning.store import warn
 from simcore.planning.sweep import run_sweep

@@ -23,8 +23,8 @@ from simcore.planning.alike import Alike
 from simcore.planning.candidates import Candidates
 from simcore.planning.constraints import judge
 from simcore.planning.goal import Goal
-from simcore.planning.recut import bars
 from simcore.planning.space import Space
+from simcore.planning.stage_search import bars
 from simcore.request.resolved import Request
 from simcore.step.schedules import SCHEDULES
 from simcore.strategy.cuts import MOST_CHUNKS, chunk_counts

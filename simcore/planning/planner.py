@@ -27,11 +27,11 @@ from simcore.planning.constraints import Constraint, Judged, Relaxation, judge, 
 from simcore.planning.goal import CONFIDENCE, OBJECTIVES, Goal
 from simcore.planning.goodput import Goodput, goodput_of
 from simcore.planning.ranking import Point, network_of
-from simcore.planning.recut import with_cuts
 from simcore.planning.run import SOURCE as ENERGY_SOURCE
 from simcore.planning.run import odds_within, sides_of
 from simcore.planning.sensitivity import Sensitivity, sensitivities
 from simcore.planning.space import Space
+from simcore.planning.stage_search import with_cuts
 from simcore.workload.resolve import resolve_model
 
 Array = NDArray[np.float64]

@@ -13,19 +13,19 @@ from pathlib import Path
 from simcore.base.database import read_yaml
 from simcore.base.units import GIGA, PERCENT, format_seconds
 from simcore.validate.calibrated import Calibrated, calibrate_and_judge
-from simcore.validate.closed_loop import (
-    INFERRED_TITLE,
-    LOOP_TITLE,
-    closed_loop,
-    inferred,
-    markdown_table,
-)
 from simcore.validate.fill import filled_rows
 from simcore.validate.formats.published import FORMAT as PUBLISHED
 from simcore.validate.formats.rules import corpora_folder
 from simcore.validate.judge import Verdict, judge
 from simcore.validate.metrics import QUANTITIES, Score, Scored
 from simcore.validate.ranking import Order
+from simcore.validate.report_sections import (
+    INFERRED_TITLE,
+    LOOP_TITLE,
+    closed_loop,
+    inferred,
+    markdown_table,
+)
 from simcore.validate.table import Table, read_table
 from simcore.validate.unnamed import by_program, unnamed
 

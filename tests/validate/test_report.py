@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from simcore.validate.closed_loop import inferred, inferred_facts
 from simcore.validate.judge import judge
 from simcore.validate.report import remarks, report
+from simcore.validate.report_sections import inferred, inferred_facts
 from simcore.validate.table import read_table
 
 ROOT = Path(__file__).parents[2]

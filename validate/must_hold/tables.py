@@ -15,9 +15,9 @@ from typing import Any
 from simcore import api
 from simcore.base.database import read_yaml
 from simcore.base.errors import UsageError
-from simcore.validate.closed_loop import read_run
 from simcore.validate.few_rows import validated
 from simcore.validate.judge import judge
+from simcore.validate.report_sections import read_run
 from simcore.validate.table import Table, read_table, rows_with
 from validate.plan_families import families
 
