@@ -19,7 +19,7 @@ from simcore.memory.parts import saved_activations, stub_bytes
 from simcore.memory.terms import MOMENTS, ROUNDING, Memory, memory_of
 from simcore.memory.walk import held_at_ticks
 from simcore.step.parallel import PARALLELISMS as REGISTRY
-from simcore.step.transients import backward_bytes, saved_bytes
+from simcore.step.transients import backward_bytes, output_bytes, saved_bytes
 from simcore.strategy.precision import PRECISIONS, with_main_grads
 from simcore.strategy.programs import program_named
 from simcore.strategy.strategy import Offload, Strategy
@@ -453,6 +453,18 @@ def test_vocab_parallel_loss_keeps_one_fp32_copy_of_the_logits(fused: bool) -> N
     assert sum(saved_bytes(op.saved, bf16) for op in found) == 4 * rows * vocab
     assert backward_bytes(found[1], bf16).held == 0  # in place
     assert backward_bytes(found[0], bf16).held == 6 * rows * vocab
+
+
+def test_a_copied_shift_is_a_second_fp32_tensor_with_the_same_traffic() -> None:
+    """nanotron subtracts the maximum into a tensor of its own: 4 + 4 bytes a logit in forward."""
+    rows, vocab = 128, 1000
+    bf16 = strategy("ddp", "bf16").precision
+    plain = ops.loss_vocab_parallel("loss", rows, vocab)
+    copied = ops.loss_vocab_parallel("loss", rows, vocab, copied=True)
+    assert [output_bytes(op, bf16) for op in copied[:2]] == [4 * rows * vocab] * 2
+    assert sum(saved_bytes(op.saved, bf16) for op in copied) == 4 * rows * vocab
+    kernels = [sorted(k.raw_bytes for op in found for k in op.fwd) for found in (plain, copied)]
+    assert kernels[0] == kernels[1]
 
 
 def test_a_loss_in_place_holds_one_16_bit_tensor_of_the_logits() -> None:

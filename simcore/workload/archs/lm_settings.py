@@ -376,7 +376,8 @@ class Implementation:
       (Megatron-Core), not part of the scan's autograd function.
     - ``loss``: eager (tensor operations, the logits held until backward ends; eager_freed: until it
       begins), parallel (torch's loss_parallel, of tensor ranks), vocab_parallel (Megatron-LM's, in
-      place in fp32; vocab_parallel_fused: compiled), in_place (Transformer Engine's: forward
+      place in fp32; vocab_parallel_fused: compiled; vocab_parallel_copied: with a second fp32
+      tensor, nanotron), in_place (Transformer Engine's: forward
       overwrites the logits with their gradient), flash (flash-attn's: backward does), compiled (no
       fp32 copy; compiled_chunks: an eighth of the logits at a time, torchtune) or chunked (Liger:
       no logits). ``upcast_loss``: it is computed in fp32.

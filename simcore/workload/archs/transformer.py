@@ -70,6 +70,7 @@ _CHOICES = {
         "eager_shifted",
         "parallel",
         "vocab_parallel",
+        "vocab_parallel_copied",
         "vocab_parallel_fused",
         "in_place",
         "flash",
@@ -114,9 +115,10 @@ def _loss(name: str, seq: int, vocab: int, run: Implementation) -> tuple[Op, ...
     match run.loss:
         case "parallel":
             return ops.loss_parallel(name, seq, vocab)
-        case "vocab_parallel" | "vocab_parallel_fused":
+        case "vocab_parallel" | "vocab_parallel_fused" | "vocab_parallel_copied" as loss:
+            _, _, how = loss.rpartition("_")
             return ops.loss_vocab_parallel(
-                name, seq, vocab, fused=run.loss == "vocab_parallel_fused"
+                name, seq, vocab, fused=how == "fused", copied=how == "copied"
             )
         case "in_place":
             return ops.loss_in_place(name, seq, vocab)

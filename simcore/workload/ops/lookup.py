@@ -120,7 +120,7 @@ def loss_parallel(name: str, rows: float, vocab: int) -> tuple[Op, ...]:
 
 
 def loss_vocab_parallel(
-    name: str, rows: float, vocab: int, *, fused: bool = False
+    name: str, rows: float, vocab: int, *, fused: bool = False, copied: bool = False
 ) -> tuple[Op, ...]:
     """Loss over a vocabulary as in Megatron-LM (core/tensor_parallel/cross_entropy.py).
 
@@ -131,21 +131,27 @@ def loss_vocab_parallel(
 
     ``fused`` (core/fusions/fused_cross_entropy.py): compiled up to each sum over tensor ranks,
     which gives three kernels in forward (cast and maximum; shift to sum; division) and one, which
-    includes the cast, in backward.
+    includes the cast, in backward. ``copied``: the shift is a tensor of its own, while the caller
+    holds the fp32 logits (nanotron, parallel/tensor_parallel/functional.py, _ShardedCrossEntropy).
     """
     elems = rows * vocab
     in_place = Kernel(kind="elementwise", raw_bytes=8.0 * elems)
     cast = Kernel(kind="elementwise", low=elems, raw_bytes=4.0 * elems)
     fwd: tuple[Kernel, ...] = (in_place, in_place)
     bwd: tuple[Kernel, ...] = ()
+    by_row = replace(in_place, indexed=elems)
+    sums = Kernel(kind="reduction", raw_bytes=4.0 * elems)
     if not fused:
         cast = replace(cast, kind="copy", indexed=elems)
-        sums = Kernel(kind="reduction", raw_bytes=4.0 * elems)
-        by_row = replace(in_place, indexed=elems)
         fwd, bwd = (sums, by_row, in_place, sums, by_row), (by_row,)
+    fp32 = Saved(raw_bytes=4.0 * elems)
+    shift: tuple[Op, ...] = ()
+    if copied:
+        shift, fwd = (Op(name=f"{name}.shift", fwd=(by_row,), result=fp32),), (sums, *fwd[2:])
     return (
         Op(name=f"{name}.logits", fwd=(cast,), bwd=(cast,)),
-        Op(name=name, fwd=fwd, bwd=bwd, saved=Saved(raw_bytes=4.0 * elems), in_place=True),
+        *shift,
+        Op(name=name, fwd=fwd, bwd=bwd, saved=fp32, in_place=True),
         loss_seed(),
     )
 
