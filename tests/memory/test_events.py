@@ -18,7 +18,7 @@ from simcore.base.units import GIGA, MIB
 from simcore.memory.allocator import replay
 from simcore.memory.events import EventList, step_events
 from simcore.memory.outside import CUBLAS_WORKSPACE_BYTES
-from simcore.memory.terms import memory_of
+from simcore.memory.terms import RankJob, memory_of
 from simcore.strategy.optimizers import OPTIMIZERS
 from simcore.strategy.precision import PRECISIONS
 from simcore.strategy.programs import program_named
@@ -53,9 +53,10 @@ def peak(events: EventList, phase: str = "step 2") -> float:
 
 def closed(model: Workload, how: Strategy, batch: float, ranks: float, accum: float = 1.0) -> Any:
     one = np.array([1.0])
-    return memory_of(
+    job = RankJob(
         model, how, one * batch, one * accum, one * ranks, one, nvlink=True, cuda_context_bytes=0.0
     )
+    return memory_of(job)
 
 
 def settings() -> Iterator[tuple[str, str, str]]:
