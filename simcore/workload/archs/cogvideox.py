@@ -29,7 +29,7 @@ from simcore.workload.archs.modulated import (
 )
 from simcore.workload.archs.parts import check_names
 from simcore.workload.graph import Kernel, Op, Workload
-from simcore.workload.ops.modulate import modulate
+from simcore.workload.ops.adaln import modulate
 
 _TWO, _NORM = 6, 2  # shift, scale and gate of both streams; shift and scale of one
 

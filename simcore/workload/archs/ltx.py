@@ -29,7 +29,7 @@ from simcore.workload.archs.modulated import (
     turned,
 )
 from simcore.workload.graph import Kernel, Op, Workload
-from simcore.workload.ops.modulate import modulate
+from simcore.workload.ops.adaln import modulate
 from simcore.workload.saved import Saved
 
 _PARTS, _LAST_PARTS = 6, 2  # shift, scale and gate of two sublayers; shift and scale of a norm

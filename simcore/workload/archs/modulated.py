@@ -29,7 +29,7 @@ from simcore.workload.archs.lm_attention import FLASH, rope_fused
 from simcore.workload.archs.parts import check_names, head_width
 from simcore.workload.graph import Kernel, Op, Workload
 from simcore.workload.ops import autocast_cast
-from simcore.workload.ops.modulate import gate, modulate
+from simcore.workload.ops.adaln import gate, modulate
 from simcore.workload.saved import Saved
 
 MODULES = ("diffusers", "megatron")
