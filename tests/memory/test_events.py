@@ -372,3 +372,9 @@ def test_ddp_has_buckets_of_25_mb_and_zero_one_buffer() -> None:
         60_000_000 - 50 * int(MIB),
     ]
     assert len(_buckets(strategy("zero1", "fp32"))) == 1
+
+
+def test_an_allocation_of_less_than_half_a_byte_is_none() -> None:
+    events = EventList()
+    assert [events.alloc(size, "activations", "x") for size in (0.4, 1.0, 2.0)] == [-1, 0, 1]
+    assert events.events == [(0, 1), (1, 2)]
