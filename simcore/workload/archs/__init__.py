@@ -69,7 +69,7 @@ KINDS = {
     "segmentation": ("unet", "unet_volume", "vnet"),
     "image and text": ("clip", "siglip"),
     "diffusion": (
-        "dit", "latte", "stdit", "uvit", "uvit", "mmdit", "mmdit_video", "wan", "ltx", "cogvideox",
+        "dit", "latte", "stdit", "uvit", "mmdit", "mmdit_video", "wan", "ltx", "cogvideox",
         "latent_unet", "autoencoder_kl_encoder",
     ),
     "recommender": ("neumf", "dlrm", "embedding_tables"),
