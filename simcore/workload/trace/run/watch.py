@@ -148,15 +148,15 @@ def _calls(meter: Meter, seen: Seen, patches: Patches) -> None:
 
 def _functions(meter: Meter, seen: Seen, patches: Patches) -> None:
     """Record the script's own differentiable functions, such as a gather of all ranks' features."""
-    plain = torch.autograd.Function.__dict__["apply"].__func__
+    plain = vars(torch.autograd.Function)["apply"]
 
     def apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
         program = seen.program
         if meter.inside or program is None or meter.phase != "forward":
-            return plain(cls, *args, **kwargs)
+            return plain.__get__(None, cls)(*args, **kwargs)
         meter.inside += 1
         try:
-            out = plain(cls, *args, **kwargs)
+            out = plain.__get__(None, cls)(*args, **kwargs)
         finally:
             meter.inside -= 1
         program.add(cls.apply, args, kwargs, out)
