@@ -467,6 +467,19 @@ def test_a_copied_shift_is_a_second_fp32_tensor_with_the_same_traffic() -> None:
     assert kernels[0] == kernels[1]
 
 
+def test_the_compiled_vocab_parallel_loss_clones_what_backward_changes() -> None:
+    """Most at once: the saved fp32 tensor, its clone, and the 16-bit gradient; else 4 + 2 bytes."""
+    rows, vocab = 128, 1000
+    bf16 = strategy("ddp", "bf16").precision
+    most = [
+        held_at_ticks(Same(replace(block("head", [1]), ops=found)), bf16, pins=True, again=False)
+        .sum(axis=1)
+        .max()
+        for found in (ops.loss_vocab_parallel("x", rows, vocab, fused=f) for f in (False, True))
+    ]
+    assert most == pytest.approx([6 * rows * vocab, 10 * rows * vocab], rel=1e-3)
+
+
 def test_a_loss_in_place_holds_one_16_bit_tensor_of_the_logits() -> None:
     """Transformer Engine's: the gradient lies over the logits; two numbers a row are kept."""
     rows, vocab = 128, 1000

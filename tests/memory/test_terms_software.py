@@ -146,7 +146,7 @@ def test_all_weights_under_fsdp_as_published(micro_batch: int, gib: float) -> No
     found = api.predict(
         record.model_copy(update={"config": {**record.config, **fused}}), "1x4xA100-SXM-80GB",
         strategy="zero3", precision="bf16", seq_len=4096, micro_batch=micro_batch,
-        recompute="full", software="transformers-2023", overlap="grads,params",
+        recompute="full", software="transformers-2024", overlap="grads,params",
     )  # fmt: skip
     assert found.memory.allocated_bytes / 2**30 == pytest.approx(gib, rel=0.03)
 
