@@ -18,6 +18,31 @@ from simcore.workload.archs.towers import Tower, attend, layer, scores
 from simcore.workload.graph import Block, Kernel, Op, Param, Workload
 
 
+def patches_op(image: int, patch: int, hidden: int, channels: int) -> Op:
+    """The convolution that makes rows of an image's patches."""
+    sides = (image,) * 2, (image // patch,) * 2
+    return ops.conv(
+        "patches", *sides, channels, hidden, patch, stride=patch, input_grad=False, bias=True
+    )
+
+
+def class_head(tokens: int, hidden: int, classes: int) -> Block:
+    """A norm, a linear layer on the class token, and the loss.
+
+    The class token is a view: the whole normalised sequence is saved for the head.
+    """
+    body = (
+        ops.layer_norm("norm", tokens, hidden),
+        ops.grad_only("class_token", 2.0 * tokens * hidden, kind="copy", high=True),
+        ops.keep("class_token.view", float(tokens * hidden), high=True),
+        ops.linear("head", 1, hidden, classes, bias=True, save_input=False),
+        ops.cross_entropy("loss", 1, classes),
+        ops.loss_seed(),
+    )
+    params = (*norm_params("norm", hidden), *weight_and_bias("head", hidden, classes))
+    return Block(name="head", ops=body, params=params)
+
+
 def _patches(image: int, patch: int, hidden: int, tokens: int, channels: int) -> Block:
     side = image // patch
     elems = float(tokens * hidden)
@@ -25,10 +50,7 @@ def _patches(image: int, patch: int, hidden: int, tokens: int, channels: int) ->
     # The class token's gradient is a slice, summed over the batch.
     token = Kernel(kind="reduction", high=hidden, weight=float(hidden))
     body = (
-        ops.conv(
-            "patches", (image, image), (side, side), channels, hidden, patch, stride=patch,
-            input_grad=False, bias=True,
-        ),
+        patches_op(image, patch, hidden, channels),
         Op(name="class_token", fwd=(cat,), bwd=(token,)),
         ops.add_positions("positions", tokens, hidden),
     )  # fmt: skip
@@ -117,23 +139,10 @@ def build(
     attends = attend
     if packed:
         attends = _of_timm if attention == "math" else _of_torch
-    head = (
-        ops.layer_norm("norm", tokens, hidden),
-        ops.grad_only("class_token", 2.0 * tokens * hidden, kind="copy", high=True),
-        # The class token is a view: the whole normalised sequence is saved for the head.
-        ops.keep("class_token.view", float(tokens * hidden), high=True),
-        ops.linear("head", 1, hidden, classes, bias=True, save_input=False),
-        ops.cross_entropy("loss", 1, classes),
-        ops.loss_seed(),
-    )
     blocks: tuple[Block, ...] = (
         _patches(image, patch, hidden, tokens, channels),
         layer(tower, "layer", attend=attends),
-        Block(
-            name="head",
-            ops=head,
-            params=(*norm_params("norm", hidden), *weight_and_bias("head", hidden, classes)),
-        ),
+        class_head(tokens, hidden, classes),
     )
     if attention == "xla":
         blocks = tuple(ops.compiled(b) for b in blocks)

@@ -12,9 +12,9 @@ from simcore.workload import ops
 from simcore.workload.archs import ARCHS
 from simcore.workload.archs.body import Body
 from simcore.workload.archs.lm_attention import rope
-from simcore.workload.archs.params import norm_params, weight_and_bias
 from simcore.workload.archs.parts import check_names, head_width
 from simcore.workload.archs.towers import Tower, feed, layer, scores
+from simcore.workload.archs.vit import class_head, patches_op
 from simcore.workload.graph import Block, Kernel, Op, Param, Workload
 
 
@@ -26,10 +26,7 @@ def _patches(image: int, patch: int, hidden: int, registers: int, channels: int)
     tokens = Kernel(kind="reduction", high=float(hidden * (1 + registers)), launches=2.0)
     angles = Kernel(kind="elementwise", launches=12.0)  # of one image, for all layers
     body = (
-        ops.conv(
-            "patches", (image, image), (side, side), channels, hidden, patch, stride=patch,
-            input_grad=False, bias=True,
-        ),
+        patches_op(image, patch, hidden, channels),
         Op(name="tokens", fwd=(cat,), bwd=(tokens,)),
         Op(name="rope.table", fwd=(angles,)),
     )  # fmt: skip
@@ -104,22 +101,10 @@ def build(
         rows=tokens, hidden=hidden, heads=heads, head_dim=head_width(hidden, heads),
         ffn=ffn or 4 * hidden, mlp=mlp, attention=attention, qkv_bias=qkv_bias,
     )  # fmt: skip
-    head = (
-        ops.layer_norm("norm", tokens, hidden),
-        ops.grad_only("class_token", 2.0 * tokens * hidden, kind="copy", high=True),
-        # The class token is a view: the whole normalised sequence is saved for the head.
-        ops.keep("class_token.view", float(tokens * hidden), high=True),
-        ops.linear("head", 1, hidden, classes, bias=True, save_input=False),
-        ops.cross_entropy("loss", 1, classes),
-        ops.loss_seed(),
-    )
     blocks = (
         _patches(image, patch, hidden, registers, channels),
         layer(tower, "layer", feed=_feed, attend=_attend(patches)),
-        Block(
-            name="head", ops=head,
-            params=(*norm_params("norm", hidden), *weight_and_bias("head", hidden, classes)),
-        ),
+        class_head(tokens, hidden, classes),
     )  # fmt: skip
     return Workload(
         name=name,
