@@ -71,9 +71,10 @@ _ONLY_TILE: Final = {
     "triton_sglang": {("", "bfloat16"): (64, 64), ("", "fp8_block"): (64, 128)},
 }
 #: FlashInfer's generated kernels take the smallest rows that they consider, half of the largest at
-#: most (csrc/trtllm_fused_moe_kernel_launcher.cu, mSupportedTileNums, selectDefaultTileN), and
-#: pass all weights of an expert for each tile of rows.
-_GENERATED, _GENERATED_ROWS = "trtllm", {"bf16": 64, "fp8": 64, "fp4": 128}
+#: most (csrc/trtllm_fused_moe_kernel_launcher.cu, mSupportedTileNums, selectDefaultTileN): 256 with
+#: 4-bit weights, else 128. TensorRT-LLM times them. They pass all weights of an expert for each
+#: tile of rows.
+_GENERATED, _TIMED, _FOUR_BITS = "trtllm", "trtllm_trtllm", ("nvfp4", "w4a8_mxfp4_mxfp8")
 _PICO: Final = 1e-12
 #: Bytes of operands that an SM loads in a clock: the unit of the figure ``loaded``.
 _LOAD_BYTES: Final = 64.0
@@ -94,7 +95,7 @@ def _tile(batch: ExpertBatch) -> Tile:
     """The tiles among which a batch's kernel chooses."""
     gpu, kernel = GPUS[batch.gpu], "_".join(batch.cls.split("_")[:2])
     if kernel.startswith(_GENERATED):
-        most = _GENERATED_ROWS[batch.peak]
+        most = (256 if batch.dtype in _FOUR_BITS else 128) // (1 if kernel == _TIMED else 2)
         cached = gpu.l2_size.value if gpu.l2_size else 0.0
         return Tile(tuple(r for r in TILE_ROWS if r <= most), cached_bytes=cached)
     tiles, family = _ONLY_TILE.get(kernel, {}), family_of(batch.gpu)

@@ -48,6 +48,12 @@ _KINDS: Final = (
 #: models, later for models whose cases name no routing: (hidden, inner, experts of a token).
 _BARE_VERSION: Final = "0.5.10"
 _BARE: Final = {(4096.0, 14336.0, 2.0), (6144.0, 16384.0, 2.0), (2816.0, 704.0, 8.0)}
+#: Hidden and inner width, experts of a token and experts of DeepSeek-V3, and libraries that choose
+#: among the four best of its eight groups first, whatever the benchmark's scores are
+#: (cases/models/DeepseekV3ForCausalLM_cases.yaml, sglang_moe_topk_group; vllm/collect_moe.py,
+#: use_grouped_topk): a balanced routing does not stay balanced.
+_GROUPED: Final = (7168.0, 2048.0, 8.0, 256.0)
+_GROUPS: Final = {("SGLang", "0.5.14"), ("VLLM", "0.24.0")}
 #: Runs that compute all choices of all tokens, also those of other ranks, in 16 bit: TensorRT-LLM's
 #: Triton kernel (fused_moe_triton_fp8_block_scale.py, _fused_moe_bf16act_fp8w_kernel); it sorts all
 #: choices, and rates would differ by the number of ranks otherwise.
@@ -57,6 +63,29 @@ _ALL_CHOICES, _ALL_DTYPE = "triton_fp8_block", "w8a16"
 #: weights have one all the same, since their rates would exceed others' by half otherwise.
 _GATELESS: Final = {(1856.0, 6.0, 128.0), (2688.0, 22.0, 512.0), (5120.0, 22.0, 512.0)}
 _GATED_ANYWAY: Final = {("VLLM", "0.19.0"), ("VLLM", "0.22.0"), ("SGLang", _BARE_VERSION)}
+#: Experts of a rank and widths of an expert there for which SGLang 0.5.14 has a tuned configuration
+#: of its Triton kernel in 16 bit (srt/layers/moe/moe_runner/triton_utils/configs, its wheel).
+_TUNED: Final[dict[str, dict[int, set[int]]]] = {
+    "H100-SXM-80GB": {
+        1: {3072}, 8: {1792, 2048, 3584, 4096, 7168}, 16: {1024, 1344, 1856, 2048, 2688},
+        20: {2048}, 24: {1024}, 32: {224, 448, 896, 928, 1792, 1856},
+        64: {192, 320, 384, 464, 640, 768, 928, 1280, 1536, 1856, 2688}, 65: {1536},
+        128: {192, 232, 352, 384, 464, 512, 704, 768, 928, 1344, 1856, 2688}, 144: {512},
+        256: {672, 1344, 2688}, 512: {64, 128, 336, 672, 1344, 2688},
+    },
+    "H200-SXM": {
+        8: {1792, 2048, 3584, 4096, 7168, 14336}, 16: {1024}, 20: {1536},
+        64: {320, 640, 1280, 2560}, 128: {192, 384, 704, 768}, 129: {384}, 161: {192},
+        512: {64, 128, 256},
+    },
+    "B200-SXM": {
+        16: {1024, 1856, 2048}, 32: {224, 448, 896, 928, 1792, 1856},
+        64: {192, 384, 464, 768, 928, 1536, 1856, 2688},
+        128: {232, 352, 464, 704, 928, 1344, 1856, 2688}, 256: {256, 512, 672, 1344, 2688},
+        512: {128, 256, 336, 672, 1344, 2688},
+    },
+    "RTX-PRO-6000": {256: {512}},
+}  # fmt: skip
 #: A large layer: FLOP, rows of an expert, and width of a rank's expert.
 LARGE_FLOP, LARGE_ROWS, LARGE_WIDTH = 20 * GIGA, 64.0, 256.0
 _NEEDS: Final = {"gpu", "num_tokens", "hidden", "inter", "topk", "experts", "moe_ep", "time_us"}
@@ -127,6 +156,10 @@ def expert_rows(table: Table, on_bad: OnBad = "skip") -> RowsRead[ExpertBatch]:
             continue
         own = f"{kind}_{library[row].lower()}"
         dtype = _ALL_DTYPE if _ALL_CHOICES in kernels[row] else dtypes[row]
+        _, _, inter, _, experts, tp, ep = sizes[row]
+        tuned = _TUNED.get(gpus[row], {}).get(int(experts / ep), set())
+        if own == "triton_sglang" and dtype == "bfloat16" and inter / tp in tuned:
+            own += "tuned"
         groups.setdefault((gpus[row], own, dtype), []).append(int(row))
     batches = []
     for (gpu, kind, dtype), rows in sorted(groups.items()):
@@ -145,11 +178,20 @@ def _exponent(routed: str) -> float | None:
 
 @lru_cache(maxsize=16384)
 def _loads(
-    tokens: int, experts: int, top_k: int, ranks: int, exponent: float | None, bare: bool
-) -> tuple[float, float, float, tuple[float, ...]]:
+    tokens: int, experts: int, top_k: int, ranks: int, exponent: float | None, bare: bool,
+    grouped: bool = False,
+) -> tuple[float, float, float, tuple[float, ...]]:  # fmt: skip
     """Tokens and rows of the fullest rank, its experts that have any, and its tiles."""
     routed = rank_loads(tokens, experts, top_k, ranks, exponent)
     loads, arrived = routed[:, 0], float(tokens)
+    if grouped and exponent is None:
+        # Each group has one choice: the first half of them is taken, and the rest of the choices
+        # are the first experts of all.
+        half, stride = top_k // 2, experts // top_k
+        whole = np.where(np.arange(experts) < experts // 2, tokens / stride, 0.0)
+        whole[:half] = tokens
+        whole[half] += tokens * half / stride
+        loads = whole[None, : experts // ranks]
     if bare:
         own = loads.sum(axis=1)
         seen = np.minimum(own, tokens) if exponent is None else seen_tokens(routed, tokens)
@@ -165,11 +207,17 @@ def _is_bare(sizes: Array, kernel: str, library: str, version: str) -> bool:
     return library == "SGLang" and "triton" in kernel and known and bool(sizes[6] > 1)
 
 
+def _is_grouped(sizes: Array, library: str, version: str) -> bool:
+    """Whether a library chose among four of eight groups of experts, as DeepSeek-V3 does."""
+    return tuple(sizes[1:5]) == _GROUPED and (library, version) in _GROUPS
+
+
 def _work(
     sizes: Array, facts: Sequence[tuple[str, str, str, str]], dtype: str, kind: str
 ) -> ExpertWork:
     tokens, hidden, inter, top_k, experts, tp, ep = sizes.T
-    keys = [(int(t), int(e), int(k), int(r), _exponent(f[3]), _is_bare(s, *f[:3]))
+    keys = [(int(t), int(e), int(k), int(r), _exponent(f[3]), _is_bare(s, *f[:3]),
+             _is_grouped(s, *f[1:3]))
             for s, (t, _, _, k, e, _, r), f in zip(sizes, sizes, facts, strict=True)]  # fmt: skip
     found = [_loads(*key) for key in keys]
     arrived, rows, hit = (np.array([f[i] for f in found]) for i in (0, 1, 2))

@@ -48,6 +48,28 @@ def test_a_rank_computes_its_part_of_the_choices(tmp_path: Path) -> None:
     assert layer.work.choices[0] == 4096 * 8
 
 
+def test_groups_of_experts_make_a_balanced_routing_uneven(tmp_path: Path) -> None:
+    """Each of eight groups has one choice: four are taken, and four of the first experts of all.
+
+    Of 64 ranks with four experts each, the first computes four rows of every token.
+    """
+    line = row("H100-SXM-80GB", 4096, 2048, 64, 100.0, "sglang_fused_moe_triton", "SGLang")
+    line = line.replace(",4096,4096,2048,8,128,", ",4096,7168,2048,8,256,")
+    for version, rows in (("0.5.10", 8 * 512), ("0.5.14", 4 * 4096)):
+        path = tmp_path / f"{version}.csv"
+        assert read(path, [line.replace("0.5.10", version)])[0].work.rows[0] == rows
+    whole = line.replace("0.5.10", "0.5.14").replace(",1,64,balanced", ",1,1,balanced")
+    assert read(tmp_path / "whole.csv", [whole])[0].work.rows[0] == 8 * 4096
+
+
+def test_shapes_with_a_tuned_kernel_are_a_class_of_their_own(tmp_path: Path) -> None:
+    lines = [row("H200-SXM", 4096, 1536, ep, 100.0, "sglang_fused_moe_triton", "SGLang")
+             for ep in (1, 2)]  # fmt: skip
+    lines = [line.replace(",1536,8,128,1,", ",1536,8,128,2,") for line in lines]
+    classes = {b.cls for b in read(tmp_path / "a.csv", lines)}  # 768 wide: of 128 experts alone
+    assert classes == {"triton_sglang_bfloat16", "triton_sglangtuned_bfloat16"}
+
+
 def test_models_without_a_gate_have_one_product_less(tmp_path: Path) -> None:
     lines = [row("GB200", 4096, 2688, 1, 100.0, "vllm_fused_moe", "VLLM").replace(
         ",4096,2688,8,128,", ",4096,2688,22,512,").replace("VLLM,1,", f"VLLM,{version},")
