@@ -23,7 +23,7 @@ from simcore.calibrate import (
     op_model,
     pooling,
     power,
-    profile_yaml,
+    yaml_text,
 )
 from simcore.calibrate.op_model import OpFigures, op_time_s
 from simcore.calibrate.op_rows import OpBatch, read_op_rows
@@ -546,13 +546,13 @@ def test_nothing_of_the_seed_tables_is_in_it() -> None:
 
 def test_writer_round_trips(tmp_path: Path) -> None:
     leaf = pooling.figure(0.5, 0.1, "aic", 3, 'a "quoted": note')
-    text = profile_yaml.to_yaml({"host": {"a": leaf, "b": {2: leaf}, "c": [leaf]}}, {"aic": "x: y"})
+    text = yaml_text.to_yaml({"host": {"a": leaf, "b": {2: leaf}, "c": [leaf]}}, {"aic": "x: y"})
     path = tmp_path / "p.yaml"
     path.write_text(text)
     data = read_yaml(path)
     assert data["sources"] == {"aic": "x: y"} and data["name"] == "blind"
     assert data["host"] == {"a": leaf, "b": {2: leaf}, "c": [leaf]}
-    assert profile_yaml.used_sources({"a": leaf}) == {"aic": assumed.SOURCES["aic"]}
+    assert yaml_text.used_sources({"a": leaf}) == {"aic": assumed.SOURCES["aic"]}
 
 
 def test_a_device_of_backward_passes_alone_has_their_figure() -> None:
