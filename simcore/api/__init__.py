@@ -449,7 +449,14 @@ _LATER = {
         ("Comparison", "Fleet", "Goodput", "MemoryTimeline", "Plan", "Scaling", "Sweep"), "many"
     ),
     **dict.fromkeys(
-        ("calibrate_machine", "calibration", "calibration_curves", "refit_machine", "selftest"),
+        (
+            "calibrate_machine",
+            "calibrate_model",
+            "calibration",
+            "calibration_curves",
+            "refit_machine",
+            "selftest",
+        ),
         "machine",
     ),
     **dict.fromkeys(("node_from_topo", "validate_nccl"), "logs"),
@@ -467,7 +474,6 @@ _LATER = {
         "spaces",
     ),
     **dict.fromkeys(("calibrate_from", "commands", "validate", "validate_ops"), "tables"),
-    "calibrate_model": "model_timing",
     "inference": "generation",
     "explain_trace": "explained",
 }
