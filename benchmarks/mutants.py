@@ -52,7 +52,16 @@ EQUIVALENT_LINES = {
     "_ADDRESS_RANGE =": "any range that is longer than a device's memory keeps segments apart",
 }
 #: Single mutants that compute the same: (file, operator, occurrence), each with its reason.
-EQUIVALENT: dict[tuple[str, str, int], str] = {}
+EQUIVALENT: dict[tuple[str, str, int], str] = {
+    ("simcore/step/schedules/interleaved.py", "core/ReplaceComparisonOperator_Lt_LtE", 1):
+        "chunks that are none shorter share as equal ones do: 1",
+    ("simcore/strategy/dialects/torchrun.py", "core/NumberReplacer", 26):
+        "a longer slice of what follows is empty where the shorter one is",
+    ("simcore/strategy/balanced_cut.py", "core/NumberReplacer", 78):
+        "stages that begin before all earlier ones end cost infinitely much",
+    ("simcore/timing/collectives.py", "core/NumberReplacer", 33):
+        "a message of one size has one row, which is the first and the last",
+}  # fmt: skip
 #: z of a two-sided 95 % interval.
 _Z95 = 1.959964
 

@@ -10,7 +10,7 @@ from simcore.base.arrays import NDArray
 from simcore.hardware.cluster import ClusterSpec
 from simcore.hardware.profile import Profile
 from simcore.physics.collectives import Allowed, Collective, collective_time_s
-from simcore.timing.exchanges import group_of
+from simcore.timing.collectives import group_of
 from simcore.timing.points import Points
 from simcore.timing.steps import point_values
 

@@ -13,8 +13,8 @@ from simcore.base.record import dataclass
 from simcore.physics.collectives import Collective, Group, obeys, ways
 from simcore.request.resolved import Request
 from simcore.step.program import Scope
-from simcore.timing.collectives import scoped
-from simcore.timing.exchanges import data_points, exchange_bytes, group_of
+from simcore.timing.collectives import group_of, scoped
+from simcore.timing.exchanges import data_points, exchange_bytes
 from simcore.timing.points import Points
 from simcore.timing.steps import job_of, values_of, with_library
 

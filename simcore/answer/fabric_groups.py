@@ -17,7 +17,7 @@ from simcore.hardware.fabrics.topology import Topology
 from simcore.hardware.paths import cluster_paths, over_nvlink
 from simcore.physics.fabric_shares import FabricShares, shares_on
 from simcore.strategy.layout import DEGREES, Layout
-from simcore.timing.exchanges import nodes_of
+from simcore.timing.collectives import nodes_of
 
 #: Degrees that the words of a job may state.
 _DEGREES = tuple(name for name in DEGREES if name != "vpp")

@@ -75,6 +75,7 @@ def _roots(cwd: str, extra: str | None, _data_home: str | None) -> tuple[Path, .
     return tuple(seen)
 
 
+@lru_cache(maxsize=4096)
 def fold_name(name: str) -> str:
     """A name as databases compare it: lower case, without blanks, hyphens, underscores and slashes.
 
@@ -246,6 +247,7 @@ class Database(Generic[R]):
         found = (names.get(folded) for names in _indices(self.folders()))
         return next((path for path in found if path is not None), None)
 
+    @once_a_question
     def __getitem__(self, name: str) -> R:
         path = self.path(name)
         if path is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, Literal
 
 from simcore.base.record import dataclass
@@ -100,6 +100,7 @@ def kins_of(gpu: GpuSpec) -> tuple[str, ...]:
     return (style,) if style else ()
 
 
+@lru_cache(maxsize=1000)
 def families_of(gpu: GpuSpec) -> tuple[str, ...]:
     """Families that a device belongs to, the most specific first (``calibrate.op_fit`` fits them).
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from simcore.memory.terms import (
     OUTSIDE,
     Memory,
     Peak,
+    RankJob,
     memory_of,
     peak_of,
 )
@@ -138,8 +139,7 @@ def fullest_over(
         some = stages[start : start + at_once]
         ranks = _ranks_of(request, some, n)
         tiled = (np.tile(column, len(some)) for column in over)
-        words = _arguments(request, ranks, *tiled, beside=beside.repeated(len(some)))
-        peak = peak_of(**words).peak
+        peak = peak_of(_rank_job(request, ranks, *tiled, beside=beside.repeated(len(some)))).peak
         for k in range(len(some)):
             own = Peak(*(column[k * n : (k + 1) * n][of] for column in peak))
             held = _in_flight(request, ranks.take(np.full(len(of), k * n)), grad_accum)
@@ -323,9 +323,8 @@ def _memory(
     n_nodes: Array, *, beside: Beside,
 ) -> Memory:  # fmt: skip
     """``memory_of`` for this job (all arrays [C])."""
-    words = _arguments(request, ranks, micro_batch, grad_accum, n_gpus, n_nodes, beside=beside)
     return memory_of(
-        **words,
+        _rank_job(request, ranks, micro_batch, grad_accum, n_gpus, n_nodes, beside=beside),
         in_flight=_in_flight(request, ranks, grad_accum),
         holes_frac=request.profile.allocator_holes_frac.value * _leaves_holes(request),
     )
@@ -357,27 +356,27 @@ def _leaves_holes(request: Request) -> bool:
     return not (request.growing_segments or request.strategy.program.layers.buffers_planned)
 
 
-def _arguments(
+def _rank_job(
     request: Request, ranks: _Ranks, micro_batch: Array, grad_accum: Array, n_gpus: Array,
     n_nodes: Array, *, beside: Beside,
-) -> dict[str, Any]:  # fmt: skip
-    """The arguments of ``peak_of`` for this job (all arrays [C])."""
+) -> RankJob:  # fmt: skip
+    """What these ranks compute, for ``peak_of`` and ``memory_of`` (all arrays [C])."""
     layout = request.placed.layout if request.placed else UNDIVIDED
-    return {
-        "whose": ranks.parts,
-        "strategy": request.strategy,
-        "micro_batch": micro_batch / layout.cp,
-        "grad_accum": grad_accum,
-        "n_ranks": n_gpus // layout.model_ranks * layout.cp,
-        "n_nodes": n_nodes,
-        "nvlink": beside.nvlink,
-        "cuda_context_bytes": beside.context_bytes,
-        "communicators_bytes": beside.communicators_bytes,
-        "cublas_bytes": beside.cublas_bytes,
-        "expert_ranks": layout.data_ranks_of_expert,
-        "stuck_frac": _stuck_frac(request, ranks.parts[0], layout) * _leaves_holes(request),
-        "part": ranks.part,
-    }
+    return RankJob(
+        whose=ranks.parts,
+        strategy=request.strategy,
+        micro_batch=micro_batch / layout.cp,
+        grad_accum=grad_accum,
+        n_ranks=n_gpus // layout.model_ranks * layout.cp,
+        n_nodes=n_nodes,
+        nvlink=beside.nvlink,
+        cuda_context_bytes=beside.context_bytes,
+        communicators_bytes=beside.communicators_bytes,
+        cublas_bytes=beside.cublas_bytes,
+        expert_ranks=layout.data_ranks_of_expert,
+        stuck_frac=_stuck_frac(request, ranks.parts[0], layout) * _leaves_holes(request),
+        part=ranks.part,
+    )
 
 
 def _stuck_frac(request: Request, part: Workload, layout: Layout) -> float:

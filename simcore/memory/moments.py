@@ -77,7 +77,7 @@ class Gathering(NamedTuple):
         The reductions that have waited longest are awaited first (``Fsdp.queued_numel``).
         """
         found = self.gradients.copy()
-        for i in range(len(found) - 1):
+        for i in range(len(found) - 1 if self.queued else 0):
             later = np.cumsum(self.gradients[i + 1 :])
             found[i] += later[later <= self.queued].max(initial=0.0)
         return found

@@ -358,37 +358,49 @@ class Found(NamedTuple):
     peak: Peak
 
 
-def peak_of(
-    whose: Workload | tuple[Workload, ...],
-    strategy: Strategy,
-    micro_batch: Array,
-    grad_accum: Array,
-    n_ranks: Array,
-    n_nodes: Array,
-    *,
-    nvlink: bool,
-    cuda_context_bytes: float,
-    communicators_bytes: Array | None = None,
-    cublas_bytes: float = CUBLAS_WORKSPACE_BYTES,
-    expert_ranks: float = 1.0,
-    stuck_frac: float = 0.0,
-    part: NDArray[np.intp] | None = None,
-) -> Found:
-    """The peak of the fullest rank for every configuration; parameters as in ``memory_of``."""
+@dataclass(frozen=True)
+class RankJob:
+    """What ranks compute and with how many others, for every configuration (arrays [C]).
+
+    ``whose``: a part of the model, or several, of which ``part`` gives each configuration's.
+    ``communicators_bytes``: NCCL's buffers; None stands for one communicator of all ranks.
+    ``stuck_frac``: holes between the allocator's blocks that it cannot return to the device, over
+    what comes and goes in a step.
+    """
+
+    whose: Workload | tuple[Workload, ...]
+    strategy: Strategy
+    micro_batch: Array
+    grad_accum: Array
+    n_ranks: Array
+    n_nodes: Array
+    nvlink: bool
+    cuda_context_bytes: float
+    communicators_bytes: Array | None = None
+    cublas_bytes: float = CUBLAS_WORKSPACE_BYTES
+    expert_ranks: float = 1.0
+    stuck_frac: float = 0.0
+    part: NDArray[np.intp] | None = None
+
+
+def peak_of(job: RankJob) -> Found:
+    """The peak of the fullest rank for every configuration."""
+    strategy, micro_batch = job.strategy, job.micro_batch
     one = np.ones_like(micro_batch)
     zero = 0.0 * one
-    parts = parts_of(whose if isinstance(whose, tuple) else (whose,), strategy)
-    part = np.zeros(len(micro_batch), dtype=np.intp) if part is None else part
+    parts = parts_of(job.whose if isinstance(job.whose, tuple) else (job.whose,), strategy)
+    part = np.zeros(len(micro_batch), dtype=np.intp) if job.part is None else job.part
+    communicators_bytes = job.communicators_bytes
     if communicators_bytes is None:
-        world = Group(n_ranks, n_ranks / n_nodes)
-        communicators_bytes = communicator_bytes(world, nvlink=nvlink, direct=True)
+        world = Group(job.n_ranks, job.n_ranks / job.n_nodes)
+        communicators_bytes = communicator_bytes(world, nvlink=job.nvlink, direct=True)
     beside = {
-        "workspace": one * cublas_bytes,
+        "workspace": one * job.cublas_bytes,
         "nccl_buffers": communicators_bytes,
-        "cuda_context": one * cuda_context_bytes,
+        "cuda_context": one * job.cuda_context_bytes,
     }
     sizes = parts.sizes_at(part)
-    state = rank_state(sizes, strategy, grad_accum * one, n_ranks, expert_ranks)
+    state = rank_state(sizes, strategy, job.grad_accum * one, job.n_ranks, job.expert_ranks)
     step = _in_step(parts, strategy, part, micro_batch, state)
     moments = _moments(sizes, state, step, micro_batch)
     waiting = sizes.kept * micro_batch
@@ -400,44 +412,22 @@ def peak_of(
         update=update,
         waiting=waiting,
         rounding=step.rounding,
-        stuck=stuck_frac * step.stuck,
-        waiting_stuck=stuck_frac * waiting * (strategy.recompute != "full"),
+        stuck=job.stuck_frac * step.stuck,
+        waiting_stuck=job.stuck_frac * waiting * (strategy.recompute != "full"),
     )
     return Found(parts, part, sizes, state, step, moments, beside, peak)
 
 
-def memory_of(
-    whose: Workload | tuple[Workload, ...],
-    strategy: Strategy,
-    micro_batch: Array,
-    grad_accum: Array,
-    n_ranks: Array,
-    n_nodes: Array,
-    *,
-    nvlink: bool,
-    cuda_context_bytes: float,
-    communicators_bytes: Array | None = None,
-    cublas_bytes: float = CUBLAS_WORKSPACE_BYTES,
-    in_flight: Array | float = 1.0,
-    expert_ranks: float = 1.0,
-    holes_frac: float = 0.0,
-    stuck_frac: float = 0.0,
-    part: NDArray[np.intp] | None = None,
-) -> Memory:
-    """Peak memory of the fullest rank for every configuration (all inputs [C]).
+def memory_of(job: RankJob, *, in_flight: Array | float = 1.0, holes_frac: float = 0.0) -> Memory:
+    """Peak memory of the fullest rank for every configuration.
 
-    ``whose``: a part of the model, or several, of which ``part`` [C] gives each configuration's.
-    ``in_flight``: micro-batches whose activations a pipeline stage holds, including the one being
-    computed. ``holes_frac``: holes between the allocator's blocks over what comes and goes in a
-    step; ``stuck_frac``: those that it cannot return to the device, over the same.
-    ``communicators_bytes``: NCCL's buffers; None stands for one communicator of all ranks.
+    ``in_flight``: micro-batches whose activations a pipeline stage holds [C], including the one
+    being computed. ``holes_frac``: holes between the allocator's blocks over what comes and goes in
+    a step.
     """
-    parts, part, sizes, state, step, moments, beside, peak = peak_of(
-        whose, strategy, micro_batch, grad_accum, n_ranks, n_nodes, nvlink=nvlink,
-        cuda_context_bytes=cuda_context_bytes, communicators_bytes=communicators_bytes,
-        cublas_bytes=cublas_bytes, expert_ranks=expert_ranks, stuck_frac=stuck_frac, part=part,
-    )  # fmt: skip
-    one = np.ones_like(micro_batch)
+    parts, part, sizes, state, step, moments, beside, peak = peak_of(job)
+    strategy = job.strategy
+    one = np.ones_like(job.micro_batch)
     zero = 0.0 * one
     moment, waiting = peak.moment(in_flight), peak.waiting * (in_flight - 1.0)
     moments[1]["activations"] = moments[1]["activations"] + waiting
@@ -457,9 +447,9 @@ def memory_of(
     flat = sizes.largest_block_numel * strategy.precision.param_bytes  # a unit is copied out of it
     streams = step.streams + flat * strategy.program.fsdp.flat_copies
     backward = sum(moments[1].values(), zero)
-    in_step = np.where(strategy.reduces_apart & (n_ranks > 1), streams, backward)
+    in_step = np.where(strategy.reduces_apart & (job.n_ranks > 1), streams, backward)
     stays = sum(state.terms.values(), zero)
-    cached = np.maximum(reserved, stays + cublas_bytes + in_step + fresh)
+    cached = np.maximum(reserved, stays + job.cublas_bytes + in_step + fresh)
     cached = cached + holes_frac * (step.loose + waiting)
     device = peak.device(in_flight)
     needed = device + peak.beyond(in_flight)

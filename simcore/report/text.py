@@ -122,6 +122,8 @@ def _assumptions(p: Prediction, n_lines: int) -> list[str]:
     for shown in range(len(ranked), -1, -1):
         left = f"{len(ranked) - shown} more" if shown < len(ranked) else ""
         text = "; ".join([*ranked[:shown], *filter(None, [left])])
+        if len(text) > n_lines * WIDTH:  # never fits
+            continue
         lines = labelled("ASSUMED", f"{text} (--explain assumed)") if ranked else []
         if len(lines) <= n_lines:
             return lines

@@ -10,6 +10,7 @@ from typing import Any
 
 from simcore import api
 from simcore.base.names import printable
+from simcore.base.question import one_question
 from simcore.serve import downloads
 from simcore.serve.downloads import Download
 from simcore.serve.query import SetUp, arguments, predicted, set_up
@@ -29,6 +30,7 @@ _FILES: dict[str, Callable[..., Download]] = {
 }  # fmt: skip
 
 
+@one_question()
 def answer(words: Words, uploads: Uploads) -> bytes:
     """The ``Answer`` that the page shows, as JSON. Raises SimcoreError."""
     asked = set_up().model_validate(words)

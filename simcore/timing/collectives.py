@@ -67,6 +67,18 @@ def _every(group: Group, apart: Array | float) -> Group:
     )
 
 
+def nodes_of(size: Array, stride: float, gpus_per_node: int) -> tuple[Array, Array, float]:
+    """(ranks in a node, nodes, distance of these nodes) of ``size`` ranks, ``stride`` apart."""
+    here = np.maximum(1.0, np.minimum(size, np.floor(gpus_per_node / stride)))
+    return here, np.ceil(size / here), max(1.0, stride / gpus_per_node)
+
+
+def group_of(points: Points, size: Array, stride: float, gpus_per_node: int) -> Group:
+    """A communicator of ``size`` ranks, ``stride`` apart, with its share of the node's NICs."""
+    here, nodes, apart = nodes_of(size, stride, gpus_per_node)
+    return points.group(size, nodes, nic_share=here / gpus_per_node, node_stride=apart)
+
+
 def communicator(points: Points, scope: Scope, strategy: Strategy) -> Group:
     """The communicator of a scope, cached: stages of a pipeline share one axis and its groups."""
     key = scope, strategy.shard_ranks, strategy.expert_ranks
@@ -183,3 +195,26 @@ def sync_norms_s(workload: Workload, points: Points) -> Array:
     each = collective_time_s("all_reduce", size, group)[0] + workload.sync_norm_wait_s
     found: Array = 2.0 * workload.sync_norms * points.grad_accum * each
     return found
+
+
+# -- collectives of a captured script itself -------------------------------------------------------
+
+
+def exchanges_s(workload: Workload, points: Points, gpus_per_node: int) -> Array:
+    """Seconds of a step's collectives that the script issues beside its strategy's [C].
+
+        sum of times * (time of one)
+
+    No group has more ranks than there are: another cluster may be smaller than the captured one.
+    """
+    total = np.zeros(len(points))
+    for e in workload.exchanges:
+        group = points.group(points.n_ranks, points.n_nodes)
+        if e.ranks:
+            ranks = np.minimum(float(e.ranks), points.n_ranks)
+            group = group_of(points, ranks, float(e.stride), gpus_per_node)
+        samples, micro_steps = points.micro_batch, points.grad_accum
+        n_bytes = e.n_bytes * (samples if e.per_sample else np.ones(len(points)))
+        times = e.times * (micro_steps if e.per_sample else 1.0)
+        total = total + times * collective_time_s(e.op, n_bytes[None, :], group)[0]
+    return total

@@ -76,32 +76,13 @@ def _timed_ratios(rates: KernelRates) -> Array:
 def _formula_s(
     table: KernelTable, rates: KernelRates, micro_batch: Array, compute: Array, memory: Array
 ) -> Array:
-    """``kernel_seconds`` by ``physics.kernel`` alone.
-
-    # B distinct batches, M distinct pairs of batch and bandwidth
-    """
+    """``kernel_seconds`` by ``physics.kernel`` alone."""
     of = _rates_of(table, rates)
-    # Work and fill depend on the batch alone, traffic also on the bandwidth: each computed once.
     first, of_column = distinct_columns((micro_batch, memory))
-    pairs = micro_batch[first]
-    batch, of_pair = np.unique(pairs, return_inverse=True)
-    compute_s = np.zeros((len(of.count), len(batch)))
-    if (rows := table.products.rows).size:
-        compute_s[rows] = _product_s(of.products, rates, batch)
-    if (rows := table.attention.rows).size:
-        compute_s[rows] = _attention_s(of.attention, rates, batch)
-    cached_bytes = _cached_bytes(table, of, rates, pairs)
-    memory_s = _at(of.traffic_s, pairs) - cached_bytes / of.bytes_per_s * of.count
-    memory_s *= 1.0 / memory[first]
-    rows, kernels = table.one_by_one
-    if rows.size:
-        traffic = _traffic(kernels, pairs, cached_bytes[rows])
-        bandwidth = of.bytes_per_s[rows] * memory[first]
-        memory_s[rows] = traffic_s(traffic, bandwidth, rates.limits) * of.count[rows]
-    memory_s = memory_s[:, of_column]
-    if len(batch) > 1:
-        compute_s = compute_s[:, of_pair[of_column]]
-    compute_s, batch = compute_s * (1.0 / compute), micro_batch
+    pairs = (tuple(column[first].tolist()) for column in (micro_batch, memory))
+    compute_s, memory_s = (each[:, of_column] for each in _apart_s(table, rates, *pairs))
+    compute_s *= 1.0 / compute
+    batch = micro_batch
     rows, kernels = table.blockwise
     if rows.size:  # these compute no products: the waves of their blocks join the roofline instead
         blocks = _at(kernels["blocks"], batch)
@@ -122,6 +103,39 @@ def _formula_s(
         s_per_byte = np.maximum(of.turned_s_per_byte / memory, of.least_turned_s_per_byte)
         seconds[rows] = either_layout_s(seconds[rows], turned, s_per_byte, direct_s)
     return seconds
+
+
+@lru_cache(maxsize=256)
+def _apart_s(
+    table: KernelTable, rates: KernelRates, batches: tuple[float, ...], memory: tuple[float, ...]
+) -> tuple[Array, Array]:
+    """Seconds of each kernel's work and of its traffic, for pairs of batch and bandwidth [K, M].
+
+    ``memory`` multiplies the bandwidth. Jobs that differ in ranks or accumulation share them.
+    """
+    of, pairs, multiplier = _rates_of(table, rates), np.array(batches), np.array(memory)
+    batch, of_pair = np.unique(pairs, return_inverse=True)  # work and fill depend on it alone
+    compute_s = np.zeros((len(of.count), len(batch)))
+    if (rows := table.products.rows).size:
+        compute_s[rows] = _product_s(of.products, rates, batch)
+    if (rows := table.attention.rows).size:
+        compute_s[rows] = _attention_s(of.attention, rates, batch)
+    cached_bytes = _cached_bytes(table, of, rates, pairs)
+    memory_s = _at(of.traffic_s, pairs) - cached_bytes / of.bytes_per_s * of.count
+    memory_s *= 1.0 / multiplier
+    rows, kernels = table.one_by_one
+    if rows.size:  # rows or elements that take time one by one
+        n_bytes = _at(kernels["n_bytes"], pairs)
+        traffic = Traffic(
+            n_bytes - cached_bytes[rows],
+            rows=kernels["rows"][:, None] * pairs,
+            row_bytes=kernels["row_bytes"][:, None],
+            reread_bytes=kernels["reread_frac"][:, None] * n_bytes,
+            indexed=kernels["indexed"][:, None] * pairs,
+        )
+        bandwidth = of.bytes_per_s[rows] * multiplier
+        memory_s[rows] = traffic_s(traffic, bandwidth, rates.limits) * of.count[rows]
+    return compute_s[:, of_pair], memory_s
 
 
 @lru_cache(maxsize=64)
@@ -284,18 +298,6 @@ def _cached_bytes(table: KernelTable, of: _TableRates, rates: KernelRates, batch
         saved = np.maximum(1.0 - of.bytes_per_s[rows] / rates.limits.l2_bytes_per_s, 0.0)
         cached[rows] = in_cache_frac(fresh, rates.limits.l2_bytes) * read * saved
     return cached
-
-
-def _traffic(kernels: NDArray[np.void], batch: Array, cached_bytes: Array) -> Traffic:
-    """The traffic of kernels whose rows or elements take time one by one, each amount [K, B]."""
-    n_bytes = _at(kernels["n_bytes"], batch)
-    return Traffic(
-        n_bytes - cached_bytes,
-        rows=kernels["rows"][:, None] * batch,
-        row_bytes=kernels["row_bytes"][:, None],
-        reread_bytes=kernels["reread_frac"][:, None] * n_bytes,
-        indexed=kernels["indexed"][:, None] * batch,
-    )
 
 
 @dataclass(frozen=True)

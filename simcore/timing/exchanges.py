@@ -14,6 +14,7 @@ from simcore.base.record import dataclass
 from simcore.physics.collectives import Group, collective_time_s
 from simcore.request.placed import Placed
 from simcore.step.parallel.layer_ranks import LayerRanks
+from simcore.timing.collectives import group_of
 from simcore.timing.evaluate import Steps
 from simcore.timing.points import Points
 
@@ -22,18 +23,6 @@ Array = NDArray[np.float64]
 #: Name of the transfer of activations to the next stage, and its NCCL operation.
 TRANSFER = "pipeline transfer"
 _SENT = "send_recv"
-
-
-def nodes_of(size: Array, stride: float, gpus_per_node: int) -> tuple[Array, Array, float]:
-    """(ranks in a node, nodes, distance of these nodes) of ``size`` ranks, ``stride`` apart."""
-    here = np.maximum(1.0, np.minimum(size, np.floor(gpus_per_node / stride)))
-    return here, np.ceil(size / here), max(1.0, stride / gpus_per_node)
-
-
-def group_of(points: Points, size: Array, stride: float, gpus_per_node: int) -> Group:
-    """A communicator of ``size`` ranks, ``stride`` apart, with its share of the node's NICs."""
-    here, nodes, apart = nodes_of(size, stride, gpus_per_node)
-    return points.group(size, nodes, nic_share=here / gpus_per_node, node_stride=apart)
 
 
 def data_points(points: Points, placed: Placed) -> Points:

@@ -23,7 +23,7 @@ from simcore.step.transients import saved_bytes, swapped_base
 from simcore.strategy.optimizers import TENSORS_A_LAUNCH
 from simcore.strategy.precision import Precision
 from simcore.strategy.strategy import Strategy
-from simcore.timing.collectives import broadcasts_s, communicator, sync_norms_s
+from simcore.timing.collectives import broadcasts_s, communicator, exchanges_s, sync_norms_s
 from simcore.timing.points import Points
 from simcore.timing.rates import ClassRates
 from simcore.workload.graph import Workload
@@ -351,6 +351,10 @@ class Quantities:
     def _sync_norms(self, index: int) -> Array:
         return np.array([sync_norms_s(w, self.points) for w in self.workloads]) * self.reduces
 
+    def _exchanges(self, index: int) -> Array:
+        per_node = self.classes[index].gpus_per_node
+        return np.array([exchanges_s(w, self.points, per_node) for w in self.workloads])
+
     # -- host memory and offload -----------------------------------------------------------
 
     def _input_copy(self, index: int) -> Array:
@@ -443,6 +447,7 @@ _QUANTITIES: dict[str, Callable[[Quantities, int], Array]] = {
     "accumulation_host_s": Quantities._accumulation_host,
     "broadcasts_s": lambda q, _: np.asarray(q.broadcasts_s),
     "sync_norms_s": Quantities._sync_norms,
+    "exchanges_s": Quantities._exchanges,
     "bucket_fill_s": Quantities._bucket_copy,
     "bucket_drain_s": Quantities._bucket_copy,
     "bucket_copies_host_s": Quantities._bucket_copies_host,

@@ -17,6 +17,7 @@ from dataclasses import field, replace
 from functools import cached_property, lru_cache
 from typing import Literal
 
+from simcore.base.part import Part, entry
 from simcore.base.record import dataclass
 from simcore.workload.saved import NOTHING, Saved
 
@@ -304,6 +305,26 @@ class Frozen:
     as_trained: bool = False
 
 
+ExchangeOp = Literal["all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce",
+                     "one_to_all", "all_to_one", "all_to_all"]  # fmt: skip
+
+
+class Exchange(Part):
+    """A collective that the training script itself issues, beside those of its strategy.
+
+    ``op``: kind of collective; ``ranks`` of its group are ``stride`` apart; 0 ranks: all
+    data-parallel ones. With ``per_sample`` it runs ``times`` a micro-step with ``n_bytes`` a
+    sample, else ``times`` a step with ``n_bytes``.
+    """
+
+    op: ExchangeOp
+    ranks: int = entry(ge=0)
+    stride: int = entry(ge=1)
+    n_bytes: float = entry(ge=0)
+    times: float = entry(ge=0)
+    per_sample: bool
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Workload:
     """A model with the shape of one sample fixed.
@@ -321,6 +342,7 @@ class Workload:
     n_buffers: int = 0  # number of such tensors, which DDP broadcasts before each forward
     sync_norms: int = 0  # batch norms with statistics over all ranks
     sync_norm_wait_s: float = 0.0  # wait before each exchange of these statistics
+    exchanges: tuple[Exchange, ...] = ()  # collectives of the script itself
     input_bytes: float = 0.0  # host-to-device bytes per sample
     tokens_per_sample: float = 0.0
     frozen_weight_flop: float = 0.0  # per sample: gradients of frozen weights, not computed
@@ -356,6 +378,7 @@ class Workload:
             self.buffers_numel,
             self.n_buffers,
             self.sync_norms,
+            self.exchanges,
         )
 
     def count(self, block_index: int) -> int:
@@ -493,8 +516,10 @@ def _outline(
     buffers_numel: int,
     n_buffers: int,
     sync_norms: int,
+    exchanges: tuple[Exchange, ...],
 ) -> Workload:
     return Workload(
         name="outline", sample_unit="", blocks=blocks, order=order, frozen=frozen,
         buffers_numel=buffers_numel, n_buffers=n_buffers, sync_norms=sync_norms,
+        exchanges=exchanges,
     )  # fmt: skip

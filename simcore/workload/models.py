@@ -14,7 +14,7 @@ from simcore.base.errors import InvalidConfig, nearest
 from simcore.base.figures import Count, Seconds, Sourced
 from simcore.base.part import Part, entry
 from simcore.workload.archs import ARCHS, FROZEN_ARCHS, load
-from simcore.workload.graph import Frozen, Op, Workload
+from simcore.workload.graph import Exchange, Frozen, Op, Workload
 
 Scalar = int | float | bool | str
 
@@ -90,6 +90,7 @@ class Captured(Part):
     - ``bytes``: bytes of parameters, gradients, optimizer state and buffers at the update, and the
       most that was alive at one time.
     - ``collectives``: of one step, lines of phase, kind, ranks, bytes of a message, times.
+    - ``exchanges``: those that are the script's own, not its strategy's.
     - ``stage``: the pipeline stage that the record describes; None: it describes the whole model.
     """
 
@@ -99,6 +100,7 @@ class Captured(Part):
     world_size: int = entry(ge=1)
     bytes: dict[str, int] = entry(default_factory=dict)
     collectives: str = ""
+    exchanges: tuple[Exchange, ...] = ()
     stage: int | None = None
 
 
@@ -294,6 +296,7 @@ def _build(record: ModelRecord, overrides: tuple[tuple[str, Scalar], ...]) -> Wo
         work_sd_frac=sd_frac.value if sd_frac else workload.work_sd_frac,
         sync_norms=workload.n_buffers // BUFFERS_A_NORM if wait else 0,
         sync_norm_wait_s=wait.value if wait else 0.0,
+        exchanges=record.captured.exchanges if record.captured else (),
     )
 
 

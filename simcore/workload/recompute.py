@@ -73,9 +73,6 @@ MODULES: dict[str, Module] = {
 }  # fmt: skip
 
 
-#: Modules that Megatron-Core has too (transformer_config.py, recompute_modules).
-MEGATRON_MODULES = tuple(m for m in MODULES if m not in ("layer", "operators"))
-
 #: Module that Megatron-LM's --recompute-granularity selective recomputes.
 DEFAULT_MODULES = "core_attn"
 

@@ -3,7 +3,7 @@
 import ast
 import re
 
-from tree import ROOT, modules
+from tree import ROOT, modules, parsed
 
 from simcore.strategy.programs import PROGRAMS, aliases
 
@@ -69,4 +69,26 @@ def test_no_module_is_named_after_a_program_or_a_year() -> None:
         if not module.as_posix().startswith("simcore/strategy/dialects/")
         if module.stem in stems or re.search(r"(?<!\d)20[12]\d(?!\d)", module.stem)
     ]
+    assert not wrong
+
+
+def identifiers(tree: ast.AST) -> set[str]:
+    """Names of variables, arguments, functions, classes and attributes."""
+    kinds = {ast.Name: "id", ast.arg: "arg", ast.keyword: "arg", ast.Attribute: "attr",
+             ast.FunctionDef: "name", ast.ClassDef: "name"}  # fmt: skip
+    found = (getattr(n, kinds[type(n)]) for n in ast.walk(tree) if type(n) in kinds)
+    return {name.lower() for name in found if name}
+
+
+def test_no_name_in_code_is_a_programs() -> None:
+    """A mechanism is named after what it does; its users are records."""
+    # transformers is imported, as a library
+    asked = {*PROGRAMS.names()} - OTHER_MEANINGS.keys() - {"transformers"} | {"megatron"}
+    wrong = {
+        (module.as_posix(), name)
+        for module in modules()
+        if not module.as_posix().startswith(tuple(SPEAK_OF_PROGRAMS))
+        for name in identifiers(parsed(module))
+        if asked & set(name.split("_"))
+    }
     assert not wrong

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simcore.base.units import MIB
-from simcore.memory.outside import Group, communicator_bytes, groups_of, nccl_bytes
+from simcore.memory.outside import Group, communicator_bytes, groups_of, nccl_bytes, workspace_bytes
 from simcore.strategy.layout import Layout
 
 ONE = np.ones(1)
@@ -80,3 +80,16 @@ def test_an_axis_equals_its_columns() -> None:
     many = nccl_bytes(groups_of(layout, gpus, 8.0, 1), **words)
     single = [nccl_bytes(groups_of(layout, g * ONE, 8.0, 1), **words)[0] for g in gpus]
     assert many.tolist() == single
+
+
+def test_workspaces_of_products_by_architecture() -> None:
+    """Two handles of 2 x 4 MiB + 8 x 16 KiB, from Hopper on 32; Transformer Engine adds 4 or 32."""
+    old, new = 2 * (8 * MIB + 8 * MIB / 64), 2 * 32 * MIB
+    for architecture, handles, engine in (
+        ("Ampere", old, 4 * MIB), ("Ada", old, 4 * MIB), ("Hopper", new, 32 * MIB),
+        ("Blackwell-GB202", new, 32 * MIB),
+    ):  # fmt: skip
+        assert workspace_bytes({architecture}) == handles
+        assert workspace_bytes({architecture}, engine=3) == handles + 3 * engine
+    assert workspace_bytes({"Ampere", "Hopper"}) == new  # the largest of the job's
+    assert workspace_bytes({"TPU"}, engine=1) == workspace_bytes({"CPU"}) == 0.0

@@ -16,7 +16,7 @@ from simcore.base.record import Same
 from simcore.base.units import GIGA, MIB
 from simcore.memory.outside import CUBLAS_WORKSPACE_BYTES
 from simcore.memory.parts import saved_activations, stub_bytes
-from simcore.memory.terms import MOMENTS, ROUNDING, Memory, memory_of
+from simcore.memory.terms import MOMENTS, ROUNDING, Memory, RankJob, memory_of
 from simcore.memory.walk import held_at_ticks
 from simcore.step.parallel import PARALLELISMS as REGISTRY
 from simcore.step.transients import backward_bytes, output_bytes, saved_bytes
@@ -52,7 +52,7 @@ def memory(
     given = np.broadcast_arrays(*[np.atleast_1d(np.asarray(v, float))
                                   for v in (batch, accum, ranks, nodes)])  # fmt: skip
     b, a, r, n = (np.array(x) for x in given)
-    return memory_of(model, how, b, a, r, n, nvlink=nvlink, cuda_context_bytes=context)
+    return memory_of(RankJob(model, how, b, a, r, n, nvlink=nvlink, cuda_context_bytes=context))
 
 
 def model_state(mem: Memory) -> Array:
@@ -376,8 +376,8 @@ def test_micro_batches_in_flight_wait_with_their_activations_alone() -> None:
     how = strategy("ddp", "bf16", step_impl="fused")
     one = np.array([1.0])
     words: dict[str, Any] = {"nvlink": True, "cuda_context_bytes": 0.0}
-    alone = memory_of(model, how, one, 4 * one, one, one, **words)
-    waiting = memory_of(model, how, one, 4 * one, one, one, in_flight=3.0, **words)
+    job = RankJob(model, how, one, 4 * one, one, one, **words)
+    alone, waiting = memory_of(job), memory_of(job, in_flight=3.0)
     assert alone.terms["activations"][0] == 10e6
     assert waiting.terms["activations"][0] == 30e6
     assert waiting.terms["working_set"][0] == alone.terms["working_set"][0] == 2e6
@@ -421,9 +421,9 @@ def test_what_the_allocator_caches() -> None:
     """Holes are a share of what comes and goes; ZeRO's flat copies fit no freed activation."""
     model = workload([block("layer", [10_000_000], saved=Saved(low=1e9))])
     one = np.array([1.0])
-    words: dict[str, Any] = {"nvlink": True, "cuda_context_bytes": 0.0, "holes_frac": 0.25}
+    words: dict[str, Any] = {"nvlink": True, "cuda_context_bytes": 0.0}
     how = strategy("zero1", "fp16", step_impl="fused")
-    found = memory_of(model, how, one, one, 8 * one, one, **words)
+    found = memory_of(RankJob(model, how, one, one, 8 * one, one, **words), holes_frac=0.25)
     loose = found.terms["activations"][0] + found.terms["working_set"][0]
     fresh = (4 + 2) * 1e7 / 8
     assert found.cached[0] == pytest.approx(found.allocated[0] + fresh + 0.25 * loose)
@@ -465,6 +465,19 @@ def test_a_copied_shift_is_a_second_fp32_tensor_with_the_same_traffic() -> None:
     assert sum(saved_bytes(op.saved, bf16) for op in copied) == 4 * rows * vocab
     kernels = [sorted(k.raw_bytes for op in found for k in op.fwd) for found in (plain, copied)]
     assert kernels[0] == kernels[1]
+
+
+def test_the_compiled_vocab_parallel_loss_clones_what_backward_changes() -> None:
+    """Most at once: the saved fp32 tensor, its clone, and the 16-bit gradient; else 4 + 2 bytes."""
+    rows, vocab = 128, 1000
+    bf16 = strategy("ddp", "bf16").precision
+    most = [
+        held_at_ticks(Same(replace(block("head", [1]), ops=found)), bf16, pins=True, again=False)
+        .sum(axis=1)
+        .max()
+        for found in (ops.loss_vocab_parallel("x", rows, vocab, fused=f) for f in (False, True))
+    ]
+    assert most == pytest.approx([6 * rows * vocab, 10 * rows * vocab], rel=1e-3)
 
 
 def test_a_loss_in_place_holds_one_16_bit_tensor_of_the_logits() -> None:

@@ -12,7 +12,7 @@ from simcore.answer.request import make_request
 from simcore.base.errors import InvalidConfig, SimcoreError
 from simcore.memory.job import memory_over, stage_allocated_bytes
 from simcore.memory.parts import saved_activations
-from simcore.memory.terms import Memory, memory_of
+from simcore.memory.terms import Memory, RankJob, memory_of
 from simcore.step.transients import backward_bytes, output_bytes, saved_bytes
 from simcore.strategy.layout import Layout
 from simcore.strategy.optimizers import OPTIMIZERS
@@ -49,9 +49,8 @@ def fp32_sums(software: str, precision: str = "bf16") -> Strategy:
 
 
 def memory(how: Strategy, ranks: float = 8.0) -> Memory:
-    return memory_of(
-        model(), how, ONE, 2 * ONE, ranks * ONE, ONE, nvlink=True, cuda_context_bytes=0.0
-    )
+    job = RankJob(model(), how, ONE, 2 * ONE, ranks * ONE, ONE, True, cuda_context_bytes=0.0)
+    return memory_of(job)
 
 
 def total(found: Memory, *terms: str) -> float:
@@ -63,7 +62,9 @@ def test_gradients_that_stay_between_steps_are_there_all_through_backward() -> N
     trainer = strategy("ddp", "fp32", program=program_named("transformers-2022"))
 
     def gradients(how: Strategy) -> float:
-        found = memory_of(model(), how, ONE, ONE, ONE, ONE, nvlink=True, cuda_context_bytes=0.0)
+        found = memory_of(
+            RankJob(model(), how, ONE, ONE, ONE, ONE, nvlink=True, cuda_context_bytes=0)
+        )
         return float(found.terms["gradients"][0])
 
     later = replace(trainer, program=program_named("transformers-2023"))
@@ -107,9 +108,8 @@ def test_sums_that_are_not_reduced_stay_whole(software: str, whole: bool, precis
 
     def gradients(software: str, accum: float, ranks: float = 8.0) -> float:
         how = replace(plain, program=program_named(software))
-        found = memory_of(
-            big, how, ONE, accum * ONE, ranks * ONE, ONE, nvlink=True, cuda_context_bytes=0.0
-        )
+        job = RankJob(big, how, ONE, accum * ONE, ranks * ONE, ONE, True, cuda_context_bytes=0.0)
+        found = memory_of(job)
         assert found.moment[0] != 2  # not in the update, where there are shards
         return float(found.terms["gradients"][0]) / P
 
@@ -127,7 +127,9 @@ def test_segments_of_fsdp_s_reductions_stay_though_no_gradient_is_there() -> Non
     big = workload([block("layer", [P // 3, 2 * P // 3], saved=Saved(low=whole))])
     how = replace(strategy("zero3", "bf16", step_impl="fused"), program=program_named("fsdp"))
     for ranks, beyond in ((8.0, 4.0 * P / 8 + 2.0 * P), (1.0, 0.0)):
-        found = memory_of(big, how, ONE, ONE, ranks * ONE, ONE, nvlink=True, cuda_context_bytes=0.0)
+        found = memory_of(
+            RankJob(big, how, ONE, ONE, ranks * ONE, ONE, True, cuda_context_bytes=0.0)
+        )
         assert found.moment[0] != 2 and found.terms["gradients"][0] == 0.0
         assert found.cached[0] - found.reserved[0] == pytest.approx(beyond)
 
@@ -144,7 +146,7 @@ def test_all_weights_under_fsdp_as_published(micro_batch: int, gib: float) -> No
     found = api.predict(
         record.model_copy(update={"config": {**record.config, **fused}}), "1x4xA100-SXM-80GB",
         strategy="zero3", precision="bf16", seq_len=4096, micro_batch=micro_batch,
-        recompute="full", software="transformers-2023", overlap="grads,params",
+        recompute="full", software="transformers-2024", overlap="grads,params",
     )  # fmt: skip
     assert found.memory.allocated_bytes / 2**30 == pytest.approx(gib, rel=0.03)
 
@@ -186,7 +188,9 @@ def test_buckets_of_the_update_are_not_there_in_backward() -> None:
 
     def held(strategy: Strategy) -> Memory:
         batch, ranks = 2 * ONE, 8.0 * ONE
-        return memory_of(full, strategy, batch, ONE, ranks, ONE, nvlink=True, cuda_context_bytes=0)
+        return memory_of(
+            RankJob(full, strategy, batch, ONE, ranks, ONE, True, cuda_context_bytes=0)
+        )
 
     late, before = held(how), held(early)
     assert late.moment[0] == before.moment[0] != 2  # the end of forward

@@ -12,6 +12,7 @@ import pytest
 from simcore.step.transients import (
     Backward,
     backward_bytes,
+    context_of,
     just_written,
     output_bytes,
     saved_bytes,
@@ -164,3 +165,15 @@ def test_a_tensor_in_place_stays_the_one_that_was_written() -> None:
     drop = Op(name="dropout", fwd=(elementwise(low=200.0),), in_place=True)
     ops = (Op(name="a", fwd=(elementwise(low=200.0),)), drop, drop)
     assert [n for _, n in just_written(ops, FP32, backward=False)] == [0.0, 400.0, 400.0]
+
+
+def test_what_decides_what_an_op_reads_reaches_to_the_last_op_that_writes_anew() -> None:
+    """In backward the ops after it, up to the first that has a result."""
+    names = {"a": False, "b": False, "c": True, "d": True, "e": False}
+    ops = [
+        Op(name=name, fwd=(elementwise(low=2.0),), bwd=(elementwise(low=2.0),), in_place=in_place)
+        for name, in_place in names.items()
+    ]
+    forward = [[op.name for op in context_of(ops, j, BF16, backward=False)] for j in range(5)]
+    assert forward == [["a"], ["a", "b"], ["b", "c"], ["b", "c", "d"], ["b", "c", "d", "e"]]
+    assert [op.name for op in context_of(ops, 1, BF16, backward=True)] == ["b"]

@@ -115,3 +115,9 @@ def test_a_degree_of_any_length_is_judged_at_once() -> None:
     assert Layout(tp=6, ep=2).widest_expert_tp(16) == 2
     wrong = Layout(tp=10**60, ep=2, expert_tp=3).violations(n_gpus=16, n_layers=4)
     assert any("expert-tp=3 neither divides" in said for said in wrong)
+
+
+def test_divisors_that_a_message_proposes_end_at_128() -> None:
+    """258 = 2 x 3 x 43: its divisor 129 is one too large."""
+    said = Layout(tp=258, expert_tp=5).violations(258, 12)[-1]
+    assert "allowed here: [1, 2, 3, 6, 43, 86] and multiples of 258" in said

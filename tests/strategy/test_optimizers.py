@@ -88,12 +88,22 @@ implementations:
 """
 
 
-def test_an_endless_state_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ("state_bytes: .inf", "state_bytes: Input should be a finite number"),
+        ("state_bytes: -0.5", "state_bytes: .*greater than or equal to 0"),
+        ("state_bytes: 12\ntemporary_elems: -0.5", "temporary_elems: .*greater than or equal to 0"),
+    ],
+)
+def test_a_wrong_figure_is_refused(
+    wrong: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("SIMCORE_DB", str(tmp_path))
     folder = tmp_path / "programs_db" / "optimizers"
     folder.mkdir(parents=True)
-    (folder / "my-rule.yaml").write_text(MINE.replace("state_bytes: 12", "state_bytes: .inf"))
-    with pytest.raises(DataError, match="state_bytes: Input should be a finite number"):
+    (folder / "my-rule.yaml").write_text(MINE.replace("state_bytes: 12", wrong))
+    with pytest.raises(DataError, match=said):
         optimizer_named("my-rule")
 
 

@@ -70,3 +70,13 @@ def test_communicators_are_made_once_for_each_scope_and_shard() -> None:
     assert float(first.n_ranks[0]) == 4.0
     assert float(communicator(axis, "shard", whole).n_ranks[0]) == 8.0
     assert float(communicator(axis, "replicas", halves).n_ranks[0]) == 2.0
+
+
+def test_replicas_of_a_shard_lie_as_far_apart_as_the_shard_reaches() -> None:
+    """16 ranks on four nodes, shards of eight: two replicas, every second node; on a fabric alone
+    are leaves counted from it.
+    """
+    how = strategy("zero3", "bf16", shard_ranks=8)
+    for fabric, stride in ((None, 1.0), (object(), 2.0)):
+        on = scoped(group(16.0, 4.0, fabric=fabric), "replicas", how)
+        assert (on.n_ranks, on.n_nodes, on.node_stride) == (2.0, 2.0, stride)

@@ -14,7 +14,7 @@ from simcore.answer.request import make_request
 from simcore.memory import moments
 from simcore.memory.job import fullest_over, memory_of_stages, memory_over, run_memories
 from simcore.memory.moments import Moments, moments_of
-from simcore.memory.terms import memory_of
+from simcore.memory.terms import RankJob, memory_of
 from simcore.request.resolved import Request
 from simcore.timing.compute import class_phases, phases_of_parts
 from simcore.timing.evaluate import Steps, evaluate, evaluate_parts
@@ -112,9 +112,9 @@ def test_memory_of_parts_together_is_that_of_each_alone(of: Any) -> None:
     words: dict[str, Any] = {"nvlink": True, "cuda_context_bytes": 1e9, "stuck_frac": 0.1}
     part = np.repeat(np.arange(len(parts)), 3)
     every = (np.tile(x, len(parts)) for x in over)
-    found = memory_of(tuple(parts), request.strategy, *every, part=part, **words)
+    found = memory_of(RankJob(tuple(parts), request.strategy, *every, part=part, **words))
     for n, workload in enumerate(parts):
-        alone = memory_of(workload, request.strategy, *over, **words)
+        alone = memory_of(RankJob(workload, request.strategy, *over, **words))
         mine = found.take(part == n)
         assert mine.terms.keys() == alone.terms.keys()
         for name, term in alone.terms.items():

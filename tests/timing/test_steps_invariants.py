@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from simcore.answer.predict import predict
 from simcore.answer.request import make_request
 from simcore.base.errors import InvalidConfig
 from simcore.timing.points import Points
@@ -134,3 +135,23 @@ def test_bubble_of_equal_stages_is_the_closed_form(pp, vpp, m):
         micro = run().terms_s["accumulation"][0] / (m - 1)
     few = min(m, pp)  # one micro-batch takes all stages in turn, whatever their chunks
     assert bubble == pytest.approx((pp - few + (few - 1) / vpp) * micro, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("gpus", "words"),
+    [
+        ("1x4xA100", {"strategy": "zero2", "offload": "optimizer"}),  # waits for its state
+        ("1x4xA100+1x4xV100", {"strategy": "ddp"}),  # kinds of ranks wait for each other
+        ("2x4xA100", {"strategy": "zero3", "grad_accum": 4}),
+        ("1x4xA100", {"strategy": "ddp", "pp": 2, "grad_accum": 8}),
+    ],
+)
+def test_terms_add_up_to_the_step(gpus, words):
+    """All but what hides; compute is the sum of its own parts."""
+    found = predict(make_request(MODEL, gpus, micro_batch=2, precision="fp16", **words))
+    terms = dict(found.time_s)
+    terms.pop("communication_hidden")
+    parts = ("forward", "backward", "frozen_networks", "accumulation")
+    assert terms.pop("compute") == pytest.approx(sum(terms[p] for p in parts))
+    assert sum(terms.values()) == pytest.approx(found.step_time_s.value, rel=1e-6)
+    assert (terms["offload"] > 0.0) == ("offload" in words)

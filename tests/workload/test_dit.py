@@ -14,8 +14,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from simcore.base.errors import InvalidConfig
 from simcore.base.units import GIGA
-from simcore.workload.archs import ARCHS, diffusion_parts
-from simcore.workload.archs import dit as _dit  # noqa: F401  (registers)
+from simcore.workload.archs import ARCHS
+from simcore.workload.archs import layers as _layers  # noqa: F401  (registers)
 from simcore.workload.graph import Kernel, Workload
 from simcore.workload.models import MODELS
 
@@ -198,14 +198,17 @@ def test_loss_constants_match_the_dispatcher() -> None:
         loss.noised(x0, t, noise)
     step = measure_step(nn.Identity(), lambda: loss(out, x0, xt, t, noise, 2))
     n = x0.numel()
-    parts = diffusion_parts
-    assert noising.n_launches + 2 == parts.NOISE_LAUNCHES
-    assert step.fwd.n_launches + 12 == parts.LOSS_FWD_LAUNCHES
-    assert step.bwd.n_launches == parts.LOSS_BWD_LAUNCHES
-    assert noising.n_elems / n == pytest.approx(parts.NOISE_TRAFFIC, rel=0.02)
-    assert step.fwd.n_elems / n == pytest.approx(parts.LOSS_FWD_TRAFFIC, rel=0.02)
-    assert step.bwd.n_elems / n == pytest.approx(parts.LOSS_BWD_TRAFFIC, rel=0.02)
-    assert step.saved_bytes / 4 / n == pytest.approx(parts.LOSS_SAVED, rel=0.01)
+    latte = MODELS["latte-s"].build()
+    latent = 16 * 4 * 32**2
+    ours = {op.name: op for b in (latte.blocks[0], latte.blocks[-1]) for op in b.ops}
+    (drawn,), (fwd,), (bwd,) = ours["noise"].fwd, ours["loss"].fwd, ours["loss"].bwd
+    assert noising.n_launches + 2 == drawn.launches
+    assert step.fwd.n_launches + 12 == fwd.launches
+    assert step.bwd.n_launches == bwd.launches
+    assert noising.n_elems / n == pytest.approx(drawn.high / latent, rel=0.02)
+    assert step.fwd.n_elems / n == pytest.approx(fwd.high / latent, rel=0.02)
+    assert step.bwd.n_elems / n == pytest.approx(bwd.high / latent, rel=0.02)
+    assert step.saved_bytes / 4 / n == pytest.approx(ours["loss"].saved.high / latent, rel=0.01)
 
 
 def test_latte_l_by_hand() -> None:

@@ -129,7 +129,8 @@ def test_an_eager_norm_casts_where_training_is_in_16_bits() -> None:
 def test_megatrons_loss_moves_what_its_tensor_operations_read_and_write() -> None:
     """A logit: cast 6, maximum 4, shift 8, exponential 8, sum 4, division 8; back 8 and 6.
 
-    Compiled up to each sum over ranks: cast and maximum 6, shift to sum 8, division 8; back 6.
+    Compiled up to each sum over ranks: cast and maximum 6, shift to sum 8, division 8; back the
+    saved tensor's clone 8, then that read, the gradient in 16 bit and in the saved tensor: 10.
     """
     bf16 = PRECISIONS["bf16"]
 
@@ -146,7 +147,7 @@ def test_megatrons_loss_moves_what_its_tensor_operations_read_and_write() -> Non
     forward, backward = moved(fused=False)
     assert (round(forward), round(backward)) == (38, 14)
     forward, backward = moved(fused=True)
-    assert (round(forward), round(backward)) == (22, 6)
+    assert (round(forward), round(backward)) == (22, 18)
 
 
 def bytes_of(kernels: Sequence[Kernel], precision: str) -> float:

@@ -112,6 +112,15 @@ def test_an_operator_of_a_record_is_its_kernels_and_what_it_saves() -> None:
     assert made.saved == Saved(low=4 * 64, high=5)
 
 
+def test_equal_blocks_run_once_and_stand_as_often_as_is_said() -> None:
+    conv = {"conv": {"name": "c", "channels": 3, "kernel": 1}}
+    pair = [conv, {"block": {"name": "a", "boundary": {"high": 5}}}, conv, {"block": {"name": "b"}}]
+    tape, _ = _run([{"copies": {"times": 3, "layers": pair}}])
+    assert [block.name for block in tape.blocks] == ["a", "b"]
+    assert tape.order == [0, 1] * 3
+    assert [block.boundary for block in tape.blocks] == [Saved(high=5), Saved()]
+
+
 @pytest.mark.parametrize(("run", "names"), [(True, ["c.conv", "d.conv"]), (False, ["d.conv"])])
 def test_layers_that_do_not_run_count_by_their_parameters(run: bool, names: list[str]) -> None:
     one, two = ({"conv": {"name": n, "channels": 4, "kernel": 1}} for n in "cd")
@@ -126,7 +135,8 @@ def test_an_unknown_kind_of_layer_is_an_error() -> None:
 
 
 def test_each_record_is_an_architecture_and_states_defaults_among_its_choices() -> None:
-    names = {*LAYER_LISTS.values(), *FROZEN_LAYER_LISTS, "feature_pyramid"}  # part of two others
+    names = {*LAYER_LISTS.values(), *FROZEN_LAYER_LISTS}
+    names |= {"feature_pyramid", "diffusion", "labelled_diffusion"}  # parts of others
     assert {path.stem for path in _FOLDER.glob("*.yaml")} == names
     for name in names:
         record = read_yaml(_FOLDER / f"{name}.yaml")

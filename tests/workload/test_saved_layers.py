@@ -24,12 +24,14 @@ from simcore.step.transients import saved_bytes  # noqa: E402
 from simcore.strategy.precision import PRECISIONS  # noqa: E402
 from simcore.workload.archs.bert import build as bert  # noqa: E402
 from simcore.workload.archs.body import Body  # noqa: E402
-from simcore.workload.archs.dit import dit  # noqa: E402
 from simcore.workload.archs.encoder_decoder import t5  # noqa: E402
+from simcore.workload.archs.layers import LayerList  # noqa: E402
 from simcore.workload.archs.lm_mlp import MlpShape, dense  # noqa: E402
 from simcore.workload.archs.transformer import build as transformer  # noqa: E402
 from simcore.workload.graph import Block, Workload  # noqa: E402
 from simcore.workload.trace.tracer import trace  # noqa: E402
+
+dit = LayerList("dit")
 
 B, SEQ, DIM, HEADS, FFN, VOCAB = 2, 64, 128, 4, 224, 101
 IDS = torch.zeros(B, SEQ, dtype=torch.long)

@@ -10,9 +10,11 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from simcore.base.errors import InvalidConfig
 from simcore.base.units import GIGA
-from simcore.workload.archs.uvit import uvit
+from simcore.workload.archs.layers import LayerList
 from simcore.workload.graph import Kernel, Workload
 from simcore.workload.models import MODELS
+
+uvit = LayerList("uvit")
 
 
 def _small(mode: str, depth: int = 2, batch: int = 2) -> tuple[Workload, Step]:

@@ -161,6 +161,10 @@ def inputs(builder: ProgramBuilder, strategy: Strategy) -> list[int]:
         ready = builder.compute("frozen networks", "frozen", builder.frozen_row(), ready)
     if strategy.precision.cast_bytes:
         ready = builder.misc("cast weights", "compute", "forward", "cast_weights_s", ready)
+    if builder.workload.exchanges:  # as if each were waited for
+        ready = builder.misc(
+            "collectives of the script", "compute", "communication", "exchanges_s", ready
+        )
     return ready
 
 

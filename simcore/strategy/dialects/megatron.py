@@ -16,7 +16,8 @@ from simcore.strategy.dialects.shell import allocator_grows, flags, read_script
 from simcore.strategy.dialects.source import Source, yaml_table
 from simcore.strategy.dialects.torchrun import find_line, of_a_program, read_counts
 from simcore.strategy.programs import program_named
-from simcore.workload.recompute import DEFAULT_MODULES, MEGATRON_MODULES
+from simcore.workload.recompute import DEFAULT_MODULES
+from simcore.workload.recompute import MODULES as RECOMPUTED
 
 #: Flags that only Megatron has.
 _OWN = re.compile(
@@ -43,6 +44,8 @@ _CHUNK, _EXPERT_TP = "num-layers-per-virtual-pipeline-stage", "expert-tensor-par
 _DEFERS, _DEFERRED = "defer-embedding-wgrad-compute", "wgrad-deferral-limit"
 #: Micro-batches that wait where no limit is given (arguments.py: 0, all of them).
 _ALL = 10**6
+#: Recompute modules that it has too (transformer_config.py, recompute_modules).
+_RECOMPUTED = tuple(m for m in RECOMPUTED if m not in ("layer", "operators"))
 _METHOD, _LAYERS, _MODULES = "recompute-method", "recompute-num-layers", "recompute-modules"
 _AWARE, _MOMENTS = "use-precision-aware-optimizer", ("exp-avg-dtype", "exp-avg-sq-dtype")
 
@@ -162,7 +165,7 @@ def _recompute(reading: Reading, table: Table, total: int | None) -> None:
         key = f"--{_MODULES}"
         listed = modules if isinstance(modules, list) else [modules or DEFAULT_MODULES]
         words = " ".join(DEFAULT_MODULES if w is True else str(w) for w in listed)
-        known: dict[str, Word | None] = {m: m for m in MEGATRON_MODULES}
+        known: dict[str, Word | None] = {m: m for m in _RECOMPUTED}
         found = [
             reading.choose(key, w, known, "recompute") for w in words.replace(",", " ").split()
         ]
@@ -204,9 +207,9 @@ def _write(job: Job, data: dict[str, Any], problems: list[str]) -> None:
     elif job.recompute == "selective":
         names = (job.recompute_modules or DEFAULT_MODULES).split(",")
         data[_MODULES] = " ".join(names)
-        if odd := [n for n in names if n not in MEGATRON_MODULES]:
+        if odd := [n for n in names if n not in _RECOMPUTED]:
             problems.append(f"Megatron cannot recompute {', '.join(odd)}: its modules are "
-                            f"{', '.join(MEGATRON_MODULES)}")  # fmt: skip
+                            f"{', '.join(_RECOMPUTED)}")  # fmt: skip
 
 
 DIALECTS.register("megatron")(Megatron("megatron", odd=_rest, odd_writing=_write, of_models=True))

@@ -18,7 +18,7 @@ FROZEN_ARCHS: Registry[Callable[..., Frozen]] = Registry("frozen architecture")
 _RECORDS = (
     "resnet", "inverted_residual", "vgg", "alexnet", "densenet", "inception_v3", "mnist_cnn",
     "unet", "unet_volume", "vnet", "ssd300", "rcnn", "retinanet", "efficientdet", "yolo_c3k2",
-    "jasper", "waveglow", "gnmt", "neumf", "dlrm",
+    "jasper", "waveglow", "gnmt", "neumf", "dlrm", "dit", "latte", "stdit", "uvit",
 )  # fmt: skip
 LAYER_LISTS = {**{name: name for name in _RECORDS}, "resnext": "resnet"}
 #: Records of networks that only run forward.
@@ -33,10 +33,6 @@ FILES = {
     "bart": "bart",
     "deberta": "deberta",
     "modernbert": "modernbert",
-    "dit": "dit",
-    "latte": "dit",
-    "uvit": "uvit",
-    "stdit": "stdit",
     "mmdit": "mmdit",
     "mmdit_video": "mmdit",
     "wan": "wan",

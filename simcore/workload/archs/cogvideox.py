@@ -29,7 +29,7 @@ from simcore.workload.archs.modulated import (
 )
 from simcore.workload.archs.parts import check_names
 from simcore.workload.graph import Kernel, Op, Workload
-from simcore.workload.ops.modulate import modulate
+from simcore.workload.ops.adaln import modulate
 
 _TWO, _NORM = 6, 2  # shift, scale and gate of both streams; shift and scale of one
 
@@ -46,7 +46,7 @@ class _Model(Flow):
 
 def _norms(body: Body, name: str, m: _Model) -> None:
     """One trained norm of both streams, each modulated by its own row, and their concatenation."""
-    modulation(body, f"{name}.adaln", m.hidden, _TWO, megatron=False, step_width=m.step_width)
+    modulation(body, f"{name}.adaln", m.hidden, _TWO, step_width=m.step_width)
     for i, (prefix, rows) in enumerate(m.streams):
         body.add(widened_sum(f"{name}.{prefix}", float(rows * m.hidden)))
         if i:  # the same weight a second time
@@ -71,14 +71,14 @@ def _turned_in_place(name: str, m: _Model) -> tuple[Op, ...]:
         Kernel(kind="elementwise", low=elems),
     )
     placed = Op(name=f"{name}.place", fwd=(Kernel(kind="copy", low=2 * elems),), bwd=bwd)
-    return turned(name, elems, megatron=False), placed
+    return turned(name, elems), placed
 
 
 def _layer(m: _Model) -> Body:
     body = Body(m.adapters)
     elems, width = float(m.rows * m.hidden), m.q_dim
     _norms(body, "norm1", m)
-    split_qkv(body, "", m.rows, m.hidden, width, "norm1.joined", megatron=False)
+    split_qkv(body, "", m.rows, m.hidden, width, "norm1.joined")
     for part in "qk":  # heads are strided, and a norm copies tensors that are not contiguous
         copied = Kernel(kind="copy", low=2 * elems, indexed=elems)
         body.add(Op(name=f"{part}_norm.copy", fwd=(copied,), bwd=(copied,)))
@@ -91,11 +91,11 @@ def _layer(m: _Model) -> Body:
     body.add(ops.copy("merge", elems))
     body.linear("attention.out", m.rows, width, m.hidden, bias=True, reads="merged")
     for prefix, rows in m.streams:
-        gated_sum(body, f"{prefix}residual1", rows, m.hidden, megatron=False)
+        gated_sum(body, f"{prefix}residual1", rows, m.hidden)
     _norms(body, "norm2", m)
-    mlp(body, "", m.rows, m.hidden, m.ffn, "norm2.joined", megatron=False)
+    mlp(body, "", m.rows, m.hidden, m.ffn, "norm2.joined")
     for prefix, rows in m.streams:
-        gated_sum(body, f"{prefix}residual2", rows, m.hidden, megatron=False)
+        gated_sum(body, f"{prefix}residual2", rows, m.hidden)
     # The gradients of both streams' parts of attention's and the MLP's output are added into zeros.
     apart = Kernel(kind="copy", low=4 * elems, launches=4.0)
     both = Kernel(kind="elementwise", low=3 * elems)
@@ -123,7 +123,7 @@ def _embed(m: _Model, text_width: int) -> Body:
 def _final(m: _Model) -> Body:
     body = Body(m.adapters, in_layer=False)
     body.norm("norm_final", m.image, m.hidden, "layernorm")
-    modulation(body, "adaln", m.hidden, _NORM, megatron=False, step_width=m.step_width)
+    modulation(body, "adaln", m.hidden, _NORM, step_width=m.step_width)
     body.norm("norm", m.image, m.hidden, "layernorm")
     moved, graded = float(m.image * m.hidden), body.conditioned()
     body.add(modulate("norm.modulate", moved, m.hidden, graded=graded))

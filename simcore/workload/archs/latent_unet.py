@@ -97,7 +97,7 @@ def _resnet(tape: _Tape, net: _Net, x: T, cout: int) -> T:
         x = _conv(tape, "shortcut", held, cout, 1)
     out = tape.add("sum", x, h)
     tape.op(ops.scale("sum.scale", out.elems), grad=out.grad)  # the factor is one
-    tape.block("resnet", boundary=start)
+    tape.block("resnet", boundary=Saved(low=start.elems))
     return out
 
 
@@ -190,7 +190,7 @@ def _transformer(tape: _Tape, net: _Net, x: T, depth: int, heads: int) -> T:
             tape.trained(p.name, p.numel)
         tape.resident += body.frozen_numel
         tape.bodies.append(body)
-        tape.block("transformer layer", boundary=h)
+        tape.block("transformer layer", boundary=Saved(low=h.elems))
     h = project("proj_out", T(x.c, x.grid))
     out = tape.add("transformer.sum", h, x)
     tape.block("transformer end")

@@ -1,6 +1,6 @@
 """Networks that are records of ``models_db/architectures``, and the reader of these records.
 
-A record has, in this order:
+A record has, in this order (and first ``with``, a record whose values and parts it has too):
 
 - ``settings``: the architecture's settings, each with its default, ``int`` or ``str`` for one
   without, ``{default: ..., choices: [...]}``, or ``{default: 2x3, numbers_between: x}`` for a list.
@@ -9,7 +9,8 @@ A record has, in this order:
 - ``parts``: layers by name, which are then a kind of layer; arguments of a use are values in them.
 - ``input``: channels and grid of the data; a network without it begins by layers of its own.
 - ``features`` and ``head``: layers, each ``kind: {argument: value, ...}``.
-- ``input_bytes``, ``tokens``: of a sample, where they are not those of ``input`` and its labels.
+- ``input_bytes``, ``tokens``: of a sample, where they are not those of ``input`` and its labels;
+  ``workload``: further fields of the workload.
 - ``frozen``: for networks that only run forward, the elements held and the most that live at once.
 
 A kind of layer is a method of ``Tape``, one of ``Layers``, an operator of ``workload.ops``
@@ -39,7 +40,7 @@ from simcore.workload.archs.formulas import Meaning, formula
 from simcore.workload.archs.parts import check_names
 from simcore.workload.archs.tape import T, Tape
 from simcore.workload.graph import Affine, Frozen, Kernel, Op
-from simcore.workload.saved import NOTHING, Saved
+from simcore.workload.saved import Saved
 
 #: Kinds of layers that are methods of the tape.
 _ON_TAPE: dict[str, Callable[..., T]] = {
@@ -167,11 +168,13 @@ class Layers:
 
     def op(
         self, *inputs: T, name: str, forward: Sequence[Any] = (), backward: Sequence[Any] = (),
-        saved: Mapping[str, float] | None = None, **placed: Any,
+        saved: Mapping[str, float] = {}, result: Mapping[str, float] = {}, **placed: Any,
     ) -> T:  # fmt: skip
-        """An operator stated by its kernels and the elements that it saves."""
-        kept = Saved(**saved) if saved else NOTHING
-        made = Op(name=name, fwd=_kernels(forward), bwd=_kernels(backward), saved=kept)
+        """An operator stated by its kernels and the elements that it saves and returns."""
+        made = Op(
+            name=name, fwd=_kernels(forward), bwd=_kernels(backward), saved=Saved(**saved),
+            result=Saved(**result),
+        )  # fmt: skip
         return self._added((made,), inputs, **placed)
 
     def tensor(
@@ -196,6 +199,11 @@ class Layers:
     def param(self, x: T, name: str, numel: int) -> T:
         """A parameter of an operator."""
         self.tape.param(name, numel)
+        return x
+
+    def weights(self, x: T, name: str, k: int, n: int) -> T:
+        """The weight and bias of a linear layer."""
+        self.tape.weights(name, k * n, n)
         return x
 
     def refuse(self, _x: T, text: str) -> T:
@@ -225,6 +233,13 @@ class Layers:
                 if number > 1 and "stride" in columns:
                     named["stride"] = 1
                 x = self.run(layers, x)
+        return x
+
+    def copies(self, x: T, layers: Sequence[Mapping[str, Any]], times: Any) -> T:
+        """``layers`` that make whole blocks, the same each time: they run once."""
+        order, n = self.tape.order, len(self.tape.order)
+        x = self.run(layers, x)
+        order[n:] = order[n:] * self.values(times)
         return x
 
     def residual(
@@ -275,9 +290,17 @@ class Layers:
         self.labels_bytes = INT64_BYTES * x.points
         return x
 
-    def block(self, x: T, name: str, *, repeated: bool = False) -> T:
-        """The end of a block; ``repeated``: it is one of the layers that recompute runs again."""
-        self.tape.block(name, boundary=self.start if repeated and not self.tape.frozen else None)
+    def block(
+        self, x: T, name: str, *, repeated: bool = False, boundary: Mapping[str, float] = {}
+    ) -> T:
+        """The end of a block; ``repeated``: it is one of the layers that recompute runs again.
+
+        ``boundary``: what these keep, where it is not what the block's first layer reads.
+        """
+        kept = Saved(**boundary) if boundary else None
+        if repeated and not self.tape.frozen and self.start:
+            kept = Saved(low=self.start.elems)
+        self.tape.block(name, boundary=kept)
         self.results[name], self.start = x, None
         return x
 
@@ -286,9 +309,9 @@ class Layers:
 _STRUCTURE: dict[str, Callable[..., T]] = {
     method.__name__: method
     for method in (
-        Layers.op, Layers.tensor, Layers.view, Layers.freeze, Layers.param,
-        Layers.refuse, Layers.group, Layers.repeat, Layers.residual, Layers.concat, Layers.network,
-        Layers.counted, Layers.loss, Layers.block,
+        Layers.op, Layers.tensor, Layers.view, Layers.freeze, Layers.param, Layers.weights,
+        Layers.refuse, Layers.group, Layers.repeat, Layers.copies, Layers.residual, Layers.concat,
+        Layers.network, Layers.counted, Layers.loss, Layers.block,
     )
 }  # fmt: skip
 
@@ -298,6 +321,10 @@ def _record(name: str) -> dict[str, Any]:
     record: dict[str, Any] = read_yaml(
         shipped_root() / "models_db" / "architectures" / f"{name}.yaml"
     )
+    if shared := record.get("with"):
+        for key in ("values", "parts"):
+            own = record.get(key, {})
+            record = {**record, key: {**own, **_record(shared).get(key, {}), **own}}
     return record
 
 
@@ -370,8 +397,9 @@ class LayerList:
             return Frozen(name=name, ops=tuple(made), **values(record["frozen"]))
         sent = values(record.get("input_bytes", inputs_bytes + net.labels_bytes))
         tokens = values(record.get("tokens", 0.0))
-        net_made = tape.workload(name, unit, input_bytes=sent, tokens=tokens)
-        return net_made.replace(buffers_numel=net_made.buffers_numel + tape.resident)
+        made_net = tape.workload(name, unit, input_bytes=sent, tokens=tokens)
+        more = {"buffers_numel": made_net.buffers_numel + tape.resident}
+        return made_net.replace(**more | values(record.get("workload", {})))
 
 
 for _name, _file in LAYER_LISTS.items():

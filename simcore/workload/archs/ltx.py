@@ -29,7 +29,7 @@ from simcore.workload.archs.modulated import (
     turned,
 )
 from simcore.workload.graph import Kernel, Op, Workload
-from simcore.workload.ops.modulate import modulate
+from simcore.workload.ops.adaln import modulate
 from simcore.workload.saved import Saved
 
 _PARTS, _LAST_PARTS = 6, 2  # shift, scale and gate of two sublayers; shift and scale of a norm
@@ -69,13 +69,13 @@ def _layer(m: Flow) -> Body:
     elems, queries = float(m.image * m.hidden), float(m.image * m.q_dim)
     _table(body, _PARTS, m.hidden)
     _norm(body, "norm1", m)
-    split_qkv(body, "", m.image, m.hidden, m.q_dim, "norm1", megatron=False)
+    split_qkv(body, "", m.image, m.hidden, m.q_dim, "norm1")
     for part in ("q_norm", "k_norm"):
         _normed(body, part, m.image, m)
-    body.add(*(turned(f"rope.{part}", queries, megatron=False) for part in "qk"))
+    body.add(*(turned(f"rope.{part}", queries) for part in "qk"))
     m.attention(body, m.image, m.image)
     _out(body, "", m)
-    gated_sum(body, "residual1", m.image, m.hidden, megatron=False)
+    gated_sum(body, "residual1", m.image, m.hidden)
     body.linear("cross.q", m.image, m.hidden, m.q_dim, bias=True, reads="residual1")
     body.kept.add("caption")
     for part in ("cross.k", "cross.v"):
@@ -87,8 +87,8 @@ def _layer(m: Flow) -> Body:
     _out(body, "cross.", m)
     body.add(ops.binary("residual2", elems, grads=1))
     _norm(body, "norm2", m)
-    mlp(body, "", m.image, m.hidden, m.ffn, "norm2", megatron=False)
-    gated_sum(body, "residual3", m.image, m.hidden, megatron=False)
+    mlp(body, "", m.image, m.hidden, m.ffn, "norm2")
+    gated_sum(body, "residual3", m.image, m.hidden)
     return body
 
 
@@ -112,7 +112,7 @@ def _embed(m: Flow, text_width: int) -> Body:
 def _final(m: Flow) -> Body:
     body = Body(m.adapters, in_layer=False)
     _table(body, _LAST_PARTS, m.hidden)
-    ada_norm(body, "norm", m.image, m.hidden, megatron=False)
+    ada_norm(body, "norm", m.image, m.hidden)
     body.linear("out", m.image, m.hidden, m.packed, bias=True, reads="norm")
     body.add(flow_loss(m.latent))
     return body

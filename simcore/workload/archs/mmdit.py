@@ -51,13 +51,13 @@ def _project(
     body: Body, m: _Model, prefix: str, rows: int, *, joined: bool, reads: str = ""
 ) -> None:
     reads = reads or f"{prefix}norm1"
-    split_qkv(body, prefix, rows, m.hidden, m.q_dim, reads, megatron=m.megatron)
+    split_qkv(body, prefix, rows, m.hidden, m.q_dim, reads, fused=m.fused)
     if m.qk_norm == "none":
         return
     for part in ("q_norm", "k_norm"):
         body.norm(f"{prefix}{part}", float(rows * m.heads), m.head_dim, m.qk_norm, narrow=True)
     if (
-        joined and m.megatron and m.qk_norm == "rmsnorm"
+        joined and m.fused and m.qk_norm == "rmsnorm"
     ):  # v is copied; the packed storage stays alive for q and k
         body.add(ops.keep(f"{prefix}qkv.packed", float(rows * m.q_dim)))
 
@@ -66,7 +66,7 @@ def _attend(body: Body, m: _Model) -> None:
     elems = float(m.rows * m.q_dim)
     if m.rotary:
         turned_elems = float(m.image * m.q_dim) if m.clip else elems
-        body.add(*(turned(f"rope.{part}", turned_elems, megatron=m.megatron) for part in "qk"))
+        body.add(*(turned(f"rope.{part}", turned_elems, fused=m.fused) for part in "qk"))
     m.attention(body, m.rows, m.rows)
 
 
@@ -82,21 +82,21 @@ def _halves(name: str, elems: float) -> Op:
 def _double(m: _Model, *, text_ends: bool = False) -> Body:
     """A layer of two streams; ``text_ends``: the text is not used after its attention."""
     body = Body(m.adapters)
-    mega = m.megatron
+    fused = m.fused
     streams = (("image.", m.image), ("text.", m.text))
     for prefix, rows in streams:
         ends = text_ends and prefix == "text."
-        modulation(body, f"{prefix}adaln", m.hidden, _NORM if ends else _TWO, megatron=mega)
-        ada_norm(body, f"{prefix}norm1", rows, m.hidden, megatron=mega)
+        modulation(body, f"{prefix}adaln", m.hidden, _NORM if ends else _TWO, fused=fused)
+        ada_norm(body, f"{prefix}norm1", rows, m.hidden, fused=fused)
         _project(body, m, prefix, rows, joined=True)
     elems = float(m.rows * m.q_dim)
     joined = Kernel(kind="copy", low=6 * elems, launches=3.0)
     # In diffusers rows are ordered by sample, so that each stream's part of a gradient is copied
     # out.
-    parts = () if mega else (Kernel(kind="copy", low=6 * elems, launches=6.0),)
+    parts = () if fused else (Kernel(kind="copy", low=6 * elems, launches=6.0),)
     body.add(Op(name="join", fwd=(joined,), bwd=parts))
     _attend(body, m)
-    if mega:
+    if fused:
         body.add(_halves("split", elems))
     else:
         fwd = Kernel(kind="copy", low=2 * elems, launches=2.0)
@@ -105,18 +105,18 @@ def _double(m: _Model, *, text_ends: bool = False) -> Body:
         context, out = f"{prefix}context", float(rows * m.hidden)
         if text_ends and prefix == "text.":
             continue
-        if mega:  # a part of a tensor that attention saves
+        if fused:  # a part of a tensor that attention saves
             body.kept.add(context)
             body.pinned.add(context)
         body.linear(f"{prefix}attention.out", rows, m.q_dim, m.hidden, bias=True, reads=context)
-        if mega:
+        if fused:
             body.add(bias_apart(f"{prefix}residual1.bias", out, m.hidden))
-        gated_sum(body, f"{prefix}residual1", rows, m.hidden, megatron=mega)
-        ada_norm(body, f"{prefix}norm2", rows, m.hidden, megatron=mega)
-        mlp(body, prefix, rows, m.hidden, m.ffn, f"{prefix}norm2", megatron=mega)
-        if mega:
+        gated_sum(body, f"{prefix}residual1", rows, m.hidden, fused=fused)
+        ada_norm(body, f"{prefix}norm2", rows, m.hidden, fused=fused)
+        mlp(body, prefix, rows, m.hidden, m.ffn, f"{prefix}norm2", fused=fused)
+        if fused:
             body.add(bias_apart(f"{prefix}residual2.bias", out, m.hidden))
-        gated_sum(body, f"{prefix}residual2", rows, m.hidden, megatron=mega)
+        gated_sum(body, f"{prefix}residual2", rows, m.hidden, fused=fused)
     return body
 
 
@@ -124,12 +124,12 @@ def _single(m: _Model) -> Body:
     """A layer of one stream: attention and MLP in parallel, one gate."""
     body = Body(m.adapters)
     rows, elems, inner = m.rows, float(m.rows * m.hidden), float(m.rows * m.ffn)
-    if not m.megatron:  # both streams are joined before the layer and split after it
+    if not m.fused:  # both streams are joined before the layer and split after it
         body.add(Op(name="residual.join", fwd=(Kernel(kind="copy", low=2 * elems),)))
-    modulation(body, "adaln", m.hidden, _ONE, megatron=m.megatron)
-    ada_norm(body, "norm1", rows, m.hidden, megatron=m.megatron)
-    if m.megatron:
-        mlp(body, "", rows, m.hidden, m.ffn, "norm1", megatron=True)
+    modulation(body, "adaln", m.hidden, _ONE, fused=m.fused)
+    ada_norm(body, "norm1", rows, m.hidden, fused=m.fused)
+    if m.fused:
+        mlp(body, "", rows, m.hidden, m.ffn, "norm1", fused=True)
     else:
         body.linear("up", rows, m.hidden, m.ffn, bias=True, reads="norm1")
         body.add(ops.activation("gelu", inner))
@@ -141,7 +141,7 @@ def _single(m: _Model) -> Body:
         body.add(Op(name="qk.join", fwd=(turned_pair,)))
     body.add(ops.accumulate("norm1.fork", elems))
     _attend(body, m)
-    if m.megatron:
+    if m.fused:
         body.kept.add("context")
         body.pinned.add("context")
         body.linear("attention.out", rows, m.q_dim, m.hidden, reads="context")
@@ -153,8 +153,8 @@ def _single(m: _Model) -> Body:
         both = float(rows * (m.q_dim + m.ffn))
         body.add(Op(name="cat", fwd=(Kernel(kind="copy", low=2 * both),)))
         body.linear("down", rows, m.q_dim + m.ffn, m.hidden, bias=True, reads="cat")
-    gated_sum(body, "residual", rows, m.hidden, megatron=m.megatron)
-    if not m.megatron:
+    gated_sum(body, "residual", rows, m.hidden, fused=m.fused)
+    if not m.fused:
         body.add(_halves("residual.split", elems))
     return body
 
@@ -173,15 +173,15 @@ def _refiner(m: _Model, text_width: int) -> tuple[Body, Body]:
     start.linear("text", m.text, text_width, m.hidden, bias=True, reads="encoding",
                  input_grad=False)  # fmt: skip
     body.norm("norm1", m.text, m.hidden, "layernorm")
-    split_qkv(body, "", m.text, m.hidden, m.q_dim, "norm1", megatron=False)
+    split_qkv(body, "", m.text, m.hidden, m.q_dim, "norm1")
     m.attention(body, m.text, m.text)
     body.kept.add("context")
     body.linear("attention.out", m.text, m.q_dim, m.hidden, bias=True, reads="context")
-    modulation(body, "adaln", m.hidden, _NORM, megatron=False)
-    gated_sum(body, "residual1", m.text, m.hidden, megatron=False)
+    modulation(body, "adaln", m.hidden, _NORM)
+    gated_sum(body, "residual1", m.text, m.hidden)
     body.norm("norm2", m.text, m.hidden, "layernorm")
-    mlp(body, "", m.text, m.hidden, m.ffn, "norm2", megatron=False)
-    gated_sum(body, "residual2", m.text, m.hidden, megatron=False)
+    mlp(body, "", m.text, m.hidden, m.ffn, "norm2")
+    gated_sum(body, "residual2", m.text, m.hidden)
     return start, body
 
 
@@ -217,13 +217,13 @@ def _embed(
 
 def _final(m: _Model, *, joined: bool) -> Body:
     body = Body(m.adapters, in_layer=False)
-    if joined and m.megatron:  # the image's part of both streams
+    if joined and m.fused:  # the image's part of both streams
         image, both = float(m.image * m.hidden), float(m.rows * m.hidden)
         back = Kernel(kind="copy", low=both + 2 * image, launches=2.0)
         body.add(Op(name="residual.split", fwd=(), bwd=(back,)))
-    modulation(body, "adaln", m.hidden, _NORM, megatron=m.megatron)
+    modulation(body, "adaln", m.hidden, _NORM, fused=m.fused)
     # This norm is not one of those that are compiled.
-    ada_norm(body, "norm", m.image, m.hidden, megatron=False)
+    ada_norm(body, "norm", m.image, m.hidden)
     body.linear("out", m.image, m.hidden, m.packed, bias=True, reads="norm")
     body.add(ops.copy("unpack", m.latent), flow_loss(m.latent))
     return body
@@ -278,7 +278,7 @@ def build(
       layer follows).
     - ``encoded``: the inputs are latents and encoded captions; false: pixels and tokens, for
       encoders that run in the step.
-    - ``modules``: diffusers or megatron (``archs.modulated``).
+    - ``modules``: diffusers, or megatron for fused ones (``archs.modulated``).
     - ``lora_rank`` > 0: as in language models (``archs.body``).
     """
     check_names(

@@ -1,6 +1,6 @@
 """Parts that MMDiT, CogVideoX and Wan share: modulated norms and sums, rotary pairs, flow matching.
 
-``megatron`` chooses the modules. False: tensor operations as in diffusers' classes. True:
+``fused`` chooses the modules. False: tensor operations as in diffusers' classes. True:
 Megatron-Core's modules on Transformer Engine, as NVIDIA's NeMo and DFM build these models
 (nemo/collections/diffusion/models/dit/dit_layer_spec.py, DFM's flux_layer_spec.py): a norm with its
 modulation and a gate with its sum are one kernel each (``jit_fuser``, torch's compiler), q, k and v
@@ -29,7 +29,7 @@ from simcore.workload.archs.lm_attention import FLASH, rope_fused
 from simcore.workload.archs.parts import check_names, head_width
 from simcore.workload.graph import Kernel, Op, Workload
 from simcore.workload.ops import autocast_cast
-from simcore.workload.ops.modulate import gate, modulate
+from simcore.workload.ops.adaln import gate, modulate
 from simcore.workload.saved import Saved
 
 MODULES = ("diffusers", "megatron")
@@ -58,7 +58,7 @@ class Flow:
     ffn: int
     packed: int
     kernel: str
-    megatron: bool = False
+    fused: bool = False
     adapters: Adapters | None = None
 
     @property
@@ -77,7 +77,7 @@ class Flow:
     def saved_rows(self, rows: int) -> Saved:
         """What recompute keeps of a layer over ``rows``: the residual sum."""
         elems = float(rows * self.hidden)
-        return Saved(high=elems) if self.megatron else Saved(low=elems)
+        return Saved(high=elems) if self.fused else Saved(low=elems)
 
     def attention(self, body: Body, rows: int, keys: int, name: str = "attention") -> None:
         """Add fused attention of ``rows`` to ``keys``."""
@@ -102,7 +102,7 @@ def sizes(
     return {
         "hidden": hidden, "heads": heads, "head_dim": head_dim or head_width(hidden, heads),
         "ffn": ffn or 4 * hidden, "text": text_tokens, "kernel": attention,
-        "megatron": modules == "megatron", "adapters": adapters(*lora),
+        "fused": modules == "megatron", "adapters": adapters(*lora),
     }  # fmt: skip
 
 
@@ -165,7 +165,7 @@ def flow_workload(
 
 
 def modulation(
-    body: Body, name: str, hidden: int, parts: int, *, megatron: bool, step_width: int = 0
+    body: Body, name: str, hidden: int, parts: int, *, fused: bool = False, step_width: int = 0
 ) -> None:
     """Add SiLU and the linear layer that computes shift, scale and gate of a sample's condition.
 
@@ -173,7 +173,7 @@ def modulation(
     width of the condition, if that is not ``hidden``. All layers share
     the input of SiLU; it is counted where it is computed. The parts are views of the layer's
     output, so the whole output stays saved until backward, which concatenates the parts' gradients.
-    With ``megatron`` it computes in 16 bits whatever the other products do (a plain nn.Linear).
+    ``fused``: it computes in 16 bits whatever the other products do (a plain nn.Linear).
     """
     width, read = float(parts * hidden), step_width or hidden
     body.add(ops.activation(f"{name}.silu", read, saves="none"))
@@ -184,7 +184,7 @@ def modulation(
         parts * hidden,
         bias=True,
         reads=f"{name}.silu",
-        wide=megatron or None,
+        wide=fused or None,
     )
     join = (Kernel(kind="copy", low=2 * width),)
     body.add(
@@ -193,10 +193,10 @@ def modulation(
     )
 
 
-def ada_norm(body: Body, name: str, rows: float, hidden: int, *, megatron: bool) -> None:
+def ada_norm(body: Body, name: str, rows: float, hidden: int, *, fused: bool = False) -> None:
     """Add a LayerNorm without weights, then ``x (1 + scale) + shift``, a row of each per sample."""
     elems = rows * hidden
-    if not megatron:
+    if not fused:
         body.add(
             widened_sum(name, elems),
             ops.layer_norm(name, rows, hidden, affine=False),
@@ -218,14 +218,14 @@ def widened_sum(name: str, elems: float) -> Op:
     return Op(name=f"{name}.widen", fwd=cast, bwd=cast)
 
 
-def gated_sum(body: Body, name: str, rows: float, hidden: int, *, megatron: bool) -> None:
+def gated_sum(body: Body, name: str, rows: float, hidden: int, *, fused: bool = False) -> None:
     """Add ``x + gate * y`` with one row of the gate per sample; two gradients are summed at ``x``.
 
     In diffusers ``x`` starts as a product's result, so that all these sums are 16 bit under
     autocast.
     """
     elems = rows * hidden
-    if not megatron:
+    if not fused:
         gated = gate(f"{name}.gate", elems, hidden, graded=body.conditioned())
         body.add(gated, ops.binary(name, elems, grads=1))
         return
@@ -246,22 +246,29 @@ def bias_apart(name: str, elems: float, width: int) -> Op:
 
 
 def mlp(
-    body: Body, prefix: str, rows: float, hidden: int, ffn: int, reads: str, *, megatron: bool
+    body: Body, prefix: str, rows: float, hidden: int, ffn: int, reads: str, *, fused: bool = False
 ) -> None:
     """Add two products with biases and a tanh GELU between them."""
     inner = rows * ffn
     body.linear(f"{prefix}up", rows, hidden, ffn, bias=True, reads=reads)
-    if megatron:
+    if fused:
         body.add(bias_apart(f"{prefix}up.bias", inner, ffn))
     body.add(ops.activation(f"{prefix}gelu", inner))
     body.linear(f"{prefix}down", rows, ffn, hidden, bias=True, reads=f"{prefix}gelu")
 
 
 def split_qkv(
-    body: Body, prefix: str, rows: float, hidden: int, q_dim: int, reads: str, *, megatron: bool
+    body: Body,
+    prefix: str,
+    rows: float,
+    hidden: int,
+    q_dim: int,
+    reads: str,
+    *,
+    fused: bool = False,
 ) -> None:
     """Add q, k and v of ``reads``: one product, or three whose input gradients are summed."""
-    if megatron:
+    if fused:
         body.linear(f"{prefix}qkv", rows, hidden, 3 * q_dim, bias=True, reads=reads)
         body.add(ops.grad_only(f"{prefix}qkv.cat", 6.0 * rows * q_dim, kind="copy"))
         return
@@ -270,13 +277,13 @@ def split_qkv(
     body.add(ops.accumulate(f"{prefix}qkv.forks", rows * hidden, times=2))
 
 
-def turned(name: str, elems: float, *, megatron: bool) -> Op:
+def turned(name: str, elems: float, *, fused: bool = False) -> Op:
     """Rotary positions of adjacent pairs of elements, in fp32.
 
     Forward: neg and stack of the pairs, both cast, two products, sum, cast; backward reverses
     these. Nothing is saved except cosines and sines, which all layers share.
     """
-    if megatron:
+    if fused:
         return rope_fused(name, elems)
     wide, cast = 4.0 * elems, ops.cast(elems)
     fwd = (

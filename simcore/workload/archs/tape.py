@@ -397,10 +397,10 @@ class Tape:
 
     # -- blocks ----------------------------------------------------------------------------
 
-    def block(self, name: str, *, boundary: T | None = None) -> None:
+    def block(self, name: str, *, boundary: Saved | None = None) -> None:
         """Close a block of all ops since the last one; equal blocks are stored once.
 
-        ``boundary``: the block's input, with which it can be recomputed.
+        ``boundary``: what is kept of the block's input, with which it can be recomputed.
         """
         if self._fork_times:
             moved, times = 3.0 * self._fork_elems, self._fork_times
@@ -412,7 +412,7 @@ class Tape:
             name=name,
             ops=tuple(self.ops),
             params=tuple(self._params),
-            boundary=Saved(low=boundary.elems) if boundary else NOTHING,
+            boundary=boundary or NOTHING,
             recomputable=boundary is not None,
         )
         made = ops.compiled(made) if self.xla else made

@@ -125,16 +125,16 @@ def _fp32_sum(body: Body, name: str, m: _Model, *, cast_first: bool) -> None:
 
 
 def _norm(body: Body, name: str, m: _Model) -> None:
-    if m.megatron:
-        ada_norm(body, name, m.image, m.hidden, megatron=True)
+    if m.fused:
+        ada_norm(body, name, m.image, m.hidden, fused=True)
     else:
         _fp32_norm(body, name, m, cond=True)
 
 
 def _sum(body: Body, name: str, m: _Model) -> None:
-    if m.megatron:
+    if m.fused:
         body.add(bias_apart(f"{name}.bias", m.elems, m.hidden))
-        gated_sum(body, name, m.image, m.hidden, megatron=True)
+        gated_sum(body, name, m.image, m.hidden, fused=True)
     else:
         _fp32_sum(body, name, m, cast_first=name == "residual3")
 
@@ -146,8 +146,8 @@ def _rope(name: str, elems: float, m: _Model) -> Op:
     elements in place. Backward undoes these writes (copies of the gradient, cleared and sliced) and
     joins the halves; counted with a dispatcher.
     """
-    if m.megatron:
-        return turned(name, elems, megatron=True)
+    if m.fused:
+        return turned(name, elems, fused=True)
     wide = 4.0 * elems
     fwd = (
         Kernel(kind="elementwise", low=2 * elems, raw_bytes=5 * wide, launches=6.0),
@@ -163,27 +163,27 @@ def _rope(name: str, elems: float, m: _Model) -> Op:
 
 
 def _layer(m: _Model) -> Body:
-    body, mega = Body(m.adapters), m.megatron
+    body, fused = Body(m.adapters), m.fused
     queries = float(m.image * m.q_dim)
     _table(body, _PARTS, m.hidden)
     _norm(body, "norm1", m)
-    split_qkv(body, "", m.image, m.hidden, m.q_dim, "norm1", megatron=mega)
+    split_qkv(body, "", m.image, m.hidden, m.q_dim, "norm1", fused=fused)
     for part in ("q_norm", "k_norm"):
         body.norm(part, m.image, m.qk_width, "rmsnorm")
     body.add(*(_rope(f"rope.{part}", queries, m) for part in "qk"))
     m.attention(body, m.image, m.image)
     _out(body, "", m)
     _sum(body, "residual1", m)
-    if mega:
+    if fused:
         body.norm("norm2", m.image, m.hidden, "layernorm")
     else:
         _fp32_norm(body, "norm2", m, cond=False)
     _cross(body, m)
-    if mega:
+    if fused:
         body.add(bias_apart("residual2.bias", m.elems, m.hidden))
-    body.add(ops.binary("residual2", m.elems, grads=1, high=mega))
+    body.add(ops.binary("residual2", m.elems, grads=1, high=fused))
     _norm(body, "norm3", m)
-    mlp(body, "", m.image, m.hidden, m.ffn, "norm3", megatron=mega)
+    mlp(body, "", m.image, m.hidden, m.ffn, "norm3", fused=fused)
     _sum(body, "residual3", m)
     return body
 
@@ -199,7 +199,7 @@ def _cross(body: Body, m: _Model) -> None:
     """Add attention of every row to the caption, whose encoding all layers share."""
     body.linear("cross.q", m.image, m.hidden, m.q_dim, bias=True, reads="norm2")
     body.kept.add("caption")
-    if m.megatron:
+    if m.fused:
         body.linear("cross.kv", m.text, m.hidden, 2 * m.q_dim, bias=True, reads="caption")
         forks = 1
     else:
@@ -302,7 +302,7 @@ def build(
     ``in_channels`` are those of a first frame. ``image_tokens`` > 0 (257): all layers read that
     frame's encoding by CLIP, of ``image_width``. The autoencoder keeps one frame of every
     ``vae_frames`` after the first, and divides height and width by ``vae_factor``. ``modules``:
-    diffusers or megatron (``archs.modulated``). ``lora_rank`` > 0: as in language models
+    diffusers, or megatron: fused (``archs.modulated``). ``lora_rank`` > 0: as in language models
     (``archs.body``).
     """
     lora = (lora_rank, lora_targets, quantised_base)

@@ -65,6 +65,7 @@ from simcore.workload.ops.pointwise import (
 )
 
 if TYPE_CHECKING:
+    from simcore.workload.ops.adaln import gate, modulate
     from simcore.workload.ops.delta import (
         DeltaShape,
         delta_gates,
@@ -82,6 +83,7 @@ _APART = {
     "delta": ("DeltaShape", "delta_gates", "delta_rule", "delta_split"),
     "lightning": ("lightning_attention",),
     "recurrent": ("lstm",),
+    "adaln": ("gate", "modulate"),
     "moe": ("combine", "dispatch", "grouped_linear", "regroup", "route"),
     "selective": ("SelectiveShape", "selective_scan"),
     "ssd": ("SsdShape", "causal_conv", "gated_norm", "ssd_scan"),
@@ -127,6 +129,7 @@ __all__ = [
     "dropout",
     "dropout_add",
     "embedding",
+    "gate",
     "gated_norm",
     "grad_only",
     "group_norm",
@@ -151,6 +154,7 @@ __all__ = [
     "loss_vocab_parallel",
     "lstm",
     "max_pool2d",
+    "modulate",
     "pool2d",
     "pool_elements",
     "reduction",

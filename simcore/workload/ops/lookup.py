@@ -130,26 +130,30 @@ def loss_vocab_parallel(
     per element.
 
     ``fused`` (core/fusions/fused_cross_entropy.py): compiled up to each sum over tensor ranks,
-    which gives three kernels in forward (cast and maximum; shift to sum; division) and one, which
-    includes the cast, in backward. ``copied``: the shift is a tensor of its own, while the caller
-    holds the fp32 logits (nanotron, parallel/tensor_parallel/functional.py, _ShardedCrossEntropy).
+    which gives three kernels in forward (cast and maximum; shift to sum; division). Backward is one
+    graph whose compiled code clones the saved tensor, since it changes its input, and writes the
+    gradient back into that as well as in 16 bit (TORCH_LOGS=output_code, torch 2.13). ``copied``:
+    the shift is a tensor of its own, while the caller holds the fp32 logits (nanotron,
+    parallel/tensor_parallel/functional.py, _ShardedCrossEntropy).
     """
     elems = rows * vocab
     in_place = Kernel(kind="elementwise", raw_bytes=8.0 * elems)
     cast = Kernel(kind="elementwise", low=elems, raw_bytes=4.0 * elems)
     fwd: tuple[Kernel, ...] = (in_place, in_place)
-    bwd: tuple[Kernel, ...] = ()
+    bwd: tuple[Kernel, ...] = (in_place,) * fused
     by_row = replace(in_place, indexed=elems)
     sums = Kernel(kind="reduction", raw_bytes=4.0 * elems)
+    beside = Saved(raw_bytes=2.0 * elems * fused)  # twice of it, the clone, in backward
+    cast_back = replace(cast, raw_bytes=(4.0 + 4.0 * fused) * elems)
     if not fused:
         cast = replace(cast, kind="copy", indexed=elems)
-        fwd, bwd = (sums, by_row, in_place, sums, by_row), (by_row,)
+        fwd, bwd, cast_back = (sums, by_row, in_place, sums, by_row), (by_row,), cast
     fp32 = Saved(raw_bytes=4.0 * elems)
     shift: tuple[Op, ...] = ()
     if copied:
         shift, fwd = (Op(name=f"{name}.shift", fwd=(by_row,), result=fp32),), (sums, *fwd[2:])
     return (
-        Op(name=f"{name}.logits", fwd=(cast,), bwd=(cast,)),
+        Op(name=f"{name}.logits", fwd=(cast,), bwd=(cast_back,), beside=beside),
         *shift,
         Op(name=name, fwd=fwd, bwd=bwd, saved=fp32, in_place=True),
         loss_seed(),

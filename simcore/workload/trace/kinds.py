@@ -24,6 +24,8 @@ ATTENTIONS = {
     "_scaled_dot_product_efficient_attention_backward", "_scaled_dot_product_cudnn_attention",
     "_scaled_dot_product_cudnn_attention_backward",
 }  # fmt: skip
+#: Namespaces of collectives, which run no kernel of a rank's own that is counted here.
+COLLECTIVES = ("c10d", "_c10d_functional", "_c10d_functional_autograd", "_dtensor")
 NORMS = {
     "native_layer_norm", "native_layer_norm_backward", "native_group_norm",
     "native_group_norm_backward", "native_batch_norm", "native_batch_norm_backward",

@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from simcore.base.units import FP32_BYTES
 from simcore.workload.trace.flop import kernels_of
-from simcore.workload.trace.kinds import forced_width, is_known, kind_of
+from simcore.workload.trace.kinds import COLLECTIVES, forced_width, is_known, kind_of
 from simcore.workload.trace.record import (
     KernelRecord,
     OpRecord,
@@ -297,7 +297,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         phase, module, owner = self._where()
         if phase != "backward":  # The first op of a sequence number; later ones may have no node.
             self._owner.setdefault(torch._C._autograd._get_sequence_nr() - 1, len(self.ops))
-        free = func.is_view or name in FREE
+        free = func.is_view or name in FREE or func.namespace in COLLECTIVES
         if self.forward_done and self._gradients_from is None:
             self._gradients_from = len(self.ops)
         wanted = self._wanted(name, phase, owner, before, inputs)

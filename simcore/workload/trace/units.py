@@ -15,10 +15,13 @@ def _is_leaf(module: Any) -> bool:
 def repeated_units(root: Any) -> list[str]:
     """Paths of repeated modules: members of a container of which at least two have one class.
 
+    One is enough in a part of a model, whose attribute ``is_stage`` is true: others have the rest.
+
     Only the outermost ones count, so that the experts inside a layer are part of the layer. Leaves
     (a Linear among activations) and plain containers are not repeated modules.
     """
     paths: list[str] = []
+    least = 1 if getattr(root, "is_stage", False) else 2
 
     def walk(module: Any, path: str) -> None:
         children = list(module.named_children())
@@ -28,7 +31,9 @@ def repeated_units(root: Any) -> list[str]:
             units = {
                 name
                 for name, m in children
-                if not _is_leaf(m) and kinds[type(m)] > 1 and type(m).__name__ not in _CONTAINERS
+                if not _is_leaf(m)
+                and kinds[type(m)] >= least
+                and type(m).__name__ not in _CONTAINERS
             }
         for name, child in children:
             at = f"{path}.{name}" if path else name

@@ -70,6 +70,7 @@ def test_where_ranks_lie() -> None:
     """Tensor ranks are neighbours, context ranks lie beside them, experts within them."""
     placed = _placed("mixtral-8x7b", {"tp": 2, "cp": 2, "ep": 4, "cp_comm": "ring"})
     assert [(r.ranks, r.stride) for r in placed.dimensions] == [(2, 1.0), (2, 2.0), (4, 1.0)]
+    assert [r.word for r in placed.dimensions] == ["tensor", "context", "expert"]
     whole = _placed("mixtral-8x7b", {"tp": 2, "ep": 4, "expert_tp": 2})
     assert (whole.expert.stride, whole.expert.nic_ranks) == (2.0, 8)
     assert (whole.tensor.nic_ranks, whole.context.nic_ranks) == (2, 0)

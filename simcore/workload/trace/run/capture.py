@@ -18,7 +18,8 @@ from simcore.workload.trace.attention import attention_as
 from simcore.workload.trace.autocast import cuda_policy
 from simcore.workload.trace.callables import Built, record_data
 from simcore.workload.trace.run.described import described
-from simcore.workload.trace.run.meter import Collective, Meter
+from simcore.workload.trace.run.exchanges import exchanges
+from simcore.workload.trace.run.meter import Collective, Meter, Unsent
 from simcore.workload.trace.run.recognise import recognised
 from simcore.workload.trace.run.twin import Twins
 from simcore.workload.trace.run.watch import Held, Seen, watched
@@ -82,7 +83,8 @@ def dry_run(world: World, source: str = "") -> Iterator[DryRun]:
             fakes = FakeTensorMode(allow_non_fake_inputs=True)
             with cuda_policy(), attention_as("flash"), fakes, meter:
                 yield run
-        run.record()  # groups and meshes still exist
+        with Unsent():
+            run.record()  # groups and meshes still exist
 
 
 def _record(run: DryRun) -> dict[str, Any]:
@@ -97,16 +99,25 @@ def _record(run: DryRun) -> dict[str, Any]:
         raise UsageError("the dry run saw no step of an optimizer: run one whole step inside it")
     twins = Twins(seen.shapes)
     module, sample = program.module(twins.of)
+    module.is_stage = bool(seen.stages)
     if not seen.stages:
         _check_whole(module, [twins.of(root) for root in seen.roots.values()])
     repeated = len(repeated_units(module))
-    found = recognised(seen, run.world.world_size, repeated, run.collectives)
     name = run.source or type(module).__name__
     batch = next((int(t.shape[0]) for t in sample if t.dim()), 1)
+    found = recognised(seen, run.world.world_size, repeated, batch, run.collectives)
     words = {"micro_batch": batch, **found.words}
     data = described(module, sample, words)
     if data is None:
         data = record_data(Built(module, sample, None), (), name)
+        if ranks := words.pop("cp", 0):
+            words.pop("cp_comm")
+            own = [c for c in run.collectives if c.issuer == "context"]
+            found.exchanges += exchanges(own, 0, max(1, seen.micro_steps_of_step), batch)
+            found.notes.append(
+                f"of {ranks} context ranks each is priced with attention over its own tokens, and "
+                "waiting for those of others: a model that transformers configures is priced whole"
+            )
         if (ranks := words.get("tp", 1)) > 1:
             try:
                 _divide(data, run, ranks, repeated, name)
@@ -152,6 +163,7 @@ def _record(run: DryRun) -> dict[str, Any]:
             "peak": run.peak_bytes,
         },
         "collectives": _collectives_text(run.collectives),
+        "exchanges": found.exchanges,
     }
     return data
 

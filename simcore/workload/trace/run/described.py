@@ -29,7 +29,7 @@ def described(
         return None
     try:
         record = parse_config(json.dumps(config, default=str), Path("config.json"))
-        length = next((int(t.shape[1]) for t in sample if t.dim() == 2), 0)
+        length = next((int(t.shape[1]) for t in sample if t.dim() == 2), 0) * words.get("cp", 1)
         if "seq_len" in record.settings({}) and length:
             record = record.model_copy(update={"config": {**record.config, "seq_len": length}})
         trained = record.build().trainable_numel

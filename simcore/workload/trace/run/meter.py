@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import traceback
 import weakref
 from collections import Counter
@@ -22,10 +23,12 @@ from torch.utils._python_dispatch import (
 from torch.utils._pytree import tree_leaves
 
 from simcore.base.errors import UsageError
+from simcore.workload.trace.kinds import COLLECTIVES
 from simcore.workload.trace.run.host import are_known, drawn, exchanged, with_values
 from simcore.workload.trace.run.places import place_in_script
 
 Phase = Literal["setup", "forward", "backward", "recompute", "between", "optimizer"]
+Issuer = Literal["script", "strategy", "context"]
 _OURS = Path(__file__).resolve().parents[3]
 #: Collectives of c10d and of its functional form, by the beginning of their name.
 _KINDS = {
@@ -40,11 +43,30 @@ _KINDS = {
 _OF_INPUT = ("reduce-scatter", "scatter")
 
 
+class Unsent(TorchDispatchMode):  # type: ignore[misc]
+    """Leaves out collectives while a script's model is traced: other ranks are none."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func.namespace != "c10d":
+            return func(*args, **(kwargs or {}))
+        return _finished(func, args[0])
+
+
+def _finished(func: Any, written: Any) -> Any:
+    """What a collective of a process group returns that has ended."""
+    done: Future[Any] = Future()
+    done.set_result(_tensors(written))
+    work = _create_work_from_future(done).boxed()
+    return (written, work) if len(func._schema.returns) == 2 else work
+
+
 class Collective(NamedTuple):
     """A collective: its kind, the bytes of the whole message, the ranks of its group, its phase.
 
     The message is the gathered result of an all-gather, the whole input of a reduce-scatter, and
-    what one rank sends in the others. ``waits``: the issuing stream waits for it at once.
+    what one rank sends in the others. ``waits``: the issuing stream waits for it at once;
+    ``issuer``: the script, a strategy of torch (DDP, FSDP, DTensor, a pipeline), or its context
+    parallelism.
     """
 
     kind: str
@@ -52,6 +74,7 @@ class Collective(NamedTuple):
     ranks: tuple[int, ...]
     phase: Phase
     waits: bool
+    issuer: Issuer
 
     @property
     def group_size(self) -> int:
@@ -160,7 +183,7 @@ class Meter(TorchDispatchMode):  # type: ignore[misc]
         results = _tensors(out)
         for t in results:
             self.track(t)
-        if namespace in ("_c10d_functional", "_c10d_functional_autograd", "_dtensor"):
+        if namespace in COLLECTIVES:
             self._functional(name, args, tensors, results)
         elif not func.is_view and results:
             shapes = tuple(tuple(t.shape) for t in (*tensors, *results))
@@ -212,7 +235,9 @@ class Meter(TorchDispatchMode):  # type: ignore[misc]
             first, second = _bytes(args[0]), _bytes(args[1]) if len(args) > 1 else 0
             n = max(first, second) if kind in ("all-gather", *_OF_INPUT) else first
             waits = any(a is False for a in args[-2:] if isinstance(a, bool))
-            self.collectives.append(Collective(kind, n, ranks, self.now, waits))
+            self.collectives.append(
+                Collective(kind, n, ranks, self.now, waits, _issuer(kind, True))
+            )
         written = args[0]
         others = len(func._schema.arguments) > 1 and func._schema.arguments[1].name
         given = args[1] if str(others).startswith("input") else written
@@ -220,11 +245,7 @@ class Meter(TorchDispatchMode):  # type: ignore[misc]
         times = size if kind == "all-reduce" and self.adds else 1
         if kind != "send":
             exchanged(_tensors(given), _tensors(written), times)
-        done: Future[Any] = Future()
-        done.set_result(_tensors(written))
-        work = _create_work_from_future(done).boxed()
-        returned = len(func._schema.returns)
-        return (written, work) if returned == 2 else work
+        return _finished(func, written)
 
     def _functional(self, name: str, args: Any, tensors: list[Any], results: list[Any]) -> None:
         """Record a functional collective; waiting for one is none."""
@@ -236,7 +257,37 @@ class Meter(TorchDispatchMode):  # type: ignore[misc]
         ranks = tuple(dist.get_process_group_ranks(group)) if group is not None else ()
         sent, got = _bytes(tensors), _bytes(results)
         n = got if kind == "all-gather" else sent
-        self.collectives.append(Collective(kind, n, ranks, self.now, False))
+        self.collectives.append(Collective(kind, n, ranks, self.now, False, _issuer(kind, False)))
+
+
+#: Where torch's own strategies issue collectives, and what lies between them and the collective.
+_STRATEGIES = ("distributed/fsdp", "distributed/_composable", "distributed/tensor", "nn/parallel",
+               "distributed/pipelining", "distributed/optim", "nn/utils/clip_grad")  # fmt: skip
+_BETWEEN = ("distributed/", "_dynamo/", "utils/", "_compile", "_library/", "_ops", "overrides",
+            "_tensor", "autograd/function", "_jit_internal")  # fmt: skip
+
+
+def _issuer(kind: str, of_c10d: bool) -> Issuer:
+    """Who issues the collective that runs now.
+
+    DDP's reducer sums gradients from inside of the autograd engine; whatever else that engine
+    issues is the backward of a collective of the script.
+    """
+    frame: Any = sys._getframe(2)
+    while frame is not None:
+        file = frame.f_code.co_filename
+        _, found, inner = file.rpartition("/torch/")
+        if found and "/_context_parallel/" in inner:
+            return "context"
+        if found and inner.startswith(_STRATEGIES):
+            return "strategy"
+        if found and inner.startswith("autograd/graph"):
+            return "strategy" if of_c10d and kind == "all-reduce" else "script"
+        outside = not found or not inner.startswith(_BETWEEN)
+        if outside and not Path(file).is_relative_to(_OURS):
+            return "script"
+        frame = frame.f_back
+    return "script"
 
 
 def c10d_group(label: str) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,6 +10,7 @@ import torch
 from torch import nn
 from torch.distributed.tensor import DTensor
 
+from simcore.workload.trace.run.exchanges import exchanges, split, told
 from simcore.workload.trace.run.meter import Collective
 from simcore.workload.trace.run.watch import Seen
 
@@ -36,11 +37,13 @@ _HALF = {torch.bfloat16: "bf16", torch.float16: "fp16"}
 class Recognised:
     """Options of the job by name, and what could not be expressed by them.
 
-    ``words``: values of options; ``recompute``: none or full.
+    ``words``: values of options; ``recompute``: none or full; ``exchanges``: plain data of the
+    script's own collectives.
     """
 
     words: dict[str, Any] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    exchanges: list[dict[str, Any]] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -54,11 +57,12 @@ class _Data:
 
 
 def recognised(
-    seen: Seen, world_size: int, repeated: int, collectives: Iterable[Collective]
+    seen: Seen, world_size: int, repeated: int, batch: int, collectives: Sequence[Collective]
 ) -> Recognised:
     """The options of the job.
 
-    ``repeated``: number of the model's repeated modules; ``collectives``: those of a step.
+    ``repeated``: number of the model's repeated modules; ``batch``: samples of a micro-step;
+    ``collectives``: those of a step.
     """
     found = Recognised()
     words = found.words
@@ -74,8 +78,25 @@ def recognised(
     ranks = world_size // max(1, tp * stages)
     if data.strategy == "hsdp" or 1 < data.shard < ranks:
         words["strategy"], words["shard_ranks"] = "hsdp", data.shard
-    if ranks == 1 and data.strategy == "manual":
-        words["strategy"] = "ddp" if world_size > 1 else "single"
+    averaging, own = split(collectives, seen.held.gradients)
+    if data.strategy == "manual" and world_size > 1:
+        divided = tp * stages > 1
+        words["strategy"] = "ddp" if divided else "manual"
+        if ranks > 1 and not averaging:
+            found.notes.append(
+                f"the script averages no gradients over its {ranks} replicas, as "
+                "DistributedDataParallel does: it is priced as if it did"
+            )
+        elif averaging and divided:
+            found.notes.append("gradients that the script averages by hand are priced as DDP's")
+    else:
+        own = averaging + own
+    context = [c for c in collectives if c.issuer == "context"]
+    if context:
+        words["cp"] = context[0].group_size
+        words["cp_comm"] = "ring" if context[0].kind == "all-to-all" else "all-gather"
+    found.exchanges = exchanges(own, ranks, max(1, seen.micro_steps_of_step), batch)
+    found.notes += told(own, stages > 1)
     if tp > 1:
         words["tp"] = tp
         words["sequence_parallel"] = any(

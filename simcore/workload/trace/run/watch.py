@@ -146,6 +146,25 @@ def _calls(meter: Meter, seen: Seen, patches: Patches) -> None:
     patches.set(nn.Module, "__call__", call)
 
 
+def _functions(meter: Meter, seen: Seen, patches: Patches) -> None:
+    """Record the script's own differentiable functions, such as a gather of all ranks' features."""
+    plain = vars(torch.autograd.Function)["apply"]
+
+    def apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
+        program = seen.program
+        if meter.inside or program is None or meter.phase != "forward":
+            return plain.__get__(None, cls)(*args, **kwargs)
+        meter.inside += 1
+        try:
+            out = plain.__get__(None, cls)(*args, **kwargs)
+        finally:
+            meter.inside -= 1
+        program.add(cls.apply, args, kwargs, out)
+        return out
+
+    patches.set(torch.autograd.Function, "apply", classmethod(apply))
+
+
 def _redirected(module: nn.Module) -> bool:
     """Whether a library has put a step of the script in place of the module's forward.
 
@@ -368,6 +387,7 @@ def watched(meter: Meter) -> Iterator[Seen]:
     seen = Seen()
     with Patches() as patches, ExitStack() as stack:
         _calls(meter, seen, patches)
+        _functions(meter, seen, patches)
         _backward(meter, seen, patches)
         _checkpoints(seen, patches)
         _wrappers(meter, seen, patches)

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import json
 import sys
+import time
+import weakref
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -14,13 +16,16 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from setups import SETUPS
-from torch.profiler import ProfilerActivity, profile
+from torch._C._distributed_c10d import _create_work_from_future
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.futures import Future
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 _KINDS = {
     "allreduce_": "all-reduce", "broadcast_": "broadcast", "_allgather_base_": "all-gather",
     "allgather_": "all-gather", "_reduce_scatter_base_": "reduce-scatter", "send": "send",
-    "recv_": "receive", "all_reduce": "all-reduce",
+    "recv_": "receive", "all_reduce": "all-reduce", "all_to_all_single": "all-to-all",
 }  # fmt: skip
 
 
@@ -31,11 +36,17 @@ def n_bytes(value: Any) -> int:
 
 
 class Sent(TorchDispatchMode):
-    """Counts collectives by kind and bytes of the largest of their tensors."""
+    """Counts collectives by kind and bytes of the largest of their tensors, and bytes alive.
+
+    It waits for each collective: else gloo's threads hold tensors for a while, and peaks differ by
+    a fifth from run to run.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self.counts: Counter[str] = Counter()
+        self.peak = 0
+        self._alive: dict[int, Any] = {}  # address -> weak reference
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if any("DTensor" in t.__name__ or "AsyncCollective" in t.__name__ for t in types):
@@ -43,7 +54,38 @@ class Sent(TorchDispatchMode):
         space, _, name = func._schema.name.partition("::")
         if space in ("c10d", "_c10d_functional") and name in _KINDS:
             self.counts[f"{_KINDS[name]} {max(map(n_bytes, args[:2]))}"] += 1
-        return func(*args, **(kwargs or {}))
+        out = func(*args, **(kwargs or {}))
+        if space == "c10d" and name not in ("send", "recv_"):  # which end in an order of their own
+            out = _finished(out, tree_leaves(args[0]))
+        for tensor in tree_leaves((args, kwargs, out)):
+            if isinstance(tensor, torch.Tensor) and not isinstance(tensor, FakeTensor):
+                storage = tensor.untyped_storage()
+                if storage._cdata not in self._alive:
+                    self._alive[storage._cdata] = weakref.ref(storage)
+        self.peak = max(self.peak, self._live())
+        return out
+
+    def _live(self) -> int:
+        """Bytes of the storages that are still there, whatever their size is now."""
+        there = {key: s for key, ref in self._alive.items() if (s := ref()) is not None}
+        self._alive = {key: self._alive[key] for key in there}
+        return sum(s.nbytes() for s in there.values())
+
+
+def _finished(value: Any, written: list[Any]) -> Any:
+    """A collective's result once it has ended and its thread has let go of the tensors.
+
+    A finished work takes the place of gloo's, which holds copies of its own.
+    """
+    if isinstance(value, (list, tuple)):
+        return type(value)(_finished(v, written) for v in value)
+    if not isinstance(value, torch.ScriptObject) or "Work" not in str(value._type()):
+        return value
+    dist.Work.unbox(value).wait()
+    time.sleep(0.002)
+    done: Future[Any] = Future()
+    done.set_result(written)  # DDP copies its gradients from it
+    return _create_work_from_future(done).boxed()
 
 
 def local(tensor: Any) -> Any:
@@ -61,19 +103,10 @@ def held(step: Any) -> dict[str, int]:
     }
 
 
-def peak(events: Any) -> int:
-    """The most bytes of the processor's allocator that were in use at one time."""
-    live = most = 0
-    for e in sorted((e for e in events if e.name() == "[memory]"), key=lambda e: e.start_ns()):
-        live += e.nbytes()
-        most = max(most, live)
-    return most
-
-
 def measured(name: str) -> dict[str, Any]:
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
+    gradients: list[int] = []
+    with Sent() as sent:
         step = SETUPS[name]()
-        gradients: list[int] = []
 
         def note(optimizer: Any, *_: Any) -> None:
             grads = (local(p.grad) for p in step.model.parameters() if p.grad is not None)
@@ -82,10 +115,10 @@ def measured(name: str) -> dict[str, Any]:
         step.optimizer.register_step_pre_hook(note)
         step()
         step()
-        with Sent() as sent:
-            step()
+        sent.counts.clear()
+        step()
     return {**held(step), "gradients": gradients[-1], "collectives": sent.counts,
-            "peak": peak(profiler.profiler.kineto_results.events())}  # fmt: skip
+            "peak": sent.peak}  # fmt: skip
 
 
 def main(rank: str, ranks: str, meeting: str, result: str, *names: str) -> None:

@@ -73,13 +73,13 @@ class Layer(nn.Module):
 
 
 class Llama(nn.Module):
-    def __init__(self, recompute: bool = False) -> None:
+    def __init__(self, vocabulary: int = CONFIG.vocab_size, recompute: bool = False) -> None:
         super().__init__()
         self.config, self.recompute = CONFIG, recompute
-        self.embed_tokens = nn.Embedding(CONFIG.vocab_size, CONFIG.hidden_size)
+        self.embed_tokens = nn.Embedding(vocabulary, CONFIG.hidden_size)
         self.layers = nn.ModuleList(Layer() for _ in range(CONFIG.num_hidden_layers))
         self.norm = nn.RMSNorm(CONFIG.hidden_size)
-        self.lm_head = nn.Linear(CONFIG.hidden_size, CONFIG.vocab_size, bias=False)
+        self.lm_head = nn.Linear(CONFIG.hidden_size, vocabulary, bias=False)
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
         x = self.embed_tokens(tokens)

@@ -41,14 +41,29 @@ class Net(nn.Module):
         return self.head(x)
 
 
-class Convolutions(nn.Module):
+class Residual(nn.Module):
+    """A basic block of a ResNet, with a convolution in its shortcut."""
+
+    def __init__(self, width: int, out: int) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(width, out, 3, stride=2, padding=1, bias=False)
+        self.conv2 = nn.Conv2d(out, out, 3, padding=1, bias=False)
+        self.shortcut = nn.Conv2d(width, out, 1, stride=2, bias=False)
+        self.norms = nn.ModuleList(nn.BatchNorm2d(out) for _ in range(3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        inner = self.norms[1](self.conv2(F.relu(self.norms[0](self.conv1(x)))))
+        return F.relu(inner + self.norms[2](self.shortcut(x)))
+
+
+class ResNet(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.body = nn.Sequential(
             nn.Conv2d(3, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU(),
-            nn.Conv2d(16, 32, 3, stride=2, padding=1), nn.BatchNorm2d(32), nn.ReLU(),
+            Residual(16, 32), Residual(32, 64),
         )  # fmt: skip
-        self.head = nn.Linear(32, VOCABULARY)
+        self.head = nn.Linear(64, VOCABULARY)
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         return self.head(self.body(images).mean((2, 3)))
@@ -87,7 +102,7 @@ def single() -> Any:
 
 
 def ddp() -> Any:
-    return train(nn.parallel.DistributedDataParallel(Convolutions()), images)
+    return train(nn.parallel.DistributedDataParallel(ResNet()), images)
 
 
 def accumulated() -> Any:
@@ -132,25 +147,51 @@ def hsdp() -> Any:
     return train(_sharded(mesh=mesh))
 
 
-def tensor() -> Any:
+def llama() -> Any:
+    from llama import Llama
+    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+
+    how = {"mp_policy": MixedPrecisionPolicy(torch.bfloat16, torch.float32)}
+    model = Llama(VOCABULARY, recompute=True)
+    for layer in model.layers:
+        fully_shard(layer, **how)
+    return train(fully_shard(model, **how), clip=True)
+
+
+def tensor(mesh: Any = None) -> Any:
     from torch.distributed.tensor.parallel import (
         ColwiseParallel,
         RowwiseParallel,
         parallelize_module,
     )
 
-    model, mesh = Net(), init_device_mesh("cpu", (dist.get_world_size(),))
+    model, mesh = Net(), mesh or init_device_mesh("cpu", (dist.get_world_size(),))
     for layer in model.layers:
         parallelize_module(layer, mesh, {"up": ColwiseParallel(), "down": RowwiseParallel()})
     return train(model)
 
 
-def pipeline() -> Any:
+def both() -> Any:
+    """FSDP of what tensor ranks have divided."""
+    from torch.distributed.fsdp import fully_shard
+
+    shape = (dist.get_world_size() // 2, 2)
+    mesh = init_device_mesh("cpu", shape, mesh_dim_names=("data", "tensor"))
+    model = tensor(mesh["tensor"]).model
+    for layer in model.layers:
+        fully_shard(layer, mesh=mesh["data"])
+    return train(fully_shard(model, mesh=mesh["data"]))
+
+
+def pipeline(ranks: int = 2, per_stage: int = 2) -> Any:
+    """Stages of a pipeline, of which each rank beyond ``ranks`` has a copy."""
     from torch.distributed.pipelining import PipelineStage, Schedule1F1B
 
-    rank, ranks = dist.get_rank(), dist.get_world_size()
-    net = Net(layers=2 * ranks)
-    layers = list(net.layers)[2 * rank : 2 * rank + 2]
+    copies = dist.get_world_size() // ranks
+    mesh = init_device_mesh("cpu", (ranks, copies), mesh_dim_names=("pipeline", "data"))
+    rank = mesh.get_local_rank("pipeline")
+    net = Net(layers=per_stage * ranks)
+    layers = list(net.layers)[per_stage * rank : per_stage * (rank + 1)]
     first, last = rank == 0, rank == ranks - 1
     model = nn.Sequential(
         *([net.embedding] if first else []), *layers, *([net.head] if last else [])
@@ -160,7 +201,8 @@ def pipeline() -> Any:
     between = torch.zeros(BATCH // parts, LENGTH, WIDTH, requires_grad=True)
     out = torch.zeros(BATCH // parts, LENGTH, VOCABULARY) if last else between
     stage = PipelineStage(model, rank, ranks, torch.device("cpu"),
-                          input_args=(x if first else between,), output_args=(out,))  # fmt: skip
+                          input_args=(x if first else between,), output_args=(out,),
+                          group=mesh.get_group("pipeline"))  # fmt: skip
     schedule = Schedule1F1B(
         stage, parts, loss_fn=lambda o, y: F.cross_entropy(o.reshape(-1, VOCABULARY), y.reshape(-1))
     )
@@ -176,6 +218,48 @@ def pipeline() -> Any:
     return step
 
 
+class Experts(nn.Module):
+    """A mixture whose experts are on other ranks: tokens go there and come back."""
+
+    def __init__(self, group: Any) -> None:
+        super().__init__()
+        self.group, self.ranks = group, group.size()
+        self.router = nn.Linear(WIDTH, self.ranks, bias=False)
+        self.experts = nn.ModuleList([Layer()])
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        from torch.distributed._functional_collectives import all_to_all_single_autograd
+
+        tokens_ = x.flatten(0, 1)
+        weight, order = self.router(tokens_).softmax(-1).max(-1)
+        here = all_to_all_single_autograd(tokens_[order.argsort()], None, None, self.group)
+        back = all_to_all_single_autograd(self.experts[0](here), None, None, self.group)
+        return x + (back * weight[:, None]).view(x.shape)
+
+
+def experts() -> Any:
+    """Experts on groups of half of the ranks, with gradients averaged by hand."""
+    shape = (2, dist.get_world_size() // 2)
+    mesh = init_device_mesh("cpu", shape, mesh_dim_names=("data", "expert"))
+    net = Net()
+    net.layers = nn.ModuleList(Experts(mesh.get_group("expert")) for _ in range(3))
+    optimizer = torch.optim.AdamW(net.parameters())
+
+    def step() -> None:
+        x, y = tokens()
+        F.cross_entropy(net(x).view(-1, VOCABULARY), y.view(-1)).backward()
+        for name, p in net.named_parameters():
+            group = mesh.get_group("data") if "experts" in name else None
+            dist.all_reduce(p.grad, group=group)
+        optimizer.step()
+        optimizer.zero_grad()
+
+    step.model, step.optimizer = net, optimizer  # type: ignore[attr-defined]
+    return step
+
+
 SETUPS = {
-    f.__name__: f for f in (single, ddp, accumulated, zero, fsdp1, fsdp2, hsdp, tensor, pipeline)
-}
+    f.__name__: f
+    for f in (single, ddp, accumulated, zero, fsdp1, fsdp2, llama, hsdp, tensor, both, experts,
+              pipeline)
+}  # fmt: skip

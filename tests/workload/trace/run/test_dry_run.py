@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +25,10 @@ OUTER = 2 * VOCABULARY * WIDTH
 ALL = 3 * LAYER + OUTER
 
 
-def captured(name: str, world_size: int = 2, rank: int = 0) -> Any:
+@cache
+def captured(name: str, world_size: int = 2, rank: int = 0, **options: Any) -> Any:
     with simcore.dry_run("1x8xH100", world_size=world_size, rank=rank, source="small.py") as job:
-        step = SETUPS[name]()
+        step = SETUPS[name](**options)
         for _ in range(3):
             step()
     return job
@@ -138,6 +141,74 @@ def test_stages_of_a_pipeline_are_joined() -> None:
     products = 2 * LENGTH * (4 * 8 * WIDTH**2 + VOCABULARY * WIDTH)  # 2 FLOP a multiply-add
     assert workload.forward_flop == pytest.approx(products, rel=0.05)
     assert whole.predict("1x2xH100").fits
+
+
+def test_stages_of_one_layer_with_copies_that_average_nothing() -> None:
+    first, last = (captured("pipeline", 8, rank, per_stage=1) for rank in (0, 4))
+    whole = first.joined(last)
+    assert {k: whole.options[k] for k in ("pp", "strategy", "stages")} == {
+        "pp": 2, "strategy": "ddp", "stages": "1,1",
+    }  # fmt: skip
+    assert any("averages no gradients over its 4 replicas" in n for n in whole.record.notes)
+    assert whole.predict().fits
+
+
+def test_experts_on_other_ranks_are_priced_with_their_exchanges() -> None:
+    job = captured("experts", 8)
+    tokens = 4 * BATCH * LENGTH * WIDTH
+    found = kinds(job)
+    assert found["forward", "all-to-all", 4, tokens] == 2 * 3
+    assert found["backward", "all-to-all", 4, tokens] == 2 * 3
+    assert job.options["strategy"] == "manual"  # gradients are averaged by hand
+    (exchange,) = job.record.captured.exchanges
+    assert (exchange.op, exchange.ranks, exchange.stride) == ("all_to_all", 4, 1)
+    assert (exchange.n_bytes * BATCH, exchange.times, exchange.per_sample) == (tokens, 12, True)
+    seen = replace(job.record, captured=replace(job.record.captured, exchanges=()))
+    with_, without = job.predict("8x8xH100"), simcore.predict(seen, "8x8xH100")
+    assert with_.time_s["communication_exposed"] > without.time_s["communication_exposed"]
+
+
+def test_features_that_a_script_gathers_of_all_ranks_belong_to_the_loss() -> None:
+    import torch.distributed as dist
+    from torch.distributed.nn.functional import all_gather
+
+    with simcore.dry_run("1x8xH100") as job:
+        model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(WIDTH, WIDTH))
+        optimizer = torch.optim.SGD(model.parameters())
+        for _ in range(2):
+            every = torch.cat(all_gather(model(torch.randn(BATCH, WIDTH)), dist.group.WORLD))
+            (every @ every.T).logsumexp(-1).sum().backward()
+            optimizer.step()
+    ranks = 8
+    (exchange, *others) = job.record.captured.exchanges
+    assert (exchange.op, exchange.n_bytes) == ("all_gather", 4 * WIDTH * ranks)
+    assert [e.ranks for e in (exchange, *others)] == [0] * (1 + len(others))
+    products = 2 * WIDTH * (WIDTH + ranks**2 * BATCH)  # a sample's: the layer's, those of all pairs
+    assert job.record.build().forward_flop >= products
+
+
+def test_context_ranks_gather_keys_and_values() -> None:
+    from llama import CONFIG, Llama
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor.experimental import context_parallel
+
+    length, ranks = 64, 4
+    with simcore.dry_run("1x8xH100") as job:
+        mesh = init_device_mesh("cuda", (2, ranks), mesh_dim_names=("data", "context"))
+        model = torch.nn.parallel.DistributedDataParallel(Llama().cuda())
+        optimizer = torch.optim.SGD(model.parameters())
+        for _ in range(2):
+            x = torch.randint(0, 9, (1, length), device="cuda")
+            with context_parallel(mesh["context"], buffers=[x], buffer_seq_dims=[1]):
+                model(x).logsumexp(-1).sum().backward()
+            optimizer.step()
+    both = 4 * 2 * length * CONFIG.hidden_size  # keys and values of all tokens
+    assert kinds(job)["forward", "all-gather", ranks, both] == CONFIG.num_hidden_layers
+    assert {k: job.options[k] for k in ("cp", "cp_comm", "strategy")} == {
+        "cp": ranks, "cp_comm": "all-gather", "strategy": "ddp",
+    }  # fmt: skip
+    assert job.record.build().tokens_per_sample == length
+    assert job.predict().fits
 
 
 def test_a_traced_model_is_divided_as_the_script_divides_it() -> None:

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from simcore.workload.graph import Op
 from simcore.workload.models import MODELS
-from simcore.workload.ops.modulate import gate, modulate
+from simcore.workload.ops.adaln import gate, modulate
 
 ROWS, WIDTH = 6, 8
 FP32 = 4
