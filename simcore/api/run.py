@@ -69,7 +69,9 @@ def _steps(
         return None
     source = model_of(model, inputs_of(options), options.get("settings"))
     data = source.dataset
-    samples = options.get("epoch_samples") or (data.samples.value if data else None)
+    samples = data.samples.value if data else None
+    if (stated := options.get("epoch_samples")) is not None:
+        samples = OPTIONS["epoch_samples"].read(stated)
     if samples is None:
         raise InvalidConfig([f"{source.name} has no data set: give --steps, or --epoch-samples"])
     per_epoch = samples // found.global_batch
