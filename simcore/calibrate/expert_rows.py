@@ -63,29 +63,28 @@ _ALL_CHOICES, _ALL_DTYPE = "triton_fp8_block", "w8a16"
 #: weights have one all the same, since their rates would exceed others' by half otherwise.
 _GATELESS: Final = {(1856.0, 6.0, 128.0), (2688.0, 22.0, 512.0), (5120.0, 22.0, 512.0)}
 _GATED_ANYWAY: Final = {("VLLM", "0.19.0"), ("VLLM", "0.22.0"), ("SGLang", _BARE_VERSION)}
-#: Experts of a rank and widths of an expert there for which SGLang 0.5.14 has a tuned configuration
+#: Experts of a rank and width of an expert there (8x3584) for which SGLang 0.5.14 has tuned figures
 #: of its Triton kernel in 16 bit (srt/layers/moe/moe_runner/triton_utils/configs, its wheel).
-_TUNED: Final[dict[str, dict[int, set[int]]]] = {
-    "H100-SXM-80GB": {
-        1: {3072}, 8: {1792, 2048, 3584, 4096, 7168}, 16: {1024, 1344, 1856, 2048, 2688},
-        20: {2048}, 24: {1024}, 32: {224, 448, 896, 928, 1792, 1856},
-        64: {192, 320, 384, 464, 640, 768, 928, 1280, 1536, 1856, 2688}, 65: {1536},
-        128: {192, 232, 352, 384, 464, 512, 704, 768, 928, 1344, 1856, 2688}, 144: {512},
-        256: {672, 1344, 2688}, 512: {64, 128, 336, 672, 1344, 2688},
-    },
-    "H200-SXM": {
-        8: {1792, 2048, 3584, 4096, 7168, 14336}, 16: {1024}, 20: {1536},
-        64: {320, 640, 1280, 2560}, 128: {192, 384, 704, 768}, 129: {384}, 161: {192},
-        512: {64, 128, 256},
-    },
-    "B200-SXM": {
-        16: {1024, 1856, 2048}, 32: {224, 448, 896, 928, 1792, 1856},
-        64: {192, 384, 464, 768, 928, 1536, 1856, 2688},
-        128: {232, 352, 464, 704, 928, 1344, 1856, 2688}, 256: {256, 512, 672, 1344, 2688},
-        512: {128, 256, 336, 672, 1344, 2688},
-    },
-    "RTX-PRO-6000": {256: {512}},
-}  # fmt: skip
+_TUNED: Final = {
+    "H100-SXM-80GB": (
+        "1x3072 8x1792 8x2048 8x3584 8x4096 8x7168 16x1024 16x1344 16x1856 16x2048 16x2688 "
+        "20x2048 24x1024 32x224 32x448 32x896 32x928 32x1792 32x1856 64x192 64x320 64x384 "
+        "64x464 64x640 64x768 64x928 64x1280 64x1536 64x1856 64x2688 65x1536 128x192 128x232 "
+        "128x352 128x384 128x464 128x512 128x704 128x768 128x928 128x1344 128x1856 128x2688 "
+        "144x512 256x672 256x1344 256x2688 512x64 512x128 512x336 512x672 512x1344 512x2688"
+    ),
+    "H200-SXM": (
+        "8x1792 8x2048 8x3584 8x4096 8x7168 8x14336 16x1024 20x1536 64x320 64x640 64x1280 "
+        "64x2560 128x192 128x384 128x704 128x768 129x384 161x192 512x64 512x128 512x256"
+    ),
+    "B200-SXM": (
+        "16x1024 16x1856 16x2048 32x224 32x448 32x896 32x928 32x1792 32x1856 64x192 64x384 "
+        "64x464 64x768 64x928 64x1536 64x1856 64x2688 128x232 128x352 128x464 128x704 128x928 "
+        "128x1344 128x1856 128x2688 256x256 256x512 256x672 256x1344 256x2688 512x128 512x256 "
+        "512x336 512x672 512x1344 512x2688"
+    ),
+    "RTX-PRO-6000": "256x512",
+}
 #: A large layer: FLOP, rows of an expert, and width of a rank's expert.
 LARGE_FLOP, LARGE_ROWS, LARGE_WIDTH = 20 * GIGA, 64.0, 256.0
 _NEEDS: Final = {"gpu", "num_tokens", "hidden", "inter", "topk", "experts", "moe_ep", "time_us"}
@@ -157,8 +156,8 @@ def expert_rows(table: Table, on_bad: OnBad = "skip") -> RowsRead[ExpertBatch]:
         own = f"{kind}_{library[row].lower()}"
         dtype = _ALL_DTYPE if _ALL_CHOICES in kernels[row] else dtypes[row]
         _, _, inter, _, experts, tp, ep = sizes[row]
-        tuned = _TUNED.get(gpus[row], {}).get(int(experts / ep), set())
-        if own == "triton_sglang" and dtype == "bfloat16" and inter / tp in tuned:
+        tuned = f"{experts / ep:.0f}x{inter / tp:.0f}" in _TUNED.get(gpus[row], "").split()
+        if tuned and own == "triton_sglang" and dtype == "bfloat16":
             own += "tuned"
         groups.setdefault((gpus[row], own, dtype), []).append(int(row))
     batches = []
