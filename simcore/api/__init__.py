@@ -492,10 +492,9 @@ __all__ = [
     "Options", "Plan", "Prediction", "Request", "Scaling", "Sweep", "Timeline", "answer_of",
     "calibrate_from", "calibrate_machine", "calibrate_model", "calibration", "calibration_curves",
     "choices", "commands", "compare", "explain", "explain_trace", "find_terms", "fleet", "goodput",
-    "inference",
-    "launch_file", "launched_words", "make_request", "make_space", "memory_timeline", "model_named",
-    "node_from_topo", "plan", "predict", "read_calibration", "read_config", "refit_machine",
-    "replay", "report", "roofline", "scaling", "selftest", "sensitivity",
+    "inference", "launch_file", "launched_words", "make_request", "make_space", "memory_timeline",
+    "model_named", "node_from_topo", "plan", "predict", "read_calibration", "read_config",
+    "refit_machine", "replay", "report", "roofline", "scaling", "selftest", "sensitivity",
     "simulate_goodput", "slower", "sweep", "terms", "timeline", "validate", "validate_nccl",
     "validate_ops",
 ]  # fmt: skip

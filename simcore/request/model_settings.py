@@ -33,7 +33,7 @@ SWITCHED = "timm:"
 _LAYOUTS = {"channels_last": "nhwc", "channels_first": "nchw"}
 #: Patterns of sizes in full names.
 _FRAMES = re.compile(r"\b\d+ frames\b")
-_SIDES = re.compile(r"\b\d+ x \d+\b")
+_SIDES = re.compile(r"\b\d+(?: x \d+)+\b")
 
 
 def overrides_of(record: ModelSource | None, options: Mapping[str, Any]) -> dict[str, Scalar]:
@@ -66,6 +66,10 @@ def overrides_of(record: ModelSource | None, options: Mapping[str, Any]) -> dict
         return found | {"height": height, "width": width}
     if "image" not in known:
         raise InvalidConfig([f"{record.name}: {_unsized(record, height, width)}"])
+    if isinstance(own := known["image"], str):  # a side for each dimension: 192x160, 128x128x128
+        if (n_sides := own.count("x") + 1) > 2 and height != width:
+            raise InvalidConfig([f"{record.name}: give --set image, the sides of a volume: {own}"])
+        return found | {"image": "x".join([str(height), *[str(width)] * (n_sides - 1)])}
     if height != width and "image_width" in known:
         return found | {"image": height, "image_width": width}
     if height != width:
@@ -113,7 +117,9 @@ def name_of(record: ModelSource, overrides: Mapping[str, Scalar]) -> str:
     """The model's full name, with image size and frames of the job instead of the model's own."""
     size = [f"{overrides[k]}" for k in ("height", "width") if k in overrides]
     if "image" in overrides:
-        size = [f"{overrides['image']}", f"{overrides.get('image_width', overrides['image'])}"]
+        size = f"{overrides['image']}".split("x")
+        if len(size) == 1:
+            size = [*size, f"{overrides.get('image_width', size[0])}"]
     sizes = [(_FRAMES, f"{overrides['frames']} frames")] if "frames" in overrides else []
     sizes += [(_SIDES, " x ".join(size))] if size else []
     name, left = record.full_name, []

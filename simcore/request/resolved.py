@@ -148,6 +148,8 @@ def settings_in_effect(options: Mapping[str, Any], settings: Mapping[str, Any]) 
 def _resolution(settings: Mapping[str, Any]) -> str | None:
     """Height and width of a model's images [pixels] as text; None where it has no images."""
     height = settings.get("height", settings.get("image"))
+    if isinstance(height, str):
+        return height  # a side for each dimension
     width = settings.get("width", settings.get("image_width") or height)
     return None if height is None else f"{height}x{width}"
 

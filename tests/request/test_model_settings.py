@@ -34,6 +34,9 @@ def test_samples_are_as_large_as_asked(model: str, words: dict[str, str], tokens
          "FLUX.1 dev, 768 x 768, 512 text tokens, inputs encoded beforehand"),
         ("wan2.1-14b", {"resolution": "720x1280", "frames": 33},
          "Wan2.1 T2V 14B, 33 frames of 720 x 1280, inputs encoded beforehand"),
+        ("nnunet-2d", {"resolution": "64"}, "nnU-Net 2D (BraTS, 64 x 64)"),
+        ("nnunet-2d", {"resolution": "64x128"}, "nnU-Net 2D (BraTS, 64 x 128)"),
+        ("nnunet-3d", {"resolution": "96"}, "nnU-Net 3D (BraTS, 96 x 96 x 96)"),
         ("clip-vit-l-14", {"resolution": "336"}, "CLIP ViT-L/14, 336 x 336"),  # it names none
     ],
 )  # fmt: skip
@@ -68,6 +71,7 @@ def test_an_image_need_not_be_square_where_no_encoder_sees_it() -> None:
         ("gpt2", {"resolution": "512"}, "no resolution to change"),
         ("gpt2", {"frames": 8}, "gpt2 has no frames to change"),
         ("latte-xl", {"resolution": "256x512"}, "must be square"),
+        ("nnunet-3d", {"resolution": "96x64"}, "the sides of a volume"),
         ("flux.1-dev", {"resolution": "1000"}, "multiple of 8"),
         ("flux.1-dev", {"resolution": "1024x1000"}, "multiple of 8"),
         ("flux.1-schnell-encoders", {"resolution": "512x768"}, "see in the step are square"),
