@@ -92,8 +92,12 @@ def _of_loading(
 ) -> tuple[str, ...]:
     """What is assumed of loading."""
     if loading is None:
+        captured = getattr(record, "captured", None)
+        seen = captured.options if captured else {}  # what the script itself has is no surprise
         given = [
-            f"--{name.replace('_', '-')}" for name in _COUNTED if options.get(name) is not None
+            f"--{name.replace('_', '-')}"
+            for name in _COUNTED
+            if options.get(name) is not None and options.get(name) != seen.get(name)
         ]
         if given:
             text = (

@@ -13,11 +13,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import field, replace
+from dataclasses import replace
 from functools import cached_property, lru_cache
-from typing import Literal
+from typing import Any, Literal
 
-from simcore.base.part import Part, entry
 from simcore.base.record import dataclass
 from simcore.workload.saved import NOTHING, Saved
 
@@ -305,26 +304,6 @@ class Frozen:
     as_trained: bool = False
 
 
-ExchangeOp = Literal["all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce",
-                     "one_to_all", "all_to_one", "all_to_all"]  # fmt: skip
-
-
-class Exchange(Part):
-    """A collective that the training script itself issues, beside those of its strategy.
-
-    ``op``: kind of collective; ``ranks`` of its group are ``stride`` apart; 0 ranks: all
-    data-parallel ones. With ``per_sample`` it runs ``times`` a micro-step with ``n_bytes`` a
-    sample, else ``times`` a step with ``n_bytes``.
-    """
-
-    op: ExchangeOp
-    ranks: int = entry(ge=0)
-    stride: int = entry(ge=1)
-    n_bytes: float = entry(ge=0)
-    times: float = entry(ge=0)
-    per_sample: bool
-
-
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Workload:
     """A model with the shape of one sample fixed.
@@ -342,14 +321,14 @@ class Workload:
     n_buffers: int = 0  # number of such tensors, which DDP broadcasts before each forward
     sync_norms: int = 0  # batch norms with statistics over all ranks
     sync_norm_wait_s: float = 0.0  # wait before each exchange of these statistics
-    exchanges: tuple[Exchange, ...] = ()  # collectives of the script itself
+    exchanges: tuple[Any, ...] = ()  # the script's own collectives (``models.Exchange``)
     input_bytes: float = 0.0  # host-to-device bytes per sample
     tokens_per_sample: float = 0.0
     frozen_weight_flop: float = 0.0  # per sample: gradients of frozen weights, not computed
     uneven_flop: float = 0.0  # forward, per sample: experts' rows beyond balanced routing
     work_sd_frac: float = 0.0  # standard deviation over mean of a sample's work
     modules_of: str = ""  # kind of source whose library's modules a plain loop runs
-    notes: tuple[str, ...] = field(default=())
+    notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.order or any(not 0 <= i < len(self.blocks) for i in self.order):
@@ -513,13 +492,9 @@ def _outline(
     blocks: tuple[Block, ...],
     order: tuple[int, ...],
     frozen: tuple[Frozen, ...],
-    buffers_numel: int,
-    n_buffers: int,
-    sync_norms: int,
-    exchanges: tuple[Exchange, ...],
-) -> Workload:
+    buffers_numel: int, n_buffers: int, sync_norms: int, exchanges: tuple[Any, ...],
+) -> Workload:  # fmt: skip
     return Workload(
-        name="outline", sample_unit="", blocks=blocks, order=order, frozen=frozen,
-        buffers_numel=buffers_numel, n_buffers=n_buffers, sync_norms=sync_norms,
-        exchanges=exchanges,
+        name="outline", blocks=blocks, order=order, frozen=frozen, exchanges=exchanges,
+        sample_unit="", buffers_numel=buffers_numel, n_buffers=n_buffers, sync_norms=sync_norms,
     )  # fmt: skip

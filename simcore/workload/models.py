@@ -14,7 +14,7 @@ from simcore.base.errors import InvalidConfig, nearest
 from simcore.base.figures import Count, Seconds, Sourced
 from simcore.base.part import Part, entry
 from simcore.workload.archs import ARCHS, FROZEN_ARCHS, load
-from simcore.workload.graph import Exchange, Frozen, Op, Workload
+from simcore.workload.graph import Frozen, Op, Workload
 
 Scalar = int | float | bool | str
 
@@ -81,6 +81,26 @@ class Dataset(Part):
     workers: int = entry(default=0, ge=0)
     persistent_workers: bool = False
     load_sd_frac: Count | None = None
+
+
+ExchangeOp = Literal["all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce",
+                     "one_to_all", "all_to_one", "all_to_all"]  # fmt: skip
+
+
+class Exchange(Part):
+    """A collective that the training script itself issues, beside those of its strategy.
+
+    ``op``: kind of collective; ``ranks`` of its group are ``stride`` apart; 0 ranks: all
+    data-parallel ones. With ``per_sample`` it runs ``times`` a micro-step with ``n_bytes`` a
+    sample, else ``times`` a step with ``n_bytes``.
+    """
+
+    op: ExchangeOp
+    ranks: int = entry(ge=0)
+    stride: int = entry(ge=1)
+    n_bytes: float = entry(ge=0)
+    times: float = entry(ge=0)
+    per_sample: bool
 
 
 class Captured(Part):

@@ -38,7 +38,7 @@ def split(
 def exchanges(
     own: Sequence[Collective], data_ranks: int, micro_steps: int, micro_batch: int
 ) -> list[dict[str, Any]]:
-    """The plain data of ``graph.Exchange`` of each distinct collective.
+    """The plain data of ``models.Exchange`` of each distinct collective.
 
     Messages of forward and backward are taken to hold one row a sample.
     """

@@ -130,6 +130,7 @@ def test_the_function_that_spawn_starts_runs_as_one_rank(capture: Any) -> None:
     assert job.options["strategy"] == "ddp"
 
 
+@pytest.mark.long
 def test_the_command_starts_a_process_of_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -139,6 +140,14 @@ def test_the_command_starts_a_process_of_its_own(
     words = ["capture", "--gpus", "1x8xH100", "-o", "job.yaml", "train.py", "--width", "8"]
     assert run([*words, "--debug"]) == 0
     assert "predict --model job.yaml --gpus 1x8xH100" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("capture")
+def test_the_command_writes_the_job(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("train.py").write_text(SPAWNS, encoding="utf-8")
+    assert run(["capture", "--gpus", "1x8xH100", "-o", "job.yaml", "train.py"]) == 0
+    assert "predict --model job.yaml --gpus 1x8xH100" in capsys.readouterr().err
+    assert Path("job.yaml").is_file()
 
 
 def test_a_captured_job_runs_no_script(
