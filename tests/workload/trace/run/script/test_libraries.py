@@ -156,6 +156,7 @@ def test_a_library_s_script_holds_and_sends_what_real_ranks_do(
             assert job.bytes[term] == truth[term], term
         sent = Counter(f"{c.kind} {c.n_bytes}" for c in job.collectives)
         assert sent == truth["collectives"]
+        assert job.bytes["peak"] == pytest.approx(truth["peak"], rel=0.02)
     assert {k: job.options[k] for k in options} == options
     assert job.predict().fits
 
