@@ -51,7 +51,9 @@ def after(optimizer: Any, *_: Any) -> None:
     found["optimizer_state"] = sum(n_bytes(local(v)) for v in state)
     found["steps"] += 1
     if found["steps"] == STEPS:
-        Path(result).write_text(json.dumps({**found, "collectives": sent.counts, "peak": sent.peak}))
+        Path(result).write_text(
+            json.dumps({**found, "collectives": sent.counts, "peak": sent.peak})
+        )
         os._exit(0)
     sent.counts.clear()
 
