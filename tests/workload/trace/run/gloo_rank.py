@@ -1,11 +1,12 @@
-"""One of two real processes that run the set-ups over gloo and write what they held and sent.
+"""Real processes that run the set-ups over gloo and write what they held and sent.
 
-Arguments: rank, number of ranks, file for the rendezvous, file for the result, names of set-ups.
+Arguments: number of ranks, folder for the rendezvous and the results, names of set-ups.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 import weakref
@@ -57,6 +58,9 @@ class Sent(TorchDispatchMode):
         out = func(*args, **(kwargs or {}))
         if space == "c10d" and name not in ("send", "recv_"):  # which end in an order of their own
             out = _finished(out, tree_leaves(args[0]))
+        elif space == "_c10d_functional" and name in _KINDS:
+            torch.ops._c10d_functional.wait_tensor(out)
+            time.sleep(0.002)
         for tensor in tree_leaves((args, kwargs, out)):
             if isinstance(tensor, torch.Tensor) and not isinstance(tensor, FakeTensor):
                 storage = tensor.untyped_storage()
@@ -121,15 +125,30 @@ def measured(name: str) -> dict[str, Any]:
             "peak": sent.peak}  # fmt: skip
 
 
-def main(rank: str, ranks: str, meeting: str, result: str, *names: str) -> None:
+def run(rank: int, ranks: int, folder: Path, names: list[str]) -> None:
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=int(rank),
-                            world_size=int(ranks))  # fmt: skip
+    dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank,
+                            world_size=ranks)  # fmt: skip
     found = {name: measured(name) for name in names}
-    Path(result).write_text(json.dumps(found), encoding="utf-8")
+    (folder / f"{rank}.json").write_text(json.dumps(found), encoding="utf-8")
     dist.barrier()
     dist.destroy_process_group()
 
 
+def main(ranks: str, folder: str, *names: str) -> int:
+    """Run each rank in a process of its own, forked from this one, which has imported torch."""
+    import torch.distributed.fsdp
+    import torch.distributed.pipelining
+    import torch.distributed.tensor  # noqa: F401
+
+    children = []
+    for rank in range(int(ranks)):
+        children.append(os.fork())
+        if not children[-1]:
+            run(rank, int(ranks), Path(folder), list(names))
+            os._exit(0)
+    return max(os.waitstatus_to_exitcode(os.waitpid(c, 0)[1]) != 0 for c in children)
+
+
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    sys.exit(main(*sys.argv[1:]))

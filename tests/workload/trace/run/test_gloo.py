@@ -28,20 +28,12 @@ DIFFER = ("zero", "pipeline")
 
 def real(folder: Path, ranks: int, names: list[str]) -> list[dict[str, Any]]:
     """What each of some real ranks measured."""
-    results = [folder / f"{rank}.json" for rank in range(ranks)]
-    words = [sys.executable, str(HERE / "gloo_rank.py")]
-    started = [
-        subprocess.Popen(
-            [*words, str(rank), str(ranks), str(folder / "meeting"), str(result), *names],
-            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
-        )
-        for rank, result in enumerate(results)
-    ]  # fmt: skip
-    for process in started:
-        _, errors = process.communicate(timeout=200)
-        assert process.returncode == 0, errors[-2000:]
-    return [json.loads(result.read_text()) for result in results]
+    ran = subprocess.run(
+        [sys.executable, str(HERE / "gloo_rank.py"), str(ranks), str(folder), *names],
+        capture_output=True, text=True, timeout=200, env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr[-2000:]
+    return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(ranks)]
 
 
 def check(name: str, rank: int, truth: list[dict[str, Any]]) -> None:
@@ -57,8 +49,8 @@ def check(name: str, rank: int, truth: list[dict[str, Any]]) -> None:
         assert (
             Counter(f"{c.kind} {c.n_bytes}" for c in job.collectives) == found[name]["collectives"]
         )
-        if name != "experts":  # gloo holds what is exchanged by functional collectives longer
-            assert job.bytes["peak"] == pytest.approx(found[name]["peak"], abs=64)
+        within = 0.04 if name == "experts" else 1e-3  # real ranks hold five more messages then
+        assert job.bytes["peak"] == pytest.approx(found[name]["peak"], rel=within)
 
 
 @pytest.fixture(scope="module")
