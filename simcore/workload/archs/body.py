@@ -17,15 +17,15 @@ from simcore.workload.graph import FULL_LOAD, Block, ExpertPart, Frozen, Kernel,
 from simcore.workload.saved import NOTHING, Saved
 
 #: Bytes per parameter of a quantised base. nf4: 4 bits, and doubly quantised scales of 0.127 bit
-#: (Dettmers et al. 2023, QLoRA, section 3). int8: LLM.int8's one fp32 scale per row is left out.
-#: fp8: one scale per tensor; fp8 products read it without a cast (Transformer Engine's fp8
-#: parameters).
-QUANTISED_BYTES = {"nf4": (4 + 0.127) / 8, "int8": 1.0, "fp8": 1.0}
+#: (Dettmers et al. 2023, QLoRA, section 3); nf4-single: one fp32 scale for 64 parameters, 0.5 bit.
+#: int8: LLM.int8's one fp32 scale per row is left out. fp8: one scale per tensor; fp8 products
+#: read it without a cast (Transformer Engine's fp8 parameters).
+QUANTISED_BYTES = {"nf4": (4 + 0.127) / 8, "nf4-single": (4 + 32 / 64) / 8, "int8": 1.0, "fp8": 1.0}
 #: Formats that are dequantised to 16 bit before each product.
-SPREAD = ("nf4", "int8")
+SPREAD = ("nf4", "nf4-single", "int8")
 #: Formats whose products return the type of their input, fp32 where the input is fp32
 #: (bitsandbytes, nn/modules.py, Linear4bit.forward: ``.to(inp_dtype)``).
-AS_WIDE_AS_INPUT = ("nf4",)
+AS_WIDE_AS_INPUT = ("nf4", "nf4-single")
 QUANTISED = ("none", *QUANTISED_BYTES)
 
 #: Names that checkpoints use for the products of a layer, and the names used here.

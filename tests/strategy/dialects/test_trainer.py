@@ -80,10 +80,11 @@ def test_a_line_of_fine_tuning() -> None:
     assert launch.unknown == ()
     words = launch.words()
     expected = {
-        "lora_rank": 16, "lora_targets": "q_proj,v_proj", "quantised_base": "nf4",
+        "lora_rank": 16, "lora_targets": "q_proj,v_proj", "quantised_base": "nf4-single",
         "seq_len": 2048, "recompute": "full", "precision": "bf16", "micro_batch": 8,
     }  # fmt: skip
     assert {name: words[name] for name in expected} == expected
+    assert read_launch(f"{SFT} --use_bnb_nested_quant").words()["quantised_base"] == "nf4"
     short = read_launch("accelerate launch --num_processes 1 sft.py --use_peft")
     assert (short.words()["seq_len"], short.words()["lora_rank"]) == (1024, 16)
     own = read_launch(
