@@ -143,6 +143,12 @@ JOBS = {
 }  # fmt: skip
 
 
+def collectives(found: simcore.Prediction) -> dict[str, str]:
+    """Kind of each collective of a step: how many messages, and their bytes."""
+    inputs = found.explain("communication").inputs
+    return {kind: said for kind, said in inputs if "message" in said or "exchanges" in said}
+
+
 @pytest.mark.parametrize("name", JOBS)
 def test_by_hand_by_launch_file_and_by_dry_run(name: str, tmp_path: Path) -> None:
     way = JOBS[name]
@@ -158,5 +164,6 @@ def test_by_hand_by_launch_file_and_by_dry_run(name: str, tmp_path: Path) -> Non
     launched = simcore.predict(str(config), GPUS, launch=line, **sizes, **way.beside)
     for other in (by_hand, launched):
         assert dry.memory.terms == pytest.approx(other.memory.terms)
+        assert collectives(dry) == collectives(other) != {}
         assert dry.step_time_s.value == pytest.approx(other.step_time_s.value, rel=0.03)
         assert dry.time_s == pytest.approx(other.time_s, rel=0.03)
