@@ -123,13 +123,17 @@ SCRIPTS = {
 }  # fmt: skip
 
 
-def real(folder: Path, script: Path) -> list[dict[str, Any]]:
+#: train.py of timm's repository, which the package does not have.
+TIMM_SCRIPT = os.environ.get("TIMM_SCRIPT", "")
+
+
+def real(folder: Path, script: Path, *words: str) -> list[dict[str, Any]]:
     """What each of two real ranks held and sent in its last step."""
     results = [folder / f"{rank}.json" for rank in range(2)]
     port = str(20000 + os.getpid() % 20000)
     started = [
         subprocess.Popen(
-            [sys.executable, str(HERE / "gloo_script.py"), str(result), str(script), "cpu"],
+            [sys.executable, str(HERE / "gloo_script.py"), str(result), str(script), *words],
             cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
             env={**os.environ, "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2",
                  "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port,
@@ -143,6 +147,31 @@ def real(folder: Path, script: Path) -> list[dict[str, Any]]:
     return [json.loads(result.read_text()) for result in results]
 
 
+def are_equal(job: Any, ranks: list[dict[str, Any]]) -> None:
+    for truth in ranks:
+        for term in ("parameters", "gradients", "optimizer_state"):
+            assert job.bytes[term] == truth[term], term
+        sent = Counter(f"{c.kind} {c.n_bytes}" for c in job.collectives)
+        assert sent == truth["collectives"]
+        assert job.bytes["peak"] == pytest.approx(truth["peak"], rel=0.02)
+
+
+@pytest.mark.skipif(not TIMM_SCRIPT, reason="TIMM_SCRIPT names no train.py of timm's repository")
+def test_timm_s_script_holds_and_sends_what_real_ranks_do(capture: Any, tmp_path: Path) -> None:
+    images = pytest.importorskip("PIL.Image")
+    for part in ("train", "validation"):
+        for at in range(80):
+            file = tmp_path / part / "ab"[at % 2] / f"{at}.png"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            images.new("RGB", (256, 256), (at, 0, 0)).save(file)
+    words = ["--data-dir", str(tmp_path), "--model", "resnet18", "--num-classes", "2", "-b", "8",
+             "--opt", "sgd", "--workers", "0", "--epochs", "1", "--no-prefetcher"]  # fmt: skip
+    job = capture(Path(TIMM_SCRIPT).read_text(), *words, gpus="1x2xH100", steps=STEPS)
+    are_equal(job, real(tmp_path, tmp_path / "train.py", *words, "--device", "cpu"))
+    assert (job.options["strategy"], job.options["optimizer"]) == ("ddp", "sgd")
+    assert job.predict().fits
+
+
 @pytest.mark.parametrize("library", SCRIPTS)
 def test_a_library_s_script_holds_and_sends_what_real_ranks_do(
     library: str, capture: Any, tmp_path: Path
@@ -151,12 +180,7 @@ def test_a_library_s_script_holds_and_sends_what_real_ranks_do(
     pytest.importorskip("accelerate" if library != "lightning" else library)
     text, options = SCRIPTS[library]
     job = capture(text, gpus="1x2xH100", steps=STEPS)
-    for truth in real(tmp_path, tmp_path / "train.py"):
-        for term in ("parameters", "gradients", "optimizer_state"):
-            assert job.bytes[term] == truth[term], term
-        sent = Counter(f"{c.kind} {c.n_bytes}" for c in job.collectives)
-        assert sent == truth["collectives"]
-        assert job.bytes["peak"] == pytest.approx(truth["peak"], rel=0.02)
+    are_equal(job, real(tmp_path, tmp_path / "train.py", "cpu"))
     assert {k: job.options[k] for k in options} == options
     assert job.predict().fits
 
