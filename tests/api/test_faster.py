@@ -22,7 +22,7 @@ CUT: dict[str, Any] = {"model": "llama3-8b", "gpus": "8xH100", "pp": 4, "softwar
     "job",
     [
         LORA,
-        {"model": "qwen2-0.5b", "gpus": "4xRTX4090"},  # trained whole
+        {"model": "qwen2-0.5b", "gpus": "8xRTX4090"},  # trained whole
         {"model": "gpt2", "gpus": "4x8xA100", "strategy": "zero3", "network": "eth-10"},
         {"model": "llama3-8b", "gpus": "4x8xH100", "network": "eth-25"},  # within nodes alone
     ],

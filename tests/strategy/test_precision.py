@@ -40,7 +40,7 @@ HELD: dict[str, tuple[int, int, int, int, int, int, str, dict[str, Any]]] = {
                      "weight_cast_bytes": (3.0, 7.0), "gather_bytes": 2.0}),
     "mxfp8": (2, 2, 4, 2, 2, 0, "fp8",
               {"input_bytes": 1.03125, "operand_bytes": 1.03125, "cast_read_bytes": 2.0,
-               "block_scaled": True}),
+               "block_scaled": True, "nvidia_family": "Blackwell"}),
     "nvfp4": (2, 2, 4, 2, 2, 0, "fp4",
               {"input_bytes": 0.5625, "operand_bytes": 0.5625, "cast_read_bytes": 2.0,
                "block_scaled": True}),

@@ -91,7 +91,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
         self.folder.calibration.write_text(PROFILE)
 
     monkeypatch.setattr(command.Run, "calibrate", calibrate)
-    monkeypatch.delenv("SIMCORE_DB", raising=False)
+    monkeypatch.setenv("SIMCORE_DB", "")  # the command sets it: so it is restored
 
 
 NETS = ("--only", "mlp-fp32-b64", "--only", "lstm-fp32-b64")
