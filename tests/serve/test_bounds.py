@@ -229,7 +229,8 @@ def test_a_process_that_is_killed_at_random_moments_loses_no_request() -> None:
 
         async with anyio.create_task_group() as group:
             group.start_soon(kill)
-            for _ in range(60):
+            while found["asked"] < 60 or (found["killed"] < 5 and found["asked"] < 5_000):
+                found["asked"] += 1
                 try:
                     found[await worker.run(sleep, 0.001)] += 1
                 except TooBusyError:
@@ -239,7 +240,7 @@ def test_a_process_that_is_killed_at_random_moments_loses_no_request() -> None:
 
     with process() as worker:
         anyio.run(run, worker)
-    assert found["awake"] + found["busy"] == 60 and found["killed"] >= 5
+    assert found["awake"] + found["busy"] == found["asked"] and found["killed"] >= 5
 
 
 @pytest.mark.parametrize(
