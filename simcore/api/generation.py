@@ -13,7 +13,7 @@ from simcore.base.errors import InvalidConfig
 from simcore.hardware.cluster import parse_cluster
 from simcore.request.resolved import Request
 from simcore.strategy.options import OPTIONS
-from simcore.strategy.options.values import inputs_of
+from simcore.strategy.options.values import inputs_of, read_options
 from simcore.workload.models import ModelRecord
 from simcore.workload.permission import trusts_call
 from simcore.workload.resolve import ModelSource, model_of
@@ -28,6 +28,9 @@ def inference(model: str | Path | ModelSource, gpus: str, **options: Any) -> Inf
     (1). All GPUs are tensor-parallel. Rates are the roofline of the kernels: upper bounds, whose
     notes say what they leave out. Raises UsageError as ``predict`` does.
     """
+    options, problems = read_options(options)
+    if problems:
+        raise InvalidConfig(problems)
     where = {k: options.get(k) for k in ("network", "node", "nnodes", "nproc_per_node")}
     n = parse_cluster(gpus, **where).n_gpus
     undivided = {o.name: None for o in OPTIONS.options().values() if o.heading == "Parallelism"}

@@ -58,3 +58,16 @@ def test_the_command_says_what_it_leaves_out(capsys: pytest.CaptureFixture[str])
         assert why in capsys.readouterr().err
     with pytest.raises(InvalidConfig, match="keeps no keys and values"):
         api.inference("mamba-1.4b", "1xH100")
+
+
+def test_numbers_typed_as_text_are_read(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["predict", "--inference", "--model", "gpt2", "--gpus", "H100"]
+    for more, why in (
+        ("--nnodes=3", "one node of equal GPUs"),
+        ("--nnodes=x", "not a whole number"),
+        ("--micro-batch=x", "neither a whole number nor"),
+    ):
+        assert run([*asked, more]) == 2
+        assert why in capsys.readouterr().err
+    one, two = (api.inference("gpt2", "H100", micro_batch=n) for n in (8, "8"))
+    assert one.kv_bytes == two.kv_bytes

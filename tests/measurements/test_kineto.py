@@ -189,6 +189,16 @@ def test_a_step_of_torch_on_the_processor(tmp_path: Path) -> None:
     assert products + updating < mine * 2 <= 1.02 * work + 20 * MICRO
 
 
+def test_arguments_of_an_event_that_are_no_table_are_none(tmp_path: Path) -> None:
+    path, data = tmp_path / "odd.json", gpu_trace()
+    path.write_text(json.dumps(data))
+    before = read_trace(path)
+    launch = {"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "ts": 1, "dur": 2}
+    data["traceEvents"].append({**launch, "args": 3})
+    path.write_text(json.dumps(data))
+    assert len(read_trace(path).work) == len(before.work)
+
+
 def test_a_cut_trace_is_refused_or_read_as_far_as_it_goes(tmp_path: Path) -> None:
     text = json.dumps(gpu_trace())
     path = tmp_path / "cut.json"

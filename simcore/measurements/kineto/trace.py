@@ -135,7 +135,9 @@ def read_trace(path: Path, on_bad: OnBad = "refuse") -> Trace:
 
 def _store(raw: _Raw, event: dict[str, Any], name: str, start: float, end: float) -> None:
     """Add an event to the lists of its category; other categories are ignored."""
-    category, args = event.get("cat"), event.get("args") or {}
+    category, args = event.get("cat"), event.get("args")
+    if not isinstance(args, dict):
+        args = {}
     if category in _DEVICE:
         needed = {k: args[k] for k in (TERM, "Collective name", "device") if k in args}
         raw.device.append((name, start, end, int(args.get("correlation", -1)), needed))
