@@ -58,3 +58,13 @@ def pytest_collection_finish() -> None:
     """Modules and tests stay: the collector need not look through them after each test."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(scope="module")
+def process_group(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """A gloo group of one rank over a file: no ports."""
+    dist = pytest.importorskip("torch.distributed")
+    store = dist.FileStore(str(tmp_path_factory.mktemp("store") / "file"), 1)
+    dist.init_process_group("gloo", store=store, rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()

@@ -16,6 +16,7 @@ from typing import Any, Final
 import numpy as np
 
 from simcore.base.arrays import NDArray
+from simcore.base.database import read_yaml, shipped_root
 from simcore.base.errors import DataError
 from simcore.base.record import dataclass
 from simcore.base.units import GIGA, MICRO
@@ -42,52 +43,23 @@ _KINDS: Final = (
     ("cutlass", "cutlass"), ("nongated", "cutlass"), ("trtllm", "trtllm"),
     ("moe_torch_flow", "trtllm"),
 )  # fmt: skip
-#: Runs that take only the tokens with a choice on the rank, and compute all their choices, those of
-#: other ranks with the rank's first expert: SGLang's Triton kernel called without its layer
-#: (sglang/collect_moe.py, build_rank0_workloads, ``topk_ids.clamp(min=0)``), by 0.5.10 for all
-#: models, later for models whose cases name no routing: (hidden, inner, experts of a token).
-_BARE_VERSION: Final = "0.5.10"
-_BARE: Final = {(4096.0, 14336.0, 2.0), (6144.0, 16384.0, 2.0), (2816.0, 704.0, 8.0)}
-#: Hidden and inner width, experts of a token and experts of DeepSeek-V3, and libraries that choose
-#: among the four best of its eight groups first, whatever the benchmark's scores are
-#: (cases/models/DeepseekV3ForCausalLM_cases.yaml, sglang_moe_topk_group; vllm/collect_moe.py,
-#: use_grouped_topk): a balanced routing does not stay balanced.
-_GROUPED: Final = (7168.0, 2048.0, 8.0, 256.0)
-_GROUPS: Final = {("SGLang", "0.5.14"), ("VLLM", "0.24.0")}
 #: Runs that compute all choices of all tokens, also those of other ranks, in 16 bit: TensorRT-LLM's
 #: Triton kernel (fused_moe_triton_fp8_block_scale.py, _fused_moe_bf16act_fp8w_kernel); it sorts all
 #: choices, and rates would differ by the number of ranks otherwise.
 _ALL_CHOICES, _ALL_DTYPE = "triton_fp8_block", "w8a16"
-#: Inner width, experts of a token and experts of models without a gate (Nemotron-H's:
-#: aiconfigurator, collector/cases/models/NemotronHForCausalLM_cases.yaml), and libraries whose
-#: weights have one all the same, since their rates would exceed others' by half otherwise.
-_GATELESS: Final = {(1856.0, 6.0, 128.0), (2688.0, 22.0, 512.0), (5120.0, 22.0, 512.0)}
-_GATED_ANYWAY: Final = {("VLLM", "0.19.0"), ("VLLM", "0.22.0"), ("SGLang", _BARE_VERSION)}
-#: Experts of a rank and width of an expert there (8x3584) for which SGLang 0.5.14 has tuned figures
-#: of its Triton kernel in 16 bit (srt/layers/moe/moe_runner/triton_utils/configs, its wheel).
-_TUNED: Final = {
-    "H100-SXM-80GB": (
-        "1x3072 8x1792 8x2048 8x3584 8x4096 8x7168 16x1024 16x1344 16x1856 16x2048 16x2688 "
-        "20x2048 24x1024 32x224 32x448 32x896 32x928 32x1792 32x1856 64x192 64x320 64x384 "
-        "64x464 64x640 64x768 64x928 64x1280 64x1536 64x1856 64x2688 65x1536 128x192 128x232 "
-        "128x352 128x384 128x464 128x512 128x704 128x768 128x928 128x1344 128x1856 128x2688 "
-        "144x512 256x672 256x1344 256x2688 512x64 512x128 512x336 512x672 512x1344 512x2688"
-    ),
-    "H200-SXM": (
-        "8x1792 8x2048 8x3584 8x4096 8x7168 8x14336 16x1024 20x1536 64x320 64x640 64x1280 "
-        "64x2560 128x192 128x384 128x704 128x768 129x384 161x192 512x64 512x128 512x256"
-    ),
-    "B200-SXM": (
-        "16x1024 16x1856 16x2048 32x224 32x448 32x896 32x928 32x1792 32x1856 64x192 64x384 "
-        "64x464 64x768 64x928 64x1536 64x1856 64x2688 128x232 128x352 128x464 128x704 128x928 "
-        "128x1344 128x1856 128x2688 256x256 256x512 256x672 256x1344 256x2688 512x128 512x256 "
-        "512x336 512x672 512x1344 512x2688"
-    ),
-    "RTX-PRO-6000": "256x512",
-}
 #: A large layer: FLOP, rows of an expert, and width of a rank's expert.
 LARGE_FLOP, LARGE_ROWS, LARGE_WIDTH = 20 * GIGA, 64.0, 256.0
 _NEEDS: Final = {"gpu", "num_tokens", "hidden", "inter", "topk", "experts", "moe_ep", "time_us"}
+
+
+@lru_cache(maxsize=1)
+def _facts() -> dict[str, Any]:
+    """What runs compute by library and release (``programs_db/benchmarks/expert_layers.yaml``)."""
+    data = read_yaml(shipped_root() / "programs_db" / "benchmarks" / "expert_layers.yaml")
+    for of in ("bare", "grouped", "gateless"):
+        data[of]["models"] = {tuple(map(float, model)) for model in data[of]["models"]}
+    data["tuned"] = {gpu: frozenset(shapes.split()) for gpu, shapes in data["tuned"].items()}
+    return dict(data)
 
 
 @dataclass(frozen=True)
@@ -156,7 +128,7 @@ def expert_rows(table: Table, on_bad: OnBad = "skip") -> RowsRead[ExpertBatch]:
         own = f"{kind}_{library[row].lower()}"
         dtype = _ALL_DTYPE if _ALL_CHOICES in kernels[row] else dtypes[row]
         _, _, inter, _, experts, tp, ep = sizes[row]
-        tuned = f"{experts / ep:.0f}x{inter / tp:.0f}" in _TUNED.get(gpus[row], "").split()
+        tuned = f"{experts / ep:.0f}x{inter / tp:.0f}" in _facts()["tuned"].get(gpus[row], ())
         if tuned and own == "triton_sglang" and dtype == "bfloat16":
             own += "tuned"
         groups.setdefault((gpus[row], own, dtype), []).append(int(row))
@@ -202,13 +174,16 @@ def _loads(
 
 def _is_bare(sizes: Array, kernel: str, library: str, version: str) -> bool:
     """Whether a run is one of SGLang's kernel without its layer, on one of several ranks."""
-    known = version == _BARE_VERSION or tuple(sizes[1:4]) in _BARE
+    bare = _facts()["bare"]
+    known = version == bare["version"] or tuple(sizes[1:4]) in bare["models"]
     return library == "SGLang" and "triton" in kernel and known and bool(sizes[6] > 1)
 
 
 def _is_grouped(sizes: Array, library: str, version: str) -> bool:
     """Whether a library chose among four of eight groups of experts, as DeepSeek-V3 does."""
-    return tuple(sizes[1:5]) == _GROUPED and (library, version) in _GROUPS
+    grouped = _facts()["grouped"]
+    chosen = f"{library} {version}" in grouped["releases"]
+    return chosen and tuple(sizes[1:5]) in grouped["models"]
 
 
 def _work(
@@ -228,8 +203,10 @@ def _work(
     tile_rows = np.array(TILE_ROWS, dtype=float)[:, None]
     tiles = np.where(every, np.ceil(rows / local / tile_rows) * local, tiles)
     inner = inter / tp
+    without = _facts()["gateless"]
     gateless = [
-        "nongated" in f[0] or (tuple(s) in _GATELESS and f[1:3] not in _GATED_ANYWAY)
+        "nongated" in f[0]
+        or (tuple(s) in without["models"] and f"{f[1]} {f[2]}" not in without["gated_in"])
         for s, f in zip(sizes[:, 2:5], facts, strict=True)
     ]
     halves = np.where(gateless, 1.0, 2.0)

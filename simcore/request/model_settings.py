@@ -68,7 +68,7 @@ def overrides_of(record: ModelSource | None, options: Mapping[str, Any]) -> dict
         raise InvalidConfig([f"{record.name}: {_unsized(record, height, width)}"])
     if isinstance(own := known["image"], str):  # a side for each dimension: 192x160, 128x128x128
         if (n_sides := own.count("x") + 1) > 2 and height != width:
-            raise InvalidConfig([f"{record.name}: give --set image, the sides of a volume: {own}"])
+            raise InvalidConfig([f"{record.name}: give the sides of a volume by --set image={own}"])
         return found | {"image": "x".join([str(height), *[str(width)] * (n_sides - 1)])}
     if height != width and "image_width" in known:
         return found | {"image": height, "image_width": width}

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
 
 import pytest
 import torch
-import torch.distributed as dist
 from strategies import block, workload
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
@@ -15,15 +13,6 @@ from torch.nn.parallel import DistributedDataParallel
 from simcore.base.units import MIB
 from simcore.step.program import gradient_buckets
 from simcore.workload.graph import Workload
-
-
-@pytest.fixture(scope="module")
-def process_group(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """A gloo group of one rank over a file: no ports."""
-    store = dist.FileStore(str(tmp_path_factory.mktemp("store") / "file"), 1)
-    dist.init_process_group("gloo", store=store, rank=0, world_size=1)
-    yield
-    dist.destroy_process_group()
 
 
 def mlp() -> nn.Module:

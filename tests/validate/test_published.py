@@ -122,19 +122,20 @@ def test_bad_cells_are_named(tmp_path: Path, row: str, said: str) -> None:
         read_table(path)
 
 
-def test_a_peak_without_its_kind_is_named(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("column", "cells", "said"),
+    [
+        ("memory_kind", "2,most", "memory_kind: '' is none of"),
+        ("gpus", ",", "gpus"),  # then it is no table of this format
+    ],
+)
+def test_a_table_without_a_column_is_refused(
+    column: str, cells: str, said: str, tmp_path: Path
+) -> None:
     path = tmp_path / "t.csv"
-    row = "a,s,r,gpt2,,,1x1xA100,,1 s,1,2,most,,,,\n"
-    path.write_text(HEAD.replace("memory_kind", "memry_kind") + row, encoding="utf-8")
-    with pytest.raises(DataError, match="memory_kind: '' is none of"):
-        read_table(path)
-
-
-def test_a_table_without_gpus_is_not_of_this_format(tmp_path: Path) -> None:
-    path = tmp_path / "t.csv"
-    row = "a,s,r,gpt2,,,1x1xA100,,1 s,1,,,,,,\n"
-    path.write_text(HEAD.replace(",gpus,", ",gpupus,") + row, encoding="utf-8")
-    with pytest.raises(DataError, match="gpus"):
+    row = f"a,s,r,gpt2,,,1x1xA100,,1 s,1,{cells},,,,\n"
+    path.write_text(HEAD.replace(column, f"{column}_of_it") + row, encoding="utf-8")
+    with pytest.raises(DataError, match=said):
         read_table(path)
 
 
