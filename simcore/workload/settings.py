@@ -15,7 +15,7 @@ from simcore.base.errors import LISTED, InvalidConfig, UnknownName, UsageError, 
 from simcore.base.figures import Figure
 from simcore.base.names import pair_texts, read_pairs
 from simcore.base.units import parse_quantity
-from simcore.workload.archs import ARCHS, FILES, FROZEN_ARCHS, kind_of, load
+from simcore.workload.archs import ARCHS, FILES, FROZEN_ARCHS, kind_of, load, networks
 from simcore.workload.models import FrozenRecord, ModelRecord, Scalar, Training, setting_kinds
 
 #: A model from any kind of source (``resolve.ModelSource``).
@@ -59,11 +59,11 @@ def _text(value: Scalar) -> str:
 
 def settable_archs() -> tuple[str, ...]:
     """Names that may follow ``arch:``."""
-    return tuple(name for name in FILES if _settable(name))
+    return tuple(name for name in (*FILES, *networks(own=True)) if _settable(name))
 
 
 def _settable(name: str) -> bool:
-    if name == _TRACED or name not in FILES:
+    if name == _TRACED or name not in (*FILES, *networks(own=True)):
         return False
     load(name)
     return name in ARCHS and name not in FROZEN_ARCHS

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import lru_cache
 from importlib import import_module
+from pathlib import Path
 
+from simcore.base.database import search_roots, shipped_root
 from simcore.base.registry import Registry
 from simcore.workload.graph import Frozen, Workload
 
@@ -82,11 +84,33 @@ def kind_of(name: str) -> str:
     return next((kind for kind, archs in KINDS.items() if name in archs), "other")
 
 
+def network_file(name: str) -> Path | None:
+    """The file of a network that is a record of layers, a user's own before one that ships."""
+    files = (folder / f"{name}.yaml" for folder in _folders()) if name.isidentifier() else ()
+    return next((file for file in files if file.is_file()), None)
+
+
+def networks(*, own: bool = False) -> list[str]:
+    """Names of all records of layers, or of those that do not ship."""
+    shipped = _folders()[-1]
+    folders = [folder for folder in _folders() if not own or folder != shipped]
+    return sorted({file.stem for folder in folders for file in folder.glob("*.yaml")})
+
+
+def _folders() -> list[Path]:
+    """Folders that may hold records of layers, that of shipped ones last."""
+    roots = [root for root in search_roots() if root != shipped_root()]
+    return [root / "models_db" / "architectures" for root in (*roots, shipped_root())]
+
+
 @lru_cache(maxsize=256)  # import_module takes microseconds, thousands of times in a sweep
 def load(name: str) -> None:
     """Import the file that registers ``name``, or all files for an unknown name.
 
     With all files imported, the error for an unknown name can state the nearest architecture.
     """
+    if name not in FILES and name in networks(own=True):
+        import_module(f"{__name__}.layers").register(name)
+        return
     for file in [FILES[name]] if name in FILES else dict.fromkeys(FILES.values()):
         import_module(f"{__name__}.{file}")

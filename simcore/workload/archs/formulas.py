@@ -43,7 +43,10 @@ Meaning = Callable[[Mapping[str, Any]], Any]
 @lru_cache(maxsize=4096)
 def formula(text: str) -> Meaning:
     """What a formula, without its ``=``, means. Raises ValueError if it is none."""
-    return _meaning(ast.parse(text, mode="eval").body)
+    try:
+        return _meaning(ast.parse(text, mode="eval").body)
+    except SyntaxError:
+        raise ValueError(f"{text!r} is no formula") from None
 
 
 def _meaning(node: ast.expr) -> Meaning:
@@ -52,11 +55,11 @@ def _meaning(node: ast.expr) -> Meaning:
             return lambda _named: constant
         case ast.Name(id=name):
             return operator.itemgetter(name)
-        case ast.BinOp(left=left, op=op, right=right):
+        case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATIONS:
             return _applied(_OPERATIONS[type(op)], left, right)
-        case ast.Compare(left=left, ops=[op], comparators=[right]):
+        case ast.Compare(left=left, ops=[op], comparators=[right]) if type(op) in _OPERATIONS:
             return _applied(_OPERATIONS[type(op)], left, right)
-        case ast.UnaryOp(op=op, operand=operand):
+        case ast.UnaryOp(op=op, operand=operand) if type(op) in _OPERATIONS:
             return _applied(_OPERATIONS[type(op)], operand)
         case ast.BoolOp(op=op, values=nodes):
             choose, parts = (all if isinstance(op, ast.And) else any), [*map(_meaning, nodes)]

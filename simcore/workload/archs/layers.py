@@ -1,6 +1,8 @@
 """Networks that are records of ``models_db/architectures``, and the reader of these records.
 
-A record has, in this order (and first ``with``, a record whose values and parts it has too):
+A record is found in a user's ``models_db/architectures`` first, and checked when it is first read
+(``archs.check_layers``). It has, in this order (and first ``with``, a record whose values and parts
+it has too):
 
 - ``settings``: the architecture's settings, each with its default, ``int`` or ``str`` for one
   without, ``{default: ..., choices: [...]}``, or ``{default: 2x3, numbers_between: x}`` for a list.
@@ -32,10 +34,17 @@ from functools import cached_property, lru_cache
 from string import Template
 from typing import Any
 
-from simcore.base.database import read_yaml, shipped_root
+from simcore.base.database import read_yaml
+from simcore.base.disk_cache import checked_entry, read_entry, write_entry
 from simcore.base.units import FP32_BYTES, INT64_BYTES
 from simcore.workload import ops
-from simcore.workload.archs import ARCHS, FROZEN_ARCHS, FROZEN_LAYER_LISTS, LAYER_LISTS
+from simcore.workload.archs import (
+    ARCHS,
+    FROZEN_ARCHS,
+    FROZEN_LAYER_LISTS,
+    LAYER_LISTS,
+    network_file,
+)
 from simcore.workload.archs.formulas import Meaning, formula
 from simcore.workload.archs.parts import check_names
 from simcore.workload.archs.tape import T, Tape
@@ -53,6 +62,8 @@ _ON_TAPE: dict[str, Callable[..., T]] = {
 }  # fmt: skip
 #: Arguments that a layer of other layers evaluates itself, once for each time that these run.
 _LATE = ("layers", "branches", "shortcut", "times")
+#: Errors of a record that a check of its text does not find.
+_WRONG = (LookupError, TypeError, AttributeError)
 
 
 @lru_cache(maxsize=4096)
@@ -100,33 +111,48 @@ def _kernels(stated: Iterable[Mapping[str, Mapping[str, Any]]]) -> tuple[Kernel,
 
 
 class Layers:
-    """Runs layers of a record on a tape; ``results``: the tensor at the last block of each name."""
+    """Runs layers of a record on a tape; ``results``: the tensor at the last block of each name.
+
+    ``record``: the record's name, for messages on a wrong layer of it.
+    """
 
     def __init__(
-        self, tape: Tape, values: Values, parts: Mapping[str, Sequence[Mapping[str, Any]]] = {}
-    ) -> None:
-        self.tape, self.values, self.parts = tape, values, parts
+        self, tape: Tape, values: Values, parts: Mapping[str, Sequence[Mapping[str, Any]]] = {},
+        record: str = "",
+    ) -> None:  # fmt: skip
+        self.tape, self.values, self.parts, self.record = tape, values, parts, record
         self.results: dict[str, T] = {}
         self.start: T | None = None  # input of the block that is being built
         self.labels_bytes = 0.0
 
     def run(self, layers: Sequence[Mapping[str, Any]], x: T) -> T:
-        """The result of ``layers`` on ``x``."""
+        """The result of ``layers`` on ``x``. Raises DataError for a wrong layer of a record."""
         named = self.values.named
         for layer in layers:
-            (kind, stated), = layer.items()  # fmt: skip
             self.start, named["x"] = self.start or x, x
-            if kind == "let":  # names values, one after the other
-                for name, meant in stated.items():
-                    named[name] = self.values(meant)
-            elif self.values(stated.get("when", True)):
-                given = {k: v if k in _LATE else self.values(v) for k, v in stated.items()}
-                read, result = given.pop("from", x), given.pop("as", "")
-                given.pop("when", None)
-                x = self._made(kind, read if isinstance(read, list) else [read], given)
-                if result:
-                    named[result] = x
+            try:
+                x = self._ran(layer, x)
+            except _WRONG as err:
+                if not self.record:
+                    raise
+                raise _located(self.record, layer, err) from err
         named["x"] = x
+        return x
+
+    def _ran(self, layer: Mapping[str, Any], x: T) -> T:
+        """The result of one layer on ``x``."""
+        named = self.values.named
+        (kind, stated), = layer.items()  # fmt: skip
+        if kind == "let":  # names values, one after the other
+            for name, meant in stated.items():
+                named[name] = self.values(meant)
+        elif self.values(stated.get("when", True)):
+            given = {k: v if k in _LATE else self.values(v) for k, v in stated.items()}
+            read, result = given.pop("from", x), given.pop("as", "")
+            given.pop("when", None)
+            x = self._made(kind, read if isinstance(read, list) else [read], given)
+            if result:
+                named[result] = x
         return x
 
     def _made(self, kind: str, inputs: Sequence[T], given: dict[str, Any]) -> T:
@@ -227,6 +253,8 @@ class Layers:
         for stage, row in enumerate(rows, 1):
             if columns:
                 given = row if isinstance(row, list) else [row]
+                if len(given) != len(columns):
+                    raise TypeError(f"row {stage} has {len(given)} values for {columns}")
                 named.update(zip(columns, given, strict=True), stage=stage)
             for number in range(1, self.values(times) + 1):
                 named.update(number=number, repeated=number > 1)
@@ -270,9 +298,9 @@ class Layers:
         ``given``: settings and values other than the record's. Raises ValueError for a setting that
         the network does not have.
         """
-        found = _record(record)
-        net = Layers(self.tape, _named(found, given), found.get("parts", {}))
-        x = net.run(found["features"], x)
+        values = _named(record, given)
+        net = Layers(self.tape, values, _record(record).get("parts", {}), record)
+        x = net.run(_record(record)["features"], x)
         self.values.named["results"] = {**net.values.named, **net.results}
         return x
 
@@ -316,16 +344,33 @@ _STRUCTURE: dict[str, Callable[..., T]] = {
 }  # fmt: skip
 
 
-@lru_cache(maxsize=16)
+@lru_cache(maxsize=64)
 def _record(name: str) -> dict[str, Any]:
-    record: dict[str, Any] = read_yaml(
-        shipped_root() / "models_db" / "architectures" / f"{name}.yaml"
-    )
+    """A record, with values and parts of that which it names by ``with``. Raises DataError."""
+    path = network_file(name)
+    if path is None:
+        raise KeyError(name)
+    entry = checked_entry("network", path.read_text(encoding="utf-8", errors="replace"))
+    if entry is None or read_entry(entry) is None:
+        from simcore.workload.archs.check_layers import check_network
+
+        check_network(path, {**_ON_TAPE, **_STRUCTURE})
+        if entry is not None:
+            write_entry(entry, name)
+    record: dict[str, Any] = read_yaml(path)
     if shared := record.get("with"):
         for key in ("values", "parts"):
             own = record.get(key, {})
             record = {**record, key: {**own, **_record(shared).get(key, {}), **own}}
     return record
+
+
+def _located(name: str, at: object, err: Exception) -> Exception:
+    """The error, with file and line, of a layer of a record, or of the value of a key."""
+    from simcore.workload.archs.check_layers import located
+
+    path = network_file(name)
+    return err if path is None else located(path, _record(name), at, err)
 
 
 def _numbers(key: str, text: str, between: str) -> list[int]:
@@ -336,9 +381,17 @@ def _numbers(key: str, text: str, between: str) -> list[int]:
     return [int(word) for word in words]
 
 
-def _named(record: dict[str, Any], given: Mapping[str, Any]) -> Values:
+def _value(name: str, values: Values, keys: tuple[str, ...], stated: Any) -> Any:
+    """What ``stated``, at ``keys`` of a record, stands for. Raises DataError for a wrong one."""
+    try:
+        return values(stated)
+    except _WRONG as err:
+        raise _located(name, keys, err) from err
+
+
+def _named(name: str, given: Mapping[str, Any]) -> Values:
     """All settings and values of a record. Raises ValueError for a name that is no choice."""
-    values = Values(given)
+    record, values = _record(name), Values(given)
     for key, stated in record["settings"].items():
         default = stated["default"] if isinstance(stated, dict) else stated
         values.named.setdefault(key, default)
@@ -348,7 +401,7 @@ def _named(record: dict[str, Any], given: Mapping[str, Any]) -> Values:
             values.named[key] = _numbers(key, values.named[key], stated["numbers_between"])
     for key, stated in record.get("values", {}).items():
         if key not in values.named:
-            values.named[key] = values(stated)
+            values.named[key] = _value(name, values, ("values", key), stated)
     return values
 
 
@@ -376,30 +429,44 @@ class LayerList:
     def __call__(self, **settings: Any) -> Any:
         """The network with these settings: a Workload or, if only run forward, a Frozen.
 
-        Raises ValueError for a setting that the record does not allow.
+        Raises ValueError for a setting that the record refuses, DataError for a wrong record.
         """
         bound = self.__signature__.bind(**settings)
         bound.apply_defaults()
         given = dict(bound.arguments)
         name, unit = given.pop("name"), given.pop("sample_unit", "")
-        record = _record(self.name)
-        values = _named(record, given)
-        tape = Tape(**values(record.get("tape", {})))
-        net = Layers(tape, values, record.get("parts", {}))
+        record, values = _record(self.name), _named(self.name, given)
+
+        def of(key: str, default: Any) -> Any:
+            return _value(self.name, values, (key,), record.get(key, default))
+
+        tape = Tape(**of("tape", {}))
+        net = Layers(tape, values, record.get("parts", {}), self.name)
         x = T(1, (1,))
-        if shape := values(record.get("input", {})):
+        if shape := of("input", {}):
             x = tape.input(shape["channels"], tuple(shape["grid"]), shape.get("share", 1.0))
         inputs_bytes = FP32_BYTES * x.elems
         net.run((*record["features"], *record.get("head", ())), x)
+        if tape.ops:
+            last = ("head" if record.get("head") else "features",)
+            raise _located(self.name, last, TypeError("the layers after its last block have none"))
         if "frozen" in record:
             values.named["resident"] = tape.resident
             made = [op for block in tape.blocks for op in block.ops]
-            return Frozen(name=name, ops=tuple(made), **values(record["frozen"]))
-        sent = values(record.get("input_bytes", inputs_bytes + net.labels_bytes))
-        tokens = values(record.get("tokens", 0.0))
-        made_net = tape.workload(name, unit, input_bytes=sent, tokens=tokens)
+            return Frozen(name=name, ops=tuple(made), **of("frozen", {}))
+        sent = of("input_bytes", inputs_bytes + net.labels_bytes)
+        made_net = tape.workload(name, unit, input_bytes=sent, tokens=of("tokens", 0.0))
         more = {"buffers_numel": made_net.buffers_numel + tape.resident}
-        return made_net.replace(**more | values(record.get("workload", {})))
+        return made_net.replace(**more | of("workload", {}))
+
+
+def register(name: str) -> None:
+    """Register the network of a record that does not ship, unless it is parts of others alone.
+
+    Raises DataError.
+    """
+    if "features" in (record := _record(name)):
+        (FROZEN_ARCHS if "frozen" in record else ARCHS).register(name)(LayerList(name))
 
 
 for _name, _file in LAYER_LISTS.items():
