@@ -144,13 +144,32 @@ def tied_s(points: Points, placed: Placed) -> Array:
     return seconds
 
 
+def alone_frac(placed: Placed, micro_batches: Array) -> Array:
+    """Share of a step's passes [C] that no pass of another micro-batch runs beside.
+
+    ``micro_batches`` [C]: those of a step. Megatron-Core runs the forward of one micro-batch beside
+    the backward of another (core/pipeline_parallel/combined_1f1b.py), which takes a stage that has
+    both: the forwards before the first backward, and as many backwards at the end, run alone. They
+    are as many as the last stage holds in flight; the stages before it wait meanwhile.
+    """
+    schedule, last = placed.schedule, placed.layout.pp - 1
+    first = schedule.in_flight(placed.layout, last, micro_batches)
+    found: Array = np.minimum(first * schedule.directions / micro_batches, 1.0)
+    return found
+
+
 def exposed(
-    exchange: dict[str, Array], placed: Placed, busy_s: Array, slowdown: Array
+    exchange: dict[str, Array],
+    placed: Placed,
+    busy_s: Array,
+    slowdown: Array,
+    alone: Array | float = 0.0,
 ) -> dict[str, Array]:
     """Exposed seconds of a micro-step's exchanges [C], by dimension.
 
     ``busy_s``: compute seconds of the micro-step, each of which hides one exchange at most. Hidden
-    time costs ``slowdown`` of itself in slower compute.
+    time costs ``slowdown`` of itself in slower compute. ``alone``: share of the micro-steps without
+    another micro-batch, whose compute could hide exchanges.
     """
     found = dict(exchange)
     left_s = busy_s  # compute that hides no exchange yet
@@ -160,7 +179,8 @@ def exposed(
             covered = np.minimum(ranks.covering_frac * busy_s, left_s)
             hidden = np.minimum(whole * ranks.hidden_frac, covered)
             left_s = left_s - hidden
-            found[ranks.name] = whole - hidden * (1.0 - slowdown)
+            beside = 1.0 - alone if ranks.beside_others else 1.0
+            found[ranks.name] = whole - beside * hidden * (1.0 - slowdown)
     return found
 
 

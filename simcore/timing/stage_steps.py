@@ -17,6 +17,7 @@ from simcore.timing.compute import pass_seconds, phases_of_parts
 from simcore.timing.evaluate import Job, Steps, evaluate_parts
 from simcore.timing.exchanges import (
     TRANSFER,
+    alone_frac,
     beside_host,
     data_points,
     exchanges_of,
@@ -105,14 +106,18 @@ def stage_steps(
     )
     slowdown = first.classes[0].overlap_slowdown_frac / points.overlap
     tied = tied_s(points, placed)
+    alone = alone_frac(placed, points.grad_accum)
     found = []
     for n, (steps, (index, _)) in enumerate(zip(every, placed.distinct_stages, strict=True)):
         busy = micro_step_s(steps, local)
         n_layers = placed.stages[index].n_layers
         whole_s, sent_s = exchanges.of_stage(n_layers), exchanges.collectives_s(n_layers)
-        exchange = exposed(whole_s, placed, busy, slowdown)
+        exchange = exposed(whole_s, placed, busy, slowdown, alone)
         earlier = beside_host(exchange, placed, busy, steps.host_micro_s)
-        spent = sum(earlier.values(), np.zeros(len(points)))
+        filling = exposed(whole_s, placed, busy, slowdown, 1.0)
+        spent = sum(
+            beside_host(filling, placed, busy, steps.host_micro_s).values(), np.zeros(len(points))
+        )
         passing = busy * there[n] / np.maximum(here[n], TINY)
         once = np.maximum(passing, steps.host_micro_s) + spent
         shared = shared_nic_s(steps, whole_s, exchange, placed, local, slowdown)

@@ -38,6 +38,7 @@ class ExpertRanks(LayerRanks):
 
     name = "expert parallel"
     host_waits = True
+    beside_others = True
 
     copies: float
     groups: tuple[int, int]

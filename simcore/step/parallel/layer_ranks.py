@@ -80,6 +80,8 @@ class LayerRanks:
     name: ClassVar[str]
     #: Whether the host waits for the device before each exchange.
     host_waits: ClassVar[bool] = False
+    #: Whether compute of another micro-batch hides exchanges, not that of their own.
+    beside_others: ClassVar[bool] = False
 
     ranks: int
     stride: float
