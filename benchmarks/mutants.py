@@ -15,22 +15,20 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import os
 import random
 import shutil
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from queue import SimpleQueue
-from typing import Literal
 
 from cosmic_ray.ast import ast_nodes, get_ast
 from cosmic_ray.mutating import mutate_code
 from cosmic_ray.plugins import get_operator
+
+from benchmarks.mutant_runs import Change, judge
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = ("physics", "step", "strategy", "timing", "memory")
@@ -51,10 +49,23 @@ EQUIVALENT_LINES = {
     "@lru_cache": "another size of a cache gives the same values",
     "_ADDRESS_RANGE =": "any range that is longer than a device's memory keeps segments apart",
 }
+#: Arguments of which a mutant computes the same: (operator, what stands before the place).
+EQUIVALENT_ARGUMENTS = {
+    (
+        "core/ReplaceTrueWithFalse",
+        "strict=",
+    ): "zip is given equal lengths: nothing is left to refuse",
+}
 #: Single mutants that compute the same: (file, operator, occurrence), each with its reason.
 EQUIVALENT: dict[tuple[str, str, int], str] = {
     ("simcore/step/schedules/interleaved.py", "core/ReplaceComparisonOperator_Lt_LtE", 1):
         "chunks that are none shorter share as equal ones do: 1",
+    ("simcore/step/program.py", "core/NumberReplacer", 30):
+        "no dependence is below -1, nor below -2",
+    ("simcore/physics/expert_layer.py", "core/NumberReplacer", 40):
+        "numpy computes the length of any axis that is negative",
+    ("simcore/physics/expert_layer.py", "core/NumberReplacer", 48):
+        "numpy computes the length of any axis that is negative",
     ("simcore/strategy/dialects/torchrun.py", "core/NumberReplacer", 26):
         "a longer slice of what follows is empty where the shorter one is",
     ("simcore/strategy/balanced_cut.py", "core/NumberReplacer", 78):
@@ -64,8 +75,6 @@ EQUIVALENT: dict[tuple[str, str, int], str] = {
 }  # fmt: skip
 #: z of a two-sided 95 % interval.
 _Z95 = 1.959964
-
-Outcome = Literal["noticed", "survived", "too long"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +91,10 @@ class Judged:
     """A mutant, whether the tests noticed it, and the line that it changed."""
 
     mutant: Mutant
-    outcome: Outcome
+    outcome: str
     line: str
+    #: Tests that enter the changed function, or may notice what changes at import.
+    entering: int
 
 
 def mutants_of(file: Path) -> Iterator[Mutant]:
@@ -94,8 +105,11 @@ def mutants_of(file: Path) -> Iterator[Mutant]:
     for operator_name in OPERATORS:
         operator = get_operator(operator_name)()
         places = [place for node in nodes for place in operator.mutation_positions(node)]
-        for occurrence, (start, _) in enumerate(places):
-            same = lines[start[0] - 1].lstrip().startswith(tuple(EQUIVALENT_LINES))
+        arguments = tuple(word for of, word in EQUIVALENT_ARGUMENTS if of == operator_name)
+        for occurrence, ((row, column), _) in enumerate(places):
+            line = lines[row - 1]
+            same = line.lstrip().startswith(tuple(EQUIVALENT_LINES))
+            same = same or line[:column].endswith(arguments)
             if not same and (name, operator_name, occurrence) not in EQUIVALENT:
                 yield Mutant(name, operator_name, occurrence)
 
@@ -113,37 +127,26 @@ def tests_of(file: str) -> tuple[str, ...]:
 
 
 def copy_of_repository(where: Path) -> None:
-    """A copy of the files that git tracks, so that mutants never change the working tree."""
+    """A copy of the files that git tracks or would add: edits do not meddle with a run."""
     listed = subprocess.run(
-        ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True, text=True
-    )
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT, capture_output=True, check=True, text=True,
+    )  # fmt: skip
     for name in filter(None, listed.stdout.split("\0")):
+        if not (ROOT / name).is_file():
+            continue
         target = where / name
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(ROOT / name, target)
 
 
-def judged(mutant: Mutant, where: Path, timeout_s: float) -> Judged:
-    """The result of the mirrored tests for a mutant, which is written to the copy ``where``."""
-    target = where / mutant.file
+def change_of(mutant: Mutant) -> Change:
+    """The module of a mutant before and after, and its tests."""
     before = (ROOT / mutant.file).read_text(encoding="utf-8")
     after = mutate_code(before, get_operator(mutant.operator)(), mutant.occurrence)
     if after is None:
         raise RuntimeError(f"{mutant} changes nothing")
-    target.write_text(after, encoding="utf-8")
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-n", "0", "-p", "no:cacheprovider",
-               "-m", "not long", *tests_of(mutant.file)]  # fmt: skip
-    environment = {**os.environ, "PYTHONPATH": str(where), "PYTHONDONTWRITEBYTECODE": "1"}
-    try:
-        ran = subprocess.run(
-            command, cwd=where, env=environment, capture_output=True, timeout=timeout_s
-        )
-        outcome: Outcome = "survived" if ran.returncode == 0 else "noticed"
-    except subprocess.TimeoutExpired:
-        outcome = "too long"
-    finally:
-        target.write_text(before, encoding="utf-8")
-    return Judged(mutant, outcome, _changed_line(before, after))
+    return Change(mutant.file, before, after, tests_of(mutant.file))
 
 
 def _changed_line(before: str, after: str) -> str:
@@ -185,29 +188,21 @@ def main() -> int:
         "--folders", default=",".join(FOLDERS), help="or modules of simcore/, by commas"
     )
     parser.add_argument("--jobs", type=int, default=2, help="mutants at a time")
-    parser.add_argument("--timeout", type=float, default=600.0, help="seconds for a mutant's tests")
     parser.add_argument("--json", action="store_true", help="every mutant with its outcome")
     asked = parser.parse_args()
     mutants = drawn(asked.folders.split(","), asked.n, asked.seed)
+    changes = [change_of(mutant) for mutant in mutants]
+    found: list[Judged] = []
+
+    def hear(number: int, outcome: str, entering: int) -> None:
+        line = _changed_line(changes[number].before, changes[number].after)
+        found.append(Judged(mutants[number], outcome, line, entering))
+        if outcome == "survived":
+            sys.stderr.write(f"survived {entering:3} tests  {mutants[number].file}:{line}\n")
+
     with tempfile.TemporaryDirectory() as folder:
-        copies: SimpleQueue[Path] = SimpleQueue()
-        for job in range(asked.jobs):
-            copy_of_repository(Path(folder, str(job)))
-            copies.put(Path(folder, str(job)))
-
-        def judge(mutant: Mutant) -> Judged:
-            where = copies.get()
-            try:
-                return judged(mutant, where, asked.timeout)
-            finally:
-                copies.put(where)
-
-        found: list[Judged] = []
-        with ThreadPoolExecutor(asked.jobs) as pool:
-            for one in pool.map(judge, mutants):
-                found.append(one)
-                if not asked.json and one.outcome == "survived":
-                    sys.stderr.write(f"survived  {one.mutant.file}:{one.line}\n")
+        copy_of_repository(Path(folder).resolve())
+        judge(changes, Path(folder).resolve(), asked.jobs, hear)
     noticed = sum(one.outcome != "survived" for one in found)
     score = {
         "mutants": len(found), "noticed": noticed,
@@ -219,6 +214,10 @@ def main() -> int:
             json.dumps({**score, "judged": [asdict(one) for one in found]}, indent=1) + "\n"
         )
     else:
+        for folder in sorted({one.mutant.file.split("/")[1] for one in found}):
+            of = [one for one in found if one.mutant.file.split("/")[1] == folder]
+            seen = sum(one.outcome != "survived" for one in of)
+            sys.stdout.write(f"{folder:9}{seen:4} of {len(of)}\n")
         sys.stdout.write(
             f"{noticed} of {len(found)} mutants noticed: {score['score_frac']:.0%}, "
             f"at least {score['lower_95_frac']:.0%} with 95 % confidence\n"

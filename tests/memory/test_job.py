@@ -9,14 +9,23 @@ from typing import Any
 
 import numpy as np
 import pytest
+from strategies import block, strategy, workload
 
 from simcore.answer.predict import predict
 from simcore.answer.request import make_request
 from simcore.memory.allocator import replay
 from simcore.memory.events import step_events
 from simcore.memory.job import (
+    _equal_layers,
+    _in_flight,
+    _largest,
+    _largest_replayed,
+    _Ranks,
+    _ranks_of,
+    _stuck_frac,
     axis_of,
     fullest,
+    fullest_over,
     largest_batch,
     memory_at,
     memory_over,
@@ -25,8 +34,10 @@ from simcore.memory.job import (
 )
 from simcore.memory.terms import loose_bytes
 from simcore.request.resolved import Request
+from simcore.strategy.layout import UNDIVIDED
 from simcore.workload.graph import Workload
 from simcore.workload.models import MODELS
+from simcore.workload.saved import Saved
 
 JOBS: list[tuple[str, str, dict[str, Any]]] = [
     ("gpt2-xl", "1x8xA100", {"strategy": "zero1", "precision": "bf16"}),
@@ -62,6 +73,29 @@ def test_the_largest_batch_fits_and_the_next_does_not(
     assert not predict(replace(request, micro_batch=best + 1)).fits
     for limit in {max(best - 1, 1), best, best + 1}:
         assert largest_batch(request, limit) == min(limit, best)
+
+
+@pytest.mark.parametrize(
+    ("fixed", "each", "capacity", "limit", "best"),
+    [
+        (0, 1, 0.5, 4096, 0), (0, 1, 1, 4096, 1), (2, 3, 302, 4096, 100), (2, 3, 301, 4096, 99),
+        (0, 1, 4096, 4096, 4096), (0, 1, 1e9, 10**6, 10**6), (7, 2, 246_913, 10**6, 123_453),
+        (5, 1, 4, 10, 0), (0, 1, 1e9, 0, 0), (0, 1, 101, 102, 101),
+    ],
+)  # fmt: skip
+def test_the_largest_batch_by_division(
+    fixed: float, each: float, capacity: float, limit: int, best: int
+) -> None:
+    """Bytes fixed + each x batch: (capacity - fixed) / each whole samples, at most the limit."""
+    asked: list[int] = []
+
+    def needed(batches: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        asked.append(len(batches))
+        assert len(set(batches.tolist())) == len(batches) and 1 <= batches.min() <= limit
+        return fixed + each * batches
+
+    assert _largest(needed, capacity, limit) == best
+    assert sum(asked) <= 310 and len(asked) <= 3 + (limit > 0)  # a hundred at a time
 
 
 @pytest.mark.parametrize("limit", [4096, 4097, 10**6])
@@ -136,6 +170,128 @@ def test_the_last_rank_is_on_the_last_stage() -> None:
     stages = [float(m.allocated[0]) for m in memory_over(request, *axis_of(request))]
     assert stage_allocated_bytes(request, -1) == stages[-1] != stages[0]
     assert stage_allocated_bytes(request, 0) == stages[0]
+
+
+STAGED: dict[str, Any] = {"precision": "bf16", "strategy": "zero1", "micro_batch": 1, "pp": 4}
+
+
+def _staged(**words: Any) -> Request:
+    """24 layers of bert-large on four stages of two GPUs; 16 micro-batches unless said."""
+    return make_request("bert-large", "1x8xH100", **{**STAGED, "global_batch": 32, **words})
+
+
+@pytest.mark.parametrize("words", [{}, {"schedule": "zb-1p"}, {"vpp": 2}, {"recompute": "full"}])
+def test_stages_together_are_each_alone_and_so_are_points_of_an_axis(words: dict[str, Any]) -> None:
+    """Micro-batches of 1 to 3 samples, 1 to 16 of them: together, alone, and only what decides."""
+    request = _staged(**words).held
+    assert request.placed is not None
+    stages = request.placed.stages
+    batches, accum = np.array([1.0, 3.0, 2.0, 1.0, 1.0]), np.array([16.0, 16.0, 4.0, 1.0, 2.0])
+    gpus, nodes = np.full(5, 8.0), np.ones(5)
+    together = memory_over(request, batches, accum, gpus, nodes, stages)
+    device, needed = fullest_over(request, batches, accum, gpus, nodes, stages)
+    assert len(together) == len(device) == 4
+    for n, stage in enumerate(stages):
+        assert device[n] == pytest.approx(together[n].device, rel=1e-12)
+        assert needed[n] == pytest.approx(together[n].needed, rel=1e-12)
+        for c in range(5):
+            one = (column[c : c + 1] for column in (batches, accum, gpus, nodes))
+            (alone,) = memory_over(request, *one, [stage])
+            assert alone.device[0] == pytest.approx(device[n, c], rel=1e-12)
+            assert alone.needed[0] == pytest.approx(needed[n, c], rel=1e-12)
+    # the first of each kind of equal stages stands for all of them
+    assert max(m.device[0] for m in memory_over(request, batches, accum, gpus, nodes)) == (
+        pytest.approx(device[:, 0].max(), rel=1e-12)
+    )
+
+
+def test_the_first_stage_holds_a_micro_batch_for_each_stage_after_it() -> None:
+    """1F1B: 4, 3, 2 and 1 of sixteen, at most as many as there are; activations grow with them."""
+    for accum, held in ((16, [4.0, 3.0, 2.0, 1.0]), (2, [2.0, 2.0, 2.0, 1.0]), (1, [1.0] * 4)):
+        request = _staged(global_batch=2 * accum).held
+        assert request.placed is not None
+        ranks = _ranks_of(request, request.placed.stages, 1)
+        assert ranks.position.tolist() == [0.0, 1.0, 2.0, 3.0]
+        assert _in_flight(request, ranks, np.full(4, float(accum))).tolist() == held
+    undivided = make_request("bert-large", "1x8xH100", micro_batch=1)
+    ranks = _Ranks((undivided.workload,), np.zeros(2, dtype=np.intp), np.zeros(2), np.ones(2))
+    assert _in_flight(undivided, ranks, np.full(2, 16.0)).tolist() == [1.0, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("order", "alike"),
+    [((0, 1, 1, 2), True), ((0, 1, 2), False), ((1, 1, 1), True), ((0, 2), False), ((1,), True),
+     ((0, 1, 1, 2, 2), False), ((0, 3, 1, 3, 1, 2), False)],
+)  # fmt: skip
+def test_a_model_of_equal_layers_is_one_that_they_make_half_of(
+    order: tuple[int, ...], alike: bool
+) -> None:
+    """Blocks 1 and 3 are layers, 0 and 2 are not."""
+    blocks = [block(f"b{i}", [1], recomputable=i % 2 == 1) for i in range(4)]
+    assert _equal_layers(workload(blocks, order)) is alike
+
+
+@pytest.mark.parametrize(
+    ("model", "words", "kind"),
+    [
+        ("bert-large", {}, "layers"), ("bert-large", {"recompute": "full"}, "recompute"),
+        ("resnet-50", {}, "unlike"), ("bert-large", {"pp": 2}, "any"),
+    ],
+)  # fmt: skip
+def test_fragmentation_by_kind_of_job(model: str, words: dict[str, Any], kind: str) -> None:
+    request = make_request(model, "1x2xA100", micro_batch=4, **words).held
+    part, layout = request.workload, UNDIVIDED
+    if request.placed is not None:
+        part, layout = request.placed.stages[0].workload, request.placed.layout
+    assert _stuck_frac(request, part, layout) == request.profile.allocator_stuck_frac(kind).value
+
+
+def test_a_replay_lets_through_the_largest_batch_and_no_larger_one() -> None:
+    """Three blocks that keep 1 to 3 MiB a sample; those that are sure to fit are not replayed."""
+    blocks = [
+        block(f"b{i}", [2**18], saved=Saved(raw_bytes=i * 2.0**20), recomputable=False)
+        for i in (1, 2, 3)
+    ]
+    model, how, limit = workload(blocks), strategy("ddp"), 256 * 2.0**20
+
+    def runs(batch: int) -> bool:
+        events = step_events(
+            model, how, micro_batch=batch, grad_accum=1, n_ranks=1, cublas_bytes=0.0
+        )
+        return replay(events.events, limit).failed_at is None
+
+    best = _largest_replayed(model, how, False, False, limit, 0.0, 0)
+    assert 16 < best < 48 and runs(best) and not runs(best + 1)  # 6 MiB a sample
+    assert _largest_replayed(model, how, False, False, limit, 0.0, best + 9) == best + 9
+    assert _largest_replayed(model, how, False, False, 2.0**20, 0.0, 0) == 0
+
+
+@pytest.mark.parametrize(("model", "lacks"), [("gpt2", False), ("llama3.1-405b", True)])
+def test_what_the_ranks_of_a_node_keep_there_may_exceed_its_memory(model: str, lacks: bool) -> None:
+    """Eight ranks with an eighth each of 16 bytes a parameter: gradients, masters, two moments.
+
+    ZeRO-3 with all of it on the host: 2 bytes of weights, 2 of gradients, 4 + 8 of state.
+    """
+    words = {"strategy": "zero3", "precision": "bf16", "micro_batch": 1, "optimizer": "adamw"}
+    request = make_request(model, "1x8xA100", offload="optimizer:cpu,params:cpu", **words)
+    found = memory_result(request)
+    whole = 16.0 * request.workload.trainable_numel
+    assert found.host_bytes * 8 == pytest.approx(whole, rel=1e-9)
+    assert found.host_capacity_bytes == request.cluster.groups[0].node.cpu.dram_size.value
+    assert found.host_lack_bytes == pytest.approx(max(whole - found.host_capacity_bytes, 0.0))
+    assert (found.host_lack_bytes > 0) == lacks and found.nvme_bytes == 0.0
+
+
+def test_bounds_lie_at_equal_distances_and_nothing_beyond_the_device_is_cached() -> None:
+    small, tight = (memory_result(make_request("gpt2", "1xT4", micro_batch=b)) for b in (1, "max"))
+    for found in (small, tight):
+        assert found.low_bytes + found.high_bytes == pytest.approx(2 * found.device_bytes)
+        assert 0.0 < found.low_bytes < found.device_bytes < found.high_bytes
+        assert sum(found.terms.values()) == pytest.approx(found.device_bytes)
+        assert all(n > 0 for n in found.terms.values())
+        outside = found.device_bytes - found.reserved_bytes
+        assert found.cached_bytes <= max(found.capacity_bytes - outside, found.reserved_bytes)
+    assert small.cached_bytes < small.capacity_bytes
 
 
 def test_a_plan_of_all_buffers_loses_nothing_to_fragmentation() -> None:

@@ -14,8 +14,9 @@ from strategies import group, groups
 from simcore.base.database import read_yaml, shipped_root
 from simcore.hardware.cluster import parse_cluster
 from simcore.hardware.profile import load_profile
-from simcore.physics.collectives import ALGORITHMS, Collective, Group, Library
+from simcore.physics.collectives import ALGORITHMS, Collective, Group, Library, ways
 from simcore.physics.collectives import collective_time_s as time_s
+from simcore.physics.collectives.pairwise import once_each_frac
 from simcore.timing.points import Points
 from simcore.timing.steps import point_values
 
@@ -207,3 +208,55 @@ def test_a_reduce_scatter_costs_what_an_all_gather_does(
     for name in ALGORITHMS:
         both = [ALGORITHMS[name].time_s(op, sizes, on) for op in ("reduce_scatter", "all_gather")]
         assert np.array_equal(both[0], both[1]), name
+
+
+@pytest.mark.parametrize("generation", range(4))
+@pytest.mark.parametrize("op", OPS)
+def test_one_rank_costs_nothing_with_nccl_either(op: Collective, generation: int) -> None:
+    """Next to a configuration with eight ranks, whose launch and hops take time."""
+    on = group(
+        np.array([1.0, 8.0]), intra_hop_s=1.0, base_s=1.0, generation=generation, nvlink=True,
+        nvls_bw_bytes_per_s=1e11,
+    )  # fmt: skip
+    alone, several = time_s(op, np.array([[GB]]), on)[0]
+    assert alone == 0.0 < several
+
+
+@pytest.mark.parametrize("op", OPS)
+def test_a_single_node_has_no_uplinks(op: Collective) -> None:
+    """Whatever the switches between nodes are, ranks of one node meet inside it."""
+    plain = one(op, GB, group(8.0, generation=2, nvlink=True))
+    thin = group(8.0, generation=2, nvlink=True, oversubscription=7.0, leaf_nodes=4.0, rails=True)
+    assert one(op, GB, thin) == plain > 0.0
+
+
+def test_a_library_of_which_nothing_is_known_has_rings_trees_and_no_bottleneck() -> None:
+    """No reduction in switches, no restriction, no ramp: the ring is 2 * 7/8 * 1 GB / 10 GB/s."""
+    on = group(8.0, 4.0)
+    assert {w[:2] for w in ways("all_reduce", GB, on)} == {("Ring", ""), ("Tree", "")}
+    assert {w[0]: w[2] for w in ways("all_reduce", GB, on)}["Ring"] == pytest.approx(0.175)
+    assert Library() == Library(
+        generation=-1, nvlink=False, amd_host=False, nvls_bw_bytes_per_s=0.0, sharp=False,
+        nic_latency_s=0.0, channel_bw_bytes_per_s=0.0, intra_chunk_ramp=0.0, inter_chunk_ramp=0.0,
+        leaf_nodes=np.inf, oversubscription=1.0, rails=False, fabric=None, node_stride=1.0,
+        torus=(), release=(2, 30),
+    )  # fmt: skip
+    assert (on.ramp, on.nvls_bw_bytes_per_s, on.node_stride) == (0.0, 0.0, 1.0)
+
+
+def test_copies_of_a_token_meet_in_random_places() -> None:
+    """By counting: two copies to two places meet in half of the four cases, 1.5 places in the mean.
+
+    Chosen groups: with one of two groups on two places both copies go to one place; with one of
+    four groups on two places (two groups a place) as well; with two of four, the pairs of groups
+    share a place in 2 of 6 cases (1 place), else the two copies are spread at random (1.5).
+    """
+    two = np.array([2.0])
+    assert once_each_frac(two, 2.0) == pytest.approx(1.5 / 2)
+    assert once_each_frac(np.array([1.0, 4.0]), 3.0) == pytest.approx([1 / 3, 37 / 16 / 3])
+    assert once_each_frac(two, 2.0, groups=2, chosen=1) == pytest.approx(0.5)
+    assert once_each_frac(two, 2.0, groups=4, chosen=1) == pytest.approx(0.5)
+    some = once_each_frac(two, 2.0, groups=4, chosen=2)
+    assert some == pytest.approx((2 * 1.0 + 4 * 1.5) / 6 / 2)
+    four = once_each_frac(np.array([4.0]), 2.0, groups=2, chosen=1)  # the group has two places
+    assert four == pytest.approx(1.5 / 2)

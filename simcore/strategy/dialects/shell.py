@@ -93,7 +93,7 @@ def _parts(words: list[str]) -> Iterator[list[str]]:
     for word in [*words, ";"]:
         if target:
             target = False
-        elif word in ("&&", "||", "|", ";", "&"):
+        elif word in ("&&", "||", "|", ";", ";;", "&"):
             if part:
                 yield part
             part = []
@@ -237,8 +237,11 @@ def _scan(line: str, quote: str) -> tuple[str, str]:
 
 
 def _split(source: Source, line: int, text: str) -> list[str]:
+    """The words of a line; semicolons are words of their own."""
+    lexer = shlex.shlex(text, posix=True, punctuation_chars=";")
+    lexer.whitespace_split, lexer.commenters = True, ""
     try:
-        return shlex.split(text)
+        return list(lexer)
     except ValueError as err:
         reason = str(err).lower()
         raise DataError(f"no command line: {reason}", file=source.where, line=line) from None
@@ -262,7 +265,7 @@ def _fill(source: Source, words: list[str], variables: dict[str, list[str]]) -> 
         whole = _VARIABLE.fullmatch(word)
         value = variables.get(whole[1] or whole[4]) if whole else None
         if whole and not any(value or ()) and whole[3] is not None:
-            value = [whole[3]] if whole[3] else []
+            value = [_substituted(whole[3], variables)] if whole[3] else []
         apart = whole is None or not whole[2]  # "${NAME[@]}" keeps its elements whole
         new = [w for v in value for w in (v.split() if apart else [v])] if value is not None else [
             _substituted(word, variables)

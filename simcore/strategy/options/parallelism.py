@@ -61,7 +61,7 @@ DECLARED = (
         name="vpp_group", heading="Parallelism", kind=Whole(), unit="micro-batches",
         help="Micro-batches in a row on each chunk of --vpp, at least one a stage (default).",
         axis=Axis(), in_launch=True,
-        control=Control(label="Micro-batches in a row", group=LAYOUT_GROUP, fine=True, example=8),
+        control=Control(label="Micro-batches in a row", group=LAYOUT_GROUP, example=8),
         launch_keys={"megatron": "microbatch-group-size-per-virtual-pipeline-stage"},
     ),
     Option(
@@ -70,7 +70,7 @@ DECLARED = (
         help="Most micro-batches whose weight gradients of the head wait for the pipeline's end.",
         more="Megatron's --defer-embedding-wgrad-compute: it costs memory on the last stage; the "
              "time it saves there is not predicted.",
-        control=Control(label="Deferred gradients of the head", group=LAYOUT_GROUP, fine=True,
+        control=Control(label="Deferred gradients of the head", group=LAYOUT_GROUP,
                         example=4),
     ),
     Option(

@@ -208,6 +208,18 @@ def test_zero3_hides_what_fits_under_compute() -> None:
     assert step == pytest.approx(1 + 4 * 4 + 4 * 8 + 1 + 2 * base)
 
 
+def test_zero3_that_neither_overlaps_nor_prefetches_waits_for_everything() -> None:
+    """Three blocks of 4 s and 8 s, a second for each gather and reduce-scatter, one by one.
+
+    The last block is still there when backward begins, so that two blocks are gathered again.
+    """
+    model = workload([block("layer", [1], forward_flop=4.0, backward_flop=8.0)], [0] * 3)
+    alone = {"overlap": Overlap(grads=False), "prefetch_blocks": 0}
+    how = strategy("zero3", "bf16", optimizer="sgd-plain", **alone)
+    step = evaluate(Job(model, how, (rates(),)), points()).step_s[0]
+    assert step == pytest.approx(3 * (1 + 4) + 3 * (8 + 1) + 2 + 8 * COLLECTIVE_BASE_S)
+
+
 def test_zero3_on_a_slow_wire_is_bound_by_it() -> None:
     """Wire of 100 s a collective: 4 + 3 gathers and 4 reduce-scatters, back to back.
 

@@ -285,3 +285,27 @@ def test_a_token_that_is_sent_once_saves_the_copies() -> None:
     weights = 1 + 0.5 * 4 * 8 / (4096 * 2)  # fp32, of all eight experts, beside half of the rows
     first, second = (r.once_s(bytes_, link)["all_to_all"][0] for r in (plain, once))
     assert second / first == pytest.approx(share * weights, rel=1e-3)
+
+
+def test_weights_of_a_plain_exchange_travel_alone_in_half_of_the_exchanges() -> None:
+    """1 GB of rows at 10 GB/s, 7 of 8 parts leave; a hundredth of it in every second exchange."""
+    plain = replace(_ranks("mixtral-8x7b", {"ep": 8}), weights_frac=0.0)
+    rows = plain.once_s(np.array([1e9]), group(8.0))["all_to_all"][0]
+    assert rows == pytest.approx(7 / 8 * 0.1)
+    beside = replace(plain, weights_frac=0.01)
+    found = beside.once_s(np.array([1e9]), group(8.0))["all_to_all"][0]
+    assert found == pytest.approx(7 / 8 * 0.1 * (1 + 0.5 * 0.01))
+
+
+def test_deepeps_processors_limit_nvlink_of_blackwell_alone() -> None:
+    """20 SMs of 19.8 GB/s bring 396 GB/s of rows; of a bus bandwidth that is 7/8 of it."""
+    deep = replace(_ranks("mixtral-8x7b", {"ep": 8, "dispatcher": "deepep"}), weights_frac=0.0)
+    travelling = 8 * (1 - (7 / 8) ** 2) / 2  # two copies to random ones of eight ranks
+
+    def seconds(generation: int, intra_bw: float = 1e12) -> float:
+        on = group(8.0, generation=generation, nvlink=True, intra_bw=intra_bw)
+        return float(deep.once_s(np.array([1e12]), on)["all_to_all"][0])
+
+    assert seconds(3) == pytest.approx(travelling * 7 / 8 * 1e12 / (396e9 * 7 / 8))
+    assert seconds(2) == pytest.approx(travelling * 7 / 8 * 1e12 / 1e12)
+    assert seconds(3, 1e11) == seconds(2, 1e11)  # slower than the SMs

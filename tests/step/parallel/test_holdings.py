@@ -153,3 +153,19 @@ def test_weights_in_8_bits_of_layers_alone() -> None:
     how = _how("zero1", fp8_copies=1)
     held = PARALLELISMS["zero1"].holdings(model, how, RANKS)
     assert held.parameters.tolist() == [600 + 800] * 2
+
+
+@pytest.mark.parametrize("name", ["dp", "manual", "ddp"])
+def test_two_ranks_hold_what_many_do_where_nothing_is_divided(name: str) -> None:
+    for words in ({}, {"main": "fp32"}, {"views": True}):
+        held = PARALLELISMS[name].holdings(MODEL, _how(name, **words), np.array([2.0, 3.0, 512.0]))
+        for f in fields(Holdings):
+            assert len(set(getattr(held, f.name).tolist())) == 1, (f.name, words)
+
+
+@pytest.mark.parametrize("stage", [1, 2, 3])
+def test_shards_halve_where_ranks_double(stage: int) -> None:
+    """Two ranks hold twice as much of the optimizer's state as four; buckets are whole on both."""
+    held = PARALLELISMS[f"zero{stage}"].holdings(MODEL, _how(f"zero{stage}"), np.array([2.0, 4.0]))
+    assert held.optimizer_state.tolist() == [6000, 3000]
+    assert held.buckets[0] == held.buckets[1]

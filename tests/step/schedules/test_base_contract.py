@@ -186,6 +186,9 @@ def test_rules_of_degrees_and_of_the_schedule_are_told_together() -> None:
     assert layout_violations(Layout(pp=2, vpp=0, schedule="dualpipe"), 8, 12) == [
         "vpp must be at least 1, not 0"
     ]
+    assert layout_violations(Layout(pp=2, vpp=0, stages="6,6"), 8, 12) == [
+        "vpp must be at least 1, not 0"
+    ]
 
 
 def test_the_layers_of_all_stages_are_those_of_the_model() -> None:
