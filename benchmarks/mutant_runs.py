@@ -85,6 +85,7 @@ def judge(changes: Sequence[Change], root: Path, jobs: int, hear: Hear) -> None:
     process = os.fork()
     if not process:
         os.close(reading)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         with os.fdopen(writing, "w", encoding="utf-8") as answers:
             _exit_after(lambda: _judge_collected(changes, root, jobs, answers))
     os.close(writing)
@@ -192,7 +193,7 @@ def _judge_collected(changes: Sequence[Change], root: Path, jobs: int, answers: 
 
     try:
         if not _pytest(_Loop(work), sorted({path for change in changes for path in change.tests})):
-            say(error="tests cannot be collected, or fail without a mutant")
+            say(error="pytest cannot collect the tests")
     except Exception:
         say(error=traceback.format_exc())
 
