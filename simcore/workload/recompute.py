@@ -26,7 +26,7 @@ _MLP = (
     "gate", "up", "up.bias", "gate_up", "down", "gelu", "gelu_new", "quick_gelu", "relu", "relu2",
     "silu", "activation", *_ACTIVATION,
 )  # fmt: skip
-#: Prefix of ops of a layer that has two streams (archs.mmdit).
+#: Prefix of ops of a layer that has two streams (models_db/architectures/image_and_text.yaml).
 _STREAM = re.compile(r"^(image|text)\.")
 #: Products and exchanges of a mixture of experts.
 _ROUTER, _EXCHANGES = "router", ("dispatch", "combine")

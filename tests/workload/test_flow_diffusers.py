@@ -24,8 +24,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from simcore.base.errors import DataError
 from simcore.workload.archs import ARCHS
-from simcore.workload.archs import mmdit as _mmdit  # noqa: F401  (registers)
-from simcore.workload.archs import wan as _wan  # noqa: F401
+from simcore.workload.archs import body_layers as _body_layers  # noqa: F401  (registers)
 from simcore.workload.graph import Kernel, Workload
 from simcore.workload.huggingface import read_config
 from simcore.workload.models import MODELS

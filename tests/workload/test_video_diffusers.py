@@ -15,8 +15,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from simcore.base.errors import InvalidConfig
 from simcore.workload.archs import ARCHS
-from simcore.workload.archs import cogvideox as _cogvideox  # noqa: F401  (registers)
-from simcore.workload.archs import mmdit as _mmdit  # noqa: F401
+from simcore.workload.archs import body_layers as _body_layers  # noqa: F401  (registers)
 from simcore.workload.graph import Workload
 from simcore.workload.huggingface import read_config
 from simcore.workload.models import MODELS

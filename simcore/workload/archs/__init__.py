@@ -25,21 +25,19 @@ _RECORDS = (
 LAYER_LISTS = {**{name: name for name in _RECORDS}, "resnext": "resnet"}
 #: Records of networks that only run forward.
 FROZEN_LAYER_LISTS: tuple[str, ...] = ("embedding_tables", "autoencoder_kl_encoder")
+#: Records of layers on ``archs.body``.
+BODY_LISTS: tuple[str, ...] = ("ltx", "wan", "cogvideox", "mmdit", "mmdit_video")
 #: The file that registers each architecture. The list is explicit (no folder is scanned), so that a
 #: prediction imports only the files that it needs.
 FILES = {
     **dict.fromkeys((*LAYER_LISTS, *FROZEN_LAYER_LISTS), "layers"),
+    **dict.fromkeys(BODY_LISTS, "body_layers"),
     "bert": "bert",
     "albert": "albert",
     "wav2vec2": "wav2vec2",
     "bart": "bart",
     "deberta": "deberta",
     "modernbert": "modernbert",
-    "mmdit": "mmdit",
-    "mmdit_video": "mmdit",
-    "wan": "wan",
-    "ltx": "ltx",
-    "cogvideox": "cogvideox",
     "transformer": "transformer",
     "vit": "vit",
     "t5_encoder": "encoder_decoder",
@@ -110,7 +108,7 @@ def load(name: str) -> None:
     With all files imported, the error for an unknown name can state the nearest architecture.
     """
     if name not in FILES and name in networks(own=True):
-        import_module(f"{__name__}.layers").register(name)
+        import_module(f"{__name__}.body_layers").register(name)
         return
     for file in [FILES[name]] if name in FILES else dict.fromkeys(FILES.values()):
         import_module(f"{__name__}.{file}")

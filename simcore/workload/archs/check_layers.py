@@ -16,7 +16,9 @@ from simcore.base.errors import DataError, nearest
 from simcore.base.part import KeyedError
 from simcore.workload import ops
 from simcore.workload.archs import network_file, networks
+from simcore.workload.archs.body import adapters
 from simcore.workload.archs.formulas import FUNCTIONS, formula
+from simcore.workload.archs.parts import KERNELS
 from simcore.workload.archs.tape import Tape
 from simcore.workload.graph import Frozen, Kernel, KernelKind, Workload
 from simcore.workload.saved import Saved
@@ -26,18 +28,25 @@ Keys = tuple[int | str, ...]
 #: Functions that make layers, by kind of layer.
 Makers = Mapping[str, Callable[..., Any]]
 
-_KEYS = ("with", "settings", "values", "tape", "parts", "input", "features", "head", "input_bytes",
-         "tokens", "workload", "frozen")  # fmt: skip
+_KEYS = ("with", "sample_unit", "settings", "values", "tape", "body", "parts", "input", "features",
+         "head", "stages", "input_bytes", "tokens", "workload", "frozen")  # fmt: skip
+_OF_STAGES = ("layers", "times", "boundary", "recomputed", "in_layer", "fused")
+#: Keys that hold the layers that run.
+_RUN = ("features", "head", "stages")
 #: Arguments that every kind of layer has, and those of all operators.
 _OF_LAYERS, _OF_OPS = ("when", "from", "as"), ("makes", "saves_inputs")
 #: Names that have a value in every record.
-_GIVEN = ("x", "stage", "number", "repeated", "inputs", "results", "resident")
+_GIVEN = ("x", "stage", "number", "repeated", "inputs", "results", "resident", "trains",
+          "conditioned")  # fmt: skip
 #: Kind of layer that names values.
 _LET = "let"
 
 
-def check_network(path: Path, makers: Makers) -> None:
-    """Raises DataError for the first mistake in a network's record, or in those it adds."""
+def check_network(path: Path, makers: Mapping[str, Makers]) -> None:
+    """Raises DataError for the first mistake in a network's record, or in those it adds.
+
+    ``makers``: those of records on a ``tape`` and on a ``body``.
+    """
     files = dict(_files(path))
     parts: dict[str, Any] = {}  # the first file's of each name
     for data in files.values():
@@ -45,11 +54,12 @@ def check_network(path: Path, makers: Makers) -> None:
     names = {name for data in files.values() for name in (*_GIVEN, *_named(data, parts))}
     # Parts for several networks have names of these, and are checked where a network runs them.
     run: dict[str, Any] = {}
-    _find_run([files[path].get(key, []) for key in ("features", "head")], parts, run)
+    _find_run([files[path].get(key, []) for key in _RUN], parts, run)
+    whole = any(key in files[path] for key in _RUN)
     for file, data in files.items():
         try:
-            check = _Check(makers, parts, names, run)
-            check.record(data, whole="features" in files[path])
+            of_kind = makers.get("body" if "body" in data else "tape", {})
+            _Check(of_kind, parts, names, run).record(data, whole)
         except KeyedError as err:
             raise _error(file, err.keys, str(err)) from None
 
@@ -151,7 +161,7 @@ def _arguments(maker: Callable[..., Any]) -> tuple[list[str], list[str], bool]:
     needed, known, others = [], [], False
     for name, p in inspect.signature(maker).parameters.items():
         others |= p.kind is p.VAR_KEYWORD
-        is_tensor = name == "self" or p.annotation == "T"
+        is_tensor = name in ("self", "body") or p.annotation == "T"
         if not is_tensor and p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL):
             known.append(name)
             needed += [name] if p.default is p.empty else []
@@ -192,8 +202,10 @@ class _Check:
         self.knows_names = whole
         for key in ("features", "head"):
             self.layers((key,), data.get(key, []))
+        self.stages(data.get("stages", []))
         for key, known in (
-            ("tape", _arguments(Tape)[1]), ("input", ["channels", "grid", "share"]),
+            ("tape", _arguments(Tape)[1]), ("body", _arguments(adapters)[1]),
+            ("input", ["channels", "grid", "share"]),
             ("workload", _fields(Workload, "name", "sample_unit", "blocks", "order")),
             ("frozen", _fields(Frozen, "name", "ops")),
         ):  # fmt: skip
@@ -201,8 +213,28 @@ class _Check:
         for key in ("channels", "grid") if "input" in data else ():
             if key not in data["input"]:
                 raise KeyedError(("input",), f"key {key!r} is missing")
-        for key in ("values", "tape", "input", "input_bytes", "tokens", "workload", "frozen"):
+        for key in (
+            "values",
+            "tape",
+            "body",
+            "input",
+            "input_bytes",
+            "tokens",
+            "workload",
+            "frozen",
+        ):
             self.value((key,), data.get(key))
+
+    def stages(self, stated: Any) -> None:
+        """Raises KeyedError for a list of stages."""
+        for i, stage in enumerate(stated if isinstance(stated, list) else [stated]):
+            if not isinstance(stage, dict) or len(stage) != 1:
+                raise KeyedError(("stages", i), "must be one block: `name: {layers: [...]}`")
+            for name, given in stage.items():
+                at = ("stages", i, name)
+                _only(at, "key", given, _OF_STAGES)
+                self.layers((*at, "layers"), given.get("layers"))
+                self.value(at, {k: v for k, v in given.items() if k != "layers"})
 
     def layers(self, keys: Keys, stated: Any) -> None:
         """Raises KeyedError for a list of layers."""
@@ -256,9 +288,11 @@ class _Check:
         for i, kernel in enumerate(stated if isinstance(stated, list) else [stated]):
             if not isinstance(kernel, dict) or len(kernel) != 1:
                 raise KeyedError((*at, i), "must be one kind of kernel with its amounts")
-            _only((*at, i), "kind of kernel", kernel, get_args(KernelKind))
+            _only((*at, i), "kind of kernel", kernel, (*get_args(KernelKind), *KERNELS))
             for kind, amounts in kernel.items():
-                _only((*at, i, kind), "amount", amounts, _fields(Kernel, "kind"))
+                made = kind in KERNELS
+                known = _arguments(getattr(ops, kind))[1] if made else _fields(Kernel, "kind")
+                _only((*at, i, kind), "amount", amounts, known)
                 self.value((*at, i, kind), amounts)
 
     def value(self, at: Keys, stated: Any) -> None:

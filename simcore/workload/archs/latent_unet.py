@@ -14,7 +14,6 @@ from simcore.base.record import dataclass
 from simcore.workload import ops
 from simcore.workload.archs import ARCHS
 from simcore.workload.archs.body import Adapters, Body, adapters, check_targets
-from simcore.workload.archs.diffusion_parts import MODES, Latent, latent_of, pixel_bytes
 from simcore.workload.archs.lm_attention import FLASH
 from simcore.workload.archs.parts import check_names
 from simcore.workload.archs.tape import T, Tape
@@ -22,10 +21,14 @@ from simcore.workload.graph import Frozen, Kernel, Op, Workload
 from simcore.workload.saved import Saved
 
 _GROUPS = 32
+#: math: scores in memory; flash1: xformers, before torch had its own kernel; flash:
+#: FlashAttention-2.
+MODES = ("math", "flash", "flash1")
 #: Products to which diffusers' scripts add adapters
 #: (examples/text_to_image/train_text_to_image_lora.py).
 _ADAPTED = "to_q,to_k,to_v,to_out.0"
 _ENCODED_BYTES, _TOKEN_BYTES = 2.0, 8.0
+_PIXEL_BYTES = 12.0  # three colours in fp32
 #: Traffic (in multiples of the latent) and launches. Noise: a normal draw, random steps, two
 #: look-ups of schedule factors, two products and their sum. Loss: the squared error's difference,
 #: square and mean, and their backward.
@@ -279,7 +282,10 @@ def build(
         raise ValueError("widths must be multiples of heads")
     if resnets < 1 or text_tokens < 1:
         raise ValueError("resnets and text_tokens must be at least 1")
-    latent = latent_of(image, vae_factor, 2 ** (levels - 1), 1, in_channels)
+    patch = 2 ** (levels - 1)
+    if image % (vae_factor * patch) or image <= 0:
+        raise ValueError(f"image={image} must be a multiple of {vae_factor} x patch={patch}")
+    latent = T(in_channels, (image // vae_factor,) * 2)
     tape = _Tape(net)
     noise = Kernel(kind="elementwise", high=_NOISE_TRAFFIC * latent.elems, launches=_NOISE_LAUNCHES)
     tape.op(Op(name="noise", fwd=(noise,)))
@@ -290,8 +296,8 @@ def build(
     tape.block("output")
     inputs = _ENCODED_BYTES * (latent.elems + text_tokens * text_width + pooled_width)
     if not encoded:
-        inputs = pixel_bytes(image, 1, 4.0) + _TOKEN_BYTES * text_tokens
-    made = tape.workload(name, sample_unit, input_bytes=inputs, tokens=float(latent.side**2))
+        inputs = _PIXEL_BYTES * image**2 + _TOKEN_BYTES * text_tokens
+    made = tape.workload(name, sample_unit, input_bytes=inputs, tokens=latent.points)
     if net.adapters is None:
         return made
     check_targets(net.adapters, tape.bodies)
@@ -310,8 +316,8 @@ def build(
     return made.replace(frozen=(base,), frozen_weight_flop=2 * forward - backward, notes=(note,))
 
 
-def _levels(tape: _Tape, net: _Net, latent: Latent, resnets: int, middle_layers: int) -> T:
-    x = _conv(tape, "conv_in", tape.input(latent.channels, (latent.side,) * 2), net.widths[0])
+def _levels(tape: _Tape, net: _Net, latent: T, resnets: int, middle_layers: int) -> T:
+    x = _conv(tape, "conv_in", tape.input(latent.c, latent.grid), net.widths[0])
     tape.block("input")
     skips, last = [x], len(net.widths) - 1
     for level, width in enumerate(net.widths):
@@ -342,7 +348,7 @@ def _levels(tape: _Tape, net: _Net, latent: Latent, resnets: int, middle_layers:
     return x
 
 
-def _loss(tape: Tape, latent: Latent) -> None:
+def _loss(tape: Tape, latent: T) -> None:
     fp32_bytes = 4.0 * latent.elems
     fwd = Kernel(kind="elementwise", raw_bytes=_LOSS_TRAFFIC * fp32_bytes, launches=_LOSS_LAUNCHES)
     bwd = Kernel(

@@ -46,7 +46,7 @@ from simcore.workload.archs import (
     network_file,
 )
 from simcore.workload.archs.formulas import Meaning, formula
-from simcore.workload.archs.parts import check_names
+from simcore.workload.archs.parts import KERNELS, check_names
 from simcore.workload.archs.tape import T, Tape
 from simcore.workload.graph import Affine, Frozen, Kernel, Op
 from simcore.workload.saved import Saved
@@ -106,7 +106,10 @@ def _kernels(stated: Iterable[Mapping[str, Mapping[str, Any]]]) -> tuple[Kernel,
     for kernel in stated:
         (kind, given), = kernel.items()  # fmt: skip
         fields = {k: Affine(*v) if isinstance(v, list) else v for k, v in given.items()}
-        made.append(Kernel(kind=kind, **fields))  # type: ignore[arg-type]
+        if kind in KERNELS:
+            made.append(getattr(ops, kind)(**fields))
+        else:
+            made.append(Kernel(kind=kind, **fields))  # type: ignore[arg-type]
     return tuple(made)
 
 
@@ -147,7 +150,8 @@ class Layers:
             for name, meant in stated.items():
                 named[name] = self.values(meant)
         elif self.values(stated.get("when", True)):
-            given = {k: v if k in _LATE else self.values(v) for k, v in stated.items()}
+            late = _LATE if kind in _STRUCTURE else ()
+            given = {k: v if k in late else self.values(v) for k, v in stated.items()}
             read, result = given.pop("from", x), given.pop("as", "")
             given.pop("when", None)
             x = self._made(kind, read if isinstance(read, list) else [read], given)
@@ -156,12 +160,12 @@ class Layers:
         return x
 
     def _made(self, kind: str, inputs: Sequence[T], given: dict[str, Any]) -> T:
+        if kind in self.parts:
+            return self._part(kind, inputs, given)
         if kind in _ON_TAPE:
             return _ON_TAPE[kind](self.tape, given.pop("name"), *inputs, **given)
         if kind in _STRUCTURE:
             return _STRUCTURE[kind](self, *inputs, **given)
-        if kind in self.parts:
-            return self._part(kind, inputs, given)
         family, _, name = kind.partition(".")
         if family != "ops" or name not in ops.__all__:
             raise KeyError(f"{kind!r} is no kind of layer")
@@ -344,6 +348,10 @@ _STRUCTURE: dict[str, Callable[..., T]] = {
 }  # fmt: skip
 
 
+#: Functions that make layers, by kind of layer, for either kind of record.
+MAKERS: dict[str, Mapping[str, Callable[..., Any]]] = {"tape": {**_ON_TAPE, **_STRUCTURE}}
+
+
 @lru_cache(maxsize=64)
 def _record(name: str) -> dict[str, Any]:
     """A record, with values and parts of that which it names by ``with``. Raises DataError."""
@@ -354,12 +362,12 @@ def _record(name: str) -> dict[str, Any]:
     if entry is None or read_entry(entry) is None:
         from simcore.workload.archs.check_layers import check_network
 
-        check_network(path, {**_ON_TAPE, **_STRUCTURE})
+        check_network(path, MAKERS)
         if entry is not None:
             write_entry(entry, name)
     record: dict[str, Any] = read_yaml(path)
     if shared := record.get("with"):
-        for key in ("values", "parts"):
+        for key in ("values", "parts", "body"):
             own = record.get(key, {})
             record = {**record, key: {**own, **_record(shared).get(key, {}), **own}}
     return record
@@ -381,7 +389,7 @@ def _numbers(key: str, text: str, between: str) -> list[int]:
     return [int(word) for word in words]
 
 
-def _value(name: str, values: Values, keys: tuple[str, ...], stated: Any) -> Any:
+def value_of(name: str, values: Values, keys: tuple[str | int, ...], stated: Any) -> Any:
     """What ``stated``, at ``keys`` of a record, stands for. Raises DataError for a wrong one."""
     try:
         return values(stated)
@@ -401,7 +409,7 @@ def _named(name: str, given: Mapping[str, Any]) -> Values:
             values.named[key] = _numbers(key, values.named[key], stated["numbers_between"])
     for key, stated in record.get("values", {}).items():
         if key not in values.named:
-            values.named[key] = _value(name, values, ("values", key), stated)
+            values.named[key] = value_of(name, values, ("values", key), stated)
     return values
 
 
@@ -416,7 +424,8 @@ class LayerList:
         record, kw = _record(self.name), inspect.Parameter.KEYWORD_ONLY
         given = [inspect.Parameter("name", kw, annotation="str")]
         if "frozen" not in record:
-            given.append(inspect.Parameter("sample_unit", kw, annotation="str", default="image"))
+            unit = record.get("sample_unit", "image")
+            given.append(inspect.Parameter("sample_unit", kw, annotation="str", default=unit))
         for key, stated in record["settings"].items():
             default = stated["default"] if isinstance(stated, dict) else stated
             if default in ("int", "str"):
@@ -435,38 +444,37 @@ class LayerList:
         bound.apply_defaults()
         given = dict(bound.arguments)
         name, unit = given.pop("name"), given.pop("sample_unit", "")
-        record, values = _record(self.name), _named(self.name, given)
+        return self._built(name, unit, _named(self.name, given))
 
-        def of(key: str, default: Any) -> Any:
-            return _value(self.name, values, (key,), record.get(key, default))
+    @property
+    def record(self) -> dict[str, Any]:
+        """The record. Raises DataError."""
+        return _record(self.name)
 
-        tape = Tape(**of("tape", {}))
-        net = Layers(tape, values, record.get("parts", {}), self.name)
+    def _of(self, values: Values, key: str, default: Any) -> Any:
+        """What a key of the record stands for."""
+        return value_of(self.name, values, (key,), self.record.get(key, default))
+
+    def _built(self, name: str, unit: str, values: Values) -> Any:
+        tape = Tape(**self._of(values, "tape", {}))
+        net = Layers(tape, values, self.record.get("parts", {}), self.name)
         x = T(1, (1,))
-        if shape := of("input", {}):
+        if shape := self._of(values, "input", {}):
             x = tape.input(shape["channels"], tuple(shape["grid"]), shape.get("share", 1.0))
         inputs_bytes = FP32_BYTES * x.elems
-        net.run((*record["features"], *record.get("head", ())), x)
+        net.run((*self.record["features"], *self.record.get("head", ())), x)
         if tape.ops:
-            last = ("head" if record.get("head") else "features",)
+            last = ("head" if self.record.get("head") else "features",)
             raise _located(self.name, last, TypeError("the layers after its last block have none"))
-        if "frozen" in record:
+        if "frozen" in self.record:
             values.named["resident"] = tape.resident
             made = [op for block in tape.blocks for op in block.ops]
-            return Frozen(name=name, ops=tuple(made), **of("frozen", {}))
-        sent = of("input_bytes", inputs_bytes + net.labels_bytes)
-        made_net = tape.workload(name, unit, input_bytes=sent, tokens=of("tokens", 0.0))
+            return Frozen(name=name, ops=tuple(made), **self._of(values, "frozen", {}))
+        sent = self._of(values, "input_bytes", inputs_bytes + net.labels_bytes)
+        tokens = self._of(values, "tokens", 0.0)
+        made_net = tape.workload(name, unit, input_bytes=sent, tokens=tokens)
         more = {"buffers_numel": made_net.buffers_numel + tape.resident}
-        return made_net.replace(**more | of("workload", {}))
-
-
-def register(name: str) -> None:
-    """Register the network of a record that does not ship, unless it is parts of others alone.
-
-    Raises DataError.
-    """
-    if "features" in (record := _record(name)):
-        (FROZEN_ARCHS if "frozen" in record else ARCHS).register(name)(LayerList(name))
+        return made_net.replace(**more | self._of(values, "workload", {}))
 
 
 for _name, _file in LAYER_LISTS.items():

@@ -74,6 +74,8 @@ def check_names(**given: tuple[str, Sequence[str]]) -> None:
 BIAS_ADDS = ("fused", "separate")
 #: When a scripted function's saved tensors are freed once its backward has run.
 SCRIPTED = ("released", "held")
+#: Kernels of records that functions of ``workload.ops`` make.
+KERNELS = ("cast", "autocast_cast", "added_bias")
 #: Units that compute products and convolutions which matrix units support only from some library
 #: release on.
 UNITS = ("matrix_units", "vector_units")

@@ -1,0 +1,129 @@
+"""Networks that are records of layers on ``archs.body``: tensors have names, the base adapters.
+
+A record with ``body`` (arguments of ``archs.body.adapters``) is as those of ``archs.layers``, but
+for:
+
+- ``stages``, in place of input, features and head: blocks in order, each ``name: {layers: ...}``.
+  ``times``: how often it runs in a row. ``boundary``: what recompute keeps of it; it is then one of
+  the layers that recompute runs again unless ``recomputed`` is false. ``in_layer``, ``fused``: as
+  ``Body`` takes them.
+- Kinds of layers are methods of ``Body``, ``tensors``, operators of ``workload.ops``, ``op``,
+  ``group``, ``repeat``, ``refuse``, ``let`` and the record's parts. No result is handed on:
+  a product names the tensor that it ``reads``.
+- In formulas ``trains`` and ``conditioned`` are those of the stage's ``Body``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from simcore.workload.archs import ARCHS, BODY_LISTS, FROZEN_ARCHS
+from simcore.workload.archs.body import (
+    Body,
+    adapters,
+    assumptions,
+    check_targets,
+    frozen_parts,
+    frozen_weight_flop,
+)
+from simcore.workload.archs.layers import MAKERS, LayerList, Layers, Values, value_of
+from simcore.workload.archs.tape import T, Tape
+from simcore.workload.graph import Block, Op, Workload
+from simcore.workload.saved import NOTHING, Saved
+
+_NO_INPUT = T(1, (1,))
+
+
+class BodyLayers(Layers):
+    """Runs layers of a record on a ``Body``."""
+
+    def __init__(
+        self, body: Body, values: Values, parts: Mapping[str, Sequence[Mapping[str, Any]]],
+        record: str,
+    ) -> None:  # fmt: skip
+        super().__init__(Tape(), values, parts, record)
+        self.body = body
+        values.named |= {"trains": body.trains, "conditioned": body.conditioned()}
+
+    def _made(self, kind: str, inputs: Sequence[T], given: dict[str, Any]) -> T:
+        if kind in _ON_BODY:
+            _ON_BODY[kind](self.body, **given)
+            return inputs[0]
+        return super()._made(kind, inputs, given)
+
+    def _added(
+        self, made: Sequence[Op], inputs: Sequence[T], makes: Any = None, saves_inputs: bool = False
+    ) -> T:
+        self.body.add(*made)
+        return inputs[0]
+
+
+def tensors(
+    body: Body, kept: Iterable[str] = (), pinned: Iterable[str] = (), high: Iterable[str] = ()
+) -> None:
+    """Tensors that an operator has saved already (``kept``), by a separate 16-bit copy
+    (``pinned``), or that autocast leaves in fp32 (``high``).
+    """
+    body.kept.update(kept)
+    body.pinned.update(pinned)
+    body.high.update(high)
+
+
+_ON_BODY: dict[str, Callable[..., None]] = {
+    "linear": Body.linear, "norm": Body.norm, "embedding": Body.embedding, "param": Body.param,
+    "tensors": tensors,
+}  # fmt: skip
+MAKERS["body"] = {
+    **{kind: MAKERS["tape"][kind] for kind in ("op", "group", "repeat", "refuse")}, **_ON_BODY,
+}  # fmt: skip
+
+
+class BodyList(LayerList):
+    """Builder of one record's network, with the settings of the record as its signature."""
+
+    def _built(self, name: str, unit: str, values: Values) -> Workload:
+        chosen = adapters(**self._of(values, "body", {}))
+        blocks: list[Block] = []
+        built: list[tuple[Body, int]] = []
+        trained: list[Body] = []
+        for i, stage in enumerate(self.record["stages"]):
+            (title, stated), = stage.items()  # fmt: skip
+            given = {k: v for k, v in stated.items() if k != "layers"}
+            given = value_of(self.name, values, ("stages", i, title), given)
+            if not (times := given.get("times", 1)):
+                continue
+            in_layer, fused = given.get("in_layer", True), given.get("fused", False)
+            body = Body(chosen, in_layer=in_layer, fused=fused)
+            layers = BodyLayers(body, values, self.record.get("parts", {}), self.name)
+            layers.run(stated["layers"], _NO_INPUT)
+            kept = Saved(**given["boundary"]) if "boundary" in given else NOTHING
+            trained += [body] if "boundary" in given else []
+            again = given.get("recomputed", "boundary" in given)
+            blocks.append(body.block(title, boundary=kept, recomputable=again))
+            built.append((body, times))
+        check_targets(chosen, trained)
+        made = Workload(
+            name=name, sample_unit=unit, blocks=tuple(blocks),
+            order=tuple(i for i, (_, times) in enumerate(built) for _ in range(times)),
+            frozen=frozen_parts(built), frozen_weight_flop=frozen_weight_flop(built),
+            input_bytes=self._of(values, "input_bytes", 0.0),
+            tokens_per_sample=self._of(values, "tokens", 0.0), notes=assumptions(chosen),
+        )  # fmt: skip
+        return made.replace(**self._of(values, "workload", {}))
+
+
+def register(name: str) -> None:
+    """Register the network of a record that does not ship, unless it is parts of others alone.
+
+    Raises DataError.
+    """
+    net = LayerList(name)
+    if "stages" in net.record:
+        ARCHS.register(name)(BodyList(name))
+    elif "features" in net.record:
+        (FROZEN_ARCHS if "frozen" in net.record else ARCHS).register(name)(net)
+
+
+for _name in BODY_LISTS:
+    ARCHS.register(_name)(BodyList(_name))
