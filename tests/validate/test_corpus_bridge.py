@@ -17,6 +17,13 @@ def test_a_further_token_is_on_the_last_stage(mtp: str, stages: str) -> None:
     assert case_of(**row).options["stages"] == stages
 
 
+def test_a_row_that_its_source_calls_a_regression_is_flagged() -> None:
+    row = ROW | {"model": "gpt-oss-120b", "variant": "26.06.01"}
+    assert case_of(**row).flag
+    for other in ({"variant": "26.06"}, {"precision": "bf16"}, {"model": "qwen3-30b-a3b"}):
+        assert not case_of(**row | other).flag
+
+
 @pytest.mark.parametrize("gpu", ["H100-SXM5-80GB", "GB200-NVL72-192GB"])
 def test_a_row_names_its_dispatcher_whatever_model_and_gpu_are(gpu: str) -> None:
     row = ROW | {"model": "qwen3-235b-a22b", "gpu_type": gpu}
