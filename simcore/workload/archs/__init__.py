@@ -26,7 +26,7 @@ LAYER_LISTS = {**{name: name for name in _RECORDS}, "resnext": "resnet"}
 #: Records of networks that only run forward.
 FROZEN_LAYER_LISTS: tuple[str, ...] = ("embedding_tables", "autoencoder_kl_encoder")
 #: Records of layers on ``archs.body``.
-BODY_LISTS: tuple[str, ...] = ("ltx", "wan", "cogvideox", "mmdit", "mmdit_video")
+BODY_LISTS: tuple[str, ...] = ("ltx", "wan", "cogvideox", "mmdit", "mmdit_video", "wav2vec2")
 #: The file that registers each architecture. The list is explicit (no folder is scanned), so that a
 #: prediction imports only the files that it needs.
 FILES = {
@@ -34,7 +34,6 @@ FILES = {
     **dict.fromkeys(BODY_LISTS, "body_layers"),
     "bert": "bert",
     "albert": "albert",
-    "wav2vec2": "wav2vec2",
     "bart": "bart",
     "deberta": "deberta",
     "modernbert": "modernbert",

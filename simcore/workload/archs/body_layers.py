@@ -6,9 +6,10 @@ for:
 - ``stages``, in place of input, features and head: blocks in order, each ``name: {layers: ...}``.
   ``times``: how often it runs in a row. ``boundary``: what recompute keeps of it; it is then one of
   the layers that recompute runs again unless ``recomputed`` is false. ``in_layer``, ``fused``: as
-  ``Body`` takes them.
-- Kinds of layers are methods of ``Body``, ``tensors``, operators of ``workload.ops``, ``op``,
-  ``group``, ``repeat``, ``refuse``, ``let`` and the record's parts. No result is handed on:
+  ``Body`` takes them. ``only_forward``: unless 0, it is a frozen network, with so many elements
+  alive at once.
+- Kinds of layers are methods of ``Body``, ``tensors``, ``tower``, operators of ``workload.ops``,
+  ``op``, ``group``, ``repeat``, ``refuse``, ``let`` and the record's parts. No result is handed on:
   a product names the tensor that it ``reads``.
 - In formulas ``trains`` and ``conditioned`` are those of the stage's ``Body``.
 """
@@ -29,7 +30,8 @@ from simcore.workload.archs.body import (
 )
 from simcore.workload.archs.layers import MAKERS, LayerList, Layers, Values, value_of
 from simcore.workload.archs.tape import T, Tape
-from simcore.workload.graph import Block, Op, Workload
+from simcore.workload.archs.towers import Tower, add_layer
+from simcore.workload.graph import Block, Frozen, Op, Workload
 from simcore.workload.saved import NOTHING, Saved
 
 _NO_INPUT = T(1, (1,))
@@ -70,20 +72,33 @@ def tensors(
     body.high.update(high)
 
 
+def tower(body: Body, **sizes: Any) -> None:
+    """One layer of an encoder or decoder with these fields of ``archs.towers.Tower``."""
+    add_layer(body, Tower(**sizes))
+
+
 _ON_BODY: dict[str, Callable[..., None]] = {
     "linear": Body.linear, "norm": Body.norm, "embedding": Body.embedding, "param": Body.param,
-    "tensors": tensors,
+    "tensors": tensors, "tower": tower,
 }  # fmt: skip
 MAKERS["body"] = {
     **{kind: MAKERS["tape"][kind] for kind in ("op", "group", "repeat", "refuse")}, **_ON_BODY,
 }  # fmt: skip
 
 
+def _only_forward(block: Block, peak: float) -> Frozen:
+    """A block as a frozen network of which at most ``peak`` elements are alive at once."""
+    run = tuple(Op(name=op.name, fwd=op.fwd) for op in block.ops)
+    return Frozen(name=block.name, resident_numel=block.numel, ops=run, transient_low=peak)
+
+
 class BodyList(LayerList):
     """Builder of one record's network, with the settings of the record as its signature."""
 
     def _built(self, name: str, unit: str, values: Values) -> Workload:
-        chosen = adapters(**self._of(values, "body", {}))
+        asked = self._of(values, "body", {})
+        chosen = adapters(**asked) if asked else None
+        frozen: list[Frozen] = []
         blocks: list[Block] = []
         built: list[tuple[Body, int]] = []
         trained: list[Body] = []
@@ -97,6 +112,9 @@ class BodyList(LayerList):
             body = Body(chosen, in_layer=in_layer, fused=fused)
             layers = BodyLayers(body, values, self.record.get("parts", {}), self.name)
             layers.run(stated["layers"], _NO_INPUT)
+            if peak := given.get("only_forward"):
+                frozen.append(_only_forward(body.block(title), peak))
+                continue
             kept = Saved(**given["boundary"]) if "boundary" in given else NOTHING
             trained += [body] if "boundary" in given else []
             again = given.get("recomputed", "boundary" in given)
@@ -106,7 +124,7 @@ class BodyList(LayerList):
         made = Workload(
             name=name, sample_unit=unit, blocks=tuple(blocks),
             order=tuple(i for i, (_, times) in enumerate(built) for _ in range(times)),
-            frozen=frozen_parts(built), frozen_weight_flop=frozen_weight_flop(built),
+            frozen=(*frozen, *frozen_parts(built)), frozen_weight_flop=frozen_weight_flop(built),
             input_bytes=self._of(values, "input_bytes", 0.0),
             tokens_per_sample=self._of(values, "tokens", 0.0), notes=assumptions(chosen),
         )  # fmt: skip

@@ -30,7 +30,7 @@ Makers = Mapping[str, Callable[..., Any]]
 
 _KEYS = ("with", "sample_unit", "settings", "values", "tape", "body", "parts", "input", "features",
          "head", "stages", "input_bytes", "tokens", "workload", "frozen")  # fmt: skip
-_OF_STAGES = ("layers", "times", "boundary", "recomputed", "in_layer", "fused")
+_OF_STAGES = ("layers", "times", "boundary", "recomputed", "in_layer", "fused", "only_forward")
 #: Keys that hold the layers that run.
 _RUN = ("features", "head", "stages")
 #: Arguments that every kind of layer has, and those of all operators.

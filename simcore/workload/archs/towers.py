@@ -164,12 +164,21 @@ def layer(
     t: Tower, name: str, feed: Callable[[Body, Any], None] = feed,
     attend: Callable[[Body, Any, str, str], None] = attend, *, first_norm: bool = True,
 ) -> Block:  # fmt: skip
-    """One layer: self-attention, attention to the source if there is one, feed-forward.
+    """A block of one layer (``add_layer``)."""
+    body = Body(fused=t.xla)
+    add_layer(body, t, feed, attend, first_norm=first_norm)
+    return body.block(name, boundary=Saved(high=t.elems), recomputable=True)
+
+
+def add_layer(
+    body: Body, t: Tower, feed: Callable[[Body, Any], None] = feed,
+    attend: Callable[[Body, Any, str, str], None] = attend, *, first_norm: bool = True,
+) -> None:  # fmt: skip
+    """Add one layer: self-attention, attention to the source if there is one, feed-forward.
 
     ``feed`` adds the ops that read ``t.fed``, ``attend`` those of one attention. ``first_norm``:
     false if a norm before the layer is the first's.
     """
-    body = Body(fused=t.xla)
     body.kept.add(ENCODED)  # saved where the encoder ends
     if not t.xla:
         body.high |= {ENCODED, "input"}
@@ -194,7 +203,6 @@ def layer(
         if not t.norm_first:
             body.norm(norm, t.rows, t.hidden, t.norm)
             reads = norm
-    return body.block(name, boundary=Saved(high=t.elems), recomputable=True)
 
 
 def check_length(seq_len: int, positions: int) -> None:
