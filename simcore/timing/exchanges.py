@@ -198,6 +198,8 @@ def beside_host(
     if any(ranks.host_waits and ranks.layers_frac for ranks in placed.dimensions):
         return exchange
     unwaited = [ranks.name for ranks in placed.dimensions if ranks.name in exchange]
+    if not unwaited:
+        return exchange
     spent = sum((exchange[name] for name in unwaited), np.zeros(len(busy_s)))
     spare_s = np.maximum(host_s - busy_s, 0.0)
     exposed_frac = 1.0 - np.minimum(spare_s / np.maximum(spent, TINY), 1.0)

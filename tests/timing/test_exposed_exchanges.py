@@ -1,0 +1,185 @@
+"""What of exchanges is exposed, worked out by hand on two kinds of ranks and ideal links."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any, ClassVar, cast
+
+import numpy as np
+import pytest
+from strategies import points
+
+from simcore.physics.collectives import Collective
+from simcore.request.placed import Placed
+from simcore.step.parallel.layer_ranks import LayerRanks
+from simcore.step.schedules import SCHEDULES
+from simcore.strategy.layout import Layout
+from simcore.timing.exchanges import (
+    TRANSFER,
+    Exchanges,
+    alone_frac,
+    beside_host,
+    exposed,
+    shared_nic_s,
+    tied_s,
+)
+from simcore.timing.points import COLLECTIVE_BASE_S
+
+
+@dataclass(frozen=True, kw_only=True)
+class Near(LayerRanks):
+    name = "near parallel"
+    operations: ClassVar[dict[Collective, float]] = {"all_gather": 1.0, "reduce_scatter": 1.0}
+
+    @property
+    def collectives(self) -> dict[Collective, float]:
+        return self.operations
+
+
+class Far(Near):
+    name = "far parallel"
+    beside_others = True
+    operations: ClassVar[dict[Collective, float]] = {"all_to_all": 1.0}
+
+
+class Waited(Far):
+    host_waits = True
+
+
+def ranks(kind: type[Near] = Near, **words: Any) -> Near:
+    plain = {"ranks": 4, "stride": 1.0, "sample_bytes": 1.0, "forward": 1.0, "backward": 2.0}
+    return kind(**{**plain, **words})
+
+
+def placed(*dimensions: Near, **words: Any) -> Placed:
+    plain = {"dimensions": dimensions, "gpus_per_node": 8}
+    return cast("Placed", SimpleNamespace(**{**plain, **words}))
+
+
+def seconds(*values: float) -> np.ndarray[Any, Any]:
+    return np.array(values)
+
+
+def test_a_stage_spends_each_exchange_as_often_as_its_layers_run_it() -> None:
+    """Three of each operation a layer, ten layers, half of the layers far; half of near is seen."""
+    near, far = ranks(seen_frac=0.5), ranks(Far, layers_frac=0.5)
+    once = {
+        ("near parallel", "all_gather"): seconds(2.0),
+        ("near parallel", "reduce_scatter"): seconds(3.0),
+        ("far parallel", "all_to_all"): seconds(4.0),
+        (TRANSFER, "send_recv"): seconds(7.0),  # of a micro-step, whatever the layers
+    }
+    made = Exchanges(placed(near, far), once)
+    assert {k: v[0] for k, v in made.collectives_s(10).items()} == {
+        ("near parallel", "all_gather"): 60.0, ("near parallel", "reduce_scatter"): 90.0,
+        ("far parallel", "all_to_all"): 60.0, (TRANSFER, "send_recv"): 7.0,
+    }  # fmt: skip
+    assert {k: v[0] for k, v in made.of_stage(10).items()} == {
+        "near parallel": 75.0, "far parallel": 60.0, TRANSFER: 7.0,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("near", "far", "alone", "left"),
+    [
+        # of 10 s all may hide beside 30 s of compute; those of far beside what then is left
+        ({"hidden_frac": 1.0}, {"hidden_frac": 1.0}, 0.0, (0.0, 0.0)),
+        ({"hidden_frac": 0.4}, {"hidden_frac": 0.5}, 0.0, (6.0, 10.0)),
+        ({}, {"hidden_frac": 1.0}, 0.0, (10.0, 0.0)),
+        ({"hidden_frac": 1.0, "covering_frac": 0.2}, {}, 0.0, (4.0, 20.0)),  # 6 s can cover it
+        # 12 s in half of the compute: 12 - 15 < 0; near takes 10 of 30 s, far hides 20 in 20
+        ({"hidden_frac": 1.0}, {"hidden_frac": 1.0, "covering_frac": 0.5}, 0.0, (0.0, 5.0)),
+        # a quarter of the micro-batches has no other one beside it, which near does not need
+        ({"hidden_frac": 1.0}, {"hidden_frac": 1.0}, 0.25, (0.0, 5.0)),
+    ],
+)  # fmt: skip
+def test_compute_hides_each_exchange_once(
+    near: dict[str, float], far: dict[str, float], alone: float, left: tuple[float, float]
+) -> None:
+    how = placed(ranks(**near), ranks(Far, **far))
+    exchange = {"near parallel": seconds(10.0), "far parallel": seconds(20.0), TRANSFER: seconds(1)}
+    found = exposed(exchange, how, seconds(30.0), seconds(0.0), alone)
+    assert (found["near parallel"][0], found["far parallel"][0]) == pytest.approx(left)
+    assert found[TRANSFER][0] == 1.0 and exchange["near parallel"][0] == 10.0
+
+
+def test_what_hid_one_exchange_hides_no_other_and_slows_for_it() -> None:
+    """12 s of compute: 10 of near hide, 2 of far; each hidden second costs a quarter."""
+    how = placed(ranks(hidden_frac=1.0), ranks(Far, hidden_frac=1.0))
+    exchange = {"near parallel": seconds(10.0), "far parallel": seconds(20.0)}
+    found = exposed(exchange, how, seconds(12.0), seconds(0.25))
+    assert found["near parallel"][0] == pytest.approx(10 - 10 * 0.75)
+    assert found["far parallel"][0] == pytest.approx(20 - 2 * 0.75)
+
+
+@pytest.mark.parametrize(
+    ("host", "left"), [(30.0, 1.0), (20.0, 1.0), (36.0, 0.8), (45.0, 0.5), (60.0, 0.0), (99.0, 0.0)]
+)
+def test_a_slow_host_leaves_time_for_exchanges(host: float, left: float) -> None:
+    """30 s of compute and as many of exchanges: what the host takes longer hides them all alike."""
+    exchange = {"near parallel": seconds(10.0), "far parallel": seconds(20.0), TRANSFER: seconds(5)}
+    how = placed(ranks(), ranks(Far))
+    found = beside_host(exchange, how, seconds(30.0), seconds(host))
+    assert [found[name][0] for name in exchange] == pytest.approx([10 * left, 20 * left, 5.0])
+
+
+def test_where_the_host_waits_itself_all_stay_exposed() -> None:
+    exchange = {"near parallel": seconds(10.0)}
+    for kind, share, left in ((Waited, 0.5, 10.0), (Waited, 0.0, 0.0), (Far, 0.5, 0.0)):
+        how = placed(ranks(), ranks(kind, layers_frac=share))
+        assert beside_host(exchange, how, seconds(1.0), seconds(50.0))["near parallel"][0] == left
+    nothing = beside_host({TRANSFER: seconds(3.0)}, placed(), seconds(1.0), seconds(50.0))
+    assert nothing[TRANSFER][0] == 3.0
+
+
+@pytest.mark.parametrize(
+    ("sent", "window", "nodes", "extra"),
+    [
+        (10.0, 100.0, 2.0, 0.0),  # both hide
+        (90.0, 100.0, 2.0, 6.0),  # 90 + 16 of 100
+        (120.0, 100.0, 2.0, 16.0),  # nothing of it hides any more
+        (90.0, 100.0, 1.0, 0.0), (0.0, 10.0, 2.0, 0.0),
+    ],
+)  # fmt: skip
+def test_gradients_and_hidden_exchanges_share_the_nics(
+    sent: float, window: float, nodes: float, extra: float
+) -> None:
+    """Of 20 s of exchanges 4 are seen: 8 are saved by hiding 16 at half speed, half in backward."""
+    far = ranks(Far, nic_ranks=16, hidden_backward_frac=0.5)
+    steps = SimpleNamespace(
+        comm_beside_s=seconds(sent), terms_s={"backward": seconds(window)}
+    )  # fmt: skip
+    whole, seen = {"far parallel": seconds(20.0)}, {"far parallel": seconds(4.0)}
+    at, slower = points(n_nodes=nodes), seconds(0.5)
+    found = shared_nic_s(cast("Any", steps), whole, seen, placed(far), at, slower)
+    assert found[0] == pytest.approx(extra)
+    for inside in (8, 0):  # no more ranks than a node has: over NVLink
+        own = placed(ranks(Far, nic_ranks=inside, hidden_backward_frac=0.5))
+        assert shared_nic_s(cast("Any", steps), whole, seen, own, at, slower)[0] == 0.0
+
+
+@pytest.mark.parametrize(
+    ("schedule", "pp", "micro_batches", "share"),
+    [("1f1b", 4, 8.0, 1 / 8), ("1f1b", 1, 1.0, 1.0), ("gpipe", 4, 8.0, 1.0),
+     ("dualpipe", 8, 32.0, 2 * 4.5 / 32)],
+)  # fmt: skip
+def test_passes_that_run_beside_no_other(
+    schedule: str, pp: int, micro_batches: float, share: float
+) -> None:
+    """As many as the last stage has in flight: 1F1B one, GPipe all, DualPipe (pp + 1)/2 an end."""
+    how = placed(schedule=SCHEDULES[schedule], layout=Layout(pp=pp, schedule=schedule))
+    assert alone_frac(how, seconds(micro_batches))[0] == pytest.approx(share)
+
+
+def test_a_tied_table_is_summed_between_the_two_ends() -> None:
+    """100 bytes between two ranks: 2 * 1/2 * 100 over 4 bytes/s in a node; over NICs of 16 bytes/s
+    that eight GPUs share, 2 bytes/s."""
+    at = points(
+        2, n_nodes=np.array([1.0, 2.0]), intra_bw_bytes_per_s=4.0, inter_bw_bytes_per_s=16.0
+    )
+    found = tied_s(at, placed(tied_bytes=100.0))
+    assert found == pytest.approx([25.0 + COLLECTIVE_BASE_S, 50.0 + COLLECTIVE_BASE_S])
+    assert tied_s(at, placed(tied_bytes=0.0)).tolist() == [0.0, 0.0]
+    off = points(n_nodes=2.0, use_comm=0.0)
+    assert tied_s(off, placed(tied_bytes=100.0))[0] == 0.0
