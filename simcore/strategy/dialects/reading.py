@@ -29,7 +29,7 @@ _OF_PARTS: Mapping[str, Callable[[str], object]] = {
 def places_of(offload: Offload) -> dict[str, str]:
     """The parts that are offloaded, and where to."""
     places = {f.name: getattr(offload, f.name) for f in fields(offload)}
-    return {part: where for part, where in places.items() if where != "none"}
+    return {part: where for part, where in places.items() if where not in ("none", 0)}
 
 
 class Reading:
@@ -157,6 +157,8 @@ class Reading:
         found: Any = self.flag(key, value) if switch else value
         if meaning.read == "whole":
             found = self.whole(key, value, least=0)
+            if found is None:
+                return None
         if meaning.values and (meaning.read != "free" or fold(value) in map(fold, meaning.values)):
             if found is False and "false" not in meaning.values:
                 return None
