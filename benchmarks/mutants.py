@@ -47,6 +47,10 @@ OPERATORS = (
 EQUIVALENT_LINES = {
     "@dataclass": "flags that forbid writing or save memory compute nothing",
     "@lru_cache": "another size of a cache gives the same values",
+    "start, quote, array = 1": "the first line gives all three their values",
+    "trial = ": "a search finds the same limit from any trial",
+    "step = 1": "a search finds the same with any steps",
+    "step *= 2": "a search finds the same with any steps",
     "_ADDRESS_RANGE =": "any range that is longer than a device's memory keeps segments apart",
 }
 #: Arguments of which a mutant computes the same: (operator, what stands before the place).
@@ -68,6 +72,16 @@ EQUIVALENT: dict[tuple[str, str, int], str] = {
         "numpy computes the length of any axis that is negative",
     ("simcore/strategy/dialects/torchrun.py", "core/NumberReplacer", 26):
         "a longer slice of what follows is empty where the shorter one is",
+    ("simcore/strategy/balanced_cut.py", "core/ReplaceBinaryOperator_Add_Sub", 2):
+        "a search finds the same from any start",
+    ("simcore/strategy/balanced_cut.py", "core/ReplaceBinaryOperator_Add_Sub", 4):
+        "a search finds the same from any start",
+    ("simcore/strategy/balanced_cut.py", "core/ReplaceBinaryOperator_Add_Sub", 6):
+        "a search finds the same with any steps",
+    ("simcore/strategy/balanced_cut.py", "core/ReplaceBinaryOperator_Sub_Add", 5):
+        "a search finds the same with any steps",
+    ("simcore/strategy/cuts.py", "core/NumberReplacer", 35):
+        "a list repeated less than once is empty, as it is repeated not at all",
     ("simcore/strategy/balanced_cut.py", "core/NumberReplacer", 78):
         "stages that begin before all earlier ones end cost infinitely much",
     ("simcore/timing/collectives.py", "core/NumberReplacer", 33):

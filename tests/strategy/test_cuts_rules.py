@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simcore.base.errors import InvalidConfig
-from simcore.strategy.cuts import costs_cut, cut_sizes, modules_cut
+from simcore.strategy.cuts import chunk_counts, costs_cut, cut_sizes, modules_cut
 from simcore.strategy.layout import CUT_RULES
 from simcore.strategy.programs import program_named, program_names
 
@@ -95,3 +95,15 @@ def test_a_programs_modules_are_an_embedding_a_final_norm_and_a_head() -> None:
     """10 layers and three modules in two stages: 7 modules and 6, of which two are no layers."""
     assert cut_sizes("", 10, 2, "modules") == modules_cut(10, 2, 1, 2) == (6, 4)
     assert cut_sizes("", 11, 2, "modules") == (6, 5)  # of 14 modules seven each
+
+
+@pytest.mark.parametrize(
+    ("layers", "stages", "chunks"),
+    [
+        (32, 4, (2, 4, 8)), (24, 4, (2, 6)), (60, 2, (2, 6)), (7, 2, (2, 4)), (14, 2, (2, 4, 8)),
+        (13, 7, (2,)), (5, 3, (2,)), (10, 3, (2, 4)), (11, 5, ()), (120, 2, (2, 4, 6)),
+    ],
+)  # fmt: skip
+def test_chunks_that_divide_a_pipeline(layers: int, stages: int, chunks: tuple[int, ...]) -> None:
+    """Layers, and layers with one or both of embedding and head: powers of two, the ends."""
+    assert chunk_counts(layers, stages) == chunks

@@ -72,6 +72,7 @@ def test_experts_are_divided_over_as_many_tensor_ranks_as_a_stage_has_room_for()
     assert Layout(tp=2, pp=2, ep=2).widest_expert_tp(8) == 2
     assert Layout(tp=4, ep=4).widest_expert_tp(8) == 2
     assert Layout(tp=4).widest_expert_tp(8) == 1
+    assert Layout(tp=2, ep=4).widest_expert_tp(6) == 1, "six ranks are no whole sets of four"
 
 
 def test_text_of_a_layout() -> None:

@@ -205,3 +205,16 @@ def test_what_follows_a_programs_own_launcher_is_its_arguments(start: tuple[str,
     assert line is not None
     told = line.rest if line.script == " ".join(start) else (line.script, *line.rest)
     assert told == ("a.yaml", "b=1")
+
+
+@pytest.mark.parametrize(
+    ("words", "script", "rest"),
+    [
+        ("--nnodes 2 -- train.py --x 1", "train.py", ("--x", "1")),
+        ("--nnodes=2 train.py -- --x", "train.py", ("--", "--x")),
+        ("--standalone -- train.py", "train.py", ()), ("--nnodes 2", "", ()), ("--", "", ()),
+    ],
+)  # fmt: skip
+def test_two_dashes_end_the_launchers_flags(words: str, script: str, rest: tuple[str, ...]) -> None:
+    line = find_line(read_script(Source(f"torchrun {words}", "line")))
+    assert line is not None and (line.script, line.rest) == (script, rest)

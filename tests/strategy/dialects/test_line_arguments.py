@@ -1,0 +1,137 @@
+"""Arguments of a program's line as keys and values, by hand, and the record that reads them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from simcore.strategy.dialects.line_record import LINES, LineRecord, Started, fold_key
+from simcore.strategy.dialects.lines import (
+    Arguments,
+    _interpolated,
+    _with_words,
+    arguments,
+    chosen,
+    knows,
+    line_programs,
+    of_table,
+)
+from simcore.strategy.dialects.source import Source
+
+
+@pytest.mark.parametrize(
+    ("line", "given", "loose"),
+    [
+        ("--a 1 --b_c=2 -d", {"a": "1", "b-c": "2", "d": True}, ()),
+        ("--a 1 2 3 --b", {"a": "1,2,3", "b": True}, ()),
+        ("x --a -1 --b -.5 -- --c -", {"a": "-1", "b": "-.5", "c": "-"}, ("x",)),
+        ("--a= --b null --c None", {"a": ""}, ()),
+        ("--a [1,'x',2] --b {\"c\":{\"d\":3},\"e\":[4,5]}",
+         {"a": "1,x,2", "b.c.d": 3, "b.e": "4,5"},
+         ()),
+        ("--a {broken --b [1,[2]] --c ['", {"a": "{broken", "b": "[1,[2]]", "c": "['"}, ()),
+        ("--a 1 --a 2", {"a": "2"}, ()), ("a=1 --b", {"b": True}, ("a=1",)),
+    ],
+)  # fmt: skip
+def test_flags_and_their_values(line: str, given: dict[str, Any], loose: tuple[str, ...]) -> None:
+    found = arguments(line.split(" "))
+    assert found.given == given and found.loose == loose
+
+
+def test_overrides_where_the_program_takes_them() -> None:
+    words = ["x", "a.b=1", "+c_d=2", "++e=[3,4]", "~f", "~g=5", "h=", "--i", "7", "j=k=8", "y"]
+    found = arguments(words, overrides=True)
+    assert found.given == {
+        "a.b": "1", "c-d": "2", "e": "3,4", "h": "", "i": "7", "j": "k=8",
+    }  # fmt: skip
+    assert found.loose == ("x", "y")
+    assert found.spelt["c-d"] == "c_d" and found.spelt["f"] == "f" and "f" not in found.given
+    assert found.spelt["i"] == "--i"
+
+
+def test_keys_of_a_file_and_of_a_line_over_it() -> None:
+    file = of_table({"a_b": {"c": 1, "d_e": None}, "f": [1, "x"], "g": [[1], {}], "h": False})
+    assert file.given == {"a-b.c": 1, "f": "1,x", "g": [[1], {}], "h": False}
+    assert file.spelt == {"a-b.c": "a_b.c", "a-b.d-e": "a_b.d_e", "f": "f", "g": "g", "h": "h"}
+    line = Arguments({"f": 2}, {"f": "--f"}, ("w",))
+    both = line.over(file)
+    assert both.given == {**file.given, "f": 2} and both.spelt == {**file.spelt, "f": "--f"}
+    assert both.loose == ("w",)
+
+
+def test_values_that_name_other_keys() -> None:
+    given = {
+        "a": 3, "b": "x${a}y${c_d}", "c-d": "${b}", "e": "${none} ${t}", "t": True, "f": "${f}z",
+        "g": 7, "h1": "1${h2}", "h2": "2${h3}", "h3": "3${h4}", "h4": "4${h5}", "h5": "5${h6}",
+        "h6": "6",
+    }  # fmt: skip
+    found = _interpolated(given)
+    assert found["a"] == 3 and found["g"] == 7
+    assert found["e"] == "${none} ${t}"  # unknown, or no text
+    assert found["f"] == "${f}z" + 4 * "z"  # four times, then it ends
+    assert found["h2"] == "23456" and found["h1"] == "12345${h6}"
+    assert _interpolated({"a": "b", "c": "$a"}) == {"a": "b", "c": "$a"}
+
+
+def test_words_that_belong_to_no_flag_have_the_names_of_the_record() -> None:
+    record = LineRecord(name="x", title="x", summary="x", positional="model_name data out")
+    found = _with_words(record, Arguments({"data": "d"}, {"data": "--data"}, ("m", "o", "more")))
+    assert found.given == {"model-name": "m", "data": "d", "out": "o"}
+    assert found.spelt == {"model-name": "model-name", "out": "out", "data": "--data"}
+    assert fold_key("--model_name") == "model-name" == fold_key("-model-name")
+
+
+@pytest.mark.parametrize(
+    ("script", "fits"),
+    [
+        ("train.py", ""), ("a/b/run/train.py", "run/train.py"), ("run/train.py", "run/train.py"),
+        ("run/other.py", ""), ("x_finetune.py", "*_finetune.py"), ("pkg.cli.train", "pkg.*.train"),
+        ("pkg.train", ""), ("", ""),
+    ],
+)  # fmt: skip
+def test_scripts_and_modules_that_start_a_program(script: str, fits: str) -> None:
+    started = Started(scripts="run/train.py *_finetune.py", modules="pkg.*.train")
+    assert started.fits(script) == fits and started.any
+    assert not Started().any and Started(launchers="composer").any
+
+
+def test_the_longest_name_counts() -> None:
+    assert Started(scripts="train.py run/train.py", modules="run/*").fits("run/train.py") == (
+        "run/train.py"
+    )
+
+
+def test_every_program_is_chosen_by_its_own_command() -> None:
+    """Commands, and scripts by their path: whatever else stands on the line."""
+    line = Source("", "line")
+    for record in LINES.all():
+        for command in record.started.commands:
+            assert chosen(line, "", command, ["--x"]).name == record.name
+    assert set(line_programs()) >= {r.name for r in LINES.all() if r.started.any}
+    unknown = chosen(line, "my_own_script.py", "", ["--no-such-flag", "1"])
+    assert unknown.name == "trainer" and not unknown.certain
+
+
+def test_marks_decide_for_a_script_that_nobody_knows() -> None:
+    """The first record with a mark that no other one has, by one of its flags."""
+    line = Source("", "line", Path("run.sh"))
+    marked = [r for r in LINES.all() if r.started.any and r.marks]
+    assert marked
+    for record in marked:
+        others = {m for r in marked if r.name != record.name for m in r.marks}
+        own = [m for m in record.marks if m not in others]
+        for mark in own[:1]:
+            found = chosen(line, "my_own_script.py", "", [f"--{mark}", "1"])
+            assert found.name == record.name and not found.certain
+            assert knows(record, {mark}) <= 1
+
+
+def test_how_many_keys_a_record_knows() -> None:
+    record = LineRecord(
+        name="x", title="x", summary="x", keys={"a-b c": {"option": "tp"}},  # type: ignore[dict-item]
+        no_effect={"logs": "d log.*"},
+    )  # fmt: skip
+    assert knows(record, {"a-b", "c", "d", "log.x", "log", "logs", "e"}) == 5
+    assert record.names() == {"a-b", "c", "d"}
