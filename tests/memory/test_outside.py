@@ -1,13 +1,30 @@
 """Buffers of communicators against NCCL's own constants and a published measurement."""
 
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from strategies import strategy, workload
 
+from simcore.answer.request import make_request
 from simcore.base.units import MIB
-from simcore.memory.outside import Group, communicator_bytes, groups_of, nccl_bytes, workspace_bytes
+from simcore.memory.outside import (
+    Group,
+    beside_tensors,
+    communicator_bytes,
+    engine_workspaces,
+    groups_of,
+    nccl_bytes,
+    workspace_bytes,
+)
+from simcore.strategy.communication import Overlap
 from simcore.strategy.layout import Layout
+from simcore.strategy.programs import program_named
+from simcore.strategy.strategy import Strategy
+from simcore.workload.graph import Block, Kernel, Op
 
 ONE = np.ones(1)
 
@@ -93,3 +110,39 @@ def test_workspaces_of_products_by_architecture() -> None:
         assert workspace_bytes({architecture}, engine=3) == handles + 3 * engine
     assert workspace_bytes({"Ampere", "Hopper"}) == new  # the largest of the job's
     assert workspace_bytes({"TPU"}, engine=1) == workspace_bytes({"CPU"}) == 0.0
+
+
+def _engine(**words: Any) -> Strategy:
+    """A program with Transformer Engine's products."""
+    plain = program_named("plain")
+    program = replace(plain, layers=replace(plain.layers, engine_workspaces=True))
+    return strategy("ddp", program=program, **words)
+
+
+def test_one_workspace_of_transformer_engine_and_more_for_streams() -> None:
+    """One for all; four for grouped products that C++ issues; three beside tensor exchanges."""
+    grouped = Op(name="up", fwd=(Kernel(kind="gemm", issues=2),), part="experts")
+    looped = Op(name="up", fwd=(Kernel(kind="gemm"),), part="experts")
+    other = Op(name="up", fwd=(Kernel(kind="gemm", issues=2),))
+    model, plain, outside = (
+        workload([Block(name="b", ops=(op,), params=())]) for op in (grouped, looped, other)
+    )
+    beside = Overlap(tensor=True)
+    assert engine_workspaces(strategy("ddp"), model, 2) == 0
+    assert [engine_workspaces(_engine(), w) for w in (model, plain, outside)] == [5, 1, 1]
+    assert [engine_workspaces(_engine(overlap=beside), plain, tp) for tp in (1, 2, 8)] == [1, 4, 4]
+    assert engine_workspaces(_engine(overlap=beside), model, 2) == 8
+    assert engine_workspaces(_engine(), plain, 2) == 1
+
+
+def test_what_lies_beside_tensors_of_a_whole_job() -> None:
+    """Eight H100 of a node: one communicator, 2 x 32 MiB of workspaces; TPUs have neither."""
+    request = make_request("bert-large", "1x8xH100")
+    found = beside_tensors(request, np.array([1.0, 8.0]), np.ones(2))
+    assert found.communicators_bytes.tolist() == [0.0, 24 * 3 * (4 * 2**20 + 4_915_200 + 524_288)]
+    assert found.nvlink and found.cublas_bytes == 2 * 32 * MIB
+    gpu = request.cluster.groups[0].gpu
+    assert found.context_bytes == request.profile.cuda_context_bytes(gpu, eager=False).value > 0
+    assert found.repeated(2).communicators_bytes.tolist() == 2 * found.communicators_bytes.tolist()
+    planned = beside_tensors(make_request("llama3-8b", "v6e-8"), 8 * ONE, ONE)
+    assert planned.communicators_bytes.tolist() == [0.0] and planned.cublas_bytes == 0.0

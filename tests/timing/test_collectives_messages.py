@@ -80,3 +80,5 @@ def test_replicas_of_a_shard_lie_as_far_apart_as_the_shard_reaches() -> None:
     for fabric, stride in ((None, 1.0), (object(), 2.0)):
         on = scoped(group(16.0, 4.0, fabric=fabric), "replicas", how)
         assert (on.n_ranks, on.n_nodes, on.node_stride) == (2.0, 2.0, stride)
+    alone = scoped(group(8.0, 1.0, fabric=object()), "experts", strategy(expert_ranks=16))
+    assert (alone.n_ranks, alone.n_nodes, alone.node_stride) == (1.0, 1.0, 1.0)

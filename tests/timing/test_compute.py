@@ -279,6 +279,10 @@ def test_classes_have_rates_shares_and_paces_of_their_own() -> None:
     fast, slow = class_phases(PLAIN, TABLE, (FAST, SLOW), own)
     assert fast[0] == pytest.approx([3.0, 6.0, 1.5])
     assert slow[0] == pytest.approx([6.0, 12.0, 6 / 16])
+    # where only the second class differs, the two points have prices of their own
+    apart = replace(points(2), class_compute=np.array([[1.0, 1.0], [1.0, 8.0]]))
+    fast, slow = class_phases(PLAIN, TABLE, (FAST, SLOW), apart)
+    assert fast[0] == pytest.approx([3.0, 3.0]) and slow[0] == pytest.approx([6.0, 6 / 8])
 
 
 def test_equal_columns_are_priced_once() -> None:

@@ -18,6 +18,7 @@ from simcore.strategy.communication import Overlap
 from simcore.strategy.optimizers import StepImpl
 from simcore.timing.evaluate import CHUNK, Job, evaluate, evaluate_parts
 from simcore.timing.points import COLLECTIVE_BASE_S, Points
+from simcore.timing.price import _spread
 from simcore.timing.rates import class_rates
 from simcore.workload.graph import Affine, Block, Kernel, Op, Workload
 from simcore.workload.ops.gemm import linear
@@ -390,3 +391,10 @@ def device_of_all(**changes: Any) -> Any:
     """A device on which everything takes time."""
     return rates(flop_per_s=2.0, bytes_per_s=50.0, update_bytes_per_s=25.0, start_s=0.125,
                  host_issue_s=0.0625, h2d_bytes_per_s=10.0, **changes)  # fmt: skip
+
+
+def test_figures_of_parts_go_to_the_tasks_of_each_part() -> None:
+    of_two, parts = np.array([[1.0], [2.0]]), np.array([1, 0, 1])
+    assert _spread(of_two, parts).tolist() == [[2.0], [1.0], [2.0]]
+    for of_all in (np.array([5.0, 6.0]), np.array([[5.0, 6.0]])):
+        assert np.broadcast_to(_spread(of_all, parts), (3, 2)).tolist() == [[5.0, 6.0]] * 3

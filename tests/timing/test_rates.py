@@ -304,6 +304,8 @@ def test_limits_of_traffic() -> None:
     assert kernels.start_s == PROFILE.kernel_start_s(GPUS[AMPERE]).value
     assert kernels.attention_bwd_frac == PROFILE.attention_backward_frac(GPUS[AMPERE]).value
     assert rates(AMD).kernels.of(CUDNN_NORM)["block_slots"] == 0.0
+    for kind in set(KINDS) - {CUDNN_NORM, NATIVE_NORM}:
+        assert of(AMPERE, kind)["block_slots"] == of(AMPERE, kind)["clock_s"] == 0.0, kind
 
 
 def without(gpu: GpuSpec, **changes: Any) -> GpuSpec:
