@@ -9,7 +9,12 @@ import pytest
 
 from simcore.base.database import read_yaml, shipped_root
 from simcore.base.errors import InvalidConfig
-from simcore.workload.archs import BODY_LISTS, FROZEN_LAYER_LISTS, LAYER_LISTS
+from simcore.workload.archs import (
+    BODY_LISTS,
+    FROZEN_BODY_LISTS,
+    FROZEN_LAYER_LISTS,
+    LAYER_LISTS,
+)
 from simcore.workload.archs.layers import LayerList, Layers, Values
 from simcore.workload.archs.tape import Tape
 from simcore.workload.graph import Affine, Kernel
@@ -135,9 +140,10 @@ def test_an_unknown_kind_of_layer_is_an_error() -> None:
 
 
 def test_each_record_is_an_architecture_and_states_defaults_among_its_choices() -> None:
-    names = {*LAYER_LISTS.values(), *FROZEN_LAYER_LISTS, *BODY_LISTS}
+    names = {*LAYER_LISTS.values(), *FROZEN_LAYER_LISTS, *BODY_LISTS, *FROZEN_BODY_LISTS}
     # parts of others
-    names |= {"feature_pyramid", "diffusion", "labelled_diffusion", "flow", "image_and_text"}
+    names |= {"feature_pyramid", "diffusion", "labelled_diffusion", "flow", "image_and_text",
+              "image_text_pairs"}  # fmt: skip
     assert {path.stem for path in _FOLDER.glob("*.yaml")} == names
     for name in names:
         record = read_yaml(_FOLDER / f"{name}.yaml")

@@ -26,12 +26,16 @@ LAYER_LISTS = {**{name: name for name in _RECORDS}, "resnext": "resnet"}
 #: Records of networks that only run forward.
 FROZEN_LAYER_LISTS: tuple[str, ...] = ("embedding_tables", "autoencoder_kl_encoder")
 #: Records of layers on ``archs.body``.
-BODY_LISTS: tuple[str, ...] = ("ltx", "wan", "cogvideox", "mmdit", "mmdit_video", "wav2vec2")
+BODY_LISTS: tuple[str, ...] = (
+    "ltx", "wan", "cogvideox", "mmdit", "mmdit_video", "wav2vec2", "clip", "siglip",
+)  # fmt: skip
+#: Those of networks that only run forward.
+FROZEN_BODY_LISTS: tuple[str, ...] = ("clip_text_encoder",)
 #: The file that registers each architecture. The list is explicit (no folder is scanned), so that a
 #: prediction imports only the files that it needs.
 FILES = {
     **dict.fromkeys((*LAYER_LISTS, *FROZEN_LAYER_LISTS), "layers"),
-    **dict.fromkeys(BODY_LISTS, "body_layers"),
+    **dict.fromkeys((*BODY_LISTS, *FROZEN_BODY_LISTS), "body_layers"),
     "bert": "bert",
     "albert": "albert",
     "bart": "bart",
@@ -40,12 +44,9 @@ FILES = {
     "transformer": "transformer",
     "vit": "vit",
     "t5_encoder": "encoder_decoder",
-    "clip_text_encoder": "clip",
     "traced": "traced",
     "t5": "encoder_decoder",
     "whisper": "encoder_decoder",
-    "clip": "clip",
-    "siglip": "clip",
     "transformer_xl": "transformer_xl",
     "zamba2": "zamba",
     "latent_unet": "latent_unet",

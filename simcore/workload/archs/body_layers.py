@@ -8,18 +8,19 @@ for:
   the layers that recompute runs again unless ``recomputed`` is false. ``in_layer``, ``fused``: as
   ``Body`` takes them. ``only_forward``: unless 0, it is a frozen network, with so many elements
   alive at once.
-- Kinds of layers are methods of ``Body``, ``tensors``, ``tower``, operators of ``workload.ops``,
-  ``op``, ``group``, ``repeat``, ``refuse``, ``let`` and the record's parts. No result is handed on:
-  a product names the tensor that it ``reads``.
+- Kinds of layers are methods of ``Body``, ``tensors``, ``tower``, ``feed_forward``, operators of
+  ``workload.ops``, ``op``, ``group``, ``repeat``, ``refuse``, ``let`` and the record's parts. No
+  result is handed on: a product names the tensor that it ``reads``.
 - In formulas ``trains`` and ``conditioned`` are those of the stage's ``Body``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-from simcore.workload.archs import ARCHS, BODY_LISTS, FROZEN_ARCHS
+from simcore.workload.archs import ARCHS, BODY_LISTS, FROZEN_ARCHS, FROZEN_BODY_LISTS
 from simcore.workload.archs.body import (
     Body,
     adapters,
@@ -29,6 +30,7 @@ from simcore.workload.archs.body import (
     frozen_weight_flop,
 )
 from simcore.workload.archs.layers import MAKERS, LayerList, Layers, Values, value_of
+from simcore.workload.archs.lm_mlp import MlpShape, dense
 from simcore.workload.archs.tape import T, Tape
 from simcore.workload.archs.towers import Tower, add_layer
 from simcore.workload.graph import Block, Frozen, Op, Workload
@@ -77,9 +79,14 @@ def tower(body: Body, **sizes: Any) -> None:
     add_layer(body, Tower(**sizes))
 
 
+def feed_forward(body: Body, reads: str, prefix: str = "", **sizes: Any) -> None:
+    """A feed-forward layer with these fields of ``archs.lm_mlp.MlpShape``."""
+    dense(body, MlpShape(**sizes), reads, prefix)
+
+
 _ON_BODY: dict[str, Callable[..., None]] = {
     "linear": Body.linear, "norm": Body.norm, "embedding": Body.embedding, "param": Body.param,
-    "tensors": tensors, "tower": tower,
+    "tensors": tensors, "tower": tower, "feed_forward": feed_forward,
 }  # fmt: skip
 MAKERS["body"] = {
     **{kind: MAKERS["tape"][kind] for kind in ("op", "group", "repeat", "refuse")}, **_ON_BODY,
@@ -95,7 +102,7 @@ def _only_forward(block: Block, peak: float) -> Frozen:
 class BodyList(LayerList):
     """Builder of one record's network, with the settings of the record as its signature."""
 
-    def _built(self, name: str, unit: str, values: Values) -> Workload:
+    def _built(self, name: str, unit: str, values: Values) -> Workload | Frozen:
         asked = self._of(values, "body", {})
         chosen = adapters(**asked) if asked else None
         frozen: list[Frozen] = []
@@ -120,6 +127,10 @@ class BodyList(LayerList):
             again = given.get("recomputed", "boundary" in given)
             blocks.append(body.block(title, boundary=kept, recomputable=again))
             built.append((body, times))
+        if "frozen" in self.record:
+            every = (op for body, times in built for op in body.ops * times)
+            run = tuple(replace(op, bwd=(), saved=NOTHING) for op in every)
+            return Frozen(name=name, ops=run, **self._of(values, "frozen", {}))
         check_targets(chosen, trained)
         made = Workload(
             name=name, sample_unit=unit, blocks=tuple(blocks),
@@ -136,12 +147,13 @@ def register(name: str) -> None:
 
     Raises DataError.
     """
-    net = LayerList(name)
-    if "stages" in net.record:
-        ARCHS.register(name)(BodyList(name))
-    elif "features" in net.record:
-        (FROZEN_ARCHS if "frozen" in net.record else ARCHS).register(name)(net)
+    record = LayerList(name).record
+    if "stages" in record or "features" in record:
+        net = BodyList(name) if "stages" in record else LayerList(name)
+        (FROZEN_ARCHS if "frozen" in record else ARCHS).register(name)(net)
 
 
 for _name in BODY_LISTS:
     ARCHS.register(_name)(BodyList(_name))
+for _name in FROZEN_BODY_LISTS:
+    FROZEN_ARCHS.register(_name)(BodyList(_name))
