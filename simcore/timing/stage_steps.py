@@ -42,8 +42,9 @@ class StageStep:
     """One step of a stage, without waiting for other stages.
 
     ``steps``: its data-parallel job alone. ``busy_s``: compute of a micro-step, of which the share
-    ``forward_frac`` is forward. ``passing_s``: a micro-step on an average rank of the stage, with
-    every message exposed; ``messages_hidden_s``: the part of its messages that compute hides.
+    ``forward_frac`` is forward. ``passing_s``: a micro-step on an average rank of the stage while
+    the pipeline fills, with every message exposed; ``messages_hidden_s``: the part of its messages
+    and exchanges that other micro-batches hide on average.
     ``exchanges_s``: exposed time of each dimension's exchanges in a micro-step, ``in_step_s``: in
     the whole step; ``exchanged_s``: all exchanges of the step, hidden time included. ``tied_s``:
     all-reduce of a table that both ends of the pipeline hold. ``shared_s``: extra time because
@@ -115,19 +116,18 @@ def stage_steps(
         exchange = exposed(whole_s, placed, busy, slowdown, alone)
         earlier = beside_host(exchange, placed, busy, steps.host_micro_s)
         filling = exposed(whole_s, placed, busy, slowdown, 1.0)
-        spent = sum(
-            beside_host(filling, placed, busy, steps.host_micro_s).values(), np.zeros(len(points))
-        )
+        filling = beside_host(filling, placed, busy, steps.host_micro_s)
+        spent = sum(filling.values(), np.zeros(len(points)))
         passing = busy * there[n] / np.maximum(here[n], TINY)
         once = np.maximum(passing, steps.host_micro_s) + spent
         shared = shared_nic_s(steps, whole_s, exchange, placed, local, slowdown)
         share = forward_share(steps)
-        hidden = np.zeros(len(points))
+        hidden = spent - sum(earlier.values(), np.zeros(len(points)))
         if placed.hides_messages:
             sent, halves = exchange[TRANSFER], (busy * share, busy * (1.0 - share))
             behind, count = placed.behind[n], local.grad_accum
             seen = placed.schedule.exposed_messages_s(layout, behind, count, sent, halves, slowdown)
-            exchange, hidden = {**exchange, TRANSFER: seen}, sent - seen
+            exchange, hidden = {**exchange, TRANSFER: seen}, hidden + sent - seen
             earlier = {**earlier, TRANSFER: seen}
         last = _last(exchange, placed, busy, steps)
         ends = tied * (index in (0, layout.pp - 1))

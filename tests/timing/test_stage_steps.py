@@ -217,4 +217,6 @@ def test_a_filling_pipeline_passes_on_with_exposed_exchanges() -> None:
             for overlap in ("grads,experts", "grads")
         )
         assert hidden.passing_s[0] == pytest.approx(bare.passing_s[0])
+        spent = [sum(x[0] for x in one.exchanges_s.values()) for one in (bare, hidden)]
+        assert hidden.messages_hidden_s[0] == pytest.approx(spent[0] - spent[1])
         assert hidden.total_s[0] < bare.total_s[0]
