@@ -47,8 +47,10 @@ def model_in(launch: str, problems: list[str]) -> Any:
         name, by = found
         complain(f"WARNING: model {name}, by {by}: give --model for another one")
     if not name:
-        problems.append("--model is missing: name one of `simcore list models` "
-                        "(the launch file does not name it)")  # fmt: skip
+        script = read.other.get("script", "") if read.dialect in DIALECTS else ""
+        why = (f"{script} is no script that is known, and its flags name no model" if script
+               else "the launch file does not name it")  # fmt: skip
+        problems.append(f"--model is missing: name one of `simcore list models` ({why})")
         return None
     try:
         resolve_model(name)

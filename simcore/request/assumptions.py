@@ -17,6 +17,7 @@ from simcore.workload.models import MODELS, ModelRecord
 from simcore.workload.resolve import ModelSource
 
 if TYPE_CHECKING:
+    from simcore.request.launch import Launched
     from simcore.request.placed import Placed
 
 
@@ -34,7 +35,7 @@ def assumptions_of(tries: Attempts, inputs: Inputs, strategy: Strategy) -> tuple
         *knobs_without_effect(tries["profile"], workload.name),
         *routing_notes(record, strategy.routing, inputs.layout),
         *context_note(inputs.layout, inputs.options.get("cp_comm")),
-        *_of_loading(record, tries["loading"], inputs.options),
+        *_of_loading(record, tries["loading"], inputs.options, launched),
         *_of_model(record, workload),
     )
 
@@ -88,12 +89,16 @@ def _of_model(record: ModelSource, workload: Workload) -> tuple[str, ...]:
 
 
 def _of_loading(
-    record: ModelSource, loading: Loading | None, options: Mapping[str, Any]
+    record: ModelSource,
+    loading: Loading | None,
+    options: Mapping[str, Any],
+    launched: Launched | None = None,
 ) -> tuple[str, ...]:
     """What is assumed of loading."""
     if loading is None:
         captured = getattr(record, "captured", None)
-        seen = captured.options if captured else {}  # what the script itself has is no surprise
+        # what the script itself has, or its launch file, is no surprise
+        seen = captured.options if captured else launched.launch.words() if launched else {}
         given = [
             f"--{name.replace('_', '-')}"
             for name in _COUNTED

@@ -27,6 +27,8 @@ _OTHER_KERNELS = "bert"
 PEFT_TARGETS = "q_proj,v_proj"
 #: Options that say how many GPUs there are.
 COUNTS = ("nnodes", "nproc_per_node")
+#: Sides of images are a multiple of this many pixels: patches of 2 by 2 latents of 8 pixels each.
+_PATCH = 16
 _COUNTED = re.compile(r"(?:^|\+)\s*\d+\s*[x×*]")
 
 
@@ -49,13 +51,17 @@ class Launched:
             for key, value in self.launch.shape.items()
             if config.get(key) not in (None, 0, value)
         )
-        return (*self.notes, *wrong)
+        side = _side_of(self.launch.settings, config)
+        sides = f"{self.launch.where}: images are predicted as squares of their area, {side} pixels"
+        return (*self.notes, *wrong, *([sides] if side else []))
 
     def settings(self, record: object, given: Collection[str] = ()) -> dict[str, Any]:
         """The file's settings of the model, without those that it lacks or the job sets itself."""
         known = getattr(record, "settings", None)
         has: Collection[str] = known({}) if known is not None else ()
-        return {k: v for k, v in self.launch.settings.items() if k in has and k not in given}
+        found = {k: v for k, v in self.launch.settings.items() if k in has and k not in given}
+        side = _side_of(self.launch.settings, has)
+        return {"image": side, **found} if side and "image" not in given else found
 
     def heeded(self, record: object, settings: Collection[str] = ()) -> dict[str, Any]:
         """The options without those of the file that do not apply to the model.
@@ -74,6 +80,14 @@ class Launched:
         return {
             k: None if k in void and v == of_file.get(k) else v for k, v in self.options.items()
         } | changed
+
+
+def _side_of(settings: Mapping[str, Any], has: Collection[str]) -> int | None:
+    """The side of squares as large as the file's images, where the model's images are squares."""
+    width, height = settings.get("width"), settings.get("height")
+    if not (width and height) or "width" in has or "image" not in has:
+        return None
+    return max(_PATCH, round(math.sqrt(int(width) * int(height)) / _PATCH) * _PATCH)
 
 
 def names_kernel(record: object) -> bool:

@@ -293,6 +293,10 @@ def _narrow(op: Op) -> Op:
     return replace(op, fwd=tuple(replace(k, low=k.low + k.high, high=0.0) for k in op.fwd))
 
 
+#: What a network does in a step that ran before the first one and stays on the device: nothing.
+_HELD = Op(name="held", fwd=())
+
+
 #: At most 256 workloads are cached: a long-running process must not store one for every sequence
 #: length that was ever requested.
 @lru_cache(maxsize=256)
@@ -305,8 +309,11 @@ def _build(record: ModelRecord, overrides: tuple[tuple[str, Scalar], ...]) -> Wo
     workload: Workload = _call(
         builder, f"architecture {record.arch!r}", record.name, config, record.sample_unit
     )
-    encoders = () if _reads_encodings(builder, config) else record.frozen
+    run = not _reads_encodings(builder, config)
+    encoders = record.frozen if run or config.get("encoders_held") else ()
     frozen = tuple(_build_frozen(f, dict(overrides)) for f in encoders)
+    if not run:
+        frozen = tuple(replace(f, ops=(_HELD,), transient_low=0.0) for f in frozen)
     sd_frac, wait = record.work_sd_frac, record.sync_norm_wait
     length_assumed = "seq_len" not in dict(overrides) and record.length_note
     return workload.replace(

@@ -121,7 +121,7 @@ def test_one_dialect_becomes_another(simcore: Callable) -> None:
         ),
         (["--launch", "no-such.json"], "no such launch file"),
         (["--launch", ""], "--launch is empty"),
-        (["--launch", "hello world"], "no launch file of a known format"),
+        (["--launch", "hello world"], "'hello' is neither a launcher nor a program"),
     ],
 )
 def test_one_clear_sentence(words: list[str], said: str, simcore: Callable) -> None:

@@ -9,19 +9,23 @@ from __future__ import annotations
 
 from importlib import import_module
 
-from simcore.base.errors import DataError, SimcoreError, UsageError
+from simcore.base.errors import DataError, SimcoreError, UsageError, nearest
 from simcore.strategy.dialects.base import Emitted, Job, Launch, Unsupported
 from simcore.strategy.dialects.calls import PYTHON
 from simcore.strategy.dialects.keyed import DIALECTS, TableDialect
 from simcore.strategy.dialects.line_record import LINES
-from simcore.strategy.dialects.lines import FILES, LineDialect, line_programs
+from simcore.strategy.dialects.lines import FILES, LineDialect, commands, line_programs
 from simcore.strategy.dialects.record import RECORDS, DialectRecord
-from simcore.strategy.dialects.source import Source, read_source
+from simcore.strategy.dialects.source import Source, read_source, script_run
 
 #: Dialects that need a module, which registers them.
 MODULES = ("accelerate", "slurm", "torchtitan", "megatron", "torchrun")
 #: Modules that read what records of programs' arguments cannot express.
 LINE_MODULES = ("trainer", "axolotl", "torchtune", "sums", "primus", "megatron_sections")
+#: First words of launchers' lines.
+LAUNCHER_WORDS = (
+    "accelerate", "composer", "deepspeed", "fabric", "lightning", "python", "torchrun",
+)  # fmt: skip
 #: Dialects of the package, in the order in which they are tried on a text.
 SHIPPED = ("accelerate", "deepspeed", *MODULES[1:])
 
@@ -56,8 +60,23 @@ def find_dialect(source: Source) -> TableDialect:
         return claiming[0]
     if not source.text.strip():
         raise UsageError(f"{source.where} is empty: no launch file")
-    known_names = "; ".join(f"{d}: {DIALECTS[d].summary}" for d in sorted(DIALECTS))
-    raise UsageError(f"{source.where} is no launch file of a known format ({known_names})")
+    if source.path is None:
+        raise UsageError(_not_started(source.text.split()[0]))
+    known_names = ", ".join(sorted(DIALECTS))
+    raise UsageError(
+        f"{source.where} is no launch file of a known format ({known_names}), nor a file of "
+        "arguments of a known program (docs/dialects.md lists both)"
+    )
+
+
+def _not_started(word: str) -> str:
+    """The message for a line whose first word starts nothing known."""
+    near = nearest(word, sorted({*LAUNCHER_WORDS, *(words[0] for words in commands())}), 1)
+    hint = f": did you mean {near[0]!r}?" if near else ""
+    return (
+        f"launch line: {word!r} is neither a launcher nor a program whose arguments are known"
+        f"{hint} (docs/dialects.md lists them; options such as --model and --strategy say the same)"
+    )
 
 
 def dialect_named(name: str) -> TableDialect:
@@ -80,7 +99,12 @@ def read_launch(text: str) -> Launch:
     if colon and (name in DIALECTS or name in line_programs()):
         return _read(dialect_named(name), read_source(rest))
     source = read_source(text)
-    return _read(find_dialect(source), source)
+    try:
+        dialect = find_dialect(source)
+    except UsageError:
+        source = script_run(source)
+        dialect = find_dialect(source)
+    return _read(dialect, source)
 
 
 def _read(dialect: TableDialect, source: Source) -> Launch:

@@ -85,7 +85,9 @@ class Accelerate(TableDialect):
             return dict(self.data(beside(reading.source, name)))
         except (DataError, UsageError):
             if not (said := _by_name(PurePath(name).name)):
-                raise
+                reading.refuse(f"--config_file {name}", "is not at hand", "strategy")
+                reading.not_at_hand(name, self.title)
+                return {}
         values = [v for value in said.values() for v in (value.values() if isinstance(value, dict)
                                                          else [value])]  # fmt: skip
         how = f"is not at hand: read by its name as {' '.join(map(str, values))}"

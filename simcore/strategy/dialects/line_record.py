@@ -7,7 +7,7 @@ Names of keys are compared with dashes for underscores.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from pathlib import PurePath
@@ -30,12 +30,15 @@ class Started(Part):
     modules   what follows ``python -m``, in which * stands for any letters too
     commands  first words of commands: ``llamafactory-cli train``
     launchers launchers that start nothing else as a rule (``composer train.py``)
+    configs   names of files that a line of this program alone gives its script: ends of their
+              paths, in which * stands for any letters (``config/train_gpt2.py``)
     """
 
     scripts: str = ""
     modules: str = ""
     commands: tuple[str, ...] = ()
     launchers: str = ""
+    configs: str = ""
 
     @property
     def any(self) -> bool:
@@ -47,6 +50,10 @@ class Started(Part):
         found = [p for p in self.scripts.split() if _ends_in(script, p)]
         found += [m for m in self.modules.split() if fnmatchcase(script, m)]
         return max(found, key=len, default="")
+
+    def given(self, words: Sequence[str]) -> bool:
+        """Whether one of the words of a line is a file that only this program is given."""
+        return any(_ends_in(word, p) for word in words for p in self.configs.split())
 
 
 def _ends_in(script: str, pattern: str) -> bool:
@@ -66,6 +73,7 @@ class NamedFile(Part):
     recipes those that come with the program, by name (``programs_db/recipes``)
     marks   keys of which a file given alone has at least one if it is this program's
     dialect the dialect that reads it, and the line's arguments as if they stood in it
+    form    how a file without a known ending is read (python: the values that it gives to names)
     """
 
     flags: str = ""
@@ -74,7 +82,7 @@ class NamedFile(Part):
     recipes: str = ""
     marks: tuple[str, ...] = ()
     dialect: str = ""
-    form: Literal["yaml", "json", "toml"] = "yaml"
+    form: Literal["yaml", "json", "toml", "python"] = "yaml"
 
 
 class NamedRecipe(Part):
@@ -101,6 +109,7 @@ class LineRecord(DialectRecord):
     file          the file that the line may name; None: none
     recipe        the configuration that the line may name; None: none
     overrides     whether arguments may be ``key=value``, ``+key=value`` and ``~key``
+    pairs         whether words after the flags may be ``SECTION.KEY value``, in capitals
     launcher      the launcher whose flags stand before the script (``tune run``) or among the
                   program's own (``trl sft``)
     positional    keys of the words that belong to no flag, in their order
@@ -118,6 +127,7 @@ class LineRecord(DialectRecord):
     file: NamedFile | None = None
     recipe: NamedRecipe | None = None
     overrides: bool = False
+    pairs: bool = False
     launcher: str = ""
     positional: str = ""
     calls: dict[str, str] = entry(default_factory=dict)

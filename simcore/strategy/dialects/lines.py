@@ -20,12 +20,13 @@ from simcore.strategy.dialects.calls import PYTHON, arguments_of, called
 from simcore.strategy.dialects.keyed import DIALECTS, Odd, TableDialect
 from simcore.strategy.dialects.line_record import LINES, LineRecord, NamedFile, fold_key
 from simcore.strategy.dialects.reading import Reading, Table
-from simcore.strategy.dialects.recipes import TABLES
+from simcore.strategy.dialects.recipes import TABLES, names_given
 from simcore.strategy.dialects.record import FALSE, fold
 from simcore.strategy.dialects.source import Source, beside, json_table, toml_table, yaml_table
 
 #: How files of arguments are read, by their endings.
 FILES = {".json": json_table, ".toml": toml_table, ".yaml": yaml_table, ".yml": yaml_table}
+_FORMS = {**{ending[1:]: read for ending, read in FILES.items()}, "python": names_given}
 #: The record that reads scripts of which nothing else is known.
 ANY_SCRIPT = "trainer"
 #: Another key of the same arguments, as OmegaConf writes it: ${variables.max_seq_len}.
@@ -33,7 +34,13 @@ _KEY = re.compile(r"\$\{([A-Za-z_][\w.-]*)\}")
 #: How often such a value may name another one.
 _HOPS = 4
 #: Flags by which scripts of any kind name a model, unless it is a path.
-_MODEL_FLAGS = ("model", "arch", "model-name", "model-type")
+_MODEL_FLAGS = (
+    "model", "arch", "a", "model-name", "model-path", "model-id", "base-model-name",
+    "model-name-or-id", "pretrained-model", "pretrained", "hf-model", "backbone", "network", "net",
+    "llm", "model-type",
+)  # fmt: skip
+#: A key of yacs and LazyConfig: SOLVER.BASE_LR.
+_PAIR = re.compile(r"^[A-Z][A-Z0-9_]*(?:\.[A-Z0-9_]+)+$")
 _OVERRIDE = re.compile(r"^(?:\+{0,2}([A-Za-z_][\w./@-]*)=(.*)|~([A-Za-z_][\w./@-]*).*)$", re.DOTALL)
 
 #: What records cannot express: functions by record, called before (FIRST) and after (LAST) the keys
@@ -60,8 +67,8 @@ class Arguments:
         )  # fmt: skip
 
 
-def arguments(words: Sequence[str], *, overrides: bool = False) -> Arguments:
-    """The flags of a line and, where the program takes them, ``key=value``."""
+def arguments(words: Sequence[str], *, overrides: bool = False, pairs: bool = False) -> Arguments:
+    """The flags of a line and, where the program takes them, ``key=value`` and ``KEY value``."""
     found: dict[str, list[str]] = {}
     spelt: dict[str, str] = {}
     loose: list[str] = []
@@ -76,6 +83,9 @@ def arguments(words: Sequence[str], *, overrides: bool = False) -> Arguments:
             name, typed = "", override[1] or override[3]
             key = fold_key(typed)
             spelt[key], found[key] = typed, ["null" if override[2] is None else override[2]]
+        elif pairs and _PAIR.match(word):
+            name = fold_key(word)
+            spelt[name], found[name] = word, []
         elif name:
             found[name].append(word)
         else:
@@ -184,7 +194,7 @@ class LineDialect(TableDialect):
     def read_words(self, reading: Reading, words: Sequence[str], script: str) -> Launch:
         """The options that a line states after the script, and in the file that it names."""
         record = self.record
-        found = arguments(words, overrides=record.overrides)
+        found = arguments(words, overrides=record.overrides, pairs=record.pairs)
         if record.file is not None and record.file.dialect:
             return self._through(reading, record.file, found)
         if record.file is not None:
@@ -255,14 +265,15 @@ class LineDialect(TableDialect):
                 if not file.shipped:
                     raise
                 table = TABLES[file.recipes] if file.recipes else None
-                keys = table.keys(name) if table else None
+                keys = table.of_path(name) if table else None
                 if keys is None:
                     reading.not_at_hand(name, self.title, tuple(table.recipes) if table else ())
                     continue
-                reading.say("model", str(keys.pop("model")), name)
+                if model := keys.pop("model", None):
+                    reading.say("model", str(model), name)
                 found = found.over(of_table({k: v for k, v in keys.items() if v is not None}))
                 continue
-            read = FILES.get(source.suffix, FILES["." + file.form])
+            read = FILES.get(source.suffix, _FORMS[file.form])
             found = found.over(of_table(read(source)))
         return found
 
@@ -374,6 +385,8 @@ def chosen(
     keys = {fold_key(w.partition("=")[0]) for w in words if w.startswith("-")}
     if len(named) == 1:
         return LineDialect(named[0].name, own=own)
+    if not named and (own_file := [r for r in programs if r.started.given(words)]):
+        return LineDialect(own_file[0].name)
     if not named and (by_file := _taking_file(source, words)) is not None:
         return by_file
     marked = [r for r in named or programs if keys & set(r.marks)]

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import ast
 import operator
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import field
+from pathlib import PurePath
 from typing import Any
 
 from simcore.base.database import Database
@@ -55,6 +57,15 @@ class RecipeTable(Record):
         for key, value in own.items():
             put(found, key, value)
         return found
+
+    def of_path(self, path: str) -> Keys | None:
+        """The keys of the recipe whose name ends a path, whatever its ending and dashes."""
+        plain = re.sub(r"\.(py|ya?ml|toml|json)$", "", path.replace("-", "_"))
+        parts = PurePath(plain).parts
+        folded = {name.replace("-", "_"): name for name in self.recipes}
+        ends = ("/".join(parts[i:]) for i in range(len(parts)))
+        found = next((folded[end] for end in ends if end in folded), None)
+        return None if found is None else self.keys(found)
 
 
 TABLES: Database[RecipeTable] = Database("recipes", "programs_db/recipes", RecipeTable)
@@ -129,6 +140,17 @@ def read_recipe(source: Source, name: str, known: Callable[[str], Keys | None]) 
         reader.assign_names(statement, reader.constants)
     keys = reader.returned(name, {})
     return Recipe(keys or {}, tuple(dict.fromkeys(reader.left)))
+
+
+def names_given(source: Source) -> Keys:
+    """The values that a Python file gives to names outside of functions; parts by dotted path."""
+    reader = _Reader({}, lambda _: None)
+    for statement in _parsed(source).body:
+        reader.assign_names(statement, reader.constants)
+    found: Keys = {}
+    for name, value in reader.constants.items():
+        put(found, name, value)
+    return {key: value for key, value in found.items() if not isinstance(value, Unread)}
 
 
 def recipe_names(source: Source) -> tuple[str, ...]:
@@ -293,6 +315,8 @@ class _Reader:
         if not node.args and not node.keywords and (keys := self.known(name)) is not None:
             return dict(keys)
         given = {k.arg: self._value(k.value, local) for k in node.keywords if k.arg}
+        if name == "dict" and not node.args:
+            return given
         listed = tuple(self._value(a, local) for a in node.args)
         return _Made(name.removesuffix(".Config"), given, listed)
 

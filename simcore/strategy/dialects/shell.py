@@ -22,7 +22,7 @@ _MAX_TEXT = 256 * KIB
 #: How deep defaults of variables may lie in each other.
 _DEFAULTS = 3
 _ASSIGN = re.compile(r"^([A-Za-z_]\w*)(\+?)=(.*)$", re.DOTALL)
-_VARIABLE = re.compile(r"\$(?:\{([A-Za-z_]\w*)(\[[@*]\])?(?::?-([^}]*))?\}|([A-Za-z_]\w*))")
+_VARIABLE = re.compile(r"\$(?:\{([A-Za-z_]\w*|\d)(\[[@*]\])?(?::?-([^}]*))?\}|([A-Za-z_]\w*))")
 _ARRAY_OPENS = re.compile(r"^\s*(?:(?:declare|local|export|readonly)\s+(?:-\w+\s+)?)?"
                           r"([A-Za-z_]\w*)(\+?)=\(")  # fmt: skip
 _SBATCH = re.compile(r"^#SBATCH\s+(.+?)\s*$", re.MULTILINE)

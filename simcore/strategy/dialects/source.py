@@ -24,6 +24,10 @@ _LINE = re.compile(r"\(at line (\d+)")
 #: The start of a here-document, and the file that it goes to.
 _HERE = re.compile(r"<<(-?)\s*(['\"]?)(\w+)\2(?=\s|$)")
 _HERE_FILE = re.compile(r"(?:>|\btee)\s*[\"']?([\w./-]+\.(?:json|ya?ml|toml|py))\b")
+#: A line that runs or submits a script, and the script.
+_RUNS = re.compile(r"^\s*(?:bash|sh|zsh|source|sbatch|\.)\s+(?:-\w+\s+)*([^\s-]\S*)(?=\s|$)")
+#: An argument of a script: $1, ${1}, ${1:-8}.
+_ARGUMENT = re.compile(r"\$(?:(\d)|\{(\d)(?::?-[^}]*)?\})")
 
 
 @dataclass(frozen=True)
@@ -61,6 +65,24 @@ def read_source(text: str) -> Source:
     if not re.search(r"\s", text.strip()) and not text.startswith("-"):
         raise DataError("no such launch file", file=text)
     return Source(text, "launch line")
+
+
+def script_run(source: Source) -> Source:
+    """The script that a line runs or submits (``bash train.sh 8``, ``sbatch job.sh``), with the
+    line's words for its arguments; else the line itself.
+
+    Raises DataError for a script that is missing.
+    """
+    found = _RUNS.match(source.text) if source.path is None else None
+    if found is None:
+        return source
+    script, words = read_source(found[1]), source.text[found.end() :].split()
+
+    def of_argument(match: re.Match[str]) -> str:
+        number = int(match[1] or match[2])
+        return words[number - 1] if 0 < number <= len(words) else match[0]
+
+    return Source(_ARGUMENT.sub(of_argument, script.text), script.where, script.path)
 
 
 def without_files(text: str) -> tuple[str, dict[str, str]]:

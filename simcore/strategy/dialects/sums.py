@@ -13,10 +13,20 @@ from pathlib import PurePath
 from typing import Any
 
 from simcore.base.errors import SimcoreError
+from simcore.strategy.dialects.line_record import fold_key
 from simcore.strategy.dialects.lines import FIRST, LAST
-from simcore.strategy.dialects.reading import Reading, Table
+from simcore.strategy.dialects.reading import Reading, Table, flat
 from simcore.strategy.dialects.source import beside, toml_table
 
+#: Products of a layer by the parts that switches name.
+_PARTS = {"query": "q_proj", "key": "k_proj", "value": "v_proj", "projection": "o_proj",
+          "mlp": "gate_proj,up_proj,down_proj"}  # fmt: skip
+#: How many times as wide as the residual the products between are, where a program says no width.
+_WIDENED = 4
+#: Words of GPT-2, padded to a multiple of 64; characters of a data set of characters.
+_PADDED_VOCABULARY, _CHARACTERS = 50_304, 65
+#: Windows are multiples of a tile of FlashAttention-3.
+_TILE = 128
 #: A file of weights or of a network, named after its model: NAME.pt, NAME.yaml.
 _WEIGHTS = re.compile(r"^([\w.-]+?)\.(?:pt|yaml)$")
 
@@ -165,6 +175,72 @@ def of_devices(reading: Reading, _table: Table) -> None:
                 reading.key_of("other.devices"))  # fmt: skip
 
 
+def of_named_parts(reading: Reading, _table: Table) -> None:
+    """Products have adapters by a switch for each part of a layer."""
+    said = reading.context
+    on = [names for part, names in _PARTS.items() if said.get(f"other.on_{part}") is True]
+    reading.say("lora_targets", ",".join(on), reading.key_of("other.on_query"))
+
+
+def of_all_ranks(reading: Reading, table: Table) -> None:
+    """Micro-steps are of all ranks together; the model is GPT-2 of any size, or a checkpoint."""
+    batch, steps = _number(reading, "micro_batch"), _number(reading, "other.steps_of_all_ranks")
+    if batch and steps:
+        reading.say("global_batch", batch * steps, reading.key_of("other.steps_of_all_ranks"))
+    start = str(reading.context.get("other.start"))
+    if start.startswith("gpt2"):
+        reading.say("model", start, reading.key_of("other.start"))
+        return
+    reading.say("model", "gpt2", reading.key_of("other.start"))
+    width, key = _number(reading, "other.n_embd") or 1, reading.key_of("other.n_embd")
+    characters = str(table.given.get("dataset", "")).endswith("_char")
+    sizes = {
+        "layers": _number(reading, "other.n_layer"), "heads": _number(reading, "other.n_head"),
+        "hidden": width, "ffn": _WIDENED * width, "bias": bool(reading.context.get("other.bias")),
+        "vocab": _CHARACTERS if characters else _PADDED_VOCABULARY,
+    }  # fmt: skip
+    for name, size in sizes.items():
+        reading.say(f"set.{name}", size, key)
+
+
+def of_depth(reading: Reading, _table: Table) -> None:
+    """Width and heads follow from the depth; a step is given in tokens; S is a window's layer."""
+    depth, aspect = _number(reading, "other.depth"), _number(reading, "other.aspect")
+    head, length = _number(reading, "other.head_dim"), _number(reading, "seq_len")
+    if depth and aspect and head:
+        heads = -(-depth * aspect // head)
+        key = reading.key_of("other.depth")
+        sizes = {"layers": depth, "hidden": heads * head, "heads": heads, "kv_heads": heads,
+                 "head_dim": head, "ffn": _WIDENED * heads * head}  # fmt: skip
+        for name, size in sizes.items():
+            reading.say(f"set.{name}", size, key)
+    windows = str(reading.context.get("other.windows", "")).upper()
+    if length and "S" in windows:
+        reading.say("set.window", -(-length // 4 // _TILE) * _TILE, "--window-pattern")
+        pattern = windows.replace("S", "w").replace("L", "f")
+        reading.say("set.window_pattern", pattern, "--window-pattern")
+    tokens = _number(reading, "other.batch_tokens")
+    if tokens and length:
+        reading.say("global_batch", tokens // length, reading.key_of("other.batch_tokens"))
+
+
+def of_first_process(reading: Reading, table: Table) -> None:
+    """Keys of the first process of a job are read as if they stood at the top level.
+
+    Of its data sets the first counts, and of several resolutions the largest.
+    """
+    processes = table.take("config.process")
+    first = _mapping(processes[0]) if isinstance(processes, list) and processes else {}
+    sets = first.get("datasets")
+    data = dict(_mapping(sets[0])) if isinstance(sets, list) and sets else {}
+    if (side := _largest(data.get("resolution"))) is not None:
+        data["resolution"] = side
+    for key, value in flat({**first, "datasets": data}):
+        table.put(fold_key(key), value, key)
+    if isinstance(processes, list) and len(processes) > 1:
+        reading.approximate("config.process", "has several processes: the first one counts")
+
+
 def _mapping(value: Any) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
@@ -184,6 +260,10 @@ _OF_RECORDS: dict[str, Callable[[Reading, Table], None]] = {
     "maxtext": of_axes,
     "nanotron": of_degrees,
     "lightning": of_devices,
+    "litgpt-lora": of_named_parts,
+    "nanogpt": of_all_ranks,
+    "nanochat": of_depth,
 }
 LAST.update(_OF_RECORDS)
 FIRST["prime-rl-trainer"] = of_trainer
+FIRST["ai-toolkit"] = of_first_process

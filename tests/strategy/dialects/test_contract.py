@@ -393,5 +393,5 @@ def test_no_value_of_a_known_key_breaks_deepspeed(value: object, data: st.DataOb
 
 
 def test_a_text_that_is_nothing_is_refused() -> None:
-    with pytest.raises(UsageError, match="no launch file of a known format"):
+    with pytest.raises(UsageError, match="neither a launcher nor a program"):
         read_launch("hello world")
