@@ -94,6 +94,8 @@ def run(argv: Sequence[str]) -> int:
     """Run one command line and return the exit code. Errors are printed to standard error."""
     of_script = argv[:1] == ["capture"]  # words after the script's name are its own
     words = [a for i, a in enumerate(argv) if a != "--debug" or (of_script and i > 1)]
+    if words[:1] == ["help"]:  # as git and others have it
+        words = [*words[1:], "--help"]
     try:
         if words[:1] == ["predict"] and "--watch" in words and not _HELP_FLAGS & set(words):
             from simcore.cli.watch import watch

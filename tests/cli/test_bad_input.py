@@ -260,3 +260,8 @@ def test_a_full_disk_is_no_bug(process: Callable) -> None:
     ran = process(code=f"{code}main(['list', 'links'])")
     assert ran.code == 2
     assert ran.err == "error: standard output cannot be written: No space left on device\n"
+
+
+def test_help_is_a_command_too(simcore: Callable) -> None:
+    assert simcore("help").out == simcore("--help").out != ""
+    assert simcore("help", "predict").out == simcore("predict", "--help").out
