@@ -209,3 +209,23 @@ def test_a_line_that_ends_in_a_backslash_may_be_the_last() -> None:
     line = "torchrun --nproc_per_node 4 train.py --per_device_train_batch_size 3"
     ended, cut_short = (read_launch(text).words() for text in (f"{line}\n", f"{line} \\\n"))
     assert ended == cut_short != {}
+
+
+def test_a_line_that_runs_a_script_is_read_as_the_script(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = "torchrun --nproc_per_node ${1:-2} run_clm.py --per_device_train_batch_size $2\n"
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "go.sh").write_text(text)
+    read = read_launch("bash -x go.sh 4 16")
+    assert (read.nproc_per_node, read.micro_batch) == (4, 16)
+    assert read_launch("sh go.sh").nproc_per_node == 2  # its default
+    with pytest.raises(DataError, match="no such launch file"):
+        read_launch("sbatch absent.sh")
+
+
+def test_an_accelerate_configuration_that_is_absent_is_named() -> None:
+    line = "accelerate launch --config_file mine.yaml sft.py --model_name_or_path gpt2"
+    read = read_launch(line)
+    assert "mine.yaml is not at hand: give --strategy" in read.violations()[0]
+    assert not read.violations(["strategy"]) and "mine.yaml" in read.unknown[0]
