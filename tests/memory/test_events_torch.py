@@ -23,9 +23,9 @@ from simcore.memory.allocator import replay
 from simcore.memory.events import step_events
 from simcore.memory.outside import CUBLAS_WORKSPACE_BYTES
 from simcore.workload.archs.bert import build as bert
+from simcore.workload.archs.body_layers import BodyList
 from simcore.workload.archs.layers import LayerList
 from simcore.workload.archs.transformer import build as transformer
-from simcore.workload.archs.vit import build as vit
 from simcore.workload.graph import Workload
 from simcore.workload.trace.autocast import cuda_policy
 from simcore.workload.trace.convert import converted
@@ -87,7 +87,7 @@ BATCH = 4
 def test_vit() -> None:
     net = ViT(4, 128, 4, 512, image=64, patch=8, classes=10)
     x, labels = torch.randn(BATCH, 3, 64, 64), torch.zeros(BATCH, dtype=torch.long)
-    built = vit(name="v", layers=4, hidden=128, heads=4, image=64, patch=8, classes=10)
+    built = BodyList("vit")(name="v", layers=4, hidden=128, heads=4, image=64, patch=8, classes=10)
     assert ours(built, BATCH) == pytest.approx(
         truth(net, lambda: F.cross_entropy(net(x), labels)), rel=0.01
     )

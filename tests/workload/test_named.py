@@ -67,7 +67,9 @@ def _dino(gated: bool, keys: str) -> transformers.DINOv3ViTConfig:
 
 @pytest.mark.parametrize(("mlp", "biased"), [("gelu", "qv"), ("swiglu", "")])
 def test_dinov3_is_transformers(mlp: str, biased: str) -> None:
-    from simcore.workload.archs.vit_rotary import build
+    from simcore.workload.archs.body_layers import BodyList
+
+    build = BodyList("vit_rotary")
 
     def made() -> nn.Module:
         return nn.ModuleList([transformers.DINOv3ViTModel(_dino(mlp == "swiglu", biased)),

@@ -9,8 +9,11 @@ from reference.meter import KernelMeter, LiveMeter
 from torch.utils.flop_counter import FlopCounterMode
 
 from simcore.base.units import TERA
-from simcore.workload.archs.encoder_decoder import t5, t5_encoder
+from simcore.workload.archs.body_layers import BodyList
+from simcore.workload.archs.encoder_decoder import t5
 from simcore.workload.graph import Op, Workload
+
+t5_encoder = BodyList("t5_encoder")
 
 _SMALL = {"layers": 2, "width": 256, "inner": 640, "heads": 4, "head_dim": 64, "vocab": 100}
 

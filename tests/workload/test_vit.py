@@ -10,7 +10,9 @@ from reference import measure
 from reference.vit import ViT
 from torch.nn import functional as F
 
-from simcore.workload.archs.vit import build
+from simcore.workload.archs.body_layers import BodyList
+
+build = BodyList("vit")
 
 _SHAPES = [(12, 768, 12, 86_567_656, 17.56), (24, 1024, 16, 304_326_632, 61.55)]
 

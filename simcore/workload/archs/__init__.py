@@ -28,9 +28,10 @@ FROZEN_LAYER_LISTS: tuple[str, ...] = ("embedding_tables", "autoencoder_kl_encod
 #: Records of layers on ``archs.body``.
 BODY_LISTS: tuple[str, ...] = (
     "ltx", "wan", "cogvideox", "mmdit", "mmdit_video", "wav2vec2", "clip", "siglip",
+    "vit", "vit_rotary",
 )  # fmt: skip
 #: Those of networks that only run forward.
-FROZEN_BODY_LISTS: tuple[str, ...] = ("clip_text_encoder",)
+FROZEN_BODY_LISTS: tuple[str, ...] = ("clip_text_encoder", "t5_encoder")
 #: The file that registers each architecture. The list is explicit (no folder is scanned), so that a
 #: prediction imports only the files that it needs.
 FILES = {
@@ -42,15 +43,12 @@ FILES = {
     "deberta": "deberta",
     "modernbert": "modernbert",
     "transformer": "transformer",
-    "vit": "vit",
-    "t5_encoder": "encoder_decoder",
     "traced": "traced",
     "t5": "encoder_decoder",
     "whisper": "encoder_decoder",
     "transformer_xl": "transformer_xl",
     "zamba2": "zamba",
     "latent_unet": "latent_unet",
-    "vit_rotary": "vit_rotary",
 }
 
 #: Architectures by kind of model, in the order in which a list shows them.

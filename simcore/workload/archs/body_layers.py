@@ -7,10 +7,10 @@ for:
   ``times``: how often it runs in a row. ``boundary``: what recompute keeps of it; it is then one of
   the layers that recompute runs again unless ``recomputed`` is false. ``in_layer``, ``fused``: as
   ``Body`` takes them. ``only_forward``: unless 0, it is a frozen network, with so many elements
-  alive at once.
-- Kinds of layers are methods of ``Body``, ``tensors``, ``tower``, ``feed_forward``, operators of
-  ``workload.ops``, ``op``, ``group``, ``repeat``, ``refuse``, ``let`` and the record's parts. No
-  result is handed on: a product names the tensor that it ``reads``.
+  alive at once. ``compiled``: a compiler fuses its operators (``ops.compiled``).
+- Kinds of layers are methods of ``Body``, those named here, operators of ``workload.ops``, ``op``,
+  ``group``, ``repeat``, ``refuse``, ``let`` and the record's parts. No result is handed on: a
+  product names the tensor that it ``reads``.
 - In formulas ``trains`` and ``conditioned`` are those of the stage's ``Body``.
 """
 
@@ -20,7 +20,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from simcore.workload.archs import ARCHS, BODY_LISTS, FROZEN_ARCHS, FROZEN_BODY_LISTS
+from simcore.workload import ops
+from simcore.workload.archs import ARCHS, BODY_LISTS, FROZEN_ARCHS, FROZEN_BODY_LISTS, towers
 from simcore.workload.archs.body import (
     Body,
     adapters,
@@ -30,9 +31,10 @@ from simcore.workload.archs.body import (
     frozen_weight_flop,
 )
 from simcore.workload.archs.layers import MAKERS, LayerList, Layers, Values, value_of
+from simcore.workload.archs.lm_attention import rope
 from simcore.workload.archs.lm_mlp import MlpShape, dense
 from simcore.workload.archs.tape import T, Tape
-from simcore.workload.archs.towers import Tower, add_layer
+from simcore.workload.archs.towers import Tower
 from simcore.workload.graph import Block, Frozen, Op, Workload
 from simcore.workload.saved import NOTHING, Saved
 
@@ -53,8 +55,36 @@ class BodyLayers(Layers):
     def _made(self, kind: str, inputs: Sequence[T], given: dict[str, Any]) -> T:
         if kind in _ON_BODY:
             _ON_BODY[kind](self.body, **given)
-            return inputs[0]
-        return super()._made(kind, inputs, given)
+        elif kind in _OF_TOWER:
+            _OF_TOWER[kind](self, **given)
+        else:
+            return super()._made(kind, inputs, given)
+        return inputs[0]
+
+    def tower(self, attend: str = "", feed: str = "", **sizes: Any) -> None:
+        """One layer with these fields of ``archs.towers.Tower``.
+
+        ``attend``, ``feed``: parts of the record that run in place of attention, which ``reads`` a
+        tensor, and of the feed-forward layer.
+        """
+        self.shape = Tower(**sizes)
+
+        def attended(_body: Body, _t: Tower, prefix: str, reads: str) -> None:
+            self._part(attend, [_NO_INPUT], {"prefix": prefix, "reads": reads})
+
+        def fed(_body: Body, _t: Tower) -> None:
+            self._part(feed, [_NO_INPUT], {})
+
+        own_feed, own_attend = fed if feed else towers.feed, attended if attend else towers.attend
+        towers.add_layer(self.body, self.shape, own_feed, own_attend)
+
+    def scores(self) -> None:
+        """Attention of the tower's layer from q, k and v to its context."""
+        towers.scores(self.body, self.shape)
+
+    def fed(self) -> None:
+        """The tower's own feed-forward layer."""
+        towers.feed(self.body, self.shape)
 
     def _added(
         self, made: Sequence[Op], inputs: Sequence[T], makes: Any = None, saves_inputs: bool = False
@@ -74,9 +104,9 @@ def tensors(
     body.high.update(high)
 
 
-def tower(body: Body, **sizes: Any) -> None:
-    """One layer of an encoder or decoder with these fields of ``archs.towers.Tower``."""
-    add_layer(body, Tower(**sizes))
+def rotary(body: Body, name: str, elems: float, passed: float = 0.0) -> None:
+    """Rotary positions (``archs.lm_attention.rope``)."""
+    body.add(rope(name, elems, passed))
 
 
 def feed_forward(body: Body, reads: str, prefix: str = "", **sizes: Any) -> None:
@@ -86,10 +116,15 @@ def feed_forward(body: Body, reads: str, prefix: str = "", **sizes: Any) -> None
 
 _ON_BODY: dict[str, Callable[..., None]] = {
     "linear": Body.linear, "norm": Body.norm, "embedding": Body.embedding, "param": Body.param,
-    "tensors": tensors, "tower": tower, "feed_forward": feed_forward,
+    "tensors": tensors, "feed_forward": feed_forward, "rotary": rotary,
+}  # fmt: skip
+#: Kinds of layers of ``archs.towers``.
+_OF_TOWER: dict[str, Callable[..., None]] = {
+    "tower": BodyLayers.tower, "scores": BodyLayers.scores, "fed": BodyLayers.fed,
 }  # fmt: skip
 MAKERS["body"] = {
     **{kind: MAKERS["tape"][kind] for kind in ("op", "group", "repeat", "refuse")}, **_ON_BODY,
+    **_OF_TOWER,
 }  # fmt: skip
 
 
@@ -125,21 +160,22 @@ class BodyList(LayerList):
             kept = Saved(**given["boundary"]) if "boundary" in given else NOTHING
             trained += [body] if "boundary" in given else []
             again = given.get("recomputed", "boundary" in given)
-            blocks.append(body.block(title, boundary=kept, recomputable=again))
+            made = body.block(title, boundary=kept, recomputable=again)
+            blocks.append(ops.compiled(made) if given.get("compiled") else made)
             built.append((body, times))
         if "frozen" in self.record:
             every = (op for body, times in built for op in body.ops * times)
             run = tuple(replace(op, bwd=(), saved=NOTHING) for op in every)
             return Frozen(name=name, ops=run, **self._of(values, "frozen", {}))
         check_targets(chosen, trained)
-        made = Workload(
+        net = Workload(
             name=name, sample_unit=unit, blocks=tuple(blocks),
             order=tuple(i for i, (_, times) in enumerate(built) for _ in range(times)),
             frozen=(*frozen, *frozen_parts(built)), frozen_weight_flop=frozen_weight_flop(built),
             input_bytes=self._of(values, "input_bytes", 0.0),
             tokens_per_sample=self._of(values, "tokens", 0.0), notes=assumptions(chosen),
         )  # fmt: skip
-        return made.replace(**self._of(values, "workload", {}))
+        return net.replace(**self._of(values, "workload", {}))
 
 
 def register(name: str) -> None:

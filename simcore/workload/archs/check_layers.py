@@ -30,14 +30,15 @@ Makers = Mapping[str, Callable[..., Any]]
 
 _KEYS = ("with", "sample_unit", "settings", "values", "tape", "body", "parts", "input", "features",
          "head", "stages", "input_bytes", "tokens", "workload", "frozen")  # fmt: skip
-_OF_STAGES = ("layers", "times", "boundary", "recomputed", "in_layer", "fused", "only_forward")
+_OF_STAGES = ("layers", "times", "boundary", "recomputed", "in_layer", "fused", "only_forward",
+              "compiled")  # fmt: skip
 #: Keys that hold the layers that run.
 _RUN = ("features", "head", "stages")
 #: Arguments that every kind of layer has, and those of all operators.
 _OF_LAYERS, _OF_OPS = ("when", "from", "as"), ("makes", "saves_inputs")
 #: Names that have a value in every record.
 _GIVEN = ("x", "stage", "number", "repeated", "inputs", "results", "resident", "trains",
-          "conditioned")  # fmt: skip
+          "conditioned", "prefix", "reads")  # fmt: skip
 #: Kind of layer that names values.
 _LET = "let"
 

@@ -31,6 +31,7 @@ _OPERATIONS: Mapping[type[ast.AST], Callable[..., Any]] = {
     ast.Div: operator.truediv, ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod,
     ast.USub: operator.neg, ast.Not: operator.not_, ast.Eq: operator.eq, ast.NotEq: operator.ne,
     ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt, ast.GtE: operator.ge,
+    ast.In: lambda one, several: one in several,
 }  # fmt: skip
 #: Fields of tensors that a formula may read.
 _FIELDS = ("c", "grid", "points", "elems", "high", "grad")
