@@ -115,13 +115,13 @@ class _Loop:
     """A pytest plugin that hands the collected tests to ``work`` instead of running them."""
 
     def __init__(self, work: Callable[[_Loop, list[pytest.Item]], object]) -> None:
-        self.work, self.failed, self.result = work, False, None
+        self.work, self.failed = work, False
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         """Called by pytest once the tests are collected."""
         self.failed = bool(session.testsfailed)
         if not self.failed:
-            self.result = self.work(self, list(session.items))
+            self.work(self, list(session.items))
         return True
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -182,12 +182,7 @@ def _judge_collected(changes: Sequence[Change], root: Path, jobs: int, answers: 
             numbers.append(number)
             entering.append(enter)
             limits.append(_LIMIT_S + _LIMIT_RATIO * sum(reach.seconds for _, reach in order))
-            tasks.append(
-                lambda change=change, chosen=chosen: (
-                    _put_in(change, functions),
-                    loop.passes(chosen),
-                )[1]
-            )
+            tasks.append(partial(_passes_changed, loop, change, chosen, functions))
         for task, passed in _forks(tasks, jobs, limits):
             say(number=numbers[task], outcome=_OUTCOMES[passed], entering=entering[task])
 
@@ -327,6 +322,17 @@ def _put_in(change: Change, functions: dict[Place, list[FunctionType]]) -> None:
                 function.__code__ = codes[0]
 
 
+def _passes_changed(
+    loop: _Loop,
+    change: Change,
+    chosen: Sequence[pytest.Item],
+    functions: dict[Place, list[FunctionType]],
+) -> bool:
+    """Whether the tests pass with the changed code in the functions that exist."""
+    _put_in(change, functions)
+    return loop.passes(chosen)
+
+
 def _passes_imported(change: Change, root: Path, order: Sequence[str]) -> bool:
     """Whether the tests pass where the changed module is imported in place of its file."""
     path, plain = str(root / change.file), SourceFileLoader.get_code
@@ -336,7 +342,7 @@ def _passes_imported(change: Change, root: Path, order: Sequence[str]) -> bool:
             return compile(change.after, path, "exec", dont_inherit=True)
         return plain(loader, name)
 
-    SourceFileLoader.get_code = get_code  # type: ignore[method-assign]
+    SourceFileLoader.get_code = get_code  # type: ignore[method-assign, assignment]
     place = {test: n for n, test in enumerate(order)}
 
     def work(loop: _Loop, items: list[pytest.Item]) -> None:

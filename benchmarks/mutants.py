@@ -64,6 +64,15 @@ EQUIVALENT_ARGUMENTS = {
 EQUIVALENT: dict[tuple[str, str, int], str] = {
     ("simcore/step/schedules/interleaved.py", "core/ReplaceComparisonOperator_Lt_LtE", 1):
         "chunks that are none shorter share as equal ones do: 1",
+    **dict.fromkeys(
+        ((f"simcore/step/parallel/{file}.py", "core/NumberReplacer", n)
+         for file in ("ddp", "dp", "manual") for n in (0, 1)),
+        "where nothing is divided, the default of expert ranks is not read",
+    ),
+    ("simcore/memory/parts.py", "core/NumberReplacer", 19):
+        "all rows of an array are equally long",
+    ("simcore/memory/over_time.py", "core/AddNot", 3):
+        "what fits without a limit is the same with it: the short cut saves time alone",
     ("simcore/step/program.py", "core/NumberReplacer", 30):
         "no dependence is below -1, nor below -2",
     ("simcore/physics/expert_layer.py", "core/NumberReplacer", 40):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 
+from simcore.hardware.host import host_work
 from simcore.step.kernels import KernelTable, kernel_table
 from simcore.strategy.precision import PRECISIONS
 from simcore.workload import ops
@@ -72,3 +74,19 @@ def test_hosts_issue_casts_where_there_are_two_widths(precision: str, launches: 
     only_16_bit = Op(name="cast", fwd=(ops.cast(64.0),))
     expected = float(precision == "bf16-true")
     assert table(only_16_bit, precision).launches_per_phase[0] == expected
+
+
+def test_a_cast_of_a_weight_is_one_elementwise_kernel_to_the_host() -> None:
+    """In forward, beside the same op without casts of weights; without operators: one issue."""
+    amp, linear = PRECISIONS["amp-bf16"], ops.linear("linear", ROWS, WIDTH, WIDTH)
+    block = Block(name="b", ops=(linear,), params=(Param("w", WIDTH * WIDTH),))
+    alone = Workload(name="one", sample_unit="sample", blocks=(block,), order=(0,))
+    for eager, (issues, calls) in (
+        (True, host_work("elementwise", backward=False)), (False, (1.0, 0.0)),
+    ):  # fmt: skip
+        cast, kept = (
+            kernel_table(alone, precision, eager=eager)
+            for precision in (amp, replace(amp, cast_bytes=0))
+        )
+        assert cast.issues_per_phase[0] - kept.issues_per_phase[0] == pytest.approx(issues)
+        assert cast.calls_per_phase[0] - kept.calls_per_phase[0] == pytest.approx(calls)

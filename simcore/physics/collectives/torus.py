@@ -43,7 +43,7 @@ class Torus(Algorithm):
         passes = self._PASSES.get(op, 1.0)
         whole = op not in self._PASSES
         part = np.where(inside > 1.0, 1.0, 0.0) if whole else (inside - 1.0) / inside
-        between = np.where(nodes > 1.0, 1.0, 0.0) if whole else (nodes - 1.0) / nodes
+        between = 1.0 if whole else (nodes - 1.0) / nodes
         hops = of_blocks(group, longest_way)
         fixed = group.base_s + passes * hops * group.intra_hop_s
         per_byte: Array = passes * part / (link_bytes_per_s(group) * busy_links(group))
