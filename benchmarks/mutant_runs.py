@@ -69,7 +69,7 @@ Hear = Callable[[int, str, int], None]
 def judge(changes: Sequence[Change], root: Path, jobs: int, hear: Hear) -> None:
     """Run the tests for each change and tell ``hear`` the outcome as soon as it is known.
 
-    Outcomes are "noticed", "survived" and "too long". ``root`` is a copy of the repository. Raises
+    Outcomes are "noticed", "survived", "too long" and "crashed" (pytest itself ended). ``root`` is a copy of the repository. Raises
     RuntimeError where a test fails without a mutant.
     """
     os.chdir(root)
@@ -108,7 +108,8 @@ def judge(changes: Sequence[Change], root: Path, jobs: int, hear: Hear) -> None:
         hear(number, _OUTCOMES[passed], entering)
 
 
-_OUTCOMES = {True: "survived", False: "noticed", None: "too long"}
+#: By whether the tests pass; None: they were stopped.
+_OUTCOMES = {True: "survived", False: "noticed", None: "too long", "crashed": "crashed"}
 
 
 class _Loop:
@@ -130,7 +131,8 @@ class _Loop:
 
     def passes(self, items: Sequence[pytest.Item]) -> bool:
         """Whether every test passes; stops at the first that does not."""
-        for item, after in zip(items, [*items[1:], None], strict=True):
+        for n, item in enumerate(items):
+            after = items[n + 1] if n + 1 < len(items) else None
             item.ihook.pytest_runtest_protocol(item=item, nextitem=after)
             if self.failed:
                 break
@@ -359,7 +361,7 @@ def _forks(
 ) -> Iterator[tuple[int, Any]]:
     """Number and result of each task, which runs in a fork; None for one that did not end.
 
-    ``limits_s`` are processor seconds.
+    "crashed" is the result of one that ended without. ``limits_s`` are processor seconds.
     """
     running: dict[int, tuple[int, float]] = {}
     waiting = list(range(len(tasks)))[::-1]
@@ -375,7 +377,7 @@ def _forks(
                 running[process] = task, time.monotonic() + _CLOCK_RATIO * limits_s[task]
             time.sleep(0.02)
             for process, (task, end) in list(running.items()):
-                ended, _ = os.waitpid(process, os.WNOHANG)
+                ended, status = os.waitpid(process, os.WNOHANG)
                 if not ended and time.monotonic() < end:
                     continue
                 with suppress(ProcessLookupError):
@@ -384,7 +386,8 @@ def _forks(
                     os.waitpid(process, 0)
                 del running[process]
                 answer = Path(folder, str(task))
-                yield task, json.loads(answer.read_text()) if answer.exists() else None
+                crashed = "crashed" if ended and os.WIFEXITED(status) else None
+                yield task, json.loads(answer.read_text()) if answer.exists() else crashed
 
 
 def _to_file(task: Callable[[], Any], answer: Path, limit_s: float) -> None:

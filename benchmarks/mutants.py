@@ -220,8 +220,8 @@ def main() -> int:
     def hear(number: int, outcome: str, entering: int) -> None:
         line = _changed_line(changes[number].before, changes[number].after)
         found.append(Judged(mutants[number], outcome, line, entering))
-        if outcome == "survived":
-            sys.stderr.write(f"survived {entering:3} tests  {mutants[number].file}:{line}\n")
+        if outcome in ("survived", "crashed"):
+            sys.stderr.write(f"{outcome} {entering:3} tests  {mutants[number].file}:{line}\n")
 
     with tempfile.TemporaryDirectory() as folder:
         copy_of_repository(Path(folder).resolve())
