@@ -69,8 +69,8 @@ Hear = Callable[[int, str, int], None]
 def judge(changes: Sequence[Change], root: Path, jobs: int, hear: Hear) -> None:
     """Run the tests for each change and tell ``hear`` the outcome as soon as it is known.
 
-    Outcomes are "noticed", "survived", "too long" and "crashed" (pytest itself ended). ``root`` is a copy of the repository. Raises
-    RuntimeError where a test fails without a mutant.
+    Outcomes are "noticed", "survived", "too long" and "crashed" (pytest itself ended). ``root`` is
+    a copy of the repository. Raises RuntimeError where a test fails without a mutant.
     """
     os.chdir(root)
     sys.path[:] = [str(root), *(p for p in sys.path if p and Path(p).resolve() != HERE)]
