@@ -48,6 +48,7 @@ EQUIVALENT_LINES = {
     "@dataclass": "flags that forbid writing or save memory compute nothing",
     "@lru_cache": "another size of a cache gives the same values",
     "start, quote, array = 1": "the first line gives all three their values",
+    "if TYPE_CHECKING:": "what type checkers alone import computes nothing",
     "trial = ": "a search finds the same limit from any trial",
     "step = 1": "a search finds the same with any steps",
     "step *= 2": "a search finds the same with any steps",

@@ -9,7 +9,7 @@ import pytest
 from strategies import block, group, points, strategy, workload
 
 from simcore.step.together import Sending, together
-from simcore.timing.collectives import communicator, messages_s, scoped
+from simcore.timing.collectives import communicator, group_of, messages_s, scoped
 from simcore.timing.evaluate import program_of
 from simcore.timing.points import COLLECTIVE_BASE_S
 
@@ -82,3 +82,16 @@ def test_replicas_of_a_shard_lie_as_far_apart_as_the_shard_reaches() -> None:
         assert (on.n_ranks, on.n_nodes, on.node_stride) == (2.0, 2.0, stride)
     alone = scoped(group(8.0, 1.0, fabric=object()), "experts", strategy(expert_ranks=16))
     assert (alone.n_ranks, alone.n_nodes, alone.node_stride) == (1.0, 1.0, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("size", "stride", "nodes", "share", "apart"),
+    [(8.0, 1.0, 1, 1.0, 1.0), (4.0, 2.0, 1, 0.5, 1.0), (4.0, 8.0, 4, 1 / 8, 1.0),
+     (4.0, 16.0, 4, 1 / 8, 2.0), (32.0, 1.0, 4, 1.0, 1.0), (8.0, 4.0, 4, 1 / 4, 1.0)],
+)  # fmt: skip
+def test_ranks_of_nodes_of_eight_and_their_share_of_the_nics(
+    size: float, stride: float, nodes: int, share: float, apart: float
+) -> None:
+    on = group_of(points(inter_bw_bytes_per_s=80.0), np.array([size]), stride, 8)
+    assert (on.n_ranks, on.n_nodes, on.node_stride) == (size, nodes, apart)
+    assert on.inter_bw_bytes_per_s == 80.0 * share

@@ -80,3 +80,15 @@ def test_an_epoch_has_at_least_one_batch() -> None:
     """8 samples for steps of 32: each step begins an epoch."""
     few = Loading(8.0, 1.0, 8, persistent=False, worker_start_s=0.02)
     assert step_s(1.0, data=few) == pytest.approx(1.0 + 8 * 0.02 + 2.0)
+
+
+def test_the_largest_micro_batch_takes_longest_and_epochs_are_as_many_steps() -> None:
+    """3 samples on the largest rank, 2 in the mean: 22 steps, of which the first waits for 3 s."""
+    assert step_s(1.0, share=1.5) == pytest.approx(1.0 + (0.16 + 3.0) / 22)
+
+
+def test_the_workers_of_one_process_share_its_cores_alone() -> None:
+    """Eight workers on four cores: a batch of 16 samples takes one of them 32 s."""
+    data = Loading(704.0, 1.0, 8, persistent=False)
+    found = step_s(1.0, points(n_ranks=8.0, n_nodes=1.0), data=data, one_process=True, cores=4.0)
+    assert found == pytest.approx((32.0 + 5 * 32.0 + 4 * 1.0) / 44)
