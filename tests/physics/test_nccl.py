@@ -261,6 +261,10 @@ def test_rails_hand_over_inside_the_node_or_cross_the_spine() -> None:
     across = 56 / 64 * 1e9 * 8 / 300e9
     assert time(True) == pytest.approx(across)
     assert time(False) == pytest.approx(across * 7 / 8 * 2)
+    # over a slow NVLink: 7 of 64 parts for neighbours, 7 of 8 of the other 56 to another rail
+    slow = group(64.0, 8.0, intra_bw=1e9, inter_bw=1e15, rails=True, **H100)
+    found = float(exchange_s(np.array([[1e9]]), slow)[0, 0])
+    assert found == pytest.approx(7 / 64 + 56 / 64 * 7 / 8)
 
 
 def test_half_of_a_group_of_interleaved_nodes_shares_its_leaf() -> None:

@@ -66,6 +66,15 @@ def test_slices_meet_over_their_networks() -> None:
     assert one("all_reduce", GB, on) == pytest.approx(2 * 63 / 64 / 60 + 1.0 / 5, rel=1e-9)
 
 
+def test_messages_pass_from_slice_to_slice() -> None:
+    """Three slices: two hops between them, four for an all-reduce, none within one."""
+    near, far = (torus(64.0, 3, 4, slices=3.0, inter_hop_s=hop) for hop in (0.0, 1e-3))
+    for op, hops in (("all_gather", 2), ("reduce_scatter", 2), ("all_reduce", 4)):
+        assert one(op, 1.0, far) - one(op, 1.0, near) == pytest.approx(hops * 1e-3)  # type: ignore[arg-type]
+    alone = [one("all_reduce", 1.0, torus(64.0, 3, 4, inter_hop_s=hop)) for hop in (0.0, 1e-3)]
+    assert alone[0] == alone[1]
+
+
 def test_no_ring_of_nccl_runs_on_a_torus() -> None:
     """A ring at the rate of all links would be too fast for a group on one axis."""
     assert one("all_reduce", GB, torus(2.0, 3, 4)) == pytest.approx(2 * 0.5 / 10, rel=1e-9)

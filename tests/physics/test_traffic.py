@@ -55,3 +55,11 @@ def test_stages_send_to_the_next() -> None:
     flows = traffic.chain(groups_of(6, 3, 2))
     pairs = sorted(zip(flows.source.tolist(), flows.target.tolist(), strict=True))
     assert pairs == [(0, 2), (1, 3), (2, 4), (3, 5)]
+
+
+def test_a_ring_goes_round_every_group() -> None:
+    """Two groups of three, two nodes apart: 0, 2, 4 and 1, 3, 5."""
+    found = traffic.ring(groups_of(6, 3, 2))
+    pairs = sorted(zip(found.source.tolist(), found.target.tolist(), strict=True))
+    assert pairs == [(0, 2), (1, 3), (2, 4), (3, 5), (4, 0), (5, 1)]
+    assert found.need.tolist() == [1.0] * 6
