@@ -116,13 +116,16 @@ class _Loop:
     """A pytest plugin that hands the collected tests to ``work`` instead of running them."""
 
     def __init__(self, work: Callable[[_Loop, list[pytest.Item]], object]) -> None:
-        self.work, self.failed = work, False
+        self.work, self.failed, self.error = work, False, ""
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         """Called by pytest once the tests are collected."""
         self.failed = bool(session.testsfailed)
         if not self.failed:
-            self.work(self, list(session.items))
+            try:
+                self.work(self, list(session.items))
+            except Exception:
+                self.failed, self.error = True, traceback.format_exc()
         return True
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -188,11 +191,9 @@ def _judge_collected(changes: Sequence[Change], root: Path, jobs: int, answers: 
         for task, passed in _forks(tasks, jobs, limits):
             say(number=numbers[task], outcome=_OUTCOMES[passed], entering=entering[task])
 
-    try:
-        if not _pytest(_Loop(work), sorted({path for change in changes for path in change.tests})):
-            say(error="pytest cannot collect the tests")
-    except Exception:
-        say(error=traceback.format_exc())
+    loop = _Loop(work)
+    if not _pytest(loop, sorted({path for change in changes for path in change.tests})):
+        say(error=loop.error or "pytest cannot collect the tests")
 
 
 def _is_below(test: str, paths: Sequence[str]) -> bool:
@@ -290,8 +291,12 @@ def _content(code: CodeType) -> tuple[object, ...]:
 
 
 def _changed(change: Change, imported: set[Place]) -> set[Place] | None:
-    """The functions whose own code changes; None where changed code runs at import."""
-    before, after = _by_name(change.before, change.file), _by_name(change.after, change.file)
+    """The functions whose own code changes; None where what changes is seen at import."""
+    before = _by_name(change.before, change.file)
+    try:
+        after = _by_name(change.after, change.file)
+    except SyntaxError:  # a mutant that cannot be imported
+        return None
     if before.keys() != after.keys():
         return None
     places = set()
