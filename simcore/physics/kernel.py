@@ -11,6 +11,7 @@ time of its memory traffic. Calibration inverts this formula (``calibrate.op_mod
 - indexed: elements that are addressed or converted one by one, limited by integer arithmetic;
 - blocks: kernels whose thread blocks reduce channels, which run in whole waves;
 - layout turns: channels-first tensors of convolutions, transposed or computed on vector units;
+- column sums: sums over rows, a thread block for 32 columns, which few SMs may run;
 - alignment: unaligned rows, which matrix units load a few elements at a time.
 
 Pure functions on broadcasting arrays: usually K kernels x C configurations.
@@ -66,6 +67,7 @@ class TrafficLimits:
     ``rows_per_l2_byte``: rows in flight over the bytes of L2. ``row_s``: least seconds per row.
     ``indexed_s``: seconds per indexed element. ``l2_bytes``: size of L2; ``l2_bytes_per_s``: its
     bandwidth, 0 where it is unknown.
+    ``sm_bytes_per_s``: what one SM reads from it, 0 where it is unknown.
     """
 
     rows_per_l2_byte: float = 0.0
@@ -73,6 +75,7 @@ class TrafficLimits:
     indexed_s: float = 0.0
     l2_bytes: float = 0.0
     l2_bytes_per_s: float = 0.0
+    sm_bytes_per_s: float = 0.0
 
 
 def traffic_s(traffic: Traffic, bytes_per_s: FloatLike, limits: TrafficLimits) -> FloatArray:
@@ -141,6 +144,32 @@ def blocks_s(blocks: FloatLike, block_s: FloatLike, slots: FloatLike) -> FloatAr
     filled = np.where(np.asarray(slots) > 0.0, slots, np.inf)  # without slots no wave
     waves: FloatArray = np.ceil(np.asarray(blocks, dtype=float) / filled)
     return waves * block_s
+
+
+#: Columns whose sums over the rows are a thread block's in ATen's gradients of a norm's weight and
+#: bias (layer_norm_kernel.cu, LaunchGammaBetaBackwardCUDAKernel and, before torch 2.8,
+#: GammaBetaBackwardCUDAKernel_32x32). Above so many rows further blocks share them, if columns alone
+#: would keep less than half of the SMs at work.
+SUMMED_COLUMNS: Final = 32.0
+SHARED_ROWS: Final = 64.0 * 1024.0
+
+
+def column_sums_s(
+    rows: FloatLike, columns: FloatLike, n_bytes: FloatLike, sm_count: float, sm_bytes_per_s: float
+) -> FloatArray:
+    """Seconds by which few SMs keep a kernel that sums over rows, which join its traffic's.
+
+        ceil(blocks / SMs) · bytes / (blocks · bytes per second of an SM),  blocks = columns / 32
+
+    A block of 1,024 threads reads 32 columns of all rows, so that a narrow tensor of many rows is
+    read by a few SMs, each at the rate at which it reads L2 (``sm_bytes_per_s``). 0 where the rows
+    are so many that further blocks share them. Join it with :func:`roofline_s`.
+    """
+    blocks = np.ceil(np.asarray(columns, dtype=float) / SUMMED_COLUMNS)
+    shared = (np.asarray(rows) > SHARED_ROWS) & (blocks < sm_count / 2.0)
+    seconds = np.ceil(blocks / sm_count) * n_bytes / (blocks * sm_bytes_per_s)
+    found: FloatArray = np.where(shared, 0.0, seconds)
+    return found
 
 
 #: Bytes of a tensor over the size of L2: up to STILL_THERE the next kernel finds it, from GONE on

@@ -204,6 +204,12 @@ class KernelTable:
         return self._where(self["block_clocks"] > 0)
 
     @cached_property
+    def column_sums(self) -> Selection:
+        """Sums over the rows of a matrix, whose sides the kernels state."""
+        sums = self["kind"] == KINDS.index("reduction")
+        return self._where(sums & (self["sides"][:, 1, 0] > 1.0))
+
+    @cached_property
     def fresh(self) -> Selection:
         """Kernels that read a tensor just after another kernel wrote it."""
         return self._where(self["fresh_bytes"] > 0)

@@ -17,6 +17,7 @@ from simcore.physics.fill import array_fill, conv_fill, conv_geometry, matmul_fi
 from simcore.physics.kernel import (
     Traffic,
     blocks_s,
+    column_sums_s,
     either_layout_s,
     in_cache_frac,
     roofline_s,
@@ -93,6 +94,13 @@ def _formula_s(
         compute_s[rows] = blocks_s(blocks, block_s, slots) * of.count[rows]
         if (scans := rows[np.isin(kernels["kind"], _LINEAR_ATTENTION)]).size:  # by SMs and clocks
             compute_s[scans] /= compute[scans] if np.ndim(compute) > 1 else compute
+    rows, kernels = table.column_sums
+    if rows.size and rates.limits.sm_bytes_per_s:
+        many, columns, *_ = _at(kernels["sides"].transpose(1, 0, 2), batch)
+        sums_s = column_sums_s(
+            many, columns, _at(kernels["n_bytes"], batch), rates.sm_count, rates.limits.sm_bytes_per_s
+        )
+        compute_s[rows] = sums_s * of.count[rows]
     seconds = roofline_s(compute_s, memory_s, of.start_s)
     rows, kernels = table.turned
     if rows.size and rates.turns_layouts:

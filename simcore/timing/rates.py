@@ -395,6 +395,7 @@ def _kernel_rates(group: NodeGroup, precision: Precision, profile: Profile) -> K
     row_clocks = profile.class_figures("norm", gpu).row_clocks
     width = attention_width(gpu) if peak_name not in ("fp32", "fp64") else 0.0
     timed, alone = _timed(profile, gpu, precision), None
+    sms, l2 = gpu.sm_count.value if gpu.sm_count else 0.0, l2_bytes_per_s(profile.runtime, gpu)
     if timed is not None and (compute_share, memory_share) != (1.0, 1.0):
         alone = _kernel_rates(replace(group, gpus_per_node=1), precision, profile)
     return KernelRates(
@@ -405,9 +406,10 @@ def _kernel_rates(group: NodeGroup, precision: Precision, profile: Profile) -> K
             row_s=row_s(gpu, row_clocks),
             indexed_s=0.0 if gpu.architecture == HOST_CPU else indexed_s(profile.runtime, gpu),
             l2_bytes=gpu.l2_size.value if gpu.l2_size else 0.0,
-            l2_bytes_per_s=l2_bytes_per_s(profile.runtime, gpu),
+            l2_bytes_per_s=l2,
+            sm_bytes_per_s=l2 / sms if sms and profile.own(gpu) is None else 0.0,
         ),
-        sm_count=gpu.sm_count.value if gpu.sm_count else 0.0,
+        sm_count=sms,
         half_width=leaf(wide["half_width"]).value if wide else width,
         attention_bwd_frac=profile.attention_backward_frac(gpu).value,
         start_s=profile.kernel_start_s(gpu).value,

@@ -17,6 +17,7 @@ from simcore.physics.kernel import (
     Traffic,
     TrafficLimits,
     blocks_s,
+    column_sums_s,
     clocks_per_element,
     either_layout_s,
     in_cache_frac,
@@ -150,6 +151,24 @@ def test_the_last_wave_counts_whole() -> None:
     found = blocks_s(blocks, 10.0, 324.0)
     assert found == pytest.approx([10, 10, 10, 20, 20, 70])
     assert blocks_s(7.0, 10.0, 0.0) == 0.0  # other libraries
+
+
+def test_few_sms_sum_a_narrow_matrix_of_many_rows() -> None:
+    """132 SMs that read 70 GB/s each; a block has 32 columns."""
+    rows, width = 8192.0, 4.0
+    columns = np.array([768.0, 32.0 * 132.0, 32.0 * 133.0, 20.0])
+    found = column_sums_s(rows, columns, rows * columns * width, 132.0, 70e9)
+    block_s = rows * 32.0 * width / 70e9
+    assert found[:2] == pytest.approx([block_s, block_s])
+    assert found[2] == pytest.approx(2.0 * block_s, rel=1e-6)  # a second wave
+    assert found[3] == pytest.approx(rows * 20.0 * width / 70e9)
+
+
+def test_further_blocks_share_more_than_65536_rows_of_few_columns() -> None:
+    rows = np.array([65536.0, 65537.0])
+    narrow, wide = (column_sums_s(rows, n, 1.0, 132.0, 1.0) for n in (2048.0, 2112.0))
+    assert narrow[0] > 0.0 == narrow[1]
+    assert (wide > 0.0).all()  # 66 blocks keep half of the SMs at work
 
 
 def test_a_narrow_element_takes_a_block_longer() -> None:

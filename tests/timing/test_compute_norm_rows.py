@@ -87,3 +87,33 @@ def test_norms_of_other_libraries_and_unknown_devices_move_bytes_alone() -> None
 )
 def test_large_norms_take_what_was_timed(gpu: str, rows: int, dim: int, measured_us: float) -> None:
     assert passes_s(norm(rows, dim), rates(gpu))[0] * 1e6 == pytest.approx(measured_us, rel=0.1)
+
+
+def sums_us(gpu: str, rows: float, dim: int) -> float:
+    """Microseconds of the gradients of weight and bias of a layer norm in fp32."""
+    of = rates(gpu)
+    trained, fixed = (
+        passes_s(ops.layer_norm("norm", rows, dim, affine=affine), of)[1] for affine in (True, False)
+    )
+    return (trained - fixed) * 1e6
+
+
+@pytest.mark.parametrize(
+    ("rows", "dim", "measured"),
+    [
+        (8192, 768, 42.5), (8192, 1024, 43.7), (16384, 768, 78.2), (25216, 768, 97.0),
+        (4096, 1024, 22.0), (4096, 768, 15.4),
+    ],
+)  # fmt: skip
+def test_gradients_of_weight_and_bias_keep_few_sms(rows: int, dim: int, measured: float) -> None:
+    """Microseconds of GammaBetaBackwardCUDAKernelTemplate in profiles of GPT-2, BERT and ViT on an
+    H200 (validate/cards/h200-2026-11-27/kernels.jsonl), from which no figure is taken. Memory alone
+    would take 0.3 to 0.4 of them."""
+    assert 0.7 < sums_us("H200-SXM", rows, dim) / measured < 1.1
+
+
+def test_sums_over_wide_rows_or_with_an_unknown_cache_take_memory_s_time() -> None:
+    of = rates("H200-SXM")
+    streamed = 2 * 4096 * 16384 * 4 / of.kernels.of("reduction")["bytes_per_s"] * 1e6
+    assert sums_us("H200-SXM", 4096, 16384) == pytest.approx(streamed, rel=0.1)
+    assert rates("V100-SXM-32GB").kernels.limits.sm_bytes_per_s == 0.0

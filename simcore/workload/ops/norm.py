@@ -31,15 +31,17 @@ def layer_norm(
     gradient too (ATen layer_norm_kernel.cu). RMSNorm has kernels of several libraries, some of
     which keep rows in registers and give short rows to a warp (Transformer Engine,
     normalization/rmsnorm); no measured table has them, so here they read once and rows cost
-    nothing. Saves its input and, in fp32 per row, mean and reciprocal deviation (RMSNorm: only the
-    latter).
+    nothing. A kernel of its own sums the gradients of weight and bias over all rows
+    (``physics.kernel.column_sums_s``). Saves its input and, in fp32 per row, mean and reciprocal
+    deviation (RMSNorm: only the latter).
     """
     elems = rows * dim
     blocks = 0.0 if rms else rows
     fwd = Kernel(kind="norm", high=2 * elems, rows=blocks, again=NORM_AGAIN * (not rms))
     bwd = [Kernel(kind="norm", high=3 * elems, rows=blocks, again=NORM_BWD_AGAIN * (not rms))]
     if affine:
-        bwd.append(Kernel(kind="reduction", high=2 * elems, weight=(1.0 if rms else 2.0) * dim))
+        sums = Kernel(kind="reduction", high=2 * elems, weight=(1.0 if rms else 2.0) * dim)
+        bwd.append(sums if rms else replace(sums, m=Affine(0, rows), n=Affine(dim)))
     x = elems * save_input
     saved = Saved(
         high=x * input_high, low=x * (not input_high), raw_bytes=(4.0 if rms else 8.0) * rows

@@ -35,6 +35,13 @@ def test_rows_are_those_of_the_input() -> None:
     assert rowwise(tuple(k for op in traced for k in op.fwd)) == rowwise(built.fwd) == {(6.0, 0.5)}
     assert rowwise(tuple(k for op in traced for k in op.bwd)) == rowwise(built.bwd)
 
+    def summed(kernels: Iterable[Kernel]) -> list[tuple[Affine, Affine]]:
+        return [(k.m, k.n) for k in kernels if k.kind == "reduction" and k.n.fixed > 1.0]
+
+    assert summed(k for op in traced for k in op.bwd) == summed(built.bwd) == [
+        (Affine(0, 6.0), Affine(24.0))
+    ]
+
 
 def test_channels_and_planes_are_those_of_the_tensors() -> None:
     """A block a channel of what is channels first; the text of a trace keeps all of them."""
